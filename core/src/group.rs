@@ -1,0 +1,110 @@
+//! Who shares the device: groups with weights, and the streams in them.
+
+use alloc::string::String;
+
+/// A node of the weight tree, by its place in the configuration. `GroupId(0)` is the root, `/`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct GroupId(pub u16);
+
+impl GroupId {
+    /// The root of the tree; streams that nobody placed are in it.
+    pub const ROOT: Self = Self(0);
+}
+
+/// A stream of a [`Queue`](crate::Queue), as returned by `Queue::add_stream`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StreamId(pub u32);
+
+/// A worker's own path to a disk ("hardware context" in the kernel). A request stays in the context that submitted it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ContextId(pub u16);
+
+/// A node of the weight tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// Its name from the root: `/`, `/tenants/a`.
+    pub path: String,
+    /// The node above; `None` for the root alone.
+    pub parent: Option<GroupId>,
+    /// Its share among its siblings, 1 to 1000.
+    pub weight: u16,
+}
+
+impl Group {
+    /// What a group has when nobody said otherwise.
+    pub const WEIGHT_DEFAULT: u16 = 100;
+    /// The largest weight.
+    pub const WEIGHT_MAX: u16 = 1000;
+
+    /// The root group.
+    #[must_use]
+    pub fn root() -> Self {
+        Self { path: String::from("/"), parent: None, weight: Self::WEIGHT_DEFAULT }
+    }
+}
+
+/// I/O priority class (`ioprio` in Linux): a higher class goes before a lower one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub enum PriorityClass {
+    /// Before everybody.
+    RealTime,
+    /// As everybody.
+    #[default]
+    BestEffort,
+    /// When nobody else wants the disk.
+    Idle,
+}
+
+impl PriorityClass {
+    /// How many classes there are; they index tables as `class as usize`, highest first.
+    pub const COUNT: usize = 3;
+    /// All classes, highest first.
+    pub const ALL: [Self; Self::COUNT] = [Self::RealTime, Self::BestEffort, Self::Idle];
+}
+
+/// I/O priority: a class and a level within it, 0 (highest) to 7.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Priority {
+    /// The class.
+    pub class: PriorityClass,
+    /// The level, 0 to 7, 0 the highest. `IDLE` has one level.
+    pub level: u8,
+}
+
+impl Default for Priority {
+    /// Best effort, level 4: Linux's `IOPRIO_DEFAULT`-normalised value.
+    fn default() -> Self {
+        Self { class: PriorityClass::BestEffort, level: 4 }
+    }
+}
+
+impl core::str::FromStr for Priority {
+    type Err = &'static str;
+
+    /// Reads `rt/0`, `be/4`, `idle`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const FORM: &str = "a priority is rt/0 to rt/7, be/0 to be/7, or idle";
+        let (class, level) = text.split_once('/').unwrap_or((text, "4"));
+        let class = match class {
+            "rt" => PriorityClass::RealTime,
+            "be" => PriorityClass::BestEffort,
+            "idle" if !text.contains('/') => PriorityClass::Idle,
+            _ => return Err(FORM),
+        };
+        match level.parse() {
+            Ok(level @ 0..=7) => Ok(Self { class, level }),
+            _ => Err(FORM),
+        }
+    }
+}
+
+/// Whose order and locality matter: an NBD connection, a library handle; in the kernel, a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stream {
+    /// The group it belongs to.
+    pub group: GroupId,
+    /// Its priority within the group.
+    pub priority: Priority,
+    /// The context that its requests stay in.
+    pub context: ContextId,
+}

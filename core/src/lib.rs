@@ -1,0 +1,43 @@
+//! The part of Fairlift that decides.
+//!
+//! Given what clients ask ([`Bio`]) and what a device can take ([`Limits`]), a [`Queue`] says which
+//! [`Request`](queue::Request) goes to the device next, and tells when each bio has ended. It reads no clock, starts no thread,
+//! does no I/O and never sees a payload byte: time is an argument, and so is everything the device answers. The same
+//! source therefore serves production (`fairlift`), the simulator (`fairlift-lab`) and the tests.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`request`] | what is asked: operations, flags, extents, and how it ended |
+//! | [`limits`] | what a device can take, and how a bio is cut to fit |
+//! | [`tags`] | the right to have one request in flight |
+//! | [`sched`] | the schedulers, one file each |
+//! | [`queue`] | the state machine that holds the rest |
+//! | [`group`] | who shares the device: groups and streams |
+//! | [`tunable`] | one row per knob |
+//! | [`stats`] | what happened, counted |
+//! | [`trace`] | what happened, one event at a time |
+//! | [`time`] | our own nanoseconds |
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod group;
+pub mod limits;
+pub mod queue;
+pub mod request;
+pub mod sched;
+pub mod stats;
+pub mod tags;
+pub mod time;
+pub mod trace;
+pub mod tree;
+pub mod tunable;
+
+pub use group::{ContextId, Group, GroupId, Priority, PriorityClass, Stream, StreamId};
+//pub use limits::Limits;
+//pub use queue::{Dispatch, Finished, Queue, Refused};
+pub use request::{Bio, Direction, Errno, Extent, Flags, Op, Outcome, Sector, Token};
+pub use tags::{Tag, TagSet};
+pub use time::{Duration, Instant};

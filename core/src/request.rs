@@ -1,0 +1,287 @@
+//! What is asked of a disk: operations, flags, extents, and how it ended.
+
+use core::fmt;
+use core::ops::{BitOr, BitOrAssign};
+
+/// What a bio or a request does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Op {
+    /// Bring data from the device.
+    Read,
+    /// Take data to the device.
+    Write,
+    /// Make every write that has ended durable. Covers no extent.
+    Flush,
+    /// Say that the data of an extent is no longer needed.
+    Discard,
+    /// Make an extent read as zeroes, without sending the zeroes.
+    WriteZeroes,
+}
+
+impl Op {
+    /// How many operations there are; they index tables as `op as usize`.
+    pub const COUNT: usize = 5;
+    /// All operations, in the order of their indices.
+    pub const ALL: [Self; Self::COUNT] = [Self::Read, Self::Write, Self::Flush, Self::Discard, Self::WriteZeroes];
+
+    /// Which way data goes, as schedulers count it: all that changes the disk is a write.
+    #[must_use]
+    pub const fn direction(self) -> Direction {
+        match self {
+            Self::Read => Direction::Read,
+            Self::Write | Self::Flush | Self::Discard | Self::WriteZeroes => Direction::Write,
+        }
+    }
+
+    /// Whether payload bytes go with it.
+    #[must_use]
+    pub const fn has_payload(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+
+    /// The name that statistics and logs use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Discard => "discard",
+            Self::WriteZeroes => "write-zeroes",
+        }
+    }
+}
+
+/// Which way data goes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Direction {
+    /// From the device.
+    Read,
+    /// To the device.
+    Write,
+}
+
+/// How a bio wants to be treated; a set.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Flags(u8);
+
+impl Flags {
+    /// No flags.
+    pub const NONE: Self = Self(0);
+    /// The data must be on stable storage before the bio ends ("forced unit access").
+    pub const FUA: Self = Self(1);
+    /// Somebody waits for this: reads always are, and writes that are part of a sync.
+    pub const SYNC: Self = Self(1 << 1);
+    /// File system metadata.
+    pub const META: Self = Self(1 << 2);
+    /// Ahead of others of its kind.
+    pub const PRIO: Self = Self(1 << 3);
+    /// Zeroes must stay allocated: no hole may be punched (NBD `NO_HOLE`).
+    pub const NO_UNMAP: Self = Self(1 << 4);
+    /// Fail with `ENOTSUP` unless it is faster than writing zeroes (NBD `FAST_ZERO`).
+    pub const FAST: Self = Self(1 << 5);
+
+    /// Whether every flag of `other` is set here.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Flags {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Debug for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [&str; 6] = ["FUA", "SYNC", "META", "PRIO", "NO_UNMAP", "FAST"];
+        let mut set = f.debug_set();
+        for (bit, name) in NAMES.iter().enumerate() {
+            if self.0 & (1 << bit) != 0 {
+                set.entry(&format_args!("{name}"));
+            }
+        }
+        set.finish()
+    }
+}
+
+/// A place on a disk, counted in sectors of 512 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Sector(pub u64);
+
+impl Sector {
+    /// Bytes in a sector, on every device, whatever its own block size.
+    pub const SIZE: u64 = 512;
+    /// `log2` of [`Sector::SIZE`].
+    pub const SHIFT: u32 = 9;
+
+    /// The sector that starts at byte `offset`, or `None` if none does.
+    #[must_use]
+    pub const fn from_bytes(offset: u64) -> Option<Self> {
+        if offset % Self::SIZE == 0 { Some(Self(offset / Self::SIZE)) } else { None }
+    }
+
+    /// The byte offset at which the sector starts.
+    ///
+    /// # Panics
+    /// Beyond 2^55 sectors, which no extent that a [`Queue`](crate::Queue) accepted reaches.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        assert!(self.0 >> (64 - Self::SHIFT) == 0, "sector beyond 2^64 bytes");
+        self.0 << Self::SHIFT
+    }
+}
+
+/// A run of sectors.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Extent {
+    /// The first sector.
+    pub start: Sector,
+    /// How many sectors; 0 for a flush.
+    pub sectors: u64,
+}
+
+impl Extent {
+    /// The extent of a flush.
+    pub const NONE: Self = Self { start: Sector(0), sectors: 0 };
+
+    /// `sectors` sectors from `start` on.
+    #[must_use]
+    pub const fn new(start: Sector, sectors: u64) -> Self {
+        Self { start, sectors }
+    }
+
+    /// The first sector after the extent.
+    #[must_use]
+    pub const fn end(self) -> Sector {
+        Sector(self.start.0.saturating_add(self.sectors))
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.sectors * Sector::SIZE
+    }
+
+    /// Whether the two have a sector in common.
+    #[must_use]
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.start.0 < other.end().0 && other.start.0 < self.end().0
+    }
+}
+
+impl fmt::Debug for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{}", self.start.0, self.sectors)
+    }
+}
+
+/// The submitter's own name for a bio: given at submission, given back when it ends.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Token(pub u64);
+
+/// What a client asks: one operation on one run of sectors.
+///
+/// The payload is the submitter's business: the queue knows the bio by its [`Token`] alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bio {
+    /// What to do.
+    pub op: Op,
+    /// How to treat it.
+    pub flags: Flags,
+    /// Where, on the disk.
+    pub extent: Extent,
+    /// Who asks.
+    pub stream: crate::StreamId,
+    /// The submitter's name for it.
+    pub token: Token,
+}
+
+/// How a bio or request ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// As asked.
+    Done,
+    /// Not done, or not known to be done, for this reason.
+    Failed(Errno),
+}
+
+impl Outcome {
+    /// The first failure of the two, or `Done`.
+    #[must_use]
+    pub const fn and(self, later: Self) -> Self {
+        match self {
+            Self::Done => later,
+            Self::Failed(_) => self,
+        }
+    }
+}
+
+/// A Linux error number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    /// Operation not permitted.
+    pub const EPERM: Self = Self(1);
+    /// Input/output error.
+    pub const EIO: Self = Self(5);
+    /// Try again.
+    pub const EAGAIN: Self = Self(11);
+    /// Out of memory.
+    pub const ENOMEM: Self = Self(12);
+    /// Invalid argument.
+    pub const EINVAL: Self = Self(22);
+    /// No space left on device.
+    pub const ENOSPC: Self = Self(28);
+    /// Value too large.
+    pub const EOVERFLOW: Self = Self(75);
+    /// Operation not supported.
+    pub const ENOTSUP: Self = Self(95);
+    /// Shutting down.
+    pub const ESHUTDOWN: Self = Self(108);
+    /// It took too long.
+    pub const ETIMEDOUT: Self = Self(110);
+
+    /// The symbolic name, for the numbers this crate itself uses.
+    #[must_use]
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::EPERM => "EPERM",
+            Self::EIO => "EIO",
+            Self::EAGAIN => "EAGAIN",
+            Self::ENOMEM => "ENOMEM",
+            Self::EINVAL => "EINVAL",
+            Self::ENOSPC => "ENOSPC",
+            Self::EOVERFLOW => "EOVERFLOW",
+            Self::ENOTSUP => "ENOTSUP",
+            Self::ESHUTDOWN => "ESHUTDOWN",
+            Self::ETIMEDOUT => "ETIMEDOUT",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "errno {}", self.0),
+        }
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}

@@ -1,0 +1,41 @@
+//! None: first come, first served.
+//!
+//! N1  Requests leave in the order in which they came.
+//!
+//! Suits devices that order their own queue, and RAM. Blind to who is asking. Idea: blk-mq's "none".
+
+use alloc::collections::VecDeque;
+
+use super::{Next, RequestId, Scheduler, Waiting};
+use crate::Instant;
+
+/// First come, first served.
+pub struct None {
+    fifo: VecDeque<RequestId>,
+}
+
+impl None {
+    /// An empty queue for up to `capacity` requests.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self { fifo: VecDeque::with_capacity(capacity) }
+    }
+}
+
+impl Scheduler for None {
+    fn insert(&mut self, _now: Instant, request: &Waiting) {
+        self.fifo.push_back(request.id);
+    }
+
+    fn dispatch(&mut self, _now: Instant) -> Next {
+        self.fifo.pop_front().map_or(Next::Nothing, Next::Request) // N1
+    }
+
+    fn requeue(&mut self, _now: Instant, request: &Waiting) {
+        self.fifo.push_front(request.id);
+    }
+
+    fn len(&self) -> usize {
+        self.fifo.len()
+    }
+}

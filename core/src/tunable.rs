@@ -1,0 +1,243 @@
+//! One row per knob.
+//!
+//! A policy lists its tunables once, as a table of [`Tunable`] over its settings. From those rows come the command line
+//! (`--set read_expire=20ms`), the config file, live changes, the ranges that tuning searches, and `docs/tunables.md`.
+//! A new knob is a field, a row, and its use. The default is the one in `Settings::default()`.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::Duration;
+use crate::time::{ms, secs, us};
+
+/// What can be said of a knob without its settings at hand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TunableInfo {
+    /// The kernel's name.
+    pub name: &'static str,
+    /// What values it takes.
+    pub range: Range,
+    /// What it does, in a phrase.
+    pub says: &'static str,
+}
+
+/// The values a knob takes, both ends included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Range {
+    /// A length of time. A bare number counts milliseconds, as in the kernel's files.
+    Duration(Duration, Duration),
+    /// A number.
+    Count(u32, u32),
+    /// Yes or no: `1` or `0`, as in the kernel's files.
+    Switch,
+}
+
+/// A knob of the settings `S`.
+pub struct Tunable<S: 'static> {
+    info: TunableInfo,
+    field: Field<S>,
+}
+
+enum Field<S> {
+    Duration(fn(&mut S) -> &mut Duration),
+    Count(fn(&mut S) -> &mut u32),
+    Switch(fn(&mut S) -> &mut bool),
+}
+
+impl<S> Tunable<S> {
+    /// A length of time from `min` to `max`.
+    pub const fn duration(
+        name: &'static str,
+        (min, max): (Duration, Duration),
+        field: fn(&mut S) -> &mut Duration,
+        says: &'static str,
+    ) -> Self {
+        Self { info: TunableInfo { name, range: Range::Duration(min, max), says }, field: Field::Duration(field) }
+    }
+
+    /// A number from `min` to `max`.
+    pub const fn count(
+        name: &'static str,
+        (min, max): (u32, u32),
+        field: fn(&mut S) -> &mut u32,
+        says: &'static str,
+    ) -> Self {
+        Self { info: TunableInfo { name, range: Range::Count(min, max), says }, field: Field::Count(field) }
+    }
+
+    /// Yes or no.
+    pub const fn switch(name: &'static str, field: fn(&mut S) -> &mut bool, says: &'static str) -> Self {
+        Self { info: TunableInfo { name, range: Range::Switch, says }, field: Field::Switch(field) }
+    }
+}
+
+/// The descriptions alone of a table of tunables.
+#[must_use]
+pub const fn infos<S, const N: usize>(rows: &[Tunable<S>; N]) -> [TunableInfo; N] {
+    let mut infos = [rows[0].info; N];
+    let mut row = 1;
+    while row < N {
+        infos[row] = rows[row].info;
+        row += 1;
+    }
+    infos
+}
+
+/// The present value of the knob `name`, as text that [`set`] takes.
+pub fn get<S: Clone>(rows: &[Tunable<S>], settings: &S, name: &str) -> Option<String> {
+    let row = rows.iter().find(|row| row.info.name == name)?;
+    let mut settings = settings.clone();
+    Some(match row.field {
+        Field::Duration(field) => field(&mut settings).to_string(),
+        Field::Count(field) => field(&mut settings).to_string(),
+        Field::Switch(field) => u8::from(*field(&mut settings)).to_string(),
+    })
+}
+
+/// Sets the knob `name` to what `value` says; on error nothing has changed.
+///
+/// # Errors
+/// No row has that name, or the value is malformed or out of the row's range.
+pub fn set<S>(rows: &[Tunable<S>], settings: &mut S, name: &str, value: &str) -> Result<(), Error> {
+    let Some(row) = rows.iter().find(|row| row.info.name == name) else {
+        let names: Vec<_> = rows.iter().map(|row| row.info).collect();
+        return Err(Error::unknown(name, &names));
+    };
+    let bad = || Error::value(&row.info, value);
+    match (&row.field, row.info.range) {
+        (Field::Duration(field), Range::Duration(min, max)) => {
+            let length = parse_duration(value).filter(|length| (min..=max).contains(length)).ok_or_else(bad)?;
+            *field(settings) = length;
+        }
+        (Field::Count(field), Range::Count(min, max)) => {
+            let count = value.trim().parse().ok().filter(|count| (min..=max).contains(count)).ok_or_else(bad)?;
+            *field(settings) = count;
+        }
+        (Field::Switch(field), Range::Switch) => {
+            *field(settings) = match value.trim() {
+                "1" | "true" | "on" | "yes" => true,
+                "0" | "false" | "off" | "no" => false,
+                _ => return Err(bad()),
+            }
+        }
+        _ => unreachable!("a row's field and range are made together"),
+    }
+    Ok(())
+}
+
+/// Reads `20ms`, `1s`, `125us`, `7ns`; a bare number counts milliseconds.
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().ok()?;
+    Some(match unit.trim_start() {
+        "" | "ms" => ms(number),
+        "s" => secs(number),
+        "us" | "µs" => us(number),
+        "ns" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// Why a knob was not set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Error(String);
+
+impl Error {
+    /// There is no knob of that name among `known`.
+    #[must_use]
+    pub fn unknown(name: &str, known: &[TunableInfo]) -> Self {
+        if known.is_empty() {
+            return Self(format!("unknown tunable \"{name}\": this scheduler has none"));
+        }
+        let names: Vec<_> = known.iter().map(|info| info.name).collect();
+        Self(format!("unknown tunable \"{name}\": this scheduler has {}", names.join(", ")))
+    }
+
+    fn value(info: &TunableInfo, value: &str) -> Self {
+        Self(format!("{} = \"{value}\" is not possible: it takes {}", info.name, info.range))
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Duration(min, max) => write!(f, "a time from {min} to {max} (a bare number counts ms)"),
+            Self::Count(min, max) => write!(f, "a number from {min} to {max}"),
+            Self::Switch => write!(f, "0 or 1"),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone)]
+    struct Settings {
+        expire: Duration,
+        batch: u32,
+        front: bool,
+    }
+
+    const ROWS: [Tunable<Settings>; 3] = [
+        Tunable::duration("expire", (ms(1), secs(60)), |s| &mut s.expire, "how long one may wait"),
+        Tunable::count("batch", (1, 100), |s| &mut s.batch, "how many at once"),
+        Tunable::switch("front", |s| &mut s.front, "whether to look in front"),
+    ];
+
+    fn settings() -> Settings {
+        Settings { expire: ms(500), batch: 16, front: true }
+    }
+
+    #[test]
+    fn what_get_shows_set_takes_back() {
+        let mut s = settings();
+        for row in infos(&ROWS) {
+            let shown = get(&ROWS, &s, row.name).unwrap();
+            set(&ROWS, &mut s, row.name, &shown).unwrap();
+            assert_eq!(get(&ROWS, &s, row.name), Some(shown));
+        }
+    }
+
+    #[test]
+    fn a_bare_number_counts_milliseconds() {
+        let mut s = settings();
+        set(&ROWS, &mut s, "expire", "20").unwrap();
+        assert_eq!(s.expire, ms(20));
+        set(&ROWS, &mut s, "expire", "1500 us").unwrap();
+        assert_eq!(s.expire, us(1500));
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_possible() {
+        let mut s = settings();
+        let out = |r: Result<(), Error>| r.unwrap_err().to_string();
+        assert_eq!(
+            out(set(&ROWS, &mut s, "expire", "2h")),
+            "expire = \"2h\" is not possible: it takes a time from 1ms to 60s (a bare number counts ms)"
+        );
+        assert_eq!(
+            out(set(&ROWS, &mut s, "batch", "0")),
+            "batch = \"0\" is not possible: it takes a number from 1 to 100"
+        );
+        assert_eq!(out(set(&ROWS, &mut s, "front", "maybe")), "front = \"maybe\" is not possible: it takes 0 or 1");
+        assert_eq!(
+            out(set(&ROWS, &mut s, "quantum", "1")),
+            "unknown tunable \"quantum\": this scheduler has expire, batch, front"
+        );
+        assert_eq!((s.expire, s.batch, s.front), (ms(500), 16, true), "a refused value changes nothing");
+    }
+}

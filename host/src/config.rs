@@ -1,0 +1,171 @@
+//! What to serve, to whom, and how much of it: the plain data that a [`Server`](crate::Server) is made from.
+//!
+//! Where it comes from (a TOML file, flags, a program) is the caller's business.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fairlift_core::{Duration, Group, GroupId, Priority, sched};
+
+/// All that a [`Server`](crate::Server) needs to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The weight tree; the first is the root, and a parent comes before its children.
+    pub groups: Vec<Group>,
+    /// The scheduling domains.
+    pub disks: Vec<Disk>,
+    /// What clients can connect to; at least one.
+    pub exports: Vec<Export>,
+    /// Where clients connect; at least one.
+    pub listeners: Vec<Listener>,
+    /// How many worker threads; `None`: one for each CPU that the process may use.
+    pub workers: Option<usize>,
+    /// Bounds on what clients may ask and hold.
+    pub limits: Limits,
+    /// The server's certificate and whom it trusts; needed where a listener's [`Tls`] is not `Off`.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+/// A scheduling domain: one device, one queue.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    /// Its name in the config, logs and statistics.
+    pub name: String,
+    /// Who goes next.
+    pub scheduler: sched::Kind,
+    /// The scheduler's tunables that differ from their defaults, as (name, value); already checked by the caller with
+    /// `Scheduler::set`.
+    pub set: Vec<(String, String)>,
+    /// Requests in flight; `None`: 128.
+    pub depth: Option<u16>,
+    /// Requests that may wait and be in flight, for each hardware context or shared; `None`: twice the depth.
+    pub nr_requests: Option<u32>,
+    /// How long a request may be in the device; `None`: 30 s.
+    pub io_timeout: Option<Duration>,
+}
+
+/// What a client connects to: a backing, or a range of one, under a name, in a group.
+#[derive(Clone, Debug)]
+pub struct Export {
+    /// The name that clients ask for; may be empty.
+    pub name: String,
+    /// What it is, for people; shown by `nbdinfo --list`. Empty: nothing is said.
+    pub description: String,
+    /// What holds the data.
+    pub backing: Backing,
+    /// Where in the backing it starts, in bytes; a multiple of 512.
+    pub offset: u64,
+    /// How many bytes of the backing it shows, a multiple of 512; `None`: all from `offset` on.
+    pub size: Option<u64>,
+    /// The index in [`Config::disks`]; `None`: the disk that its backing suggests, one for each file system or device.
+    pub disk: Option<usize>,
+    /// Who pays.
+    pub group: GroupId,
+    /// The priority of its clients within the group.
+    pub priority: Priority,
+    /// Whether clients may only read.
+    pub read_only: bool,
+}
+
+/// What holds the data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Backing {
+    /// Takes writes, forgets them, and reads as zeroes: for measuring all that is not the backing.
+    Null {
+        /// How large it claims to be, in bytes.
+        size: u64,
+        /// How long each request takes at least.
+        delay: Duration,
+    },
+    /// RAM, allocated where something is written.
+    Mem {
+        /// Its size in bytes.
+        size: u64,
+    },
+    /// A regular file or a block device.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// Whether the page cache is bypassed.
+        direct: Direct,
+    },
+}
+
+/// Whether a file is used with direct I/O, past the page cache.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Direct {
+    /// Where the file system takes it.
+    #[default]
+    Auto,
+    /// Always; opening fails where it is not possible.
+    On,
+    /// Never.
+    Off,
+}
+
+/// Where clients connect.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// The place.
+    pub address: Address,
+    /// Whether traffic is encrypted.
+    pub tls: Tls,
+}
+
+/// A place to listen at.
+#[derive(Clone, Debug)]
+pub enum Address {
+    /// A unix socket, created with mode 0600; a stale socket file is replaced, a live one is not.
+    Unix(PathBuf),
+    /// A TCP address. The caller has refused a non-loopback one without TLS.
+    Tcp(SocketAddr),
+    /// A listening socket that somebody else made (socket activation).
+    Inherited(Arc<std::os::fd::OwnedFd>),
+}
+
+/// Whether traffic is encrypted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Tls {
+    /// Never; `STARTTLS` is refused.
+    #[default]
+    Off,
+    /// If the client asks.
+    Optional,
+    /// Always; nothing is told before.
+    Required,
+}
+
+/// Bounds on what clients may ask and hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Connections at once, all listeners together.
+    pub connections: u32,
+    /// How long a client may take from connecting to the end of the negotiation.
+    pub handshake_timeout: Duration,
+    /// The largest read or write, in bytes: what is advertised as maximum block size.
+    pub request_max: u32,
+    /// Requests that one connection may have under way.
+    pub connection_requests: u32,
+    /// Payload bytes that one connection may have under way; at least `request_max`.
+    pub connection_memory: u64,
+    /// Payload bytes of all connections together.
+    pub memory: u64,
+    /// How long a stopping server waits for clients to take their replies.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        use fairlift_core::time::secs;
+        Self {
+            connections: 4096,
+            handshake_timeout: secs(10),
+            request_max: 32 << 20,
+            connection_requests: 128,
+            connection_memory: 64 << 20,
+            memory: 512 << 20,
+            drain_timeout: secs(10),
+        }
+    }
+}

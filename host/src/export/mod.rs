@@ -1,0 +1,2 @@
+//! What clients connect to, one folder for each protocol.
+pub mod nbd;
