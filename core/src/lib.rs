@@ -36,8 +36,8 @@ pub mod tree;
 pub mod tunable;
 
 pub use group::{ContextId, Group, GroupId, Priority, PriorityClass, Stream, StreamId};
-//pub use limits::Limits;
-//pub use queue::{Dispatch, Finished, Queue, Refused};
+pub use limits::Limits;
+pub use queue::{Dispatch, Finished, Queue, Refused};
 pub use request::{Bio, Direction, Errno, Extent, Flags, Op, Outcome, Sector, Token};
 pub use tags::{Tag, TagSet};
 pub use time::{Duration, Instant};

@@ -1,1 +1,869 @@
-//! queue
+//! The queue of a disk: a state machine between those who ask and the device.
+//!
+//! ```text
+//!  submit ─▶ cut to the limits ─▶ plug ─▶ scheduler ─▶ tag ─▶ granted to its context ─▶ device
+//!               (merge)         (merge)                                                   │
+//!  poll_finished ◀──────────────────────────────────────────────── handle_completion ◀────┘
+//! ```
+//!
+//! Q1  Every bio that was accepted ends exactly once.
+//! Q2  A request in flight holds a tag; with all tags out nothing is dispatched.
+//! Q3  What is submitted before the first `poll_dispatch` is one batch (a "plug"): neighbours in it are merged, and the
+//!     scheduler sees it whole.
+//! Q4  A request stays in the context that submitted it, from submission to its end: only bios of the same stream's
+//!     group and context are merged, and only its own context is given it to execute.
+//! Q5  Flushes pass the scheduler by, and are dispatched first.
+//! Q6  A bio that took longer than `io_timeout` in the device fails, but its memory is in the device's hands until the
+//!     device has answered: [`Finished::TimedOut`] says the one, [`Finished::Released`] the other.
+//! Q7  A request that the device could not take ([`Queue::handle_busy`]) goes out first, once something else has ended,
+//!     or after [`BUSY_DELAY`] if nothing is in flight.
+//!
+//! A turn of a context: `handle_completion` for all that has ended, `submit` for all that is new, `poll_dispatch` until
+//! `None`, `poll_finished` until `None`, `poll_wake` until `None`, then `poll_timeout`.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use slab::Slab;
+
+use crate::group::{ContextId, Group, GroupId, Stream, StreamId};
+use crate::sched::{self, BUSY_DELAY, Next, RequestId, Scheduler, Served, Side, Waiting};
+use crate::stats::Stats;
+use crate::time::secs;
+use crate::trace::{Action, Event, Trace};
+use crate::tunable;
+use crate::{Bio, Duration, Errno, Extent, Flags, Instant, Limits, Op, Outcome, Sector, Tag, TagSet, Token};
+
+/// What a [`Queue`] is made from.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Who goes next.
+    pub scheduler: sched::Kind,
+    /// What the device can take.
+    pub limits: Limits,
+    /// Requests in flight.
+    pub depth: u16,
+    /// Requests that wait or are in flight; more is answered [`Refused::Full`].
+    pub nr_requests: u32,
+    /// How many contexts use the queue; at most 64.
+    pub contexts: u16,
+    /// The weight tree, the root first.
+    pub groups: Vec<Group>,
+    /// How long a request may be in the device before its bios fail.
+    pub io_timeout: Duration,
+    /// Whether neighbours are left apart.
+    pub nomerges: bool,
+}
+
+impl Settings {
+    /// Requests in flight, by default.
+    pub const DEPTH: u16 = 128;
+
+    /// A queue for one context and no groups but the root, with the kernel's defaults.
+    #[must_use]
+    pub fn new(scheduler: sched::Kind, limits: Limits) -> Self {
+        Self {
+            scheduler,
+            limits,
+            depth: Self::DEPTH,
+            nr_requests: 2 * u32::from(Self::DEPTH),
+            contexts: 1,
+            groups: vec![Group::root()],
+            io_timeout: secs(30),
+            nomerges: false,
+        }
+    }
+}
+
+/// A piece of a request for the device to do; see [`Queue::segments`] for its memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dispatch {
+    /// The right to have it in flight; given back by [`Queue::handle_completion`].
+    pub tag: Tag,
+    /// What to do.
+    pub op: Op,
+    /// How to treat it.
+    pub flags: Flags,
+    /// Where on the disk.
+    pub extent: Extent,
+    /// Who asked (first).
+    pub stream: StreamId,
+}
+
+/// A run of a bio's memory that a request uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// The bio.
+    pub token: Token,
+    /// Where in the bio's memory it starts, in bytes.
+    pub offset: u64,
+    /// How long it is, in bytes.
+    pub bytes: u64,
+}
+
+/// News of a bio.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Finished {
+    /// It ended, and its memory is free.
+    Done(Token, Outcome),
+    /// It failed with `ETIMEDOUT`, but the device may still use its memory (Q6).
+    TimedOut(Token),
+    /// The memory of a bio that had timed out is free.
+    Released(Token),
+}
+
+/// Why a bio was not accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// All of `nr_requests` are in use. `poll_wake` names the context when there is room.
+    Full,
+    /// It covers nothing, yet is no flush.
+    Empty,
+    /// It goes beyond the end.
+    BeyondEnd {
+        /// What was asked.
+        extent: Extent,
+        /// The device's size in sectors.
+        capacity: u64,
+    },
+    /// It is not whole blocks.
+    Unaligned {
+        /// What was asked.
+        extent: Extent,
+        /// The device's block in sectors.
+        block: u32,
+    },
+    /// The device cannot do this at all.
+    Unsupported(Op),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("all requests are in use (nr_requests)"),
+            Self::Empty => f.write_str("a request for nothing"),
+            Self::BeyondEnd { extent, capacity } => {
+                write!(f, "sectors {} to {} asked of a disk of {capacity}", extent.start.0, extent.end().0)
+            }
+            Self::Unaligned { extent, block } => {
+                write!(f, "{extent:?} is not whole blocks of {} bytes", u64::from(*block) * Sector::SIZE)
+            }
+            Self::Unsupported(op) => write!(f, "this device cannot {}", op.name()),
+        }
+    }
+}
+
+impl core::error::Error for Refused {}
+
+/// Where a request is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// In the plug, the scheduler, or the flush list.
+    Waiting,
+    /// In the device's hands, or on its way there.
+    InFlight(Tag),
+    /// In the device's hands, its bios already answered (Q6).
+    TimedOut(Tag),
+}
+
+/// One operation on one extent, made of one or more contiguous bios.
+struct Request {
+    waiting: Waiting,
+    context: ContextId,
+    step: Step,
+    dispatched: Instant,
+    /// The list of its segments, in sector order.
+    head: u32,
+    tail: u32,
+    segments: u32,
+    /// Neighbours in the list of requests in flight, oldest first.
+    older: u32,
+    younger: u32,
+}
+
+struct SegmentNode {
+    bio: u32,
+    /// In sectors, within the bio.
+    offset: u64,
+    sectors: u64,
+    next: u32,
+}
+
+struct BioState {
+    token: Token,
+    op: Op,
+    bytes: u64,
+    stream: StreamId,
+    context: ContextId,
+    submitted: Instant,
+    /// Segments that have not ended, and one more while a rest of it waits to be cut.
+    remaining: u32,
+    outcome: Outcome,
+    timed_out: bool,
+}
+
+struct StreamState {
+    stream: Stream,
+    stats: Stats,
+    /// Bios that have not ended.
+    open: u32,
+}
+
+/// Bookkeeping for one context.
+#[derive(Default)]
+struct Context {
+    /// Requests that hold a tag and wait to be fetched.
+    granted: VecDeque<RequestId>,
+    finished: VecDeque<Finished>,
+    /// It was told [`Refused::Full`] and waits for room.
+    starved: bool,
+}
+
+const NIL: u32 = u32::MAX;
+
+/// The queue of a disk. See the [module](self) for its rules and the order in which to call it.
+pub struct Queue {
+    settings: Settings,
+    scheduler: Box<dyn Scheduler>,
+    tags: TagSet,
+    by_tag: Box<[RequestId]>,
+    requests: Slab<Request>,
+    segments: Slab<SegmentNode>,
+    bios: Slab<BioState>,
+    streams: Slab<StreamState>,
+    contexts: Box<[Context]>,
+    /// One bit for each context that has something to fetch and did not ask for it.
+    wake: u64,
+    plug: Vec<RequestId>,
+    flushes: VecDeque<RequestId>,
+    /// What is left of a bio that was cut into more pieces than there were requests: at most one at a time.
+    rest: Option<(u32, Waiting)>,
+    /// The list of requests in flight, by time of dispatch.
+    oldest: u32,
+    youngest: u32,
+    /// After the device said "busy": no dispatch before this (Q7).
+    busy_until: Option<Instant>,
+    /// What removed streams had done, by group.
+    retired: Vec<Stats>,
+    trace: Option<Trace>,
+}
+
+impl Queue {
+    /// An empty queue.
+    ///
+    /// # Panics
+    /// If a number in `settings` is 0 or there are more than 64 contexts.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        assert!((1..=64).contains(&settings.contexts), "1 to 64 contexts, not {}", settings.contexts);
+        assert!(settings.limits.block > 0 && settings.limits.rw_max > 0 && settings.limits.segments_max > 0);
+        assert!(settings.nr_requests >= u32::from(settings.depth), "fewer requests than may be in flight");
+        assert!(!settings.groups.is_empty(), "the root group is always there");
+        let requests = settings.nr_requests as usize;
+        // Merging lets requests hold several bios; this many on average keeps the tables small.
+        let segments = requests * 4;
+        Self {
+            scheduler: settings.scheduler.build(requests),
+            tags: TagSet::new(settings.depth),
+            by_tag: vec![RequestId(NIL); usize::from(settings.depth)].into(),
+            requests: Slab::with_capacity(requests),
+            segments: Slab::with_capacity(segments),
+            bios: Slab::with_capacity(segments),
+            streams: Slab::new(),
+            contexts: (0..settings.contexts)
+                .map(|_| Context {
+                    granted: VecDeque::with_capacity(usize::from(settings.depth)),
+                    finished: VecDeque::with_capacity(64),
+                    starved: false,
+                })
+                .collect(),
+            wake: 0,
+            plug: Vec::with_capacity(requests),
+            flushes: VecDeque::with_capacity(16),
+            rest: None,
+            oldest: NIL,
+            youngest: NIL,
+            busy_until: None,
+            retired: settings.groups.iter().map(|_| Stats::default()).collect(),
+            trace: None,
+            settings,
+        }
+    }
+
+    // ---- who asks ----
+
+    /// Adds a stream.
+    ///
+    /// # Panics
+    /// If its group or context does not exist.
+    pub fn add_stream(&mut self, stream: Stream) -> StreamId {
+        assert!(usize::from(stream.group.0) < self.settings.groups.len(), "no group {:?}", stream.group);
+        assert!(stream.context.0 < self.settings.contexts, "no context {:?}", stream.context);
+        StreamId(self.streams.insert(StreamState { stream, stats: Stats::default(), open: 0 }) as u32)
+    }
+
+    /// Removes a stream; what it did still counts for its group.
+    ///
+    /// # Panics
+    /// If a bio of it has not ended.
+    pub fn remove_stream(&mut self, id: StreamId) {
+        let state = self.streams.remove(id.0 as usize);
+        assert!(state.open == 0, "{id:?} is removed with {} bios open", state.open);
+        self.retired[usize::from(state.stream.group.0)].add(&state.stats);
+    }
+
+    // ---- commands and news ----
+
+    /// Asks for a bio to be done.
+    ///
+    /// # Errors
+    /// [`Refused`], and nothing has changed.
+    ///
+    /// # Panics
+    /// If the stream does not exist.
+    pub fn submit(&mut self, now: Instant, bio: Bio) -> Result<(), Refused> {
+        let Stream { group, priority, context } = self.streams[bio.stream.0 as usize].stream;
+        self.check(&bio)?;
+        if self.rest.is_some() || self.bios.len() == self.bios.capacity() || !self.has_room() {
+            self.contexts[usize::from(context.0)].starved = true;
+            self.note(now, Action::Slept, bio.op, bio.extent, bio.stream, group);
+            return Err(Refused::Full);
+        }
+        self.note(now, Action::Queued, bio.op, bio.extent, bio.stream, group);
+        self.streams[bio.stream.0 as usize].open += 1;
+        let number = self.bios.insert(BioState {
+            token: bio.token,
+            op: bio.op,
+            bytes: bio.extent.bytes(),
+            stream: bio.stream,
+            context,
+            submitted: now,
+            remaining: 0,
+            outcome: Outcome::Done,
+            timed_out: false,
+        }) as u32;
+        let id = RequestId(NIL);
+        let Bio { op, flags, extent, stream, .. } = bio;
+        let waiting = Waiting { id, op, flags, extent, stream, group, priority };
+        if op == Op::Flush {
+            let id = self.new_request(&waiting, context, number, 0);
+            self.flushes.push_back(id); // Q5
+        } else {
+            self.cut(now, waiting, context, number, 0);
+        }
+        Ok(())
+    }
+
+    /// The device has done the request that holds `tag`, or failed to.
+    ///
+    /// # Panics
+    /// If `tag` is not in flight.
+    pub fn handle_completion(&mut self, now: Instant, tag: Tag, outcome: Outcome) {
+        let id = self.take_back(tag);
+        self.busy_until = None; // Q7
+        let request = self.requests.remove(id.0 as usize);
+        let Waiting { op, extent, stream, group, .. } = request.waiting;
+        self.note(now, Action::Completed, op, extent, stream, group);
+        let mut next = request.head;
+        while next != NIL {
+            let segment = self.segments.remove(next as usize);
+            next = segment.next;
+            self.end_segment(now, segment.bio, outcome);
+        }
+        if op != Op::Flush {
+            let served =
+                Served { request: request.waiting, dispatched: request.dispatched, ok: outcome == Outcome::Done };
+            self.scheduler.completed(now, &served);
+        }
+        self.made_room(now);
+    }
+
+    /// The device could not take the request that holds `tag` now; it will be offered again (Q7).
+    ///
+    /// # Panics
+    /// If `tag` is not in flight.
+    pub fn handle_busy(&mut self, now: Instant, tag: Tag) {
+        if let Step::TimedOut(_) = self.requests[self.by_tag[usize::from(tag.0)].0 as usize].step {
+            // Its bios are answered already, so nobody wants it done any more.
+            return self.handle_completion(now, tag, Outcome::Failed(Errno::ETIMEDOUT));
+        }
+        let id = self.take_back(tag);
+        let request = &mut self.requests[id.0 as usize];
+        request.step = Step::Waiting;
+        let waiting = request.waiting;
+        match waiting.op {
+            Op::Flush => self.flushes.push_front(id),
+            _ => self.scheduler.requeue(now, &waiting),
+        }
+        self.busy_until = Some(if self.tags.used() == 0 { now + BUSY_DELAY } else { Instant::MAX });
+        self.note(now, Action::Requeued, waiting.op, waiting.extent, waiting.stream, waiting.group);
+    }
+
+    /// It is `now`: whatever was to happen by then happens.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let mut next = self.oldest;
+        while next != NIL {
+            let request = &mut self.requests[next as usize];
+            if now < request.dispatched + self.settings.io_timeout {
+                break;
+            }
+            let id = next;
+            next = request.younger;
+            if let Step::InFlight(tag) = request.step {
+                request.step = Step::TimedOut(tag);
+                let Waiting { op, extent, stream, group, .. } = request.waiting;
+                let mut segment = request.head;
+                self.unlink(id);
+                self.note(now, Action::TimedOut, op, extent, stream, group);
+                while segment != NIL {
+                    let SegmentNode { bio, next, .. } = self.segments[segment as usize];
+                    segment = next;
+                    self.time_out(now, bio);
+                }
+            }
+        }
+    }
+
+    // ---- questions ----
+
+    /// What `context` shall give to the device next; `None` if nothing now.
+    ///
+    /// Ends the batch of bios submitted before (Q3). Requests of other contexts whose turn comes are granted to them:
+    /// see [`Queue::poll_wake`].
+    pub fn poll_dispatch(&mut self, now: Instant, context: ContextId) -> Option<Dispatch> {
+        self.unplug(now);
+        if let Some(id) = self.contexts[usize::from(context.0)].granted.pop_front() {
+            return Some(self.dispatch_of(id));
+        }
+        if self.busy_until.is_some_and(|until| now < until) {
+            return None; // Q7
+        }
+        while self.tags.used() < self.tags.depth() {
+            let id = match self.flushes.pop_front() {
+                Some(id) => id, // Q5
+                None => match self.scheduler.dispatch(now) {
+                    Next::Request(id) => id,
+                    Next::Hold { .. } | Next::Nothing => return None,
+                },
+            };
+            let owner = self.start(now, id);
+            if owner == context {
+                return Some(self.dispatch_of(id));
+            }
+            self.contexts[usize::from(owner.0)].granted.push_back(id); // Q4
+            self.wake |= 1 << owner.0;
+        }
+        None // Q2
+    }
+
+    /// The memory of a request in flight, in sector order.
+    ///
+    /// # Panics
+    /// If `tag` is not in flight.
+    pub fn segments(&self, tag: Tag) -> impl Iterator<Item = Segment> + '_ {
+        assert!(self.tags.is_used(tag), "tag {} is not in flight", tag.0);
+        let mut next = self.requests[self.by_tag[usize::from(tag.0)].0 as usize].head;
+        core::iter::from_fn(move || {
+            let node = self.segments.get(next as usize)?;
+            next = node.next;
+            let token = self.bios[node.bio as usize].token;
+            Some(Segment { token, offset: node.offset * Sector::SIZE, bytes: node.sectors * Sector::SIZE })
+        })
+    }
+
+    /// The next news of a bio of `context`.
+    pub fn poll_finished(&mut self, context: ContextId) -> Option<Finished> {
+        self.contexts[usize::from(context.0)].finished.pop_front()
+    }
+
+    /// A context, other than the one whose turn it is, that now has something to fetch or room to submit.
+    pub fn poll_wake(&mut self) -> Option<ContextId> {
+        if self.wake == 0 {
+            return None;
+        }
+        let context = self.wake.trailing_zeros() as u16;
+        self.wake &= self.wake - 1;
+        Some(ContextId(context))
+    }
+
+    /// When to call [`Queue::handle_timeout`] and [`Queue::poll_dispatch`] though nothing else happened.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let overdue = self.requests.get(self.oldest as usize).map(|r| r.dispatched + self.settings.io_timeout);
+        let busy = self.busy_until.filter(|until| *until != Instant::MAX);
+        [overdue, busy, self.scheduler.next_timeout()].into_iter().flatten().min()
+    }
+
+    // ---- knobs and counters ----
+
+    /// What the queue was made from; tunables that were changed since are asked from [`Queue::tunable`].
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The present value of a tunable of the scheduler.
+    #[must_use]
+    pub fn tunable(&self, name: &str) -> Option<String> {
+        self.scheduler.get(name)
+    }
+
+    /// Sets a tunable of the scheduler; works under load.
+    ///
+    /// # Errors
+    /// There is no such tunable, or the value is malformed or out of range.
+    pub fn set_tunable(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
+        self.scheduler.set(name, value)
+    }
+
+    /// Changes the scheduler; works under load. What waits goes over in the order in which it would have gone out.
+    pub fn set_scheduler(&mut self, now: Instant, kind: sched::Kind) {
+        self.unplug(now);
+        let mut next = kind.build(self.settings.nr_requests as usize);
+        while let Next::Request(id) = self.scheduler.dispatch(now) {
+            next.insert(now, &self.requests[id.0 as usize].waiting);
+        }
+        assert!(self.scheduler.is_empty(), "{} kept requests to itself", self.settings.scheduler.name());
+        self.scheduler = next;
+        self.settings.scheduler = kind;
+    }
+
+    /// What a stream has done.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    #[must_use]
+    pub fn stream_stats(&self, id: StreamId) -> &Stats {
+        &self.streams[id.0 as usize].stats
+    }
+
+    /// What the streams of a group have done, those that were removed included; groups below it count for themselves.
+    #[must_use]
+    pub fn group_stats(&self, group: GroupId) -> Stats {
+        let mut sum = self.retired[usize::from(group.0)].clone();
+        for (_, state) in self.streams.iter().filter(|(_, state)| state.stream.group == group) {
+            sum.add(&state.stats);
+        }
+        sum
+    }
+
+    /// What all have done.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut sum = Stats::default();
+        for group in 0..self.retired.len() {
+            sum.add(&self.group_stats(GroupId(group as u16)));
+        }
+        sum
+    }
+
+    /// Requests in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> u16 {
+        self.tags.used()
+    }
+
+    /// Requests that wait for the device.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.requests.len() - usize::from(self.tags.used())
+    }
+
+    /// Keeps the latest `bound` events from now on; 0 turns tracing off.
+    pub fn set_trace(&mut self, bound: usize) {
+        self.trace = (bound > 0).then(|| Trace::new(bound));
+    }
+
+    /// The oldest event that was kept.
+    pub fn poll_trace(&mut self) -> Option<Event> {
+        self.trace.as_mut()?.pop()
+    }
+
+    // ---- on the way in ----
+
+    fn check(&self, bio: &Bio) -> Result<(), Refused> {
+        let Limits { capacity, block, .. } = self.settings.limits;
+        let extent = bio.extent;
+        if bio.op == Op::Flush {
+            return Ok(());
+        }
+        if extent.sectors == 0 {
+            return Err(Refused::Empty);
+        }
+        if extent.start.0.checked_add(extent.sectors).is_none_or(|end| end > capacity) {
+            return Err(Refused::BeyondEnd { extent, capacity });
+        }
+        if !self.settings.limits.aligned(extent) {
+            return Err(Refused::Unaligned { extent, block });
+        }
+        if self.settings.limits.max(bio.op) == 0 {
+            return Err(Refused::Unsupported(bio.op));
+        }
+        Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.requests.len() < self.settings.nr_requests as usize && self.segments.len() < self.segments.capacity()
+    }
+
+    /// Makes requests of `whole`, which starts `offset` sectors into its bio; keeps the rest if there are too few.
+    fn cut(&mut self, now: Instant, whole: Waiting, context: ContextId, bio: u32, mut offset: u64) {
+        let mut left = whole.extent;
+        while left.sectors > 0 {
+            if !self.has_room() {
+                self.bios[bio as usize].remaining += 1; // so that it does not end before its rest
+                self.rest = Some((bio, Waiting { extent: left, ..whole }));
+                return;
+            }
+            let sectors = self.settings.limits.first_cut(whole.op, left);
+            let piece = Waiting { extent: Extent::new(left.start, sectors), ..whole };
+            if sectors < left.sectors {
+                self.note(now, Action::Split, whole.op, left, whole.stream, whole.group);
+            }
+            if !self.merge_into_plug(now, &piece, context, bio, offset) {
+                self.note(now, Action::Got, whole.op, piece.extent, whole.stream, whole.group);
+                let id = self.new_request(&piece, context, bio, offset);
+                self.plug.push(id);
+            }
+            offset += sectors;
+            left = Extent::new(piece.extent.end(), left.sectors - sectors);
+        }
+    }
+
+    fn new_segment(&mut self, bio: u32, offset: u64, sectors: u64) -> u32 {
+        self.bios[bio as usize].remaining += 1;
+        self.segments.insert(SegmentNode { bio, offset, sectors, next: NIL }) as u32
+    }
+
+    fn new_request(&mut self, waiting: &Waiting, context: ContextId, bio: u32, offset: u64) -> RequestId {
+        let segment = self.new_segment(bio, offset, waiting.extent.sectors);
+        let entry = self.requests.vacant_entry();
+        let id = RequestId(entry.key() as u32);
+        entry.insert(Request {
+            waiting: Waiting { id, ..*waiting },
+            context,
+            step: Step::Waiting,
+            dispatched: Instant::ZERO,
+            head: segment,
+            tail: segment,
+            segments: 1,
+            older: NIL,
+            younger: NIL,
+        });
+        id
+    }
+
+    /// Joins a piece of a bio to the request plugged last, if they touch.
+    fn merge_into_plug(&mut self, now: Instant, piece: &Waiting, context: ContextId, bio: u32, offset: u64) -> bool {
+        let Some(id) = self.plug.last() else { return false };
+        let last = &self.requests[id.0 as usize];
+        let side = if last.waiting.extent.end() == piece.extent.start {
+            Side::Back
+        } else if piece.extent.end() == last.waiting.extent.start {
+            Side::Front
+        } else {
+            return false;
+        };
+        if last.waiting.stream != piece.stream || !self.may_merge(last, piece, context, 1) {
+            return false;
+        }
+        let id = *id;
+        let segment = self.new_segment(bio, offset, piece.extent.sectors);
+        self.join(now, id, piece, side, (segment, segment, 1));
+        true
+    }
+
+    /// Whether `piece`, of so many segments, may become part of `request` (Q4 and the limits).
+    fn may_merge(&self, request: &Request, piece: &Waiting, context: ContextId, segments: u32) -> bool {
+        let kept = &request.waiting;
+        let whole = Extent::new(kept.extent.start.min(piece.extent.start), kept.extent.sectors + piece.extent.sectors);
+        !self.settings.nomerges
+            && kept.op == piece.op
+            && kept.flags == piece.flags
+            && kept.group == piece.group
+            && kept.priority == piece.priority
+            && request.context == context
+            && self.settings.limits.allow(kept.op, whole, request.segments + segments)
+    }
+
+    /// Makes a list of segments, and the extent they cover, part of a request.
+    fn join(&mut self, now: Instant, id: RequestId, piece: &Waiting, side: Side, (head, tail, count): (u32, u32, u32)) {
+        let request = &mut self.requests[id.0 as usize];
+        let action = match side {
+            Side::Back => {
+                self.segments[request.tail as usize].next = head;
+                request.tail = tail;
+                Action::BackMerged
+            }
+            Side::Front => {
+                self.segments[tail as usize].next = request.head;
+                request.head = head;
+                request.waiting.extent.start = piece.extent.start;
+                Action::FrontMerged
+            }
+        };
+        request.segments += count;
+        request.waiting.extent.sectors += piece.extent.sectors;
+        self.streams[piece.stream.0 as usize].stats.merged(piece.op);
+        self.note(now, action, piece.op, piece.extent, piece.stream, piece.group);
+    }
+
+    /// Gives the batch to the scheduler, merging on the way.
+    fn unplug(&mut self, now: Instant) {
+        for index in 0..self.plug.len() {
+            let id = self.plug[index];
+            let request = &self.requests[id.0 as usize];
+            let waiting = request.waiting;
+            let candidate = if self.settings.nomerges { None } else { self.scheduler.merge_candidate(&waiting) };
+            if let Some((kept, side)) = candidate
+                && self.may_merge(&self.requests[kept.0 as usize], &waiting, request.context, request.segments)
+            {
+                self.absorb(now, kept, id, side);
+                let waiting = self.requests[kept.0 as usize].waiting;
+                self.scheduler.grown(&waiting, side);
+                self.close_gap(now, kept);
+            } else {
+                self.note(now, Action::Inserted, waiting.op, waiting.extent, waiting.stream, waiting.group);
+                self.scheduler.insert(now, &waiting);
+            }
+        }
+        self.plug.clear();
+    }
+
+    /// After a back merge: the request may now touch the one behind it.
+    fn close_gap(&mut self, now: Instant, kept: RequestId) {
+        let waiting = self.requests[kept.0 as usize].waiting;
+        let Some(gone) = self.scheduler.neighbour_after(&waiting) else { return };
+        let behind = &self.requests[gone.0 as usize];
+        if self.may_merge(&self.requests[kept.0 as usize], &behind.waiting, behind.context, behind.segments) {
+            self.absorb(now, kept, gone, Side::Back);
+            let waiting = self.requests[kept.0 as usize].waiting;
+            self.scheduler.absorbed(&waiting, gone);
+        }
+    }
+
+    /// Makes a request part of another.
+    fn absorb(&mut self, now: Instant, kept: RequestId, gone: RequestId, side: Side) {
+        let gone = self.requests.remove(gone.0 as usize);
+        self.join(now, kept, &gone.waiting, side, (gone.head, gone.tail, gone.segments));
+    }
+
+    // ---- in flight ----
+
+    /// Gives a request a tag and puts it among those in flight.
+    fn start(&mut self, now: Instant, id: RequestId) -> ContextId {
+        let tag = self.tags.get().expect("a tag was free when the scheduler was asked");
+        self.by_tag[usize::from(tag.0)] = id;
+        let youngest = core::mem::replace(&mut self.youngest, id.0);
+        match self.requests.get_mut(youngest as usize) {
+            Some(request) => request.younger = id.0,
+            None => self.oldest = id.0,
+        }
+        let request = &mut self.requests[id.0 as usize];
+        assert!(request.step == Step::Waiting, "{id:?} was dispatched twice");
+        request.step = Step::InFlight(tag);
+        request.dispatched = now;
+        (request.older, request.younger) = (youngest, NIL);
+        let Waiting { op, extent, stream, group, .. } = request.waiting;
+        let context = request.context;
+        self.note(now, Action::Dispatched, op, extent, stream, group);
+        context
+    }
+
+    fn dispatch_of(&self, id: RequestId) -> Dispatch {
+        let request = &self.requests[id.0 as usize];
+        let (Step::InFlight(tag) | Step::TimedOut(tag)) = request.step else {
+            panic!("{id:?} was granted without a tag")
+        };
+        let Waiting { op, flags, extent, stream, .. } = request.waiting;
+        Dispatch { tag, op, flags, extent, stream }
+    }
+
+    /// Takes the tag from a request in flight and the request from their list.
+    fn take_back(&mut self, tag: Tag) -> RequestId {
+        self.tags.put(tag);
+        let id = self.by_tag[usize::from(tag.0)];
+        if let Step::InFlight(_) = self.requests[id.0 as usize].step {
+            self.unlink(id.0);
+        }
+        id
+    }
+
+    /// Takes a request out of the list that timeouts are found by.
+    fn unlink(&mut self, id: u32) {
+        let Request { older, younger, .. } = self.requests[id as usize];
+        match self.requests.get_mut(older as usize) {
+            Some(request) => request.younger = younger,
+            None => self.oldest = younger,
+        }
+        match self.requests.get_mut(younger as usize) {
+            Some(request) => request.older = older,
+            None => self.youngest = older,
+        }
+    }
+
+    // ---- on the way out ----
+
+    fn end_segment(&mut self, now: Instant, number: u32, outcome: Outcome) {
+        let bio = &mut self.bios[number as usize];
+        bio.outcome = bio.outcome.and(outcome);
+        bio.remaining -= 1;
+        if bio.remaining > 0 {
+            return;
+        }
+        let bio = self.bios.remove(number as usize);
+        let news = if bio.timed_out {
+            Finished::Released(bio.token)
+        } else {
+            let latency = now.since(bio.submitted);
+            self.streams[bio.stream.0 as usize].stats.ended(bio.op, bio.bytes, bio.outcome, latency);
+            Finished::Done(bio.token, bio.outcome)
+        };
+        self.streams[bio.stream.0 as usize].open -= 1;
+        self.tell(bio.context, news);
+    }
+
+    fn time_out(&mut self, now: Instant, number: u32) {
+        let bio = &mut self.bios[number as usize];
+        if core::mem::replace(&mut bio.timed_out, true) {
+            return; // another part of it was overdue already
+        }
+        let (outcome, latency) = (Outcome::Failed(Errno::ETIMEDOUT), now.since(bio.submitted));
+        self.streams[bio.stream.0 as usize].stats.ended(bio.op, bio.bytes, outcome, latency);
+        let (context, token) = (bio.context, bio.token);
+        self.tell(context, Finished::TimedOut(token));
+    }
+
+    fn tell(&mut self, context: ContextId, news: Finished) {
+        self.contexts[usize::from(context.0)].finished.push_back(news);
+        self.wake |= 1 << context.0;
+    }
+
+    /// A request is free again: the rest of a bio goes on, and who was refused hears of it.
+    fn made_room(&mut self, now: Instant) {
+        if let Some((number, left)) = self.rest.take() {
+            let bio = &mut self.bios[number as usize];
+            bio.remaining -= 1;
+            let (context, done) = (bio.context, bio.bytes - left.extent.bytes());
+            self.cut(now, left, context, number, done / Sector::SIZE);
+        }
+        if self.rest.is_none() {
+            for (number, context) in self.contexts.iter_mut().enumerate() {
+                if core::mem::take(&mut context.starved) {
+                    self.wake |= 1 << number;
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn note(&mut self, at: Instant, action: Action, op: Op, extent: Extent, stream: StreamId, group: GroupId) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(Event { at, action, op, extent, stream, group });
+        }
+    }
+}

@@ -15,6 +15,8 @@ pub struct Config {
     pub groups: Vec<Group>,
     /// The scheduling domains.
     pub disks: Vec<Disk>,
+    /// What the disks are like that [`Export::disk`] does not name; their names are made up.
+    pub disk_default: Disk,
     /// What clients can connect to; at least one.
     pub exports: Vec<Export>,
     /// Where clients connect; at least one.

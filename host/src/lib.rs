@@ -1,4 +1,29 @@
-//! A fair, multi-queue block layer in user space.
-#![warn(missing_docs)]
+//! A fair, multi-queue block layer in user space: the part that does.
+//!
+//! A [`Server`] is made from a [`Config`](config::Config) and serves files, block devices and RAM over NBD. Its workers
+//! have one thread and one io_uring each; what goes to a device when is decided by `fairlift-core`.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`config`] | what to serve, as plain data |
+//! | [`export::nbd`] | the protocol: a pure codec and negotiation, and the connections |
+//! | `worker`, `engine` | the loop: sockets above, devices below |
+//! | `ring`, `buffer`, `notify` | io_uring, the memory it borrows, and how workers wake each other |
+//! | `device`, `disk` | what holds the data, and the queue in front of it |
+
+mod buffer;
+mod clock;
 pub mod config;
+mod device;
+mod disk;
+mod engine;
+mod error;
 pub mod export;
+mod listen;
+mod notify;
+mod ring;
+mod server;
+mod worker;
+
+pub use error::Error;
+pub use server::{Handle, Server};

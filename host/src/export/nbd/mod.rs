@@ -1,1 +1,73 @@
-//! NBD: the network block device protocol.
+//! NBD: the network block device protocol, fixed newstyle.
+//!
+//! [`proto`] and [`handshake`] are pure: bytes in, events out. `serve` joins them to sockets and disks.
+
+pub mod handshake;
+pub mod proto;
+pub(crate) mod serve;
+
+use std::sync::Arc;
+
+use crate::config::Tls;
+use crate::disk::Export;
+use handshake::{Catalogue, ExportInfo, TlsPolicy};
+
+/// The exports, as clients find them.
+pub(crate) struct Exports {
+    pub(crate) list: Vec<Arc<Export>>,
+    /// The largest read or write, in bytes.
+    pub(crate) request_max: u32,
+}
+
+impl Exports {
+    fn info(&self, index: usize) -> ExportInfo<'_> {
+        let export = &*self.list[index];
+        let block = export.facts.block;
+        ExportInfo {
+            index,
+            name: &export.name,
+            description: &export.description,
+            size: export.size,
+            transmission_flags: transmission_flags(export),
+            block_min: block,
+            block_preferred: block.max(4096),
+            block_max: self.request_max,
+        }
+    }
+}
+
+impl Catalogue for Exports {
+    fn find(&self, name: &str) -> Option<ExportInfo<'_>> {
+        // A single export also answers to the empty name.
+        let alone = |_: &usize| name.is_empty() && self.list.len() == 1;
+        let index = self.list.iter().position(|export| export.name == name).or_else(|| Some(0).filter(alone))?;
+        Some(self.info(index))
+    }
+
+    fn for_each(&self, visit: &mut dyn FnMut(&ExportInfo<'_>)) {
+        (0..self.list.len()).for_each(|index| visit(&self.info(index)));
+    }
+}
+
+/// What clients may do with an export.
+///
+/// `CAN_MULTI_CONN` is true because a flush is of the device, whatever connection it comes by: it covers every write
+/// that was answered before.
+fn transmission_flags(export: &Export) -> u16 {
+    use proto::*;
+    let always = FLAG_HAS_FLAGS | FLAG_SEND_FLUSH | FLAG_SEND_FUA | FLAG_SEND_DF | FLAG_CAN_MULTI_CONN | FLAG_SEND_CACHE;
+    match export.read_only {
+        true => always | FLAG_READ_ONLY,
+        false => always | FLAG_SEND_TRIM | FLAG_SEND_WRITE_ZEROES | FLAG_SEND_FAST_ZERO,
+    }
+}
+
+impl From<Tls> for TlsPolicy {
+    fn from(tls: Tls) -> Self {
+        match tls {
+            Tls::Off => Self::Off,
+            Tls::Optional => Self::Optional,
+            Tls::Required => Self::Required,
+        }
+    }
+}

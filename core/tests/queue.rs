@@ -1,0 +1,318 @@
+//! The queue's rules, one scenario each, and all of them against a dull model over random runs.
+
+use std::collections::BTreeMap;
+
+use fairlift_core::queue::{Segment, Settings};
+use fairlift_core::sched::Kind;
+use fairlift_core::time::{ms, secs, us};
+use fairlift_core::trace::Action;
+use fairlift_core::*;
+use fairlift_lab::{Device, FixedTime, Random, World};
+use proptest::prelude::*;
+
+const C0: ContextId = ContextId(0);
+const C1: ContextId = ContextId(1);
+
+fn stream(context: ContextId) -> Stream {
+    Stream { group: GroupId::ROOT, priority: Priority::default(), context }
+}
+
+fn bio(op: Op, stream: StreamId, start: u64, sectors: u64, token: u64) -> Bio {
+    let extent = Extent::new(Sector(start), sectors);
+    Bio { op, flags: Flags::NONE, extent, stream, token: Token(token) }
+}
+
+/// A queue of a disk of a million sectors, and a stream in context 0.
+fn queue(change: impl FnOnce(&mut Settings)) -> (Queue, StreamId) {
+    let mut settings = Settings { contexts: 2, ..Settings::new(Kind::None, Limits::new(1_000_000)) };
+    change(&mut settings);
+    let mut queue = Queue::new(settings);
+    let id = queue.add_stream(stream(C0));
+    (queue, id)
+}
+
+fn at(millis: u64) -> Instant {
+    Instant::ZERO + ms(millis)
+}
+
+fn extents(queue: &mut Queue, now: Instant) -> Vec<(u64, u64)> {
+    std::iter::from_fn(|| queue.poll_dispatch(now, C0)).map(|d| (d.extent.start.0, d.extent.sectors)).collect()
+}
+
+fn news(queue: &mut Queue) -> Vec<Finished> {
+    std::iter::from_fn(|| queue.poll_finished(C0)).collect()
+}
+
+/// Q2
+#[test]
+fn with_all_tags_out_nothing_is_dispatched() {
+    let (mut queue, s) = queue(|settings| (settings.depth, settings.nr_requests) = (2, 8));
+    for n in 0..3 {
+        queue.submit(at(0), bio(Op::Read, s, n * 100, 8, n)).unwrap();
+    }
+    let first = queue.poll_dispatch(at(0), C0).unwrap();
+    assert!(queue.poll_dispatch(at(0), C0).is_some());
+    assert_eq!(queue.poll_dispatch(at(0), C0), None);
+    queue.handle_completion(at(1), first.tag, Outcome::Done);
+    assert!(queue.poll_dispatch(at(1), C0).is_some());
+    assert_eq!(news(&mut queue), [Finished::Done(Token(0), Outcome::Done)]);
+}
+
+/// Q3
+#[test]
+fn neighbours_in_a_batch_become_one_request_in_sector_order() {
+    let (mut queue, s) = queue(|_| ());
+    for (token, start) in [(1, 8), (2, 16), (0, 0)] {
+        queue.submit(at(0), bio(Op::Write, s, start, 8, token)).unwrap();
+    }
+    let whole = queue.poll_dispatch(at(0), C0).unwrap();
+    assert_eq!(whole.extent, Extent::new(Sector(0), 24));
+    let segments: Vec<_> = queue.segments(whole.tag).collect();
+    let expected = [0, 1, 2].map(|token| Segment { token: Token(token), offset: 0, bytes: 4096 });
+    assert_eq!(segments, expected);
+    assert_eq!(queue.stream_stats(s).of(Op::Write).merges, 2);
+}
+
+/// Q4
+#[test]
+fn a_request_goes_to_the_context_that_submitted_it() {
+    let (mut queue, _) = queue(|_| ());
+    let other = queue.add_stream(stream(C1));
+    queue.submit(at(0), bio(Op::Read, other, 0, 8, 7)).unwrap();
+    assert_eq!(queue.poll_dispatch(at(0), C0), None, "it is another's");
+    assert_eq!(queue.poll_wake(), Some(C1));
+    let granted = queue.poll_dispatch(at(0), C1).unwrap();
+    queue.handle_completion(at(1), granted.tag, Outcome::Done);
+    assert_eq!(queue.poll_finished(C0), None);
+    assert_eq!(queue.poll_finished(C1), Some(Finished::Done(Token(7), Outcome::Done)));
+}
+
+/// Q4
+#[test]
+fn neighbours_of_different_contexts_stay_apart() {
+    let (mut queue, s) = queue(|settings| settings.scheduler = Kind::MqDeadline);
+    let other = queue.add_stream(stream(C1));
+    queue.submit(at(0), bio(Op::Read, s, 0, 8, 1)).unwrap();
+    queue.submit(at(0), bio(Op::Read, other, 8, 8, 2)).unwrap();
+    assert_eq!(extents(&mut queue, at(0)), [(0, 8)]);
+}
+
+/// Q5
+#[test]
+fn a_flush_goes_first() {
+    let (mut queue, s) = queue(|settings| settings.scheduler = Kind::MqDeadline);
+    queue.submit(at(0), bio(Op::Write, s, 0, 8, 1)).unwrap();
+    queue.submit(at(0), bio(Op::Flush, s, 0, 0, 2)).unwrap();
+    assert_eq!(queue.poll_dispatch(at(0), C0).unwrap().op, Op::Flush);
+}
+
+/// Q6
+#[test]
+fn an_overdue_bio_fails_at_once_and_gives_its_memory_back_later() {
+    let (mut queue, s) = queue(|_| ());
+    queue.submit(at(0), bio(Op::Read, s, 0, 8, 1)).unwrap();
+    let stuck = queue.poll_dispatch(at(0), C0).unwrap();
+    assert_eq!(queue.poll_timeout(), Some(at(30_000)));
+    queue.handle_timeout(at(29_999));
+    assert_eq!(news(&mut queue), []);
+    queue.handle_timeout(at(30_000));
+    assert_eq!(news(&mut queue), [Finished::TimedOut(Token(1))]);
+    assert_eq!(queue.poll_timeout(), None);
+    assert_eq!(queue.in_flight(), 1, "the device still has it");
+    queue.handle_completion(at(60_000), stuck.tag, Outcome::Done);
+    assert_eq!(news(&mut queue), [Finished::Released(Token(1))]);
+    assert_eq!(queue.in_flight(), 0);
+}
+
+/// Q7
+#[test]
+fn what_a_busy_device_refused_goes_first_when_something_ended() {
+    let (mut queue, s) = queue(|_| ());
+    for n in 0..3 {
+        queue.submit(at(0), bio(Op::Read, s, n * 100, 8, n)).unwrap();
+    }
+    let first = queue.poll_dispatch(at(0), C0).unwrap();
+    let second = queue.poll_dispatch(at(0), C0).unwrap();
+    queue.handle_busy(at(0), second.tag);
+    assert_eq!(extents(&mut queue, at(0)), []);
+    queue.handle_completion(at(1), first.tag, Outcome::Done);
+    assert_eq!(extents(&mut queue, at(1)), [(100, 8), (200, 8)]);
+}
+
+/// Q7
+#[test]
+fn with_nothing_in_flight_a_busy_device_is_asked_again_after_a_while() {
+    let (mut queue, s) = queue(|_| ());
+    queue.submit(at(0), bio(Op::Read, s, 0, 8, 0)).unwrap();
+    let only = queue.poll_dispatch(at(0), C0).unwrap();
+    queue.handle_busy(at(0), only.tag);
+    assert_eq!(queue.poll_dispatch(at(0), C0), None);
+    assert_eq!(queue.poll_timeout(), Some(at(3)));
+    assert_eq!(extents(&mut queue, at(3)), [(0, 8)]);
+}
+
+#[test]
+fn a_bio_longer_than_the_device_takes_is_cut_and_ends_once() {
+    let (mut queue, s) = queue(|settings| settings.limits.rw_max = 8);
+    queue.submit(at(0), bio(Op::Read, s, 0, 20, 1)).unwrap();
+    let tags: Vec<_> = std::iter::from_fn(|| queue.poll_dispatch(at(0), C0)).map(|d| d.tag).collect();
+    assert_eq!(tags.len(), 3);
+    let last = queue.segments(tags[2]).next().unwrap();
+    assert_eq!((last.offset, last.bytes), (16 * 512, 4 * 512));
+    queue.handle_completion(at(1), tags[1], Outcome::Failed(Errno::EIO));
+    queue.handle_completion(at(1), tags[2], Outcome::Done);
+    assert_eq!(news(&mut queue), [], "a part is missing");
+    queue.handle_completion(at(1), tags[0], Outcome::Done);
+    assert_eq!(news(&mut queue), [Finished::Done(Token(1), Outcome::Failed(Errno::EIO))]);
+}
+
+#[test]
+fn a_discard_of_more_pieces_than_requests_is_done_in_several_rounds() {
+    let mut settings = Settings::new(Kind::MqDeadline, Limits { discard_max: 8, ..Limits::new(1_000_000) });
+    (settings.depth, settings.nr_requests) = (4, 4);
+    let mut world = World::new(Queue::new(settings), FixedTime(us(10)));
+    let s = world.add_stream(stream(C0));
+    world.submit(bio(Op::Discard, s, 0, 8 * 50, 1)).unwrap();
+    assert_eq!(world.submit(bio(Op::Read, s, 0, 8, 2)), Err(Refused::Full));
+    assert_eq!(world.run().len(), 1);
+    assert_eq!(world.dispatched().iter().map(|d| d.extent.sectors).sum::<u64>(), 400);
+    assert_eq!(world.dispatched().len(), 50);
+}
+
+#[test]
+fn who_was_refused_is_woken_when_there_is_room() {
+    let (mut queue, s) = queue(|settings| (settings.depth, settings.nr_requests) = (1, 1));
+    let other = queue.add_stream(stream(C1));
+    queue.submit(at(0), bio(Op::Read, s, 0, 8, 1)).unwrap();
+    assert_eq!(queue.submit(at(0), bio(Op::Read, other, 8, 8, 2)), Err(Refused::Full));
+    let first = queue.poll_dispatch(at(0), C0).unwrap();
+    while queue.poll_wake().is_some() {}
+    queue.handle_completion(at(1), first.tag, Outcome::Done);
+    assert!(std::iter::from_fn(|| queue.poll_wake()).any(|woken| woken == C1));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    let (mut queue, s) = queue(|settings| {
+        settings.limits = Limits { block: 8, discard_max: 0, ..Limits::new(1000) };
+    });
+    let mut refused = |bio| queue.submit(at(0), bio).unwrap_err().to_string();
+    assert_eq!(refused(bio(Op::Read, s, 992, 16, 1)), "sectors 992 to 1008 asked of a disk of 1000");
+    assert_eq!(refused(bio(Op::Read, s, u64::MAX - 7, 16, 1)), "sectors 18446744073709551608 to 18446744073709551615 asked of a disk of 1000");
+    assert_eq!(refused(bio(Op::Read, s, 4, 8, 1)), "4+8 is not whole blocks of 4096 bytes");
+    assert_eq!(refused(bio(Op::Discard, s, 0, 8, 1)), "this device cannot discard");
+    assert_eq!(refused(bio(Op::Write, s, 0, 0, 1)), "a request for nothing");
+}
+
+#[test]
+fn the_scheduler_can_be_changed_while_requests_wait() {
+    let (mut queue, s) = queue(|settings| (settings.depth, settings.nr_requests) = (2, 16));
+    for n in 0..10 {
+        queue.submit(at(0), bio(Op::Read, s, 1000 - n * 100, 8, n)).unwrap();
+    }
+    let mut ended = 0;
+    for round in 0..10 {
+        queue.set_scheduler(at(round), if round % 2 == 0 { Kind::MqDeadline } else { Kind::None });
+        let tags: Vec<_> = std::iter::from_fn(|| queue.poll_dispatch(at(round), C0)).map(|d| d.tag).collect();
+        tags.into_iter().for_each(|tag| queue.handle_completion(at(round), tag, Outcome::Done));
+        ended += news(&mut queue).len();
+    }
+    assert_eq!(ended, 10);
+}
+
+#[test]
+fn a_trace_tells_the_way_of_a_bio() {
+    let (mut queue, s) = queue(|_| ());
+    queue.set_trace(16);
+    queue.submit(at(0), bio(Op::Read, s, 0, 8, 1)).unwrap();
+    let request = queue.poll_dispatch(at(1), C0).unwrap();
+    queue.handle_completion(at(2), request.tag, Outcome::Done);
+    let letters: String = std::iter::from_fn(|| queue.poll_trace()).map(|event| event.action.letter()).collect();
+    assert_eq!(letters, "QGIDC");
+    assert_eq!(Action::Requeued.letter(), 'R');
+}
+
+#[test]
+fn what_a_removed_stream_did_still_counts_for_its_group() {
+    let (mut queue, s) = queue(|_| ());
+    queue.submit(at(0), bio(Op::Write, s, 0, 8, 1)).unwrap();
+    let request = queue.poll_dispatch(at(0), C0).unwrap();
+    queue.handle_completion(at(5), request.tag, Outcome::Done);
+    queue.remove_stream(s);
+    assert_eq!(queue.group_stats(GroupId::ROOT).of(Op::Write).bytes, 4096);
+    assert_eq!(queue.stats().latency(Op::Write).unwrap().len(), 1);
+}
+
+/// A device that is slow, fails and gets stuck by chance.
+struct Fickle(Random);
+
+impl Device for Fickle {
+    fn serve(&mut self, now: Instant, _request: &Dispatch, _in_flight: u16) -> (Instant, Outcome) {
+        let outcome = if self.0.below(20) == 0 { Outcome::Failed(Errno::EIO) } else { Outcome::Done };
+        let time = if self.0.below(50) == 0 { secs(31) } else { us(self.0.below(5000)) };
+        (now + time, outcome)
+    }
+}
+
+proptest! {
+    /// Q1 and Q2, over random loads, limits and devices; and the same seed gives the same run.
+    #[test]
+    fn every_bio_ends_exactly_once_and_every_sector_is_asked_for_once(
+        seed in any::<u64>(),
+        deadline in any::<bool>(),
+        nomerges in any::<bool>(),
+        depth in 1u16..20,
+        extra in 0u32..20,
+        rw_max in 1u32..64,
+        boundary in prop::sample::select(vec![0u64, 7, 64]),
+        segments_max in 1u16..6,
+    ) {
+        let run = || {
+            let kind = if deadline { Kind::MqDeadline } else { Kind::None };
+            let limits = Limits { rw_max, boundary, segments_max, discard_max: 100, ..Limits::new(5000) };
+            let settings = Settings { depth, nr_requests: u32::from(depth) + extra, nomerges, ..Settings::new(kind, limits) };
+            let mut world = World::new(Queue::new(settings), Fickle(Random::new(seed)));
+            let mut random = Random::new(seed ^ 1);
+            let streams: Vec<_> = (0..4).map(|_| world.add_stream(stream(C0))).collect();
+            let mut asked: BTreeMap<u64, Bio> = BTreeMap::new();
+            let mut sectors = 0;
+            let mut ends = Vec::new();
+            let mut ended: BTreeMap<u64, u32> = BTreeMap::new();
+            for token in 0..200 {
+                let op = [Op::Read, Op::Write, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes][random.below(6) as usize];
+                // Few places, so that neighbours are common.
+                let (start, len) = (random.below(200) * 8, 8 * (1 + random.below(5)));
+                let bio = match op {
+                    Op::Flush => bio(op, streams[0], 0, 0, token),
+                    _ => bio(op, streams[random.below(4) as usize], start, len, token),
+                };
+                while let Err(refused) = world.submit(bio) {
+                    assert_eq!(refused, Refused::Full);
+                    ends.extend(world.step().expect("a full queue has something to do"));
+                }
+                sectors += bio.extent.sectors;
+                asked.insert(token, bio);
+                if random.below(3) == 0 {
+                    ends.extend(world.step().unwrap_or_default());
+                }
+                assert!(world.queue().in_flight() <= depth);
+            }
+            ends.extend(world.run());
+            for end in &ends {
+                *ended.entry(end.token.0).or_default() += 1;
+            }
+            assert_eq!(ended.len(), asked.len(), "every bio ends");
+            assert!(ended.values().all(|times| *times == 1), "and once");
+            assert_eq!((world.queue().in_flight(), world.queue().waiting()), (0, 0));
+            let dispatched: u64 = world.dispatched().iter().map(|d| d.extent.sectors).sum();
+            assert_eq!(dispatched, sectors, "no sector is asked for twice or forgotten");
+            let limits = world.queue().settings().limits;
+            for request in world.dispatched().iter().filter(|d| d.op != Op::Flush) {
+                assert!(limits.allow(request.op, request.extent, 1), "{request:?} is more than the device takes");
+            }
+            streams.into_iter().for_each(|s| world.queue().remove_stream(s));
+            ends
+        };
+        prop_assert_eq!(run(), run());
+    }
+}

@@ -1,0 +1,316 @@
+//! Memory that the kernel borrows: payload buffers, and the ring of buffers that sockets receive into.
+//!
+//! B1  A buffer is page-aligned, so that direct I/O takes it as it is.
+//! B2  A buffer belongs to one command from `get` to `put`; its memory stays where it is in between.
+//! B3  All buffers of a worker together hold no more than its budget; past it `get` answers `None`.
+//! B4  Once warm, buffers of up to 1 MiB come from free lists: nothing is allocated.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+/// The alignment of every buffer.
+const PAGE: usize = 4096;
+/// A block is cut into buffers of one size class.
+pub(crate) const BLOCK: usize = 1 << 20;
+/// 4, 16, 64, 256 KiB and 1 MiB.
+const CLASSES: usize = 5;
+
+/// Page-aligned, zeroed memory that is freed when dropped.
+struct Pages {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: `Pages` owns its memory alone; the pointer is not shared.
+unsafe impl Send for Pages {}
+
+impl Pages {
+    fn new(bytes: usize) -> Self {
+        assert!(bytes > 0);
+        let layout = Layout::from_size_align(bytes, PAGE).expect("buffers are far smaller than the address space");
+        // SAFETY: the layout is not empty (asserted above).
+        let start = unsafe { alloc_zeroed(layout) };
+        Self { start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)), layout }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: `start` came from `alloc_zeroed` with this layout and is freed only here.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+/// Memory for the payload of one command.
+pub(crate) struct Buffer {
+    start: NonNull<u8>,
+    len: usize,
+    home: Home,
+}
+
+/// Where a buffer goes back to.
+enum Home {
+    /// A block of the arena, cut for this class.
+    Arena { block: u16, class: u8 },
+    /// Memory of its own.
+    Own(#[expect(dead_code, reason = "held to be freed with the buffer")] Pages),
+}
+
+// SAFETY: a buffer is the only handle on its bytes (B2).
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: `start` is valid for `len` bytes, initialised (zeroed at allocation), until `put` or drop; the
+        // worker hands out no `&mut` while it reads, because both go through the borrow of `self`. While the kernel
+        // writes into it (a read in flight), the worker does not look: the command is in the device's hands.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    /// The bytes, to be changed.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`; the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+
+    /// Where the kernel finds the bytes.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// The number under which its block may be registered with the ring.
+    pub(crate) fn block(&self) -> Option<u16> {
+        match self.home {
+            Home::Arena { block, .. } => Some(block),
+            Home::Own(_) => None,
+        }
+    }
+
+    /// How much of the budget it holds.
+    fn weight(&self) -> u64 {
+        match self.home {
+            Home::Arena { class, .. } => class_size(usize::from(class)) as u64,
+            Home::Own(_) => self.len as u64,
+        }
+    }
+}
+
+/// The buffers of one worker.
+pub(crate) struct Pool {
+    arena: Pages,
+    blocks: u16,
+    /// Blocks cut so far.
+    cut: u16,
+    free: [Vec<(NonNull<u8>, u16)>; CLASSES],
+    used: u64,
+    budget: u64,
+}
+
+// SAFETY: the free lists point into `arena`, which moves along with them.
+unsafe impl Send for Pool {}
+
+impl Pool {
+    /// A pool that gives out at most `budget` bytes; the first `blocks` MiB come from one arena (touched as needed).
+    pub(crate) fn new(budget: u64, blocks: u16) -> Self {
+        let arena = Pages::new(usize::from(blocks.max(1)) * BLOCK);
+        Self { arena, blocks: blocks.max(1), cut: 0, free: Default::default(), used: 0, budget }
+    }
+
+    /// A buffer of `len` bytes, their content unspecified but never another process's; `None` while the budget is used
+    /// up (B3).
+    pub(crate) fn get(&mut self, len: usize) -> Option<Buffer> {
+        let class = class_of(len);
+        let weight = class.map_or(len, class_size) as u64;
+        if self.used + weight > self.budget && self.used > 0 {
+            return None;
+        }
+        let buffer = match class.and_then(|class| Some((class, self.from_arena(class)?))) {
+            Some((class, (start, block))) => {
+                Buffer { start, len, home: Home::Arena { block, class: class as u8 } }
+            }
+            None => {
+                let pages = Pages::new(len.next_multiple_of(PAGE));
+                Buffer { start: pages.start, len, home: Home::Own(pages) }
+            }
+        };
+        self.used += buffer.weight();
+        Some(buffer)
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn put(&mut self, buffer: Buffer) {
+        self.used -= buffer.weight();
+        match buffer.home {
+            Home::Arena { block, class } => self.free[usize::from(class)].push((buffer.start, block)),
+            Home::Own(_) => {}
+        }
+    }
+
+    /// Whether so much is given out that a large request might not be served.
+    pub(crate) const fn is_short(&self) -> bool {
+        self.used > self.budget / 2
+    }
+
+    /// The start of a block of the arena.
+    pub(crate) fn block_start(&self, block: u16) -> *mut u8 {
+        assert!(block < self.blocks);
+        // SAFETY: the arena holds `blocks` blocks.
+        unsafe { self.arena.start.as_ptr().add(usize::from(block) * BLOCK) }
+    }
+
+    /// How many blocks the arena has.
+    pub(crate) const fn blocks(&self) -> u16 {
+        self.blocks
+    }
+
+    fn from_arena(&mut self, class: usize) -> Option<(NonNull<u8>, u16)> {
+        if let Some(found) = self.free[class].pop() {
+            return Some(found); // B4
+        }
+        if self.cut == self.blocks {
+            return None;
+        }
+        let block = self.cut;
+        self.cut += 1;
+        let start = self.block_start(block);
+        for part in (0..BLOCK / class_size(class)).rev() {
+            // SAFETY: the part lies within the block.
+            let start = unsafe { start.add(part * class_size(class)) };
+            self.free[class].push((NonNull::new(start).expect("inside the arena"), block));
+        }
+        self.free[class].pop()
+    }
+}
+
+const fn class_size(class: usize) -> usize {
+    PAGE << (2 * class)
+}
+
+fn class_of(len: usize) -> Option<usize> {
+    (0..CLASSES).find(|class| len <= class_size(*class))
+}
+
+/// Buffers that sockets receive into, chosen by the kernel when data is there: idle connections hold no memory.
+///
+/// R1  A buffer is the kernel's from `publish` to the completion that names it, then ours until published again.
+pub(crate) struct RecvRing {
+    entries: Pages,
+    memory: Pages,
+    size: u32,
+    buffers: u16,
+    /// Buffers that take part so far; it grows when the kernel runs out, so that a quiet server stays in warm memory.
+    active: u16,
+    tail: u16,
+}
+
+impl RecvRing {
+    /// `buffers` (a power of two) of `size` bytes, none published yet.
+    pub(crate) fn new(buffers: u16, size: u32) -> Self {
+        assert!(buffers.is_power_of_two());
+        Self {
+            entries: Pages::new(usize::from(buffers) * size_of::<io_uring::types::BufRingEntry>()),
+            memory: Pages::new(usize::from(buffers) * size as usize),
+            size,
+            buffers,
+            active: 0,
+            tail: 0,
+        }
+    }
+
+    /// Where the ring of entries is, for registering, and how many it has.
+    pub(crate) fn entries(&self) -> (u64, u16) {
+        (self.entries.start.as_ptr() as u64, self.buffers)
+    }
+
+    /// Lets one more buffer take part; whether there was one.
+    pub(crate) fn grow(&mut self) -> bool {
+        if self.active == self.buffers {
+            return false;
+        }
+        let buffer = self.active;
+        self.active += 1;
+        self.publish(buffer);
+        true
+    }
+
+    /// What the kernel received into a buffer.
+    pub(crate) fn received(&self, buffer: u16, len: usize) -> &[u8] {
+        assert!(buffer < self.active && len <= self.size as usize, "the kernel named a buffer it was not given");
+        // SAFETY: the range lies within `memory` (asserted), is initialised (zeroed at allocation), and is ours until
+        // it is published again (R1), which needs `&mut self`.
+        unsafe {
+            let start = self.memory.start.as_ptr().add(usize::from(buffer) * self.size as usize);
+            std::slice::from_raw_parts(start, len)
+        }
+    }
+
+    /// Gives a buffer to the kernel.
+    pub(crate) fn publish(&mut self, buffer: u16) {
+        use io_uring::types::BufRingEntry;
+        use std::sync::atomic::{AtomicU16, Ordering};
+        assert!(buffer < self.active);
+        let ring = self.entries.start.as_ptr().cast::<BufRingEntry>();
+        // SAFETY: the slot lies within `entries`; the kernel reads it only once the tail says so. The tail is a `u16`
+        // in the reserved field of the first entry, shared with the kernel alone, hence the atomic store.
+        unsafe {
+            let slot = &mut *ring.add(usize::from(self.tail & (self.buffers - 1)));
+            slot.set_addr(self.memory.start.as_ptr().add(usize::from(buffer) * self.size as usize) as u64);
+            slot.set_len(self.size);
+            slot.set_bid(buffer);
+            self.tail = self.tail.wrapping_add(1);
+            let tail = BufRingEntry::tail(ring).cast_mut().cast::<AtomicU16>();
+            (*tail).store(self.tail, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_has_the_length_asked_for_and_starts_on_a_page() {
+        let mut pool = Pool::new(64 << 20, 4);
+        for len in [1, 512, 4096, 4097, 65536, 1 << 20, 5 << 20] {
+            let mut buffer = pool.get(len).unwrap();
+            assert_eq!(buffer.bytes().len(), len);
+            assert_eq!(buffer.as_ptr() as usize % PAGE, 0, "B1");
+            buffer.bytes_mut().fill(7);
+            pool.put(buffer);
+        }
+        assert_eq!(pool.used, 0);
+    }
+
+    /// B2
+    #[test]
+    fn buffers_in_use_do_not_overlap() {
+        let mut pool = Pool::new(64 << 20, 2);
+        let mut buffers: Vec<_> = (0..700).map(|n| (n, pool.get(4096).unwrap())).collect();
+        for (n, buffer) in &mut buffers {
+            buffer.bytes_mut().fill(*n as u8);
+        }
+        for (n, buffer) in &buffers {
+            assert!(buffer.bytes().iter().all(|byte| *byte == *n as u8), "buffer {n} was written by another");
+        }
+    }
+
+    /// B3
+    #[test]
+    fn past_its_budget_the_pool_gives_nothing() {
+        let mut pool = Pool::new(10 * 4096, 1);
+        let mut held: Vec<_> = (0..10).map(|_| pool.get(100).unwrap()).collect();
+        assert!(pool.get(1).is_none());
+        pool.put(held.pop().unwrap());
+        assert!(pool.get(1).is_some());
+    }
+
+    #[test]
+    fn a_request_larger_than_the_budget_is_served_alone() {
+        let mut pool = Pool::new(4096, 1);
+        let large = pool.get(1 << 20).unwrap();
+        assert!(pool.get(1).is_none());
+        pool.put(large);
+        assert!(pool.get(1).is_some());
+    }
+}

@@ -1,0 +1,168 @@
+//! Mem: RAM, allocated where something is written.
+//!
+//! M1  What was never written, or was discarded, reads as zeroes and takes no memory.
+//! M2  A read sees each sector as it was before or after any write, never half: a chunk is read and written under its
+//!     own lock. Requests to different chunks meet nobody.
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use fairlift_core::{Flags, Outcome};
+
+use super::{Facts, Inline, Run};
+
+/// Large enough that a disk of a gibibyte has 16,384 locks and a request of 4 KiB takes one; small enough that a
+/// scattered write of 4 KiB costs no more than this.
+const CHUNK: usize = 64 << 10;
+
+type Chunk = Option<Box<[u8]>>;
+
+pub(crate) struct Mem {
+    size: u64,
+    chunks: Box<[RwLock<Chunk>]>,
+}
+
+impl Mem {
+    pub(crate) fn new(size: u64) -> Self {
+        let chunks = size.div_ceil(CHUNK as u64);
+        Self { size, chunks: (0..chunks).map(|_| RwLock::new(None)).collect() }
+    }
+
+    pub(crate) const fn facts(&self) -> Facts {
+        Facts { size: self.size, block: 512, request_max: 1 << 20, home: None, volatile_cache: false }
+    }
+
+    /// The run that starts at `at`, and ends within the chunk or after `len`.
+    pub(crate) fn run(&self, at: u64, len: u64) -> Run {
+        let (index, offset) = place(at);
+        Run { len: len.min((CHUNK - offset) as u64), hole: self.look(index).is_none() }
+    }
+
+    fn look(&self, index: usize) -> RwLockReadGuard<'_, Chunk> {
+        // A chunk is bytes: a panic in between leaves them as valid as before.
+        self.chunks[index].read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, index: usize) -> RwLockWriteGuard<'_, Chunk> {
+        self.chunks[index].write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The chunk that holds a byte, and where in it.
+fn place(at: u64) -> (usize, usize) {
+    ((at / CHUNK as u64) as usize, (at % CHUNK as u64) as usize)
+}
+
+/// The parts of a range, chunk by chunk: (chunk, offset in it, bytes).
+fn parts(mut at: u64, mut len: u64) -> impl Iterator<Item = (usize, usize, usize)> {
+    std::iter::from_fn(move || {
+        let (index, offset) = place(at);
+        let bytes = len.min((CHUNK - offset) as u64);
+        (at, len) = (at + bytes, len - bytes);
+        (bytes > 0).then_some((index, offset, bytes as usize))
+    })
+}
+
+impl Inline for Mem {
+    fn read(&self, at: u64, mut into: &mut [u8]) -> Outcome {
+        for (index, offset, bytes) in parts(at, into.len() as u64) {
+            let (part, rest) = into.split_at_mut(bytes);
+            match &*self.look(index) {
+                Some(chunk) => part.copy_from_slice(&chunk[offset..offset + bytes]),
+                None => part.fill(0), // M1
+            }
+            into = rest;
+        }
+        Outcome::Done
+    }
+
+    fn write(&self, at: u64, mut from: &[u8], _flags: Flags) -> Outcome {
+        for (index, offset, bytes) in parts(at, from.len() as u64) {
+            let (part, rest) = from.split_at(bytes);
+            let mut chunk = self.change(index);
+            let chunk = chunk.get_or_insert_with(|| vec![0; CHUNK].into());
+            chunk[offset..offset + bytes].copy_from_slice(part);
+            from = rest;
+        }
+        Outcome::Done
+    }
+
+    fn flush(&self) -> Outcome {
+        Outcome::Done
+    }
+
+    fn discard(&self, at: u64, len: u64) -> Outcome {
+        for (index, offset, bytes) in parts(at, len) {
+            let mut chunk = self.change(index);
+            if bytes == CHUNK {
+                *chunk = None; // M1
+            } else if let Some(chunk) = &mut *chunk {
+                chunk[offset..offset + bytes].fill(0);
+            }
+        }
+        Outcome::Done
+    }
+
+    fn write_zeroes(&self, at: u64, len: u64, flags: Flags) -> Outcome {
+        if !flags.contains(Flags::NO_UNMAP) {
+            return self.discard(at, len);
+        }
+        for (index, offset, bytes) in parts(at, len) {
+            let mut chunk = self.change(index);
+            chunk.get_or_insert_with(|| vec![0; CHUNK].into())[offset..offset + bytes].fill(0);
+        }
+        Outcome::Done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(mem: &Mem, at: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0xee; len];
+        assert_eq!(mem.read(at, &mut bytes), Outcome::Done);
+        bytes
+    }
+
+    fn allocated(mem: &Mem) -> usize {
+        mem.chunks.iter().filter(|chunk| chunk.read().unwrap().is_some()).count()
+    }
+
+    #[test]
+    fn what_is_written_across_chunks_is_read_back_and_the_rest_is_zeroes() {
+        let mem = Mem::new(1 << 20);
+        let at = CHUNK as u64 - 512;
+        mem.write(at, &[7; 2048], Flags::NONE);
+        assert_eq!(read(&mem, at, 2048), [7; 2048]);
+        assert_eq!(read(&mem, at - 512, 512), [0; 512]);
+        assert_eq!(read(&mem, at + 2048, 512), [0; 512]);
+        assert_eq!(allocated(&mem), 2);
+    }
+
+    /// M1
+    #[test]
+    fn a_discarded_chunk_gives_its_memory_back() {
+        let mem = Mem::new(1 << 20);
+        mem.write(0, &[7; 3 * CHUNK], Flags::NONE);
+        mem.discard(512, 3 * CHUNK as u64 - 1024);
+        assert_eq!(allocated(&mem), 2, "only the middle one was covered whole");
+        assert_eq!(read(&mem, 0, 1024), [[7; 512], [0; 512]].concat());
+    }
+
+    #[test]
+    fn zeroes_without_a_hole_stay_allocated() {
+        let mem = Mem::new(1 << 20);
+        mem.write_zeroes(0, CHUNK as u64, Flags::NO_UNMAP);
+        assert_eq!(allocated(&mem), 1);
+        mem.write_zeroes(0, CHUNK as u64, Flags::NONE);
+        assert_eq!(allocated(&mem), 0);
+    }
+
+    #[test]
+    fn a_size_that_is_no_multiple_of_the_chunk_has_a_short_last_run() {
+        let mem = Mem::new(CHUNK as u64 + 512);
+        assert_eq!(mem.run(CHUNK as u64, 512), Run { len: 512, hole: true });
+        mem.write(CHUNK as u64, &[1; 512], Flags::NONE);
+        assert_eq!(mem.run(CHUNK as u64, 512), Run { len: 512, hole: false });
+    }
+}

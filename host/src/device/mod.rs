@@ -1,0 +1,157 @@
+//! What holds the data: one file for each kind of backing.
+
+mod file;
+mod mem;
+mod null;
+
+use std::io;
+use std::path::Path;
+
+use fairlift_core::{Duration, Errno, Flags, Outcome};
+
+use crate::Error;
+use crate::config::Backing;
+
+pub(crate) use file::{File, is_unsupported};
+pub(crate) use mem::Mem;
+pub(crate) use null::Null;
+
+/// Something that holds data.
+pub(crate) enum Device {
+    Null(Null),
+    Mem(Mem),
+    File(File),
+}
+
+/// What is known of a backing when it has been opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Facts {
+    /// Bytes.
+    pub(crate) size: u64,
+    /// The smallest request, in bytes: all start and end on its multiples.
+    pub(crate) block: u32,
+    /// The largest read or write that the device shall be given at once, in bytes.
+    pub(crate) request_max: u32,
+    /// Which physical device it is on: backings with the same one share a queue unless the config says otherwise.
+    /// `None`: it shares with nobody.
+    pub(crate) home: Option<u64>,
+    /// Whether a write that has ended may still be lost by a power cut until it is flushed.
+    pub(crate) volatile_cache: bool,
+}
+
+/// A run of a backing, as block status tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Run {
+    /// Bytes.
+    pub(crate) len: u64,
+    /// Not allocated; reads as zeroes.
+    pub(crate) hole: bool,
+}
+
+/// A device that answers at once, so that nothing is gained by going through the ring.
+///
+/// Ranges lie within the device; whoever calls has checked.
+pub(crate) trait Inline {
+    fn read(&self, at: u64, into: &mut [u8]) -> Outcome;
+    fn write(&self, at: u64, from: &[u8], flags: Flags) -> Outcome;
+    fn flush(&self) -> Outcome;
+    fn discard(&self, at: u64, len: u64) -> Outcome;
+    fn write_zeroes(&self, at: u64, len: u64, flags: Flags) -> Outcome;
+}
+
+impl Device {
+    pub(crate) fn open(backing: &Backing, read_only: bool) -> Result<Self, Error> {
+        Ok(match backing {
+            Backing::Null { size, delay } => Self::Null(Null::new(*size, *delay)),
+            Backing::Mem { size } => Self::Mem(Mem::new(*size)),
+            Backing::File { path, direct } => Self::File(File::open(path, *direct, read_only)?),
+        })
+    }
+
+    pub(crate) fn facts(&self) -> Facts {
+        match self {
+            Self::Null(null) => null.facts(),
+            Self::Mem(mem) => mem.facts(),
+            Self::File(file) => file.facts(),
+        }
+    }
+
+    /// The device as one that answers at once, if it does.
+    pub(crate) fn inline(&self) -> Option<&dyn Inline> {
+        match self {
+            Self::Null(null) => Some(null),
+            Self::Mem(mem) => Some(mem),
+            Self::File(file) => file.inline(),
+        }
+    }
+
+    /// How long an answer is held back.
+    pub(crate) fn delay(&self) -> Duration {
+        match self {
+            Self::Null(null) => null.delay(),
+            Self::Mem(_) | Self::File(_) => Duration::ZERO,
+        }
+    }
+
+    /// What is allocated in a range: the first runs, at most `most`, each as long as it is.
+    pub(crate) fn map(&self, at: u64, len: u64, most: usize) -> io::Result<Vec<Run>> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut done = 0;
+        while done < len {
+            let run = match self {
+                Self::Null(_) => Run { len: len - done, hole: true },
+                Self::Mem(mem) => mem.run(at + done, len - done),
+                Self::File(file) => file.run(at + done, len - done)?,
+            };
+            assert!(run.len > 0 && run.len <= len - done, "a run of {} in {}", run.len, len - done);
+            done += run.len;
+            let full = runs.len() == most;
+            match runs.last_mut() {
+                Some(last) if last.hole == run.hole => last.len += run.len,
+                _ if full => break,
+                _ => runs.push(run),
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Says that a range will be read soon.
+    pub(crate) fn will_need(&self, at: u64, len: u64) {
+        if let Self::File(file) = self {
+            file.will_need(at, len);
+        }
+    }
+
+    /// Makes durable all that was written; blocks.
+    pub(crate) fn flush_now(&self) -> io::Result<()> {
+        match self {
+            Self::Null(_) | Self::Mem(_) => Ok(()),
+            Self::File(file) => file.flush_now(),
+        }
+    }
+
+    /// The path, for messages.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Null(_) | Self::Mem(_) => None,
+            Self::File(file) => Some(file.path()),
+        }
+    }
+}
+
+/// What an I/O error means to who asked.
+pub(crate) fn errno(error: &io::Error) -> Errno {
+    match error.kind() {
+        // The file is shorter than it was.
+        io::ErrorKind::UnexpectedEof => Errno::EIO,
+        _ => error.raw_os_error().map_or(Errno::EIO, Errno),
+    }
+}
+
+/// How a system call ended, as an outcome.
+pub(crate) fn outcome(result: io::Result<()>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Done,
+        Err(error) => Outcome::Failed(errno(&error)),
+    }
+}

@@ -1,0 +1,119 @@
+//! Disk: a scheduling domain, and what lies on it.
+//!
+//! K1  Each backing has its own place in the disk's linear sector space, so that "near" and "sequential" keep a meaning;
+//!     between two there is a gap, so that no request reaches from one into the next.
+//! K2  A scheduler that decides between contexts has one queue for all, under one lock, taken once per batch. `none`
+//!     decides nothing, so each worker has a queue of its own, whose lock nobody else takes.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fairlift_core::queue::Settings;
+use fairlift_core::stats::Stats;
+use fairlift_core::{ContextId, Extent, Group, GroupId, Limits, Priority, Queue, Sector};
+
+use crate::Error;
+use crate::config;
+use crate::device::{Device, Facts};
+
+/// Between backings, and what their places are multiples of: 1 GiB.
+const GAP: u64 = 1 << 21;
+
+/// A scheduling domain.
+pub(crate) struct Disk {
+    pub(crate) name: String,
+    queues: Box<[Mutex<Queue>]>,
+    places: Vec<Place>,
+}
+
+/// Where a backing is on its disk.
+pub(crate) struct Place {
+    pub(crate) start: Sector,
+    pub(crate) device: Arc<Device>,
+    /// The number under which its file is registered with every ring, if it is a file.
+    pub(crate) file: Option<u32>,
+}
+
+/// What a client connects to.
+pub(crate) struct Export {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    /// The index of its disk.
+    pub(crate) disk: usize,
+    pub(crate) device: Arc<Device>,
+    /// Where on the disk it starts.
+    pub(crate) start: Sector,
+    /// Where on the device it starts, in bytes.
+    pub(crate) offset: u64,
+    /// Bytes.
+    pub(crate) size: u64,
+    pub(crate) read_only: bool,
+    pub(crate) group: GroupId,
+    pub(crate) priority: Priority,
+    pub(crate) facts: Facts,
+    /// What connections that are gone have done.
+    pub(crate) stats: Mutex<Stats>,
+}
+
+impl Disk {
+    /// Puts `devices` (with their file numbers) on a disk, for so many contexts.
+    pub(crate) fn new(
+        settings: &config::Disk,
+        devices: &[(Arc<Device>, Option<u32>)],
+        groups: &[Group],
+        contexts: usize,
+    ) -> Result<Self, Error> {
+        let mut places = Vec::new();
+        let mut next = 0;
+        for (device, file) in devices {
+            let sectors = device.facts().size / Sector::SIZE;
+            places.push(Place { start: Sector(next), device: Arc::clone(device), file: *file });
+            next = (next + sectors + GAP).next_multiple_of(GAP); // K1
+        }
+        let mut limits = Limits::new(next);
+        let request_max = devices.iter().map(|(device, _)| device.facts().request_max).min().unwrap_or(1 << 20);
+        limits.rw_max = request_max / Sector::SIZE as u32;
+        let depth = settings.depth.unwrap_or(Settings::DEPTH);
+        let queue_settings = Settings {
+            depth,
+            nr_requests: settings.nr_requests.unwrap_or(2 * u32::from(depth)),
+            contexts: contexts as u16,
+            groups: groups.to_vec(),
+            io_timeout: settings.io_timeout.unwrap_or(fairlift_core::time::secs(30)),
+            ..Settings::new(settings.scheduler, limits)
+        };
+        let count = if settings.scheduler.is_shared() { 1 } else { contexts }; // K2
+        let mut queues = Vec::new();
+        for _ in 0..count {
+            let mut queue = Queue::new(queue_settings.clone());
+            for (name, value) in &settings.set {
+                queue.set_tunable(name, value).map_err(|error| Error::Disk {
+                    name: settings.name.clone(),
+                    why: error.to_string(),
+                })?;
+            }
+            queues.push(Mutex::new(queue));
+        }
+        Ok(Self { name: settings.name.clone(), queues: queues.into(), places })
+    }
+
+    /// The queue that a context uses.
+    pub(crate) fn queue(&self, context: ContextId) -> MutexGuard<'_, Queue> {
+        let queue = &self.queues[usize::from(context.0) % self.queues.len()];
+        // A panic within the queue is a broken promise about somebody's data: nobody goes on after it.
+        queue.lock().unwrap_or_else(|_: PoisonError<_>| panic!("disk {}: a worker panicked in its queue", self.name))
+    }
+
+    /// Where an extent of the disk is: the place, and the byte within its device.
+    pub(crate) fn locate(&self, extent: Extent) -> (usize, u64) {
+        let index = self.places.partition_point(|place| place.start <= extent.start) - 1;
+        (index, (extent.start.0 - self.places[index].start.0) * Sector::SIZE)
+    }
+
+    pub(crate) fn place(&self, index: usize) -> &Place {
+        &self.places[index]
+    }
+
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places
+    }
+}

@@ -1,0 +1,59 @@
+//! Why a server could not start or go on.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a server could not start or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A backing could not be opened or used.
+    #[error("backing {what}: {why}")]
+    Backing {
+        /// The backing as the user wrote it.
+        what: String,
+        /// What is wrong, and what would be right.
+        why: String,
+    },
+    /// An export cannot be what it is said to be.
+    #[error("export \"{name}\": {why}")]
+    Export {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A disk cannot be set up as it is said to be.
+    #[error("disk \"{name}\": {why}")]
+    Disk {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A listener could not be set up.
+    #[error("cannot listen at {address}: {why}")]
+    Listen {
+        /// Where.
+        address: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The kernel refuses io_uring, without which nothing runs.
+    #[error(
+        "io_uring is not available ({0}): Fairlift needs Linux 6.1 or newer, kernel.io_uring_disabled = 0, and no \
+         seccomp filter against it (containers often have one)"
+    )]
+    Ring(io::Error),
+    /// The last flush, before the end, failed: data that was not flushed by a client may be lost.
+    #[error("the last flush of {path} failed: {source}")]
+    LastFlush {
+        /// The backing.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A worker stopped with requests in flight that the kernel does not give back.
+    #[error("{0} requests were still in the device when the time to drain was over")]
+    Undrained(usize),
+}

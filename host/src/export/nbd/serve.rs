@@ -1,0 +1,870 @@
+//! A connection: from the bytes of a client to commands, and from their ends to replies.
+//!
+//! S1  An idle connection holds no buffer.
+//! S2  What is wrong with one command is answered to that command, and the connection goes on; only a client whose bytes
+//!     make no sense any more is disconnected.
+//! S3  A client that does not take its replies is read no further than its bounds (commands, payload bytes), and
+//!     delays nobody else.
+//! S4  A client may leave at any byte: what it had asked is done or not, and all it held is given back.
+//! S5  Nothing that came in plain text before TLS is used after it.
+
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, PoisonError};
+
+use fairlift_core::{Bio, Errno, Extent, Flags, Instant, Op, Outcome, Sector, Stream, StreamId, Token};
+use io_uring::{opcode, squeue, types};
+
+use super::handshake::{Handshake, Session, Step};
+use super::proto::{self, Command as Verb, RequestHeader};
+use crate::disk::Export;
+use crate::engine::{Command, Engine, News, Source};
+use crate::ring::RECV_GROUP;
+use crate::worker::Shared;
+
+/// From this many bytes on, the rest of a payload is received straight into its buffer.
+const DIRECT: usize = 32 << 10;
+/// Payloads in one reply message, well below the kernel's 1024 pieces of memory.
+const PAYLOADS: usize = 480;
+/// How many runs a block status answers at most.
+const RUNS: usize = 1024;
+
+/// A client.
+pub(crate) struct Connection {
+    fd: OwnedFd,
+    number: usize,
+    phase: Phase,
+    tls: Option<Box<rustls::ServerConnection>>,
+    /// TLS from the moment that all plain text has been sent; nothing is received until then.
+    tls_next: Option<Box<rustls::ServerConnection>>,
+    receiving: Receiving,
+    /// What was received and not used yet: part of a header, or all while the connection is held back.
+    input: Vec<u8>,
+    /// Replies that wait for those under way.
+    out: Replies,
+    /// Replies under way.
+    sending: Replies,
+    sent: Option<Sent>,
+    /// What the kernel is doing for us.
+    receive_armed: Option<Armed>,
+    /// The socket had more when last asked.
+    more: bool,
+    /// Commands under way, and their payload bytes.
+    commands: u32,
+    memory: u64,
+    /// Cleared when nothing more shall be read: the client has left, or we are stopping.
+    reading: bool,
+    /// The client cannot be written to any more.
+    broken: bool,
+    /// When the last byte of a reply was taken, or the first one offered.
+    progress: Instant,
+    /// Already in the worker's list of connections to look at.
+    pub(crate) touched: bool,
+    held_back: bool,
+}
+
+enum Phase {
+    Negotiating(Box<Handshake>),
+    Serving(Serving),
+}
+
+/// What was negotiated.
+struct Serving {
+    export: Arc<Export>,
+    session: Session,
+    stream: StreamId,
+}
+
+/// What the next byte from the client is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Receiving {
+    /// Part of a header, or of the negotiation.
+    Header,
+    /// Payload of a write, which has so much already.
+    Payload { command: usize, got: usize },
+    /// Payload of a write that was refused: so much is left of it.
+    Refused { left: u64 },
+}
+
+/// Where the kernel shall put what it receives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Armed {
+    /// In one of the worker's shared buffers.
+    Shared,
+    /// In the buffer of the command whose payload comes.
+    Direct,
+}
+
+/// Replies in order: headers one after the other, and where a payload comes between them.
+#[derive(Default)]
+struct Replies {
+    heads: Vec<u8>,
+    /// After so many bytes of `heads` comes the payload of this command.
+    payloads: Vec<(usize, usize)>,
+}
+
+/// A message in the kernel's hands.
+struct Sent {
+    iovecs: Vec<libc::iovec>,
+    message: libc::msghdr,
+    /// The first piece of memory that is not sent whole.
+    next: usize,
+    under_way: bool,
+}
+
+// SAFETY: the pointers name this connection's own heads and buffers of its worker, with which they move.
+unsafe impl Send for Sent {}
+
+impl Replies {
+    fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+}
+
+/// Whether a command could be taken in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Taken {
+    Yes,
+    /// Not now: something it needs is used up.
+    HeldBack,
+}
+
+impl Connection {
+    /// A client that has just connected; it is greeted.
+    pub(crate) fn new(fd: OwnedFd, number: usize, tls: crate::config::Tls, now: Instant) -> Self {
+        let mut out = Replies::default();
+        let handshake = Handshake::new(tls.into(), &mut out.heads);
+        Self {
+            fd,
+            number,
+            phase: Phase::Negotiating(Box::new(handshake)),
+            tls: None,
+            tls_next: None,
+            receiving: Receiving::Header,
+            input: Vec::new(),
+            out,
+            sending: Replies::default(),
+            sent: None,
+            receive_armed: None,
+            more: false,
+            commands: 0,
+            memory: 0,
+            reading: true,
+            broken: false,
+            progress: now,
+            touched: false,
+            held_back: false,
+        }
+    }
+
+    /// Whether the client has not finished its negotiation.
+    pub(crate) const fn is_negotiating(&self) -> bool {
+        matches!(self.phase, Phase::Negotiating(_))
+    }
+
+    /// Whether it waits for something that others use.
+    pub(crate) const fn is_held_back(&self) -> bool {
+        self.held_back
+    }
+
+    /// Payload bytes under way.
+    pub(crate) const fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Since when the client has taken nothing of the replies that are offered; `None` if it has them all.
+    pub(crate) fn stalled_since(&self) -> Option<Instant> {
+        self.sent.as_ref().is_some_and(|sent| sent.under_way).then_some(self.progress)
+    }
+
+    /// Whether nothing is left to do for it: it can be dropped.
+    pub(crate) fn is_over(&self) -> bool {
+        let owed = !self.broken && !self.out.is_empty();
+        !self.reading && !owed && !self.is_sending() && self.receive_armed.is_none() && self.commands == 0
+    }
+
+    /// Reads no more from the client; what it has asked is answered.
+    pub(crate) fn stop_reading(&mut self) {
+        self.reading = false;
+        if self.receive_armed.is_some() {
+            shutdown(&self.fd, libc::SHUT_RD);
+        }
+    }
+
+    /// Leaves the client: nothing more is read or sent.
+    pub(crate) fn break_off(&mut self) {
+        self.reading = false;
+        self.broken = true;
+        shutdown(&self.fd, libc::SHUT_RDWR);
+    }
+
+    // ---- what the kernel says ----
+
+    /// The kernel received something into a shared buffer.
+    pub(crate) fn received(&mut self, engine: &mut Engine, shared: &Shared, bytes: &[u8], more: bool) {
+        self.receive_armed = None;
+        self.more = more;
+        if self.reading {
+            self.take(engine, shared, bytes);
+        }
+    }
+
+    /// The kernel received `bytes` into a command's buffer, nothing because the client has left, or failed.
+    pub(crate) fn receive_ended(&mut self, engine: &mut Engine, result: i32, more: bool) {
+        let armed = self.receive_armed.take();
+        self.more = more;
+        match result {
+            1.. if armed == Some(Armed::Direct) => {
+                let Receiving::Payload { command, got } = &mut self.receiving else {
+                    unreachable!("a direct receive is for a payload")
+                };
+                *got += result as usize;
+                let command = *command;
+                self.payload_received(engine, command);
+            }
+            // No shared buffer was free, or a signal came: try again.
+            _ if [-libc::ENOBUFS, -libc::EINTR, -libc::EAGAIN].contains(&result) => {}
+            0 => self.reading = false,
+            _ => {
+                tracing::debug!(connection = self.number, error = -result, "receive failed");
+                self.break_off();
+            }
+        }
+    }
+
+    /// The kernel sent so many bytes, or failed.
+    pub(crate) fn send_ended(&mut self, engine: &mut Engine, now: Instant, result: i32) {
+        let sent = self.sent.as_mut().expect("only a message under way completes");
+        sent.under_way = false;
+        match result {
+            0.. => {
+                self.progress = now;
+                let mut bytes = result as usize;
+                while bytes > 0 {
+                    let first = &mut sent.iovecs[sent.next];
+                    let step = bytes.min(first.iov_len);
+                    first.iov_base = first.iov_base.wrapping_byte_add(step);
+                    first.iov_len -= step;
+                    bytes -= step;
+                    sent.next += usize::from(first.iov_len == 0);
+                }
+                if sent.next < sent.iovecs.len() {
+                    return;
+                }
+            }
+            _ if [-libc::EINTR, -libc::EAGAIN].contains(&result) => return,
+            _ => {
+                tracing::debug!(connection = self.number, error = -result, "send failed");
+                self.break_off();
+            }
+        }
+        if let Some(sent) = &mut self.sent {
+            sent.next = sent.iovecs.len();
+        }
+        self.sending.heads.clear();
+        let mut payloads = std::mem::take(&mut self.sending.payloads);
+        for (_, command) in payloads.drain(..) {
+            self.release(engine, command);
+        }
+        self.sending.payloads = payloads;
+    }
+
+    // ---- from bytes to commands ----
+
+    /// Goes on with what was received while the connection was held back.
+    pub(crate) fn go_on(&mut self, engine: &mut Engine, shared: &Shared) {
+        if !self.reading || self.input.is_empty() {
+            return;
+        }
+        let input = std::mem::take(&mut self.input);
+        let used = self.parse(engine, shared, &input);
+        self.keep(input, used);
+    }
+
+    /// Takes bytes from the socket.
+    fn take(&mut self, engine: &mut Engine, shared: &Shared, bytes: &[u8]) {
+        let Some(mut tls) = self.tls.take() else {
+            return self.take_plain(engine, shared, bytes);
+        };
+        let result = decrypt(&mut tls, bytes);
+        self.tls = Some(tls);
+        match result {
+            Ok((plain, over)) => {
+                self.take_plain(engine, shared, &plain);
+                self.reading &= !over;
+            }
+            Err(error) => {
+                tracing::debug!(connection = self.number, %error, "TLS failed");
+                self.reading = false; // an alert may still go out
+            }
+        }
+    }
+
+    fn take_plain(&mut self, engine: &mut Engine, shared: &Shared, mut bytes: &[u8]) {
+        let serving = matches!(self.phase, Phase::Serving(_));
+        if serving && !self.input.is_empty() && !self.held_back && self.receiving == Receiving::Header {
+            // The header that was begun is completed first, so that the rest need not be copied.
+            let missing = self.header_len().saturating_sub(self.input.len()).min(bytes.len());
+            let (begun, rest) = bytes.split_at(missing);
+            self.input.extend_from_slice(begun);
+            bytes = rest;
+            self.go_on(engine, shared);
+        }
+        if !self.reading {
+            return;
+        }
+        if self.input.is_empty() {
+            let used = self.parse(engine, shared, bytes);
+            if self.reading {
+                self.input.extend_from_slice(&bytes[used..]);
+            }
+        } else {
+            self.input.extend_from_slice(bytes);
+            if !self.held_back {
+                self.go_on(engine, shared);
+            }
+        }
+    }
+
+    /// Puts back what was not used.
+    fn keep(&mut self, mut input: Vec<u8>, used: usize) {
+        if !self.reading {
+            return;
+        }
+        assert!(self.input.is_empty(), "input was taken in while older input was looked at");
+        input.drain(..used);
+        if input.is_empty() {
+            input.shrink_to(64); // S1
+        }
+        self.input = input;
+    }
+
+    /// Uses as many of the bytes as can be used now, and says how many.
+    fn parse(&mut self, engine: &mut Engine, shared: &Shared, bytes: &[u8]) -> usize {
+        self.held_back = false;
+        let mut used = 0;
+        while self.reading {
+            let rest = &bytes[used..];
+            used += match self.receiving {
+                Receiving::Payload { command, got } => {
+                    let buffer = engine.commands[command].buffer.as_mut().expect("a write has a buffer");
+                    let space = &mut buffer.bytes_mut()[got..];
+                    let part = rest.len().min(space.len());
+                    space[..part].copy_from_slice(&rest[..part]);
+                    self.receiving = Receiving::Payload { command, got: got + part };
+                    if part == 0 || !self.payload_received(engine, command) {
+                        return used + part;
+                    }
+                    part
+                }
+                Receiving::Refused { left } => {
+                    let part = left.min(rest.len() as u64);
+                    self.receiving = match left - part {
+                        0 => Receiving::Header,
+                        left => Receiving::Refused { left },
+                    };
+                    if part == 0 {
+                        return used;
+                    }
+                    part as usize
+                }
+                Receiving::Header => match &self.phase {
+                    Phase::Negotiating(_) => match self.negotiate(engine, shared, rest) {
+                        0 => return used,
+                        some => some,
+                    },
+                    Phase::Serving(serving) => match proto::decode_request(rest, serving.session.extended) {
+                        Ok(None) => return used,
+                        Ok(Some((header, len))) => match self.request(engine, shared, &header) {
+                            Taken::Yes => len,
+                            Taken::HeldBack => {
+                                self.held_back = true;
+                                return used;
+                            }
+                        },
+                        Err(error) => {
+                            tracing::debug!(connection = self.number, ?error, "the client is out of step"); // S2
+                            self.break_off();
+                            return used;
+                        }
+                    },
+                },
+            };
+        }
+        used
+    }
+
+    fn header_len(&self) -> usize {
+        match &self.phase {
+            Phase::Serving(serving) if serving.session.extended => 32,
+            _ => 28,
+        }
+    }
+
+    /// Goes on with the negotiation; says how many bytes it used.
+    fn negotiate(&mut self, engine: &mut Engine, shared: &Shared, bytes: &[u8]) -> usize {
+        let Phase::Negotiating(handshake) = &mut self.phase else { unreachable!("called while negotiating") };
+        let (used, step) = handshake.receive(bytes, &shared.exports, &mut self.out.heads);
+        match step {
+            Step::NeedMore => {}
+            Step::StartTls => {
+                if used < bytes.len() {
+                    tracing::debug!(connection = self.number, "plain text after STARTTLS"); // S5
+                    self.break_off();
+                    return used;
+                }
+                let config = shared.tls.clone().expect("STARTTLS is accepted only with a certificate");
+                match rustls::ServerConnection::new(config) {
+                    Ok(mut tls) => {
+                        tls.set_buffer_limit(None); // what is put in is taken out at once: see `encrypt`
+                        handshake.tls_established();
+                        self.tls_next = Some(Box::new(tls));
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "TLS cannot be started");
+                        self.break_off();
+                    }
+                }
+            }
+            Step::Ready(session) => {
+                let export = Arc::clone(&shared.exports.list[session.export]);
+                let stream =
+                    Stream { group: export.group, priority: export.priority, context: engine.context };
+                let stream = engine.disk(export.disk).queue(engine.context).add_stream(stream);
+                tracing::debug!(connection = self.number, export = export.name, ?session, "ready");
+                self.phase = Phase::Serving(Serving { export, session, stream });
+            }
+            Step::Close(reason) => {
+                if !reason.is_empty() {
+                    tracing::debug!(connection = self.number, reason, "negotiation failed");
+                }
+                self.reading = false;
+            }
+        }
+        used
+    }
+
+    /// Takes a request in, or refuses it.
+    fn request(&mut self, engine: &mut Engine, shared: &Shared, header: &RequestHeader) -> Taken {
+        let Phase::Serving(serving) = &self.phase else { unreachable!("requests come after the negotiation") };
+        let export = Arc::clone(&serving.export);
+        if header.command == Verb::Disconnect {
+            self.reading = false;
+            return Taken::Yes;
+        }
+        if let Err((errno, why)) = check(header, &export, &serving.session, shared.limits.request_max) {
+            self.refuse(header, errno, &why);
+            return Taken::Yes;
+        }
+        let (op, payload) = match header.command {
+            Verb::Read => (Op::Read, header.length),
+            Verb::Write => (Op::Write, header.length),
+            Verb::Flush => (Op::Flush, 0),
+            Verb::Trim => (Op::Discard, 0),
+            Verb::WriteZeroes => (Op::WriteZeroes, 0),
+            Verb::Cache => {
+                export.device.will_need(export.offset + header.offset, header.length);
+                self.reply_done(header.cookie);
+                return Taken::Yes;
+            }
+            Verb::BlockStatus => {
+                self.block_status(header, &export);
+                return Taken::Yes;
+            }
+            Verb::Disconnect | Verb::Unknown(_) => unreachable!("dealt with above"),
+        };
+        // S3
+        let limits = &shared.limits;
+        if self.commands >= limits.connection_requests.min(PAYLOADS as u32)
+            || (self.memory > 0 && self.memory + payload > limits.connection_memory)
+            || engine.is_full(export.disk)
+        {
+            return Taken::HeldBack;
+        }
+        let buffer = match payload {
+            0 => None,
+            _ => match engine.pool.get(payload as usize) {
+                Some(buffer) => Some(buffer),
+                None => return Taken::HeldBack,
+            },
+        };
+        let command = engine.commands.insert(Command {
+            connection: self.number,
+            cookie: header.cookie,
+            op,
+            offset: header.offset,
+            len: header.length,
+            buffer,
+            flags: header.flags,
+        });
+        self.commands += 1;
+        self.memory += payload;
+        if op == Op::Write {
+            self.receiving = Receiving::Payload { command, got: 0 };
+        } else {
+            self.submit(engine, command);
+        }
+        Taken::Yes
+    }
+
+    /// Goes on with a write if its payload is complete; whether it was.
+    fn payload_received(&mut self, engine: &mut Engine, command: usize) -> bool {
+        let Receiving::Payload { got, .. } = self.receiving else { unreachable!("called for a payload") };
+        if (got as u64) < engine.commands[command].len {
+            return false;
+        }
+        self.receiving = Receiving::Header;
+        self.submit(engine, command);
+        true
+    }
+
+    fn submit(&mut self, engine: &mut Engine, number: usize) {
+        let Phase::Serving(Serving { export, stream, .. }) = &self.phase else { unreachable!("serving") };
+        let command = &engine.commands[number];
+        let extent = match command.op {
+            Op::Flush => Extent::NONE,
+            _ => Extent::new(Sector(export.start.0 + command.offset / Sector::SIZE), command.len / Sector::SIZE),
+        };
+        let mut flags = if command.op == Op::Read { Flags::SYNC } else { Flags::NONE };
+        if command.flags & proto::CMD_FLAG_FUA != 0 && command.op != Op::Read {
+            flags |= Flags::FUA;
+        }
+        if command.op == Op::WriteZeroes {
+            for (wire, flag) in [(proto::CMD_FLAG_NO_HOLE, Flags::NO_UNMAP), (proto::CMD_FLAG_FAST_ZERO, Flags::FAST)] {
+                if command.flags & wire != 0 {
+                    flags |= flag;
+                }
+            }
+        }
+        let bio = Bio { op: command.op, flags, extent, stream: *stream, token: Token(number as u64) };
+        engine.submit(export.disk, bio);
+    }
+
+    // ---- from ends to replies ----
+
+    /// There is news of a command.
+    pub(crate) fn news(&mut self, engine: &mut Engine, number: usize, news: News) {
+        let outcome = match news {
+            News::Ended(outcome) => outcome,
+            News::TimedOut => {
+                let cookie = engine.commands[number].cookie;
+                return self.reply_error(cookie, Errno::EIO, "the device did not answer in time (io_timeout)");
+            }
+            News::Released => return self.release(engine, number),
+        };
+        let Command { cookie, op, offset, len, .. } = engine.commands[number];
+        match outcome {
+            Outcome::Failed(errno) => {
+                let why = format!("{} of {len} bytes at {offset}: {}", op.name(), describe(errno));
+                self.reply_error(cookie, errno, &why);
+                self.release(engine, number);
+            }
+            Outcome::Done if op == Op::Read => {
+                let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
+                let mut head = [0; 64];
+                let used = if session.structured || session.extended {
+                    proto::offset_data_header(&mut head, session.extended, cookie, offset, len)
+                } else {
+                    proto::simple_reply(&mut head, 0, cookie)
+                };
+                self.out.heads.extend_from_slice(&head[..used]);
+                self.out.payloads.push((self.out.heads.len(), number));
+            }
+            Outcome::Done => {
+                self.reply_done(cookie);
+                self.release(engine, number);
+            }
+        }
+    }
+
+    /// Gives back what a command held.
+    fn release(&mut self, engine: &mut Engine, number: usize) {
+        let command = engine.commands.remove(number);
+        self.commands -= 1;
+        if let Some(buffer) = command.buffer {
+            self.memory -= buffer.bytes().len() as u64;
+            engine.pool.put(buffer);
+        }
+    }
+
+    fn reply_done(&mut self, cookie: u64) {
+        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
+        let mut head = [0; 64];
+        let used = if session.extended {
+            proto::none_chunk(&mut head, true, cookie)
+        } else {
+            proto::simple_reply(&mut head, 0, cookie)
+        };
+        self.out.heads.extend_from_slice(&head[..used]);
+    }
+
+    fn reply_error(&mut self, cookie: u64, errno: Errno, why: &str) {
+        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
+        let error = proto::nbd_error(errno);
+        if session.structured || session.extended {
+            proto::error_chunk(&mut self.out.heads, session.extended, cookie, error, why);
+        } else {
+            let mut head = [0; 64];
+            let used = proto::simple_reply(&mut head, error, cookie);
+            self.out.heads.extend_from_slice(&head[..used]);
+        }
+    }
+
+    /// Answers that a request cannot be, and passes over its payload.
+    fn refuse(&mut self, header: &RequestHeader, errno: Errno, why: &str) {
+        tracing::debug!(connection = self.number, ?header, why, "refused");
+        self.reply_error(header.cookie, errno, why);
+        if header.command == Verb::Write && header.length > 0 {
+            self.receiving = Receiving::Refused { left: header.length };
+        }
+    }
+
+    fn block_status(&mut self, header: &RequestHeader, export: &Export) {
+        let most = if header.flags & proto::CMD_FLAG_REQ_ONE != 0 { 1 } else { RUNS };
+        match export.device.map(export.offset + header.offset, header.length, most) {
+            Ok(runs) => {
+                let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
+                let runs: Vec<(u64, u32)> = runs
+                    .iter()
+                    .map(|run| (run.len, if run.hole { proto::STATE_HOLE | proto::STATE_ZERO } else { 0 }))
+                    .collect();
+                proto::block_status(&mut self.out.heads, session.extended, header.cookie, session.context_id, &runs);
+            }
+            Err(error) => {
+                let errno = crate::device::errno(&error);
+                self.reply_error(header.cookie, errno, &format!("block status: {error}"));
+            }
+        }
+    }
+
+    // ---- to the kernel ----
+
+    fn is_sending(&self) -> bool {
+        self.sent.as_ref().is_some_and(|sent| sent.under_way)
+    }
+
+    /// Gives the kernel what it can do for us now: send what waits, receive if we may.
+    pub(crate) fn arm(&mut self, engine: &mut Engine, now: Instant) {
+        self.arm_send(engine, now);
+        self.arm_receive(engine);
+    }
+
+    fn arm_send(&mut self, engine: &mut Engine, now: Instant) {
+        if self.is_sending() {
+            return;
+        }
+        let unfinished = self.sent.as_ref().is_some_and(|sent| sent.next < sent.iovecs.len());
+        if self.broken {
+            self.drop_replies(engine);
+            return;
+        }
+        if !unfinished {
+            if self.sending.is_empty() {
+                self.encrypt(engine);
+                std::mem::swap(&mut self.sending, &mut self.out);
+            }
+            if self.sending.is_empty() {
+                if let Some(tls) = self.tls_next.take() {
+                    self.tls = Some(tls);
+                }
+                return;
+            }
+            self.progress = now;
+            let mut iovecs = self.sent.take().map_or_else(Vec::new, |sent| sent.iovecs);
+            iovecs.clear();
+            let mut from = 0;
+            for (at, command) in &self.sending.payloads {
+                iovecs.push(memory(&self.sending.heads[from..*at]));
+                let buffer = engine.commands[*command].buffer.as_ref().expect("a read has a buffer until it is sent");
+                iovecs.push(memory(buffer.bytes()));
+                from = *at;
+            }
+            if from < self.sending.heads.len() {
+                iovecs.push(memory(&self.sending.heads[from..]));
+            }
+            // SAFETY: all zeroes are a valid `msghdr`: no address, no memory, no control data.
+            let message = unsafe { std::mem::zeroed() };
+            self.sent = Some(Sent { iovecs, message, next: 0, under_way: false });
+        }
+        let sent = self.sent.as_mut().expect("set above");
+        sent.message.msg_iov = sent.iovecs[sent.next..].as_mut_ptr();
+        sent.message.msg_iovlen = sent.iovecs.len() - sent.next;
+        sent.under_way = true;
+        let entry = opcode::SendMsg::new(types::Fd(self.fd.as_raw_fd()), &raw const sent.message)
+            .flags(libc::MSG_NOSIGNAL as u32)
+            .build()
+            .user_data(Source::Send(self.number).pack());
+        // SAFETY: the message and its iovecs are not touched while `under_way`; `sending.heads` and the buffers of its
+        // payloads neither, until `send_ended`. The connection stays in its slot meanwhile (`is_over`).
+        unsafe { engine.ring.push(&entry) }
+    }
+
+    /// Nobody will take the replies: what they hold is given back.
+    fn drop_replies(&mut self, engine: &mut Engine) {
+        for replies in [std::mem::take(&mut self.out), std::mem::take(&mut self.sending)] {
+            for (_, command) in replies.payloads {
+                self.release(engine, command);
+            }
+        }
+        self.sent = None;
+    }
+
+    /// With TLS: turns the replies that wait into one encrypted head.
+    fn encrypt(&mut self, engine: &mut Engine) {
+        let Some(mut tls) = self.tls.take() else { return };
+        let replies = std::mem::take(&mut self.out);
+        let mut writer = tls.writer();
+        let mut from = 0;
+        // Writing to memory does not fail; the buffer has no limit, and is emptied right below.
+        let mut write = |bytes: &[u8]| writer.write_all(bytes).expect("the TLS buffer has no limit");
+        for (at, command) in &replies.payloads {
+            write(&replies.heads[from..*at]);
+            write(engine.commands[*command].buffer.as_ref().expect("a read has a buffer").bytes());
+            from = *at;
+        }
+        write(&replies.heads[from..]);
+        for (_, command) in &replies.payloads {
+            self.release(engine, *command);
+        }
+        while tls.wants_write() {
+            tls.write_tls(&mut self.out.heads).expect("writing to memory does not fail");
+        }
+        self.tls = Some(tls);
+    }
+
+    fn arm_receive(&mut self, engine: &mut Engine) {
+        if !self.reading || self.held_back || self.receive_armed.is_some() || self.tls_next.is_some() {
+            return;
+        }
+        let fd = types::Fd(self.fd.as_raw_fd());
+        const POLL_FIRST: u16 = 1; // IORING_RECVSEND_POLL_FIRST: do not try before the socket says there is something
+        let poll_first = if self.more { 0 } else { POLL_FIRST };
+        let entry = match self.receiving {
+            Receiving::Payload { command, got } if self.tls.is_none() && self.input.is_empty() => {
+                let buffer = engine.commands[command].buffer.as_mut().expect("a write has a buffer");
+                let space = &mut buffer.bytes_mut()[got..];
+                (space.len() >= DIRECT).then(|| {
+                    opcode::Recv::new(fd, space.as_mut_ptr(), space.len() as u32)
+                        .flags(libc::MSG_WAITALL)
+                        .ioprio(poll_first)
+                        .build()
+                })
+            }
+            _ => None,
+        };
+        self.receive_armed = Some(if entry.is_some() { Armed::Direct } else { Armed::Shared });
+        let entry = entry.unwrap_or_else(|| {
+            opcode::Recv::new(fd, std::ptr::null_mut(), 0)
+                .buf_group(RECV_GROUP)
+                .ioprio(poll_first)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT)
+        });
+        let entry = entry.user_data(Source::Receive(self.number).pack());
+        // SAFETY: a direct receive names the buffer of a write whose payload is not complete: it is not submitted, and
+        // not released, before this completion (`is_over` waits for `receive_armed`). The shared buffers are the ring's.
+        unsafe { engine.ring.push(&entry) }
+    }
+
+    /// Gives back all that the connection still holds; it is over.
+    pub(crate) fn close(mut self, engine: &mut Engine) {
+        assert!(self.is_over(), "a connection is closed with something under way");
+        if let Phase::Serving(Serving { export, stream, .. }) = &self.phase {
+            let mut queue = engine.disk(export.disk).queue(engine.context);
+            export.stats.lock().unwrap_or_else(PoisonError::into_inner).add(queue.stream_stats(*stream));
+            queue.remove_stream(*stream);
+        }
+        self.drop_replies(engine);
+    }
+
+    /// Once nothing is received any more, a write whose payload never came is given up (S4).
+    pub(crate) fn give_up_payload(&mut self, engine: &mut Engine) {
+        if !self.reading && self.receive_armed.is_none() {
+            if let Receiving::Payload { command, .. } = self.receiving {
+                self.receiving = Receiving::Header;
+                self.release(engine, command);
+            }
+            self.input = Vec::new();
+        }
+    }
+}
+
+/// What is wrong with a request.
+fn check(header: &RequestHeader, export: &Export, session: &Session, request_max: u32) -> Result<(), (Errno, String)> {
+    use proto::{CMD_FLAG_DF, CMD_FLAG_FAST_ZERO, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE, CMD_FLAG_PAYLOAD_LEN, CMD_FLAG_REQ_ONE};
+    let invalid = |why: String| Err((Errno::EINVAL, why));
+    let RequestHeader { flags, command, offset, length, .. } = *header;
+    // FUA is taken on any command once offered; the others belong to theirs.
+    let allowed = CMD_FLAG_FUA
+        | match command {
+            Verb::Read => CMD_FLAG_DF,
+            Verb::Write if session.extended => CMD_FLAG_PAYLOAD_LEN,
+            Verb::WriteZeroes => CMD_FLAG_NO_HOLE | CMD_FLAG_FAST_ZERO,
+            Verb::BlockStatus => CMD_FLAG_REQ_ONE,
+            Verb::Unknown(number) => return invalid(format!("unknown command {number}")),
+            _ => 0,
+        };
+    if flags & !allowed != 0 {
+        return invalid(format!("unknown flags {:#x} for {command:?}", flags & !allowed));
+    }
+    let writes = matches!(command, Verb::Write | Verb::Trim | Verb::WriteZeroes);
+    if writes && export.read_only {
+        return Err((Errno::EPERM, format!("export \"{}\" is read-only", export.name)));
+    }
+    if command == Verb::Flush {
+        return Ok(());
+    }
+    if offset.checked_add(length).is_none_or(|end| end > export.size) {
+        // The protocol wants these two told apart.
+        let errno = if writes && command != Verb::Trim { Errno::ENOSPC } else { Errno::EINVAL };
+        return Err((errno, format!("{length} bytes at {offset} asked of an export of {}", export.size)));
+    }
+    if length == 0 {
+        return invalid("a request for nothing".into());
+    }
+    if matches!(command, Verb::Read | Verb::Write) && length > u64::from(request_max) {
+        let most = request_max >> 10;
+        return invalid(format!("{length} bytes refused: this export serves at most {most} KiB at once (request_max)"));
+    }
+    let block = u64::from(export.facts.block);
+    if command != Verb::BlockStatus && command != Verb::Cache && !(offset | length).is_multiple_of(block) {
+        return invalid(format!("{length} bytes at {offset} are not whole blocks of {block} bytes"));
+    }
+    if command == Verb::BlockStatus && !session.allocation_context {
+        return invalid("no metadata context was negotiated".into());
+    }
+    Ok(())
+}
+
+/// An error for people.
+fn describe(errno: Errno) -> String {
+    std::io::Error::from_raw_os_error(errno.0).to_string()
+}
+
+/// Decrypts what came; with it whether the client has said goodbye.
+fn decrypt(tls: &mut rustls::ServerConnection, mut bytes: &[u8]) -> Result<(Vec<u8>, bool), rustls::Error> {
+    let mut plain = Vec::new();
+    while !bytes.is_empty() {
+        if tls.read_tls(&mut bytes).unwrap_or(0) == 0 {
+            break;
+        }
+        let state = tls.process_new_packets()?;
+        let before = plain.len();
+        plain.resize(before + state.plaintext_bytes_to_read(), 0);
+        let read = tls.reader().read(&mut plain[before..]).unwrap_or(0);
+        plain.truncate(before + read);
+        if state.peer_has_closed() {
+            return Ok((plain, true));
+        }
+    }
+    Ok((plain, false))
+}
+
+fn memory(bytes: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+}
+
+fn shutdown(fd: &OwnedFd, how: i32) {
+    // SAFETY: takes numbers. It fails where the peer has gone already, which is what it is for.
+    unsafe { libc::shutdown(fd.as_raw_fd(), how) };
+}

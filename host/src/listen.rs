@@ -1,0 +1,114 @@
+//! Where clients connect.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+use crate::config::{Address, Listener, Tls};
+
+/// A socket that listens.
+pub(crate) struct Listening {
+    pub(crate) fd: OwnedFd,
+    pub(crate) tls: Tls,
+    /// As a client would write it: `unix:/run/fairlift.sock`, `tcp:127.0.0.1:10809`.
+    pub(crate) name: String,
+    /// The socket file to remove at the end.
+    _file: Option<SocketFile>,
+}
+
+/// A socket file that is removed when dropped.
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Somebody may have removed it already.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Listening {
+    pub(crate) fn open(listener: &Listener) -> Result<Self, Error> {
+        let tls = listener.tls;
+        match &listener.address {
+            Address::Unix(path) => {
+                let name = format!("unix:{}", path.display());
+                let fd = unix(path).map_err(|why| Error::Listen { address: name.clone(), why })?;
+                Ok(Self { fd: fd.into(), tls, name, _file: Some(SocketFile(path.clone())) })
+            }
+            Address::Tcp(address) => {
+                let name = format!("tcp:{address}");
+                let socket = TcpListener::bind(address).map_err(|error| {
+                    let why = match error.kind() {
+                        io::ErrorKind::AddrInUse => "the port is in use by another server".into(),
+                        io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need privileges"),
+                        _ => error.to_string(),
+                    };
+                    Error::Listen { address: name.clone(), why }
+                })?;
+                let name = socket.local_addr().map_or(name, |address| format!("tcp:{address}"));
+                Ok(Self { fd: socket.into(), tls, name, _file: None })
+            }
+            Address::Inherited(fd) => {
+                let name = format!("socket {} from the service manager", fd.as_raw_fd());
+                let fd = fd.try_clone().map_err(|e| Error::Listen { address: name.clone(), why: e.to_string() })?;
+                Ok(Self { fd, tls, name, _file: None })
+            }
+        }
+    }
+}
+
+/// Listens at a path, with mode 0600; replaces the socket file of a server that is gone, never that of a live one.
+fn unix(path: &Path) -> Result<UnixListener, String> {
+    if let Ok(metadata) = std::fs::symlink_metadata(path) {
+        if !metadata.file_type().is_socket() {
+            return Err("there is a file of that name, and it is not a socket".into());
+        }
+        match UnixStream::connect(path) {
+            Ok(_) => return Err("another server is listening there".into()),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                tracing::info!(path = %path.display(), "replaced a stale socket file");
+                std::fs::remove_file(path).map_err(|error| format!("a stale socket file cannot be removed: {error}"))?;
+            }
+            // A full backlog, or no permission: somebody is there.
+            Err(error) => return Err(format!("there is a socket already, and it is not stale ({error})")),
+        }
+    }
+    // The mode is right from the start: other threads that make files are not running yet.
+    // SAFETY: takes and returns a number.
+    let old = unsafe { libc::umask(0o177) };
+    let result = UnixListener::bind(path);
+    // SAFETY: as above.
+    unsafe { libc::umask(old) };
+    let listener = result.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => "its directory does not exist".into(),
+        _ => error.to_string(),
+    })?;
+    // The standard library's backlog is 128; a thousand clients may come at once after a restart.
+    // SAFETY: takes numbers.
+    unsafe { libc::listen(listener.as_raw_fd(), 4096) };
+    Ok(listener)
+}
+
+/// Sets up a connection: no delay for small replies, and room for a whole batch of them.
+pub(crate) fn prepare(fd: &OwnedFd) {
+    let set = |level, name, value: libc::c_int| {
+        // SAFETY: the value is an int that outlives the call. Where an option does not fit the socket it is refused,
+        // which is harmless.
+        unsafe {
+            let size = size_of::<libc::c_int>() as libc::socklen_t;
+            libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), size)
+        }
+    };
+    set(libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+    set(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
+    if set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER) != 0 {
+        set(libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER);
+    }
+}
+
+/// Measured: with 1 MiB a reply of that size leaves in one system call.
+const SEND_BUFFER: libc::c_int = 1 << 20;

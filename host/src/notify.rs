@@ -1,0 +1,105 @@
+//! How workers wake each other, and how others wake them.
+//!
+//! W1  A worker that was notified looks, after it has taken the notice away: whoever notifies later, notifies again. So
+//!     no notice is lost, and a worker is told once however many have news for it.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use fairlift_core::ContextId;
+use io_uring::{opcode, squeue, types};
+
+use crate::engine::Source;
+use crate::ring::Ring;
+
+/// The door of each worker.
+pub(crate) struct Notifiers(Box<[Notifier]>);
+
+struct Notifier {
+    noticed: AtomicBool,
+    /// The worker's ring, once it has one.
+    ring: AtomicI32,
+    /// An eventfd, for those who have no ring.
+    bell: File,
+    /// Connections that another worker accepted for this one.
+    newcomers: Mutex<Vec<crate::worker::Newcomer>>,
+}
+
+impl Notifiers {
+    pub(crate) fn new(workers: usize) -> io::Result<Self> {
+        let notifier = |_| {
+            // SAFETY: takes numbers and returns a new descriptor or -1, which is checked before it is owned.
+            let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+            if bell < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // SAFETY: the descriptor is new and nobody else's.
+            let bell = unsafe { File::from_raw_fd(bell) };
+            Ok(Notifier { noticed: AtomicBool::new(false), ring: AtomicI32::new(-1), bell, newcomers: Mutex::default() })
+        };
+        Ok(Self((0..workers).map(notifier).collect::<io::Result<_>>()?))
+    }
+
+    /// A worker says where its ring is.
+    pub(crate) fn open(&self, worker: ContextId, ring: RawFd) {
+        self.of(worker).ring.store(ring, Ordering::Release);
+    }
+
+    /// A worker's eventfd.
+    pub(crate) fn bell(&self, worker: ContextId) -> RawFd {
+        self.of(worker).bell.as_raw_fd()
+    }
+
+    /// Wakes another worker, through the ring of the caller: costs nothing but a place in the next batch.
+    pub(crate) fn wake(&self, worker: ContextId, ring: &mut Ring) {
+        let notifier = self.of(worker);
+        if notifier.noticed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        match notifier.ring.load(Ordering::Acquire) {
+            -1 => self.ring_bell(worker),
+            target => {
+                let entry = opcode::MsgRingData::new(types::Fd(target), 0, Source::Wake.pack(), None)
+                    .build()
+                    .flags(squeue::Flags::SKIP_SUCCESS)
+                    .user_data(Source::Nobody.pack());
+                // SAFETY: the entry names no memory.
+                unsafe { ring.push(&entry) }
+            }
+        }
+    }
+
+    /// Wakes a worker from a thread that has no ring.
+    pub(crate) fn ring_bell(&self, worker: ContextId) {
+        // Full means that it has been rung 2^64 times and not answered: it will wake.
+        let _ = (&self.of(worker).bell).write(&1u64.to_ne_bytes());
+    }
+
+    /// Wakes all.
+    pub(crate) fn ring_all(&self) {
+        (0..self.0.len()).for_each(|worker| self.ring_bell(ContextId(worker as u16)));
+    }
+
+    /// Hands a connection over.
+    pub(crate) fn hand_over(&self, worker: ContextId, newcomer: crate::worker::Newcomer, ring: &mut Ring) {
+        self.newcomers(worker).push(newcomer);
+        self.wake(worker, ring);
+    }
+
+    /// Takes the notice away (W1); then look.
+    pub(crate) fn taken(&self, worker: ContextId) -> Vec<crate::worker::Newcomer> {
+        self.of(worker).noticed.store(false, Ordering::SeqCst);
+        std::mem::take(&mut *self.newcomers(worker))
+    }
+
+    fn newcomers(&self, worker: ContextId) -> std::sync::MutexGuard<'_, Vec<crate::worker::Newcomer>> {
+        self.of(worker).newcomers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn of(&self, worker: ContextId) -> &Notifier {
+        &self.0[usize::from(worker.0)]
+    }
+}

@@ -1,0 +1,147 @@
+//! io_uring: one for each worker.
+//!
+//! Submissions are collected and go to the kernel once per turn, in the same system call that waits.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+use fairlift_core::Duration;
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, squeue};
+
+use crate::buffer::{BLOCK, Pool, RecvRing};
+
+/// The group number of the buffers that sockets receive into.
+pub(crate) const RECV_GROUP: u16 = 0;
+
+/// A worker's io_uring, with what is registered with it.
+pub(crate) struct Ring {
+    ring: IoUring,
+    /// Which blocks of the pool's arena are registered as fixed buffers.
+    fixed: Vec<Fixed>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Fixed {
+    NotYet,
+    Yes,
+    Refused,
+}
+
+impl Ring {
+    /// Makes a ring for the calling thread alone.
+    pub(crate) fn new(entries: u32, completions: u32) -> io::Result<Self> {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize(completions).setup_clamp().setup_submit_all();
+        builder.setup_single_issuer().setup_defer_taskrun();
+        let ring = match builder.build(entries) {
+            // Before Linux 6.1.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                let mut plain = IoUring::builder();
+                plain.setup_cqsize(completions).setup_clamp().build(entries)?
+            }
+            other => other?,
+        };
+        Ok(Self { ring, fixed: Vec::new() })
+    }
+
+    /// Makes the file descriptors known to the kernel as fixed files 0, 1, …
+    pub(crate) fn register_files(&self, files: &[RawFd]) -> io::Result<()> {
+        if files.is_empty() { Ok(()) } else { self.ring.submitter().register_files(files) }
+    }
+
+    /// Prepares to register the pool's blocks as they come into use.
+    pub(crate) fn register_pool(&mut self, pool: &Pool) {
+        let state = match self.ring.submitter().register_buffers_sparse(u32::from(pool.blocks())) {
+            Ok(()) => Fixed::NotYet,
+            Err(_) => Fixed::Refused,
+        };
+        self.fixed = vec![state; usize::from(pool.blocks())];
+    }
+
+    /// Registers the ring of receive buffers, which must live as long as the ring is used.
+    pub(crate) fn register_recv(&self, recv: &RecvRing) -> io::Result<()> {
+        let (address, entries) = recv.entries();
+        // SAFETY: the memory holds `entries` zeroed entries on a page boundary; the worker drops the ring before it.
+        unsafe { self.ring.submitter().register_buf_ring_with_flags(address, entries, RECV_GROUP, 0) }
+    }
+
+    /// Whether a block of the pool may be named as fixed buffer; registers it if that was not tried yet.
+    ///
+    /// The kernel counts registered memory as locked: where the limit (`ulimit -l`) is reached, the rest is not
+    /// registered, and works all the same.
+    pub(crate) fn is_fixed(&mut self, pool: &Pool, block: u16) -> bool {
+        let state = &mut self.fixed[usize::from(block)];
+        if *state == Fixed::NotYet {
+            let iovec = libc::iovec { iov_base: pool.block_start(block).cast(), iov_len: BLOCK };
+            // SAFETY: the block is part of the pool's arena, which the worker drops after the ring.
+            let registered = unsafe {
+                self.ring.submitter().register_buffers_update(u32::from(block), &[iovec], None)
+            };
+            *state = if registered.is_ok() { Fixed::Yes } else { Fixed::Refused };
+        }
+        *state == Fixed::Yes
+    }
+
+    /// Adds a submission to the next batch.
+    ///
+    /// # Safety
+    /// All memory that `entry` names stays valid, and is left to the kernel, until its completion was taken.
+    pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) {
+        loop {
+            // SAFETY: passed on to the caller.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                return;
+            }
+            self.submit();
+        }
+    }
+
+    /// Submits what was collected, and waits for at least one completion if `wait` says so and until when.
+    pub(crate) fn turn(&mut self, wait: Wait) {
+        let result = match wait {
+            Wait::ForEver => self.ring.submit_and_wait(1),
+            Wait::AtMost(length) => {
+                let nanos = length.as_nanos();
+                let timespec = Timespec::new().sec(nanos / 1_000_000_000).nsec((nanos % 1_000_000_000) as u32);
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec))
+            }
+        };
+        self.expect(result);
+    }
+
+    /// The next completion.
+    pub(crate) fn reap(&mut self) -> Option<cqueue::Entry> {
+        self.ring.completion().next()
+    }
+
+    fn submit(&mut self) {
+        let result = self.ring.submit();
+        self.expect(result);
+    }
+
+    fn expect(&self, result: io::Result<usize>) {
+        if let Err(error) = result {
+            match error.raw_os_error() {
+                // Time is up; a signal; completions must be reaped first, which the turn does next.
+                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => {}
+                _ => panic!("io_uring_enter: {error}"),
+            }
+        }
+    }
+}
+
+impl AsRawFd for Ring {
+    fn as_raw_fd(&self) -> RawFd {
+        self.ring.as_raw_fd()
+    }
+}
+
+/// How long a turn may wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// Until something completes.
+    ForEver,
+    /// Until something completes, or so long.
+    AtMost(Duration),
+}

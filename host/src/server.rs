@@ -1,0 +1,267 @@
+//! A server: workers, disks and exports, from the configuration to the last flush.
+
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
+
+use fairlift_core::{ContextId, Sector};
+
+use crate::Error;
+use crate::config::{self, Config};
+use crate::device::Device;
+use crate::disk::{Disk, Export};
+use crate::export::nbd::Exports;
+use crate::listen::Listening;
+use crate::notify::Notifiers;
+use crate::worker::{Shared, Worker, descriptor};
+
+/// A server that listens and is ready to run.
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+/// Tells a running server what to do, from any thread.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl Handle {
+    /// Stops accepting, finishes what is in flight, closes connections and flushes; then [`Server::run`] returns.
+    pub fn drain(&self) {
+        self.shared.draining.store(true, Ordering::Release);
+        self.shared.notifiers.ring_all();
+    }
+}
+
+impl Server {
+    /// Opens the backings, locks them, and listens.
+    ///
+    /// # Errors
+    /// A backing, export, disk or listener cannot be what the configuration says; nothing is left behind.
+    ///
+    /// # Panics
+    /// If an index in the configuration points nowhere.
+    pub fn bind(config: Config) -> Result<Self, Error> {
+        let workers = config.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let workers = workers.clamp(1, 64);
+        let mut devices = Devices::default();
+        let opened: Vec<_> = config.exports.iter().map(|e| devices.open(e, &config.exports)).collect::<Result<_, _>>()?;
+        let (disks, placed, files) = arrange(&config, &opened, workers)?;
+        let exports = config.exports.iter().zip(&opened).zip(placed);
+        let exports = exports.map(|((e, device), place)| export(e, device, place)).collect::<Result<_, _>>()?;
+        let listeners = config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?;
+        let shared = Shared {
+            limits: config.limits,
+            exports: Exports { list: exports, request_max: config.limits.request_max },
+            disks,
+            files,
+            tls: config.tls,
+            listeners,
+            notifiers: Arc::new(Notifiers::new(workers).map_err(Error::Ring)?),
+            draining: AtomicBool::new(false),
+            loads: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Where it listens: `unix:/run/fairlift.sock`, `tcp:127.0.0.1:10809`.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<String> {
+        self.shared.listeners.iter().map(|listener| listener.name.clone()).collect()
+    }
+
+    /// Tells the server, once it runs, what to do.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Serves until [`Handle::drain`] is called and all is finished and flushed.
+    ///
+    /// # Errors
+    /// io_uring is not to be had, or the end was not clean.
+    ///
+    /// # Panics
+    /// If a worker panicked: it found something wrong that was ours to get right.
+    pub fn run(self) -> Result<(), Error> {
+        let (say, hear) = mpsc::channel();
+        let threads: Vec<_> = (0..self.shared.loads.len())
+            .map(|number| {
+                let (shared, say) = (Arc::clone(&self.shared), say.clone());
+                let work = move || {
+                    let worker = Worker::new(ContextId(number as u16), shared);
+                    // The other end waits for one word from each worker.
+                    let _ = say.send(worker.as_ref().map(|_| ()).map_err(|error| {
+                        error.raw_os_error().map_or(std::io::ErrorKind::Other.into(), std::io::Error::from_raw_os_error)
+                    }));
+                    worker.map_or(0, Worker::run)
+                };
+                std::thread::Builder::new().name(format!("worker-{number}")).spawn(work).expect("a thread can be made")
+            })
+            .collect();
+        drop(say);
+        let started = hear.iter().collect::<Result<Vec<()>, _>>().map_err(Error::Ring);
+        if started.is_err() {
+            self.handle().drain();
+        }
+        let mut lost = 0;
+        for thread in threads {
+            match thread.join() {
+                Ok(count) => lost += count,
+                // The message is on standard error already. Others may hold half of what it did: stop here.
+                Err(_) => std::process::abort(),
+            }
+        }
+        started?;
+        self.shared.log_stats();
+        self.shared.flush_all()?;
+        if lost > 0 { Err(Error::Undrained(lost)) } else { Ok(()) }
+    }
+}
+
+/// The devices opened so far, each once.
+#[derive(Default)]
+struct Devices {
+    files: HashMap<(u64, u64), Arc<Device>>,
+}
+
+impl Devices {
+    /// Opens the backing of an export; exports of one file share it.
+    fn open(&mut self, export: &config::Export, all: &[config::Export]) -> Result<Arc<Device>, Error> {
+        if let config::Backing::File { path, .. } = &export.backing
+            && let Some(known) = identity(path).and_then(|identity| self.files.get(&identity))
+        {
+            return Ok(Arc::clone(known));
+        }
+        // A file that any of its exports may write is opened for writing.
+        let read_only = all.iter().filter(|e| same_file(&e.backing, &export.backing)).all(|e| e.read_only);
+        let device = Arc::new(Device::open(&export.backing, read_only && export.read_only)?);
+        if let Device::File(file) = &*device
+            && let Ok(identity) = file.identity()
+        {
+            self.files.insert(identity, Arc::clone(&device));
+        }
+        Ok(device)
+    }
+}
+
+/// Which file a path names, as `File::identity` says it.
+fn identity(path: &std::path::Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let metadata = std::fs::metadata(path).ok()?;
+    let block = metadata.file_type().is_block_device();
+    Some(if block { (u64::MAX, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) })
+}
+
+fn same_file(a: &config::Backing, b: &config::Backing) -> bool {
+    match (a, b) {
+        (config::Backing::File { path: a, .. }, config::Backing::File { path: b, .. }) => {
+            a == b || identity(a).is_some_and(|a| identity(b) == Some(a))
+        }
+        _ => false,
+    }
+}
+
+/// The disk that each export is on, and where its backing is there.
+type Placed = Vec<(usize, Sector)>;
+
+/// Puts the devices on disks: as the configuration says, else one disk for each file system or device.
+fn arrange(
+    config: &Config,
+    opened: &[Arc<Device>],
+    workers: usize,
+) -> Result<(Vec<Arc<Disk>>, Placed, Vec<RawFd>), Error> {
+    let mut settings = config.disks.clone();
+    let mut homes: HashMap<u64, usize> = HashMap::new();
+    let mut on_disk: Vec<usize> = Vec::new();
+    for (index, (export, device)) in config.exports.iter().zip(opened).enumerate() {
+        // Whoever shares a device shares its disk, even if only one of them names it.
+        let named = (config.exports.iter().zip(opened)).find_map(|(e, d)| e.disk.filter(|_| Arc::ptr_eq(d, device)));
+        if let (Some(own), Some(first)) = (export.disk, named) && own != first {
+            let why = format!(
+                "its backing is on disk \"{}\" already, by another export; one backing has one queue",
+                settings[first].name
+            );
+            return Err(Error::Export { name: export.name.clone(), why });
+        }
+        let earlier = (0..index).find(|other| Arc::ptr_eq(&opened[*other], device)).map(|other| on_disk[other]);
+        let home = device.facts().home;
+        let disk = named.or(earlier).or_else(|| homes.get(&home?).copied()).unwrap_or_else(|| {
+            let name = match device.path() {
+                Some(path) => format!("of {}", path.display()),
+                None => format!("of {}", export.name),
+            };
+            settings.push(config::Disk { name, ..config.disk_default.clone() });
+            settings.len() - 1
+        });
+        if named.is_none() && let Some(home) = home {
+            homes.insert(home, disk);
+        }
+        on_disk.push(disk);
+    }
+    let mut files = Vec::new();
+    let mut contents: Vec<Vec<(Arc<Device>, Option<u32>)>> = settings.iter().map(|_| Vec::new()).collect();
+    for (disk, device) in on_disk.iter().zip(opened) {
+        if !contents[*disk].iter().any(|(known, _)| Arc::ptr_eq(known, device)) {
+            let file = descriptor(device).map(|fd| {
+                files.push(fd);
+                files.len() as u32 - 1
+            });
+            contents[*disk].push((Arc::clone(device), file));
+        }
+    }
+    let disks: Vec<_> = settings
+        .iter()
+        .zip(&contents)
+        .map(|(settings, devices)| Ok(Arc::new(Disk::new(settings, devices, &config.groups, workers)?)))
+        .collect::<Result<_, Error>>()?;
+    let placed = (on_disk.iter().zip(opened))
+        .map(|(disk, device)| {
+            let place = disks[*disk].places().iter().find(|place| Arc::ptr_eq(&place.device, device));
+            (*disk, place.expect("put there above").start)
+        })
+        .collect();
+    Ok((disks, placed, files))
+}
+
+fn export(
+    config: &config::Export,
+    device: &Arc<Device>,
+    (disk, start): (usize, Sector),
+) -> Result<Arc<Export>, Error> {
+    let fail = |why: String| Error::Export { name: config.name.clone(), why };
+    let facts = device.facts();
+    let block = u64::from(facts.block);
+    if config.offset % block != 0 || config.size.is_some_and(|size| size % block != 0) {
+        return Err(fail(format!("its offset and size must be multiples of {block}, the block of its backing")));
+    }
+    let size = match config.size {
+        Some(size) => size,
+        None => facts.size.saturating_sub(config.offset),
+    };
+    if size == 0 || config.offset.checked_add(size).is_none_or(|end| end > facts.size) {
+        return Err(fail(format!(
+            "it would show bytes {} to {} of a backing that has {}",
+            config.offset,
+            config.offset.saturating_add(size),
+            facts.size
+        )));
+    }
+    Ok(Arc::new(Export {
+        name: config.name.clone(),
+        description: config.description.clone(),
+        disk,
+        device: Arc::clone(device),
+        start: Sector(start.0 + config.offset / Sector::SIZE),
+        offset: config.offset,
+        size,
+        read_only: config.read_only,
+        group: config.group,
+        priority: config.priority,
+        facts,
+        stats: Default::default(),
+    }))
+}

@@ -1,0 +1,426 @@
+//! A worker: one thread, one ring, and the connections that it serves.
+//!
+//! A turn: submit what was collected and wait; take in all that completed; let the disks and the connections answer
+//! each other until neither has news; then collect what the kernel shall do next.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use fairlift_core::{ContextId, Duration, Instant};
+use io_uring::{cqueue, opcode, types};
+use slab::Slab;
+
+use crate::buffer::{Pool, RecvRing};
+use crate::clock;
+use crate::config::{Limits, Tls};
+use crate::device::Device;
+use crate::disk::{Disk, Export};
+use crate::engine::{Engine, Source};
+use crate::export::nbd::serve::Connection;
+use crate::export::nbd::Exports;
+use crate::listen::Listening;
+use crate::notify::Notifiers;
+use crate::ring::{Ring, Wait};
+
+/// How long a client may take nothing of its replies while others need the memory that they hold.
+const STALL: Duration = fairlift_core::time::secs(5);
+
+/// What all workers know.
+pub(crate) struct Shared {
+    pub(crate) limits: Limits,
+    pub(crate) exports: Exports,
+    pub(crate) disks: Vec<Arc<Disk>>,
+    /// The files of all disks, by their registered numbers.
+    pub(crate) files: Vec<RawFd>,
+    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) listeners: Vec<Listening>,
+    pub(crate) notifiers: Arc<Notifiers>,
+    pub(crate) draining: AtomicBool,
+    /// Connections at each worker.
+    pub(crate) loads: Box<[AtomicU32]>,
+}
+
+/// A connection that was accepted.
+pub(crate) struct Newcomer {
+    fd: OwnedFd,
+    tls: Tls,
+}
+
+/// One thread, one ring, and the connections that it serves.
+pub(crate) struct Worker {
+    // The ring, within the engine, goes before the memory that is registered with it.
+    engine: Engine,
+    recv: RecvRing,
+    shared: Arc<Shared>,
+    connections: Slab<Connection>,
+    /// Connections to look at before the turn ends.
+    touched: Vec<usize>,
+    /// Connections that wait for something that others use, longest first.
+    held_back: VecDeque<usize>,
+    /// When each newcomer must have finished its negotiation; in order, because all have the same time.
+    handshakes: VecDeque<(Instant, usize, u64)>,
+    /// How many connections each slot has seen, to tell a newcomer from who was there before.
+    visits: Vec<u64>,
+    accepting: usize,
+    /// Since when we have been draining.
+    draining: Option<Instant>,
+}
+
+impl Worker {
+    /// A worker for the calling thread.
+    pub(crate) fn new(context: ContextId, shared: Arc<Shared>) -> std::io::Result<Self> {
+        let workers = shared.loads.len() as u64;
+        let mut ring = Ring::new(1024, 8192)?;
+        ring.register_files(&shared.files)?;
+        let pool = Pool::new(shared.limits.memory / workers, 64);
+        ring.register_pool(&pool);
+        let mut recv = RecvRing::new(64, 256 << 10);
+        ring.register_recv(&recv)?;
+        recv.grow();
+        recv.grow();
+        shared.notifiers.open(context, ring.as_raw_fd());
+        let engine = Engine::new(ring, pool, context, &shared.disks, Arc::clone(&shared.notifiers));
+        let mut worker = Self {
+            engine,
+            recv,
+            shared,
+            connections: Slab::new(),
+            touched: Vec::with_capacity(256),
+            held_back: VecDeque::new(),
+            handshakes: VecDeque::new(),
+            visits: Vec::new(),
+            accepting: 0,
+            draining: None,
+        };
+        worker.arm_bell();
+        if context.0 == 0 {
+            for listener in 0..worker.shared.listeners.len() {
+                worker.arm_accept(listener);
+            }
+        }
+        Ok(worker)
+    }
+
+    /// Serves until drained. Answers how many requests the devices still had when the time was over.
+    pub(crate) fn run(mut self) -> usize {
+        loop {
+            let wait = self.wait();
+            self.engine.ring.turn(wait);
+            let now = clock::now();
+            while let Some(entry) = self.engine.ring.reap() {
+                self.completed(now, &entry);
+            }
+            self.look_at_clock(now);
+            self.settle(now);
+            if self.draining.is_some() {
+                if self.connections.is_empty() && self.accepting == 0 && self.engine.in_devices() == 0 {
+                    return 0;
+                }
+                let patience = self.shared.limits.drain_timeout;
+                if self.draining.is_some_and(|since| now.since(since) > patience + patience) {
+                    // The kernel may still use our memory: it is left to it until the process ends.
+                    let lost = self.engine.in_devices();
+                    std::mem::forget(self);
+                    return lost;
+                }
+            }
+        }
+    }
+
+    /// How long the next turn may wait.
+    fn wait(&self) -> Wait {
+        let handshake = self.handshakes.front().map(|(deadline, ..)| *deadline);
+        let stall = (!self.held_back.is_empty()).then(|| clock::now() + STALL);
+        let drain = self.draining.map(|_| clock::now() + fairlift_core::time::ms(100));
+        match [self.engine.poll_timeout(), handshake, stall, drain].into_iter().flatten().min() {
+            None => Wait::ForEver,
+            Some(at) => Wait::AtMost(at.since(clock::now())),
+        }
+    }
+
+    fn completed(&mut self, now: Instant, entry: &cqueue::Entry) {
+        let (result, flags) = (entry.result(), entry.flags());
+        match Source::unpack(entry.user_data()) {
+            Source::Io { disk, tag } => self.engine.completed(disk, tag, result),
+            Source::Receive(number) => {
+                let more = cqueue::sock_nonempty(flags);
+                let connection = &mut self.connections[number];
+                match cqueue::buffer_select(flags) {
+                    Some(buffer) if result > 0 => {
+                        let bytes = self.recv.received(buffer, result as usize);
+                        connection.received(&mut self.engine, &self.shared, bytes, more);
+                        self.recv.publish(buffer);
+                    }
+                    buffer => {
+                        if let Some(buffer) = buffer {
+                            self.recv.publish(buffer);
+                        }
+                        if result == -libc::ENOBUFS {
+                            self.recv.grow();
+                        }
+                        connection.receive_ended(&mut self.engine, result, more);
+                    }
+                }
+                self.touch(number);
+            }
+            Source::Send(number) => {
+                self.connections[number].send_ended(&mut self.engine, now, result);
+                self.touch(number);
+            }
+            Source::Accept(listener) => self.accepted(now, listener, result, cqueue::more(flags)),
+            Source::Wake => self.look_around(now),
+            Source::Bell => {
+                if !cqueue::more(flags) {
+                    self.arm_bell();
+                }
+                // A bell that is not answered rings on.
+                let mut count = [0; 8];
+                let bell = self.shared.notifiers.bell(self.engine.context);
+                // SAFETY: `count` has room for the eight bytes that are asked for.
+                unsafe { libc::read(bell, count.as_mut_ptr().cast(), count.len()) };
+                self.look_around(now);
+            }
+            Source::Nobody => {}
+        }
+    }
+
+    /// Somebody has news: newcomers, grants, or the order to drain.
+    fn look_around(&mut self, now: Instant) {
+        for newcomer in self.shared.notifiers.taken(self.engine.context) {
+            self.welcome(now, newcomer);
+        }
+        self.engine.woken();
+        if self.shared.draining.load(Ordering::Acquire) && self.draining.is_none() {
+            self.draining = Some(now);
+            if self.accepting > 0 {
+                for listener in 0..self.shared.listeners.len() {
+                    let cancel = opcode::AsyncCancel::new(Source::Accept(listener).pack()).build();
+                    // SAFETY: the entry names no memory.
+                    unsafe { self.engine.ring.push(&cancel.user_data(Source::Nobody.pack())) }
+                }
+            }
+            for number in self.numbers() {
+                self.connections[number].stop_reading();
+                self.touch(number);
+            }
+        }
+    }
+
+    fn numbers(&self) -> Vec<usize> {
+        self.connections.iter().map(|(number, _)| number).collect()
+    }
+
+    /// Lets disks and connections answer each other until neither has news, then tells the kernel.
+    fn settle(&mut self, now: Instant) {
+        loop {
+            self.engine.turn(now);
+            let mut news = std::mem::take(&mut self.engine.news);
+            let nothing_new = news.is_empty();
+            for (command, what) in news.drain(..) {
+                let number = self.engine.commands[command].connection;
+                self.connections[number].news(&mut self.engine, command, what);
+                self.touch(number);
+            }
+            self.engine.news = news;
+            let went_on = self.go_on();
+            if nothing_new && !went_on {
+                break;
+            }
+        }
+        for index in 0..self.touched.len() {
+            let number = self.touched[index];
+            let connection = &mut self.connections[number];
+            connection.touched = false;
+            connection.give_up_payload(&mut self.engine);
+            connection.arm(&mut self.engine, now);
+            if connection.is_held_back() && !self.held_back.contains(&number) {
+                self.held_back.push_back(number);
+            }
+            if self.connections[number].is_over() {
+                self.connections.remove(number).close(&mut self.engine);
+                self.held_back.retain(|waiting| *waiting != number);
+                self.shared.loads[usize::from(self.engine.context.0)].fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.touched.clear();
+    }
+
+    /// Lets connections that were held back go on, longest first, as far as they can; whether one could.
+    fn go_on(&mut self) -> bool {
+        let mut went_on = false;
+        for index in 0..self.touched.len() {
+            let number = self.touched[index];
+            let connection = &mut self.connections[number];
+            if connection.is_held_back() && !self.held_back.contains(&number) {
+                connection.go_on(&mut self.engine, &self.shared);
+                went_on |= !connection.is_held_back();
+            }
+        }
+        for _ in 0..self.held_back.len() {
+            let number = self.held_back[0];
+            self.connections[number].go_on(&mut self.engine, &self.shared);
+            if self.connections[number].is_held_back() {
+                break; // those behind wait for it, or a large request would never find room
+            }
+            self.held_back.pop_front();
+            self.touch(number);
+            went_on = true;
+        }
+        went_on
+    }
+
+    fn touch(&mut self, number: usize) {
+        if !std::mem::replace(&mut self.connections[number].touched, true) {
+            self.touched.push(number);
+        }
+    }
+
+    /// Ends what has taken too long.
+    fn look_at_clock(&mut self, now: Instant) {
+        while let Some((deadline, number, visit)) = self.handshakes.front().copied() {
+            if now < deadline {
+                break;
+            }
+            self.handshakes.pop_front();
+            let same = self.visits.get(number) == Some(&visit);
+            if let Some(connection) = self.connections.get_mut(number).filter(|c| same && c.is_negotiating()) {
+                tracing::info!(connection = number, "dropped: its negotiation took longer than handshake_timeout");
+                connection.break_off();
+                self.touch(number);
+            }
+        }
+        if !self.held_back.is_empty() {
+            // Of those that take none of their replies, the one that holds most must go.
+            let stalled = self.connections.iter().filter(|(_, connection)| {
+                connection.stalled_since().is_some_and(|since| now.since(since) >= STALL)
+            });
+            if let Some((number, _)) = stalled.filter(|(_, c)| c.memory() > 0).max_by_key(|(_, c)| c.memory()) {
+                if self.engine.pool.is_short() {
+                    tracing::warn!(connection = number, "dropped: it takes no replies, and others need the memory");
+                    self.connections[number].break_off();
+                    self.touch(number);
+                }
+            }
+        }
+        if self.draining.is_some_and(|since| now.since(since) > self.shared.limits.drain_timeout) {
+            for number in self.numbers() {
+                self.connections[number].break_off();
+                self.touch(number);
+            }
+        }
+    }
+
+    // ---- newcomers ----
+
+    fn arm_bell(&mut self) {
+        let bell = self.shared.notifiers.bell(self.engine.context);
+        let entry = opcode::PollAdd::new(types::Fd(bell), libc::POLLIN as u32).multi(true).build();
+        // SAFETY: the entry names no memory.
+        unsafe { self.engine.ring.push(&entry.user_data(Source::Bell.pack())) }
+    }
+
+    fn arm_accept(&mut self, listener: usize) {
+        let fd = types::Fd(self.shared.listeners[listener].fd.as_raw_fd());
+        let entry = opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build();
+        // SAFETY: the entry names no memory.
+        unsafe { self.engine.ring.push(&entry.user_data(Source::Accept(listener).pack())) }
+        self.accepting += 1;
+    }
+
+    fn accepted(&mut self, now: Instant, listener: usize, result: i32, more: bool) {
+        if !more {
+            self.accepting -= 1;
+        }
+        if result >= 0 {
+            // SAFETY: the kernel has just made this descriptor for us.
+            let fd = unsafe { OwnedFd::from_raw_fd(result) };
+            self.place(now, Newcomer { fd, tls: self.shared.listeners[listener].tls });
+        } else if ![-libc::ECANCELED, -libc::EINTR, -libc::ECONNABORTED].contains(&result) {
+            tracing::warn!(error = %std::io::Error::from_raw_os_error(-result), "a connection could not be accepted");
+        }
+        if !more && self.draining.is_none() {
+            self.arm_accept(listener);
+        }
+    }
+
+    /// Gives a newcomer to the worker with the fewest connections.
+    fn place(&mut self, now: Instant, newcomer: Newcomer) {
+        let loads = &self.shared.loads;
+        let total: u32 = loads.iter().map(|load| load.load(Ordering::Relaxed)).sum();
+        if total >= self.shared.limits.connections {
+            tracing::warn!("a connection was refused: there are {total} already (max_connections)");
+            return; // closes it
+        }
+        let (target, load) = loads
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, load)| load.load(Ordering::Relaxed))
+            .expect("there is at least one worker");
+        load.fetch_add(1, Ordering::Relaxed);
+        let target = ContextId(target as u16);
+        if target == self.engine.context {
+            self.welcome(now, newcomer);
+        } else {
+            let shared = Arc::clone(&self.shared);
+            shared.notifiers.hand_over(target, newcomer, &mut self.engine.ring);
+        }
+    }
+
+    fn welcome(&mut self, now: Instant, newcomer: Newcomer) {
+        crate::listen::prepare(&newcomer.fd);
+        let entry = self.connections.vacant_entry();
+        let number = entry.key();
+        entry.insert(Connection::new(newcomer.fd, number, newcomer.tls, now));
+        if self.visits.len() <= number {
+            self.visits.resize(number + 1, 0);
+        }
+        self.visits[number] += 1;
+        self.handshakes.push_back((now + self.shared.limits.handshake_timeout, number, self.visits[number]));
+        if self.draining.is_some() {
+            self.connections[number].stop_reading();
+        }
+        self.touch(number);
+    }
+}
+
+impl Shared {
+    /// Makes durable all that was written to any device; blocks.
+    pub(crate) fn flush_all(&self) -> Result<(), crate::Error> {
+        let devices = self.disks.iter().flat_map(|disk| disk.places()).map(|place| &*place.device);
+        for device in devices {
+            device.flush_now().map_err(|source| crate::Error::LastFlush {
+                path: device.path().unwrap_or_else(|| "memory".as_ref()).to_owned(),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The exports' counters, one line each, when all connections are closed.
+    pub(crate) fn log_stats(&self) {
+        use fairlift_core::Op;
+        for export in &self.exports.list {
+            let Export { name, stats, .. } = &**export;
+            let stats = stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let of = |op| format!("{}/{}", stats.of(op).ops, stats.of(op).bytes);
+            tracing::info!(
+                "stats export={name:?} read={} write={} flush={} discard={} write-zeroes={}",
+                of(Op::Read),
+                of(Op::Write),
+                stats.of(Op::Flush).ops,
+                of(Op::Discard),
+                of(Op::WriteZeroes),
+            );
+        }
+    }
+}
+
+/// Whether a device is a file, and then its descriptor.
+pub(crate) fn descriptor(device: &Device) -> Option<RawFd> {
+    match device {
+        Device::File(file) => Some(file.as_raw_fd()),
+        Device::Null(_) | Device::Mem(_) => None,
+    }
+}
