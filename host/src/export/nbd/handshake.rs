@@ -1,9 +1,432 @@
-//! stub
-#![allow(missing_docs, dead_code, unused)]
-pub struct Handshake {}
-pub trait Catalogue { fn find(&self, name: &str) -> Option<ExportInfo<'_>>; fn for_each(&self, f: &mut dyn FnMut(&ExportInfo<'_>)); }
-pub struct ExportInfo<'a> { pub index: usize, pub name: &'a str, pub description: &'a str, pub size: u64, pub transmission_flags: u16, pub block_min: u32, pub block_preferred: u32, pub block_max: u32 }
-pub enum TlsPolicy { Off, Optional, Required }
-pub enum Step { NeedMore, StartTls, Ready(Session), Close(String) }
-#[derive(Debug)] pub struct Session { pub export: usize, pub structured: bool, pub extended: bool, pub allocation_context: bool, pub context_id: u32 }
-impl Handshake { pub fn new(tls: TlsPolicy, out: &mut Vec<u8>) -> Self { Self {} } pub fn receive(&mut self, bytes: &[u8], c: &dyn Catalogue, out: &mut Vec<u8>) -> (usize, Step) { (0, Step::NeedMore) } pub fn tls_established(&mut self) {} }
+//! The negotiation of fixed newstyle NBD, as a pure state machine: bytes in, replies and a [`Step`] out.
+//!
+//! Sections named are those of the protocol text, `doc/proto.md` of the NBD project.
+//!
+//! H1  An option is acted upon when it is there whole; what a client announces takes no memory.
+//! H2  What goes beyond a bound is answered, passed over, and forgotten ([`Handshake::DATA_MAX`] and its neighbours).
+//! H3  Where TLS is required nothing is told before it, and nothing that was negotiated before it counts after it.
+//! H4  A metadata context counts only for the export that it was chosen for.
+
+use super::proto::*;
+
+/// What can be connected to.
+pub trait Catalogue {
+    /// The export that answers to `name`.
+    fn find(&self, name: &str) -> Option<ExportInfo<'_>>;
+    /// Shows every export.
+    fn for_each(&self, visit: &mut dyn FnMut(&ExportInfo<'_>));
+}
+
+/// What a client is told of an export.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExportInfo<'a> {
+    /// The caller's number for it.
+    pub index: usize,
+    /// Its name.
+    pub name: &'a str,
+    /// What it is, for people; empty if nothing is said.
+    pub description: &'a str,
+    /// Bytes.
+    pub size: u64,
+    /// `FLAG_*` of [`super::proto`].
+    pub transmission_flags: u16,
+    /// The smallest request, in bytes.
+    pub block_min: u32,
+    /// The request that is served best, in bytes.
+    pub block_preferred: u32,
+    /// The largest read or write, in bytes.
+    pub block_max: u32,
+}
+
+/// Whether TLS is spoken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TlsPolicy {
+    /// Never.
+    Off,
+    /// If the client asks.
+    Optional,
+    /// Always.
+    Required,
+}
+
+/// What comes next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// More bytes.
+    NeedMore,
+    /// TLS: when all output so far has been sent, the connection is encrypted, and [`Handshake::tls_established`] said.
+    ///
+    /// Bytes that follow in plain text are an attack or a mistake: close the connection.
+    StartTls,
+    /// Requests.
+    Ready(Session),
+    /// The end, when all output has been sent: the reason, for the log; empty if the client asked for it.
+    Close(String),
+}
+
+/// What was negotiated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Session {
+    /// [`ExportInfo::index`] of the export.
+    pub export: usize,
+    /// Reads are answered by structured replies.
+    pub structured: bool,
+    /// Lengths have 64 bits, and every reply is structured.
+    pub extended: bool,
+    /// `base:allocation` may be asked for.
+    pub allocation_context: bool,
+    /// The number under which it is told.
+    pub context_id: u32,
+}
+
+/// The negotiation with one client.
+#[derive(Debug)]
+pub struct Handshake {
+    tls: TlsPolicy,
+    encrypted: bool,
+    state: State,
+    no_zeroes: bool,
+    options: u32,
+    structured: bool,
+    extended: bool,
+    /// The export that `base:allocation` was chosen for.
+    context: Option<Box<str>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// The client's flags come.
+    Flags,
+    /// An option comes.
+    Option,
+    /// The data of an option that was answered already: so many bytes are passed over.
+    Skip(u32),
+}
+
+const CONTEXT_NAME: &str = "base:allocation";
+/// The number of `base:allocation`: any will do.
+const CONTEXT_ID: u32 = 1;
+
+impl Handshake {
+    /// The most bytes of an option's data.
+    pub const DATA_MAX: u32 = 64 << 10;
+    /// The most bytes of an export's name ("Terminology": strings).
+    pub const NAME_MAX: usize = 4096;
+    /// The most options of one client.
+    pub const OPTIONS_MAX: u32 = 256;
+
+    /// Greets a client.
+    pub fn new(tls: TlsPolicy, out: &mut Vec<u8>) -> Self {
+        out.extend_from_slice(&MAGIC.to_be_bytes());
+        out.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
+        out.extend_from_slice(&(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES).to_be_bytes());
+        Self {
+            tls,
+            encrypted: false,
+            state: State::Flags,
+            no_zeroes: false,
+            options: 0,
+            structured: false,
+            extended: false,
+            context: None,
+        }
+    }
+
+    /// The connection is encrypted from now on; all that was negotiated before is forgotten (H3).
+    pub fn tls_established(&mut self) {
+        self.encrypted = true;
+        (self.structured, self.extended, self.context) = (false, false, None);
+    }
+
+    /// Uses as many of `bytes` as it can, appends the replies to `out`, and says how many were used and what comes next.
+    ///
+    /// What was not used is to be given again with what follows it.
+    pub fn receive(&mut self, bytes: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> (usize, Step) {
+        let mut used = 0;
+        loop {
+            let rest = &bytes[used..];
+            match self.state {
+                State::Flags => {
+                    let Some(flags) = rest.first_chunk() else { return (used, Step::NeedMore) };
+                    used += 4;
+                    let flags = u32::from_be_bytes(*flags);
+                    if flags & !(CLIENT_FIXED_NEWSTYLE | CLIENT_NO_ZEROES) != 0 {
+                        return (used, Step::Close(format!("unknown client flags {flags:#x}")));
+                    }
+                    self.no_zeroes = flags & CLIENT_NO_ZEROES != 0;
+                    self.state = State::Option;
+                }
+                State::Skip(left) => {
+                    let part = rest.len().min(left as usize);
+                    used += part;
+                    match left - part as u32 {
+                        0 => self.state = State::Option,
+                        left => {
+                            self.state = State::Skip(left);
+                            return (used, Step::NeedMore);
+                        }
+                    }
+                }
+                State::Option => {
+                    let Some((magic, after)) = rest.split_first_chunk() else { return (used, Step::NeedMore) };
+                    if u64::from_be_bytes(*magic) != OPTION_MAGIC {
+                        return (used, Step::Close("an option does not start with its magic".into()));
+                    }
+                    let Some((option, after)) = after.split_first_chunk() else { return (used, Step::NeedMore) };
+                    let Some((len, after)) = after.split_first_chunk() else { return (used, Step::NeedMore) };
+                    let (option, len) = (u32::from_be_bytes(*option), u32::from_be_bytes(*len));
+                    if len > Self::DATA_MAX || (option == OPT_EXPORT_NAME && len as usize > Self::NAME_MAX) {
+                        // H2
+                        if option == OPT_EXPORT_NAME {
+                            return (used, Step::Close(format!("an export name of {len} bytes")));
+                        }
+                        let most = Self::DATA_MAX;
+                        self.options += 1;
+                        error(out, option, REP_ERR_TOO_BIG, &format!("{len} bytes of data; at most {most} are taken"));
+                        used += 16;
+                        self.state = State::Skip(len);
+                        continue;
+                    }
+                    let Some(data) = after.get(..len as usize) else { return (used, Step::NeedMore) }; // H1
+                    used += 16 + data.len();
+                    self.options += 1;
+                    if self.options > Self::OPTIONS_MAX {
+                        return (used, Step::Close(format!("more than {} options", Self::OPTIONS_MAX)));
+                    }
+                    match self.option(option, data, exports, out) {
+                        Step::NeedMore => {}
+                        step => return (used, step),
+                    }
+                }
+            }
+        }
+    }
+
+    fn option(&mut self, option: u32, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Step {
+        if self.tls == TlsPolicy::Required && !self.encrypted {
+            // H3
+            match option {
+                OPT_STARTTLS | OPT_ABORT => {}
+                OPT_EXPORT_NAME => return Step::Close("TLS is required, and the client chose an export without".into()),
+                _ => {
+                    error(out, option, REP_ERR_TLS_REQD, "TLS is required here: send STARTTLS first");
+                    return Step::NeedMore;
+                }
+            }
+        }
+        match option {
+            OPT_EXPORT_NAME => self.export_name(data, exports, out),
+            OPT_ABORT => {
+                reply(out, option, REP_ACK, &[]);
+                Step::Close(String::new())
+            }
+            OPT_LIST if !data.is_empty() => invalid(out, option, "LIST takes no data"),
+            OPT_LIST => {
+                exports.for_each(&mut |export| {
+                    let (name, description) = (export.name.as_bytes(), export.description.as_bytes());
+                    reply(out, option, REP_SERVER, &[&(name.len() as u32).to_be_bytes(), name, description]);
+                });
+                reply(out, option, REP_ACK, &[]);
+                Step::NeedMore
+            }
+            OPT_STARTTLS => self.start_tls(data, out),
+            OPT_INFO | OPT_GO => self.info_or_go(option, data, exports, out),
+            OPT_STRUCTURED_REPLY | OPT_EXTENDED_HEADERS if !data.is_empty() => {
+                invalid(out, option, "this option takes no data")
+            }
+            OPT_STRUCTURED_REPLY if self.extended => {
+                // "NBD_OPT_STRUCTURED_REPLY": the client asks for less than it has.
+                error(out, option, REP_ERR_EXT_HEADER_REQD, "extended headers were negotiated already");
+                Step::NeedMore
+            }
+            OPT_STRUCTURED_REPLY => {
+                self.structured = true;
+                reply(out, option, REP_ACK, &[]);
+                Step::NeedMore
+            }
+            OPT_EXTENDED_HEADERS => {
+                (self.structured, self.extended) = (true, true);
+                reply(out, option, REP_ACK, &[]);
+                Step::NeedMore
+            }
+            OPT_LIST_META_CONTEXT | OPT_SET_META_CONTEXT => self.meta_context(option, data, exports, out),
+            _ => {
+                error(out, option, REP_ERR_UNSUP, &format!("option {option} is not known here"));
+                Step::NeedMore
+            }
+        }
+    }
+
+    /// "NBD_OPT_EXPORT_NAME": there is no way to refuse but to close.
+    fn export_name(&mut self, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Step {
+        let Some(export) = std::str::from_utf8(data).ok().and_then(|name| exports.find(name)) else {
+            return Step::Close(format!("no export \"{}\"", String::from_utf8_lossy(data)));
+        };
+        if self.extended {
+            return Step::Close("EXPORT_NAME after EXTENDED_HEADERS".into());
+        }
+        out.extend_from_slice(&export.size.to_be_bytes());
+        out.extend_from_slice(&export.transmission_flags.to_be_bytes());
+        if !self.no_zeroes {
+            out.extend_from_slice(&[0; 124]);
+        }
+        Step::Ready(self.session(&export))
+    }
+
+    fn start_tls(&mut self, data: &[u8], out: &mut Vec<u8>) -> Step {
+        if !data.is_empty() {
+            return invalid(out, OPT_STARTTLS, "STARTTLS takes no data");
+        }
+        if self.encrypted {
+            return invalid(out, OPT_STARTTLS, "the connection is encrypted already");
+        }
+        if self.tls == TlsPolicy::Off {
+            error(out, OPT_STARTTLS, REP_ERR_POLICY, "TLS is not set up here");
+            return Step::NeedMore;
+        }
+        reply(out, OPT_STARTTLS, REP_ACK, &[]);
+        Step::StartTls
+    }
+
+    /// "NBD_OPT_INFO" and "NBD_OPT_GO".
+    fn info_or_go(&mut self, option: u32, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Step {
+        let mut data = Data(data);
+        let (Some(name), Some(count)) = (data.string(), data.u16()) else {
+            return invalid(out, option, "malformed: a name and a list of requests are needed");
+        };
+        let wanted: Option<Vec<u16>> = (0..count).map(|_| data.u16()).collect();
+        let (Some(wanted), true) = (wanted, data.0.is_empty()) else {
+            return invalid(out, option, "malformed: the list of requests has not the length that it says");
+        };
+        let Some(export) = self.find(option, name, exports, out) else { return Step::NeedMore };
+        let info = |out: &mut Vec<u8>, kind: u16, parts: &[&[u8]]| {
+            let kind = kind.to_be_bytes();
+            let mut all = vec![&kind[..]];
+            all.extend_from_slice(parts);
+            reply(out, option, REP_INFO, &all);
+        };
+        info(out, INFO_EXPORT, &[&export.size.to_be_bytes(), &export.transmission_flags.to_be_bytes()]);
+        // A client that did not ask may ignore it ("Block size constraints").
+        let sizes = [export.block_min, export.block_preferred, export.block_max].map(u32::to_be_bytes);
+        info(out, INFO_BLOCK_SIZE, &[&sizes.concat()]);
+        if wanted.contains(&INFO_NAME) {
+            info(out, INFO_NAME, &[export.name.as_bytes()]);
+        }
+        if wanted.contains(&INFO_DESCRIPTION) && !export.description.is_empty() {
+            info(out, INFO_DESCRIPTION, &[export.description.as_bytes()]);
+        }
+        reply(out, option, REP_ACK, &[]);
+        if option == OPT_GO { Step::Ready(self.session(&export)) } else { Step::NeedMore }
+    }
+
+    /// "NBD_OPT_LIST_META_CONTEXT" and "NBD_OPT_SET_META_CONTEXT".
+    fn meta_context(&mut self, option: u32, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Step {
+        let set = option == OPT_SET_META_CONTEXT;
+        if set {
+            self.context = None; // a new choice replaces the old one, even if it fails
+        }
+        if !self.structured {
+            return invalid(out, option, "metadata contexts need structured replies: negotiate them first");
+        }
+        let mut data = Data(data);
+        let (Some(name), Some(count)) = (data.string(), data.u32()) else {
+            return invalid(out, option, "malformed: a name and a list of queries are needed");
+        };
+        let mut wanted = count == 0 && !set; // an empty list asks for all there are
+        for _ in 0..count {
+            let Some(query) = data.string() else {
+                return invalid(out, option, "malformed: the list of queries has not the length that it says");
+            };
+            wanted |= query == CONTEXT_NAME.as_bytes() || (!set && query == b"base:");
+        }
+        if !data.0.is_empty() {
+            return invalid(out, option, "malformed: there is more than the list of queries");
+        }
+        let Some(export) = self.find(option, name, exports, out) else { return Step::NeedMore };
+        if wanted {
+            let id = if set { CONTEXT_ID } else { 0 };
+            reply(out, option, REP_META_CONTEXT, &[&id.to_be_bytes(), CONTEXT_NAME.as_bytes()]);
+            if set {
+                self.context = Some(export.name.into());
+            }
+        }
+        reply(out, option, REP_ACK, &[]);
+        Step::NeedMore
+    }
+
+    /// The export of that name, or an answer that there is none.
+    fn find<'a>(
+        &self,
+        option: u32,
+        name: &[u8],
+        exports: &'a dyn Catalogue,
+        out: &mut Vec<u8>,
+    ) -> Option<ExportInfo<'a>> {
+        if name.len() > Self::NAME_MAX {
+            error(out, option, REP_ERR_TOO_BIG, "an export's name has at most 4096 bytes");
+            return None;
+        }
+        let found = std::str::from_utf8(name).ok().and_then(|name| exports.find(name));
+        if found.is_none() {
+            let mut count = 0;
+            exports.for_each(&mut |_| count += 1);
+            let name: String = String::from_utf8_lossy(name).chars().take(64).collect();
+            error(out, option, REP_ERR_UNKNOWN, &format!("no export \"{name}\" here; LIST shows the {count} there are"));
+        }
+        found
+    }
+
+    fn session(&self, export: &ExportInfo<'_>) -> Session {
+        Session {
+            export: export.index,
+            structured: self.structured,
+            extended: self.extended,
+            allocation_context: self.context.as_deref() == Some(export.name), // H4
+            context_id: CONTEXT_ID,
+        }
+    }
+}
+
+/// The data of an option, read from the front.
+struct Data<'a>(&'a [u8]);
+
+impl<'a> Data<'a> {
+    fn u16(&mut self) -> Option<u16> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u16::from_be_bytes(*number))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_be_bytes(*number))
+    }
+
+    /// A length and so many bytes.
+    fn string(&mut self) -> Option<&'a [u8]> {
+        let len = self.u32()? as usize;
+        let (string, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(string)
+    }
+}
+
+/// Appends a reply to an option; `parts` one after the other are its data.
+fn reply(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    out.extend_from_slice(&REPLY_MAGIC.to_be_bytes());
+    out.extend_from_slice(&option.to_be_bytes());
+    out.extend_from_slice(&kind.to_be_bytes());
+    out.extend_from_slice(&(len as u32).to_be_bytes());
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+}
+
+fn error(out: &mut Vec<u8>, option: u32, kind: u32, why: &str) {
+    reply(out, option, kind, &[why.as_bytes()]);
+}
+
+fn invalid(out: &mut Vec<u8>, option: u32, why: &str) -> Step {
+    error(out, option, REP_ERR_INVALID, why);
+    Step::NeedMore
+}

@@ -1,0 +1,49 @@
+//! Serves a RAM disk from a program of your own: `cargo run --example ram_disk -- /tmp/ram.sock`, then
+//! `nbdinfo 'nbd+unix:///?socket=/tmp/ram.sock'`. Ends when its standard input does.
+
+use fairlift::Server;
+use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
+use fairlift_core::{Group, GroupId, Priority, sched};
+
+fn main() -> Result<(), fairlift::Error> {
+    let arg = |n, default: &str| std::env::args().nth(n).unwrap_or_else(|| default.into());
+    let backing = match arg(2, "").as_str() {
+        "" => Backing::Mem { size: 1 << 30 },
+        path => Backing::File { path: path.into(), direct: Default::default() },
+    };
+    let disk = Disk {
+        name: "ram".into(),
+        scheduler: sched::Kind::from_name(&arg(3, "none")).expect("none or mq-deadline"),
+        set: vec![],
+        depth: None,
+        nr_requests: None,
+        io_timeout: None,
+    };
+    let export = Export {
+        name: "ram".into(),
+        description: "a gibibyte of RAM".into(),
+        backing,
+        offset: 0,
+        size: None,
+        disk: None,
+        group: GroupId::ROOT,
+        priority: Priority::default(),
+        read_only: false,
+    };
+    let server = Server::bind(Config {
+        groups: vec![Group::root()],
+        disks: vec![],
+        disk_default: disk,
+        exports: vec![export],
+        listeners: vec![Listener { address: Address::Unix(arg(1, "/tmp/ram.sock").into()), tls: Tls::Off }],
+        workers: None,
+        limits: Limits::default(),
+        tls: None,
+    })?;
+    let handle = server.handle();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        handle.drain();
+    });
+    server.run()
+}
