@@ -5,7 +5,6 @@
 //! B3  All buffers of a worker together hold no more than its budget; past it `get` answers `None`.
 //! B4  Once warm, buffers of up to 1 MiB come from free lists: nothing is allocated.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 /// The alignment of every buffer.
@@ -15,29 +14,31 @@ pub(crate) const BLOCK: usize = 1 << 20;
 /// 4, 16, 64, 256 KiB and 1 MiB.
 const CLASSES: usize = 5;
 
-/// Page-aligned, zeroed memory that is freed when dropped.
+/// Page-aligned memory, zero and untouched until somebody writes to it, given back when dropped.
 struct Pages {
     start: NonNull<u8>,
-    layout: Layout,
+    bytes: usize,
 }
 
 // SAFETY: `Pages` owns its memory alone; the pointer is not shared.
 unsafe impl Send for Pages {}
 
 impl Pages {
+    /// The allocator would fill aligned memory with zeroes itself, and so make all of it resident: hence `mmap`.
     fn new(bytes: usize) -> Self {
         assert!(bytes > 0);
-        let layout = Layout::from_size_align(bytes, PAGE).expect("buffers are far smaller than the address space");
-        // SAFETY: the layout is not empty (asserted above).
-        let start = unsafe { alloc_zeroed(layout) };
-        Self { start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)), layout }
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, where the kernel likes, touches no memory of ours.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind | libc::MAP_NORESERVE, -1, 0) };
+        assert!(start != libc::MAP_FAILED, "no memory for {bytes} bytes: {}", std::io::Error::last_os_error());
+        Self { start: NonNull::new(start.cast()).expect("a mapping is never at address zero"), bytes }
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: `start` came from `alloc_zeroed` with this layout and is freed only here.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        // SAFETY: `start` came from `mmap` with this length and is unmapped only here.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
@@ -126,9 +127,7 @@ impl Pool {
             return None;
         }
         let buffer = match class.and_then(|class| Some((class, self.from_arena(class)?))) {
-            Some((class, (start, block))) => {
-                Buffer { start, len, home: Home::Arena { block, class: class as u8 } }
-            }
+            Some((class, (start, block))) => Buffer { start, len, home: Home::Arena { block, class: class as u8 } },
             None => {
                 let pages = Pages::new(len.next_multiple_of(PAGE));
                 Buffer { start: pages.start, len, home: Home::Own(pages) }

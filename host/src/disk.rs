@@ -86,10 +86,9 @@ impl Disk {
         for _ in 0..count {
             let mut queue = Queue::new(queue_settings.clone());
             for (name, value) in &settings.set {
-                queue.set_tunable(name, value).map_err(|error| Error::Disk {
-                    name: settings.name.clone(),
-                    why: error.to_string(),
-                })?;
+                queue
+                    .set_tunable(name, value)
+                    .map_err(|error| Error::Disk { name: settings.name.clone(), why: error.to_string() })?;
             }
             queues.push(Mutex::new(queue));
         }

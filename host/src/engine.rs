@@ -509,23 +509,14 @@ fn advance(iovecs: &mut Vec<libc::iovec>, mut bytes: usize) {
     }
 }
 
-fn transfer(
-    op: Op,
-    flags: Flags,
-    file: Fixed,
-    iovecs: &[libc::iovec],
-    block: Option<u16>,
-    at: u64,
-) -> squeue::Entry {
+fn transfer(op: Op, flags: Flags, file: Fixed, iovecs: &[libc::iovec], block: Option<u16>, at: u64) -> squeue::Entry {
     let durable = if flags.contains(Flags::FUA) { libc::RWF_DSYNC } else { 0 };
     let (start, len) = (iovecs[0].iov_base.cast::<u8>(), iovecs[0].iov_len as u32);
     match (op, block, iovecs) {
         (Op::Read, Some(block), _) => opcode::ReadFixed::new(file, start, len, block).offset(at).build(),
         (Op::Read, None, [_]) => opcode::Read::new(file, start, len).offset(at).build(),
         (Op::Read, None, _) => opcode::Readv::new(file, iovecs.as_ptr(), iovecs.len() as u32).offset(at).build(),
-        (_, Some(block), _) => {
-            opcode::WriteFixed::new(file, start, len, block).offset(at).rw_flags(durable).build()
-        }
+        (_, Some(block), _) => opcode::WriteFixed::new(file, start, len, block).offset(at).rw_flags(durable).build(),
         (_, None, [_]) => opcode::Write::new(file, start, len).offset(at).rw_flags(durable).build(),
         (_, None, _) => {
             opcode::Writev::new(file, iovecs.as_ptr(), iovecs.len() as u32).offset(at).rw_flags(durable).build()

@@ -71,7 +71,8 @@ fn unix(path: &Path) -> Result<UnixListener, String> {
             Ok(_) => return Err("another server is listening there".into()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 tracing::info!(path = %path.display(), "replaced a stale socket file");
-                std::fs::remove_file(path).map_err(|error| format!("a stale socket file cannot be removed: {error}"))?;
+                std::fs::remove_file(path)
+                    .map_err(|error| format!("a stale socket file cannot be removed: {error}"))?;
             }
             // A full backlog, or no permission: somebody is there.
             Err(error) => return Err(format!("there is a socket already, and it is not stale ({error})")),

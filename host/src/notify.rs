@@ -38,7 +38,12 @@ impl Notifiers {
             }
             // SAFETY: the descriptor is new and nobody else's.
             let bell = unsafe { File::from_raw_fd(bell) };
-            Ok(Notifier { noticed: AtomicBool::new(false), ring: AtomicI32::new(-1), bell, newcomers: Mutex::default() })
+            Ok(Notifier {
+                noticed: AtomicBool::new(false),
+                ring: AtomicI32::new(-1),
+                bell,
+                newcomers: Mutex::default(),
+            })
         };
         Ok(Self((0..workers).map(notifier).collect::<io::Result<_>>()?))
     }

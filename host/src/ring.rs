@@ -33,7 +33,7 @@ impl Ring {
     pub(crate) fn new(entries: u32, completions: u32) -> io::Result<Self> {
         let mut builder = IoUring::builder();
         builder.setup_cqsize(completions).setup_clamp().setup_submit_all();
-        builder.setup_single_issuer().setup_defer_taskrun();
+        builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
         let ring = match builder.build(entries) {
             // Before Linux 6.1.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -75,9 +75,7 @@ impl Ring {
         if *state == Fixed::NotYet {
             let iovec = libc::iovec { iov_base: pool.block_start(block).cast(), iov_len: BLOCK };
             // SAFETY: the block is part of the pool's arena, which the worker drops after the ring.
-            let registered = unsafe {
-                self.ring.submitter().register_buffers_update(u32::from(block), &[iovec], None)
-            };
+            let registered = unsafe { self.ring.submitter().register_buffers_update(u32::from(block), &[iovec], None) };
             *state = if registered.is_ok() { Fixed::Yes } else { Fixed::Refused };
         }
         *state == Fixed::Yes
@@ -110,14 +108,20 @@ impl Ring {
         self.expect(result);
     }
 
+    /// Whether something has completed: seen without a system call, so that it can be asked in a loop.
+    pub(crate) fn has_news(&mut self) -> bool {
+        self.ring.submission().taskrun() || !self.ring.completion().is_empty()
+    }
+
+    /// Submits what was collected without waiting.
+    pub(crate) fn submit(&mut self) {
+        let result = self.ring.submit();
+        self.expect(result);
+    }
+
     /// The next completion.
     pub(crate) fn reap(&mut self) -> Option<cqueue::Entry> {
         self.ring.completion().next()
-    }
-
-    fn submit(&mut self) {
-        let result = self.ring.submit();
-        self.expect(result);
     }
 
     fn expect(&self, result: io::Result<usize>) {

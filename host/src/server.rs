@@ -48,7 +48,8 @@ impl Server {
         let workers = config.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let workers = workers.clamp(1, 64);
         let mut devices = Devices::default();
-        let opened: Vec<_> = config.exports.iter().map(|e| devices.open(e, &config.exports)).collect::<Result<_, _>>()?;
+        let opened: Vec<_> =
+            config.exports.iter().map(|e| devices.open(e, &config.exports)).collect::<Result<_, _>>()?;
         let (disks, placed, files) = arrange(&config, &opened, workers)?;
         let exports = config.exports.iter().zip(&opened).zip(placed);
         let exports = exports.map(|((e, device), place)| export(e, device, place)).collect::<Result<_, _>>()?;
@@ -180,7 +181,9 @@ fn arrange(
     for (index, (export, device)) in config.exports.iter().zip(opened).enumerate() {
         // Whoever shares a device shares its disk, even if only one of them names it.
         let named = (config.exports.iter().zip(opened)).find_map(|(e, d)| e.disk.filter(|_| Arc::ptr_eq(d, device)));
-        if let (Some(own), Some(first)) = (export.disk, named) && own != first {
+        if let (Some(own), Some(first)) = (export.disk, named)
+            && own != first
+        {
             let why = format!(
                 "its backing is on disk \"{}\" already, by another export; one backing has one queue",
                 settings[first].name
@@ -197,7 +200,9 @@ fn arrange(
             settings.push(config::Disk { name, ..config.disk_default.clone() });
             settings.len() - 1
         });
-        if named.is_none() && let Some(home) = home {
+        if named.is_none()
+            && let Some(home) = home
+        {
             homes.insert(home, disk);
         }
         on_disk.push(disk);
@@ -227,11 +232,7 @@ fn arrange(
     Ok((disks, placed, files))
 }
 
-fn export(
-    config: &config::Export,
-    device: &Arc<Device>,
-    (disk, start): (usize, Sector),
-) -> Result<Arc<Export>, Error> {
+fn export(config: &config::Export, device: &Arc<Device>, (disk, start): (usize, Sector)) -> Result<Arc<Export>, Error> {
     let fail = |why: String| Error::Export { name: config.name.clone(), why };
     let facts = device.facts();
     let block = u64::from(facts.block);

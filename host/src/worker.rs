@@ -18,14 +18,18 @@ use crate::config::{Limits, Tls};
 use crate::device::Device;
 use crate::disk::{Disk, Export};
 use crate::engine::{Engine, Source};
-use crate::export::nbd::serve::Connection;
 use crate::export::nbd::Exports;
+use crate::export::nbd::serve::Connection;
 use crate::listen::Listening;
 use crate::notify::Notifiers;
 use crate::ring::{Ring, Wait};
 
 /// How long a client may take nothing of its replies while others need the memory that they hold.
 const STALL: Duration = fairlift_core::time::secs(5);
+
+/// How long a worker looks for news before it sleeps, if its last waits were that short: going to sleep and being woken
+/// costs more. QEMU's default (`poll-max-ns`).
+const SPIN: Duration = fairlift_core::time::us(32);
 
 /// What all workers know.
 pub(crate) struct Shared {
@@ -66,6 +70,8 @@ pub(crate) struct Worker {
     accepting: usize,
     /// Since when we have been draining.
     draining: Option<Instant>,
+    /// The last wait was short: the next one may be spun through.
+    spin: bool,
 }
 
 impl Worker {
@@ -93,6 +99,7 @@ impl Worker {
             visits: Vec::new(),
             accepting: 0,
             draining: None,
+            spin: false,
         };
         worker.arm_bell();
         if context.0 == 0 {
@@ -106,9 +113,7 @@ impl Worker {
     /// Serves until drained. Answers how many requests the devices still had when the time was over.
     pub(crate) fn run(mut self) -> usize {
         loop {
-            let wait = self.wait();
-            self.engine.ring.turn(wait);
-            let now = clock::now();
+            let now = self.sleep();
             while let Some(entry) = self.engine.ring.reap() {
                 self.completed(now, &entry);
             }
@@ -129,14 +134,29 @@ impl Worker {
         }
     }
 
+    /// Submits what was collected and waits for something to complete, or until something is due; the time afterwards.
+    fn sleep(&mut self) -> Instant {
+        let before = clock::now();
+        if self.spin {
+            self.engine.ring.submit();
+            while !self.engine.ring.has_news() && clock::now().since(before) < SPIN {
+                (0..8).for_each(|_| std::hint::spin_loop());
+            }
+        }
+        self.engine.ring.turn(self.wait(before));
+        let now = clock::now();
+        self.spin = now.since(before) < SPIN;
+        now
+    }
+
     /// How long the next turn may wait.
-    fn wait(&self) -> Wait {
+    fn wait(&self, now: Instant) -> Wait {
         let handshake = self.handshakes.front().map(|(deadline, ..)| *deadline);
-        let stall = (!self.held_back.is_empty()).then(|| clock::now() + STALL);
-        let drain = self.draining.map(|_| clock::now() + fairlift_core::time::ms(100));
+        let stall = (!self.held_back.is_empty()).then(|| now + STALL);
+        let drain = self.draining.map(|_| now + fairlift_core::time::ms(100));
         match [self.engine.poll_timeout(), handshake, stall, drain].into_iter().flatten().min() {
             None => Wait::ForEver,
-            Some(at) => Wait::AtMost(at.since(clock::now())),
+            Some(at) => Wait::AtMost(at.since(now)),
         }
     }
 
@@ -293,9 +313,10 @@ impl Worker {
         }
         if !self.held_back.is_empty() {
             // Of those that take none of their replies, the one that holds most must go.
-            let stalled = self.connections.iter().filter(|(_, connection)| {
-                connection.stalled_since().is_some_and(|since| now.since(since) >= STALL)
-            });
+            let stalled = self
+                .connections
+                .iter()
+                .filter(|(_, connection)| connection.stalled_since().is_some_and(|since| now.since(since) >= STALL));
             if let Some((number, _)) = stalled.filter(|(_, c)| c.memory() > 0).max_by_key(|(_, c)| c.memory()) {
                 if self.engine.pool.is_short() {
                     tracing::warn!(connection = number, "dropped: it takes no replies, and others need the memory");

@@ -48,7 +48,9 @@ impl File {
         let kind = match fs::metadata(path).map_err(|error| fail(error.to_string()))?.file_type() {
             kind if kind.is_file() => Kind::Regular,
             kind if kind.is_block_device() => Kind::Block,
-            kind if kind.is_dir() => return Err(fail("is a directory; a regular file or block device is needed".into())),
+            kind if kind.is_dir() => {
+                return Err(fail("is a directory; a regular file or block device is needed".into()));
+            }
             _ => return Err(fail("is neither a regular file nor a block device".into())),
         };
         let access = |error: io::Error| match error.kind() {
@@ -340,6 +342,7 @@ mod sys {
             check(libc::statx(fd, empty, libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, stat.as_mut_ptr())).ok()?;
             stat.assume_init()
         };
-        (stat.stx_mask & libc::STATX_DIOALIGN != 0 && stat.stx_dio_offset_align != 0).then_some(stat.stx_dio_offset_align)
+        (stat.stx_mask & libc::STATX_DIOALIGN != 0 && stat.stx_dio_offset_align != 0)
+            .then_some(stat.stx_dio_offset_align)
     }
 }

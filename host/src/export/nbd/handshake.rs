@@ -207,7 +207,9 @@ impl Handshake {
             // H3
             match option {
                 OPT_STARTTLS | OPT_ABORT => {}
-                OPT_EXPORT_NAME => return Step::Close("TLS is required, and the client chose an export without".into()),
+                OPT_EXPORT_NAME => {
+                    return Step::Close("TLS is required, and the client chose an export without".into());
+                }
                 _ => {
                     error(out, option, REP_ERR_TLS_REQD, "TLS is required here: send STARTTLS first");
                     return Step::NeedMore;
@@ -371,7 +373,12 @@ impl Handshake {
             let mut count = 0;
             exports.for_each(&mut |_| count += 1);
             let name: String = String::from_utf8_lossy(name).chars().take(64).collect();
-            error(out, option, REP_ERR_UNKNOWN, &format!("no export \"{name}\" here; LIST shows the {count} there are"));
+            error(
+                out,
+                option,
+                REP_ERR_UNKNOWN,
+                &format!("no export \"{name}\" here; LIST shows the {count} there are"),
+            );
         }
         found
     }

@@ -55,7 +55,8 @@ impl Catalogue for Exports {
 /// that was answered before.
 fn transmission_flags(export: &Export) -> u16 {
     use proto::*;
-    let always = FLAG_HAS_FLAGS | FLAG_SEND_FLUSH | FLAG_SEND_FUA | FLAG_SEND_DF | FLAG_CAN_MULTI_CONN | FLAG_SEND_CACHE;
+    let always =
+        FLAG_HAS_FLAGS | FLAG_SEND_FLUSH | FLAG_SEND_FUA | FLAG_SEND_DF | FLAG_CAN_MULTI_CONN | FLAG_SEND_CACHE;
     match export.read_only {
         true => always | FLAG_READ_ONLY,
         false => always | FLAG_SEND_TRIM | FLAG_SEND_WRITE_ZEROES | FLAG_SEND_FAST_ZERO,

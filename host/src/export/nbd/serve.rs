@@ -428,8 +428,7 @@ impl Connection {
             }
             Step::Ready(session) => {
                 let export = Arc::clone(&shared.exports.list[session.export]);
-                let stream =
-                    Stream { group: export.group, priority: export.priority, context: engine.context };
+                let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
                 let stream = engine.disk(export.disk).queue(engine.context).add_stream(stream);
                 tracing::debug!(connection = self.number, export = export.name, ?session, "ready");
                 self.phase = Phase::Serving(Serving { export, session, stream });
@@ -791,7 +790,9 @@ impl Connection {
 
 /// What is wrong with a request.
 fn check(header: &RequestHeader, export: &Export, session: &Session, request_max: u32) -> Result<(), (Errno, String)> {
-    use proto::{CMD_FLAG_DF, CMD_FLAG_FAST_ZERO, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE, CMD_FLAG_PAYLOAD_LEN, CMD_FLAG_REQ_ONE};
+    use proto::{
+        CMD_FLAG_DF, CMD_FLAG_FAST_ZERO, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE, CMD_FLAG_PAYLOAD_LEN, CMD_FLAG_REQ_ONE,
+    };
     let invalid = |why: String| Err((Errno::EINVAL, why));
     let RequestHeader { flags, command, offset, length, .. } = *header;
     // FUA is taken on any command once offered; the others belong to theirs.
