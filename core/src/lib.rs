@@ -29,6 +29,7 @@ pub mod queue;
 pub mod request;
 pub mod sched;
 pub mod stats;
+mod table;
 pub mod tags;
 pub mod time;
 pub mod trace;

@@ -33,6 +33,7 @@ use slab::Slab;
 use crate::group::{ContextId, Group, GroupId, Stream, StreamId};
 use crate::sched::{self, BUSY_DELAY, Next, RequestId, Scheduler, Served, Side, Waiting};
 use crate::stats::Stats;
+use crate::table::Table;
 use crate::time::secs;
 use crate::trace::{Action, Event, Trace};
 use crate::tunable;
@@ -171,6 +172,7 @@ enum Step {
 }
 
 /// One operation on one extent, made of one or more contiguous bios.
+#[derive(Clone, Copy)]
 struct Request {
     waiting: Waiting,
     context: ContextId,
@@ -185,6 +187,7 @@ struct Request {
     younger: u32,
 }
 
+#[derive(Clone, Copy)]
 struct SegmentNode {
     bio: u32,
     /// In sectors, within the bio.
@@ -193,6 +196,7 @@ struct SegmentNode {
     next: u32,
 }
 
+#[derive(Clone, Copy)]
 struct BioState {
     token: Token,
     op: Op,
@@ -231,9 +235,9 @@ pub struct Queue {
     scheduler: Box<dyn Scheduler>,
     tags: TagSet,
     by_tag: Box<[RequestId]>,
-    requests: Slab<Request>,
-    segments: Slab<SegmentNode>,
-    bios: Slab<BioState>,
+    requests: Table<Request>,
+    segments: Table<SegmentNode>,
+    bios: Table<BioState>,
     streams: Slab<StreamState>,
     contexts: Box<[Context]>,
     /// One bit for each context that has something to fetch and did not ask for it.
@@ -270,9 +274,9 @@ impl Queue {
             scheduler: settings.scheduler.build(requests),
             tags: TagSet::new(settings.depth),
             by_tag: vec![RequestId(NIL); usize::from(settings.depth)].into(),
-            requests: Slab::with_capacity(requests),
-            segments: Slab::with_capacity(segments),
-            bios: Slab::with_capacity(segments),
+            requests: Table::new(requests),
+            segments: Table::new(segments),
+            bios: Table::new(segments),
             streams: Slab::new(),
             contexts: (0..settings.contexts)
                 .map(|_| Context {
@@ -328,7 +332,7 @@ impl Queue {
     pub fn submit(&mut self, now: Instant, bio: Bio) -> Result<(), Refused> {
         let Stream { group, priority, context } = self.streams[bio.stream.0 as usize].stream;
         self.check(&bio)?;
-        if self.rest.is_some() || self.bios.len() == self.bios.capacity() || !self.has_room() {
+        if self.rest.is_some() || self.bios.is_full() || !self.has_room() {
             self.contexts[usize::from(context.0)].starved = true;
             self.note(now, Action::Slept, bio.op, bio.extent, bio.stream, group);
             return Err(Refused::Full);
@@ -345,7 +349,7 @@ impl Queue {
             remaining: 0,
             outcome: Outcome::Done,
             timed_out: false,
-        }) as u32;
+        });
         let id = RequestId(NIL);
         let Bio { op, flags, extent, stream, .. } = bio;
         let waiting = Waiting { id, op, flags, extent, stream, group, priority };
@@ -365,12 +369,12 @@ impl Queue {
     pub fn handle_completion(&mut self, now: Instant, tag: Tag, outcome: Outcome) {
         let id = self.take_back(tag);
         self.busy_until = None; // Q7
-        let request = self.requests.remove(id.0 as usize);
+        let request = self.requests.remove(id.0);
         let Waiting { op, extent, stream, group, .. } = request.waiting;
         self.note(now, Action::Completed, op, extent, stream, group);
         let mut next = request.head;
         while next != NIL {
-            let segment = self.segments.remove(next as usize);
+            let segment = self.segments.remove(next);
             next = segment.next;
             self.end_segment(now, segment.bio, outcome);
         }
@@ -387,12 +391,12 @@ impl Queue {
     /// # Panics
     /// If `tag` is not in flight.
     pub fn handle_busy(&mut self, now: Instant, tag: Tag) {
-        if let Step::TimedOut(_) = self.requests[self.by_tag[usize::from(tag.0)].0 as usize].step {
+        if let Step::TimedOut(_) = self.requests[self.by_tag[usize::from(tag.0)].0].step {
             // Its bios are answered already, so nobody wants it done any more.
             return self.handle_completion(now, tag, Outcome::Failed(Errno::ETIMEDOUT));
         }
         let id = self.take_back(tag);
-        let request = &mut self.requests[id.0 as usize];
+        let request = &mut self.requests[id.0];
         request.step = Step::Waiting;
         let waiting = request.waiting;
         match waiting.op {
@@ -407,7 +411,7 @@ impl Queue {
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut next = self.oldest;
         while next != NIL {
-            let request = &mut self.requests[next as usize];
+            let request = &mut self.requests[next];
             if now < request.dispatched + self.settings.io_timeout {
                 break;
             }
@@ -420,7 +424,7 @@ impl Queue {
                 self.unlink(id);
                 self.note(now, Action::TimedOut, op, extent, stream, group);
                 while segment != NIL {
-                    let SegmentNode { bio, next, .. } = self.segments[segment as usize];
+                    let SegmentNode { bio, next, .. } = self.segments[segment];
                     segment = next;
                     self.time_out(now, bio);
                 }
@@ -466,11 +470,11 @@ impl Queue {
     /// If `tag` is not in flight.
     pub fn segments(&self, tag: Tag) -> impl Iterator<Item = Segment> + '_ {
         assert!(self.tags.is_used(tag), "tag {} is not in flight", tag.0);
-        let mut next = self.requests[self.by_tag[usize::from(tag.0)].0 as usize].head;
+        let mut next = self.requests[self.by_tag[usize::from(tag.0)].0].head;
         core::iter::from_fn(move || {
-            let node = self.segments.get(next as usize)?;
+            let node = self.segments.get(next)?;
             next = node.next;
-            let token = self.bios[node.bio as usize].token;
+            let token = self.bios[node.bio].token;
             Some(Segment { token, offset: node.offset * Sector::SIZE, bytes: node.sectors * Sector::SIZE })
         })
     }
@@ -493,7 +497,7 @@ impl Queue {
     /// When to call [`Queue::handle_timeout`] and [`Queue::poll_dispatch`] though nothing else happened.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let overdue = self.requests.get(self.oldest as usize).map(|r| r.dispatched + self.settings.io_timeout);
+        let overdue = self.requests.get(self.oldest).map(|r| r.dispatched + self.settings.io_timeout);
         let busy = self.busy_until.filter(|until| *until != Instant::MAX);
         [overdue, busy, self.scheduler.next_timeout()].into_iter().flatten().min()
     }
@@ -525,7 +529,7 @@ impl Queue {
         self.unplug(now);
         let mut next = kind.build(self.settings.nr_requests as usize);
         while let Next::Request(id) = self.scheduler.dispatch(now) {
-            next.insert(now, &self.requests[id.0 as usize].waiting);
+            next.insert(now, &self.requests[id.0].waiting);
         }
         assert!(self.scheduler.is_empty(), "{} kept requests to itself", self.settings.scheduler.name());
         self.scheduler = next;
@@ -607,7 +611,7 @@ impl Queue {
     }
 
     fn has_room(&self) -> bool {
-        self.requests.len() < self.settings.nr_requests as usize && self.segments.len() < self.segments.capacity()
+        !self.requests.is_full() && !self.segments.is_full()
     }
 
     /// Makes requests of `whole`, which starts `offset` sectors into its bio; keeps the rest if there are too few.
@@ -615,7 +619,7 @@ impl Queue {
         let mut left = whole.extent;
         while left.sectors > 0 {
             if !self.has_room() {
-                self.bios[bio as usize].remaining += 1; // so that it does not end before its rest
+                self.bios[bio].remaining += 1; // so that it does not end before its rest
                 self.rest = Some((bio, Waiting { extent: left, ..whole }));
                 return;
             }
@@ -635,15 +639,14 @@ impl Queue {
     }
 
     fn new_segment(&mut self, bio: u32, offset: u64, sectors: u64) -> u32 {
-        self.bios[bio as usize].remaining += 1;
-        self.segments.insert(SegmentNode { bio, offset, sectors, next: NIL }) as u32
+        self.bios[bio].remaining += 1;
+        self.segments.insert(SegmentNode { bio, offset, sectors, next: NIL })
     }
 
     fn new_request(&mut self, waiting: &Waiting, context: ContextId, bio: u32, offset: u64) -> RequestId {
         let segment = self.new_segment(bio, offset, waiting.extent.sectors);
-        let entry = self.requests.vacant_entry();
-        let id = RequestId(entry.key() as u32);
-        entry.insert(Request {
+        let id = RequestId(self.requests.next());
+        self.requests.insert(Request {
             waiting: Waiting { id, ..*waiting },
             context,
             step: Step::Waiting,
@@ -660,7 +663,7 @@ impl Queue {
     /// Joins a piece of a bio to the request plugged last, if they touch.
     fn merge_into_plug(&mut self, now: Instant, piece: &Waiting, context: ContextId, bio: u32, offset: u64) -> bool {
         let Some(id) = self.plug.last() else { return false };
-        let last = &self.requests[id.0 as usize];
+        let last = &self.requests[id.0];
         let side = if last.waiting.extent.end() == piece.extent.start {
             Side::Back
         } else if piece.extent.end() == last.waiting.extent.start {
@@ -692,15 +695,15 @@ impl Queue {
 
     /// Makes a list of segments, and the extent they cover, part of a request.
     fn join(&mut self, now: Instant, id: RequestId, piece: &Waiting, side: Side, (head, tail, count): (u32, u32, u32)) {
-        let request = &mut self.requests[id.0 as usize];
+        let request = &mut self.requests[id.0];
         let action = match side {
             Side::Back => {
-                self.segments[request.tail as usize].next = head;
+                self.segments[request.tail].next = head;
                 request.tail = tail;
                 Action::BackMerged
             }
             Side::Front => {
-                self.segments[tail as usize].next = request.head;
+                self.segments[tail].next = request.head;
                 request.head = head;
                 request.waiting.extent.start = piece.extent.start;
                 Action::FrontMerged
@@ -716,14 +719,14 @@ impl Queue {
     fn unplug(&mut self, now: Instant) {
         for index in 0..self.plug.len() {
             let id = self.plug[index];
-            let request = &self.requests[id.0 as usize];
+            let request = &self.requests[id.0];
             let waiting = request.waiting;
             let candidate = if self.settings.nomerges { None } else { self.scheduler.merge_candidate(&waiting) };
             if let Some((kept, side)) = candidate
-                && self.may_merge(&self.requests[kept.0 as usize], &waiting, request.context, request.segments)
+                && self.may_merge(&self.requests[kept.0], &waiting, request.context, request.segments)
             {
                 self.absorb(now, kept, id, side);
-                let waiting = self.requests[kept.0 as usize].waiting;
+                let waiting = self.requests[kept.0].waiting;
                 self.scheduler.grown(&waiting, side);
                 self.close_gap(now, kept);
             } else {
@@ -736,19 +739,19 @@ impl Queue {
 
     /// After a back merge: the request may now touch the one behind it.
     fn close_gap(&mut self, now: Instant, kept: RequestId) {
-        let waiting = self.requests[kept.0 as usize].waiting;
+        let waiting = self.requests[kept.0].waiting;
         let Some(gone) = self.scheduler.neighbour_after(&waiting) else { return };
-        let behind = &self.requests[gone.0 as usize];
-        if self.may_merge(&self.requests[kept.0 as usize], &behind.waiting, behind.context, behind.segments) {
+        let behind = &self.requests[gone.0];
+        if self.may_merge(&self.requests[kept.0], &behind.waiting, behind.context, behind.segments) {
             self.absorb(now, kept, gone, Side::Back);
-            let waiting = self.requests[kept.0 as usize].waiting;
+            let waiting = self.requests[kept.0].waiting;
             self.scheduler.absorbed(&waiting, gone);
         }
     }
 
     /// Makes a request part of another.
     fn absorb(&mut self, now: Instant, kept: RequestId, gone: RequestId, side: Side) {
-        let gone = self.requests.remove(gone.0 as usize);
+        let gone = self.requests.remove(gone.0);
         self.join(now, kept, &gone.waiting, side, (gone.head, gone.tail, gone.segments));
     }
 
@@ -759,11 +762,11 @@ impl Queue {
         let tag = self.tags.get().expect("a tag was free when the scheduler was asked");
         self.by_tag[usize::from(tag.0)] = id;
         let youngest = core::mem::replace(&mut self.youngest, id.0);
-        match self.requests.get_mut(youngest as usize) {
+        match self.requests.get_mut(youngest) {
             Some(request) => request.younger = id.0,
             None => self.oldest = id.0,
         }
-        let request = &mut self.requests[id.0 as usize];
+        let request = &mut self.requests[id.0];
         assert!(request.step == Step::Waiting, "{id:?} was dispatched twice");
         request.step = Step::InFlight(tag);
         request.dispatched = now;
@@ -775,7 +778,7 @@ impl Queue {
     }
 
     fn dispatch_of(&self, id: RequestId) -> Dispatch {
-        let request = &self.requests[id.0 as usize];
+        let request = &self.requests[id.0];
         let (Step::InFlight(tag) | Step::TimedOut(tag)) = request.step else {
             panic!("{id:?} was granted without a tag")
         };
@@ -787,7 +790,7 @@ impl Queue {
     fn take_back(&mut self, tag: Tag) -> RequestId {
         self.tags.put(tag);
         let id = self.by_tag[usize::from(tag.0)];
-        if let Step::InFlight(_) = self.requests[id.0 as usize].step {
+        if let Step::InFlight(_) = self.requests[id.0].step {
             self.unlink(id.0);
         }
         id
@@ -795,12 +798,12 @@ impl Queue {
 
     /// Takes a request out of the list that timeouts are found by.
     fn unlink(&mut self, id: u32) {
-        let Request { older, younger, .. } = self.requests[id as usize];
-        match self.requests.get_mut(older as usize) {
+        let Request { older, younger, .. } = self.requests[id];
+        match self.requests.get_mut(older) {
             Some(request) => request.younger = younger,
             None => self.oldest = younger,
         }
-        match self.requests.get_mut(younger as usize) {
+        match self.requests.get_mut(younger) {
             Some(request) => request.older = older,
             None => self.youngest = older,
         }
@@ -809,13 +812,13 @@ impl Queue {
     // ---- on the way out ----
 
     fn end_segment(&mut self, now: Instant, number: u32, outcome: Outcome) {
-        let bio = &mut self.bios[number as usize];
+        let bio = &mut self.bios[number];
         bio.outcome = bio.outcome.and(outcome);
         bio.remaining -= 1;
         if bio.remaining > 0 {
             return;
         }
-        let bio = self.bios.remove(number as usize);
+        let bio = self.bios.remove(number);
         let news = if bio.timed_out {
             Finished::Released(bio.token)
         } else {
@@ -828,7 +831,7 @@ impl Queue {
     }
 
     fn time_out(&mut self, now: Instant, number: u32) {
-        let bio = &mut self.bios[number as usize];
+        let bio = &mut self.bios[number];
         if core::mem::replace(&mut bio.timed_out, true) {
             return; // another part of it was overdue already
         }
@@ -846,7 +849,7 @@ impl Queue {
     /// A request is free again: the rest of a bio goes on, and who was refused hears of it.
     fn made_room(&mut self, now: Instant) {
         if let Some((number, left)) = self.rest.take() {
-            let bio = &mut self.bios[number as usize];
+            let bio = &mut self.bios[number];
             bio.remaining -= 1;
             let (context, done) = (bio.context, bio.bytes - left.extent.bytes());
             self.cut(now, left, context, number, done / Sector::SIZE);

@@ -198,7 +198,10 @@ fn what_cannot_be_is_refused_with_the_reason() {
     });
     let mut refused = |bio| queue.submit(at(0), bio).unwrap_err().to_string();
     assert_eq!(refused(bio(Op::Read, s, 992, 16, 1)), "sectors 992 to 1008 asked of a disk of 1000");
-    assert_eq!(refused(bio(Op::Read, s, u64::MAX - 7, 16, 1)), "sectors 18446744073709551608 to 18446744073709551615 asked of a disk of 1000");
+    assert_eq!(
+        refused(bio(Op::Read, s, u64::MAX - 7, 16, 1)),
+        "sectors 18446744073709551608 to 18446744073709551615 asked of a disk of 1000"
+    );
     assert_eq!(refused(bio(Op::Read, s, 4, 8, 1)), "4+8 is not whole blocks of 4096 bytes");
     assert_eq!(refused(bio(Op::Discard, s, 0, 8, 1)), "this device cannot discard");
     assert_eq!(refused(bio(Op::Write, s, 0, 0, 1)), "a request for nothing");

@@ -1,0 +1,87 @@
+//! A table of fixed size whose rows are named by number.
+//!
+//! As the `slab` crate, but a row that is removed is copied out field by field as it is used, not as a whole, and no row
+//! says whether it is in use: on the path of every request that halves the cost. Whoever holds a number knows its state.
+
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
+
+/// Rows named by number.
+pub(crate) struct Table<T> {
+    rows: Vec<T>,
+    free: Vec<u32>,
+    capacity: usize,
+}
+
+impl<T: Copy> Table<T> {
+    /// No rows yet, and room for `capacity`.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { rows: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity), capacity }
+    }
+
+    /// Rows in use.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len() - self.free.len()
+    }
+
+    /// Whether there is no room.
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() == self.capacity
+    }
+
+    /// The number that the next row will have.
+    pub(crate) fn next(&self) -> u32 {
+        self.free.last().copied().unwrap_or(self.rows.len() as u32)
+    }
+
+    /// Adds a row.
+    #[inline]
+    pub(crate) fn insert(&mut self, row: T) -> u32 {
+        match self.free.pop() {
+            Some(number) => {
+                self.rows[number as usize] = row;
+                number
+            }
+            None => {
+                assert!(self.rows.len() < self.capacity, "a table of {} rows is full", self.capacity);
+                self.rows.push(row);
+                self.rows.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Removes a row.
+    #[inline]
+    pub(crate) fn remove(&mut self, number: u32) -> T {
+        self.free.push(number);
+        assert!(self.free.len() <= self.rows.len(), "row {number} was removed twice");
+        self.rows[number as usize]
+    }
+
+    /// A row, or `None` if there never was one of that number: how lists end.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.rows.get_mut(number as usize)
+    }
+
+    /// As [`Table::get_mut`].
+    #[inline]
+    pub(crate) fn get(&self, number: u32) -> Option<&T> {
+        self.rows.get(number as usize)
+    }
+}
+
+impl<T> Index<u32> for Table<T> {
+    type Output = T;
+    #[inline]
+    fn index(&self, number: u32) -> &T {
+        &self.rows[number as usize]
+    }
+}
+
+impl<T> IndexMut<u32> for Table<T> {
+    #[inline]
+    fn index_mut(&mut self, number: u32) -> &mut T {
+        &mut self.rows[number as usize]
+    }
+}
