@@ -148,6 +148,8 @@ pub(crate) struct Engine {
     pub(crate) pool: Pool,
     pub(crate) commands: Slab<Command>,
     pub(crate) context: ContextId,
+    /// The connection that has waited longest for payload memory, if one does.
+    pub(crate) first_in_line: Option<usize>,
     /// News for the protocol, since it last looked.
     pub(crate) news: Vec<(usize, News)>,
     sides: Vec<Side>,
@@ -187,7 +189,8 @@ impl Engine {
         zeroes.bytes_mut().fill(0);
         let commands = Slab::with_capacity(1024);
         let (news, delayed, dirty) = (Vec::with_capacity(1024), BinaryHeap::new(), Vec::new());
-        Self { ring, pool, commands, context, news, sides, delayed, notifiers, zeroes, dirty }
+        let first_in_line = None;
+        Self { ring, pool, commands, context, first_in_line, news, sides, delayed, notifiers, zeroes, dirty }
     }
 
     /// The disk of that number.

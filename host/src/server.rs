@@ -25,14 +25,16 @@ pub struct Server {
 /// Tells a running server what to do, from any thread.
 #[derive(Clone)]
 pub struct Handle {
-    shared: Arc<Shared>,
+    // Not all that is shared: a handle that somebody keeps must not keep sockets and files open.
+    draining: Arc<AtomicBool>,
+    notifiers: Arc<Notifiers>,
 }
 
 impl Handle {
     /// Stops accepting, finishes what is in flight, closes connections and flushes; then [`Server::run`] returns.
     pub fn drain(&self) {
-        self.shared.draining.store(true, Ordering::Release);
-        self.shared.notifiers.ring_all();
+        self.draining.store(true, Ordering::Release);
+        self.notifiers.ring_all();
     }
 }
 
@@ -47,6 +49,7 @@ impl Server {
     pub fn bind(config: Config) -> Result<Self, Error> {
         let workers = config.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let workers = workers.clamp(1, 64);
+        crate::listen::raise_descriptor_limit();
         let mut devices = Devices::default();
         let opened: Vec<_> =
             config.exports.iter().map(|e| devices.open(e, &config.exports)).collect::<Result<_, _>>()?;
@@ -62,7 +65,7 @@ impl Server {
             tls: config.tls,
             listeners,
             notifiers: Arc::new(Notifiers::new(workers).map_err(Error::Ring)?),
-            draining: AtomicBool::new(false),
+            draining: Arc::default(),
             loads: (0..workers).map(|_| AtomicU32::new(0)).collect(),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -77,22 +80,20 @@ impl Server {
     /// Tells the server, once it runs, what to do.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        Handle { shared: Arc::clone(&self.shared) }
+        Handle { draining: Arc::clone(&self.shared.draining), notifiers: Arc::clone(&self.shared.notifiers) }
     }
 
     /// Serves until [`Handle::drain`] is called and all is finished and flushed.
     ///
     /// # Errors
     /// io_uring is not to be had, or the end was not clean.
-    ///
-    /// # Panics
-    /// If a worker panicked: it found something wrong that was ours to get right.
     pub fn run(self) -> Result<(), Error> {
         let (say, hear) = mpsc::channel();
         let threads: Vec<_> = (0..self.shared.loads.len())
             .map(|number| {
                 let (shared, say) = (Arc::clone(&self.shared), say.clone());
                 let work = move || {
+                    let _guard = AbortOnPanic;
                     let worker = Worker::new(ContextId(number as u16), shared);
                     // The other end waits for one word from each worker.
                     let _ = say.send(worker.as_ref().map(|_| ()).map_err(|error| {
@@ -110,16 +111,23 @@ impl Server {
         }
         let mut lost = 0;
         for thread in threads {
-            match thread.join() {
-                Ok(count) => lost += count,
-                // The message is on standard error already. Others may hold half of what it did: stop here.
-                Err(_) => std::process::abort(),
-            }
+            lost += thread.join().expect("a worker that panics ends the process");
         }
         started?;
         self.shared.log_stats();
         self.shared.flush_all()?;
         if lost > 0 { Err(Error::Undrained(lost)) } else { Ok(()) }
+    }
+}
+
+/// A worker that panics found something wrong that was ours to get right: nobody goes on after it.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
     }
 }
 

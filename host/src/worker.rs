@@ -19,13 +19,16 @@ use crate::device::Device;
 use crate::disk::{Disk, Export};
 use crate::engine::{Engine, Source};
 use crate::export::nbd::Exports;
-use crate::export::nbd::serve::Connection;
+use crate::export::nbd::serve::{Connection, Lack};
 use crate::listen::Listening;
 use crate::notify::Notifiers;
 use crate::ring::{Ring, Wait};
 
 /// How long a client may take nothing of its replies while others need the memory that they hold.
 const STALL: Duration = fairlift_core::time::secs(5);
+
+/// How long a listener that could not accept is left alone.
+const ACCEPT_PAUSE: Duration = fairlift_core::time::ms(100);
 
 /// How long a worker looks for news before it sleeps, if its last waits were that short: going to sleep and being woken
 /// costs more. QEMU's default (`poll-max-ns`).
@@ -41,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     pub(crate) listeners: Vec<Listening>,
     pub(crate) notifiers: Arc<Notifiers>,
-    pub(crate) draining: AtomicBool,
+    pub(crate) draining: Arc<AtomicBool>,
     /// Connections at each worker.
     pub(crate) loads: Box<[AtomicU32]>,
 }
@@ -68,6 +71,8 @@ pub(crate) struct Worker {
     /// How many connections each slot has seen, to tell a newcomer from who was there before.
     visits: Vec<u64>,
     accepting: usize,
+    /// A listener that could not accept is asked again then.
+    accept_again: Option<(Instant, usize)>,
     /// Since when we have been draining.
     draining: Option<Instant>,
     /// The last wait was short: the next one may be spun through.
@@ -98,6 +103,7 @@ impl Worker {
             handshakes: VecDeque::new(),
             visits: Vec::new(),
             accepting: 0,
+            accept_again: None,
             draining: None,
             spin: false,
         };
@@ -154,7 +160,8 @@ impl Worker {
         let handshake = self.handshakes.front().map(|(deadline, ..)| *deadline);
         let stall = (!self.held_back.is_empty()).then(|| now + STALL);
         let drain = self.draining.map(|_| now + fairlift_core::time::ms(100));
-        match [self.engine.poll_timeout(), handshake, stall, drain].into_iter().flatten().min() {
+        let accept = self.accept_again.map(|(at, _)| at);
+        match [self.engine.poll_timeout(), handshake, stall, drain, accept].into_iter().flatten().min() {
             None => Wait::ForEver,
             Some(at) => Wait::AtMost(at.since(now)),
         }
@@ -235,60 +242,79 @@ impl Worker {
     /// Lets disks and connections answer each other until neither has news, then tells the kernel.
     fn settle(&mut self, now: Instant) {
         loop {
-            self.engine.turn(now);
-            let mut news = std::mem::take(&mut self.engine.news);
-            let nothing_new = news.is_empty();
-            for (command, what) in news.drain(..) {
-                let number = self.engine.commands[command].connection;
-                self.connections[number].news(&mut self.engine, command, what);
-                self.touch(number);
-            }
-            self.engine.news = news;
-            let went_on = self.go_on();
-            if nothing_new && !went_on {
-                break;
+            while self.exchange(now) {}
+            let used = self.engine.pool.used();
+            self.tell_kernel(now);
+            // A client that is gone, or has TLS, gives memory back only now: somebody may wait for it.
+            if self.held_back.is_empty() || self.engine.pool.used() == used {
+                return;
             }
         }
+    }
+
+    /// Gives disks the connections' bios and connections the disks' news; whether there was any.
+    fn exchange(&mut self, now: Instant) -> bool {
+        self.engine.turn(now);
+        let mut news = std::mem::take(&mut self.engine.news);
+        let some = !news.is_empty();
+        for (command, what) in news.drain(..) {
+            let number = self.engine.commands[command].connection;
+            self.connections[number].news(&mut self.engine, command, what);
+            self.touch(number);
+        }
+        self.engine.news = news;
+        self.go_on() || some
+    }
+
+    /// Lets connections that were held back go on, as far as they can; whether one could.
+    fn go_on(&mut self) -> bool {
+        let mut went_on = false;
+        for index in 0..self.touched.len() {
+            let number = self.touched[index];
+            let connection = &mut self.connections[number];
+            if connection.held_back() == Some(Lack::Own) {
+                connection.go_on(&mut self.engine, &self.shared);
+                went_on |= connection.held_back() != Some(Lack::Own);
+            }
+            if matches!(connection.held_back(), Some(Lack::Memory | Lack::Disk)) && !self.held_back.contains(&number) {
+                self.held_back.push_back(number);
+            }
+        }
+        let mut index = 0;
+        self.engine.first_in_line = None;
+        while let Some(number) = self.held_back.get(index).copied() {
+            self.connections[number].go_on(&mut self.engine, &self.shared);
+            match self.connections[number].held_back() {
+                Some(Lack::Memory) => {
+                    self.engine.first_in_line.get_or_insert(number);
+                    index += 1;
+                }
+                Some(Lack::Disk) => index += 1,
+                None | Some(Lack::Own) => {
+                    self.held_back.remove(index);
+                    self.touch(number);
+                    went_on = true;
+                }
+            }
+        }
+        went_on
+    }
+
+    /// Collects what the kernel shall do next for the connections that something happened to.
+    fn tell_kernel(&mut self, now: Instant) {
         for index in 0..self.touched.len() {
             let number = self.touched[index];
             let connection = &mut self.connections[number];
             connection.touched = false;
             connection.give_up_payload(&mut self.engine);
             connection.arm(&mut self.engine, now);
-            if connection.is_held_back() && !self.held_back.contains(&number) {
-                self.held_back.push_back(number);
-            }
-            if self.connections[number].is_over() {
+            if connection.is_over() {
                 self.connections.remove(number).close(&mut self.engine);
                 self.held_back.retain(|waiting| *waiting != number);
                 self.shared.loads[usize::from(self.engine.context.0)].fetch_sub(1, Ordering::Relaxed);
             }
         }
         self.touched.clear();
-    }
-
-    /// Lets connections that were held back go on, longest first, as far as they can; whether one could.
-    fn go_on(&mut self) -> bool {
-        let mut went_on = false;
-        for index in 0..self.touched.len() {
-            let number = self.touched[index];
-            let connection = &mut self.connections[number];
-            if connection.is_held_back() && !self.held_back.contains(&number) {
-                connection.go_on(&mut self.engine, &self.shared);
-                went_on |= !connection.is_held_back();
-            }
-        }
-        for _ in 0..self.held_back.len() {
-            let number = self.held_back[0];
-            self.connections[number].go_on(&mut self.engine, &self.shared);
-            if self.connections[number].is_held_back() {
-                break; // those behind wait for it, or a large request would never find room
-            }
-            self.held_back.pop_front();
-            self.touch(number);
-            went_on = true;
-        }
-        went_on
     }
 
     fn touch(&mut self, number: usize) {
@@ -311,18 +337,19 @@ impl Worker {
                 self.touch(number);
             }
         }
-        if !self.held_back.is_empty() {
+        if let Some((_, listener)) = self.accept_again.take_if(|(at, _)| *at <= now) {
+            self.arm_accept(listener);
+        }
+        if self.engine.first_in_line.is_some() {
             // Of those that take none of their replies, the one that holds most must go.
             let stalled = self
                 .connections
                 .iter()
                 .filter(|(_, connection)| connection.stalled_since().is_some_and(|since| now.since(since) >= STALL));
             if let Some((number, _)) = stalled.filter(|(_, c)| c.memory() > 0).max_by_key(|(_, c)| c.memory()) {
-                if self.engine.pool.is_short() {
-                    tracing::warn!(connection = number, "dropped: it takes no replies, and others need the memory");
-                    self.connections[number].break_off();
-                    self.touch(number);
-                }
+                tracing::warn!(connection = number, "dropped: it takes no replies, and others need the memory");
+                self.connections[number].break_off();
+                self.touch(number);
             }
         }
         if self.draining.is_some_and(|since| now.since(since) > self.shared.limits.drain_timeout) {
@@ -362,7 +389,11 @@ impl Worker {
             tracing::warn!(error = %std::io::Error::from_raw_os_error(-result), "a connection could not be accepted");
         }
         if !more && self.draining.is_none() {
-            self.arm_accept(listener);
+            match result {
+                // Out of descriptors or memory: asking again at once would only fail again.
+                ..0 => self.accept_again = Some((now + ACCEPT_PAUSE, listener)),
+                _ => self.arm_accept(listener),
+            }
         }
     }
 

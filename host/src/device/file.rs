@@ -90,6 +90,7 @@ impl File {
             )));
         }
         let in_ram = kind == Kind::Regular && lives_in_ram(&file);
+        tracing::info!(path = %path.display(), size, direct = is_direct, in_ram, read_only, "opened");
         let block = match (kind, is_direct && !in_ram) {
             (Kind::Block, _) => sys::block_size(&file).unwrap_or(512),
             (Kind::Regular, true) => sys::direct_alignment(&file).unwrap_or(512),
@@ -128,10 +129,6 @@ impl File {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
-    }
-
-    pub(crate) const fn is_direct(&self) -> bool {
-        self.direct
     }
 
     /// Which file it is, whatever its name.

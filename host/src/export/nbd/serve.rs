@@ -60,7 +60,7 @@ pub(crate) struct Connection {
     progress: Instant,
     /// Already in the worker's list of connections to look at.
     pub(crate) touched: bool,
-    held_back: bool,
+    held_back: Option<Lack>,
 }
 
 enum Phase {
@@ -125,8 +125,18 @@ impl Replies {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Taken {
     Yes,
-    /// Not now: something it needs is used up.
-    HeldBack,
+    NotNow(Lack),
+}
+
+/// What a command that cannot be taken in waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lack {
+    /// An end of its own connection's commands.
+    Own,
+    /// Payload memory, which all connections of the worker share.
+    Memory,
+    /// Room in the queue of its disk.
+    Disk,
 }
 
 impl Connection {
@@ -153,7 +163,7 @@ impl Connection {
             broken: false,
             progress: now,
             touched: false,
-            held_back: false,
+            held_back: None,
         }
     }
 
@@ -162,8 +172,8 @@ impl Connection {
         matches!(self.phase, Phase::Negotiating(_))
     }
 
-    /// Whether it waits for something that others use.
-    pub(crate) const fn is_held_back(&self) -> bool {
+    /// What it waits for before it can go on with what was received.
+    pub(crate) const fn held_back(&self) -> Option<Lack> {
         self.held_back
     }
 
@@ -274,6 +284,7 @@ impl Connection {
     /// Goes on with what was received while the connection was held back.
     pub(crate) fn go_on(&mut self, engine: &mut Engine, shared: &Shared) {
         if !self.reading || self.input.is_empty() {
+            self.held_back = None;
             return;
         }
         let input = std::mem::take(&mut self.input);
@@ -302,7 +313,7 @@ impl Connection {
 
     fn take_plain(&mut self, engine: &mut Engine, shared: &Shared, mut bytes: &[u8]) {
         let serving = matches!(self.phase, Phase::Serving(_));
-        if serving && !self.input.is_empty() && !self.held_back && self.receiving == Receiving::Header {
+        if serving && !self.input.is_empty() && self.held_back.is_none() && self.receiving == Receiving::Header {
             // The header that was begun is completed first, so that the rest need not be copied.
             let missing = self.header_len().saturating_sub(self.input.len()).min(bytes.len());
             let (begun, rest) = bytes.split_at(missing);
@@ -320,7 +331,7 @@ impl Connection {
             }
         } else {
             self.input.extend_from_slice(bytes);
-            if !self.held_back {
+            if self.held_back.is_none() {
                 self.go_on(engine, shared);
             }
         }
@@ -341,7 +352,7 @@ impl Connection {
 
     /// Uses as many of the bytes as can be used now, and says how many.
     fn parse(&mut self, engine: &mut Engine, shared: &Shared, bytes: &[u8]) -> usize {
-        self.held_back = false;
+        self.held_back = None;
         let mut used = 0;
         while self.reading {
             let rest = &bytes[used..];
@@ -377,8 +388,8 @@ impl Connection {
                         Ok(None) => return used,
                         Ok(Some((header, len))) => match self.request(engine, shared, &header) {
                             Taken::Yes => len,
-                            Taken::HeldBack => {
-                                self.held_back = true;
+                            Taken::NotNow(lack) => {
+                                self.held_back = Some(lack);
                                 return used;
                             }
                         },
@@ -476,15 +487,21 @@ impl Connection {
         let limits = &shared.limits;
         if self.commands >= limits.connection_requests.min(PAYLOADS as u32)
             || (self.memory > 0 && self.memory + payload > limits.connection_memory)
-            || engine.is_full(export.disk)
         {
-            return Taken::HeldBack;
+            return Taken::NotNow(Lack::Own);
+        }
+        if engine.is_full(export.disk) {
+            return Taken::NotNow(Lack::Disk);
         }
         let buffer = match payload {
             0 => None,
+            // Whoever has waited longest for memory goes first, or a large request would never find room.
+            _ if engine.first_in_line.is_some_and(|first| first != self.number) => {
+                return Taken::NotNow(Lack::Memory);
+            }
             _ => match engine.pool.get(payload as usize) {
                 Some(buffer) => Some(buffer),
-                None => return Taken::HeldBack,
+                None => return Taken::NotNow(Lack::Memory),
             },
         };
         let command = engine.commands.insert(Command {
@@ -521,7 +538,8 @@ impl Connection {
         let Phase::Serving(Serving { export, stream, .. }) = &self.phase else { unreachable!("serving") };
         let command = &engine.commands[number];
         let extent = match command.op {
-            Op::Flush => Extent::NONE,
+            // No sectors, but a place: it says which of the disk's backings is meant.
+            Op::Flush => Extent::new(export.start, 0),
             _ => Extent::new(Sector(export.start.0 + command.offset / Sector::SIZE), command.len / Sector::SIZE),
         };
         let mut flags = if command.op == Op::Read { Flags::SYNC } else { Flags::NONE };
@@ -613,7 +631,10 @@ impl Connection {
     fn refuse(&mut self, header: &RequestHeader, errno: Errno, why: &str) {
         tracing::debug!(connection = self.number, ?header, why, "refused");
         self.reply_error(header.cookie, errno, why);
-        if header.command == Verb::Write && header.length > 0 {
+        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
+        let payload =
+            header.command == Verb::Write || (session.extended && header.flags & proto::CMD_FLAG_PAYLOAD_LEN != 0);
+        if payload && header.length > 0 {
             self.receiving = Receiving::Refused { left: header.length };
         }
     }
@@ -732,7 +753,7 @@ impl Connection {
     }
 
     fn arm_receive(&mut self, engine: &mut Engine) {
-        if !self.reading || self.held_back || self.receive_armed.is_some() || self.tls_next.is_some() {
+        if !self.reading || self.held_back.is_some() || self.receive_armed.is_some() || self.tls_next.is_some() {
             return;
         }
         let fd = types::Fd(self.fd.as_raw_fd());

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""A disk with a volatile write cache, as an NBD server: volatile_disk.py SOCKET FILE SEED
+
+Below `nbdfuse` it stands in for a device that a server's file lies on. What it was told since its last FLUSH is in its
+cache only. SIGTERM is the power cut: of each sector still in the cache, chance decides which version, of those since the
+flush, has reached the disk; then FILE holds what is left. It prints a line when it listens, and at the end how many
+flushes it was told.
+"""
+
+import os
+import random
+import signal
+import socket
+import struct
+import sys
+
+SECTOR = 512
+
+
+class Disk:
+    def __init__(self, path, seed):
+        self.path, self.random = path, random.Random(seed)
+        with open(path, "rb") as file:
+            self.stable = bytearray(file.read())
+        self.now = bytearray(self.stable)
+        self.cache = []  # (offset, bytes), oldest first
+        self.flushes = 0
+
+    def write(self, offset, data):
+        self.now[offset:offset + len(data)] = data
+        self.cache.append((offset, data))
+
+    def flush(self):
+        for offset, data in self.cache:
+            self.stable[offset:offset + len(data)] = data
+        self.cache.clear()
+        self.flushes += 1
+
+    def power_cut(self, *_):
+        for offset, data in self.cache:
+            for at in range(0, len(data), SECTOR):
+                if self.random.random() < 0.5:
+                    self.stable[offset + at:offset + at + SECTOR] = data[at:at + SECTOR]
+        with open(self.path, "r+b") as file:
+            file.write(self.stable)
+        print(f"flushes {self.flushes}", flush=True)
+        os._exit(0)
+
+
+def serve(disk, sock):
+    def receive(length):
+        data = bytearray()
+        while len(data) < length:
+            piece = sock.recv(length - len(data))
+            if not piece:
+                raise EOFError
+            data += piece
+        return bytes(data)
+
+    flags = 1 | 1 << 2 | 1 << 3  # flags, flush, FUA
+    sock.sendall(struct.pack(">QQH", 0x4E42444D41474943, 0x49484156454F5054, 3))
+    receive(4)
+    while True:
+        _, option, length = struct.unpack(">QII", receive(16))
+        receive(length)
+
+        def answer(kind, data=b""):
+            sock.sendall(struct.pack(">QIII", 0x3E889045565A9, option, kind, len(data)) + data)
+
+        if option in (6, 7):
+            answer(3, struct.pack(">HQH", 0, len(disk.now), flags))
+            answer(1)
+            if option == 7:
+                break
+        elif option == 2:
+            answer(1)
+            raise EOFError
+        else:
+            answer(1 << 31 | 1)
+    while True:
+        _, command_flags, command, cookie, offset, length = struct.unpack(">IHHQQI", receive(28))
+        data = b""
+        if command == 0:
+            data = bytes(disk.now[offset:offset + length])
+        elif command == 1:
+            disk.write(offset, receive(length))
+            if command_flags & 1:
+                disk.flush()
+        elif command == 2:
+            raise EOFError
+        elif command == 3:
+            disk.flush()
+        sock.sendall(struct.pack(">IIQ", 0x67446698, 0, cookie) + data)
+
+
+def main():
+    path, file, seed = sys.argv[1:]
+    disk = Disk(file, seed)
+    signal.signal(signal.SIGTERM, disk.power_cut)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    print("listening", flush=True)
+    while True:
+        sock, _ = listener.accept()
+        try:
+            serve(disk, sock)
+        except (EOFError, ConnectionError):
+            sock.close()
+
+
+if __name__ == "__main__":
+    main()
