@@ -1,1 +1,52 @@
-fn main() {}
+//! The command `fairlift`: flags, config, signals and words around the library.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`args`] | what can be said on the command line |
+//! | [`config`], [`section`], [`keys`] | the config file: its keys, and how a table is read |
+//! | [`plan`] | flags and file together, as the library's `Config` |
+//! | [`backing`], [`place`], [`groups`], [`units`] | what the words in them mean |
+//! | [`mistake`], [`suggest`] | what is wrong, where, and what was probably meant |
+//! | [`serve`], [`signals`], [`systemd`], [`tls`], [`log`] | the running server |
+//! | [`show`] | tunables, completions, manual pages |
+
+mod args;
+mod backing;
+mod config;
+mod groups;
+mod keys;
+mod log;
+mod mistake;
+mod place;
+mod plan;
+mod section;
+mod serve;
+mod show;
+mod signals;
+mod suggest;
+mod systemd;
+mod tls;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Cli, Command, EXAMPLE};
+
+fn main() -> ExitCode {
+    let shown = match Cli::parse().command {
+        Command::Serve(flags) => return serve::serve(&flags),
+        Command::Config => show::print(EXAMPLE.as_bytes()),
+        Command::Tunables { scheduler } => show::print(show::tunables(scheduler).as_bytes()),
+        Command::Completions { shell } => show::print(&show::completions(shell)),
+        Command::Man { directory } => show::man(directory.as_deref()).and_then(|page| show::print(&page)),
+    };
+    match shown {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fairlift: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -223,8 +223,6 @@ struct Context {
     /// Requests that hold a tag and wait to be fetched.
     granted: VecDeque<RequestId>,
     finished: VecDeque<Finished>,
-    /// It was told [`Refused::Full`] and waits for room.
-    starved: bool,
 }
 
 const NIL: u32 = u32::MAX;
@@ -242,6 +240,8 @@ pub struct Queue {
     contexts: Box<[Context]>,
     /// One bit for each context that has something to fetch and did not ask for it.
     wake: u64,
+    /// One bit for each context that was told [`Refused::Full`] and waits for room.
+    starved: u64,
     plug: Vec<RequestId>,
     flushes: VecDeque<RequestId>,
     /// What is left of a bio that was cut into more pieces than there were requests: at most one at a time.
@@ -282,10 +282,10 @@ impl Queue {
                 .map(|_| Context {
                     granted: VecDeque::with_capacity(usize::from(settings.depth)),
                     finished: VecDeque::with_capacity(64),
-                    starved: false,
                 })
                 .collect(),
             wake: 0,
+            starved: 0,
             plug: Vec::with_capacity(requests),
             flushes: VecDeque::with_capacity(16),
             rest: None,
@@ -333,7 +333,7 @@ impl Queue {
         let Stream { group, priority, context } = self.streams[bio.stream.0 as usize].stream;
         self.check(&bio)?;
         if self.rest.is_some() || self.bios.is_full() || !self.has_room() {
-            self.contexts[usize::from(context.0)].starved = true;
+            self.starved |= 1 << context.0;
             self.note(now, Action::Slept, bio.op, bio.extent, bio.stream, group);
             return Err(Refused::Full);
         }
@@ -717,6 +717,9 @@ impl Queue {
 
     /// Gives the batch to the scheduler, merging on the way.
     fn unplug(&mut self, now: Instant) {
+        if self.plug.is_empty() {
+            return;
+        }
         for index in 0..self.plug.len() {
             let id = self.plug[index];
             let request = &self.requests[id.0];
@@ -855,11 +858,7 @@ impl Queue {
             self.cut(now, left, context, number, done / Sector::SIZE);
         }
         if self.rest.is_none() {
-            for (number, context) in self.contexts.iter_mut().enumerate() {
-                if core::mem::take(&mut context.starved) {
-                    self.wake |= 1 << number;
-                }
-            }
+            self.wake |= core::mem::take(&mut self.starved);
         }
     }
 

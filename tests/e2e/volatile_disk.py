@@ -4,7 +4,7 @@
 Below `nbdfuse` it stands in for a device that a server's file lies on. What it was told since its last FLUSH is in its
 cache only. SIGTERM is the power cut: of each sector still in the cache, chance decides which version, of those since the
 flush, has reached the disk; then FILE holds what is left. It prints a line when it listens, and at the end how many
-flushes it was told.
+flushes it was told. While the file that FAIL_FLUSH names exists, flushes fail.
 """
 
 import os
@@ -79,7 +79,7 @@ def serve(disk, sock):
             answer(1 << 31 | 1)
     while True:
         _, command_flags, command, cookie, offset, length = struct.unpack(">IHHQQI", receive(28))
-        data = b""
+        data, error = b"", 0
         if command == 0:
             data = bytes(disk.now[offset:offset + length])
         elif command == 1:
@@ -89,8 +89,11 @@ def serve(disk, sock):
         elif command == 2:
             raise EOFError
         elif command == 3:
-            disk.flush()
-        sock.sendall(struct.pack(">IIQ", 0x67446698, 0, cookie) + data)
+            if os.path.exists(os.environ.get("FAIL_FLUSH", "")):
+                error = 5
+            else:
+                disk.flush()
+        sock.sendall(struct.pack(">IIQ", 0x67446698, error, cookie) + data)
 
 
 def main():

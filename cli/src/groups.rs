@@ -1,0 +1,104 @@
+//! The weight tree: groups by path, each with its parents.
+
+use fairlift_core::{Group, GroupId};
+
+/// The groups so far; a parent comes before its children.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree(Vec<Group>);
+
+impl Tree {
+    /// The root alone.
+    pub(crate) fn new() -> Self {
+        Self(vec![Group::root()])
+    }
+
+    /// The group of that path, made with its parents and the default weight if it is not there yet.
+    ///
+    /// # Errors
+    /// The path is malformed, or there are more groups than can be counted.
+    pub(crate) fn place(&mut self, path: &str) -> Result<GroupId, String> {
+        check(path)?;
+        if let Some(place) = self.0.iter().position(|group| group.path == path) {
+            return u16::try_from(place).map(GroupId).map_err(|_| "there are at most 65535 groups".into());
+        }
+        let parent = match path.rsplit_once('/') {
+            Some((above, _)) if !above.is_empty() => self.place(above)?,
+            _ => GroupId::ROOT,
+        };
+        let id = u16::try_from(self.0.len()).map_err(|_| "there are at most 65535 groups")?;
+        self.0.push(Group { path: path.into(), parent: Some(parent), weight: Group::WEIGHT_DEFAULT });
+        Ok(GroupId(id))
+    }
+
+    /// Gives a group its weight.
+    pub(crate) fn weigh(&mut self, group: GroupId, weight: u16) {
+        self.0[usize::from(group.0)].weight = weight;
+    }
+
+    /// The groups, parents first.
+    pub(crate) fn into_groups(self) -> Vec<Group> {
+        self.0
+    }
+}
+
+/// Whether `path` can name a group.
+fn check(path: &str) -> Result<(), String> {
+    if !path.starts_with('/') {
+        return Err(format!("a group's path starts at the root: \"/{path}\""));
+    }
+    if path != "/" && path[1..].split('/').any(str::is_empty) {
+        let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
+        return Err(format!("a group's path has no empty parts; did you mean \"/{}\"?", parts.join("/")));
+    }
+    if path.chars().any(char::is_control) {
+        return Err("a group's path has no control characters".into());
+    }
+    // Deeper than any organisation; and what walks the tree may recurse.
+    if path.matches('/').count() > 32 {
+        return Err("a group is at most 32 levels deep".into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_comes_with_its_parents_before_it() {
+        let mut tree = Tree::new();
+        let alice = tree.place("/tenants/alice").unwrap();
+        assert_eq!(tree.place("/tenants/alice"), Ok(alice), "naming it again is no new group");
+        tree.place("/tenants/bob").unwrap();
+        assert_eq!(tree.place("/"), Ok(GroupId::ROOT));
+        tree.weigh(alice, 300);
+        let shown: Vec<_> =
+            tree.into_groups().into_iter().map(|g| (g.path, g.parent.map(|parent| parent.0), g.weight)).collect();
+        let group = |path: &str, parent, weight| (path.to_owned(), parent, weight);
+        assert_eq!(
+            shown,
+            [
+                group("/", None, 100),
+                group("/tenants", Some(0), 100),
+                group("/tenants/alice", Some(1), 300),
+                group("/tenants/bob", Some(1), 100),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_malformed_path_is_refused() {
+        let mut tree = Tree::new();
+        let deep = "/a".repeat(33);
+        for (path, why) in [
+            ("", "a group's path starts at the root: \"/\""),
+            ("tenants/a", "a group's path starts at the root: \"/tenants/a\""),
+            ("/tenants/", "a group's path has no empty parts; did you mean \"/tenants\"?"),
+            ("/a//b", "a group's path has no empty parts; did you mean \"/a/b\"?"),
+            ("/a\n", "a group's path has no control characters"),
+            (&deep, "a group is at most 32 levels deep"),
+        ] {
+            assert_eq!(tree.place(path), Err(why.into()), "{path}");
+        }
+    }
+}

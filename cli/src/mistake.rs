@@ -1,0 +1,129 @@
+//! What is wrong with a config file or with flags, and where.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+/// A text and what to call it.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    /// The file's name as the user gave it.
+    pub(crate) name: String,
+    /// What is in it.
+    pub(crate) text: String,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Mistake {
+    /// Where in the source, in bytes; `None`: not in the file but in a flag.
+    pub(crate) at: Option<Range<usize>>,
+    /// The key (`disk.ssd0.depth`) or flag (`--listen`).
+    pub(crate) key: String,
+    /// What was asked and what is possible.
+    pub(crate) says: String,
+}
+
+impl Mistake {
+    /// A mistake in a flag.
+    pub(crate) fn in_flag(flag: &str, says: impl Into<String>) -> Self {
+        Self { at: None, key: flag.into(), says: says.into() }
+    }
+}
+
+/// Shows mistakes in the order of the file, those in flags first, each with its line:
+///
+/// ```text
+/// fairlift.toml:3:9: disk.ssd0.depth: takes a number from 1 to 4096, not "many"
+///   3 | depth = "many"
+///     |         ^^^^^^
+/// ```
+pub(crate) fn render(source: Option<&Source>, mistakes: &[Mistake]) -> String {
+    let mut sorted: Vec<_> = mistakes.iter().collect();
+    sorted.sort_by_key(|mistake| mistake.at.as_ref().map(|at| (at.start, at.end)));
+    let mut out = String::new();
+    for mistake in sorted {
+        let colon = if mistake.key.is_empty() { "" } else { ": " };
+        let message = format!("{}{colon}{}", mistake.key, mistake.says);
+        let (Some(source), Some(at)) = (source, &mistake.at) else {
+            let _ = writeln!(out, "{message}");
+            continue;
+        };
+        let place = Place::of(&source.text, at);
+        let _ = writeln!(out, "{}:{}:{}: {message}", source.name, place.line, place.column);
+        let margin = " ".repeat(place.line.to_string().len());
+        let _ = writeln!(out, "  {} | {}", place.line, place.shown);
+        let _ = writeln!(out, "  {margin} | {}", place.marks);
+    }
+    out
+}
+
+/// A place as people see it.
+struct Place {
+    /// From 1.
+    line: usize,
+    /// In characters, from 1.
+    column: usize,
+    /// The line, without control characters that could move the cursor.
+    shown: String,
+    /// Blanks, then one `^` for each character meant.
+    marks: String,
+}
+
+impl Place {
+    fn of(text: &str, at: &Range<usize>) -> Self {
+        let start = floor(text, at.start);
+        let end = floor(text, at.end).max(start);
+        let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
+        let line_end = text[start..].find('\n').map_or(text.len(), |newline| start + newline);
+        let before = &text[line_start..start];
+        let marked = text[start..end.min(line_end)].chars().count().max(1);
+        let indent = before.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect::<String>();
+        Self {
+            line: text[..start].matches('\n').count() + 1,
+            column: before.chars().count() + 1,
+            shown: text[line_start..line_end]
+                .trim_end_matches('\r')
+                .chars()
+                .map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c })
+                .collect(),
+            marks: indent + &"^".repeat(marked),
+        }
+    }
+}
+
+/// The nearest character boundary at or before `at`.
+fn floor(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_shown_in_the_order_of_the_file_after_those_in_flags() {
+        let source = Source { name: "f.toml".into(), text: "a = 1\n\tbé = \"x\"\n".into() };
+        let in_file = |at: Range<usize>, says: &str| Mistake { at: Some(at), key: "k".into(), says: says.into() };
+        let shown = render(
+            Some(&source),
+            &[in_file(13..16, "second"), in_file(0..1, "first"), Mistake::in_flag("--listen", "no such place")],
+        );
+        let expected = "\
+--listen: no such place
+f.toml:1:1: k: first
+  1 | a = 1
+    | ^
+f.toml:2:7: k: second
+  2 | \tbé = \"x\"
+    | \t     ^^^
+";
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_place_beyond_the_end_or_inside_a_character_is_no_panic() {
+        let source = Source { name: "f".into(), text: "é\u{1b}[2J".into() };
+        let shown = render(Some(&source), &[Mistake { at: Some(1..99), key: String::new(), says: "s".into() }]);
+        assert_eq!(shown, "f:1:1: s\n  1 | é\u{fffd}[2J\n    | ^^^^^\n");
+    }
+}

@@ -1,0 +1,170 @@
+//! What the command shows about itself: tunables, completions, manual pages.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use clap::CommandFactory as _;
+use fairlift_core::sched::Kind;
+
+use crate::args::Cli;
+
+/// Writes to standard output; a reader that has seen enough is no error.
+///
+/// # Errors
+/// Standard output cannot be written to, for instance because the disk is full.
+pub(crate) fn print(text: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// The tunables of one scheduler or of all, for a terminal.
+pub(crate) fn tunables(only: Option<Kind>) -> String {
+    let mut out = String::new();
+    for kind in Kind::ALL.into_iter().filter(|kind| only.is_none_or(|only| only == *kind)) {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        let rows = rows(kind);
+        if rows.is_empty() {
+            let _ = writeln!(out, "{}: nothing to turn", kind.name());
+            continue;
+        }
+        let _ = writeln!(out, "{}:", kind.name());
+        let width = |cell: fn(&Row) -> &str| rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0);
+        let (name, default) = (width(|row| &row.name), width(|row| &row.default));
+        for row in &rows {
+            let _ = writeln!(out, "  {:name$}  {:>default$}  {}", row.name, row.default, row.says);
+            let _ = writeln!(out, "  {:name$}  {:default$}  {}", "", "", row.takes);
+        }
+    }
+    out
+}
+
+/// One tunable in words.
+struct Row {
+    name: String,
+    default: String,
+    takes: String,
+    says: String,
+}
+
+fn rows(kind: Kind) -> Vec<Row> {
+    let scheduler = kind.build(1);
+    let row = |info: &fairlift_core::tunable::TunableInfo| Row {
+        name: info.name.into(),
+        default: scheduler.get(info.name).unwrap_or_default(),
+        takes: info.range.to_string(),
+        says: info.says.into(),
+    };
+    kind.tunables().iter().map(row).collect()
+}
+
+/// A completion script.
+pub(crate) fn completions(shell: clap_complete::Shell) -> Vec<u8> {
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "fairlift", &mut out);
+    out
+}
+
+/// The manual page, or one for each command in `directory`.
+///
+/// # Errors
+/// A page cannot be written.
+pub(crate) fn man(directory: Option<&Path>) -> io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    match directory {
+        None => clap_mangen::Man::new(Cli::command()).render(&mut out)?,
+        Some(directory) => {
+            std::fs::create_dir_all(directory)?;
+            clap_mangen::generate_to(Cli::command(), directory)?;
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::EXAMPLE;
+    use crate::keys::SORTS;
+
+    /// Compares a generated document with the file, or rewrites it: `UPDATE_DOCS=1 cargo test -p fairlift-cli`.
+    fn check_document(name: &str, generated: &str) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, generated).unwrap();
+        }
+        let present = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(present == generated, "docs/{name} is out of date; run UPDATE_DOCS=1 cargo test -p fairlift-cli");
+    }
+
+    #[test]
+    fn the_tunables_document_is_made_from_the_rows() {
+        let mut out = String::from(
+            "# Tunables\n\nWhat can be turned on each scheduler: `fairlift serve --set KEY=VALUE`, or `set = { KEY = \"VALUE\" }` \
+             under `[disk.NAME]`.\nNames and meanings are the kernel's. Made from the rows in `core/src/sched/` by\n\
+             `UPDATE_DOCS=1 cargo test -p fairlift-cli`; do not edit.\n",
+        );
+        for kind in Kind::ALL {
+            let _ = writeln!(out, "\n## {}\n", kind.name());
+            let rows = rows(kind);
+            if rows.is_empty() {
+                let _ = writeln!(out, "Nothing to turn.");
+                continue;
+            }
+            let _ = writeln!(out, "| name | default | takes | what it does |\n|---|---|---|---|");
+            for row in rows {
+                let says = row.says.replace('|', "\\|");
+                let _ = writeln!(out, "| `{}` | {} | {} | {says} |", row.name, row.default, row.takes);
+            }
+        }
+        check_document("tunables.md", &out);
+    }
+
+    #[test]
+    fn the_config_document_is_made_from_the_keys_and_the_example() {
+        let mut out = String::from(
+            "# The config file\n\n`fairlift serve --config FILE` reads it; `--check` only looks for mistakes and reports all of them. It is \
+             TOML.\n\n\
+             - Sizes are numbers of bytes, or text with `k`, `m`, `g`, `t`, `p` (also `ki`, `kib`, …): powers of 1024, as in fio. `kb` is \
+             refused,\n  because some tools mean 1000 and others 1024.\n\
+             - Times have a unit: `\"10s\"`, `\"250ms\"`, `\"20us\"`, `\"7ns\"`.\n\
+             - Relative paths start at the directory of the file.\n\
+             - Exports of the file and of the command line are served together; of other settings, the flag wins.\n\
+             - Made from `cli/src/keys.rs` and `cli/src/example.toml` by `UPDATE_DOCS=1 cargo test -p fairlift-cli`; do not edit.\n",
+        );
+        for sort in SORTS {
+            let _ = writeln!(out, "\n## `{}`\n\n{}\n", sort.header, sort.says);
+            let _ = writeln!(out, "| key | takes | default | what it does |\n|---|---|---|---|");
+            for key in sort.keys {
+                let _ = writeln!(out, "| `{}` | {} | {} | {} |", key.name, key.takes, key.default, key.says);
+            }
+        }
+        let _ = write!(out, "\n## An example\n\n`fairlift config` prints it.\n\n```toml\n{EXAMPLE}```\n");
+        check_document("config.md", &out);
+    }
+
+    #[test]
+    fn the_example_shows_every_key() {
+        for sort in SORTS {
+            for key in sort.keys {
+                let written = EXAMPLE.lines().any(|line| line.starts_with(&format!("{} = ", key.name)));
+                assert!(written, "{}: {} is not in the example", sort.header, key.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_manual_page_and_completions_can_be_made() {
+        assert!(String::from_utf8(man(None).unwrap()).unwrap().contains("fairlift"));
+        let dir = tempfile::tempdir().unwrap();
+        man(Some(dir.path())).unwrap();
+        assert!(dir.path().join("fairlift-serve.1").exists());
+        assert!(!completions(clap_complete::Shell::Bash).is_empty());
+    }
+}

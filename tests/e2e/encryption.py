@@ -1,0 +1,262 @@
+"""TLS: who is let in, and that nothing is told before."""
+
+import ssl
+import struct
+
+from harness import *
+from nbdclient import *
+
+
+def certificates(t):
+    """A directory as QEMU and libnbd want it, for the server and for a client that the same authority signed."""
+    place = t.path("pki")
+    if os.path.isdir(place):
+        return place
+    os.mkdir(place)
+    os.mkdir(f"{place}/anonymous")
+
+    def sign(authority, name, subject, extensions):
+        Path(f"{place}/{name}.ext").write_text(extensions)
+        t.run("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", subject,
+              "-keyout", f"{place}/{name}-key.pem", "-out", f"{place}/{name}.csr")
+        t.run("openssl", "x509", "-req", "-in", f"{place}/{name}.csr", "-days", "2", "-CA", f"{place}/{authority}-cert.pem",
+              "-CAkey", f"{place}/{authority}-key.pem", "-CAcreateserial", "-extfile", f"{place}/{name}.ext",
+              "-out", f"{place}/{name}-cert.pem")
+
+    for authority in "ca", "stranger-ca":
+        t.run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+              "-subj", f"/CN=Fairlift test {authority}", "-addext", "keyUsage=critical,keyCertSign,cRLSign",
+              "-keyout", f"{place}/{authority}-key.pem", "-out", f"{place}/{authority}-cert.pem")
+    sign("ca", "server", "/CN=localhost",
+         "subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth\nkeyUsage=digitalSignature\n")
+    client = "extendedKeyUsage=clientAuth\nkeyUsage=digitalSignature\n"
+    sign("ca", "client", "/CN=client", client)
+    sign("stranger-ca", "stranger", "/CN=stranger", client)
+    shutil.copy(f"{place}/ca-cert.pem", f"{place}/anonymous/ca-cert.pem")
+    return place
+
+
+def tls_server(t, mode, *exports, verify=False):
+    port = free_port()
+    arguments = ["--tls", mode, "--tls-certificates", certificates(t), *(["--tls-verify-peer"] if verify else [])]
+    return t.server(*(exports or ["disk=mem:64M"]), listen=[f"tcp:127.0.0.1:{port}"], args=arguments)
+
+
+def client_context(t, name=None):
+    context = ssl.create_default_context(cafile=f"{certificates(t)}/ca-cert.pem")
+    if name:
+        context.load_cert_chain(f"{certificates(t)}/{name}-cert.pem", f"{certificates(t)}/{name}-key.pem")
+    return context
+
+
+def nbds(t, server, export="disk", place=None):
+    host = server.address[1]
+    return f"nbds://localhost:{host}/{export}?tls-certificates={place or certificates(t)}"
+
+
+@test(fairlift_only=True)
+def nbdinfo_and_nbdcopy_come_in_by_tls(t):
+    server = tls_server(t, "require")
+    equal(t.run("nbdinfo", "--size", nbds(t, server)).strip(), str(64 * MIB))
+    contains(t.run("nbdinfo", nbds(t, server)), "TLS")
+    original = t.image("original", 64 * MIB, (0, data(20 * MIB)), (50 * MIB, data(MIB)))
+    t.run("nbdcopy", "--connections=2", original, nbds(t, server))
+    t.run("nbdcopy", "--connections=2", nbds(t, server), t.path("copy"))
+    equal(sha256(t.path("copy")), sha256(original), "the hash of the copy")
+
+
+@test(fairlift_only=True)
+def qemu_comes_in_by_tls(t):
+    server = tls_server(t, "require")
+    credentials = f"tls-creds-x509,id=tls0,endpoint=client,dir={qemu_directory(t)}"
+    image = f"driver=nbd,host=localhost,port={server.address[1]},export=disk,tls-creds=tls0"
+    contains(t.run("qemu-img", "info", "--object", credentials, "--image-opts", image), "64 MiB")
+    original = t.image("original", 64 * MIB, (MIB, data(3 * MIB)))
+    t.run("qemu-img", "convert", "-n", "--object", credentials, "--target-image-opts", original, image)
+    t.run("qemu-img", "compare", "--object", credentials, "--image-opts", f"driver=raw,file.filename={original}", image)
+
+
+def qemu_directory(t):
+    """QEMU's names for the same certificates."""
+    place = t.path("qemu")
+    os.mkdir(place)
+    for name in "ca-cert.pem", "client-cert.pem", "client-key.pem":
+        shutil.copy(f"{certificates(t)}/{name}", place)
+    return place
+
+
+@test(fairlift_only=True)
+def where_tls_is_required_a_plaintext_client_is_refused(t):
+    server = tls_server(t, "require")
+    plain = f"nbd://127.0.0.1:{server.address[1]}/disk"
+    t.run("nbdinfo", "--size", plain, code=1)
+    contains(t.run("qemu-img", "info", plain, code=1), "TLS")
+    with Session(server.address).greet() as session:
+        with hung_up():
+            session.export_name("disk")
+
+
+@test(fairlift_only=True)
+def nothing_is_told_before_tls(t):
+    server = tls_server(t, "require", "secret-name=mem:64M", "other-secret=mem:1M")
+    with Session(server.address).greet() as session:
+        name = b"\0\0\0\x0bsecret-name"
+        for option, payload in ((LIST, b""), (INFO, name + b"\0\0"), (GO, name + b"\0\0"), (INFO, b"\0\0\0\2no\0\0"),
+                                (STRUCTURED_REPLY, b""), (LIST_META, name + bytes(4)), (SET_META, name + bytes(4)),
+                                (EXTENDED_HEADERS, b""), (99, b"")):
+            try:
+                session.option(option, payload)
+                raise AssertionError(f"option {option} was answered before TLS")
+            except Refused as refusal:
+                equal(refusal.code, ERR_TLS_REQD, f"the answer to option {option}")
+                assert "secret" not in refusal.message, refusal.message
+        session.start_tls(client_context(t))
+        equal({name for name, _ in session.list()}, {"secret-name", "other-secret"}, "what is listed after TLS")
+
+
+@test(fairlift_only=True)
+def where_tls_is_optional_both_are_served(t):
+    server = tls_server(t, "on")
+    equal(t.run("nbdinfo", "--size", nbds(t, server)).strip(), str(64 * MIB))
+    equal(t.run("nbdinfo", "--size", f"nbd://127.0.0.1:{server.address[1]}/disk").strip(), str(64 * MIB))
+    with server.connect("disk", tls=client_context(t)) as inside, server.connect("disk") as outside:
+        inside.write(0, data(MIB))
+        assert outside.read(0, MIB) == data(MIB), "what the plain client reads"
+
+
+@test(fairlift_only=True)
+def where_tls_is_off_it_is_refused_and_the_client_may_go_on(t):
+    server = t.server("disk=mem:1M", listen=[f"tcp:127.0.0.1:{free_port()}"])
+    with Session(server.address).greet() as session:
+        try:
+            session.option(STARTTLS)
+            raise AssertionError("STARTTLS was accepted")
+        except Refused as refusal:
+            assert refusal.code in (ERR_POLICY, ERR_UNSUP), str(refusal)
+        session.go("disk")
+
+
+@test(fairlift_only=True)
+def a_client_needs_a_certificate_of_the_right_authority_if_so_said(t):
+    server = tls_server(t, "require", verify=True)
+    equal(t.run("nbdinfo", "--size", nbds(t, server)).strip(), str(64 * MIB))
+    with server.connect("disk", tls=client_context(t, "client")) as client:
+        equal(len(client.read(0, 512)), 512, "bytes read with a certificate")
+    for name in None, "stranger":
+        try:
+            with server.connect("disk", tls=client_context(t, name)) as client:
+                client.read(0, 512)
+        except (ssl.SSLError, Closed, ConnectionError):
+            continue
+        raise AssertionError(f"a client with the certificate of {name or 'nobody'} was let in")
+    t.run("nbdinfo", "--size", nbds(t, server, place=f"{certificates(t)}/anonymous"), code=1)
+    server.connect("disk", tls=client_context(t, "client")).close()
+
+
+@test(fairlift_only=True)
+def plain_text_that_follows_starttls_is_never_used(t):
+    """What an attacker on the way puts behind STARTTLS must not count as said inside TLS."""
+    server = tls_server(t, "on", "disk=mem:1M")
+    for injected in (struct.pack(">QII", OPTION_MAGIC, STRUCTURED_REPLY, 0),
+                     struct.pack(">QII", OPTION_MAGIC, GO, 10) + b"\0\0\0\4disk\0\0", b"\0"):
+        with Session(server.address).greet() as session:
+            session.send(struct.pack(">QII", OPTION_MAGIC, STARTTLS, 0) + injected)
+            try:
+                session.option_reply(STARTTLS)
+                session.sock = client_context(t).wrap_socket(session.sock, server_hostname="localhost")
+                session.go("disk")
+            except (ssl.SSLError, Closed, ConnectionError, AssertionError):
+                continue
+            raise AssertionError("a session went on after plain text behind STARTTLS")
+    with server.connect("disk", tls=client_context(t)) as client:
+        equal(len(client.read(0, 512)), 512, "bytes read")
+
+
+@test(fairlift_only=True)
+def what_was_agreed_before_tls_does_not_count_after_it(t):
+    server = tls_server(t, "on")
+    with Session(server.address).greet() as session:
+        session.option(STRUCTURED_REPLY)
+        session.meta(SET_META, "disk", "base:allocation")
+        session.start_tls(client_context(t))
+        session.go("disk")
+        equal(len(session.read(0, 512)), 512, "bytes in a simple reply")
+        with refused(EINVAL):
+            session.ask(BLOCK_STATUS, 0, 4096)
+
+
+@test(fairlift_only=True)
+def a_second_starttls_is_refused(t):
+    server = tls_server(t, "require")
+    with Session(server.address).greet() as session:
+        session.start_tls(client_context(t))
+        try:
+            session.option(STARTTLS)
+            raise AssertionError("STARTTLS within TLS was accepted")
+        except Refused as refusal:
+            equal(refusal.code, ERR_INVALID, "the answer")
+        session.go("disk")
+
+
+@test(fairlift_only=True)
+def tls_carries_large_and_pipelined_requests(t):
+    server = tls_server(t, "require")
+    with server.connect("disk", tls=client_context(t)) as client:
+        piece = data(REQUEST_MAX)
+        client.write(0, piece)
+        assert client.read(0, REQUEST_MAX) == piece, "32 MiB come back as something else"
+        for number in range(64):
+            client.submit(READ, number * 64 * KIB, 64 * KIB)
+        for number in range(64):
+            reply = client.reply()
+            at = (reply.cookie - client._cookie + 63) * 64 * KIB
+            assert reply.data(at, 64 * KIB) == piece[at:at + 64 * KIB], "a pipelined read brings something else"
+        client.disconnect()
+
+
+@test(fairlift_only=True)
+def garbage_instead_of_a_tls_handshake_harms_nobody(t):
+    server = tls_server(t, "require")
+    with server.connect("disk", tls=client_context(t)) as client:
+        client.read(0, 512)
+    base = server.fds()
+    hello = ssl_hello(t)
+    for turn in range(100):
+        with Session(server.address).greet() as session:
+            session.option(STARTTLS)
+            with contextlib.suppress(ConnectionError):
+                noise = t.random.randbytes(t.random.choice([1, 5, 300, 20000]))
+                cut = t.random.randrange(len(hello))
+                session.send([noise, hello[:cut], hello[:cut] + noise, b"\x16\x03\x01\xff\xff" + noise][turn % 4])
+            session.close()
+    with server.connect("disk", tls=client_context(t)) as client:
+        equal(len(client.read(0, 512)), 512, "bytes read")
+    server.fds_settle(base)
+
+
+def ssl_hello(t):
+    """The first bytes that a TLS client sends."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = client_context(t).wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return outgoing.read()
+
+
+@test(fairlift_only=True)
+def certificates_that_cannot_be_used_are_refused_by_name(t):
+    place = certificates(t)
+    os.mkdir(t.path("bad"))
+    listen = ["--listen", f"unix:{t.path('s')}"]
+    contains(t.serve_fails("disk=mem:1M", *listen, "--tls", "require"), "tls-certificates")
+    contains(t.serve_fails("disk=mem:1M", *listen, "--tls", "require", "--tls-certificates", t.path("bad")), "server-cert.pem")
+    shutil.copy(f"{place}/server-cert.pem", t.path("bad"))
+    shutil.copy(f"{place}/client-key.pem", t.path("bad/server-key.pem"))
+    contains(t.serve_fails("disk=mem:1M", *listen, "--tls", "require", "--tls-certificates", t.path("bad")), "server-key.pem")
+    shutil.copy(f"{place}/server-key.pem", t.path("bad/server-key.pem"))
+    contains(t.serve_fails("disk=mem:1M", *listen, "--tls", "require", "--tls-verify-peer", "--tls-certificates", t.path("bad")),
+             "ca-cert.pem")
+
+
+if __name__ == "__main__":
+    main()
