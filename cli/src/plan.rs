@@ -284,3 +284,6 @@ fn certificate(
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

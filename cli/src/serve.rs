@@ -71,7 +71,7 @@ fn read_source(path: &Path) -> Result<Source, String> {
 fn run(flags: &ServeArgs, config: Config) -> Result<(), Box<dyn std::error::Error>> {
     let described = config.clone();
     let server = Server::bind(config)?;
-    signals::drain_on_signal(server.handle())?;
+    let _watch = signals::drain_on_signal(server.handle())?;
     let teach = flags.exports.is_empty() && flags.config.is_none();
     println_or_not(&announcement(&described, &server.addresses(), teach));
     systemd::ready();

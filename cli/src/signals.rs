@@ -1,29 +1,48 @@
 //! Ctrl-C and SIGTERM: first gently, then at once.
 
 use std::io;
+use std::thread::JoinHandle;
 
 use fairlift::Handle;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+/// A thread that waits for signals, until this is dropped.
+pub(crate) struct Watch {
+    signals: signal_hook::iterator::Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
 /// From now on the first signal drains the server and the second ends the process with status 128 + its number.
 ///
 /// # Errors
 /// The signals cannot be watched.
-pub(crate) fn drain_on_signal(handle: Handle) -> io::Result<()> {
+pub(crate) fn drain_on_signal(handle: Handle) -> io::Result<Watch> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let stop = signals.handle();
+    let mut handle = Some(handle);
     let watch = move || {
-        let mut draining = false;
         for signal in signals.forever() {
-            if draining {
+            // The handle goes after its one use: it would keep the server's sockets alive.
+            let Some(handle) = handle.take() else {
                 tracing::warn!("stopped at once; what was not flushed may be lost");
                 std::process::exit(128 + signal);
-            }
-            draining = true;
+            };
             tracing::info!("draining (again to stop at once)");
             crate::systemd::stopping();
             handle.drain();
         }
     };
-    std::thread::Builder::new().name("signals".into()).spawn(watch).map(drop)
+    let thread = std::thread::Builder::new().name("signals".into()).spawn(watch)?;
+    Ok(Watch { signals: stop, thread: Some(thread) })
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.signals.close();
+        // It holds the server's handle: what that keeps alive has to go before the process ends.
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
+            tracing::error!("the signal thread panicked");
+        }
+    }
 }

@@ -1,1 +1,468 @@
-//! tree
+//! An ordered tree without allocation: its nodes are slots of a table that several trees share.
+//!
+//! T1  A node is named by a slot number of the caller's choosing, so what the caller knows of a request and the
+//!     request's place in the tree share one number, and removal starts at the node instead of searching for it.
+//! T2  A slot is in at most one of the trees that share a [`Nodes`].
+//! T3  Equal keys keep the order in which they came: a newcomer goes after its equals.
+//! T4  The table is made once; nothing is allocated, moved or freed afterwards.
+//!
+//! A red-black tree: no red node has a red child, and every way down from the root meets as many black nodes; so no
+//! way down is more than twice as long as another. Chosen over AVL because a removal rotates at most three times, and
+//! schedulers remove as often as they insert. The two children are an array, so that the side to go down on is an
+//! index computed from a comparison, not a branch that random positions make unpredictable; and so that each case and
+//! its mirror image are one piece of code.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The nodes of one or more [`Tree`]s, by slot.
+#[derive(Debug)]
+pub struct Nodes(Vec<Node>);
+
+/// An ordered set of slots; see the [module](self) for what holds.
+///
+/// Every method that takes a [`Nodes`] must be given the same one.
+#[derive(Debug)]
+pub struct Tree {
+    root: u32,
+}
+
+/// 24 bytes, the key's alignment included: a byte of colour costs nothing, and packing it into a link would.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    key: u64,
+    child: [u32; 2],
+    parent: u32,
+    colour: Colour,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Colour {
+    Red,
+    Black,
+    /// In no tree.
+    Outside,
+}
+
+/// No node.
+const NIL: u32 = u32::MAX;
+/// Indices of `Node::child`; the other side of `s` is `1 - s`.
+const LEFT: usize = 0;
+const RIGHT: usize = 1;
+
+impl Nodes {
+    /// Slots 0 to `capacity - 1`, in no tree.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        assert!(u32::try_from(capacity).is_ok_and(|c| c < NIL), "a slot is a u32: {capacity} do not fit");
+        Self(vec![Node { key: 0, child: [NIL; 2], parent: NIL, colour: Colour::Outside }; capacity])
+    }
+
+    /// Whether `slot` is in a tree.
+    #[must_use]
+    pub fn contains(&self, slot: u32) -> bool {
+        self.at(slot).colour != Colour::Outside
+    }
+
+    /// The key that `slot` was last inserted with.
+    #[must_use]
+    pub fn key(&self, slot: u32) -> u64 {
+        self.at(slot).key
+    }
+
+    /// The slot after `slot` in its tree.
+    #[must_use]
+    pub fn next(&self, slot: u32) -> Option<u32> {
+        self.beside(slot, RIGHT)
+    }
+
+    /// The slot before `slot` in its tree.
+    #[must_use]
+    pub fn prev(&self, slot: u32) -> Option<u32> {
+        self.beside(slot, LEFT)
+    }
+
+    fn beside(&self, slot: u32, side: usize) -> Option<u32> {
+        debug_assert!(self.contains(slot), "slot {slot} is in no tree");
+        let below = self.at(slot).child[side];
+        if below != NIL {
+            return Some(self.outermost(below, 1 - side));
+        }
+        let mut from = slot;
+        let mut at = self.at(slot).parent;
+        while at != NIL && self.at(at).child[side] == from {
+            from = at;
+            at = self.at(at).parent;
+        }
+        some(at)
+    }
+
+    /// The last node on the way down from `at` that keeps to `side`.
+    fn outermost(&self, mut at: u32, side: usize) -> u32 {
+        loop {
+            let below = self.at(at).child[side];
+            if below == NIL {
+                return at;
+            }
+            at = below;
+        }
+    }
+
+    fn at(&self, slot: u32) -> &Node {
+        &self.0[slot as usize]
+    }
+
+    fn at_mut(&mut self, slot: u32) -> &mut Node {
+        &mut self.0[slot as usize]
+    }
+
+    fn is_red(&self, slot: u32) -> bool {
+        slot != NIL && self.at(slot).colour == Colour::Red
+    }
+
+    /// On which side of `parent` its child `slot` is.
+    fn side_of(&self, slot: u32, parent: u32) -> usize {
+        usize::from(self.at(parent).child[RIGHT] == slot)
+    }
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tree {
+    /// A tree of no slots.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { root: NIL }
+    }
+
+    /// Whether no slot is in it.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.root == NIL
+    }
+
+    /// The slot with the lowest key.
+    #[must_use]
+    pub fn first(&self, nodes: &Nodes) -> Option<u32> {
+        some(self.root).map(|root| nodes.outermost(root, LEFT))
+    }
+
+    /// The slot with the highest key.
+    #[must_use]
+    pub fn last(&self, nodes: &Nodes) -> Option<u32> {
+        some(self.root).map(|root| nodes.outermost(root, RIGHT))
+    }
+
+    /// The first slot whose key is `key` or higher.
+    #[must_use]
+    pub fn first_at_or_after(&self, nodes: &Nodes, key: u64) -> Option<u32> {
+        self.around(nodes, key).1
+    }
+
+    /// The last slot whose key is `key` or lower.
+    #[must_use]
+    pub fn last_at_or_before(&self, nodes: &Nodes, key: u64) -> Option<u32> {
+        self.part(nodes, |other| other <= key).0
+    }
+
+    /// The last slot whose key is lower than `key`, and the first whose key is not: both neighbours in one way down.
+    #[must_use]
+    pub fn around(&self, nodes: &Nodes, key: u64) -> (Option<u32>, Option<u32>) {
+        self.part(nodes, |other| other < key)
+    }
+
+    /// Parts the tree where `is_before` turns false: the last slot before and the first after.
+    #[inline]
+    fn part(&self, nodes: &Nodes, is_before: impl Fn(u64) -> bool) -> (Option<u32>, Option<u32>) {
+        // By side gone down on: going right, the node itself is the best known `before`; going left, `after`.
+        let mut turned = [NIL; 2];
+        let mut at = self.root;
+        while at != NIL {
+            let node = nodes.at(at);
+            let side = usize::from(is_before(node.key));
+            turned[side] = at;
+            at = node.child[side];
+        }
+        (some(turned[RIGHT]), some(turned[LEFT]))
+    }
+
+    /// Takes `slot` in, after all slots with the same key (T3).
+    ///
+    /// # Panics
+    /// The slot is in a tree already, or beyond the capacity.
+    pub fn insert(&mut self, nodes: &mut Nodes, slot: u32, key: u64) {
+        assert!(!nodes.contains(slot), "slot {slot} is in a tree already"); // T2
+        let (mut parent, mut side, mut at) = (NIL, LEFT, self.root);
+        while at != NIL {
+            let node = nodes.at(at);
+            (parent, side) = (at, usize::from(node.key <= key)); // T3
+            at = node.child[side];
+        }
+        *nodes.at_mut(slot) = Node { key, child: [NIL; 2], parent, colour: Colour::Red };
+        if parent == NIL {
+            self.root = slot;
+            nodes.at_mut(slot).colour = Colour::Black;
+        } else {
+            nodes.at_mut(parent).child[side] = slot;
+            self.part_reds(nodes, slot);
+        }
+    }
+
+    /// Mends the tree when `red` may have a red parent.
+    fn part_reds(&mut self, nodes: &mut Nodes, mut red: u32) {
+        loop {
+            let parent = nodes.at(red).parent;
+            if parent == NIL {
+                nodes.at_mut(red).colour = Colour::Black;
+                return;
+            }
+            if nodes.at(parent).colour == Colour::Black {
+                return;
+            }
+            // The root is black, so a red parent has a parent.
+            let top = nodes.at(parent).parent;
+            let side = nodes.side_of(parent, top);
+            let uncle = nodes.at(top).child[1 - side];
+            if nodes.is_red(uncle) {
+                nodes.at_mut(parent).colour = Colour::Black;
+                nodes.at_mut(uncle).colour = Colour::Black;
+                nodes.at_mut(top).colour = Colour::Red;
+                red = top;
+                continue;
+            }
+            let mut middle = parent;
+            if nodes.at(parent).child[side] != red {
+                self.rotate(nodes, parent, side);
+                middle = red;
+            }
+            self.rotate(nodes, top, 1 - side);
+            nodes.at_mut(middle).colour = Colour::Black;
+            nodes.at_mut(top).colour = Colour::Red;
+            return;
+        }
+    }
+
+    /// Takes `slot` out.
+    ///
+    /// # Panics
+    /// The slot is in no tree, or beyond the capacity.
+    pub fn remove(&mut self, nodes: &mut Nodes, slot: u32) {
+        assert!(nodes.contains(slot), "slot {slot} is in no tree");
+        let Node { child: [left, right], parent, colour, .. } = *nodes.at(slot);
+        nodes.at_mut(slot).colour = Colour::Outside;
+        // Where a node went missing (`gap_parent`, `gap_side`), what is there now, and the colour that is missing.
+        let (gap_parent, gap_side, filler, missing);
+        if left != NIL && right != NIL {
+            // The next node, which has no left child, leaves its own place and takes this one over.
+            let heir = nodes.outermost(right, LEFT);
+            let Node { child: [_, below], parent: heir_parent, colour: heir_colour, .. } = *nodes.at(heir);
+            (filler, missing) = (below, heir_colour);
+            if heir == right {
+                (gap_parent, gap_side) = (heir, RIGHT);
+            } else {
+                (gap_parent, gap_side) = (heir_parent, LEFT);
+                adopt(nodes, heir_parent, LEFT, below);
+                adopt(nodes, heir, RIGHT, right);
+            }
+            adopt(nodes, heir, LEFT, left);
+            self.put_in_place_of(nodes, slot, parent, heir);
+            nodes.at_mut(heir).colour = colour;
+        } else {
+            (filler, missing) = (if left == NIL { right } else { left }, colour);
+            gap_parent = parent;
+            gap_side = if parent == NIL { LEFT } else { nodes.side_of(slot, parent) };
+            self.put_in_place_of(nodes, slot, parent, filler);
+        }
+        if missing == Colour::Black {
+            if nodes.is_red(filler) {
+                nodes.at_mut(filler).colour = Colour::Black;
+            } else {
+                self.make_up_for_black(nodes, gap_parent, gap_side);
+            }
+        }
+    }
+
+    /// Mends the tree when ways down through `side` of `parent` meet one black node too few.
+    fn make_up_for_black(&mut self, nodes: &mut Nodes, mut parent: u32, mut side: usize) {
+        while parent != NIL {
+            // The other side has a black node more than this one, so there is a sibling.
+            let mut sibling = nodes.at(parent).child[1 - side];
+            if nodes.at(sibling).colour == Colour::Red {
+                nodes.at_mut(sibling).colour = Colour::Black;
+                nodes.at_mut(parent).colour = Colour::Red;
+                self.rotate(nodes, parent, side);
+                sibling = nodes.at(parent).child[1 - side];
+            }
+            let far = nodes.at(sibling).child[1 - side];
+            let near = nodes.at(sibling).child[side];
+            let colour = nodes.at(parent).colour;
+            if nodes.is_red(far) {
+                nodes.at_mut(far).colour = Colour::Black;
+                nodes.at_mut(sibling).colour = colour;
+                nodes.at_mut(parent).colour = Colour::Black;
+                self.rotate(nodes, parent, side);
+                return;
+            }
+            if nodes.is_red(near) {
+                nodes.at_mut(near).colour = colour;
+                nodes.at_mut(parent).colour = Colour::Black;
+                self.rotate(nodes, sibling, 1 - side);
+                self.rotate(nodes, parent, side);
+                return;
+            }
+            nodes.at_mut(sibling).colour = Colour::Red;
+            if colour == Colour::Red {
+                nodes.at_mut(parent).colour = Colour::Black;
+                return;
+            }
+            let above = nodes.at(parent).parent;
+            if above != NIL {
+                side = nodes.side_of(parent, above);
+            }
+            parent = above;
+        }
+    }
+
+    /// Moves `top` down on `side`; its child on the other side takes its place.
+    fn rotate(&mut self, nodes: &mut Nodes, top: u32, side: usize) {
+        let Node { child, parent, .. } = *nodes.at(top);
+        let riser = child[1 - side];
+        let between = nodes.at(riser).child[side];
+        adopt(nodes, top, 1 - side, between);
+        self.put_in_place_of(nodes, top, parent, riser);
+        adopt(nodes, riser, side, top);
+    }
+
+    /// Makes `new` (or nothing) the child of `parent` that `old` was.
+    fn put_in_place_of(&mut self, nodes: &mut Nodes, old: u32, parent: u32, new: u32) {
+        if parent == NIL {
+            self.root = new;
+            if new != NIL {
+                nodes.at_mut(new).parent = NIL;
+            }
+        } else {
+            adopt(nodes, parent, nodes.side_of(old, parent), new);
+        }
+    }
+}
+
+/// Makes `child` (or nothing) the child of `parent` on `side`.
+fn adopt(nodes: &mut Nodes, parent: u32, side: usize, child: u32) {
+    nodes.at_mut(parent).child[side] = child;
+    if child != NIL {
+        nodes.at_mut(child).parent = parent;
+    }
+}
+
+fn some(slot: u32) -> Option<u32> {
+    (slot != NIL).then_some(slot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree of the given keys; slots count from 0.
+    fn tree(keys: &[u64]) -> (Tree, Nodes) {
+        let (mut tree, mut nodes) = (Tree::new(), Nodes::new(keys.len()));
+        for (slot, &key) in (0..).zip(keys) {
+            tree.insert(&mut nodes, slot, key);
+            check(&tree, &nodes);
+        }
+        (tree, nodes)
+    }
+
+    fn in_order(tree: &Tree, nodes: &Nodes) -> Vec<u32> {
+        core::iter::successors(tree.first(nodes), |&slot| nodes.next(slot)).collect()
+    }
+
+    /// Parents and children agree, no red has a red child, and all ways down meet as many blacks.
+    fn check(tree: &Tree, nodes: &Nodes) {
+        fn blacks(nodes: &Nodes, at: u32, parent: u32) -> u32 {
+            if at == NIL {
+                return 0;
+            }
+            let node = nodes.at(at);
+            assert_eq!(node.parent, parent, "the parent of {at}");
+            assert!(!(nodes.is_red(at) && nodes.is_red(parent)), "{at} and its parent {parent} are red");
+            let [left, right] = node.child.map(|child| blacks(nodes, child, at));
+            assert_eq!(left, right, "black nodes below {at}");
+            left + u32::from(node.colour == Colour::Black)
+        }
+        assert!(!nodes.is_red(tree.root), "the root is red");
+        blacks(nodes, tree.root, NIL);
+    }
+
+    /// T3.
+    #[test]
+    fn equals_keep_the_order_in_which_they_came() {
+        let (tree, nodes) = tree(&[7, 7, 3, 7, 9, 7]);
+        assert_eq!(in_order(&tree, &nodes), [2, 0, 1, 3, 5, 4]);
+        assert_eq!(tree.first_at_or_after(&nodes, 7), Some(0), "the first of the equals");
+        assert_eq!(tree.last_at_or_before(&nodes, 7), Some(5), "the last of the equals");
+        assert_eq!(tree.around(&nodes, 7), (Some(2), Some(0)), "what is before the equals, and their first");
+    }
+
+    #[test]
+    fn an_empty_tree_has_no_first_last_or_neighbour() {
+        let (tree, nodes) = tree(&[]);
+        assert!(tree.is_empty());
+        assert_eq!((tree.first(&nodes), tree.last(&nodes), tree.around(&nodes, 5)), (None, None, (None, None)));
+    }
+
+    /// Up, down, and from both ends: the insertions that unbalance a tree fastest; then the same for removals.
+    #[test]
+    fn the_tree_stays_balanced_whatever_the_order() {
+        let n = 64;
+        let up: Vec<u64> = (0..n).collect();
+        let down: Vec<u64> = up.iter().rev().copied().collect();
+        let zigzag: Vec<u64> = (0..n).map(|i| if i % 2 == 0 { i } else { 2 * n - i }).collect();
+        // 37 is coprime to 64, so this visits every key once.
+        let hop: Vec<u64> = (0..n).map(|i| i * 37 % n).collect();
+        for keys in [&up, &down, &zigzag, &hop] {
+            for out in [&up, &down, &hop] {
+                let (mut tree, mut nodes) = tree(keys);
+                for &slot in out {
+                    let slot = u32::try_from(slot).unwrap();
+                    tree.remove(&mut nodes, slot);
+                    assert!(!nodes.contains(slot));
+                    check(&tree, &nodes);
+                }
+                assert!(tree.is_empty());
+            }
+        }
+    }
+
+    /// T2.
+    #[test]
+    #[should_panic(expected = "slot 0 is in a tree already")]
+    fn a_slot_is_in_one_tree_at_most() {
+        let (_one, mut nodes) = tree(&[1]);
+        Tree::new().insert(&mut nodes, 0, 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "slot 0 is in no tree")]
+    fn what_is_not_there_cannot_be_removed() {
+        let (mut tree, mut nodes) = tree(&[1]);
+        tree.remove(&mut nodes, 0);
+        tree.remove(&mut nodes, 0);
+    }
+
+    /// T1.
+    #[test]
+    fn trees_share_a_table_without_meeting() {
+        let (mut nodes, mut even, mut odd) = (Nodes::new(20), Tree::new(), Tree::new());
+        for slot in 0..20 {
+            let tree = if slot % 2 == 0 { &mut even } else { &mut odd };
+            tree.insert(&mut nodes, slot, u64::from(20 - slot));
+        }
+        assert_eq!(in_order(&even, &nodes), [18, 16, 14, 12, 10, 8, 6, 4, 2, 0]);
+        assert_eq!(in_order(&odd, &nodes), [19, 17, 15, 13, 11, 9, 7, 5, 3, 1]);
+        assert_eq!((odd.last(&nodes), nodes.prev(1)), (Some(1), Some(3)));
+    }
+}

@@ -449,7 +449,8 @@ def stand_in(t, exports, listen, args, read_only, max_connections):
             with open(path, "wb") as file:
                 file.truncate(size(what))
             what, kind = path, "file"
-        node = f"driver=file,filename={what}" if kind == "file" else f"driver=null-co,read-zeroes=on,size={size(what)}"
+        driver = "host_device" if what.startswith("/dev/") else "file"
+        node = f"driver={driver},filename={what}" if kind == "file" else f"driver=null-co,read-zeroes=on,size={size(what)}"
         words += ["--blockdev", f"{node},node-name=p{number},discard=unmap,read-only={'off' if writable == 'on' else 'on'}"]
         words += ["--export", f"nbd,id=e{number},node-name=p{number},name={name},writable={writable}"]
     return words

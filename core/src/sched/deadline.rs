@@ -1,41 +1,587 @@
-//! placeholder, being written
-use super::*;
+//! Deadline: serve in sector order, yet let nobody wait for ever.
+//!
+//! D1  Requests leave in batches: one direction, rising sectors, at most `fifo_batch` of them.
+//! D2  Between batches reads go first, at most `writes_starved` times in a row while a write waits.
+//! D3  A batch starts at the next sector after the last one of its direction; but at the direction's oldest request if
+//!     that has waited for `read_expire` or `write_expire`, or if nothing lies further on. Looked at between batches
+//!     only: an expired request does not break a batch.
+//! D4  Each priority class has its own positions, batch, and count of passed-over writes.
+//! D5  A lower class goes when no request of a higher class waits or is at the device.
+//! D6  A request of a lower class that has waited for `prio_aging_expire` goes before everything of the higher one, the
+//!     oldest first, each by itself; batches go on afterwards as if it had not been there.
+//! D7  Requests that the device turned back come first within their class, the last one before the others. They keep
+//!     their age.
+//! D8  A newcomer that touches a waiting request of its class and direction joins it, at the end or (`front_merges`) at
+//!     the start. When two waiting requests become one, it takes the place and the age of the older.
+//! D9  At most `async_depth` writes are at the device at once; 0 means no limit. Held back are neither reads nor what was
+//!     turned back: it had its place already.
+//!
+//! Hence the bounds: the oldest request of a direction leaves, after its deadline, before `(writes_starved + 1) *
+//! fifo_batch` others of its class have; and once a request of a lower class has aged, only older ones of lower classes
+//! go before it.
+//!
+//! Suits disks that seek and loads that mix. Blind to who is asking: see `bfq`. Idea: Linux mq-deadline, from which it
+//! departs where the bounds need it:
+//! - Linux counts one batch and one row of reads for all classes; there, writes of one class that keep coming reset the
+//!   patience of another's for ever (D4).
+//! - Linux lets a lower class go only if the request that is next *by position* has aged, not if any has (D6).
+//! - Linux fixes a deadline when the request comes; here a new `read_expire` also counts for those that wait.
+//! - Linux takes `writes_starved` = 0, with which writes starve reads; here it is 1 or more (D2).
+//! - Linux's `async_depth` limits who gets a tag, so it counts waiting requests too and is never 0; a scheduler here
+//!   sees no tags, so it counts requests at the device (D9).
+
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Next, RequestId, Scheduler, Served, Side, Waiting};
 use crate::time::{ms, secs};
-use crate::tunable::{Tunable, infos};
-/// x
-#[derive(Clone)]
+use crate::tree::{Nodes, Tree};
+use crate::tunable::{self, Tunable, TunableInfo, infos};
+use crate::{Direction, Duration, Instant, PriorityClass, Sector};
+
+/// What can be turned; the defaults are the kernel's.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    read_expire: Duration,
+    /// How long a read may wait before it is served out of sector order.
+    pub read_expire: Duration,
+    /// How long a write may wait before it is served out of sector order.
+    pub write_expire: Duration,
+    /// How many requests leave in sector order before deadlines and directions are looked at again; 0 counts as 1.
+    pub fifo_batch: u32,
+    /// How many batches of reads may go in a row while a write waits; at least 1.
+    pub writes_starved: u32,
+    /// Whether a newcomer may join a waiting request at its start.
+    pub front_merges: bool,
+    /// How long a request of a lower priority class may wait for higher ones.
+    pub prio_aging_expire: Duration,
+    /// How many writes may be at the device at once; 0 means no limit.
+    pub async_depth: u32,
 }
+
 impl Default for Settings {
     fn default() -> Self {
-        Self { read_expire: ms(500) }
+        Self {
+            read_expire: ms(500),
+            write_expire: secs(5),
+            fifo_batch: 16,
+            writes_starved: 2,
+            front_merges: true,
+            prio_aging_expire: secs(10),
+            async_depth: 0,
+        }
     }
 }
-const ROWS: [Tunable<Settings>; 1] = [Tunable::duration("read_expire", (ms(0), secs(60)), |s| &mut s.read_expire, "x")];
+
+/// The kernel's largest number, `INT_MAX`, and as many milliseconds.
+const INT_MAX: u32 = i32::MAX as u32;
+const MS_MAX: Duration = ms(INT_MAX as u64);
+
+const ROWS: [Tunable<Settings>; 7] = [
+    Tunable::duration(
+        "read_expire",
+        (ms(0), MS_MAX),
+        |s| &mut s.read_expire,
+        "how long a read may wait before it is served out of sector order",
+    ),
+    Tunable::duration(
+        "write_expire",
+        (ms(0), MS_MAX),
+        |s| &mut s.write_expire,
+        "how long a write may wait before it is served out of sector order",
+    ),
+    Tunable::count(
+        "fifo_batch",
+        (0, INT_MAX),
+        |s| &mut s.fifo_batch,
+        "how many requests leave in sector order before deadlines and directions are looked at again; 0 counts as 1",
+    ),
+    Tunable::count(
+        "writes_starved",
+        (1, INT_MAX),
+        |s| &mut s.writes_starved,
+        "how many batches of reads may go in a row while a write waits",
+    ),
+    Tunable::switch(
+        "front_merges",
+        |s| &mut s.front_merges,
+        "whether a newcomer may join a waiting request at its start",
+    ),
+    Tunable::duration(
+        "prio_aging_expire",
+        (ms(0), MS_MAX),
+        |s| &mut s.prio_aging_expire,
+        "how long a request of a lower priority class may wait for higher ones",
+    ),
+    Tunable::count(
+        "async_depth",
+        (0, u32::MAX),
+        |s| &mut s.async_depth,
+        "how many writes may be at the device at once; 0 means no limit",
+    ),
+];
+
 impl Settings {
-    /// x
+    /// What can be turned, described.
     pub const INFO: &[TunableInfo] = &infos(&ROWS);
+
+    const fn expire(&self, direction: Direction) -> Duration {
+        match direction {
+            Direction::Read => self.read_expire,
+            Direction::Write => self.write_expire,
+        }
+    }
 }
-/// x
-pub struct Deadline(super::none::None);
+
+/// Sector order with deadlines; see the [module](self) for the rules.
+///
+/// Tables are sized when it is made; nothing is allocated afterwards. It counts what is at the device, so it must hear
+/// of every completion, and an id must not be given to another request before that.
+pub struct Deadline {
+    settings: Settings,
+    /// By request.
+    slots: Vec<Slot>,
+    /// By request; the tree of each lane is made of these.
+    nodes: Nodes,
+    /// By `PriorityClass as usize`.
+    classes: [Class; PriorityClass::COUNT],
+    /// How many requests wait.
+    waiting: usize,
+    /// How many writes are at the device.
+    writes_out: u32,
+    /// When what was held back at the last [`Scheduler::dispatch`] goes all the same.
+    held_until: Option<Instant>,
+}
+
 impl Deadline {
-    /// x
-    pub fn new(c: usize, _s: Settings) -> Self {
-        Self(super::none::None::new(c))
+    /// A scheduler for up to `capacity` requests.
+    #[must_use]
+    pub fn new(capacity: usize, settings: Settings) -> Self {
+        Self {
+            settings,
+            slots: vec![Slot::EMPTY; capacity],
+            nodes: Nodes::new(capacity),
+            classes: Default::default(),
+            waiting: 0,
+            writes_out: 0,
+            held_until: None,
+        }
+    }
+
+    /// Takes out and forgets what goes next when nothing is held back by what is at the device (D5, D9); `None` if
+    /// nothing waits.
+    ///
+    /// For putting another scheduler in the place of this one.
+    pub fn drain(&mut self, now: Instant) -> Option<RequestId> {
+        let Self { settings, classes, slots, nodes, .. } = self;
+        let id = classes.iter_mut().find_map(|class| class.next(settings, true, now, slots, nodes))?;
+        self.send(id);
+        self.forget(id);
+        Some(RequestId(id))
     }
 }
+
 impl Scheduler for Deadline {
-    fn insert(&mut self, n: Instant, r: &Waiting) {
-        self.0.insert(n, r)
+    fn insert(&mut self, now: Instant, request: &Waiting) {
+        let id = request.id.0;
+        assert!(self.slots[id as usize].place == Place::Elsewhere, "{:?} waits or is at the device", request.id);
+        self.slots[id as usize] = Slot::new(now, request, Place::Sorted);
+        self.waiting += 1;
+        let class = &mut self.classes[request.priority.class as usize];
+        class.pending += 1;
+        let lane = class.lane_mut(request.op.direction());
+        lane.fifo.push_back(&mut self.slots, id);
+        lane.sort_in(&mut self.nodes, id, request.extent.start);
     }
-    fn dispatch(&mut self, n: Instant) -> Next {
-        self.0.dispatch(n)
+
+    fn dispatch(&mut self, now: Instant) -> Next {
+        let Some(id) = self.aged(now).or_else(|| self.by_class(now)) else {
+            let expire = self.settings.prio_aging_expire;
+            self.held_until = self.oldest_of_lower_classes().map(|id| self.slots[id as usize].arrived + expire);
+            return Next::Nothing;
+        };
+        self.held_until = None;
+        self.send(id);
+        Next::Request(RequestId(id))
     }
-    fn requeue(&mut self, n: Instant, r: &Waiting) {
-        self.0.requeue(n, r)
+
+    fn requeue(&mut self, now: Instant, request: &Waiting) {
+        let id = request.id.0;
+        let class = &mut self.classes[request.priority.class as usize];
+        let slot = &mut self.slots[id as usize];
+        match slot.place {
+            Place::Out => {
+                slot.place = Place::Requeued;
+                self.writes_out -= u32::from(slot.direction == Direction::Write);
+            }
+            Place::Elsewhere => {
+                // Another scheduler, whose place this one took, had dispatched it. Its age is not known.
+                *slot = Slot::new(now, request, Place::Requeued);
+                class.pending += 1;
+            }
+            Place::Sorted | Place::Requeued => panic!("{:?} waits already", request.id),
+        }
+        self.waiting += 1;
+        class.requeued.push_front(&mut self.slots, id); // D7
     }
+
     fn len(&self) -> usize {
-        self.0.len()
+        self.waiting
+    }
+
+    fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
+        let tree = &self.classes[newcomer.priority.class as usize].lane(newcomer.op.direction()).tree;
+        let (before, after) = tree.around(&self.nodes, newcomer.extent.start.0);
+        if let Some(before) = before.filter(|&slot| self.slots[slot as usize].end == newcomer.extent.start) {
+            return Some((RequestId(before), Side::Back));
+        }
+        let after = after.filter(|&slot| self.nodes.key(slot) == newcomer.extent.end().0)?;
+        self.settings.front_merges.then_some((RequestId(after), Side::Front)) // D8
+    }
+
+    fn grown(&mut self, request: &Waiting, side: Side) {
+        let (class, direction) = self.sorted(request.id);
+        self.slots[request.id.0 as usize].end = request.extent.end();
+        if side == Side::Front {
+            let lane = self.classes[class].lane_mut(direction);
+            lane.sort_out(&mut self.nodes, request.id.0);
+            lane.sort_in(&mut self.nodes, request.id.0, request.extent.start);
+        }
+    }
+
+    fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
+        let next = self.nodes.next(request.id.0)?;
+        (self.nodes.key(next) == request.extent.end().0).then_some(RequestId(next))
+    }
+
+    fn absorbed(&mut self, kept: &Waiting, gone: RequestId) {
+        let (class, direction) = self.sorted(kept.id);
+        assert_eq!(self.sorted(gone), (class, direction), "{gone:?} and {:?} are not of one kind", kept.id);
+        let lane = self.classes[class].lane_mut(direction);
+        let arrived = self.slots[gone.0 as usize].arrived;
+        let slot = &mut self.slots[kept.id.0 as usize];
+        slot.end = kept.extent.end();
+        if arrived < slot.arrived {
+            slot.arrived = arrived;
+            lane.fifo.remove(&mut self.slots, kept.id.0);
+            lane.fifo.insert_after(&mut self.slots, gone.0, kept.id.0); // D8
+        }
+        lane.take(&mut self.nodes, &mut self.slots, gone.0);
+        self.slots[gone.0 as usize].place = Place::Elsewhere;
+        self.classes[class].pending -= 1;
+        self.waiting -= 1;
+    }
+
+    fn completed(&mut self, _now: Instant, served: &Served) {
+        // What another scheduler dispatched before this one took its place was not counted here.
+        if self.slots[served.request.id.0 as usize].place == Place::Out {
+            self.forget(served.request.id.0);
+        }
+    }
+
+    /// After an answer that nothing may go: when the first request of a lower class will have aged (D6).
+    ///
+    /// All else that changes an answer is an event.
+    fn next_timeout(&self) -> Option<Instant> {
+        self.held_until
+    }
+
+    fn tunables(&self) -> &'static [TunableInfo] {
+        Settings::INFO
+    }
+
+    fn get(&self, name: &str) -> Option<String> {
+        tunable::get(&ROWS, &self.settings, name)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
+        tunable::set(&ROWS, &mut self.settings, name, value)
     }
 }
+
+impl Deadline {
+    /// D6: the oldest of the lower classes, if it has waited for too long.
+    fn aged(&self, now: Instant) -> Option<u32> {
+        let oldest = self.oldest_of_lower_classes()?;
+        (now.since(self.slots[oldest as usize].arrived) >= self.settings.prio_aging_expire).then_some(oldest)
+    }
+
+    fn oldest_of_lower_classes(&self) -> Option<u32> {
+        let highest = self.classes.iter().position(|class| class.pending > 0)?;
+        let lower = &self.classes[highest + 1..];
+        if lower.iter().all(|class| class.pending == 0) {
+            return None; // nearly always: one class is in use
+        }
+        let may_write = self.may_write();
+        let heads = lower.iter().flat_map(|class| {
+            let writes = class.lane(Direction::Write).fifo.front().filter(|_| may_write);
+            [class.requeued.front(), class.lane(Direction::Read).fifo.front(), writes]
+        });
+        heads.flatten().min_by_key(|&slot| self.slots[slot as usize].arrived)
+    }
+
+    /// D5: the next request of the highest class that has any.
+    fn by_class(&mut self, now: Instant) -> Option<u32> {
+        let may_write = self.may_write();
+        let class = self.classes.iter_mut().find(|class| class.pending > 0)?;
+        class.next(&self.settings, may_write, now, &self.slots, &self.nodes)
+    }
+
+    /// D9.
+    const fn may_write(&self) -> bool {
+        self.settings.async_depth == 0 || self.writes_out < self.settings.async_depth
+    }
+
+    fn send(&mut self, id: u32) {
+        let Slot { place, class, direction, .. } = self.slots[id as usize];
+        let class = &mut self.classes[class as usize];
+        if place == Place::Requeued {
+            class.requeued.remove(&mut self.slots, id);
+        } else {
+            class.lane_mut(direction).take(&mut self.nodes, &mut self.slots, id);
+        }
+        self.slots[id as usize].place = Place::Out;
+        self.writes_out += u32::from(direction == Direction::Write);
+        self.waiting -= 1;
+    }
+
+    /// Notes that a request is at the device no more.
+    fn forget(&mut self, id: u32) {
+        let slot = &mut self.slots[id as usize];
+        slot.place = Place::Elsewhere;
+        self.classes[slot.class as usize].pending -= 1;
+        self.writes_out -= u32::from(slot.direction == Direction::Write);
+    }
+
+    /// Class and direction of a request that waits in sector order.
+    fn sorted(&self, id: RequestId) -> (usize, Direction) {
+        let slot = &self.slots[id.0 as usize];
+        assert!(slot.place == Place::Sorted, "{id:?} does not wait in sector order");
+        (slot.class as usize, slot.direction)
+    }
+}
+
+/// What there is of one priority class.
+#[derive(Default)]
+struct Class {
+    /// By direction.
+    lanes: [Lane; 2],
+    /// What the device could not take (D7).
+    requeued: List,
+    /// How many wait or are at the device (D5).
+    pending: u32,
+    /// What goes on until it is used up or has nothing ahead (D1).
+    batch: Option<Batch>,
+    /// How many batches of reads have gone while a write waited (D2).
+    starved: u32,
+}
+
+impl Class {
+    fn lane(&self, direction: Direction) -> &Lane {
+        &self.lanes[direction as usize]
+    }
+
+    fn lane_mut(&mut self, direction: Direction) -> &mut Lane {
+        &mut self.lanes[direction as usize]
+    }
+
+    fn next(
+        &mut self,
+        settings: &Settings,
+        may_write: bool,
+        now: Instant,
+        slots: &[Slot],
+        nodes: &Nodes,
+    ) -> Option<u32> {
+        let turned_back = self.requeued.front(); // D7
+        turned_back
+            .or_else(|| self.continue_batch(settings, may_write, nodes))
+            .or_else(|| self.start_batch(settings, may_write, now, slots, nodes))
+    }
+
+    /// D1.
+    fn continue_batch(&mut self, settings: &Settings, may_write: bool, nodes: &Nodes) -> Option<u32> {
+        let Batch { direction, served } = self.batch.as_mut()?;
+        if *served >= settings.fifo_batch || (*direction == Direction::Write && !may_write) {
+            return None;
+        }
+        let lane = &mut self.lanes[*direction as usize];
+        let next = lane.ahead?;
+        lane.position = nodes.key(next);
+        *served += 1;
+        Some(next)
+    }
+
+    /// D2, D3.
+    fn start_batch(
+        &mut self,
+        settings: &Settings,
+        may_write: bool,
+        now: Instant,
+        slots: &[Slot],
+        nodes: &Nodes,
+    ) -> Option<u32> {
+        let reads = self.lane(Direction::Read).fifo.front().is_some();
+        let writes = may_write && self.lane(Direction::Write).fifo.front().is_some();
+        let direction = match (reads, writes) {
+            (false, false) => return None,
+            (true, false) => Direction::Read,
+            (true, true) if self.starved < settings.writes_starved => {
+                self.starved += 1;
+                Direction::Read
+            }
+            (_, true) => {
+                self.starved = 0;
+                Direction::Write
+            }
+        };
+        self.batch = Some(Batch { direction, served: 1 });
+        let lane = self.lane_mut(direction);
+        let oldest = lane.fifo.front()?;
+        let expired = now.since(slots[oldest as usize].arrived) >= settings.expire(direction);
+        let first = lane.ahead.filter(|_| !expired).unwrap_or(oldest);
+        lane.position = nodes.key(first);
+        if lane.ahead != Some(first) {
+            lane.ahead = lane.tree.first_at_or_after(nodes, lane.position);
+        }
+        Some(first)
+    }
+}
+
+/// Requests that leave in a row.
+struct Batch {
+    direction: Direction,
+    /// How many have left.
+    served: u32,
+}
+
+/// The waiting requests of one class and direction.
+#[derive(Default)]
+struct Lane {
+    /// By first sector.
+    tree: Tree,
+    /// By age, the oldest first.
+    fifo: List,
+    /// First sector of the last request of a batch; [`Lane::ahead`] follows from it.
+    position: u64,
+    /// The first of `tree` at or after `position`: kept at hand, so that a batch goes on without a search.
+    ahead: Option<u32>,
+}
+
+impl Lane {
+    fn sort_in(&mut self, nodes: &mut Nodes, id: u32, start: Sector) {
+        self.tree.insert(nodes, id, start.0);
+        if start.0 >= self.position && self.ahead.is_none_or(|ahead| start.0 < nodes.key(ahead)) {
+            self.ahead = Some(id);
+        }
+    }
+
+    fn sort_out(&mut self, nodes: &mut Nodes, id: u32) {
+        if self.ahead == Some(id) {
+            self.ahead = nodes.next(id);
+        }
+        self.tree.remove(nodes, id);
+    }
+
+    fn take(&mut self, nodes: &mut Nodes, slots: &mut [Slot], id: u32) {
+        self.sort_out(nodes, id);
+        self.fifo.remove(slots, id);
+    }
+}
+
+/// What is known of a request: 32 bytes.
+#[derive(Clone)]
+struct Slot {
+    /// When it came; the oldest part of it, if it is the work of a merge (D8).
+    arrived: Instant,
+    /// The first sector after it; where it starts is its key in the tree.
+    end: Sector,
+    /// The slots before and after it in its [`List`].
+    prev: u32,
+    next: u32,
+    place: Place,
+    class: PriorityClass,
+    direction: Direction,
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// Not known here.
+    Elsewhere,
+    /// It waits in the tree and the list of a lane.
+    Sorted,
+    /// The device could not take it; it waits in its class's list of those.
+    Requeued,
+    /// At the device.
+    Out,
+}
+
+impl Slot {
+    const EMPTY: Self = Self {
+        arrived: Instant::ZERO,
+        end: Sector(0),
+        prev: NIL,
+        next: NIL,
+        place: Place::Elsewhere,
+        class: PriorityClass::BestEffort,
+        direction: Direction::Read,
+    };
+
+    fn new(now: Instant, request: &Waiting, place: Place) -> Self {
+        let (class, direction) = (request.priority.class, request.op.direction());
+        Self { arrived: now, end: request.extent.end(), place, class, direction, ..Self::EMPTY }
+    }
+}
+
+/// No slot.
+const NIL: u32 = u32::MAX;
+
+/// A list whose links are in the slots, so that a request leaves it from anywhere at once.
+struct List {
+    head: u32,
+    tail: u32,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { head: NIL, tail: NIL }
+    }
+}
+
+impl List {
+    fn front(&self) -> Option<u32> {
+        (self.head != NIL).then_some(self.head)
+    }
+
+    fn push_back(&mut self, slots: &mut [Slot], id: u32) {
+        self.insert_after(slots, self.tail, id);
+    }
+
+    fn push_front(&mut self, slots: &mut [Slot], id: u32) {
+        self.insert_after(slots, NIL, id);
+    }
+
+    /// Puts `id` after `prev`, or in front if that is `NIL`.
+    fn insert_after(&mut self, slots: &mut [Slot], prev: u32, id: u32) {
+        let next = if prev == NIL { self.head } else { slots[prev as usize].next };
+        self.join(slots, prev, id);
+        self.join(slots, id, next);
+    }
+
+    fn remove(&mut self, slots: &mut [Slot], id: u32) {
+        let Slot { prev, next, .. } = slots[id as usize];
+        self.join(slots, prev, next);
+    }
+
+    /// Makes `prev` and `next` neighbours; `NIL` is what lies beyond either end.
+    fn join(&mut self, slots: &mut [Slot], prev: u32, next: u32) {
+        let after_prev = if prev == NIL { &mut self.head } else { &mut slots[prev as usize].next };
+        *after_prev = next;
+        let before_next = if next == NIL { &mut self.tail } else { &mut slots[next as usize].prev };
+        *before_next = prev;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! The binary as a person meets it.
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn fairlift(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("the binary runs")
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fairlift"));
+    command.args(arguments).stdin(Stdio::null()).env_remove("RUST_LOG").env_remove("LISTEN_FDS");
+    command
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn help_teaches() {
+    let help = fairlift(&["--help"]);
+    assert!(help.status.success());
+    for word in ["serve", "tunables", "config", "completions", "man", "Examples:", "fairlift serve disk.img"] {
+        assert!(out(&help).contains(word), "{word} is not in\n{}", out(&help));
+    }
+    for flag in ["--listen", "--scheduler", "--set", "--tls-certificates", "--insecure", "--check"] {
+        assert!(out(&fairlift(&["serve", "--help"])).contains(flag), "{flag}");
+    }
+    assert!(out(&fairlift(&["--version"])).starts_with("fairlift 0."));
+}
+
+#[test]
+fn the_example_config_is_shown_three_ways_and_is_right() {
+    let shown = out(&fairlift(&["config"]));
+    assert_eq!(shown, out(&fairlift(&["config-help"])));
+    assert!(out(&fairlift(&["help", "config"])).contains("[export.alice]"));
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(shown.as_bytes()).unwrap();
+    let check = fairlift(&["serve", "--check", "--config", file.path().to_str().unwrap()]);
+    assert_eq!(out(&check), "ok: 2 exports, 1 disk, 4 groups, 2 listeners\n", "{}", err(&check));
+}
+
+#[test]
+fn tunables_can_be_asked_for() {
+    assert_eq!(out(&fairlift(&["tunables", "none"])), "none: nothing to turn\n");
+    assert!(out(&fairlift(&["tunables"])).contains("read_expire"));
+    assert_eq!(fairlift(&["tunables", "elevator"]).status.code(), Some(2));
+}
+
+#[test]
+fn completions_and_manual_pages_come_out() {
+    assert!(out(&fairlift(&["completions", "bash"])).contains("fairlift"));
+    assert!(out(&fairlift(&["man"])).starts_with(".ie"));
+}
+
+#[test]
+fn a_wrong_flag_is_status_2_and_says_what_is_possible() {
+    for (arguments, why) in [
+        (&["serve", "a=men:1g"][..], "there is null:SIZE, mem:SIZE and file:PATH; did you mean \"mem\"?"),
+        (&["serve", "--scheduler", "noone"], "'none'"),
+        (&["serve", "--listen", "/run/x"], "did you mean \"unix:/run/x\"?"),
+        (&["serve", "--set", "x"], "a setting is KEY=VALUE"),
+        (&["serve", "--depth", "0"], "1..=4096"),
+        (&["serve", "--handshake-timeout", "10"], "a time needs a unit"),
+        (&["serve", "--tls", "maybe"], "takes off, on (if the client asks) or require"),
+        (&["serve", "--shceduler", "none"], "--scheduler"),
+    ] {
+        let output = fairlift(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(err(&output).contains(why), "{arguments:?} says\n{}", err(&output));
+    }
+}
+
+#[test]
+fn plain_text_beyond_the_loopback_is_refused() {
+    let output = fairlift(&["serve", "mem:1m", "--listen", "tcp:0.0.0.0:0"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("--tls require --tls-certificates DIR, or --insecure"), "{}", err(&output));
+    assert!(fairlift(&["serve", "mem:1m", "--listen", "tcp:0.0.0.0:0", "--insecure", "--check"]).status.success());
+}
+
+#[test]
+fn a_wrong_config_is_status_2_and_shows_every_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f.toml");
+    std::fs::write(&path, "[export.a]\nbacking = \"mem:1x\"\nsise = 1\n").unwrap();
+    let name = path.to_str().unwrap();
+    let output = fairlift(&["serve", "--config", name, "--listen", "unix:/x"]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = format!(
+        "{name}:2:11: export.a.backing: a size is a whole number of bytes, or of k, m, g, t (powers of 1024) as in 4k or 10g
+  2 | backing = \"mem:1x\"
+    |           ^^^^^^^^
+{name}:3:1: export.a.sise: unknown key; did you mean \"size\"?
+  3 | sise = 1
+    | ^^^^
+2 mistakes; nothing was started
+"
+    );
+    assert_eq!(err(&output), expected);
+
+    let missing = fairlift(&["serve", "--config", "/nonexistent.toml"]);
+    assert_eq!(err(&missing), "--config /nonexistent.toml: No such file or directory (os error 2)\n");
+    std::fs::write(&path, b"a = 1\n\xff").unwrap();
+    let binary = fairlift(&["serve", "--config", name]);
+    assert_eq!(err(&binary), format!("{name}:2: not UTF-8 text: byte 6 is 0xff\n"));
+}
+
+/// Needs io_uring; says so and passes where there is none.
+#[test]
+fn a_server_announces_itself_and_drains_on_sigterm() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s.sock");
+    let listen = format!("unix:{}", socket.display());
+    let mut server = command(&["serve", "a=mem:1m", "--listen", &listen]);
+    let mut server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(server.stdout.as_mut().unwrap()), &mut said).unwrap();
+    // SIGTERM is what systemd sends.
+    let ended = Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap();
+    assert!(ended.success());
+    let late = Instant::now() + Duration::from_secs(20);
+    while server.try_wait().unwrap().is_none() && Instant::now() < late {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let _ = server.kill();
+    let output = server.wait_with_output().unwrap();
+    if err(&output).contains("io_uring is not available") {
+        eprintln!("skipped: {}", err(&output));
+        return;
+    }
+    assert_eq!(said, format!("serving a (RAM, 1 MiB) at nbd+unix:///a?socket={}\n", socket.display()));
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert!(err(&output).contains("draining (again to stop at once)"), "{}", err(&output));
+    assert!(!socket.exists(), "the socket file is removed");
+}
