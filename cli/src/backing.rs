@@ -19,13 +19,14 @@ pub(crate) struct Named {
 
 /// Reads `NAME=BACKING`, or `BACKING` alone, which is named after itself: `ram`, `null`, or the file's name.
 ///
-/// A `=` parts name and backing only if neither `/` nor `:` comes before it, so that paths may contain one.
+/// Where `/` or `:` comes before the first `=`, that parts the two only if a kind of backing follows it: so names may have
+/// any letters, and paths a `=`.
 ///
 /// # Errors
 /// The backing is malformed.
 pub(crate) fn parse_named(text: &str) -> Result<Named, String> {
     match text.split_once('=') {
-        Some((name, backing)) if !name.contains(['/', ':']) => {
+        Some((name, backing)) if !name.contains(['/', ':']) || KINDS.iter().any(|kind| backing.starts_with(kind)) => {
             Ok(Named { name: name.into(), backing: parse(backing)? })
         }
         _ => {
@@ -34,6 +35,9 @@ pub(crate) fn parse_named(text: &str) -> Result<Named, String> {
         }
     }
 }
+
+/// How a backing may start that is not simply a path.
+const KINDS: [&str; 3] = ["file:", "mem:", "null:"];
 
 /// What an export is called if nobody named it.
 fn own_name(backing: &Backing) -> String {

@@ -1,10 +1,11 @@
 //! What systemd hands to a service and wants to hear from it. Without systemd, nothing happens here.
 
-use std::io;
 use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use listenfd::ListenFd;
-use sd_notify::NotifyState;
 
 /// The listening sockets that were passed in (`LISTEN_FDS`).
 ///
@@ -28,17 +29,24 @@ fn take(passed: &mut ListenFd, place: usize) -> Result<Option<OwnedFd>, String> 
 
 /// The server accepts clients.
 pub(crate) fn ready() {
-    tell(&[NotifyState::Ready]);
+    tell("READY=1");
 }
 
 /// The server no longer does.
 pub(crate) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    tell("STOPPING=1");
 }
 
-fn tell(state: &[NotifyState<'_>]) {
-    match sd_notify::notify(state) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => tracing::warn!("systemd was not told: {error}"),
-        _ => {}
+/// Sends a word to `NOTIFY_SOCKET`: a path, or after `@` a name in the abstract namespace, which the crates for this do not
+/// know.
+fn tell(word: &str) {
+    let Some(address) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match address.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        _ => SocketAddr::from_pathname(&address),
+    };
+    let send = |address: SocketAddr| UnixDatagram::unbound()?.send_to_addr(word.as_bytes(), &address);
+    if let Err(error) = address.and_then(send) {
+        tracing::warn!("systemd was not told {word}: {error}");
     }
 }

@@ -443,8 +443,9 @@ impl Queue {
         if let Some(id) = self.contexts[usize::from(context.0)].granted.pop_front() {
             return Some(self.dispatch_of(id));
         }
-        if self.busy_until.is_some_and(|until| now < until) {
-            return None; // Q7
+        match self.busy_until {
+            Some(until) if now < until => return None, // Q7
+            _ => self.busy_until = None,
         }
         while self.tags.used() < self.tags.depth() {
             let id = match self.flushes.pop_front() {
@@ -499,7 +500,10 @@ impl Queue {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let overdue = self.requests.get(self.oldest).map(|r| r.dispatched + self.settings.io_timeout);
         let busy = self.busy_until.filter(|until| *until != Instant::MAX);
-        [overdue, busy, self.scheduler.next_timeout()].into_iter().flatten().min()
+        // While no tag is free, or the device is busy, asking the scheduler would change nothing.
+        let may_ask = self.busy_until.is_none() && self.tags.used() < self.tags.depth();
+        let held = self.scheduler.next_timeout().filter(|_| may_ask);
+        [overdue, busy, held].into_iter().flatten().min()
     }
 
     // ---- knobs and counters ----
@@ -528,7 +532,7 @@ impl Queue {
     pub fn set_scheduler(&mut self, now: Instant, kind: sched::Kind) {
         self.unplug(now);
         let mut next = kind.build(self.settings.nr_requests as usize);
-        while let Next::Request(id) = self.scheduler.dispatch(now) {
+        while let Some(id) = self.scheduler.drain(now) {
             next.insert(now, &self.requests[id.0].waiting);
         }
         assert!(self.scheduler.is_empty(), "{} kept requests to itself", self.settings.scheduler.name());

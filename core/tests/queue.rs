@@ -149,6 +149,7 @@ fn with_nothing_in_flight_a_busy_device_is_asked_again_after_a_while() {
     assert_eq!(queue.poll_dispatch(at(0), C0), None);
     assert_eq!(queue.poll_timeout(), Some(at(3)));
     assert_eq!(extents(&mut queue, at(3)), [(0, 8)]);
+    assert_eq!(queue.poll_timeout(), Some(at(30_003)), "the delay is over; only the request's own time is left");
 }
 
 #[test]
@@ -221,6 +222,18 @@ fn the_scheduler_can_be_changed_while_requests_wait() {
         ended += news(&mut queue).len();
     }
     assert_eq!(ended, 10);
+}
+
+#[test]
+fn a_change_of_scheduler_takes_over_what_a_higher_class_holds_back() {
+    let (mut queue, be) = queue(|settings| settings.scheduler = Kind::MqDeadline);
+    let class = PriorityClass::RealTime;
+    let rt = queue.add_stream(Stream { priority: Priority { class, level: 0 }, ..stream(C0) });
+    queue.submit(at(0), bio(Op::Read, rt, 0, 8, 1)).unwrap();
+    queue.submit(at(0), bio(Op::Read, be, 800, 8, 2)).unwrap();
+    assert_eq!(extents(&mut queue, at(0)), [(0, 8)], "the lower class waits for the higher one");
+    queue.set_scheduler(at(1), Kind::None);
+    assert_eq!(extents(&mut queue, at(1)), [(800, 8)]);
 }
 
 #[test]

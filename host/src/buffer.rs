@@ -2,7 +2,8 @@
 //!
 //! B1  A buffer is page-aligned, so that direct I/O takes it as it is.
 //! B2  A buffer belongs to one command from `get` to `put`; its memory stays where it is in between.
-//! B3  All buffers of a worker together hold no more than its budget; past it `get` answers `None`.
+//! B3  All buffers of a worker together hold no more than its budget; past it `get` answers `None`. A quarter of it is
+//!     for small buffers alone, so that clients with large requests cannot keep it all from the others.
 //! B4  Once warm, buffers of up to 1 MiB come from free lists: nothing is allocated.
 
 use std::ptr::NonNull;
@@ -11,6 +12,8 @@ use std::ptr::NonNull;
 const PAGE: usize = 4096;
 /// A block is cut into buffers of one size class.
 pub(crate) const BLOCK: usize = 1 << 20;
+/// The largest small buffer.
+pub(crate) const SMALL: usize = 64 << 10;
 /// 4, 16, 64, 256 KiB and 1 MiB.
 const CLASSES: usize = 5;
 
@@ -123,7 +126,8 @@ impl Pool {
     pub(crate) fn get(&mut self, len: usize) -> Option<Buffer> {
         let class = class_of(len);
         let weight = class.map_or(len, class_size) as u64;
-        if self.used + weight > self.budget && self.used > 0 {
+        let large = if len > SMALL { self.budget - self.budget / 4 } else { self.budget };
+        if self.used + weight > large && self.used > 0 {
             return None;
         }
         let buffer = match class.and_then(|class| Some((class, self.from_arena(class)?))) {

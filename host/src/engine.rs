@@ -408,7 +408,8 @@ impl Engine {
                 // There is no vectored operation on registered memory before Linux 6.15.
                 let block = flight.block.filter(|_| flight.iovecs.len() == 1);
                 let block = block.filter(|block| self.ring.is_fixed(&self.pool, *block));
-                transfer(dispatch.op, dispatch.flags, fixed, &flight.iovecs, block, at)
+                let durable = dispatch.flags.contains(Flags::FUA) && file.native_fua();
+                transfer(dispatch.op, durable, fixed, &flight.iovecs, block, at)
             }
             Step::Allocate(mode) => opcode::Fallocate::new(fixed, left).offset(at).mode(mode).build(),
             Step::WriteOut => {
@@ -465,8 +466,8 @@ impl Engine {
             (_, Step::Allocate(_)) => flight.done = total,
             (_, Step::Sync) => return self.land(number, tag, Outcome::Done),
         }
-        // A write carries FUA down with it; the others are made durable afterwards.
-        if dispatch.flags.contains(Flags::FUA) && flight.step != Step::Transfer {
+        // A write carries FUA down with it, where the file takes that; the others are made durable afterwards.
+        if dispatch.flags.contains(Flags::FUA) && (flight.step != Step::Transfer || !file.native_fua()) {
             flight.step = Step::Sync;
             return self.push(number, tag);
         }
@@ -512,8 +513,8 @@ fn advance(iovecs: &mut Vec<libc::iovec>, mut bytes: usize) {
     }
 }
 
-fn transfer(op: Op, flags: Flags, file: Fixed, iovecs: &[libc::iovec], block: Option<u16>, at: u64) -> squeue::Entry {
-    let durable = if flags.contains(Flags::FUA) { libc::RWF_DSYNC } else { 0 };
+fn transfer(op: Op, durable: bool, file: Fixed, iovecs: &[libc::iovec], block: Option<u16>, at: u64) -> squeue::Entry {
+    let durable = if durable { libc::RWF_DSYNC } else { 0 };
     let (start, len) = (iovecs[0].iov_base.cast::<u8>(), iovecs[0].iov_len as u32);
     match (op, block, iovecs) {
         (Op::Read, Some(block), _) => opcode::ReadFixed::new(file, start, len, block).offset(at).build(),

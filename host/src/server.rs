@@ -42,7 +42,7 @@ impl Server {
     /// Opens the backings, locks them, and listens.
     ///
     /// # Errors
-    /// A backing, export, disk or listener cannot be what the configuration says; nothing is left behind.
+    /// io_uring is not to be had, or a backing, export, disk or listener cannot be what the configuration says; nothing is left behind.
     ///
     /// # Panics
     /// If an index in the configuration points nowhere.
@@ -50,6 +50,7 @@ impl Server {
         let workers = config.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let workers = workers.clamp(1, 64);
         crate::listen::raise_descriptor_limit();
+        crate::ring::Ring::new(1, 1).map_err(Error::Ring)?; // or we would find out only once clients come
         let mut devices = Devices::default();
         let opened: Vec<_> =
             config.exports.iter().map(|e| devices.open(e, &config.exports)).collect::<Result<_, _>>()?;

@@ -177,7 +177,7 @@ impl Worker {
                 match cqueue::buffer_select(flags) {
                     Some(buffer) if result > 0 => {
                         let bytes = self.recv.received(buffer, result as usize);
-                        connection.received(&mut self.engine, &self.shared, bytes, more);
+                        connection.received(&mut self.engine, &self.shared, now, bytes, more);
                         self.recv.publish(buffer);
                     }
                     buffer => {
@@ -187,7 +187,7 @@ impl Worker {
                         if result == -libc::ENOBUFS {
                             self.recv.grow();
                         }
-                        connection.receive_ended(&mut self.engine, result, more);
+                        connection.receive_ended(&mut self.engine, now, result, more);
                     }
                 }
                 self.touch(number);
@@ -341,13 +341,16 @@ impl Worker {
             self.arm_accept(listener);
         }
         if self.engine.first_in_line.is_some() {
-            // Of those that take none of their replies, the one that holds most must go.
+            // Of those that keep us waiting, the one that holds most must go.
             let stalled = self
                 .connections
                 .iter()
                 .filter(|(_, connection)| connection.stalled_since().is_some_and(|since| now.since(since) >= STALL));
             if let Some((number, _)) = stalled.filter(|(_, c)| c.memory() > 0).max_by_key(|(_, c)| c.memory()) {
-                tracing::warn!(connection = number, "dropped: it takes no replies, and others need the memory");
+                tracing::warn!(
+                    connection = number,
+                    "dropped: it takes no replies or sends no payload, and others need the memory"
+                );
                 self.connections[number].break_off();
                 self.touch(number);
             }

@@ -26,7 +26,7 @@ def handed_over(t, *places, env=None, arguments=("disk=mem:3M",)):
     wrap = [sys.executable, "-c", HAND_OVER, len(places), *places]
     listen = [f"tcp:127.0.0.1:{p}" if str(p).isdigit() else f"unix:{p}" for p in places]
     server = Server.__new__(Server)
-    server.t, server.killed, server.listen = t, False, listen
+    server.t, server.listen = t, listen
     server.log_path = t.path(f"server{len(t.servers)}.log")
     command = [*map(str, wrap), BINARY, "serve", *arguments]
     print("$", *command[3:], flush=True)

@@ -153,7 +153,8 @@ def failing_device(t, number=0):
     os.mkdir(mount)
     reads, writes = t.path(f"reads{number}"), t.path(f"writes{number}")
     t.start("nbdkit", "-f", "-U", below, "--filter=error", "memory", "8M", "error=EIO",
-            "error-pread-rate=100%", f"error-pread-file={reads}", "error-pwrite-rate=100%", f"error-pwrite-file={writes}")
+            "error-pread-rate=100%", f"error-pread-file={reads}", "error-pwrite-rate=100%", f"error-pwrite-file={writes}",
+            "error-zero-rate=100%", f"error-zero-file={writes}", "error-trim-rate=100%", f"error-trim-file={writes}")
     until(lambda: os.path.exists(below), "nbdkit listens")
     t.start("nbdfuse", mount, f"nbd+unix:///?socket={below}")
     t.defer(subprocess.run, ["umount", "-l", mount], -1, None, None, None, subprocess.DEVNULL)

@@ -270,7 +270,7 @@ class Context:
         trouble = []
         for server in self.servers:
             try:
-                if passed and server.process.returncode is None and not server.killed:
+                if passed and not server.killed and not server.seen_to_end:
                     server.stop()
                 server.check_log()
             except Exception as error:
@@ -286,10 +286,13 @@ class Context:
 class Server:
     """A running server: `fairlift serve`, or its stand-in."""
 
+    killed = False        # by the test
+    seen_to_end = False   # the test has looked at how it ended
+
     def __init__(self, t, exports=(), *, listen=None, args=(), config=None, env=None, wait=True, wrap=(), tls=None,
                  read_only=(), max_connections=None):
         number = len(t.servers)
-        self.t, self.killed = t, False
+        self.t = t
         self.socket = t.path(f"s{number}")
         self.listen = listen if listen is not None else [f"unix:{self.socket}"]
         self.log_path = t.path(f"server{number}.log")
@@ -343,9 +346,10 @@ class Server:
             if self.process.poll() is not None:
                 raise AssertionError(f"the server ended with {self.process.returncode} at start: {self.log()[-2000:]}")
             try:
-                nbdclient.dial(self.address, 5).close()
-                return True
-            except OSError:
+                # A greeting, for the socket of a server just killed may take connections a moment longer.
+                with nbdclient.Wire(self.address, 5) as wire:
+                    return wire.receive(18)
+            except (OSError, nbdclient.Closed):
                 return False
 
         until(ready, f"{self.listen[0]} takes connections; the server says: {self.log()[-500:]}", seconds)
@@ -404,6 +408,7 @@ class Server:
             got = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the server did not end within {seconds} s: {self.log()[-1000:]}") from None
+        self.seen_to_end = True
         if code is not None and got != code:
             raise AssertionError(f"the server's exit code: wanted {code}, got {got}: {self.log()[-2000:]}")
         return got

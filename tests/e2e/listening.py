@@ -33,6 +33,18 @@ def a_stale_socket_is_replaced(t):
 
 
 @test(fairlift_only=True)
+def a_server_that_ended_gives_its_port_and_file_to_the_next_at_once(t):
+    """What a service manager does: it starts the next when the last has ended, and does not wait."""
+    port, image = free_port(), t.image("image", MIB)
+    for how in "stop", "kill", "stop", "kill", "kill":
+        server = t.server(f"disk=file:{image}", listen=[f"tcp:127.0.0.1:{port}"])
+        client = server.connect("disk")
+        client.read(0, 512)
+        getattr(server, how)()
+        client.close()
+
+
+@test(fairlift_only=True)
 def a_file_that_is_no_socket_is_not_touched(t):
     path = t.image("precious", 512, (0, b"precious"))
     contains(t.serve_fails("disk=mem:1M", "--listen", f"unix:{path}"), path, "not a socket")

@@ -55,8 +55,15 @@ def one_of_several_exports_does_not_answer_to_the_empty_name(t):
 
 @test
 def a_name_may_hold_any_letters(t):
-    server = t.server("größe/α disk=mem:1M")
-    equal(t.run("nbdinfo", "--size", server.uri("gr%C3%B6%C3%9Fe/%CE%B1%20disk")).strip(), str(MIB))
+    server = t.server("größe α disk=mem:1M")
+    equal(t.run("nbdinfo", "--size", server.uri("gr%C3%B6%C3%9Fe%20%CE%B1%20disk")).strip(), str(MIB))
+
+
+@test(fairlift_only=True)
+def a_name_from_a_config_file_may_hold_a_slash_and_anything_else(t):
+    server = t.server(config="""[export."a/b=c:d 'e'"]\nbacking = "mem:1m"\n[export.other]\nbacking = "mem:2m"\n""")
+    with server.connect("a/b=c:d 'e'") as client:
+        equal(client.size, MIB, "the size")
 
 
 @test

@@ -167,18 +167,6 @@ impl Deadline {
             held_until: None,
         }
     }
-
-    /// Takes out and forgets what goes next when nothing is held back by what is at the device (D5, D9); `None` if
-    /// nothing waits.
-    ///
-    /// For putting another scheduler in the place of this one.
-    pub fn drain(&mut self, now: Instant) -> Option<RequestId> {
-        let Self { settings, classes, slots, nodes, .. } = self;
-        let id = classes.iter_mut().find_map(|class| class.next(settings, true, now, slots, nodes))?;
-        self.send(id);
-        self.forget(id);
-        Some(RequestId(id))
-    }
 }
 
 impl Scheduler for Deadline {
@@ -223,6 +211,15 @@ impl Scheduler for Deadline {
         }
         self.waiting += 1;
         class.requeued.push_front(&mut self.slots, id); // D7
+    }
+
+    /// D5 and D9 hold nothing back.
+    fn drain(&mut self, now: Instant) -> Option<RequestId> {
+        let Self { settings, classes, slots, nodes, .. } = self;
+        let id = classes.iter_mut().find_map(|class| class.next(settings, true, now, slots, nodes))?;
+        self.send(id);
+        self.forget(id);
+        Some(RequestId(id))
     }
 
     fn len(&self) -> usize {

@@ -12,7 +12,8 @@ use alloc::string::String;
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Extent, Flags, GroupId, Instant, Op, Priority, StreamId};
 
-/// A request's place in the queue's table: below the `capacity` that the scheduler was made with, unique while waiting.
+/// A request's place in the queue's table: below the `capacity` that the scheduler was made with, unique from
+/// insertion to completion.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RequestId(pub u32);
 
@@ -54,7 +55,7 @@ pub enum Next {
         /// When to ask again at the latest.
         until: Instant,
     },
-    /// Nothing waits.
+    /// Nothing may go before the next insertion, completion or [`Scheduler::next_timeout`].
     Nothing,
 }
 
@@ -81,6 +82,14 @@ pub trait Scheduler: Send {
     ///
     /// The request was dispatched before and is not new: it is not charged again and does not get a new deadline.
     fn requeue(&mut self, now: Instant, request: &Waiting);
+
+    /// Takes out, for another scheduler, what goes next when nothing is held back; `None` if nothing waits.
+    fn drain(&mut self, now: Instant) -> Option<RequestId> {
+        match self.dispatch(now) {
+            Next::Request(id) => Some(id),
+            Next::Hold { .. } | Next::Nothing => None,
+        }
+    }
 
     /// How many requests wait.
     fn len(&self) -> usize;

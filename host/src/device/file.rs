@@ -3,8 +3,10 @@
 //! F1  Direct I/O where the file system and the alignment take it, else through the page cache.
 //! F2  On a file system that lives in RAM (tmpfs, ramfs) a request is a copy: it is done at once, by a plain system call,
 //!     for the ring would hand it to a helper thread.
-//! F3  Two servers cannot write one file: it is locked (`flock`), shared for readers.
-//! F4  Durable means `fdatasync` on a file and `fsync` on a block device.
+//! F3  Two servers cannot write one file: it is locked, shared for readers. A process lock (`fcntl`) tells a live server;
+//!     the file's own lock (`flock`) stays until the kernel has ended what a killed one had in flight, and is waited for.
+//! F4  Durable means `fdatasync` on a file and `fsync` on a block device. A durable write (FUA) is one request where the
+//!     file system is known to take it so (`RWF_DSYNC`), else a write and then a sync: FUSE ignores it on direct I/O.
 //! F5  What the file system cannot do is learned once: discards then do nothing, as they may; zeroes are written out.
 
 use std::fs;
@@ -13,6 +15,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time;
 
 use fairlift_core::{Errno, Flags, Outcome, Sector};
 
@@ -29,6 +32,7 @@ pub(crate) struct File {
     kind: Kind,
     direct: bool,
     in_ram: bool,
+    native_fua: bool,
     /// Cleared when the file system said that it cannot (F5).
     can_punch: AtomicBool,
     can_zero_range: AtomicBool,
@@ -111,6 +115,7 @@ impl File {
             kind,
             direct: is_direct,
             in_ram,
+            native_fua: kind == Kind::Block || takes_dsync(&file),
             can_punch: AtomicBool::new(true),
             can_zero_range: AtomicBool::new(true),
             file,
@@ -175,6 +180,11 @@ impl File {
     /// Whether a flush through the ring shall be an `fdatasync` (F4).
     pub(crate) fn flush_is_datasync(&self) -> bool {
         self.kind == Kind::Regular
+    }
+
+    /// Whether a durable write is one request (F4).
+    pub(crate) const fn native_fua(&self) -> bool {
+        self.native_fua
     }
 
     /// How `fallocate` shall be called to discard; `None` if nothing can.
@@ -260,16 +270,39 @@ impl Inline for File {
     }
 }
 
-/// Locks the file, or says who else might have it.
+/// How long the last requests of a killed server are waited for.
+const LOCK_PATIENCE: time::Duration = time::Duration::from_secs(10);
+
+/// Locks the file, or says who else might have it (F3).
 fn lock(file: &fs::File, read_only: bool) -> Result<(), String> {
-    let result = if read_only { file.try_lock_shared() } else { file.try_lock() };
-    match result {
-        Ok(()) => Ok(()),
-        Err(fs::TryLockError::WouldBlock) => Err("is in use by another server (it holds a lock on the file)".into()),
-        // Some network file systems have no locks.
-        Err(fs::TryLockError::Error(error)) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
-        Err(fs::TryLockError::Error(error)) => Err(format!("cannot be locked: {error}")),
+    if !sys::process_lock(file, read_only) {
+        return Err("is in use by another server (it holds a lock on the file)".into());
     }
+    let start = time::Instant::now();
+    loop {
+        let result = if read_only { file.try_lock_shared() } else { file.try_lock() };
+        match result {
+            Ok(()) => return Ok(()),
+            Err(fs::TryLockError::WouldBlock) if start.elapsed() < LOCK_PATIENCE => {
+                std::thread::sleep(time::Duration::from_millis(5));
+            }
+            Err(fs::TryLockError::WouldBlock) => {
+                return Err("is in use by another program (it holds a lock on the file)".into());
+            }
+            // Some network file systems have no locks.
+            Err(fs::TryLockError::Error(error)) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(()),
+            Err(fs::TryLockError::Error(error)) => return Err(format!("cannot be locked: {error}")),
+        }
+    }
+}
+
+/// Whether the file system is one whose direct writes are known to honour `RWF_DSYNC` (F4).
+fn takes_dsync(file: &fs::File) -> bool {
+    const EXT4: i64 = 0xef53;
+    const XFS: i64 = 0x5846_5342;
+    const BTRFS: i64 = 0x9123_683e;
+    const F2FS: i64 = 0xf2f5_2010;
+    matches!(sys::file_system(file), Ok(EXT4 | XFS | BTRFS | F2FS))
 }
 
 fn lives_in_ram(file: &fs::File) -> bool {
@@ -286,6 +319,19 @@ mod sys {
 
     fn check(result: i32) -> io::Result<()> {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Takes a lock that the process holds until it ends or closes the file; whether nobody else has it. It is taken as had
+    /// where there are no such locks.
+    pub(super) fn process_lock(file: &std::fs::File, shared: bool) -> bool {
+        let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
+        // SAFETY: all zeroes are a valid `flock`: from the start of the file.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        (lock.l_type, lock.l_whence, lock.l_len) = (kind as libc::c_short, libc::SEEK_SET as libc::c_short, 1);
+        // SAFETY: `lock` outlives the call.
+        let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) };
+        let error = io::Error::last_os_error().raw_os_error();
+        result == 0 || !matches!(error, Some(libc::EACCES | libc::EAGAIN))
     }
 
     /// The next data or hole at or after `at`; `None` if there is none.

@@ -246,8 +246,8 @@ pub fn simple_reply(head: &mut Head, error: u32, cookie: u64) -> usize {
 
 /// Writes the chunk that says "done" and nothing else, as extended headers want it; its length.
 #[inline]
-pub fn none_chunk(head: &mut Head, extended: bool, cookie: u64) -> usize {
-    chunk(head, extended, CHUNK_NONE, cookie, 0, 0)
+pub fn none_chunk(head: &mut Head, extended: bool, cookie: u64, offset: u64) -> usize {
+    chunk(head, extended, CHUNK_NONE, cookie, offset, 0)
 }
 
 /// Writes the only chunk of a read, up to its data: `len` bytes from `offset` on; its length.
@@ -258,7 +258,7 @@ pub fn offset_data_header(head: &mut Head, extended: bool, cookie: u64, offset: 
     used + 8
 }
 
-/// Writes the header of the last chunk of a reply; its length. `offset` is that of the request, as far as known.
+/// Writes the header of the last chunk of a reply; its length. With extended headers it repeats the request's offset.
 #[inline]
 fn chunk(head: &mut Head, extended: bool, kind: u16, cookie: u64, offset: u64, len: u64) -> usize {
     let magic = if extended { EXTENDED_CHUNK_MAGIC } else { CHUNK_MAGIC };
@@ -278,28 +278,35 @@ fn chunk(head: &mut Head, extended: bool, kind: u16, cookie: u64, offset: u64, l
 }
 
 /// Appends the chunk that ends a request with an error, and says why.
-pub fn error_chunk(out: &mut Vec<u8>, extended: bool, cookie: u64, error: u32, why: &str) {
+pub fn error_chunk(out: &mut Vec<u8>, extended: bool, cookie: u64, offset: u64, error: u32, why: &str) {
     let mut end = why.len().min(MESSAGE_MAX);
     while !why.is_char_boundary(end) {
         end -= 1;
     }
     let why = &why[..end];
     let mut head = [0; 64];
-    let used = chunk(&mut head, extended, CHUNK_ERROR, cookie, 0, why.len() as u64 + 6);
+    let used = chunk(&mut head, extended, CHUNK_ERROR, cookie, offset, why.len() as u64 + 6);
     out.extend_from_slice(&head[..used]);
     out.extend_from_slice(&error.to_be_bytes());
     out.extend_from_slice(&(why.len() as u16).to_be_bytes());
     out.extend_from_slice(why.as_bytes());
 }
 
-/// Appends the only chunk of a block status: runs of so many bytes in such a state, from the request's offset on.
+/// Appends the only chunk of the block status that the request (cookie, offset) asked for: runs of so many bytes in such
+/// a state, from that offset on.
 ///
 /// Without extended headers a run is told in 32 bits; a longer one is cut, and what comes after it is left out, as the
 /// protocol allows.
-pub fn block_status(out: &mut Vec<u8>, extended: bool, cookie: u64, context: u32, runs: &[(u64, u32)]) {
+pub fn block_status(
+    out: &mut Vec<u8>,
+    extended: bool,
+    (cookie, offset): (u64, u64),
+    context: u32,
+    runs: &[(u64, u32)],
+) {
     let mut head = [0; 64];
     if extended {
-        let used = chunk(&mut head, true, CHUNK_BLOCK_STATUS_EXT, cookie, 0, 8 + 16 * runs.len() as u64);
+        let used = chunk(&mut head, true, CHUNK_BLOCK_STATUS_EXT, cookie, offset, 8 + 16 * runs.len() as u64);
         out.extend_from_slice(&head[..used]);
         out.extend_from_slice(&context.to_be_bytes());
         out.extend_from_slice(&(runs.len() as u32).to_be_bytes());
@@ -312,7 +319,7 @@ pub fn block_status(out: &mut Vec<u8>, extended: bool, cookie: u64, context: u32
     /// The largest length that is a multiple of every block size.
     const LONGEST: u64 = u32::MAX as u64 & !0xffff;
     let count = runs.iter().position(|(len, _)| *len > LONGEST).map_or(runs.len(), |long| long + 1);
-    let used = chunk(&mut head, false, CHUNK_BLOCK_STATUS, cookie, 0, 4 + 8 * count as u64);
+    let used = chunk(&mut head, false, CHUNK_BLOCK_STATUS, cookie, offset, 4 + 8 * count as u64);
     out.extend_from_slice(&head[..used]);
     out.extend_from_slice(&context.to_be_bytes());
     for (len, state) in &runs[..count] {
@@ -403,23 +410,23 @@ mod tests {
     #[test]
     fn a_long_message_is_cut_between_characters() {
         let mut out = vec![];
-        error_chunk(&mut out, false, 7, 22, &"ä".repeat(400));
+        error_chunk(&mut out, false, 7, 0, 22, &"ä".repeat(400));
         let len = u16::from_be_bytes([out[24], out[25]]) as usize;
         assert_eq!((len, out.len()), (512, 26 + 512));
         assert!(std::str::from_utf8(&out[26..]).is_ok());
         out.clear();
-        error_chunk(&mut out, false, 7, 22, &("x".to_owned() + &"ä".repeat(400)));
+        error_chunk(&mut out, false, 7, 0, 22, &("x".to_owned() + &"ä".repeat(400)));
         assert_eq!(out.len(), 26 + 511);
     }
 
     #[test]
     fn a_run_of_more_than_four_gibibytes_is_cut_and_ends_the_status() {
         let mut out = vec![];
-        block_status(&mut out, false, 7, 3, &[(4096, 0), (5 << 30, 3), (4096, 0)]);
+        block_status(&mut out, false, (7, 0), 3, &[(4096, 0), (5 << 30, 3), (4096, 0)]);
         assert_eq!(out.len(), 20 + 4 + 2 * 8);
         assert_eq!(out[32..36], 0xffff_0000u32.to_be_bytes());
         out.clear();
-        block_status(&mut out, true, 7, 3, &[(4096, 0), (5 << 30, 3), (4096, 0)]);
+        block_status(&mut out, true, (7, 0), 3, &[(4096, 0), (5 << 30, 3), (4096, 0)]);
         assert_eq!(out.len(), 32 + 8 + 3 * 16);
     }
 

@@ -17,6 +17,7 @@ use io_uring::{opcode, squeue, types};
 
 use super::handshake::{Handshake, Session, Step};
 use super::proto::{self, Command as Verb, RequestHeader};
+use crate::buffer::SMALL;
 use crate::disk::Export;
 use crate::engine::{Command, Engine, News, Source};
 use crate::ring::RECV_GROUP;
@@ -56,7 +57,7 @@ pub(crate) struct Connection {
     reading: bool,
     /// The client cannot be written to any more.
     broken: bool,
-    /// When the last byte of a reply was taken, or the first one offered.
+    /// When a byte was last received or taken.
     progress: Instant,
     /// Already in the worker's list of connections to look at.
     pub(crate) touched: bool,
@@ -182,9 +183,11 @@ impl Connection {
         self.memory
     }
 
-    /// Since when the client has taken nothing of the replies that are offered; `None` if it has them all.
+    /// Since when the client has taken nothing of the replies that are offered, or sent nothing of a payload that it
+    /// announced; `None` if it owes neither.
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
-        self.sent.as_ref().is_some_and(|sent| sent.under_way).then_some(self.progress)
+        let owes = self.is_sending() || matches!(self.receiving, Receiving::Payload { .. });
+        owes.then_some(self.progress)
     }
 
     /// Whether nothing is left to do for it: it can be dropped.
@@ -211,8 +214,9 @@ impl Connection {
     // ---- what the kernel says ----
 
     /// The kernel received something into a shared buffer.
-    pub(crate) fn received(&mut self, engine: &mut Engine, shared: &Shared, bytes: &[u8], more: bool) {
+    pub(crate) fn received(&mut self, engine: &mut Engine, shared: &Shared, now: Instant, bytes: &[u8], more: bool) {
         self.receive_armed = None;
+        self.progress = now;
         self.more = more;
         if self.reading {
             self.take(engine, shared, bytes);
@@ -220,7 +224,7 @@ impl Connection {
     }
 
     /// The kernel received `bytes` into a command's buffer, nothing because the client has left, or failed.
-    pub(crate) fn receive_ended(&mut self, engine: &mut Engine, result: i32, more: bool) {
+    pub(crate) fn receive_ended(&mut self, engine: &mut Engine, now: Instant, result: i32, more: bool) {
         let armed = self.receive_armed.take();
         self.more = more;
         match result {
@@ -229,6 +233,7 @@ impl Connection {
                     unreachable!("a direct receive is for a payload")
                 };
                 *got += result as usize;
+                self.progress = now;
                 let command = *command;
                 self.payload_received(engine, command);
             }
@@ -474,7 +479,7 @@ impl Connection {
             Verb::WriteZeroes => (Op::WriteZeroes, 0),
             Verb::Cache => {
                 export.device.will_need(export.offset + header.offset, header.length);
-                self.reply_done(header.cookie);
+                self.reply_done(header.cookie, header.offset);
                 return Taken::Yes;
             }
             Verb::BlockStatus => {
@@ -496,7 +501,7 @@ impl Connection {
         let buffer = match payload {
             0 => None,
             // Whoever has waited longest for memory goes first, or a large request would never find room.
-            _ if engine.first_in_line.is_some_and(|first| first != self.number) => {
+            _ if payload > SMALL as u64 && engine.first_in_line.is_some_and(|first| first != self.number) => {
                 return Taken::NotNow(Lack::Memory);
             }
             _ => match engine.pool.get(payload as usize) {
@@ -564,8 +569,12 @@ impl Connection {
         let outcome = match news {
             News::Ended(outcome) => outcome,
             News::TimedOut => {
-                let cookie = engine.commands[number].cookie;
-                return self.reply_error(cookie, Errno::EIO, "the device did not answer in time (io_timeout)");
+                let Command { cookie, offset, .. } = engine.commands[number];
+                return self.reply_error(
+                    (cookie, offset),
+                    Errno::EIO,
+                    "the device did not answer in time (io_timeout)",
+                );
             }
             News::Released => return self.release(engine, number),
         };
@@ -573,7 +582,7 @@ impl Connection {
         match outcome {
             Outcome::Failed(errno) => {
                 let why = format!("{} of {len} bytes at {offset}: {}", op.name(), describe(errno));
-                self.reply_error(cookie, errno, &why);
+                self.reply_error((cookie, offset), errno, &why);
                 self.release(engine, number);
             }
             Outcome::Done if op == Op::Read => {
@@ -588,7 +597,7 @@ impl Connection {
                 self.out.payloads.push((self.out.heads.len(), number));
             }
             Outcome::Done => {
-                self.reply_done(cookie);
+                self.reply_done(cookie, offset);
                 self.release(engine, number);
             }
         }
@@ -604,22 +613,22 @@ impl Connection {
         }
     }
 
-    fn reply_done(&mut self, cookie: u64) {
+    fn reply_done(&mut self, cookie: u64, offset: u64) {
         let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
         let mut head = [0; 64];
         let used = if session.extended {
-            proto::none_chunk(&mut head, true, cookie)
+            proto::none_chunk(&mut head, true, cookie, offset)
         } else {
             proto::simple_reply(&mut head, 0, cookie)
         };
         self.out.heads.extend_from_slice(&head[..used]);
     }
 
-    fn reply_error(&mut self, cookie: u64, errno: Errno, why: &str) {
+    fn reply_error(&mut self, (cookie, offset): (u64, u64), errno: Errno, why: &str) {
         let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
         let error = proto::nbd_error(errno);
         if session.structured || session.extended {
-            proto::error_chunk(&mut self.out.heads, session.extended, cookie, error, why);
+            proto::error_chunk(&mut self.out.heads, session.extended, cookie, offset, error, why);
         } else {
             let mut head = [0; 64];
             let used = proto::simple_reply(&mut head, error, cookie);
@@ -630,7 +639,7 @@ impl Connection {
     /// Answers that a request cannot be, and passes over its payload.
     fn refuse(&mut self, header: &RequestHeader, errno: Errno, why: &str) {
         tracing::debug!(connection = self.number, ?header, why, "refused");
-        self.reply_error(header.cookie, errno, why);
+        self.reply_error((header.cookie, header.offset), errno, why);
         let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
         let payload =
             header.command == Verb::Write || (session.extended && header.flags & proto::CMD_FLAG_PAYLOAD_LEN != 0);
@@ -648,11 +657,12 @@ impl Connection {
                     .iter()
                     .map(|run| (run.len, if run.hole { proto::STATE_HOLE | proto::STATE_ZERO } else { 0 }))
                     .collect();
-                proto::block_status(&mut self.out.heads, session.extended, header.cookie, session.context_id, &runs);
+                let request = (header.cookie, header.offset);
+                proto::block_status(&mut self.out.heads, session.extended, request, session.context_id, &runs);
             }
             Err(error) => {
                 let errno = crate::device::errno(&error);
-                self.reply_error(header.cookie, errno, &format!("block status: {error}"));
+                self.reply_error((header.cookie, header.offset), errno, &format!("block status: {error}"));
             }
         }
     }
@@ -763,12 +773,8 @@ impl Connection {
             Receiving::Payload { command, got } if self.tls.is_none() && self.input.is_empty() => {
                 let buffer = engine.commands[command].buffer.as_mut().expect("a write has a buffer");
                 let space = &mut buffer.bytes_mut()[got..];
-                (space.len() >= DIRECT).then(|| {
-                    opcode::Recv::new(fd, space.as_mut_ptr(), space.len() as u32)
-                        .flags(libc::MSG_WAITALL)
-                        .ioprio(poll_first)
-                        .build()
-                })
+                (space.len() >= DIRECT)
+                    .then(|| opcode::Recv::new(fd, space.as_mut_ptr(), space.len() as u32).ioprio(poll_first).build())
             }
             _ => None,
         };

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the fuzz targets: corpus/nbd/*, one conversation each. Run it again after changing it."""
+
+import pathlib
+import struct
+
+nbd = pathlib.Path(__file__).parent / "corpus" / "nbd"
+nbd.mkdir(parents=True, exist_ok=True)
+
+LIST, STARTTLS, INFO, GO, STRUCTURED, LIST_META, SET_META, EXTENDED = 3, 5, 6, 7, 8, 9, 10, 11
+
+
+def option(number, data=b""):
+    return b"IHAVEOPT" + struct.pack(">II", number, len(data)) + data
+
+
+def go(name, *wanted):
+    return struct.pack(">I", len(name)) + name + struct.pack(f">H{len(wanted)}H", len(wanted), *wanted)
+
+
+def contexts(name, *queries):
+    data = struct.pack(">I", len(name)) + name + struct.pack(">I", len(queries))
+    return data + b"".join(struct.pack(">I", len(query)) + query for query in queries)
+
+
+def request(command, offset, length, flags=0):
+    return struct.pack(">IHHQQI", 0x25609513, flags, command, 7, offset, length)
+
+
+def extended(command, offset, length, flags=0):
+    return struct.pack(">IHHQQQ", 0x21E41C71, flags, command, 7, offset, length)
+
+
+def seed(name, setting, *parts):
+    """`setting`: see the head of fuzz_targets/nbd.rs. The client's flags come first."""
+    (nbd / name).write_bytes(bytes([setting]) + struct.pack(">I", 3) + b"".join(parts))
+
+
+WHOLE, ALL = 7 << 4, 3 << 2
+seed("export-name", WHOLE | ALL, option(1, b"disk"), request(0, 0, 4096), request(2, 0, 0))
+seed("list-info-abort", WHOLE | ALL, option(LIST), option(INFO, go(b"disk", 1, 2, 3)), option(2))
+seed("structured", ALL, option(STRUCTURED), option(LIST_META, contexts(b"disk", b"base:")),
+     option(SET_META, contexts(b"disk", b"base:allocation")), option(GO, go(b"disk", 3)),
+     request(1, 512, 4) + b"data", request(7, 0, 1 << 20, 8), request(6, 0, 4096, 1))
+seed("extended", WHOLE | ALL, option(EXTENDED), option(STRUCTURED), option(SET_META, contexts(b"", b"base:allocation")),
+     option(GO, go(b"")), extended(1, 0, 4, 0x20) + b"data", extended(6, 0, 1 << 40), extended(7, 0, 1 << 40))
+seed("tls", WHOLE | 1 << 7 | 2 | ALL, option(LIST), option(STARTTLS), option(STRUCTURED), option(GO, go(b"disk")),
+     request(3, 0, 0))
+seed("tls-injected", WHOLE | 1 | ALL, option(STRUCTURED), option(STARTTLS), option(GO, go(b"disk")))
+seed("unknown-and-too-big", ALL, option(77, b"x"), b"IHAVEOPT" + struct.pack(">II", INFO, 70000))
