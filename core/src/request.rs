@@ -127,7 +127,7 @@ impl Sector {
     /// The sector that starts at byte `offset`, or `None` if none does.
     #[must_use]
     pub const fn from_bytes(offset: u64) -> Option<Self> {
-        if offset % Self::SIZE == 0 { Some(Self(offset / Self::SIZE)) } else { None }
+        if offset.is_multiple_of(Self::SIZE) { Some(Self(offset / Self::SIZE)) } else { None }
     }
 
     /// The byte offset at which the sector starts.

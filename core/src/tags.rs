@@ -28,7 +28,7 @@ impl TagSet {
     pub fn new(depth: u16) -> Self {
         assert!(depth > 0, "a device takes at least one request at a time");
         let mut free = vec![u64::MAX; usize::from(depth).div_ceil(64)].into_boxed_slice();
-        if depth % 64 != 0 {
+        if !depth.is_multiple_of(64) {
             free[usize::from(depth) / 64] = (1 << (depth % 64)) - 1;
         }
         Self { free, depth, used: 0 }

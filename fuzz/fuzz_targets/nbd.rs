@@ -106,6 +106,6 @@ fn answer(session: &Session, header: &RequestHeader, out: &mut Vec<u8>) {
     assert!([1, 5, 12, 22, 28, 75, 95, 108].contains(&error));
     assert_eq!(proto::simple_reply(&mut head, error, cookie), 16);
     let text = String::from_utf8_lossy(&length.to_be_bytes()).repeat(usize::from(header.flags & 127));
-    proto::error_chunk(out, session.extended, cookie, error, &text);
-    proto::block_status(out, session.extended, cookie, session.context_id, &[(offset, 0), (length, 3)]);
+    proto::error_chunk(out, session.extended, cookie, offset, error, &text);
+    proto::block_status(out, session.extended, (cookie, offset), session.context_id, &[(offset, 0), (length, 3)]);
 }

@@ -130,7 +130,7 @@ impl Pool {
         if self.used + weight > large && self.used > 0 {
             return None;
         }
-        let buffer = match class.and_then(|class| Some((class, self.from_arena(class)?))) {
+        let buffer = match class.and_then(|class| Some((class, self.take_from_arena(class)?))) {
             Some((class, (start, block))) => Buffer { start, len, home: Home::Arena { block, class: class as u8 } },
             None => {
                 let pages = Pages::new(len.next_multiple_of(PAGE));
@@ -167,7 +167,7 @@ impl Pool {
         self.blocks
     }
 
-    fn from_arena(&mut self, class: usize) -> Option<(NonNull<u8>, u16)> {
+    fn take_from_arena(&mut self, class: usize) -> Option<(NonNull<u8>, u16)> {
         if let Some(found) = self.free[class].pop() {
             return Some(found); // B4
         }

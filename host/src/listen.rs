@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::config::{Address, Listener, Tls};
@@ -41,7 +42,7 @@ impl Listening {
             }
             Address::Tcp(address) => {
                 let name = format!("tcp:{address}");
-                let socket = TcpListener::bind(address).map_err(|error| {
+                let socket = patiently(|| TcpListener::bind(address)).map_err(|error| {
                     let why = match error.kind() {
                         io::ErrorKind::AddrInUse => "the port is in use by another server".into(),
                         io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need privileges"),
@@ -68,7 +69,9 @@ fn unix(path: &Path) -> Result<UnixListener, String> {
             return Err("there is a file of that name, and it is not a socket".into());
         }
         match UnixStream::connect(path) {
-            Ok(_) => return Err("another server is listening there".into()),
+            Ok(probe) if sys::is_served(&probe) => return Err("another server is listening there".into()),
+            // The server has been killed, and the kernel has not got round to its socket yet.
+            Ok(_) => std::fs::remove_file(path).map_err(|error| error.to_string())?,
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 tracing::info!(path = %path.display(), "replaced a stale socket file");
                 std::fs::remove_file(path)
@@ -92,6 +95,40 @@ fn unix(path: &Path) -> Result<UnixListener, String> {
     // SAFETY: takes numbers.
     unsafe { libc::listen(listener.as_raw_fd(), 4096) };
     Ok(listener)
+}
+
+/// Binds, and if the address is in use tries again for a second: a server that has just been killed has its sockets until
+/// the kernel has ended its requests.
+fn patiently<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let start = Instant::now();
+    loop {
+        match bind() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && start.elapsed() < Duration::from_secs(1) => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// The system calls that the standard library has no name for.
+mod sys {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    /// Whether the process that listens at the other end still lives, or cannot be told.
+    pub(super) fn is_served(probe: &UnixStream) -> bool {
+        let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+        let (fd, to) = (probe.as_raw_fd(), (&raw mut peer).cast());
+        // SAFETY: `peer` has room for `len` bytes, and any bytes are a valid value of it.
+        let told = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut len) } == 0;
+        // A process in another namespace has no number here.
+        // SAFETY: signal 0 only asks whether the process exists.
+        let gone = || unsafe { libc::kill(peer.pid, 0) } != 0
+            && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+        !(told && peer.pid > 0 && gone())
+    }
 }
 
 /// Sets up a connection: no delay for small replies, and room for a whole batch of them.

@@ -50,6 +50,12 @@ impl Ring {
         if files.is_empty() { Ok(()) } else { self.ring.submitter().register_files(files) }
     }
 
+    /// Gives the files back at once; when the ring goes, the kernel takes its time.
+    pub(crate) fn unregister_files(&self) {
+        // There may be none.
+        let _ = self.ring.submitter().unregister_files();
+    }
+
     /// Prepares to register the pool's blocks as they come into use.
     pub(crate) fn register_pool(&mut self, pool: &Pool) {
         let state = match self.ring.submitter().register_buffers_sparse(u32::from(pool.blocks())) {

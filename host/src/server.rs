@@ -54,7 +54,7 @@ impl Server {
         let mut devices = Devices::default();
         let opened: Vec<_> =
             config.exports.iter().map(|e| devices.open(e, &config.exports)).collect::<Result<_, _>>()?;
-        let (disks, placed, files) = arrange(&config, &opened, workers)?;
+        let Arranged { disks, placed, files } = arrange(&config, &opened, workers)?;
         let exports = config.exports.iter().zip(&opened).zip(placed);
         let exports = exports.map(|((e, device), place)| export(e, device, place)).collect::<Result<_, _>>()?;
         let listeners = config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?;
@@ -175,15 +175,17 @@ fn same_file(a: &config::Backing, b: &config::Backing) -> bool {
     }
 }
 
-/// The disk that each export is on, and where its backing is there.
-type Placed = Vec<(usize, Sector)>;
+/// The disks, and what is on them.
+struct Arranged {
+    disks: Vec<Arc<Disk>>,
+    /// The disk that each export is on, and where its backing is there.
+    placed: Vec<(usize, Sector)>,
+    /// The files, by the numbers under which they will be registered.
+    files: Vec<RawFd>,
+}
 
 /// Puts the devices on disks: as the configuration says, else one disk for each file system or device.
-fn arrange(
-    config: &Config,
-    opened: &[Arc<Device>],
-    workers: usize,
-) -> Result<(Vec<Arc<Disk>>, Placed, Vec<RawFd>), Error> {
+fn arrange(config: &Config, opened: &[Arc<Device>], workers: usize) -> Result<Arranged, Error> {
     let mut settings = config.disks.clone();
     let mut homes: HashMap<u64, usize> = HashMap::new();
     let mut on_disk: Vec<usize> = Vec::new();
@@ -238,14 +240,14 @@ fn arrange(
             (*disk, place.expect("put there above").start)
         })
         .collect();
-    Ok((disks, placed, files))
+    Ok(Arranged { disks, placed, files })
 }
 
 fn export(config: &config::Export, device: &Arc<Device>, (disk, start): (usize, Sector)) -> Result<Arc<Export>, Error> {
     let fail = |why: String| Error::Export { name: config.name.clone(), why };
     let facts = device.facts();
     let block = u64::from(facts.block);
-    if config.offset % block != 0 || config.size.is_some_and(|size| size % block != 0) {
+    if !config.offset.is_multiple_of(block) || config.size.is_some_and(|size| size % block != 0) {
         return Err(fail(format!("its offset and size must be multiples of {block}, the block of its backing")));
     }
     let size = match config.size {

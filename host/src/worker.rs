@@ -127,6 +127,7 @@ impl Worker {
             self.settle(now);
             if self.draining.is_some() {
                 if self.connections.is_empty() && self.accepting == 0 && self.engine.in_devices() == 0 {
+                    self.engine.ring.unregister_files();
                     return 0;
                 }
                 let patience = self.shared.limits.drain_timeout;

@@ -8,6 +8,8 @@
 //! F4  Durable means `fdatasync` on a file and `fsync` on a block device. A durable write (FUA) is one request where the
 //!     file system is known to take it so (`RWF_DSYNC`), else a write and then a sync: FUSE ignores it on direct I/O.
 //! F5  What the file system cannot do is learned once: discards then do nothing, as they may; zeroes are written out.
+//!     They are also where the file system is not one that is known to make them: some FUSE servers answer "done" and
+//!     have done nothing (nbdfuse 1.14, above a server without write-zeroes).
 
 use std::fs;
 use std::io;
@@ -32,7 +34,7 @@ pub(crate) struct File {
     kind: Kind,
     direct: bool,
     in_ram: bool,
-    native_fua: bool,
+    trusted: bool,
     /// Cleared when the file system said that it cannot (F5).
     can_punch: AtomicBool,
     can_zero_range: AtomicBool,
@@ -93,6 +95,7 @@ impl File {
                 path.display()
             )));
         }
+        let trusted = kind == Kind::Block || is_trusted(&file);
         let in_ram = kind == Kind::Regular && lives_in_ram(&file);
         tracing::info!(path = %path.display(), size, direct = is_direct, in_ram, read_only, "opened");
         let block = match (kind, is_direct && !in_ram) {
@@ -115,7 +118,7 @@ impl File {
             kind,
             direct: is_direct,
             in_ram,
-            native_fua: kind == Kind::Block || takes_dsync(&file),
+            trusted,
             can_punch: AtomicBool::new(true),
             can_zero_range: AtomicBool::new(true),
             file,
@@ -184,7 +187,7 @@ impl File {
 
     /// Whether a durable write is one request (F4).
     pub(crate) const fn native_fua(&self) -> bool {
-        self.native_fua
+        self.trusted
     }
 
     /// How `fallocate` shall be called to discard; `None` if nothing can.
@@ -194,6 +197,9 @@ impl File {
 
     /// How `fallocate` shall be called to write zeroes; `None` if they must be written out.
     pub(crate) fn zero_mode(&self, flags: Flags) -> Option<i32> {
+        if !self.trusted {
+            return None; // F5
+        }
         let punch = !flags.contains(Flags::NO_UNMAP) && self.can_punch.load(Ordering::Relaxed);
         let range = self.can_zero_range.load(Ordering::Relaxed);
         if punch { Some(PUNCH) } else { range.then_some(libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE) }
@@ -296,18 +302,20 @@ fn lock(file: &fs::File, read_only: bool) -> Result<(), String> {
     }
 }
 
-/// Whether the file system is one whose direct writes are known to honour `RWF_DSYNC` (F4).
-fn takes_dsync(file: &fs::File) -> bool {
+/// Whether the file system is one that is known to keep its word: direct writes with `RWF_DSYNC` are durable (F4), and a
+/// range that `fallocate` zeroed or punched reads as zeroes (F5).
+fn is_trusted(file: &fs::File) -> bool {
     const EXT4: i64 = 0xef53;
     const XFS: i64 = 0x5846_5342;
     const BTRFS: i64 = 0x9123_683e;
     const F2FS: i64 = 0xf2f5_2010;
-    matches!(sys::file_system(file), Ok(EXT4 | XFS | BTRFS | F2FS))
+    matches!(sys::file_system(file), Ok(EXT4 | XFS | BTRFS | F2FS | TMPFS | RAMFS))
 }
 
+const TMPFS: i64 = 0x0102_1994;
+const RAMFS: i64 = 0x8584_58f6;
+
 fn lives_in_ram(file: &fs::File) -> bool {
-    const TMPFS: i64 = 0x0102_1994;
-    const RAMFS: i64 = 0x8584_58f6;
     matches!(sys::file_system(file), Ok(TMPFS | RAMFS))
 }
 

@@ -175,6 +175,23 @@ pub struct RequestHeader {
     pub length: u64,
 }
 
+impl RequestHeader {
+    /// How many bytes of payload follow the header, whatever becomes of the request: so many are to be passed over if it
+    /// is refused.
+    ///
+    /// Without extended headers a write has payload, and nothing else does. With them any command that is flagged so
+    /// has, and a write that is not has none ("Request message").
+    #[inline]
+    #[must_use]
+    pub const fn payload_len(&self, extended: bool) -> u64 {
+        let has = match extended {
+            true => self.flags & CMD_FLAG_PAYLOAD_LEN != 0,
+            false => matches!(self.command, Command::Write),
+        };
+        if has { self.length } else { 0 }
+    }
+}
+
 /// What should have been a request does not start as one: the client and we no longer understand each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadMagic(pub u32);
@@ -190,21 +207,21 @@ pub fn decode_request(bytes: &[u8], extended: bool) -> Result<Option<(RequestHea
     if magic != if extended { EXTENDED_REQUEST_MAGIC } else { REQUEST_MAGIC } {
         return Err(BadMagic(magic));
     }
-    let Some((fixed, rest)) = rest.split_first_chunk::<20>() else { return Ok(None) };
+    let Some((flags, rest)) = rest.split_first_chunk() else { return Ok(None) };
+    let Some((command, rest)) = rest.split_first_chunk() else { return Ok(None) };
+    let Some((cookie, rest)) = rest.split_first_chunk() else { return Ok(None) };
+    let Some((offset, rest)) = rest.split_first_chunk() else { return Ok(None) };
     let length = if extended {
         rest.first_chunk().map(|length| u64::from_be_bytes(*length))
     } else {
         rest.first_chunk().map(|length| u64::from(u32::from_be_bytes(*length)))
     };
     let Some(length) = length else { return Ok(None) };
-    let [f0, f1, c0, c1, cookie_and_offset @ ..] = fixed;
-    let (cookie, offset) = cookie_and_offset.split_at(8);
-    let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     let header = RequestHeader {
-        flags: u16::from_be_bytes([*f0, *f1]),
-        command: u16::from_be_bytes([*c0, *c1]).into(),
-        cookie: number(cookie),
-        offset: number(offset),
+        flags: u16::from_be_bytes(*flags),
+        command: u16::from_be_bytes(*command).into(),
+        cookie: u64::from_be_bytes(*cookie),
+        offset: u64::from_be_bytes(*offset),
         length,
     };
     Ok(Some((header, if extended { EXTENDED_REQUEST_LEN } else { REQUEST_LEN })))
@@ -384,6 +401,17 @@ mod tests {
     }
 
     #[test]
+    fn payload_follows_a_write_and_with_extended_headers_what_is_flagged() {
+        let header = |command, flags| RequestHeader { flags, command, cookie: 0, offset: 0, length: 4096 };
+        assert_eq!(header(Command::Write, 0).payload_len(false), 4096);
+        assert_eq!(header(Command::Read, CMD_FLAG_PAYLOAD_LEN).payload_len(false), 0, "no such flag in compact style");
+        assert_eq!(header(Command::Write, 0).payload_len(true), 0);
+        assert_eq!(header(Command::Write, CMD_FLAG_PAYLOAD_LEN).payload_len(true), 4096);
+        assert_eq!(header(Command::BlockStatus, CMD_FLAG_PAYLOAD_LEN).payload_len(true), 4096);
+        assert_eq!(header(Command::Unknown(77), CMD_FLAG_PAYLOAD_LEN).payload_len(true), 4096);
+    }
+
+    #[test]
     fn a_wrong_magic_is_seen_after_four_bytes() {
         assert_eq!(decode_request(&[0; 4], false), Err(BadMagic(0)));
         assert!(decode_request(&request(false), true).is_err(), "compact requests end with extended headers");
@@ -428,6 +456,20 @@ mod tests {
         out.clear();
         block_status(&mut out, true, (7, 0), 3, &[(4096, 0), (5 << 30, 3), (4096, 0)]);
         assert_eq!(out.len(), 32 + 8 + 3 * 16);
+    }
+
+    #[test]
+    fn with_extended_headers_every_reply_repeats_the_offset_of_the_request() {
+        let (mut head, mut out) = ([0; 64], vec![]);
+        assert_eq!(none_chunk(&mut head, true, 7, 512), 32);
+        assert_eq!(head[16..24], 512u64.to_be_bytes());
+        error_chunk(&mut out, true, 7, 512, 22, "why");
+        assert_eq!(out[16..24], 512u64.to_be_bytes());
+        assert_eq!(out[24..32], 9u64.to_be_bytes(), "error, length of the message, message");
+        out.clear();
+        block_status(&mut out, true, (7, 512), 3, &[(4096, 0)]);
+        assert_eq!(out[16..24], 512u64.to_be_bytes());
+        assert_eq!(out[32..40], [0, 0, 0, 3, 0, 0, 0, 1], "context, count");
     }
 
     #[test]

@@ -641,10 +641,9 @@ impl Connection {
         tracing::debug!(connection = self.number, ?header, why, "refused");
         self.reply_error((header.cookie, header.offset), errno, why);
         let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-        let payload =
-            header.command == Verb::Write || (session.extended && header.flags & proto::CMD_FLAG_PAYLOAD_LEN != 0);
-        if payload && header.length > 0 {
-            self.receiving = Receiving::Refused { left: header.length };
+        let left = header.payload_len(session.extended);
+        if left > 0 {
+            self.receiving = Receiving::Refused { left };
         }
     }
 
@@ -825,7 +824,7 @@ fn check(header: &RequestHeader, export: &Export, session: &Session, request_max
     // FUA is taken on any command once offered; the others belong to theirs.
     let allowed = CMD_FLAG_FUA
         | match command {
-            Verb::Read => CMD_FLAG_DF,
+            Verb::Read if session.structured => CMD_FLAG_DF,
             Verb::Write if session.extended => CMD_FLAG_PAYLOAD_LEN,
             Verb::WriteZeroes => CMD_FLAG_NO_HOLE | CMD_FLAG_FAST_ZERO,
             Verb::BlockStatus => CMD_FLAG_REQ_ONE,
@@ -834,6 +833,11 @@ fn check(header: &RequestHeader, export: &Export, session: &Session, request_max
         };
     if flags & !allowed != 0 {
         return invalid(format!("unknown flags {:#x} for {command:?}", flags & !allowed));
+    }
+    if command == Verb::Write && header.payload_len(session.extended) != length {
+        return invalid(
+            "with extended headers a write says by NBD_CMD_FLAG_PAYLOAD_LEN that its payload follows".into(),
+        );
     }
     let writes = matches!(command, Verb::Write | Verb::Trim | Verb::WriteZeroes);
     if writes && export.read_only {
