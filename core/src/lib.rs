@@ -1,9 +1,9 @@
 //! The part of Fairlift that decides.
 //!
-//! Given what clients ask ([`Bio`]) and what a device can take ([`Limits`]), a [`Queue`] says which
-//! [`Request`](queue::Request) goes to the device next, and tells when each bio has ended. It reads no clock, starts no thread,
-//! does no I/O and never sees a payload byte: time is an argument, and so is everything the device answers. The same
-//! source therefore serves production (`fairlift`), the simulator (`fairlift-lab`) and the tests.
+//! Given what clients ask ([`Bio`]) and what a device can take ([`Limits`]), a [`Queue`] says which request goes to the
+//! device next, and tells when each bio has ended. It reads no clock, starts no thread, does no I/O and never sees a
+//! payload byte: time is an argument, and so is everything the device answers. The same source therefore serves
+//! production (`fairlift`), the simulator (`fairlift-lab`) and the tests.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -189,6 +189,29 @@ def a_flood_of_options_by_a_client_that_reads_nothing_takes_little_memory(t):
 
 
 @test(fairlift_only=True)
+def a_flood_of_requests_by_a_client_that_reads_nothing_takes_little_memory(t):
+    """Answers that carry no payload need memory too: refusals, and maps of a disk with many holes."""
+    with attack(t) as server:
+        with server.connect("disk") as client:
+            for at in range(0, 64 * MIB, 128 * KIB):
+                client.write(at, data(512))
+        before = resident(server)
+        for command in (99, nbdclient.BLOCK_STATUS):
+            client = server.connect("disk")
+            flood = struct.pack(">IHHQQI", nbdclient.REQUEST_MAGIC, 0, command, 1, 0, 64 * MIB) * 1000
+            client.sock.settimeout(0.5)
+            sent = 0
+            with contextlib.suppress(ConnectionError, BrokenPipeError, TimeoutError, OSError):
+                while sent < 64 * MIB:
+                    sent += client.sock.send(flood)
+            assert sent < 16 * MIB, "a client that takes no answers was read on and on"
+            server.serves("disk")
+            client.close()
+        grown = resident(server) - before
+        assert grown < 32 * MIB, f"the server grew by {grown >> 20} MiB"
+
+
+@test(fairlift_only=True)
 def a_handshake_that_takes_too_long_is_dropped(t):
     with attack(t, args=["--handshake-timeout", "1s"]) as server:
         with server.connect("disk") as idle:

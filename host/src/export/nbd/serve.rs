@@ -27,6 +27,8 @@ use crate::worker::Shared;
 const DIRECT: usize = 32 << 10;
 /// Payloads in one reply message, well below the kernel's 1024 pieces of memory.
 const PAYLOADS: usize = 480;
+/// Past so many bytes of replies without payload that wait, the connection is read no further (S3).
+const HEADS: usize = 64 << 10;
 /// How many runs a block status answers at most.
 const RUNS: usize = 1024;
 
@@ -466,6 +468,9 @@ impl Connection {
         if header.command == Verb::Disconnect {
             self.reading = false;
             return Taken::Yes;
+        }
+        if self.out.heads.len() > HEADS {
+            return Taken::NotNow(Lack::Own);
         }
         if let Err((errno, why)) = check(header, &export, &serving.session, shared.limits.request_max) {
             self.refuse(header, errno, &why);

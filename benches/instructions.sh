@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Instructions of one request in the core, by callgrind: the same on every run, whatever else the machine does.
+#
+#   benches/instructions.sh        a line for each scheduler and number of streams
+#
+# A request here is all of it: the bio is made, submitted, scheduled, dispatched, completed and told; 256 wait all the time.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+command -v valgrind >/dev/null || { echo "valgrind is missing (Debian: apt-get install valgrind)"; exit 1; }
+bench=$(cargo bench --no-run -p fairlift-core --bench request 2>&1 | sed -n 's/.*(\(.*request-[0-9a-f]*\)).*/\1/p')
+count() { valgrind --tool=callgrind --callgrind-out-file=/dev/null "$bench" --count "$@" 2>&1 | sed -n 's/.*Collected : //p'; }
+echo "| scheduler | streams | instructions per request |"; echo "|---|---|---|"
+for scheduler in none mq-deadline; do for streams in 1 8 64 512; do
+  few=$(count $scheduler $streams 500); many=$(count $scheduler $streams 2500)
+  echo "| $scheduler | $streams | $(((many - few) / (2000 * 32))) |"
+done; done
