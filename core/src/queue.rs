@@ -26,139 +26,20 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::fmt;
 
 use slab::Slab;
 
-use crate::group::{ContextId, Group, GroupId, Stream, StreamId};
+mod words;
+
+pub use words::{Dispatch, Finished, Refused, Segment, Settings};
+
+use crate::group::{ContextId, GroupId, Stream, StreamId};
 use crate::sched::{self, BUSY_DELAY, Next, RequestId, Scheduler, Served, Side, Waiting};
 use crate::stats::Stats;
 use crate::table::Table;
-use crate::time::secs;
 use crate::trace::{Action, Event, Trace};
 use crate::tunable;
-use crate::{Bio, Duration, Errno, Extent, Flags, Instant, Limits, Op, Outcome, Sector, Tag, TagSet, Token};
-
-/// What a [`Queue`] is made from.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Who goes next.
-    pub scheduler: sched::Kind,
-    /// What the device can take.
-    pub limits: Limits,
-    /// Requests in flight.
-    pub depth: u16,
-    /// Requests that wait or are in flight; more is answered [`Refused::Full`].
-    pub nr_requests: u32,
-    /// How many contexts use the queue; at most 64.
-    pub contexts: u16,
-    /// The weight tree, the root first.
-    pub groups: Vec<Group>,
-    /// How long a request may be in the device before its bios fail.
-    pub io_timeout: Duration,
-    /// Whether neighbours are left apart.
-    pub nomerges: bool,
-}
-
-impl Settings {
-    /// Requests in flight, by default.
-    pub const DEPTH: u16 = 128;
-
-    /// A queue for one context and no groups but the root, with the kernel's defaults.
-    #[must_use]
-    pub fn new(scheduler: sched::Kind, limits: Limits) -> Self {
-        Self {
-            scheduler,
-            limits,
-            depth: Self::DEPTH,
-            nr_requests: 2 * u32::from(Self::DEPTH),
-            contexts: 1,
-            groups: vec![Group::root()],
-            io_timeout: secs(30),
-            nomerges: false,
-        }
-    }
-}
-
-/// A piece of a request for the device to do; see [`Queue::segments`] for its memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Dispatch {
-    /// The right to have it in flight; given back by [`Queue::handle_completion`].
-    pub tag: Tag,
-    /// What to do.
-    pub op: Op,
-    /// How to treat it.
-    pub flags: Flags,
-    /// Where on the disk.
-    pub extent: Extent,
-    /// Who asked (first).
-    pub stream: StreamId,
-}
-
-/// A run of a bio's memory that a request uses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Segment {
-    /// The bio.
-    pub token: Token,
-    /// Where in the bio's memory it starts, in bytes.
-    pub offset: u64,
-    /// How long it is, in bytes.
-    pub bytes: u64,
-}
-
-/// News of a bio.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Finished {
-    /// It ended, and its memory is free.
-    Done(Token, Outcome),
-    /// It failed with `ETIMEDOUT`, but the device may still use its memory (Q6).
-    TimedOut(Token),
-    /// The memory of a bio that had timed out is free.
-    Released(Token),
-}
-
-/// Why a bio was not accepted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// All of `nr_requests` are in use. `poll_wake` names the context when there is room.
-    Full,
-    /// It covers nothing, yet is no flush.
-    Empty,
-    /// It goes beyond the end.
-    BeyondEnd {
-        /// What was asked.
-        extent: Extent,
-        /// The device's size in sectors.
-        capacity: u64,
-    },
-    /// It is not whole blocks.
-    Unaligned {
-        /// What was asked.
-        extent: Extent,
-        /// The device's block in sectors.
-        block: u32,
-    },
-    /// The device cannot do this at all.
-    Unsupported(Op),
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("all requests are in use (nr_requests)"),
-            Self::Empty => f.write_str("a request for nothing"),
-            Self::BeyondEnd { extent, capacity } => {
-                write!(f, "sectors {} to {} asked of a disk of {capacity}", extent.start.0, extent.end().0)
-            }
-            Self::Unaligned { extent, block } => {
-                write!(f, "{extent:?} is not whole blocks of {} bytes", u64::from(*block) * Sector::SIZE)
-            }
-            Self::Unsupported(op) => write!(f, "this device cannot {}", op.name()),
-        }
-    }
-}
-
-impl core::error::Error for Refused {}
+use crate::{Bio, Errno, Extent, Instant, Limits, Op, Outcome, Sector, Tag, TagSet, Token};
 
 /// Where a request is on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,6 +2,7 @@
 //!
 //! [`proto`] and [`handshake`] are pure: bytes in, events out. `serve` joins them to sockets and disks.
 
+mod check;
 pub mod handshake;
 pub mod proto;
 pub(crate) mod serve;

@@ -1,0 +1,66 @@
+//! What a client may ask of an export: everything that can be wrong with a request before anything is done about it.
+
+use fairlift_core::Errno;
+
+use super::handshake::Session;
+use super::proto::{self, Command as Verb, RequestHeader};
+use crate::disk::Export;
+
+/// What is wrong with a request: the error, and the reason for people.
+pub(super) fn check(
+    header: &RequestHeader,
+    export: &Export,
+    session: &Session,
+    request_max: u32,
+) -> Result<(), (Errno, String)> {
+    use proto::{
+        CMD_FLAG_DF, CMD_FLAG_FAST_ZERO, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE, CMD_FLAG_PAYLOAD_LEN, CMD_FLAG_REQ_ONE,
+    };
+    let invalid = |why: String| Err((Errno::EINVAL, why));
+    let RequestHeader { flags, command, offset, length, .. } = *header;
+    // FUA is taken on any command once offered; the others belong to theirs.
+    let allowed = CMD_FLAG_FUA
+        | match command {
+            Verb::Read if session.structured => CMD_FLAG_DF,
+            Verb::Write if session.extended => CMD_FLAG_PAYLOAD_LEN,
+            Verb::WriteZeroes => CMD_FLAG_NO_HOLE | CMD_FLAG_FAST_ZERO,
+            Verb::BlockStatus => CMD_FLAG_REQ_ONE,
+            Verb::Unknown(number) => return invalid(format!("unknown command {number}")),
+            _ => 0,
+        };
+    if flags & !allowed != 0 {
+        return invalid(format!("unknown flags {:#x} for {command:?}", flags & !allowed));
+    }
+    if command == Verb::Write && header.payload_len(session.extended) != length {
+        return invalid(
+            "with extended headers a write says by NBD_CMD_FLAG_PAYLOAD_LEN that its payload follows".into(),
+        );
+    }
+    let writes = matches!(command, Verb::Write | Verb::Trim | Verb::WriteZeroes);
+    if writes && export.read_only {
+        return Err((Errno::EPERM, format!("export \"{}\" is read-only", export.name)));
+    }
+    if command == Verb::Flush {
+        return Ok(());
+    }
+    if offset.checked_add(length).is_none_or(|end| end > export.size) {
+        // The protocol wants these two told apart.
+        let errno = if writes && command != Verb::Trim { Errno::ENOSPC } else { Errno::EINVAL };
+        return Err((errno, format!("{length} bytes at {offset} asked of an export of {}", export.size)));
+    }
+    if length == 0 {
+        return invalid("a request for nothing".into());
+    }
+    if matches!(command, Verb::Read | Verb::Write) && length > u64::from(request_max) {
+        let most = request_max >> 10;
+        return invalid(format!("{length} bytes refused: this export serves at most {most} KiB at once (request_max)"));
+    }
+    let block = u64::from(export.facts.block);
+    if command != Verb::BlockStatus && command != Verb::Cache && !(offset | length).is_multiple_of(block) {
+        return invalid(format!("{length} bytes at {offset} are not whole blocks of {block} bytes"));
+    }
+    if command == Verb::BlockStatus && !session.allocation_context {
+        return invalid("no metadata context was negotiated".into());
+    }
+    Ok(())
+}

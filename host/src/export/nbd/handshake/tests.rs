@@ -1,0 +1,442 @@
+//! Negotiations as transcripts, one sentence each.
+
+use super::*;
+
+const DISK: ExportInfo<'static> = ExportInfo {
+    index: 0,
+    name: "disk",
+    description: "the first",
+    size: 1 << 30,
+    transmission_flags: FLAG_HAS_FLAGS | FLAG_SEND_FLUSH | FLAG_SEND_DF,
+    block_min: 512,
+    block_preferred: 4096,
+    block_max: 32 << 20,
+};
+const OTHER: ExportInfo<'static> = ExportInfo { index: 1, name: "other", description: "", ..DISK };
+
+struct Two;
+
+impl Catalogue for Two {
+    fn find(&self, name: &str) -> Option<ExportInfo<'_>> {
+        [DISK, OTHER].into_iter().find(|export| export.name == name)
+    }
+    fn for_each(&self, visit: &mut dyn FnMut(&ExportInfo<'_>)) {
+        [DISK, OTHER].iter().for_each(visit);
+    }
+}
+
+/// A client that says one thing after the other, and what it hears.
+struct Talk {
+    server: Handshake,
+    heard: Vec<u8>,
+    step: Step,
+}
+
+/// A client of a server with two exports; the greeting and the client's flags are done.
+fn talk(tls: TlsPolicy) -> Talk {
+    talk_with(tls, CLIENT_FIXED_NEWSTYLE | CLIENT_NO_ZEROES)
+}
+
+fn talk_with(tls: TlsPolicy, flags: u32) -> Talk {
+    let mut heard = vec![];
+    let server = Handshake::new(tls, &mut heard);
+    assert_eq!(heard, *b"NBDMAGICIHAVEOPT\0\x03");
+    let mut talk = Talk { server, heard, step: Step::NeedMore };
+    talk.says(&flags.to_be_bytes());
+    talk
+}
+
+impl Talk {
+    /// Says `bytes`, all of which the server uses unless it closes.
+    fn says(&mut self, bytes: &[u8]) -> &mut Self {
+        self.heard.clear();
+        let (used, step) = self.server.receive(bytes, &Two, &mut self.heard);
+        assert!(used == bytes.len() || matches!(step, Step::Close(_)), "{used} of {} used", bytes.len());
+        self.step = step;
+        self
+    }
+
+    fn option(&mut self, option: u32, parts: &[&[u8]]) -> &mut Self {
+        self.says(&option_bytes(option, parts))
+    }
+
+    /// The replies heard to the last option: their kinds and data.
+    #[track_caller]
+    fn replies(&self, to: u32) -> Vec<(u32, Vec<u8>)> {
+        let mut rest = Data(&self.heard);
+        let mut all = vec![];
+        while !rest.0.is_empty() {
+            let (magic, after) = rest.0.split_first_chunk().unwrap();
+            assert_eq!(u64::from_be_bytes(*magic), REPLY_MAGIC);
+            rest = Data(after);
+            assert_eq!(rest.u32(), Some(to), "a reply names the option it answers");
+            let kind = rest.u32().unwrap();
+            all.push((kind, rest.string().unwrap().to_vec()));
+        }
+        all
+    }
+
+    /// The last option got replies of these kinds, the last of them final.
+    #[track_caller]
+    fn hears(&mut self, to: u32, kinds: &[u32]) -> &mut Self {
+        let heard: Vec<u32> = self.replies(to).iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(heard, kinds, "{:?}", self.heard.escape_ascii().to_string());
+        self
+    }
+
+    /// The message of the last error.
+    fn message(&self, to: u32) -> String {
+        String::from_utf8(self.replies(to).last().unwrap().1.clone()).unwrap()
+    }
+
+    #[track_caller]
+    fn session(&self) -> Session {
+        match &self.step {
+            Step::Ready(session) => *session,
+            other => panic!("not ready: {other:?}"),
+        }
+    }
+}
+
+fn option_bytes(option: u32, parts: &[&[u8]]) -> Vec<u8> {
+    let data = parts.concat();
+    let header = [&OPTION_MAGIC.to_be_bytes()[..], &option.to_be_bytes(), &(data.len() as u32).to_be_bytes()];
+    [header.concat(), data].concat()
+}
+
+fn string(text: &str) -> Vec<u8> {
+    [&(text.len() as u32).to_be_bytes()[..], text.as_bytes()].concat()
+}
+
+/// The data of INFO and GO.
+fn go(name: &str, wanted: &[u16]) -> Vec<u8> {
+    let mut data = string(name);
+    data.extend((wanted.len() as u16).to_be_bytes());
+    wanted.iter().for_each(|kind| data.extend(kind.to_be_bytes()));
+    data
+}
+
+/// The data of LIST_META_CONTEXT and SET_META_CONTEXT.
+fn contexts(name: &str, queries: &[&str]) -> Vec<u8> {
+    let mut data = string(name);
+    data.extend((queries.len() as u32).to_be_bytes());
+    queries.iter().for_each(|query| data.extend(string(query)));
+    data
+}
+
+#[test]
+fn an_idle_negotiation_is_small() {
+    assert!(size_of::<Handshake>() < 64, "{}", size_of::<Handshake>());
+}
+
+#[test]
+fn a_client_with_unknown_flags_is_sent_away() {
+    assert!(matches!(talk_with(TlsPolicy::Off, 4 | 3).step, Step::Close(why) if why.contains("flags")));
+}
+
+#[test]
+fn go_tells_size_flags_and_blocks_and_then_requests_may_come() {
+    let mut client = talk(TlsPolicy::Off);
+    client.option(OPT_GO, &[&go("disk", &[])]).hears(OPT_GO, &[REP_INFO, REP_INFO, REP_ACK]);
+    let replies = client.replies(OPT_GO);
+    assert_eq!(replies[0].1, *b"\0\0\0\0\0\0\x40\0\0\0\0\x05", "export: 1 GiB, flags without DF");
+    assert_eq!(replies[1].1, *b"\0\x03\0\0\x02\0\0\0\x10\0\x02\0\0\0", "blocks: 512, 4096, 32 MiB");
+    let session = Session { export: 0, structured: false, extended: false, allocation_context: false, context_id: 1 };
+    assert_eq!(client.session(), session);
+}
+
+#[test]
+fn info_tells_name_and_description_when_asked_and_the_negotiation_goes_on() {
+    let mut client = talk(TlsPolicy::Off);
+    let all = [INFO_NAME, INFO_DESCRIPTION, INFO_BLOCK_SIZE, 99];
+    client.option(OPT_INFO, &[&go("disk", &all)]).hears(OPT_INFO, &[REP_INFO, REP_INFO, REP_INFO, REP_INFO, REP_ACK]);
+    assert_eq!(client.step, Step::NeedMore);
+    let replies = client.replies(OPT_INFO);
+    assert_eq!((&replies[2].1[..], &replies[3].1[..]), (&b"\0\x01disk"[..], &b"\0\x02the first"[..]));
+    client.option(OPT_INFO, &[&go("other", &all)]).hears(OPT_INFO, &[REP_INFO, REP_INFO, REP_INFO, REP_ACK]);
+}
+
+#[test]
+fn reads_in_one_piece_are_offered_only_with_structured_replies() {
+    let mut client = talk(TlsPolicy::Off);
+    let df = |client: &Talk| client.replies(OPT_INFO)[0].1[11] & FLAG_SEND_DF as u8 != 0;
+    assert!(!df(client.option(OPT_INFO, &[&go("disk", &[])])));
+    client.option(OPT_STRUCTURED_REPLY, &[]).hears(OPT_STRUCTURED_REPLY, &[REP_ACK]);
+    assert!(df(client.option(OPT_INFO, &[&go("disk", &[])])));
+    client.option(OPT_GO, &[&go("disk", &[])]);
+    assert!(client.session().structured && !client.session().extended);
+}
+
+#[test]
+fn the_answer_to_an_unknown_name_says_what_was_asked_and_where_to_look() {
+    let mut client = talk(TlsPolicy::Off);
+    client.option(OPT_GO, &[&go("dusk", &[])]).hears(OPT_GO, &[REP_ERR_UNKNOWN]);
+    assert_eq!(client.message(OPT_GO), "no export \"dusk\" here; LIST shows the 2 there are");
+    assert_eq!(client.step, Step::NeedMore);
+    client.option(OPT_GO, &[&go("a\0b\n", &[])]).hears(OPT_GO, &[REP_ERR_UNKNOWN]);
+    assert!(client.message(OPT_GO).starts_with("no export \"a\\0b\\n\""), "a string of the protocol has no NUL");
+    client.option(OPT_GO, &[&go(&"x".repeat(4096), &[])]).hears(OPT_GO, &[REP_ERR_UNKNOWN]);
+    assert!(client.message(OPT_GO).len() < 120, "a long name is cut");
+    client.option(OPT_GO, &[&go(&"x".repeat(4097), &[])]).hears(OPT_GO, &[REP_ERR_TOO_BIG]);
+    client.option(OPT_GO, &[&[0, 0, 0, 2, 0xff, 0xfe, 0, 0]]).hears(OPT_GO, &[REP_ERR_UNKNOWN]);
+}
+
+#[test]
+fn a_list_of_requests_that_lies_about_its_length_is_refused() {
+    let mut client = talk(TlsPolicy::Off);
+    for data in [&b""[..], b"\0\0\0\x04disk", b"\0\0\0\x05disk\0\0", b"\0\0\0\x04disk\0\x01", b"\0\0\0\x04disk\0\0\0"] {
+        client.option(OPT_GO, &[data]).hears(OPT_GO, &[REP_ERR_INVALID]);
+    }
+    client.option(OPT_GO, &[&go("disk", &[])]).session();
+}
+
+#[test]
+fn list_shows_every_export_and_its_description() {
+    let mut client = talk(TlsPolicy::Off);
+    client.option(OPT_LIST, &[]).hears(OPT_LIST, &[REP_SERVER, REP_SERVER, REP_ACK]);
+    assert_eq!(client.replies(OPT_LIST)[0].1, *b"\0\0\0\x04diskthe first");
+    assert_eq!(client.replies(OPT_LIST)[1].1, *b"\0\0\0\x05other");
+    client.option(OPT_LIST, &[b"x"]).hears(OPT_LIST, &[REP_ERR_INVALID]);
+}
+
+#[test]
+fn export_name_gets_zeroes_unless_the_client_can_do_without() {
+    for (flags, len) in [(CLIENT_FIXED_NEWSTYLE, 10 + 124), (CLIENT_FIXED_NEWSTYLE | CLIENT_NO_ZEROES, 10), (0, 134)] {
+        let mut client = talk_with(TlsPolicy::Off, flags);
+        client.option(OPT_EXPORT_NAME, &[b"other"]);
+        assert_eq!((client.heard.len(), client.session().export), (len, 1));
+        assert_eq!(client.heard[..10], *b"\0\0\0\0\x40\0\0\0\0\x05");
+    }
+}
+
+#[test]
+fn a_wrong_export_name_ends_the_connection_without_a_word() {
+    for name in [&b"dusk"[..], b"\xff\xfe", &[b'x'; 4097]] {
+        let mut client = talk(TlsPolicy::Off);
+        client.option(OPT_EXPORT_NAME, &[name]);
+        assert!(matches!(&client.step, Step::Close(why) if !why.is_empty() && why.len() < 200));
+        assert!(client.heard.is_empty());
+    }
+}
+
+/// H2: EXPORT_NAME cannot be refused in words, so its data is not waited for.
+#[test]
+fn a_long_export_name_ends_the_connection_before_it_has_come() {
+    let mut client = talk(TlsPolicy::Off);
+    client.says(&option_bytes(OPT_EXPORT_NAME, &[&[b'x'; 4097]])[..16]);
+    assert!(matches!(&client.step, Step::Close(why) if why.contains("4097")));
+}
+
+#[test]
+fn export_name_is_no_way_to_extended_headers() {
+    let mut client = talk(TlsPolicy::Off);
+    client.option(OPT_EXTENDED_HEADERS, &[]).hears(OPT_EXTENDED_HEADERS, &[REP_ACK]);
+    assert!(matches!(client.option(OPT_EXPORT_NAME, &[b"disk"]).step, Step::Close(_)));
+}
+
+#[test]
+fn abort_is_acknowledged_and_ends_politely_whatever_its_data() {
+    for data in [&b""[..], b"bye"] {
+        let mut client = talk(TlsPolicy::Required);
+        client.option(OPT_ABORT, &[data]).hears(OPT_ABORT, &[REP_ACK]);
+        assert_eq!(client.step, Step::Close(String::new()));
+    }
+}
+
+#[test]
+fn extended_headers_bring_structured_replies_and_there_is_no_way_back() {
+    let mut client = talk(TlsPolicy::Off);
+    client.option(OPT_EXTENDED_HEADERS, &[b"x"]).hears(OPT_EXTENDED_HEADERS, &[REP_ERR_INVALID]);
+    client.option(OPT_STRUCTURED_REPLY, &[b"x"]).hears(OPT_STRUCTURED_REPLY, &[REP_ERR_INVALID]);
+    client.option(OPT_EXTENDED_HEADERS, &[]).hears(OPT_EXTENDED_HEADERS, &[REP_ACK]);
+    client.option(OPT_STRUCTURED_REPLY, &[]).hears(OPT_STRUCTURED_REPLY, &[REP_ERR_EXT_HEADER_REQD]);
+    client.option(OPT_GO, &[&go("disk", &[])]);
+    assert!(client.session().structured && client.session().extended);
+}
+
+#[test]
+fn an_unknown_option_is_refused_and_the_next_is_heard() {
+    let mut client = talk(TlsPolicy::Off);
+    for option in [0, 4, 12, u32::MAX] {
+        client.option(option, &[b"whatever"]).hears(option, &[REP_ERR_UNSUP]);
+    }
+    client.option(OPT_GO, &[&go("disk", &[])]).session();
+}
+
+#[test]
+fn contexts_are_listed_by_name_by_namespace_or_all() {
+    let mut client = talk(TlsPolicy::Off);
+    client.option(OPT_LIST_META_CONTEXT, &[&contexts("disk", &[])]).hears(OPT_LIST_META_CONTEXT, &[REP_ERR_INVALID]);
+    client.option(OPT_STRUCTURED_REPLY, &[]);
+    for (queries, found) in
+        [(&[][..], true), (&["base:"], true), (&["x-y:z", "base:allocation"], true), (&["qemu:", "base:a"], false)]
+    {
+        let kinds: &[u32] = if found { &[REP_META_CONTEXT, REP_ACK] } else { &[REP_ACK] };
+        client.option(OPT_LIST_META_CONTEXT, &[&contexts("disk", queries)]).hears(OPT_LIST_META_CONTEXT, kinds);
+    }
+    client.option(OPT_GO, &[&go("disk", &[])]);
+    assert!(!client.session().allocation_context, "listed is not chosen");
+}
+
+/// H4
+#[test]
+fn a_context_counts_for_the_export_it_was_last_chosen_for() {
+    let chosen = |choices: &[(&str, &[&str])], goes: &str| {
+        let mut client = talk(TlsPolicy::Off);
+        client.option(OPT_STRUCTURED_REPLY, &[]);
+        for (name, queries) in choices {
+            client.option(OPT_SET_META_CONTEXT, &[&contexts(name, queries)]);
+        }
+        client.option(OPT_GO, &[&go(goes, &[])]).session().allocation_context
+    };
+    let all = &["base:allocation"][..];
+    assert!(chosen(&[("disk", all)], "disk"));
+    assert!(!chosen(&[("disk", all)], "other"));
+    assert!(!chosen(&[("disk", all), ("disk", &[])], "disk"), "an empty choice replaces the one before");
+    assert!(!chosen(&[("disk", all), ("dusk", all)], "disk"), "so does one that fails");
+    assert!(!chosen(&[("disk", &["base:"])], "disk"), "a namespace chooses nothing");
+    assert!(chosen(&[("other", all), ("disk", all)], "disk"));
+}
+
+#[test]
+fn a_chosen_context_is_told_once_with_its_number() {
+    let mut client = talk(TlsPolicy::Off);
+    let twice = contexts("disk", &["base:allocation", "base:allocation"]);
+    client.option(OPT_SET_META_CONTEXT, &[&twice]).hears(OPT_SET_META_CONTEXT, &[REP_ERR_INVALID]);
+    client.option(OPT_STRUCTURED_REPLY, &[]);
+    client.option(OPT_SET_META_CONTEXT, &[&twice]).hears(OPT_SET_META_CONTEXT, &[REP_META_CONTEXT, REP_ACK]);
+    assert_eq!(client.replies(OPT_SET_META_CONTEXT)[0].1, *b"\0\0\0\x01base:allocation");
+    for cut in 0..twice.len() {
+        client.option(OPT_SET_META_CONTEXT, &[&twice[..cut]]).hears(OPT_SET_META_CONTEXT, &[REP_ERR_INVALID]);
+    }
+    let more = [twice, vec![0]].concat();
+    client.option(OPT_SET_META_CONTEXT, &[&more]).hears(OPT_SET_META_CONTEXT, &[REP_ERR_INVALID]);
+    let many = [string("disk"), u32::MAX.to_be_bytes().to_vec()].concat();
+    client.option(OPT_SET_META_CONTEXT, &[&many]).hears(OPT_SET_META_CONTEXT, &[REP_ERR_INVALID]);
+}
+
+/// H1
+#[test]
+fn nothing_is_said_before_an_option_is_there_whole() {
+    let bytes = option_bytes(OPT_GO, &[&go("disk", &[INFO_NAME])]);
+    for cut in 0..bytes.len() {
+        let mut client = talk(TlsPolicy::Off);
+        let mut heard = vec![];
+        assert_eq!(client.server.receive(&bytes[..cut], &Two, &mut heard), (0, Step::NeedMore));
+        assert!(heard.is_empty());
+        client.says(&bytes).session();
+    }
+}
+
+/// H2
+#[test]
+fn more_data_than_fits_is_refused_at_once_and_passed_over() {
+    let mut client = talk(TlsPolicy::Off);
+    let len = Handshake::DATA_MAX + 1;
+    let header = [&OPTION_MAGIC.to_be_bytes()[..], &OPT_INFO.to_be_bytes(), &len.to_be_bytes()].concat();
+    client.says(&header).hears(OPT_INFO, &[REP_ERR_TOO_BIG]);
+    client.says(&vec![0; len as usize - 1]).hears(OPT_INFO, &[]);
+    let last_and_next = [vec![0], option_bytes(OPT_LIST, &[])].concat();
+    client.says(&last_and_next).hears(OPT_LIST, &[REP_SERVER, REP_SERVER, REP_ACK]);
+}
+
+/// H2
+#[test]
+fn data_that_just_fits_is_looked_at() {
+    let mut client = talk(TlsPolicy::Off);
+    client.option(77, &[&[0; Handshake::DATA_MAX as usize]]).hears(77, &[REP_ERR_UNSUP]);
+}
+
+/// H2
+#[test]
+fn a_client_that_never_stops_asking_is_sent_away() {
+    let mut client = talk(TlsPolicy::Off);
+    for _ in 0..Handshake::OPTIONS_MAX {
+        client.option(77, &[]).hears(77, &[REP_ERR_UNSUP]);
+    }
+    assert!(matches!(&client.option(77, &[]).step, Step::Close(why) if why.contains("256")));
+    assert!(client.heard.is_empty());
+}
+
+/// H2
+#[test]
+fn what_is_too_big_counts_as_well() {
+    let mut client = talk(TlsPolicy::Off);
+    let len = Handshake::DATA_MAX + 1;
+    for _ in 0..Handshake::OPTIONS_MAX {
+        client.option(77, &[&vec![0; len as usize]]).hears(77, &[REP_ERR_TOO_BIG]);
+    }
+    assert!(matches!(client.option(77, &[&vec![0; len as usize]]).step, Step::Close(_)));
+}
+
+/// H2
+#[test]
+fn lists_are_dearer_than_other_options() {
+    let mut client = talk(TlsPolicy::Off);
+    for _ in 0..16 {
+        client.option(OPT_LIST, &[]).hears(OPT_LIST, &[REP_SERVER, REP_SERVER, REP_ACK]);
+    }
+    assert!(matches!(client.option(OPT_LIST, &[]).step, Step::Close(_)));
+}
+
+#[test]
+fn an_option_without_its_magic_ends_the_connection() {
+    assert!(matches!(talk(TlsPolicy::Off).says(b"IHAVEOPS").step, Step::Close(_)));
+}
+
+/// H3
+#[test]
+fn where_tls_is_required_nothing_is_told_before_it() {
+    let mut client = talk(TlsPolicy::Required);
+    for option in [OPT_LIST, OPT_INFO, OPT_GO, OPT_STRUCTURED_REPLY, OPT_LIST_META_CONTEXT, 77] {
+        for name in ["disk", "dusk"] {
+            client.option(option, &[&go(name, &[])]).hears(option, &[REP_ERR_TLS_REQD]);
+            assert_eq!(client.message(option), "TLS is required here: send STARTTLS first");
+        }
+        client.option(option, &[&[0; 70000]]).hears(option, &[REP_ERR_TLS_REQD]);
+    }
+    client.option(OPT_EXPORT_NAME, &[b"disk"]);
+    assert!(matches!(client.step, Step::Close(_)) && client.heard.is_empty());
+}
+
+/// H3
+#[test]
+fn tls_starts_when_asked_and_only_once() {
+    for tls in [TlsPolicy::Optional, TlsPolicy::Required] {
+        let mut client = talk(tls);
+        client.option(OPT_STARTTLS, &[b"x"]).hears(OPT_STARTTLS, &[REP_ERR_INVALID]);
+        client.option(OPT_STARTTLS, &[]).hears(OPT_STARTTLS, &[REP_ACK]);
+        assert_eq!(client.step, Step::StartTls);
+        client.server.tls_established();
+        client.option(OPT_STARTTLS, &[]).hears(OPT_STARTTLS, &[REP_ERR_INVALID]);
+        client.option(OPT_GO, &[&go("disk", &[])]).session();
+    }
+    talk(TlsPolicy::Off).option(OPT_STARTTLS, &[]).hears(OPT_STARTTLS, &[REP_ERR_POLICY]);
+}
+
+/// H3
+#[test]
+fn what_was_negotiated_before_tls_is_forgotten() {
+    let mut client = talk(TlsPolicy::Optional);
+    client.option(OPT_EXTENDED_HEADERS, &[]);
+    client.option(OPT_SET_META_CONTEXT, &[&contexts("disk", &["base:allocation"])]);
+    client.option(OPT_STARTTLS, &[]);
+    client.server.tls_established();
+    client.option(OPT_GO, &[&go("disk", &[])]);
+    let session = client.session();
+    assert_eq!((session.structured, session.extended, session.allocation_context), (false, false, false));
+}
+
+/// H3: an attacker who can write in front of the client's first encrypted byte gets nothing done.
+#[test]
+fn plain_text_after_starttls_is_not_used() {
+    let injected = option_bytes(OPT_STRUCTURED_REPLY, &[]);
+    let mut server = talk(TlsPolicy::Required).server;
+    let mut heard = vec![];
+    let start = option_bytes(OPT_STARTTLS, &[]);
+    let (used, step) = server.receive(&[start.clone(), injected.clone()].concat(), &Two, &mut heard);
+    assert_eq!((used, step), (start.len(), Step::StartTls), "the caller can see what came after");
+    heard.clear();
+    let (used, step) = server.receive(&injected, &Two, &mut heard);
+    assert!(used == 0 && heard.is_empty() && matches!(step, Step::Close(_)), "{step:?}");
+}
