@@ -77,6 +77,8 @@ pub(crate) struct Worker {
     draining: Option<Instant>,
     /// The last wait was short: the next one may be spun through.
     spin: bool,
+    /// Whether clients have another CPU to run on meanwhile.
+    may_spin: bool,
 }
 
 impl Worker {
@@ -106,6 +108,7 @@ impl Worker {
             accept_again: None,
             draining: None,
             spin: false,
+            may_spin: std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1),
         };
         worker.arm_bell();
         if context.0 == 0 {
@@ -152,7 +155,7 @@ impl Worker {
         }
         self.engine.ring.turn(self.wait(before));
         let now = clock::now();
-        self.spin = now.since(before) < SPIN;
+        self.spin = self.may_spin && now.since(before) < SPIN;
         now
     }
 

@@ -194,6 +194,25 @@ def a_flush_is_answered_only_when_the_device_below_was_flushed(t):
     equal(Path(image).read_bytes()[:MIB] == piece, True, "the flushed mebibyte is on the disk")
 
 
+@test(fairlift_only=True)
+def a_flush_reaches_the_device_that_was_meant_when_two_share_a_disk(t):
+    images = [t.image(name, BLOCKS * BLOCK) for name in ("first", "second")]
+    devices = [volatile_device(t, image, number) for number, image in enumerate(images)]
+    config = t.path("fairlift.toml")
+    exports = (f'[export.{name}]\nbacking = "file:{file}"\ndisk = "one"\n' for name, (file, _) in zip("ab", devices))
+    Path(config).write_text('[disk.one]\nscheduler = "mq-deadline"\n' + "".join(exports))
+    server = t.server(args=["--config", config])
+    piece = data(MIB)
+    for name in "ab":
+        with server.connect(name) as client:
+            client.write(0, piece)
+            client.flush()
+    server.kill()
+    for image, (_, power_cut) in zip(images, devices):
+        power_cut()
+        equal(Path(image).read_bytes()[:MIB] == piece, True, f"the flushed mebibyte is on {image}")
+
+
 @test(fairlift_only=True)  # QEMU 7.2 forgets the flush after the very first FUA write: this test found that
 def a_write_with_fua_is_answered_only_when_it_is_on_the_device(t):
     image = t.image("image", BLOCKS * BLOCK)
