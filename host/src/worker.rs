@@ -71,8 +71,8 @@ pub(crate) struct Worker {
     /// How many connections each slot has seen, to tell a newcomer from who was there before.
     visits: Vec<u64>,
     accepting: usize,
-    /// A listener that could not accept is asked again then.
-    accept_again: Option<(Instant, usize)>,
+    /// Listeners that could not accept, and when each is asked again; in order.
+    accept_again: VecDeque<(Instant, usize)>,
     /// Since when we have been draining.
     draining: Option<Instant>,
     /// The last wait was short: the next one may be spun through.
@@ -105,7 +105,7 @@ impl Worker {
             handshakes: VecDeque::new(),
             visits: Vec::new(),
             accepting: 0,
-            accept_again: None,
+            accept_again: VecDeque::new(),
             draining: None,
             spin: false,
             may_spin: std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1),
@@ -164,7 +164,7 @@ impl Worker {
         let handshake = self.handshakes.front().map(|(deadline, ..)| *deadline);
         let stall = (!self.held_back.is_empty()).then(|| now + STALL);
         let drain = self.draining.map(|_| now + fairlift_core::time::ms(100));
-        let accept = self.accept_again.map(|(at, _)| at);
+        let accept = self.accept_again.front().map(|(at, _)| *at);
         match [self.engine.poll_timeout(), handshake, stall, drain, accept].into_iter().flatten().min() {
             None => Wait::ForEver,
             Some(at) => Wait::AtMost(at.since(now)),
@@ -341,7 +341,7 @@ impl Worker {
                 self.touch(number);
             }
         }
-        if let Some((_, listener)) = self.accept_again.take_if(|(at, _)| *at <= now) {
+        while let Some((_, listener)) = self.accept_again.pop_front_if(|(at, _)| *at <= now) {
             self.arm_accept(listener);
         }
         if self.engine.first_in_line.is_some() {
@@ -398,7 +398,7 @@ impl Worker {
         if !more && self.draining.is_none() {
             match result {
                 // Out of descriptors or memory: asking again at once would only fail again.
-                ..0 => self.accept_again = Some((now + ACCEPT_PAUSE, listener)),
+                ..0 => self.accept_again.push_back((now + ACCEPT_PAUSE, listener)),
                 _ => self.arm_accept(listener),
             }
         }
