@@ -150,15 +150,3 @@ pub(crate) fn prepare(fd: &OwnedFd) {
 
 /// Measured: with 1 MiB a reply of that size leaves in one system call.
 const SEND_BUFFER: libc::c_int = 1 << 20;
-
-/// Lets the process have as many descriptors as it may: each client takes one.
-pub(crate) fn raise_descriptor_limit() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid for both calls. If they fail, the limit stays as it was.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
-        }
-    }
-}

@@ -49,7 +49,6 @@ impl Server {
     pub fn bind(config: Config) -> Result<Self, Error> {
         let workers = config.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let workers = workers.clamp(1, 64);
-        crate::listen::raise_descriptor_limit();
         crate::ring::Ring::new(1, 1).map_err(Error::Ring)?; // or we would find out only once clients come
         let mut devices = Devices::default();
         let opened: Vec<_> =

@@ -8,19 +8,23 @@
 //! S4  A client may leave at any byte: what it had asked is done or not, and all it held is given back.
 //! S5  Nothing that came in plain text before TLS is used after it.
 
-use std::io::{Read as _, Write as _};
+mod reply;
+
+use std::io::Read as _;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 
-use fairlift_core::{Bio, Errno, Extent, Flags, Instant, Op, Outcome, Sector, Stream, StreamId, Token};
+use fairlift_core::{Bio, Extent, Flags, Instant, Op, Sector, Stream, StreamId, Token};
 use io_uring::{opcode, squeue, types};
+
+use reply::{Replies, Sent};
 
 use super::check::check;
 use super::handshake::{Handshake, Session, Step};
 use super::proto::{self, Command as Verb, RequestHeader};
 use crate::buffer::SMALL;
 use crate::disk::Export;
-use crate::engine::{Command, Engine, News, Source};
+use crate::engine::{Command, Engine, Source};
 use crate::ring::RECV_GROUP;
 use crate::worker::Shared;
 
@@ -30,8 +34,6 @@ const DIRECT: usize = 32 << 10;
 const PAYLOADS: usize = 480;
 /// Past so many bytes of replies without payload that wait, the connection is read no further (S3).
 const HEADS: usize = 64 << 10;
-/// How many runs a block status answers at most.
-const RUNS: usize = 1024;
 
 /// A client.
 pub(crate) struct Connection {
@@ -97,32 +99,6 @@ enum Armed {
     Shared,
     /// In the buffer of the command whose payload comes.
     Direct,
-}
-
-/// Replies in order: headers one after the other, and where a payload comes between them.
-#[derive(Default)]
-struct Replies {
-    heads: Vec<u8>,
-    /// After so many bytes of `heads` comes the payload of this command.
-    payloads: Vec<(usize, usize)>,
-}
-
-/// A message in the kernel's hands.
-struct Sent {
-    iovecs: Vec<libc::iovec>,
-    message: libc::msghdr,
-    /// The first piece of memory that is not sent whole.
-    next: usize,
-    under_way: bool,
-}
-
-// SAFETY: the pointers name this connection's own heads and buffers of its worker, with which they move.
-unsafe impl Send for Sent {}
-
-impl Replies {
-    fn is_empty(&self) -> bool {
-        self.heads.is_empty()
-    }
 }
 
 /// Whether a command could be taken in.
@@ -248,43 +224,6 @@ impl Connection {
                 self.break_off();
             }
         }
-    }
-
-    /// The kernel sent so many bytes, or failed.
-    pub(crate) fn send_ended(&mut self, engine: &mut Engine, now: Instant, result: i32) {
-        let sent = self.sent.as_mut().expect("only a message under way completes");
-        sent.under_way = false;
-        match result {
-            0.. => {
-                self.progress = now;
-                let mut bytes = result as usize;
-                while bytes > 0 {
-                    let first = &mut sent.iovecs[sent.next];
-                    let step = bytes.min(first.iov_len);
-                    first.iov_base = first.iov_base.wrapping_byte_add(step);
-                    first.iov_len -= step;
-                    bytes -= step;
-                    sent.next += usize::from(first.iov_len == 0);
-                }
-                if sent.next < sent.iovecs.len() {
-                    return;
-                }
-            }
-            _ if [-libc::EINTR, -libc::EAGAIN].contains(&result) => return,
-            _ => {
-                tracing::debug!(connection = self.number, error = -result, "send failed");
-                self.break_off();
-            }
-        }
-        if let Some(sent) = &mut self.sent {
-            sent.next = sent.iovecs.len();
-        }
-        self.sending.heads.clear();
-        let mut payloads = std::mem::take(&mut self.sending.payloads);
-        for (_, command) in payloads.drain(..) {
-            self.release(engine, command);
-        }
-        self.sending.payloads = payloads;
     }
 
     // ---- from bytes to commands ----
@@ -568,203 +507,12 @@ impl Connection {
         engine.submit(export.disk, bio);
     }
 
-    // ---- from ends to replies ----
-
-    /// There is news of a command.
-    pub(crate) fn news(&mut self, engine: &mut Engine, number: usize, news: News) {
-        let outcome = match news {
-            News::Ended(outcome) => outcome,
-            News::TimedOut => {
-                let Command { cookie, offset, .. } = engine.commands[number];
-                return self.reply_error(
-                    (cookie, offset),
-                    Errno::EIO,
-                    "the device did not answer in time (io_timeout)",
-                );
-            }
-            News::Released => return self.release(engine, number),
-        };
-        let Command { cookie, op, offset, len, .. } = engine.commands[number];
-        match outcome {
-            Outcome::Failed(errno) => {
-                let why = format!("{} of {len} bytes at {offset}: {}", op.name(), describe(errno));
-                self.reply_error((cookie, offset), errno, &why);
-                self.release(engine, number);
-            }
-            Outcome::Done if op == Op::Read => {
-                let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-                let mut head = [0; 64];
-                let used = if session.structured || session.extended {
-                    proto::offset_data_header(&mut head, session.extended, cookie, offset, len)
-                } else {
-                    proto::simple_reply(&mut head, 0, cookie)
-                };
-                self.out.heads.extend_from_slice(&head[..used]);
-                self.out.payloads.push((self.out.heads.len(), number));
-            }
-            Outcome::Done => {
-                self.reply_done(cookie, offset);
-                self.release(engine, number);
-            }
-        }
-    }
-
-    /// Gives back what a command held.
-    fn release(&mut self, engine: &mut Engine, number: usize) {
-        let command = engine.commands.remove(number);
-        self.commands -= 1;
-        if let Some(buffer) = command.buffer {
-            self.memory -= buffer.bytes().len() as u64;
-            engine.pool.put(buffer);
-        }
-    }
-
-    fn reply_done(&mut self, cookie: u64, offset: u64) {
-        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-        let mut head = [0; 64];
-        let used = if session.extended {
-            proto::none_chunk(&mut head, true, cookie, offset)
-        } else {
-            proto::simple_reply(&mut head, 0, cookie)
-        };
-        self.out.heads.extend_from_slice(&head[..used]);
-    }
-
-    fn reply_error(&mut self, (cookie, offset): (u64, u64), errno: Errno, why: &str) {
-        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-        let error = proto::nbd_error(errno);
-        if session.structured || session.extended {
-            proto::error_chunk(&mut self.out.heads, session.extended, cookie, offset, error, why);
-        } else {
-            let mut head = [0; 64];
-            let used = proto::simple_reply(&mut head, error, cookie);
-            self.out.heads.extend_from_slice(&head[..used]);
-        }
-    }
-
-    /// Answers that a request cannot be, and passes over its payload.
-    fn refuse(&mut self, header: &RequestHeader, errno: Errno, why: &str) {
-        tracing::debug!(connection = self.number, ?header, why, "refused");
-        self.reply_error((header.cookie, header.offset), errno, why);
-        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-        let left = header.payload_len(session.extended);
-        if left > 0 {
-            self.receiving = Receiving::Refused { left };
-        }
-    }
-
-    fn block_status(&mut self, header: &RequestHeader, export: &Export) {
-        let most = if header.flags & proto::CMD_FLAG_REQ_ONE != 0 { 1 } else { RUNS };
-        match export.device.map(export.offset + header.offset, header.length, most) {
-            Ok(runs) => {
-                let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-                let runs: Vec<(u64, u32)> = runs
-                    .iter()
-                    .map(|run| (run.len, if run.hole { proto::STATE_HOLE | proto::STATE_ZERO } else { 0 }))
-                    .collect();
-                let request = (header.cookie, header.offset);
-                proto::block_status(&mut self.out.heads, session.extended, request, session.context_id, &runs);
-            }
-            Err(error) => {
-                let errno = crate::device::errno(&error);
-                self.reply_error((header.cookie, header.offset), errno, &format!("block status: {error}"));
-            }
-        }
-    }
-
     // ---- to the kernel ----
-
-    fn is_sending(&self) -> bool {
-        self.sent.as_ref().is_some_and(|sent| sent.under_way)
-    }
 
     /// Gives the kernel what it can do for us now: send what waits, receive if we may.
     pub(crate) fn arm(&mut self, engine: &mut Engine, now: Instant) {
         self.arm_send(engine, now);
         self.arm_receive(engine);
-    }
-
-    fn arm_send(&mut self, engine: &mut Engine, now: Instant) {
-        if self.is_sending() {
-            return;
-        }
-        let unfinished = self.sent.as_ref().is_some_and(|sent| sent.next < sent.iovecs.len());
-        if self.broken {
-            self.drop_replies(engine);
-            return;
-        }
-        if !unfinished {
-            if self.sending.is_empty() {
-                self.encrypt(engine);
-                std::mem::swap(&mut self.sending, &mut self.out);
-            }
-            if self.sending.is_empty() {
-                if let Some(tls) = self.tls_next.take() {
-                    self.tls = Some(tls);
-                }
-                return;
-            }
-            self.progress = now;
-            let mut iovecs = self.sent.take().map_or_else(Vec::new, |sent| sent.iovecs);
-            iovecs.clear();
-            let mut from = 0;
-            for (at, command) in &self.sending.payloads {
-                iovecs.push(memory(&self.sending.heads[from..*at]));
-                let buffer = engine.commands[*command].buffer.as_ref().expect("a read has a buffer until it is sent");
-                iovecs.push(memory(buffer.bytes()));
-                from = *at;
-            }
-            if from < self.sending.heads.len() {
-                iovecs.push(memory(&self.sending.heads[from..]));
-            }
-            // SAFETY: all zeroes are a valid `msghdr`: no address, no memory, no control data.
-            let message = unsafe { std::mem::zeroed() };
-            self.sent = Some(Sent { iovecs, message, next: 0, under_way: false });
-        }
-        let sent = self.sent.as_mut().expect("set above");
-        sent.message.msg_iov = sent.iovecs[sent.next..].as_mut_ptr();
-        sent.message.msg_iovlen = sent.iovecs.len() - sent.next;
-        sent.under_way = true;
-        let entry = opcode::SendMsg::new(types::Fd(self.fd.as_raw_fd()), &raw const sent.message)
-            .flags(libc::MSG_NOSIGNAL as u32)
-            .build()
-            .user_data(Source::Send(self.number).pack());
-        // SAFETY: the message and its iovecs are not touched while `under_way`; `sending.heads` and the buffers of its
-        // payloads neither, until `send_ended`. The connection stays in its slot meanwhile (`is_over`).
-        unsafe { engine.ring.push(&entry) }
-    }
-
-    /// Nobody will take the replies: what they hold is given back.
-    fn drop_replies(&mut self, engine: &mut Engine) {
-        for replies in [std::mem::take(&mut self.out), std::mem::take(&mut self.sending)] {
-            for (_, command) in replies.payloads {
-                self.release(engine, command);
-            }
-        }
-        self.sent = None;
-    }
-
-    /// With TLS: turns the replies that wait into one encrypted head.
-    fn encrypt(&mut self, engine: &mut Engine) {
-        let Some(mut tls) = self.tls.take() else { return };
-        let replies = std::mem::take(&mut self.out);
-        let mut writer = tls.writer();
-        let mut from = 0;
-        // Writing to memory does not fail; the buffer has no limit, and is emptied right below.
-        let mut write = |bytes: &[u8]| writer.write_all(bytes).expect("the TLS buffer has no limit");
-        for (at, command) in &replies.payloads {
-            write(&replies.heads[from..*at]);
-            write(engine.commands[*command].buffer.as_ref().expect("a read has a buffer").bytes());
-            from = *at;
-        }
-        write(&replies.heads[from..]);
-        for (_, command) in &replies.payloads {
-            self.release(engine, *command);
-        }
-        while tls.wants_write() {
-            tls.write_tls(&mut self.out.heads).expect("writing to memory does not fail");
-        }
-        self.tls = Some(tls);
     }
 
     fn arm_receive(&mut self, engine: &mut Engine) {
@@ -820,11 +568,6 @@ impl Connection {
     }
 }
 
-/// An error for people.
-fn describe(errno: Errno) -> String {
-    std::io::Error::from_raw_os_error(errno.0).to_string()
-}
-
 /// Decrypts what came; with it whether the client has said goodbye.
 fn decrypt(tls: &mut rustls::ServerConnection, mut bytes: &[u8]) -> Result<(Vec<u8>, bool), rustls::Error> {
     let mut plain = Vec::new();
@@ -842,10 +585,6 @@ fn decrypt(tls: &mut rustls::ServerConnection, mut bytes: &[u8]) -> Result<(Vec<
         }
     }
     Ok((plain, false))
-}
-
-fn memory(bytes: &[u8]) -> libc::iovec {
-    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
 fn shutdown(fd: &OwnedFd, how: i32) {
