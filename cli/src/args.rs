@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
-use fairlift::config::{Address, Tls};
+use fairlift::config::Tls;
 use fairlift_core::{Duration, sched};
 
 use crate::backing::{Named, parse_named};
+use crate::place::ListenAt;
 use crate::{config, place, units};
 
 /// The example config file, which explains itself.
@@ -81,9 +82,10 @@ pub(crate) struct ServeArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where clients connect, unix:PATH or tcp:HOST:PORT; may be given several times
-    #[arg(short, long, value_name = "ADDRESS", value_parser = place::parse)]
-    pub(crate) listen: Vec<Address>,
+    /// Where clients connect, unix:PATH or tcp:HOST:PORT; may be given several times. With ,tls=off|on|require behind it,
+    /// --tls does not count there
+    #[arg(short, long, value_name = "ADDRESS", value_parser = place::parse_place)]
+    pub(crate) listen: Vec<ListenAt>,
 
     /// Who goes next, on every disk for which the config file names no scheduler [default: bfq, else mq-deadline]
     #[arg(short, long, value_name = "S", value_parser = schedulers())]

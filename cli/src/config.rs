@@ -14,6 +14,7 @@ use toml::de::{DeTable, DeValue};
 use crate::groups::Tree;
 use crate::keys::{DISK, EXPORT, GROUP, SERVER, SORTS, Sort};
 use crate::mistake::{Mistake, Source};
+use crate::place::ListenAt;
 use crate::section::{Placed, Section, join, number, parsed, show, size, some_time, switch, text, time};
 use crate::suggest::suggestion;
 use crate::{backing, place, units};
@@ -75,7 +76,7 @@ pub(crate) struct Export {
 #[derive(Debug, Default)]
 pub(crate) struct Server {
     /// Where clients connect.
-    pub(crate) listen: Vec<Placed<Address>>,
+    pub(crate) listen: Vec<Placed<ListenAt>>,
     /// Whether traffic is encrypted.
     pub(crate) tls: Option<Placed<Tls>>,
     /// The directory with the server's certificate.
@@ -276,7 +277,7 @@ impl Reading<'_> {
         }
     }
 
-    fn listen(&mut self, section: &Section<'_>) -> Vec<Placed<Address>> {
+    fn listen(&mut self, section: &Section<'_>) -> Vec<Placed<ListenAt>> {
         let Some(value) = section.raw("listen") else { return Vec::new() };
         let one = std::slice::from_ref(value);
         let all: &[Spanned<DeValue<'_>>] = value.get_ref().as_array().map_or(one, |list| list);
@@ -286,9 +287,10 @@ impl Reading<'_> {
         }
         let mut listen = Vec::new();
         for value in all {
-            match text(value.get_ref()).and_then(|text| place::parse(&text)).and_then(|address| self.rooted_at(address))
-            {
-                Ok(address) => listen.push(Placed { value: address, at: value.span() }),
+            let place = text(value.get_ref()).and_then(|text| place::parse_place(&text));
+            let rooted = |place: ListenAt| Ok(ListenAt { address: self.rooted_at(place.address)?, ..place });
+            match place.and_then(rooted) {
+                Ok(place) => listen.push(Placed { value: place, at: value.span() }),
                 Err(says) => self.mistakes.push(section.mistake("listen", value.span(), says)),
             }
         }

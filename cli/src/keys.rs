@@ -99,7 +99,7 @@ pub(crate) const SERVER: Sort = Sort {
     keys: &[
         key(
             "listen",
-            "`unix:PATH`, `tcp:HOST:PORT`, or a list of them",
+            "`unix:PATH`, `tcp:HOST:PORT`, or a list of them; with `,tls=…` behind one, `tls` does not count there",
             "`unix:` in the run directory",
             "where clients connect",
         ),

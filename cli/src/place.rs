@@ -10,6 +10,25 @@ use crate::suggest::suggestion;
 /// What the kernel can hold in `sun_path`, without the final NUL.
 const UNIX_PATH_MAX: usize = 107;
 
+/// Where to listen, and whether to encrypt there, if that was said for this place alone.
+#[derive(Clone, Debug)]
+pub(crate) struct ListenAt {
+    pub(crate) address: Address,
+    pub(crate) tls: Option<Tls>,
+}
+
+/// Reads an address, and after it `,tls=off`, `,tls=on` or `,tls=require` where this place differs from the others.
+///
+/// # Errors
+/// As [`parse`], or the word for TLS is another.
+pub(crate) fn parse_place(text: &str) -> Result<ListenAt, String> {
+    let (address, tls) = match text.rsplit_once(",tls=") {
+        Some((address, word)) => (address, Some(crate::config::parse_tls(word)?)),
+        None => (text, None),
+    };
+    Ok(ListenAt { address: parse(address)?, tls })
+}
+
 /// Reads `unix:PATH` or `tcp:HOST:PORT`. Of a host's several addresses, the first IPv4 one is taken, else the first.
 ///
 /// # Errors

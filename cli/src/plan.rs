@@ -16,6 +16,7 @@ use crate::backing::Named;
 use crate::config::{File, Server, check_name};
 use crate::groups::Tree;
 use crate::mistake::Mistake;
+use crate::place::ListenAt;
 use crate::section::{Placed, join};
 use crate::{backing, place, tls};
 
@@ -190,24 +191,28 @@ fn listeners(
     mistakes: &mut Vec<Mistake>,
 ) -> (Vec<Listener>, Option<Arc<rustls::ServerConfig>>) {
     let said = flags.tls.or(server.tls.as_ref().map(|placed| placed.value));
-    let tls = said.unwrap_or_default();
-    let config = certificate(flags, server, said, mistakes);
-
-    let flag = |address: &Address| (address.clone(), None);
-    let mut places: Vec<(Address, Option<&Placed<Address>>)> = if flags.listen.is_empty() {
+    let mut places: Vec<(ListenAt, Option<&Placed<ListenAt>>)> = if flags.listen.is_empty() {
         server.listen.iter().map(|placed| (placed.value.clone(), Some(placed))).collect()
     } else {
-        flags.listen.iter().map(flag).collect()
+        flags.listen.iter().map(|place| (place.clone(), None)).collect()
     };
-    places.extend(inherited.into_iter().map(|socket| (Address::Inherited(Arc::new(socket)), None)));
+    let plain = |address| (ListenAt { address, tls: None }, None);
+    places.extend(inherited.into_iter().map(|socket| plain(Address::Inherited(Arc::new(socket)))));
     if places.is_empty() {
         match place::default_socket() {
-            Ok(path) => places.push((Address::Unix(path), None)),
+            Ok(path) => places.push(plain(Address::Unix(path))),
             Err(says) => mistakes.push(Mistake::in_flag("--listen", says)),
         }
     }
+    // One place with TLS is enough to need the certificate.
+    let encrypts = |tls: &Tls| *tls != Tls::Off;
+    let single = places.iter().filter_map(|(place, _)| place.tls).find(encrypts);
+    let config = certificate(flags, server, said.filter(encrypts).or(single).or(said), mistakes);
+    let said = said.unwrap_or_default();
+
     let insecure = flags.insecure || server.insecure.unwrap_or(false);
-    for (address, placed) in &places {
+    for (ListenAt { address, tls }, placed) in &places {
+        let tls = tls.unwrap_or(said);
         if tls == Tls::Required || insecure || !place::is_remote(address) {
             continue;
         }
@@ -231,7 +236,8 @@ fn listeners(
             ),
         });
     }
-    (places.into_iter().map(|(address, _)| Listener { address, tls }).collect(), config)
+    let listener = |ListenAt { address, tls }| Listener { address, tls: tls.unwrap_or(said) };
+    (places.into_iter().map(|(place, _)| listener(place)).collect(), config)
 }
 
 fn certificate(

@@ -278,6 +278,15 @@ f.toml:6:3: server.listen: others than this machine can connect to tcp:0.0.0.0:1
     let pki = format!("--tls-certificates {}", dir.path().display());
     let config = planned(&text, &format!("--tls require {pki}")).unwrap();
     assert!(config.tls.is_some() && config.listeners.iter().all(|listener| listener.tls == Tls::Required));
+    // What is said of one place counts there, and no place of it is left in plain text by mistake.
+    let single = text.replace("10809\"", "10809,tls=require\"");
+    let config = planned(&single, &pki).unwrap();
+    let each: Vec<_> = config.listeners.iter().map(|listener| listener.tls).collect();
+    assert_eq!((config.tls.is_some(), &each[..]), (true, &[Tls::Off, Tls::Required][..]));
+    let plain = planned(&single.replace("require", "off"), &format!("--tls require {pki}")).unwrap_err();
+    assert!(plain.contains("tcp:0.0.0.0:10809, and without TLS"), "{plain}");
+    let word = planned(&single.replace("require", "maybe"), &pki).unwrap_err();
+    assert!(word.contains("server.listen: ") && word.contains("require"), "{word}");
     let optional = planned(&text, &format!("--tls on {pki}")).unwrap_err();
     assert!(optional.contains("with TLS on but not required, clients may still talk in plain text"), "{optional}");
     let verify = planned(&text, &format!("--tls require {pki} --tls-verify-peer")).unwrap_err();

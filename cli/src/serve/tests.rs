@@ -7,7 +7,7 @@ fn config(flags: &ServeArgs) -> Config {
 }
 
 fn listening(address: &str) -> ServeArgs {
-    ServeArgs { listen: vec![place::parse(address).unwrap()], ..ServeArgs::default() }
+    ServeArgs { listen: vec![place::parse_place(address).unwrap()], ..ServeArgs::default() }
 }
 
 #[test]
