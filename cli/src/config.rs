@@ -185,12 +185,21 @@ impl Reading<'_> {
                 }
             }
         }
+        let depth: Option<u16> = section.take(self.mistakes, "depth", number(1..=4096)).map(|placed| placed.value);
+        let nr_requests = section.take(self.mistakes, "nr_requests", number::<u32>(1..=1 << 20));
+        if let Some((requests, depth)) = nr_requests.as_ref().zip(depth)
+            && requests.value < u32::from(depth)
+        {
+            let says =
+                format!("is {}, less than depth, which is {depth}: those in flight are among them", requests.value);
+            self.mistakes.push(section.mistake("nr_requests", requests.at.clone(), says));
+        }
         Disk {
             name: section.name.clone(),
             scheduler,
             set,
-            depth: section.take(self.mistakes, "depth", number(1..=4096)).map(|placed| placed.value),
-            nr_requests: section.take(self.mistakes, "nr_requests", number(4..=1 << 20)).map(|placed| placed.value),
+            depth,
+            nr_requests: nr_requests.map(|placed| placed.value),
             io_timeout: section.take(self.mistakes, "io_timeout", some_time).map(|placed| placed.value),
         }
     }
@@ -348,7 +357,7 @@ impl Reading<'_> {
                 .map_or(usual.handshake_timeout, |placed| placed.value),
             request_max: request,
             connection_requests: section
-                .take(self.mistakes, "connection_requests", number(1..=65535))
+                .take(self.mistakes, "connection_requests", number(1..=480))
                 .map_or(usual.connection_requests, |placed| placed.value),
             connection_memory: connection_bytes,
             memory: bytes,

@@ -78,7 +78,12 @@ pub(crate) const DISK: Sort = Sort {
         ),
         key("set", "a table of tunables; see `docs/tunables.md`", "the scheduler's", "the scheduler's tunables"),
         key("depth", "1 to 4096", "128", "requests in flight in the device"),
-        key("nr_requests", "4 to 1048576", "twice the depth", "requests that may wait and be in flight"),
+        key(
+            "nr_requests",
+            "1 to 1048576, at least `depth`",
+            "twice the depth",
+            "requests that may wait and be in flight",
+        ),
         key("io_timeout", "a time, above zero", "30s", "how long a request may be in the device"),
     ],
 };
@@ -121,7 +126,7 @@ pub(crate) const SERVER: Sort = Sort {
         key("max_connections", "1 to 1048576", "4096", "connections at once, all listeners together"),
         key("handshake_timeout", "a time, above zero", "10s", "how long a client may take to negotiate"),
         key("request_max", "64k to 1g", "32m", "the largest read or write"),
-        key("connection_requests", "1 to 65535", "128", "requests that one connection may have under way"),
+        key("connection_requests", "1 to 480", "128", "requests that one connection may have under way"),
         key(
             "connection_memory",
             "a size, at least `request_max`",

@@ -1,7 +1,7 @@
 //! A table of fixed size whose rows are named by number.
 //!
-//! As the `slab` crate, but a row that is removed is copied out field by field as it is used, not as a whole, and no row
-//! says whether it is in use: on the path of every request that halves the cost. Whoever holds a number knows its state.
+//! As the `slab` crate, but of a size that never changes, with numbers of 32 bits, as lists keep them, and with rows that
+//! do not say whether they are in use: whoever holds a number knows the state of its row.
 
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};

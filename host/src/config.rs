@@ -145,9 +145,10 @@ pub struct Limits {
     pub connections: u32,
     /// How long a client may take from connecting to the end of the negotiation.
     pub handshake_timeout: Duration,
-    /// The largest read or write, in bytes: what is advertised as maximum block size.
+    /// The largest read or write, 512 bytes to 1 GiB: what is advertised as maximum block size.
     pub request_max: u32,
-    /// Requests that one connection may have under way.
+    /// Requests that one connection may have under way, 1 to 480: their replies fit one message, which the kernel takes in
+    /// up to 1024 pieces.
     pub connection_requests: u32,
     /// Payload bytes that one connection may have under way; at least `request_max`.
     pub connection_memory: u64,

@@ -73,9 +73,15 @@ impl Disk {
         let request_max = devices.iter().map(|(device, _)| device.facts().request_max).min().unwrap_or(1 << 20);
         limits.rw_max = request_max / Sector::SIZE as u32;
         let depth = settings.depth.unwrap_or(Settings::DEPTH);
+        let nr_requests = settings.nr_requests.unwrap_or(2 * u32::from(depth));
+        if depth == 0 || nr_requests < u32::from(depth) {
+            let why =
+                format!("nr_requests is {nr_requests}, and must be at least the depth, which is {depth} (and not 0)");
+            return Err(Error::Disk { name: settings.name.clone(), why });
+        }
         let queue_settings = Settings {
             depth,
-            nr_requests: settings.nr_requests.unwrap_or(2 * u32::from(depth)),
+            nr_requests,
             contexts: contexts as u16,
             groups: groups.to_vec(),
             io_timeout: settings.io_timeout.unwrap_or(fairlift_core::time::secs(30)),

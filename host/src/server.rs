@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use fairlift_core::{ContextId, Sector};
 
 use crate::Error;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Limits};
 use crate::device::Device;
 use crate::disk::{Disk, Export};
 use crate::export::nbd::Exports;
@@ -45,8 +45,11 @@ impl Server {
     /// io_uring is not to be had, or a backing, export, disk or listener cannot be what the configuration says; nothing is left behind.
     ///
     /// # Panics
-    /// If an index in the configuration points nowhere.
+    /// If an index in the configuration points nowhere, or a limit is outside the range that it is documented with.
     pub fn bind(config: Config) -> Result<Self, Error> {
+        let Limits { request_max, connection_requests, .. } = config.limits;
+        assert!((512..=1 << 30).contains(&request_max), "request_max is {request_max}");
+        assert!((1..=480).contains(&connection_requests), "connection_requests is {connection_requests}");
         let workers = config.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let workers = workers.clamp(1, 64);
         crate::ring::Ring::new(1, 1).map_err(Error::Ring)?; // or we would find out only once clients come

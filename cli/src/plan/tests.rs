@@ -175,6 +175,10 @@ fn each_kind_of_wrong_value_has_its_own_words() {
             "[server]\nconnection_memory = \"1m\"",
             "server.connection_memory: connection_memory is 1 MiB, less than request_max, which is 32 MiB",
         ),
+        (
+            "[disk.d]\ndepth = 64\nnr_requests = 4",
+            "disk.d.nr_requests: is 4, less than depth, which is 64: those in flight are among them",
+        ),
         ("[server]\nrequest_max = 512", "server.request_max: takes a size from 64k to 1g, not 512"),
         ("[server]\nlisten = []", "server.listen: lists no address; leave the key out for the usual place"),
         ("[server]\nlisten = [\"unix:/a\", 5]", "server.listen: takes text in quotes, not 5"),

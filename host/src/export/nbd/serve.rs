@@ -30,8 +30,6 @@ use crate::worker::Shared;
 
 /// From this many bytes on, the rest of a payload is received straight into its buffer.
 const DIRECT: usize = 32 << 10;
-/// Payloads in one reply message, well below the kernel's 1024 pieces of memory.
-const PAYLOADS: usize = 480;
 /// Past so many bytes of replies without payload that wait, the connection is read no further (S3).
 const HEADS: usize = 64 << 10;
 
@@ -435,7 +433,7 @@ impl Connection {
         };
         // S3
         let limits = &shared.limits;
-        if self.commands >= limits.connection_requests.min(PAYLOADS as u32)
+        if self.commands >= limits.connection_requests
             || (self.memory > 0 && self.memory + payload > limits.connection_memory)
         {
             return Taken::NotNow(Lack::Own);
