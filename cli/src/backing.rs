@@ -5,8 +5,8 @@ use std::path::Path;
 use fairlift::config::{Backing, Direct};
 use fairlift_core::Duration;
 
-use crate::suggest::suggestion;
 use crate::units::{parse_capacity, parse_time};
+use fairlift_lab::suggestion;
 
 /// An export as named on the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -16,8 +16,8 @@ use crate::keys::{DISK, EXPORT, GROUP, SERVER, SORTS, Sort};
 use crate::mistake::{Mistake, Source};
 use crate::place::ListenAt;
 use crate::section::{Placed, Section, join, number, parsed, show, size, some_time, switch, text, time};
-use crate::suggest::suggestion;
 use crate::{backing, place, units};
+use fairlift_lab::suggestion;
 
 /// All that a config file says; what it doesn't say is `None`.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 //! | [`config`], [`section`], [`keys`] | the config file: its keys, and how a table is read |
 //! | [`plan`] | flags and file together, as the library's `Config` |
 //! | [`backing`], [`place`], [`groups`], [`units`] | what the words in them mean |
-//! | [`mistake`], [`suggest`] | what is wrong, where, and what was probably meant |
+//! | [`mistake`] | what is wrong, and where |
 //! | [`serve`], [`signals`], [`systemd`], [`tls`], [`log`] | the running server |
 //! | [`show`] | tunables, completions, manual pages |
 
@@ -23,7 +23,6 @@ mod section;
 mod serve;
 mod show;
 mod signals;
-mod suggest;
 mod systemd;
 mod tls;
 mod units;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use fairlift::config::{Address, Tls};
 
-use crate::suggest::suggestion;
+use fairlift_lab::suggestion;
 
 /// What the kernel can hold in `sun_path`, without the final NUL.
 const UNIX_PATH_MAX: usize = 107;

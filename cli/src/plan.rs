@@ -179,7 +179,7 @@ fn check_setting(kind: sched::Kind, name: &str, value: &str) -> Result<(), (bool
             return (false, error.to_string());
         }
         let says = error.to_string().replace("this scheduler", kind.name());
-        (true, says + &crate::suggest::suggestion(name, known()))
+        (true, says + &fairlift_lab::suggestion(name, known()))
     })
 }
 

@@ -8,8 +8,8 @@ use toml::de::{DeTable, DeValue};
 
 use crate::keys::Sort;
 use crate::mistake::Mistake;
-use crate::suggest::suggestion;
 use crate::units;
+use fairlift_lab::suggestion;
 
 /// A value and where it is written.
 #[derive(Clone, PartialEq, Eq, Debug)]

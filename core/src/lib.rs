@@ -15,6 +15,7 @@
 //! | [`group`] | who shares the device: groups and streams |
 //! | [`tunable`] | one row per knob |
 //! | [`stats`] | what happened, counted |
+//! | [`model`], [`program`] | the seams at both ends: a device on paper, and someone who asks |
 //! | [`trace`] | what happened, one event at a time |
 //! | [`time`] | our own nanoseconds |
 
@@ -25,6 +26,8 @@ extern crate alloc;
 
 pub mod group;
 pub mod limits;
+pub mod model;
+pub mod program;
 pub mod queue;
 pub mod request;
 pub mod sched;

@@ -5,8 +5,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod model;
 mod random;
+pub mod result;
+mod suggest;
 mod world;
 
 pub use random::Random;
+pub use suggest::suggestion;
 pub use world::{Device, End, FixedTime, World};

@@ -1,7 +1,8 @@
 //! "Did you mean": the known word nearest to one that nobody knows.
 
 /// `; did you mean "…"?` if one of `known` is near `word`, else nothing.
-pub(crate) fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+#[must_use]
+pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let near = known.into_iter().map(|one| (distance(word, one), one)).min();
     match near {
         // A third of the letters may differ: more is another word.

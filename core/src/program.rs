@@ -1,0 +1,74 @@
+//! Someone who asks, on paper: a program that reads and writes a disk.
+//!
+//! The lab's workloads implement [`Program`]; its world runs them on a virtual clock, and `host` runs the same ones on a
+//! real disk. A program has no payload: it only knows what it asks next, and what it was waiting for.
+
+use crate::stats::Histogram;
+use crate::{Duration, Extent, Flags, Instant, Op, Outcome};
+
+/// What a program asks of its disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ask {
+    /// The program's own name for it, unique among its asks that have not ended; small numbers that are used again.
+    pub token: u32,
+    /// What to do.
+    pub op: Op,
+    /// How to treat it.
+    pub flags: Flags,
+    /// Where on the disk; empty for a flush.
+    pub extent: Extent,
+}
+
+/// What a program got done: counted as it sees it, by its own operations (a `read()`), not by what the disk was asked.
+#[derive(Clone, Default, Debug)]
+pub struct Meter {
+    /// Bytes read or written by operations that ended well.
+    pub bytes: u64,
+    /// Operations that ended.
+    pub operations: u64,
+    /// Operations that failed.
+    pub failed: u64,
+    /// How long an operation took.
+    pub latency: Histogram,
+    /// The longest.
+    pub latency_max: Duration,
+}
+
+impl Meter {
+    /// An operation of `bytes` ended after `latency`.
+    pub fn ended(&mut self, bytes: u64, outcome: Outcome, latency: Duration) {
+        self.operations += 1;
+        match outcome {
+            Outcome::Done => self.bytes += bytes,
+            Outcome::Failed(_) => self.failed += 1,
+        }
+        self.latency.record(latency);
+        self.latency_max = self.latency_max.max(latency);
+    }
+
+    /// Adds what another got done.
+    pub fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.operations += other.operations;
+        self.failed += other.failed;
+        self.latency.add(&other.latency);
+        self.latency_max = self.latency_max.max(other.latency_max);
+    }
+}
+
+/// Asks, hears how it went, asks again. Deterministic: the same calls give the same answers.
+///
+/// A turn: `handle_end` for all that ended, `poll_ask` until `None`, then `poll_timeout`.
+pub trait Program: Send {
+    /// What it asks next, or `None` until something ends or time passes.
+    fn poll_ask(&mut self, now: Instant) -> Option<Ask>;
+
+    /// One of its asks ended.
+    fn handle_end(&mut self, now: Instant, token: u32, outcome: Outcome);
+
+    /// When to look again though nothing ended (it thinks, or a request arrives by the clock).
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// What it got done so far.
+    fn meter(&self) -> &Meter;
+}

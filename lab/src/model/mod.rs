@@ -1,0 +1,220 @@
+//! Disks on paper: one file for each kind, and profiles with the source of every number.
+//!
+//! A disk is asked for by the name of its profile, and may differ from it: `sata-7200,size=100G,rpm=5400`.
+
+pub mod disk;
+mod flash;
+pub mod raid;
+mod rotating;
+pub mod ssd;
+
+use std::fmt;
+
+use fairlift_core::Sector;
+use fairlift_core::model::Model;
+use fairlift_core::tunable::{self, TunableInfo};
+
+use crate::suggestion;
+
+/// What makes a disk of one kind.
+#[derive(Clone, Debug)]
+pub enum Settings {
+    /// A hard disk.
+    Disk(disk::Settings),
+    /// Hard disks behind a controller.
+    Raid(raid::Settings),
+    /// A solid-state disk.
+    Ssd(ssd::Settings),
+}
+
+/// A disk with a name.
+pub struct Profile {
+    /// Its name, as in `sim:NAME`.
+    pub name: &'static str,
+    /// What it is, in a phrase.
+    pub about: &'static str,
+    /// Bytes, unless said otherwise.
+    pub size: u64,
+    /// Its numbers.
+    pub settings: fn() -> Settings,
+}
+
+/// All profiles.
+pub fn profiles() -> impl Iterator<Item = &'static Profile> {
+    rotating::PROFILES.iter().chain(flash::PROFILES)
+}
+
+/// A disk that was asked for: a profile, and what differs from it.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The name of its profile.
+    pub name: &'static str,
+    /// Bytes.
+    pub size: u64,
+    /// Its numbers.
+    pub settings: Settings,
+}
+
+impl Spec {
+    /// Reads `NAME[,size=BYTES][,PARAMETER=VALUE…]`.
+    ///
+    /// # Errors
+    /// There is no such profile or parameter, or a value is malformed or out of range.
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        let mut parts = text.split(',');
+        let name = parts.next().unwrap_or_default();
+        let profile = profiles().find(|profile| profile.name == name).ok_or_else(|| SpecError::profile(name))?;
+        let mut spec = Self { name: profile.name, size: profile.size, settings: (profile.settings)() };
+        for part in parts {
+            let Some((key, value)) = part.split_once('=') else {
+                return Err(SpecError(format!("sim:{name}: \"{part}\" is not of the form parameter=value")));
+            };
+            spec.set(key, value).map_err(|why| SpecError(format!("sim:{name}: {why}")))?;
+        }
+        spec.settings.check(spec.size).map_err(|why| SpecError(format!("sim:{name}: {why}")))?;
+        Ok(spec)
+    }
+
+    /// The model, at rest; what it leaves to chance follows from the seed.
+    #[must_use]
+    pub fn build(&self, seed: u64) -> Box<dyn Model> {
+        let sectors = self.size / Sector::SIZE;
+        match &self.settings {
+            Settings::Disk(settings) => Box::new(disk::Disk::new(settings.clone(), sectors, seed)),
+            Settings::Raid(settings) => Box::new(raid::Raid::new(settings.clone(), sectors, seed)),
+            Settings::Ssd(settings) => Box::new(ssd::Ssd::new(settings.clone(), sectors, seed)),
+        }
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        if key == "size" {
+            self.size = parse_size(value).ok_or_else(|| {
+                format!("size=\"{value}\" is not possible: it takes bytes in whole sectors, as 500G or 1T, up to 64T")
+            })?;
+            return Ok(());
+        }
+        let known = self.settings.infos();
+        if !known.iter().any(|info| info.name == key) {
+            let names: Vec<_> = std::iter::once("size").chain(known.iter().map(|info| info.name)).collect();
+            let hint = suggestion(key, names.iter().copied());
+            return Err(format!("unknown parameter \"{key}\": there is {}{hint}", names.join(", ")));
+        }
+        self.settings.set(key, value).map_err(|error| error.to_string())
+    }
+}
+
+impl Settings {
+    /// What can be changed.
+    #[must_use]
+    pub fn infos(&self) -> &'static [TunableInfo] {
+        match self {
+            Self::Disk(_) => disk::Settings::INFO,
+            Self::Raid(_) => raid::Settings::INFO,
+            Self::Ssd(_) => ssd::Settings::INFO,
+        }
+    }
+
+    /// The present value of a parameter, as text that [`Settings::set`] takes.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<String> {
+        match self {
+            Self::Disk(settings) => tunable::get(disk::Settings::TUNABLES, settings, name),
+            Self::Raid(settings) => tunable::get(raid::Settings::TUNABLES, settings, name),
+            Self::Ssd(settings) => tunable::get(ssd::Settings::TUNABLES, settings, name),
+        }
+    }
+
+    /// Changes a parameter.
+    ///
+    /// # Errors
+    /// There is no such parameter, or the value is malformed or out of range.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
+        match self {
+            Self::Disk(settings) => tunable::set(disk::Settings::TUNABLES, settings, name, value),
+            Self::Raid(settings) => tunable::set(raid::Settings::TUNABLES, settings, name, value),
+            Self::Ssd(settings) => tunable::set(ssd::Settings::TUNABLES, settings, name, value),
+        }
+    }
+
+    /// Whether the numbers go together, for a disk of so many bytes.
+    fn check(&self, size: u64) -> Result<(), String> {
+        match self {
+            Self::Disk(settings) => settings.check(size),
+            Self::Raid(settings) => settings.check(size),
+            Self::Ssd(settings) => settings.check(size),
+        }
+    }
+}
+
+/// `500G`, `1T`, `4096`: binary units, as `truncate -s` takes them.
+fn parse_size(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return None,
+    };
+    let bytes = number.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+    (bytes > 0 && bytes.is_multiple_of(Sector::SIZE) && bytes <= 64 << 40).then_some(bytes)
+}
+
+/// Why there is no such disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SpecError(String);
+
+impl SpecError {
+    fn profile(name: &str) -> Self {
+        let names: Vec<_> = profiles().map(|profile| profile.name).collect();
+        let hint = suggestion(name, names.iter().copied());
+        Self(format!("unknown model \"sim:{name}\": there is {}{hint}", names.join(", ")))
+    }
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_whole_sectors_in_binary_units() {
+        assert_eq!(parse_size("100G"), Some(100 << 30));
+        assert_eq!(parse_size("1TiB"), Some(1 << 40));
+        assert_eq!(parse_size("512"), Some(512));
+        for bad in ["", "0", "G", "513", "1.5T", "65T", "99999999999999999999"] {
+            assert_eq!(parse_size(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_profile_or_parameter_is_answered_with_those_there_are() {
+        let why = |text| Spec::parse(text).unwrap_err().to_string();
+        assert!(why("sata-720").ends_with("; did you mean \"sata-7200\"?"), "{}", why("sata-720"));
+        assert!(why("sata-7200,sise=1G").contains("unknown parameter \"sise\": there is size, "));
+        assert!(why("sata-7200,sise=1G").ends_with("; did you mean \"size\"?"));
+        assert!(why("sata-7200,size=0").contains("size=\"0\" is not possible"));
+        assert!(why("sata-7200,size").contains("not of the form parameter=value"));
+    }
+
+    #[test]
+    fn every_profile_builds_and_every_parameter_can_be_read_and_set_to_what_it_is() {
+        for profile in profiles() {
+            let mut spec = Spec::parse(profile.name).unwrap();
+            assert_eq!(spec.build(1).limits().capacity, profile.size / Sector::SIZE, "{}", profile.name);
+            for info in spec.settings.infos() {
+                let value = spec.settings.get(info.name).unwrap();
+                spec.settings.set(info.name, &value).unwrap_or_else(|error| panic!("{}: {error}", profile.name));
+            }
+        }
+    }
+}

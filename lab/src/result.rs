@@ -1,0 +1,107 @@
+//! What was measured: one format for runs on models and on real disks.
+//!
+//! The names are those of the JSON (documented in `docs/iostest.md`): fields may be added, none is renamed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// All that one call of `iostest` measured.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Results {
+    /// `iostest`.
+    pub tool: String,
+    /// Of Fairlift.
+    pub version: String,
+    /// The disk, as it was asked for.
+    pub device: String,
+    /// The scheduler, or `raw`: the path without Fairlift.
+    pub scheduler: String,
+    /// The scheduler's tunables.
+    pub settings: BTreeMap<String, String>,
+    /// What the run's chances follow from.
+    pub seed: u64,
+    /// The bytes of a program's operation.
+    #[serde(default)]
+    pub block_size: u64,
+    /// The bytes of a program's file.
+    #[serde(default)]
+    pub file_size: u64,
+    /// Requests that each job of a direct workload keeps in flight.
+    #[serde(default)]
+    pub iodepth: u32,
+    /// Whether the run was stopped before all sets were done.
+    #[serde(default)]
+    pub interrupted: bool,
+    /// One for each workload, number of jobs and set.
+    pub runs: Vec<Run>,
+}
+
+/// One run: a workload, with so many jobs in each group.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Run {
+    /// Its name.
+    pub workload: String,
+    /// Which repetition, from 1.
+    pub set: u32,
+    /// Jobs in each group.
+    pub jobs: u32,
+    /// How long the disk was measured.
+    pub runtime_s: f64,
+    /// Of all groups, in 1024 bytes.
+    pub total_kb_s: f64,
+    /// Operations of all groups.
+    pub iops: f64,
+    /// The largest |share − ideal| ÷ ideal over groups.
+    pub share_error_max: f64,
+    /// Jain's index over groups: of bandwidth ÷ weight.
+    pub jain: f64,
+    /// In the order of the tree.
+    pub groups: Vec<Group>,
+    /// What the disk did.
+    pub device_stats: DeviceStats,
+    /// What the scheduler counted.
+    pub counters: BTreeMap<String, u64>,
+    /// Who was served when: for each of equal slots of the run, the bytes that each group got.
+    #[serde(default)]
+    pub timeline: Vec<Vec<u64>>,
+    /// The latencies of all operations: (upper bound in µs, operations), rising.
+    #[serde(default)]
+    pub latencies: Vec<(f64, u64)>,
+}
+
+/// What a group got.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Group {
+    /// `/g1`.
+    pub path: String,
+    /// Its weight.
+    pub weight: u32,
+    /// In 1024 bytes.
+    pub kb_s: f64,
+    /// Operations.
+    pub iops: f64,
+    /// Of the total: 0 to 1.
+    pub share: f64,
+    /// What its weight entitles it to: 0 to 1.
+    pub ideal: f64,
+    /// Half of its operations took no longer.
+    pub lat_p50_us: f64,
+    /// 99 % of its operations took no longer.
+    pub lat_p99_us: f64,
+    /// Its longest operation.
+    pub lat_max_us: f64,
+}
+
+/// What a disk did during a run.
+#[derive(Clone, Copy, PartialEq, Default, Serialize, Deserialize, Debug)]
+pub struct DeviceStats {
+    /// Requests that ended.
+    pub requests: u64,
+    /// Flushes among them.
+    pub flushes: u64,
+    /// The part of the time in which it had something to do: 0 to 1.
+    pub busy: f64,
+    /// Requests in it, on average over time.
+    pub depth_mean: f64,
+}
