@@ -113,7 +113,12 @@ impl Settings {
     /// The same, described.
     pub const INFO: &[TunableInfo] = &tunable::infos(&Self::ROWS);
     const ROWS: [Tunable<Self>; 30] = [
-        Tunable::duration("overhead", (us(0), ms(10)), |s| &mut s.overhead, "a command's way to the controller and back"),
+        Tunable::duration(
+            "overhead",
+            (us(0), ms(10)),
+            |s| &mut s.overhead,
+            "a command's way to the controller and back",
+        ),
         Tunable::duration("read_command", (us(0), ms(1)), |s| &mut s.read_command, "the controller's time for a read"),
         Tunable::duration(
             "write_command",
@@ -135,7 +140,12 @@ impl Settings {
         Tunable::duration("program", (us(1), ms(100)), |s| &mut s.program, "a program operation"),
         Tunable::count("block", (1, 1024), |s| &mut s.block, "MiB that one erase frees"),
         Tunable::duration("erase", (us(1), secs(1)), |s| &mut s.erase, "an erase"),
-        Tunable::duration("suspend", (us(0), ms(10)), |s| &mut s.suspend, "suspending a program or an erase for a read"),
+        Tunable::duration(
+            "suspend",
+            (us(0), ms(10)),
+            |s| &mut s.suspend,
+            "suspending a program or an erase for a read",
+        ),
         Tunable::count("suspends", (0, 1000), |s| &mut s.suspends, "reads that may go before a program; 0: none"),
         Tunable::count("buffer", (64, 1 << 22), |s| &mut s.buffer, "KiB of the write buffer"),
         Tunable::count("slc", (0, 1 << 24), |s| &mut s.slc, "MiB written with one bit per cell first; 0: none"),

@@ -61,7 +61,8 @@ impl Space {
         }
         let count = capacity.div_ceil(1 << region_shift);
         let size = |region: u64| (capacity - (region << region_shift)).min(1 << region_shift);
-        let regions: Vec<u32> = (0..count).map(|region| (size(region) * u64::from(settings.fill) / 100) as u32).collect();
+        let regions: Vec<u32> =
+            (0..count).map(|region| (size(region) * u64::from(settings.fill) / 100) as u32).collect();
         let valid = regions.iter().map(|valid| u64::from(*valid)).sum();
         let spare = ((physical - valid) * 512) as f64;
         let reserve = spare / 8.0;
