@@ -1,7 +1,7 @@
 use fairlift_core::model::{Asked, Ended};
 use fairlift_core::{Extent, Flags, Instant, Op, Sector};
-use fairlift_lab::model::Spec;
 use fairlift_lab::Random;
+use fairlift_lab::model::Spec;
 
 fn streams(spec: &str, starts: &[u64], window: u64, secs: u64, lag: u64) -> f64 {
     let spec = Spec::parse(spec).unwrap();
@@ -15,7 +15,9 @@ fn streams(spec: &str, starts: &[u64], window: u64, secs: u64, lag: u64) -> f64 
     loop {
         let ask = asks.iter().map(|a| a.0).min();
         let at = model.poll_event().map(|i| i.as_nanos()).into_iter().chain(ask).min().unwrap();
-        if at > end { break; }
+        if at > end {
+            break;
+        }
         now = Instant::from_nanos(at);
         ended.clear();
         model.advance(now, &mut ended);
@@ -26,7 +28,10 @@ fn streams(spec: &str, starts: &[u64], window: u64, secs: u64, lag: u64) -> f64 
         let due: Vec<_> = asks.iter().filter(|a| a.0 <= at).copied().collect();
         asks.retain(|a| a.0 > at);
         for (_, s) in due {
-            model.submit(now, &Asked { id: s as u64, op: Op::Read, flags: Flags::NONE, extent: Extent::new(Sector(next[s]), window) });
+            model.submit(
+                now,
+                &Asked { id: s as u64, op: Op::Read, flags: Flags::NONE, extent: Extent::new(Sector(next[s]), window) },
+            );
             next[s] += window;
         }
     }
@@ -43,12 +48,17 @@ fn random(spec: &str, depth: usize, sectors: u64, span: u64, secs: u64) -> f64 {
         let at = rnd.below(span / sectors) * sectors;
         model.submit(now, &Asked { id, op: Op::Read, flags: Flags::NONE, extent: Extent::new(Sector(at), sectors) });
     };
-    for id in 0..depth { ask(&mut model, Instant::ZERO, id as u64); }
+    for id in 0..depth {
+        ask(&mut model, Instant::ZERO, id as u64);
+    }
     let mut n = 0;
     while let Some(at) = model.poll_event().filter(|at| at.as_nanos() < secs * 1_000_000_000) {
         ended.clear();
         model.advance(at, &mut ended);
-        for e in &ended { n += 1; ask(&mut model, at, e.id); }
+        for e in &ended {
+            n += 1;
+            ask(&mut model, at, e.id);
+        }
     }
     n as f64 / secs as f64
 }

@@ -146,10 +146,8 @@ impl Settings {
     }
 
     pub(crate) fn check(&self, size: u64) -> Result<(), String> {
-        let (least, most) = seek::Seek::averages(
-            self.seek_track.as_nanos(),
-            self.seek_full.as_nanos().max(self.seek_track.as_nanos()),
-        );
+        let (least, most) =
+            seek::Seek::averages(self.seek_track.as_nanos(), self.seek_full.as_nanos().max(self.seek_track.as_nanos()));
         let from_to = |from: u64, to: u64| (Duration::from_nanos(from), Duration::from_nanos(to));
         if self.seek_full < self.seek_track {
             return Err(format!(

@@ -87,11 +87,26 @@ struct Waiting {
 enum Arm {
     Idle,
     /// For a command; its data passes from `from` to `until`.
-    Serves { command: Waiting, segment: usize, sequential: bool, from: u64, until: u64 },
+    Serves {
+        command: Waiting,
+        segment: usize,
+        sequential: bool,
+        from: u64,
+        until: u64,
+    },
     /// Writes back a run.
-    WritesBack { until: u64 },
+    WritesBack {
+        until: u64,
+    },
     /// Reads on (D4): the media time is `media` at `since`; not to be taken away before `owed`, done at `limit`.
-    ReadsOn { segment: usize, since: u64, media: u64, owed: u64, limit: u64, visit: bool },
+    ReadsOn {
+        segment: usize,
+        since: u64,
+        media: u64,
+        owed: u64,
+        limit: u64,
+        visit: bool,
+    },
 }
 
 /// Where the head was left.
