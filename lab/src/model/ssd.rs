@@ -26,8 +26,8 @@
 //! written, wear, read retries, temperature, power states, thermal throttling, several namespaces, host memory buffers, the
 //! controller's misses in its own mapping.
 //!
-//! A model runs `overhead` ahead of its caller: what a later request can still influence lies beyond that. So nothing is
-//! computed twice, and a read costs one event inside and one outside.
+//! The model runs ahead of its caller, by `overhead` and by what waits at the controller: whatever is submitted later comes
+//! after that. A request therefore acts as soon as it is taken in, at its own time, and a read costs one event.
 
 mod nand;
 mod reads;
@@ -61,13 +61,12 @@ pub struct Ssd {
     alone: bool,
     /// Not taken in yet, in order of arrival (S1).
     held: VecDeque<Asked>,
-    /// Time inside, in nanoseconds: everything before it has happened.
+    /// Time inside, in nanoseconds: everything before it has happened, and the controller is free from then on (S1).
     clock: u64,
     /// What happens inside.
     events: BinaryHeap<Reverse<(u64, Event)>>,
     /// What ends when: (time, slot), sorted.
     ends: VecDeque<(u64, u32)>,
-    controller: u64,
     link: Link,
     channels: Vec<u64>,
     /// Of a sector on a channel.
@@ -188,7 +187,6 @@ impl Ssd {
             clock: 0,
             events: BinaryHeap::new(),
             ends: VecDeque::new(),
-            controller: 0,
             link: Link { duplex: settings.duplex, cost: Cost::of(settings.link), out: 0, back: 0 },
             channels: vec![0; settings.channels as usize],
             channel_cost: Cost::of(settings.channel),
@@ -211,8 +209,8 @@ impl Ssd {
         !self.alone && if wants_alone { self.active == 0 } else { self.active < self.settings.slots }
     }
 
-    /// Takes a request in: it reaches the controller now, on the inner clock.
-    fn take_in(&mut self, asked: &Asked) {
+    /// Takes a request in, and goes on to when the controller is done with it: nothing that comes later acts before.
+    fn take_in(&mut self, now: Instant, asked: &Asked) {
         let request = Request { id: asked.id, op: asked.op, parts: 0 };
         let slot = if let Some(slot) = self.unused.pop() {
             self.requests[slot as usize] = request;
@@ -224,7 +222,7 @@ impl Ssd {
         self.active += 1;
         self.alone = self.settings.alone && !asked.op.has_payload();
         let time = if asked.op == Op::Read { self.settings.read_command } else { self.settings.write_command };
-        self.controller = self.controller.max(self.clock) + time.as_nanos();
+        self.settle(self.arrival(now) + time.as_nanos());
         match asked.op {
             Op::Read => self.read(slot, asked.extent),
             Op::Write => self.write(slot, asked.extent, asked.flags),
@@ -240,12 +238,13 @@ impl Ssd {
                 break;
             }
             self.events.pop();
+            self.clock = at;
             match event.happens() {
-                Happens::Fetched { slot, channel, sectors } => self.fetched(at, slot, channel, sectors),
-                Happens::JobEnds { die } => self.job_ends(at, die),
+                Happens::Fetched { slot, channel, sectors } => self.fetched(slot, channel, sectors),
+                Happens::JobEnds { die } => self.job_ends(die),
             }
         }
-        self.clock = self.clock.max(to);
+        self.clock = to;
     }
 
     /// The request in `slot` will end at `at`.
@@ -262,6 +261,11 @@ impl Ssd {
         }
     }
 
+    /// When the controller turns to what is submitted now.
+    fn arrival(&self, now: Instant) -> u64 {
+        (now + self.settings.overhead).as_nanos().max(self.clock)
+    }
+
     fn count(&mut self, at: u64) {
         if self.inside > 0 {
             let time = at - self.counted;
@@ -269,10 +273,6 @@ impl Ssd {
             self.work.depth_time += time * self.inside;
         }
         self.counted = at;
-    }
-
-    fn inner(&self, now: Instant) -> u64 {
-        (now + self.settings.overhead).as_nanos()
     }
 }
 
@@ -292,9 +292,8 @@ impl Model for Ssd {
         }
         self.count(at);
         self.inside += 1;
-        self.settle(self.inner(now));
         if self.held.is_empty() && self.takes(asked.op) {
-            self.take_in(asked);
+            self.take_in(now, asked);
         } else {
             self.held.push_back(*asked);
         }
@@ -308,7 +307,7 @@ impl Model for Ssd {
     }
 
     fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
-        self.settle(self.inner(now));
+        self.settle(self.arrival(now));
         while let Some((at, slot)) = self.ends.pop_front_if(|(at, _)| *at <= now.as_nanos()) {
             self.count(at);
             self.inside -= 1;
@@ -325,7 +324,7 @@ impl Model for Ssd {
                     break;
                 }
                 self.held.pop_front();
-                self.take_in(&next);
+                self.take_in(now, &next);
             }
         }
     }

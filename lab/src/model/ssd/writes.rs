@@ -44,7 +44,6 @@ pub(super) struct Buffer {
 #[derive(Clone, Copy, Debug)]
 struct Write {
     slot: u32,
-    ready: u64,
     sectors: u64,
     bytes: u64,
     durable: bool,
@@ -102,21 +101,20 @@ impl Ssd {
         self.space.written(start, extent.sectors, sequential);
         let write = Write {
             slot,
-            ready: self.controller,
             sectors: extent.sectors,
             bytes: (end.next_multiple_of(MAPPED) - start / MAPPED * MAPPED) * 512,
             durable: flags.contains(Flags::FUA) && !self.settings.plp,
         };
         if self.buffer.writes.is_empty() && self.buffer.has_room(write.bytes) {
-            self.take_data(self.controller, write);
+            self.take_data(write);
         } else {
             self.buffer.writes.push_back(write);
         }
-        self.program(self.clock);
+        self.program();
     }
 
     pub(super) fn flush(&mut self, slot: u32) {
-        let at = self.controller;
+        let at = self.clock;
         let buffer = &self.buffer;
         if self.settings.plp || buffer.flushes.is_empty() && buffer.durable == buffer.taken {
             let end = if self.settings.plp { at } else { at.max(buffer.mapping) };
@@ -124,19 +122,20 @@ impl Ssd {
             return;
         }
         self.wait_for_programs(slot, at);
-        self.program(self.clock);
+        self.program();
     }
 
     pub(super) fn discard(&mut self, slot: u32, asked: &Asked) {
         if asked.op == Op::Discard || !asked.flags.contains(Flags::NO_UNMAP) {
             self.space.discarded(asked.extent.start.0, asked.extent.sectors);
         }
-        let end = self.mapping_turn(self.controller, self.settings.discard.as_nanos());
+        let end = self.mapping_turn(self.clock, self.settings.discard.as_nanos());
         self.ends_at(end, slot);
     }
 
     /// The job of a die ends, unless a read has put it off.
-    pub(super) fn job_ends(&mut self, at: u64, die: usize) {
+    pub(super) fn job_ends(&mut self, die: usize) {
+        let at = self.clock;
         let end = self.nand.job_end(die);
         if end > at {
             self.events.push(Reverse((end, Event::job(die))));
@@ -145,13 +144,13 @@ impl Ssd {
         if let Job::Host { bytes, .. } = self.nand.finish(die) {
             self.buffer.used -= u64::from(bytes);
             self.buffer.programming -= 1;
-            self.end_flushes(at);
+            self.end_flushes();
             while let Some(write) = self.buffer.writes.front().copied() {
                 if !self.buffer.has_room(write.bytes) {
                     break;
                 }
                 self.buffer.writes.pop_front();
-                self.take_data(at.max(write.ready), write);
+                self.take_data(write);
             }
         }
         // What it owes goes before the next program.
@@ -160,17 +159,17 @@ impl Ssd {
                 Job::Erase => self.settings.erase.as_nanos(),
                 Job::Move | Job::Host { .. } => (self.settings.read + self.settings.program).as_nanos(),
             };
-            self.start_job(at, die, job, time);
+            self.start_job(die, job, time);
         }
-        self.program(at);
+        self.program();
     }
 
     /// The data of a write crosses the link into the buffer.
-    fn take_data(&mut self, at: u64, write: Write) {
+    fn take_data(&mut self, write: Write) {
         self.buffer.used += write.bytes;
         self.buffer.waiting += write.bytes;
         self.buffer.taken += write.bytes;
-        let end = self.link.from_host(at, write.sectors);
+        let end = self.link.from_host(self.clock, write.sectors);
         if write.durable {
             self.wait_for_programs(write.slot, end);
         } else {
@@ -183,18 +182,18 @@ impl Ssd {
         let buffer = &mut self.buffer;
         let last = (buffer.given >= buffer.taken).then_some(buffer.programs);
         buffer.flushes.push_back(Flush { slot, ready, up_to: buffer.taken, last });
-        self.end_flushes(self.clock);
+        self.end_flushes();
     }
 
     /// W2, W3
-    fn end_flushes(&mut self, at: u64) {
+    fn end_flushes(&mut self) {
         while let Some(flush) = self.buffer.flushes.front().copied() {
             if flush.last.is_none_or(|last| self.nand.programs_up_to(last)) {
                 break;
             }
             self.buffer.flushes.pop_front();
             self.buffer.durable = flush.up_to;
-            let end = self.mapping_turn(at.max(flush.ready), self.settings.flush.as_nanos());
+            let end = self.mapping_turn(self.clock.max(flush.ready), self.settings.flush.as_nanos());
             self.ends_at(end, flush.slot);
         }
     }
@@ -205,7 +204,7 @@ impl Ssd {
     }
 
     /// Starts programs, as long as there is something to program and a die without a job: S5.
-    fn program(&mut self, at: u64) {
+    fn program(&mut self) {
         while let Some(bytes) = self.buffer.next_program() {
             let Some(die) = self.nand.idle_die() else { break };
             let cost = self.space.program(bytes);
@@ -222,12 +221,12 @@ impl Ssd {
             }
             let job = Job::Host { bytes: bytes as u32, number: buffer.programs };
             let time = if cost.slc { self.settings.slc_program } else { self.settings.program };
-            self.start_job(at, die, job, time.as_nanos());
+            self.start_job(die, job, time.as_nanos());
         }
     }
 
-    fn start_job(&mut self, at: u64, die: usize, job: Job, time: u64) {
-        let end = self.nand.start(at, die, job, time);
+    fn start_job(&mut self, die: usize, job: Job, time: u64) {
+        let end = self.nand.start(self.clock, die, job, time);
         self.events.push(Reverse((end, Event::job(die))));
     }
 }
