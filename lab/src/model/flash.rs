@@ -66,7 +66,7 @@ fn ssd_2010() -> ssd::Settings {
         page: 4,               // R
         read: us(50),          // R: Micron 34 nm MLC
         unit: 8,               // R: two planes of 4 KiB
-        program: us(1750),     // F: 140 MB/s of sequential writes (R: C300 128 GB, 355 read / 140 write)
+        program: us(1870),     // F: 140 MB/s of sequential writes (R: C300 128 GB, 355 read / 140 write)
         block: 1,              // R
         erase: ms(3),          // R
         suspend: us(0),
