@@ -113,21 +113,21 @@ fn sata_consumer() -> ssd::Settings {
         overhead: us(9), // F: 36,000 write IOPS at depth 1 (D, kitguru.net samsung-ssd-870-evo-1tb-review/12)
         read_command: ns(10_200), // D: 98,000 IOPS at depth 32 (the same)
         write_command: ns(11_360), // D: 88,000 IOPS (the same)
-        link: 560,       // D: 560 MB/s (the same)
-        channels: 8,     // D: eight-channel MKX (the same)
-        channel: 800,    // E
-        dies: 32,        // E: 16 dies of 512 Gbit, two planes each
-        page: 16,        // R
-        read: us(45),    // F: 13,000 read IOPS at depth 1 (D, the same)
-        unit: 48,        // E: three bits of a 16 KiB page
+        link: 545, // F: between 560 MB/s of reads and 530 of writes (D, the same): the model has one rate for both
+        channels: 8, // D: eight-channel MKX (the same)
+        channel: 800, // E
+        dies: 32,  // E: 16 dies of 512 Gbit, two planes each
+        page: 16,  // R
+        read: us(45), // F: 13,000 read IOPS at depth 1 (D, the same)
+        unit: 48,  // E: three bits of a 16 KiB page
         program: us(2920), // F: 530 MB/s, also beyond the one-bit area (M: anandtech.com 16480, whole-drive fill)
-        block: 12,       // E
-        erase: ms(5),    // E
+        block: 12, // E
+        erase: ms(5), // E
         suspend: us(30), // E
-        suspends: 8,     // E
-        buffer: 16_384,  // E: of 1 GiB of DRAM
-        slc: 42 << 10,   // R: TurboWrite of the 1 TB model
-        slc_program: us(2920), // F: 530 MB/s (D, the same)
+        suspends: 8, // E
+        buffer: 16_384, // E: of 1 GiB of DRAM
+        slc: 42 << 10, // R: TurboWrite of the 1 TB model
+        slc_program: us(1000), // E
         plp: false,
         flush: us(1700), // E: with the program 2 to 3 ms; a Samsung 950 PRO 2.09 (freshbsd.org, FreeBSD 321928)
         discard: us(300), // E

@@ -15,8 +15,8 @@
 //! S5  The buffer is programmed in whole units, each on the next die without a job; a part of one only for a flush. (W1–W3.)
 //! S6  Programs leave garbage to collect, which takes the same dies. (`space.rs`: P1–P6.)
 //! S7  Without protection against power loss a flush, or a write with FUA, waits for the programs of all that was in the
-//!     buffer, and then for its turn to make the mapping durable: `flush`. If nothing was written since the last it ends at
-//!     once. With protection every write is durable when it ends; the disk says that it has no volatile cache, and a flush costs
+//!     buffer, and then for its turn to make the mapping durable: `flush`. It does so even if nothing was written since the
+//!     last, unless `flush_spared`: seed 003 saw an SSD gain much from flushes that were shared. With protection every write is durable when it ends; the disk says that it has no volatile cache, and a flush costs
 //!     a command. (Linux then sends none: a Micron 7400 reports itself so, tanelpoder.com 2025-05-27; some others do not.)
 //! S8  Half-kept pages cost a whole one: writes are rounded out to 4 KiB.
 //!
@@ -155,7 +155,7 @@ struct Link {
 
 impl Link {
     /// Data for the host; when it has arrived.
-    fn to_host(&mut self, at: u64, sectors: u64) -> u64 {
+    fn outward(&mut self, at: u64, sectors: u64) -> u64 {
         self.out = self.out.max(at) + self.cost.times(sectors);
         if !self.duplex {
             self.back = self.out;
@@ -164,7 +164,7 @@ impl Link {
     }
 
     /// Data from the host; when it has arrived.
-    fn from_host(&mut self, at: u64, sectors: u64) -> u64 {
+    fn inward(&mut self, at: u64, sectors: u64) -> u64 {
         self.back = self.back.max(at) + self.cost.times(sectors);
         if !self.duplex {
             self.out = self.back;

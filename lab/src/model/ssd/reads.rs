@@ -70,7 +70,7 @@ impl Ssd {
             *free = (*free).max(at) + self.channel_cost.times(sectors);
             at = *free;
         }
-        let end = self.link.to_host(at, sectors);
+        let end = self.link.outward(at, sectors);
         let request = &mut self.requests[slot as usize];
         request.parts -= 1;
         if request.parts == 0 {

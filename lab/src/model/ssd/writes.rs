@@ -116,7 +116,9 @@ impl Ssd {
     pub(super) fn flush(&mut self, slot: u32) {
         let at = self.clock;
         let buffer = &self.buffer;
-        if self.settings.plp || buffer.flushes.is_empty() && buffer.durable == buffer.taken {
+        let is_clean = buffer.flushes.is_empty() && buffer.durable == buffer.taken;
+        if self.settings.plp || self.settings.flush_spared && is_clean {
+            // If the last flush that had something to do has ended, that is.
             let end = if self.settings.plp { at } else { at.max(buffer.mapping) };
             self.ends_at(end, slot); // S7
             return;
@@ -169,7 +171,7 @@ impl Ssd {
         self.buffer.used += write.bytes;
         self.buffer.waiting += write.bytes;
         self.buffer.taken += write.bytes;
-        let end = self.link.from_host(self.clock, write.sectors);
+        let end = self.link.inward(self.clock, write.sectors);
         if write.durable {
             self.wait_for_programs(write.slot, end);
         } else {
