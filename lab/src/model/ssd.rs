@@ -137,11 +137,11 @@ struct Cost(u64);
 impl Cost {
     /// Of a wire that carries so many 10⁶ bytes a second.
     fn of(rate: u32) -> Self {
-        Self((512 * 1000 << 16) / u64::from(rate))
+        Self(((512 * 1000) << 16) / u64::from(rate))
     }
 
     const fn times(self, sectors: u64) -> u64 {
-        sectors * self.0 >> 16
+        (sectors * self.0) >> 16
     }
 }
 

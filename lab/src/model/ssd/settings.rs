@@ -175,7 +175,7 @@ impl Settings {
         if self.block * 1024 < self.unit {
             return Err(format!("unit={} is not possible with block={}: a block holds a unit", self.unit, self.block));
         }
-        let least = u64::from(self.dies) * u64::from(self.page) << 10;
+        let least = (u64::from(self.dies) * u64::from(self.page)) << 10;
         if size < least {
             return Err(format!("size={size} is not possible: {} dies have a page each, {least} bytes", self.dies));
         }
