@@ -249,6 +249,14 @@ mod tests {
         }
     }
 
+    /// N1
+    #[test]
+    fn rows_begin_on_dies_of_their_own() {
+        let nand = nand(0);
+        let firsts = (0..80).filter(|row| page_on(&nand, 0, *row) == row * 8).count();
+        assert!((2..20).contains(&firsts), "of 80 rows, {firsts} begin on the first of 8 dies");
+    }
+
     /// N2
     #[test]
     fn a_read_waits_for_a_program_that_cannot_be_suspended() {

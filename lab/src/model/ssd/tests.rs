@@ -182,6 +182,14 @@ fn a_flush_programs_what_is_buffered_and_makes_the_mapping_durable() {
     }
 }
 
+#[test]
+fn a_flush_holds_up_no_read_that_comes_later() {
+    let mut bench = Bench::new(plain());
+    bench.flush();
+    bench.read(0, 8);
+    assert_eq!(bench.run(), [(2, 79), (1, 2012)]);
+}
+
 /// W3
 #[test]
 fn flushes_after_a_write_each_take_turns_at_the_mapping() {
