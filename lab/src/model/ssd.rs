@@ -11,7 +11,8 @@
 //! S2  A read takes a page read of each die that it touches, then the channel, then the link, each of which serves one at a
 //!     time. It ends when its last page has crossed the link. (`nand.rs`: N1–N3.)
 //! S3  The second read of a sequential stream has the controller read ahead; what has been read ahead needs no die.
-//! S4  A write ends when it is in the buffer; when that is full, as programs make room, in order of arrival.
+//! S4  A write ends when it is in the buffer; when that is full, as programs make room, in order of arrival. On a link that
+//!     carries one direction at a time, data for the host goes between that of one write and the next.
 //! S5  The buffer is programmed in whole units, each on the next die without a job; a part of one only for a flush. (W1–W3.)
 //! S6  Programs leave garbage to collect, which takes the same dies. (`space.rs`: P1–P6.)
 //! S7  Without protection against power loss a flush, or a write with FUA, waits for the programs of all that was in the
@@ -102,10 +103,13 @@ enum Happens {
     Fetched { slot: u32, channel: Option<u32>, sectors: u64 },
     /// The job of a die ends, unless reads have put it off.
     JobEnds { die: usize },
+    /// The data of a write has crossed the link, and that of the next may.
+    LinkTurn,
 }
 
 impl Event {
     const JOB: u64 = 1 << 63;
+    const LINK_TURN: Self = Self(u64::MAX);
     const MEMORY: u64 = 0xfff;
 
     fn fetched(slot: u32, channel: Option<u32>, sectors: u64) -> Self {
@@ -118,6 +122,9 @@ impl Event {
     }
 
     fn happens(self) -> Happens {
+        if self == Self::LINK_TURN {
+            return Happens::LinkTurn;
+        }
         if self.0 & Self::JOB != 0 {
             return Happens::JobEnds { die: (self.0 & !Self::JOB) as usize };
         }
@@ -242,6 +249,7 @@ impl Ssd {
             match event.happens() {
                 Happens::Fetched { slot, channel, sectors } => self.fetched(slot, channel, sectors),
                 Happens::JobEnds { die } => self.job_ends(die),
+                Happens::LinkTurn => self.link_turn(),
             }
         }
         self.clock = to;

@@ -155,6 +155,22 @@ fn writes_end_in_the_buffer_until_it_is_full_and_then_as_programs_make_room() {
     assert_eq!(at(5), 12 + 1000 + 32, "the first program ends, and its place is taken");
 }
 
+/// S4
+#[test]
+fn on_a_link_of_one_direction_at_a_time_a_read_waits_for_one_write_not_for_all() {
+    for (duplex, took) in [(false, 12 + 128 + 8), (true, 10 + 9 + 50 + 8 + 8)] {
+        let mut bench = Bench::new(Settings { duplex, buffer: 1024, unit: 1024, ..plain() });
+        for number in 0..4 {
+            bench.write(number * 1000, 128);
+        }
+        bench.read(8000, 8);
+        let ends = bench.run();
+        let at = |id: u64| ends.iter().find(|end| end.0 == id).unwrap().1;
+        assert_eq!(at(5), took, "duplex: {duplex}");
+        assert_eq!(at(4) - at(1), if duplex { 3 * 128 } else { 3 * 128 + 8 });
+    }
+}
+
 /// S5
 #[test]
 fn less_than_a_unit_stays_in_the_buffer() {

@@ -1,6 +1,6 @@
 //! Writes, flushes and discards: S4–S7.
 //!
-//! W1  Data is in the buffer from when its write has a place there until its program ends.
+//! W1  A write has a place in the buffer from before its data crosses the link until its program ends.
 //! W2  A flush is done with the data when everything taken in before it was programmed; older programs count too.
 //! W3  The mapping is made durable for one flush at a time, in order; discards take the same turn.
 
@@ -32,8 +32,11 @@ pub(super) struct Buffer {
     /// Programs started since the beginning, and under way.
     programs: u64,
     programming: u32,
-    /// Writes for which there is no room (S4).
+    /// Writes for which there is no room, and those whose data waits for the link (S4).
     writes: VecDeque<Write>,
+    crossing: VecDeque<Write>,
+    /// Whether the data of a write is on a link that carries one direction at a time.
+    is_crossing: bool,
     /// Flushes that wait for their data (W2).
     flushes: VecDeque<Flush>,
     /// When the mapping is free to be made durable again (W3).
@@ -73,6 +76,8 @@ impl Buffer {
             programs: 0,
             programming: 0,
             writes: VecDeque::new(),
+            crossing: VecDeque::new(),
+            is_crossing: false,
             flushes: VecDeque::new(),
             mapping: 0,
         }
@@ -106,7 +111,7 @@ impl Ssd {
             durable: flags.contains(Flags::FUA) && !self.settings.plp,
         };
         if self.buffer.writes.is_empty() && self.buffer.has_room(write.bytes) {
-            self.take_data(write);
+            self.admit(write);
         } else {
             self.buffer.writes.push_back(write);
         }
@@ -152,7 +157,7 @@ impl Ssd {
                     break;
                 }
                 self.buffer.writes.pop_front();
-                self.take_data(write);
+                self.admit(write);
             }
         }
         // What it owes goes before the next program.
@@ -166,16 +171,38 @@ impl Ssd {
         self.program();
     }
 
-    /// The data of a write crosses the link into the buffer.
-    fn take_data(&mut self, write: Write) {
+    /// There is room for a write.
+    fn admit(&mut self, write: Write) {
         self.buffer.used += write.bytes;
+        if self.buffer.is_crossing {
+            self.buffer.crossing.push_back(write);
+        } else {
+            self.cross(write);
+        }
+    }
+
+    /// The data of a write crosses the link into the buffer.
+    fn cross(&mut self, write: Write) {
         self.buffer.waiting += write.bytes;
         self.buffer.taken += write.bytes;
         let end = self.link.inward(self.clock, write.sectors);
+        if !self.link.duplex {
+            self.buffer.is_crossing = true;
+            self.events.push(Reverse((end, Event::LINK_TURN)));
+        }
         if write.durable {
             self.wait_for_programs(write.slot, end);
         } else {
             self.ends_at(end, write.slot);
+        }
+    }
+
+    /// The link is free for the data of the next write: S4.
+    pub(super) fn link_turn(&mut self) {
+        self.buffer.is_crossing = false;
+        if let Some(write) = self.buffer.crossing.pop_front() {
+            self.cross(write);
+            self.program();
         }
     }
 
