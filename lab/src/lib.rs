@@ -7,6 +7,7 @@
 
 pub mod model;
 mod random;
+pub mod report;
 pub mod result;
 mod suggest;
 mod world;
