@@ -35,7 +35,7 @@ pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) ->
             weight: *weight,
             kb_s: *kb_s,
             iops: kb_s / 4.0,
-            share: kb_s / total,
+            share: if total > 0.0 { kb_s / total } else { 0.0 },
             ideal: f64::from(*weight) / f64::from(weights),
             lat_p50_us: 100.0 * f64::from(number),
             lat_p99_us: 1000.0 * f64::from(number),

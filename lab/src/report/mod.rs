@@ -12,6 +12,8 @@
 //! R2  Text from outside (devices, paths, names) cannot change the form of a report: it is quoted or escaped.
 
 pub mod csv;
+mod grid;
+pub mod html;
 pub mod json;
 pub mod summary;
 pub mod table;

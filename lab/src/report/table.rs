@@ -7,8 +7,9 @@
 
 use std::fmt::Write as _;
 
-use super::summary::{Row, Spread, rows, workloads};
-use super::{heading, is_ungrouped, printable};
+use super::grid::{Grid, grids};
+use super::summary::workloads;
+use super::{is_ungrouped, printable};
 use crate::result::Results;
 
 /// What the tables show.
@@ -38,54 +39,13 @@ pub fn table(results: &Results, options: Options) -> String {
 }
 
 fn tables_of(out: &mut String, results: &Results, workload: &str, options: Options) {
-    let rows = rows(results, workload);
     header(out, results, workload);
-    let ungrouped = results.runs.iter().chain(&results.baseline).all(|run| is_ungrouped(&run.groups));
-    let names: Vec<String> = match rows.first() {
-        Some(first) if !ungrouped => first.groups.iter().map(|group| heading(&group.path)).collect(),
-        _ => Vec::new(),
-    };
-    // A row of figures for groups, and one for their total, which alone is shown where there are no groups.
-    let figures = |row: &Row, of: fn(&super::summary::Group) -> f64, total: Option<f64>| {
-        let groups = row.groups.iter().filter(|_| !ungrouped).map(|group| whole(of(group)));
-        groups.chain(total.filter(|_| options.total || ungrouped).map(whole)).collect::<Vec<_>>()
-    };
-    let with_total = |word: &str| {
-        let total = (options.total || ungrouped).then(|| word.to_owned());
-        names.iter().cloned().chain(total).collect::<Vec<_>>()
-    };
-
-    let _ = writeln!(out, "AVERAGE[{}] [bw in KB/s]", printable(workload));
-    grid(out, &with_total("total"), &rows, |row| figures(row, |group| group.kb_s.mean, Some(row.total_kb_s.mean)));
-
-    let _ = writeln!(out, "\nMAX LATENCY[{}] [in us, of all sets]", printable(workload));
-    let longest = |row: &Row| row.groups.iter().map(|group| group.lat_max_us.max).fold(0.0, f64::max);
-    grid(out, &with_total("max"), &rows, |row| figures(row, |group| group.lat_max_us.max, Some(longest(row))));
-
-    let _ = writeln!(out, "\nP99 LATENCY[{}] [in us, average of the sets]", printable(workload));
-    let longest = |row: &Row| row.groups.iter().map(|group| group.lat_p99_us.mean).fold(0.0, f64::max);
-    grid(out, &with_total("max"), &rows, |row| figures(row, |group| group.lat_p99_us.mean, Some(longest(row))));
-
-    if !ungrouped {
-        let _ = writeln!(
-            out,
-            "\nSHARE ERROR[{}] [in % of what the weight entitles to; jain: 1 is fair]",
-            printable(workload)
-        );
-        let columns: Vec<_> = names.iter().cloned().chain(["max".to_owned(), "jain".to_owned()]).collect();
-        grid(out, &columns, &rows, |row| {
-            let groups = row.groups.iter().map(|group| signed(group.share_error() * 100.0));
-            let max = format!("{:.1}", row.share_error_max.mean * 100.0);
-            groups.chain([max, format!("{:.3}", row.jain.mean)]).collect()
-        });
-    }
-    if rows.iter().any(|row| row.sets > 1) {
-        let _ = writeln!(out, "\nSPREAD[{}] [sets lie within +- % of the average bw]", printable(workload));
-        grid(out, &with_total("total"), &rows, |row| {
-            let shown = |spread: &Spread| format!("{:.1}", spread.percent());
-            let groups = row.groups.iter().filter(|_| !ungrouped).map(|group| shown(&group.kb_s));
-            groups.chain((options.total || ungrouped).then(|| shown(&row.total_kb_s))).collect()
-        });
+    for (place, table) in grids(results, workload, options.total).iter().enumerate() {
+        if place > 0 {
+            out.push('\n');
+        }
+        let _ = writeln!(out, "{}[{}] [{}]", table.title, printable(workload), table.unit);
+        grid(out, table);
     }
 }
 
@@ -134,43 +94,33 @@ fn header(out: &mut String, results: &Results, workload: &str) {
 }
 
 /// The rule under the title, the headings, and a line for each row (T3).
-fn grid(out: &mut String, columns: &[String], rows: &[Row], cells: impl Fn(&Row) -> Vec<String>) {
-    let filled: Vec<Vec<String>> = rows.iter().map(cells).collect();
+fn grid(out: &mut String, grid: &Grid) {
     let length = |text: &str| text.chars().count();
-    let widths: Vec<usize> = (0..columns.len())
-        .map(|column| {
-            let cells = filled.iter().filter_map(|row| row.get(column)).map(|cell| length(cell));
-            cells.chain([length(&columns[column])]).max().unwrap_or(0).max(6) + 1
+    let widths: Vec<usize> = grid
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(column, heading)| {
+            let cells = grid.lines.iter().filter_map(|(_, cells)| cells.get(column));
+            cells.chain([heading]).map(|text| length(text)).max().unwrap_or(0).max(6) + 1
         })
         .collect();
-    let job = rows.iter().map(|row| length(&row.name())).max().unwrap_or(0).max(7) + 1;
-    let mut line = |cells: [&str; 3], rest: &str| {
-        let [name, sets, jobs] = cells;
+    let job = grid.lines.iter().map(|(row, _)| length(&row.name())).max().unwrap_or(0).max(7) + 1;
+    let mut line = |[name, sets, jobs]: [&str; 3], rest: &str| {
         let _ = writeln!(out, "{}", format!("{name:job$}{sets:4}{jobs:4}{rest}").trim_end());
     };
     let padded =
         |cells: &[String]| cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect::<String>();
     line(["-------", "", ""], "");
-    line(["job", "Set", "NR"], &padded(columns));
+    line(["job", "Set", "NR"], &padded(&grid.columns));
     line(["---", "---", "--"], &"-".repeat(widths.iter().sum()));
-    for (row, cells) in rows.iter().zip(&filled) {
+    for (row, cells) in &grid.lines {
         line([&row.name(), &row.sets.to_string(), &row.jobs.to_string()], &padded(cells));
     }
 }
 
-/// To the nearest whole number.
-fn whole(figure: f64) -> String {
-    format!("{figure:.0}")
-}
-
-/// With its sign; what rounds to nothing has none.
-fn signed(figure: f64) -> String {
-    let shown = format!("{figure:+.1}");
-    if shown == "-0.0" || shown == "+0.0" { "0.0".into() } else { shown }
-}
-
 /// A number with at most three decimals, and no zeroes behind.
-fn round(figure: f64) -> String {
+pub(super) fn round(figure: f64) -> String {
     let shown = format!("{figure:.3}");
     shown.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

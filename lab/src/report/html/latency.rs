@@ -1,0 +1,98 @@
+//! How long operations took: the part that took no longer than so much, on a logarithmic scale.
+
+use std::collections::BTreeMap;
+
+use super::jobs;
+use super::svg::{Frame, Svg, colour, escaped, time};
+use crate::result::Run;
+
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 320.0;
+const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 16.0, top: 34.0, bottom: HEIGHT - 34.0 };
+
+/// A line for each number of jobs, sets added up, and the names of the lines.
+pub(super) fn plot(runs: &[&Run], baseline: &[&Run]) -> String {
+    let mut lines = curves(runs, false);
+    lines.extend(curves(baseline, true));
+    let mut svg = Svg::new(WIDTH, HEIGHT, "Distribution of latency, by number of jobs");
+    let bounds = || lines.iter().flat_map(|line| &line.points).map(|(bound, _)| bound.max(0.001));
+    let (lowest, highest) = (bounds().fold(f64::INFINITY, f64::min), bounds().fold(0.0, f64::max));
+    if lines.is_empty() || !highest.is_finite() {
+        svg.text("tick middle", (WIDTH / 2.0, HEIGHT / 2.0), "nothing ended");
+        return svg.finish();
+    }
+    FRAME.upright(&mut svg, 1.0, "operations", |part| format!("{:.0} %", part * 100.0));
+    let (first, last) = (lowest.log10().floor(), highest.log10().ceil());
+    let last = if last > first { last } else { first + 1.0 };
+    let x = |bound: f64| {
+        let place = (bound.max(0.001).log10() - first) / (last - first);
+        FRAME.left + (FRAME.right - FRAME.left) * place
+    };
+    let mut decade = first;
+    while decade <= last {
+        let bound = 10_f64.powf(decade);
+        svg.line("grid", (x(bound), FRAME.top), (x(bound), FRAME.bottom));
+        svg.text("tick middle", (x(bound), FRAME.bottom + 18.0), &time(bound));
+        decade += 1.0;
+    }
+    for (place, line) in lines.iter().enumerate() {
+        let mut points = vec![(x(lowest), FRAME.bottom)];
+        points.extend(line.points.iter().map(|(bound, part)| (x(*bound), FRAME.y(*part, 1.0))));
+        let class = format!("curve {}{}", colour(place), if line.raw { " raw" } else { "" });
+        svg.path(&class, &points, &jobs(line.jobs, line.raw));
+    }
+    let names = lines.iter().enumerate().map(|(place, line)| {
+        format!("<li><i class=\"{}\"></i>{}</li>\n", colour(place), escaped(&jobs(line.jobs, line.raw)))
+    });
+    format!("{}<ul class=\"legend\">\n{}</ul>\n", svg.finish(), names.collect::<String>())
+}
+
+struct Curve {
+    jobs: u32,
+    raw: bool,
+    /// (upper bound in µs, the part of operations up to it), rising.
+    points: Vec<(f64, f64)>,
+}
+
+fn curves(runs: &[&Run], raw: bool) -> Vec<Curve> {
+    // Bounds of buckets are the same numbers in each run, so their bits name them; those of positive floats rise with them.
+    let mut counts: BTreeMap<u32, BTreeMap<u64, u64>> = BTreeMap::new();
+    for run in runs {
+        let counts = counts.entry(run.jobs).or_default();
+        for (bound, count) in run.latencies.iter().filter(|(bound, count)| *bound > 0.0 && *count > 0) {
+            *counts.entry(bound.to_bits()).or_default() += count;
+        }
+    }
+    let curve = |(jobs, counts): (u32, BTreeMap<u64, u64>)| {
+        let all: u64 = counts.values().sum();
+        let mut seen = 0;
+        let part = |(bound, count): (u64, u64)| {
+            seen += count;
+            (f64::from_bits(bound), seen as f64 / all as f64)
+        };
+        Curve { jobs, raw, points: counts.into_iter().map(part).collect() }
+    };
+    counts.into_iter().map(curve).filter(|curve| !curve.points.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture::run;
+
+    #[test]
+    fn a_curve_adds_sets_up_and_ends_at_all() {
+        let (mut one, mut two) = (run("bsr", 1, 1, &[(100, 1.0)]), run("bsr", 2, 1, &[(100, 1.0)]));
+        one.latencies = vec![(10.0, 1), (100.0, 1)];
+        two.latencies = vec![(10.0, 1), (1000.0, 1)];
+        let [curve] = &curves(&[&one, &two], false)[..] else { panic!("one number of jobs") };
+        assert_eq!(curve.points, [(10.0, 0.5), (100.0, 0.75), (1000.0, 1.0)]);
+    }
+
+    #[test]
+    fn a_run_in_which_nothing_ended_has_no_curve() {
+        let mut one = run("bsr", 1, 1, &[(100, 1.0)]);
+        one.latencies.clear();
+        assert!(plot(&[&one], &[]).contains("nothing ended"));
+    }
+}
