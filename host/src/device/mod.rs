@@ -63,7 +63,7 @@ impl Device {
     pub(crate) fn open(backing: &Backing, read_only: bool) -> Result<Self, Error> {
         Ok(match backing {
             Backing::Null { size, delay } => Self::Null(Null::new(*size, *delay)),
-            Backing::Mem { size } => Self::Mem(Mem::new(*size)),
+            Backing::Mem { size } | Backing::Model { size, .. } => Self::Mem(Mem::new(*size)),
             Backing::File { path, direct } => Self::File(File::open(path, *direct, read_only)?),
         })
     }
