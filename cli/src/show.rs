@@ -86,8 +86,8 @@ pub(crate) fn models(only: Option<&str>) -> Result<String, String> {
     let _ = writeln!(out, "sim:{}: {about}", spec.name);
     let mut rows = vec![Row {
         name: "size".into(),
-        default: crate::units::show_size(spec.size).replace(' ', ""),
-        takes: "bytes in whole sectors, as 500G or 1T, up to 64T".into(),
+        default: format!("{:.1} GB", spec.size as f64 / 1e9),
+        takes: "bytes in whole sectors, as 500g or 1t (powers of 1024), up to 64t".into(),
         says: "how much it holds".into(),
     }];
     rows.extend(spec.settings.infos().iter().map(|info| Row {

@@ -11,7 +11,7 @@
 //! | [`workload`] | which programs run together, as data |
 //! | [`iostest`] | groups × jobs × sets × workloads: who got how much |
 //! | [`check`] | promises that are looked at after every step |
-//! | [`result`] | one format of results |
+//! | [`result`], [`report`] | one format of results, and what is made of it for people |
 
 #![forbid(unsafe_code)]
 

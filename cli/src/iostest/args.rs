@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use fairlift_core::{Duration, sched};
+use fairlift_lab::workload::Workload;
 
 use crate::units;
 
@@ -48,7 +49,7 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "S", value_parser = schedulers())]
     pub(crate) scheduler: Option<sched::Kind>,
 
-    /// What the jobs do: one or more workloads, listed below, or a TOML file that describes one
+    /// What the jobs do: one or more of the workloads listed below
     #[arg(short, long, value_name = "WORKLOAD", value_delimiter = ',', default_value = "bsr")]
     pub(crate) workload: Vec<String>,
 
@@ -153,7 +154,8 @@ fn schedulers() -> impl TypedValueParser<Value = sched::Kind> {
 /// The workloads and the models, then examples.
 fn lists() -> String {
     let mut out = String::from("Workloads:\n");
-    let rows: Vec<_> = fairlift_lab::workload::BUILT_IN.iter().map(|workload| (workload.name, workload.about)).collect();
+    let built_in: Vec<_> = Workload::NAMES.iter().filter_map(|name| Workload::named(name).ok()).collect();
+    let rows: Vec<_> = built_in.iter().map(|workload| (workload.name.as_str(), workload.about.as_str())).collect();
     crate::show::pairs(&mut out, &rows);
     out.push_str("\nModels (`fairlift models MODEL` shows the parameters of one):\n");
     let rows: Vec<_> = fairlift_lab::model::profiles().map(|profile| (profile.name, profile.about)).collect();

@@ -6,21 +6,20 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use fairlift::bench::capacity;
 use fairlift::config::Backing;
-use fairlift_core::{Group, GroupId, sched};
+use fairlift_core::{Group, Sector, sched};
 use fairlift_lab::iostest::Plan;
 use fairlift_lab::model::Spec;
 use fairlift_lab::result::Results;
 use fairlift_lab::workload::Workload;
 
 use super::args::IostestArgs;
+use super::reports::Reports;
 use crate::groups::Tree;
 use crate::mistake::{Mistake, Source, render};
 use crate::plan::{check_setting, scheduler_default};
 use crate::{backing, config};
-
-/// More jobs than this are a slip of the finger.
-const JOBS_MAX: usize = 1 << 16;
 
 /// What is measured.
 pub(crate) struct Asked {
@@ -48,11 +47,8 @@ pub(crate) enum Device {
     Real(Backing),
 }
 
-/// What the flags ask for, or how they are refused.
-///
-/// # Errors
-/// The mistakes, ready to be shown.
-pub(crate) fn plan(flags: &IostestArgs, mistakes: &mut Vec<Mistake>) -> Option<Asked> {
+/// What the flags ask for; `None` if a mistake was added that leaves nothing to ask.
+pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mistake>) -> Option<Asked> {
     let mut note = |flag: &str, says: String| mistakes.push(Mistake::in_flag(flag, says));
     let named = flags.device.as_deref().or(flags.path.as_deref());
     let device = match named {
@@ -60,10 +56,13 @@ pub(crate) fn plan(flags: &IostestArgs, mistakes: &mut Vec<Mistake>) -> Option<A
         Some(text) => device(text),
     };
     let device = device.map_err(|says| note("--device", says)).ok();
-    let workloads: Vec<_> =
-        flags.workload.iter().filter_map(|name| workload(name).map_err(|says| note("--workload", says)).ok()).collect();
+    let workloads: Vec<_> = distinct(&flags.workload)
+        .iter()
+        .filter_map(|name| Workload::named(name).map_err(|says| note("--workload", says)).ok())
+        .collect();
     if let Some(Device::Real(Backing::File { path, .. })) = &device {
-        let writers: Vec<_> = workloads.iter().filter(|workload| workload.writes()).map(Workload::name).collect();
+        let writers: Vec<_> =
+            workloads.iter().filter(|workload| workload.writes()).map(|workload| workload.name.as_str()).collect();
         if !writers.is_empty() && !flags.write_to_device {
             let says = format!(
                 "{} would destroy what is in {}; say --write-to-device if that may go",
@@ -71,6 +70,9 @@ pub(crate) fn plan(flags: &IostestArgs, mistakes: &mut Vec<Mistake>) -> Option<A
                 path.display()
             );
             note("--workload", says);
+        }
+        if reports.would_write_to(path) {
+            note("--device", format!("a report would be written to {}, which is measured", path.display()));
         }
     }
     if flags.raw && !matches!(&device, None | Some(Device::Real(Backing::File { .. }))) {
@@ -81,10 +83,6 @@ pub(crate) fn plan(flags: &IostestArgs, mistakes: &mut Vec<Mistake>) -> Option<A
     let groups = groups(flags, &mut note);
     let jobs = if flags.jobs.is_empty() { rising(flags.max_jobs) } else { distinct(&flags.jobs) };
     let (device, groups, set) = (device?, groups?, set?);
-    let most = jobs.iter().max().map_or(0, |jobs| *jobs as usize) * leaves(&groups).count();
-    if most > JOBS_MAX {
-        note("--jobs", format!("{most} jobs at once are more than {JOBS_MAX}"));
-    }
     if !mistakes.is_empty() {
         return None;
     }
@@ -98,7 +96,12 @@ pub(crate) fn plan(flags: &IostestArgs, mistakes: &mut Vec<Mistake>) -> Option<A
         file_size: flags.filesize,
         iodepth: flags.iodepth,
         seed: flags.seed,
+        ..Plan::default()
     };
+    if let Err(says) = check_size(&plan, &device) {
+        mistakes.push(Mistake::in_flag("", says));
+        return None;
+    }
     let header = Results {
         tool: "iostest".into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -125,15 +128,6 @@ fn device(text: &str) -> Result<Device, String> {
     let backing = backing::parse(text)?;
     backing::check(&backing)?;
     Ok(Device::Real(backing))
-}
-
-/// A built-in workload, or one that a file describes.
-fn workload(name: &str) -> Result<Workload, String> {
-    if Path::new(name).extension().is_some_and(|extension| extension == "toml") {
-        let text = std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}"))?;
-        return Workload::from_toml(&text).map_err(|error| format!("{name}: {error}"));
-    }
-    Workload::named(name).map_err(|error| error.to_string())
 }
 
 /// The tunables: those of `--set`, and `-I`.
@@ -163,10 +157,10 @@ fn settings(
         if !has(&scheduler) {
             let others: Vec<_> = sched::Kind::ALL.into_iter().filter(has).map(sched::Kind::name).collect();
             let others = match &others[..] {
-                [] => "none of this version does".into(),
-                some => format!("{} does", some.join(", ")),
+                [] => "no scheduler of this version has".into(),
+                some => format!("these have: {}", some.join(", ")),
             };
-            let says = format!("{} holds the disk idle for nobody, so it has no slice_idle; {others}", scheduler.name());
+            let says = format!("the scheduler {} has no slice_idle; {others}", scheduler.name());
             refuse("-I", says);
         } else if flags.set.iter().any(|(name, _)| name == NAME) {
             refuse("-I", "slice_idle is set by --set, too".into());
@@ -236,12 +230,6 @@ fn groups_of(path: &Path) -> Result<Vec<Group>, String> {
     Ok(groups)
 }
 
-/// The groups without children: those in which jobs run.
-fn leaves(groups: &[Group]) -> impl Iterator<Item = &Group> {
-    let has_child = |place: usize| groups.iter().any(|group| group.parent.map(|GroupId(up)| usize::from(up)) == Some(place));
-    groups.iter().enumerate().filter(move |(place, _)| !has_child(*place)).map(|(_, group)| group)
-}
-
 /// 1, 2, 4, … below `max`, then `max`.
 fn rising(max: u32) -> Vec<u32> {
     let mut jobs: Vec<u32> = (0..32).map(|power| 1 << power).take_while(|jobs| *jobs < max).collect();
@@ -250,14 +238,26 @@ fn rising(max: u32) -> Vec<u32> {
 }
 
 /// In the order given, each once.
-fn distinct(jobs: &[u32]) -> Vec<u32> {
-    let mut out: Vec<u32> = Vec::new();
-    for jobs in jobs {
-        if !out.contains(jobs) {
-            out.push(*jobs);
+fn distinct<T: Clone + PartialEq>(all: &[T]) -> Vec<T> {
+    let mut out: Vec<T> = Vec::new();
+    for one in all {
+        if !out.contains(one) {
+            out.push(one.clone());
         }
     }
     out
+}
+
+/// Whether the files of every case fit on the disk.
+fn check_size(plan: &Plan, device: &Device) -> Result<(), String> {
+    let bytes = match device {
+        Device::Model(spec) => spec.size,
+        Device::Real(backing) => capacity(backing).map_err(|error| error.to_string())?,
+    };
+    for case in plan.cases().map_err(|error| error.to_string())?.iter().filter(|case| case.set == 1) {
+        case.jobs(bytes / Sector::SIZE).map_err(|error| error.to_string())?;
+    }
+    Ok(())
 }
 
 /// What to type to measure the same again (D2); where reports go is left out, for it changes nothing.

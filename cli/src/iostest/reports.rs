@@ -137,7 +137,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Results>, String> {
         return Ok(vec![one(path)?]);
     }
     let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let mut paths: Vec<_> = entries.map_err(|error| format!("{shown}: {error}"))?.iter().map(fs::DirEntry::path).collect();
+    let mut paths: Vec<_> =
+        entries.map_err(|error| format!("{shown}: {error}"))?.iter().map(fs::DirEntry::path).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     paths.sort();
     if paths.is_empty() {

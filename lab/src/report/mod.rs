@@ -31,6 +31,14 @@ fn is_ungrouped(groups: &[crate::result::Group]) -> bool {
     matches!(groups, [only] if only.path == "/")
 }
 
+/// The bytes of an operation: as asked, else the workload's own if that is built in and has one size.
+fn block_size(results: &crate::result::Results, workload: &str) -> Option<u64> {
+    match results.block_size {
+        0 => crate::workload::Workload::named(workload).ok()?.block_size().map(u64::from),
+        bytes => Some(bytes),
+    }
+}
+
 /// What a group is called in a heading: `/g3` is `cgrp3`, as in the tables of 2010; others have their path.
 fn heading(path: &str) -> String {
     match path.strip_prefix("/g") {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use super::grid::{Grid, grids};
 use super::summary::workloads;
-use super::{is_ungrouped, printable};
+use super::{block_size, is_ungrouped, printable};
 use crate::result::Results;
 
 /// What the tables show.
@@ -68,8 +68,8 @@ fn header(out: &mut String, results: &Results, workload: &str) {
     if results.file_size > 0 {
         let _ = write!(out, " Filesz={}", size(results.file_size));
     }
-    if results.block_size > 0 {
-        let _ = write!(out, " bs={}", size(results.block_size));
+    if let Some(bytes) = block_size(results, workload) {
+        let _ = write!(out, " bs={}", size(bytes));
     }
     if results.iodepth > 1 {
         let _ = write!(out, " iodepth={}", results.iodepth);
