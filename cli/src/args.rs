@@ -82,8 +82,7 @@ pub(crate) struct ServeArgs {
     /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off], sim:PROFILE[,size=SIZE], or a path
     ///
     /// The name is what clients ask for; without one, the export is called after the file, the model, "ram" or "null". A
-    /// single
-    /// export also answers to the empty name. Sizes count in powers of 1024: 512, 64k, 10g, 1t.
+    /// single export also answers to the empty name. Sizes count in powers of 1024: 512, 64k, 10g, 1t.
     #[arg(value_name = "NAME=BACKING", value_parser = parse_named)]
     pub(crate) exports: Vec<Named>,
 

@@ -25,6 +25,7 @@ mod listen;
 mod notify;
 mod ring;
 mod server;
+mod sleep;
 mod worker;
 
 pub use error::Error;
