@@ -141,4 +141,35 @@ mod tests {
         let other = to_json(&results(&[])).replace("\"iostest\"", "\"iostune\"");
         assert_eq!(from_json(&other), Err("not results of iostest, but of \"iostune\"".into()));
     }
+
+    /// Adds every key of an object and of what is in it; the keys of `settings` and `counters` are not ours.
+    fn keys(value: &serde_json::Value, out: &mut std::collections::BTreeSet<String>) {
+        match value {
+            serde_json::Value::Object(map) => {
+                for (key, value) in map {
+                    out.insert(key.clone());
+                    if key != "settings" && key != "counters" {
+                        keys(value, out);
+                    }
+                }
+            }
+            serde_json::Value::Array(list) => list.iter().for_each(|value| keys(value, out)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_field_is_documented() {
+        let mut results = results(&[]);
+        results.runs = vec![run("bsr", 1, 4, &[(100, 100.0)])];
+        results.baseline = results.runs.clone();
+        let mut fields = std::collections::BTreeSet::new();
+        keys(&serde_json::from_str(&to_json(&results)).unwrap(), &mut fields);
+        let document = include_str!("../../../docs/iostest.md");
+        let (_, schema) = document.split_once("\n## JSON\n").expect("a section on JSON");
+        let rows: String = schema.lines().filter(|line| line.starts_with("| `")).collect();
+        for field in fields {
+            assert!(rows.contains(&format!("`{field}`")), "{field} has no row in docs/iostest.md");
+        }
+    }
 }

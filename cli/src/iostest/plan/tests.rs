@@ -122,7 +122,7 @@ fn each_mistake_has_its_own_words() {
         ("sim:sata-7200 --groups /no/such.toml", "--groups: /no/such.toml: No such file or directory (os error 2)"),
         (
             "sim:sata-7200,size=1G",
-            "8 jobs: 8 files of 536870912 bytes need 4296015872 bytes, and the disk has 1073741824",
+            "2 jobs: 2 files of 536870912 bytes need 1074790400 bytes, and the disk has 1073741824",
         ),
         ("sim:sata-7200 --bs 1000", "1000 bytes are not a multiple of 512"),
         ("sim:sata-7200 --filesize 16k --bs 32k", "blocks of 32768 bytes in files of 16384 bytes"),

@@ -8,7 +8,7 @@ use crate::result::Run;
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 320.0;
-const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 16.0, top: 34.0, bottom: HEIGHT - 34.0 };
+const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 24.0, top: 34.0, bottom: HEIGHT - 34.0 };
 
 /// A line for each number of jobs, sets added up, and the names of the lines.
 pub(super) fn plot(runs: &[&Run], baseline: &[&Run]) -> String {
@@ -21,7 +21,7 @@ pub(super) fn plot(runs: &[&Run], baseline: &[&Run]) -> String {
         svg.text("tick middle", (WIDTH / 2.0, HEIGHT / 2.0), "nothing ended");
         return svg.finish();
     }
-    FRAME.upright(&mut svg, 1.0, "operations", |part| format!("{:.0} %", part * 100.0));
+    FRAME.upright(&mut svg, 1.0, "", |part| format!("{:.0} %", part * 100.0));
     let (first, last) = (lowest.log10().floor(), highest.log10().ceil());
     let last = if last > first { last } else { first + 1.0 };
     let x = |bound: f64| {
@@ -37,7 +37,13 @@ pub(super) fn plot(runs: &[&Run], baseline: &[&Run]) -> String {
     }
     for (place, line) in lines.iter().enumerate() {
         let mut points = vec![(x(lowest), FRAME.bottom)];
-        points.extend(line.points.iter().map(|(bound, part)| (x(*bound), FRAME.y(*part, 1.0))));
+        // Steps: a bucket is narrow, and between two that are apart nothing ended.
+        let mut before = FRAME.bottom;
+        for (bound, part) in &line.points {
+            points.push((x(*bound), before));
+            before = FRAME.y(*part, 1.0);
+            points.push((x(*bound), before));
+        }
         let class = format!("curve {}{}", colour(place), if line.raw { " raw" } else { "" });
         svg.path(&class, &points, &jobs(line.jobs, line.raw));
     }

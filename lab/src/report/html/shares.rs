@@ -36,6 +36,7 @@ pub(super) fn plot(rows: &[Row]) -> String {
             svg.bar(&class, (start + width * number as f64, top), (width, FRAME.bottom - top), &title);
         }
         let due = FRAME.y(group.ideal, max);
+        svg.line("halo", (start - step * 0.05, due), (start + step * 0.85, due));
         svg.line("due", (start - step * 0.05, due), (start + step * 0.85, due));
         // Where there are many groups, their names would lie on each other.
         if step > 40.0 {

@@ -28,6 +28,7 @@ pub(super) fn colour(place: usize) -> String {
 /// Microseconds in the unit that suits: `250 µs`, `8.5 ms`, `2 s`.
 pub(super) fn time(us: f64) -> String {
     let (figure, unit) = match us {
+        0.0 => return "0".into(),
         us if us < 1e3 => (us, "µs"),
         us if us < 1e6 => (us / 1e3, "ms"),
         us => (us / 1e6, "s"),
@@ -111,7 +112,9 @@ impl Frame {
             svg.text("tick end", (self.left - 6.0, y + 4.0), &shown(at));
             at += step;
         }
-        svg.text("unit end", (self.left - 6.0, self.top - 10.0), unit);
+        if !unit.is_empty() {
+            svg.text("unit end", (self.left - 6.0, self.top - 10.0), unit);
+        }
         max
     }
 }
@@ -147,7 +150,9 @@ mod tests {
 
     #[test]
     fn a_time_has_the_unit_that_suits() {
-        for (us, shown) in [(0.4, "0.4 µs"), (250.0, "250 µs"), (8500.0, "8.5 ms"), (2e6, "2 s"), (1.2e7, "12 s")] {
+        for (us, shown) in
+            [(0.0, "0"), (0.4, "0.4 µs"), (250.0, "250 µs"), (8500.0, "8.5 ms"), (2e6, "2 s"), (1.2e7, "12 s")]
+        {
             assert_eq!(time(us), shown);
         }
     }
