@@ -7,16 +7,28 @@
 //! A file is one run of sectors. A program that comes to its end starts again at its beginning; what it read before is no
 //! longer in memory, as if the page cache were smaller than the file.
 
+mod blocks;
 pub mod direct;
-mod random;
+mod fsync;
+mod interactive;
+mod journal;
+mod open_loop;
+mod pages;
 mod read_ahead;
+pub mod write_back;
 
 use fairlift_core::time::us;
 use fairlift_core::{Duration, Extent, Sector};
 
 pub use direct::Direct;
 pub use fairlift_core::program::{Ask, Meter, Program};
+pub use fsync::Fsync;
+pub use interactive::Interactive;
+pub use journal::Journal;
+pub use open_loop::OpenLoop;
+pub use pages::Pages;
 pub use read_ahead::ReadAhead;
+pub use write_back::WriteBack;
 
 /// A page of the page cache, in bytes.
 pub const PAGE: u64 = 4096;
@@ -40,12 +52,6 @@ impl File {
     pub const fn extent(&self, offset: u64, bytes: u64) -> Extent {
         Extent::new(Sector(self.start.0 + offset / Sector::SIZE), bytes / Sector::SIZE)
     }
-
-    /// How many whole blocks of so many bytes it has; at least one.
-    const fn blocks(&self, block: u64) -> u64 {
-        let blocks = self.bytes / block;
-        if blocks == 0 { 1 } else { blocks }
-    }
 }
 
 /// In what order a program goes through its file.
@@ -61,3 +67,6 @@ pub enum Order {
 const fn copying(bytes: u64) -> Duration {
     Duration::from_nanos(COPY.as_nanos() * bytes / PAGE)
 }
+
+#[cfg(test)]
+mod tests;

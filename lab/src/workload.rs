@@ -5,10 +5,12 @@
 //! W2  A role that is there `once` is played once in the whole run, in the first group, beside its jobs.
 //! W3  What a role does not say (the block size) is what the run says, or the built-in value.
 
-use fairlift_core::time::us;
 use fairlift_core::{Duration, Op, Priority, PriorityClass};
 
-use crate::program::{Direct, File, Order, Program, ReadAhead, direct};
+use crate::program::{
+    Direct, File, Fsync, Interactive, Journal, OpenLoop, Order, Pages, Program, ReadAhead, WriteBack, direct,
+    write_back,
+};
 use crate::suggestion;
 
 /// Programs that run together.
@@ -194,19 +196,26 @@ impl Role {
     /// The program that plays it.
     #[must_use]
     pub fn program(&self, part: &Part) -> Box<dyn Program> {
-        let Part { file, block, depth, seed, .. } = *part;
+        let Part { file, block, depth, index: (index, of), seed } = *part;
         let think = self.think;
         match self.does {
             Does::Buffered(Op::Read, Order::Sequential) => Box::new(ReadAhead::new(file, block, think)),
             Does::Direct(op, order) => {
                 Box::new(Direct::new(direct::Settings { op, order, block, depth, think }, file, seed))
             }
-            // To be written: the nearest that there is.
-            _ => {
-                let settings =
-                    direct::Settings { op: Op::Read, order: Order::Random, block, depth: 1, think: think + us(1) };
-                Box::new(Direct::new(settings, file, seed))
+            Does::Buffered(Op::Read, Order::Random) => Box::new(Pages::new(file, block, think, seed)),
+            Does::Buffered(_, order) => {
+                let settings = write_back::Settings { order, block, think, ..write_back::Settings::default() };
+                Box::new(WriteBack::new(settings, file, seed))
             }
+            Does::Fsync { fua } => Box::new(Fsync::new(file, block, fua, think)),
+            Does::OpenLoop { op, order, rate } => Box::new(OpenLoop::new(op, order, rate, file, block, seed)),
+            Does::Interleaved => {
+                let settings = direct::Settings { op: Op::Read, order: Order::Sequential, block, depth: 1, think };
+                Box::new(Direct::interleaved(settings, file, index, of))
+            }
+            Does::Journal => Box::new(Journal::new(file, block, think, seed)),
+            Does::Interactive => Box::new(Interactive::new(file, block, seed)),
         }
     }
 }

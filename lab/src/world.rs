@@ -334,7 +334,8 @@ impl World {
             assert!(asks < STANDSTILL, "{}: program {client} asks without end", self.check.place(self.now));
         }
         let this = &mut self.clients[client as usize];
-        let timer = this.program.poll_timeout();
+        // Who waits for room does nothing else meanwhile (V4).
+        let timer = if this.is_refused { None } else { this.program.poll_timeout() };
         if timer != this.timer {
             this.timer = timer;
             if let Some(at) = timer {

@@ -156,7 +156,7 @@ impl Case {
     /// Where each of so many files starts.
     fn starts(&self, capacity_sectors: u64, files: u64) -> Result<Vec<Sector>, Error> {
         let capacity = capacity_sectors * Sector::SIZE;
-        let needed = (START + files * self.file_size).min(u64::MAX);
+        let needed = files.saturating_mul(self.file_size).saturating_add(START);
         if needed > capacity {
             return Err(Error::Plan(format!(
                 "{self}: {files} files of {} bytes need {needed} bytes, and the disk has {capacity}",

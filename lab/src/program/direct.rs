@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::{Duration, Flags, Instant, Op, Outcome};
 
-use super::random::Blocks;
+use super::blocks::Blocks;
 use super::{File, Order};
 
 /// What it does.
@@ -45,11 +45,26 @@ impl Direct {
     /// If the depth is 0.
     #[must_use]
     pub fn new(settings: Settings, file: File, seed: u64) -> Self {
+        Self::over(settings, file, Blocks::new(file, settings.block, settings.order, seed))
+    }
+
+    /// Goes through every `of`th block of its file from block `index` on: one of `of` programs whose reads together are
+    /// one sequential run. The order in `settings` does not count.
+    ///
+    /// # Panics
+    /// If the depth is 0, or `index` is not below `of`.
+    #[must_use]
+    pub fn interleaved(settings: Settings, file: File, index: u64, of: u64) -> Self {
+        assert!(index < of, "process {index} of {of}");
+        Self::over(settings, file, Blocks::every(file, settings.block, index, of))
+    }
+
+    fn over(settings: Settings, file: File, blocks: Blocks) -> Self {
         assert!(settings.depth > 0, "a program that asks nothing");
         Self {
             settings,
             file,
-            blocks: Blocks::new(file, settings.block, settings.order, seed),
+            blocks,
             thinking: (0..settings.depth).map(|token| (Instant::ZERO, token)).collect(),
             asked: vec![Instant::ZERO; settings.depth as usize],
             meter: Meter::default(),
