@@ -117,11 +117,22 @@ impl Histogram {
         for (bucket, count) in self.counts.iter().enumerate() {
             seen += u64::from(*count);
             if seen >= wanted {
-                let (octave, eighth) = (bucket as u32 / 8 + Self::LOWEST_BIT, bucket as u64 % 8);
-                return Duration::from_nanos((9 + eighth) << (octave - 3));
+                return Self::end(bucket);
             }
         }
         Duration::ZERO
+    }
+
+    /// The buckets that counted something, rising: the end of each, and how many values lie in it.
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counted.map(|(bucket, count)| (Self::end(bucket), u64::from(*count)))
+    }
+
+    /// Where a bucket ends.
+    const fn end(bucket: usize) -> Duration {
+        let (octave, eighth) = (bucket as u32 / 8 + Self::LOWEST_BIT, bucket as u64 % 8);
+        Duration::from_nanos((9 + eighth) << (octave - 3))
     }
 
     /// Adds another's counts.

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use fairlift_core::model::Model;
 use fairlift_core::queue::{Segment, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::trace::Action;
 use fairlift_core::*;
-use fairlift_lab::{Device, FixedTime, Random, World};
+use fairlift_lab::{Random, Timed, World, fixed_time};
 use proptest::prelude::*;
 
 const C0: ContextId = ContextId(0);
@@ -171,7 +172,9 @@ fn a_bio_longer_than_the_device_takes_is_cut_and_ends_once() {
 fn a_discard_of_more_pieces_than_requests_is_done_in_several_rounds() {
     let mut settings = Settings::new(Kind::MqDeadline, Limits { discard_max: 8, ..Limits::new(1_000_000) });
     (settings.depth, settings.nr_requests) = (4, 4);
-    let mut world = World::new(Queue::new(settings), FixedTime(us(10)));
+    let disk = fixed_time(settings.limits, us(10));
+    let mut world = World::new(Queue::new(settings), Box::new(disk));
+    world.remember();
     let s = world.add_stream(stream(C0));
     world.submit(bio(Op::Discard, s, 0, 8 * 50, 1)).unwrap();
     assert_eq!(world.submit(bio(Op::Read, s, 0, 8, 2)), Err(Refused::Full));
@@ -259,15 +262,14 @@ fn what_a_removed_stream_did_still_counts_for_its_group() {
     assert_eq!(queue.stats().latency(Op::Write).unwrap().len(), 1);
 }
 
-/// A device that is slow, fails and gets stuck by chance.
-struct Fickle(Random);
-
-impl Device for Fickle {
-    fn serve(&mut self, now: Instant, _request: &Dispatch, _in_flight: u16) -> (Instant, Outcome) {
-        let outcome = if self.0.below(20) == 0 { Outcome::Failed(Errno::EIO) } else { Outcome::Done };
-        let time = if self.0.below(50) == 0 { secs(31) } else { us(self.0.below(5000)) };
-        (now + time, outcome)
-    }
+/// A disk that is slow, fails and gets stuck by chance.
+fn fickle(limits: Limits, seed: u64) -> Box<dyn Model> {
+    let mut random = Random::new(seed);
+    Box::new(Timed::new(limits, move |_, _, _| {
+        let outcome = if random.below(20) == 0 { Outcome::Failed(Errno::EIO) } else { Outcome::Done };
+        let time = if random.below(50) == 0 { secs(31) } else { us(random.below(5000)) };
+        (time, outcome)
+    }))
 }
 
 proptest! {
@@ -287,7 +289,9 @@ proptest! {
             let kind = if deadline { Kind::MqDeadline } else { Kind::None };
             let limits = Limits { rw_max, boundary, segments_max, discard_max: 100, ..Limits::new(5000) };
             let settings = Settings { depth, nr_requests: u32::from(depth) + extra, nomerges, ..Settings::new(kind, limits) };
-            let mut world = World::new(Queue::new(settings), Fickle(Random::new(seed)));
+            let mut world = World::new(Queue::new(settings), fickle(limits, seed));
+            world.remember();
+            world.check().watch_every(1);
             let mut random = Random::new(seed ^ 1);
             let streams: Vec<_> = (0..4).map(|_| world.add_stream(stream(C0))).collect();
             let mut asked: BTreeMap<u64, Bio> = BTreeMap::new();

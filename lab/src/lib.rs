@@ -1,16 +1,32 @@
 //! The part of Fairlift that measures: the same queue and schedulers that serve production, on a virtual clock.
 //!
-//! A [`World`] is a clock, a [`Queue`](fairlift_core::Queue) and a modelled [`Device`]. It makes no system call: a run depends on its inputs and
-//! the seed alone, and minutes of disk take as long as their decisions take to compute.
+//! A [`World`] is a clock, a [`Queue`](fairlift_core::Queue), a disk on paper ([`model`]) and programs that use it
+//! ([`program`]). It makes no system call: a run depends on its inputs and the seed alone, and minutes of disk take as
+//! long as their decisions take to compute.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`model`] | disks on paper, and profiles with the source of every number |
+//! | [`program`] | who reads and writes: readers with read-ahead, writers with writeback, and so on |
+//! | [`workload`] | which programs run together, as data |
+//! | [`iostest`] | groups × jobs × sets × workloads: who got how much |
+//! | [`check`] | promises that are looked at after every step |
+//! | [`result`] | one format of results |
 
 #![forbid(unsafe_code)]
 
+pub mod check;
+pub mod iostest;
 pub mod model;
+pub mod program;
 mod random;
 pub mod result;
 mod suggest;
+mod timed;
+pub mod workload;
 mod world;
 
 pub use random::Random;
 pub use suggest::suggestion;
-pub use world::{Device, End, FixedTime, World};
+pub use timed::{Timed, fixed_time};
+pub use world::{End, World};

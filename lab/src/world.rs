@@ -1,32 +1,35 @@
-//! World: virtual clock + queue + device. One seed, one run.
+//! World: virtual clock + queue + model + programs. One seed, one run.
 //!
 //! V1  Time moves only from event to event.
-//! V2  Events of one time happen in the order in which they were set.
+//! V2  Events of one time happen in the order in which they were set; what the disk ends comes before what the clock
+//!     starts.
+//! V3  All that programs ask at one instant is one batch: the queue is asked what goes to the disk when everybody has
+//!     spoken.
+//! V4  An ask that the queue has no room for waits, its program with it, and goes in as soon as there is room; who came
+//!     first goes first.
+//! V5  After every step the promises of [`check`](crate::check) are looked at.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
+use fairlift_core::model::{Asked, Ended, Model};
+use fairlift_core::program::{Ask, Program};
 use fairlift_core::{
-    Bio, ContextId, Dispatch, Duration, Finished, Instant, Outcome, Queue, Refused, Stream, StreamId, Tag, Token,
+    Bio, ContextId, Dispatch, Errno, Finished, Instant, Outcome, Queue, Refused, Stream, StreamId, Token,
 };
 
-/// A disk on paper: says how long a request takes.
-pub trait Device {
-    /// A request arrives at `now`, with `in_flight` others in the device; when does it end, and how?
-    fn serve(&mut self, now: Instant, request: &Dispatch, in_flight: u16) -> (Instant, Outcome);
-}
+use crate::check::Check;
 
-/// Takes the same time for every request, all at once: the plainest device there is.
-#[derive(Clone, Copy, Debug)]
-pub struct FixedTime(pub Duration);
+/// The lab's queues have one context.
+const CONTEXT: ContextId = ContextId(0);
 
-impl Device for FixedTime {
-    fn serve(&mut self, now: Instant, _request: &Dispatch, _in_flight: u16) -> (Instant, Outcome) {
-        (now + self.0, Outcome::Done)
-    }
-}
+/// Whoever calls [`World::submit`].
+const BY_HAND: u32 = u32::MAX;
 
-/// How and when a bio ended.
+/// Turns without time moving after which the world has stopped: a program or model that asks for "now" for ever.
+const STANDSTILL: u32 = 1_000_000;
+
+/// How and when a bio that was submitted by hand ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
     /// When.
@@ -37,28 +40,87 @@ pub struct End {
     pub outcome: Outcome,
 }
 
-/// Virtual clock + queue + device.
-pub struct World<D> {
-    now: Instant,
-    queue: Queue,
-    device: D,
-    /// (when, in what order, what): the earliest first (V2).
-    events: BinaryHeap<Reverse<(Instant, u64, Tag)>>,
-    outcomes: Vec<Outcome>,
-    order: u64,
-    dispatched: Vec<Dispatch>,
+/// A program in the world.
+struct Client {
+    program: Box<dyn Program>,
+    stream: StreamId,
+    /// When it wants to be asked again; what `timers` says otherwise is out of date.
+    timer: Option<Instant>,
+    /// It is in `ready`.
+    is_ready: bool,
+    /// Its last ask is in `refused` (V4).
+    is_refused: bool,
 }
 
-/// The lab's queues have one context.
-const CONTEXT: ContextId = ContextId(0);
+/// Something asked that has not ended; its number is the bio's token.
+#[derive(Clone, Copy)]
+struct Open {
+    client: u32,
+    /// The asker's own name for it.
+    token: u64,
+}
 
-impl<D: Device> World<D> {
-    /// A world at time zero.
+/// Virtual clock + queue + model + programs: see the [module](self) for the rules.
+pub struct World {
+    now: Instant,
+    queue: Queue,
+    model: Box<dyn Model>,
+    clients: Vec<Client>,
+    open: Vec<Open>,
+    /// Numbers in `open` that are free.
+    free: Vec<u32>,
+    /// (when, in what order, who): the earliest first (V2).
+    timers: BinaryHeap<Reverse<(Instant, u64, u32)>>,
+    order: u64,
+    /// Programs that may ask now, in the order in which they may.
+    ready: Vec<u32>,
+    /// Asks that wait for room (V4).
+    refused: VecDeque<Bio>,
+    /// Whether programs may ask.
+    asking: bool,
+    ended: Vec<Ended>,
+    check: Check,
+    /// Turns since time moved.
+    turns: u32,
+    ends: Vec<End>,
+    dispatched: Option<Vec<Dispatch>>,
+}
+
+impl World {
+    /// A world at time zero, without programs.
+    ///
+    /// # Panics
+    /// If the queue has more than one context.
     #[must_use]
-    pub fn new(queue: Queue, device: D) -> Self {
-        let outcomes = vec![Outcome::Done; usize::from(queue.settings().depth)];
-        let (events, dispatched) = (BinaryHeap::new(), Vec::new());
-        Self { now: Instant::ZERO, queue, device, events, outcomes, order: 0, dispatched }
+    pub fn new(queue: Queue, model: Box<dyn Model>) -> Self {
+        let check = Check::new(&queue);
+        Self {
+            now: Instant::ZERO,
+            queue,
+            model,
+            clients: Vec::new(),
+            open: Vec::new(),
+            free: Vec::new(),
+            timers: BinaryHeap::new(),
+            order: 0,
+            ready: Vec::new(),
+            refused: VecDeque::new(),
+            asking: true,
+            ended: Vec::new(),
+            check,
+            turns: 0,
+            ends: Vec::new(),
+            dispatched: None,
+        }
+    }
+
+    /// Adds a program; it asks as soon as the world runs. The answer is its index.
+    pub fn add(&mut self, stream: Stream, program: Box<dyn Program>) -> usize {
+        let stream = self.queue.add_stream(stream);
+        let index = self.clients.len();
+        self.clients.push(Client { program, stream, timer: None, is_ready: true, is_refused: false });
+        self.ready.push(index as u32);
+        index
     }
 
     /// The time.
@@ -67,61 +129,86 @@ impl<D: Device> World<D> {
         self.now
     }
 
+    /// The program of that index.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn program(&self, index: usize) -> &dyn Program {
+        &*self.clients[index].program
+    }
+
     /// The queue.
     pub const fn queue(&mut self) -> &mut Queue {
         &mut self.queue
     }
 
-    /// All that went to the device so far, in order.
+    /// The disk.
     #[must_use]
-    pub fn dispatched(&self) -> &[Dispatch] {
-        &self.dispatched
+    pub fn model(&self) -> &dyn Model {
+        &*self.model
     }
 
-    /// Adds a stream.
+    /// What is looked at after every step, to name its seed or change its bounds.
+    pub const fn check(&mut self) -> &mut Check {
+        &mut self.check
+    }
+
+    /// Runs up to `until`, what happens at that instant included.
+    pub fn run_until(&mut self, until: Instant) {
+        while let Some(next) = self.settle()
+            && next <= until
+        {
+            self.go_to(next);
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// Lets no program ask any more, and runs until all that was asked has ended.
+    pub fn drain(&mut self) {
+        self.asking = false;
+        while let Some(next) = self.settle()
+            && self.check.open() + self.refused.len() > 0
+        {
+            self.go_to(next);
+        }
+        self.check.drained(self.now);
+    }
+
+    // ---- by hand: streams without a program ----
+
+    /// Adds a stream without a program, for [`World::submit`].
     pub fn add_stream(&mut self, stream: Stream) -> StreamId {
         self.queue.add_stream(stream)
     }
 
-    /// Asks for a bio to be done; nothing goes to the device before the next step.
+    /// Asks for a bio to be done; nothing goes to the disk before the next step.
     ///
     /// # Errors
     /// As [`Queue::submit`].
     pub fn submit(&mut self, bio: Bio) -> Result<(), Refused> {
-        self.queue.submit(self.now, bio)
+        let number = self.number(Open { client: BY_HAND, token: bio.token.0 });
+        let bio = Bio { token: Token(u64::from(number)), ..bio };
+        match self.queue.submit(self.now, bio) {
+            Ok(()) => self.check.submitted(self.now, &bio),
+            Err(refused) => {
+                self.free.push(number);
+                return Err(refused);
+            }
+        }
+        Ok(())
     }
 
-    /// Gives the device what it may have, goes to the next event, and says what ended; `None` when nothing is left.
+    /// Gives the disk what it may have, goes to the next event, and says what ended of the bios submitted by hand; `None`
+    /// when nothing is left.
     pub fn step(&mut self) -> Option<Vec<End>> {
-        self.dispatch();
-        let event = self.events.peek().map(|Reverse((at, ..))| *at);
-        let timeout = self.queue.poll_timeout();
-        self.now = event.into_iter().chain(timeout).min()?; // V1
-        self.queue.handle_timeout(self.now);
-        while let Some(Reverse((at, _, tag))) = self.events.peek().copied() {
-            if at > self.now {
-                break;
-            }
-            self.events.pop();
-            self.queue.handle_completion(self.now, tag, self.outcomes[usize::from(tag.0)]);
-        }
-        self.dispatch();
-        let mut ends = Vec::new();
-        while let Some(news) = self.queue.poll_finished(CONTEXT) {
-            let at = self.now;
-            match news {
-                Finished::Done(token, outcome) => ends.push(End { at, token, outcome }),
-                Finished::TimedOut(token) => {
-                    let outcome = Outcome::Failed(fairlift_core::Errno::ETIMEDOUT);
-                    ends.push(End { at, token, outcome });
-                }
-                Finished::Released(_) => {}
-            }
-        }
-        Some(ends)
+        let next = self.settle()?;
+        self.go_to(next);
+        self.settle();
+        Some(std::mem::take(&mut self.ends))
     }
 
-    /// Steps until nothing is left to do; all that ended.
+    /// Steps until nothing is left to do; all that ended of the bios submitted by hand.
     pub fn run(&mut self) -> Vec<End> {
         let mut ends = Vec::new();
         while let Some(some) = self.step() {
@@ -130,13 +217,192 @@ impl<D: Device> World<D> {
         ends
     }
 
+    /// Remembers from now on what goes to the disk, for [`World::dispatched`].
+    pub fn remember(&mut self) {
+        self.dispatched.get_or_insert_default();
+    }
+
+    /// All that went to the disk since [`World::remember`], in order.
+    #[must_use]
+    pub fn dispatched(&self) -> &[Dispatch] {
+        self.dispatched.as_deref().unwrap_or_default()
+    }
+
+    // ---- a turn ----
+
+    /// Everybody speaks, and the disk gets what it may have; says when something happens next.
+    fn settle(&mut self) -> Option<Instant> {
+        let mut index = 0;
+        while let Some(&client) = self.ready.get(index) {
+            self.let_ask(client);
+            index += 1;
+        }
+        self.ready.clear();
+        self.dispatch(); // V3
+        let timeout = self.queue.poll_timeout();
+        self.check.settled(self.now, &self.queue, timeout, !self.refused.is_empty()); // V5
+        let timer = loop {
+            match self.timers.peek() {
+                // Out of date: it wants to be asked at another time.
+                Some(Reverse((at, _, client))) if self.clients[*client as usize].timer != Some(*at) => {
+                    self.timers.pop();
+                }
+                next => break next.map(|Reverse((at, ..))| *at),
+            }
+        };
+        [self.model.poll_event(), timeout, timer].into_iter().flatten().min()
+    }
+
+    /// Time moves, and what was to happen by then happens.
+    fn go_to(&mut self, now: Instant) {
+        // What is overdue (a hold that ended while no tag was free) happens now, not in the past.
+        let now = now.max(self.now);
+        self.turns = if now > self.now { 0 } else { self.turns + 1 };
+        assert!(self.turns < STANDSTILL, "{}: time does not move any more", self.check.place(now));
+        self.now = now; // V1
+        let mut ended = std::mem::take(&mut self.ended);
+        self.model.advance(now, &mut ended);
+        for one in ended.drain(..) {
+            let tag = self.check.ended(now, &one, &self.queue);
+            self.queue.handle_completion(now, tag, one.outcome);
+        }
+        self.ended = ended;
+        if self.queue.poll_timeout().is_some_and(|at| at <= now) {
+            self.queue.handle_timeout(now);
+        }
+        while let Some(news) = self.queue.poll_finished(CONTEXT) {
+            self.hear(news);
+        }
+        let mut woken = false;
+        while self.queue.poll_wake().is_some() {
+            woken = true;
+        }
+        if woken {
+            self.admit();
+        }
+        while let Some(&Reverse((at, _, client))) = self.timers.peek()
+            && at <= now
+        {
+            self.timers.pop();
+            let this = &mut self.clients[client as usize];
+            if this.timer == Some(at) {
+                this.timer = None;
+                self.make_ready(client);
+            }
+        }
+    }
+
+    /// A bio ended, or timed out, or its memory is free.
+    fn hear(&mut self, news: Finished) {
+        self.check.finished(self.now, news);
+        let (token, outcome, is_over) = match news {
+            Finished::Done(token, outcome) => (token, Some(outcome), true),
+            Finished::TimedOut(token) => (token, Some(Outcome::Failed(Errno::ETIMEDOUT)), false),
+            Finished::Released(token) => (token, None, true),
+        };
+        let Open { client, token: theirs } = self.open[token.0 as usize];
+        if is_over {
+            self.free.push(token.0 as u32);
+        }
+        let Some(outcome) = outcome else { return };
+        if client == BY_HAND {
+            return self.ends.push(End { at: self.now, token: Token(theirs), outcome });
+        }
+        self.clients[client as usize].program.handle_end(self.now, theirs as u32, outcome);
+        self.make_ready(client);
+    }
+
+    fn make_ready(&mut self, client: u32) {
+        let this = &mut self.clients[client as usize];
+        if !this.is_ready {
+            this.is_ready = true;
+            self.ready.push(client);
+        }
+    }
+
+    /// A program asks all it wants, and says when it will want more.
+    fn let_ask(&mut self, client: u32) {
+        self.clients[client as usize].is_ready = false;
+        if !self.asking {
+            return;
+        }
+        let mut asks = 0;
+        while !self.clients[client as usize].is_refused {
+            let Some(ask) = self.clients[client as usize].program.poll_ask(self.now) else { break };
+            self.take(client, ask);
+            asks += 1;
+            assert!(asks < STANDSTILL, "{}: program {client} asks without end", self.check.place(self.now));
+        }
+        let this = &mut self.clients[client as usize];
+        // Who waits for room does nothing else meanwhile (V4).
+        let timer = if this.is_refused { None } else { this.program.poll_timeout() };
+        if timer != this.timer {
+            this.timer = timer;
+            if let Some(at) = timer {
+                self.order += 1;
+                self.timers.push(Reverse((at, self.order, client)));
+            }
+        }
+    }
+
+    fn take(&mut self, client: u32, ask: Ask) {
+        let Ask { token, op, flags, extent } = ask;
+        let number = self.number(Open { client, token: u64::from(token) });
+        let stream = self.clients[client as usize].stream;
+        let bio = Bio { op, flags, extent, stream, token: Token(u64::from(number)) };
+        // Who comes later does not overtake who waits for room (V4).
+        if !self.refused.is_empty() || !self.enter(&bio) {
+            self.clients[client as usize].is_refused = true;
+            self.refused.push_back(bio);
+        }
+    }
+
+    /// Whether the queue takes it.
+    fn enter(&mut self, bio: &Bio) -> bool {
+        match self.queue.submit(self.now, *bio) {
+            Ok(()) => {
+                self.check.submitted(self.now, bio);
+                true
+            }
+            Err(Refused::Full) => false,
+            Err(refused) => panic!("{}: a program asks what cannot be: {refused}", self.check.place(self.now)),
+        }
+    }
+
+    /// There may be room: who waits goes in, in the order in which they came (V4).
+    fn admit(&mut self) {
+        while let Some(bio) = self.refused.front().copied()
+            && self.enter(&bio)
+        {
+            self.refused.pop_front();
+            let client = self.open[bio.token.0 as usize].client;
+            self.clients[client as usize].is_refused = false;
+            self.make_ready(client);
+        }
+    }
+
     fn dispatch(&mut self) {
         while let Some(request) = self.queue.poll_dispatch(self.now, CONTEXT) {
-            let (at, outcome) = self.device.serve(self.now, &request, self.queue.in_flight() - 1);
-            self.outcomes[usize::from(request.tag.0)] = outcome;
-            self.order += 1;
-            self.events.push(Reverse((at, self.order, request.tag)));
-            self.dispatched.push(request);
+            self.check.dispatched(self.now, &request, &self.queue);
+            let Dispatch { tag, op, flags, extent, .. } = request;
+            self.model.submit(self.now, &Asked { id: u64::from(tag.0), op, flags, extent });
+            if let Some(dispatched) = &mut self.dispatched {
+                dispatched.push(request);
+            }
+        }
+    }
+
+    /// A number for something asked.
+    fn number(&mut self, open: Open) -> u32 {
+        match self.free.pop() {
+            Some(number) => {
+                self.open[number as usize] = open;
+                number
+            }
+            None => {
+                self.open.push(open);
+                self.open.len() as u32 - 1
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ pub(super) const PROFILES: &[Profile] = &[
     Profile {
         name: "eva-raid5-12",
         about: "a storage array of 2010: 12 SATA disks in RAID 5",
-        size: 1 << 40,
+        size: 5 << 40,
         settings: || Settings::Raid(raid::Settings::default()),
     },
 ];

@@ -1,51 +1,278 @@
-//! Solid-state disk (to be written: takes the same time for everything).
+//! Solid-state disk: SATA and NVMe.
+//!
+//! ```text
+//!  host ─▶ overhead ─▶ controller ─▶ dies ─▶ channel ─▶ link ─▶ host          a read
+//!  host ─▶ overhead ─▶ controller ─▶ link ─▶ buffer ─▶ host                   a write
+//!                                              └─▶ dies, collection           behind it
+//! ```
+//!
+//! S1  A command takes its turn at the controller, for `read_command` or `write_command`: the ceiling of IOPS. No more than
+//!     `slots` are taken in at once. With SATA, flushes and discards run alone.
+//! S2  A read takes a page read of each die that it touches, then the channel, then the link, each of which serves one at a
+//!     time. It ends when its last page has crossed the link. (`nand.rs`: N1–N3.)
+//! S3  The second read of a sequential stream has the controller read ahead; what has been read ahead needs no die.
+//! S4  A write ends when it is in the buffer; when that is full, as programs make room, in order of arrival.
+//! S5  The buffer is programmed in whole units, each on the next die without a job; a part of one only for a flush. (W1–W3.)
+//! S6  Programs leave garbage to collect, which takes the same dies. (`space.rs`: P1–P6.)
+//! S7  Without protection against power loss a flush, or a write with FUA, waits for the programs of all that was in the
+//!     buffer, and then for its turn to make the mapping durable: `flush`. If nothing was written since the last it ends at
+//!     once. With protection every write is durable when it ends; the disk says that it has no volatile cache, and a flush costs
+//!     a command. (Linux then sends none: a Micron 7400 reports itself so, tanelpoder.com 2025-05-27; some others do not.)
+//! S8  Half-kept pages cost a whole one: writes are rounded out to 4 KiB.
+//!
+//! **Modelled by its statistics only:** which page lies where (a formula instead of a table: what is overwritten stays on its
+//! die), what is valid (by region), which blocks are collected (an average, no victim), folding of the one-bit area (only in
+//! idle time). **Not modelled:** the data (compression, zeroes), reads that find their data in the write buffer or on pages never
+//! written, wear, read retries, temperature, power states, thermal throttling, several namespaces, host memory buffers, the
+//! controller's misses in its own mapping.
+//!
+//! A model runs `overhead` ahead of its caller: what a later request can still influence lies beyond that. So nothing is
+//! computed twice, and a read costs one event inside and one outside.
 
-use std::collections::VecDeque;
+mod nand;
+mod reads;
+mod settings;
+mod space;
+mod streams;
+mod writes;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use fairlift_core::model::{Asked, Character, Ended, Model, Work};
-use fairlift_core::time::{ms, secs, us};
-use fairlift_core::tunable::{self, Tunable, TunableInfo};
-use fairlift_core::{Duration, Instant, Limits, Outcome};
+use fairlift_core::{Instant, Limits, Op, Outcome};
 
-/// Its numbers.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// How long every request takes.
-    pub latency: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { latency: ms(1) }
-    }
-}
-
-impl Settings {
-    /// What can be changed.
-    pub const TUNABLES: &[Tunable<Self>] = &Self::ROWS;
-    /// The same, described.
-    pub const INFO: &[TunableInfo] = &tunable::infos(&Self::ROWS);
-    const ROWS: [Tunable<Self>; 1] =
-        [Tunable::duration("latency", (us(1), secs(1)), |s| &mut s.latency, "how long every request takes")];
-
-    pub(crate) fn check(&self, _size: u64) -> Result<(), String> {
-        Ok(())
-    }
-}
+use nand::Nand;
+pub use settings::Settings;
+use space::Space;
+use streams::Streams;
+use writes::Buffer;
 
 /// The model.
 pub struct Ssd {
     settings: Settings,
     sectors: u64,
-    under_way: VecDeque<Ended>,
+    /// What was taken in, by slot, and the slots without any.
+    requests: Vec<Request>,
+    unused: Vec<u32>,
+    /// Taken in and not ended.
+    active: u32,
+    /// Whether one of them runs alone.
+    alone: bool,
+    /// Not taken in yet, in order of arrival (S1).
+    held: VecDeque<Asked>,
+    /// Time inside, in nanoseconds: everything before it has happened.
+    clock: u64,
+    /// What happens inside.
+    events: BinaryHeap<Reverse<(u64, Event)>>,
+    /// What ends when: (time, slot), sorted.
+    ends: VecDeque<(u64, u32)>,
+    controller: u64,
+    link: Link,
+    channels: Vec<u64>,
+    /// Of a sector on a channel.
+    channel_cost: Cost,
+    nand: Nand,
+    read_streams: Streams,
+    write_streams: Streams,
+    space: Space,
+    buffer: Buffer,
     work: Work,
+    /// Requests between submission and end, up to when `work` counts them, and since when there were none.
+    inside: u64,
+    counted: u64,
+    idle_since: u64,
+}
+
+/// A request that was taken in.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    id: u64,
+    op: Op,
+    /// Parts of a read that have not crossed the link.
+    parts: u32,
+}
+
+/// What happens inside. One word, since most of the model's time goes into ordering them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Event(u64);
+
+#[derive(Clone, Copy)]
+enum Happens {
+    /// So many sectors of a read are in a die's register (or, with no channel, in the controller's memory).
+    Fetched { slot: u32, channel: Option<u32>, sectors: u64 },
+    /// The job of a die ends, unless reads have put it off.
+    JobEnds { die: usize },
+}
+
+impl Event {
+    const JOB: u64 = 1 << 63;
+    const MEMORY: u64 = 0xfff;
+
+    fn fetched(slot: u32, channel: Option<u32>, sectors: u64) -> Self {
+        assert!(sectors < 1 << 20, "a read of {sectors} sectors is beyond any limit");
+        Self(u64::from(slot) << 32 | channel.map_or(Self::MEMORY, u64::from) << 20 | sectors)
+    }
+
+    const fn job(die: usize) -> Self {
+        Self(Self::JOB | die as u64)
+    }
+
+    fn happens(self) -> Happens {
+        if self.0 & Self::JOB != 0 {
+            return Happens::JobEnds { die: (self.0 & !Self::JOB) as usize };
+        }
+        let channel = self.0 >> 20 & 0xfff;
+        Happens::Fetched {
+            slot: (self.0 >> 32) as u32,
+            channel: (channel != Self::MEMORY).then_some(channel as u32),
+            sectors: self.0 & 0xf_ffff,
+        }
+    }
+}
+
+/// What a sector takes on a wire, in nanoseconds: 16 bits behind the point.
+#[derive(Clone, Copy)]
+struct Cost(u64);
+
+impl Cost {
+    /// Of a wire that carries so many 10⁶ bytes a second.
+    fn of(rate: u32) -> Self {
+        Self((512 * 1000 << 16) / u64::from(rate))
+    }
+
+    const fn times(self, sectors: u64) -> u64 {
+        sectors * self.0 >> 16
+    }
+}
+
+/// The link to the host: each direction is free from some time on.
+struct Link {
+    duplex: bool,
+    cost: Cost,
+    out: u64,
+    back: u64,
+}
+
+impl Link {
+    /// Data for the host; when it has arrived.
+    fn to_host(&mut self, at: u64, sectors: u64) -> u64 {
+        self.out = self.out.max(at) + self.cost.times(sectors);
+        if !self.duplex {
+            self.back = self.out;
+        }
+        self.out
+    }
+
+    /// Data from the host; when it has arrived.
+    fn from_host(&mut self, at: u64, sectors: u64) -> u64 {
+        self.back = self.back.max(at) + self.cost.times(sectors);
+        if !self.duplex {
+            self.out = self.back;
+        }
+        self.back
+    }
 }
 
 impl Ssd {
     /// At rest.
     #[must_use]
-    pub fn new(settings: Settings, sectors: u64, _seed: u64) -> Self {
-        Self { settings, sectors, under_way: VecDeque::new(), work: Work::default() }
+    pub fn new(settings: Settings, sectors: u64, seed: u64) -> Self {
+        Self {
+            sectors,
+            requests: Vec::new(),
+            unused: Vec::new(),
+            active: 0,
+            alone: false,
+            held: VecDeque::new(),
+            clock: 0,
+            events: BinaryHeap::new(),
+            ends: VecDeque::new(),
+            controller: 0,
+            link: Link { duplex: settings.duplex, cost: Cost::of(settings.link), out: 0, back: 0 },
+            channels: vec![0; settings.channels as usize],
+            channel_cost: Cost::of(settings.channel),
+            nand: Nand::new(&settings, seed),
+            read_streams: Streams::new(),
+            write_streams: Streams::new(),
+            space: Space::new(&settings, sectors),
+            buffer: Buffer::new(&settings),
+            work: Work::default(),
+            inside: 0,
+            counted: 0,
+            idle_since: 0,
+            settings,
+        }
+    }
+
+    /// Whether the disk takes `op` in now: S1.
+    fn takes(&self, op: Op) -> bool {
+        let wants_alone = self.settings.alone && !op.has_payload();
+        !self.alone && if wants_alone { self.active == 0 } else { self.active < self.settings.slots }
+    }
+
+    /// Takes a request in: it reaches the controller now, on the inner clock.
+    fn take_in(&mut self, asked: &Asked) {
+        let request = Request { id: asked.id, op: asked.op, parts: 0 };
+        let slot = if let Some(slot) = self.unused.pop() {
+            self.requests[slot as usize] = request;
+            slot
+        } else {
+            self.requests.push(request);
+            (self.requests.len() - 1) as u32
+        };
+        self.active += 1;
+        self.alone = self.settings.alone && !asked.op.has_payload();
+        let time = if asked.op == Op::Read { self.settings.read_command } else { self.settings.write_command };
+        self.controller = self.controller.max(self.clock) + time.as_nanos();
+        match asked.op {
+            Op::Read => self.read(slot, asked.extent),
+            Op::Write => self.write(slot, asked.extent, asked.flags),
+            Op::Flush => self.flush(slot),
+            Op::Discard | Op::WriteZeroes => self.discard(slot, asked),
+        }
+    }
+
+    /// Lets happen what happens inside up to `to`.
+    fn settle(&mut self, to: u64) {
+        while let Some(Reverse((at, event))) = self.events.peek().copied() {
+            if at > to {
+                break;
+            }
+            self.events.pop();
+            match event.happens() {
+                Happens::Fetched { slot, channel, sectors } => self.fetched(at, slot, channel, sectors),
+                Happens::JobEnds { die } => self.job_ends(at, die),
+            }
+        }
+        self.clock = self.clock.max(to);
+    }
+
+    /// The request in `slot` will end at `at`.
+    fn ends_at(&mut self, at: u64, slot: u32) {
+        // Nearly always the last: the link serves one after the other.
+        let mut place = self.ends.len();
+        while place > 0 && self.ends[place - 1].0 > at {
+            place -= 1;
+        }
+        if place == self.ends.len() {
+            self.ends.push_back((at, slot));
+        } else {
+            self.ends.insert(place, (at, slot));
+        }
+    }
+
+    fn count(&mut self, at: u64) {
+        if self.inside > 0 {
+            let time = at - self.counted;
+            self.work.busy += time;
+            self.work.depth_time += time * self.inside;
+        }
+        self.counted = at;
+    }
+
+    fn inner(&self, now: Instant) -> u64 {
+        (now + self.settings.overhead).as_nanos()
     }
 }
 
@@ -55,21 +282,51 @@ impl Model for Ssd {
     }
 
     fn character(&self) -> Character {
-        Character { rotational: true, volatile_cache: true }
+        Character { rotational: false, volatile_cache: !self.settings.plp } // S7
     }
 
     fn submit(&mut self, now: Instant, asked: &Asked) {
-        self.under_way.push_back(Ended { at: now + self.settings.latency, id: asked.id, outcome: Outcome::Done });
+        let at = now.as_nanos();
+        if self.inside == 0 {
+            self.space.rested(at - self.idle_since);
+        }
+        self.count(at);
+        self.inside += 1;
+        self.settle(self.inner(now));
+        if self.held.is_empty() && self.takes(asked.op) {
+            self.take_in(asked);
+        } else {
+            self.held.push_back(*asked);
+        }
     }
 
     fn poll_event(&self) -> Option<Instant> {
-        self.under_way.front().map(|ended| ended.at)
+        let end = self.ends.front().map_or(u64::MAX, |(at, _)| *at);
+        let event = self.events.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
+        let next = end.min(event);
+        (next != u64::MAX).then_some(Instant::from_nanos(next))
     }
 
     fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
-        while let Some(first) = self.under_way.pop_front_if(|first| first.at <= now) {
+        self.settle(self.inner(now));
+        while let Some((at, slot)) = self.ends.pop_front_if(|(at, _)| *at <= now.as_nanos()) {
+            self.count(at);
+            self.inside -= 1;
+            self.idle_since = at;
+            let request = self.requests[slot as usize];
+            self.unused.push(slot);
             self.work.requests += 1;
-            ended.push(first);
+            self.work.flushes += u64::from(request.op == Op::Flush);
+            ended.push(Ended { at: Instant::from_nanos(at), id: request.id, outcome: Outcome::Done });
+            self.active -= 1;
+            self.alone = false;
+            while let Some(next) = self.held.front().copied() {
+                if !self.takes(next.op) {
+                    break;
+                }
+                self.held.pop_front();
+                self.take_in(&next);
+            }
         }
     }
 
@@ -77,3 +334,6 @@ impl Model for Ssd {
         self.work
     }
 }
+
+#[cfg(test)]
+mod tests;

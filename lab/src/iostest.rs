@@ -1,0 +1,183 @@
+//! iostest: groups × jobs × sets × workloads, on a disk on paper or on a real one.
+//!
+//! I1  A [`Plan`] is a list of cases: each workload, in each set, with each number of jobs per group.
+//! I2  A [`Runner`] runs a case and tells what each job got: [`Modelled`] in a world of its own; `cli` has one for real paths.
+//! I3  What a case leaves to chance follows from its own seed, made of the plan's seed, workload, jobs and set: any case can
+//!     be repeated alone.
+//! I4  When it is stopped, cases that ended are kept, and the one under way is not.
+
+mod case;
+mod error;
+mod modelled;
+mod sums;
+
+use std::collections::BTreeMap;
+use std::error::Error as AnyError;
+
+use fairlift_core::model::Work;
+use fairlift_core::program::{Meter, Program};
+use fairlift_core::time::secs;
+use fairlift_core::{Duration, Group, GroupId, Priority};
+
+use crate::result::{Results, Run};
+use crate::workload::Workload;
+
+pub use error::Error;
+pub use modelled::Modelled;
+
+/// What is to be measured.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The weight tree, the root first. Jobs are in its leaves; in the root if there are no others.
+    pub groups: Vec<Group>,
+    /// Each is run by itself.
+    pub workloads: Vec<Workload>,
+    /// Jobs in each group: one case for each number.
+    pub jobs: Vec<u32>,
+    /// How often all is repeated.
+    pub sets: u32,
+    /// Of one case, in time of the disk.
+    pub runtime: Duration,
+    /// Bytes of an operation; `None`: what each workload has by default.
+    pub block_size: Option<u32>,
+    /// Bytes of each job's file.
+    pub file_size: u64,
+    /// Requests that each job of a direct workload keeps in flight.
+    pub iodepth: u32,
+    /// Where the files lie.
+    pub placement: Placement,
+    /// What all chances follow from.
+    pub seed: u64,
+}
+
+/// Where the files of a case lie.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Placement {
+    /// One after another from near the start of the disk on, as a fresh file system lays them.
+    #[default]
+    Together,
+    /// Evenly over the whole disk, as far apart as can be.
+    Spread,
+}
+
+impl Default for Plan {
+    /// One group, one job, and `iostest`'s other defaults: 30 s, files of 512 MiB.
+    fn default() -> Self {
+        Self {
+            groups: vec![Group::root()],
+            workloads: Vec::new(),
+            jobs: vec![1],
+            sets: 1,
+            runtime: secs(30),
+            block_size: None,
+            file_size: 512 << 20,
+            iodepth: 1,
+            placement: Placement::Together,
+            seed: 1,
+        }
+    }
+}
+
+/// One measurement: a workload, with so many jobs in each group.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Who runs.
+    pub workload: Workload,
+    /// Which repetition, from 1.
+    pub set: u32,
+    /// Jobs in each group.
+    pub jobs: u32,
+    /// How long.
+    pub runtime: Duration,
+    /// Into how many equal parts the timeline divides it; at least 1.
+    pub slots: u32,
+    /// The weight tree, the root first.
+    pub groups: Vec<Group>,
+    /// As in [`Plan`].
+    pub block_size: Option<u32>,
+    /// As in [`Plan`].
+    pub file_size: u64,
+    /// As in [`Plan`].
+    pub iodepth: u32,
+    /// As in [`Plan`].
+    pub placement: Placement,
+    /// What its chances follow from (I3).
+    pub seed: u64,
+}
+
+/// One job of a case.
+pub struct Job {
+    /// Where its I/O counts.
+    pub group: GroupId,
+    /// The priority of its stream.
+    pub priority: Priority,
+    /// What it does.
+    pub program: Box<dyn Program>,
+}
+
+/// What a case measured.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What each job got done, in the order of [`Case::jobs`].
+    pub meters: Vec<(GroupId, Meter)>,
+    /// How long it ran: less than was asked if it was stopped.
+    pub runtime: Duration,
+    /// For each slot, the bytes of each group that has jobs, in the order of the tree ([`Case::leaves`]).
+    pub timeline: Vec<Vec<u64>>,
+    /// What the disk did.
+    pub work: Work,
+    /// What the scheduler counted.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// Runs cases.
+pub trait Runner {
+    /// Runs one, and ends early when `stop` says so.
+    ///
+    /// # Errors
+    /// It could not be run: for whoever asked, in one line.
+    fn run(&mut self, case: &Case, stop: &dyn Fn() -> bool) -> Result<Measured, Box<dyn AnyError + Send + Sync>>;
+}
+
+/// How far a plan is.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress<'a> {
+    /// A case begins: the so-many-eth, from 1, of so many.
+    Begins(&'a Case, usize, usize),
+    /// A case ended.
+    Ended(&'a Run),
+}
+
+/// Runs a plan; `results` is the header, to which the runs are added.
+///
+/// # Errors
+/// The plan cannot be, or a case could not be run. What ended before is lost: a plan is checked before it begins, so that
+/// only a real disk fails later.
+pub fn run(
+    plan: &Plan,
+    runner: &mut dyn Runner,
+    mut results: Results,
+    progress: &mut dyn FnMut(Progress<'_>),
+    stop: &dyn Fn() -> bool,
+) -> Result<Results, Error> {
+    let cases = plan.cases()?;
+    for (index, case) in cases.iter().enumerate() {
+        if stop() {
+            results.interrupted = true; // I4
+            break;
+        }
+        progress(Progress::Begins(case, index + 1, cases.len()));
+        let measured = runner.run(case, stop).map_err(|why| Error::Runner(case.to_string(), why))?;
+        if measured.runtime < case.runtime {
+            results.interrupted = true; // I4
+            break;
+        }
+        let run = case.run_of(&measured);
+        progress(Progress::Ended(&run));
+        results.runs.push(run);
+    }
+    Ok(results)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! From a plan to its cases, and from a case to its jobs: who does what, where.
+
+use std::fmt;
+
+use fairlift_core::{GroupId, Sector};
+
+use super::{Case, Error, Job, Placement, Plan};
+use crate::Random;
+use crate::program::{File, PAGE};
+use crate::workload::{Does, Part, Role};
+
+/// Where the first file begins: as partitions and file systems do, a mebibyte from the start.
+const START: u64 = 1 << 20;
+/// Jobs in a case: more than anybody runs on one disk, and few enough to be held in memory.
+const JOBS_MAX: u64 = 4096;
+
+impl Plan {
+    /// How many slots the timeline of a run has.
+    pub const SLOTS: u32 = 60;
+
+    /// The cases, in the order in which they are run: sets, within them workloads, within them jobs.
+    ///
+    /// # Errors
+    /// Something in the plan is not possible.
+    pub fn cases(&self) -> Result<Vec<Case>, Error> {
+        self.check()?;
+        let mut cases = Vec::new();
+        for set in 1..=self.sets {
+            for workload in &self.workloads {
+                for &jobs in &self.jobs {
+                    cases.push(Case {
+                        workload: workload.clone(),
+                        set,
+                        jobs,
+                        runtime: self.runtime,
+                        slots: Self::SLOTS,
+                        groups: self.groups.clone(),
+                        block_size: self.block_size,
+                        file_size: self.file_size,
+                        iodepth: self.iodepth,
+                        placement: self.placement,
+                        seed: seed_of(self.seed, &workload.name, jobs, set),
+                    });
+                }
+            }
+        }
+        Ok(cases)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let fail = |why: String| Err(Error::Plan(why));
+        if self.workloads.is_empty() {
+            return fail("no workload to run".into());
+        }
+        if self.jobs.is_empty() || self.jobs.contains(&0) {
+            return fail("0 jobs: each group has at least 1".into());
+        }
+        if self.sets == 0 {
+            return fail("0 sets: at least 1 is run".into());
+        }
+        if self.runtime.as_nanos() < u64::from(Self::SLOTS) {
+            return fail(format!("a runtime of {}: there is nothing to measure", self.runtime));
+        }
+        if self.iodepth == 0 || self.iodepth > 4096 {
+            return fail(format!("an iodepth of {}: a job keeps 1 to 4096 requests in flight", self.iodepth));
+        }
+        if self.groups.first().is_none_or(|root| root.parent.is_some()) {
+            return fail("a weight tree without a root".into());
+        }
+        if let Some(block) = self.block_size
+            && (block == 0 || !u64::from(block).is_multiple_of(Sector::SIZE))
+        {
+            return fail(format!("a block size of {block} bytes: it is a multiple of {} bytes", Sector::SIZE));
+        }
+        if self.file_size < PAGE || !self.file_size.is_multiple_of(PAGE) {
+            return fail(format!("files of {} bytes: they are whole pages of {PAGE} bytes", self.file_size));
+        }
+        for workload in &self.workloads {
+            for role in &workload.roles {
+                let block = self.block_size.unwrap_or(role.block_size);
+                if u64::from(block) > self.file_size {
+                    let (name, file) = (&workload.name, self.file_size);
+                    return fail(format!("{name}: blocks of {block} bytes in files of {file} bytes"));
+                }
+            }
+            if workload.roles.iter().all(|role| role.once || role.share == 0) {
+                return fail(format!("{}: no role for the jobs to play", workload.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Case {
+    /// The groups that have jobs: the leaves of the tree, in its order.
+    pub fn leaves(&self) -> Vec<GroupId> {
+        let is_parent = |id: GroupId| self.groups.iter().any(|group| group.parent == Some(id));
+        (0..self.groups.len() as u16).map(GroupId).filter(|id| !is_parent(*id)).collect()
+    }
+
+    /// Who takes part, in order: the group and the role of each job.
+    #[must_use]
+    pub fn cast(&self) -> Vec<(GroupId, &Role)> {
+        let mut cast = Vec::new();
+        let dealt: Vec<&Role> = deal(&self.workload.roles);
+        for (index, group) in self.leaves().into_iter().enumerate() {
+            if index == 0 {
+                cast.extend(self.workload.roles.iter().filter(|role| role.once).map(|role| (group, role)));
+            }
+            cast.extend((0..self.jobs as usize).map(|job| (group, dealt[job % dealt.len()])));
+        }
+        cast
+    }
+
+    /// Places the files and makes the programs.
+    ///
+    /// # Errors
+    /// The files do not fit on a disk of so many sectors.
+    pub fn jobs(&self, capacity_sectors: u64) -> Result<Vec<Job>, Error> {
+        let cast = self.cast();
+        if cast.len() as u64 > JOBS_MAX {
+            let why = format!("{self}: {} jobs in all groups together: at most {JOBS_MAX} are run", cast.len());
+            return Err(Error::Plan(why));
+        }
+        let mut random = Random::new(self.seed);
+        // Which file, and which of how many that share it.
+        let mut files: Vec<(u64, (u64, u64))> = Vec::new();
+        let mut count = 0;
+        let mut before: Option<(GroupId, &Role)> = None;
+        for &(group, role) in &cast {
+            let shares = role.does == Does::Interleaved && before == Some((group, role));
+            if shares {
+                let (file, (index, _)) = *files.last().expect("one was before");
+                files.push((file, (index + 1, 0)));
+            } else {
+                files.push((count, (0, 0)));
+                count += 1;
+            }
+            before = Some((group, role));
+        }
+        let starts = self.starts(capacity_sectors, count)?;
+        let jobs = cast.iter().zip(&files).map(|(&(group, role), &(file, (index, _)))| {
+            let of = files.iter().filter(|(other, _)| *other == file).count() as u64;
+            let part = Part {
+                file: File { start: starts[file as usize], bytes: self.file_size },
+                block: u64::from(self.block_size.unwrap_or(role.block_size)),
+                depth: self.iodepth,
+                index: (index, of),
+                seed: random.bits(),
+            };
+            Job { group, priority: role.priority, program: role.program(&part) }
+        });
+        Ok(jobs.collect())
+    }
+
+    /// Where each of so many files starts.
+    fn starts(&self, capacity_sectors: u64, files: u64) -> Result<Vec<Sector>, Error> {
+        let capacity = capacity_sectors * Sector::SIZE;
+        let needed = files.saturating_mul(self.file_size).saturating_add(START);
+        if needed > capacity {
+            return Err(Error::Plan(format!(
+                "{self}: {files} files of {} bytes need {needed} bytes, and the disk has {capacity}",
+                self.file_size
+            )));
+        }
+        let apart = match self.placement {
+            Placement::Together => self.file_size,
+            Placement::Spread => (capacity - START) / files / PAGE * PAGE,
+        };
+        Ok((0..files).map(|file| Sector((START + file * apart) / Sector::SIZE)).collect())
+    }
+}
+
+/// `bsr, set 2, 4 jobs`.
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = if self.jobs == 1 { "" } else { "s" };
+        write!(f, "{}, set {}, {} job{s}", self.workload.name, self.set, self.jobs)
+    }
+}
+
+/// The roles that jobs play, in turn (W1).
+fn deal(roles: &[Role]) -> Vec<&Role> {
+    let most = roles.iter().map(|role| role.share).max().unwrap_or_default();
+    let rounds = 0..most;
+    rounds.flat_map(|round| roles.iter().filter(move |role| !role.once && round < role.share)).collect()
+}
+
+/// A case's own seed (I3).
+fn seed_of(seed: u64, workload: &str, jobs: u32, set: u32) -> u64 {
+    let words = workload.bytes().map(u64::from).chain([u64::from(jobs), u64::from(set)]);
+    words.fold(seed, |seed, word| Random::new(seed ^ word).bits())
+}

@@ -1,0 +1,87 @@
+//! Cases on a disk on paper: a world for each.
+
+use std::collections::BTreeMap;
+use std::error::Error as AnyError;
+
+use fairlift_core::queue::Settings;
+use fairlift_core::sched::Kind;
+use fairlift_core::{ContextId, Duration, Instant, Queue, Stream};
+
+use super::{Case, Error, Measured, Runner};
+use crate::World;
+use crate::model::Spec;
+
+/// Runs cases on a disk on paper.
+#[derive(Clone, Debug)]
+pub struct Modelled {
+    /// The disk.
+    pub spec: Spec,
+    /// Who goes next.
+    pub scheduler: Kind,
+    /// Its tunables, where they differ: (name, value).
+    pub set: Vec<(String, String)>,
+    /// Requests in flight; `None`: [`Settings::DEPTH`].
+    pub depth: Option<u16>,
+}
+
+impl Runner for Modelled {
+    fn run(&mut self, case: &Case, stop: &dyn Fn() -> bool) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {
+        Ok(self.measure(case, stop)?)
+    }
+}
+
+impl Modelled {
+    fn measure(&self, case: &Case, stop: &dyn Fn() -> bool) -> Result<Measured, Error> {
+        let (mut world, groups) = self.world(case)?;
+        let leaves = case.leaves();
+        let mut timeline = Vec::with_capacity(case.slots as usize);
+        let mut before = vec![0; leaves.len()];
+        let mut runtime = Duration::ZERO;
+        for slot in 1..=case.slots {
+            if stop() {
+                break;
+            }
+            let until = u128::from(case.runtime.as_nanos()) * u128::from(slot) / u128::from(case.slots);
+            runtime = Duration::from_nanos(until as u64);
+            world.run_until(Instant::ZERO + runtime);
+            let mut bytes = vec![0; leaves.len()];
+            for (index, group) in groups.iter().enumerate() {
+                let leaf = leaves.iter().position(|leaf| leaf == group).expect("jobs are in leaves");
+                bytes[leaf] += world.program(index).meter().bytes;
+            }
+            timeline.push(bytes.iter().zip(&before).map(|(now, before)| now - before).collect());
+            before = bytes;
+        }
+        let meters = groups.iter().enumerate().map(|(index, group)| (*group, world.program(index).meter().clone()));
+        let measured = Measured {
+            meters: meters.collect(),
+            runtime,
+            timeline,
+            work: world.model().work(),
+            counters: BTreeMap::new(),
+        };
+        world.drain(); // Nothing is lost.
+        Ok(measured)
+    }
+
+    /// The world of a case, and the group of each of its programs.
+    fn world(&self, case: &Case) -> Result<(World, Vec<fairlift_core::GroupId>), Error> {
+        let model = self.spec.build(case.seed);
+        let limits = model.limits();
+        let mut settings = Settings { groups: case.groups.clone(), ..Settings::new(self.scheduler, limits) };
+        settings.depth = self.depth.unwrap_or(Settings::DEPTH);
+        settings.nr_requests = settings.nr_requests.max(2 * u32::from(settings.depth));
+        let mut queue = Queue::new(settings);
+        for (name, value) in &self.set {
+            queue.set_tunable(name, value).map_err(|why| Error::Plan(why.to_string()))?;
+        }
+        let jobs = case.jobs(limits.capacity)?;
+        let mut world = World::new(queue, model);
+        world.check().seed(case.seed);
+        let groups = jobs.iter().map(|job| job.group).collect();
+        for job in jobs {
+            world.add(Stream { group: job.group, priority: job.priority, context: ContextId(0) }, job.program);
+        }
+        Ok((world, groups))
+    }
+}

@@ -1,0 +1,99 @@
+//! From what jobs got to what groups got, against what their weights entitle them to.
+
+use fairlift_core::program::Meter;
+use fairlift_core::stats::Histogram;
+use fairlift_core::{Duration, GroupId};
+
+use super::{Case, Measured};
+use crate::result::{DeviceStats, Group, Run};
+
+impl Case {
+    /// What was measured, in the words of the results.
+    #[must_use]
+    pub fn run_of(&self, measured: &Measured) -> Run {
+        let leaves = self.leaves();
+        let seconds = nanos(measured.runtime) / 1e9;
+        let mut all = Meter::default();
+        let meters: Vec<Meter> = leaves.iter().map(|leaf| sum(measured, *leaf)).collect();
+        meters.iter().for_each(|meter| all.add(meter));
+        let kb_s = |meter: &Meter| meter.bytes as f64 / 1024.0 / seconds;
+        let iops = |meter: &Meter| (meter.operations - meter.failed) as f64 / seconds;
+        let groups: Vec<Group> = leaves
+            .iter()
+            .zip(&meters)
+            .map(|(leaf, meter)| Group {
+                path: self.groups[usize::from(leaf.0)].path.clone(),
+                weight: u32::from(self.groups[usize::from(leaf.0)].weight),
+                kb_s: kb_s(meter),
+                iops: iops(meter),
+                share: if all.bytes == 0 { 0.0 } else { meter.bytes as f64 / all.bytes as f64 },
+                ideal: self.ideal(*leaf),
+                lat_p50_us: quantile_us(meter, 500),
+                lat_p99_us: quantile_us(meter, 990),
+                lat_max_us: nanos(meter.latency_max) / 1e3,
+            })
+            .collect();
+        let work = measured.work;
+        Run {
+            workload: self.workload.name.clone(),
+            set: self.set,
+            jobs: self.jobs,
+            runtime_s: seconds,
+            total_kb_s: kb_s(&all),
+            iops: iops(&all),
+            share_error_max: groups.iter().map(|g| (g.share - g.ideal).abs() / g.ideal).fold(0.0, f64::max),
+            jain: jain(groups.iter().map(|group| group.kb_s / group.ideal)),
+            device_stats: DeviceStats {
+                requests: work.requests,
+                flushes: work.flushes,
+                busy: work.busy as f64 / 1e9 / seconds,
+                depth_mean: work.depth_time as f64 / 1e9 / seconds,
+            },
+            counters: measured.counters.clone(),
+            timeline: measured.timeline.clone(),
+            latencies: latencies(&all.latency),
+            groups,
+        }
+    }
+
+    /// The part of the disk that a leaf's weight entitles it to, among siblings on every level.
+    fn ideal(&self, leaf: GroupId) -> f64 {
+        let mut part = 1.0;
+        let mut group = &self.groups[usize::from(leaf.0)];
+        while let Some(parent) = group.parent {
+            let siblings = self.groups.iter().filter(|other| other.parent == Some(parent));
+            part *= f64::from(group.weight) / siblings.map(|other| f64::from(other.weight)).sum::<f64>();
+            group = &self.groups[usize::from(parent.0)];
+        }
+        part
+    }
+}
+
+fn sum(measured: &Measured, leaf: GroupId) -> Meter {
+    let mut sum = Meter::default();
+    measured.meters.iter().filter(|(group, _)| *group == leaf).for_each(|(_, meter)| sum.add(meter));
+    sum
+}
+
+fn nanos(length: Duration) -> f64 {
+    length.as_nanos() as f64
+}
+
+/// A quantile is the upper bound of its bucket: it is not beyond the longest that there was.
+fn quantile_us(meter: &Meter, per_mille: u32) -> f64 {
+    nanos(meter.latency.quantile(per_mille).min(meter.latency_max)) / 1e3
+}
+
+/// Jain's index of fairness: 1 when all are equal, 1/n when one has all; 1 when nobody has anything.
+fn jain(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
+    for value in values {
+        (n, sum, squares) = (n + 1.0, sum + value, squares + value * value);
+    }
+    if squares == 0.0 { 1.0 } else { sum * sum / (n * squares) }
+}
+
+/// The buckets that are not empty: (upper bound in µs, operations).
+fn latencies(histogram: &Histogram) -> Vec<(f64, u64)> {
+    histogram.buckets().map(|(upper, count)| (nanos(upper) / 1e3, count)).collect()
+}

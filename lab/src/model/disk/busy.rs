@@ -1,0 +1,46 @@
+//! What a device has done, and how many requests it held meanwhile.
+
+use fairlift_core::model::{Asked, Ended, Work};
+use fairlift_core::{Instant, Op};
+
+/// Keeps a [`Work`].
+#[derive(Clone, Debug, Default)]
+pub(in crate::model) struct Busy {
+    work: Work,
+    inside: u64,
+    since: Instant,
+    /// Names of the flushes inside.
+    flushes: Vec<u64>,
+}
+
+impl Busy {
+    pub(in crate::model) fn submitted(&mut self, now: Instant, asked: &Asked) {
+        self.go_on(now);
+        self.inside += 1;
+        if asked.op == Op::Flush {
+            self.flushes.push(asked.id);
+        }
+    }
+
+    pub(in crate::model) fn ended(&mut self, ended: &Ended) {
+        self.go_on(ended.at);
+        self.inside -= 1;
+        self.work.requests += 1;
+        if let Some(at) = self.flushes.iter().position(|id| *id == ended.id) {
+            self.flushes.swap_remove(at);
+            self.work.flushes += 1;
+        }
+    }
+
+    /// Up to the last request that came or ended.
+    pub(in crate::model) const fn work(&self) -> Work {
+        self.work
+    }
+
+    fn go_on(&mut self, now: Instant) {
+        let length = now.since(self.since).as_nanos();
+        self.since = now.max(self.since);
+        self.work.depth_time += length * self.inside;
+        self.work.busy += if self.inside > 0 { length } else { 0 };
+    }
+}

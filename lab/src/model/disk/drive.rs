@@ -1,0 +1,532 @@
+//! The inside of a hard disk: commands, the arm, the link and the caches.
+//!
+//! D1  Commands are looked at one after the other, each for `overhead`; at most `ncq` are in the drive, and a flush is
+//!     alone (it cannot be queued in ATA).
+//! D2  A read whose data is in the cache never waits for the arm. Data crosses the link one command at a time.
+//! D3  The arm serves what is reached first from where the head is (seek and rotation). Nothing waits longer than
+//!     `ncq_age` while younger ones are chosen.
+//! D4  After a read the head reads on, until `read_ahead` beyond the reader or until another command needs the arm. A
+//!     reader that has gone on before is given at least `read_ahead_min`: then the visit is over, and others go first.
+//! D5  A write ends when it is in the cache, if the cache is on, there is room, and it is not forced to the medium.
+//!     The cache is written back when the arm has nothing else to do, or with the rest by D3 when it is 3/4 full.
+//! D6  A flush ends when nothing is left to write back.
+
+use std::collections::VecDeque;
+
+use fairlift_core::model::{Asked, Ended};
+use fairlift_core::{Errno, Flags, Instant, Op, Outcome};
+
+use super::Settings;
+use super::dirty::Dirty;
+use super::geometry::{Geometry, Place, Shape};
+use super::seek::Seek;
+use super::segments::{Segment, Segments};
+
+/// The most runs that the write cache keeps apart, and the longest that is written back at once, in sectors.
+const RUNS: usize = 1024;
+const RUN_SECTORS: u64 = 2048;
+/// How many runs on each side of the head are looked at when one is chosen.
+const RUNS_SEEN: usize = 16;
+
+/// A drive. Times are nanoseconds, places are sectors.
+#[derive(Debug)]
+pub(in crate::model) struct Drive {
+    geometry: Geometry,
+    seek: Seek,
+    numbers: Numbers,
+    /// What came and was not looked at yet, with when it will be (D1).
+    arriving: VecDeque<(u64, Asked)>,
+    /// Until when commands are being looked at.
+    looking: u64,
+    /// What needs the arm.
+    waiting: Vec<Waiting>,
+    /// Reads for what the head is about to read on to.
+    joined: Vec<Waiting>,
+    arm: Arm,
+    head: Head,
+    link_free: u64,
+    cache: Segments,
+    dirty: Dirty,
+    flush: Option<u64>,
+    ended: VecDeque<Ended>,
+}
+
+/// The settings in nanoseconds and sectors.
+#[derive(Debug)]
+struct Numbers {
+    overhead: u64,
+    settle: u64,
+    depth: usize,
+    age: u64,
+    ahead: u64,
+    ahead_min: u64,
+    write_cache: u64,
+    /// Nanoseconds for 1024 sectors on the link.
+    link: u64,
+    /// The angle at time zero, as a time.
+    phase: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    id: u64,
+    arrived: u64,
+    /// Not before: a write's data is not there yet.
+    ready: u64,
+    write: bool,
+    /// What is left to read or write.
+    start: u64,
+    end: u64,
+    place: Place,
+    /// All of it, for the link.
+    sectors: u64,
+}
+
+/// What the arm does.
+#[derive(Clone, Copy, Debug)]
+enum Arm {
+    Idle,
+    /// For a command; its data passes from `from` to `until`.
+    Serves {
+        command: Waiting,
+        segment: usize,
+        sequential: bool,
+        from: u64,
+        until: u64,
+    },
+    /// Writes back a run.
+    WritesBack {
+        until: u64,
+    },
+    /// Reads on (D4): the media time is `media` at `since`; not to be taken away before `owed`, done at `limit`.
+    ReadsOn {
+        segment: usize,
+        since: u64,
+        media: u64,
+        owed: u64,
+        limit: u64,
+        visit: bool,
+    },
+}
+
+/// Where the head was left.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    cylinder: u64,
+    /// The next sector under it, if it stays.
+    sector: u64,
+    /// Whether a visit ended here (D4): who goes on here goes last.
+    visited: bool,
+}
+
+impl Drive {
+    /// A drive at rest; `phase` is any number: where its spindle stands.
+    pub(in crate::model) fn new(settings: &Settings, sectors: u64, phase: u64) -> Self {
+        let revolution = 60_000_000_000 / u64::from(settings.rpm);
+        let geometry = Geometry::new(&Shape {
+            capacity: sectors,
+            revolution,
+            skew: settings.track_switch.as_nanos(),
+            heads: settings.heads.into(),
+            zones: settings.zones.into(),
+            outer: u64::from(settings.rate_outer) * 1000,
+            inner: u64::from(settings.rate_inner) * 1000,
+        });
+        let seek = Seek::new(
+            settings.seek_track.as_nanos(),
+            settings.seek_average.as_nanos(),
+            settings.seek_full.as_nanos(),
+            geometry.cylinders(),
+        );
+        let kib = |kib: u32| u64::from(kib) * 2;
+        let depth = settings.ncq as usize;
+        Self {
+            seek,
+            numbers: Numbers {
+                overhead: settings.overhead.as_nanos(),
+                settle: settings.write_settle.as_nanos(),
+                depth,
+                age: settings.ncq_age.as_nanos(),
+                ahead: kib(settings.read_ahead),
+                ahead_min: kib(settings.read_ahead_min),
+                write_cache: if settings.write_cache { settings.write_cache_sectors() } else { 0 },
+                link: 1024 * 512 * 1_000_000 / u64::from(settings.interface),
+                phase: phase % geometry.revolution(),
+            },
+            geometry,
+            arriving: VecDeque::with_capacity(256),
+            looking: 0,
+            waiting: Vec::with_capacity(depth),
+            joined: Vec::with_capacity(depth),
+            arm: Arm::Idle,
+            head: Head { cylinder: 0, sector: 0, visited: false },
+            link_free: 0,
+            cache: Segments::new(settings.cache_segments as usize, settings.segment_sectors()),
+            dirty: Dirty::new(RUNS),
+            flush: None,
+            ended: VecDeque::with_capacity(depth),
+        }
+    }
+
+    /// Takes a command in.
+    pub(in crate::model) fn submit(&mut self, now: Instant, asked: &Asked) {
+        self.looking = self.looking.max(now.as_nanos()) + self.numbers.overhead;
+        self.arriving.push_back((self.looking, *asked));
+    }
+
+    /// When something happens next.
+    pub(in crate::model) fn poll_event(&self) -> Option<Instant> {
+        let arriving = self.arriving.front().filter(|(_, asked)| self.has_room(asked)).map(|(at, _)| *at);
+        let ended = self.ended.front().map(|ended| ended.at.as_nanos());
+        [arriving, ended, self.arm_event()].into_iter().flatten().min().map(Instant::from_nanos)
+    }
+
+    /// Goes on to `now`.
+    pub(in crate::model) fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+        while let Some(at) = self.poll_event().filter(|at| *at <= now) {
+            while let Some(one) = self.ended.pop_front_if(|one| one.at <= at) {
+                ended.push(one);
+            }
+            let at = at.as_nanos();
+            // What the arm has done comes before what it is asked at the same time: the cache then knows it.
+            if self.arm_event().is_some_and(|event| event <= at) {
+                self.arm_done(at);
+            }
+            self.look(at);
+            self.move_arm(at);
+        }
+    }
+
+    /// When the arm is done with what it does, or can be given something else.
+    fn arm_event(&self) -> Option<u64> {
+        match self.arm {
+            Arm::Idle => None,
+            Arm::Serves { until, .. } | Arm::WritesBack { until, .. } => Some(until),
+            Arm::ReadsOn { since, media, owed, limit, .. } => {
+                let reached = |sector: u64| since + (self.geometry.place(sector).media - media);
+                let joined = self.joined.first().map(|read| reached(read.end));
+                let stop = if self.has_other_work() { owed.min(limit) } else { limit };
+                Some(joined.map_or(reached(stop), |at| at.min(reached(stop))).max(since))
+            }
+        }
+    }
+
+    /// Whether the arm is needed elsewhere.
+    fn has_other_work(&self) -> bool {
+        !self.waiting.is_empty() || self.must_write_back()
+    }
+
+    fn must_write_back(&self) -> bool {
+        let full = self.dirty.sectors() * 4 > self.numbers.write_cache * 3 || self.dirty.runs() * 4 > RUNS * 3;
+        !self.dirty.is_empty() && (full || self.flush.is_some())
+    }
+
+    /// D1: whether a command can be looked at now.
+    fn has_room(&self, asked: &Asked) -> bool {
+        let serving = usize::from(matches!(self.arm, Arm::Serves { .. }));
+        let inside = self.waiting.len() + self.joined.len() + serving + self.ended.len();
+        self.flush.is_none() && if asked.op == Op::Flush { inside == 0 } else { inside < self.numbers.depth }
+    }
+
+    fn look(&mut self, now: u64) {
+        while let Some(&(at, asked)) = self.arriving.front()
+            && at <= now
+            && self.has_room(&asked)
+        {
+            self.arriving.pop_front();
+            match asked.op {
+                Op::Read => self.look_at_read(now, &asked),
+                Op::Write => self.look_at_write(now, &asked),
+                Op::Flush => self.flush = Some(asked.id),
+                Op::Discard | Op::WriteZeroes => self.end(now, asked.id, Outcome::Failed(Errno::ENOTSUP)),
+            }
+        }
+        self.end_flush(now);
+    }
+
+    /// D6.
+    fn end_flush(&mut self, now: u64) {
+        let writing = matches!(self.arm, Arm::WritesBack { .. });
+        if let Some(id) = self.flush.filter(|_| self.dirty.is_empty() && !writing) {
+            self.flush = None;
+            self.end(now, id, Outcome::Done);
+        }
+    }
+
+    /// D2, D4.
+    fn look_at_read(&mut self, now: u64, asked: &Asked) {
+        let (start, end) = (asked.extent.start.0, asked.extent.end().0);
+        if self.dirty.covers(start, end) {
+            return self.transfer(now, now, asked.id, end - start);
+        }
+        self.read_on_to(now);
+        let mut read = self.waiting_for(now, asked);
+        let Some(segment) = self.cache.find(start) else { return self.waiting.push(read) };
+        let there = self.cache.get(segment).end;
+        if end <= there {
+            self.cache.hit(segment, end);
+            self.go_further(segment, end);
+            return self.transfer(now, now, asked.id, end - start);
+        }
+        if self.join(segment, &read) {
+            return;
+        }
+        // The rest of it is left to read.
+        (read.start, read.place) = (there, self.geometry.place(there));
+        self.waiting.push(read);
+    }
+
+    /// D4: a read of what the head is about to read on to waits for that, if the head may stay so long.
+    fn join(&mut self, segment: usize, read: &Waiting) -> bool {
+        let others = self.has_other_work();
+        let Arm::ReadsOn { segment: reading, ref mut owed, ref mut limit, .. } = self.arm else { return false };
+        if reading != segment || (others && read.end > *owed) {
+            return false;
+        }
+        if !others {
+            *owed = (read.end + self.numbers.ahead_min).min(self.geometry.capacity());
+        }
+        *limit = (*limit).max(read.end + self.numbers.ahead).min(self.geometry.capacity());
+        self.cache.hit(segment, self.cache.get(segment).reader); // used, but nothing was read of it yet
+        let at = self.joined.partition_point(|one| one.end <= read.end);
+        self.joined.insert(at, *read);
+        true
+    }
+
+    /// The reader of the segment that is being read on is at `end`.
+    fn go_further(&mut self, segment: usize, end: u64) {
+        if let Arm::ReadsOn { segment: reading, ref mut limit, .. } = self.arm
+            && reading == segment
+        {
+            *limit = (*limit).max(end + self.numbers.ahead).min(self.geometry.capacity());
+        }
+    }
+
+    /// D5.
+    fn look_at_write(&mut self, now: u64, asked: &Asked) {
+        let (start, end) = (asked.extent.start.0, asked.extent.end().0);
+        self.read_on_to(now);
+        if let Arm::ReadsOn { segment, .. } = self.arm
+            && self.cache.get(segment).start < end
+            && start <= self.cache.get(segment).end
+        {
+            self.stop_reading_on(now);
+        }
+        self.cache.drop(start, end);
+        let room = self.dirty.sectors() + (end - start) <= self.numbers.write_cache && self.dirty.runs() < RUNS;
+        if room && !asked.flags.contains(Flags::FUA) {
+            self.dirty.add(start, end);
+            return self.transfer(now, now, asked.id, end - start);
+        }
+        let mut write = self.waiting_for(now, asked);
+        write.ready = self.link_free.max(now) + self.link_time(end - start);
+        self.link_free = write.ready;
+        self.waiting.push(write);
+    }
+
+    fn waiting_for(&self, now: u64, asked: &Asked) -> Waiting {
+        let start = asked.extent.start.0;
+        Waiting {
+            id: asked.id,
+            arrived: now,
+            ready: 0,
+            write: asked.op == Op::Write,
+            start,
+            end: asked.extent.end().0,
+            place: self.geometry.place(start),
+            sectors: asked.extent.sectors,
+        }
+    }
+
+    const fn link_time(&self, sectors: u64) -> u64 {
+        sectors * self.numbers.link / 1024
+    }
+
+    /// D2: the data of a command crosses the link, from `from` on as far as it is there, and not done before `now`.
+    fn transfer(&mut self, now: u64, from: u64, id: u64, sectors: u64) {
+        self.link_free = (self.link_free.max(from) + self.link_time(sectors)).max(now);
+        self.end(self.link_free, id, Outcome::Done);
+    }
+
+    fn end(&mut self, at: u64, id: u64, outcome: Outcome) {
+        let last = self.ended.back().map_or(0, |ended| ended.at.as_nanos());
+        self.ended.push_back(Ended { at: Instant::from_nanos(at.max(last)), id, outcome });
+    }
+
+    /// The arm's event at `now`.
+    fn arm_done(&mut self, now: u64) {
+        match self.arm {
+            Arm::Idle => {}
+            Arm::Serves { command, segment, sequential, from, .. } => {
+                self.arm = Arm::Idle;
+                if command.write {
+                    // Its data has crossed the link before.
+                    self.end(now, command.id, Outcome::Done);
+                } else {
+                    self.cache.extend(segment, command.end);
+                    self.cache.hit(segment, command.end);
+                    self.transfer(now, from, command.id, command.sectors);
+                    self.read_on(now, segment, command.end, sequential);
+                }
+            }
+            Arm::WritesBack { .. } => {
+                self.arm = Arm::Idle;
+                self.end_flush(now);
+            }
+            Arm::ReadsOn { segment, owed, limit, visit, .. } => {
+                self.read_on_to(now);
+                let there = self.cache.get(segment).end;
+                while let Some(&read) = self.joined.first()
+                    && read.end <= there
+                {
+                    self.joined.remove(0);
+                    self.cache.hit(segment, read.end);
+                    // All but the last of it may have crossed already.
+                    self.transfer(now, read.arrived, read.id, read.sectors);
+                }
+                if there >= limit || (self.has_other_work() && there >= owed && self.joined.is_empty()) {
+                    self.stop_reading_on(now);
+                    self.head.visited = visit && there <= owed;
+                }
+            }
+        }
+    }
+
+    /// D4: from `from` on, where the head is now.
+    fn read_on(&mut self, now: u64, segment: usize, from: u64, sequential: bool) {
+        let capacity = self.geometry.capacity();
+        let limit = (from + self.numbers.ahead).min(capacity);
+        if limit == from {
+            return;
+        }
+        let owed = if sequential { (from + self.numbers.ahead_min).min(limit) } else { from };
+        let media = self.geometry.place(from).media;
+        self.arm = Arm::ReadsOn { segment, since: now, media, owed, limit, visit: sequential };
+        // What waits for the very next sectors goes on without leaving.
+        let mut next = 0;
+        while let Some(&read) = self.waiting.get(next) {
+            if !read.write && read.start >= from && read.start <= owed && read.end <= owed && read.end > from {
+                self.waiting.remove(next);
+                let at = self.joined.partition_point(|one| one.end <= read.end);
+                self.joined.insert(at, read);
+            } else {
+                next += 1;
+            }
+        }
+    }
+
+    /// D4: the reader that was served last has used up half of what was read on for it.
+    fn resume(&mut self, now: u64) {
+        let Some(segment) = self.cache.last_used() else { return };
+        let &Segment { end, reader, sequential, .. } = self.cache.get(segment);
+        let limit = (reader + self.numbers.ahead).min(self.geometry.capacity());
+        if sequential && end < limit && (end - reader) * 2 <= self.numbers.ahead {
+            let place = self.geometry.place(end);
+            let since = self.arrive(now, end, place, false, 0);
+            self.arm = Arm::ReadsOn { segment, since, media: place.media, owed: end, limit, visit: false };
+            self.leave_at(end);
+        }
+    }
+
+    /// What was read on so far is in the cache.
+    fn read_on_to(&mut self, now: u64) {
+        if let Arm::ReadsOn { segment, since, media, limit, .. } = self.arm {
+            let end = self.geometry.sector(media + now.saturating_sub(since)).min(limit);
+            self.cache.extend(segment, end);
+            self.head.sector = end;
+        }
+    }
+
+    fn stop_reading_on(&mut self, now: u64) {
+        self.read_on_to(now);
+        self.head.cylinder = self.geometry.place(self.head.sector.saturating_sub(1)).cylinder;
+        self.arm = Arm::Idle;
+        self.waiting.append(&mut self.joined);
+    }
+
+    /// Gives the arm what to do next, if it is free or may be taken away.
+    fn move_arm(&mut self, now: u64) {
+        if let Arm::ReadsOn { owed, visit, .. } = self.arm {
+            if !self.has_other_work() || !self.joined.is_empty() {
+                return;
+            }
+            self.read_on_to(now);
+            if self.head.sector < owed {
+                return;
+            }
+            let visited = visit && self.head.sector <= owed;
+            self.stop_reading_on(now);
+            self.head.visited = visited;
+        }
+        if !matches!(self.arm, Arm::Idle) {
+            return;
+        }
+        if self.waiting.is_empty() {
+            if self.dirty.is_empty() {
+                self.resume(now);
+            } else {
+                self.write_back(now);
+            }
+            return;
+        }
+        let next = self.choose(now);
+        let there = self.reach(now, &self.waiting[next]);
+        if self.must_write_back() && self.nearest_run(now).is_some_and(|(_, at)| at < there) {
+            return self.write_back(now);
+        }
+        let command = self.waiting.remove(next);
+        let until = there + (self.geometry.place(command.end).media - command.place.media);
+        let (segment, sequential) = if command.write { (0, false) } else { self.cache.take(command.start) };
+        self.arm = Arm::Serves { command, segment, sequential, from: there, until };
+        self.leave_at(command.end);
+    }
+
+    fn leave_at(&mut self, sector: u64) {
+        let cylinder = self.geometry.place(sector - 1).cylinder;
+        self.head = Head { cylinder, sector, visited: false };
+    }
+
+    /// D3: the command that is next.
+    fn choose(&self, now: u64) -> usize {
+        let mut best = (true, u64::MAX, 0);
+        for (index, command) in self.waiting.iter().enumerate() {
+            // Commands wait in the order in which they came, but for the few that left a visit.
+            if now.saturating_sub(command.arrived) > self.numbers.age {
+                return index;
+            }
+            let last = self.head.visited && command.start == self.head.sector;
+            best = best.min((last, self.reach(now, command), index));
+        }
+        best.2
+    }
+
+    /// When a command's first sector is under the head, if the arm goes there now.
+    fn reach(&self, now: u64, command: &Waiting) -> u64 {
+        self.arrive(now, command.start, command.place, command.write, command.ready)
+    }
+
+    fn arrive(&self, now: u64, start: u64, place: Place, write: bool, ready: u64) -> u64 {
+        let mut at = now;
+        if start != self.head.sector {
+            at += self.seek.time(place.cylinder.abs_diff(self.head.cylinder));
+            at += if write { self.numbers.settle } else { 0 };
+        }
+        at = at.max(ready);
+        at + self.geometry.rotation(at + self.numbers.phase, place.media)
+    }
+
+    /// D5: the run that is reached first of those near the head, and when.
+    fn nearest_run(&self, now: u64) -> Option<(u64, u64)> {
+        let runs = self.dirty.around(self.head.sector, RUNS_SEEN);
+        let reached = |start: u64| (start, self.arrive(now, start, self.geometry.place(start), true, 0));
+        runs.iter().map(|run| reached(run.0)).min_by_key(|(_, at)| *at)
+    }
+
+    fn write_back(&mut self, now: u64) {
+        let Some((start, at)) = self.nearest_run(now) else { return };
+        let end = self.dirty.take(start, RUN_SECTORS);
+        let until = at + (self.geometry.place(end).media - self.geometry.place(start).media);
+        self.arm = Arm::WritesBack { until };
+        self.leave_at(end);
+    }
+}

@@ -1,0 +1,174 @@
+//! Where a sector lies, and when it passes under the head.
+//!
+//! G1  Tracks are filled one after the other from the outside inwards, all heads of a cylinder in turn.
+//! G2  Tracks of a zone hold the same number of sectors; zones have equally many tracks; from zone to zone the number
+//!     falls in equal steps.
+//! G3  Each track starts later than the one before by the time the head needs to follow (skew): a run of sectors is read
+//!     without losing a revolution, and its time is linear in what it crosses.
+//!
+//! From G3: every sector has a *media time*, the time a head needs to read from sector 0 to there. The difference of two
+//! is how long a transfer takes, and the remainder by the revolution is the angle at which the sector lies.
+
+/// Where the sectors lie.
+#[derive(Clone, Debug)]
+pub(in crate::model) struct Geometry {
+    /// Nanoseconds.
+    revolution: u64,
+    skew: u64,
+    heads: u64,
+    zones: Vec<Zone>,
+    cylinders: u64,
+    capacity: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Zone {
+    sector: u64,
+    track: u64,
+    track_sectors: u64,
+    media: u64,
+}
+
+/// What makes the places of sectors.
+pub(super) struct Shape {
+    pub(super) capacity: u64,
+    pub(super) revolution: u64,
+    pub(super) skew: u64,
+    pub(super) heads: u64,
+    pub(super) zones: u64,
+    /// Bytes in a second, skew included, at the outer and inner edge.
+    pub(super) outer: u64,
+    pub(super) inner: u64,
+}
+
+/// Where a sector lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    /// Counted from the outside.
+    pub(super) cylinder: u64,
+    /// Media time in nanoseconds.
+    pub(super) media: u64,
+}
+
+impl Geometry {
+    pub(super) fn new(shape: &Shape) -> Self {
+        let last = shape.zones - 1;
+        let per_track = |rate: u64| (rate * (shape.revolution + shape.skew) / 512 / 1_000_000_000).max(1);
+        let (outer, inner) = (per_track(shape.outer), per_track(shape.inner));
+        let of_zone = |zone: u64| outer - if last == 0 { 0 } else { (outer - inner) * zone / last };
+        let one_of_each: u64 = (0..shape.zones).map(of_zone).sum();
+        let tracks = shape.capacity.div_ceil(one_of_each).next_multiple_of(shape.heads);
+        let mut zones = Vec::new();
+        let (mut sector, mut media) = (0, 0);
+        for zone in 0..shape.zones {
+            let track_sectors = of_zone(zone);
+            zones.push(Zone { sector, track: zone * tracks, track_sectors, media });
+            sector += tracks * track_sectors;
+            media += tracks * (shape.revolution + shape.skew);
+        }
+        let cylinders = shape.zones * tracks / shape.heads;
+        let (revolution, skew, heads, capacity) = (shape.revolution, shape.skew, shape.heads, shape.capacity);
+        Self { revolution, skew, heads, zones, cylinders, capacity }
+    }
+
+    /// How many there are; at least 1.
+    pub(super) const fn cylinders(&self) -> u64 {
+        self.cylinders
+    }
+
+    /// Sectors.
+    pub(super) const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Nanoseconds.
+    pub(super) const fn revolution(&self) -> u64 {
+        self.revolution
+    }
+
+    pub(super) fn place(&self, sector: u64) -> Place {
+        let zone = self.zones[self.zones.partition_point(|zone| zone.sector <= sector) - 1];
+        let (track, rest) = ((sector - zone.sector) / zone.track_sectors, (sector - zone.sector) % zone.track_sectors);
+        // Rounded up, so that `sector` of it is `sector` again.
+        let angle = (rest * self.revolution).div_ceil(zone.track_sectors);
+        Place {
+            cylinder: (zone.track + track) / self.heads,
+            media: zone.media + track * (self.revolution + self.skew) + angle,
+        }
+    }
+
+    /// The first sector whose reading has not ended at this media time.
+    pub(super) fn sector(&self, media: u64) -> u64 {
+        let zone = self.zones[self.zones.partition_point(|zone| zone.media <= media) - 1];
+        let whole = self.revolution + self.skew;
+        let (track, rest) = ((media - zone.media) / whole, (media - zone.media) % whole);
+        let rest = rest.min(self.revolution) * zone.track_sectors / self.revolution;
+        (zone.sector + track * zone.track_sectors + rest).min(self.capacity)
+    }
+
+    /// How long from `now` until what lies at this media time passes under the head.
+    pub(super) const fn rotation(&self, now: u64, media: u64) -> u64 {
+        let (head, there) = (now % self.revolution, media % self.revolution);
+        if there >= head { there - head } else { there + self.revolution - head }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry() -> Geometry {
+        let mib = 1_000_000;
+        Geometry::new(&Shape {
+            capacity: 1_000_000_000,
+            revolution: 8_333_333,
+            skew: 1_400_000,
+            heads: 10,
+            zones: 30,
+            outer: 65 * mib,
+            inner: 31 * mib,
+        })
+    }
+
+    /// G3.
+    #[test]
+    fn a_media_time_and_its_sector_are_each_others_inverse() {
+        let geometry = geometry();
+        let mut random = crate::Random::new(1);
+        for _ in 0..10_000 {
+            let sector = random.below(geometry.capacity());
+            assert_eq!(geometry.sector(geometry.place(sector).media), sector);
+        }
+    }
+
+    /// G2, G3: skew included, a second at the edge reads what the data sheet says.
+    #[test]
+    fn a_second_reads_the_outer_rate_outside_and_the_inner_rate_inside() {
+        let geometry = geometry();
+        let rate = |from: u64| (geometry.sector(geometry.place(from).media + 1_000_000_000) - from) * 512 / 1_000_000;
+        assert!((64..=65).contains(&rate(0)), "{}", rate(0));
+        assert!((30..=31).contains(&rate(990_000_000)), "{}", rate(990_000_000));
+        assert!((45..=50).contains(&rate(550_000_000)), "{}", rate(550_000_000));
+    }
+
+    /// G1.
+    #[test]
+    fn cylinders_rise_with_sectors_and_all_are_used() {
+        let geometry = geometry();
+        let mut last = 0;
+        for sector in (0..geometry.capacity()).step_by(1_000_003) {
+            let cylinder = geometry.place(sector).cylinder;
+            assert!(cylinder >= last && cylinder < geometry.cylinders());
+            last = cylinder;
+        }
+        assert!(last * 100 > geometry.cylinders() * 99);
+    }
+
+    #[test]
+    fn rotation_waits_less_than_a_revolution_and_not_at_all_for_what_is_under_the_head() {
+        let geometry = geometry();
+        let place = geometry.place(123_456);
+        assert_eq!(geometry.rotation(place.media, place.media), 0);
+        assert_eq!(geometry.rotation(place.media + 1, place.media), 8_333_332);
+    }
+}

@@ -1,0 +1,48 @@
+//! The disks of an array.
+
+use fairlift_core::model::{Asked, Ended};
+use fairlift_core::{Extent, Flags, Instant, Op, Sector};
+
+use super::super::disk::{Drive, Settings};
+use crate::Random;
+
+/// Disks, and when each wants to be looked at.
+pub(super) struct Members {
+    drives: Vec<Drive>,
+    next: Vec<Instant>,
+    heard: Vec<Ended>,
+}
+
+impl Members {
+    /// So many disks of so many sectors, their spindles each on its own.
+    pub(super) fn new(settings: &Settings, disks: u64, sectors: u64, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let drives: Vec<_> = (0..disks).map(|_| Drive::new(settings, sectors, random.bits())).collect();
+        Self { next: vec![Instant::MAX; drives.len()], drives, heard: Vec::with_capacity(64) }
+    }
+
+    /// Asks a disk for something; its end is told by `task`.
+    pub(super) fn submit(&mut self, now: u64, disk: usize, task: usize, op: Op, start: u64, sectors: u64) {
+        let extent = Extent::new(Sector(start), sectors);
+        // What leaves the controller is meant for the medium, unless the disks' own caches are on.
+        let asked = Asked { id: task as u64, op, flags: Flags::NONE, extent };
+        self.drives[disk].submit(Instant::from_nanos(now), &asked);
+        self.next[disk] = self.drives[disk].poll_event().unwrap_or(Instant::MAX);
+    }
+
+    pub(super) fn poll_event(&self) -> Option<u64> {
+        self.next.iter().min().filter(|at| **at < Instant::MAX).map(|at| at.as_nanos())
+    }
+
+    /// Goes on to `now`; the tasks of which a part ended, as often as parts did.
+    pub(super) fn advance(&mut self, now: u64, tasks: &mut Vec<usize>) {
+        let now = Instant::from_nanos(now);
+        for (drive, next) in self.drives.iter_mut().zip(&mut self.next) {
+            if *next <= now {
+                drive.advance(now, &mut self.heard);
+                *next = drive.poll_event().unwrap_or(Instant::MAX);
+                tasks.extend(self.heard.drain(..).map(|ended| ended.id as usize));
+            }
+        }
+    }
+}

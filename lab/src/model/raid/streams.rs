@@ -1,0 +1,191 @@
+//! What the controller reads ahead for the sequential readers that it sees.
+//!
+//! S1  A read that starts where an earlier one ended makes a stream; then data is asked for up to `prefetch` beyond the
+//!     reader, a chunk at a time, as soon as half of that is used up.
+//! S2  A read waits for the chunks that are under way, and goes to the disks for what was not asked for.
+//! S3  A new reader takes the stream that was not used for longest.
+
+use std::collections::VecDeque;
+
+/// A piece that was asked for.
+#[derive(Clone, Copy, Debug)]
+struct Unit {
+    end: u64,
+    ready: bool,
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    /// Where its reader goes on; what was asked for lies from `start` on without a hole.
+    next: u64,
+    start: u64,
+    end: u64,
+    used: u64,
+    generation: u32,
+    units: VecDeque<Unit>,
+    /// Reads that wait for units.
+    waiting: Vec<(usize, u64, u64)>,
+}
+
+/// All streams.
+#[derive(Debug)]
+pub(super) struct Streams {
+    streams: Vec<Stream>,
+    uses: u64,
+}
+
+/// Names a unit while it is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ahead {
+    stream: u32,
+    generation: u32,
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+/// How a read relates to what was read ahead.
+pub(super) struct Found {
+    stream: usize,
+    /// What of the read is there or under way.
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// How many units of it are under way.
+    pub(super) under_way: u32,
+}
+
+impl Streams {
+    pub(super) fn new(count: usize) -> Self {
+        Self { streams: (0..count).map(|_| Stream::default()).collect(), uses: 0 }
+    }
+
+    /// A read from `start` to `end` of `task` came (S1, S2, S3).
+    pub(super) fn read(&mut self, task: usize, start: u64, end: u64) -> Option<Found> {
+        self.uses += 1;
+        let goes_on = |s: &Stream| s.used > 0 && (s.next == start || (s.start <= start && start < s.end));
+        let Some(index) = self.streams.iter().position(goes_on) else {
+            let free = self.streams.iter_mut().filter(|stream| stream.waiting.is_empty());
+            let stream = free.min_by_key(|stream| stream.used)?;
+            stream.generation = stream.generation.wrapping_add(1);
+            stream.units.clear();
+            (stream.next, stream.start, stream.end, stream.used) = (end, end, end, self.uses);
+            return None;
+        };
+        let stream = &mut self.streams[index];
+        stream.used = self.uses;
+        let (from, to) = (start.max(stream.start), end.min(stream.end));
+        let mut under_way = 0;
+        if from < to {
+            let mut unit_start = stream.start;
+            for unit in &stream.units {
+                under_way += u32::from(!unit.ready && unit_start < to && from < unit.end);
+                unit_start = unit.end;
+            }
+            if under_way > 0 {
+                stream.waiting.push((task, from, to));
+            }
+        }
+        stream.next = stream.next.max(end);
+        if stream.end < end {
+            // What was read ahead ends within this read: all of that is used up.
+            stream.end = stream.end.max(end);
+            if stream.units.is_empty() {
+                stream.start = end;
+            } else {
+                stream.units.push_back(Unit { end, ready: true });
+            }
+        }
+        stream.forget();
+        Some(if from < to {
+            Found { stream: index, start: from, end: to, under_way }
+        } else {
+            Found { stream: index, start: end, end, under_way: 0 }
+        })
+    }
+
+    /// The next unit to be asked for, for the stream of a read that ended at `reader` (S1).
+    pub(super) fn ahead(&mut self, found: &Found, prefetch: u64, chunk: u64, capacity: u64) -> Option<Ahead> {
+        let stream = &mut self.streams[found.stream];
+        let start = stream.end;
+        let end = (start / chunk + 1) * chunk;
+        if end > capacity || end > stream.next + prefetch {
+            return None;
+        }
+        stream.end = end;
+        stream.units.push_back(Unit { end, ready: false });
+        Some(Ahead { stream: found.stream as u32, generation: stream.generation, start, end })
+    }
+
+    /// Whether so much is used up that more should be asked for (S1).
+    pub(super) fn wants(&self, found: &Found, prefetch: u64) -> bool {
+        let stream = &self.streams[found.stream];
+        stream.end.saturating_sub(stream.next) * 2 <= prefetch
+    }
+
+    /// A unit was read: the reads that wait for it, once for each.
+    pub(super) fn came(&mut self, ahead: &Ahead, mut tell: impl FnMut(usize)) {
+        let stream = &mut self.streams[ahead.stream as usize];
+        if stream.generation != ahead.generation {
+            return;
+        }
+        if let Some(unit) = stream.units.iter_mut().find(|unit| unit.end == ahead.end) {
+            unit.ready = true;
+        }
+        let waits = |read: &(usize, u64, u64)| read.1 < ahead.end && ahead.start < read.2;
+        stream.waiting.iter().filter(|read| waits(read)).for_each(|read| tell(read.0));
+        stream.forget();
+    }
+
+    /// A read has all it waited for.
+    pub(super) fn done(&mut self, task: usize) {
+        for stream in &mut self.streams {
+            stream.waiting.retain(|read| read.0 != task);
+        }
+    }
+}
+
+impl Stream {
+    /// What the reader has passed is forgotten.
+    fn forget(&mut self) {
+        while let Some(unit) = self.units.pop_front_if(|unit| unit.ready && unit.end <= self.next) {
+            self.start = unit.end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S1, S2.
+    #[test]
+    fn a_reader_that_goes_on_is_read_ahead_for_and_waits_for_what_is_under_way() {
+        let mut streams = Streams::new(2);
+        assert!(streams.read(1, 0, 10).is_none());
+        let found = streams.read(2, 10, 20).unwrap();
+        assert_eq!((found.start, found.end), (20, 20), "nothing was asked for yet");
+        assert!(streams.wants(&found, 32));
+        let first = streams.ahead(&found, 32, 16, 1000).unwrap();
+        assert_eq!((first.start, first.end), (20, 32));
+        let second = streams.ahead(&found, 32, 16, 1000).unwrap();
+        assert_eq!((second.start, second.end), (32, 48));
+        assert!(streams.ahead(&found, 32, 16, 1000).is_none(), "64 is more than 32 beyond the reader");
+        streams.came(&first, |_| panic!("nobody waits"));
+        let found = streams.read(3, 20, 40).unwrap();
+        assert_eq!((found.start, found.end, found.under_way), (20, 40, 1));
+        let mut told = Vec::new();
+        streams.came(&second, |task| told.push(task));
+        assert_eq!(told, [3]);
+    }
+
+    /// S3.
+    #[test]
+    fn what_comes_late_for_a_stream_that_was_taken_is_ignored() {
+        let mut streams = Streams::new(1);
+        streams.read(1, 0, 10);
+        let found = streams.read(2, 10, 20).unwrap();
+        let ahead = streams.ahead(&found, 32, 16, 1000).unwrap();
+        streams.read(3, 500, 510);
+        streams.came(&ahead, |_| panic!("nobody waits"));
+        assert!(streams.read(4, 20, 30).is_none());
+    }
+}

@@ -1,0 +1,233 @@
+//! Writes, flushes and discards: S4–S7.
+//!
+//! W1  Data is in the buffer from when its write has a place there until its program ends.
+//! W2  A flush is done with the data when everything taken in before it was programmed; older programs count too.
+//! W3  The mapping is made durable for one flush at a time, in order; discards take the same turn.
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+use fairlift_core::model::Asked;
+use fairlift_core::{Extent, Flags, Op};
+
+use super::nand::Job;
+use super::{Event, Settings, Ssd};
+
+/// What is smaller, or does not begin or end there, costs as much (S8): in sectors.
+const MAPPED: u64 = 8;
+/// A write of so many sectors leaves whole blocks behind, wherever it goes.
+const LONG: u64 = 1024;
+
+/// The write buffer, in bytes.
+pub(super) struct Buffer {
+    size: u64,
+    unit: u64,
+    used: u64,
+    /// Of that, not being programmed.
+    waiting: u64,
+    /// Taken in, given to dies, and made durable, since the beginning.
+    taken: u64,
+    pub(super) given: u64,
+    durable: u64,
+    /// Programs started since the beginning, and under way.
+    programs: u64,
+    programming: u32,
+    /// Writes for which there is no room (S4).
+    writes: VecDeque<Write>,
+    /// Flushes that wait for their data (W2).
+    flushes: VecDeque<Flush>,
+    /// When the mapping is free to be made durable again (W3).
+    mapping: u64,
+}
+
+/// A write that waits for room.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    slot: u32,
+    ready: u64,
+    sectors: u64,
+    bytes: u64,
+    durable: bool,
+}
+
+/// A flush that waits for programs.
+#[derive(Clone, Copy, Debug)]
+struct Flush {
+    slot: u32,
+    ready: u64,
+    /// It covers what was taken in up to here.
+    up_to: u64,
+    /// The last program that belongs to it, once that has started.
+    last: Option<u64>,
+}
+
+impl Buffer {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            size: u64::from(settings.buffer) << 10,
+            unit: u64::from(settings.unit) << 10,
+            used: 0,
+            waiting: 0,
+            taken: 0,
+            given: 0,
+            durable: 0,
+            programs: 0,
+            programming: 0,
+            writes: VecDeque::new(),
+            flushes: VecDeque::new(),
+            mapping: 0,
+        }
+    }
+
+    const fn has_room(&self, bytes: u64) -> bool {
+        self.used + bytes <= self.size || self.used == 0
+    }
+
+    /// How much the next program takes: S5.
+    fn next_program(&self) -> Option<u64> {
+        if self.waiting >= self.unit {
+            return Some(self.unit);
+        }
+        let flush = self.flushes.back().is_some_and(|flush| flush.up_to > self.given);
+        // A buffer smaller than a unit would never have one together.
+        let stuck = !self.writes.is_empty() && self.programming == 0;
+        (self.waiting > 0 && (flush || stuck)).then_some(self.waiting)
+    }
+}
+
+impl Ssd {
+    pub(super) fn write(&mut self, slot: u32, extent: Extent, flags: Flags) {
+        let (start, end) = (extent.start.0, extent.end().0);
+        let sequential = self.write_streams.follow(start, end).is_some() || extent.sectors >= LONG;
+        self.space.written(start, extent.sectors, sequential);
+        let write = Write {
+            slot,
+            ready: self.controller,
+            sectors: extent.sectors,
+            bytes: (end.next_multiple_of(MAPPED) - start / MAPPED * MAPPED) * 512,
+            durable: flags.contains(Flags::FUA) && !self.settings.plp,
+        };
+        if self.buffer.writes.is_empty() && self.buffer.has_room(write.bytes) {
+            self.take_data(self.controller, write);
+        } else {
+            self.buffer.writes.push_back(write);
+        }
+        self.program(self.clock);
+    }
+
+    pub(super) fn flush(&mut self, slot: u32) {
+        let at = self.controller;
+        let buffer = &self.buffer;
+        if self.settings.plp || buffer.flushes.is_empty() && buffer.durable == buffer.taken {
+            let end = if self.settings.plp { at } else { at.max(buffer.mapping) };
+            self.ends_at(end, slot); // S7
+            return;
+        }
+        self.wait_for_programs(slot, at);
+        self.program(self.clock);
+    }
+
+    pub(super) fn discard(&mut self, slot: u32, asked: &Asked) {
+        if asked.op == Op::Discard || !asked.flags.contains(Flags::NO_UNMAP) {
+            self.space.discarded(asked.extent.start.0, asked.extent.sectors);
+        }
+        let end = self.mapping_turn(self.controller, self.settings.discard.as_nanos());
+        self.ends_at(end, slot);
+    }
+
+    /// The job of a die ends, unless a read has put it off.
+    pub(super) fn job_ends(&mut self, at: u64, die: usize) {
+        let end = self.nand.job_end(die);
+        if end > at {
+            self.events.push(Reverse((end, Event::job(die))));
+            return;
+        }
+        if let Job::Host { bytes, .. } = self.nand.finish(die) {
+            self.buffer.used -= u64::from(bytes);
+            self.buffer.programming -= 1;
+            self.end_flushes(at);
+            while let Some(write) = self.buffer.writes.front().copied() {
+                if !self.buffer.has_room(write.bytes) {
+                    break;
+                }
+                self.buffer.writes.pop_front();
+                self.take_data(at.max(write.ready), write);
+            }
+        }
+        // What it owes goes before the next program.
+        if let Some(job) = self.nand.due(die) {
+            let time = match job {
+                Job::Erase => self.settings.erase.as_nanos(),
+                Job::Move | Job::Host { .. } => (self.settings.read + self.settings.program).as_nanos(),
+            };
+            self.start_job(at, die, job, time);
+        }
+        self.program(at);
+    }
+
+    /// The data of a write crosses the link into the buffer.
+    fn take_data(&mut self, at: u64, write: Write) {
+        self.buffer.used += write.bytes;
+        self.buffer.waiting += write.bytes;
+        self.buffer.taken += write.bytes;
+        let end = self.link.from_host(at, write.sectors);
+        if write.durable {
+            self.wait_for_programs(write.slot, end);
+        } else {
+            self.ends_at(end, write.slot);
+        }
+    }
+
+    /// W2
+    fn wait_for_programs(&mut self, slot: u32, ready: u64) {
+        let buffer = &mut self.buffer;
+        let last = (buffer.given >= buffer.taken).then_some(buffer.programs);
+        buffer.flushes.push_back(Flush { slot, ready, up_to: buffer.taken, last });
+        self.end_flushes(self.clock);
+    }
+
+    /// W2, W3
+    fn end_flushes(&mut self, at: u64) {
+        while let Some(flush) = self.buffer.flushes.front().copied() {
+            if flush.last.is_none_or(|last| self.nand.programs_up_to(last)) {
+                break;
+            }
+            self.buffer.flushes.pop_front();
+            self.buffer.durable = flush.up_to;
+            let end = self.mapping_turn(at.max(flush.ready), self.settings.flush.as_nanos());
+            self.ends_at(end, flush.slot);
+        }
+    }
+
+    fn mapping_turn(&mut self, at: u64, time: u64) -> u64 {
+        self.buffer.mapping = self.buffer.mapping.max(at) + time;
+        self.buffer.mapping
+    }
+
+    /// Starts programs, as long as there is something to program and a die without a job: S5.
+    fn program(&mut self, at: u64) {
+        while let Some(bytes) = self.buffer.next_program() {
+            let Some(die) = self.nand.idle_die() else { break };
+            let cost = self.space.program(bytes);
+            self.nand.owe(die, cost.moves, cost.erases);
+            let buffer = &mut self.buffer;
+            buffer.programs += 1;
+            buffer.programming += 1;
+            buffer.waiting -= bytes;
+            buffer.given += bytes;
+            for flush in buffer.flushes.iter_mut().rev().take_while(|flush| flush.last.is_none()) {
+                if flush.up_to <= buffer.given {
+                    flush.last = Some(buffer.programs);
+                }
+            }
+            let job = Job::Host { bytes: bytes as u32, number: buffer.programs };
+            let time = if cost.slc { self.settings.slc_program } else { self.settings.program };
+            self.start_job(at, die, job, time.as_nanos());
+        }
+    }
+
+    fn start_job(&mut self, at: u64, die: usize, job: Job, time: u64) {
+        let end = self.nand.start(at, die, job, time);
+        self.events.push(Reverse((end, Event::job(die))));
+    }
+}

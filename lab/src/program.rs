@@ -1,0 +1,72 @@
+//! Programs on paper: who reads and writes a disk, one file each.
+//!
+//! Each is a small state machine that asks as its kind of program does ([`Program`]); its operations are what the program
+//! itself would count: a `read()`, a `write()` and `fsync()`, a whole start. What costs the CPU time is stated where it is
+//! used; the cost of copying is [`COPY`].
+//!
+//! A file is one run of sectors. A program that comes to its end starts again at its beginning; what it read before is no
+//! longer in memory, as if the page cache were smaller than the file.
+
+mod blocks;
+pub mod direct;
+mod fsync;
+mod interactive;
+mod journal;
+mod open_loop;
+mod pages;
+mod read_ahead;
+pub mod write_back;
+
+use fairlift_core::time::us;
+use fairlift_core::{Duration, Extent, Sector};
+
+pub use direct::Direct;
+pub use fairlift_core::program::{Ask, Meter, Program};
+pub use fsync::Fsync;
+pub use interactive::Interactive;
+pub use journal::Journal;
+pub use open_loop::OpenLoop;
+pub use pages::Pages;
+pub use read_ahead::ReadAhead;
+pub use write_back::WriteBack;
+
+/// A page of the page cache, in bytes.
+pub const PAGE: u64 = 4096;
+
+/// CPU time to bring a page from the page cache to the program or back, its part of the system call included. An estimate:
+/// `memcpy` at some 8 GB/s, and half a microsecond for `read()`.
+pub const COPY: Duration = us(1);
+
+/// Where a program's data lies on the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct File {
+    /// Its first sector.
+    pub start: Sector,
+    /// Its length in bytes: whole pages, at least one.
+    pub bytes: u64,
+}
+
+impl File {
+    /// The sectors of `bytes` bytes from `offset` on; both whole sectors, within the file.
+    #[must_use]
+    pub const fn extent(&self, offset: u64, bytes: u64) -> Extent {
+        Extent::new(Sector(self.start.0 + offset / Sector::SIZE), bytes / Sector::SIZE)
+    }
+}
+
+/// In what order a program goes through its file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// From its start to its end, and again.
+    Sequential,
+    /// Block by block, by chance.
+    Random,
+}
+
+/// CPU time to copy so many bytes.
+const fn copying(bytes: u64) -> Duration {
+    Duration::from_nanos(COPY.as_nanos() * bytes / PAGE)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! Fsync: writes a block and makes it durable, again and again: a database's log, a mail server.
+//!
+//! Y1  A block is written, and when the write has ended the disk is flushed; by FUA both are one write.
+//! Y2  An operation is both: until the block is durable.
+//! Y3  Each block comes after the one before; at the end of the file it starts again.
+
+use fairlift_core::program::{Ask, Meter, Program};
+use fairlift_core::{Duration, Extent, Flags, Instant, Op, Outcome};
+
+use super::blocks::Blocks;
+use super::{File, Order, copying};
+
+/// Writes and flushes: see the [module](self).
+pub struct Fsync {
+    file: File,
+    block: u64,
+    fua: bool,
+    think: Duration,
+    blocks: Blocks,
+    began: Instant,
+    step: Step,
+    meter: Meter,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The next operation begins; its write goes out when it is copied.
+    Thinks(Instant),
+    Writes,
+    Written,
+    Flushes,
+}
+
+impl Fsync {
+    /// Starts at once.
+    ///
+    /// # Panics
+    /// If the file has no whole block.
+    #[must_use]
+    pub fn new(file: File, block: u64, fua: bool, think: Duration) -> Self {
+        let blocks = Blocks::new(file, block, Order::Sequential, 0); // Y3
+        let first = Instant::ZERO + copying(block);
+        let step = Step::Thinks(first);
+        Self { file, block, fua, think, blocks, began: Instant::ZERO, step, meter: Meter::default() }
+    }
+
+    fn ended(&mut self, now: Instant, outcome: Outcome) {
+        self.meter.ended(self.block, outcome, now.since(self.began)); // Y2
+        self.began = now + self.think;
+        self.step = Step::Thinks(self.began + copying(self.block));
+    }
+}
+
+impl Program for Fsync {
+    fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
+        match self.step {
+            Step::Thinks(until) if until <= now => {
+                self.step = Step::Writes;
+                let flags = if self.fua { Flags::SYNC | Flags::FUA } else { Flags::SYNC };
+                let extent = self.file.extent(self.blocks.next(), self.block);
+                Some(Ask { token: 0, op: Op::Write, flags, extent })
+            }
+            Step::Written => {
+                self.step = Step::Flushes;
+                Some(Ask { token: 0, op: Op::Flush, flags: Flags::NONE, extent: Extent::NONE })
+            }
+            Step::Thinks(_) | Step::Writes | Step::Flushes => None,
+        }
+    }
+
+    fn handle_end(&mut self, now: Instant, _token: u32, outcome: Outcome) {
+        if self.step == Step::Writes && !self.fua && outcome == Outcome::Done {
+            self.step = Step::Written; // Y1
+        } else {
+            self.ended(now, outcome);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        match self.step {
+            Step::Thinks(until) => Some(until),
+            Step::Writes | Step::Written | Step::Flushes => None,
+        }
+    }
+
+    fn meter(&self) -> &Meter {
+        &self.meter
+    }
+}

@@ -1,0 +1,94 @@
+//! Open loop: requests come by the clock, however the disk keeps up: many users, none of whom waits for another.
+//!
+//! O1  Arrivals follow from the seed alone, one every 1/`rate` s on average (Poisson).
+//! O2  An operation is one block, from its arrival to its end: the time that it waits to be asked counts.
+//! O3  At most 1024 are asked at a time, as servers have so many connections; later ones wait in order.
+
+use std::collections::VecDeque;
+
+use fairlift_core::program::{Ask, Meter, Program};
+use fairlift_core::time::secs;
+use fairlift_core::{Duration, Flags, Instant, Op, Outcome};
+
+use super::blocks::Blocks;
+use super::{File, Order};
+use crate::Random;
+
+/// Requests that one program asks at a time.
+const IN_FLIGHT: u32 = 1024;
+
+/// Asks by the clock: see the [module](self).
+pub struct OpenLoop {
+    file: File,
+    op: Op,
+    block: u64,
+    blocks: Blocks,
+    mean: Duration,
+    random: Random,
+    /// When the next one comes.
+    next: Instant,
+    /// When those came that wait to be asked.
+    backlog: VecDeque<Instant>,
+    /// By token: when it came.
+    came: Vec<Instant>,
+    free: Vec<u32>,
+    meter: Meter,
+}
+
+impl OpenLoop {
+    /// So many arrivals a second, from the start on.
+    ///
+    /// # Panics
+    /// If the rate is 0 or the file has no whole block.
+    #[must_use]
+    pub fn new(op: Op, order: Order, rate: u32, file: File, block: u64, seed: u64) -> Self {
+        assert!(rate > 0, "nobody ever comes");
+        let mut random = Random::new(seed);
+        let blocks = Blocks::new(file, block, order, random.bits());
+        let mean = Duration::from_nanos(secs(1).as_nanos() / u64::from(rate));
+        let next = Instant::ZERO + random.exponential(mean);
+        Self {
+            file,
+            op,
+            block,
+            blocks,
+            mean,
+            random,
+            next,
+            backlog: VecDeque::new(),
+            came: vec![Instant::ZERO; IN_FLIGHT as usize],
+            free: (0..IN_FLIGHT).rev().collect(),
+            meter: Meter::default(),
+        }
+    }
+}
+
+impl Program for OpenLoop {
+    fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
+        while self.next <= now {
+            self.backlog.push_back(self.next);
+            self.next += self.random.exponential(self.mean).max(Duration::from_nanos(1)); // O1
+        }
+        if self.free.is_empty() {
+            return None; // O3
+        }
+        let came = self.backlog.pop_front()?;
+        let token = self.free.pop()?;
+        self.came[token as usize] = came;
+        let flags = if self.op == Op::Write { Flags::SYNC } else { Flags::NONE };
+        Some(Ask { token, op: self.op, flags, extent: self.file.extent(self.blocks.next(), self.block) })
+    }
+
+    fn handle_end(&mut self, now: Instant, token: u32, outcome: Outcome) {
+        self.meter.ended(self.block, outcome, now.since(self.came[token as usize])); // O2
+        self.free.push(token);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Some(self.next)
+    }
+
+    fn meter(&self) -> &Meter {
+        &self.meter
+    }
+}

@@ -1,0 +1,85 @@
+//! Pages: a random reader through the page cache.
+//!
+//! G1  Each `read()` of a block asks for the pages that it touches, and no more: random reads have no read-ahead.
+//! G2  An operation is one `read()`: until its pages have come and are copied.
+//!
+//! Not modelled: pages found in memory from before, as if the page cache were much smaller than the file.
+
+use fairlift_core::program::{Ask, Meter, Program};
+use fairlift_core::{Duration, Flags, Instant, Op, Outcome};
+
+use super::blocks::Blocks;
+use super::{File, Order, PAGE, copying};
+
+/// A buffered random reader: see the [module](self).
+pub struct Pages {
+    file: File,
+    block: u64,
+    think: Duration,
+    blocks: Blocks,
+    step: Step,
+    meter: Meter,
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    /// Reads again from then on.
+    Thinks(Instant),
+    /// Since then, for pages.
+    Waits(Instant),
+    /// The read that began then is copied until then.
+    Copies(Instant, Instant),
+}
+
+impl Pages {
+    /// Starts at once; reads `block` bytes at a time and thinks for `think` between reads.
+    ///
+    /// # Panics
+    /// If the file has no whole block.
+    #[must_use]
+    pub fn new(file: File, block: u64, think: Duration, seed: u64) -> Self {
+        let blocks = Blocks::new(file, block, Order::Random, seed);
+        Self { file, block, think, blocks, step: Step::Thinks(Instant::ZERO), meter: Meter::default() }
+    }
+}
+
+impl Program for Pages {
+    fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
+        if let Step::Copies(began, until) = self.step
+            && until <= now
+        {
+            self.meter.ended(self.block, Outcome::Done, until.since(began)); // G2
+            self.step = Step::Thinks(until + self.think);
+        }
+        let Step::Thinks(from) = self.step else { return None };
+        if from > now {
+            return None;
+        }
+        self.step = Step::Waits(now);
+        let offset = self.blocks.next();
+        let (start, end) = (offset / PAGE * PAGE, (offset + self.block).next_multiple_of(PAGE)); // G1
+        Some(Ask { token: 0, op: Op::Read, flags: Flags::NONE, extent: self.file.extent(start, end - start) })
+    }
+
+    fn handle_end(&mut self, now: Instant, _token: u32, outcome: Outcome) {
+        let Step::Waits(began) = self.step else { panic!("an end that nobody waits for") };
+        self.step = match outcome {
+            Outcome::Done => Step::Copies(began, now + copying(self.block)),
+            Outcome::Failed(_) => {
+                self.meter.ended(self.block, outcome, now.since(began));
+                Step::Thinks(now + self.think)
+            }
+        };
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        match self.step {
+            Step::Thinks(at) | Step::Copies(_, at) => Some(at),
+            Step::Waits(_) => None,
+        }
+    }
+
+    fn meter(&self) -> &Meter {
+        &self.meter
+    }
+}

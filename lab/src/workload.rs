@@ -1,0 +1,222 @@
+//! Workloads: which programs run together, as data.
+//!
+//! W1  A workload has roles. Each job of a group plays one: they are dealt out in turn, a role with `share` 3 three times
+//!     as often as one with 1.
+//! W2  A role that is there `once` is played once in the whole run, in the first group, beside its jobs.
+//! W3  What a role does not say (the block size) is what the run says, or the built-in value.
+
+use fairlift_core::{Duration, Op, Priority, PriorityClass};
+
+use crate::program::{
+    Direct, File, Fsync, Interactive, Journal, OpenLoop, Order, Pages, Program, ReadAhead, WriteBack, direct,
+    write_back,
+};
+use crate::suggestion;
+
+/// Programs that run together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Workload {
+    /// As on the command line and in results.
+    pub name: String,
+    /// What it is, in a phrase.
+    pub about: String,
+    /// Who is there; at least one of them not `once`.
+    pub roles: Vec<Role>,
+}
+
+/// A kind of program in a workload.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Role {
+    /// What it is called in results.
+    pub name: String,
+    /// What it does.
+    pub does: Does,
+    /// Bytes of an operation, unless the run says otherwise.
+    pub block_size: u32,
+    /// Time that it takes between operations.
+    pub think: Duration,
+    /// How often it is dealt out, against the other roles (W1).
+    pub share: u32,
+    /// Whether it is there once in the whole run (W2).
+    pub once: bool,
+    /// Its I/O priority.
+    pub priority: Priority,
+}
+
+/// What a program does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Does {
+    /// Reads or writes through the page cache.
+    Buffered(Op, Order),
+    /// Reads or writes past it.
+    Direct(Op, Order),
+    /// Writes a block and makes it durable: with a flush, or by FUA.
+    Fsync {
+        /// By FUA.
+        fua: bool,
+    },
+    /// Reads or writes at times that do not depend on the disk.
+    OpenLoop {
+        /// Reads or writes.
+        op: Op,
+        /// Through the file.
+        order: Order,
+        /// Arrivals in a second, on average.
+        rate: u32,
+    },
+    /// The jobs of a group read one file together: job i of N its blocks i, i + N, i + 2 N, …
+    Interleaved,
+    /// A file system's journal: small sequential writes, a flush, a commit block.
+    Journal,
+    /// A program start: many small reads, each after the one before; then a pause, and again.
+    Interactive,
+}
+
+/// Where and how one job plays a role.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// Its data.
+    pub file: File,
+    /// Bytes of an operation.
+    pub block: u64,
+    /// Requests in flight, for direct roles.
+    pub depth: u32,
+    /// Which of the jobs that share the file, and how many those are (`Interleaved`).
+    pub index: (u64, u64),
+    /// What its chances follow from.
+    pub seed: u64,
+}
+
+impl Workload {
+    /// The names of those that are built in.
+    pub const NAMES: [&str; 13] = [
+        "bsr",
+        "brr",
+        "dsr",
+        "drr",
+        "bsw",
+        "brw",
+        "dsw",
+        "drw",
+        "fsync",
+        "mixed",
+        "interleaved",
+        "journal",
+        "interactive",
+    ];
+
+    /// The built-in workload of that name.
+    ///
+    /// # Errors
+    /// There is none: what there is, and the nearest.
+    pub fn named(name: &str) -> Result<Self, String> {
+        use Does::{Buffered, Direct};
+        use Order::{Random, Sequential};
+        let one =
+            |about: &str, does| Ok(Self { name: name.into(), about: about.into(), roles: vec![Role::new(name, does)] });
+        match name {
+            "bsr" => one("buffered sequential readers", Buffered(Op::Read, Sequential)),
+            "brr" => one("buffered random readers", Buffered(Op::Read, Random)),
+            "dsr" => one("direct sequential readers", Direct(Op::Read, Sequential)),
+            "drr" => one("direct random readers", Direct(Op::Read, Random)),
+            "bsw" => one("buffered sequential writers", Buffered(Op::Write, Sequential)),
+            "brw" => one("buffered random writers", Buffered(Op::Write, Random)),
+            "dsw" => one("direct sequential writers", Direct(Op::Write, Sequential)),
+            "drw" => one("direct random writers", Direct(Op::Write, Random)),
+            "fsync" => one("writers that make each block durable", Does::Fsync { fua: false }),
+            "mixed" => Ok(Self {
+                name: name.into(),
+                about: "readers and writers, sequential and random".into(),
+                roles: vec![
+                    Role::new("bsr", Buffered(Op::Read, Sequential)),
+                    Role::new("bsw", Buffered(Op::Write, Sequential)),
+                    Role::new("drr", Direct(Op::Read, Random)),
+                    Role::new("drw", Direct(Op::Write, Random)),
+                ],
+            }),
+            "interleaved" => {
+                one("the jobs of a group read one file together, block by block in turn", Does::Interleaved)
+            }
+            "journal" => Ok(Self {
+                name: name.into(),
+                about: "a file system's journal beside many clients".into(),
+                roles: vec![
+                    Role { once: true, priority: HIGH, ..Role::new("journal", Does::Journal) },
+                    Role::new("bsw", Buffered(Op::Write, Sequential)),
+                    Role::new("brr", Buffered(Op::Read, Random)),
+                ],
+            }),
+            "interactive" => Ok(Self {
+                name: name.into(),
+                about: "a program start beside sequential readers".into(),
+                roles: vec![
+                    Role { once: true, ..Role::new("start", Does::Interactive) },
+                    Role::new("bsr", Buffered(Op::Read, Sequential)),
+                ],
+            }),
+            _ => {
+                let hint = suggestion(name, Self::NAMES);
+                Err(format!("unknown workload \"{name}\": there is {}{hint}", Self::NAMES.join(", ")))
+            }
+        }
+    }
+}
+
+/// The journal's: as `ioprio` 0 of the kernel's best-effort class.
+const HIGH: Priority = Priority { class: PriorityClass::BestEffort, level: 0 };
+
+impl Role {
+    /// A role with the block size that its kind has by default, and nothing special.
+    #[must_use]
+    pub fn new(name: &str, does: Does) -> Self {
+        Self {
+            name: name.into(),
+            block_size: does.block_size(),
+            does,
+            think: Duration::ZERO,
+            share: 1,
+            once: false,
+            priority: Priority::default(),
+        }
+    }
+
+    /// The program that plays it.
+    #[must_use]
+    pub fn program(&self, part: &Part) -> Box<dyn Program> {
+        let Part { file, block, depth, index: (index, of), seed } = *part;
+        let think = self.think;
+        match self.does {
+            Does::Buffered(Op::Read, Order::Sequential) => Box::new(ReadAhead::new(file, block, think)),
+            Does::Direct(op, order) => {
+                Box::new(Direct::new(direct::Settings { op, order, block, depth, think }, file, seed))
+            }
+            Does::Buffered(Op::Read, Order::Random) => Box::new(Pages::new(file, block, think, seed)),
+            Does::Buffered(_, order) => {
+                let settings = write_back::Settings { order, block, think, ..write_back::Settings::default() };
+                Box::new(WriteBack::new(settings, file, seed))
+            }
+            Does::Fsync { fua } => Box::new(Fsync::new(file, block, fua, think)),
+            Does::OpenLoop { op, order, rate } => Box::new(OpenLoop::new(op, order, rate, file, block, seed)),
+            Does::Interleaved => {
+                let settings = direct::Settings { op: Op::Read, order: Order::Sequential, block, depth: 1, think };
+                Box::new(Direct::interleaved(settings, file, index, of))
+            }
+            Does::Journal => Box::new(Journal::new(file, block, think, seed)),
+            Does::Interactive => Box::new(Interactive::new(file, block, seed)),
+        }
+    }
+}
+
+impl Does {
+    /// Bytes of an operation, by default: a page through the page cache and for `fsync`; 32 KiB direct, as in seed 001's
+    /// tables of `drr`.
+    #[must_use]
+    pub const fn block_size(self) -> u32 {
+        match self {
+            Self::Direct(..) | Self::Interleaved => 32 << 10,
+            Self::Buffered(..) | Self::Fsync { .. } | Self::OpenLoop { .. } | Self::Journal | Self::Interactive => {
+                4 << 10
+            }
+        }
+    }
+}
