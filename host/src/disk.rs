@@ -12,6 +12,7 @@ use fairlift_core::stats::Stats;
 use fairlift_core::{ContextId, Extent, Group, GroupId, Limits, Priority, Queue, Sector};
 
 use crate::Error;
+use crate::bench::Gauge;
 use crate::config;
 use crate::device::{Device, Facts};
 
@@ -23,6 +24,8 @@ pub(crate) struct Disk {
     pub(crate) name: String,
     queues: Box<[Mutex<Queue>]>,
     places: Vec<Place>,
+    /// Counts what the devices do, if somebody wants to know.
+    pub(crate) gauge: Option<Gauge>,
 }
 
 /// Where a backing is on its disk.
@@ -96,7 +99,7 @@ impl Disk {
             }
             queues.push(Mutex::new(queue));
         }
-        Ok(Self { name: settings.name.clone(), queues: queues.into(), places })
+        Ok(Self { name: settings.name.clone(), queues: queues.into(), places, gauge: None })
     }
 
     /// The queue that a context uses.

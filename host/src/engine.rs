@@ -307,6 +307,7 @@ impl Engine {
     fn turn_queue(&mut self, now: Instant, number: usize) {
         let side = &mut self.sides[number];
         let mut queue = side.disk.queue(self.context);
+        let came = side.ended.len() + side.busy.len();
         for (tag, outcome) in side.ended.drain(..) {
             queue.handle_completion(now, tag, outcome);
         }
@@ -338,6 +339,10 @@ impl Engine {
             let before = side.segments.len();
             side.segments.extend(queue.segments(dispatch.tag));
             side.dispatches.push((dispatch, side.segments.len() - before));
+        }
+        if let Some(gauge) = &side.disk.gauge {
+            let flushes = side.dispatches.iter().filter(|(dispatch, _)| dispatch.op == Op::Flush).count();
+            gauge.note(now, came, side.dispatches.len(), flushes);
         }
         while let Some(news) = queue.poll_finished(self.context) {
             self.news.push(match news {
@@ -569,7 +574,15 @@ fn advance(iovecs: &mut Vec<libc::iovec>, mut bytes: usize) {
     }
 }
 
-fn transfer(op: Op, durable: bool, file: Fixed, iovecs: &[libc::iovec], block: Option<u16>, at: u64) -> squeue::Entry {
+/// A read or write. Memory of one piece is named by the entry, otherwise by `iovecs`.
+pub(crate) fn transfer(
+    op: Op,
+    durable: bool,
+    file: Fixed,
+    iovecs: &[libc::iovec],
+    block: Option<u16>,
+    at: u64,
+) -> squeue::Entry {
     let durable = if durable { libc::RWF_DSYNC } else { 0 };
     let (start, len) = (iovecs[0].iov_base.cast::<u8>(), iovecs[0].iov_len as u32);
     match (op, block, iovecs) {
