@@ -188,6 +188,8 @@ fn parse_block(text: &str) -> Result<u32, String> {
 /// A file is made of pages.
 fn parse_file_size(text: &str) -> Result<u64, String> {
     match units::parse_size(text)? {
+        // Beyond it, the files of all jobs together could not be counted.
+        bytes if bytes > 64 << 40 => Err("a file has at most 64t".into()),
         bytes if bytes >= 4096 && bytes.is_multiple_of(4096) => Ok(bytes),
         _ => Err("a file has whole pages: a multiple of 4k, at least one".into()),
     }
@@ -220,6 +222,7 @@ mod tests {
         assert_eq!(parse_block("32k"), Ok(32768));
         assert!(parse_block("1000").is_err() && parse_block("0").is_err() && parse_block("32m").is_err());
         assert_eq!(parse_file_size("512m"), Ok(512 << 20));
+        assert_eq!(parse_file_size("8191p"), Err("a file has at most 64t".into()));
         assert!(parse_file_size("0").is_err() && parse_file_size("512").is_err());
     }
 }

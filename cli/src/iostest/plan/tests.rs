@@ -126,7 +126,7 @@ fn each_mistake_has_its_own_words() {
         ),
         ("sim:sata-7200 --bs 1000", "1000 bytes are not a multiple of 512"),
         ("sim:sata-7200 --filesize 16k --bs 32k", "blocks of 32768 bytes in files of 16384 bytes"),
-        ("sim:sata-7200 --nrgrp 1000 -m 8", "jobs in all groups together: at most 4096 are run"),
+        ("sim:sata-7200 --nrgrp 1000 -m 8 --filesize 1m", "jobs in all groups together: at most 4096 are run"),
         (
             "sim:sata-7200 --json /no/such/dir/x.json",
             "--json: /no/such/dir/x.json: No such file or directory (os error 2)",
