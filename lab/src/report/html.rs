@@ -100,9 +100,12 @@ fn section(out: &mut String, results: &Results, several: bool) {
                 &shares::plot(&rows),
             );
         }
-        figure(out, "Latency", "The part of operations that took no longer, all groups and sets together.", &{
-            latency::plot(&runs, &baseline)
-        });
+        figure(
+            out,
+            "Latency",
+            "The part of operations that took no longer, all groups and sets together; each line up is ten times rarer.",
+            &{ latency::plot(&runs, &baseline) },
+        );
         let plots = timeline::plots(&runs);
         if !plots.is_empty() {
             figure(out, "Who is served", "Over the first set, for each number of jobs.", &plots);
