@@ -11,7 +11,7 @@ use crate::result::Run;
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 320.0;
-const FRAME: Frame = Frame { left: 64.0, right: WIDTH - 24.0, top: 34.0, bottom: HEIGHT - 34.0 };
+const FRAME: Frame = Frame { left: 74.0, right: WIDTH - 24.0, top: 34.0, bottom: HEIGHT - 34.0 };
 
 /// A line for each number of jobs, sets added up, and the names of the lines.
 pub(super) fn plot(runs: &[&Run], baseline: &[&Run]) -> String {
