@@ -62,8 +62,11 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, (ExitCode, String)> {
 
 /// Writes the reports, and to standard output what belongs there.
 fn report(reports: &Reports, all: &[Results]) -> Result<(), String> {
-    let shown = reports.write(all)?;
-    show::print(shown.as_bytes()).map_err(|error| error.to_string())
+    let (shown, mut failed) = reports.write(all);
+    if let Err(error) = show::print(shown.as_bytes()) {
+        failed.push(error.to_string());
+    }
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\nfairlift: ")) }
 }
 
 /// Runs the plan, then again without Fairlift if asked for. What was measured before an error is kept.

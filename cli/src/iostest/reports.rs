@@ -71,12 +71,10 @@ impl Reports {
         device.is_some() && self.files.iter().any(|(_, path)| real(path) == device)
     }
 
-    /// Writes all. What goes to standard output is returned: the tables, if nothing else does.
-    ///
-    /// # Errors
-    /// A file cannot be written after all; it is named.
-    pub(crate) fn write(&self, all: &[Results]) -> Result<String, String> {
-        let mut shown = None;
+    /// Writes all. What goes to standard output is returned: the tables, if nothing else does. So are the files that could
+    /// not be written after all; one does not keep the others from being written.
+    pub(crate) fn write(&self, all: &[Results]) -> (String, Vec<String>) {
+        let (mut shown, mut failed) = (None, Vec::new());
         for (form, path) in &self.files {
             let text = match form {
                 Form::Text => tables(all, self.options),
@@ -86,11 +84,11 @@ impl Reports {
             };
             if is_stdout(path) {
                 shown = Some(text);
-            } else {
-                fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+            } else if let Err(error) = fs::write(path, text) {
+                failed.push(format!("{}: {error}", path.display()));
             }
         }
-        Ok(shown.unwrap_or_else(|| tables(all, self.options)))
+        (shown.unwrap_or_else(|| tables(all, self.options)), failed)
     }
 }
 
@@ -102,12 +100,14 @@ fn tables(all: &[Results], options: Options) -> String {
     all.iter().map(|results| report::table::table(results, options)).collect::<Vec<_>>().join("\n")
 }
 
-/// Opens a file for writing and leaves it, or its absence, as it was (O1).
+/// Opens a file for writing and leaves it, or its absence, as it was (O1). A pipe is left alone: its reader would take the
+/// closing for the end.
 fn try_writing(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(_) => fs::remove_file(path),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            OpenOptions::new().write(true).open(path).map(drop)
+            let kind = fs::metadata(path)?.file_type();
+            if kind.is_file() || kind.is_dir() { OpenOptions::new().write(true).open(path).map(drop) } else { Ok(()) }
         }
         Err(error) => Err(error),
     }
@@ -204,6 +204,20 @@ mod tests {
         assert_eq!(prepare(&flags(dir.path().into())), [refusal]);
         let file = dir.path().join(KEPT);
         assert_eq!(prepare(&flags(file.clone())), [format!("--output: {}: File exists (os error 17)", file.display())]);
+    }
+
+    /// What was measured is not lost with the first report that fails.
+    #[test]
+    fn a_report_that_fails_after_all_keeps_no_other_from_being_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (gone, csv) = (dir.path().join("gone"), dir.path().join("x.csv"));
+        fs::create_dir(&gone).unwrap();
+        let flags = IostestArgs { json: Some(gone.join("x.json")), csv: Some(csv.clone()), ..IostestArgs::default() };
+        let reports = Reports::prepare(&flags, &mut Vec::new());
+        fs::remove_dir(&gone).unwrap();
+        let (_, failed) = reports.write(&[]);
+        assert_eq!(failed, [format!("{}/x.json: No such file or directory (os error 2)", gone.display())]);
+        assert!(csv.exists());
     }
 
     #[test]

@@ -66,6 +66,7 @@ sim:eva-raid5-12,raw,bsr,1,4,30,/g1,100,200.5,50.125,1,1,100,1000,20000,200.5,50
     fn a_name_cannot_make_cells_or_lines() {
         assert_eq!(quoted("sim:sata-7200,size=1G"), "\"sim:sata-7200,size=1G\"");
         assert_eq!(quoted("a\"b\nc"), "\"a\"\"b\nc\"");
+        assert_eq!(quoted("a\nb"), "\"a\nb\"");
         assert_eq!(quoted("plain"), "plain");
     }
 }

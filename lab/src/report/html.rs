@@ -13,9 +13,9 @@ mod timeline;
 use std::fmt::Write as _;
 
 use super::grid::grids;
+use super::heading;
 use super::summary::{Row, rows, workloads};
 use super::table::{round, size};
-use super::{heading, is_ungrouped};
 use crate::result::{Results, Run};
 use svg::escaped;
 
@@ -194,14 +194,6 @@ fn figure(out: &mut String, title: &str, says: &str, plot: &str) {
 /// `1 job`, `2 jobs`.
 fn jobs(row: u32, raw: bool) -> String {
     format!("{row} job{}{}", if row == 1 { "" } else { "s" }, if raw { ", raw" } else { "" })
-}
-
-/// What a group is called in a plot; the only one of a run without groups is all there is.
-fn name_of(run: &Run, place: usize) -> String {
-    if is_ungrouped(&run.groups) {
-        return "all".into();
-    }
-    run.groups.get(place).map_or_else(String::new, |group| heading(&group.path))
 }
 
 #[cfg(test)]

@@ -39,8 +39,12 @@ fn block_size(results: &crate::result::Results, workload: &str) -> Option<u64> {
     }
 }
 
-/// What a group is called in a heading: `/g3` is `cgrp3`, as in the tables of 2010; others have their path.
+/// What a group is called in a heading: `/g3` is `cgrp3`, as in the tables of 2010; others have their path. The root is
+/// all there is.
 fn heading(path: &str) -> String {
+    if path == "/" {
+        return "all".into();
+    }
     match path.strip_prefix("/g") {
         Some(number) if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => format!("cgrp{number}"),
         _ => printable(path),
@@ -54,6 +58,7 @@ mod tests {
     #[test]
     fn a_numbered_group_has_the_heading_of_2010_and_others_their_path() {
         assert_eq!(heading("/g12"), "cgrp12");
+        assert_eq!(heading("/"), "all");
         assert_eq!(heading("/g"), "/g");
         assert_eq!(heading("/g1x"), "/g1x");
         assert_eq!(heading("/tenants/a\u{1b}[2J"), "/tenants/a\u{fffd}[2J");

@@ -1,7 +1,8 @@
 //! Who is served when: for each slot of the run, what each group got, one on the other.
 
+use super::super::heading;
+use super::jobs;
 use super::svg::{Frame, Svg, colour};
-use super::{jobs, name_of};
 use crate::result::Run;
 
 const WIDTH: f64 = 560.0;
@@ -44,7 +45,11 @@ fn plot(run: &Run) -> String {
             .rev()
             .flat_map(|(slot, at)| [slot + 1, slot].map(|slot| (x(slot), FRAME.y(*at, max))));
         let points: Vec<_> = upper.chain(lower).collect();
-        svg.path(&format!("area {}", colour(group)), &points, &name_of(run, group));
+        svg.path(
+            &format!("area {}", colour(group)),
+            &points,
+            &run.groups.get(group).map_or_else(String::new, |group| heading(&group.path)),
+        );
         below = above;
     }
     for (part, class) in [(0.0, "start"), (0.5, "middle"), (1.0, "end")] {
