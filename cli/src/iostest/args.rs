@@ -11,21 +11,22 @@ use crate::units;
 
 const EXAMPLES: &str = "\
 Examples:
-  fairlift iostest --device sim:eva-raid5-12 --scheduler none -w bsr -m 8 -G --nrgrp 8 --total
-                        1, 2, 4 and 8 sequential readers in each of 8 groups of weight 100 to 800, on a modelled array
-  fairlift iostest --device sim:sata-7200,rpm=5400 -w drr,bsr --jobs 1,16 --html page.html
-                        two workloads on a modelled disk that turns slower, as a page with plots
-  fairlift iostest --device /dev/nvme0n1 -w drr --iodepth 32 -m 1 --raw
-                        a real disk, with Fairlift and without
-  fairlift iostest ... -o results/none
-  fairlift iostest -R results/none --html page.html
-                        keep what was measured, and report it again
+  fairlift iostest sim:eva-raid5-12 --scheduler none -w bsr -m 8 -G --nrgrp 8 --total
+      a modelled array: 1, 2, 4 and 8 sequential readers in each of 8 groups
+  fairlift iostest sim:sata-7200,size=100g -w drr,bsr --jobs 1,16 --html page.html
+      a smaller disk, two workloads, as a page with plots
+  fairlift iostest /dev/nvme0n1 -w drr --iodepth 32 -m 1 --raw
+      a real disk, with Fairlift and without
+  fairlift iostest sim:sata-7200 -G -s 3 -o results/one
+  fairlift iostest -R results/one --html page.html
+      keep what was measured, and report it again
 
-Modelled disks are measured in virtual time: 30 s of disk take a second or so, and the same seed gives the same
-figures. Real paths are measured in real time. Workloads that write destroy what a file or device holds, and run there
+Modelled disks are measured in virtual time: minutes of disk take seconds, and
+the same seed gives the same figures. Real paths are measured in real time.
+Workloads that write destroy what a file or block device holds, and run there
 only with --write-to-device.
 
-Ctrl-C: report the sets that are finished, exit 130. A second one: stop at once.
+Ctrl-C: report the runs that are finished, exit 130. A second one: stop at once.
 ";
 
 /// Measure how a disk is shared: groups with weights, 1, 2, 4, ... jobs in each

@@ -24,11 +24,8 @@ fn run(queue: Queue, model: Box<dyn Model>) {
         let file = File { start: Sector(index * 8192), bytes: 1 << 20 };
         let settings =
             direct::Settings { op: Op::Read, order: Order::Random, block: 4096, depth: 4, think: Duration::ZERO };
-        let stream = Stream {
-            group: GroupId::ROOT,
-            priority: Priority::default(),
-            context: fairlift_core::ContextId(0),
-        };
+        let stream =
+            Stream { group: GroupId::ROOT, priority: Priority::default(), context: fairlift_core::ContextId(0) };
         world.add(stream, Box::new(Direct::new(settings, file, index)));
     }
     world.run_until(Instant::ZERO + secs(1));

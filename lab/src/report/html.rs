@@ -4,6 +4,7 @@
 //! P2  It is well-formed as XML too, and all text from outside is escaped (R2).
 //! P3  No plot tells by colour alone: what a mark stands for is in its title, and every figure is in a table below.
 
+mod comparison;
 mod latency;
 mod shares;
 mod svg;
@@ -34,44 +35,13 @@ pub fn html(all: &[Results]) -> String {
         include_str!("html/style.css")
     );
     if all.len() > 1 {
-        comparison(&mut out, all);
+        comparison::write(&mut out, all);
     }
     for results in all {
         section(&mut out, results, all.len() > 1);
     }
     out.push_str("</main>\n</body>\n</html>\n");
     out
-}
-
-/// A line for each workload of each result, at its largest number of jobs.
-fn comparison(out: &mut String, all: &[Results]) {
-    out.push_str(
-        "<div class=\"wide\"><table>\n<caption>At the largest number of jobs</caption>\n<thead><tr><th>device</th><th>scheduler</th>\
-         <th>workload</th><th>jobs</th><th>total KB/s</th><th>largest share error</th><th>Jain</th><th>longest p99</th></tr></thead>\n\
-         <tbody>\n",
-    );
-    for results in all {
-        for workload in workloads(results) {
-            for raw in [false, true] {
-                let Some(row) = rows(results, workload).into_iter().rfind(|row| row.raw == raw) else { continue };
-                let p99 = row.groups.iter().map(|group| group.lat_p99_us.mean).fold(0.0, f64::max);
-                let _ = writeln!(
-                    out,
-                    "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{:.0}</td><td>{:.1} %</td><td>{:.3}</td>\
-                     <td>{}</td></tr>",
-                    escaped(&results.device),
-                    if raw { "raw".into() } else { escaped(&results.scheduler) },
-                    escaped(workload),
-                    row.jobs,
-                    row.total_kb_s.mean,
-                    row.share_error_max.mean * 100.0,
-                    row.jain.mean,
-                    svg::time(p99)
-                );
-            }
-        }
-    }
-    out.push_str("</tbody>\n</table></div>\n");
 }
 
 fn section(out: &mut String, results: &Results, several: bool) {

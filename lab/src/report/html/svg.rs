@@ -60,6 +60,15 @@ impl Svg {
         );
     }
 
+    /// A point, with what shows when it is pointed at.
+    pub(super) fn dot(&mut self, class: &str, (x, y): (f64, f64), title: &str) {
+        let title = escaped(title);
+        let _ = writeln!(
+            self.out,
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{title}</title></circle>"
+        );
+    }
+
     /// A straight line.
     pub(super) fn line(&mut self, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
         let _ =

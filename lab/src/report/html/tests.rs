@@ -95,6 +95,8 @@ fn several_results_are_compared_at_the_top() {
     assert_well_formed(&page);
     let (head, _) = page.split_once("<h2>").unwrap();
     assert_eq!(head.matches("<tr>").count(), 1 + 4, "the headings, and each scheduler with its baseline");
+    assert_eq!(head.matches("<path class=\"curve ").count(), 4);
+    assert_eq!(head.matches("<circle ").count(), 2 * (4 + 1), "each number of jobs that was measured");
 }
 
 #[test]
