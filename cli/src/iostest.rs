@@ -8,7 +8,7 @@ mod reports;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use fairlift_lab::iostest::{Error, Modelled, Progress, Runner, run};
+use fairlift_lab::iostest::{Error, Progress, Runner, run};
 use fairlift_lab::result::Results;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -76,12 +76,7 @@ fn measure(asked: &Asked, stop: &Arc<Stop>) -> (Results, Option<Error>) {
     let bar = bar();
     for &raw in passes {
         let mut runner: Box<dyn Runner> = match &asked.device {
-            Device::Model(spec) => Box::new(Modelled {
-                spec: spec.clone(),
-                scheduler: asked.scheduler,
-                set: asked.set.clone(),
-                depth: asked.depth,
-            }),
+            Device::Model(spec) => Box::new(asked.modelled(spec)),
             Device::Real(backing) => Box::new(Real {
                 backing: backing.clone(),
                 scheduler: asked.scheduler,

@@ -412,3 +412,6 @@ impl World {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -50,7 +50,7 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "S", value_parser = schedulers())]
     pub(crate) scheduler: Option<sched::Kind>,
 
-    /// What the jobs do: one or more of the workloads listed below
+    /// What the jobs do: one or more of the workloads listed below, or a TOML file of workloads
     #[arg(short, long, value_name = "WORKLOAD", value_delimiter = ',', default_value = "bsr")]
     pub(crate) workload: Vec<String>,
 

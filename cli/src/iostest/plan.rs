@@ -4,12 +4,13 @@
 //! D2  Whatever the flags leave open is decided here, and [`command`] says it all: the same words, the same run.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::path::Path;
 
 use fairlift::bench::capacity;
 use fairlift::config::Backing;
 use fairlift_core::{Group, Sector, sched};
-use fairlift_lab::iostest::Plan;
+use fairlift_lab::iostest::{Modelled, Plan, Runner as _};
 use fairlift_lab::model::Spec;
 use fairlift_lab::result::Results;
 use fairlift_lab::workload::Workload;
@@ -56,10 +57,13 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         Some(text) => device(text),
     };
     let device = device.map_err(|says| note("--device", says)).ok();
-    let workloads: Vec<_> = distinct(&flags.workload)
-        .iter()
-        .filter_map(|name| Workload::named(name).map_err(|says| note("--workload", says)).ok())
-        .collect();
+    let mut workloads: Vec<Workload> = Vec::new();
+    for name in distinct(&flags.workload) {
+        match workloads_of(&name) {
+            Ok(some) => workloads.extend(some),
+            Err(says) => note("--workload", says),
+        }
+    }
     if let Some(Device::Real(Backing::File { path, .. })) = &device {
         let writers: Vec<_> =
             workloads.iter().filter(|workload| workload.writes()).map(|workload| workload.name.as_str()).collect();
@@ -98,10 +102,6 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         seed: flags.seed,
         ..Plan::default()
     };
-    if let Err(says) = check_size(&plan, &device) {
-        mistakes.push(Mistake::in_flag("", says));
-        return None;
-    }
     let header = Results {
         tool: "iostest".into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -117,7 +117,21 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         runs: Vec::new(),
         baseline: Vec::new(),
     };
-    Some(Asked { plan, device, scheduler, set, depth: flags.depth, raw: flags.raw, header })
+    let asked = Asked { plan, device, scheduler, set, depth: flags.depth, raw: flags.raw, header };
+    match check_cases(&asked) {
+        Ok(()) => Some(asked),
+        Err(error) => {
+            mistakes.push(Mistake::in_flag("", error.to_string()));
+            None
+        }
+    }
+}
+
+impl Asked {
+    /// Runs cases on this model.
+    pub(crate) fn modelled(&self, spec: &Spec) -> Modelled {
+        Modelled { spec: spec.clone(), scheduler: self.scheduler, set: self.set.clone(), depth: self.depth }
+    }
 }
 
 /// A model, or something that is there.
@@ -128,6 +142,19 @@ fn device(text: &str) -> Result<Device, String> {
     let backing = backing::parse(text)?;
     backing::check(&backing)?;
     Ok(Device::Real(backing))
+}
+
+/// A built-in workload, or those that a file describes.
+fn workloads_of(name: &str) -> Result<Vec<Workload>, String> {
+    if Path::new(name).extension().is_none_or(|extension| extension != "toml") {
+        return Workload::named(name).map(|workload| vec![workload]);
+    }
+    let text = std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}"))?;
+    let workloads = Workload::read(&text).map_err(|mistake| format!("{name}:{mistake}"))?;
+    match workloads.iter().find(|workload| Workload::NAMES.contains(&workload.name.as_str())) {
+        Some(workload) => Err(format!("{name}: \"{}\" is built in; call yours something else", workload.name)),
+        None => Ok(workloads),
+    }
 }
 
 /// The tunables: those of `--set`, and `-I`.
@@ -248,16 +275,20 @@ fn distinct<T: Clone + PartialEq>(all: &[T]) -> Vec<T> {
     out
 }
 
-/// Whether the files of every case fit on the disk.
-fn check_size(plan: &Plan, device: &Device) -> Result<(), String> {
-    let bytes = match device {
-        Device::Model(spec) => spec.size,
-        Device::Real(backing) => capacity(backing).map_err(|error| error.to_string())?,
-    };
-    for case in plan.cases().map_err(|error| error.to_string())?.iter().filter(|case| case.set == 1) {
-        case.jobs(bytes / Sector::SIZE).map_err(|error| error.to_string())?;
+/// Whether every case can be, as far as can be told: files fit on the disk, blocks are of its size.
+fn check_cases(asked: &Asked) -> Result<(), Box<dyn Error + Send + Sync>> {
+    // Sets differ in their seeds alone.
+    let cases = asked.plan.cases()?.into_iter().filter(|case| case.set == 1);
+    match &asked.device {
+        Device::Model(spec) => {
+            let mut runner = asked.modelled(spec);
+            cases.map(|case| runner.check(&case)).collect()
+        }
+        Device::Real(backing) => {
+            let sectors = capacity(backing)? / Sector::SIZE;
+            cases.map(|case| Ok(case.jobs(sectors).map(drop)?)).collect()
+        }
     }
-    Ok(())
 }
 
 /// What to type to measure the same again (D2); where reports go is left out, for it changes nothing.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::result::{DeviceStats, Group, Results, Run};
+use crate::result::{DeviceStats, Group, Results, Role, Run};
 
 /// Results without runs, of so many groups with these weights.
 pub(super) fn results(weights: &[u32]) -> Results {
@@ -52,10 +52,24 @@ pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) ->
         iops: total / 4.0,
         share_error_max: errors.fold(0.0, f64::max),
         jain: 0.987,
+        roles: Vec::new(),
         device_stats: DeviceStats { requests: 1000, flushes: 0, busy: 0.98, depth_mean: 12.1 },
         counters: BTreeMap::from([("queue_merges".into(), 0)]),
         timeline: vec![groups.iter().map(|group| group.kb_s as u64 * 1024).collect(); 4],
         latencies: vec![(100.0, 50), (1000.0, 40), (20_000.0, 10)],
         groups,
+    }
+}
+
+/// What a role of this name got.
+pub(super) fn role(name: &str, kb_s: f64) -> Role {
+    Role {
+        name: name.into(),
+        jobs: 1,
+        kb_s,
+        iops: kb_s / 4.0,
+        lat_p50_us: 10.0,
+        lat_p99_us: 500.0,
+        lat_max_us: 9_000.0,
     }
 }

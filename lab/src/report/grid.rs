@@ -1,7 +1,7 @@
 //! The tables as data, for the terminal and for the page.
 
-use super::heading;
-use super::summary::{Group, Row, Spread, rows};
+use super::summary::{Group, Role, Row, Spread, rows};
+use super::{heading, printable};
 use crate::report::is_ungrouped;
 use crate::result::Results;
 
@@ -18,7 +18,7 @@ pub(super) struct Grid {
 }
 
 /// The tables of a workload: averages first, then the longest latency, the 99th percentile, how far shares are from
-/// weights (with groups), and how far sets are apart (if there is more than one).
+/// weights (with groups), what each role got (of workloads with several), and how far sets are apart (if there is more than one).
 pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid> {
     let rows = rows(results, workload);
     let ungrouped = results.runs.iter().chain(&results.baseline).all(|run| is_ungrouped(&run.groups));
@@ -66,6 +66,27 @@ pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid>
                 let max = format!("{:.1}", row.share_error_max.mean * 100.0);
                 groups.chain([max, format!("{:.3}", row.jain.mean)]).collect()
             }),
+        });
+    }
+    if let Some(first) = rows.iter().find(|row| !row.roles.is_empty()) {
+        // Not all are there with every number of jobs.
+        let most = rows.iter().max_by_key(|row| row.roles.len()).unwrap_or(first);
+        let columns: Vec<String> = most.roles.iter().map(|role| printable(&role.name)).collect();
+        let by_name = |row: &Row, of: fn(&Role) -> String| -> Vec<String> {
+            let cell = |role: &Role| row.roles.iter().find(|own| own.name == role.name).map_or("-".into(), of);
+            most.roles.iter().map(cell).collect()
+        };
+        grids.push(Grid {
+            title: "ROLES",
+            unit: "bw in KB/s of all groups",
+            columns: columns.clone(),
+            lines: filled(&rows, |row| by_name(row, |role| whole(role.kb_s.mean))),
+        });
+        grids.push(Grid {
+            title: "P99 LATENCY OF ROLES",
+            unit: "in us, average of the sets",
+            columns,
+            lines: filled(&rows, |row| by_name(row, |role| whole(role.lat_p99_us.mean))),
         });
     }
     if rows.iter().any(|row| row.sets > 1) {

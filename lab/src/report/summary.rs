@@ -64,6 +64,17 @@ impl Group {
     }
 }
 
+/// What a role got, over sets.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Role {
+    /// Its name in the workload.
+    pub name: String,
+    /// 1024 bytes a second.
+    pub kb_s: Spread,
+    /// Microseconds that 99 % of its operations did not exceed.
+    pub lat_p99_us: Spread,
+}
+
 /// The runs of one workload with one number of jobs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
@@ -77,6 +88,8 @@ pub struct Row {
     pub jobs: u32,
     /// What each group got, in the order of the tree.
     pub groups: Vec<Group>,
+    /// What each role got, of a workload with several; in the order of the workload.
+    pub roles: Vec<Role>,
     /// 1024 bytes a second of all groups.
     pub total_kb_s: Spread,
     /// Operations a second of all groups.
@@ -139,12 +152,19 @@ fn row(sets: &[&Run], raw: bool) -> Row {
             lat_max_us: over(|group| group.lat_max_us),
         }
     });
+    let roles = first.roles.iter().enumerate().map(|(place, role)| {
+        let over = |figure: fn(&crate::result::Role) -> f64| {
+            Spread::of(sets.iter().filter_map(|run| run.roles.get(place)).map(figure))
+        };
+        Role { name: role.name.clone(), kb_s: over(|role| role.kb_s), lat_p99_us: over(|role| role.lat_p99_us) }
+    });
     Row {
         workload: first.workload.clone(),
         raw,
         sets: sets.len(),
         jobs: first.jobs,
         groups: groups.collect(),
+        roles: roles.collect(),
         total_kb_s: over(|run| run.total_kb_s),
         iops: over(|run| run.iops),
         share_error_max: over(|run| run.share_error_max),

@@ -137,7 +137,7 @@ pub(super) fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::fixture::{results, run};
+    use crate::report::fixture::{results, role, run};
 
     /// The array's table of 2010, line by line, but for how blanks are counted where it was kept.
     #[test]
@@ -257,6 +257,31 @@ job         Set NR  max
 interleaved 1   16  1000
 ";
         assert!(text == expected, "{text}");
+    }
+
+    #[test]
+    fn a_workload_with_roles_tells_what_each_got() {
+        let mut results = results(&[]);
+        results.runs = vec![run("journal", 1, 1, &[(100, 1.0)]), run("journal", 1, 2, &[(100, 1.0)])];
+        results.runs[0].roles = vec![role("log", 100.0), role("bsw", 900.0)];
+        results.runs[1].roles = vec![role("log", 90.0), role("bsw", 800.0), role("brr", 70.0)];
+        let text = table(&results, Options::default());
+        let (_, roles) = text.split_once("ROLES[journal]").unwrap();
+        let expected = " [bw in KB/s of all groups]
+-------
+job     Set NR  log    bsw    brr
+---     --- --  ---------------------
+journal 1   1   100    900    -
+journal 1   2   90     800    70
+
+P99 LATENCY OF ROLES[journal] [in us, average of the sets]
+-------
+job     Set NR  log    bsw    brr
+---     --- --  ---------------------
+journal 1   1   500    500    -
+journal 1   2   500    500    500
+";
+        assert!(roles == expected, "{roles}");
     }
 
     #[test]

@@ -164,6 +164,28 @@ fn what_a_file_holds_is_not_destroyed_unasked() {
 }
 
 #[test]
+fn workloads_come_from_a_file_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("w.toml");
+    let flags = format!("sim:sata-7200 -w drr,{} --jobs 1", file.display());
+    std::fs::write(&file, "[one]\n[[one.roles]]\nname = \"a\"\ndoes = \"direct-read\"\n").unwrap();
+    let names: Vec<_> = planned(&flags).unwrap().plan.workloads.iter().map(|one| one.name.clone()).collect();
+    assert_eq!(names, ["drr", "one"]);
+    for (text, why) in [
+        ("", "w.toml:1:1: no workload in it: "),
+        ("[one]\n[[one.roles]]\nname = \"a\"\ndoes = \"direct-raed\"\n", "w.toml:4:8: "),
+        (
+            "[bsr]\n[[bsr.roles]]\nname = \"a\"\ndoes = \"direct-read\"\n",
+            "w.toml: \"bsr\" is built in; call yours something else",
+        ),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let refusal = planned(&flags).err().unwrap();
+        assert!(refusal.contains(why), "{refusal}");
+    }
+}
+
+#[test]
 fn a_tree_of_groups_comes_from_a_config_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("groups.toml");

@@ -42,8 +42,13 @@ pub(super) fn plot(rows: &[Row]) -> String {
             svg.line("whisker", (middle, highest), (middle, FRAME.y(row.total_kb_s.min / MIB, max)));
             top = highest;
         }
-        svg.text("value middle", (middle, top - 6.0), &format!("{:.0}", row.total_kb_s.mean / MIB));
+        svg.text("value middle", (middle, top - 6.0), &shown(row.total_kb_s.mean / MIB));
         svg.text("tick middle", (middle, FRAME.bottom + 18.0), &jobs(row.jobs, row.raw));
     }
     svg.finish()
+}
+
+/// As many decimals as say something.
+fn shown(figure: f64) -> String {
+    if figure < 99.95 { format!("{figure:.1}") } else { format!("{figure:.0}") }
 }
