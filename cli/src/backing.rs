@@ -215,6 +215,29 @@ mod tests {
     }
 
     #[test]
+    fn a_modelled_disk_has_the_size_of_its_profile_or_what_is_said() {
+        let size = |text| match parse(text) {
+            Ok(Backing::Model { name, size, model }) => {
+                assert_eq!(format!("sim:{name}"), text);
+                assert_eq!(model.build().limits().capacity * 512, size, "{text}");
+                size
+            }
+            other => panic!("{text}: {other:?}"),
+        };
+        assert_eq!(size("sim:sata-7200,size=100G"), 100 << 30);
+        assert!(size("sim:nvme-plp") > 100 << 30);
+        for (text, why) in [
+            ("sim:sata-720", "unknown model \"sim:sata-720\""),
+            ("sim:sata-7200,sise=1G", "unknown parameter \"sise\""),
+            ("sim:", "unknown model \"sim:\""),
+        ] {
+            let says = parse(text).unwrap_err();
+            assert!(says.contains(why), "{text}: {says}");
+        }
+        assert_eq!(show(&parse("sim:sata-7200,size=1G").unwrap()), "modelled sata-7200, 1 GiB");
+    }
+
+    #[test]
     fn a_file_backing_is_a_file_that_is_there() {
         let dir = tempfile::tempdir().unwrap();
         let shown = dir.path().display();
@@ -234,6 +257,8 @@ mod tests {
         assert_eq!(name("=mem:1g"), "", "the empty name is a name");
         assert_eq!(name("mem:1g"), "ram");
         assert_eq!(name("null:1g,delay=1ms"), "null", "this = is part of the backing");
+        assert_eq!(name("sim:sata-7200,size=1G"), "sata-7200");
+        assert_eq!(name("d=sim:sata-7200,size=1G"), "d");
         assert_eq!(name("/srv/a=b.img"), "a=b.img", "and this one of a path");
         assert_eq!(parse_named("alice=/srv/a=b.img").unwrap().backing, file("/srv/a=b.img"));
     }
