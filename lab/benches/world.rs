@@ -46,7 +46,8 @@ fn main() {
 /// A second of it: requests that ended, simulated time, and seconds of CPU.
 fn turn(model: Box<dyn Model>, kind: Kind, op: Op, streams: u64, depth: u32) -> (u64, Duration, f64) {
     let limits = model.limits();
-    let mut world = World::new(Queue::new(Settings::new(kind, limits)), model);
+    let settings = Settings { depth: 1023, nr_requests: 2046, ..Settings::new(kind, limits) };
+    let mut world = World::new(Queue::new(settings), model);
     let share = limits.capacity / streams * Sector::SIZE / 4096 * 4096;
     for index in 0..streams {
         let file = File { start: Sector(index * share / Sector::SIZE), bytes: share };

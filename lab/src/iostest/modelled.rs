@@ -21,7 +21,7 @@ pub struct Modelled {
     pub scheduler: Kind,
     /// Its tunables, where they differ: (name, value).
     pub set: Vec<(String, String)>,
-    /// Requests in flight; `None`: [`Settings::DEPTH`].
+    /// Requests in flight; `None`: what the disk takes in ([`Spec::depth`]).
     pub depth: Option<u16>,
 }
 
@@ -90,7 +90,7 @@ impl Modelled {
             }
         }
         let mut settings = Settings { groups: case.groups.clone(), ..Settings::new(self.scheduler, limits) };
-        settings.depth = self.depth.unwrap_or(Settings::DEPTH);
+        settings.depth = self.depth.unwrap_or_else(|| self.spec.depth());
         settings.nr_requests = settings.nr_requests.max(2 * u32::from(settings.depth));
         let mut queue = Queue::new(settings);
         for (name, value) in &self.set {

@@ -108,6 +108,39 @@ fn a_program_is_asked_when_it_said() {
     assert_eq!(heard(&news), [('a', 133)]);
 }
 
+/// Notes when its clock rang.
+struct Alarms(char, VecDeque<Instant>, Heard, Meter);
+
+impl Program for Alarms {
+    fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
+        while self.1.pop_front_if(|at| *at <= now).is_some() {
+            self.2.lock().unwrap().push((self.0, now, 0, Outcome::Done));
+        }
+        None
+    }
+
+    fn handle_end(&mut self, _now: Instant, _token: u32, _outcome: Outcome) {}
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.1.front().copied()
+    }
+
+    fn meter(&self) -> &Meter {
+        &self.3
+    }
+}
+
+/// V2: b said 50 before a did.
+#[test]
+fn clocks_that_ring_together_ring_in_the_order_in_which_they_were_set() {
+    let news = Heard::default();
+    let mut world = world(|_| (), fixed_time(LIMITS, us(100)));
+    world.add(stream(), Box::new(Alarms('a', [at(10), at(50)].into(), news.clone(), Meter::default())));
+    world.add(stream(), Box::new(Alarms('b', [at(50)].into(), news.clone(), Meter::default())));
+    world.run_until(at(100));
+    assert_eq!(heard(&news), [('a', 10), ('b', 50), ('a', 50)]);
+}
+
 /// V3: neighbours that different programs of a group ask at one instant are still one request.
 #[test]
 fn what_is_asked_at_one_instant_is_one_batch() {
