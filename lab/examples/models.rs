@@ -1,92 +1,51 @@
-use fairlift_core::model::{Asked, Ended};
-use fairlift_core::{Extent, Flags, Instant, Op, Sector};
-use fairlift_lab::Random;
+//! Fit (temporary).
+use fairlift_core::sched::Kind;
+use fairlift_core::time::secs;
+use fairlift_lab::iostest::{Modelled, Placement, Plan, Runner};
 use fairlift_lab::model::Spec;
+use fairlift_lab::workload::Workload;
 
-fn streams(spec: &str, starts: &[u64], window: u64, secs: u64, lag: u64) -> f64 {
-    let spec = Spec::parse(spec).unwrap();
-    let mut model = spec.build(1);
-    let mut next: Vec<u64> = starts.to_vec();
-    let mut now = Instant::ZERO;
-    let mut ended: Vec<Ended> = vec![];
-    let mut asks: Vec<(u64, usize)> = (0..starts.len()).map(|s| (s as u64 * 1000, s)).collect();
-    let mut bytes = 0;
-    let end = secs * 1_000_000_000;
-    loop {
-        let ask = asks.iter().map(|a| a.0).min();
-        let at = model.poll_event().map(|i| i.as_nanos()).into_iter().chain(ask).min().unwrap();
-        if at > end {
-            break;
-        }
-        now = Instant::from_nanos(at);
-        ended.clear();
-        model.advance(now, &mut ended);
-        for e in &ended {
-            bytes += window * 512;
-            asks.push((at + lag, e.id as usize));
-        }
-        let due: Vec<_> = asks.iter().filter(|a| a.0 <= at).copied().collect();
-        asks.retain(|a| a.0 > at);
-        for (_, s) in due {
-            model.submit(
-                now,
-                &Asked { id: s as u64, op: Op::Read, flags: Flags::NONE, extent: Extent::new(Sector(next[s]), window) },
-            );
-            next[s] += window;
-        }
-    }
-    let _ = now;
-    bytes as f64 / secs as f64 / 1e6
-}
-
-fn random(spec: &str, depth: usize, sectors: u64, span: u64, secs: u64) -> f64 {
-    let spec = Spec::parse(spec).unwrap();
-    let mut model = spec.build(1);
-    let mut rnd = Random::new(7);
-    let mut ended: Vec<Ended> = vec![];
-    let mut ask = |model: &mut Box<dyn fairlift_core::model::Model>, now, id| {
-        let at = rnd.below(span / sectors) * sectors;
-        model.submit(now, &Asked { id, op: Op::Read, flags: Flags::NONE, extent: Extent::new(Sector(at), sectors) });
+fn total(
+    spec: &str,
+    workload: &str,
+    jobs: u32,
+    placement: Placement,
+    file: u64,
+    depth: u16,
+    iodepth: u32,
+    s: u64,
+) -> f64 {
+    let plan = Plan {
+        workloads: vec![Workload::named(workload).unwrap()],
+        jobs: vec![jobs],
+        runtime: secs(s),
+        file_size: file,
+        placement,
+        iodepth,
+        ..Plan::default()
     };
-    for id in 0..depth {
-        ask(&mut model, Instant::ZERO, id as u64);
-    }
-    let mut n = 0;
-    while let Some(at) = model.poll_event().filter(|at| at.as_nanos() < secs * 1_000_000_000) {
-        ended.clear();
-        model.advance(at, &mut ended);
-        for e in &ended {
-            n += 1;
-            ask(&mut model, at, e.id);
-        }
-    }
-    n as f64 / secs as f64
+    let case = plan.cases().unwrap().remove(0);
+    let mut runner =
+        Modelled { spec: Spec::parse(spec).unwrap(), scheduler: Kind::None, set: vec![], depth: Some(depth) };
+    let measured = runner.run(&case, &|| false).unwrap();
+    measured.meters.iter().map(|(_, m)| m.bytes).sum::<u64>() as f64 / s as f64 / 1e6
 }
 
 fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let spec = args.get(1).map_or("sata-7200", |s| s.as_str());
-    let parsed = Spec::parse(spec).unwrap();
-    let sectors = parsed.size / 512;
-    for lag in [0, 200_000] {
-        print!("lag {lag}:");
-        for n in [1u64, 2, 4, 8] {
-            let starts: Vec<u64> = (0..n).map(|i| sectors / n * i / 8 * 8).collect();
-            print!(" {n}: {:.1}", streams(spec, &starts, 256, 20, lag));
+    for spec in std::env::args().skip(1) {
+        let (depth, want) =
+            if spec.starts_with("sata") { (31, [63.3, 18.7, 21.6, 29.6]) } else { (128, [62.5, 86.5, 98.7, 112.5]) };
+        let mut line = String::new();
+        let mut worst: f64 = 0.0;
+        for (n, want) in [1, 2, 4, 8].into_iter().zip(want) {
+            let got = total(&spec, "bsr", n, Placement::Spread, 8 << 30, depth, 1, 20);
+            worst = worst.max((got / want - 1.0).abs());
+            line += &format!(" {got:6.1} ({:+3.0}%)", (got / want - 1.0) * 100.0);
         }
-        println!();
+        line += " |";
+        for n in [8, 16, 32, 64] {
+            line += &format!(" {:6.1}", total(&spec, "bsr", n, Placement::Together, 512 << 20, depth, 1, 20));
+        }
+        println!("{:3.0}% {line}   {spec}", worst * 100.0);
     }
-    for n in [8u64, 16, 32, 64] {
-        let starts: Vec<u64> = (0..n).map(|i| (1 << 20) * i).collect();
-        print!(" close {n}: {:.1}", streams(spec, &starts, 256, 10, 0));
-    }
-    println!();
-    for d in [1, 2, 4, 8, 16, 32] {
-        print!(" rand4k d{d}: {:.1}", random(spec, d, 8, sectors, 30));
-    }
-    println!();
-    for d in [1, 4, 32] {
-        print!(" rand32k d{d} within 2 GiB: {:.1}", random(spec, d, 64, 4 << 20, 30));
-    }
-    println!();
 }

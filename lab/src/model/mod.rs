@@ -147,7 +147,7 @@ impl Settings {
 }
 
 /// `500G`, `1T`, `4096`: binary units, as `truncate -s` takes them.
-fn parse_size(text: &str) -> Option<u64> {
+pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let shift = match unit.to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {
