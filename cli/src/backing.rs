@@ -1,12 +1,13 @@
-//! What holds the data, as people write it: `null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto|on|off]`.
+//! What holds the data, as people write it: `null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto|on|off]`,
+//! `sim:PROFILE[,size=SIZE][,parameter=VALUE…]`.
 
 use std::path::Path;
 
-use fairlift::config::{Backing, Direct};
+use fairlift::config::{Backing, Direct, Factory};
 use fairlift_core::Duration;
 
 use crate::units::{parse_capacity, parse_time};
-use fairlift_lab::suggestion;
+use fairlift_lab::{model, suggestion};
 
 /// An export as named on the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,7 +18,8 @@ pub(crate) struct Named {
     pub(crate) backing: Backing,
 }
 
-/// Reads `NAME=BACKING`, or `BACKING` alone, which is named after itself: `ram`, `null`, or the file's name.
+/// Reads `NAME=BACKING`, or `BACKING` alone, which is named after itself: `ram`, `null`, the file's name, or the
+/// model's.
 ///
 /// Where `/` or `:` comes before the first `=`, that parts the two only if a kind of backing follows it: so names may have
 /// any letters, and paths a `=`.
@@ -37,13 +39,17 @@ pub(crate) fn parse_named(text: &str) -> Result<Named, String> {
 }
 
 /// How a backing may start that is not simply a path.
-const KINDS: [&str; 3] = ["file:", "mem:", "null:"];
+const KINDS: [&str; 4] = ["file:", "mem:", "null:", "sim:"];
+
+/// What a model leaves to chance follows from this, so that a modelled disk is the same one every time it is served.
+const SEED: u64 = 1;
 
 /// What an export is called if nobody named it.
 fn own_name(backing: &Backing) -> String {
     match backing {
         Backing::Null { .. } => "null".into(),
         Backing::Mem { .. } => "ram".into(),
+        Backing::Model { name, .. } => name.split(',').next().unwrap_or_default().into(),
         Backing::File { path, .. } => {
             path.file_name().map_or_else(|| "file".into(), |name| name.to_string_lossy().into_owned())
         }
@@ -55,9 +61,9 @@ fn own_name(backing: &Backing) -> String {
 /// # Errors
 /// The kind or an option is unknown, or a value is malformed.
 pub(crate) fn parse(text: &str) -> Result<Backing, String> {
-    const KINDS: [&str; 3] = ["null", "mem", "file"];
+    const KINDS: [&str; 4] = ["null", "mem", "file", "sim"];
     if text.is_empty() {
-        return Err("no backing is given: null:SIZE, mem:SIZE, or file:PATH".into());
+        return Err("no backing is given: null:SIZE, mem:SIZE, file:PATH, or sim:PROFILE".into());
     }
     match text.split_once(':') {
         Some(("null", rest)) => {
@@ -74,8 +80,9 @@ pub(crate) fn parse(text: &str) -> Result<Backing, String> {
             Ok(Backing::Mem { size })
         }
         Some(("file", rest)) => parse_file(rest),
+        Some(("sim", rest)) => parse_sim(rest),
         Some((kind, _)) if !kind.contains('/') && !Path::new(text).exists() => Err(format!(
-            "unknown backing \"{kind}:\": there is null:SIZE, mem:SIZE and file:PATH{}",
+            "unknown backing \"{kind}:\": there is null:SIZE, mem:SIZE, file:PATH and sim:PROFILE{}",
             suggestion(kind, KINDS)
         )),
         _ => parse_file(text),
@@ -98,6 +105,12 @@ fn parse_file(text: &str) -> Result<Backing, String> {
         return Err("a path cannot contain a NUL character".into());
     }
     Ok(Backing::File { path: path.into(), direct })
+}
+
+/// Reads `PROFILE[,parameter=VALUE…]`, as the lab does.
+fn parse_sim(text: &str) -> Result<Backing, String> {
+    let spec = model::Spec::parse(text).map_err(|error| error.to_string())?;
+    Ok(Backing::Model { name: text.into(), size: spec.size, model: Factory::new(move || spec.build(SEED)) })
 }
 
 /// `MAIN,KEY=VALUE,…` taken apart.
@@ -155,6 +168,9 @@ pub(crate) fn show(backing: &Backing) -> String {
         Backing::Null { size, .. } => format!("null, {}", show_size(*size)),
         Backing::Mem { size } => format!("RAM, {}", show_size(*size)),
         Backing::File { path, .. } => path.display().to_string(),
+        Backing::Model { name, size, .. } => {
+            format!("modelled {}, {}", name.split(',').next().unwrap_or_default(), show_size(*size))
+        }
     }
 }
 
@@ -182,9 +198,12 @@ mod tests {
     #[test]
     fn a_bad_backing_is_refused_with_what_is_possible() {
         for (text, why) in [
-            ("", "no backing is given: null:SIZE, mem:SIZE, or file:PATH"),
+            ("", "no backing is given: null:SIZE, mem:SIZE, file:PATH, or sim:PROFILE"),
             ("file:", "file: needs a path"),
-            ("men:1g", "unknown backing \"men:\": there is null:SIZE, mem:SIZE and file:PATH; did you mean \"mem\"?"),
+            (
+                "men:1g",
+                "unknown backing \"men:\": there is null:SIZE, mem:SIZE, file:PATH and sim:PROFILE; did you mean \"mem\"?",
+            ),
             ("mem:1g,delay=1ms", "unknown option \"delay\": mem: takes only a size"),
             ("null:1g,dealy=1ms", "unknown option \"dealy\": null: takes delay; did you mean \"delay\"?"),
             ("null:1g,delay=1ms,delay=2ms", "null: says delay twice"),
@@ -193,6 +212,29 @@ mod tests {
         ] {
             assert_eq!(parse(text), Err(why.into()), "{text}");
         }
+    }
+
+    #[test]
+    fn a_modelled_disk_has_the_size_of_its_profile_or_what_is_said() {
+        let size = |text| match parse(text) {
+            Ok(Backing::Model { name, size, model }) => {
+                assert_eq!(format!("sim:{name}"), text);
+                assert_eq!(model.build().limits().capacity * 512, size, "{text}");
+                size
+            }
+            other => panic!("{text}: {other:?}"),
+        };
+        assert_eq!(size("sim:sata-7200,size=100G"), 100 << 30);
+        assert!(size("sim:nvme-plp") > 100 << 30);
+        for (text, why) in [
+            ("sim:sata-720", "unknown model \"sim:sata-720\""),
+            ("sim:sata-7200,sise=1G", "unknown parameter \"sise\""),
+            ("sim:", "unknown model \"sim:\""),
+        ] {
+            let says = parse(text).unwrap_err();
+            assert!(says.contains(why), "{text}: {says}");
+        }
+        assert_eq!(show(&parse("sim:sata-7200,size=1G").unwrap()), "modelled sata-7200, 1 GiB");
     }
 
     #[test]
@@ -215,6 +257,8 @@ mod tests {
         assert_eq!(name("=mem:1g"), "", "the empty name is a name");
         assert_eq!(name("mem:1g"), "ram");
         assert_eq!(name("null:1g,delay=1ms"), "null", "this = is part of the backing");
+        assert_eq!(name("sim:sata-7200,size=1G"), "sata-7200");
+        assert_eq!(name("d=sim:sata-7200,size=1G"), "d");
         assert_eq!(name("/srv/a=b.img"), "a=b.img", "and this one of a path");
         assert_eq!(parse_named("alice=/srv/a=b.img").unwrap().backing, file("/srv/a=b.img"));
     }

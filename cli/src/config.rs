@@ -447,7 +447,7 @@ fn find_disk(name: &str, disks: &[Disk]) -> Result<usize, String> {
 /// The size of a backing that says it itself.
 fn capacity(backing: &Backing) -> Option<u64> {
     match backing {
-        Backing::Null { size, .. } | Backing::Mem { size } => Some(*size),
+        Backing::Null { size, .. } | Backing::Mem { size } | Backing::Model { size, .. } => Some(*size),
         Backing::File { .. } => None,
     }
 }

@@ -40,7 +40,7 @@ pub(crate) const EXPORT: Sort = Sort {
     keys: &[
         key(
             "backing",
-            "`null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto\\|on\\|off]`, or a path",
+            "`null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto\\|on\\|off]`, `sim:PROFILE[,size=SIZE]`, or a path",
             "required",
             "what holds the data",
         ),

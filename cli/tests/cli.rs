@@ -62,7 +62,7 @@ fn completions_and_manual_pages_come_out() {
 #[test]
 fn a_wrong_flag_is_status_2_and_says_what_is_possible() {
     for (arguments, why) in [
-        (&["serve", "a=men:1g"][..], "there is null:SIZE, mem:SIZE and file:PATH; did you mean \"mem\"?"),
+        (&["serve", "a=men:1g"][..], "there is null:SIZE, mem:SIZE, file:PATH and sim:PROFILE; did you mean \"mem\"?"),
         (&["serve", "--scheduler", "noone"], "'none'"),
         (&["serve", "--listen", "/run/x"], "did you mean \"unix:/run/x\"?"),
         (&["serve", "--set", "x"], "a setting is KEY=VALUE"),

@@ -2,10 +2,12 @@
 //!
 //! Where it comes from (a TOML file, flags, a program) is the caller's business.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use fairlift_core::model::Model;
 use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 
 /// All that a [`Server`](crate::Server) needs to know.
@@ -92,6 +94,48 @@ pub enum Backing {
         /// Whether the page cache is bypassed.
         direct: Direct,
     },
+    /// RAM that takes as long as a modelled disk would.
+    Model {
+        /// What it is, as the user wrote it: `sata-7200,size=100G`.
+        name: String,
+        /// Its size in bytes, as the model's limits say it.
+        size: u64,
+        /// Makes the model, at rest.
+        model: Factory,
+    },
+}
+
+/// Makes the model of a [`Backing::Model`]: each time that the backing is opened, a new one, at rest.
+///
+/// Two are equal if they are the same one.
+#[derive(Clone)]
+pub struct Factory(Arc<dyn Fn() -> Box<dyn Model> + Send + Sync>);
+
+impl Factory {
+    /// A factory that calls `build`.
+    pub fn new(build: impl Fn() -> Box<dyn Model> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(build))
+    }
+
+    /// A new model.
+    #[must_use]
+    pub fn build(&self) -> Box<dyn Model> {
+        (self.0)()
+    }
+}
+
+impl PartialEq for Factory {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Factory {}
+
+impl fmt::Debug for Factory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Factory")
+    }
 }
 
 /// Whether a file is used with direct I/O, past the page cache.

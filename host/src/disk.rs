@@ -12,6 +12,7 @@ use fairlift_core::stats::Stats;
 use fairlift_core::{ContextId, Extent, Group, GroupId, Limits, Priority, Queue, Sector};
 
 use crate::Error;
+use crate::bench::Gauge;
 use crate::config;
 use crate::device::{Device, Facts};
 
@@ -23,6 +24,8 @@ pub(crate) struct Disk {
     pub(crate) name: String,
     queues: Box<[Mutex<Queue>]>,
     places: Vec<Place>,
+    /// Counts what the devices do, if somebody wants to know.
+    pub(crate) gauge: Option<Gauge>,
 }
 
 /// Where a backing is on its disk.
@@ -65,13 +68,11 @@ impl Disk {
         let mut places = Vec::new();
         let mut next = 0;
         for (device, file) in devices {
-            let sectors = device.facts().size / Sector::SIZE;
+            let sectors = device.facts().limits.capacity;
             places.push(Place { start: Sector(next), device: Arc::clone(device), file: *file });
             next = (next + sectors + GAP).next_multiple_of(GAP); // K1
         }
-        let mut limits = Limits::new(next);
-        let request_max = devices.iter().map(|(device, _)| device.facts().request_max).min().unwrap_or(1 << 20);
-        limits.rw_max = request_max / Sector::SIZE as u32;
+        let limits = common(devices.iter().map(|(device, _)| device.facts().limits), next);
         let depth = settings.depth.unwrap_or(Settings::DEPTH);
         let nr_requests = settings.nr_requests.unwrap_or(2 * u32::from(depth));
         if depth == 0 || nr_requests < u32::from(depth) {
@@ -98,7 +99,7 @@ impl Disk {
             }
             queues.push(Mutex::new(queue));
         }
-        Ok(Self { name: settings.name.clone(), queues: queues.into(), places })
+        Ok(Self { name: settings.name.clone(), queues: queues.into(), places, gauge: None })
     }
 
     /// The queue that a context uses.
@@ -120,5 +121,55 @@ impl Disk {
 
     pub(crate) fn places(&self) -> &[Place] {
         &self.places
+    }
+}
+
+/// What all of some devices can take that lie on a disk of `capacity` sectors.
+///
+/// Devices start on multiples of [`GAP`], and a line every `a` sectors is one every `b` as well if `b` divides `a`: so a
+/// common divisor keeps everybody's blocks and boundaries. What a device cannot do at all, its export refuses.
+fn common(mut devices: impl Iterator<Item = Limits>, capacity: u64) -> Limits {
+    let Some(first) = devices.next() else { return Limits::new(capacity) };
+    let least = |a: u64, b: u64| if a == 0 || b == 0 { a.max(b) } else { a.min(b) };
+    let (limits, many) = devices.fold((first, false), |(one, _), two| {
+        let both = Limits {
+            capacity,
+            block: gcd(one.block.into(), two.block.into()) as u32,
+            rw_max: one.rw_max.min(two.rw_max),
+            discard_max: least(one.discard_max, two.discard_max),
+            write_zeroes_max: least(one.write_zeroes_max, two.write_zeroes_max),
+            segments_max: one.segments_max.min(two.segments_max),
+            boundary: gcd(one.boundary, two.boundary),
+        };
+        (both, true)
+    });
+    let boundary = if many && limits.boundary != 0 { gcd(limits.boundary, GAP) } else { limits.boundary };
+    Limits { capacity, boundary, ..limits }
+}
+
+/// The largest number that divides both; 0 counts as divisible by all.
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_device_keeps_its_own_limits() {
+        let own = Limits { block: 8, boundary: 640, discard_max: 0, ..Limits::new(1 << 20) };
+        assert_eq!(common([own].into_iter(), 1 << 22), Limits { capacity: 1 << 22, ..own });
+    }
+
+    #[test]
+    fn several_devices_on_a_disk_take_what_suits_all() {
+        let array = Limits { boundary: 640, rw_max: 1024, discard_max: 0, ..Limits::new(1 << 20) };
+        let drive = Limits { block: 8, boundary: 384, discard_max: 4096, ..Limits::new(1 << 20) };
+        let both = common([array, drive].into_iter(), 1 << 22);
+        assert_eq!((both.block, both.boundary, both.rw_max, both.discard_max), (1, 128, 1024, 4096));
     }
 }

@@ -4,20 +4,20 @@
 //!     given back before, whatever became of the client.
 //! E2  A disk's queue is locked once per batch: completions, new bios, dispatch and news in one go.
 //! E3  Devices that answer at once are served in the loop; the others go through the ring, all of a turn in one system
-//!     call.
+//!     call. Where a model says when a request ends, its data has moved by then.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use fairlift_core::{Bio, ContextId, Dispatch, Duration, Errno, Finished, Flags, Instant, Op, Outcome, Refused};
-use fairlift_core::{Tag, queue::Segment};
+use fairlift_core::{Tag, model::Asked, queue::Segment};
 use io_uring::types::Fixed;
 use io_uring::{opcode, squeue, types};
 use slab::Slab;
 
 use crate::buffer::{Buffer, Pool};
-use crate::device::{self, File, Inline};
+use crate::device::{self, File, Inline, Modelled, asked};
 use crate::disk::Disk;
 use crate::notify::Notifiers;
 use crate::ring::Ring;
@@ -103,10 +103,24 @@ struct Side {
     dispatches: Vec<(Dispatch, usize)>,
     segments: Vec<Segment>,
     flights: Box<[Flight]>,
+    /// The models among its devices.
+    models: Vec<InModel>,
     timeout: Option<Instant>,
     /// The queue refused the first of the backlog.
     full: bool,
     dirty: bool,
+}
+
+/// A worker's side of a model.
+struct InModel {
+    /// Where on the disk it is.
+    place: usize,
+    /// What to submit before the turn ends.
+    asked: Vec<Asked>,
+    /// Requests in it.
+    open: usize,
+    /// When to look at it.
+    due: Option<Instant>,
 }
 
 /// A request in the ring.
@@ -167,10 +181,11 @@ impl Engine {
         disks: &[Arc<Disk>],
         notifiers: Arc<Notifiers>,
     ) -> Self {
-        let sides = disks
+        let sides: Vec<_> = disks
             .iter()
             .map(|disk| {
                 let depth = disk.queue(context).settings().depth;
+                let models = disk.places().iter().enumerate().filter(|(_, place)| place.device.model().is_some());
                 Side {
                     disk: Arc::clone(disk),
                     backlog: VecDeque::with_capacity(256),
@@ -179,12 +194,16 @@ impl Engine {
                     dispatches: Vec::with_capacity(usize::from(depth)),
                     segments: Vec::with_capacity(usize::from(depth) * 4),
                     flights: (0..depth).map(|_| Flight::default()).collect(),
+                    models: models.map(|(place, _)| InModel { place, asked: Vec::new(), open: 0, due: None }).collect(),
                     timeout: None,
                     full: false,
                     dirty: false,
                 }
             })
             .collect();
+        if sides.iter().any(|side: &Side| !side.models.is_empty()) {
+            Ring::be_punctual();
+        }
         let mut zeroes = pool.get(1 << 16).expect("the budget is larger than one buffer");
         zeroes.bytes_mut().fill(0);
         let commands = Slab::with_capacity(1024);
@@ -219,13 +238,16 @@ impl Engine {
     /// Requests that the devices have.
     pub(crate) fn in_devices(&self) -> usize {
         self.delayed.len()
+            + self.sides.iter().flat_map(|side| &side.models).map(|model| model.open).sum::<usize>()
             + self.sides.iter().flat_map(|side| &side.flights).filter(|flight| flight.dispatch.is_some()).count()
     }
 
     /// When to turn the disks though nothing completed.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let delayed = self.delayed.peek().map(|Reverse((at, ..))| *at);
-        self.sides.iter().filter_map(|side| side.timeout).chain(delayed).min()
+        let sides =
+            self.sides.iter().flat_map(|side| side.models.iter().filter_map(|model| model.due).chain(side.timeout));
+        sides.chain(delayed).min()
     }
 
     /// Turns every disk that has something to do, until none has; fills `news`.
@@ -239,12 +261,14 @@ impl Engine {
             self.mark(disk);
         }
         for disk in 0..self.sides.len() {
-            if self.sides[disk].timeout.is_some_and(|at| at <= now) {
+            let Side { timeout, models, .. } = &self.sides[disk];
+            if timeout.iter().chain(models.iter().filter_map(|model| model.due.as_ref())).any(|at| *at <= now) {
                 self.mark(disk);
             }
         }
         while let Some(disk) = self.dirty.pop() {
             self.sides[disk].dirty = false;
+            self.fetch_from_models(now, disk);
             self.turn_queue(now, disk);
             self.execute(now, disk);
         }
@@ -256,10 +280,34 @@ impl Engine {
         }
     }
 
+    /// Takes what has ended by the word of models.
+    fn fetch_from_models(&mut self, now: Instant, number: usize) {
+        let Side { disk, models, ended, .. } = &mut self.sides[number];
+        for model in models {
+            let before = ended.len();
+            let next = modelled(disk, model.place).fetch(now, self.context, ended);
+            model.open -= ended.len() - before;
+            model.due = next.at;
+            self.notifiers.wake_all(next.wake, self.context, &mut self.ring);
+        }
+    }
+
+    /// Gives models what went out to them.
+    fn submit_to_models(&mut self, now: Instant, number: usize) {
+        let Side { disk, models, .. } = &mut self.sides[number];
+        for model in models.iter_mut().filter(|model| !model.asked.is_empty()) {
+            model.open += model.asked.len();
+            let next = modelled(disk, model.place).submit(now, self.context, &mut model.asked);
+            model.due = next.at;
+            self.notifiers.wake_all(next.wake, self.context, &mut self.ring);
+        }
+    }
+
     /// E2
     fn turn_queue(&mut self, now: Instant, number: usize) {
         let side = &mut self.sides[number];
         let mut queue = side.disk.queue(self.context);
+        let came = side.ended.len() + side.busy.len();
         for (tag, outcome) in side.ended.drain(..) {
             queue.handle_completion(now, tag, outcome);
         }
@@ -292,6 +340,10 @@ impl Engine {
             side.segments.extend(queue.segments(dispatch.tag));
             side.dispatches.push((dispatch, side.segments.len() - before));
         }
+        if let Some(gauge) = &side.disk.gauge {
+            let flushes = side.dispatches.iter().filter(|(dispatch, _)| dispatch.op == Op::Flush).count();
+            gauge.note(now, came, side.dispatches.len(), flushes);
+        }
         while let Some(news) = queue.poll_finished(self.context) {
             self.news.push(match news {
                 Finished::Done(token, outcome) => (token.0 as usize, News::Ended(outcome)),
@@ -322,7 +374,9 @@ impl Engine {
             if let Some(inline) = place.device.inline() {
                 let outcome = self.answer(inline, &dispatch, at, mine); // E3
                 let delay = place.device.delay();
-                if delay == Duration::ZERO {
+                if let Some(model) = self.sides[number].models.iter_mut().find(|model| model.place == index) {
+                    model.asked.push(asked(dispatch.tag, dispatch.op, dispatch.flags, at, dispatch.extent.bytes()));
+                } else if delay == Duration::ZERO {
                     self.sides[number].ended.push((dispatch.tag, outcome));
                     self.mark(number);
                 } else {
@@ -346,6 +400,7 @@ impl Engine {
         segments.clear();
         let side = &mut self.sides[number];
         (side.dispatches, side.segments) = (dispatches, segments);
+        self.submit_to_models(now, number);
     }
 
     /// Does a request on a device that answers at once.
@@ -485,8 +540,14 @@ impl Engine {
 fn file_of(disk: &Disk, place: usize) -> &File {
     match &*disk.place(place).device {
         device::Device::File(file) => file,
-        device::Device::Null(_) | device::Device::Mem(_) => unreachable!("what answers at once has no flights"),
+        device::Device::Null(_) | device::Device::Mem(_) | device::Device::Model(_) => {
+            unreachable!("what answers at once has no flights")
+        }
     }
+}
+
+fn modelled(disk: &Disk, place: usize) -> &Modelled {
+    disk.place(place).device.model().expect("the places of models were looked up when the engine was made")
 }
 
 /// The memory of a segment, as the kernel wants it, and its block if it may be registered.
@@ -513,7 +574,15 @@ fn advance(iovecs: &mut Vec<libc::iovec>, mut bytes: usize) {
     }
 }
 
-fn transfer(op: Op, durable: bool, file: Fixed, iovecs: &[libc::iovec], block: Option<u16>, at: u64) -> squeue::Entry {
+/// A read or write. Memory of one piece is named by the entry, otherwise by `iovecs`.
+pub(crate) fn transfer(
+    op: Op,
+    durable: bool,
+    file: Fixed,
+    iovecs: &[libc::iovec],
+    block: Option<u16>,
+    at: u64,
+) -> squeue::Entry {
     let durable = if durable { libc::RWF_DSYNC } else { 0 };
     let (start, len) = (iovecs[0].iov_base.cast::<u8>(), iovecs[0].iov_len as u32);
     match (op, block, iovecs) {

@@ -6,11 +6,13 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`config`] | what to serve, as plain data |
+//! | [`bench`] | programs instead of clients |
 //! | [`export::nbd`] | the protocol: a pure codec and negotiation, and the connections |
 //! | `worker`, `engine` | the loop: sockets above, devices below |
 //! | `ring`, `buffer`, `notify` | io_uring, the memory it borrows, and how workers wake each other |
 //! | `device`, `disk` | what holds the data, and the queue in front of it |
 
+pub mod bench;
 mod buffer;
 mod clock;
 pub mod config;
@@ -23,6 +25,7 @@ mod listen;
 mod notify;
 mod ring;
 mod server;
+mod sleep;
 mod worker;
 
 pub use error::Error;

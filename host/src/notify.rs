@@ -4,7 +4,7 @@
 //!     no notice is lost, and a worker is told once however many have news for it.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -53,9 +53,18 @@ impl Notifiers {
         self.of(worker).ring.store(ring, Ordering::Release);
     }
 
-    /// A worker's eventfd.
-    pub(crate) fn bell(&self, worker: ContextId) -> RawFd {
-        self.of(worker).bell.as_raw_fd()
+    /// Lets a worker's ring hear its bell, until the completion says that there is no more.
+    pub(crate) fn arm_bell(&self, worker: ContextId, ring: &mut Ring) {
+        let bell = self.of(worker).bell.as_raw_fd();
+        let entry = opcode::PollAdd::new(types::Fd(bell), libc::POLLIN as u32).multi(true).build();
+        // SAFETY: the entry names no memory.
+        unsafe { ring.push(&entry.user_data(Source::Bell.pack())) }
+    }
+
+    /// Answers a worker's bell: one that is not answered rings on.
+    pub(crate) fn answer_bell(&self, worker: ContextId) {
+        // It may have been answered already.
+        let _ = (&self.of(worker).bell).read(&mut [0; 8]);
     }
 
     /// Wakes another worker, through the ring of the caller: costs nothing but a place in the next batch.
@@ -74,6 +83,15 @@ impl Notifiers {
                 // SAFETY: the entry names no memory.
                 unsafe { ring.push(&entry) }
             }
+        }
+    }
+
+    /// Wakes all workers whose bits are set, but for the caller.
+    pub(crate) fn wake_all(&self, mut workers: u64, caller: ContextId, ring: &mut Ring) {
+        workers &= !(1 << caller.0);
+        while workers != 0 {
+            self.wake(ContextId(workers.trailing_zeros() as u16), ring);
+            workers &= workers - 1;
         }
     }
 

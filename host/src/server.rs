@@ -248,20 +248,20 @@ fn arrange(config: &Config, opened: &[Arc<Device>], workers: usize) -> Result<Ar
 fn export(config: &config::Export, device: &Arc<Device>, (disk, start): (usize, Sector)) -> Result<Arc<Export>, Error> {
     let fail = |why: String| Error::Export { name: config.name.clone(), why };
     let facts = device.facts();
-    let block = u64::from(facts.block);
+    let block = u64::from(facts.block());
     if !config.offset.is_multiple_of(block) || config.size.is_some_and(|size| size % block != 0) {
         return Err(fail(format!("its offset and size must be multiples of {block}, the block of its backing")));
     }
     let size = match config.size {
         Some(size) => size,
-        None => facts.size.saturating_sub(config.offset),
+        None => facts.size().saturating_sub(config.offset),
     };
-    if size == 0 || config.offset.checked_add(size).is_none_or(|end| end > facts.size) {
+    if size == 0 || config.offset.checked_add(size).is_none_or(|end| end > facts.size()) {
         return Err(fail(format!(
             "it would show bytes {} to {} of a backing that has {}",
             config.offset,
             config.offset.saturating_add(size),
-            facts.size
+            facts.size()
         )));
     }
     Ok(Arc::new(Export {

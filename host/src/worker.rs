@@ -22,17 +22,14 @@ use crate::export::nbd::Exports;
 use crate::export::nbd::serve::{Connection, Lack};
 use crate::listen::Listening;
 use crate::notify::Notifiers;
-use crate::ring::{Ring, Wait};
+use crate::ring::Ring;
+use crate::sleep::Sleep;
 
 /// How long a client may take nothing of its replies while others need the memory that they hold.
 const STALL: Duration = fairlift_core::time::secs(5);
 
 /// How long a listener that could not accept is left alone.
 const ACCEPT_PAUSE: Duration = fairlift_core::time::ms(100);
-
-/// How long a worker looks for news before it sleeps, if its last waits were that short: going to sleep and being woken
-/// costs more. QEMU's default (`poll-max-ns`).
-const SPIN: Duration = fairlift_core::time::us(32);
 
 /// What all workers know.
 pub(crate) struct Shared {
@@ -75,10 +72,7 @@ pub(crate) struct Worker {
     accept_again: VecDeque<(Instant, usize)>,
     /// Since when we have been draining.
     draining: Option<Instant>,
-    /// The last wait was short: the next one may be spun through.
-    spin: bool,
-    /// Whether clients have another CPU to run on meanwhile.
-    may_spin: bool,
+    sleep: Sleep,
 }
 
 impl Worker {
@@ -107,10 +101,9 @@ impl Worker {
             accepting: 0,
             accept_again: VecDeque::new(),
             draining: None,
-            spin: false,
-            may_spin: std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1),
+            sleep: Sleep::new(),
         };
-        worker.arm_bell();
+        worker.shared.notifiers.arm_bell(context, &mut worker.engine.ring);
         if context.0 == 0 {
             for listener in 0..worker.shared.listeners.len() {
                 worker.arm_accept(listener);
@@ -122,7 +115,9 @@ impl Worker {
     /// Serves until drained. Answers how many requests the devices still had when the time was over.
     pub(crate) fn run(mut self) -> usize {
         loop {
-            let now = self.sleep();
+            let before = clock::now();
+            let due = self.due(before);
+            let now = self.sleep.until(&mut self.engine.ring, before, due);
             while let Some(entry) = self.engine.ring.reap() {
                 self.completed(now, &entry);
             }
@@ -144,31 +139,13 @@ impl Worker {
         }
     }
 
-    /// Submits what was collected and waits for something to complete, or until something is due; the time afterwards.
-    fn sleep(&mut self) -> Instant {
-        let before = clock::now();
-        if self.spin {
-            self.engine.ring.submit();
-            while !self.engine.ring.has_news() && clock::now().since(before) < SPIN {
-                (0..8).for_each(|_| std::hint::spin_loop());
-            }
-        }
-        self.engine.ring.turn(self.wait(before));
-        let now = clock::now();
-        self.spin = self.may_spin && now.since(before) < SPIN;
-        now
-    }
-
-    /// How long the next turn may wait.
-    fn wait(&self, now: Instant) -> Wait {
+    /// When to go on though nothing completes.
+    fn due(&self, now: Instant) -> Option<Instant> {
         let handshake = self.handshakes.front().map(|(deadline, ..)| *deadline);
         let stall = (!self.held_back.is_empty()).then(|| now + STALL);
         let drain = self.draining.map(|_| now + fairlift_core::time::ms(100));
         let accept = self.accept_again.front().map(|(at, _)| *at);
-        match [self.engine.poll_timeout(), handshake, stall, drain, accept].into_iter().flatten().min() {
-            None => Wait::ForEver,
-            Some(at) => Wait::AtMost(at.since(now)),
-        }
+        [self.engine.poll_timeout(), handshake, stall, drain, accept].into_iter().flatten().min()
     }
 
     fn completed(&mut self, now: Instant, entry: &cqueue::Entry) {
@@ -204,13 +181,9 @@ impl Worker {
             Source::Wake => self.look_around(now),
             Source::Bell => {
                 if !cqueue::more(flags) {
-                    self.arm_bell();
+                    self.shared.notifiers.arm_bell(self.engine.context, &mut self.engine.ring);
                 }
-                // A bell that is not answered rings on.
-                let mut count = [0; 8];
-                let bell = self.shared.notifiers.bell(self.engine.context);
-                // SAFETY: `count` has room for the eight bytes that are asked for.
-                unsafe { libc::read(bell, count.as_mut_ptr().cast(), count.len()) };
+                self.shared.notifiers.answer_bell(self.engine.context);
                 self.look_around(now);
             }
             Source::Nobody => {}
@@ -369,13 +342,6 @@ impl Worker {
 
     // ---- newcomers ----
 
-    fn arm_bell(&mut self) {
-        let bell = self.shared.notifiers.bell(self.engine.context);
-        let entry = opcode::PollAdd::new(types::Fd(bell), libc::POLLIN as u32).multi(true).build();
-        // SAFETY: the entry names no memory.
-        unsafe { self.engine.ring.push(&entry.user_data(Source::Bell.pack())) }
-    }
-
     fn arm_accept(&mut self, listener: usize) {
         let fd = types::Fd(self.shared.listeners[listener].fd.as_raw_fd());
         let entry = opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build();
@@ -480,6 +446,6 @@ impl Shared {
 pub(crate) fn descriptor(device: &Device) -> Option<RawFd> {
     match device {
         Device::File(file) => Some(file.as_raw_fd()),
-        Device::Null(_) | Device::Mem(_) => None,
+        Device::Null(_) | Device::Mem(_) | Device::Model(_) => None,
     }
 }

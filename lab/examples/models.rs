@@ -1,51 +1,119 @@
-//! Fit (temporary).
-use fairlift_core::sched::Kind;
-use fairlift_core::time::secs;
-use fairlift_lab::iostest::{Modelled, Placement, Plan, Runner};
-use fairlift_lab::model::Spec;
-use fairlift_lab::workload::Workload;
+//! The tables of `docs/models.md` about disks that rotate: `cargo run --release -p fairlift-lab --example models`.
+//!
+//! With arguments, the fitted rows of these models alone, to see what a parameter does:
+//! `… --example models sata-7200,read_ahead_min=0 eva-raid5-12,chunk=64`.
 
-fn total(
-    spec: &str,
-    workload: &str,
-    jobs: u32,
-    placement: Placement,
-    file: u64,
-    depth: u16,
-    iodepth: u32,
-    s: u64,
-) -> f64 {
-    let plan = Plan {
-        workloads: vec![Workload::named(workload).unwrap()],
-        jobs: vec![jobs],
-        runtime: secs(s),
-        file_size: file,
-        placement,
-        iodepth,
-        ..Plan::default()
-    };
-    let case = plan.cases().unwrap().remove(0);
-    let mut runner =
-        Modelled { spec: Spec::parse(spec).unwrap(), scheduler: Kind::None, set: vec![], depth: Some(depth) };
-    let measured = runner.run(&case, &|| false).unwrap();
-    measured.meters.iter().map(|(_, m)| m.bytes).sum::<u64>() as f64 / s as f64 / 1e6
-}
+use fairlift_core::time::secs;
+use fairlift_core::{Instant, Op};
+use fairlift_lab::iostest::Placement;
+use fairlift_lab::model::{Settings, Spec};
+
+#[path = "../tests/support/iostune.rs"]
+mod iostune;
+#[path = "../tests/support/load.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod load;
+
+use iostune::{ARRAY, Device, SATA, TOGETHER, readers, slices};
+use load::Load;
 
 fn main() {
-    for spec in std::env::args().skip(1) {
-        let (depth, want) =
-            if spec.starts_with("sata") { (31, [63.3, 18.7, 21.6, 29.6]) } else { (128, [62.5, 86.5, 98.7, 112.5]) };
-        let mut line = String::new();
-        let mut worst: f64 = 0.0;
-        for (n, want) in [1, 2, 4, 8].into_iter().zip(want) {
-            let got = total(&spec, "bsr", n, Placement::Spread, 8 << 30, depth, 1, 20);
-            worst = worst.max((got / want - 1.0).abs());
-            line += &format!(" {got:6.1} ({:+3.0}%)", (got / want - 1.0) * 100.0);
+    let specs: Vec<_> = std::env::args().skip(1).collect();
+    for spec in &specs {
+        let device = if matches!(Spec::parse(spec).unwrap().settings, Settings::Raid(_)) { ARRAY } else { SATA };
+        println!("{spec}: {}", noop(spec, &device, 1));
+    }
+    if specs.is_empty() {
+        fitted();
+        checked_slices();
+        checked_together();
+        checked_random();
+        checked_writes();
+    }
+}
+
+/// Readers far apart: measured, modelled, by how much they differ.
+fn noop(spec: &str, device: &Device, seed: u64) -> String {
+    let row = |&(streams, measured, _): &iostune::Row| {
+        let got = readers(spec, device.depth, streams, Placement::Spread, secs(30), seed);
+        format!("{measured} | {got:.1} | {:+.0} %", (got / measured - 1.0) * 100.0)
+    };
+    device.noop.iter().map(row).collect::<Vec<_>>().join(" | ")
+}
+
+fn fitted() {
+    println!("| fitted: Noop, MB/s | 1 stream | model | | 2 | model | | 4 | model | | 8 | model | |");
+    for device in [&SATA, &ARRAY] {
+        println!("| `{}` | {} |", device.profile, noop(device.profile, device, 1));
+    }
+    for device in [&SATA, &ARRAY] {
+        let each: Vec<_> = (2..=6).map(|seed| noop(device.profile, device, seed)).collect();
+        println!("seeds 2 to 6, {}:\n{}", device.profile, each.join("\n"));
+    }
+}
+
+fn checked_slices() {
+    println!("\n| checked: one reader at a time for 100 ms, MB/s | streams | CFQ measured | model | |");
+    for device in [&SATA, &ARRAY] {
+        for (streams, measured, _) in device.cfq {
+            let got = slices(device.profile, streams.into());
+            println!(
+                "| `{}` | {streams} | {measured} | {got:.1} | {:+.0} % |",
+                device.profile,
+                (got / measured - 1.0) * 100.0
+            );
         }
-        line += " |";
-        for n in [8, 16, 32, 64] {
-            line += &format!(" {:6.1}", total(&spec, "bsr", n, Placement::Together, 512 << 20, depth, 1, 20));
-        }
-        println!("{:3.0}% {line}   {spec}", worst * 100.0);
+    }
+}
+
+fn checked_together() {
+    println!("\n| checked: files of 512 MB together, MB/s | readers | measured (CFQ, slice_idle=0) | model (none) | |");
+    for (count, measured, _) in TOGETHER {
+        let measured = measured * 1024.0 / 1e6;
+        let got = readers(ARRAY.profile, ARRAY.depth, count, Placement::Together, secs(30), 1);
+        println!(
+            "| `{}` | {count} | {measured:.1} | {got:.1} | {:+.0} % |",
+            ARRAY.profile,
+            (got / measured - 1.0) * 100.0
+        );
+    }
+}
+
+fn one(spec: &str, load: Load) -> load::Got {
+    let mut model = Spec::parse(spec).unwrap().build(1);
+    load::run(&mut *model, &[load], Instant::ZERO, secs(60), 1).0.remove(0)
+}
+
+fn checked_random() {
+    println!(
+        "\n| checked: random reads in a second | 4 KiB, depth 1 | 4 | 16 | 32 | 32 KiB within 2 GiB, depth 1 | 4 |"
+    );
+    for spec in ["sata-7200", "hdd-8t", "eva-raid5-12"] {
+        let far = [1, 4, 16, 32].map(|depth| format!("{:.0}", one(spec, Load::new(Op::Read, 4096, depth)).iops()));
+        let near = [1, 4].map(|depth| {
+            let load = Load { span: 2 << 30, ..Load::new(Op::Read, 32 << 10, depth) };
+            format!("{:.0}", one(spec, load).iops())
+        });
+        println!("| `{spec}` | {} | {} |", far.join(" | "), near.join(" | "));
+    }
+}
+
+fn checked_writes() {
+    println!(
+        "\n| checked: writes in a second | 4 KiB random, depth 1 | 32 | each flushed | sequential 128 KiB, MB/s |"
+    );
+    let specs = [
+        "sata-7200",
+        "sata-7200,write_cache=0",
+        "hdd-8t",
+        "eva-raid5-12",
+        "eva-raid5-12,battery=0",
+        "eva-raid5-12,controller_cache=0",
+    ];
+    for spec in specs {
+        let random = [1, 32].map(|depth| format!("{:.0}", one(spec, Load::new(Op::Write, 4096, depth)).iops()));
+        let flushed = one(spec, Load::new(Op::Write, 4096, 1).flushed()).iops();
+        let sequential = one(spec, Load::new(Op::Write, 128 << 10, 8).sequential()).mb_s();
+        println!("| `{spec}` | {} | {flushed:.0} | {sequential:.0} |", random.join(" | "));
     }
 }

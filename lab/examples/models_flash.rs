@@ -22,6 +22,7 @@ fn main() {
     published("Checked", CHECKED);
     overview();
     behind_writers();
+    sharing();
     speed();
 }
 
@@ -75,6 +76,18 @@ fn behind_writers() {
         let stream = beside(name, Load::new(Op::Write, 128 << 10, 16).sequential());
         let worn = beside(&format!("{name},pool=0,scatter=100,slc=0"), Load::new(Op::Write, 4096, 31));
         println!("| `{name}` | {quiet} | {stream} | {worn} |");
+    }
+}
+
+/// Eight writers that each flush for themselves, against a batch of eight writes with one flush.
+fn sharing() {
+    println!(
+        "\n| profile | durable 4 KiB writes/s of eight, each with its flush | eight with one flush | gain |\n|---|--:|--:|--:|"
+    );
+    for name in flash() {
+        let each = alone(name, Load::new(Op::Write, 4096, 8).flushed(), ms(500)).iops();
+        let shared = 8.0 * alone(name, Load::new(Op::Write, 8 * 4096, 1).flushed(), ms(500)).iops();
+        println!("| `{name}` | {each:.0} | {shared:.0} | {:.1} |", shared / each);
     }
 }
 

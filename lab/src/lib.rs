@@ -12,7 +12,7 @@
 //! | [`workload`] | which programs run together, as data |
 //! | [`iostest`] | groups × jobs × sets × workloads: who got how much |
 //! | [`check`] | promises that are looked at after every step |
-//! | [`result`] | one format of results |
+//! | [`result`], [`report`] | one format of results, and what is made of it for people |
 //! | [`timed`] | a disk whose times a function gives, for tests |
 
 #![forbid(unsafe_code)]
@@ -22,6 +22,7 @@ pub mod iostest;
 pub mod model;
 pub mod program;
 mod random;
+pub mod report;
 pub mod result;
 mod suggest;
 pub mod timed;

@@ -33,8 +33,14 @@ pub struct Results {
     /// Whether the run was stopped before all sets were done.
     #[serde(default)]
     pub interrupted: bool,
+    /// What to type to measure it again.
+    #[serde(default)]
+    pub command: String,
     /// One for each workload, number of jobs and set.
     pub runs: Vec<Run>,
+    /// The same for the path without Fairlift, if that was measured beside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub baseline: Vec<Run>,
 }
 
 /// One run: a workload, with so many jobs in each group.

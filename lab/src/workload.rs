@@ -166,6 +166,19 @@ impl Workload {
             }
         }
     }
+
+    /// Whether it changes what is on the disk.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        self.roles.iter().any(|role| role.does.writes())
+    }
+
+    /// The bytes of an operation by default, if all roles have the same.
+    #[must_use]
+    pub fn block_size(&self) -> Option<u32> {
+        let (first, others) = self.roles.split_first()?;
+        others.iter().all(|role| role.block_size == first.block_size).then_some(first.block_size)
+    }
 }
 
 /// The journal's: as `ioprio` 0 of the kernel's best-effort class.
@@ -214,6 +227,16 @@ impl Role {
 }
 
 impl Does {
+    /// Whether it changes what is on the disk.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        match self {
+            Self::Buffered(op, _) | Self::Direct(op, _) | Self::OpenLoop { op, .. } => !matches!(op, Op::Read),
+            Self::Fsync { .. } | Self::Journal => true,
+            Self::Interleaved | Self::Interactive => false,
+        }
+    }
+
     /// Bytes of an operation, by default: a page through the page cache and for `fsync`; 32 KiB direct, as in seed 001's
     /// tables of `drr`.
     #[must_use]

@@ -70,7 +70,7 @@ fn checked_figures_are_met_within_a_fifth_but_for_those_that_the_documentation_n
 #[test]
 fn reads_gain_from_depth_until_the_controller_is_busy() {
     for name in SATA.into_iter().chain(NVME) {
-        let rate = |depth| alone(name, reads(depth), ms(100)).iops();
+        let rate = |depth| alone(name, reads(depth), ms(50)).iops();
         let [one, four, many, more] = [1, 4, 512, 1024].map(rate);
         assert!(four > 3.5 * one, "{name}: 4 at once do {four:.0} a second, one does {one:.0}");
         assert!((more / many - 1.0).abs() < 0.02, "{name}: {many:.0} at 512, {more:.0} at 1024");
@@ -148,7 +148,7 @@ fn sustained_random_writes_fall_from_buffer_speed_to_the_steady_state() {
         let load = writes(64);
         let mut model = build(&spec);
         let (first, now) = load::run(&mut *model, &[load], Instant::ZERO, ms(50), 1);
-        let (_, now) = load::run(&mut *model, &[load], now, secs(8), 2);
+        let (_, now) = load::run(&mut *model, &[load], now, secs(3), 2);
         let (late, now) = load::run(&mut *model, &[load], now, secs(1), 3);
         let (later, now) = load::run(&mut *model, &[load], now, secs(1), 4);
         let [first, late, later] = [first, late, later].map(|got| got[0].iops());

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time;
 
-use fairlift_core::{Errno, Flags, Outcome, Sector};
+use fairlift_core::{Errno, Flags, Limits, Outcome, Sector};
 
 use super::{Facts, Inline, Run, outcome};
 use crate::Error;
@@ -126,13 +126,9 @@ impl File {
     }
 
     pub(crate) fn facts(&self) -> Facts {
-        Facts {
-            size: self.size,
-            block: self.block,
-            request_max: 1 << 20,
-            home: Some(self.home),
-            volatile_cache: !self.in_ram,
-        }
+        let plain = Facts::plain(self.size);
+        let limits = Limits { block: self.block / Sector::SIZE as u32, ..plain.limits };
+        Facts { limits, home: Some(self.home), ..plain }
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -4,7 +4,7 @@
 //! M2  A read sees each sector as it was before or after any write, never half: a chunk is read and written under its
 //!     own lock. Requests to different chunks meet nobody.
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fairlift_core::{Flags, Outcome};
 
@@ -14,36 +14,47 @@ use super::{Facts, Inline, Run};
 /// scattered write of 4 KiB costs no more than this.
 const CHUNK: usize = 64 << 10;
 
+/// A table of chunks is made when one of them is first written: a disk of 64 TiB that holds nothing costs 4 MB.
+const TABLE: usize = 4096;
+
 type Chunk = Option<Box<[u8]>>;
+type Table = Box<[RwLock<Chunk>]>;
 
 pub(crate) struct Mem {
     size: u64,
-    chunks: Box<[RwLock<Chunk>]>,
+    tables: Box<[OnceLock<Table>]>,
 }
 
 impl Mem {
     pub(crate) fn new(size: u64) -> Self {
-        let chunks = size.div_ceil(CHUNK as u64);
-        Self { size, chunks: (0..chunks).map(|_| RwLock::new(None)).collect() }
+        let tables = size.div_ceil((TABLE * CHUNK) as u64);
+        Self { size, tables: (0..tables).map(|_| OnceLock::new()).collect() }
     }
 
     pub(crate) const fn facts(&self) -> Facts {
-        Facts { size: self.size, block: 512, request_max: 1 << 20, home: None, volatile_cache: false }
+        Facts::plain(self.size)
     }
 
-    /// The run that starts at `at`, and ends within the chunk or after `len`.
+    /// The run that starts at `at`, and ends within the chunk, or the table if there is none, or after `len`.
     pub(crate) fn run(&self, at: u64, len: u64) -> Run {
         let (index, offset) = place(at);
-        Run { len: len.min((CHUNK - offset) as u64), hole: self.look(index).is_none() }
+        match self.look(index) {
+            Some(chunk) => Run { len: len.min((CHUNK - offset) as u64), hole: chunk.is_none() },
+            None => Run { len: len.min(((TABLE - index % TABLE) * CHUNK - offset) as u64), hole: true },
+        }
     }
 
-    fn look(&self, index: usize) -> RwLockReadGuard<'_, Chunk> {
+    /// A chunk, to be read; `None` if nothing was ever written near it.
+    fn look(&self, index: usize) -> Option<RwLockReadGuard<'_, Chunk>> {
+        let table = self.tables[index / TABLE].get()?;
         // A chunk is bytes: a panic in between leaves them as valid as before.
-        self.chunks[index].read().unwrap_or_else(PoisonError::into_inner)
+        Some(table[index % TABLE].read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// A chunk, to be written.
     fn change(&self, index: usize) -> RwLockWriteGuard<'_, Chunk> {
-        self.chunks[index].write().unwrap_or_else(PoisonError::into_inner)
+        let table = self.tables[index / TABLE].get_or_init(|| (0..TABLE).map(|_| RwLock::new(None)).collect());
+        table[index % TABLE].write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -66,9 +77,9 @@ impl Inline for Mem {
     fn read(&self, at: u64, mut into: &mut [u8]) -> Outcome {
         for (index, offset, bytes) in parts(at, into.len() as u64) {
             let (part, rest) = into.split_at_mut(bytes);
-            match &*self.look(index) {
-                Some(chunk) => part.copy_from_slice(&chunk[offset..offset + bytes]),
-                None => part.fill(0), // M1
+            match self.look(index).as_deref() {
+                Some(Some(chunk)) => part.copy_from_slice(&chunk[offset..offset + bytes]),
+                Some(None) | None => part.fill(0), // M1
             }
             into = rest;
         }
@@ -92,6 +103,9 @@ impl Inline for Mem {
 
     fn discard(&self, at: u64, len: u64) -> Outcome {
         for (index, offset, bytes) in parts(at, len) {
+            if self.tables[index / TABLE].get().is_none() {
+                continue; // M1
+            }
             let mut chunk = self.change(index);
             if bytes == CHUNK {
                 *chunk = None; // M1
@@ -125,7 +139,8 @@ mod tests {
     }
 
     fn allocated(mem: &Mem) -> usize {
-        mem.chunks.iter().filter(|chunk| chunk.read().unwrap().is_some()).count()
+        let tables = mem.tables.iter().filter_map(OnceLock::get);
+        tables.flat_map(|table| table.iter()).filter(|chunk| chunk.read().unwrap().is_some()).count()
     }
 
     #[test]
@@ -156,6 +171,17 @@ mod tests {
         assert_eq!(allocated(&mem), 1);
         mem.write_zeroes(0, CHUNK as u64, Flags::NONE);
         assert_eq!(allocated(&mem), 0);
+    }
+
+    #[test]
+    fn a_large_disk_costs_what_is_written_to_it() {
+        let mem = Mem::new(64 << 40);
+        let (near, far) = (TABLE * CHUNK, 63 << 40);
+        mem.write(far, &[7; 512], Flags::NONE);
+        mem.discard(0, 1 << 30);
+        assert_eq!(mem.tables.iter().filter(|table| table.get().is_some()).count(), 1);
+        assert_eq!(mem.run(512, 1 << 40), Run { len: near as u64 - 512, hole: true });
+        assert_eq!((read(&mem, far, 512), read(&mem, 0, 512)), (vec![7; 512], vec![0; 512]));
     }
 
     #[test]

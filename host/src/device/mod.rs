@@ -2,18 +2,20 @@
 
 mod file;
 mod mem;
+mod model;
 mod null;
 
 use std::io;
 use std::path::Path;
 
-use fairlift_core::{Duration, Errno, Flags, Outcome};
+use fairlift_core::{Duration, Errno, Flags, Limits, Outcome, Sector};
 
 use crate::Error;
 use crate::config::Backing;
 
 pub(crate) use file::{File, is_unsupported};
 pub(crate) use mem::Mem;
+pub(crate) use model::{Modelled, asked};
 pub(crate) use null::Null;
 
 /// Something that holds data.
@@ -21,22 +23,39 @@ pub(crate) enum Device {
     Null(Null),
     Mem(Mem),
     File(File),
+    Model(Modelled),
 }
 
 /// What is known of a backing when it has been opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Facts {
-    /// Bytes.
-    pub(crate) size: u64,
-    /// The smallest request, in bytes: all start and end on its multiples.
-    pub(crate) block: u32,
-    /// The largest read or write that the device shall be given at once, in bytes.
-    pub(crate) request_max: u32,
+    /// Its size, its block, and the longest requests that it shall be given.
+    pub(crate) limits: Limits,
     /// Which physical device it is on: backings with the same one share a queue unless the config says otherwise.
     /// `None`: it shares with nobody.
     pub(crate) home: Option<u64>,
-    /// Whether a write that has ended may still be lost by a power cut until it is flushed.
-    pub(crate) volatile_cache: bool,
+    /// Whether clients are told that they can flush. It does no harm where nothing is volatile; a model says what its disk
+    /// would say.
+    pub(crate) flush: bool,
+    /// Whether it is known to have something that moves.
+    pub(crate) rotational: bool,
+}
+
+impl Facts {
+    /// Of a device that takes everything.
+    pub(crate) const fn plain(size: u64) -> Self {
+        Self { limits: Limits::new(size / Sector::SIZE), home: None, flush: true, rotational: false }
+    }
+
+    /// Bytes.
+    pub(crate) const fn size(&self) -> u64 {
+        self.limits.capacity * Sector::SIZE
+    }
+
+    /// The smallest request, in bytes: all start and end on its multiples.
+    pub(crate) const fn block(&self) -> u32 {
+        self.limits.block * Sector::SIZE as u32
+    }
 }
 
 /// A run of a backing, as block status tells it.
@@ -64,6 +83,7 @@ impl Device {
         Ok(match backing {
             Backing::Null { size, delay } => Self::Null(Null::new(*size, *delay)),
             Backing::Mem { size } => Self::Mem(Mem::new(*size)),
+            Backing::Model { model, .. } => Self::Model(Modelled::new(model.build())),
             Backing::File { path, direct } => Self::File(File::open(path, *direct, read_only)?),
         })
     }
@@ -73,15 +93,25 @@ impl Device {
             Self::Null(null) => null.facts(),
             Self::Mem(mem) => mem.facts(),
             Self::File(file) => file.facts(),
+            Self::Model(model) => model.facts(),
         }
     }
 
-    /// The device as one that answers at once, if it does.
+    /// The device as one whose data moves at once, if it does.
     pub(crate) fn inline(&self) -> Option<&dyn Inline> {
         match self {
             Self::Null(null) => Some(null),
             Self::Mem(mem) => Some(mem),
             Self::File(file) => file.inline(),
+            Self::Model(model) => Some(model.inline()),
+        }
+    }
+
+    /// The model that says when a request ends, if one does.
+    pub(crate) fn model(&self) -> Option<&Modelled> {
+        match self {
+            Self::Model(model) => Some(model),
+            Self::Null(_) | Self::Mem(_) | Self::File(_) => None,
         }
     }
 
@@ -89,7 +119,7 @@ impl Device {
     pub(crate) fn delay(&self) -> Duration {
         match self {
             Self::Null(null) => null.delay(),
-            Self::Mem(_) | Self::File(_) => Duration::ZERO,
+            Self::Mem(_) | Self::File(_) | Self::Model(_) => Duration::ZERO,
         }
     }
 
@@ -102,6 +132,7 @@ impl Device {
                 Self::Null(_) => Run { len: len - done, hole: true },
                 Self::Mem(mem) => mem.run(at + done, len - done),
                 Self::File(file) => file.run(at + done, len - done)?,
+                Self::Model(model) => model.data().run(at + done, len - done),
             };
             assert!(run.len > 0 && run.len <= len - done, "a run of {} in {}", run.len, len - done);
             done += run.len;
@@ -125,7 +156,7 @@ impl Device {
     /// Makes durable all that was written; blocks.
     pub(crate) fn flush_now(&self) -> io::Result<()> {
         match self {
-            Self::Null(_) | Self::Mem(_) => Ok(()),
+            Self::Null(_) | Self::Mem(_) | Self::Model(_) => Ok(()),
             Self::File(file) => file.flush_now(),
         }
     }
@@ -133,7 +164,7 @@ impl Device {
     /// The path, for messages.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
-            Self::Null(_) | Self::Mem(_) => None,
+            Self::Null(_) | Self::Mem(_) | Self::Model(_) => None,
             Self::File(file) => Some(file.path()),
         }
     }

@@ -15,7 +15,7 @@ impl Null {
     }
 
     pub(crate) const fn facts(&self) -> Facts {
-        Facts { size: self.size, block: 512, request_max: 1 << 20, home: None, volatile_cache: false }
+        Facts::plain(self.size)
     }
 
     pub(crate) const fn delay(&self) -> Duration {

@@ -20,7 +20,9 @@ fn header() -> Results {
         file_size: 0,
         iodepth: 1,
         interrupted: false,
+        command: String::new(),
         runs: Vec::new(),
+        baseline: Vec::new(),
     }
 }
 

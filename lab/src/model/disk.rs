@@ -148,7 +148,7 @@ impl Settings {
     pub(crate) fn check(&self, size: u64) -> Result<(), String> {
         let (least, most) =
             seek::Seek::averages(self.seek_track.as_nanos(), self.seek_full.as_nanos().max(self.seek_track.as_nanos()));
-        let from_to = |from: u64, to: u64| (Duration::from_nanos(from), Duration::from_nanos(to));
+        let from_to = |from: u64, to: u64| (us(from.div_ceil(1000)), us(to / 1000));
         if self.seek_full < self.seek_track {
             return Err(format!(
                 "seek_full={} is not possible: it takes at least seek_track={}",
@@ -237,3 +237,6 @@ impl Model for Disk {
         self.busy.work()
     }
 }
+
+#[cfg(test)]
+mod tests;

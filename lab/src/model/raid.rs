@@ -9,7 +9,7 @@
 //! R4  A flush ends at once if no memory that it concerns is volatile: the cache has a battery, and the disks' own write
 //!     caches are off. Otherwise it waits until all is on the disks, and the disks are flushed.
 //! R5  The first `missing` disks are not there: what they held is made from all others.
-//! R6  With `rebuild` the array reads one stripe after the other from all disks and writes what a missing one held to its
+//! R6  With `rebuild` the array reads all disks from start to end, a MiB at a time, and writes what a missing one held to its
 //!     spare, at that rate at most.
 //!
 //! The disks are those of `disk`, spindles not in step. Not modelled: two writes to one stripe wait for each other, a cache
@@ -175,6 +175,9 @@ impl Settings {
 
 const RATE_OR_NONE: (u32, u32) = (0, RATE.1);
 
+/// What is rebuilt at a time, in sectors of each disk.
+const REBUILD: u64 = 2048;
+
 /// How long what was written may stay in the cache.
 const STAY: u64 = 1_000_000_000;
 
@@ -197,7 +200,7 @@ pub struct Raid {
     leaving_sectors: u64,
     flushes: VecDeque<u64>,
     flushing: bool,
-    /// When the next stripe is rebuilt, and which.
+    /// When the next part is rebuilt, and where on each disk.
     rebuild: Option<(u64, u64)>,
     ended: VecDeque<Ended>,
     heard: Vec<usize>,
@@ -251,9 +254,10 @@ enum Task {
     Flush {
         left: u32,
     },
-    /// A stripe is rebuilt: read from the others, then its chunk is written; the next one not before `next`.
+    /// A part of all disks is rebuilt: read from the others, then written to the spare; the next one not before `next`.
     Rebuild {
-        stripe: u64,
+        start: u64,
+        sectors: u64,
         next: u64,
         left: u32,
         reading: bool,
@@ -457,10 +461,10 @@ impl Raid {
                 self.flushing = false;
                 self.end_flushes(now);
             }
-            Task::Rebuild { stripe, next, reading: true, .. } => return self.rebuild_write(now, task, stripe, next),
-            Task::Rebuild { stripe, next, .. } => {
-                let more = (stripe + 1) * self.layout.stripe() < self.sectors;
-                self.rebuild = more.then_some((next.max(now), stripe + 1));
+            Task::Rebuild { reading: true, .. } => return self.rebuild_write(now, task),
+            Task::Rebuild { start, sectors, next, .. } => {
+                let more = start + sectors < self.layout.each(self.sectors);
+                self.rebuild = more.then_some((next.max(now), start + sectors));
             }
         }
         self.free_task(task);
@@ -503,22 +507,26 @@ impl Raid {
         }
     }
 
-    /// R6: starts the next stripe, if it is time.
+    /// R6: starts the next part, if it is time.
     fn rebuild(&mut self, now: u64) {
-        let Some((_, stripe)) = self.rebuild.take_if(|(at, _)| *at <= now) else { return };
+        let Some((_, start)) = self.rebuild.take_if(|(at, _)| *at <= now) else { return };
+        let sectors = REBUILD.min(self.layout.each(self.sectors) - start);
         let task = self.task(Task::Free);
-        let next = now + self.layout.chunk * 512 * 1_000_000_000 / self.numbers.rebuild;
+        let next = now + sectors * 512 * 1_000_000_000 / self.numbers.rebuild;
         let disks = self.numbers.missing..self.layout.disks as usize;
-        self.tasks[task] = Task::Rebuild { stripe, next, left: disks.len() as u32, reading: true };
+        self.tasks[task] = Task::Rebuild { start, sectors, next, left: disks.len() as u32, reading: true };
         for disk in disks {
-            self.members.submit(now, disk, task, Op::Read, stripe * self.layout.chunk, self.layout.chunk);
+            self.members.submit(now, disk, task, Op::Read, start, sectors);
         }
     }
 
-    fn rebuild_write(&mut self, now: u64, task: usize, stripe: u64, next: u64) {
-        self.tasks[task] = Task::Rebuild { stripe, next, left: 1, reading: false };
+    fn rebuild_write(&mut self, now: u64, task: usize) {
+        let Task::Rebuild { start, sectors, ref mut left, ref mut reading, .. } = self.tasks[task] else {
+            unreachable!("only what is rebuilt is written to the spare")
+        };
+        (*left, *reading) = (1, false);
         // The spare is in the place of the first that is missing.
-        self.members.submit(now, 0, task, Op::Write, stripe * self.layout.chunk, self.layout.chunk);
+        self.members.submit(now, 0, task, Op::Write, start, sectors);
     }
 
     fn task(&mut self, task: Task) -> usize {
@@ -606,3 +614,6 @@ impl Model for Raid {
         self.busy.work()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,7 +40,7 @@ fn sata_7200() -> disk::Settings {
         rate_inner: 31_000,     // D: sustained, zone 29
         track_switch: us(1480), // D: what is between 76.3 MB/s instantaneous and 64.8 sustained in zone 0
         seek_track: us(800),    // R: 0.8 to 2.0 ms are stated for disks of its kind
-        seek_average: us(8500), // D: 55.5 s for 4096 reads less rotation and overhead is 8.5 to 9; F within that, noop 2 and 8
+        seek_average: us(8500), // D: 8.4 to 9.1, as 55.5 s for 4096 random reads are counted; F within that, noop 2 and 8
         seek_full: ms(21),      // R: WD Caviar SE (15 to 21 ms are stated for its kind); F within that, noop 8 streams
         write_settle: ms(1),    // R: writes are stated 1 ms slower
         overhead: us(300),      // E

@@ -50,7 +50,7 @@ fn read_stream(spec: &str) -> f64 {
 }
 
 fn write_stream(spec: &str) -> f64 {
-    alone(spec, stream(Op::Write), secs(4)).mb_s()
+    alone(spec, stream(Op::Write), secs(2)).mb_s()
 }
 
 fn reads_512(spec: &str) -> f64 {

@@ -1,6 +1,6 @@
 //! What a client may ask of an export: everything that can be wrong with a request before anything is done about it.
 
-use fairlift_core::Errno;
+use fairlift_core::{Errno, Op};
 
 use super::handshake::Session;
 use super::proto::{self, Command as Verb, RequestHeader};
@@ -40,8 +40,14 @@ pub(super) fn check(
     if writes && export.read_only {
         return Err((Errno::EPERM, format!("export \"{}\" is read-only", export.name)));
     }
-    if command == Verb::Flush {
-        return Ok(());
+    let most = match command {
+        Verb::Flush => return Ok(()),
+        Verb::Trim => export.facts.limits.max(Op::Discard),
+        Verb::WriteZeroes => export.facts.limits.max(Op::WriteZeroes),
+        _ => u64::MAX,
+    };
+    if most == 0 {
+        return Err((Errno::ENOTSUP, format!("{command:?} was not offered: the disk of this export cannot do it")));
     }
     if offset.checked_add(length).is_none_or(|end| end > export.size) {
         // The protocol wants these two told apart.
@@ -55,7 +61,7 @@ pub(super) fn check(
         let most = request_max >> 10;
         return invalid(format!("{length} bytes refused: this export serves at most {most} KiB at once (request_max)"));
     }
-    let block = u64::from(export.facts.block);
+    let block = u64::from(export.facts.block());
     if command != Verb::BlockStatus && command != Verb::Cache && !(offset | length).is_multiple_of(block) {
         return invalid(format!("{length} bytes at {offset} are not whole blocks of {block} bytes"));
     }

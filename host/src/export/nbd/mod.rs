@@ -9,7 +9,10 @@ pub(crate) mod serve;
 
 use std::sync::Arc;
 
+use fairlift_core::Op;
+
 use crate::config::Tls;
+use crate::device::Facts;
 use crate::disk::Export;
 use handshake::{Catalogue, ExportInfo, TlsPolicy};
 
@@ -23,7 +26,7 @@ pub(crate) struct Exports {
 impl Exports {
     fn info(&self, index: usize) -> ExportInfo<'_> {
         let export = &*self.list[index];
-        let block = export.facts.block;
+        let block = export.facts.block();
         ExportInfo {
             index,
             name: &export.name,
@@ -56,12 +59,17 @@ impl Catalogue for Exports {
 /// that was answered before.
 fn transmission_flags(export: &Export) -> u16 {
     use proto::*;
-    let always =
-        FLAG_HAS_FLAGS | FLAG_SEND_FLUSH | FLAG_SEND_FUA | FLAG_SEND_DF | FLAG_CAN_MULTI_CONN | FLAG_SEND_CACHE;
-    match export.read_only {
-        true => always | FLAG_READ_ONLY,
-        false => always | FLAG_SEND_TRIM | FLAG_SEND_WRITE_ZEROES | FLAG_SEND_FAST_ZERO,
-    }
+    let Facts { limits, flush, rotational, .. } = &export.facts;
+    let writable = !export.read_only;
+    let offered = [
+        (true, FLAG_HAS_FLAGS | FLAG_SEND_DF | FLAG_CAN_MULTI_CONN | FLAG_SEND_CACHE),
+        (*flush, FLAG_SEND_FLUSH | FLAG_SEND_FUA),
+        (*rotational, FLAG_ROTATIONAL),
+        (export.read_only, FLAG_READ_ONLY),
+        (writable && limits.max(Op::Discard) > 0, FLAG_SEND_TRIM),
+        (writable && limits.max(Op::WriteZeroes) > 0, FLAG_SEND_WRITE_ZEROES | FLAG_SEND_FAST_ZERO),
+    ];
+    offered.iter().filter(|(is, _)| *is).fold(0, |all, (_, flags)| all | flags)
 }
 
 impl From<Tls> for TlsPolicy {

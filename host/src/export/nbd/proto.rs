@@ -86,6 +86,8 @@ pub const FLAG_READ_ONLY: u16 = 1 << 1;
 pub const FLAG_SEND_FLUSH: u16 = 1 << 2;
 /// Clients may ask for single writes to be durable.
 pub const FLAG_SEND_FUA: u16 = 1 << 3;
+/// What lies close together is served faster.
+pub const FLAG_ROTATIONAL: u16 = 1 << 4;
 /// Clients may discard.
 pub const FLAG_SEND_TRIM: u16 = 1 << 5;
 /// Clients may write zeroes without sending them.

@@ -291,6 +291,25 @@ fn discards_cost_the_same_whatever_their_length_and_take_turns() {
 }
 
 #[test]
+fn once_warm_nothing_grows() {
+    let mut bench = Bench::new(Settings { slots: 32, pool: 0, scatter: 100, read_ahead: 64, ..plain() });
+    let mut capacities = Vec::new();
+    for round in 0..4_u64 {
+        for number in 0..2000 {
+            bench.read((round * 2000 + number) * 7919 % (1 << 20) * 8, 8 + number % 3 * 64);
+            bench.write(number * 104_729 % (1 << 20) * 8, 64);
+        }
+        bench.flush();
+        bench.run();
+        let ssd = &bench.ssd;
+        let lists = [ssd.requests.capacity(), ssd.unused.capacity(), ssd.held.capacity(), ssd.ends.capacity()];
+        capacities.push((lists, ssd.events.capacity()));
+    }
+    assert_eq!(capacities[1], capacities[3]);
+    assert!(capacities[3].1 < 2048, "{capacities:?}: no more than what 32 slots need");
+}
+
+#[test]
 fn busy_time_and_depth_are_counted_from_submission_to_end() {
     let mut bench = Bench::new(plain());
     bench.read(0, 8);

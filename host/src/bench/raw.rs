@@ -1,0 +1,200 @@
+//! Jobs that ask a file straight through io_uring: what the path does without us.
+
+use std::os::fd::AsRawFd;
+
+use fairlift_core::program::Ask;
+use fairlift_core::{Errno, Flags, Instant, Op, Outcome};
+use io_uring::types::{self, Fixed};
+use io_uring::{opcode, squeue};
+use slab::Slab;
+
+use super::jobs::{Done, Jobs};
+use super::{Gauge, WATCH, payload};
+use crate::buffer::{Buffer, Pool};
+use crate::clock;
+use crate::device::File;
+use crate::engine::transfer;
+use crate::ring::Ring;
+use crate::sleep::Sleep;
+
+/// How long the kernel may take to give back what is in flight: as much as a server waits for one request.
+const PATIENCE: fairlift_core::Duration = fairlift_core::time::secs(30);
+
+/// One thread, one ring, one file.
+pub(super) struct Raw {
+    // The ring goes before the memory that is registered with it, and that of flights.
+    ring: Ring,
+    pool: Pool,
+    flights: Slab<Flight>,
+    file: File,
+    sleep: Sleep,
+}
+
+/// An ask in the kernel's hands.
+struct Flight {
+    job: usize,
+    ask: Ask,
+    buffer: Option<Buffer>,
+    /// Bytes moved so far.
+    done: u64,
+    /// The data is there, and is being made durable.
+    syncing: bool,
+}
+
+/// The file, by its registered number.
+const FILE: Fixed = Fixed(0);
+
+impl Raw {
+    pub(super) fn new(file: File, memory: u64) -> std::io::Result<Self> {
+        let mut ring = Ring::new(1024, 8192)?;
+        ring.register_files(&[file.as_raw_fd()])?;
+        let pool = Pool::new(memory, 64);
+        ring.register_pool(&pool);
+        Ok(Self { ring, pool, flights: Slab::with_capacity(1024), file, sleep: Sleep::new() })
+    }
+
+    /// Runs the jobs until their time is over or `stop` says so, and waits for what is in flight; with it how many requests
+    /// the kernel did not give back.
+    pub(super) fn run(mut self, mut jobs: Jobs<'_>, gauge: &Gauge, stop: &dyn Fn() -> bool) -> (Done, usize) {
+        let course = jobs.course();
+        let mut asked = Instant::ZERO;
+        let mut ends = Vec::new();
+        let mut now = clock::now();
+        while !course.is_over(now) {
+            let before = self.flights.len();
+            for (job, token, outcome) in ends.drain(..) {
+                jobs.ended(now, job, token, outcome);
+            }
+            let mut flushes = 0;
+            jobs.ask(now, |job, ask| {
+                flushes += usize::from(ask.op == Op::Flush);
+                self.launch(job, ask)
+            });
+            gauge.note(now, 0, self.flights.len() - before, flushes);
+            jobs.sample(now);
+            if now.since(asked) >= WATCH {
+                asked = now;
+                if stop() {
+                    course.stop(now);
+                    gauge.end(now);
+                    break;
+                }
+            }
+            let due = if jobs.has_refused() { now } else { jobs.due().min(asked + WATCH) };
+            now = self.wait(now, due, &mut ends);
+            gauge.note(now, ends.len(), 0, 0);
+        }
+        let done = jobs.finish();
+        let start = now;
+        while !self.flights.is_empty() {
+            if now.since(start) > PATIENCE {
+                // The kernel may still use our memory: it is left to it until the process ends.
+                let lost = self.flights.len();
+                std::mem::forget(self);
+                return (done, lost);
+            }
+            now = self.wait(now, now + WATCH, &mut ends);
+        }
+        self.ring.unregister_files();
+        (done, 0)
+    }
+
+    /// Submits what was collected, waits, and takes in what ended.
+    fn wait(&mut self, before: Instant, due: Instant, ends: &mut Vec<(usize, u32, Outcome)>) -> Instant {
+        let now = self.sleep.until(&mut self.ring, before, Some(due));
+        while let Some(entry) = self.ring.reap() {
+            let number = entry.user_data() as usize;
+            if let Some(outcome) = self.completed(number, entry.result()) {
+                let Flight { job, ask, buffer, .. } = self.flights.remove(number);
+                if let Some(buffer) = buffer {
+                    self.pool.put(buffer);
+                }
+                ends.push((job, ask.token, outcome));
+            }
+        }
+        now
+    }
+
+    /// Takes an ask in, if there is memory for it.
+    fn launch(&mut self, job: usize, ask: &Ask) -> bool {
+        let buffer = if ask.op.has_payload() {
+            let Some(mut buffer) = self.pool.get(ask.extent.bytes() as usize) else { return false };
+            if ask.op == Op::Write {
+                payload::fill(buffer.bytes_mut());
+            }
+            Some(buffer)
+        } else {
+            None
+        };
+        let number = self.flights.insert(Flight { job, ask: *ask, buffer, done: 0, syncing: false });
+        self.push(number);
+        true
+    }
+
+    /// Submits the present step of a flight.
+    fn push(&mut self, number: usize) {
+        let flight = &self.flights[number];
+        let Ask { op, flags, extent, .. } = flight.ask;
+        let (at, left) = (extent.start.bytes() + flight.done, extent.bytes() - flight.done);
+        let entry: squeue::Entry = match op {
+            _ if flight.syncing => self.sync(),
+            Op::Flush => self.sync(),
+            Op::Read | Op::Write => {
+                let buffer = flight.buffer.as_ref().expect("a read or write has a buffer until it ends");
+                let start = buffer.as_ptr().wrapping_add(flight.done as usize);
+                let iovec = libc::iovec { iov_base: start.cast(), iov_len: left as usize };
+                let block = buffer.block().filter(|block| self.ring.is_fixed(&self.pool, *block));
+                transfer(op, flags.contains(Flags::FUA) && self.file.native_fua(), FILE, &[iovec], block, at)
+            }
+            Op::Discard | Op::WriteZeroes => {
+                let mode = if op == Op::Discard { self.file.discard_mode() } else { self.file.zero_mode(flags) };
+                match mode {
+                    Some(mode) => opcode::Fallocate::new(FILE, left).offset(at).mode(mode).build(),
+                    None => opcode::Nop::new().build(),
+                }
+            }
+        };
+        // SAFETY: the entry names the flight's buffer, which goes back to the pool after the completion (`wait`), and which
+        // `run` leaves to the kernel if that does not come. The one piece of memory is named by the entry itself.
+        unsafe { self.ring.push(&entry.user_data(number as u64)) }
+    }
+
+    fn sync(&self) -> squeue::Entry {
+        let datasync = self.file.flush_is_datasync();
+        let flags = if datasync { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
+        opcode::Fsync::new(FILE).flags(flags).build()
+    }
+
+    /// The kernel has done a step; the outcome, if it was the last.
+    fn completed(&mut self, number: usize, result: i32) -> Option<Outcome> {
+        let flight = &mut self.flights[number];
+        let Ask { op, flags, extent, .. } = flight.ask;
+        if [-libc::EINTR, -libc::EAGAIN].contains(&result) {
+            self.push(number);
+            return None;
+        }
+        if result < 0 {
+            return Some(Outcome::Failed(Errno(-result)));
+        }
+        if op == Op::WriteZeroes && self.file.zero_mode(flags).is_none() {
+            return Some(Outcome::Failed(Errno::ENOTSUP)); // nothing was done
+        }
+        if op.has_payload() && !flight.syncing {
+            if result == 0 {
+                return Some(Outcome::Failed(Errno::EIO)); // the file is shorter than it was
+            }
+            flight.done += result as u64;
+            if flight.done < extent.bytes() {
+                self.push(number);
+                return None;
+            }
+        }
+        let durable = op == Op::Write && self.file.native_fua() || op == Op::Read || op == Op::Flush;
+        if flags.contains(Flags::FUA) && !durable && !flight.syncing {
+            flight.syncing = true;
+            self.push(number);
+            return None;
+        }
+        Some(Outcome::Done)
+    }
+}

@@ -1,0 +1,293 @@
+//! Model: RAM that takes as long as a modelled disk would.
+//!
+//! T1  A request's data moves when it goes out, and its end is told when the model says so. Nobody can tell the difference:
+//!     requests that are under way together have no order, and whoever is told of a write's end finds it written.
+//! T2  All workers share one model, under a lock taken once per batch. Whoever goes on in time puts the ends of others into
+//!     their boxes, and wakes them.
+//! T3  Our own lateness is not the disk's. A worker that heard of an end late has what it submits next counted as submitted
+//!     earlier by as much, though never before anything that has happened already. Without this, a client that waits for
+//!     each answer would pay for every timer that comes late, and see a slower disk.
+//! T4  Of the workers that have requests in the model, one has a timer no later than the model's next event.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fairlift_core::model::{Asked, Character, Ended, Model};
+use fairlift_core::{ContextId, Duration, Extent, Instant, Limits, Op, Outcome, Sector, Tag};
+
+use super::{Facts, Inline, Mem};
+
+/// The most by which a submission counts as earlier (T3), and how long after a late end: a client that thinks for longer
+/// does not wait for us. A worker is seldom kept from the CPU for longer.
+const LATE_MAX: Duration = fairlift_core::time::ms(10);
+
+pub(crate) struct Modelled {
+    data: Mem,
+    limits: Limits,
+    character: Character,
+    state: Mutex<State>,
+}
+
+struct State {
+    model: Box<dyn Model>,
+    /// The latest time that the model was told.
+    clock: Instant,
+    /// What has ended, before it is put into boxes.
+    ended: Vec<Ended>,
+    /// By context; as many as have submitted something.
+    boxes: Vec<Inbox>,
+}
+
+/// What the model has of a worker, and for it.
+struct Inbox {
+    /// Requests in the model.
+    open: usize,
+    /// What has ended of them and was not fetched.
+    ended: Vec<Ended>,
+    /// When the worker will look by itself.
+    armed: Instant,
+    /// By how much it heard too late of what it fetched last, and when it did.
+    late: Duration,
+    heard: Instant,
+}
+
+impl Inbox {
+    const EMPTY: Self =
+        Self { open: 0, ended: Vec::new(), armed: Instant::MAX, late: Duration::ZERO, heard: Instant::ZERO };
+}
+
+/// What a worker has to do after it was at the model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Next {
+    /// Look again then; `None`: not before it submits or is woken.
+    pub(crate) at: Option<Instant>,
+    /// Wake these contexts, one bit each.
+    pub(crate) wake: u64,
+}
+
+/// A request for the model.
+pub(crate) fn asked(tag: Tag, op: Op, flags: fairlift_core::Flags, at: u64, bytes: u64) -> Asked {
+    Asked { id: u64::from(tag.0), op, flags, extent: Extent::new(Sector(at / Sector::SIZE), bytes / Sector::SIZE) }
+}
+
+impl Modelled {
+    pub(crate) fn new(model: Box<dyn Model>) -> Self {
+        let (limits, character) = (model.limits(), model.character());
+        Self {
+            data: Mem::new(limits.capacity * Sector::SIZE),
+            limits,
+            character,
+            state: Mutex::new(State { model, clock: Instant::ZERO, ended: Vec::new(), boxes: Vec::new() }),
+        }
+    }
+
+    pub(crate) const fn facts(&self) -> Facts {
+        let Character { rotational, volatile_cache } = self.character;
+        Facts { limits: self.limits, home: None, flush: volatile_cache, rotational }
+    }
+
+    /// Where its data is.
+    pub(crate) const fn data(&self) -> &Mem {
+        &self.data
+    }
+
+    /// Where its data is, as a device that answers at once (T1).
+    pub(crate) fn inline(&self) -> &dyn Inline {
+        &self.data
+    }
+
+    /// Takes a batch of one context's requests in, and leaves `batch` empty. Their ids are their tags.
+    pub(crate) fn submit(&self, now: Instant, context: ContextId, batch: &mut Vec<Asked>) -> Next {
+        let mut state = self.lock();
+        let own = usize::from(context.0);
+        if state.boxes.len() <= own {
+            state.boxes.resize_with(own + 1, || Inbox::EMPTY);
+        }
+        let inbox = &mut state.boxes[own];
+        inbox.open += batch.len();
+        let late = if now.since(inbox.heard) <= LATE_MAX { inbox.late } else { Duration::ZERO }; // T3
+        let at = Instant::from_nanos(now.as_nanos().saturating_sub(late.as_nanos())).max(state.clock);
+        state.advance(at);
+        state.clock = at;
+        for mut asked in batch.drain(..) {
+            asked.id |= (own as u64) << 16;
+            state.model.submit(at, &asked);
+        }
+        state.next(own)
+    }
+
+    /// Appends what has ended of a context's requests.
+    pub(crate) fn fetch(&self, now: Instant, context: ContextId, ended: &mut Vec<(Tag, Outcome)>) -> Next {
+        let mut state = self.lock();
+        let own = usize::from(context.0);
+        state.advance(now);
+        if let Some(inbox) = state.boxes.get_mut(own)
+            && let Some(last) = inbox.ended.last()
+        {
+            (inbox.late, inbox.heard) = (now.since(last.at).min(LATE_MAX), now);
+            inbox.open -= inbox.ended.len();
+            ended.extend(inbox.ended.drain(..).map(|end| (Tag((end.id & 0xffff) as u16), end.outcome)));
+        }
+        state.next(own)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A worker that panics ends the process; a test that does has failed already.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Goes on from event to event, as the lab does, up to `now` (T2).
+    fn advance(&mut self, now: Instant) {
+        while let Some(at) = self.model.poll_event().filter(|at| *at <= now) {
+            self.clock = self.clock.max(at);
+            self.model.advance(self.clock, &mut self.ended);
+            for end in self.ended.drain(..) {
+                self.boxes[(end.id >> 16) as usize].ended.push(end);
+            }
+        }
+    }
+
+    /// What the context `own`, which now leaves, has to do.
+    fn next(&mut self, own: usize) -> Next {
+        let event = self.model.poll_event();
+        let mut wake = 0;
+        for (number, inbox) in self.boxes.iter().enumerate().filter(|(number, _)| *number != own) {
+            wake |= u64::from(!inbox.ended.is_empty()) << number;
+        }
+        let at = event.filter(|_| self.boxes.get(own).is_some_and(|inbox| inbox.open > 0));
+        if let Some(inbox) = self.boxes.get_mut(own) {
+            inbox.armed = at.unwrap_or(Instant::MAX);
+        }
+        if let Some(event) = event
+            && self.boxes.iter().all(|inbox| inbox.armed > event)
+            && let Some(waiting) = self.boxes.iter().position(|inbox| inbox.open > 0)
+        {
+            wake |= 1 << waiting; // T4
+        }
+        Next { at, wake }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use fairlift_core::Flags;
+    use fairlift_core::model::Work;
+    use fairlift_core::time::{ms, us};
+
+    use super::*;
+
+    /// Serves one after the other, a millisecond each.
+    struct OneByOne(VecDeque<Ended>, Instant);
+
+    impl Model for OneByOne {
+        fn limits(&self) -> Limits {
+            Limits::new(2048)
+        }
+
+        fn character(&self) -> Character {
+            Character { rotational: false, volatile_cache: true }
+        }
+
+        fn submit(&mut self, now: Instant, asked: &Asked) {
+            assert!(now >= self.1, "time ran backwards");
+            self.1 = now;
+            let at = self.0.back().map_or(now, |last| last.at) + ms(1);
+            self.0.push_back(Ended { at, id: asked.id, outcome: Outcome::Done });
+        }
+
+        fn poll_event(&self) -> Option<Instant> {
+            self.0.front().map(|end| end.at)
+        }
+
+        fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+            assert!(now >= self.1, "time ran backwards");
+            self.1 = now;
+            while let Some(end) = self.0.pop_front_if(|end| end.at <= now) {
+                ended.push(end);
+            }
+        }
+
+        fn work(&self) -> Work {
+            Work::default()
+        }
+    }
+
+    const A: ContextId = ContextId(0);
+    const B: ContextId = ContextId(1);
+
+    fn at(time: Duration) -> Instant {
+        Instant::ZERO + time
+    }
+
+    fn disk() -> Modelled {
+        Modelled::new(Box::new(OneByOne(VecDeque::new(), Instant::ZERO)))
+    }
+
+    fn submit(disk: &Modelled, time: Duration, context: ContextId, tag: u16) -> Next {
+        disk.submit(at(time), context, &mut vec![asked(Tag(tag), Op::Read, Flags::NONE, 0, 4096)])
+    }
+
+    fn fetch(disk: &Modelled, time: Duration, context: ContextId) -> (Vec<u16>, Next) {
+        let mut ended = Vec::new();
+        let next = disk.fetch(at(time), context, &mut ended);
+        (ended.iter().map(|(tag, _)| tag.0).collect(), next)
+    }
+
+    #[test]
+    fn a_request_ends_when_the_model_says_so() {
+        let disk = disk();
+        assert_eq!(submit(&disk, ms(5), A, 7), Next { at: Some(at(ms(6))), wake: 0 });
+        assert_eq!(fetch(&disk, us(5999), A), (vec![], Next { at: Some(at(ms(6))), wake: 0 }));
+        assert_eq!(fetch(&disk, ms(6), A), (vec![7], Next { at: None, wake: 0 }));
+    }
+
+    /// T2
+    #[test]
+    fn whoever_looks_wakes_the_others_whose_requests_ended() {
+        let disk = disk();
+        submit(&disk, ms(0), A, 1);
+        submit(&disk, ms(0), B, 1);
+        let (ended, next) = fetch(&disk, ms(2), A);
+        assert_eq!((ended, next.wake), (vec![1], 0b10));
+        assert_eq!(fetch(&disk, ms(2), B), (vec![1], Next { at: None, wake: 0 }));
+    }
+
+    /// T3
+    #[test]
+    fn a_client_that_waits_for_each_answer_is_as_fast_as_the_model_though_every_end_is_told_late() {
+        let disk = disk();
+        let mut now = Duration::ZERO;
+        submit(&disk, now, A, 1);
+        for n in 1..=100 {
+            now = ms(n) + us(n % 7 * 50);
+            assert_eq!(fetch(&disk, now, A).0, [1], "operation {n}");
+            submit(&disk, now, A, 1);
+        }
+    }
+
+    /// T3
+    #[test]
+    fn a_newcomer_is_not_served_faster_because_somebody_was_told_late_long_ago() {
+        let disk = disk();
+        submit(&disk, ms(0), A, 1);
+        fetch(&disk, ms(6), A);
+        assert_eq!(submit(&disk, ms(17), A, 1).at, Some(at(ms(18))));
+    }
+
+    /// T4
+    #[test]
+    fn whoever_leaves_the_model_wakes_somebody_whose_timer_would_be_too_late() {
+        let disk = disk();
+        submit(&disk, ms(0), A, 1);
+        submit(&disk, ms(0), B, 1);
+        assert_eq!(fetch(&disk, us(500), B).1.at, Some(at(ms(1))));
+        assert_eq!(fetch(&disk, ms(1), A).1, Next { at: None, wake: 0 }, "B looks by itself");
+        submit(&disk, ms(1), A, 1);
+        disk.lock().boxes[1].armed = at(ms(9)); // as if the model had said so
+        disk.lock().boxes[0].open = 0;
+        assert_eq!(fetch(&disk, us(1100), A).1, Next { at: None, wake: 0b10 });
+    }
+}

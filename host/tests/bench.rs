@@ -1,0 +1,306 @@
+//! Programs on real backings, through the queue and without it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fairlift::bench::{Job, Measured, Setup, capacity, run, run_raw};
+use fairlift::config::{Backing, Direct, Disk, Factory};
+use fairlift_core::model::{Asked, Character, Ended, Model, Work};
+use fairlift_core::program::{Ask, Meter, Program};
+use fairlift_core::time::{ms, secs};
+use fairlift_core::{
+    Duration, Errno, Extent, Flags, Group, GroupId, Instant, Limits, Op, Outcome, Priority, Sector, sched,
+};
+
+/// Keeps so many asks under way, one after the other over its part of the disk.
+struct Walker {
+    op: Op,
+    flags: Flags,
+    depth: u32,
+    start: u64,
+    sectors: u64,
+    next: u64,
+    free: Vec<u32>,
+    asked: Vec<Instant>,
+    meter: Meter,
+    seen: Arc<Seen>,
+}
+
+/// What a program saw, for the test to look at afterwards.
+#[derive(Default)]
+struct Seen {
+    asked: AtomicU64,
+    ended: AtomicU64,
+    error: AtomicU64,
+}
+
+const BLOCK: u64 = 8;
+
+impl Program for Walker {
+    fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
+        let token = self.free.pop()?;
+        self.asked[token as usize] = now;
+        self.seen.asked.fetch_add(1, Ordering::Relaxed);
+        let start = Sector(self.start + self.next);
+        self.next = (self.next + BLOCK) % self.sectors;
+        let extent = if self.op == Op::Flush { Extent::NONE } else { Extent::new(start, BLOCK) };
+        Some(Ask { token, op: self.op, flags: self.flags, extent })
+    }
+
+    fn handle_end(&mut self, now: Instant, token: u32, outcome: Outcome) {
+        assert!(!self.free.contains(&token), "ask {token} ended twice");
+        self.free.push(token);
+        self.seen.ended.fetch_add(1, Ordering::Relaxed);
+        if let Outcome::Failed(errno) = outcome {
+            self.seen.error.store(errno.0 as u64, Ordering::Relaxed);
+        }
+        self.meter.ended(BLOCK * Sector::SIZE, outcome, now.since(self.asked[token as usize]));
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn meter(&self) -> &Meter {
+        &self.meter
+    }
+}
+
+fn walker(op: Op, depth: u32, start: u64, sectors: u64) -> Walker {
+    Walker {
+        op,
+        flags: Flags::NONE,
+        depth,
+        start,
+        sectors,
+        next: 0,
+        free: (0..depth).collect(),
+        asked: vec![Instant::ZERO; depth as usize],
+        meter: Meter::default(),
+        seen: Arc::default(),
+    }
+}
+
+fn job(group: u16, walker: Walker) -> (Job, Arc<Seen>, u32) {
+    let (seen, depth) = (Arc::clone(&walker.seen), walker.depth);
+    (Job { group: GroupId(group), priority: Priority::default(), program: Box::new(walker) }, seen, depth)
+}
+
+fn setup(backing: Backing, scheduler: sched::Kind, workers: usize) -> Setup {
+    let group = |path: &str| Group { path: path.into(), parent: Some(GroupId::ROOT), weight: 100 };
+    Setup {
+        disk: Disk {
+            name: "test".into(),
+            scheduler,
+            set: vec![],
+            depth: None,
+            nr_requests: None,
+            io_timeout: Some(secs(5)),
+        },
+        groups: vec![Group::root(), group("/a"), group("/b")],
+        backing,
+        read_only: false,
+        workers: Some(workers),
+        runtime: ms(200),
+        slots: 4,
+    }
+}
+
+fn never() -> bool {
+    false
+}
+
+fn image(dir: &std::path::Path) -> Backing {
+    let path = dir.join("image");
+    std::fs::File::create(&path).unwrap().set_len(16 << 20).unwrap();
+    Backing::File { path, direct: Direct::Auto }
+}
+
+/// A directory for a test, gone with it.
+struct Dir(std::path::PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("fairlift-bench-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Two readers and a writer with three asks under way each; what they saw must be what was measured.
+fn three_walkers(go: impl FnOnce(Vec<Job>) -> Measured) -> Measured {
+    let walkers = [
+        job(1, walker(Op::Read, 3, 0, 8192)),
+        job(2, walker(Op::Read, 3, 8192, 8192)),
+        job(2, walker(Op::Write, 3, 16384, 8192)),
+    ];
+    let (mut jobs, mut seen) = (Vec::new(), Vec::new());
+    for (job, saw, depth) in walkers {
+        jobs.push(job);
+        seen.push((saw, depth));
+    }
+    let measured = go(jobs);
+    assert_eq!(measured.meters.len(), 3);
+    assert_eq!(measured.meters.iter().map(|(group, _)| group.0).collect::<Vec<_>>(), [1, 2, 2]);
+    for ((_, meter), (seen, depth)) in measured.meters.iter().zip(&seen) {
+        let (asked, ended) = (seen.asked.load(Ordering::Relaxed), seen.ended.load(Ordering::Relaxed));
+        assert_eq!(meter.operations, ended, "an end counted twice, or not");
+        assert_eq!((meter.failed, meter.latency.len()), (0, ended));
+        assert!(ended > 0 && asked - ended <= u64::from(*depth), "{asked} asked, {ended} ended");
+        assert_eq!(meter.bytes, ended * BLOCK * Sector::SIZE);
+    }
+    let bytes = |group| measured.meters.iter().filter(|(of, _)| of.0 == group).map(|(_, m)| m.bytes).sum::<u64>();
+    for group in 0..3 {
+        let slots = measured.timeline.iter().map(|slot| slot[usize::from(group)]).sum::<u64>();
+        assert_eq!(slots, bytes(group), "the timeline of group {group}");
+    }
+    measured
+}
+
+#[test]
+fn what_programs_get_from_ram_is_counted_once_whatever_the_scheduler() {
+    for (scheduler, workers) in [(sched::Kind::None, 2), (sched::Kind::MqDeadline, 2), (sched::Kind::None, 1)] {
+        let setup = setup(Backing::Mem { size: 16 << 20 }, scheduler, workers);
+        let measured = three_walkers(|jobs| run(&setup, jobs, &never).unwrap());
+        assert_eq!((measured.runtime, measured.timeline.len()), (ms(200), 4));
+        assert!(measured.work.requests > 0);
+    }
+}
+
+#[test]
+fn programs_on_a_file_get_the_same_through_the_queue_and_without_it() {
+    let dir = Dir::new("file");
+    let setup = setup(image(&dir.0), sched::Kind::MqDeadline, 2);
+    assert_eq!(capacity(&setup.backing).unwrap(), 16 << 20);
+    let queued = three_walkers(|jobs| run(&setup, jobs, &never).unwrap());
+    let raw = three_walkers(|jobs| run_raw(&setup, jobs, &never).unwrap());
+    for work in [queued.work, raw.work] {
+        assert!(work.requests > 0);
+        let seconds = secs(1).as_nanos();
+        assert!(work.busy <= seconds && work.depth_time <= 9 * seconds, "{work:?}: at most nine are under way");
+    }
+}
+
+#[test]
+fn flushes_and_durable_writes_end_on_every_path() {
+    let dir = Dir::new("flush");
+    let setup = setup(image(&dir.0), sched::Kind::None, 1);
+    for raw in [false, true] {
+        let durable = Walker { flags: Flags::FUA, ..walker(Op::Write, 1, 0, 8192) };
+        let (flusher, flushed, _) = job(0, walker(Op::Flush, 1, 0, 8192));
+        let (writer, written, _) = job(0, durable);
+        let jobs = vec![flusher, writer];
+        let measured = if raw { run_raw(&setup, jobs, &never) } else { run(&setup, jobs, &never) }.unwrap();
+        assert!(flushed.ended.load(Ordering::Relaxed) > 0 && written.ended.load(Ordering::Relaxed) > 0);
+        assert_eq!(measured.meters[0].1.failed + measured.meters[1].1.failed, 0);
+        assert!(measured.work.flushes > 0 && measured.work.flushes < measured.work.requests, "{:?}", measured.work);
+    }
+}
+
+#[test]
+fn who_asks_beyond_the_end_hears_so_and_disturbs_nobody() {
+    let setup = setup(Backing::Mem { size: 1 << 20 }, sched::Kind::None, 1);
+    let (beyond, saw, _) = job(1, walker(Op::Read, 1, 2048, 2048));
+    let (within, _, _) = job(2, walker(Op::Read, 1, 0, 2048));
+    let measured = run(&setup, vec![beyond, within], &never).unwrap();
+    assert_eq!(saw.error.load(Ordering::Relaxed), Errno::EINVAL.0 as u64);
+    let [(_, beyond), (_, within)] = &measured.meters[..] else { panic!("two jobs") };
+    assert!(beyond.failed > 0 && beyond.failed == beyond.operations && beyond.bytes == 0);
+    assert!(within.failed == 0 && within.operations > 0);
+}
+
+#[test]
+fn what_is_opened_for_reading_is_not_written() {
+    let dir = Dir::new("read-only");
+    let setup = Setup { read_only: true, ..setup(image(&dir.0), sched::Kind::None, 1) };
+    for raw in [false, true] {
+        let (writer, saw, _) = job(1, walker(Op::Write, 1, 0, 2048));
+        if raw { run_raw(&setup, vec![writer], &never) } else { run(&setup, vec![writer], &never) }.unwrap();
+        assert_eq!(saw.error.load(Ordering::Relaxed), Errno::EPERM.0 as u64);
+    }
+    assert!(std::fs::read(dir.0.join("image")).unwrap().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn stop_ends_a_long_run_early_and_what_was_done_until_then_counts() {
+    let dir = Dir::new("stop");
+    for raw in [false, true] {
+        let setup = Setup { runtime: secs(3600), slots: 3600, ..setup(image(&dir.0), sched::Kind::None, 2) };
+        let start = std::time::Instant::now();
+        let stop = || start.elapsed().as_millis() > 100;
+        let measured =
+            three_walkers(|jobs| if raw { run_raw(&setup, jobs, &stop) } else { run(&setup, jobs, &stop) }.unwrap());
+        assert!(measured.runtime < secs(600), "{}", measured.runtime);
+        assert!(measured.timeline.len() < 600, "only slots that began are told");
+    }
+}
+
+#[test]
+fn a_run_that_nobody_asks_anything_ends_as_well() {
+    let setup = setup(Backing::Null { size: 1 << 20, delay: Duration::ZERO }, sched::Kind::None, 2);
+    let measured = run(&setup, vec![], &never).unwrap();
+    assert_eq!((measured.meters.len(), measured.work), (0, Work::default()));
+}
+
+/// Takes ten milliseconds for everything, one after the other.
+struct Slow {
+    under_way: std::collections::VecDeque<Ended>,
+}
+
+impl Model for Slow {
+    fn limits(&self) -> Limits {
+        Limits { rw_max: 2 * BLOCK as u32, ..Limits::new(1 << 20) }
+    }
+
+    fn character(&self) -> Character {
+        Character { rotational: true, volatile_cache: false }
+    }
+
+    fn submit(&mut self, now: Instant, asked: &Asked) {
+        assert!(asked.extent.sectors <= 2 * BLOCK, "larger than the model's limit");
+        let at = self.under_way.back().map_or(now, |last| last.at) + ms(10);
+        self.under_way.push_back(Ended { at, id: asked.id, outcome: Outcome::Done });
+    }
+
+    fn poll_event(&self) -> Option<Instant> {
+        self.under_way.front().map(|end| end.at)
+    }
+
+    fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+        while let Some(end) = self.under_way.pop_front_if(|end| end.at <= now) {
+            ended.push(end);
+        }
+    }
+
+    fn work(&self) -> Work {
+        Work::default()
+    }
+}
+
+/// However slow this machine is, a model is never faster than it says.
+#[test]
+fn a_model_takes_its_time_and_its_limits_hold() {
+    let model = Factory::new(|| Box::new(Slow { under_way: Default::default() }));
+    let backing = Backing::Model { name: "slow".into(), size: 1 << 29, model };
+    assert_eq!(capacity(&backing).unwrap(), 1 << 29);
+    for scheduler in sched::Kind::ALL {
+        let setup = Setup { runtime: ms(500), ..setup(backing.clone(), scheduler, 2) };
+        let measured = three_walkers(|jobs| run(&setup, jobs, &never).unwrap());
+        assert!((1..=50).contains(&measured.work.requests), "{:?} in 500 ms", measured.work);
+    }
+}
+
+#[test]
+fn raw_is_for_files_alone() {
+    let error = run_raw(&setup(Backing::Mem { size: 1 << 20 }, sched::Kind::None, 1), vec![], &never).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "backing mem:: is no file: only the path to a file or block device can be measured raw"
+    );
+}
