@@ -66,8 +66,8 @@ pub struct Settings {
     pub write_cache: bool,
     /// Commands that the drive holds and orders; 1: one after the other.
     pub ncq: u32,
-    /// How much earlier than just in time the arm must come for the drive to count on it.
-    pub ncq_margin: Duration,
+    /// How much longer than expected the drive allows a seek to take when it chooses, in percent.
+    pub ncq_margin: u32,
     /// After what time a command is no longer passed over.
     pub ncq_age: Duration,
 }
@@ -93,7 +93,7 @@ impl Default for Settings {
             read_ahead_min: 352,
             write_cache: true,
             ncq: 32,
-            ncq_margin: us(0),
+            ncq_margin: 0,
             ncq_age: ms(500),
         }
     }
@@ -125,7 +125,7 @@ macro_rules! rows {
             Tunable::count("read_ahead_min", KIB, |$s| &mut $disk.read_ahead_min, "KiB that it reads on for a sequential reader though others wait"),
             Tunable::switch("write_cache", |$s| &mut $disk.write_cache, "whether a write ends when it is in memory"),
             Tunable::count("ncq", (1, 256), |$s| &mut $disk.ncq, "commands that the drive holds and orders; 1: one after the other"),
-            Tunable::duration("ncq_margin", (us(0), ms(100)), |$s| &mut $disk.ncq_margin, "how much earlier than just in time the arm must come for the drive to count on it"),
+            Tunable::count("ncq_margin", (0, 100), |$s| &mut $disk.ncq_margin, "how much longer than expected the drive allows a seek to take when it chooses, in percent"),
             Tunable::duration("ncq_age", (us(0), secs(60)), |$s| &mut $disk.ncq_age, "after what time a command is no longer passed over"),
         ]
     };

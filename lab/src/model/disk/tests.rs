@@ -42,7 +42,7 @@ impl Bench {
 
     /// Lets the disk work for so many microseconds.
     fn wait(&mut self, micros: u64) {
-        self.now = self.now + fairlift_core::time::us(micros);
+        self.now += fairlift_core::time::us(micros);
         self.disk.advance(self.now, &mut self.ended);
     }
 

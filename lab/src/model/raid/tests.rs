@@ -224,7 +224,7 @@ fn every_request_ends_once() {
                 12..14 => bench.ask(Op::Write, Flags::NONE, next, 256),
                 _ => bench.ask(Op::Read, Flags::NONE, next, 256),
             };
-            bench.now = bench.now + us(random.below(6000));
+            bench.now += us(random.below(6000));
             bench.raid.advance(bench.now, &mut bench.ended);
         }
         while bench.raid.poll_event().is_some() {
