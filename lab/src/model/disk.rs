@@ -196,7 +196,7 @@ impl Settings {
     }
 }
 
-/// The model: a [`Drive`] and an account of its work.
+/// The model: a drive and an account of its work.
 pub struct Disk {
     drive: Drive,
     volatile: bool,
