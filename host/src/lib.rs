@@ -6,7 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`config`] | what to serve, as plain data |
-//! | [`bench`] | programs instead of clients |
+//! | [`mod@bench`] | programs instead of clients |
 //! | [`export::nbd`] | the protocol: a pure codec and negotiation, and the connections |
 //! | `worker`, `engine` | the loop: sockets above, devices below |
 //! | `ring`, `buffer`, `notify` | io_uring, the memory it borrows, and how workers wake each other |
