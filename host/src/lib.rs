@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`config`] | what to serve, as plain data |
+//! | [`tags`] | tags that threads and tasks can wait for; a library of its own |
 //! | [`export::nbd`] | the protocol: a pure codec and negotiation, and the connections |
 //! | `worker`, `engine` | the loop: sockets above, devices below |
 //! | `ring`, `buffer`, `notify` | io_uring, the memory it borrows, and how workers wake each other |
@@ -23,6 +24,8 @@ mod listen;
 mod notify;
 mod ring;
 mod server;
+mod sync;
+pub mod tags;
 mod worker;
 
 pub use error::Error;
