@@ -87,6 +87,7 @@ fn disk() -> Disk {
         scheduler: sched::Kind::None,
         set: vec![],
         depth: None,
+        shared_tags: false,
         nr_requests: None,
         io_timeout: None,
     }

@@ -43,6 +43,8 @@ pub(crate) struct Disk {
     pub(crate) set: Vec<(Placed<String>, Placed<String>)>,
     /// Requests in flight.
     pub(crate) depth: Option<u16>,
+    /// Whether the workers share them.
+    pub(crate) shared_tags: bool,
     /// Requests that wait and are in flight.
     pub(crate) nr_requests: Option<u32>,
     /// How long a request may be in the device.
@@ -199,6 +201,7 @@ impl Reading<'_> {
             scheduler,
             set,
             depth,
+            shared_tags: section.take(self.mistakes, "shared_tags", switch).is_some_and(|placed| placed.value),
             nr_requests: nr_requests.map(|placed| placed.value),
             io_timeout: section.take(self.mistakes, "io_timeout", some_time).map(|placed| placed.value),
         }

@@ -79,6 +79,12 @@ pub(crate) const DISK: Sort = Sort {
         key("set", "a table of tunables; see `docs/tunables.md`", "the scheduler's", "the scheduler's tunables"),
         key("depth", "1 to 4096", "128", "requests in flight in the device"),
         key(
+            "shared_tags",
+            "true or false",
+            "false",
+            "with scheduler `none`: whether the workers share the `depth`, each assured its part, or have as many each",
+        ),
+        key(
             "nr_requests",
             "1 to 1048576, at least `depth`",
             "twice the depth",

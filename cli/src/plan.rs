@@ -135,6 +135,7 @@ fn disks(flags: &ServeArgs, file: &File, mistakes: &mut Vec<Mistake>) -> (Vec<Di
             scheduler,
             set,
             depth: disk.depth.or(flags.depth),
+            shared_tags: disk.shared_tags,
             nr_requests: disk.nr_requests,
             io_timeout: disk.io_timeout,
         });
@@ -144,6 +145,7 @@ fn disks(flags: &ServeArgs, file: &File, mistakes: &mut Vec<Mistake>) -> (Vec<Di
         scheduler,
         set: Vec::new(),
         depth: flags.depth,
+        shared_tags: false,
         nr_requests: None,
         io_timeout: None,
     };

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`request`] | what is asked: operations, flags, extents, and how it ended |
 //! | [`limits`] | what a device can take, and how a bio is cut to fit |
-//! | [`tags`] | the right to have one request in flight |
+//! | [`tags`] | the right to have one request in flight; a library of its own |
 //! | [`sched`] | the schedulers, one file each |
 //! | [`queue`] | the state machine that holds the rest |
 //! | [`group`] | who shares the device: groups and streams |
@@ -18,8 +18,9 @@
 //! | [`model`], [`program`] | the seams at both ends: a device on paper, and someone who asks |
 //! | [`trace`] | what happened, one event at a time |
 //! | [`time`] | our own nanoseconds |
+//! | [`sync`] | atomics, from one place |
 
-#![no_std]
+#![cfg_attr(not(any(loom, shuttle)), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
@@ -32,6 +33,7 @@ pub mod queue;
 pub mod request;
 pub mod sched;
 pub mod stats;
+pub mod sync;
 mod table;
 pub mod tags;
 pub mod time;
@@ -43,5 +45,5 @@ pub use group::{ContextId, Group, GroupId, Priority, PriorityClass, Stream, Stre
 pub use limits::Limits;
 pub use queue::{Dispatch, Finished, Queue, Refused};
 pub use request::{Bio, Direction, Errno, Extent, Flags, Op, Outcome, Sector, Token};
-pub use tags::{Tag, TagSet};
+pub use tags::Tag;
 pub use time::{Duration, Instant};

@@ -24,6 +24,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -31,15 +32,16 @@ use slab::Slab;
 
 mod words;
 
-pub use words::{Dispatch, Finished, Refused, Segment, Settings};
+pub use words::{Dispatch, Finished, Refused, Segment, Settings, SharedTags};
 
 use crate::group::{ContextId, GroupId, Stream, StreamId};
 use crate::sched::{self, BUSY_DELAY, Next, RequestId, Scheduler, Served, Side, Waiting};
 use crate::stats::Stats;
 use crate::table::Table;
+use crate::tags::{Bitmap, Hint};
 use crate::trace::{Action, Event, Trace};
 use crate::tunable;
-use crate::{Bio, Errno, Extent, Instant, Limits, Op, Outcome, Sector, Tag, TagSet, Token};
+use crate::{Bio, Errno, Extent, Instant, Limits, Op, Outcome, Sector, Tag, Token};
 
 /// Where a request is on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,7 +114,13 @@ const NIL: u32 = u32::MAX;
 pub struct Queue {
     settings: Settings,
     scheduler: Box<dyn Scheduler>,
-    tags: TagSet,
+    tags: Arc<Bitmap>,
+    hint: Hint,
+    /// A tag that was taken for a request that did not come.
+    spare: Option<Tag>,
+    in_flight: u16,
+    /// The last time a request could have gone, no tag was free.
+    lacks_tag: bool,
     by_tag: Box<[RequestId]>,
     requests: Table<Request>,
     segments: Table<SegmentNode>,
@@ -159,13 +167,21 @@ impl Queue {
         assert!(settings.limits.block > 0 && settings.limits.rw_max > 0 && settings.limits.segments_max > 0);
         assert!(settings.nr_requests >= u32::from(settings.depth), "fewer requests than may be in flight");
         assert!(!settings.groups.is_empty(), "the root group is always there");
+        let (tags, user) = match &settings.tags {
+            Some(shared) => (Arc::clone(&shared.bitmap), shared.user),
+            None => (Arc::new(Bitmap::new(settings.depth.into()).unwrap_or_else(|error| panic!("{error}"))), 0),
+        };
         let requests = settings.nr_requests as usize;
         // Merging lets requests hold several bios; this many on average keeps the tables small.
         let segments = requests * 4;
         Self {
             scheduler,
-            tags: TagSet::new(settings.depth),
-            by_tag: vec![RequestId(NIL); usize::from(settings.depth)].into(),
+            by_tag: vec![RequestId(NIL); tags.capacity()].into(),
+            tags,
+            hint: Hint::of(user),
+            spare: None,
+            in_flight: 0,
+            lacks_tag: false,
             requests: Table::new(requests),
             segments: Table::new(segments),
             bios: Table::new(segments),
@@ -295,7 +311,7 @@ impl Queue {
             Op::Flush => self.flushes.push_front(id),
             _ => self.scheduler.requeue(now, &waiting),
         }
-        self.busy_until = Some(if self.tags.used() == 0 { now + BUSY_DELAY } else { Instant::MAX });
+        self.busy_until = Some(if self.in_flight == 0 { now + BUSY_DELAY } else { Instant::MAX });
         self.note(now, Action::Requeued, waiting.op, waiting.extent, waiting.stream, waiting.group);
     }
 
@@ -339,15 +355,18 @@ impl Queue {
             Some(until) if now < until => return None, // Q7
             _ => self.busy_until = None,
         }
-        while self.tags.used() < self.tags.depth() {
+        while let Some(tag) = self.next_tag() {
             let id = match self.flushes.pop_front() {
                 Some(id) => id, // Q5
                 None => match self.scheduler.dispatch(now) {
                     Next::Request(id) => id,
-                    Next::Hold { .. } | Next::Nothing => return None,
+                    Next::Hold { .. } | Next::Nothing => {
+                        self.keep(tag);
+                        return None;
+                    }
                 },
             };
-            let owner = self.start(now, id);
+            let owner = self.start(now, id, tag);
             if owner == context {
                 return Some(self.dispatch_of(id));
             }
@@ -362,7 +381,7 @@ impl Queue {
     /// # Panics
     /// If `tag` is not in flight.
     pub fn segments(&self, tag: Tag) -> impl Iterator<Item = Segment> + '_ {
-        assert!(self.tags.is_used(tag), "tag {} is not in flight", tag.0);
+        assert!(self.is_mine(tag), "tag {} is not in flight", tag.0);
         let mut next = self.requests[self.by_tag[usize::from(tag.0)].0].head;
         core::iter::from_fn(move || {
             let node = self.segments.get(next)?;
@@ -387,13 +406,22 @@ impl Queue {
         Some(ContextId(context))
     }
 
+    /// Whether a request may wait that only a tag is missing for.
+    ///
+    /// Where tags are [shared](Settings::tags), their owner then asks to be woken when one comes back, and
+    /// [`Queue::poll_dispatch`] is to be called once more after that: one may have come back before.
+    #[must_use]
+    pub const fn lacks_tag(&self) -> bool {
+        self.lacks_tag
+    }
+
     /// When to call [`Queue::handle_timeout`] and [`Queue::poll_dispatch`] though nothing else happened.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let overdue = self.requests.get(self.oldest).map(|r| r.dispatched + self.settings.io_timeout);
         let busy = self.busy_until.filter(|until| *until != Instant::MAX);
         // While no tag is free, or the device is busy, asking the scheduler would change nothing.
-        let may_ask = self.busy_until.is_none() && self.tags.used() < self.tags.depth();
+        let may_ask = self.busy_until.is_none() && !self.lacks_tag;
         let held = self.scheduler.next_timeout().filter(|_| may_ask);
         [overdue, busy, held].into_iter().flatten().min()
     }
@@ -463,14 +491,14 @@ impl Queue {
 
     /// Requests in flight.
     #[must_use]
-    pub fn in_flight(&self) -> u16 {
-        self.tags.used()
+    pub const fn in_flight(&self) -> u16 {
+        self.in_flight
     }
 
     /// Requests that wait for the device.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.requests.len() - usize::from(self.tags.used())
+        self.requests.len() - usize::from(self.in_flight)
     }
 
     /// Keeps the latest `bound` events from now on; 0 turns tracing off.
@@ -657,8 +685,8 @@ impl Queue {
     // ---- in flight ----
 
     /// Gives a request a tag and puts it among those in flight.
-    fn start(&mut self, now: Instant, id: RequestId) -> ContextId {
-        let tag = self.tags.get().expect("a tag was free when the scheduler was asked");
+    fn start(&mut self, now: Instant, id: RequestId, tag: Tag) -> ContextId {
+        self.in_flight += 1;
         self.by_tag[usize::from(tag.0)] = id;
         let youngest = core::mem::replace(&mut self.youngest, id.0);
         match self.requests.get_mut(youngest) {
@@ -685,10 +713,54 @@ impl Queue {
         Dispatch { tag, op, flags, extent, stream }
     }
 
+    /// A tag for the next request, or `None` while there is none (Q2).
+    #[inline]
+    fn next_tag(&mut self) -> Option<Tag> {
+        if let Some(tag) = self.spare.take() {
+            return Some(tag);
+        }
+        let tag = match &self.settings.tags {
+            Some(shared) if !shared.users.hold(shared.user, self.tags.depth()) => None,
+            Some(shared) => {
+                let tag = self.tags.get(&mut self.hint);
+                if tag.is_none() {
+                    shared.users.release(shared.user);
+                }
+                tag
+            }
+            None => self.tags.get(&mut self.hint),
+        };
+        self.lacks_tag = tag.is_none();
+        tag
+    }
+
+    /// Keeps a tag for the next request, unless others could use it meanwhile.
+    #[inline]
+    fn keep(&mut self, tag: Tag) {
+        if self.settings.tags.is_some() { self.put_back(tag) } else { self.spare = Some(tag) }
+    }
+
+    #[inline]
+    fn put_back(&mut self, tag: Tag) {
+        self.tags.put_now(tag);
+        if let Some(shared) = &self.settings.tags {
+            shared.users.release(shared.user);
+        }
+        self.hint.warm(tag);
+        self.lacks_tag = false;
+    }
+
+    /// Whether one of our requests has this tag.
+    fn is_mine(&self, tag: Tag) -> bool {
+        self.by_tag.get(usize::from(tag.0)).is_some_and(|id| id.0 != NIL)
+    }
+
     /// Takes the tag from a request in flight and the request from their list.
     fn take_back(&mut self, tag: Tag) -> RequestId {
-        self.tags.put(tag);
-        let id = self.by_tag[usize::from(tag.0)];
+        assert!(self.is_mine(tag), "tag {} is not in flight", tag.0);
+        let id = core::mem::replace(&mut self.by_tag[usize::from(tag.0)], RequestId(NIL));
+        self.in_flight -= 1;
+        self.put_back(tag);
         if let Step::InFlight(_) = self.requests[id.0].step {
             self.unlink(id.0);
         }

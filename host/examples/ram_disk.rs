@@ -16,6 +16,7 @@ fn main() -> Result<(), fairlift::Error> {
         scheduler: sched::Kind::from_name(&arg(3, "none")).expect("none or mq-deadline"),
         set: vec![],
         depth: None,
+        shared_tags: false,
         nr_requests: None,
         io_timeout: None,
     };

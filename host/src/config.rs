@@ -43,6 +43,9 @@ pub struct Disk {
     pub set: Vec<(String, String)>,
     /// Requests in flight; `None`: 128.
     pub depth: Option<u16>,
+    /// Whether the workers share those `depth` requests where each has a queue of its own (scheduler `none`); else each
+    /// may have as many in flight. Where a scheduler decides for all, it has `depth` for all.
+    pub shared_tags: bool,
     /// Requests that may wait and be in flight, for each hardware context or shared; `None`: twice the depth.
     pub nr_requests: Option<u32>,
     /// How long a request may be in the device; `None`: 30 s.

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fairlift_core::queue::Settings;
+use fairlift_core::queue::{Settings, SharedTags};
 use fairlift_core::stats::Stats;
 use fairlift_core::{ContextId, Extent, Group, GroupId, Limits, Priority, Queue, Sector};
 
@@ -15,6 +15,7 @@ use crate::Error;
 use crate::bench::Gauge;
 use crate::config;
 use crate::device::{Device, Facts};
+use crate::tags::{self, TagQueue};
 
 /// Between backings, and what their places are multiples of: 1 GiB.
 const GAP: u64 = 1 << 21;
@@ -23,6 +24,8 @@ const GAP: u64 = 1 << 21;
 pub(crate) struct Disk {
     pub(crate) name: String,
     queues: Box<[Mutex<Queue>]>,
+    /// The tags that the queues share, if they do.
+    tags: Option<Arc<TagQueue>>,
     places: Vec<Place>,
     /// Counts what the devices do, if somebody wants to know.
     pub(crate) gauge: Option<Gauge>,
@@ -89,9 +92,18 @@ impl Disk {
             ..Settings::new(settings.scheduler, limits)
         };
         let count = if settings.scheduler.is_shared() { 1 } else { contexts }; // K2
+        let tags = (settings.shared_tags && count > 1).then(|| {
+            let settings = tags::Settings { users: count, ..tags::Settings::new(depth.into()) };
+            TagQueue::new(settings).expect("the depth was looked at above")
+        });
         let mut queues = Vec::new();
-        for _ in 0..count {
-            let mut queue = Queue::new(queue_settings.clone());
+        for user in 0..count {
+            let shared = tags.as_ref().map(|tags| SharedTags {
+                bitmap: Arc::clone(tags.bitmap()),
+                users: Arc::clone(tags.users()),
+                user,
+            });
+            let mut queue = Queue::new(Settings { tags: shared, ..queue_settings.clone() });
             for (name, value) in &settings.set {
                 queue
                     .set_tunable(name, value)
@@ -99,7 +111,7 @@ impl Disk {
             }
             queues.push(Mutex::new(queue));
         }
-        Ok(Self { name: settings.name.clone(), queues: queues.into(), places, gauge: None })
+        Ok(Self { name: settings.name.clone(), queues: queues.into(), tags, places, gauge: None })
     }
 
     /// The queue that a context uses.
@@ -107,6 +119,11 @@ impl Disk {
         let queue = &self.queues[usize::from(context.0) % self.queues.len()];
         // A panic within the queue is a broken promise about somebody's data: nobody goes on after it.
         queue.lock().unwrap_or_else(|_: PoisonError<_>| panic!("disk {}: a worker panicked in its queue", self.name))
+    }
+
+    /// The tags that a context's queue shares with the others', if it does.
+    pub(crate) const fn tags(&self) -> Option<&Arc<TagQueue>> {
+        self.tags.as_ref()
     }
 
     /// Where an extent of the disk is: the place, and the byte within its device.

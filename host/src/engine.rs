@@ -9,6 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use fairlift_core::{Bio, ContextId, Dispatch, Duration, Errno, Finished, Flags, Instant, Op, Outcome, Refused};
 use fairlift_core::{Tag, model::Asked, queue::Segment};
@@ -21,6 +22,7 @@ use crate::device::{self, File, Inline, Modelled, asked};
 use crate::disk::Disk;
 use crate::notify::Notifiers;
 use crate::ring::Ring;
+use crate::tags::{Caller, TagQueue};
 
 /// One operation of a client, from its arrival to the reply.
 pub(crate) struct Command {
@@ -106,6 +108,8 @@ struct Side {
     /// The models among its devices.
     models: Vec<InModel>,
     timeout: Option<Instant>,
+    /// Where tags are shared: our place in the line for them.
+    line: Option<Line>,
     /// The queue refused the first of the backlog.
     full: bool,
     dirty: bool,
@@ -137,6 +141,56 @@ struct Flight {
     /// Bytes done so far.
     done: u64,
     step: Step,
+}
+
+/// How long a worker without requests is still assured its part of shared tags.
+const IDLE: Duration = fairlift_core::time::secs(1);
+
+/// A worker's place in the line for tags that workers share.
+struct Line {
+    tags: Arc<TagQueue>,
+    caller: Caller,
+    waker: Waker,
+    user: usize,
+    /// Since when nothing is asked for.
+    idle: Option<Instant>,
+}
+
+impl Line {
+    fn new(tags: &Arc<TagQueue>, worker: ContextId, notifiers: &Arc<Notifiers>) -> Self {
+        let user = usize::from(worker.0);
+        let waker = Waker::from(Arc::new(notifiers.waker(worker)));
+        Self { tags: Arc::clone(tags), caller: tags.caller_of(user), waker, user, idle: None }
+    }
+
+    /// So many tags came back, which our queue has put back itself.
+    fn returned(&mut self, tags: usize) {
+        // We are here: whoever is woken should be another.
+        self.caller.leave();
+        if tags > 0 {
+            self.tags.returned(tags);
+        }
+    }
+
+    /// Waits for a tag; answers `false` if there is one already.
+    fn wait(&mut self) -> bool {
+        self.caller.poll_free(&mut Context::from_waker(&self.waker)).is_pending()
+    }
+
+    /// The turn is over. Passes on what was not needed; answers when to look again, so as to give up our part in time.
+    fn idle(&mut self, now: Instant, idle: bool) -> Option<Instant> {
+        self.tags.look();
+        if !idle {
+            self.idle = None;
+            return None;
+        }
+        let since = *self.idle.get_or_insert(now);
+        if now < since + IDLE {
+            return Some(since + IDLE);
+        }
+        self.tags.retire(self.user);
+        None
+    }
 }
 
 /// How far a request in the ring is.
@@ -196,6 +250,7 @@ impl Engine {
                     flights: (0..depth).map(|_| Flight::default()).collect(),
                     models: models.map(|(place, _)| InModel { place, asked: Vec::new(), open: 0, due: None }).collect(),
                     timeout: None,
+                    line: disk.tags().map(|tags| Line::new(tags, context, &notifiers)),
                     full: false,
                     dirty: false,
                 }
@@ -317,6 +372,9 @@ impl Engine {
         if side.timeout.is_some_and(|at| at <= now) {
             queue.handle_timeout(now);
         }
+        if let Some(line) = &mut side.line {
+            line.returned(came);
+        }
         side.full = false;
         while let Some(bio) = side.backlog.front() {
             match queue.submit(now, *bio) {
@@ -335,10 +393,16 @@ impl Engine {
             }
             side.backlog.pop_front();
         }
-        while let Some(dispatch) = queue.poll_dispatch(now, self.context) {
-            let before = side.segments.len();
-            side.segments.extend(queue.segments(dispatch.tag));
-            side.dispatches.push((dispatch, side.segments.len() - before));
+        loop {
+            while let Some(dispatch) = queue.poll_dispatch(now, self.context) {
+                let before = side.segments.len();
+                side.segments.extend(queue.segments(dispatch.tag));
+                side.dispatches.push((dispatch, side.segments.len() - before));
+            }
+            let one_came_back = queue.lacks_tag() && side.line.as_mut().is_some_and(|line| !line.wait());
+            if !one_came_back {
+                break;
+            }
         }
         if let Some(gauge) = &side.disk.gauge {
             let flushes = side.dispatches.iter().filter(|(dispatch, _)| dispatch.op == Op::Flush).count();
@@ -357,6 +421,10 @@ impl Engine {
             }
         }
         side.timeout = queue.poll_timeout();
+        if let Some(line) = &mut side.line {
+            let idle = line.idle(now, queue.in_flight() == 0 && queue.waiting() == 0);
+            side.timeout = side.timeout.into_iter().chain(idle).min();
+        }
     }
 
     /// Gives what was dispatched to the devices.

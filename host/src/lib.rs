@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`config`] | what to serve, as plain data |
+//! | [`tags`] | tags that threads and tasks can wait for; a library of its own |
 //! | [`mod@bench`] | programs instead of clients |
 //! | [`export::nbd`] | the protocol: a pure codec and negotiation, and the connections |
 //! | `worker`, `engine` | the loop: sockets above, devices below |
@@ -26,6 +27,8 @@ mod notify;
 mod ring;
 mod server;
 mod sleep;
+mod sync;
+pub mod tags;
 mod worker;
 
 pub use error::Error;

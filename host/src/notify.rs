@@ -6,8 +6,9 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Wake;
 
 use fairlift_core::ContextId;
 use io_uring::{opcode, squeue, types};
@@ -26,6 +27,22 @@ struct Notifier {
     bell: File,
     /// Connections that another worker accepted for this one.
     newcomers: Mutex<Vec<crate::worker::Newcomer>>,
+}
+
+/// A worker's bell, for those who only know how to wake.
+struct Bell {
+    notifiers: Arc<Notifiers>,
+    worker: ContextId,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.notifiers.ring_bell(self.worker);
+    }
 }
 
 impl Notifiers {
@@ -99,6 +116,11 @@ impl Notifiers {
     pub(crate) fn ring_bell(&self, worker: ContextId) {
         // Full means that it has been rung 2^64 times and not answered: it will wake.
         let _ = (&self.of(worker).bell).write(&1u64.to_ne_bytes());
+    }
+
+    /// Wakes a worker from anywhere.
+    pub(crate) fn waker(self: &Arc<Self>, worker: ContextId) -> impl Wake + use<> {
+        Bell { notifiers: Arc::clone(self), worker }
     }
 
     /// Wakes all.

@@ -79,6 +79,48 @@ def eight_clients_under_mq_deadline_each_find_their_own_part_as_they_left_it(t):
     eight_at_once(t, f"file:{t.image('image', 16 * MIB)}", "--scheduler", "mq-deadline")
 
 
+def shared(t, backing, depth):
+    """A disk whose two workers share `depth` tags."""
+    return t.server(config=f"""
+[server]
+workers = 2
+
+[disk.one]
+scheduler = "none"
+depth = {depth}
+shared_tags = true
+
+[export.disk]
+backing = "{backing}"
+disk = "one"
+""")
+
+
+@test(fairlift_only=True)
+def workers_that_share_two_tags_serve_eight_clients(t):
+    server = shared(t, f"file:{t.image('image', 16 * MIB)}", 2)
+    at_once(*(lambda n=n: busy(server, "disk", n * 2 * MIB, 2 * MIB, 200, n) for n in range(8)))
+
+
+@test(fairlift_only=True)
+def workers_that_share_a_tag_have_one_request_in_the_device_and_forget_nobody(t):
+    server, held = shared(t, "null:1M,delay=10ms", 1), 0.010
+
+    def client(_):
+        with server.connect("disk") as own:
+            cookies = {own.submit(READ, 4096 * n, 4096) for n in range(10)}
+            while cookies:
+                reply = own.reply()
+                equal(reply.error, 0, "a reply's error")
+                cookies.remove(reply.cookie)
+            own.disconnect()
+
+    began = time.monotonic()
+    at_once(*(lambda n=n: client(n) for n in range(4)))
+    # Neighbours of one client may have been merged: at least one request each is left, one after the other.
+    assert time.monotonic() - began >= 4 * held, "requests of two workers were in the device at once"
+
+
 @test
 def clients_of_different_exports_never_see_each_others_bytes(t):
     names = ["a", "b", "c", "d"]

@@ -42,6 +42,7 @@ impl Runner for Real {
                 scheduler: self.scheduler,
                 set: self.set.clone(),
                 depth: self.depth,
+                shared_tags: false,
                 nr_requests: None,
                 io_timeout: None,
             },

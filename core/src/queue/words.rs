@@ -1,11 +1,13 @@
 //! What is said to a queue and by it: plain data.
 
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
 use crate::group::{Group, StreamId};
 use crate::sched;
+use crate::tags::{Bitmap, Users};
 use crate::time::secs;
 use crate::{Duration, Extent, Flags, Limits, Op, Outcome, Sector, Tag, Token};
 
@@ -18,6 +20,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Requests in flight.
     pub depth: u16,
+    /// The tags of a device that several queues share; `None`: `depth` tags of its own.
+    pub tags: Option<SharedTags>,
     /// Requests that wait or are in flight; more is answered [`Refused::Full`].
     pub nr_requests: u32,
     /// How many contexts use the queue; at most 64.
@@ -41,6 +45,7 @@ impl Settings {
             scheduler,
             limits,
             depth: Self::DEPTH,
+            tags: None,
             nr_requests: 2 * u32::from(Self::DEPTH),
             contexts: 1,
             groups: vec![Group::root()],
@@ -48,6 +53,17 @@ impl Settings {
             nomerges: false,
         }
     }
+}
+
+/// One queue's part in tags that several queues share.
+#[derive(Clone, Debug)]
+pub struct SharedTags {
+    /// The tags; `depth` of them.
+    pub bitmap: Arc<Bitmap>,
+    /// How many each queue may hold.
+    pub users: Arc<Users>,
+    /// Which of the users this queue is.
+    pub user: usize,
 }
 
 /// A piece of a request for the device to do; see [`Queue::segments`](super::Queue::segments) for its memory.

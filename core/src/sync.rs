@@ -1,0 +1,21 @@
+//! Atomics, from one place, so that a model checker can put its own in theirs.
+//!
+//! `--cfg loom` and `--cfg shuttle` replace them; only the models in `tests/` are built that way.
+
+#[cfg(not(any(loom, shuttle)))]
+pub use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+#[cfg(loom)]
+pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+#[cfg(shuttle)]
+pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+/// Where two threads each write one thing and then read the other's, one of them must see what the other wrote.
+///
+/// `SeqCst` accesses promise that (they have one order that all threads agree on), and cost nothing more than the
+/// locked instruction that is there anyway. loom treats them as `AcqRel` and knows the order only of fences: for it, and
+/// for nobody else, there is a fence.
+#[inline]
+pub fn agree() {
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}

@@ -1,0 +1,560 @@
+//! Bitmap: which tags are out. Any number of threads take and return them; nobody waits for anybody.
+//!
+//! B1  A tag is out at most once: it is taken by the one atomic operation that finds its bit clear, or that finds it
+//!     among the returned ones.
+//! B2  Words are spread: each lies on cache lines of its own, and has 64 bits, halved while fewer than four words would
+//!     hold the depth, so that a shallow map too is several words.
+//! B3  A caller begins where its hint says, at the tag that it took last: callers that began apart stay apart. In round-robin order it continues after the last one everybody's; then hints are only where to begin.
+//! B4  Returning is deferred: a returned bit goes to a second word, on another cache line, and comes back to the first
+//!     in one swap when that looks full. Who takes does not disturb who returns.
+//! B5  The depth can change while tags are out. Tags at and above a smaller depth are not given out again, and those
+//!     that are out are simply returned: the change has [settled](Bitmap::is_settled) when the last one is back.
+//! B6  A shallow depth is spread over the words in proportion, the remainder over the first ones: who is held to it can
+//!     never take them all.
+//!
+//! Idea: Linux `lib/sbitmap.c` (B2 to B4, and B6 as it is since 6.12). Different: no lock around the swap, and the
+//! swapper takes its own tag out of what was returned without a further operation, which makes one-bit words cheap.
+
+use alloc::boxed::Box;
+use core::fmt;
+
+use super::{DEPTH_MAX, Error, Tag};
+use crate::sync::{AtomicUsize, Ordering, agree};
+
+/// Where a caller looks first: one for each thread or context that takes tags.
+///
+/// The default begins at the first tag. Several callers do better apart: see [`Hint::of`].
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Hint(usize);
+
+impl Hint {
+    /// The hint of the `n`th caller: far from those of its neighbours, whatever the depth.
+    #[must_use]
+    pub const fn of(n: usize) -> Self {
+        // Fibonacci hashing: the multiples of the golden ratio spread evenly, however many there are.
+        Self((n as u32).wrapping_mul(0x9e37_79b9) as usize >> 8)
+    }
+
+    /// The next one to be taken is, if it is free, `tag`: whoever returned it has it in a warm cache.
+    pub const fn warm(&mut self, tag: Tag) {
+        self.0 = tag.0 as usize;
+    }
+}
+
+/// Some of the bits of one word: what [`Bitmap::get_batch`] took. Iterating gives the tags, the lowest first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Batch {
+    first: usize,
+    bits: usize,
+}
+
+impl Batch {
+    /// How many tags are left in it.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bits.count_ones() as usize
+    }
+
+    /// Whether none is left.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bits == 0
+    }
+}
+
+impl Iterator for Batch {
+    type Item = Tag;
+
+    fn next(&mut self) -> Option<Tag> {
+        if self.bits == 0 {
+            return None;
+        }
+        let bit = self.bits.trailing_zeros() as usize;
+        self.bits &= self.bits - 1;
+        Some(Tag((self.first + bit) as u16))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.len(), Some(self.len()))
+    }
+}
+
+impl ExactSizeIterator for Batch {}
+
+/// On a cache line of its own: 128 bytes, because processors fetch lines in pairs.
+#[repr(align(128))]
+struct Line(AtomicUsize);
+
+/// A word of the map (B2).
+struct Word {
+    held: Held,
+    /// A set bit was returned (B4); it is also set in `held`.
+    returned: Line,
+}
+
+/// What those who take look at.
+#[repr(align(128))]
+struct Held {
+    /// A set bit is out, or returned and not yet swapped back.
+    bits: AtomicUsize,
+    /// A set bit is below the depth (B5).
+    usable: AtomicUsize,
+}
+
+/// Which tags are out; see the [module](super) for an example.
+pub struct Bitmap {
+    words: Box<[Word]>,
+    /// The binary logarithm of the bits in a word.
+    shift: u32,
+    depth: AtomicUsize,
+    /// Where the next one begins, in round-robin order (B3).
+    round: Option<Line>,
+}
+
+impl Bitmap {
+    /// As many tags as `depth`, none of them out.
+    ///
+    /// # Errors
+    /// The depth is 0 or above [`DEPTH_MAX`].
+    pub fn new(depth: usize) -> Result<Self, Error> {
+        Self::with_capacity(depth, depth)
+    }
+
+    /// As many tags as `depth`, none of them out, with room to grow to `capacity`.
+    ///
+    /// # Errors
+    /// The depth is 0 or above the capacity, or that is above [`DEPTH_MAX`].
+    pub fn with_capacity(depth: usize, capacity: usize) -> Result<Self, Error> {
+        if capacity > DEPTH_MAX {
+            return Err(Error::Depth { asked: capacity, max: DEPTH_MAX });
+        }
+        if !(1..=capacity).contains(&depth) {
+            return Err(Error::Depth { asked: depth, max: capacity.max(1) });
+        }
+        let mut shift = usize::BITS.trailing_zeros();
+        while shift > 0 && 4 << shift > depth {
+            shift -= 1; // B2
+        }
+        // Room for much more than the depth of now need not be words of one bit.
+        while shift < usize::BITS.trailing_zeros() && capacity.div_ceil(1 << shift) > 64 {
+            shift += 1;
+        }
+        let word = |index| Word {
+            held: Held { bits: AtomicUsize::new(0), usable: AtomicUsize::new(own(index, shift, depth)) },
+            returned: Line(AtomicUsize::new(0)),
+        };
+        let words = (0..capacity.div_ceil(1 << shift)).map(word).collect();
+        Ok(Self { words, shift, depth: AtomicUsize::new(depth), round: None })
+    }
+
+    /// Gives tags out in rising order, and continues after the last one, whoever asks (B3).
+    ///
+    /// For devices that want their slots used in turn. Callers then meet in one place: it is slower.
+    #[must_use]
+    pub fn round_robin(mut self) -> Self {
+        self.round = Some(Line(AtomicUsize::new(0)));
+        self
+    }
+
+    /// How many tags there are.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.depth.load(Ordering::SeqCst)
+    }
+
+    /// How many there is room for: what was asked, rounded up to whole words.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.words.len() << self.shift
+    }
+
+    /// Takes a free tag, or says that there is none.
+    #[inline]
+    pub fn get(&self, hint: &mut Hint) -> Option<Tag> {
+        self.take(hint, None).0
+    }
+
+    /// Takes a free tag among the first `shallow`, spread over the map (B6), or says that there is none.
+    ///
+    /// # Panics
+    /// If `shallow` is 0 or above the depth: check it once, with [`Bitmap::check_shallow`], where it comes from.
+    #[inline]
+    pub fn get_shallow(&self, hint: &mut Hint, shallow: usize) -> Option<Tag> {
+        self.take(hint, Some(shallow)).0
+    }
+
+    /// Whether a shallow depth is possible.
+    ///
+    /// # Errors
+    /// It is 0 or above the depth.
+    pub fn check_shallow(&self, shallow: usize) -> Result<(), Error> {
+        let depth = self.depth();
+        if (1..=depth).contains(&shallow) { Ok(()) } else { Err(Error::Shallow { asked: shallow, depth }) }
+    }
+
+    /// As [`Bitmap::get`] or, with `shallow`, [`Bitmap::get_shallow`]; also says whether, on the way, tags that had been
+    /// returned became free for all.
+    ///
+    /// Until then another caller might have looked for them in vain: who keeps waiters must look after them.
+    #[inline]
+    pub fn take(&self, hint: &mut Hint, shallow: Option<usize>) -> (Option<Tag>, bool) {
+        // Nearly always the hinted word has a bit, and nothing else need be known.
+        if shallow.is_none()
+            && self.round.is_none()
+            && let Some(word) = self.words.get(hint.0 >> self.shift)
+            && let Some(bit) = word.take_free(hint.0 & ((1 << self.shift) - 1))
+        {
+            hint.0 = (hint.0 >> self.shift) << self.shift | bit as usize;
+            return (Some(Tag(hint.0 as u16)), false);
+        }
+        self.search(hint, shallow)
+    }
+
+    fn search(&self, hint: &mut Hint, shallow: Option<usize>) -> (Option<Tag>, bool) {
+        let depth = self.depth();
+        if let Some(shallow) = shallow {
+            // A depth that shrank since it was checked holds everybody to less than what was asked.
+            assert!(shallow > 0, "{}", Error::Shallow { asked: shallow, depth });
+        }
+        let begin = match &self.round {
+            Some(round) => round.0.load(Ordering::Relaxed),
+            None => hint.0,
+        };
+        let begin = if begin < depth { begin } else { begin % depth };
+        let bits = 1 << self.shift;
+        let words = depth.div_ceil(bits);
+        let (mut index, mut from) = (begin >> self.shift, begin & (bits - 1));
+        let mut freed = false;
+        // In round-robin order the bits before the first one come last: their word is looked at twice.
+        let around = self.round.is_none();
+        for _ in 0..words + usize::from(!around) {
+            let most = shallow.map_or(usize::MAX, |shallow| self.part(index, depth, shallow));
+            if let Some(bit) = self.words[index].take(from, most, around, &mut freed) {
+                let tag = index << self.shift | bit as usize;
+                match &self.round {
+                    Some(round) => round.0.store(tag + 1, Ordering::Relaxed),
+                    None => hint.0 = tag,
+                }
+                return (Some(Tag(tag as u16)), freed);
+            }
+            index = if index + 1 == words { 0 } else { index + 1 };
+            from = 0;
+        }
+        hint.0 = 0;
+        (None, freed)
+    }
+
+    /// Takes up to `most` free tags of one word, in one step; may be fewer than there are, and none if none is free.
+    pub fn get_batch(&self, hint: &mut Hint, most: usize) -> Batch {
+        let words = self.words.len();
+        let begin = hint.0 >> self.shift;
+        let mut index = if begin < words { begin } else { 0 };
+        for _ in 0..words {
+            let first = index << self.shift;
+            let bits = self.words[index].take_some(most);
+            if bits != 0 {
+                hint.0 = first + bits.trailing_zeros() as usize;
+                return Batch { first, bits };
+            }
+            index = if index + 1 == words { 0 } else { index + 1 };
+        }
+        Batch { first: 0, bits: 0 }
+    }
+
+    /// Returns a tag.
+    ///
+    /// # Panics
+    /// If it is not out: whoever returns a tag twice has lost track of a request.
+    #[inline]
+    pub fn put(&self, tag: Tag) {
+        let (word, bit) = self.place(tag);
+        let held = word.held.bits.load(Ordering::Relaxed) & bit != 0;
+        let before = word.returned.0.fetch_or(bit, Ordering::SeqCst);
+        assert!(held && before & bit == 0, "tag {} was given back twice", tag.0);
+    }
+
+    /// Returns a tag so that it is the first to be taken again: for one owner, who has no use for deferring (B4).
+    ///
+    /// # Panics
+    /// As [`Bitmap::put`].
+    #[inline]
+    pub fn put_now(&self, tag: Tag) {
+        let (word, bit) = self.place(tag);
+        word.clear(bit, usize::from(tag.0) & !((1 << self.shift) - 1));
+    }
+
+    /// Returns many tags, with one step for each run of them in one word.
+    ///
+    /// # Panics
+    /// As [`Bitmap::put`].
+    pub fn put_batch(&self, tags: impl IntoIterator<Item = Tag>) {
+        let (mut index, mut bits) = (0, 0);
+        for tag in tags {
+            let (word, bit) = (usize::from(tag.0) >> self.shift, 1 << (usize::from(tag.0) & ((1 << self.shift) - 1)));
+            if word != index && bits != 0 {
+                self.words[index].clear(bits, index << self.shift);
+                bits = 0;
+            }
+            index = word;
+            assert!(bits & bit == 0, "tag {} was given back twice", tag.0);
+            bits |= bit;
+        }
+        if bits != 0 {
+            self.words[index].clear(bits, index << self.shift);
+        }
+    }
+
+    /// Changes the depth while tags are out (B5); [`Bitmap::is_settled`] says when a smaller one holds.
+    ///
+    /// # Errors
+    /// The depth is 0 or above the capacity; then nothing has changed.
+    pub fn resize(&self, depth: usize) -> Result<(), Error> {
+        if !(1..=self.capacity()).contains(&depth) {
+            return Err(Error::Depth { asked: depth, max: self.capacity() });
+        }
+        self.depth.store(depth, Ordering::SeqCst);
+        for (index, word) in self.words.iter().enumerate() {
+            word.held.usable.store(own(index, self.shift, depth), Ordering::SeqCst);
+        }
+        agree();
+        Ok(())
+    }
+
+    /// Whether no tag at or above the depth is out any more.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let depth = self.depth();
+        self.busy().all(|tag| usize::from(tag.0) < depth)
+    }
+
+    /// Whether the tag is out.
+    #[must_use]
+    pub fn is_busy(&self, tag: Tag) -> bool {
+        usize::from(tag.0) >> self.shift < self.words.len() && {
+            let (word, bit) = self.place(tag);
+            word.busy() & bit != 0
+        }
+    }
+
+    /// The tags that are out, in rising order: each that is out all the while, and none that is free all the while, save
+    /// one that goes from returned to free just then (B4).
+    pub fn busy(&self) -> impl Iterator<Item = Tag> {
+        self.words.iter().enumerate().flat_map(|(index, word)| Batch { first: index << self.shift, bits: word.busy() })
+    }
+
+    /// How many tags are out.
+    #[must_use]
+    pub fn busy_count(&self) -> usize {
+        self.words.iter().map(|word| word.busy().count_ones() as usize).sum()
+    }
+
+    /// How many tags could be taken now, of the first `shallow` if that is given.
+    #[must_use]
+    pub fn free_count(&self, shallow: Option<usize>) -> usize {
+        let depth = self.depth();
+        let words = self.words.iter().enumerate().take(depth.div_ceil(1 << self.shift));
+        let free = |(index, word): (usize, &Word)| {
+            let most = shallow.map_or(usize::MAX, |shallow| self.part(index, depth, shallow));
+            (!word.busy() & word.held.usable.load(Ordering::SeqCst) & most).count_ones() as usize
+        };
+        words.map(free).sum()
+    }
+
+    fn place(&self, tag: Tag) -> (&Word, usize) {
+        let number = usize::from(tag.0);
+        let word = self.words.get(number >> self.shift);
+        let word = word.unwrap_or_else(|| panic!("tag {number} never was: there are {}", self.capacity()));
+        (word, 1 << (number & ((1 << self.shift) - 1)))
+    }
+
+    /// The bits of a word that are its part of a shallow depth (B6): rounded so that the parts add up.
+    fn part(&self, index: usize, depth: usize, shallow: usize) -> usize {
+        let (shallow, depth) = (shallow.min(depth) as u64, depth as u64);
+        let before = |index: usize| (((index << self.shift) as u64).min(depth) * shallow).div_ceil(depth);
+        ones((before(index + 1) - before(index)) as usize)
+    }
+}
+
+/// The bits of a word that are below the depth.
+fn own(index: usize, shift: u32, depth: usize) -> usize {
+    ones(depth.saturating_sub(index << shift).min(1 << shift))
+}
+
+/// So many low bits.
+fn ones(count: usize) -> usize {
+    if count as u32 == usize::BITS { usize::MAX } else { (1 << count) - 1 }
+}
+
+impl Word {
+    /// Takes a free bit, the first from `from` on, or else the first; gives up where [`Word::take`] would go on.
+    #[inline]
+    fn take_free(&self, from: usize) -> Option<u32> {
+        let usable = self.held.usable.load(Ordering::SeqCst);
+        if let Some(bit) = choose(!self.held.bits.load(Ordering::SeqCst) & usable, from, true) {
+            return self.try_take(bit).then_some(bit);
+        }
+        // A single one that was returned needs nothing but to be taken from there: words of one bit never do.
+        let returned = self.returned.0.load(Ordering::SeqCst);
+        let alone = returned & usable != 0 && returned.is_power_of_two();
+        let ours = alone
+            && self.returned.0.compare_exchange(returned, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            && self.keep(returned);
+        ours.then(|| returned.trailing_zeros())
+    }
+
+    /// Keeps bits that were taken, unless the depth has shrunk below them (B5).
+    #[inline]
+    fn keep(&self, bits: usize) -> bool {
+        agree();
+        let keep = self.held.usable.load(Ordering::SeqCst) & bits == bits;
+        if !keep {
+            self.free(bits);
+        }
+        keep
+    }
+
+    /// Takes one of the bits in `part`, from `from` on, or, if `around`, before it.
+    fn take(&self, from: usize, part: usize, around: bool, freed: &mut bool) -> Option<u32> {
+        loop {
+            let usable = part & self.held.usable.load(Ordering::SeqCst);
+            let held = self.held.bits.load(Ordering::SeqCst);
+            if let Some(bit) = choose(!held & usable, from, around) {
+                if self.try_take(bit) {
+                    return Some(bit);
+                }
+                continue;
+            }
+            let ahead = if around { usable } else { usable & usize::MAX << from };
+            if self.returned.0.load(Ordering::SeqCst) & ahead == 0 {
+                return None;
+            }
+            // B1: whoever swaps a bit out of here is the only one who can give it on.
+            let returned = self.returned.0.swap(0, Ordering::SeqCst);
+            let mine = choose(returned & usable, from, around);
+            *freed |= self.free(returned & !mine.map_or(0, |bit| 1 << bit));
+            if let Some(bit) = mine
+                && self.keep(1 << bit)
+            {
+                return mine;
+            }
+        }
+    }
+
+    /// Takes this bit, unless another was faster or the depth has shrunk below it (B5).
+    #[inline]
+    fn try_take(&self, bit: u32) -> bool {
+        if self.held.bits.fetch_or(1 << bit, Ordering::SeqCst) & (1 << bit) != 0 {
+            return false; // B1
+        }
+        self.keep(1 << bit)
+    }
+
+    /// Takes up to `most` bits, the lowest first.
+    fn take_some(&self, most: usize) -> usize {
+        loop {
+            let usable = self.held.usable.load(Ordering::SeqCst);
+            let free = lowest(!self.held.bits.load(Ordering::SeqCst) & usable, most);
+            let mine = if free != 0 {
+                // Others may have taken some of them meanwhile: what was clear is ours (B1).
+                free & !self.held.bits.fetch_or(free, Ordering::SeqCst)
+            } else if most > 0 && self.returned.0.load(Ordering::SeqCst) & usable != 0 {
+                let returned = self.returned.0.swap(0, Ordering::SeqCst);
+                let mine = lowest(returned & usable, most);
+                self.free(returned & !mine);
+                mine
+            } else {
+                return 0;
+            };
+            agree();
+            let above = mine & !self.held.usable.load(Ordering::SeqCst); // B5
+            self.free(above);
+            if mine != above {
+                return mine & !above;
+            }
+        }
+    }
+
+    /// Makes bits free that are ours; answers whether there were any.
+    fn free(&self, bits: usize) -> bool {
+        if bits != 0 {
+            self.held.bits.fetch_and(!bits, Ordering::SeqCst);
+        }
+        bits != 0
+    }
+
+    /// Makes bits free that are out.
+    #[inline]
+    fn clear(&self, bits: usize, first: usize) {
+        let returned = self.returned.0.load(Ordering::Relaxed);
+        let before = self.held.bits.fetch_and(!bits, Ordering::SeqCst);
+        let wrong = bits & (!before | returned);
+        assert!(wrong == 0, "tag {} was given back twice", first + wrong.trailing_zeros() as usize);
+    }
+
+    fn busy(&self) -> usize {
+        // In this order, a bit that is out all the while is seen so: it cannot be seen returned before it was.
+        let returned = self.returned.0.load(Ordering::SeqCst);
+        self.held.bits.load(Ordering::SeqCst) & !returned
+    }
+}
+
+/// The lowest bit of `free` from `from` on, or else, if `around`, before it.
+#[inline]
+fn choose(free: usize, from: usize, around: bool) -> Option<u32> {
+    let ahead = free & usize::MAX << from;
+    let from_there = if ahead == 0 && around { free } else { ahead };
+    (from_there != 0).then(|| from_there.trailing_zeros())
+}
+
+/// The lowest `most` bits of `bits`.
+fn lowest(mut bits: usize, most: usize) -> usize {
+    if bits.count_ones() as usize <= most {
+        return bits;
+    }
+    let all = bits;
+    for _ in 0..most {
+        bits &= bits - 1;
+    }
+    all & !bits
+}
+
+/// How full it is, a word at a time: `Bitmap { depth: 6, busy: 3, words: "#.|#.|#." }`.
+impl fmt::Debug for Bitmap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        struct Words<'a>(&'a Bitmap);
+        impl fmt::Debug for Words<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                use fmt::Write as _;
+                let Self(map) = self;
+                let depth = map.depth();
+                f.write_char('"')?;
+                for (index, word) in map.words.iter().enumerate() {
+                    let (busy, first) = (word.busy(), index << map.shift);
+                    // Above the depth only what is still out is worth showing.
+                    let shown = if first < depth { (depth - first).min(1 << map.shift) } else { 0 };
+                    let shown = shown.max((usize::BITS - busy.leading_zeros()) as usize);
+                    if shown > 0 && index > 0 {
+                        f.write_char('|')?;
+                    }
+                    for bit in 0..shown {
+                        let mark = match (busy >> bit & 1 == 1, first + bit < depth) {
+                            (true, true) => '#',
+                            (true, false) => '!', // out, and above the depth
+                            (false, _) => '.',
+                        };
+                        f.write_char(mark)?;
+                    }
+                }
+                f.write_char('"')
+            }
+        }
+        f.debug_struct("Bitmap")
+            .field("depth", &self.depth())
+            .field("busy", &self.busy_count())
+            .field("words", &Words(self))
+            .finish()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -1,0 +1,82 @@
+//! Tags: the right to have one request in flight, as a small library of its own.
+//!
+//! | type | what it is |
+//! |---|---|
+//! | [`Bitmap`] | which tags are out; any number of threads take and return them, and nobody waits |
+//! | [`Wakes`], [`Wakeups`], [`Turn`] | whom to wake when a tag comes back, by rules that lose no wake-up; nobody sleeps here |
+//! | [`Share`], [`Users`] | how many tags each of several users may hold |
+//!
+//! All is safe Rust on atomics and needs no operating system. What sleeping needs beyond it (locks, parking, wakers) is
+//! `fairlift::tags::TagQueue`, which is made of these.
+//!
+//! ```
+//! use fairlift_core::tags::{Bitmap, Hint};
+//!
+//! let tags = Bitmap::new(4)?;
+//! let mut hint = Hint::default();
+//! let tag = tags.get(&mut hint).expect("none is out");
+//! assert_eq!(tags.busy().collect::<Vec<_>>(), [tag]);
+//! tags.put(tag);
+//! # Ok::<(), fairlift_core::tags::Error>(())
+//! ```
+//!
+//! The idea and the numbers are those of Linux's `sbitmap`, with the wake-up counters of 2022 that only ever grow.
+
+mod bitmap;
+mod share;
+mod wake;
+
+use core::fmt;
+
+pub use bitmap::{Batch, Bitmap, Hint};
+pub use share::{Share, Users};
+pub use wake::{Turn, WAIT_QUEUES, Wakes, Wakeups, wake_batch};
+
+/// The right to have one request in flight: a number below the depth.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Tag(pub u16);
+
+/// The most tags that there can be: a [`Tag`] is 16 bits.
+pub const DEPTH_MAX: usize = 1 << 16;
+
+/// Why tags are not as asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// The depth is 0, or more than there was room made for.
+    Depth {
+        /// What was asked.
+        asked: usize,
+        /// The most that is possible.
+        max: usize,
+    },
+    /// The shallow depth is 0 or above the depth.
+    Shallow {
+        /// What was asked.
+        asked: usize,
+        /// The depth.
+        depth: usize,
+    },
+    /// As many tags are reserved as there are, or more.
+    Reserved {
+        /// What was asked.
+        asked: usize,
+        /// The depth.
+        depth: usize,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Depth { asked, max } => write!(f, "a depth of {asked} is not possible: it is 1 to {max} tags"),
+            Self::Shallow { asked, depth } => {
+                write!(f, "a shallow depth of {asked} is not possible: it is 1 to the depth, which is {depth}")
+            }
+            Self::Reserved { asked, depth } => {
+                write!(f, "{asked} of {depth} tags cannot be reserved: at least one is for everybody")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Error {}

@@ -1,0 +1,241 @@
+//! Wake: whom to wake when a tag comes back.
+//!
+//! W1  While nobody waits, neither counter is touched.
+//! W2  Two counters only ever grow. Each tag that comes back while someone waits adds to the *completions*. Whoever
+//!     advances the *wake-ups* to them, in one step, looks after all that came back until then. There is nothing to
+//!     reset, so nothing that can fall between two steps.
+//! W3  While one who was woken has not yet run, nobody else is woken: whoever takes tags and gives them back meanwhile
+//!     keeps them in use, and a wake-up costs more than a hundred of them.
+//! W4  Whoever was woken, or takes a tag while others wait, or goes to wait, then looks: if a tag is free, someone waits
+//!     and nobody is on the way, it wakes on. So no tag is free while someone waits and nobody is on the way to it.
+//! W5  A wake-up is for as many as there are free tags, at most [`wake_batch`]; they are taken from eight queues, in turn,
+//!     by an index that is advanced before each is looked at. Who waits joins them in turn as well.
+//! W6  While others wait, a caller takes a bounded number of tags and then waits in line: the more wait, the fewer.
+//!
+//! W1, W2 and W5 are those of Linux since 6.2 ("sbitmap: use two atomic counters"). There a batch that is not full is not
+//! woken; W3 and W4 are instead of that, because a tag that is free while someone waits is a tag too few, and because at
+//! depths below 16 that batch is 1 and saves nothing.
+
+use crate::sync::{AtomicUsize, Ordering, agree};
+
+/// In how many queues those who wait are spread (W5).
+pub const WAIT_QUEUES: usize = 8;
+
+/// How many are woken at once, at most (W5): an eighth of the tags that the most restricted caller may have, 1 to 8.
+///
+/// `shallow` is the least shallow depth that callers are held to, `users` how many share the tags.
+#[must_use]
+pub fn wake_batch(depth: usize, shallow: Option<usize>, users: usize) -> usize {
+    let each = depth.div_ceil(users.max(1));
+    (each.min(shallow.unwrap_or(depth)) / WAIT_QUEUES).clamp(1, 8)
+}
+
+/// The two counters that only ever grow (W2).
+#[derive(Debug)]
+pub struct Wakeups {
+    completions: AtomicUsize,
+    wakeups: AtomicUsize,
+}
+
+impl Default for Wakeups {
+    fn default() -> Self {
+        Self { completions: AtomicUsize::new(0), wakeups: AtomicUsize::new(0) }
+    }
+}
+
+impl Wakeups {
+    /// So many tags came back while someone waited.
+    pub fn completed(&self, tags: usize) {
+        self.completions.fetch_add(tags, Ordering::SeqCst);
+    }
+
+    /// Whether the caller is to look after what came back; `false`: somebody does, or nothing did.
+    pub fn claim(&self) -> bool {
+        let mut wakeups = self.wakeups.load(Ordering::SeqCst);
+        loop {
+            // In this order: read later, the completions cannot be behind.
+            let completions = self.completions.load(Ordering::SeqCst);
+            if completions == wakeups {
+                return false;
+            }
+            match self.wakeups.compare_exchange(wakeups, completions, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return true,
+                // The winner may have counted before our completion: look again.
+                Err(now) => wakeups = now,
+            }
+        }
+    }
+
+    /// The completions and the wake-ups so far.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        (self.completions.load(Ordering::SeqCst), self.wakeups.load(Ordering::SeqCst))
+    }
+}
+
+/// Those who wait for the same tags: how many they are and how many are on the way; the queues that hold them belong to
+/// who can sleep.
+#[derive(Debug)]
+pub struct Wakes {
+    waiting: AtomicUsize,
+    on_the_way: AtomicUsize,
+    join: AtomicUsize,
+    wake: AtomicUsize,
+}
+
+impl Default for Wakes {
+    fn default() -> Self {
+        let zero = || AtomicUsize::new(0);
+        Self { waiting: zero(), on_the_way: zero(), join: zero(), wake: zero() }
+    }
+}
+
+impl Wakes {
+    /// How many wait, those on the way not among them.
+    #[inline]
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
+    /// The queue to join (W5).
+    pub fn queue_to_join(&self) -> usize {
+        self.join.fetch_add(1, Ordering::SeqCst) % WAIT_QUEUES
+    }
+
+    /// One is in a queue; to be said under that queue's lock.
+    pub fn joined(&self) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        agree();
+    }
+
+    /// One left its queue, woken or not; to be said under that queue's lock.
+    pub fn left(&self) {
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// How many to wake, if `free` says how many tags they could have (W3 to W5); they count as on the way from now on.
+    pub fn to_wake(&self, batch: usize, free: impl FnOnce() -> usize) -> usize {
+        let waiting = self.waiting();
+        if waiting == 0 || self.on_the_way.load(Ordering::SeqCst) > 0 {
+            return 0;
+        }
+        let count = free().min(batch).min(waiting);
+        if count > 0 {
+            self.on_the_way.fetch_add(count, Ordering::SeqCst);
+            agree();
+        }
+        count
+    }
+
+    /// The queue to wake from next (W5).
+    pub fn queue_to_wake(&self) -> usize {
+        self.wake.fetch_add(1, Ordering::SeqCst) % WAIT_QUEUES
+    }
+
+    /// So many of those on the way have run, or were not there after all; they look again (W4).
+    pub fn arrived(&self, count: usize) {
+        let before = self.on_the_way.fetch_sub(count, Ordering::SeqCst);
+        assert!(before >= count, "{count} arrived of {before} on the way");
+        agree();
+    }
+}
+
+/// How many tags a caller may still take while others wait (W6).
+#[derive(Clone, Copy, Debug)]
+pub struct Turn(usize);
+
+/// The tags that are taken while a whole line has its turns, about: with many in line each has few.
+const ROUND: usize = 1024;
+/// The fewest and the most of one turn: below, changing places costs more than the turn; above, nothing more is saved.
+const TURN: (usize, usize) = (8, 256);
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self(TURN.1)
+    }
+}
+
+impl Turn {
+    /// Begins, with so many others waiting.
+    pub fn begin(&mut self, waiting: usize) {
+        self.0 = (ROUND / (waiting + 1)).clamp(TURN.0, TURN.1);
+    }
+
+    /// Counts a tag that was taken, so many others waiting; answers whether it may take another.
+    #[inline]
+    pub fn goes_on(&mut self, waiting: usize) -> bool {
+        if waiting > 0 {
+            self.0 = self.0.saturating_sub(1);
+        }
+        self.0 > 0
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// The table of the kernel's documentation, and its rule for shared tags.
+    #[test]
+    fn a_batch_is_an_eighth_of_the_tags_that_the_most_restricted_may_have() {
+        for (depth, batch) in [(1, 1), (2, 1), (15, 1), (16, 2), (32, 4), (63, 7), (64, 8), (1024, 8)] {
+            assert_eq!(wake_batch(depth, None, 1), batch, "depth {depth}");
+        }
+        assert_eq!(wake_batch(64, Some(16), 1), 2);
+        assert_eq!(wake_batch(64, None, 4), 2);
+        assert_eq!(wake_batch(64, None, 40), 1);
+    }
+
+    /// W2
+    #[test]
+    fn one_winner_looks_after_all_that_came_back() {
+        let wakeups = Wakeups::default();
+        assert!(!wakeups.claim(), "nothing came back");
+        wakeups.completed(3);
+        wakeups.completed(2);
+        assert!(wakeups.claim());
+        assert!(!wakeups.claim());
+        assert_eq!(wakeups.counts(), (5, 5));
+    }
+
+    /// W3
+    #[test]
+    fn nobody_is_woken_while_one_is_on_the_way() {
+        let wakes = Wakes::default();
+        (0..3).for_each(|_| wakes.joined());
+        assert_eq!(wakes.to_wake(2, || 9), 2);
+        (0..2).for_each(|_| wakes.left());
+        assert_eq!(wakes.to_wake(2, || unreachable!("it need not be asked")), 0);
+        wakes.arrived(2);
+        assert_eq!(wakes.to_wake(2, || 0), 0, "no tag is free");
+        assert_eq!(wakes.to_wake(2, || 9), 1, "no more than wait");
+    }
+
+    /// W5
+    #[test]
+    fn queues_are_joined_and_woken_in_turn() {
+        let wakes = Wakes::default();
+        let joined: [usize; 9] = core::array::from_fn(|_| wakes.queue_to_join());
+        assert_eq!(joined, [0, 1, 2, 3, 4, 5, 6, 7, 0]);
+        assert_eq!(joined, core::array::from_fn(|_| wakes.queue_to_wake()));
+    }
+
+    /// W6
+    #[test]
+    fn a_turn_is_shorter_the_more_wait() {
+        let taken = |waiting| {
+            let mut turn = Turn::default();
+            turn.begin(waiting);
+            1 + (0..10_000).take_while(|_| turn.goes_on(waiting)).count()
+        };
+        assert_eq!((taken(1), taken(19), taken(1000)), (256, 51, 8));
+        assert_eq!(taken(0), 10_001, "alone, for ever");
+    }
+
+    #[test]
+    #[should_panic(expected = "1 arrived of 0 on the way")]
+    fn one_who_arrives_twice_stops_the_program() {
+        Wakes::default().arrived(1);
+    }
+}

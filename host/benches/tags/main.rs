@@ -1,0 +1,319 @@
+//! Tags under load: who gives them out fastest, who makes whom wait, and who is fair.
+//!
+//! ```text
+//! cargo bench -p fairlift --bench tags -- [--model hold|device|device1us] [--threads 2,20,40] [--depth 2,4,…]
+//!                                         [--only NAME,…] [--seconds 0.3] [--repeat 3] [--alone]
+//! ```
+//! Each cell is the median of interleaved repetitions. Columns: million tags a second; p99 and the longest of the waits
+//! (of those that found no tag at once); context switches for each tag; Jain's index over threads.
+//!
+//! Models: `hold` keeps a tag for 1 µs and gives it back; `device` puts it into a ring that one polling thread empties in
+//! order, giving tags back (`device1us`: 1 µs for each).
+
+mod contenders;
+#[path = "../../tests/two_step/mod.rs"]
+mod two_step;
+
+/// Whose locks and atomics the counter-example uses.
+mod sync {
+    pub(crate) use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+
+    pub(crate) use fairlift_core::sync::agree;
+
+    /// Waits; a lost wake-up would end the benchmark, so after a while it looks again.
+    pub(crate) fn wait<'a, T>(bell: &Condvar, guard: MutexGuard<'a, T>) -> (MutexGuard<'a, T>, bool) {
+        let (guard, timeout) = bell.wait_timeout(guard, std::time::Duration::from_millis(20)).unwrap();
+        (guard, timeout.timed_out())
+    }
+}
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use contenders::{ArrayPark, AsyncLock, Bare, Contender, CrateSbitmap, MutexVec, Ours, Tokio};
+use crossbeam_queue::ArrayQueue;
+use fairlift_core::stats::Histogram;
+use two_step::TwoStep;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Model {
+    Hold,
+    Device(u64),
+}
+
+const MODELS: [(&str, Model); 3] =
+    [("hold", Model::Hold), ("device", Model::Device(0)), ("device1us", Model::Device(1000))];
+
+/// What one run of one contender gave.
+struct Cell {
+    rate: f64,
+    p99: f64,
+    max: f64,
+    switches: f64,
+    jain: f64,
+}
+
+struct Options {
+    models: Vec<&'static str>,
+    threads: Vec<usize>,
+    depths: Vec<usize>,
+    only: Vec<String>,
+    seconds: f64,
+    repeat: usize,
+    alone: bool,
+}
+
+type Runner = fn(Model, usize, usize, f64) -> Cell;
+
+const ALL: [(&str, Runner); 7] = [
+    ("fairlift", run::<Ours>),
+    ("two-step", run::<TwoStep>),
+    ("sbitmap+condvar", run::<CrateSbitmap>),
+    ("mutex+condvar", run::<MutexVec>),
+    ("array+park", run::<ArrayPark>),
+    ("async-lock", run::<AsyncLock>),
+    ("tokio", run::<Tokio>),
+];
+
+fn main() {
+    let options = options();
+    if options.alone {
+        return alone();
+    }
+    println!("M tags/s (p99 of waits / longest, µs; switches per tag; Jain), blocking threads\n");
+    for (name, model) in MODELS.iter().filter(|(name, _)| options.models.contains(name)) {
+        for &threads in &options.threads {
+            println!("{name}, {threads} threads");
+            for &depth in &options.depths {
+                let mut cells: Vec<Vec<Cell>> = ALL.iter().map(|_| Vec::new()).collect();
+                for _ in 0..options.repeat {
+                    for ((name, run), cells) in ALL.iter().zip(&mut cells) {
+                        if options.only.is_empty() || options.only.iter().any(|only| only == name) {
+                            cells.push(run(*model, depth, threads, options.seconds));
+                        }
+                    }
+                }
+                for ((name, _), cells) in ALL.iter().zip(&cells).filter(|(_, cells)| !cells.is_empty()) {
+                    let of = |part: fn(&Cell) -> f64| median(cells.iter().map(part).collect());
+                    println!(
+                        "  depth {depth:2}  {name:16} {:7.3}  ({:8.0} / {:8.0}; {:6.3}; {:5.3})",
+                        of(|c| c.rate),
+                        of(|c| c.p99),
+                        of(|c| c.max),
+                        of(|c| c.switches),
+                        of(|c| c.jain)
+                    );
+                }
+            }
+            println!();
+        }
+    }
+}
+
+/// One contender, one model: threads that ask for tags as fast as they get them.
+fn run<C: Contender>(model: Model, depth: usize, threads: usize, seconds: f64) -> Cell {
+    let tags = C::new(depth);
+    let ring = ArrayQueue::new(depth);
+    let stop = AtomicBool::new(false);
+    let drained = AtomicBool::new(false);
+    let mut counts = Vec::new();
+    let mut waits = Histogram::default();
+    let mut longest = Duration::ZERO;
+    let (mut before, mut after, mut took) = (0, 0, 0.0);
+    std::thread::scope(|scope| {
+        let device = matches!(model, Model::Device(_)).then(|| {
+            scope.spawn(|| {
+                let Model::Device(each) = model else { unreachable!() };
+                while let Some(tag) =
+                    ring.pop().map(Some).or_else(|| (!drained.load(Ordering::Relaxed)).then_some(None))
+                {
+                    match tag {
+                        Some(tag) => {
+                            spin(each);
+                            tags.put(tag);
+                        }
+                        None => std::hint::spin_loop(),
+                    }
+                }
+            })
+        });
+        before = switches();
+        let started = Instant::now();
+        let (tags, ring, stop) = (&tags, &ring, &stop);
+        let submitters: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let mut me = tags.me(thread);
+                    let (mut count, mut waits, mut longest) = (0u64, Histogram::default(), Duration::ZERO);
+                    while !stop.load(Ordering::Relaxed) {
+                        let tag = tags.try_get(&mut me).unwrap_or_else(|| {
+                            let asked = Instant::now();
+                            let tag = tags.get(&mut me);
+                            let waited = asked.elapsed();
+                            waits.record(fairlift_core::Duration::from_nanos(waited.as_nanos() as u64));
+                            longest = longest.max(waited);
+                            tag
+                        });
+                        count += 1;
+                        match model {
+                            Model::Hold => {
+                                spin(1000);
+                                tags.put(tag);
+                            }
+                            Model::Device(_) => ring.push(tag).expect("no more tags than places"),
+                        }
+                    }
+                    (count, waits, longest)
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+        stop.store(true, Ordering::Relaxed);
+        for submitter in submitters {
+            let (count, mine, long) = submitter.join().unwrap();
+            counts.push(count as f64);
+            waits.add(&mine);
+            longest = longest.max(long);
+        }
+        took = started.elapsed().as_secs_f64();
+        after = switches();
+        drained.store(true, Ordering::Relaxed);
+        if let Some(device) = device {
+            device.join().unwrap();
+        }
+    });
+    let total: f64 = counts.iter().sum();
+    let squares: f64 = counts.iter().map(|count| count * count).sum();
+    Cell {
+        rate: total / took / 1e6,
+        p99: waits.quantile(990).as_nanos() as f64 / 1e3,
+        max: longest.as_nanos() as f64 / 1e3,
+        switches: (after - before) as f64 / total,
+        jain: total * total / (counts.len() as f64 * squares),
+    }
+}
+
+/// Nobody else there: what taking a tag and giving it back costs.
+fn alone() {
+    fn time<C: Contender>(name: &str) {
+        let mut cells = Vec::new();
+        for depth in [1, 2, 8, 64, 256] {
+            let tags = C::new(depth);
+            let mut me = tags.me(0);
+            let mut runs = Vec::new();
+            for _ in 0..100 {
+                let started = Instant::now();
+                for _ in 0..50_000 {
+                    let tag = tags.try_get(&mut me).unwrap();
+                    tags.put(std::hint::black_box(tag));
+                }
+                runs.push(started.elapsed().as_nanos() as f64 / 5e4);
+            }
+            // The least of many short runs: the one that nobody else disturbed.
+            cells.push(format!("{:6.1}", runs.into_iter().fold(f64::INFINITY, f64::min)));
+        }
+        println!("  {name:16} {}", cells.join(" "));
+    }
+    println!("ns for one get and put, alone, at depth 1, 2, 8, 64, 256");
+    let word = AtomicUsize::new(0);
+    let mut pair = f64::INFINITY;
+    for _ in 0..100 {
+        let started = Instant::now();
+        for _ in 0..50_000 {
+            std::hint::black_box(word.fetch_or(1, Ordering::SeqCst) & 1);
+            std::hint::black_box(word.fetch_and(!1, Ordering::SeqCst) & 1);
+        }
+        pair = pair.min(started.elapsed().as_nanos() as f64 / 5e4);
+    }
+    println!("  one atomic pair  {pair:6.1}");
+    time::<Ours>("fairlift");
+    time::<Bare>("its bitmap");
+    time::<TwoStep>("two-step");
+    time::<CrateSbitmap>("sbitmap");
+    time::<MutexVec>("mutex");
+    time::<ArrayPark>("array");
+    time::<AsyncLock>("async-lock");
+    time::<Tokio>("tokio");
+}
+
+/// Keeps the CPU for so many nanoseconds.
+fn spin(nanos: u64) {
+    if nanos > 0 {
+        let until = Instant::now() + Duration::from_nanos(nanos);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Context switches of this process so far, of its own accord or not.
+fn switches() -> i64 {
+    // SAFETY: `rusage` is plain numbers, for which zeroes are valid; the call fills in the one that it is given.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    usage.ru_nvcsw + usage.ru_nivcsw
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Runs a future on this thread, which sleeps while it waits.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+fn options() -> Options {
+    let mut options = Options {
+        models: vec!["hold", "device"],
+        threads: vec![2, 20, 40],
+        depths: vec![2, 4, 8, 16, 32, 64],
+        only: Vec::new(),
+        seconds: 0.3,
+        repeat: 3,
+        alone: false,
+    };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().unwrap_or_else(|| panic!("{arg} needs a value"));
+        let numbers = |text: String| text.split(',').map(|n| n.parse().expect("a number")).collect();
+        match arg.as_str() {
+            "--model" => {
+                let asked = value();
+                options.models =
+                    MODELS.iter().map(|(name, _)| *name).filter(|name| asked.split(',').any(|a| a == *name)).collect();
+            }
+            "--threads" => options.threads = numbers(value()),
+            "--depth" => options.depths = numbers(value()),
+            "--only" => options.only = value().split(',').map(String::from).collect(),
+            "--seconds" => options.seconds = value().parse().expect("seconds"),
+            "--repeat" => options.repeat = value().parse().expect("a number"),
+            "--alone" => options.alone = true,
+            "--bench" => {}
+            other => panic!("unknown option {other}"),
+        }
+    }
+    options
+}

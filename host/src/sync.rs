@@ -1,0 +1,84 @@
+//! Locks and parking, from one place, so that a model checker can put its own in theirs; see `fairlift_core::sync`.
+
+#[cfg(loom)]
+pub(crate) use loom::sync::{Mutex, MutexGuard};
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use std::sync::{Mutex, MutexGuard};
+
+pub(crate) use parking::{Parker, Unparker};
+
+#[cfg(not(any(loom, shuttle)))]
+mod parking {
+    use std::thread::{self, Thread};
+
+    /// Lets the thread that made it sleep until it is unparked.
+    pub(crate) struct Parker;
+
+    #[derive(Clone)]
+    pub(crate) struct Unparker(Thread);
+
+    impl Parker {
+        pub(crate) const fn new() -> Self {
+            Self
+        }
+
+        pub(crate) fn unparker(&self) -> Unparker {
+            Unparker(thread::current())
+        }
+
+        /// Sleeps until unparked, before or after; may also return for no reason.
+        pub(crate) fn park(&self) {
+            thread::park();
+        }
+    }
+
+    impl Unparker {
+        pub(crate) fn unpark(&self) {
+            self.0.unpark();
+        }
+    }
+}
+
+/// loom's own `park` forgets an `unpark` that came before it if the thread took a lock in between; its condition
+/// variables don't.
+#[cfg(any(loom, shuttle))]
+mod parking {
+    use std::sync::Arc;
+
+    #[cfg(loom)]
+    use loom::sync::{Condvar, Mutex};
+    #[cfg(shuttle)]
+    use shuttle::sync::{Condvar, Mutex};
+
+    pub(crate) struct Parker(Arc<(Mutex<bool>, Condvar)>);
+
+    #[derive(Clone)]
+    pub(crate) struct Unparker(Arc<(Mutex<bool>, Condvar)>);
+
+    impl Parker {
+        pub(crate) fn new() -> Self {
+            Self(Arc::new((Mutex::new(false), Condvar::new())))
+        }
+
+        pub(crate) fn unparker(&self) -> Unparker {
+            Unparker(Arc::clone(&self.0))
+        }
+
+        pub(crate) fn park(&self) {
+            let mut token = self.0.0.lock().unwrap();
+            while !*token {
+                token = self.0.1.wait(token).unwrap();
+            }
+            *token = false;
+        }
+    }
+
+    impl Unparker {
+        pub(crate) fn unpark(&self) {
+            *self.0.0.lock().unwrap() = true;
+            self.0.1.notify_one();
+        }
+    }
+}

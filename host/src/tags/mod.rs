@@ -1,0 +1,384 @@
+//! Tags that can be waited for: `fairlift_core::tags`, and what sleeping needs beyond it.
+//!
+//! Callers wait as threads ([`Caller::get`]), as async tasks ([`Caller::acquire`]), or poll ([`Caller::poll_get`]); a
+//! [`TagQueue`] does not care which. No wake-up is lost, nobody waits while a tag is free that nobody is on the way to, and
+//! while nobody waits neither counter is touched: the rules are W1 to W6 of `fairlift_core::tags`.
+//!
+//! ```
+//! use fairlift::tags::{Settings, TagQueue};
+//!
+//! let tags = TagQueue::new(Settings::new(2))?;
+//! std::thread::scope(|scope| {
+//!     for _ in 0..8 {
+//!         scope.spawn(|| {
+//!             let mut caller = tags.caller();
+//!             for _ in 0..1000 {
+//!                 let tag = caller.get(); // sleeps while both are out
+//!                 tags.put(tag);
+//!             }
+//!         });
+//!     }
+//! });
+//! assert_eq!(tags.busy_count(), 0);
+//! # Ok::<(), fairlift_core::tags::Error>(())
+//! ```
+
+mod caller;
+mod seat;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use fairlift_core::Tag;
+use fairlift_core::sync::{AtomicUsize, Ordering, agree};
+use fairlift_core::tags::{Bitmap, DEPTH_MAX, Error, Hint, Users, Wakeups, wake_batch};
+
+pub use caller::{Acquire, Caller};
+use seat::Line;
+
+/// What a [`TagQueue`] is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How many tags there are, reserved ones included.
+    pub depth: usize,
+    /// To how many it may grow; at least the depth.
+    pub capacity: usize,
+    /// How many of them are only for callers that are [entitled](Caller::reserved) to them; fewer than the depth. These
+    /// are the lowest numbers.
+    pub reserved: usize,
+    /// How many of the others [shallow](Caller::shallow) callers may hold; `None`: all.
+    pub shallow: Option<usize>,
+    /// How many users share the tags, each assured its part while several are active; at least 1.
+    pub users: usize,
+    /// Whether tags are given out in rising order, continuing after the last one.
+    pub round_robin: bool,
+}
+
+impl Settings {
+    /// So many tags for one user, all for everybody.
+    #[must_use]
+    pub const fn new(depth: usize) -> Self {
+        Self { depth, capacity: depth, reserved: 0, shallow: None, users: 1, round_robin: false }
+    }
+}
+
+/// Tags that can be waited for; see the [module](self).
+pub struct TagQueue {
+    bitmap: Arc<Bitmap>,
+    reserved: Option<Bitmap>,
+    /// The number of the first tag that is not reserved.
+    offset: u16,
+    shallow: Option<usize>,
+    users: Arc<Users>,
+    shared: bool,
+    wakeups: Wakeups,
+    /// How many callers there were: each begins elsewhere. Decides nothing that a model checker need look at.
+    callers: std::sync::atomic::AtomicUsize,
+    /// How many wait, in all lines.
+    waiting: AtomicUsize,
+    /// Those who wait, by what they wait for: for each user those of its full and of its shallow callers, then those who
+    /// are entitled to reserved tags.
+    lines: Box<[Line]>,
+}
+
+/// What a caller may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Class {
+    Full,
+    Shallow,
+    Reserved,
+}
+
+impl TagQueue {
+    /// Tags, none of them out.
+    ///
+    /// # Errors
+    /// The depth is 0 or above the capacity, or that is above 65,536; all tags are reserved; or the shallow depth is 0 or
+    /// above what is left.
+    ///
+    /// # Panics
+    /// If there is no user.
+    pub fn new(settings: Settings) -> Result<Arc<Self>, Error> {
+        let Settings { depth, capacity, reserved, shallow, users, round_robin } = settings;
+        assert!(users > 0, "tags without a user");
+        if capacity > DEPTH_MAX || !(1..=capacity).contains(&depth) {
+            return Err(Error::Depth { asked: depth, max: capacity.clamp(1, DEPTH_MAX) });
+        }
+        if reserved >= depth {
+            return Err(Error::Reserved { asked: reserved, depth });
+        }
+        let bitmap = Bitmap::with_capacity(depth - reserved, capacity - reserved)?;
+        let bitmap = if round_robin { bitmap.round_robin() } else { bitmap };
+        if let Some(shallow) = shallow {
+            bitmap.check_shallow(shallow)?;
+        }
+        Ok(Arc::new(Self {
+            bitmap: Arc::new(bitmap),
+            reserved: (reserved > 0).then(|| Bitmap::new(reserved)).transpose()?,
+            offset: reserved as u16,
+            shallow,
+            users: Arc::new(Users::new(users)),
+            shared: users > 1,
+            wakeups: Wakeups::default(),
+            callers: std::sync::atomic::AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            lines: (0..Self::lines(users, shallow.is_some(), reserved > 0)).map(|_| Line::default()).collect(),
+        }))
+    }
+
+    /// Somebody who takes tags: each thread or task has its own.
+    pub fn caller(self: &Arc<Self>) -> Caller {
+        self.caller_of(0)
+    }
+
+    /// Somebody who takes tags for a user.
+    ///
+    /// # Panics
+    /// If there is no such user.
+    pub fn caller_of(self: &Arc<Self>, user: usize) -> Caller {
+        Caller::new(Arc::clone(self), user)
+    }
+
+    /// Gives a tag back, for the only user.
+    ///
+    /// # Panics
+    /// If it is not out; or if there are several users: see [`TagQueue::put_of`].
+    #[inline]
+    pub fn put(&self, tag: Tag) {
+        assert!(!self.shared, "tag {} came back, and it is not said for which user", tag.0);
+        self.put_of(0, tag);
+    }
+
+    /// Gives a tag back that a user holds.
+    ///
+    /// # Panics
+    /// If it is not out.
+    #[inline]
+    pub fn put_of(&self, user: usize, tag: Tag) {
+        match tag.0.checked_sub(self.offset) {
+            Some(tag) => {
+                self.bitmap.put(Tag(tag));
+                if self.shared {
+                    self.users.release(user);
+                }
+            }
+            None => self.reserved.as_ref().expect("it has an offset").put(tag),
+        }
+        self.returned(1);
+    }
+
+    /// Gives many tags back, for the only user: one step for each run of them in one word.
+    ///
+    /// # Panics
+    /// As [`TagQueue::put`]; or if one of them is reserved.
+    pub fn put_batch(&self, tags: &[Tag]) {
+        assert!(!self.shared, "tags came back, and it is not said for which user");
+        let number = |tag: &Tag| tag.0.checked_sub(self.offset).expect("reserved tags come back one by one");
+        self.bitmap.put_batch(tags.iter().map(|tag| Tag(number(tag))));
+        self.returned(tags.len());
+    }
+
+    /// Tags came back, through [`TagQueue::bitmap`]: who waits for them hears of it.
+    #[inline]
+    pub fn returned(&self, tags: usize) {
+        agree();
+        if self.waiting() > 0 {
+            self.look_after(tags);
+        } // W1
+    }
+
+    #[cold]
+    fn look_after(&self, tags: usize) {
+        self.wakeups.completed(tags); // W2
+        while self.wakeups.claim() {
+            self.wake_all();
+        }
+    }
+
+    /// Changes how many tags there are, while they are out; a smaller number holds once those above it are back.
+    ///
+    /// # Errors
+    /// No tag would be left that is not reserved, or there is no room for so many; then nothing has changed.
+    pub fn resize(&self, depth: usize) -> Result<(), Error> {
+        let reserved = usize::from(self.offset);
+        if depth <= reserved {
+            let error = Error::Reserved { asked: reserved, depth };
+            return Err(if depth == 0 { Error::Depth { asked: 0, max: self.capacity() } } else { error });
+        }
+        self.bitmap.resize(depth - reserved).map_err(|_| Error::Depth { asked: depth, max: self.capacity() })?;
+        self.look();
+        Ok(())
+    }
+
+    /// Whether no tag above the depth is out any more.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.bitmap.is_settled()
+    }
+
+    /// How many tags there are.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.bitmap.depth() + usize::from(self.offset)
+    }
+
+    /// How many tags are out.
+    #[must_use]
+    pub fn busy_count(&self) -> usize {
+        self.bitmap.busy_count() + self.reserved.as_ref().map_or(0, Bitmap::busy_count)
+    }
+
+    /// The tags that are out, in rising order; see [`Bitmap::busy`].
+    pub fn busy(&self) -> impl Iterator<Item = Tag> {
+        let others = self.bitmap.busy().map(|tag| Tag(tag.0 + self.offset));
+        self.reserved.iter().flat_map(Bitmap::busy).chain(others)
+    }
+
+    /// How many callers wait.
+    #[inline]
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
+    /// The two counters: tags that came back while someone waited, and those of them that were looked after.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        self.wakeups.counts()
+    }
+
+    /// The tags that are not reserved, for those who take them without waiting here; they [say](TagQueue::returned) when
+    /// some came back.
+    #[must_use]
+    pub const fn bitmap(&self) -> &Arc<Bitmap> {
+        &self.bitmap
+    }
+
+    /// Who holds how many, where several share.
+    #[must_use]
+    pub const fn users(&self) -> &Arc<Users> {
+        &self.users
+    }
+
+    /// Makes a user inactive if it holds nothing: the shares of the others grow. For a timer.
+    pub fn retire(&self, user: usize) {
+        if self.users.retire(user) {
+            self.look();
+        }
+    }
+
+    /// Wakes those for whom there is a tag that nobody is on the way to (W4).
+    #[inline]
+    pub fn look(&self) {
+        if self.waiting() > 0 {
+            self.wake_all();
+        }
+    }
+
+    #[cold]
+    fn wake_all(&self) {
+        for (index, line) in self.lines.iter().enumerate() {
+            if line.wakes.waiting() > 0 {
+                self.wake(index);
+            }
+        }
+    }
+
+    /// Takes a tag, if there is one that such a caller may have.
+    #[inline]
+    fn take(&self, class: Class, user: usize, hint: &mut Hint) -> Option<Tag> {
+        if class == Class::Reserved {
+            return self.reserved.as_ref()?.get(hint);
+        }
+        if self.shared && !self.users.hold(user, self.bitmap.depth()) {
+            // Others of the same user may have been refused because of what we seemed to hold.
+            agree();
+            self.look();
+            return None;
+        }
+        let shallow = if class == Class::Shallow { self.shallow } else { None };
+        let (tag, freed) = self.bitmap.take(hint, shallow);
+        if tag.is_none() {
+            if self.shared {
+                self.users.release(user);
+            }
+            if freed || self.shared {
+                // What became free, or what we seemed to hold, others may have missed.
+                agree();
+                self.look();
+            }
+        }
+        tag.map(|tag| Tag(tag.0 + self.offset))
+    }
+
+    /// How many tags those in a line could take.
+    fn room(&self, index: usize) -> usize {
+        let (class, user) = self.who(index);
+        let shallow = match class {
+            Class::Full => None,
+            Class::Shallow => self.shallow,
+            Class::Reserved => return self.reserved.as_ref().map_or(0, |reserved| reserved.free_count(None)),
+        };
+        let free = self.bitmap.free_count(shallow);
+        if !self.shared {
+            return free;
+        }
+        let depth = self.bitmap.depth();
+        free.min(self.users.share(depth).saturating_sub(self.users.held(user)))
+    }
+
+    fn wake(&self, index: usize) {
+        let line = &self.lines[index];
+        let shared_by = if self.shared { self.users.active() } else { 1 };
+        let batch = wake_batch(self.bitmap.depth(), self.shallow, shared_by);
+        loop {
+            let count = line.wakes.to_wake(batch, || self.room(index));
+            if count == 0 || line.wake(count, &self.waiting) == count {
+                return;
+            }
+            // Some left before they could be woken: others may have thought that somebody was on the way.
+        }
+    }
+
+    const fn lines(users: usize, shallow: bool, reserved: bool) -> usize {
+        users * (1 + shallow as usize) + reserved as usize
+    }
+
+    fn line_of(&self, class: Class, user: usize) -> usize {
+        let each = 1 + usize::from(self.shallow.is_some());
+        match class {
+            Class::Full => user * each,
+            Class::Shallow => user * each + each - 1,
+            Class::Reserved => self.lines.len() - 1,
+        }
+    }
+
+    fn who(&self, line: usize) -> (Class, usize) {
+        if self.reserved.is_some() && line == self.lines.len() - 1 {
+            return (Class::Reserved, 0);
+        }
+        let each = 1 + usize::from(self.shallow.is_some());
+        let class = if each == 2 && line % 2 == 1 { Class::Shallow } else { Class::Full };
+        (class, line / each)
+    }
+
+    fn capacity(&self) -> usize {
+        self.bitmap.capacity() + usize::from(self.offset)
+    }
+}
+
+/// How full it is and who waits.
+impl fmt::Debug for TagQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (completions, wakeups) = self.counts();
+        f.debug_struct("TagQueue")
+            .field("bitmap", &self.bitmap)
+            .field("reserved", &self.reserved)
+            .field("waiting", &self.waiting())
+            .field("completions", &completions)
+            .field("wakeups", &wakeups)
+            .finish()
+    }
+}

@@ -1,0 +1,152 @@
+//! Where callers sit while they wait: a line is eight queues of seats.
+//!
+//! P1  A seat's state changes under the lock of the queue that it is in: it waits exactly while it is in that queue.
+//! P2  Whoever takes a seat out of its queue to wake it has counted it as on the way; the one who sits in it says that it
+//!     arrived, whether or not it still wants a tag.
+//! P3  How to wake it is only ever replaced, never taken: one who was told to wake it and comes late wakes for nothing,
+//!     but takes nothing away.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use fairlift_core::sync::{AtomicU32, AtomicUsize, Ordering};
+use fairlift_core::tags::{WAIT_QUEUES, Wakes};
+
+use crate::sync::{Mutex, MutexGuard, Unparker};
+
+/// Those who wait for the same tags.
+#[derive(Default)]
+pub(super) struct Line {
+    pub(super) wakes: Wakes,
+    queues: [Padded; WAIT_QUEUES],
+}
+
+/// Whoever wakes from one queue does not disturb who joins another.
+#[derive(Default)]
+#[repr(align(128))]
+struct Padded(Mutex<VecDeque<Arc<Seat>>>);
+
+/// One caller's seat.
+pub(super) struct Seat {
+    /// [`AWAY`], [`WAITING`] or [`WOKEN`] (P1).
+    state: AtomicU32,
+    sleeper: Mutex<Option<Sleeper>>,
+}
+
+impl Default for Seat {
+    fn default() -> Self {
+        Self { state: AtomicU32::new(AWAY), sleeper: Mutex::new(None) }
+    }
+}
+
+/// How to wake someone.
+#[derive(Clone)]
+pub(super) enum Sleeper {
+    Thread(Unparker),
+    Task(Waker),
+}
+
+/// Nobody sits here.
+pub(super) const AWAY: u32 = 0;
+/// In a queue.
+pub(super) const WAITING: u32 = 1;
+/// Taken out of its queue: on the way.
+pub(super) const WOKEN: u32 = 2;
+
+/// At which end of a queue to sit down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    Front,
+    Back,
+}
+
+impl Line {
+    /// Sits down; answers in which queue. `all` counts those who wait in all lines.
+    pub(super) fn sit(&self, seat: &Arc<Seat>, sleeper: Sleeper, end: End, all: &AtomicUsize) -> usize {
+        seat.replace(sleeper);
+        let index = self.wakes.queue_to_join();
+        let mut queue = lock(&self.queues[index].0);
+        seat.state.store(WAITING, Ordering::SeqCst); // P1
+        match end {
+            End::Front => queue.push_front(Arc::clone(seat)),
+            End::Back => queue.push_back(Arc::clone(seat)),
+        }
+        all.fetch_add(1, Ordering::SeqCst);
+        self.wakes.joined();
+        index
+    }
+
+    /// Stands up: from its queue, or from being on the way. Answers whether it was on the way (P2): it has then arrived.
+    pub(super) fn stand_up(&self, seat: &Arc<Seat>, index: usize, all: &AtomicUsize) -> bool {
+        let mut queue = lock(&self.queues[index].0);
+        let woken = match seat.state.swap(AWAY, Ordering::SeqCst) {
+            WAITING => {
+                let place = queue.iter().position(|other| Arc::ptr_eq(other, seat));
+                queue.remove(place.expect("who waits is in its queue"));
+                self.wakes.left();
+                all.fetch_sub(1, Ordering::SeqCst);
+                false
+            }
+            state => state == WOKEN,
+        };
+        drop(queue);
+        if woken {
+            self.wakes.arrived(1);
+        }
+        woken
+    }
+
+    /// Wakes up to `count` of those who wait, who are counted as on the way; answers how many it found.
+    pub(super) fn wake(&self, count: usize, all: &AtomicUsize) -> usize {
+        let mut woken = 0;
+        // Once round from wherever each search begins: more often there is nobody left.
+        let mut misses = 0;
+        while woken < count && misses < WAIT_QUEUES {
+            let mut queue = lock(&self.queues[self.wakes.queue_to_wake()].0);
+            let Some(seat) = queue.pop_front() else {
+                misses += 1;
+                continue;
+            };
+            seat.state.store(WOKEN, Ordering::SeqCst); // P1
+            self.wakes.left();
+            all.fetch_sub(1, Ordering::SeqCst);
+            drop(queue);
+            seat.wake();
+            (woken, misses) = (woken + 1, 0);
+        }
+        if woken < count {
+            self.wakes.arrived(count - woken);
+        }
+        woken
+    }
+}
+
+impl Seat {
+    pub(super) fn state(&self) -> u32 {
+        self.state.load(Ordering::SeqCst)
+    }
+
+    /// Says how to wake it (P3).
+    pub(super) fn replace(&self, sleeper: Sleeper) {
+        let mut slot = lock(&self.sleeper);
+        match (&*slot, &sleeper) {
+            (Some(Sleeper::Task(old)), Sleeper::Task(new)) if old.will_wake(new) => {}
+            _ => *slot = Some(sleeper),
+        }
+    }
+
+    fn wake(&self) {
+        let sleeper = lock(&self.sleeper).clone();
+        match sleeper {
+            Some(Sleeper::Thread(thread)) => thread.unpark(),
+            Some(Sleeper::Task(waker)) => waker.wake(),
+            None => {}
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that is done under these locks can panic half-way.
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
