@@ -94,6 +94,7 @@ fn setup(backing: Backing, scheduler: sched::Kind, workers: usize) -> Setup {
             scheduler,
             set: vec![],
             depth: None,
+            shared_tags: false,
             nr_requests: None,
             io_timeout: Some(secs(5)),
         },
