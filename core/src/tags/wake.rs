@@ -8,7 +8,7 @@
 //!     keeps them in use, and a wake-up costs more than a hundred of them.
 //! W4  Whoever was woken, or takes a tag while others wait, or goes to wait, then looks: if a tag is free, someone waits
 //!     and nobody is on the way, it wakes on. So no tag is free while someone waits and nobody is on the way to it.
-//! W5  A wake-up is for as many as there are free tags, at most [`wake_batch`]; they are taken from eight queues, in turn,
+//! W5  A wake-up is for as many as there are free tags, at most [`wake_batch`], and no more than can run at once; they are taken from eight queues, in turn,
 //!     by an index that is advanced before each is looked at. Who waits joins them in turn as well.
 //! W6  While others wait, a caller takes a bounded number of tags and then waits in line: the more wait, the fewer.
 //!
@@ -146,9 +146,9 @@ impl Wakes {
 pub struct Turn(usize);
 
 /// The tags that are taken while a whole line has its turns, about: with many in line each has few.
-const ROUND: usize = 1024;
+const ROUND: usize = 2048;
 /// The fewest and the most of one turn: below, changing places costs more than the turn; above, nothing more is saved.
-const TURN: (usize, usize) = (8, 256);
+const TURN: (usize, usize) = (8, 1024);
 
 impl Default for Turn {
     fn default() -> Self {
@@ -229,7 +229,7 @@ mod tests {
             turn.begin(waiting);
             1 + (0..10_000).take_while(|_| turn.goes_on(waiting)).count()
         };
-        assert_eq!((taken(1), taken(19), taken(1000)), (256, 51, 8));
+        assert_eq!((taken(1), taken(19), taken(1000)), (1024, 102, 8));
         assert_eq!(taken(0), 10_001, "alone, for ever");
     }
 

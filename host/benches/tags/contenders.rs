@@ -23,6 +23,31 @@ pub(crate) trait Contender: Send + Sync + 'static {
     fn put(&self, tag: u16);
 }
 
+/// Gives out tags to tasks too.
+pub(crate) trait ToTasks: Contender {
+    fn acquire(&self, me: &mut Self::Me) -> impl Future<Output = u16> + Send;
+}
+
+impl ToTasks for Ours {
+    async fn acquire(&self, me: &mut Caller) -> u16 {
+        me.acquire().await.0
+    }
+}
+
+impl ToTasks for AsyncLock {
+    async fn acquire(&self, (): &mut ()) -> u16 {
+        self.semaphore.acquire().await.forget();
+        self.free.pop().unwrap()
+    }
+}
+
+impl ToTasks for Tokio {
+    async fn acquire(&self, (): &mut ()) -> u16 {
+        self.semaphore.acquire().await.unwrap().forget();
+        self.free.pop().unwrap()
+    }
+}
+
 /// This one.
 pub(crate) struct Ours(Arc<TagQueue>);
 
@@ -47,6 +72,44 @@ impl Contender for Ours {
 
     fn put(&self, tag: u16) {
         self.0.put(Tag(tag));
+    }
+}
+
+/// This one, shared by twenty users, each assured its part: the seed's second experiment.
+pub(crate) struct Shared {
+    tags: Arc<TagQueue>,
+    /// Who holds each tag.
+    users: Box<[AtomicUsize]>,
+}
+
+const USERS: usize = 20;
+
+impl Contender for Shared {
+    type Me = (usize, Caller);
+
+    fn new(depth: usize) -> Self {
+        let tags = TagQueue::new(Settings { users: USERS, ..Settings::new(depth) }).unwrap();
+        Self { tags, users: (0..depth).map(|_| AtomicUsize::new(0)).collect() }
+    }
+
+    fn me(&self, thread: usize) -> (usize, Caller) {
+        (thread % USERS, self.tags.caller_of(thread % USERS))
+    }
+
+    fn try_get(&self, (user, caller): &mut (usize, Caller)) -> Option<u16> {
+        let tag = caller.try_get_in_turn()?.0;
+        self.users[usize::from(tag)].store(*user, SeqCst);
+        Some(tag)
+    }
+
+    fn get(&self, (user, caller): &mut (usize, Caller)) -> u16 {
+        let tag = caller.get().0;
+        self.users[usize::from(tag)].store(*user, SeqCst);
+        tag
+    }
+
+    fn put(&self, tag: u16) {
+        self.tags.put_of(self.users[usize::from(tag)].load(SeqCst), Tag(tag));
     }
 }
 

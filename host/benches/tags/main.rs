@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! cargo bench -p fairlift --bench tags -- [--model hold|device|device1us] [--threads 2,20,40] [--depth 2,4,…]
-//!                                         [--only NAME,…] [--seconds 0.3] [--repeat 3] [--alone]
+//!                                         [--only NAME,…] [--seconds 0.3] [--repeat 3] [--tasks] [--alone]
 //! ```
 //! Each cell is the median of interleaved repetitions. Columns: million tags a second; p99 and the longest of the waits
 //! (of those that found no tag at once); context switches for each tag; Jain's index over threads.
 //!
-//! Models: `hold` keeps a tag for 1 µs and gives it back; `device` puts it into a ring that one polling thread empties in
+//! Those who wait are threads, or with `--tasks` tasks on two threads of a tokio runtime. Models: `hold` keeps a tag for 1 µs and gives it back; `device` puts it into a ring that one polling thread empties in
 //! order, giving tags back (`device1us`: 1 µs for each).
 
 mod contenders;
@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use contenders::{ArrayPark, AsyncLock, Bare, Contender, CrateSbitmap, MutexVec, Ours, Tokio};
+use contenders::{ArrayPark, AsyncLock, Bare, Contender, CrateSbitmap, MutexVec, Ours, Shared, ToTasks, Tokio};
 use crossbeam_queue::ArrayQueue;
 use fairlift_core::stats::Histogram;
 use two_step::TwoStep;
@@ -65,12 +65,14 @@ struct Options {
     seconds: f64,
     repeat: usize,
     alone: bool,
+    tasks: bool,
 }
 
 type Runner = fn(Model, usize, usize, f64) -> Cell;
 
-const ALL: [(&str, Runner); 7] = [
+const ALL: [(&str, Runner); 8] = [
     ("fairlift", run::<Ours>),
+    ("  20 users", run::<Shared>),
     ("two-step", run::<TwoStep>),
     ("sbitmap+condvar", run::<CrateSbitmap>),
     ("mutex+condvar", run::<MutexVec>),
@@ -79,25 +81,30 @@ const ALL: [(&str, Runner); 7] = [
     ("tokio", run::<Tokio>),
 ];
 
+const TASKS: [(&str, Runner); 3] =
+    [("fairlift", run_tasks::<Ours>), ("async-lock", run_tasks::<AsyncLock>), ("tokio", run_tasks::<Tokio>)];
+
 fn main() {
     let options = options();
     if options.alone {
         return alone();
     }
-    println!("M tags/s (p99 of waits / longest, µs; switches per tag; Jain), blocking threads\n");
+    let (waiters, contenders): (_, &[(&str, Runner)]) =
+        if options.tasks { ("tasks", &TASKS) } else { ("threads", &ALL) };
+    println!("M tags/s (p99 of waits / longest, µs; switches per tag; Jain)\n");
     for (name, model) in MODELS.iter().filter(|(name, _)| options.models.contains(name)) {
         for &threads in &options.threads {
-            println!("{name}, {threads} threads");
+            println!("{name}, {threads} {waiters}");
             for &depth in &options.depths {
-                let mut cells: Vec<Vec<Cell>> = ALL.iter().map(|_| Vec::new()).collect();
+                let mut cells: Vec<Vec<Cell>> = contenders.iter().map(|_| Vec::new()).collect();
                 for _ in 0..options.repeat {
-                    for ((name, run), cells) in ALL.iter().zip(&mut cells) {
+                    for ((name, run), cells) in contenders.iter().zip(&mut cells) {
                         if options.only.is_empty() || options.only.iter().any(|only| only == name) {
                             cells.push(run(*model, depth, threads, options.seconds));
                         }
                     }
                 }
-                for ((name, _), cells) in ALL.iter().zip(&cells).filter(|(_, cells)| !cells.is_empty()) {
+                for ((name, _), cells) in contenders.iter().zip(&cells).filter(|(_, cells)| !cells.is_empty()) {
                     let of = |part: fn(&Cell) -> f64| median(cells.iter().map(part).collect());
                     println!(
                         "  depth {depth:2}  {name:16} {:7.3}  ({:8.0} / {:8.0}; {:6.3}; {:5.3})",
@@ -116,49 +123,28 @@ fn main() {
 
 /// One contender, one model: threads that ask for tags as fast as they get them.
 fn run<C: Contender>(model: Model, depth: usize, threads: usize, seconds: f64) -> Cell {
-    let tags = C::new(depth);
-    let ring = ArrayQueue::new(depth);
-    let stop = AtomicBool::new(false);
-    let drained = AtomicBool::new(false);
-    let mut counts = Vec::new();
-    let mut waits = Histogram::default();
-    let mut longest = Duration::ZERO;
-    let (mut before, mut after, mut took) = (0, 0, 0.0);
+    let (tags, ring) = (C::new(depth), ArrayQueue::new(depth));
+    let (stop, drained) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let device = matches!(model, Model::Device(_)).then(|| {
-            scope.spawn(|| {
-                let Model::Device(each) = model else { unreachable!() };
-                while let Some(tag) =
-                    ring.pop().map(Some).or_else(|| (!drained.load(Ordering::Relaxed)).then_some(None))
-                {
-                    match tag {
-                        Some(tag) => {
-                            spin(each);
-                            tags.put(tag);
-                        }
-                        None => std::hint::spin_loop(),
-                    }
-                }
-            })
-        });
-        before = switches();
+        if matches!(model, Model::Device(_)) {
+            scope.spawn(|| complete(model, &tags, &ring, &drained));
+        }
+        let before = switches();
         let started = Instant::now();
         let (tags, ring, stop) = (&tags, &ring, &stop);
         let submitters: Vec<_> = (0..threads)
             .map(|thread| {
                 scope.spawn(move || {
                     let mut me = tags.me(thread);
-                    let (mut count, mut waits, mut longest) = (0u64, Histogram::default(), Duration::ZERO);
+                    let mut mine = Mine::default();
                     while !stop.load(Ordering::Relaxed) {
                         let tag = tags.try_get(&mut me).unwrap_or_else(|| {
                             let asked = Instant::now();
                             let tag = tags.get(&mut me);
-                            let waited = asked.elapsed();
-                            waits.record(fairlift_core::Duration::from_nanos(waited.as_nanos() as u64));
-                            longest = longest.max(waited);
+                            mine.waited(asked.elapsed());
                             tag
                         });
-                        count += 1;
+                        mine.count += 1;
                         match model {
                             Model::Hold => {
                                 spin(1000);
@@ -167,33 +153,118 @@ fn run<C: Contender>(model: Model, depth: usize, threads: usize, seconds: f64) -
                             Model::Device(_) => ring.push(tag).expect("no more tags than places"),
                         }
                     }
-                    (count, waits, longest)
+                    mine
                 })
             })
             .collect();
         std::thread::sleep(Duration::from_secs_f64(seconds));
         stop.store(true, Ordering::Relaxed);
-        for submitter in submitters {
-            let (count, mine, long) = submitter.join().unwrap();
-            counts.push(count as f64);
-            waits.add(&mine);
-            longest = longest.max(long);
-        }
-        took = started.elapsed().as_secs_f64();
-        after = switches();
+        let all: Vec<_> = submitters.into_iter().map(|submitter| submitter.join().unwrap()).collect();
+        let cell = cell(&all, started.elapsed(), switches() - before);
         drained.store(true, Ordering::Relaxed);
-        if let Some(device) = device {
-            device.join().unwrap();
+        cell
+    })
+}
+
+/// The same with tasks on two threads of a runtime, and with blocking threads only where the device is.
+fn run_tasks<C: ToTasks>(model: Model, depth: usize, tasks: usize, seconds: f64) -> Cell {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let shared = Arc::new((C::new(depth), ArrayQueue::new(depth), AtomicBool::new(false), AtomicBool::new(false)));
+    let device = {
+        let shared = Arc::clone(&shared);
+        matches!(model, Model::Device(_))
+            .then(|| std::thread::spawn(move || complete(model, &shared.0, &shared.1, &shared.3)))
+    };
+    let before = switches();
+    let started = Instant::now();
+    let submitters: Vec<_> = (0..tasks)
+        .map(|task| {
+            let shared = Arc::clone(&shared);
+            runtime.spawn(async move {
+                let (tags, ring, stop, _) = &*shared;
+                let mut me = tags.me(task);
+                let mut mine = Mine::default();
+                while !stop.load(Ordering::Relaxed) {
+                    let tag = match tags.try_get(&mut me) {
+                        Some(tag) => tag,
+                        None => {
+                            let asked = Instant::now();
+                            let tag = tags.acquire(&mut me).await;
+                            mine.waited(asked.elapsed());
+                            tag
+                        }
+                    };
+                    mine.count += 1;
+                    match model {
+                        Model::Hold => {
+                            spin(1000);
+                            tags.put(tag);
+                        }
+                        Model::Device(_) => ring.push(tag).expect("no more tags than places"),
+                    }
+                }
+                mine
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_secs_f64(seconds));
+    shared.2.store(true, Ordering::Relaxed);
+    let all = runtime.block_on(async {
+        let mut all = Vec::new();
+        for submitter in submitters {
+            all.push(submitter.await.unwrap());
         }
+        all
     });
-    let total: f64 = counts.iter().sum();
-    let squares: f64 = counts.iter().map(|count| count * count).sum();
+    let cell = cell(&all, started.elapsed(), switches() - before);
+    shared.3.store(true, Ordering::Relaxed);
+    if let Some(device) = device {
+        device.join().unwrap();
+    }
+    cell
+}
+
+/// The device: empties the ring in order, until `drained` is said and it is empty.
+fn complete<C: Contender>(model: Model, tags: &C, ring: &ArrayQueue<u16>, drained: &AtomicBool) {
+    let Model::Device(each) = model else { unreachable!() };
+    while let Some(tag) = ring.pop().map(Some).or_else(|| (!drained.load(Ordering::Relaxed)).then_some(None)) {
+        match tag {
+            Some(tag) => {
+                spin(each);
+                tags.put(tag);
+            }
+            None => std::hint::spin_loop(),
+        }
+    }
+}
+
+/// What one submitter did.
+#[derive(Default)]
+struct Mine {
+    count: u64,
+    waits: Histogram,
+    longest: Duration,
+}
+
+impl Mine {
+    fn waited(&mut self, waited: Duration) {
+        self.waits.record(fairlift_core::Duration::from_nanos(waited.as_nanos() as u64));
+        self.longest = self.longest.max(waited);
+    }
+}
+
+fn cell(all: &[Mine], took: Duration, switches: i64) -> Cell {
+    let mut waits = Histogram::default();
+    all.iter().for_each(|mine| waits.add(&mine.waits));
+    let longest = all.iter().map(|mine| mine.longest).max().unwrap_or_default();
+    let total: f64 = all.iter().map(|mine| mine.count as f64).sum();
+    let squares: f64 = all.iter().map(|mine| (mine.count as f64).powi(2)).sum();
     Cell {
-        rate: total / took / 1e6,
+        rate: total / took.as_secs_f64() / 1e6,
         p99: waits.quantile(990).as_nanos() as f64 / 1e3,
         max: longest.as_nanos() as f64 / 1e3,
-        switches: (after - before) as f64 / total,
-        jain: total * total / (counts.len() as f64 * squares),
+        switches: switches as f64 / total,
+        jain: total * total / (all.len() as f64 * squares),
     }
 }
 
@@ -294,6 +365,7 @@ fn options() -> Options {
         seconds: 0.3,
         repeat: 3,
         alone: false,
+        tasks: false,
     };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
@@ -311,6 +383,7 @@ fn options() -> Options {
             "--seconds" => options.seconds = value().parse().expect("seconds"),
             "--repeat" => options.repeat = value().parse().expect("a number"),
             "--alone" => options.alone = true,
+            "--tasks" => options.tasks = true,
             "--bench" => {}
             other => panic!("unknown option {other}"),
         }

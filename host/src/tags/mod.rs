@@ -52,6 +52,9 @@ pub struct Settings {
     pub shallow: Option<usize>,
     /// How many users share the tags, each assured its part while several are active; at least 1.
     pub users: usize,
+    /// How many may be woken at once, at most; `None`: one fewer than there are processors, for one is busy giving tags
+    /// back. More would only wait for a processor instead of a tag.
+    pub wake_max: Option<usize>,
     /// Whether tags are given out in rising order, continuing after the last one.
     pub round_robin: bool,
 }
@@ -60,7 +63,7 @@ impl Settings {
     /// So many tags for one user, all for everybody.
     #[must_use]
     pub const fn new(depth: usize) -> Self {
-        Self { depth, capacity: depth, reserved: 0, shallow: None, users: 1, round_robin: false }
+        Self { depth, capacity: depth, reserved: 0, shallow: None, users: 1, wake_max: None, round_robin: false }
     }
 }
 
@@ -73,6 +76,7 @@ pub struct TagQueue {
     shallow: Option<usize>,
     users: Arc<Users>,
     shared: bool,
+    wake_max: usize,
     wakeups: Wakeups,
     /// How many callers there were: each begins elsewhere. Decides nothing that a model checker need look at.
     callers: std::sync::atomic::AtomicUsize,
@@ -101,7 +105,7 @@ impl TagQueue {
     /// # Panics
     /// If there is no user.
     pub fn new(settings: Settings) -> Result<Arc<Self>, Error> {
-        let Settings { depth, capacity, reserved, shallow, users, round_robin } = settings;
+        let Settings { depth, capacity, reserved, shallow, users, wake_max, round_robin } = settings;
         assert!(users > 0, "tags without a user");
         if capacity > DEPTH_MAX || !(1..=capacity).contains(&depth) {
             return Err(Error::Depth { asked: depth, max: capacity.clamp(1, DEPTH_MAX) });
@@ -121,6 +125,7 @@ impl TagQueue {
             shallow,
             users: Arc::new(Users::new(users)),
             shared: users > 1,
+            wake_max: wake_max.unwrap_or_else(processors).max(1),
             wakeups: Wakeups::default(),
             callers: std::sync::atomic::AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
@@ -332,7 +337,7 @@ impl TagQueue {
     fn wake(&self, index: usize) {
         let line = &self.lines[index];
         let shared_by = if self.shared { self.users.active() } else { 1 };
-        let batch = wake_batch(self.bitmap.depth(), self.shallow, shared_by);
+        let batch = wake_batch(self.bitmap.depth(), self.shallow, shared_by).min(self.wake_max);
         loop {
             let count = line.wakes.to_wake(batch, || self.room(index));
             if count == 0 || line.wake(count, &self.waiting) == count {
@@ -367,6 +372,11 @@ impl TagQueue {
     fn capacity(&self) -> usize {
         self.bitmap.capacity() + usize::from(self.offset)
     }
+}
+
+/// How many processors there are for those who are woken.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get() - 1)
 }
 
 /// How full it is and who waits.

@@ -123,7 +123,7 @@ fn a_waiter_that_is_dropped_before_it_was_woken_leaves_no_trace() {
 /// W5
 #[test]
 fn many_tags_at_once_wake_a_batch() {
-    let tags = TagQueue::new(Settings::new(64)).unwrap();
+    let tags = TagQueue::new(Settings { wake_max: Some(8), ..Settings::new(64) }).unwrap();
     let held = all(&tags);
     let mut tasks: Vec<_> = (0..20).map(|_| Task::new(&tags)).collect();
     tasks.iter_mut().for_each(|task| assert_eq!(task.poll(), None));
@@ -142,7 +142,7 @@ fn who_has_had_its_turn_waits_in_line_though_a_tag_is_free() {
     tags.put(held);
     assert!(late.woken(), "it is on the way; until it runs, the tag is of use to the greedy one");
     let turns = std::iter::from_fn(|| greedy.poll().map(|tag| tags.put(tag))).take(10_000).count();
-    assert_eq!(turns, 256);
+    assert_eq!(turns, 1024);
     assert_eq!(late.poll(), Some(held));
     tags.put(held);
     assert!(patient.woken() && !greedy.woken(), "it is behind those who were there before");
