@@ -8,6 +8,7 @@ use fairlift::config::Tls;
 use fairlift_core::{Duration, sched};
 
 use crate::backing::{Named, parse_named};
+use crate::iostest::IostestArgs;
 use crate::place::ListenAt;
 use crate::{config, place, units};
 
@@ -23,6 +24,7 @@ Examples:
   fairlift serve --config fairlift.toml               tenants with weights
   fairlift config > fairlift.toml                     a config to start from
   fairlift tunables                                   what --set can turn
+  fairlift iostest --device sim:sata-7200 -w bsr -G   how groups share a modelled disk
 
 Then, in another terminal:
   nbdinfo 'nbd+unix:///ram?socket=/run/fairlift.sock'
@@ -49,6 +51,12 @@ pub(crate) enum Command {
         /// Only this scheduler
         #[arg(value_parser = schedulers())]
         scheduler: Option<sched::Kind>,
+    },
+    Iostest(Box<IostestArgs>),
+    /// List the modelled disks (sim:MODEL), or the parameters of one
+    Models {
+        /// Only this model, with all that can be changed, as in sim:MODEL,PARAMETER=VALUE
+        model: Option<String>,
     },
     /// Write a completion script for a shell to standard output
     Completions {
@@ -140,7 +148,8 @@ fn schedulers() -> impl TypedValueParser<Value = sched::Kind> {
     PossibleValuesParser::new(sched::Kind::ALL.map(sched::Kind::name)).try_map(|name| config::parse_scheduler(&name))
 }
 
-fn parse_setting(text: &str) -> Result<(String, String), String> {
+/// Reads `KEY=VALUE`.
+pub(crate) fn parse_setting(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("a setting is KEY=VALUE, as in read_expire=20ms")?;
     Ok((name.trim().into(), value.trim().into()))
 }

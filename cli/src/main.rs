@@ -8,12 +8,14 @@
 //! | [`backing`], [`place`], [`groups`], [`units`] | what the words in them mean |
 //! | [`mistake`] | what is wrong, and where |
 //! | [`serve`], [`signals`], [`systemd`], [`tls`], [`log`] | the running server |
-//! | [`show`] | tunables, completions, manual pages |
+//! | [`iostest`] | how a disk is shared, measured |
+//! | [`show`] | tunables, models, completions, manual pages |
 
 mod args;
 mod backing;
 mod config;
 mod groups;
+mod iostest;
 mod keys;
 mod log;
 mod mistake;
@@ -36,6 +38,14 @@ use crate::args::{Cli, Command, EXAMPLE};
 fn main() -> ExitCode {
     let shown = match Cli::parse().command {
         Command::Serve(flags) => return serve::serve(&flags),
+        Command::Iostest(flags) => return iostest::iostest(&flags),
+        Command::Models { model } => match show::models(model.as_deref()) {
+            Ok(text) => show::print(text.as_bytes()),
+            Err(refusal) => {
+                eprintln!("{refusal}");
+                return ExitCode::from(2);
+            }
+        },
         Command::Config => show::print(EXAMPLE.as_bytes()),
         Command::Tunables { scheduler } => show::print(show::tunables(scheduler).as_bytes()),
         Command::Completions { shell } => show::print(&show::completions(shell)),

@@ -172,7 +172,7 @@ fn disks(flags: &ServeArgs, file: &File, mistakes: &mut Vec<Mistake>) -> (Vec<Di
 ///
 /// # Errors
 /// Why it doesn't, and whether that is because of the name.
-fn check_setting(kind: sched::Kind, name: &str, value: &str) -> Result<(), (bool, String)> {
+pub(crate) fn check_setting(kind: sched::Kind, name: &str, value: &str) -> Result<(), (bool, String)> {
     let known = || kind.tunables().iter().map(|info| info.name);
     kind.build(1).set(name, value).map_err(|error| {
         if known().any(|one| one == name) {

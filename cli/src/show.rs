@@ -6,6 +6,7 @@ use std::path::Path;
 
 use clap::CommandFactory as _;
 use fairlift_core::sched::Kind;
+use fairlift_lab::model::{Spec, profiles};
 
 use crate::args::Cli;
 
@@ -34,14 +35,19 @@ pub(crate) fn tunables(only: Option<Kind>) -> String {
             continue;
         }
         let _ = writeln!(out, "{}:", kind.name());
-        let width = |cell: fn(&Row) -> &str| rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0);
-        let (name, default) = (width(|row| &row.name), width(|row| &row.default));
-        for row in &rows {
-            let _ = writeln!(out, "  {:name$}  {:>default$}  {}", row.name, row.default, row.says);
-            let _ = writeln!(out, "  {:name$}  {:default$}  {}", "", "", row.takes);
-        }
+        write_rows(&mut out, &rows);
     }
     out
+}
+
+/// Two lines for each row: what it does, and what it takes.
+fn write_rows(out: &mut String, rows: &[Row]) {
+    let width = |cell: fn(&Row) -> &str| rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0);
+    let (name, default) = (width(|row| &row.name), width(|row| &row.default));
+    for row in rows {
+        let _ = writeln!(out, "  {:name$}  {:>default$}  {}", row.name, row.default, row.says);
+        let _ = writeln!(out, "  {:name$}  {:default$}  {}", "", "", row.takes);
+    }
 }
 
 /// One tunable in words.
@@ -61,6 +67,45 @@ fn rows(kind: Kind) -> Vec<Row> {
         says: info.says.into(),
     };
     kind.tunables().iter().map(row).collect()
+}
+
+/// The modelled disks, or one with its parameters.
+///
+/// # Errors
+/// There is no such model.
+pub(crate) fn models(only: Option<&str>) -> Result<String, String> {
+    let mut out = String::new();
+    let Some(name) = only else {
+        pairs(&mut out, &profiles().map(|profile| (profile.name, profile.about)).collect::<Vec<_>>());
+        out.push_str("\n`fairlift models MODEL` shows what can be changed, as in sim:MODEL,size=100g\n");
+        return Ok(out);
+    };
+    let name = name.strip_prefix("sim:").unwrap_or(name);
+    let spec = Spec::parse(name).map_err(|error| error.to_string())?;
+    let about = profiles().find(|profile| profile.name == spec.name).map_or("", |profile| profile.about);
+    let _ = writeln!(out, "sim:{}: {about}", spec.name);
+    let mut rows = vec![Row {
+        name: "size".into(),
+        default: format!("{:.1} GB", spec.size as f64 / 1e9),
+        takes: "bytes in whole sectors, as 500g or 1t (powers of 1024), up to 64t".into(),
+        says: "how much it holds".into(),
+    }];
+    rows.extend(spec.settings.infos().iter().map(|info| Row {
+        name: info.name.into(),
+        default: spec.settings.get(info.name).unwrap_or_default(),
+        takes: info.range.to_string(),
+        says: info.says.into(),
+    }));
+    write_rows(&mut out, &rows);
+    Ok(out)
+}
+
+/// Two columns, indented.
+pub(crate) fn pairs(out: &mut String, rows: &[(&str, &str)]) {
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    for (name, says) in rows {
+        let _ = writeln!(out, "  {name:width$}  {says}");
+    }
 }
 
 /// A completion script.

@@ -144,6 +144,17 @@ impl Queue {
     /// If a number in `settings` is 0 or there are more than 64 contexts.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
+        let scheduler = settings.scheduler.build(settings.nr_requests as usize);
+        Self::with_scheduler(settings, scheduler)
+    }
+
+    /// An empty queue with a scheduler of the caller's own, made for at least `nr_requests` requests;
+    /// `settings.scheduler` only names it.
+    ///
+    /// # Panics
+    /// As [`Queue::new`].
+    #[must_use]
+    pub fn with_scheduler(settings: Settings, scheduler: Box<dyn Scheduler>) -> Self {
         assert!((1..=64).contains(&settings.contexts), "1 to 64 contexts, not {}", settings.contexts);
         assert!(settings.limits.block > 0 && settings.limits.rw_max > 0 && settings.limits.segments_max > 0);
         assert!(settings.nr_requests >= u32::from(settings.depth), "fewer requests than may be in flight");
@@ -152,7 +163,7 @@ impl Queue {
         // Merging lets requests hold several bios; this many on average keeps the tables small.
         let segments = requests * 4;
         Self {
-            scheduler: settings.scheduler.build(requests),
+            scheduler,
             tags: TagSet::new(settings.depth),
             by_tag: vec![RequestId(NIL); usize::from(settings.depth)].into(),
             requests: Table::new(requests),

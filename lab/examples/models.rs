@@ -1,92 +1,119 @@
-use fairlift_core::model::{Asked, Ended};
-use fairlift_core::{Extent, Flags, Instant, Op, Sector};
-use fairlift_lab::Random;
-use fairlift_lab::model::Spec;
+//! The tables of `docs/models.md` about disks that rotate: `cargo run --release -p fairlift-lab --example models`.
+//!
+//! With arguments, the fitted rows of these models alone, to see what a parameter does:
+//! `… --example models sata-7200,read_ahead_min=0 eva-raid5-12,chunk=64`.
 
-fn streams(spec: &str, starts: &[u64], window: u64, secs: u64, lag: u64) -> f64 {
-    let spec = Spec::parse(spec).unwrap();
-    let mut model = spec.build(1);
-    let mut next: Vec<u64> = starts.to_vec();
-    let mut now = Instant::ZERO;
-    let mut ended: Vec<Ended> = vec![];
-    let mut asks: Vec<(u64, usize)> = (0..starts.len()).map(|s| (s as u64 * 1000, s)).collect();
-    let mut bytes = 0;
-    let end = secs * 1_000_000_000;
-    loop {
-        let ask = asks.iter().map(|a| a.0).min();
-        let at = model.poll_event().map(|i| i.as_nanos()).into_iter().chain(ask).min().unwrap();
-        if at > end {
-            break;
-        }
-        now = Instant::from_nanos(at);
-        ended.clear();
-        model.advance(now, &mut ended);
-        for e in &ended {
-            bytes += window * 512;
-            asks.push((at + lag, e.id as usize));
-        }
-        let due: Vec<_> = asks.iter().filter(|a| a.0 <= at).copied().collect();
-        asks.retain(|a| a.0 > at);
-        for (_, s) in due {
-            model.submit(
-                now,
-                &Asked { id: s as u64, op: Op::Read, flags: Flags::NONE, extent: Extent::new(Sector(next[s]), window) },
-            );
-            next[s] += window;
-        }
-    }
-    let _ = now;
-    bytes as f64 / secs as f64 / 1e6
-}
+use fairlift_core::time::secs;
+use fairlift_core::{Instant, Op};
+use fairlift_lab::iostest::Placement;
+use fairlift_lab::model::{Settings, Spec};
 
-fn random(spec: &str, depth: usize, sectors: u64, span: u64, secs: u64) -> f64 {
-    let spec = Spec::parse(spec).unwrap();
-    let mut model = spec.build(1);
-    let mut rnd = Random::new(7);
-    let mut ended: Vec<Ended> = vec![];
-    let mut ask = |model: &mut Box<dyn fairlift_core::model::Model>, now, id| {
-        let at = rnd.below(span / sectors) * sectors;
-        model.submit(now, &Asked { id, op: Op::Read, flags: Flags::NONE, extent: Extent::new(Sector(at), sectors) });
-    };
-    for id in 0..depth {
-        ask(&mut model, Instant::ZERO, id as u64);
-    }
-    let mut n = 0;
-    while let Some(at) = model.poll_event().filter(|at| at.as_nanos() < secs * 1_000_000_000) {
-        ended.clear();
-        model.advance(at, &mut ended);
-        for e in &ended {
-            n += 1;
-            ask(&mut model, at, e.id);
-        }
-    }
-    n as f64 / secs as f64
-}
+#[path = "../tests/support/iostune.rs"]
+mod iostune;
+#[path = "../tests/support/load.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod load;
+
+use iostune::{ARRAY, Device, SATA, TOGETHER, readers, slices};
+use load::Load;
 
 fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let spec = args.get(1).map_or("sata-7200", |s| s.as_str());
-    let parsed = Spec::parse(spec).unwrap();
-    let sectors = parsed.size / 512;
-    for lag in [0, 200_000] {
-        print!("lag {lag}:");
-        for n in [1u64, 2, 4, 8] {
-            let starts: Vec<u64> = (0..n).map(|i| sectors / n * i / 8 * 8).collect();
-            print!(" {n}: {:.1}", streams(spec, &starts, 256, 20, lag));
+    let specs: Vec<_> = std::env::args().skip(1).collect();
+    for spec in &specs {
+        let device = if matches!(Spec::parse(spec).unwrap().settings, Settings::Raid(_)) { ARRAY } else { SATA };
+        println!("{spec}: {}", noop(spec, &device, 1));
+    }
+    if specs.is_empty() {
+        fitted();
+        checked_slices();
+        checked_together();
+        checked_random();
+        checked_writes();
+    }
+}
+
+/// Readers far apart: measured, modelled, by how much they differ.
+fn noop(spec: &str, device: &Device, seed: u64) -> String {
+    let row = |&(streams, measured, _): &iostune::Row| {
+        let got = readers(spec, device.depth, streams, Placement::Spread, secs(30), seed);
+        format!("{measured} | {got:.1} | {:+.0} %", (got / measured - 1.0) * 100.0)
+    };
+    device.noop.iter().map(row).collect::<Vec<_>>().join(" | ")
+}
+
+fn fitted() {
+    println!("| fitted: Noop, MB/s | 1 stream | model | | 2 | model | | 4 | model | | 8 | model | |");
+    for device in [&SATA, &ARRAY] {
+        println!("| `{}` | {} |", device.profile, noop(device.profile, device, 1));
+    }
+    for device in [&SATA, &ARRAY] {
+        let each: Vec<_> = (2..=6).map(|seed| noop(device.profile, device, seed)).collect();
+        println!("seeds 2 to 6, {}:\n{}", device.profile, each.join("\n"));
+    }
+}
+
+fn checked_slices() {
+    println!("\n| checked: one reader at a time for 100 ms, MB/s | streams | CFQ measured | model | |");
+    for device in [&SATA, &ARRAY] {
+        for (streams, measured, _) in device.cfq {
+            let got = slices(device.profile, streams.into());
+            println!(
+                "| `{}` | {streams} | {measured} | {got:.1} | {:+.0} % |",
+                device.profile,
+                (got / measured - 1.0) * 100.0
+            );
         }
-        println!();
     }
-    for n in [8u64, 16, 32, 64] {
-        let starts: Vec<u64> = (0..n).map(|i| (1 << 20) * i).collect();
-        print!(" close {n}: {:.1}", streams(spec, &starts, 256, 10, 0));
+}
+
+fn checked_together() {
+    println!("\n| checked: files of 512 MB together, MB/s | readers | measured (CFQ, slice_idle=0) | model (none) | |");
+    for (count, measured, _) in TOGETHER {
+        let measured = measured * 1024.0 / 1e6;
+        let got = readers(ARRAY.profile, ARRAY.depth, count, Placement::Together, secs(30), 1);
+        println!(
+            "| `{}` | {count} | {measured:.1} | {got:.1} | {:+.0} % |",
+            ARRAY.profile,
+            (got / measured - 1.0) * 100.0
+        );
     }
-    println!();
-    for d in [1, 2, 4, 8, 16, 32] {
-        print!(" rand4k d{d}: {:.1}", random(spec, d, 8, sectors, 30));
+}
+
+fn one(spec: &str, load: Load) -> load::Got {
+    let mut model = Spec::parse(spec).unwrap().build(1);
+    load::run(&mut *model, &[load], Instant::ZERO, secs(60), 1).0.remove(0)
+}
+
+fn checked_random() {
+    println!(
+        "\n| checked: random reads in a second | 4 KiB, depth 1 | 4 | 16 | 32 | 32 KiB within 2 GiB, depth 1 | 4 |"
+    );
+    for spec in ["sata-7200", "hdd-8t", "eva-raid5-12"] {
+        let far = [1, 4, 16, 32].map(|depth| format!("{:.0}", one(spec, Load::new(Op::Read, 4096, depth)).iops()));
+        let near = [1, 4].map(|depth| {
+            let load = Load { span: 2 << 30, ..Load::new(Op::Read, 32 << 10, depth) };
+            format!("{:.0}", one(spec, load).iops())
+        });
+        println!("| `{spec}` | {} | {} |", far.join(" | "), near.join(" | "));
     }
-    println!();
-    for d in [1, 4, 32] {
-        print!(" rand32k d{d} within 2 GiB: {:.1}", random(spec, d, 64, 4 << 20, 30));
+}
+
+fn checked_writes() {
+    println!(
+        "\n| checked: writes in a second | 4 KiB random, depth 1 | 32 | each flushed | sequential 128 KiB, MB/s |"
+    );
+    let specs = [
+        "sata-7200",
+        "sata-7200,write_cache=0",
+        "hdd-8t",
+        "eva-raid5-12",
+        "eva-raid5-12,battery=0",
+        "eva-raid5-12,controller_cache=0",
+    ];
+    for spec in specs {
+        let random = [1, 32].map(|depth| format!("{:.0}", one(spec, Load::new(Op::Write, 4096, depth)).iops()));
+        let flushed = one(spec, Load::new(Op::Write, 4096, 1).flushed()).iops();
+        let sequential = one(spec, Load::new(Op::Write, 128 << 10, 8).sequential()).mb_s();
+        println!("| `{spec}` | {} | {flushed:.0} | {sequential:.0} |", random.join(" | "));
     }
-    println!();
 }

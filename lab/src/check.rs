@@ -94,6 +94,9 @@ impl Check {
     /// schedulers have by default (20 ms: `bfq`, for a stream whose weight is raised).
     pub const HOLD_MAX: Duration = ms(40);
 
+    /// Of how many sectors one is watched, unless said otherwise.
+    pub const WATCH_EVERY: u64 = 512;
+
     pub(crate) fn new(queue: &Queue) -> Self {
         Self {
             seed: 0,
@@ -101,7 +104,7 @@ impl Check {
             open: 0,
             in_disk: vec![None; usize::from(queue.settings().depth)].into(),
             order: 0,
-            versions: Versions::new(0, 512),
+            versions: Versions::new(0, Self::WATCH_EVERY),
             hold_max: Self::HOLD_MAX,
             held_since: None,
         }

@@ -132,6 +132,14 @@ pub struct Measured {
 
 /// Runs cases.
 pub trait Runner {
+    /// Whether it could run a case, as far as can be told beforehand: asked for every case of the first set before any begins.
+    ///
+    /// # Errors
+    /// It could not.
+    fn check(&mut self, _case: &Case) -> Result<(), Box<dyn AnyError + Send + Sync>> {
+        Ok(())
+    }
+
     /// Runs one, and ends early when `stop` says so.
     ///
     /// # Errors
@@ -151,8 +159,8 @@ pub enum Progress<'a> {
 /// Runs a plan; `results` is the header, to which the runs are added.
 ///
 /// # Errors
-/// The plan cannot be, or a case could not be run. What ended before is lost: a plan is checked before it begins, so that
-/// only a real disk fails later.
+/// The plan cannot be, or a case could not be run. What ended before is lost; but a plan is checked before it begins, so
+/// that only a real disk fails later.
 pub fn run(
     plan: &Plan,
     runner: &mut dyn Runner,
@@ -161,13 +169,17 @@ pub fn run(
     stop: &dyn Fn() -> bool,
 ) -> Result<Results, Error> {
     let cases = plan.cases()?;
+    // Sets differ in their seeds alone.
+    for case in cases.iter().filter(|case| case.set == 1) {
+        runner.check(case).map_err(|why| Error::of(case, why))?;
+    }
     for (index, case) in cases.iter().enumerate() {
         if stop() {
             results.interrupted = true; // I4
             break;
         }
         progress(Progress::Begins(case, index + 1, cases.len()));
-        let measured = runner.run(case, stop).map_err(|why| Error::Runner(case.to_string(), why))?;
+        let measured = runner.run(case, stop).map_err(|why| Error::of(case, why))?;
         if measured.runtime < case.runtime {
             results.interrupted = true; // I4
             break;

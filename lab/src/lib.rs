@@ -6,12 +6,14 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`world`] | the clock, and what it drives |
 //! | [`model`] | disks on paper, and profiles with the source of every number |
 //! | [`program`] | who reads and writes: readers with read-ahead, writers with writeback, and so on |
 //! | [`workload`] | which programs run together, as data |
 //! | [`iostest`] | groups × jobs × sets × workloads: who got how much |
 //! | [`check`] | promises that are looked at after every step |
-//! | [`result`] | one format of results |
+//! | [`result`], [`report`] | one format of results, and what is made of it for people |
+//! | [`timed`] | a disk whose times a function gives, for tests |
 
 #![forbid(unsafe_code)]
 
@@ -20,11 +22,12 @@ pub mod iostest;
 pub mod model;
 pub mod program;
 mod random;
+pub mod report;
 pub mod result;
 mod suggest;
-mod timed;
+pub mod timed;
 pub mod workload;
-mod world;
+pub mod world;
 
 pub use random::Random;
 pub use suggest::suggestion;

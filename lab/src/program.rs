@@ -9,12 +9,12 @@
 
 mod blocks;
 pub mod direct;
-mod fsync;
-mod interactive;
-mod journal;
-mod open_loop;
-mod pages;
-mod read_ahead;
+pub mod fsync;
+pub mod interactive;
+pub mod journal;
+pub mod open_loop;
+pub mod pages;
+pub mod read_ahead;
 pub mod write_back;
 
 use fairlift_core::time::us;

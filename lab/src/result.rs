@@ -33,8 +33,14 @@ pub struct Results {
     /// Whether the run was stopped before all sets were done.
     #[serde(default)]
     pub interrupted: bool,
+    /// What to type to measure it again.
+    #[serde(default)]
+    pub command: String,
     /// One for each workload, number of jobs and set.
     pub runs: Vec<Run>,
+    /// The same for the path without Fairlift, if that was measured beside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub baseline: Vec<Run>,
 }
 
 /// One run: a workload, with so many jobs in each group.
@@ -58,6 +64,9 @@ pub struct Run {
     pub jain: f64,
     /// In the order of the tree.
     pub groups: Vec<Group>,
+    /// Of a workload with several roles, what each got: in the order of the workload.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<Role>,
     /// What the disk did.
     pub device_stats: DeviceStats,
     /// What the scheduler counted.
@@ -85,6 +94,25 @@ pub struct Group {
     pub share: f64,
     /// What its weight entitles it to: 0 to 1.
     pub ideal: f64,
+    /// Half of its operations took no longer.
+    pub lat_p50_us: f64,
+    /// 99 % of its operations took no longer.
+    pub lat_p99_us: f64,
+    /// Its longest operation.
+    pub lat_max_us: f64,
+}
+
+/// What the jobs that play a role got, in all groups together.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Role {
+    /// Its name in the workload.
+    pub name: String,
+    /// How many jobs play it.
+    pub jobs: u32,
+    /// In 1024 bytes.
+    pub kb_s: f64,
+    /// Operations.
+    pub iops: f64,
     /// Half of its operations took no longer.
     pub lat_p50_us: f64,
     /// 99 % of its operations took no longer.

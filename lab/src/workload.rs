@@ -3,7 +3,11 @@
 //! W1  A workload has roles. Each job of a group plays one: they are dealt out in turn, a role with `share` 3 three times
 //!     as often as one with 1.
 //! W2  A role that is there `once` is played once in the whole run, in the first group, beside its jobs.
-//! W3  What a role does not say (the block size) is what the run says, or the built-in value.
+//! W3  What a role does not say has the built-in value. A block size that the run says goes for all roles.
+//!
+//! Those with a name are built in; others come from a TOML file: see [`Workload::read`].
+
+mod file;
 
 use fairlift_core::{Duration, Op, Priority, PriorityClass};
 
@@ -12,6 +16,8 @@ use crate::program::{
     write_back,
 };
 use crate::suggestion;
+
+pub use file::Mistake;
 
 /// Programs that run together.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -160,6 +166,19 @@ impl Workload {
             }
         }
     }
+
+    /// Whether it changes what is on the disk.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        self.roles.iter().any(|role| role.does.writes())
+    }
+
+    /// The bytes of an operation by default, if all roles have the same.
+    #[must_use]
+    pub fn block_size(&self) -> Option<u32> {
+        let (first, others) = self.roles.split_first()?;
+        others.iter().all(|role| role.block_size == first.block_size).then_some(first.block_size)
+    }
 }
 
 /// The journal's: as `ioprio` 0 of the kernel's best-effort class.
@@ -208,6 +227,16 @@ impl Role {
 }
 
 impl Does {
+    /// Whether it changes what is on the disk.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        match self {
+            Self::Buffered(op, _) | Self::Direct(op, _) | Self::OpenLoop { op, .. } => !matches!(op, Op::Read),
+            Self::Fsync { .. } | Self::Journal => true,
+            Self::Interleaved | Self::Interactive => false,
+        }
+    }
+
     /// Bytes of an operation, by default: a page through the page cache and for `fsync`; 32 KiB direct, as in seed 001's
     /// tables of `drr`.
     #[must_use]
@@ -218,5 +247,32 @@ impl Does {
                 4 << 10
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_a_workload_with_someone_for_the_jobs_to_play() {
+        for name in Workload::NAMES {
+            let workload = Workload::named(name).unwrap();
+            assert_eq!(workload.name, name);
+            assert!(workload.roles.iter().any(|role| !role.once), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_those_there_are() {
+        let why = Workload::named("interleave").unwrap_err();
+        assert!(why.starts_with("unknown workload \"interleave\": there is bsr, brr, "), "{why}");
+        assert!(why.ends_with("; did you mean \"interleaved\"?"), "{why}");
+    }
+
+    #[test]
+    fn direct_workloads_have_the_blocks_of_the_tables_they_come_from() {
+        let block = |name| Workload::named(name).unwrap().roles[0].block_size;
+        assert_eq!((block("bsr"), block("drr")), (4096, 32768));
     }
 }

@@ -14,6 +14,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use fairlift_core::model::{Asked, Ended, Model};
 use fairlift_core::program::{Ask, Program};
+use fairlift_core::time::secs;
 use fairlift_core::{
     Bio, ContextId, Dispatch, Errno, Finished, Instant, Outcome, Queue, Refused, Stream, StreamId, Token,
 };
@@ -165,10 +166,15 @@ impl World {
     }
 
     /// Lets no program ask any more, and runs until all that was asked has ended.
+    ///
+    /// # Panics
+    /// If that takes more than an hour of the disk: something is lost (V5).
     pub fn drain(&mut self) {
         self.asking = false;
+        let end = self.now + secs(3600);
         while let Some(next) = self.settle()
             && self.check.open() + self.refused.len() > 0
+            && next < end
         {
             self.go_to(next);
         }
@@ -406,3 +412,6 @@ impl World {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

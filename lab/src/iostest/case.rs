@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fairlift_core::{GroupId, Sector};
+use fairlift_core::{Group, GroupId, Sector};
 
 use super::{Case, Error, Job, Placement, Plan};
 use crate::Random;
@@ -67,6 +67,10 @@ impl Plan {
         if self.groups.first().is_none_or(|root| root.parent.is_some()) {
             return fail("a weight tree without a root".into());
         }
+        if let Some(group) = self.groups.iter().find(|group| !(1..=Group::WEIGHT_MAX).contains(&group.weight)) {
+            let (path, weight, max) = (&group.path, group.weight, Group::WEIGHT_MAX);
+            return fail(format!("{path} has weight {weight}: a weight is 1 to {max}"));
+        }
         if let Some(block) = self.block_size
             && (block == 0 || !u64::from(block).is_multiple_of(Sector::SIZE))
         {
@@ -93,6 +97,7 @@ impl Plan {
 
 impl Case {
     /// The groups that have jobs: the leaves of the tree, in its order.
+    #[must_use]
     pub fn leaves(&self) -> Vec<GroupId> {
         let is_parent = |id: GroupId| self.groups.iter().any(|group| group.parent == Some(id));
         (0..self.groups.len() as u16).map(GroupId).filter(|id| !is_parent(*id)).collect()
@@ -112,16 +117,23 @@ impl Case {
         cast
     }
 
+    /// Bytes of an operation of a role.
+    #[must_use]
+    pub fn block_size(&self, role: &Role) -> u64 {
+        u64::from(self.block_size.unwrap_or(role.block_size))
+    }
+
     /// Places the files and makes the programs.
     ///
     /// # Errors
     /// The files do not fit on a disk of so many sectors.
     pub fn jobs(&self, capacity_sectors: u64) -> Result<Vec<Job>, Error> {
-        let cast = self.cast();
-        if cast.len() as u64 > JOBS_MAX {
-            let why = format!("{self}: {} jobs in all groups together: at most {JOBS_MAX} are run", cast.len());
+        let jobs = self.leaves().len() as u64 * u64::from(self.jobs);
+        if jobs > JOBS_MAX {
+            let why = format!("{self}: {jobs} jobs in all groups together: at most {JOBS_MAX} are run");
             return Err(Error::Plan(why));
         }
+        let cast = self.cast();
         let mut random = Random::new(self.seed);
         // Which file, and which of how many that share it.
         let mut files: Vec<(u64, (u64, u64))> = Vec::new();
@@ -143,7 +155,7 @@ impl Case {
             let of = files.iter().filter(|(other, _)| *other == file).count() as u64;
             let part = Part {
                 file: File { start: starts[file as usize], bytes: self.file_size },
-                block: u64::from(self.block_size.unwrap_or(role.block_size)),
+                block: self.block_size(role),
                 depth: self.iodepth,
                 index: (index, of),
                 seed: random.bits(),
@@ -158,8 +170,9 @@ impl Case {
         let capacity = capacity_sectors * Sector::SIZE;
         let needed = files.saturating_mul(self.file_size).saturating_add(START);
         if needed > capacity {
+            let (s, needs) = if files == 1 { ("", "needs") } else { ("s", "need") };
             return Err(Error::Plan(format!(
-                "{self}: {files} files of {} bytes need {needed} bytes, and the disk has {capacity}",
+                "{self}: {files} file{s} of {} bytes {needs} {needed} bytes, and the disk has {capacity}",
                 self.file_size
             )));
         }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::Case;
+
 /// Why a plan cannot be run, or was not.
 #[derive(Debug)]
 pub enum Error {
@@ -9,6 +11,16 @@ pub enum Error {
     Plan(String),
     /// A case could not be run: which, and why.
     Runner(String, Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// What a runner said of a case; what it said of the plan names the case itself.
+    pub(super) fn of(case: &Case, why: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        match why.downcast::<Self>() {
+            Ok(why) => *why,
+            Err(why) => Self::Runner(case.to_string(), why),
+        }
+    }
 }
 
 impl fmt::Display for Error {

@@ -5,10 +5,11 @@ use std::error::Error as AnyError;
 
 use fairlift_core::queue::Settings;
 use fairlift_core::sched::Kind;
-use fairlift_core::{ContextId, Duration, Instant, Queue, Stream};
+use fairlift_core::{ContextId, Duration, GroupId, Instant, Queue, Sector, Stream};
 
 use super::{Case, Error, Measured, Runner};
 use crate::World;
+use crate::check::Check;
 use crate::model::Spec;
 
 /// Runs cases on a disk on paper.
@@ -20,19 +21,30 @@ pub struct Modelled {
     pub scheduler: Kind,
     /// Its tunables, where they differ: (name, value).
     pub set: Vec<(String, String)>,
-    /// Requests in flight; `None`: [`Settings::DEPTH`].
+    /// Requests in flight; `None`: what the disk takes in ([`Spec::depth`]).
     pub depth: Option<u16>,
 }
 
 impl Runner for Modelled {
+    fn check(&mut self, case: &Case) -> Result<(), Box<dyn AnyError + Send + Sync>> {
+        self.world(case)?;
+        Ok(())
+    }
+
     fn run(&mut self, case: &Case, stop: &dyn Fn() -> bool) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {
-        Ok(self.measure(case, stop)?)
+        Ok(self.measure(case, Check::WATCH_EVERY, stop)?)
     }
 }
 
 impl Modelled {
-    fn measure(&self, case: &Case, stop: &dyn Fn() -> bool) -> Result<Measured, Error> {
+    /// Runs a case, watching one of every `watched` sectors for reads of old data
+    /// ([`Check::watch_every`](crate::check::Check::watch_every)); [`Runner::run`] watches as many as costs next to nothing.
+    ///
+    /// # Errors
+    /// It could not be run.
+    pub fn measure(&self, case: &Case, watched: u64, stop: &dyn Fn() -> bool) -> Result<Measured, Error> {
         let (mut world, groups) = self.world(case)?;
+        world.check().watch_every(watched);
         let leaves = case.leaves();
         let mut timeline = Vec::with_capacity(case.slots as usize);
         let mut before = vec![0; leaves.len()];
@@ -65,11 +77,20 @@ impl Modelled {
     }
 
     /// The world of a case, and the group of each of its programs.
-    fn world(&self, case: &Case) -> Result<(World, Vec<fairlift_core::GroupId>), Error> {
+    fn world(&self, case: &Case) -> Result<(World, Vec<GroupId>), Error> {
         let model = self.spec.build(case.seed);
         let limits = model.limits();
+        let block = u64::from(limits.block) * Sector::SIZE;
+        for role in &case.workload.roles {
+            let asked = case.block_size(role);
+            if !asked.is_multiple_of(block) {
+                let name = self.spec.name;
+                let why = format!("{case}: a block size of {asked} bytes: that of sim:{name} is {block} bytes");
+                return Err(Error::Plan(why));
+            }
+        }
         let mut settings = Settings { groups: case.groups.clone(), ..Settings::new(self.scheduler, limits) };
-        settings.depth = self.depth.unwrap_or(Settings::DEPTH);
+        settings.depth = self.depth.unwrap_or_else(|| self.spec.depth());
         settings.nr_requests = settings.nr_requests.max(2 * u32::from(settings.depth));
         let mut queue = Queue::new(settings);
         for (name, value) in &self.set {

@@ -5,7 +5,7 @@ use fairlift_core::stats::Histogram;
 use fairlift_core::{Duration, GroupId};
 
 use super::{Case, Measured};
-use crate::result::{DeviceStats, Group, Run};
+use crate::result::{DeviceStats, Group, Role, Run};
 
 impl Case {
     /// What was measured, in the words of the results.
@@ -52,8 +52,35 @@ impl Case {
             counters: measured.counters.clone(),
             timeline: measured.timeline.clone(),
             latencies: latencies(&all.latency),
+            roles: self.roles(measured, seconds),
             groups,
         }
+    }
+
+    /// What each role got, where there are several.
+    fn roles(&self, measured: &Measured, seconds: f64) -> Vec<Role> {
+        let cast = self.cast();
+        assert_eq!(cast.len(), measured.meters.len(), "{self}: a meter for each job");
+        let of = |name: &str| -> Vec<&Meter> {
+            let jobs = cast.iter().zip(&measured.meters).filter(|((_, role), _)| role.name == name);
+            jobs.map(|(_, (_, meter))| meter).collect()
+        };
+        let roles = self.workload.roles.iter().filter(|_| self.workload.roles.len() > 1);
+        let sums = roles.map(|role| {
+            let meters = of(&role.name);
+            let mut sum = Meter::default();
+            meters.iter().for_each(|meter| sum.add(meter));
+            Role {
+                name: role.name.clone(),
+                jobs: meters.len() as u32,
+                kb_s: sum.bytes as f64 / 1024.0 / seconds,
+                iops: (sum.operations - sum.failed) as f64 / seconds,
+                lat_p50_us: quantile_us(&sum, 500),
+                lat_p99_us: quantile_us(&sum, 990),
+                lat_max_us: nanos(sum.latency_max) / 1e3,
+            }
+        });
+        sums.collect()
     }
 
     /// The part of the disk that a leaf's weight entitles it to, among siblings on every level.

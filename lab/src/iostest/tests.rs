@@ -1,15 +1,18 @@
-//! Plans end to end, on disks that take a fixed time.
+//! Plans end to end on modelled disks, and what is computed from what they measure.
+
+use std::cell::Cell;
 
 use super::*;
 use crate::model::Spec;
 use fairlift_core::sched::Kind;
-use fairlift_core::time::secs;
+use fairlift_core::time::{ms, secs, us};
+use fairlift_core::{Outcome, Sector};
 
 fn header() -> Results {
     Results {
         tool: "iostest".into(),
         version: "0".into(),
-        device: "sim:sata-7200".into(),
+        device: "sim:ssd-2010".into(),
         scheduler: "none".into(),
         settings: BTreeMap::new(),
         seed: 1,
@@ -17,29 +20,268 @@ fn header() -> Results {
         file_size: 0,
         iodepth: 1,
         interrupted: false,
+        command: String::new(),
         runs: Vec::new(),
+        baseline: Vec::new(),
     }
 }
 
-fn modelled() -> Modelled {
-    Modelled { spec: Spec::parse("sata-7200").unwrap(), scheduler: Kind::None, set: Vec::new(), depth: None }
+fn modelled(spec: &str) -> Modelled {
+    Modelled { spec: Spec::parse(spec).unwrap(), scheduler: Kind::None, set: Vec::new(), depth: None }
 }
 
 fn plan(workloads: &[&str]) -> Plan {
     let workloads = workloads.iter().map(|name| Workload::named(name).unwrap()).collect();
-    Plan { workloads, runtime: secs(1), ..Plan::default() }
+    Plan { workloads, runtime: ms(200), file_size: 16 << 20, ..Plan::default() }
+}
+
+/// The root, and leaves of these weights below it.
+fn tree(weights: &[u16]) -> Vec<Group> {
+    let leaf = |(index, weight): (usize, &u16)| Group {
+        path: format!("/g{}", index + 1),
+        parent: Some(GroupId::ROOT),
+        weight: *weight,
+    };
+    std::iter::once(Group::root()).chain(weights.iter().enumerate().map(leaf)).collect()
+}
+
+fn run_all(plan: &Plan, spec: &str) -> Results {
+    run(plan, &mut modelled(spec), header(), &mut |_| (), &|| false).unwrap()
+}
+
+/// The first case of a plan.
+fn case(plan: &Plan) -> Case {
+    plan.cases().unwrap().remove(0)
 }
 
 #[test]
 fn every_workload_gets_something_done_and_the_same_seed_gives_the_same_bytes() {
-    let plan = Plan { jobs: vec![1, 4], sets: 2, ..plan(&Workload::NAMES) };
+    let plan = Plan { jobs: vec![1, 4], ..plan(&Workload::NAMES) };
     let bytes = || {
-        let results = run(&plan, &mut modelled(), header(), &mut |_| (), &|| false).unwrap();
-        assert_eq!(results.runs.len(), 2 * 2 * Workload::NAMES.len());
+        let results = run_all(&plan, "ssd-2010");
+        assert_eq!(results.runs.len(), 2 * Workload::NAMES.len());
         for run in &results.runs {
             assert!(run.total_kb_s > 0.0, "{} moved nothing", run.workload);
         }
         serde_json::to_vec(&results).unwrap()
     };
     assert!(bytes() == bytes());
+    let other = serde_json::to_vec(&run_all(&Plan { seed: 2, ..plan.clone() }, "ssd-2010")).unwrap();
+    assert!(other != bytes(), "another seed is another run");
+}
+
+/// I1, I3: the third case of a plan, run by itself.
+#[test]
+fn a_case_can_be_repeated_alone() {
+    let plan = Plan { jobs: vec![1, 2], sets: 2, ..plan(&["drr"]) };
+    let results = run_all(&plan, "ssd-2010");
+    let cases = plan.cases().unwrap();
+    assert_eq!(cases.iter().map(|case| (case.set, case.jobs)).collect::<Vec<_>>(), [(1, 1), (1, 2), (2, 1), (2, 2)]);
+    let again = modelled("ssd-2010").run(&cases[2], &|| false).unwrap();
+    assert_eq!(cases[2].run_of(&again), results.runs[2]);
+    assert_ne!(results.runs[2].groups, results.runs[0].groups, "another set draws other places");
+}
+
+/// I4
+#[test]
+fn who_stops_keeps_the_cases_that_ended() {
+    let plan = Plan { jobs: vec![1, 2, 3], ..plan(&["drr"]) };
+    // Asked before each case and each slot of it: in the middle of the second case.
+    let asked = Cell::new(0);
+    let stop = || {
+        asked.set(asked.get() + 1);
+        asked.get() > 1 + Plan::SLOTS + 30
+    };
+    let mut seen = Vec::new();
+    let mut progress = |progress: Progress<'_>| {
+        seen.push(match progress {
+            Progress::Begins(case, index, of) => format!("{case}: {index} of {of}"),
+            Progress::Ended(run) => format!("ended {}", run.jobs),
+        });
+    };
+    let results = run(&plan, &mut modelled("ssd-2010"), header(), &mut progress, &stop).unwrap();
+    assert!(results.interrupted);
+    assert_eq!(results.runs.iter().map(|run| run.jobs).collect::<Vec<_>>(), [1]);
+    assert_eq!(seen, ["drr, set 1, 1 job: 1 of 3", "ended 1", "drr, set 1, 2 jobs: 2 of 3"]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_runs() {
+    let good = plan(&["bsr"]);
+    let mut nobody = good.clone();
+    nobody.workloads[0].roles[0].once = true;
+    for (plan, says) in [
+        (Plan { workloads: Vec::new(), ..good.clone() }, "no workload to run"),
+        (Plan { jobs: vec![1, 0], ..good.clone() }, "0 jobs: each group has at least 1"),
+        (Plan { jobs: Vec::new(), ..good.clone() }, "0 jobs: each group has at least 1"),
+        (Plan { sets: 0, ..good.clone() }, "0 sets: at least 1 is run"),
+        (Plan { runtime: Duration::ZERO, ..good.clone() }, "a runtime of 0s: there is nothing to measure"),
+        (Plan { iodepth: 0, ..good.clone() }, "an iodepth of 0: a job keeps 1 to 4096 requests in flight"),
+        (Plan { groups: Vec::new(), ..good.clone() }, "a weight tree without a root"),
+        (Plan { groups: tree(&[100, 0]), ..good.clone() }, "/g2 has weight 0: a weight is 1 to 1000"),
+        (Plan { block_size: Some(1000), ..good.clone() }, "a block size of 1000 bytes: it is a multiple of 512 bytes"),
+        (Plan { file_size: 5000, ..good.clone() }, "files of 5000 bytes: they are whole pages of 4096 bytes"),
+        (
+            Plan { block_size: Some(32 << 20), ..good.clone() },
+            "bsr: blocks of 33554432 bytes in files of 16777216 bytes",
+        ),
+        (nobody, "bsr: no role for the jobs to play"),
+        (
+            Plan { file_size: 1 << 40, ..good.clone() },
+            "bsr, set 1, 1 job: 1 file of 1099511627776 bytes needs 1099512676352 bytes, and the disk has",
+        ),
+        (Plan { file_size: u64::MAX / 4096 * 4096, ..good.clone() }, "bsr, set 1, 1 job: 1 file of"),
+        (
+            Plan { jobs: vec![5000], ..good.clone() },
+            "bsr, set 1, 5000 jobs: 5000 jobs in all groups together: at most 4096 are run",
+        ),
+        (Plan { jobs: vec![u32::MAX], ..good.clone() }, "bsr, set 1, 4294967295 jobs: 4294967295 jobs in all groups"),
+    ] {
+        let why = run(&plan, &mut modelled("ssd-2010"), header(), &mut |_| panic!("it runs"), &|| false);
+        let why = why.map(|_| ()).unwrap_err().to_string();
+        assert!(why.starts_with(says), "{why}\nnot: {says}");
+    }
+}
+
+#[test]
+fn a_block_smaller_than_the_disks_own_is_refused() {
+    let mut runner = modelled("nvme-plp");
+    let block = u64::from(runner.spec.build(1).limits().block) * 512;
+    let plan = Plan { block_size: Some(512), ..plan(&["drr"]) };
+    let ran = run(&plan, &mut runner, header(), &mut |_| (), &|| false);
+    match ran {
+        Ok(_) => assert_eq!(block, 512),
+        Err(why) => assert!(why.to_string().contains("that of sim:nvme-plp is"), "{why}"),
+    }
+}
+
+#[test]
+fn a_tunable_that_the_scheduler_has_not_is_refused() {
+    let mut runner = Modelled { set: vec![("slice_idle".into(), "8ms".into())], ..modelled("ssd-2010") };
+    let why = run(&plan(&["drr"]), &mut runner, header(), &mut |_| (), &|| false).unwrap_err().to_string();
+    assert!(why.contains("slice_idle"), "{why}");
+}
+
+#[test]
+fn files_lie_side_by_side_or_evenly_over_the_disk() {
+    let first = |placement, jobs| {
+        let case = case(&Plan { placement, jobs: vec![jobs], ..plan(&["dsr"]) });
+        let jobs = case.jobs(1 << 21).unwrap().into_iter();
+        jobs.map(|mut job| job.program.poll_ask(fairlift_core::Instant::ZERO).unwrap().extent.start).collect::<Vec<_>>()
+    };
+    let mib = |n: u64| Sector(n * 2048);
+    assert_eq!(first(Placement::Together, 3), [mib(1), mib(17), mib(33)]);
+    assert_eq!(first(Placement::Spread, 3), [mib(1), mib(342), mib(683)], "a disk of 1 GiB");
+}
+
+#[test]
+fn the_jobs_of_a_group_share_a_file_where_they_interleave_and_groups_do_not() {
+    let case = case(&Plan { groups: tree(&[100, 100]), jobs: vec![2], ..plan(&["interleaved"]) });
+    let jobs = case.jobs(1 << 30).unwrap().into_iter();
+    let first = |mut job: Job| job.program.poll_ask(fairlift_core::Instant::ZERO).unwrap().extent.start.0;
+    let firsts: Vec<u64> = jobs.map(first).collect();
+    assert_eq!(firsts, [2048, 2048 + 64, 2048 + 32768, 2048 + 32768 + 64]);
+}
+
+#[test]
+fn roles_are_dealt_out_by_their_shares_and_what_is_there_once_is_in_the_first_group() {
+    let mut plan = Plan { groups: tree(&[100, 100]), jobs: vec![5], ..plan(&["journal"]) };
+    plan.workloads[0].roles[1].share = 3;
+    let case = case(&plan);
+    let names = |group| -> String {
+        let cast = case.cast().into_iter().filter(|(of, _)| *of == GroupId(group));
+        cast.map(|(_, role)| format!("{} ", role.name)).collect()
+    };
+    assert_eq!(names(1), "journal bsw brr bsw bsw bsw ");
+    assert_eq!(names(2), "bsw brr bsw bsw bsw ");
+    let jobs = case.jobs(1 << 30).unwrap();
+    assert_eq!((jobs[0].priority.level, jobs[1].priority.level), (0, 4));
+}
+
+// ---- sums ----
+
+/// A meter of one operation of so many bytes.
+fn meter(bytes: u64, latency: Duration) -> Meter {
+    let mut meter = Meter::default();
+    meter.ended(bytes, Outcome::Done, latency);
+    meter
+}
+
+fn measured(bytes: &[(u16, u64)]) -> Measured {
+    Measured {
+        meters: bytes
+            .iter()
+            .map(|(group, bytes)| (GroupId(*group), meter(*bytes, us(10 * u64::from(*group)))))
+            .collect(),
+        runtime: secs(2),
+        timeline: Vec::new(),
+        work: Work { requests: 7, flushes: 1, busy: 1_000_000_000, depth_time: 3_000_000_000 },
+        counters: BTreeMap::new(),
+    }
+}
+
+fn near(a: f64, b: f64) -> bool {
+    (a - b).abs() < 1e-9
+}
+
+#[test]
+fn shares_are_compared_with_the_weights_of_the_tree() {
+    // /a (weight 300) has two leaves of 100 and 200; /b has weight 100: they are entitled to 1/4, 2/4 and 1/4.
+    let node = |path: &str, parent, weight| Group { path: path.into(), parent, weight };
+    let groups = vec![
+        Group::root(),
+        node("/a", Some(GroupId::ROOT), 300),
+        node("/a/x", Some(GroupId(1)), 100),
+        node("/a/y", Some(GroupId(1)), 200),
+        node("/b", Some(GroupId::ROOT), 100),
+    ];
+    let case = case(&Plan { groups, ..plan(&["drr"]) });
+    let run = case.run_of(&measured(&[(2, 1 << 20), (3, 2 << 20), (4, 1 << 20)]));
+    assert_eq!(run.groups.iter().map(|group| &group.path[..]).collect::<Vec<_>>(), ["/a/x", "/a/y", "/b"]);
+    assert_eq!(run.groups.iter().map(|group| group.ideal).collect::<Vec<_>>(), [0.25, 0.5, 0.25]);
+    assert_eq!((run.share_error_max, run.jain), (0.0, 1.0));
+    assert_eq!((run.total_kb_s, run.iops, run.groups[1].kb_s), (2048.0, 1.5, 1024.0));
+    assert_eq!((run.groups[1].lat_p50_us, run.groups[1].lat_max_us), (30.0, 30.0));
+    assert_eq!((run.device_stats.busy, run.device_stats.depth_mean), (0.5, 1.5));
+    assert_eq!(run.latencies.iter().map(|(_, operations)| operations).sum::<u64>(), 3);
+
+    let run = case.run_of(&measured(&[(2, 4 << 20), (3, 0), (4, 0)]));
+    assert!(near(run.share_error_max, 3.0) && near(run.jain, 1.0 / 3.0), "{run:?}");
+}
+
+#[test]
+fn without_groups_all_is_one_group_s() {
+    let run = case(&plan(&["drr"])).run_of(&measured(&[(0, 4096)]));
+    assert_eq!((run.groups.len(), &run.groups[0].path[..], run.groups[0].ideal), (1, "/", 1.0));
+}
+
+#[test]
+fn a_run_in_which_nothing_ended_has_numbers_all_the_same() {
+    let case = case(&Plan { groups: tree(&[100, 200]), ..plan(&["drr"]) });
+    let nothing =
+        Measured { meters: vec![(GroupId(1), Meter::default()), (GroupId(2), Meter::default())], ..measured(&[]) };
+    let run = case.run_of(&nothing);
+    assert_eq!((run.total_kb_s, run.groups[0].share, run.share_error_max, run.jain), (0.0, 0.0, 1.0, 1.0));
+    assert!(!serde_json::to_string(&run).unwrap().contains("null"), "JSON has no NaN");
+}
+
+#[test]
+fn what_a_role_got_is_told_where_there_are_several() {
+    let run = &run_all(&Plan { jobs: vec![2], ..plan(&["journal"]) }, "ssd-2010").runs[0];
+    let roles: Vec<_> = run.roles.iter().map(|role| (&role.name[..], role.jobs)).collect();
+    assert_eq!(roles, [("journal", 1), ("bsw", 1), ("brr", 1)]);
+    assert!(run.roles[0].iops > 0.0);
+    assert!((run.roles.iter().map(|role| role.kb_s).sum::<f64>() - run.total_kb_s).abs() < 0.001);
+    assert!(run_all(&plan(&["bsr"]), "ssd-2010").runs[0].roles.is_empty());
+}
+
+#[test]
+fn the_timeline_adds_up_to_what_each_group_got() {
+    let plan = Plan { groups: tree(&[100, 100]), jobs: vec![2], ..plan(&["bsr"]) };
+    let run = &run_all(&plan, "ssd-2010").runs[0];
+    assert_eq!(run.timeline.len(), Plan::SLOTS as usize);
+    for (index, group) in run.groups.iter().enumerate() {
+        let bytes: u64 = run.timeline.iter().map(|slot| slot[index]).sum();
+        assert!((bytes as f64 / 1024.0 / run.runtime_s - group.kb_s).abs() < 0.001);
+    }
 }

@@ -80,15 +80,15 @@ impl Default for Settings {
             rate_inner: 31_000,
             track_switch: us(1480),
             seek_track: us(800),
-            seek_average: us(8200),
-            seek_full: ms(17),
+            seek_average: us(8500),
+            seek_full: ms(21),
             write_settle: us(500),
             overhead: us(300),
             interface: 300_000,
             cache: 16 * 1024,
             cache_segments: 16,
             read_ahead: 512,
-            read_ahead_min: 256,
+            read_ahead_min: 352,
             write_cache: true,
             ncq: 32,
             ncq_age: ms(500),
@@ -148,7 +148,7 @@ impl Settings {
     pub(crate) fn check(&self, size: u64) -> Result<(), String> {
         let (least, most) =
             seek::Seek::averages(self.seek_track.as_nanos(), self.seek_full.as_nanos().max(self.seek_track.as_nanos()));
-        let from_to = |from: u64, to: u64| (Duration::from_nanos(from), Duration::from_nanos(to));
+        let from_to = |from: u64, to: u64| (us(from.div_ceil(1000)), us(to / 1000));
         if self.seek_full < self.seek_track {
             return Err(format!(
                 "seek_full={} is not possible: it takes at least seek_track={}",
@@ -237,3 +237,6 @@ impl Model for Disk {
         self.busy.work()
     }
 }
+
+#[cfg(test)]
+mod tests;

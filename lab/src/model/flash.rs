@@ -59,14 +59,14 @@ fn ssd_2010() -> ssd::Settings {
         overhead: us(25),      // E
         read_command: us(18),  // E: the C300's 60,000 IOPS (R) with an older host adapter
         write_command: us(33), // R: C300 128 GB, 30,000 IOPS
-        link: 256,             // F: Noop rows of 1, 2, 4 and 8 streams
+        link: 252,             // F: the mean of the Noop rows of 1, 2, 4 and 8 streams
         channels: 8,           // R: Marvell 88SS9174
         channel: 40,           // E: asynchronous ONFI 2 at its slow end; eight carry more than the link
         dies: 32,              // R: 128 GB of 34 nm MLC of 32 Gbit
         page: 4,               // R
         read: us(50),          // R: Micron 34 nm MLC
         unit: 8,               // R: two planes of 4 KiB
-        program: us(1750),     // F: 140 MB/s of sequential writes (R: C300 128 GB, 355 read / 140 write)
+        program: us(1870),     // F: 140 MB/s of sequential writes (R: C300 128 GB, 355 read / 140 write)
         block: 1,              // R
         erase: ms(3),          // R
         suspend: us(0),
@@ -113,21 +113,21 @@ fn sata_consumer() -> ssd::Settings {
         overhead: us(9), // F: 36,000 write IOPS at depth 1 (D, kitguru.net samsung-ssd-870-evo-1tb-review/12)
         read_command: ns(10_200), // D: 98,000 IOPS at depth 32 (the same)
         write_command: ns(11_360), // D: 88,000 IOPS (the same)
-        link: 560,       // D: 560 MB/s (the same)
-        channels: 8,     // D: eight-channel MKX (the same)
-        channel: 800,    // E
-        dies: 32,        // E: 16 dies of 512 Gbit, two planes each
-        page: 16,        // R
-        read: us(45),    // F: 13,000 read IOPS at depth 1 (D, the same)
-        unit: 48,        // E: three bits of a 16 KiB page
+        link: 545, // F: between 560 MB/s of reads and 530 of writes (D, the same): the model has one rate for both
+        channels: 8, // D: eight-channel MKX (the same)
+        channel: 800, // E
+        dies: 32,  // E: 16 dies of 512 Gbit, two planes each
+        page: 16,  // R
+        read: us(45), // F: 13,000 read IOPS at depth 1 (D, the same)
+        unit: 48,  // E: three bits of a 16 KiB page
         program: us(2920), // F: 530 MB/s, also beyond the one-bit area (M: anandtech.com 16480, whole-drive fill)
-        block: 12,       // E
-        erase: ms(5),    // E
+        block: 12, // E
+        erase: ms(5), // E
         suspend: us(30), // E
-        suspends: 8,     // E
-        buffer: 16_384,  // E: of 1 GiB of DRAM
-        slc: 42 << 10,   // R: TurboWrite of the 1 TB model
-        slc_program: us(1000), // E: hidden behind the link
+        suspends: 8, // E
+        buffer: 16_384, // E: of 1 GiB of DRAM
+        slc: 42 << 10, // R: TurboWrite of the 1 TB model
+        slc_program: us(1000), // E
         plp: false,
         flush: us(1700), // E: with the program 2 to 3 ms; a Samsung 950 PRO 2.09 (freshbsd.org, FreeBSD 321928)
         discard: us(300), // E
@@ -140,17 +140,17 @@ fn sata_consumer() -> ssd::Settings {
 /// All of it amid a long load of random writes, as its IOPS were measured.
 fn sata_plp() -> ssd::Settings {
     ssd::Settings {
-        overhead: us(10),          // F: sequential latency of 36 µs, read and write (D)
+        overhead: us(13),          // F: sequential latency of 36 µs, read and write (D)
         read_command: ns(13_890),  // D: 72,000 IOPS (S4500/S4600 product specification, manualzz.com 48879893)
         write_command: ns(15_380), // D: 65,000 IOPS (the same)
-        link: 510,                 // D: 500 MB/s (the same), 2 % more for what a stream loses
+        link: 500,                 // D: 500 MB/s (the same)
         channels: 8,               // E
         channel: 400,              // E
         dies: 64,                  // E: more flash than its capacity, see below
         page: 16,                  // R
         read: us(70),              // R: Intel 3D TLC, first generations
         unit: 48,                  // E
-        program: us(6100),         // F: 490 MB/s (D)
+        program: us(6400),         // F: 490 MB/s (D)
         block: 16,                 // E
         erase: ms(8),              // E
         suspend: us(40),           // E
@@ -159,7 +159,7 @@ fn sata_plp() -> ssd::Settings {
         plp: true,                 // D: enhanced power-loss data protection
         discard: us(200),          // E
         read_ahead: 256,           // E
-        overprovision: 500,        // F: 65,000 random writes in the steady state (D) need a low amplification
+        overprovision: 600,        // F: 65,000 random writes in the steady state (D) need a low amplification
         pool: 0,
         scatter: 100,
         ..ssd::Settings::default()
@@ -173,7 +173,7 @@ fn nvme_plp() -> ssd::Settings {
         read_command: us(1),  // D: 1,000,000 IOPS (R); 900,000 when announced (heise.de 4720224)
         write_command: us(1), // E: never the limit
         slots: 4096,          // R: of 65,535 that NVMe allows a queue
-        link: 6900,           // D: 6,800 MB/s (R); 6,500 when announced (heise.de 4720224)
+        link: 6800,           // D: 6,800 MB/s (R); 6,500 when announced (heise.de 4720224)
         duplex: true,         // PCIe
         alone: false,         // NVMe: all commands are queued
         channels: 8,          // E

@@ -75,6 +75,20 @@ impl Spec {
         Ok(spec)
     }
 
+    /// Requests that it takes in at a time: what the kernel would allow it, and what a queue before it should.
+    ///
+    /// A hard disk has its command queue, a solid-state disk its slots (NVMe in Linux: at most 1023 for a queue), an array
+    /// what its controller is given by default ([`Settings::DEPTH`](fairlift_core::queue::Settings::DEPTH)).
+    #[must_use]
+    pub fn depth(&self) -> u16 {
+        let depth = match &self.settings {
+            Settings::Disk(settings) => settings.ncq,
+            Settings::Raid(_) => u32::from(fairlift_core::queue::Settings::DEPTH),
+            Settings::Ssd(settings) => settings.slots,
+        };
+        depth.clamp(1, 1023) as u16
+    }
+
     /// The model, at rest; what it leaves to chance follows from the seed.
     #[must_use]
     pub fn build(&self, seed: u64) -> Box<dyn Model> {
@@ -147,7 +161,7 @@ impl Settings {
 }
 
 /// `500G`, `1T`, `4096`: binary units, as `truncate -s` takes them.
-fn parse_size(text: &str) -> Option<u64> {
+pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let shift = match unit.to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {
@@ -194,6 +208,13 @@ mod tests {
         for bad in ["", "0", "G", "513", "1.5T", "65T", "99999999999999999999"] {
             assert_eq!(parse_size(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_disk_takes_in_as_many_requests_as_its_kind_does() {
+        let depth = |text| Spec::parse(text).unwrap().depth();
+        assert_eq!((depth("sata-7200"), depth("sata-7200,ncq=4"), depth("eva-raid5-12")), (32, 4, 128));
+        assert_eq!((depth("ssd-2010"), depth("nvme-plp")), (32, 1023));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Hard disks behind a controller: RAID 0, 5 and 6.
 //!
 //! R1  A request is first looked at by the controller (`controller_overhead`, one after the other) and under way to it and
-//!     back (`controller_latency`, all at once); its data crosses one link of `controller_rate`.
+//!     back (`controller_latency`, all at once); its data crosses one link of `controller_rate`, at `command_rate` at most.
 //! R2  A read goes to the disks that hold it, or waits for what the controller is reading ahead (`streams.rs`).
 //! R3  A write goes through to the disks, each stripe by itself: what parity needs is read, then data and parity are
 //!     written (`stripes.rs`). With `controller_cache` it ends in memory, and goes to the disks when its stripe is
@@ -9,7 +9,7 @@
 //! R4  A flush ends at once if no memory that it concerns is volatile: the cache has a battery, and the disks' own write
 //!     caches are off. Otherwise it waits until all is on the disks, and the disks are flushed.
 //! R5  The first `missing` disks are not there: what they held is made from all others.
-//! R6  With `rebuild` the array reads one stripe after the other from all disks and writes what a missing one held to its
+//! R6  With `rebuild` the array reads all disks from start to end, a MiB at a time, and writes what a missing one held to its
 //!     spare, at that rate at most.
 //!
 //! The disks are those of `disk`, spindles not in step. Not modelled: two writes to one stripe wait for each other, a cache
@@ -51,6 +51,9 @@ pub struct Settings {
     pub controller_latency: Duration,
     /// The link, in units of 1000 bytes in a second.
     pub controller_rate: u32,
+    /// How fast the data of a single request moves, in the same units: less than the link, for each is cut into frames
+    /// that are acknowledged.
+    pub command_rate: u32,
     /// How far the controller reads ahead for a sequential reader, in KiB; 0: not at all.
     pub prefetch: u32,
     /// How many sequential readers it follows.
@@ -77,6 +80,7 @@ impl Default for Settings {
             controller_overhead: us(50),
             controller_latency: us(500),
             controller_rate: 400_000,
+            command_rate: 400_000,
             prefetch: 0,
             prefetch_streams: 64,
             controller_cache: 512 * 1024,
@@ -94,7 +98,7 @@ impl Settings {
     /// The same, described.
     pub const INFO: &[TunableInfo] = &tunable::infos(&Self::ROWS);
     #[rustfmt::skip]
-    const ROWS: [Tunable<Self>; 32] = rows![s => s.disk;
+    const ROWS: [Tunable<Self>; 33] = rows![s => s.disk;
         Tunable::count("disks", (2, DISKS as u32), |s| &mut s.disks, "disks, those for parity included");
         Tunable::count("level", (0, 6), |s| &mut s.level, "0, 5 or 6: no parity, one chunk of each stripe, or two");
         Tunable::count("chunk", (4, 16 << 10), |s| &mut s.chunk, "KiB that lie together on one disk");
@@ -102,6 +106,7 @@ impl Settings {
         Tunable::duration("controller_overhead", (us(0), ms(100)), |s| &mut s.controller_overhead, "what the controller needs for a request, one after the other");
         Tunable::duration("controller_latency", (us(0), secs(1)), |s| &mut s.controller_latency, "how long a request is under way besides, all at once");
         Tunable::count("controller_rate", (1000, 100_000_000), |s| &mut s.controller_rate, "the link, in 1000 bytes/s");
+        Tunable::count("command_rate", (1000, 100_000_000), |s| &mut s.command_rate, "how fast the data of a single request moves, in 1000 bytes/s");
         Tunable::count("prefetch", KIB, |s| &mut s.prefetch, "KiB that the controller reads ahead for a sequential reader; 0: none");
         Tunable::count("prefetch_streams", (1, 4096), |s| &mut s.prefetch_streams, "sequential readers that it follows");
         Tunable::count("controller_cache", (0, 64 << 20), |s| &mut s.controller_cache, "KiB of memory in which writes end; 0: they go through");
@@ -170,6 +175,9 @@ impl Settings {
 
 const RATE_OR_NONE: (u32, u32) = (0, RATE.1);
 
+/// What is rebuilt at a time, in sectors of each disk.
+const REBUILD: u64 = 2048;
+
 /// How long what was written may stay in the cache.
 const STAY: u64 = 1_000_000_000;
 
@@ -192,7 +200,7 @@ pub struct Raid {
     leaving_sectors: u64,
     flushes: VecDeque<u64>,
     flushing: bool,
-    /// When the next stripe is rebuilt, and which.
+    /// When the next part is rebuilt, and where on each disk.
     rebuild: Option<(u64, u64)>,
     ended: VecDeque<Ended>,
     heard: Vec<usize>,
@@ -203,8 +211,9 @@ pub struct Raid {
 struct Numbers {
     overhead: u64,
     latency: u64,
-    /// Nanoseconds for 1024 sectors on the link.
+    /// Nanoseconds for 1024 sectors: on the link, and of a single request.
     link: u64,
+    command: u64,
     prefetch: u64,
     cache: u64,
     battery: bool,
@@ -245,9 +254,10 @@ enum Task {
     Flush {
         left: u32,
     },
-    /// A stripe is rebuilt: read from the others, then its chunk is written; the next one not before `next`.
+    /// A part of all disks is rebuilt: read from the others, then written to the spare; the next one not before `next`.
     Rebuild {
-        stripe: u64,
+        start: u64,
+        sectors: u64,
         next: u64,
         left: u32,
         reading: bool,
@@ -266,6 +276,7 @@ impl Raid {
                 overhead: settings.controller_overhead.as_nanos(),
                 latency: settings.controller_latency.as_nanos(),
                 link: 1024 * 512 * 1_000_000 / u64::from(settings.controller_rate),
+                command: 1024 * 512 * 1_000_000 / u64::from(settings.command_rate),
                 prefetch: u64::from(settings.prefetch) * 2,
                 cache,
                 battery: settings.battery,
@@ -371,7 +382,7 @@ impl Raid {
             return self.transfer(now, asked);
         }
         // Its data crosses the link while the disks are on their way.
-        self.link_free = self.link_free.max(now) + self.link_time(end - start);
+        self.crosses(now, end - start);
         let task = self.task(Task::Write { asked: *asked, left: 0 });
         let mut left = 0;
         for stripe in stripes {
@@ -450,10 +461,10 @@ impl Raid {
                 self.flushing = false;
                 self.end_flushes(now);
             }
-            Task::Rebuild { stripe, next, reading: true, .. } => return self.rebuild_write(now, task, stripe, next),
-            Task::Rebuild { stripe, next, .. } => {
-                let more = (stripe + 1) * self.layout.stripe() < self.sectors;
-                self.rebuild = more.then_some((next.max(now), stripe + 1));
+            Task::Rebuild { reading: true, .. } => return self.rebuild_write(now, task),
+            Task::Rebuild { start, sectors, next, .. } => {
+                let more = start + sectors < self.layout.each(self.sectors);
+                self.rebuild = more.then_some((next.max(now), start + sectors));
             }
         }
         self.free_task(task);
@@ -496,22 +507,26 @@ impl Raid {
         }
     }
 
-    /// R6: starts the next stripe, if it is time.
+    /// R6: starts the next part, if it is time.
     fn rebuild(&mut self, now: u64) {
-        let Some((_, stripe)) = self.rebuild.take_if(|(at, _)| *at <= now) else { return };
+        let Some((_, start)) = self.rebuild.take_if(|(at, _)| *at <= now) else { return };
+        let sectors = REBUILD.min(self.layout.each(self.sectors) - start);
         let task = self.task(Task::Free);
-        let next = now + self.layout.chunk * 512 * 1_000_000_000 / self.numbers.rebuild;
+        let next = now + sectors * 512 * 1_000_000_000 / self.numbers.rebuild;
         let disks = self.numbers.missing..self.layout.disks as usize;
-        self.tasks[task] = Task::Rebuild { stripe, next, left: disks.len() as u32, reading: true };
+        self.tasks[task] = Task::Rebuild { start, sectors, next, left: disks.len() as u32, reading: true };
         for disk in disks {
-            self.members.submit(now, disk, task, Op::Read, stripe * self.layout.chunk, self.layout.chunk);
+            self.members.submit(now, disk, task, Op::Read, start, sectors);
         }
     }
 
-    fn rebuild_write(&mut self, now: u64, task: usize, stripe: u64, next: u64) {
-        self.tasks[task] = Task::Rebuild { stripe, next, left: 1, reading: false };
+    fn rebuild_write(&mut self, now: u64, task: usize) {
+        let Task::Rebuild { start, sectors, ref mut left, ref mut reading, .. } = self.tasks[task] else {
+            unreachable!("only what is rebuilt is written to the spare")
+        };
+        (*left, *reading) = (1, false);
         // The spare is in the place of the first that is missing.
-        self.members.submit(now, 0, task, Op::Write, stripe * self.layout.chunk, self.layout.chunk);
+        self.members.submit(now, 0, task, Op::Write, start, sectors);
     }
 
     fn task(&mut self, task: Task) -> usize {
@@ -528,14 +543,16 @@ impl Raid {
         self.free.push(task);
     }
 
-    const fn link_time(&self, sectors: u64) -> u64 {
-        sectors * self.numbers.link / 1024
-    }
-
     /// R1: the data crosses the link, then the request ends.
     fn transfer(&mut self, now: u64, asked: &Asked) {
-        self.link_free = self.link_free.max(now) + self.link_time(asked.extent.sectors);
-        self.end(self.link_free, asked.id, Outcome::Done);
+        let at = self.crosses(now, asked.extent.sectors);
+        self.end(at, asked.id, Outcome::Done);
+    }
+
+    /// When so much data has crossed the link, and the link is free for others (R1).
+    fn crosses(&mut self, now: u64, sectors: u64) -> u64 {
+        self.link_free = self.link_free.max(now) + sectors * self.numbers.link / 1024;
+        self.link_free.max(now + sectors * self.numbers.command / 1024)
     }
 
     fn end(&mut self, at: u64, id: u64, outcome: Outcome) {
@@ -597,3 +614,6 @@ impl Model for Raid {
         self.busy.work()
     }
 }
+
+#[cfg(test)]
+mod tests;

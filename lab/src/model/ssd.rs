@@ -11,12 +11,13 @@
 //! S2  A read takes a page read of each die that it touches, then the channel, then the link, each of which serves one at a
 //!     time. It ends when its last page has crossed the link. (`nand.rs`: N1–N3.)
 //! S3  The second read of a sequential stream has the controller read ahead; what has been read ahead needs no die.
-//! S4  A write ends when it is in the buffer; when that is full, as programs make room, in order of arrival.
+//! S4  A write ends when it is in the buffer; when that is full, as programs make room, in order of arrival. On a link that
+//!     carries one direction at a time, data for the host goes between that of one write and the next.
 //! S5  The buffer is programmed in whole units, each on the next die without a job; a part of one only for a flush. (W1–W3.)
 //! S6  Programs leave garbage to collect, which takes the same dies. (`space.rs`: P1–P6.)
 //! S7  Without protection against power loss a flush, or a write with FUA, waits for the programs of all that was in the
-//!     buffer, and then for its turn to make the mapping durable: `flush`. If nothing was written since the last it ends at
-//!     once. With protection every write is durable when it ends; the disk says that it has no volatile cache, and a flush costs
+//!     buffer, and then for its turn to make the mapping durable: `flush`. It does so even if nothing was written since the
+//!     last, unless `flush_spared`: seed 003 saw an SSD gain much from flushes that were shared. With protection every write is durable when it ends; the disk says that it has no volatile cache, and a flush costs
 //!     a command. (Linux then sends none: a Micron 7400 reports itself so, tanelpoder.com 2025-05-27; some others do not.)
 //! S8  Half-kept pages cost a whole one: writes are rounded out to 4 KiB.
 //!
@@ -26,8 +27,8 @@
 //! written, wear, read retries, temperature, power states, thermal throttling, several namespaces, host memory buffers, the
 //! controller's misses in its own mapping.
 //!
-//! A model runs `overhead` ahead of its caller: what a later request can still influence lies beyond that. So nothing is
-//! computed twice, and a read costs one event inside and one outside.
+//! The model runs ahead of its caller, by `overhead` and by what waits at the controller: whatever is submitted later comes
+//! after that. A request therefore acts as soon as it is taken in, at its own time, and a read costs one event.
 
 mod nand;
 mod reads;
@@ -61,13 +62,12 @@ pub struct Ssd {
     alone: bool,
     /// Not taken in yet, in order of arrival (S1).
     held: VecDeque<Asked>,
-    /// Time inside, in nanoseconds: everything before it has happened.
+    /// Time inside, in nanoseconds: everything before it has happened, and the controller is free from then on (S1).
     clock: u64,
     /// What happens inside.
     events: BinaryHeap<Reverse<(u64, Event)>>,
     /// What ends when: (time, slot), sorted.
     ends: VecDeque<(u64, u32)>,
-    controller: u64,
     link: Link,
     channels: Vec<u64>,
     /// Of a sector on a channel.
@@ -103,10 +103,13 @@ enum Happens {
     Fetched { slot: u32, channel: Option<u32>, sectors: u64 },
     /// The job of a die ends, unless reads have put it off.
     JobEnds { die: usize },
+    /// The data of a write has crossed the link, and that of the next may.
+    LinkTurn,
 }
 
 impl Event {
     const JOB: u64 = 1 << 63;
+    const LINK_TURN: Self = Self(u64::MAX);
     const MEMORY: u64 = 0xfff;
 
     fn fetched(slot: u32, channel: Option<u32>, sectors: u64) -> Self {
@@ -119,6 +122,9 @@ impl Event {
     }
 
     fn happens(self) -> Happens {
+        if self == Self::LINK_TURN {
+            return Happens::LinkTurn;
+        }
         if self.0 & Self::JOB != 0 {
             return Happens::JobEnds { die: (self.0 & !Self::JOB) as usize };
         }
@@ -138,11 +144,11 @@ struct Cost(u64);
 impl Cost {
     /// Of a wire that carries so many 10⁶ bytes a second.
     fn of(rate: u32) -> Self {
-        Self((512 * 1000 << 16) / u64::from(rate))
+        Self(((512 * 1000) << 16) / u64::from(rate))
     }
 
     const fn times(self, sectors: u64) -> u64 {
-        sectors * self.0 >> 16
+        (sectors * self.0) >> 16
     }
 }
 
@@ -156,7 +162,7 @@ struct Link {
 
 impl Link {
     /// Data for the host; when it has arrived.
-    fn to_host(&mut self, at: u64, sectors: u64) -> u64 {
+    fn outward(&mut self, at: u64, sectors: u64) -> u64 {
         self.out = self.out.max(at) + self.cost.times(sectors);
         if !self.duplex {
             self.back = self.out;
@@ -165,7 +171,7 @@ impl Link {
     }
 
     /// Data from the host; when it has arrived.
-    fn from_host(&mut self, at: u64, sectors: u64) -> u64 {
+    fn inward(&mut self, at: u64, sectors: u64) -> u64 {
         self.back = self.back.max(at) + self.cost.times(sectors);
         if !self.duplex {
             self.out = self.back;
@@ -188,7 +194,6 @@ impl Ssd {
             clock: 0,
             events: BinaryHeap::new(),
             ends: VecDeque::new(),
-            controller: 0,
             link: Link { duplex: settings.duplex, cost: Cost::of(settings.link), out: 0, back: 0 },
             channels: vec![0; settings.channels as usize],
             channel_cost: Cost::of(settings.channel),
@@ -211,8 +216,8 @@ impl Ssd {
         !self.alone && if wants_alone { self.active == 0 } else { self.active < self.settings.slots }
     }
 
-    /// Takes a request in: it reaches the controller now, on the inner clock.
-    fn take_in(&mut self, asked: &Asked) {
+    /// Takes a request in, and goes on to when the controller is done with it: nothing that comes later acts before.
+    fn take_in(&mut self, now: Instant, asked: &Asked) {
         let request = Request { id: asked.id, op: asked.op, parts: 0 };
         let slot = if let Some(slot) = self.unused.pop() {
             self.requests[slot as usize] = request;
@@ -224,7 +229,7 @@ impl Ssd {
         self.active += 1;
         self.alone = self.settings.alone && !asked.op.has_payload();
         let time = if asked.op == Op::Read { self.settings.read_command } else { self.settings.write_command };
-        self.controller = self.controller.max(self.clock) + time.as_nanos();
+        self.settle(self.arrival(now) + time.as_nanos());
         match asked.op {
             Op::Read => self.read(slot, asked.extent),
             Op::Write => self.write(slot, asked.extent, asked.flags),
@@ -240,12 +245,14 @@ impl Ssd {
                 break;
             }
             self.events.pop();
+            self.clock = at;
             match event.happens() {
-                Happens::Fetched { slot, channel, sectors } => self.fetched(at, slot, channel, sectors),
-                Happens::JobEnds { die } => self.job_ends(at, die),
+                Happens::Fetched { slot, channel, sectors } => self.fetched(slot, channel, sectors),
+                Happens::JobEnds { die } => self.job_ends(die),
+                Happens::LinkTurn => self.link_turn(),
             }
         }
-        self.clock = self.clock.max(to);
+        self.clock = to;
     }
 
     /// The request in `slot` will end at `at`.
@@ -262,6 +269,11 @@ impl Ssd {
         }
     }
 
+    /// When the controller turns to what is submitted now.
+    fn arrival(&self, now: Instant) -> u64 {
+        (now + self.settings.overhead).as_nanos().max(self.clock)
+    }
+
     fn count(&mut self, at: u64) {
         if self.inside > 0 {
             let time = at - self.counted;
@@ -269,10 +281,6 @@ impl Ssd {
             self.work.depth_time += time * self.inside;
         }
         self.counted = at;
-    }
-
-    fn inner(&self, now: Instant) -> u64 {
-        (now + self.settings.overhead).as_nanos()
     }
 }
 
@@ -292,9 +300,8 @@ impl Model for Ssd {
         }
         self.count(at);
         self.inside += 1;
-        self.settle(self.inner(now));
         if self.held.is_empty() && self.takes(asked.op) {
-            self.take_in(asked);
+            self.take_in(now, asked);
         } else {
             self.held.push_back(*asked);
         }
@@ -308,7 +315,7 @@ impl Model for Ssd {
     }
 
     fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
-        self.settle(self.inner(now));
+        self.settle(self.arrival(now));
         while let Some((at, slot)) = self.ends.pop_front_if(|(at, _)| *at <= now.as_nanos()) {
             self.count(at);
             self.inside -= 1;
@@ -325,7 +332,7 @@ impl Model for Ssd {
                     break;
                 }
                 self.held.pop_front();
-                self.take_in(&next);
+                self.take_in(now, &next);
             }
         }
     }

@@ -99,7 +99,7 @@ impl ReadAhead {
                 return;
             };
             let is_first = current.start == 0;
-            let State::Here(outcome) = current.state else {
+            let State::Here(_) = current.state else {
                 if !is_first && self.next.is_none() {
                     self.next = self.window(current.token ^ 1); // A2
                 }
@@ -112,7 +112,6 @@ impl ReadAhead {
                 self.busy = Some((self.began, self.position)); // it thinks
                 return;
             }
-            self.outcome = self.outcome.and(outcome);
             let rest = if self.think == Duration::ZERO { u64::MAX } else { self.block - self.done };
             let length = rest.min(current.end - self.position);
             self.busy = Some((now + copying(length), self.position + length)); // A5
@@ -131,11 +130,16 @@ impl ReadAhead {
     fn copied(&mut self, now: Instant, position: u64) {
         let mut at = Instant::from_nanos(now.as_nanos() - copying(position - self.position).as_nanos());
         let is_end = position == self.file.bytes;
+        let met = match self.current {
+            Some(Window { state: State::Here(outcome), .. }) if self.position < position => outcome,
+            _ => Outcome::Done,
+        };
         while self.position < position {
             let step = (self.block - self.done).min(position - self.position);
             at += copying(step);
             self.done += step;
             self.position += step;
+            self.outcome = self.outcome.and(met);
             if self.done == self.block || (is_end && self.position == position) {
                 self.meter.ended(self.done, self.outcome, at.since(self.began));
                 (self.began, self.done, self.outcome) = (at + self.think, 0, Outcome::Done);

@@ -6,57 +6,57 @@ use fairlift_lab::Random;
 
 /// So many requests of one sort, kept in flight.
 #[derive(Clone, Copy)]
-pub struct Load {
-    pub op: Op,
-    pub flags: Flags,
+pub(crate) struct Load {
+    pub(crate) op: Op,
+    pub(crate) flags: Flags,
     /// Bytes of a request.
-    pub block: u64,
-    pub depth: u32,
-    pub sequential: bool,
+    pub(crate) block: u64,
+    pub(crate) depth: u32,
+    pub(crate) sequential: bool,
     /// Whether each request is followed by a flush, and the next waits for that.
-    pub flushed: bool,
+    pub(crate) flushed: bool,
     /// Bytes of the disk that it covers, from its beginning.
-    pub span: u64,
+    pub(crate) span: u64,
 }
 
 impl Load {
-    pub fn new(op: Op, block: u64, depth: u32) -> Self {
+    pub(crate) fn new(op: Op, block: u64, depth: u32) -> Self {
         Self { op, flags: Flags::NONE, block, depth, sequential: false, flushed: false, span: u64::MAX }
     }
 
-    pub fn sequential(self) -> Self {
+    pub(crate) fn sequential(self) -> Self {
         Self { sequential: true, ..self }
     }
 
-    pub fn flushed(self) -> Self {
+    pub(crate) fn flushed(self) -> Self {
         Self { flushed: true, ..self }
     }
 }
 
 /// What a load got.
 #[derive(Clone, Default)]
-pub struct Got {
-    pub bytes: u64,
-    pub seconds: f64,
+pub(crate) struct Got {
+    pub(crate) bytes: u64,
+    pub(crate) seconds: f64,
     /// Nanoseconds, sorted.
-    pub latencies: Vec<u64>,
+    pub(crate) latencies: Vec<u64>,
 }
 
 impl Got {
-    pub fn iops(&self) -> f64 {
+    pub(crate) fn iops(&self) -> f64 {
         self.latencies.len() as f64 / self.seconds
     }
 
-    pub fn mb_s(&self) -> f64 {
+    pub(crate) fn mb_s(&self) -> f64 {
         self.bytes as f64 / self.seconds / 1e6
     }
 
-    pub fn mean_us(&self) -> f64 {
+    pub(crate) fn mean_us(&self) -> f64 {
         self.latencies.iter().sum::<u64>() as f64 / self.latencies.len() as f64 / 1000.0
     }
 
     /// 0.99: what 99 of 100 did not exceed.
-    pub fn quantile_us(&self, part: f64) -> f64 {
+    pub(crate) fn quantile_us(&self, part: f64) -> f64 {
         let last = self.latencies.len() - 1;
         self.latencies[(last as f64 * part) as usize] as f64 / 1000.0
     }
@@ -69,7 +69,13 @@ struct Slot {
 }
 
 /// Runs loads side by side on a disk that has seen `before` already; what each got in `time` after a tenth as much.
-pub fn run(model: &mut dyn Model, loads: &[Load], from: Instant, time: Duration, seed: u64) -> (Vec<Got>, Instant) {
+pub(crate) fn run(
+    model: &mut dyn Model,
+    loads: &[Load],
+    from: Instant,
+    time: Duration,
+    seed: u64,
+) -> (Vec<Got>, Instant) {
     let sectors = model.limits().capacity;
     let mut random = Random::new(seed);
     let mut cursors: Vec<u64> =

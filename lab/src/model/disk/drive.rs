@@ -440,8 +440,32 @@ impl Drive {
     fn stop_reading_on(&mut self, now: u64) {
         self.read_on_to(now);
         self.head.cylinder = self.geometry.place(self.head.sector.saturating_sub(1)).cylinder;
-        self.arm = Arm::Idle;
-        self.waiting.append(&mut self.joined);
+        if let Arm::ReadsOn { segment, .. } = self.arm {
+            self.arm = Arm::Idle;
+            self.waiting.append(&mut self.joined);
+            self.look_again(now, segment);
+        }
+    }
+
+    /// What waits may have come into the cache meanwhile, or its start.
+    fn look_again(&mut self, now: u64, segment: usize) {
+        let Segment { start, end, .. } = *self.cache.get(segment);
+        let mut next = 0;
+        while let Some(&read) = self.waiting.get(next) {
+            next += 1;
+            if read.write || read.start < start || read.start >= end {
+                continue;
+            }
+            if read.end <= end {
+                next -= 1;
+                self.waiting.remove(next);
+                self.cache.hit(segment, read.end);
+                self.transfer(now, read.arrived, read.id, read.sectors);
+            } else {
+                let waiting = &mut self.waiting[next - 1];
+                (waiting.start, waiting.place) = (end, self.geometry.place(end));
+            }
+        }
     }
 
     /// Gives the arm what to do next, if it is free or may be taken away.
@@ -494,7 +518,8 @@ impl Drive {
             if now.saturating_sub(command.arrived) > self.numbers.age {
                 return index;
             }
-            let last = self.head.visited && command.start == self.head.sector;
+            let ahead = command.start.wrapping_sub(self.head.sector) <= self.numbers.ahead;
+            let last = self.head.visited && ahead;
             best = best.min((last, self.reach(now, command), index));
         }
         best.2

@@ -6,6 +6,7 @@
 //! N2  Reads of a die go in order of arrival. A read goes before a program or erase that has not begun, and interrupts
 //!     one that has, at the price of `suspend`; but only `suspends` reads for each, then it is left to end.
 //! N3  A page has a read time of its own, within `spread` of the average.
+//! N4  The page that a die read last stays in its register: more of it needs no array read.
 
 use super::Settings;
 
@@ -23,8 +24,9 @@ pub(super) enum Job {
 /// A die, or a plane that reads on its own.
 #[derive(Clone, Copy, Debug)]
 struct Die {
-    /// When the reads that it has end.
+    /// When the reads that it has end, and the page of the last of them.
     read_end: u64,
+    page: u64,
     /// When its job begins and ends; past if it has none.
     job_start: u64,
     job_end: u64,
@@ -61,6 +63,7 @@ impl Nand {
     pub(super) fn new(settings: &Settings, seed: u64) -> Self {
         let die = |number: u32| Die {
             read_end: 0,
+            page: u64::MAX,
             job_start: 0,
             job_end: 0,
             patience: 0,
@@ -101,6 +104,10 @@ impl Nand {
         let slow = (((chance ^ page.wrapping_mul(0x9e37_79b1)) & 0xffff) * 2 * self.read_spread) >> 16;
         let time = self.read - self.read_spread + slow;
         let die = &mut self.dies[number as usize];
+        if die.page == page {
+            return (at.max(die.read_end), die.channel); // N4
+        }
+        die.page = page;
         (die.read(at, time, self.suspend), die.channel)
     }
 
@@ -219,9 +226,9 @@ mod tests {
         Nand::new(&settings, 1)
     }
 
-    /// The first page that lies on die `number`.
-    fn page_on(nand: &Nand, number: usize) -> u64 {
-        (0..8)
+    /// The page of a row that lies on die `number`.
+    fn page_on(nand: &Nand, number: usize, row: u64) -> u64 {
+        (row * 8..row * 8 + 8)
             .find(|page| {
                 let mut probe = Nand { dies: nand.dies.clone(), jobs: vec![], debts: vec![], ..*nand };
                 let before = probe.dies[number].read_end;
@@ -242,36 +249,56 @@ mod tests {
         }
     }
 
+    /// N1
+    #[test]
+    fn rows_begin_on_dies_of_their_own() {
+        let nand = nand(0);
+        let firsts = (0..80).filter(|row| page_on(&nand, 0, *row) == row * 8).count();
+        assert!((2..20).contains(&firsts), "of 80 rows, {firsts} begin on the first of 8 dies");
+    }
+
     /// N2
     #[test]
     fn a_read_waits_for_a_program_that_cannot_be_suspended() {
         let mut nand = nand(0);
-        let page = page_on(&nand, 3);
+        let page = page_on(&nand, 3, 0);
         assert_eq!(nand.start(0, 3, Job::Move, 700_000), 700_000);
         assert_eq!(nand.read(100_000, page).0, 750_000);
         assert_eq!(nand.job_end(3), 700_000);
+    }
+
+    /// N4
+    #[test]
+    fn more_of_the_page_that_was_read_last_needs_no_array_read() {
+        let mut nand = nand(0);
+        let page = page_on(&nand, 3, 0);
+        assert_eq!(nand.read(0, page).0, 50_000);
+        assert_eq!(nand.read(10_000, page).0, 50_000, "it is on its way");
+        assert_eq!(nand.read(60_000, page).0, 60_000);
+        let other = page_on(&nand, 3, 1);
+        assert_eq!(nand.read(60_000, other).0, 110_000);
     }
 
     /// N2
     #[test]
     fn a_read_suspends_a_program_and_the_next_finds_it_suspended() {
         let mut nand = nand(2);
-        let page = page_on(&nand, 3);
+        let [a, b, c] = [0, 1, 2].map(|row| page_on(&nand, 3, row));
         nand.start(0, 3, Job::Move, 700_000);
-        assert_eq!(nand.read(100_000, page).0, 170_000, "20 µs to suspend, 50 to read");
-        assert_eq!(nand.read(110_000, page).0, 220_000, "right after it");
+        assert_eq!(nand.read(100_000, a).0, 170_000, "20 µs to suspend, 50 to read");
+        assert_eq!(nand.read(110_000, b).0, 220_000, "right after it");
         assert_eq!(nand.job_end(3), 820_000, "put off by what the two took");
-        assert_eq!(nand.read(300_000, page).0, 870_000, "two may go before it, not three");
+        assert_eq!(nand.read(300_000, c).0, 870_000, "two may go before it, not three");
     }
 
     /// N2
     #[test]
     fn a_read_goes_before_a_program_that_has_not_begun() {
         let mut nand = nand(9);
-        let page = page_on(&nand, 3);
-        nand.read(0, page);
+        let [a, b] = [0, 1].map(|row| page_on(&nand, 3, row));
+        nand.read(0, a);
         assert_eq!(nand.start(0, 3, Job::Move, 700_000), 750_000);
-        assert_eq!(nand.read(10_000, page).0, 100_000);
+        assert_eq!(nand.read(10_000, b).0, 100_000);
         assert_eq!(nand.job_end(3), 800_000);
     }
 

@@ -9,7 +9,7 @@ use super::{Event, Ssd};
 
 impl Ssd {
     pub(super) fn read(&mut self, slot: u32, extent: Extent) {
-        let at = self.controller;
+        let at = self.clock;
         let (mut start, end) = (extent.start.0, extent.end().0);
         let mut parts = 0;
         if let Some(ahead) = self.read_ahead(start, end) {
@@ -45,7 +45,7 @@ impl Ssd {
         let shift = self.nand.page_shift();
         let to = ((end + window) >> shift << shift).min(self.sectors);
         if to > from && to - from >= window / 2 {
-            let at = self.controller;
+            let at = self.clock;
             let mut last = at;
             for page in from >> shift..to.div_ceil(1 << shift) {
                 // A page begun by the order before, or by the read itself, is in the controller already.
@@ -63,14 +63,14 @@ impl Ssd {
     }
 
     /// S2: from the die's register over its channel and the link.
-    pub(super) fn fetched(&mut self, at: u64, slot: u32, channel: Option<u32>, sectors: u64) {
-        let mut at = at;
+    pub(super) fn fetched(&mut self, slot: u32, channel: Option<u32>, sectors: u64) {
+        let mut at = self.clock;
         if let Some(channel) = channel {
             let free = &mut self.channels[channel as usize];
             *free = (*free).max(at) + self.channel_cost.times(sectors);
             at = *free;
         }
-        let end = self.link.to_host(at, sectors);
+        let end = self.link.outward(at, sectors);
         let request = &mut self.requests[slot as usize];
         request.parts -= 1;
         if request.parts == 0 {

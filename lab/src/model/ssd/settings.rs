@@ -55,6 +55,8 @@ pub struct Settings {
     pub plp: bool,
     /// Making the mapping durable, after the data: what a flush costs beyond its programs, where there is no `plp`.
     pub flush: Duration,
+    /// Whether a flush is spared that if nothing was written since the last.
+    pub flush_spared: bool,
     /// A discard, or a write of zeroes, whatever its length.
     pub discard: Duration,
     /// KiB read ahead of a sequential stream; 0: none.
@@ -97,6 +99,7 @@ impl Default for Settings {
             slc_program: us(300),
             plp: true,
             flush: ms(2),
+            flush_spared: false,
             discard: us(100),
             read_ahead: 256,
             overprovision: 80,
@@ -112,7 +115,7 @@ impl Settings {
     pub const TUNABLES: &[Tunable<Self>] = &Self::ROWS;
     /// The same, described.
     pub const INFO: &[TunableInfo] = &tunable::infos(&Self::ROWS);
-    const ROWS: [Tunable<Self>; 30] = [
+    const ROWS: [Tunable<Self>; 31] = [
         Tunable::duration(
             "overhead",
             (us(0), ms(10)),
@@ -152,6 +155,7 @@ impl Settings {
         Tunable::duration("slc_program", (us(1), ms(100)), |s| &mut s.slc_program, "a program operation there"),
         Tunable::switch("plp", |s| &mut s.plp, "whether the write buffer survives a power cut"),
         Tunable::duration("flush", (us(0), secs(1)), |s| &mut s.flush, "making the mapping durable, without plp"),
+        Tunable::switch("flush_spared", |s| &mut s.flush_spared, "whether a flush with nothing to do costs a command"),
         Tunable::duration("discard", (us(0), secs(1)), |s| &mut s.discard, "a discard or a write of zeroes"),
         Tunable::count("read_ahead", (0, 16_384), |s| &mut s.read_ahead, "KiB read ahead of a sequential stream"),
         Tunable::count("overprovision", (20, 10_000), |s| &mut s.overprovision, "spare flash, in 1/1000 of the size"),
@@ -171,7 +175,7 @@ impl Settings {
         if self.block * 1024 < self.unit {
             return Err(format!("unit={} is not possible with block={}: a block holds a unit", self.unit, self.block));
         }
-        let least = u64::from(self.dies) * u64::from(self.page) << 10;
+        let least = (u64::from(self.dies) * u64::from(self.page)) << 10;
         if size < least {
             return Err(format!("size={size} is not possible: {} dies have a page each, {least} bytes", self.dies));
         }

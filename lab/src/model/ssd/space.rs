@@ -8,7 +8,8 @@
 //!     oldest block that is still valid, solves (1 − V) / −ln V = valid ÷ all flash (Menon 1995; Desnoyers 2012). Data that
 //!     were written in sequence are stale in whole blocks: no moves. What lies between follows the mix of the last GiB.
 //! P4  Writes go to the one-bit area first, as long as it has room; they owe nothing.
-//! P5  Idle time gives back: the area is emptied and blocks are erased at the rate of programs.
+//! P5  Idle time, beyond its first millisecond, gives back: the area is emptied and blocks are erased at the rate of
+//!     programs.
 //! P6  How much is valid is counted by region: what is written in sequence counts in full, a scattered write by the
 //!     chance that it hits what was not valid.
 
@@ -16,6 +17,8 @@ use super::Settings;
 
 /// Bytes over which the mix of writes is remembered (P3).
 const MIX: f64 = (1_u64 << 30) as f64;
+/// Idle time before a controller begins to tidy up, in nanoseconds (P5).
+const PATIENCE: u64 = 1_000_000;
 /// Regions in which validity is counted, at most (P6).
 const REGIONS: u64 = 4096;
 
@@ -147,6 +150,7 @@ impl Space {
 
     /// The disk was idle for so many nanoseconds: P5.
     pub(super) fn rested(&mut self, time: u64) {
+        let Some(time @ 1..) = time.checked_sub(PATIENCE) else { return };
         let programs = self.rate * time as f64 / 1e9;
         let folded = (programs as u64).min(self.slc_used);
         self.slc_used -= folded;

@@ -133,7 +133,7 @@ fn with_sata_a_flush_lets_others_end_and_then_keeps_them_out() {
     // Write and read end; then the flush: command, program, mapping; then the last read.
     assert_eq!(ends.iter().map(|end| end.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
     let read = ends[1].1;
-    assert_eq!(ends[2].1, read + 10 + 1000 + 2000);
+    assert_eq!(ends[2].1, read + 12 + 1000 + 2000);
     assert_eq!(ends[3].1, ends[2].1 + 77);
     let mut bench = Bench::new(plain());
     bench.write(0, 8);
@@ -152,7 +152,23 @@ fn writes_end_in_the_buffer_until_it_is_full_and_then_as_programs_make_room() {
     let ends = bench.run();
     let at = |id: u64| ends.iter().find(|end| end.0 == id).unwrap().1;
     assert_eq!([at(1), at(2), at(3), at(4)], [44, 76, 108, 140], "four times 16 KiB fill the buffer");
-    assert_eq!(at(5), 10 + 1000 + 32, "the first program ends, and its place is taken");
+    assert_eq!(at(5), 12 + 1000 + 32, "the first program ends, and its place is taken");
+}
+
+/// S4
+#[test]
+fn on_a_link_of_one_direction_at_a_time_a_read_waits_for_one_write_not_for_all() {
+    for (duplex, took) in [(false, 12 + 128 + 8), (true, 10 + 9 + 50 + 8 + 8)] {
+        let mut bench = Bench::new(Settings { duplex, buffer: 1024, unit: 1024, ..plain() });
+        for number in 0..4 {
+            bench.write(number * 1000, 128);
+        }
+        bench.read(8000, 8);
+        let ends = bench.run();
+        let at = |id: u64| ends.iter().find(|end| end.0 == id).unwrap().1;
+        assert_eq!(at(5), took, "duplex: {duplex}");
+        assert_eq!(at(4) - at(1), if duplex { 3 * 128 } else { 3 * 128 + 8 });
+    }
 }
 
 /// S5
@@ -171,10 +187,23 @@ fn a_flush_programs_what_is_buffered_and_makes_the_mapping_durable() {
     bench.write(0, 8);
     bench.at(us(100));
     bench.flush();
-    assert_eq!(bench.run(), [(2, 100 + 10 + 1000 + 2000)]);
-    bench.at(ms(10));
+    assert_eq!(bench.run(), [(2, 100 + 12 + 1000 + 2000)]);
+    for (flush_spared, took) in [(false, 2012), (true, 12)] {
+        let mut bench = Bench::new(Settings { flush_spared, ..plain() });
+        bench.write(0, 8);
+        bench.flush();
+        bench.at(ms(10));
+        bench.flush();
+        assert_eq!(bench.run(), [(3, 10_000 + took)], "nothing was written since");
+    }
+}
+
+#[test]
+fn a_flush_holds_up_no_read_that_comes_later() {
+    let mut bench = Bench::new(plain());
     bench.flush();
-    assert_eq!(bench.run(), [(3, 10_000 + 12)], "nothing was written since");
+    bench.read(0, 8);
+    assert_eq!(bench.run(), [(2, 79), (1, 2012)]);
 }
 
 /// W3
@@ -195,7 +224,7 @@ fn flushes_after_a_write_each_take_turns_at_the_mapping() {
 fn a_durable_write_costs_what_write_and_flush_cost() {
     let mut bench = Bench::new(plain());
     bench.submit(Op::Write, Flags::FUA, 0, 8);
-    assert_eq!(bench.run(), [(1, 10 + 1000 + 2000)]);
+    assert_eq!(bench.run(), [(1, 12 + 1000 + 2000)]);
 }
 
 /// S7
@@ -259,6 +288,25 @@ fn discards_cost_the_same_whatever_their_length_and_take_turns() {
     bench.submit(Op::Discard, Flags::NONE, 0, 1 << 20);
     bench.submit(Op::WriteZeroes, Flags::NO_UNMAP, 0, 8);
     assert_eq!(bench.run(), [(1, 112), (2, 212)]);
+}
+
+#[test]
+fn once_warm_nothing_grows() {
+    let mut bench = Bench::new(Settings { slots: 32, pool: 0, scatter: 100, read_ahead: 64, ..plain() });
+    let mut capacities = Vec::new();
+    for round in 0..4_u64 {
+        for number in 0..2000 {
+            bench.read((round * 2000 + number) * 7919 % (1 << 20) * 8, 8 + number % 3 * 64);
+            bench.write(number * 104_729 % (1 << 20) * 8, 64);
+        }
+        bench.flush();
+        bench.run();
+        let ssd = &bench.ssd;
+        let lists = [ssd.requests.capacity(), ssd.unused.capacity(), ssd.held.capacity(), ssd.ends.capacity()];
+        capacities.push((lists, ssd.events.capacity()));
+    }
+    assert_eq!(capacities[1], capacities[3]);
+    assert!(capacities[3].1 < 2048, "{capacities:?}: no more than what 32 slots need");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Writes, flushes and discards: S4–S7.
 //!
-//! W1  Data is in the buffer from when its write has a place there until its program ends.
+//! W1  A write has a place in the buffer from before its data crosses the link until its program ends.
 //! W2  A flush is done with the data when everything taken in before it was programmed; older programs count too.
 //! W3  The mapping is made durable for one flush at a time, in order; discards take the same turn.
 
@@ -32,8 +32,11 @@ pub(super) struct Buffer {
     /// Programs started since the beginning, and under way.
     programs: u64,
     programming: u32,
-    /// Writes for which there is no room (S4).
+    /// Writes for which there is no room, and those whose data waits for the link (S4).
     writes: VecDeque<Write>,
+    crossing: VecDeque<Write>,
+    /// Whether the data of a write is on a link that carries one direction at a time.
+    is_crossing: bool,
     /// Flushes that wait for their data (W2).
     flushes: VecDeque<Flush>,
     /// When the mapping is free to be made durable again (W3).
@@ -44,7 +47,6 @@ pub(super) struct Buffer {
 #[derive(Clone, Copy, Debug)]
 struct Write {
     slot: u32,
-    ready: u64,
     sectors: u64,
     bytes: u64,
     durable: bool,
@@ -74,6 +76,8 @@ impl Buffer {
             programs: 0,
             programming: 0,
             writes: VecDeque::new(),
+            crossing: VecDeque::new(),
+            is_crossing: false,
             flushes: VecDeque::new(),
             mapping: 0,
         }
@@ -102,41 +106,43 @@ impl Ssd {
         self.space.written(start, extent.sectors, sequential);
         let write = Write {
             slot,
-            ready: self.controller,
             sectors: extent.sectors,
             bytes: (end.next_multiple_of(MAPPED) - start / MAPPED * MAPPED) * 512,
             durable: flags.contains(Flags::FUA) && !self.settings.plp,
         };
         if self.buffer.writes.is_empty() && self.buffer.has_room(write.bytes) {
-            self.take_data(self.controller, write);
+            self.admit(write);
         } else {
             self.buffer.writes.push_back(write);
         }
-        self.program(self.clock);
+        self.program();
     }
 
     pub(super) fn flush(&mut self, slot: u32) {
-        let at = self.controller;
+        let at = self.clock;
         let buffer = &self.buffer;
-        if self.settings.plp || buffer.flushes.is_empty() && buffer.durable == buffer.taken {
+        let is_clean = buffer.flushes.is_empty() && buffer.durable == buffer.taken;
+        if self.settings.plp || self.settings.flush_spared && is_clean {
+            // If the last flush that had something to do has ended, that is.
             let end = if self.settings.plp { at } else { at.max(buffer.mapping) };
             self.ends_at(end, slot); // S7
             return;
         }
         self.wait_for_programs(slot, at);
-        self.program(self.clock);
+        self.program();
     }
 
     pub(super) fn discard(&mut self, slot: u32, asked: &Asked) {
         if asked.op == Op::Discard || !asked.flags.contains(Flags::NO_UNMAP) {
             self.space.discarded(asked.extent.start.0, asked.extent.sectors);
         }
-        let end = self.mapping_turn(self.controller, self.settings.discard.as_nanos());
+        let end = self.mapping_turn(self.clock, self.settings.discard.as_nanos());
         self.ends_at(end, slot);
     }
 
     /// The job of a die ends, unless a read has put it off.
-    pub(super) fn job_ends(&mut self, at: u64, die: usize) {
+    pub(super) fn job_ends(&mut self, die: usize) {
+        let at = self.clock;
         let end = self.nand.job_end(die);
         if end > at {
             self.events.push(Reverse((end, Event::job(die))));
@@ -145,13 +151,13 @@ impl Ssd {
         if let Job::Host { bytes, .. } = self.nand.finish(die) {
             self.buffer.used -= u64::from(bytes);
             self.buffer.programming -= 1;
-            self.end_flushes(at);
+            self.end_flushes();
             while let Some(write) = self.buffer.writes.front().copied() {
                 if !self.buffer.has_room(write.bytes) {
                     break;
                 }
                 self.buffer.writes.pop_front();
-                self.take_data(at.max(write.ready), write);
+                self.admit(write);
             }
         }
         // What it owes goes before the next program.
@@ -160,21 +166,43 @@ impl Ssd {
                 Job::Erase => self.settings.erase.as_nanos(),
                 Job::Move | Job::Host { .. } => (self.settings.read + self.settings.program).as_nanos(),
             };
-            self.start_job(at, die, job, time);
+            self.start_job(die, job, time);
         }
-        self.program(at);
+        self.program();
+    }
+
+    /// There is room for a write.
+    fn admit(&mut self, write: Write) {
+        self.buffer.used += write.bytes;
+        if self.buffer.is_crossing {
+            self.buffer.crossing.push_back(write);
+        } else {
+            self.cross(write);
+        }
     }
 
     /// The data of a write crosses the link into the buffer.
-    fn take_data(&mut self, at: u64, write: Write) {
-        self.buffer.used += write.bytes;
+    fn cross(&mut self, write: Write) {
         self.buffer.waiting += write.bytes;
         self.buffer.taken += write.bytes;
-        let end = self.link.from_host(at, write.sectors);
+        let end = self.link.inward(self.clock, write.sectors);
+        if !self.link.duplex {
+            self.buffer.is_crossing = true;
+            self.events.push(Reverse((end, Event::LINK_TURN)));
+        }
         if write.durable {
             self.wait_for_programs(write.slot, end);
         } else {
             self.ends_at(end, write.slot);
+        }
+    }
+
+    /// The link is free for the data of the next write: S4.
+    pub(super) fn link_turn(&mut self) {
+        self.buffer.is_crossing = false;
+        if let Some(write) = self.buffer.crossing.pop_front() {
+            self.cross(write);
+            self.program();
         }
     }
 
@@ -183,18 +211,18 @@ impl Ssd {
         let buffer = &mut self.buffer;
         let last = (buffer.given >= buffer.taken).then_some(buffer.programs);
         buffer.flushes.push_back(Flush { slot, ready, up_to: buffer.taken, last });
-        self.end_flushes(self.clock);
+        self.end_flushes();
     }
 
     /// W2, W3
-    fn end_flushes(&mut self, at: u64) {
+    fn end_flushes(&mut self) {
         while let Some(flush) = self.buffer.flushes.front().copied() {
             if flush.last.is_none_or(|last| self.nand.programs_up_to(last)) {
                 break;
             }
             self.buffer.flushes.pop_front();
             self.buffer.durable = flush.up_to;
-            let end = self.mapping_turn(at.max(flush.ready), self.settings.flush.as_nanos());
+            let end = self.mapping_turn(self.clock.max(flush.ready), self.settings.flush.as_nanos());
             self.ends_at(end, flush.slot);
         }
     }
@@ -205,7 +233,7 @@ impl Ssd {
     }
 
     /// Starts programs, as long as there is something to program and a die without a job: S5.
-    fn program(&mut self, at: u64) {
+    fn program(&mut self) {
         while let Some(bytes) = self.buffer.next_program() {
             let Some(die) = self.nand.idle_die() else { break };
             let cost = self.space.program(bytes);
@@ -222,12 +250,12 @@ impl Ssd {
             }
             let job = Job::Host { bytes: bytes as u32, number: buffer.programs };
             let time = if cost.slc { self.settings.slc_program } else { self.settings.program };
-            self.start_job(at, die, job, time.as_nanos());
+            self.start_job(die, job, time.as_nanos());
         }
     }
 
-    fn start_job(&mut self, at: u64, die: usize, job: Job, time: u64) {
-        let end = self.nand.start(at, die, job, time);
+    fn start_job(&mut self, die: usize, job: Job, time: u64) {
+        let end = self.nand.start(self.clock, die, job, time);
         self.events.push(Reverse((end, Event::job(die))));
     }
 }

@@ -1,0 +1,124 @@
+//! `fairlift iostest`: how a disk is shared, measured and reported.
+
+mod args;
+mod plan;
+mod real;
+mod reports;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use fairlift_lab::iostest::{Error, Progress, Runner, run};
+use fairlift_lab::result::Results;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::mistake::render;
+use crate::show;
+use crate::signals::{self, Stop};
+
+pub(crate) use args::IostestArgs;
+use plan::{Asked, Device};
+use real::Real;
+use reports::Reports;
+
+/// Measures and reports. Wrong flags: status 2; what goes wrong later: 1; stopped by a signal: 128 + its number.
+pub(crate) fn iostest(flags: &IostestArgs) -> ExitCode {
+    match attempt(flags) {
+        Ok(code) => code,
+        Err((code, says)) => {
+            eprintln!("{}", says.trim_end());
+            code
+        }
+    }
+}
+
+/// # Errors
+/// What to say, and with what status to end.
+fn attempt(flags: &IostestArgs) -> Result<ExitCode, (ExitCode, String)> {
+    let failed = |says: String| (ExitCode::FAILURE, format!("fairlift: {says}"));
+    let mut mistakes = Vec::new();
+    let reports = Reports::prepare(flags, &mut mistakes);
+    if let Some(kept) = &flags.report {
+        if !mistakes.is_empty() {
+            return Err((ExitCode::from(2), render(None, &mistakes)));
+        }
+        let all = reports::read(kept).map_err(failed)?;
+        report(&reports, &all).map_err(failed)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let asked = plan::plan(flags, &reports, &mut mistakes);
+    let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
+        return Err((ExitCode::from(2), render(None, &mistakes)));
+    };
+    let stop = Arc::new(signals::stop_on_signal().map_err(|error| failed(error.to_string()))?);
+    let (results, error) = measure(&asked, &stop);
+    report(&reports, std::slice::from_ref(&results)).map_err(failed)?;
+    match (error, stop.signal()) {
+        (Some(error), _) => Err(failed(error.to_string())),
+        (None, Some(signal)) if results.interrupted => Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))),
+        (None, _) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Writes the reports, and to standard output what belongs there.
+fn report(reports: &Reports, all: &[Results]) -> Result<(), String> {
+    let (shown, mut failed) = reports.write(all);
+    if let Err(error) = show::print(shown.as_bytes()) {
+        failed.push(error.to_string());
+    }
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\nfairlift: ")) }
+}
+
+/// Runs the plan, then again without Fairlift if asked for. What was measured before an error is kept.
+fn measure(asked: &Asked, stop: &Arc<Stop>) -> (Results, Option<Error>) {
+    let mut results = asked.header.clone();
+    let passes: &[bool] = if asked.raw { &[false, true] } else { &[false] };
+    let bar = bar();
+    for &raw in passes {
+        let mut runner: Box<dyn Runner> = match &asked.device {
+            Device::Model(spec) => Box::new(asked.modelled(spec)),
+            Device::Real(backing) => Box::new(Real {
+                backing: backing.clone(),
+                scheduler: asked.scheduler,
+                set: asked.set.clone(),
+                depth: asked.depth,
+                raw,
+                stop: Arc::clone(stop),
+            }),
+        };
+        let runs = if raw { &mut results.baseline } else { &mut results.runs };
+        let mut progress = |progress: Progress<'_>| match progress {
+            Progress::Begins(case, number, all) => {
+                bar.set_length(all as u64);
+                bar.set_position(number as u64 - 1);
+                bar.set_message(format!("{case}{}", if raw { ", without Fairlift" } else { "" }));
+            }
+            // Collected here, so that an error loses nothing.
+            Progress::Ended(run) => runs.push(run.clone()),
+        };
+        let pass = run(&asked.plan, &mut *runner, asked.header.clone(), &mut progress, &|| stop.signal().is_some());
+        match pass {
+            Ok(pass) => results.interrupted |= pass.interrupted,
+            Err(error) => {
+                bar.finish_and_clear();
+                results.interrupted = true;
+                return (results, Some(error));
+            }
+        }
+        if results.interrupted {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    (results, None)
+}
+
+/// On a terminal only, and beside what goes to standard output.
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(std::time::Duration::from_millis(200));
+    bar
+}

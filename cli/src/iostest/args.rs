@@ -1,0 +1,229 @@
+//! What can be said to `fairlift iostest`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use fairlift_core::{Duration, sched};
+use fairlift_lab::workload::Workload;
+
+use crate::units;
+
+const EXAMPLES: &str = "\
+Examples:
+  fairlift iostest sim:eva-raid5-12 --scheduler none -w bsr -m 8 -G --nrgrp 8 --total
+      a modelled array: 1, 2, 4 and 8 sequential readers in each of 8 groups
+  fairlift iostest sim:sata-7200,size=100g -w drr,bsr --jobs 1,16 --html page.html
+      a smaller disk, two workloads, as a page with plots
+  fairlift iostest /dev/nvme0n1 -w drr --iodepth 32 -m 1 --raw
+      a real disk, with Fairlift and without
+  fairlift iostest sim:sata-7200 -G -s 3 -o results/one
+  fairlift iostest -R results/one --html page.html
+      keep what was measured, and report it again
+
+Modelled disks are measured in virtual time: minutes of disk take seconds, and
+the same seed gives the same figures. Real paths are measured in real time.
+Workloads that write destroy what a file or block device holds, and run there
+only with --write-to-device.
+
+Ctrl-C: report the runs that are finished, exit 130. A second one: stop at once.
+";
+
+/// Measure how a disk is shared: groups with weights, 1, 2, 4, ... jobs in each
+///
+/// Runs a workload with a rising number of jobs in every group, under a scheduler, on a modelled disk, a file or a block
+/// device, and tells what each group got: bandwidth, latency, and how far its share is from that of its weight.
+#[derive(Debug, Default, Args)]
+#[command(after_long_help = lists())]
+pub(crate) struct IostestArgs {
+    /// The disk, as with --device
+    #[arg(value_name = "DEVICE", conflicts_with = "device")]
+    pub(crate) path: Option<String>,
+
+    /// The disk: sim:MODEL[,size=SIZE][,PARAMETER=VALUE], file:PATH, mem:SIZE, null:SIZE[,delay=TIME], or a path
+    ///
+    /// The models are listed below; `fairlift models MODEL` shows the parameters of one.
+    #[arg(long, value_name = "BACKING")]
+    pub(crate) device: Option<String>,
+
+    /// Who goes next [default: bfq, else mq-deadline]
+    #[arg(long, value_name = "S", value_parser = schedulers())]
+    pub(crate) scheduler: Option<sched::Kind>,
+
+    /// What the jobs do: one or more of the workloads listed below, or a TOML file of workloads
+    #[arg(short, long, value_name = "WORKLOAD", value_delimiter = ',', default_value = "bsr")]
+    pub(crate) workload: Vec<String>,
+
+    /// The largest number of jobs in each group: 1, 2, 4, ... up to it, and it
+    #[arg(short, long, value_name = "MAXJOBS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) max_jobs: u32,
+
+    /// The numbers of jobs, instead of -m
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024), conflicts_with = "max_jobs")]
+    pub(crate) jobs: Vec<u32>,
+
+    /// Part the jobs into groups with weights; --nrgrp, --weights and --groups imply it
+    #[arg(short = 'G', long)]
+    pub(crate) group_mode: bool,
+
+    /// How many groups: /g1, /g2, ... [default: 8, or as many as there are weights]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) nrgrp: Option<u16>,
+
+    /// The weights of the groups, 1 to 1000 [default: 100, 200, ...; from the tenth group on 1000]
+    #[arg(long, value_name = "W,W", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) weights: Vec<u16>,
+
+    /// Take the tree of groups from the [group."/PATH"] tables of a config file; the jobs run in its leaves
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nrgrp", "weights"])]
+    pub(crate) groups: Option<PathBuf>,
+
+    /// Add a column with the total of all groups
+    #[arg(long)]
+    pub(crate) total: bool,
+
+    /// The scheduler's slice_idle, in ms or with a unit: how long the disk waits for one process
+    #[arg(short = 'I', long, value_name = "TIME")]
+    pub(crate) slice_idle: Option<String>,
+
+    /// Turn a knob of the scheduler, as in read_expire=20ms; see `fairlift tunables`
+    #[arg(long, value_name = "KEY=VALUE", value_parser = crate::args::parse_setting)]
+    pub(crate) set: Vec<(String, String)>,
+
+    /// How long each run lasts, in seconds or with a unit
+    #[arg(long, value_name = "S", default_value = "30", value_parser = parse_runtime)]
+    pub(crate) runtime: Duration,
+
+    /// How often all is repeated, for means and their spread
+    #[arg(short, long, value_name = "SETS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) sets: u32,
+
+    /// What chances follow from: the same seed, the same run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Requests that each job of a direct workload keeps in flight
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) iodepth: u32,
+
+    /// The size of a read or write [default: the workload's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_block)]
+    pub(crate) bs: Option<u32>,
+
+    /// The size of each job's file
+    #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = parse_file_size)]
+    pub(crate) filesize: u64,
+
+    /// Requests in flight on the disk [default: 128]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) depth: Option<u16>,
+
+    /// Measure the path without Fairlift too, as the baseline in the same table
+    #[arg(long)]
+    pub(crate) raw: bool,
+
+    /// Let workloads that write destroy what a file or block device holds
+    #[arg(long)]
+    pub(crate) write_to_device: bool,
+
+    /// Keep the results in a directory: iostest.json, .txt, .csv and .html
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Measure nothing; report what -o or --json kept in a directory or file
+    #[arg(short = 'R', long, value_name = "DIR", conflicts_with_all = ["path", "device", "scheduler", "output", "raw", "set", "slice_idle"])]
+    pub(crate) report: Option<PathBuf>,
+
+    /// Write the results as JSON; - is standard output, instead of the tables
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Write a line for each run and group; - is standard output, instead of the tables
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+
+    /// Write one page with plots, which needs no network; - is standard output, instead of the tables
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+fn schedulers() -> impl TypedValueParser<Value = sched::Kind> {
+    PossibleValuesParser::new(sched::Kind::ALL.map(sched::Kind::name))
+        .try_map(|name| crate::config::parse_scheduler(&name))
+}
+
+/// The workloads and the models, then examples.
+fn lists() -> String {
+    let mut out = String::from("Workloads:\n");
+    let built_in: Vec<_> = Workload::NAMES.iter().filter_map(|name| Workload::named(name).ok()).collect();
+    let rows: Vec<_> = built_in.iter().map(|workload| (workload.name.as_str(), workload.about.as_str())).collect();
+    crate::show::pairs(&mut out, &rows);
+    out.push_str("\nModels (`fairlift models MODEL` shows the parameters of one):\n");
+    let rows: Vec<_> = fairlift_lab::model::profiles().map(|profile| (profile.name, profile.about)).collect();
+    crate::show::pairs(&mut out, &rows);
+    out.push('\n');
+    out + EXAMPLES
+}
+
+/// Reads `30`, `2.5` (seconds), `500ms`.
+fn parse_runtime(text: &str) -> Result<Duration, String> {
+    const DAY: u64 = 86_400_000_000_000;
+    let time = match text.trim().parse::<f64>() {
+        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Duration::from_nanos((seconds * 1e9).round() as u64),
+        Ok(_) => return Err("a runtime is a number of seconds, or has a unit, as in 500ms".into()),
+        Err(_) => units::parse_time(text)?,
+    };
+    if time.as_nanos() > DAY {
+        return Err("a run lasts at most a day: 86400".into());
+    }
+    units::some_time(time)
+}
+
+fn parse_block(text: &str) -> Result<u32, String> {
+    match units::parse_capacity(text)? {
+        bytes if bytes <= 16 << 20 => Ok(bytes as u32),
+        _ => Err("a read or write has at most 16m".into()),
+    }
+}
+
+/// A file is made of pages.
+fn parse_file_size(text: &str) -> Result<u64, String> {
+    match units::parse_size(text)? {
+        // Beyond it, the files of all jobs together could not be counted.
+        bytes if bytes > 64 << 40 => Err("a file has at most 64t".into()),
+        bytes if bytes >= 4096 && bytes.is_multiple_of(4096) => Ok(bytes),
+        _ => Err("a file has whole pages: a multiple of 4k, at least one".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlift_core::time::{ms, secs};
+
+    #[test]
+    fn a_runtime_is_in_seconds_or_has_a_unit() {
+        assert_eq!(parse_runtime("30"), Ok(secs(30)));
+        assert_eq!(parse_runtime("2.5"), Ok(ms(2500)));
+        assert_eq!(parse_runtime("500ms"), Ok(ms(500)));
+        for (text, why) in [
+            ("0", "a time of zero"),
+            ("-1", "a number of seconds"),
+            ("inf", "a number of seconds"),
+            ("1e99", "at most a day"),
+            ("soon", "a time is a whole number"),
+        ] {
+            let refusal = parse_runtime(text).unwrap_err();
+            assert!(refusal.contains(why), "{text}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn blocks_are_sectors_and_files_are_pages() {
+        assert_eq!(parse_block("32k"), Ok(32768));
+        assert!(parse_block("1000").is_err() && parse_block("0").is_err() && parse_block("32m").is_err());
+        assert_eq!(parse_file_size("512m"), Ok(512 << 20));
+        assert_eq!(parse_file_size("8191p"), Err("a file has at most 64t".into()));
+        assert!(parse_file_size("0").is_err() && parse_file_size("512").is_err());
+    }
+}

@@ -1,0 +1,341 @@
+//! From flags to what is measured; all that can be wrong is found here, before anything runs.
+//!
+//! D1  What a file or block device holds is not destroyed unless `--write-to-device` is given.
+//! D2  Whatever the flags leave open is decided here, and [`command`] says it all: the same words, the same run.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::Path;
+
+use fairlift::bench::capacity;
+use fairlift::config::Backing;
+use fairlift_core::{Group, Sector, sched};
+use fairlift_lab::iostest::{Modelled, Plan, Runner as _};
+use fairlift_lab::model::Spec;
+use fairlift_lab::result::Results;
+use fairlift_lab::workload::Workload;
+
+use super::args::IostestArgs;
+use super::reports::Reports;
+use crate::groups::Tree;
+use crate::mistake::{Mistake, Source, render};
+use crate::plan::{check_setting, scheduler_default};
+use crate::{backing, config};
+
+/// What is measured.
+pub(crate) struct Asked {
+    /// Who asks what.
+    pub(crate) plan: Plan,
+    /// Of what.
+    pub(crate) device: Device,
+    /// Under which scheduler.
+    pub(crate) scheduler: sched::Kind,
+    /// With which tunables, as the user wrote them.
+    pub(crate) set: Vec<(String, String)>,
+    /// Requests in flight.
+    pub(crate) depth: Option<u16>,
+    /// Whether the path is measured without Fairlift, too.
+    pub(crate) raw: bool,
+    /// The results before anything ran.
+    pub(crate) header: Results,
+}
+
+/// The disk.
+pub(crate) enum Device {
+    /// A model, in virtual time.
+    Model(Spec),
+    /// Something that is there, in real time.
+    Real(Backing),
+}
+
+/// What the flags ask for; `None` if a mistake was added that leaves nothing to ask.
+pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mistake>) -> Option<Asked> {
+    let mut note = |flag: &str, says: String| mistakes.push(Mistake::in_flag(flag, says));
+    let named = flags.device.as_deref().or(flags.path.as_deref());
+    let device = match named {
+        None => Err("name the disk: sim:MODEL (see `fairlift models`), file:PATH, mem:SIZE or null:SIZE".into()),
+        Some(text) => device(text),
+    };
+    let device = device.map_err(|says| note("--device", says)).ok();
+    let mut workloads: Vec<Workload> = Vec::new();
+    for name in distinct(&flags.workload) {
+        match workloads_of(&name) {
+            Ok(some) => workloads.extend(some),
+            Err(says) => note("--workload", says),
+        }
+    }
+    if let Some(Device::Real(Backing::File { path, .. })) = &device {
+        let writers: Vec<_> =
+            workloads.iter().filter(|workload| workload.writes()).map(|workload| workload.name.as_str()).collect();
+        if !writers.is_empty() && !flags.write_to_device {
+            let says = format!(
+                "{} would destroy what is in {}; say --write-to-device if that may go",
+                writers.join(", "),
+                path.display()
+            );
+            note("--workload", says);
+        }
+        if reports.would_write_to(path) {
+            note("--device", format!("a report would be written to {}, which is measured", path.display()));
+        }
+    }
+    if flags.raw && !matches!(&device, None | Some(Device::Real(Backing::File { .. }))) {
+        note("--raw", "only a file or block device can be measured without Fairlift".into());
+    }
+    let scheduler = flags.scheduler.unwrap_or_else(scheduler_default);
+    let set = settings(flags, scheduler, &mut note);
+    let groups = groups(flags, &mut note);
+    let jobs = if flags.jobs.is_empty() { rising(flags.max_jobs) } else { distinct(&flags.jobs) };
+    let (device, groups, set) = (device?, groups?, set?);
+    if !mistakes.is_empty() {
+        return None;
+    }
+    let plan = Plan {
+        groups,
+        workloads,
+        jobs,
+        sets: flags.sets,
+        runtime: flags.runtime,
+        block_size: flags.bs,
+        file_size: flags.filesize,
+        iodepth: flags.iodepth,
+        seed: flags.seed,
+        ..Plan::default()
+    };
+    let header = Results {
+        tool: "iostest".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        device: named.unwrap_or_default().into(),
+        scheduler: scheduler.name().into(),
+        settings: effective(scheduler, &set),
+        seed: flags.seed,
+        block_size: flags.bs.map_or(0, u64::from),
+        file_size: flags.filesize,
+        iodepth: flags.iodepth,
+        interrupted: false,
+        command: command(flags, &plan, named.unwrap_or_default(), scheduler, &set),
+        runs: Vec::new(),
+        baseline: Vec::new(),
+    };
+    let asked = Asked { plan, device, scheduler, set, depth: flags.depth, raw: flags.raw, header };
+    match check_cases(&asked) {
+        Ok(()) => Some(asked),
+        Err(error) => {
+            mistakes.push(Mistake::in_flag("", error.to_string()));
+            None
+        }
+    }
+}
+
+impl Asked {
+    /// Runs cases on this model.
+    pub(crate) fn modelled(&self, spec: &Spec) -> Modelled {
+        Modelled { spec: spec.clone(), scheduler: self.scheduler, set: self.set.clone(), depth: self.depth }
+    }
+}
+
+/// A model, or something that is there.
+fn device(text: &str) -> Result<Device, String> {
+    if let Some(model) = text.strip_prefix("sim:") {
+        return Spec::parse(model).map(Device::Model).map_err(|error| error.to_string());
+    }
+    let backing = backing::parse(text)?;
+    backing::check(&backing)?;
+    Ok(Device::Real(backing))
+}
+
+/// A built-in workload, or those that a file describes.
+fn workloads_of(name: &str) -> Result<Vec<Workload>, String> {
+    if Path::new(name).extension().is_none_or(|extension| extension != "toml") {
+        return Workload::named(name).map(|workload| vec![workload]);
+    }
+    let text = std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}"))?;
+    let workloads = Workload::read(&text).map_err(|mistake| format!("{name}:{mistake}"))?;
+    match workloads.iter().find(|workload| Workload::NAMES.contains(&workload.name.as_str())) {
+        Some(workload) => Err(format!("{name}: \"{}\" is built in; call yours something else", workload.name)),
+        None => Ok(workloads),
+    }
+}
+
+/// The tunables: those of `--set`, and `-I`.
+fn settings(
+    flags: &IostestArgs,
+    scheduler: sched::Kind,
+    note: &mut impl FnMut(&str, String),
+) -> Option<Vec<(String, String)>> {
+    let mut set: Vec<(String, String)> = Vec::new();
+    let mut right = true;
+    let mut refuse = |flag: &str, says: String| {
+        right = false;
+        note(flag, says);
+    };
+    for (name, value) in &flags.set {
+        match check_setting(scheduler, name, value) {
+            Ok(()) => {
+                set.retain(|(one, _)| one != name); // Given twice, the last one holds.
+                set.push((name.clone(), value.clone()));
+            }
+            Err((_, says)) => refuse(&format!("--set {name}={value}"), says),
+        }
+    }
+    if let Some(value) = &flags.slice_idle {
+        const NAME: &str = "slice_idle";
+        let has = |kind: &sched::Kind| kind.tunables().iter().any(|info| info.name == NAME);
+        if !has(&scheduler) {
+            let others: Vec<_> = sched::Kind::ALL.into_iter().filter(has).map(sched::Kind::name).collect();
+            let others = match &others[..] {
+                [] => "no scheduler of this version has".into(),
+                some => format!("these have: {}", some.join(", ")),
+            };
+            let says = format!("the scheduler {} has no slice_idle; {others}", scheduler.name());
+            refuse("-I", says);
+        } else if flags.set.iter().any(|(name, _)| name == NAME) {
+            refuse("-I", "slice_idle is set by --set, too".into());
+        } else if let Err((_, says)) = check_setting(scheduler, NAME, value) {
+            refuse("-I", says);
+        } else {
+            set.push((NAME.into(), value.clone()));
+        }
+    }
+    right.then_some(set)
+}
+
+/// All tunables of a scheduler: as the user wrote them, the rest with their defaults.
+fn effective(scheduler: sched::Kind, set: &[(String, String)]) -> BTreeMap<String, String> {
+    let built = scheduler.build(1);
+    let defaults = built.tunables().iter().map(|info| (info.name.to_owned(), built.get(info.name).unwrap_or_default()));
+    let mut settings: BTreeMap<_, _> = defaults.collect();
+    settings.extend(set.iter().cloned());
+    settings
+}
+
+/// The weight tree: the root alone, numbered groups, or that of a file.
+fn groups(flags: &IostestArgs, note: &mut impl FnMut(&str, String)) -> Option<Vec<Group>> {
+    if let Some(path) = &flags.groups {
+        return groups_of(path).map_err(|says| note("--groups", says)).ok();
+    }
+    if !flags.group_mode && flags.nrgrp.is_none() && flags.weights.is_empty() {
+        return Some(Tree::new().into_groups());
+    }
+    let given = flags.weights.len();
+    let number = flags.nrgrp.map_or(if given > 0 { given } else { 8 }, usize::from);
+    if given > 0 && given != number {
+        let weights = if given == 1 { "1 weight is".into() } else { format!("{given} weights are") };
+        let groups = if number == 1 { "1 group".into() } else { format!("{number} groups") };
+        note("--weights", format!("{weights} given for {groups} (--nrgrp); give one for each"));
+        return None;
+    }
+    let usual = (1..=number).map(|place| Group::WEIGHT_MAX.min(u16::try_from(place * 100).unwrap_or(u16::MAX)));
+    let weights: Vec<u16> = if given > 0 { flags.weights.clone() } else { usual.collect() };
+    let mut tree = Tree::new();
+    for (place, weight) in weights.into_iter().enumerate() {
+        match tree.place(&format!("/g{}", place + 1)) {
+            Ok(group) => tree.weigh(group, weight),
+            Err(says) => {
+                note("--nrgrp", says);
+                return None;
+            }
+        }
+    }
+    Some(tree.into_groups())
+}
+
+/// The tree of a config file.
+fn groups_of(path: &Path) -> Result<Vec<Group>, String> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+    let source = Source { name: name.clone(), text };
+    let mut mistakes = Vec::new();
+    let file = config::read(&source, path.parent().unwrap_or(Path::new("")), &mut mistakes);
+    if !mistakes.is_empty() {
+        return Err(render(Some(&source), &mistakes).trim_end().into());
+    }
+    let groups = file.groups.into_groups();
+    if groups.len() == 1 {
+        return Err(format!("{name} names no group: it has no [group.\"/PATH\"]"));
+    }
+    Ok(groups)
+}
+
+/// 1, 2, 4, … below `max`, then `max`.
+fn rising(max: u32) -> Vec<u32> {
+    let mut jobs: Vec<u32> = (0..32).map(|power| 1 << power).take_while(|jobs| *jobs < max).collect();
+    jobs.push(max);
+    jobs
+}
+
+/// In the order given, each once.
+fn distinct<T: Clone + PartialEq>(all: &[T]) -> Vec<T> {
+    let mut out: Vec<T> = Vec::new();
+    for one in all {
+        if !out.contains(one) {
+            out.push(one.clone());
+        }
+    }
+    out
+}
+
+/// Whether every case can be, as far as can be told: files fit on the disk, blocks are of its size.
+fn check_cases(asked: &Asked) -> Result<(), Box<dyn Error + Send + Sync>> {
+    // Sets differ in their seeds alone.
+    let cases = asked.plan.cases()?.into_iter().filter(|case| case.set == 1);
+    match &asked.device {
+        Device::Model(spec) => {
+            let mut runner = asked.modelled(spec);
+            cases.map(|case| runner.check(&case)).collect()
+        }
+        Device::Real(backing) => {
+            let sectors = capacity(backing)? / Sector::SIZE;
+            cases.map(|case| Ok(case.jobs(sectors).map(drop)?)).collect()
+        }
+    }
+}
+
+/// What to type to measure the same again (D2); where reports go is left out, for it changes nothing.
+fn command(flags: &IostestArgs, plan: &Plan, device: &str, scheduler: sched::Kind, set: &[(String, String)]) -> String {
+    let list = |numbers: &[u32]| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let mut words = vec!["fairlift".to_owned(), "iostest".into(), "--device".into(), quoted(device)];
+    let mut say = |flag: &str, value: String| words.extend([flag.to_owned(), quoted(&value)]);
+    say("--scheduler", scheduler.name().into());
+    say("-w", flags.workload.join(","));
+    say("--jobs", list(&plan.jobs));
+    match &flags.groups {
+        Some(path) => say("--groups", path.display().to_string()),
+        None if plan.groups.len() > 1 => {
+            let weights: Vec<u32> = plan.groups[1..].iter().map(|group| group.weight.into()).collect();
+            say("--weights", list(&weights));
+        }
+        None => {}
+    }
+    for (name, value) in set {
+        say("--set", format!("{name}={value}"));
+    }
+    say("--runtime", flags.runtime.to_string());
+    say("-s", plan.sets.to_string());
+    if plan.iodepth != 1 {
+        say("--iodepth", plan.iodepth.to_string());
+    }
+    if let Some(bytes) = plan.block_size {
+        say("--bs", bytes.to_string());
+    }
+    say("--filesize", plan.file_size.to_string());
+    if let Some(depth) = flags.depth {
+        say("--depth", depth.to_string());
+    }
+    say("--seed", plan.seed.to_string());
+    for (given, flag) in [(flags.raw, "--raw"), (flags.write_to_device, "--write-to-device")] {
+        if given {
+            words.push(flag.into());
+        }
+    }
+    words.join(" ")
+}
+
+/// As a shell takes it for one word.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests;

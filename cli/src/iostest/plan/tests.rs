@@ -1,0 +1,204 @@
+//! Flags, and what becomes of them.
+
+use clap::Parser as _;
+use fairlift_core::time::{ms, secs};
+
+use super::*;
+use crate::args::{Cli, Command};
+
+fn parse(flags: &str) -> Result<IostestArgs, String> {
+    let line = ["fairlift", "iostest"].into_iter().chain(flags.split_whitespace());
+    match Cli::try_parse_from(line).map_err(|error| error.to_string())?.command {
+        Command::Iostest(flags) => Ok(*flags),
+        _ => panic!("iostest"),
+    }
+}
+
+/// What `fairlift iostest FLAGS` would measure, or how it refuses.
+fn planned(flags: &str) -> Result<Asked, String> {
+    let flags = parse(flags)?;
+    let mut mistakes = Vec::new();
+    let reports = Reports::prepare(&flags, &mut mistakes);
+    let asked = plan(&flags, &reports, &mut mistakes);
+    if mistakes.is_empty() { Ok(asked.expect("a plan, or a mistake")) } else { Err(render(None, &mistakes)) }
+}
+
+fn weights(asked: &Asked) -> Vec<(&str, u16)> {
+    asked.plan.groups.iter().map(|group| (group.path.as_str(), group.weight)).collect()
+}
+
+/// The command of 2010, but for its `-c`.
+#[test]
+fn the_command_of_2010_is_taken() {
+    let asked = planned("sim:eva-raid5-12 -G -w bsr -m 8 --nrgrp 8 --total").unwrap();
+    assert_eq!(asked.plan.jobs, [1, 2, 4, 8]);
+    let weights = weights(&asked);
+    assert_eq!((weights.len(), weights[1], weights[8]), (9, ("/g1", 100), ("/g8", 800)));
+    assert_eq!((asked.plan.runtime, asked.plan.sets, asked.plan.file_size), (secs(30), 1, 512 << 20));
+    assert!(matches!(asked.device, Device::Model(_)));
+}
+
+#[test]
+fn what_flags_leave_open_is_decided() {
+    let asked = planned("sim:sata-7200").unwrap();
+    assert_eq!(weights(&asked), [("/", 100)], "without -G, one group: the root");
+    assert_eq!(asked.scheduler, scheduler_default());
+    assert_eq!(asked.header.seed, 1);
+    assert_eq!(asked.plan.workloads[0].name, "bsr");
+    let asked = planned("sim:sata-7200 -G").unwrap();
+    assert_eq!(weights(&asked).len(), 9);
+    let asked = planned("sim:sata-7200 --weights 5,7").unwrap();
+    assert_eq!(weights(&asked), [("/", 100), ("/g1", 5), ("/g2", 7)], "--weights implies -G and --nrgrp");
+    let asked = planned("sim:sata-7200 --nrgrp 12").unwrap();
+    assert_eq!(weights(&asked)[9..], [("/g9", 900), ("/g10", 1000), ("/g11", 1000), ("/g12", 1000)]);
+}
+
+#[test]
+fn numbers_of_jobs_double_up_to_the_largest() {
+    assert_eq!(rising(1), [1]);
+    assert_eq!(rising(8), [1, 2, 4, 8]);
+    assert_eq!(rising(6), [1, 2, 4, 6]);
+    assert_eq!(planned("sim:sata-7200 --jobs 6,3,6").unwrap().plan.jobs, [6, 3]);
+}
+
+#[test]
+fn settings_are_shown_as_they_were_written_and_the_rest_with_their_defaults() {
+    let asked = planned("sim:sata-7200 --scheduler mq-deadline --set read_expire=20 --set fifo_batch=4").unwrap();
+    let setting = |name: &str| asked.header.settings[name].as_str();
+    assert_eq!((setting("read_expire"), setting("fifo_batch"), setting("writes_starved")), ("20", "4", "2"));
+    assert_eq!(asked.set.len(), 2, "only what differs is set");
+}
+
+#[test]
+fn the_command_to_repeat_it_means_the_same() {
+    for flags in [
+        "sim:eva-raid5-12 -G -w bsr,drr -m 6 --nrgrp 3 --runtime 0.5 -s 2 --seed 7 --bs 64k --iodepth 4 --depth 32",
+        "--device sim:sata-7200,size=100G --scheduler mq-deadline --set read_expire=20ms --filesize 1g",
+        "mem:4g --weights 1000,1 --jobs 3 -w drw",
+    ] {
+        let first = planned(flags).unwrap();
+        let words = first.header.command.strip_prefix("fairlift iostest ").unwrap();
+        let again = planned(words).unwrap();
+        assert_eq!(first.header, again.header, "{words}");
+        assert_eq!(format!("{:?}", first.plan), format!("{:?}", again.plan), "{words}");
+        assert_eq!((first.set, first.depth), (again.set, again.depth));
+    }
+    assert_eq!(quoted("it's <here>"), "'it'\\''s <here>'");
+}
+
+#[test]
+fn each_mistake_has_its_own_words() {
+    for (flags, line) in [
+        ("", "--device: name the disk: sim:MODEL (see `fairlift models`), file:PATH, mem:SIZE or null:SIZE"),
+        ("--device sim:sata-7200,rpn=5", "unknown parameter \"rpn\": there is size, "),
+        ("--device sim:nothing", "--device: unknown model \"sim:nothing\": there is sata-7200, "),
+        ("--device smi:sata-7200", "and sim:PROFILE; did you mean \"sim\"?"),
+        ("--device /no/such/disk", "--device: /no/such/disk: No such file or directory (os error 2)"),
+        ("--device /", "--device: / is a directory"),
+        ("mem:1g -w bsx", "--workload: unknown workload \"bsx\": there is bsr, brr, dsr, drr, "),
+        ("mem:1g -w interactiv", "; did you mean \"interactive\"?"),
+        (
+            "sim:sata-7200 --nrgrp 8 --weights 1,2,3",
+            "--weights: 3 weights are given for 8 groups (--nrgrp); give one for each",
+        ),
+        (
+            "sim:sata-7200 --nrgrp 2 --weights 1",
+            "--weights: 1 weight is given for 2 groups (--nrgrp); give one for each",
+        ),
+        ("sim:sata-7200 --weights 0", "invalid value '0' for '--weights <W,W>': 0 is not in 1..=1000"),
+        ("sim:sata-7200 -m 0", "invalid value '0' for '--max-jobs <MAXJOBS>': 0 is not in 1..=1024"),
+        ("sim:sata-7200 --jobs 1,0", "invalid value '0' for '--jobs <N,N>': 0 is not in 1..=1024"),
+        ("sim:sata-7200 --nrgrp 0", "invalid value '0' for '--nrgrp <N>': 0 is not in 1..=1000"),
+        ("sim:sata-7200 --runtime 0", "a time of zero would end before it began"),
+        ("sim:sata-7200 --scheduler noop", "invalid value 'noop' for '--scheduler <S>'"),
+        ("sim:sata-7200 --scheduler none -I 0", "-I: the scheduler none has no slice_idle; "),
+        ("sim:sata-7200 --scheduler mq-deadline -I 8", "-I: the scheduler mq-deadline has no slice_idle; "),
+        (
+            "sim:sata-7200 --scheduler none --set slice_idle=0",
+            "--set slice_idle=0: unknown tunable \"slice_idle\": none has none",
+        ),
+        ("sim:sata-7200 --scheduler mq-deadline --set read_expir=1", "; did you mean \"read_expire\"?"),
+        ("sim:sata-7200 --raw", "--raw: only a file or block device can be measured without Fairlift"),
+        ("sim:sata-7200 --groups /no/such.toml", "--groups: /no/such.toml: No such file or directory (os error 2)"),
+        (
+            "sim:sata-7200,size=1G",
+            "2 jobs: 2 files of 536870912 bytes need 1074790400 bytes, and the disk has 1073741824",
+        ),
+        ("sim:sata-7200 --bs 1000", "1000 bytes are not a multiple of 512"),
+        ("sim:sata-7200 --filesize 16k --bs 32k", "blocks of 32768 bytes in files of 16384 bytes"),
+        ("sim:sata-7200 --nrgrp 1000 -m 8 --filesize 1m", "jobs in all groups together: at most 4096 are run"),
+        (
+            "sim:sata-7200 --json /no/such/dir/x.json",
+            "--json: /no/such/dir/x.json: No such file or directory (os error 2)",
+        ),
+        ("-R x --device sim:sata-7200", "the argument '--report <DIR>' cannot be used with"),
+    ] {
+        let refusal = planned(flags).err().unwrap_or_else(|| panic!("{flags} is taken"));
+        assert!(refusal.contains(line), "{flags}: wanted {line:?}, got {refusal}");
+    }
+}
+
+#[test]
+fn several_mistakes_are_told_at_once() {
+    let refusal = planned("sim:no -w nothing --scheduler none -I 0 --nrgrp 2 --weights 1").err().unwrap();
+    assert_eq!(refusal.lines().count(), 4, "{refusal}");
+}
+
+/// D1
+#[test]
+fn what_a_file_holds_is_not_destroyed_unasked() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let shown = image.display();
+    let flags = format!("{shown} --jobs 1 --filesize 1m");
+    let refusal = planned(&format!("{flags} -w bsr,bsw,mixed")).err().unwrap();
+    let expected =
+        format!("--workload: bsw, mixed would destroy what is in {shown}; say --write-to-device if that may go\n");
+    assert_eq!(refusal, expected);
+    assert!(planned(&format!("{flags} -w bsw --write-to-device")).is_ok());
+    assert!(planned(&format!("{flags} -w bsr")).is_ok(), "reading harms nothing");
+    assert!(planned("mem:1g -w bsw --jobs 1").is_ok(), "RAM holds nothing yet");
+    let refusal = planned(&format!("{flags} --json {shown}")).err().unwrap();
+    assert_eq!(refusal, format!("--device: a report would be written to {shown}, which is measured\n"));
+}
+
+#[test]
+fn workloads_come_from_a_file_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("w.toml");
+    let flags = format!("sim:sata-7200 -w drr,{} --jobs 1", file.display());
+    std::fs::write(&file, "[one]\n[[one.roles]]\nname = \"a\"\ndoes = \"direct-read\"\n").unwrap();
+    let names: Vec<_> = planned(&flags).unwrap().plan.workloads.iter().map(|one| one.name.clone()).collect();
+    assert_eq!(names, ["drr", "one"]);
+    for (text, why) in [
+        ("", "w.toml:1:1: no workload in it: "),
+        ("[one]\n[[one.roles]]\nname = \"a\"\ndoes = \"direct-raed\"\n", "w.toml:4:8: "),
+        (
+            "[bsr]\n[[bsr.roles]]\nname = \"a\"\ndoes = \"direct-read\"\n",
+            "w.toml: \"bsr\" is built in; call yours something else",
+        ),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let refusal = planned(&flags).err().unwrap();
+        assert!(refusal.contains(why), "{refusal}");
+    }
+}
+
+#[test]
+fn a_tree_of_groups_comes_from_a_config_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("groups.toml");
+    std::fs::write(&file, "[group.\"/a/b\"]\nweight = 300\n[group.\"/c\"]\nweight = 5\n").unwrap();
+    let asked = planned(&format!("sim:sata-7200 --groups {}", file.display())).unwrap();
+    assert_eq!(weights(&asked), [("/", 100), ("/a", 100), ("/a/b", 300), ("/c", 5)]);
+    for (text, why) in [
+        ("", "groups.toml names no group: it has no [group.\"/PATH\"]"),
+        ("[group.\"/a\"]\nweight = 0\n", "groups.toml:2:10: group.\"/a\".weight: takes a number from 1 to 1000, not 0"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let refusal = planned(&format!("sim:sata-7200 --groups {}", file.display())).err().unwrap();
+        assert!(refusal.contains(why), "{refusal}");
+    }
+    assert_eq!(ms(500), parse("sim:x --runtime 0.5").unwrap().runtime);
+}

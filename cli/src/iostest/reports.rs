@@ -1,0 +1,233 @@
+//! Where reports go, and what was kept before.
+//!
+//! O1  Whether a report can be written is tried before anything is measured, without changing what is there.
+//! O2  A directory that holds results already is not written over.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use fairlift_lab::report;
+use fairlift_lab::report::table::Options;
+use fairlift_lab::result::Results;
+
+use super::args::IostestArgs;
+use crate::mistake::Mistake;
+
+/// The name of the results in a directory.
+const KEPT: &str = "iostest.json";
+
+/// A kind of report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    Text,
+    Json,
+    Csv,
+    Html,
+}
+
+/// What to write, and where; `-` is standard output.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    files: Vec<(Form, PathBuf)>,
+    options: Options,
+}
+
+impl Reports {
+    /// Those that the flags ask for, each tried (O1).
+    pub(crate) fn prepare(flags: &IostestArgs, mistakes: &mut Vec<Mistake>) -> Self {
+        let mut files = Vec::new();
+        for (flag, form, path) in
+            [("--json", Form::Json, &flags.json), ("--csv", Form::Csv, &flags.csv), ("--html", Form::Html, &flags.html)]
+        {
+            let Some(path) = path else { continue };
+            if files.iter().any(|(_, other)| other == path) {
+                let says = format!("{} is asked for twice", path.display());
+                mistakes.push(Mistake::in_flag(flag, says));
+            } else if !is_stdout(path)
+                && let Err(error) = try_writing(path)
+            {
+                mistakes.push(Mistake::in_flag(flag, format!("{}: {error}", path.display())));
+            }
+            files.push((form, path.clone()));
+        }
+        if let Some(dir) = &flags.output {
+            match try_directory(dir) {
+                Ok(()) => {
+                    let forms = [(Form::Json, KEPT), (Form::Text, "iostest.txt")];
+                    let forms = forms.into_iter().chain([(Form::Csv, "iostest.csv"), (Form::Html, "iostest.html")]);
+                    files.extend(forms.map(|(form, name)| (form, dir.join(name))));
+                }
+                Err(says) => mistakes.push(Mistake::in_flag("--output", says)),
+            }
+        }
+        Self { files, options: Options { total: flags.total } }
+    }
+
+    /// Whether one of the files is the path `device`.
+    pub(crate) fn would_write_to(&self, device: &Path) -> bool {
+        let real = |path: &Path| fs::canonicalize(path).ok();
+        let device = real(device);
+        device.is_some() && self.files.iter().any(|(_, path)| real(path) == device)
+    }
+
+    /// Writes all. What goes to standard output is returned: the tables, if nothing else does. So are the files that could
+    /// not be written after all; one does not keep the others from being written.
+    pub(crate) fn write(&self, all: &[Results]) -> (String, Vec<String>) {
+        let (mut shown, mut failed) = (None, Vec::new());
+        for (form, path) in &self.files {
+            let text = match form {
+                Form::Text => tables(all, self.options),
+                Form::Json => all.iter().map(report::json::to_json).collect(),
+                Form::Csv => report::csv::csv(all),
+                Form::Html => report::html::html(all),
+            };
+            if is_stdout(path) {
+                shown = Some(text);
+            } else if let Err(error) = fs::write(path, text) {
+                failed.push(format!("{}: {error}", path.display()));
+            }
+        }
+        (shown.unwrap_or_else(|| tables(all, self.options)), failed)
+    }
+}
+
+fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+fn tables(all: &[Results], options: Options) -> String {
+    all.iter().map(|results| report::table::table(results, options)).collect::<Vec<_>>().join("\n")
+}
+
+/// Opens a file for writing and leaves it, or its absence, as it was (O1). A pipe is left alone: its reader would take the
+/// closing for the end.
+fn try_writing(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let kind = fs::metadata(path)?.file_type();
+            if kind.is_file() || kind.is_dir() { OpenOptions::new().write(true).open(path).map(drop) } else { Ok(()) }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the directory if it is not there, and tries to write in it (O1, O2).
+fn try_directory(dir: &Path) -> Result<(), String> {
+    let shown = dir.display();
+    fs::create_dir_all(dir).map_err(|error| format!("{shown}: {error}"))?;
+    if dir.join(KEPT).exists() {
+        return Err(format!("{shown} holds results already ({KEPT}); name another directory, or remove them"));
+    }
+    try_writing(&dir.join(KEPT)).map_err(|error| format!("{shown}: {error}"))
+}
+
+/// Reads what was kept: one file, or all results in a directory, by name.
+///
+/// # Errors
+/// It cannot be read, or there are no results there; in words that name it.
+pub(crate) fn read(path: &Path) -> Result<Vec<Results>, String> {
+    let shown = path.display();
+    let one = |path: &Path| {
+        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        report::json::from_json(&text).map_err(|why| format!("{}: {why}", path.display()))
+    };
+    if !path.is_dir() {
+        return Ok(vec![one(path)?]);
+    }
+    let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let mut paths: Vec<_> =
+        entries.map_err(|error| format!("{shown}: {error}"))?.iter().map(fs::DirEntry::path).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    paths.sort();
+    if paths.is_empty() {
+        return Err(format!("{shown} holds no results: no {KEPT} nor other .json"));
+    }
+    paths.iter().map(|path| one(path)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepare(flags: &IostestArgs) -> Vec<String> {
+        let mut mistakes = Vec::new();
+        Reports::prepare(flags, &mut mistakes);
+        mistakes.into_iter().map(|mistake| format!("{}: {}", mistake.key, mistake.says)).collect()
+    }
+
+    /// O1
+    #[test]
+    fn trying_a_report_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, new) = (dir.path().join("old.json"), dir.path().join("new.csv"));
+        fs::write(&old, "kept").unwrap();
+        let flags = IostestArgs { json: Some(old.clone()), csv: Some(new.clone()), ..IostestArgs::default() };
+        assert_eq!(prepare(&flags), Vec::<String>::new());
+        assert_eq!(fs::read_to_string(old).unwrap(), "kept");
+        assert!(!new.exists());
+    }
+
+    /// O1
+    #[test]
+    fn a_report_that_cannot_be_written_is_a_mistake_before_the_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let shown = dir.path().display();
+        let missing = dir.path().join("missing/x.html");
+        let flags = IostestArgs {
+            json: Some(dir.path().into()),
+            csv: Some(missing.clone()),
+            html: Some(missing),
+            ..IostestArgs::default()
+        };
+        assert_eq!(
+            prepare(&flags),
+            [
+                format!("--json: {shown}: Is a directory (os error 21)"),
+                format!("--csv: {shown}/missing/x.html: No such file or directory (os error 2)"),
+                format!("--html: {shown}/missing/x.html is asked for twice"),
+            ]
+        );
+    }
+
+    /// O2
+    #[test]
+    fn a_directory_with_results_is_not_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let flags = |dir: PathBuf| IostestArgs { output: Some(dir), ..IostestArgs::default() };
+        assert_eq!(prepare(&flags(dir.path().join("a/b"))), Vec::<String>::new(), "it is made");
+        fs::write(dir.path().join(KEPT), "").unwrap();
+        let shown = dir.path().display();
+        let refusal =
+            format!("--output: {shown} holds results already (iostest.json); name another directory, or remove them");
+        assert_eq!(prepare(&flags(dir.path().into())), [refusal]);
+        let file = dir.path().join(KEPT);
+        assert_eq!(prepare(&flags(file.clone())), [format!("--output: {}: File exists (os error 17)", file.display())]);
+    }
+
+    /// What was measured is not lost with the first report that fails.
+    #[test]
+    fn a_report_that_fails_after_all_keeps_no_other_from_being_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (gone, csv) = (dir.path().join("gone"), dir.path().join("x.csv"));
+        fs::create_dir(&gone).unwrap();
+        let flags = IostestArgs { json: Some(gone.join("x.json")), csv: Some(csv.clone()), ..IostestArgs::default() };
+        let reports = Reports::prepare(&flags, &mut Vec::new());
+        fs::remove_dir(&gone).unwrap();
+        let (_, failed) = reports.write(&[]);
+        assert_eq!(failed, [format!("{}/x.json: No such file or directory (os error 2)", gone.display())]);
+        assert!(csv.exists());
+    }
+
+    #[test]
+    fn what_is_no_result_is_not_reported_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let shown = dir.path().display().to_string();
+        let why = |path: &Path| read(path).unwrap_err();
+        assert_eq!(why(dir.path()), format!("{shown} holds no results: no iostest.json nor other .json"));
+        assert_eq!(why(&dir.path().join("x")), format!("{shown}/x: No such file or directory (os error 2)"));
+        fs::write(dir.path().join("a.json"), "{}").unwrap();
+        assert!(why(dir.path()).starts_with(&format!("{shown}/a.json: not results of iostest: missing field")));
+    }
+}

@@ -1,0 +1,302 @@
+//! Scenarios on a drive: the rules D1 to D6 of `drive.rs`.
+
+use fairlift_core::model::{Asked, Ended, Model};
+use fairlift_core::time::{ms, secs};
+use fairlift_core::{Extent, Flags, Instant, Op, Outcome, Sector};
+
+use super::{Disk, Settings};
+use crate::Random;
+
+const SECTORS: u64 = 976_773_168;
+
+/// A disk, and what ended on it.
+struct Bench {
+    disk: Disk,
+    now: Instant,
+    asked: u64,
+    ended: Vec<Ended>,
+}
+
+fn bench(change: impl FnOnce(&mut Settings)) -> Bench {
+    let mut settings = Settings::default();
+    change(&mut settings);
+    settings.check(SECTORS * 512).unwrap();
+    Bench { disk: Disk::new(settings, SECTORS, 1), now: Instant::ZERO, asked: 0, ended: Vec::new() }
+}
+
+impl Bench {
+    fn ask(&mut self, op: Op, flags: Flags, start: u64, sectors: u64) -> u64 {
+        self.asked += 1;
+        let extent = Extent::new(Sector(start), sectors);
+        self.disk.submit(self.now, &Asked { id: self.asked, op, flags, extent });
+        self.asked
+    }
+
+    fn read(&mut self, start: u64, sectors: u64) -> u64 {
+        self.ask(Op::Read, Flags::NONE, start, sectors)
+    }
+
+    fn write(&mut self, start: u64, sectors: u64) -> u64 {
+        self.ask(Op::Write, Flags::NONE, start, sectors)
+    }
+
+    /// Lets the disk work for so many microseconds.
+    fn wait(&mut self, micros: u64) {
+        self.now = self.now + fairlift_core::time::us(micros);
+        self.disk.advance(self.now, &mut self.ended);
+    }
+
+    /// Until the request has ended; how many microseconds from now that takes.
+    fn until(&mut self, id: u64) -> u64 {
+        let from = self.now;
+        loop {
+            if let Some(ended) = self.ended.iter().find(|ended| ended.id == id) {
+                assert_eq!(ended.outcome, Outcome::Done);
+                return ended.at.since(from).as_nanos() / 1000;
+            }
+            self.now = self.disk.poll_event().expect("it is under way");
+            self.disk.advance(self.now, &mut self.ended);
+        }
+    }
+
+    /// How many microseconds a read of 8 sectors takes.
+    fn reads(&mut self, start: u64) -> u64 {
+        let id = self.read(start, 8);
+        self.until(id)
+    }
+
+    fn order(&mut self) -> Vec<u64> {
+        self.wait(10_000_000);
+        self.ended.iter().map(|ended| ended.id).collect()
+    }
+}
+
+const REVOLUTION: u64 = 8333;
+
+/// D1: an ATA flush is not queued; what comes after it waits for it.
+#[test]
+fn a_flush_is_alone_in_the_drive() {
+    let mut bench = bench(|_| {});
+    let far = bench.read(900_000_000, 8);
+    let flush = bench.ask(Op::Flush, Flags::NONE, 0, 0);
+    let near = bench.read(0, 8);
+    assert_eq!(bench.order(), [far, flush, near]);
+}
+
+/// D1, D3: with one command at a time the order is that of arrival; with 32 it is the arm's.
+#[test]
+fn commands_are_served_in_the_order_of_arrival_without_ncq_and_in_that_of_the_arm_with_it() {
+    for (ncq, order) in [(1, [1, 2, 3, 4]), (32, [1, 3, 2, 4])] {
+        let mut bench = bench(|settings| settings.ncq = ncq);
+        bench.read(100_000_000, 8);
+        bench.wait(1000);
+        bench.read(800_000_000, 8);
+        bench.read(101_000_000, 8);
+        bench.wait(400_000);
+        bench.read(0, 8);
+        assert_eq!(bench.order(), order, "ncq={ncq}");
+    }
+}
+
+/// D3: a stream of near reads passes over a far one for `ncq_age`, not longer.
+#[test]
+fn nothing_is_passed_over_for_longer_than_ncq_age() {
+    for age in [ms(50), ms(400)] {
+        let mut bench = bench(|settings| {
+            (settings.ncq_age, settings.read_ahead, settings.read_ahead_min) = (age, 0, 0);
+        });
+        let mut random = Random::new(1);
+        for _ in 0..8 {
+            bench.read(random.below(1_000_000), 8);
+        }
+        let far = bench.read(970_000_000, 8);
+        let mut seen = 0;
+        while !bench.ended.iter().any(|ended| ended.id == far) {
+            bench.now = bench.disk.poll_event().unwrap();
+            bench.disk.advance(bench.now, &mut bench.ended);
+            for _ in seen..bench.ended.len() {
+                bench.read(random.below(1_000_000), 8);
+            }
+            seen = bench.ended.len();
+        }
+        let waited = bench.now.since(Instant::ZERO);
+        assert!(waited > age && waited < age + ms(60), "{age}: {waited}");
+    }
+}
+
+/// D2: the cache answers at the link's speed while the arm is elsewhere.
+#[test]
+fn a_hit_does_not_wait_for_the_arm() {
+    let mut bench = bench(|_| {});
+    bench.reads(1000);
+    bench.wait(20_000);
+    let far = bench.read(900_000_000, 8);
+    bench.wait(1000);
+    assert!(bench.reads(1100) < 500);
+    assert!(bench.until(far) > 5000);
+}
+
+/// D4: data that the head passed while nobody asked is there; without that, the sector has just gone by.
+#[test]
+fn a_reader_that_comes_back_soon_does_not_lose_a_revolution() {
+    for (read_ahead, most) in [(512, 500), (0, REVOLUTION + 1000)] {
+        let mut bench = bench(|settings| (settings.read_ahead, settings.read_ahead_min) = (read_ahead, 0));
+        bench.reads(1000);
+        bench.wait(1000);
+        let took = bench.reads(1008);
+        assert!(took < most, "read_ahead={read_ahead}: {took} us");
+        assert!(read_ahead > 0 || took > REVOLUTION - 1500, "{took} us");
+    }
+}
+
+/// D4: after a pause of a second only `read_ahead` is there.
+#[test]
+fn the_head_reads_on_for_read_ahead_and_no_further() {
+    let mut bench = bench(|_| {});
+    bench.reads(1000);
+    bench.wait(1_000_000);
+    assert!(bench.reads(1008 + 1024 - 8) < 500, "512 KiB are there");
+    let mut bench = self::bench(|_| {});
+    bench.reads(1000);
+    bench.wait(1_000_000);
+    assert!(bench.reads(1008 + 1024 + 8) > 500, "and no more");
+}
+
+/// D4: between two far readers the arm goes to and fro, and each visit serves `read_ahead_min` more than was asked.
+#[test]
+fn a_visit_to_a_sequential_reader_takes_some_more_along() {
+    let visits = |min: u32| {
+        let mut bench = bench(|settings| settings.read_ahead_min = min);
+        let mut next = [0, 500_000_000];
+        let mut under_way = [0, 0];
+        let mut total = 0;
+        while bench.now < Instant::ZERO + secs(5) {
+            for reader in 0..2 {
+                if bench.ended.iter().any(|ended| ended.id == under_way[reader]) || under_way[reader] == 0 {
+                    under_way[reader] = bench.read(next[reader], 256);
+                    next[reader] += 256;
+                    total += 1;
+                }
+            }
+            bench.ended.clear();
+            bench.now = bench.disk.poll_event().unwrap();
+            bench.disk.advance(bench.now, &mut bench.ended);
+        }
+        total
+    };
+    let (none, some) = (visits(0), visits(256));
+    assert!(some > none * 2, "{none} reads, {some} with 256 KiB more each time");
+}
+
+/// D5: a write ends in the cache unless the cache is off or the write is forced; then it costs the arm's way.
+#[test]
+fn a_write_costs_the_way_of_the_arm_only_when_it_must_be_on_the_medium() {
+    let mut cached = bench(|_| {});
+    let id = cached.write(500_000_000, 8);
+    assert!(cached.until(id) < 500);
+    let id = cached.ask(Op::Write, Flags::FUA, 100_000_000, 8);
+    assert!(cached.until(id) > 2000);
+    let mut through = bench(|settings| settings.write_cache = false);
+    let id = through.write(500_000_000, 8);
+    assert!(through.until(id) > 2000);
+    assert!(!through.disk.character().volatile_cache && cached.disk.character().volatile_cache);
+}
+
+/// D5: what is in the cache is read from there.
+#[test]
+fn what_was_just_written_is_read_back_without_the_arm() {
+    let mut bench = bench(|_| {});
+    bench.write(500_000_000, 8);
+    bench.write(800_000_000, 8);
+    bench.wait(600);
+    assert!(bench.reads(800_000_000) < 500);
+}
+
+/// D5: when the cache is full, writes come at the medium's speed.
+#[test]
+fn more_writes_than_the_cache_holds_come_at_the_speed_of_the_medium() {
+    let mut bench = bench(|_| {});
+    let mut random = Random::new(2);
+    let mut ended = 0;
+    for _ in 0..8 {
+        bench.write(random.below(SECTORS / 8) * 8, 8);
+    }
+    let mut late = 0;
+    while bench.now < Instant::ZERO + secs(20) {
+        bench.now = bench.disk.poll_event().unwrap();
+        bench.disk.advance(bench.now, &mut bench.ended);
+        for _ in 0..bench.ended.len() {
+            bench.write(random.below(SECTORS / 8) * 8, 8);
+        }
+        late += if bench.now > Instant::ZERO + secs(10) { bench.ended.len() } else { 0 };
+        ended += bench.ended.len();
+        bench.ended.clear();
+    }
+    assert!((1000..5000).contains(&late), "{late} in 10 s, {ended} in 20");
+}
+
+/// D6: a flush waits for all that is in the cache, and costs next to nothing when nothing is.
+#[test]
+fn a_flush_waits_for_what_is_in_the_cache() {
+    let mut bench = bench(|_| {});
+    let mut random = Random::new(3);
+    for _ in 0..20 {
+        bench.write(random.below(SECTORS / 8) * 8, 8);
+    }
+    let flush = bench.ask(Op::Flush, Flags::NONE, 0, 0);
+    let took = bench.until(flush);
+    assert!(took > 60_000, "twenty places: {took} us");
+    let again = bench.ask(Op::Flush, Flags::NONE, 0, 0);
+    assert!(bench.until(again) < 500);
+}
+
+/// Nothing is lost and nothing ends twice, whatever is asked; what ends is told in order of time.
+#[test]
+fn every_request_ends_once() {
+    for seed in 1..20 {
+        let mut random = Random::new(seed);
+        let mut bench = bench(|settings| {
+            settings.write_cache = seed % 2 == 0;
+            settings.ncq = [1, 4, 32][seed as usize % 3];
+            settings.read_ahead = [0, 128, 512][seed as usize / 3 % 3];
+            settings.read_ahead_min = settings.read_ahead / 2;
+        });
+        for _ in 0..600 {
+            let span = if random.below(2) == 0 { 4000 } else { SECTORS - 300 };
+            let (start, sectors) = (random.below(span), 1 + random.below(256));
+            match random.below(20) {
+                0 => bench.ask(Op::Flush, Flags::NONE, 0, 0),
+                1..8 => bench.write(start, sectors),
+                8 => bench.ask(Op::Write, Flags::FUA, start, sectors),
+                _ => bench.read(start, sectors),
+            };
+            bench.wait(random.below(3000));
+        }
+        bench.wait(60_000_000);
+        assert_eq!(bench.disk.poll_event(), None, "at rest");
+        assert!(bench.ended.windows(2).all(|pair| pair[0].at <= pair[1].at));
+        let mut ids: Vec<_> = bench.ended.iter().map(|ended| ended.id).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, (1..=600).collect::<Vec<_>>(), "seed {seed}");
+        assert_eq!(bench.disk.work().requests, 600);
+    }
+}
+
+#[test]
+fn parameters_that_do_not_go_together_are_refused_with_what_is_possible() {
+    let why = |change: fn(&mut Settings)| {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        settings.check(1 << 40).unwrap_err()
+    };
+    assert!(
+        why(|s| s.seek_average = ms(20)).contains("it takes 7534us to 15613us"),
+        "{}",
+        why(|s| s.seek_average = ms(20))
+    );
+    assert!(why(|s| s.seek_full = ms(0)).contains("at least seek_track=800us"));
+    assert!(why(|s| s.rate_inner = 65_000).contains("at most rate_outer=64800"));
+    assert!(why(|s| s.read_ahead = 513).contains("leaves 512 KiB"));
+    assert!(why(|s| (s.read_ahead, s.read_ahead_min) = (64, 65)).contains("at most read_ahead=64"));
+    assert!(Settings::default().check(4096).unwrap_err().contains("at least 1048576 bytes"));
+}

@@ -1,0 +1,75 @@
+//! Results made by hand, for the tests of reports.
+
+use std::collections::BTreeMap;
+
+use crate::result::{DeviceStats, Group, Results, Role, Run};
+
+/// Results without runs, of so many groups with these weights.
+pub(super) fn results(weights: &[u32]) -> Results {
+    let shown: Vec<_> = weights.iter().map(ToString::to_string).collect();
+    Results {
+        tool: "iostest".into(),
+        version: "0.1.0".into(),
+        device: "sim:eva-raid5-12".into(),
+        scheduler: "cfq".into(),
+        settings: BTreeMap::from([("slice_idle".into(), "8ms".into()), ("quantum".into(), "8".into())]),
+        seed: 1,
+        block_size: 4096,
+        file_size: 512 << 20,
+        iodepth: 1,
+        interrupted: false,
+        command: format!("fairlift iostest --device sim:eva-raid5-12 -G --weights {} --seed 1", shown.join(",")),
+        runs: Vec::new(),
+        baseline: Vec::new(),
+    }
+}
+
+/// A run in which the groups `/g1`, `/g2`, … of these weights got so many KB a second.
+pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) -> Run {
+    let total: f64 = groups.iter().map(|(_, kb_s)| kb_s).sum();
+    let weights: u32 = groups.iter().map(|(weight, _)| weight).sum();
+    let groups: Vec<_> = (1..)
+        .zip(groups)
+        .map(|(number, (weight, kb_s))| Group {
+            path: format!("/g{number}"),
+            weight: *weight,
+            kb_s: *kb_s,
+            iops: kb_s / 4.0,
+            share: if total > 0.0 { kb_s / total } else { 0.0 },
+            ideal: f64::from(*weight) / f64::from(weights),
+            lat_p50_us: 100.0 * f64::from(number),
+            lat_p99_us: 1000.0 * f64::from(number),
+            lat_max_us: 20_000.0 * f64::from(number),
+        })
+        .collect();
+    let errors = groups.iter().map(|group| (group.share - group.ideal).abs() / group.ideal);
+    Run {
+        workload: workload.into(),
+        set,
+        jobs,
+        runtime_s: 30.0,
+        total_kb_s: total,
+        iops: total / 4.0,
+        share_error_max: errors.fold(0.0, f64::max),
+        jain: 0.987,
+        roles: Vec::new(),
+        device_stats: DeviceStats { requests: 1000, flushes: 0, busy: 0.98, depth_mean: 12.1 },
+        counters: BTreeMap::from([("queue_merges".into(), 0)]),
+        timeline: vec![groups.iter().map(|group| group.kb_s as u64 * 1024).collect(); 4],
+        latencies: vec![(100.0, 50), (1000.0, 40), (20_000.0, 10)],
+        groups,
+    }
+}
+
+/// What a role of this name got.
+pub(super) fn role(name: &str, kb_s: f64) -> Role {
+    Role {
+        name: name.into(),
+        jobs: 1,
+        kb_s,
+        iops: kb_s / 4.0,
+        lat_p50_us: 10.0,
+        lat_p99_us: 500.0,
+        lat_max_us: 9_000.0,
+    }
+}

@@ -1,0 +1,170 @@
+//! One page with plots, which needs no network, no script, and no other file.
+//!
+//! P1  The page is whole: styles and plots are in it, and it refers to nothing outside.
+//! P2  It is well-formed as XML too, and all text from outside is escaped (R2).
+//! P3  No plot tells by colour alone: what a mark stands for is in its title, and every figure is in a table below.
+
+mod comparison;
+mod latency;
+mod shares;
+mod svg;
+mod throughput;
+mod timeline;
+
+use std::fmt::Write as _;
+
+use super::grid::grids;
+use super::heading;
+use super::summary::{Row, rows, workloads};
+use super::table::{round, size};
+use crate::result::{Results, Run};
+use svg::escaped;
+
+/// The page of one call, or of several beside each other.
+#[must_use]
+pub fn html(all: &[Results]) -> String {
+    let title = match all {
+        [one] => format!("{} with {}", one.device, one.scheduler),
+        _ => format!("{} results", all.len()),
+    };
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <title>iostest: {0}</title>\n<style>\n{1}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n",
+        escaped(&title),
+        include_str!("html/style.css")
+    );
+    if all.len() > 1 {
+        comparison::write(&mut out, all);
+    }
+    for results in all {
+        section(&mut out, results, all.len() > 1);
+    }
+    out.push_str("</main>\n</body>\n</html>\n");
+    out
+}
+
+fn section(out: &mut String, results: &Results, several: bool) {
+    if several {
+        let _ = writeln!(out, "<h2>{} with {}</h2>", escaped(&results.device), escaped(&results.scheduler));
+    }
+    facts(out, results);
+    if results.interrupted {
+        out.push_str("<p class=\"note\">Interrupted: only finished sets are counted.</p>\n");
+    }
+    for workload in workloads(results) {
+        let rows = rows(results, workload);
+        let runs: Vec<&Run> = results.runs.iter().filter(|run| run.workload == workload).collect();
+        let baseline: Vec<&Run> = results.baseline.iter().filter(|run| run.workload == workload).collect();
+        let _ = writeln!(out, "<section>\n<h3>Workload {}</h3>", escaped(workload));
+        legend(out, &rows);
+        out.push_str("<div class=\"plots\">\n");
+        figure(out, "Throughput by jobs", "What each group got, one on the other; whiskers: the sets.", &{
+            throughput::plot(&rows)
+        });
+        if rows.iter().any(|row| row.groups.len() > 1) {
+            figure(
+                out,
+                "Shares against weights",
+                "Bars: the share of the total, with more jobs to the right. Lines: what the weight entitles to.",
+                &shares::plot(&rows),
+            );
+        }
+        figure(
+            out,
+            "Latency",
+            "The part of operations that took no longer, all groups and sets together; each line up is ten times rarer.",
+            &{ latency::plot(&runs, &baseline) },
+        );
+        let plots = timeline::plots(&runs);
+        if !plots.is_empty() {
+            figure(out, "Who is served", "Over the first set, for each number of jobs.", &plots);
+        }
+        out.push_str("</div>\n<details open=\"open\">\n<summary>Tables</summary>\n");
+        for grid in grids(results, workload, true) {
+            let _ = write!(
+                out,
+                "<div class=\"wide\"><table>\n<caption>{} <span>{}</span></caption>\n<thead><tr><th>job</th><th>Set</th><th>NR</th>",
+                escaped(grid.title),
+                escaped(grid.unit)
+            );
+            for column in &grid.columns {
+                let _ = write!(out, "<th>{}</th>", escaped(column));
+            }
+            out.push_str("</tr></thead>\n<tbody>\n");
+            for (row, cells) in &grid.lines {
+                let _ = write!(out, "<tr><th>{}</th><td>{}</td><td>{}</td>", escaped(&row.name()), row.sets, row.jobs);
+                for cell in cells {
+                    let _ = write!(out, "<td>{}</td>", escaped(cell));
+                }
+                out.push_str("</tr>\n");
+            }
+            out.push_str("</tbody>\n</table></div>\n");
+        }
+        out.push_str("</details>\n</section>\n");
+    }
+}
+
+/// How it was measured, and what to type to measure it again.
+fn facts(out: &mut String, results: &Results) {
+    let mut facts = vec![("Device", results.device.clone()), ("Scheduler", results.scheduler.clone())];
+    if !results.settings.is_empty() {
+        let settings: Vec<_> = results.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        facts.push(("Settings", settings.join(" ")));
+    }
+    if let Some(run) = results.runs.first().or(results.baseline.first()) {
+        facts.push(("Runtime", format!("{} s", round(run.runtime_s))));
+    }
+    if results.block_size > 0 {
+        facts.push(("Block size", size(results.block_size)));
+    }
+    if results.file_size > 0 {
+        facts.push(("File size", size(results.file_size)));
+    }
+    if results.iodepth > 1 {
+        facts.push(("I/O depth", results.iodepth.to_string()));
+    }
+    facts.push(("Seed", results.seed.to_string()));
+    facts.push(("Fairlift", results.version.clone()));
+    out.push_str("<dl>\n");
+    for (name, value) in facts {
+        let _ = writeln!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", escaped(&value));
+    }
+    out.push_str("</dl>\n");
+    if !results.command.is_empty() {
+        let _ = writeln!(out, "<p class=\"again\">To measure it again:</p>\n<pre>{}</pre>", escaped(&results.command));
+    }
+}
+
+/// Which colour is which group.
+fn legend(out: &mut String, rows: &[Row]) {
+    let Some(row) = rows.first().filter(|row| row.groups.len() > 1) else { return };
+    out.push_str("<ul class=\"legend\">\n");
+    for (place, group) in row.groups.iter().enumerate() {
+        let _ = writeln!(
+            out,
+            "<li><i class=\"{}\"></i>{} <span>weight {}</span></li>",
+            svg::colour(place),
+            escaped(&heading(&group.path)),
+            group.weight
+        );
+    }
+    out.push_str("</ul>\n");
+}
+
+fn figure(out: &mut String, title: &str, says: &str, plot: &str) {
+    let _ = writeln!(
+        out,
+        "<figure>\n<figcaption><b>{}</b> {}</figcaption>\n{plot}</figure>",
+        escaped(title),
+        escaped(says)
+    );
+}
+
+/// `1 job`, `2 jobs`.
+fn jobs(row: u32, raw: bool) -> String {
+    format!("{row} job{}{}", if row == 1 { "" } else { "s" }, if raw { ", raw" } else { "" })
+}
+
+#[cfg(test)]
+mod tests;

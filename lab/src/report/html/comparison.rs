@@ -1,0 +1,109 @@
+//! Several results beside each other: the same workload under other schedulers, or on other disks.
+
+use std::fmt::Write as _;
+
+use super::super::summary::{Row, rows, workloads};
+use super::svg::{self, Frame, Svg, colour, escaped};
+use super::{figure, jobs};
+use crate::result::Results;
+
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 320.0;
+const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 16.0, top: 34.0, bottom: HEIGHT - 34.0 };
+/// The figures are in 1024 bytes.
+const MIB: f64 = 1024.0;
+
+/// A plot for each workload, then a table of them all.
+pub(super) fn write(out: &mut String, all: &[Results]) {
+    let mut names: Vec<&str> = Vec::new();
+    for workload in all.iter().flat_map(workloads) {
+        if !names.contains(&workload) {
+            names.push(workload);
+        }
+    }
+    out.push_str("<div class=\"plots\">\n");
+    for workload in names {
+        let title = format!("Total throughput of {workload}");
+        figure(out, &title, "By jobs in each group, one line for each result.", &plot(all, workload));
+    }
+    out.push_str("</div>\n");
+    table(out, all);
+}
+
+/// A line: what it is called, and its rows.
+struct Line {
+    name: String,
+    raw: bool,
+    rows: Vec<Row>,
+}
+
+fn plot(all: &[Results], workload: &str) -> String {
+    let mut lines: Vec<Line> = Vec::new();
+    for results in all {
+        for raw in [false, true] {
+            let rows: Vec<Row> = rows(results, workload).into_iter().filter(|row| row.raw == raw).collect();
+            if !rows.is_empty() {
+                let scheduler = if raw { "raw" } else { &results.scheduler };
+                lines.push(Line { name: format!("{}, {scheduler}", results.device), raw, rows });
+            }
+        }
+    }
+    let mut numbers: Vec<u32> = lines.iter().flat_map(|line| &line.rows).map(|row| row.jobs).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let largest = lines.iter().flat_map(|line| &line.rows).map(|row| row.total_kb_s.mean / MIB).fold(0.0, f64::max);
+    let mut drawing = Svg::new(WIDTH, HEIGHT, &format!("Total throughput of {workload} by number of jobs"));
+    let max = FRAME.upright(&mut drawing, largest, "MiB/s", |figure| format!("{figure}"));
+    let step = (FRAME.right - FRAME.left) / numbers.len().max(1) as f64;
+    let x = |jobs: u32| {
+        let place = numbers.iter().position(|one| *one == jobs).unwrap_or(0);
+        FRAME.left + step * (place as f64 + 0.5)
+    };
+    for number in &numbers {
+        drawing.text("tick middle", (x(*number), FRAME.bottom + 18.0), &jobs(*number, false));
+    }
+    let mut legend = String::new();
+    for (place, line) in lines.iter().enumerate() {
+        let at = |row: &Row| (x(row.jobs), FRAME.y(row.total_kb_s.mean / MIB, max));
+        let points: Vec<_> = line.rows.iter().map(at).collect();
+        let class = format!("{}{}", colour(place), if line.raw { " raw" } else { "" });
+        drawing.path(&format!("curve {class}"), &points, &line.name);
+        for row in &line.rows {
+            let title = format!("{}: {:.1} MiB/s, {}", line.name, row.total_kb_s.mean / MIB, jobs(row.jobs, line.raw));
+            drawing.dot(&format!("dot {class}"), at(row), &title);
+        }
+        let _ = writeln!(legend, "<li><i class=\"{}\"></i>{}</li>", colour(place), escaped(&line.name));
+    }
+    format!("{}<ul class=\"legend\">\n{legend}</ul>\n", drawing.finish())
+}
+
+/// A line for each workload of each result, at its largest number of jobs.
+fn table(out: &mut String, all: &[Results]) {
+    out.push_str(
+        "<div class=\"wide\"><table>\n<caption>At the largest number of jobs</caption>\n<thead><tr><th>device</th><th>scheduler</th>\
+         <th>workload</th><th>jobs</th><th>total KB/s</th><th>largest share error</th><th>Jain</th><th>longest p99</th></tr></thead>\n\
+         <tbody>\n",
+    );
+    for results in all {
+        for workload in workloads(results) {
+            for raw in [false, true] {
+                let Some(row) = rows(results, workload).into_iter().rfind(|row| row.raw == raw) else { continue };
+                let p99 = row.groups.iter().map(|group| group.lat_p99_us.mean).fold(0.0, f64::max);
+                let _ = writeln!(
+                    out,
+                    "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{:.0}</td><td>{:.1} %</td><td>{:.3}</td>\
+                     <td>{}</td></tr>",
+                    escaped(&results.device),
+                    if raw { "raw".into() } else { escaped(&results.scheduler) },
+                    escaped(workload),
+                    row.jobs,
+                    row.total_kb_s.mean,
+                    row.share_error_max.mean * 100.0,
+                    row.jain.mean,
+                    svg::time(p99)
+                );
+            }
+        }
+    }
+    out.push_str("</tbody>\n</table></div>\n");
+}

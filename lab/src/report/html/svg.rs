@@ -1,0 +1,168 @@
+//! What plots are drawn with.
+
+use std::fmt::Write as _;
+
+/// Text that cannot be taken for a tag, an entity or the end of an attribute.
+pub(super) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // They are no characters of XML.
+            c if (c.is_control() && c != '\n') || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The class of a group's or line's colour; after eight they come again.
+pub(super) fn colour(place: usize) -> String {
+    format!("c{}", place % 8)
+}
+
+/// Microseconds in the unit that suits: `250 µs`, `8.5 ms`, `2 s`.
+pub(super) fn time(us: f64) -> String {
+    let (figure, unit) = match us {
+        0.0 => return "0".into(),
+        us if us < 1e3 => (us, "µs"),
+        us if us < 1e6 => (us / 1e3, "ms"),
+        us => (us / 1e6, "s"),
+    };
+    let shown = if figure < 10.0 { format!("{figure:.1}") } else { format!("{figure:.0}") };
+    format!("{} {unit}", shown.strip_suffix(".0").unwrap_or(&shown))
+}
+
+/// A drawing: the origin is at the upper left, and a unit is about a pixel.
+pub(super) struct Svg {
+    out: String,
+}
+
+impl Svg {
+    /// An empty one of that size. `says` is for those who cannot see it.
+    pub(super) fn new(width: f64, height: f64, says: &str) -> Self {
+        let mut out = String::new();
+        let _ =
+            writeln!(out, "<svg viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{}\">", escaped(says));
+        Self { out }
+    }
+
+    /// A rectangle, with what shows when it is pointed at.
+    pub(super) fn bar(&mut self, class: &str, (x, y): (f64, f64), (width, height): (f64, f64), title: &str) {
+        let _ = writeln!(
+            self.out,
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"><title>{}</title></rect>",
+            escaped(title)
+        );
+    }
+
+    /// A point, with what shows when it is pointed at.
+    pub(super) fn dot(&mut self, class: &str, (x, y): (f64, f64), title: &str) {
+        let title = escaped(title);
+        let _ = writeln!(
+            self.out,
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{title}</title></circle>"
+        );
+    }
+
+    /// A straight line.
+    pub(super) fn line(&mut self, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
+        let _ =
+            writeln!(self.out, "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>");
+    }
+
+    /// A line through points, or an area if `class` fills it.
+    pub(super) fn path(&mut self, class: &str, points: &[(f64, f64)], title: &str) {
+        let mut steps = String::new();
+        for (place, (x, y)) in points.iter().enumerate() {
+            let _ = write!(steps, "{}{x:.1} {y:.1}", if place == 0 { "M" } else { "L" });
+        }
+        let _ = writeln!(self.out, "<path class=\"{class}\" d=\"{steps}\"><title>{}</title></path>", escaped(title));
+    }
+
+    /// Text; `class` has `start`, `middle` or `end` for what lies at `x`.
+    pub(super) fn text(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
+        let _ = writeln!(self.out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escaped(text));
+    }
+
+    /// The drawing.
+    pub(super) fn finish(mut self) -> String {
+        self.out.push_str("</svg>\n");
+        self.out
+    }
+}
+
+/// Where the plotted area lies in a drawing.
+#[derive(Clone, Copy)]
+pub(super) struct Frame {
+    pub(super) left: f64,
+    pub(super) right: f64,
+    pub(super) top: f64,
+    pub(super) bottom: f64,
+}
+
+impl Frame {
+    /// The height of a figure on the upright axis, which ends at `max`.
+    pub(super) fn y(&self, figure: f64, max: f64) -> f64 {
+        if max <= 0.0 { self.bottom } else { self.bottom - (self.bottom - self.top) * figure / max }
+    }
+
+    /// Draws the upright axis from zero: a line and a label at each round figure. Returns where it ends.
+    pub(super) fn upright(&self, svg: &mut Svg, largest: f64, unit: &str, shown: fn(f64) -> String) -> f64 {
+        let (step, max) = rounded(largest);
+        let mut at = 0.0;
+        while at <= max * 1.0001 {
+            let y = self.y(at, max);
+            svg.line("grid", (self.left, y), (self.right, y));
+            svg.text("tick end", (self.left - 6.0, y + 4.0), &shown(at));
+            at += step;
+        }
+        if !unit.is_empty() {
+            svg.text("unit end", (self.left - 6.0, self.top - 10.0), unit);
+        }
+        max
+    }
+}
+
+/// A round step and a round end for an axis that holds `largest`: about five steps.
+fn rounded(largest: f64) -> (f64, f64) {
+    if !largest.is_finite() || largest <= 0.0 {
+        return (1.0, 1.0);
+    }
+    let power = 10_f64.powf((largest / 5.0).log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| step * 5.0 >= largest);
+    let step = step.unwrap_or(10.0 * power);
+    (step, (largest / step).ceil() * step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_in_text_is_no_markup() {
+        assert_eq!(escaped("<b a=\"1\" b='2'>&\u{0}\n"), "&lt;b a=&quot;1&quot; b=&#39;2&#39;&gt;&amp;\u{fffd}\n");
+    }
+
+    #[test]
+    fn an_axis_has_about_five_round_steps() {
+        for (largest, expected) in [(347.0, (100.0, 400.0)), (1.0, (0.2, 1.0)), (5.1, (2.0, 6.0)), (0.0, (1.0, 1.0))] {
+            assert_eq!(rounded(largest), expected, "{largest}");
+        }
+        assert_eq!(rounded(f64::NAN), (1.0, 1.0));
+        assert_eq!(rounded(f64::INFINITY), (1.0, 1.0));
+    }
+
+    #[test]
+    fn a_time_has_the_unit_that_suits() {
+        for (us, shown) in
+            [(0.0, "0"), (0.4, "0.4 µs"), (250.0, "250 µs"), (8500.0, "8.5 ms"), (2e6, "2 s"), (1.2e7, "12 s")]
+        {
+            assert_eq!(time(us), shown);
+        }
+    }
+}

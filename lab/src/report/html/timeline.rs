@@ -1,0 +1,60 @@
+//! Who is served when: for each slot of the run, what each group got, one on the other.
+
+use super::super::heading;
+use super::jobs;
+use super::svg::{Frame, Svg, colour};
+use crate::result::Run;
+
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 150.0;
+const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 8.0, top: 30.0, bottom: HEIGHT - 22.0 };
+
+/// A drawing for each number of jobs that has a timeline, of its first set.
+pub(super) fn plots(runs: &[&Run]) -> String {
+    let mut drawn: Vec<u32> = Vec::new();
+    let mut out = String::new();
+    for run in runs {
+        let has = run.timeline.iter().flatten().any(|bytes| *bytes > 0);
+        if has && run.runtime_s > 0.0 && !drawn.contains(&run.jobs) {
+            drawn.push(run.jobs);
+            out.push_str(&plot(run));
+        }
+    }
+    out
+}
+
+fn plot(run: &Run) -> String {
+    let slots = run.timeline.len() as f64;
+    let rate = |bytes: u64| bytes as f64 / (run.runtime_s / slots) / f64::from(1 << 20);
+    let largest = run.timeline.iter().map(|slot| rate(slot.iter().sum())).fold(0.0, f64::max);
+    let mut svg = Svg::new(WIDTH, HEIGHT, &format!("Who is served over time, with {}", jobs(run.jobs, false)));
+    let max = FRAME.upright(&mut svg, largest, "MiB/s", |figure| format!("{figure}"));
+    svg.text("value end", (FRAME.right, FRAME.top - 10.0), &jobs(run.jobs, false));
+    let x = |slot: usize| FRAME.left + (FRAME.right - FRAME.left) * slot as f64 / slots;
+    let groups = run.timeline.iter().map(Vec::len).max().unwrap_or(0);
+    let mut below = vec![0.0; run.timeline.len()];
+    for group in 0..groups {
+        let above: Vec<f64> = (run.timeline.iter().zip(&below))
+            .map(|(slot, below)| below + slot.get(group).map_or(0.0, |bytes| rate(*bytes)))
+            .collect();
+        let upper =
+            above.iter().enumerate().flat_map(|(slot, at)| [slot, slot + 1].map(|slot| (x(slot), FRAME.y(*at, max))));
+        let lower = below
+            .iter()
+            .enumerate()
+            .rev()
+            .flat_map(|(slot, at)| [slot + 1, slot].map(|slot| (x(slot), FRAME.y(*at, max))));
+        let points: Vec<_> = upper.chain(lower).collect();
+        svg.path(
+            &format!("area {}", colour(group)),
+            &points,
+            &run.groups.get(group).map_or_else(String::new, |group| heading(&group.path)),
+        );
+        below = above;
+    }
+    for (part, class) in [(0.0, "start"), (0.5, "middle"), (1.0, "end")] {
+        let at = FRAME.left + (FRAME.right - FRAME.left) * part;
+        svg.text(&format!("tick {class}"), (at, FRAME.bottom + 16.0), &super::svg::time(run.runtime_s * part * 1e6));
+    }
+    svg.finish()
+}

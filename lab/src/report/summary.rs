@@ -1,0 +1,213 @@
+//! Repeated sets, as a mean and its spread.
+
+use crate::result::{Results, Run};
+
+/// A figure over sets.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Spread {
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of nothing: zero.
+    fn of(figures: impl Iterator<Item = f64>) -> Self {
+        let (mut sum, mut count) = (0.0, 0_u32);
+        let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
+        for figure in figures {
+            sum += figure;
+            count += 1;
+            min = min.min(figure);
+            max = max.max(figure);
+        }
+        if count == 0 {
+            return Self { mean: 0.0, min: 0.0, max: 0.0 };
+        }
+        Self { mean: sum / f64::from(count), min, max }
+    }
+
+    /// Half the distance between smallest and largest, in percent of the mean; zero if the mean is.
+    #[must_use]
+    pub fn percent(&self) -> f64 {
+        if self.mean == 0.0 { 0.0 } else { (self.max - self.min) / 2.0 / self.mean.abs() * 100.0 }
+    }
+}
+
+/// What a group got, over sets.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Group {
+    /// Its path.
+    pub path: String,
+    /// Its weight.
+    pub weight: u32,
+    /// 1024 bytes a second.
+    pub kb_s: Spread,
+    /// Of the total: 0 to 1.
+    pub share: Spread,
+    /// What its weight entitles it to: 0 to 1.
+    pub ideal: f64,
+    /// Microseconds that 99 % of its operations did not exceed.
+    pub lat_p99_us: Spread,
+    /// Microseconds of its longest operation.
+    pub lat_max_us: Spread,
+}
+
+impl Group {
+    /// How far its share is from its due, as a part of its due: (share − ideal) ÷ ideal.
+    #[must_use]
+    pub fn share_error(&self) -> f64 {
+        if self.ideal == 0.0 { 0.0 } else { (self.share.mean - self.ideal) / self.ideal }
+    }
+}
+
+/// What a role got, over sets.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Role {
+    /// Its name in the workload.
+    pub name: String,
+    /// 1024 bytes a second.
+    pub kb_s: Spread,
+    /// Microseconds that 99 % of its operations did not exceed.
+    pub lat_p99_us: Spread,
+}
+
+/// The runs of one workload with one number of jobs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Row {
+    /// The workload.
+    pub workload: String,
+    /// Whether the path was measured without Fairlift.
+    pub raw: bool,
+    /// How many sets it was repeated.
+    pub sets: usize,
+    /// Jobs in each group.
+    pub jobs: u32,
+    /// What each group got, in the order of the tree.
+    pub groups: Vec<Group>,
+    /// What each role got, of a workload with several; in the order of the workload.
+    pub roles: Vec<Role>,
+    /// 1024 bytes a second of all groups.
+    pub total_kb_s: Spread,
+    /// Operations a second of all groups.
+    pub iops: Spread,
+    /// The largest |share − ideal| ÷ ideal over groups.
+    pub share_error_max: Spread,
+    /// Jain's index of bandwidth ÷ weight.
+    pub jain: Spread,
+}
+
+impl Row {
+    /// What the row is called: the workload, and `:raw` behind it without Fairlift.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}{}", super::printable(&self.workload), if self.raw { ":raw" } else { "" })
+    }
+}
+
+/// The workloads, in the order in which they first occur.
+#[must_use]
+pub fn workloads(results: &Results) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for run in results.runs.iter().chain(&results.baseline) {
+        if !names.contains(&run.workload.as_str()) {
+            names.push(&run.workload);
+        }
+    }
+    names
+}
+
+/// A row for each number of jobs of a workload, rising; those without Fairlift behind the others.
+#[must_use]
+pub fn rows(results: &Results, workload: &str) -> Vec<Row> {
+    let of = |runs: &[Run], raw| {
+        let mut jobs: Vec<u32> = runs.iter().filter(|run| run.workload == workload).map(|run| run.jobs).collect();
+        jobs.sort_unstable();
+        jobs.dedup();
+        let same = |jobs| runs.iter().filter(|run| run.workload == workload && run.jobs == jobs).collect::<Vec<_>>();
+        jobs.into_iter().map(|jobs| row(&same(jobs), raw)).collect::<Vec<_>>()
+    };
+    let mut rows = of(&results.runs, false);
+    rows.extend(of(&results.baseline, true));
+    rows
+}
+
+fn row(sets: &[&Run], raw: bool) -> Row {
+    let over = |figure: fn(&Run) -> f64| Spread::of(sets.iter().map(|run| figure(run)));
+    let first = sets[0];
+    let groups = first.groups.iter().enumerate().map(|(place, group)| {
+        let over = |figure: fn(&crate::result::Group) -> f64| {
+            Spread::of(sets.iter().filter_map(|run| run.groups.get(place)).map(figure))
+        };
+        Group {
+            path: group.path.clone(),
+            weight: group.weight,
+            kb_s: over(|group| group.kb_s),
+            share: over(|group| group.share),
+            ideal: group.ideal,
+            lat_p99_us: over(|group| group.lat_p99_us),
+            lat_max_us: over(|group| group.lat_max_us),
+        }
+    });
+    let roles = first.roles.iter().enumerate().map(|(place, role)| {
+        let over = |figure: fn(&crate::result::Role) -> f64| {
+            Spread::of(sets.iter().filter_map(|run| run.roles.get(place)).map(figure))
+        };
+        Role { name: role.name.clone(), kb_s: over(|role| role.kb_s), lat_p99_us: over(|role| role.lat_p99_us) }
+    });
+    Row {
+        workload: first.workload.clone(),
+        raw,
+        sets: sets.len(),
+        jobs: first.jobs,
+        groups: groups.collect(),
+        roles: roles.collect(),
+        total_kb_s: over(|run| run.total_kb_s),
+        iops: over(|run| run.iops),
+        share_error_max: over(|run| run.share_error_max),
+        jain: over(|run| run.jain),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture::{results, run};
+
+    #[test]
+    fn a_row_is_the_mean_of_its_sets_and_rows_rise_with_jobs() {
+        let mut results = results(&[100, 300]);
+        results.runs = vec![
+            run("bsr", 1, 2, &[(100, 10.0), (300, 40.0)]),
+            run("bsr", 1, 1, &[(100, 100.0), (300, 300.0)]),
+            run("bsr", 2, 1, &[(100, 110.0), (300, 260.0)]),
+            run("drr", 1, 1, &[(100, 1.0), (300, 1.0)]),
+        ];
+        let rows = rows(&results, "bsr");
+        let shown: Vec<_> = rows.iter().map(|row| (row.jobs, row.sets, row.total_kb_s.mean)).collect();
+        assert_eq!(shown, [(1, 2, 385.0), (2, 1, 50.0)]);
+        let first = &rows[0].groups[0];
+        assert_eq!(first.kb_s, Spread { mean: 105.0, min: 100.0, max: 110.0 });
+        assert!((first.kb_s.percent() - 100.0 * 5.0 / 105.0).abs() < 1e-9);
+        assert!((rows[1].groups[0].share_error() - (0.2 - 0.25) / 0.25).abs() < 1e-9);
+        assert_eq!(workloads(&results), ["bsr", "drr"]);
+    }
+
+    #[test]
+    fn the_path_without_fairlift_comes_behind() {
+        let mut results = results(&[100]);
+        results.runs = vec![run("drr", 1, 1, &[(100, 1.0)])];
+        results.baseline = vec![run("drr", 1, 1, &[(100, 2.0)])];
+        let names: Vec<_> = rows(&results, "drr").iter().map(Row::name).collect();
+        assert_eq!(names, ["drr", "drr:raw"]);
+    }
+
+    #[test]
+    fn a_figure_that_is_zero_has_no_spread() {
+        assert!((Spread { mean: 0.0, min: 0.0, max: 0.0 }).percent().abs() < f64::EPSILON);
+        assert_eq!(Spread::of(std::iter::empty()), Spread { mean: 0.0, min: 0.0, max: 0.0 });
+    }
+}

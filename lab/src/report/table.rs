@@ -1,0 +1,320 @@
+//! Tables for a terminal, in the layout of the `iostest` of 2010.
+//!
+//! T1  One table of averages for each workload: a row for each number of jobs, a column for each group.
+//! T2  Below it, in the same form: the longest latency, the 99th percentile, how far shares are from weights, and how
+//!     far sets are apart.
+//! T3  A column is seven wide, more where a cell needs it; `job`, `Set` and `NR` are eight, four and four.
+
+use std::fmt::Write as _;
+
+use super::grid::{Grid, grids};
+use super::summary::workloads;
+use super::{block_size, is_ungrouped, printable};
+use crate::result::Results;
+
+/// What the tables show.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Options {
+    /// Whether groups are followed by a column of their total.
+    pub total: bool,
+}
+
+const RULE: usize = 73;
+
+/// All tables.
+#[must_use]
+pub fn table(results: &Results, options: Options) -> String {
+    let mut out = String::new();
+    for workload in workloads(results) {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        tables_of(&mut out, results, workload, options);
+    }
+    if results.interrupted {
+        let counted = if results.runs.is_empty() { "no set was finished" } else { "only finished sets are counted" };
+        let _ = writeln!(out, "{}interrupted: {counted}", if out.is_empty() { "" } else { "\n" });
+    }
+    out
+}
+
+fn tables_of(out: &mut String, results: &Results, workload: &str, options: Options) {
+    header(out, results, workload);
+    for (place, table) in grids(results, workload, options.total).iter().enumerate() {
+        if place > 0 {
+            out.push('\n');
+        }
+        let _ = writeln!(out, "{}[{}] [{}]", table.title, printable(workload), table.unit);
+        grid(out, table);
+    }
+}
+
+/// What was measured, and how.
+fn header(out: &mut String, results: &Results, workload: &str) {
+    let groups = results.runs.iter().chain(&results.baseline).find(|run| run.workload == workload);
+    let _ = writeln!(out, "Fairlift={}", printable(&results.version));
+    if let Some(run) = groups {
+        if is_ungrouped(&run.groups) {
+            let _ = writeln!(out, "GROUPMODE=0");
+        } else {
+            let _ = writeln!(out, "GROUPMODE=1 NRGRP={}", run.groups.len());
+            let weights: Vec<_> = run.groups.iter().map(|group| group.weight.to_string()).collect();
+            let _ = writeln!(out, "WEIGHTS={}", weights.join(","));
+        }
+        let _ =
+            writeln!(out, "DEV={} RUNTIME={}s SEED={}", printable(&results.device), round(run.runtime_s), results.seed);
+    }
+    let _ = write!(out, "Workload={} iosched={}", printable(workload), printable(&results.scheduler));
+    if results.file_size > 0 {
+        let _ = write!(out, " Filesz={}", size(results.file_size));
+    }
+    if let Some(bytes) = block_size(results, workload) {
+        let _ = write!(out, " bs={}", size(bytes));
+    }
+    if results.iodepth > 1 {
+        let _ = write!(out, " iodepth={}", results.iodepth);
+    }
+    out.push('\n');
+    let mut line = String::new();
+    for (name, value) in &results.settings {
+        let word = format!("{}={}", printable(name), printable(value));
+        if !line.is_empty() && line.len() + 1 + word.len() > RULE {
+            let _ = writeln!(out, "{line}");
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&word);
+    }
+    if !line.is_empty() {
+        let _ = writeln!(out, "{line}");
+    }
+    let _ = writeln!(out, "{}", "=".repeat(RULE));
+}
+
+/// The rule under the title, the headings, and a line for each row (T3).
+fn grid(out: &mut String, grid: &Grid) {
+    let length = |text: &str| text.chars().count();
+    let widths: Vec<usize> = grid
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(column, heading)| {
+            let cells = grid.lines.iter().filter_map(|(_, cells)| cells.get(column));
+            cells.chain([heading]).map(|text| length(text)).max().unwrap_or(0).max(6) + 1
+        })
+        .collect();
+    let job = grid.lines.iter().map(|(row, _)| length(&row.name())).max().unwrap_or(0).max(7) + 1;
+    let mut line = |[name, sets, jobs]: [&str; 3], rest: &str| {
+        let _ = writeln!(out, "{}", format!("{name:job$}{sets:4}{jobs:4}{rest}").trim_end());
+    };
+    let padded =
+        |cells: &[String]| cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect::<String>();
+    line(["-------", "", ""], "");
+    line(["job", "Set", "NR"], &padded(&grid.columns));
+    line(["---", "---", "--"], &"-".repeat(widths.iter().sum()));
+    for (row, cells) in &grid.lines {
+        line([&row.name(), &row.sets.to_string(), &row.jobs.to_string()], &padded(cells));
+    }
+}
+
+/// A number with at most three decimals, and no zeroes behind.
+pub(super) fn round(figure: f64) -> String {
+    let shown = format!("{figure:.3}");
+    shown.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// `512M`, `4K`, `1536K`, `513`: the largest unit that leaves no remainder.
+pub(super) fn size(bytes: u64) -> String {
+    const UNITS: [(u32, &str); 4] = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    match UNITS.iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift) {
+        Some((shift, unit)) => format!("{}{unit}", bytes >> shift),
+        None => bytes.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture::{results, role, run};
+
+    /// The array's table of 2010, line by line, but for how blanks are counted where it was kept.
+    #[test]
+    fn averages_are_laid_out_as_in_2010() {
+        let figures = [6186, 12752, 16568, 23068, 28608, 35785, 42322, 48409];
+        let groups: Vec<_> = (1..).map(|n| n * 100).zip(figures.map(f64::from)).collect();
+        let mut results = results(&[]);
+        results.runs = (1..=3).map(|set| run("bsr", set, 1, &groups)).collect();
+        let text = table(&results, Options { total: true });
+        let expected = "\
+Fairlift=0.1.0
+GROUPMODE=1 NRGRP=8
+WEIGHTS=100,200,300,400,500,600,700,800
+DEV=sim:eva-raid5-12 RUNTIME=30s SEED=1
+Workload=bsr iosched=cfq Filesz=512M bs=4K
+quantum=8 slice_idle=8ms
+=========================================================================
+AVERAGE[bsr] [bw in KB/s]
+-------
+job     Set NR  cgrp1  cgrp2  cgrp3  cgrp4  cgrp5  cgrp6  cgrp7  cgrp8  total
+---     --- --  ---------------------------------------------------------------
+bsr     3   1   6186   12752  16568  23068  28608  35785  42322  48409  213698
+
+";
+        assert!(text.starts_with(expected), "{text}");
+        let blanks_as_one = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<_> = text.lines().skip(9).take(3).map(blanks_as_one).collect();
+        assert_eq!(lines[0], "job Set NR cgrp1 cgrp2 cgrp3 cgrp4 cgrp5 cgrp6 cgrp7 cgrp8 total");
+        assert_eq!(lines[1], "--- --- -- ---------------------------------------------------------------");
+        assert_eq!(lines[2], "bsr 3 1 6186 12752 16568 23068 28608 35785 42322 48409 213698");
+    }
+
+    #[test]
+    fn below_the_averages_come_latencies_fairness_and_spread() {
+        let mut results = results(&[]);
+        results.runs = vec![
+            run("drr", 1, 1, &[(100, 100.0), (300, 300.0)]),
+            run("drr", 2, 1, &[(100, 120.0), (300, 280.0)]),
+            run("drr", 1, 2, &[(100, 90.0), (300, 310.0)]),
+        ];
+        results.runs[1].groups[1].lat_max_us = 12_345_678.0;
+        results.baseline = vec![run("drr", 1, 1, &[(100, 200.0), (300, 200.0)])];
+        let text = table(&results, Options { total: false });
+        let (_, below) = text.split_once("[bw in KB/s]\n").unwrap();
+        let expected = "\
+-------
+job     Set NR  cgrp1  cgrp2
+---     --- --  --------------
+drr     2   1   110    290
+drr     1   2   90     310
+drr:raw 1   1   200    200
+
+MAX LATENCY[drr] [in us, of all sets]
+-------
+job     Set NR  cgrp1  cgrp2
+---     --- --  ----------------
+drr     2   1   20000  12345678
+drr     1   2   20000  40000
+drr:raw 1   1   20000  40000
+
+P99 LATENCY[drr] [in us, average of the sets]
+-------
+job     Set NR  cgrp1  cgrp2
+---     --- --  --------------
+drr     2   1   1000   2000
+drr     1   2   1000   2000
+drr:raw 1   1   1000   2000
+
+SHARE ERROR[drr] [in % of what the weight entitles to; jain: 1 is fair]
+-------
+job     Set NR  cgrp1  cgrp2  max    jain
+---     --- --  ----------------------------
+drr     2   1   +10.0  -3.3   10.0   0.987
+drr     1   2   -10.0  +3.3   10.0   0.987
+drr:raw 1   1   +100.0 -33.3  100.0  0.987
+
+SPREAD[drr] [sets lie within +- % of the average bw]
+-------
+job     Set NR  cgrp1  cgrp2
+---     --- --  --------------
+drr     2   1   9.1    3.4
+drr     1   2   0.0    0.0
+drr:raw 1   1   0.0    0.0
+";
+        assert!(below == expected, "{below}");
+    }
+
+    #[test]
+    fn without_groups_there_is_one_column_and_no_share() {
+        let mut results = results(&[]);
+        results.settings.clear();
+        results.runs = vec![run("interleaved", 1, 16, &[(100, 1_234_567.0)])];
+        results.runs[0].groups[0].path = "/".into();
+        let text = table(&results, Options::default());
+        let expected = "\
+Fairlift=0.1.0
+GROUPMODE=0
+DEV=sim:eva-raid5-12 RUNTIME=30s SEED=1
+Workload=interleaved iosched=cfq Filesz=512M bs=4K
+=========================================================================
+AVERAGE[interleaved] [bw in KB/s]
+-------
+job         Set NR  total
+---         --- --  --------
+interleaved 1   16  1234567
+
+MAX LATENCY[interleaved] [in us, of all sets]
+-------
+job         Set NR  max
+---         --- --  -------
+interleaved 1   16  20000
+
+P99 LATENCY[interleaved] [in us, average of the sets]
+-------
+job         Set NR  max
+---         --- --  -------
+interleaved 1   16  1000
+";
+        assert!(text == expected, "{text}");
+    }
+
+    #[test]
+    fn a_workload_with_roles_tells_what_each_got() {
+        let mut results = results(&[]);
+        results.runs = vec![run("journal", 1, 1, &[(100, 1.0)]), run("journal", 1, 2, &[(100, 1.0)])];
+        results.runs[0].roles = vec![role("log", 100.0), role("bsw", 900.0)];
+        results.runs[1].roles = vec![role("log", 90.0), role("bsw", 800.0), role("brr", 70.0)];
+        let text = table(&results, Options::default());
+        let (_, roles) = text.split_once("ROLES[journal]").unwrap();
+        let expected = " [bw in KB/s of all groups]
+-------
+job     Set NR  log    bsw    brr
+---     --- --  ---------------------
+journal 1   1   100    900    -
+journal 1   2   90     800    70
+
+P99 LATENCY OF ROLES[journal] [in us, average of the sets]
+-------
+job     Set NR  log    bsw    brr
+---     --- --  ---------------------
+journal 1   1   500    500    -
+journal 1   2   500    500    500
+";
+        assert!(roles == expected, "{roles}");
+    }
+
+    #[test]
+    fn an_interrupted_run_says_so() {
+        let mut results = results(&[]);
+        results.interrupted = true;
+        assert_eq!(table(&results, Options::default()), "interrupted: no set was finished\n");
+        results.runs = vec![run("bsr", 1, 1, &[(100, 1.0)])];
+        assert!(table(&results, Options::default()).ends_with("\n\ninterrupted: only finished sets are counted\n"));
+    }
+
+    #[test]
+    fn long_settings_are_broken_into_lines_as_wide_as_the_rule() {
+        let mut results = results(&[]);
+        for name in ["read_expire", "write_expire", "fifo_batch", "writes_starved", "front_merges", "async_depth"] {
+            results.settings.insert(name.into(), "500ms".into());
+        }
+        results.runs = vec![run("bsr", 1, 1, &[(100, 1.0)])];
+        let text = table(&results, Options::default());
+        assert!(text.lines().all(|line| line.len() <= RULE), "{text}");
+        assert!(
+            text.contains("\nread_expire=500ms slice_idle=8ms write_expire=500ms writes_starved=500ms\n===="),
+            "{text}"
+        );
+    }
+
+    /// R2
+    #[test]
+    fn a_device_cannot_move_the_cursor() {
+        let mut results = results(&[]);
+        results.device = "file:/\u{1b}[2J\nx".into();
+        results.runs = vec![run("bsr", 1, 1, &[(100, 1.0)])];
+        let text = table(&results, Options::default());
+        assert!(text.contains("DEV=file:/\u{fffd}[2J\u{fffd}x RUNTIME=30s"), "{text}");
+    }
+}

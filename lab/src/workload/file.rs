@@ -1,0 +1,364 @@
+//! Workloads from a TOML file.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use fairlift_core::tunable::parse_duration;
+use fairlift_core::{Op, Sector};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Does, Role, Workload};
+use crate::program::Order;
+use crate::suggestion;
+
+/// What is wrong with a workload file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mistake {
+    /// Where, in bytes of the text.
+    pub at: Range<usize>,
+    /// Where, as people count: line and column, from 1.
+    pub place: (usize, usize),
+    /// What was asked and what is possible.
+    pub says: String,
+}
+
+/// `3:9: unknown order "sequentail": …`
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.place.0, self.place.1, self.says)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawWorkload {
+    #[serde(default)]
+    about: String,
+    #[serde(default)]
+    roles: Vec<Spanned<RawRole>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRole {
+    name: Option<Spanned<String>>,
+    does: Spanned<String>,
+    order: Option<Spanned<String>>,
+    block_size: Option<Spanned<Size>>,
+    think: Option<Spanned<String>>,
+    share: Option<Spanned<i64>>,
+    once: Option<bool>,
+    ioprio: Option<Spanned<String>>,
+    rate: Option<Spanned<i64>>,
+    fua: Option<Spanned<bool>>,
+}
+
+/// Bytes: `4096` or `"4k"`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Size {
+    Number(u64),
+    Text(String),
+}
+
+const WORKLOAD_KEYS: [&str; 2] = ["about", "roles"];
+const ROLE_KEYS: [&str; 10] =
+    ["name", "does", "order", "block_size", "think", "share", "once", "ioprio", "rate", "fua"];
+const DOES: [&str; 10] = [
+    "buffered-read",
+    "buffered-write",
+    "direct-read",
+    "direct-write",
+    "open-read",
+    "open-write",
+    "fsync",
+    "interleaved",
+    "journal",
+    "interactive",
+];
+const ORDERS: [&str; 2] = ["sequential", "random"];
+
+/// The largest block: what fits into memory many times.
+const BLOCK_MAX: u64 = 64 << 20;
+
+type Wrong = (Range<usize>, String);
+
+impl Workload {
+    /// Reads the workloads of a TOML file, in its order:
+    ///
+    /// ```toml
+    /// [backup]
+    /// about = "one who reads all beside a database"
+    ///
+    /// [[backup.roles]]
+    /// name = "backup"
+    /// does = "buffered-read"      # -write, direct-read, direct-write, open-read, open-write, fsync, interleaved,
+    ///                             # journal, interactive
+    /// once = true                 # once in the whole run, in the first group; else dealt out to the jobs
+    /// ioprio = "be/7"
+    ///
+    /// [[backup.roles]]
+    /// name = "database"
+    /// does = "open-read"
+    /// order = "random"            # or sequential, the default
+    /// rate = 200                  # arrivals in a second; of open-read and open-write alone
+    /// block_size = "8k"           # else what its kind has
+    /// share = 3                   # dealt out three times as often as a role with 1
+    ///
+    /// [[backup.roles]]
+    /// name = "log"
+    /// does = "fsync"
+    /// fua = true                  # durable by FUA instead of a flush
+    /// think = "2ms"               # between operations
+    /// ```
+    ///
+    /// # Errors
+    /// The first thing that is wrong: a key or name that nobody knows, a value that is not possible, or nobody for the
+    /// jobs to play.
+    pub fn read(text: &str) -> Result<Vec<Self>, Mistake> {
+        let raw: BTreeMap<Spanned<String>, RawWorkload> = toml::from_str(text).map_err(|error| {
+            let says = explain(error.message());
+            mistake(text, (error.span().unwrap_or_default(), says))
+        })?;
+        let mut found = Vec::new();
+        for (name, raw) in raw {
+            let at = name.span();
+            let workload = workload(&name, raw).map_err(|wrong| mistake(text, wrong))?;
+            found.push((at.start, workload));
+        }
+        if found.is_empty() {
+            return Err(mistake(text, (0..0, "no workload in it: [NAME] and [[NAME.roles]]".into())));
+        }
+        found.sort_by_key(|(at, _)| *at);
+        Ok(found.into_iter().map(|(_, workload)| workload).collect())
+    }
+}
+
+fn workload(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Wrong> {
+    let mut roles: Vec<Role> = Vec::new();
+    for raw in raw.roles {
+        let at = raw.span();
+        let role = role(raw.into_inner())?;
+        if roles.iter().any(|other| other.name == role.name) {
+            return Err((at, format!("a second role \"{}\": give it a name of its own", role.name)));
+        }
+        roles.push(role);
+    }
+    let name_text = name.get_ref().clone();
+    if !roles.iter().any(|role| !role.once && role.share > 0) {
+        return Err((name.span(), format!("{name_text}: no role for the jobs to play: [[{name_text}.roles]]")));
+    }
+    Ok(Workload { name: name_text, about: raw.about, roles })
+}
+
+fn role(raw: RawRole) -> Result<Role, Wrong> {
+    let wrong = |at: &Range<usize>, says: String| Err((at.clone(), says));
+    let order = match &raw.order {
+        None => Order::Sequential,
+        Some(order) => match order.get_ref().as_str() {
+            "sequential" => Order::Sequential,
+            "random" => Order::Random,
+            other => return Err((order.span(), unknown("order", other, &ORDERS))),
+        },
+    };
+    let kind = raw.does.get_ref().as_str();
+    let rate = match &raw.rate {
+        None => 0,
+        Some(rate) => match u32::try_from(*rate.get_ref()) {
+            Ok(rate @ 1..=10_000_000) => rate,
+            _ => return wrong(&rate.span(), "a rate is 1 to 10000000 arrivals in a second".into()),
+        },
+    };
+    let does = match kind {
+        "buffered-read" => Does::Buffered(Op::Read, order),
+        "buffered-write" => Does::Buffered(Op::Write, order),
+        "direct-read" => Does::Direct(Op::Read, order),
+        "direct-write" => Does::Direct(Op::Write, order),
+        "open-read" | "open-write" if rate == 0 => {
+            return wrong(&raw.does.span(), format!("{kind} needs a rate: arrivals in a second"));
+        }
+        "open-read" => Does::OpenLoop { op: Op::Read, order, rate },
+        "open-write" => Does::OpenLoop { op: Op::Write, order, rate },
+        "fsync" => Does::Fsync { fua: raw.fua.as_ref().is_some_and(|fua| *fua.get_ref()) },
+        "interleaved" => Does::Interleaved,
+        "journal" => Does::Journal,
+        "interactive" => Does::Interactive,
+        other => return Err((raw.does.span(), unknown("program", other, &DOES))),
+    };
+    // What would be said without effect is refused.
+    let is_ordered = matches!(does, Does::Buffered(..) | Does::Direct(..) | Does::OpenLoop { .. });
+    if let Some(order) = raw.order.filter(|_| !is_ordered) {
+        return wrong(&order.span(), format!("{kind} has an order of its own"));
+    }
+    if let Some(rate) = raw.rate.filter(|_| !matches!(does, Does::OpenLoop { .. })) {
+        return wrong(&rate.span(), format!("{kind} has no rate: open-read and open-write have"));
+    }
+    if let Some(fua) = raw.fua.filter(|_| !matches!(does, Does::Fsync { .. })) {
+        return wrong(&fua.span(), format!("{kind} has no fua: fsync has"));
+    }
+    if let Some(think) = raw.think.as_ref().filter(|_| matches!(does, Does::OpenLoop { .. } | Does::Interactive)) {
+        return wrong(&think.span(), format!("{kind} has its own times"));
+    }
+    let mut role = Role::new(raw.name.as_ref().map_or(kind, |name| name.get_ref()), does);
+    role.once = raw.once.unwrap_or(false);
+    if let Some(size) = raw.block_size {
+        role.block_size = block_size(size.get_ref()).ok_or_else(|| {
+            (size.span(), "a block is whole sectors of 512 bytes, up to 64 MiB: 4096 or \"4k\"".to_string())
+        })?;
+    }
+    if let Some(think) = raw.think {
+        role.think = parse_duration(think.get_ref())
+            .ok_or_else(|| (think.span(), "a think time is a length of time: \"2ms\", \"500us\"".to_string()))?;
+    }
+    if let Some(share) = raw.share {
+        role.share = match u32::try_from(*share.get_ref()) {
+            Ok(share @ 1..=1000) => share,
+            _ => return wrong(&share.span(), "a share is 1 to 1000".into()),
+        };
+    }
+    if let Some(priority) = raw.ioprio {
+        role.priority = priority.get_ref().parse().map_err(|form: &str| (priority.span(), form.to_string()))?;
+    }
+    Ok(role)
+}
+
+fn block_size(size: &Size) -> Option<u32> {
+    let bytes = match size {
+        Size::Number(bytes) => *bytes,
+        Size::Text(text) => crate::model::parse_size(text)?,
+    };
+    let is_possible = bytes > 0 && bytes.is_multiple_of(Sector::SIZE) && bytes <= BLOCK_MAX;
+    is_possible.then_some(bytes as u32)
+}
+
+fn unknown(what: &str, word: &str, known: &[&str]) -> String {
+    format!("unknown {what} \"{word}\": there is {}{}", known.join(", "), suggestion(word, known.iter().copied()))
+}
+
+/// serde's words for an unknown key, in ours.
+fn explain(message: &str) -> String {
+    let Some(key) = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next()) else {
+        return message.trim_end().replace('\n', ": ");
+    };
+    let known: &[&str] = if message.contains("`does`") { &ROLE_KEYS } else { &WORKLOAD_KEYS };
+    unknown("key", key, known)
+}
+
+fn mistake(text: &str, (at, says): Wrong) -> Mistake {
+    let before = &text[..at.start.min(text.len())];
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    Mistake { at, place: (line, column), says }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlift_core::Priority;
+    use fairlift_core::time::ms;
+
+    /// The example in the documentation of [`Workload::read`].
+    const EXAMPLE: &str = r#"
+[backup]
+about = "one who reads all beside a database"
+[[backup.roles]]
+name = "backup"
+does = "buffered-read"
+once = true
+ioprio = "be/7"
+[[backup.roles]]
+name = "database"
+does = "open-read"
+order = "random"
+rate = 200
+block_size = "8k"
+share = 3
+[[backup.roles]]
+name = "log"
+does = "fsync"
+fua = true
+think = "2ms"
+
+[alone]
+roles = [{ does = "direct-write", block_size = 1048576 }]
+"#;
+
+    #[test]
+    fn a_file_has_workloads_in_its_order_with_what_it_says_and_defaults_for_the_rest() {
+        let read = Workload::read(EXAMPLE).unwrap();
+        let [backup, alone] = &read[..] else { panic!("{read:?}") };
+        let priority: Priority = "be/7".parse().unwrap();
+        let role = |name, does| Role::new(name, does);
+        let roles = [
+            Role { once: true, priority, ..role("backup", Does::Buffered(Op::Read, Order::Sequential)) },
+            Role {
+                block_size: 8192,
+                share: 3,
+                ..role("database", Does::OpenLoop { op: Op::Read, order: Order::Random, rate: 200 })
+            },
+            Role { think: ms(2), ..role("log", Does::Fsync { fua: true }) },
+        ];
+        assert_eq!((&backup.name[..], &backup.roles[..]), ("backup", &roles[..]));
+        let writes = Does::Direct(Op::Write, Order::Sequential);
+        assert_eq!(alone.roles, [Role { block_size: 1 << 20, ..role("direct-write", writes) }]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place_and_what_is_possible() {
+        let keys = ROLE_KEYS.join(", ");
+        for (text, says) in [
+            ("", "1:1: no workload in it: [NAME] and [[NAME.roles]]".to_string()),
+            ("[a]\nabuot = \"x\"", "2:1: unknown key \"abuot\": there is about, roles; did you mean \"about\"?".into()),
+            (
+                "[[a.roles]]\ndoes = \"fsync\"\nblocksize = 1",
+                format!("3:1: unknown key \"blocksize\": there is {keys}; did you mean \"block_size\"?"),
+            ),
+            (
+                "[[a.roles]]\ndoes = \"direct-raed\"",
+                format!(
+                    "2:8: unknown program \"direct-raed\": there is {}; did you mean \"direct-read\"?",
+                    DOES.join(", ")
+                ),
+            ),
+            (
+                "[[a.roles]]\ndoes = \"direct-read\"\norder = \"randm\"",
+                "3:9: unknown order \"randm\": there is sequential, random; did you mean \"random\"?".into(),
+            ),
+            ("[[a.roles]]\ndoes = \"open-read\"", "2:8: open-read needs a rate: arrivals in a second".into()),
+            ("[[a.roles]]\ndoes = \"fsync\"\nrate = 3", "3:8: fsync has no rate: open-read and open-write have".into()),
+            ("[[a.roles]]\ndoes = \"journal\"\norder = \"random\"", "3:9: journal has an order of its own".into()),
+            ("[[a.roles]]\ndoes = \"fsync\"\nshare = 0", "3:9: a share is 1 to 1000".into()),
+            (
+                "[[a.roles]]\ndoes = \"fsync\"\nblock_size = 100",
+                "3:14: a block is whole sectors of 512 bytes, up to 64 MiB: 4096 or \"4k\"".into(),
+            ),
+            (
+                "[[a.roles]]\ndoes = \"fsync\"\nthink = \"soon\"",
+                "3:9: a think time is a length of time: \"2ms\", \"500us\"".into(),
+            ),
+            (
+                "[[a.roles]]\ndoes = \"fsync\"\nioprio = \"be/9\"",
+                "3:10: a priority is rt/0 to rt/7, be/0 to be/7, or idle".into(),
+            ),
+            ("[a]\nabout = \"nobody\"", "1:2: a: no role for the jobs to play: [[a.roles]]".into()),
+            (
+                "[[a.roles]]\ndoes = \"fsync\"\n[[a.roles]]\ndoes = \"fsync\"",
+                "3:1: a second role \"fsync\": give it a name of its own".into(),
+            ),
+        ] {
+            assert_eq!(Workload::read(text).unwrap_err().to_string(), says, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_toml_or_of_another_type_is_said_with_its_place() {
+        for (text, place) in [("[a", "1:"), ("a = 3", "1:5: "), ("[[a.roles]]\ndoes = 3", "2:8: ")] {
+            let why = Workload::read(text).unwrap_err().to_string();
+            assert!(why.starts_with(place) && !why.contains('\n'), "{text}: {why}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+"""`fairlift iostest`: what a user types, and what he gets."""
+
+import csv
+import io
+import json
+import os
+import signal
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+from harness import BINARY, MIB, contains, data, equal, main, sha256, test
+
+SHORT = ["--scheduler", "none", "--weights", "100,300", "--jobs", "1,2", "--runtime", "0.5"]
+MODEL = ["iostest", "--device", "sim:eva-raid5-12", *SHORT]
+
+
+@test(fairlift_only=True)
+def a_modelled_disk_is_measured_by_the_command_of_2010(t):
+    out = t.run(BINARY, "iostest", "sim:eva-raid5-12", "--scheduler", "none", "-G", "-w", "bsr", "-m", 8, "--nrgrp", 8,
+                "--total", "--runtime", 1)
+    lines = [line.split() for line in out.splitlines()]
+    head = lines.index("job Set NR cgrp1 cgrp2 cgrp3 cgrp4 cgrp5 cgrp6 cgrp7 cgrp8 total".split())
+    equal(lines[head - 2], "AVERAGE[bsr] [bw in KB/s]".split(), "the title")
+    equal(lines[head + 1][:3], ["---", "---", "--"], "the rule")
+    rows = lines[head + 2:head + 6]
+    equal([row[:3] for row in rows], [["bsr", "1", jobs] for jobs in "1248"], "workload, sets and jobs")
+    for row in rows:
+        figures = [int(figure) for figure in row[3:]]
+        if abs(sum(figures[:8]) - figures[8]) > 8:
+            raise AssertionError(f"the groups of {row} are not its total")
+
+
+@test(fairlift_only=True)
+def the_same_seed_gives_the_same_bytes_and_another_does_not(t):
+    def measured(name, seed):
+        out = t.run(BINARY, *MODEL, "-w", "drr,bsr", "-s", 2, "--seed", seed, "--json", t.path(name))
+        return out, Path(t.path(name)).read_bytes()
+
+    first = measured("first.json", 7)
+    equal(measured("again.json", 7), first, "the tables and the JSON of the same seed")
+    other = json.loads(measured("other.json", 8)[1])
+    results = json.loads(first[1])
+    equal((results["tool"], results["device"], results["seed"]), ("iostest", "sim:eva-raid5-12", 7), "the header")
+    equal([(run["set"], run["workload"], run["jobs"]) for run in results["runs"]],
+          [(s, w, j) for s in (1, 2) for w in ("drr", "bsr") for j in (1, 2)], "the runs")
+    equal([(g["path"], g["weight"], g["ideal"]) for g in results["runs"][0]["groups"]],
+          [("/g1", 100, 0.25), ("/g2", 300, 0.75)], "the groups")
+    if other["runs"] == results["runs"]:
+        raise AssertionError("another seed changes nothing")
+    again = results["command"].split()
+    equal(t.run(BINARY, *again[1:]), first[0], "what the command in the results measures")
+
+
+@test(fairlift_only=True)
+def what_was_kept_is_reported_again(t):
+    kept = t.path("kept")
+    tables = t.run(BINARY, *MODEL, "-w", "bsr", "-o", kept)
+    equal(sorted(os.listdir(kept)), ["iostest.csv", "iostest.html", "iostest.json", "iostest.txt"], "what is kept")
+    equal(Path(kept, "iostest.txt").read_text(), tables, "the tables")
+    equal(t.run(BINARY, "iostest", "-R", kept), tables, "the tables, again")
+    equal(t.run(BINARY, "iostest", "-R", kept + "/iostest.json", "--json", "-"),
+          Path(kept, "iostest.json").read_text(), "the JSON, again")
+    equal(t.run(BINARY, "iostest", "-R", kept, "--html", "-"), Path(kept, "iostest.html").read_text(), "the page, again")
+    rows = list(csv.DictReader(io.StringIO(Path(kept, "iostest.csv").read_text())))
+    equal([(row["workload"], row["jobs"], row["group"]) for row in rows],
+          [("bsr", jobs, group) for jobs in "12" for group in ("/g1", "/g2")], "the lines of the CSV")
+    contains(t.run(BINARY, *MODEL, "-o", kept, code=2), "holds results already")
+    equal(Path(kept, "iostest.txt").read_text(), tables, "what was kept before")
+
+
+class Page(HTMLParser):
+    """Every tag that opens is closed in its turn, and none points elsewhere."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.seen = [], set()
+        self.feed(text)
+        self.close()
+        equal(self.open, [], "tags that are never closed")
+
+    def handle_starttag(self, tag, attributes):
+        self.open.append(tag)
+        self.look(tag, attributes)
+
+    def handle_startendtag(self, tag, attributes):
+        self.look(tag, attributes)
+
+    def handle_endtag(self, tag):
+        equal(tag, self.open.pop(), "the tag that closes")
+
+    def look(self, tag, attributes):
+        self.seen.add(tag)
+        for name, value in attributes:
+            if name in ("src", "href", "srcset", "data") or "//" in (value or ""):
+                raise AssertionError(f"<{tag} {name}={value!r}> points elsewhere")
+
+
+@test(fairlift_only=True)
+def the_page_needs_nothing_but_itself(t):
+    page = Page(t.run(BINARY, *MODEL, "-w", "bsr,drr", "--html", "-"))
+    if "script" in page.seen or "link" in page.seen or not {"svg", "table", "style"} <= page.seen:
+        raise AssertionError(f"the page is made of {sorted(page.seen)}")
+
+
+@test(fairlift_only=True)
+def ctrl_c_keeps_what_is_finished(t):
+    log = t.path("log")
+
+    def stopped(number, code, after):
+        with open(log, "wb") as out:
+            process = t.start(BINARY, "iostest", "sim:eva-raid5-12", "-G", "--jobs", 1, "--runtime", 60, "-s", 1000,
+                              "--json", t.path("stopped.json"), stdout=out, stderr=out)
+        time.sleep(after)
+        process.send_signal(number)
+        equal(process.wait(20), code, f"the exit code after {number.name}")
+        return json.loads(Path(t.path("stopped.json")).read_text())
+
+    for number, code in [(signal.SIGINT, 130), (signal.SIGTERM, 143)]:
+        # A busy machine may need longer for its first set.
+        for after in (1, 4, 16):
+            results = stopped(number, code, after)
+            if results["runs"]:
+                break
+        contains(Path(log).read_text(), "AVERAGE[bsr]", "interrupted: only finished sets are counted")
+        equal(results["interrupted"], True, "whether it was interrupted")
+        equal([run["set"] for run in results["runs"]], list(range(1, len(results["runs"]) + 1)), "the sets")
+        if len(results["runs"]) >= 1000:
+            raise AssertionError("it was not stopped")
+
+
+@test(fairlift_only=True)
+def mistakes_are_told_before_anything_runs(t):
+    for arguments, *words in [
+        ([], "--device", "sim:MODEL"),
+        (["sim:sata-720"], "sata-7200", "did you mean"),
+        (["sim:sata-7200,size=0"], "size"),
+        (["sim:sata-7200", "-w", "bsrr"], "bsr", "drw", "did you mean"),
+        (["sim:sata-7200", "--scheduler", "noop"], "none", "mq-deadline"),
+        (["sim:sata-7200", "--nrgrp", "8", "--weights", "1,2"], "2 weights are given for 8 groups"),
+        (["sim:sata-7200", "-m", "0"], "0"),
+        (["sim:sata-7200", "--scheduler", "none", "-I", "0"], "slice_idle"),
+        (["sim:sata-7200", "--scheduler", "mq-deadline", "--set", "read_expir=1s"], "read_expire"),
+        (["sim:sata-7200", "--runtime", "86400", "--html", t.path("missing/x.html")], "missing/x.html"),
+        (["sim:sata-7200", "--runtime", "86400", "-o", "/proc/iostest"], "/proc/iostest"),
+        (["sim:sata-7200,size=1g", "--runtime", "86400", "-m", "64"], "the disk has"),
+        (["-R", t.path("missing")], "missing"),
+    ]:
+        out = t.run(BINARY, "iostest", *arguments, code=None, seconds=10)
+        contains(out, *words)
+    t.run(BINARY, "iostest", "-R", t.path("missing"), code=1)
+    t.run(BINARY, "iostest", "sim:sata-720", code=2)
+
+
+@test(fairlift_only=True)
+def a_file_is_measured_and_not_written_to_unasked(t):
+    image = t.image("image", 64 * MIB, (0, data(MIB)), (63 * MIB, data(MIB)))
+    before = sha256(image)
+    flags = ["iostest", image, "--weights", "100,300", "--jobs", 1, "--filesize", "16m", "--runtime", "0.5"]
+    contains(t.run(BINARY, *flags, "-w", "dsw", code=2), "--write-to-device")
+    out = t.run(BINARY, *flags, "-w", "drr", "--raw", "--json", t.path("real.json"))
+    contains(out, "drr:raw")
+    results = json.loads(Path(t.path("real.json")).read_text())
+    for run in results["runs"] + results["baseline"]:
+        if run["total_kb_s"] <= 0 or run["device_stats"]["requests"] <= 0:
+            raise AssertionError(f"nothing was read: {run}")
+    equal(sha256(image), before, "the file after reading it")
+    t.run(BINARY, *flags, "-w", "dsw", "--write-to-device")
+    if sha256(image) == before:
+        raise AssertionError("nothing was written")
+
+
+@test(fairlift_only=True)
+def help_and_models_teach(t):
+    contains(t.run(BINARY, "iostest", "--help"), "interleaved", "eva-raid5-12", "--nrgrp", "Examples", "-R")
+    contains(t.run(BINARY, "models"), "sata-7200", "ssd-2010")
+    contains(t.run(BINARY, "models", "sata-7200"), "size")
+    contains(t.run(BINARY, "models", "sata-7300", code=2), "sata-7200")
+
+
+if __name__ == "__main__":
+    main()
