@@ -278,15 +278,15 @@ fn distinct<T: Clone + PartialEq>(all: &[T]) -> Vec<T> {
 /// Whether every case can be, as far as can be told: files fit on the disk, blocks are of its size.
 fn check_cases(asked: &Asked) -> Result<(), Box<dyn Error + Send + Sync>> {
     // Sets differ in their seeds alone.
-    let cases = asked.plan.cases()?.into_iter().filter(|case| case.set == 1);
+    let mut cases = asked.plan.cases()?.into_iter().filter(|case| case.set == 1);
     match &asked.device {
         Device::Model(spec) => {
             let mut runner = asked.modelled(spec);
-            cases.map(|case| runner.check(&case)).collect()
+            cases.try_for_each(|case| runner.check(&case))
         }
         Device::Real(backing) => {
             let sectors = capacity(backing)? / Sector::SIZE;
-            cases.map(|case| Ok(case.jobs(sectors).map(drop)?)).collect()
+            cases.try_for_each(|case| Ok(case.jobs(sectors).map(drop)?))
         }
     }
 }
