@@ -9,6 +9,7 @@ use fairlift_lab::iostest::Placement;
 use fairlift_lab::model::{Settings, Spec};
 
 #[path = "../tests/support/iostune.rs"]
+#[allow(unreachable_pub)]
 mod iostune;
 #[path = "../tests/support/load.rs"]
 #[allow(dead_code, unreachable_pub)]

@@ -66,6 +66,8 @@ pub struct Settings {
     pub write_cache: bool,
     /// Commands that the drive holds and orders; 1: one after the other.
     pub ncq: u32,
+    /// How much longer than expected the drive allows a seek to take when it chooses, in percent.
+    pub ncq_margin: u32,
     /// After what time a command is no longer passed over.
     pub ncq_age: Duration,
 }
@@ -91,6 +93,7 @@ impl Default for Settings {
             read_ahead_min: 352,
             write_cache: true,
             ncq: 32,
+            ncq_margin: 0,
             ncq_age: ms(500),
         }
     }
@@ -122,6 +125,7 @@ macro_rules! rows {
             Tunable::count("read_ahead_min", KIB, |$s| &mut $disk.read_ahead_min, "KiB that it reads on for a sequential reader though others wait"),
             Tunable::switch("write_cache", |$s| &mut $disk.write_cache, "whether a write ends when it is in memory"),
             Tunable::count("ncq", (1, 256), |$s| &mut $disk.ncq, "commands that the drive holds and orders; 1: one after the other"),
+            Tunable::count("ncq_margin", (0, 100), |$s| &mut $disk.ncq_margin, "how much longer than expected the drive allows a seek to take when it chooses, in percent"),
             Tunable::duration("ncq_age", (us(0), secs(60)), |$s| &mut $disk.ncq_age, "after what time a command is no longer passed over"),
         ]
     };
@@ -133,7 +137,7 @@ impl Settings {
     pub const TUNABLES: &[Tunable<Self>] = &Self::ROWS;
     /// The same, described.
     pub const INFO: &[TunableInfo] = &tunable::infos(&Self::ROWS);
-    const ROWS: [Tunable<Self>; 19] = rows![s => s;];
+    const ROWS: [Tunable<Self>; 20] = rows![s => s;];
 
     /// Sectors of a read segment.
     fn segment_sectors(&self) -> u64 {
@@ -192,7 +196,7 @@ impl Settings {
     }
 }
 
-/// The model: a [`Drive`] and an account of its work.
+/// The model: a drive and an account of its work.
 pub struct Disk {
     drive: Drive,
     volatile: bool,

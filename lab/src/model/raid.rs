@@ -98,7 +98,7 @@ impl Settings {
     /// The same, described.
     pub const INFO: &[TunableInfo] = &tunable::infos(&Self::ROWS);
     #[rustfmt::skip]
-    const ROWS: [Tunable<Self>; 33] = rows![s => s.disk;
+    const ROWS: [Tunable<Self>; 34] = rows![s => s.disk;
         Tunable::count("disks", (2, DISKS as u32), |s| &mut s.disks, "disks, those for parity included");
         Tunable::count("level", (0, 6), |s| &mut s.level, "0, 5 or 6: no parity, one chunk of each stripe, or two");
         Tunable::count("chunk", (4, 16 << 10), |s| &mut s.chunk, "KiB that lie together on one disk");
@@ -225,6 +225,10 @@ struct Numbers {
 
 /// What the disks are busy with, each with how many parts are not done.
 #[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "tasks stay in their table: a box would be an allocation for each stripe"
+)]
 enum Task {
     Free,
     /// A read that was asked for.

@@ -40,7 +40,7 @@ fn sata_7200() -> disk::Settings {
         rate_inner: 31_000,     // D: sustained, zone 29
         track_switch: us(1480), // D: what is between 76.3 MB/s instantaneous and 64.8 sustained in zone 0
         seek_track: us(800),    // R: 0.8 to 2.0 ms are stated for disks of its kind
-        seek_average: us(8500), // D: 8.4 to 9.1, as 55.5 s for 4096 random reads are counted; F within that, noop 2 and 8
+        seek_average: us(8200), // R; D: 8.4 to 9.1 with command overhead, from 55.5 s for 4096 random reads
         seek_full: ms(21),      // R: WD Caviar SE (15 to 21 ms are stated for its kind); F within that, noop 8 streams
         write_settle: ms(1),    // R: writes are stated 1 ms slower
         overhead: us(300),      // E
@@ -48,9 +48,10 @@ fn sata_7200() -> disk::Settings {
         cache: 16 << 10,        // D
         cache_segments: 16,     // E
         read_ahead: 512,        // E: a segment's size
-        read_ahead_min: 352,    // F: noop, 2 streams; 256 to 380 give the same within 5 %
+        read_ahead_min: 372,    // F: noop, 2 streams; 256 to 380 give the same within 5 %
         write_cache: true,
         ncq: 32,          // D
+        ncq_margin: 20,   // F: random reads at depth 32 gain 2 to 3 times; noop, 8 streams wants less
         ncq_age: ms(500), // E
     }
 }
@@ -103,6 +104,7 @@ fn hdd_8t() -> disk::Settings {
         read_ahead_min: 512,    // E: the same time as on `sata-7200`, four times the rate, cut to what firmware admits
         write_cache: true,
         ncq: 32,          // D
+        ncq_margin: 30,   // F: 170 random reads at depth 16 (R: Exos 7E8)
         ncq_age: ms(500), // E
     }
 }

@@ -4,7 +4,7 @@
 //! `001_32e6110adfdf4726.txt`. `iostune` runs parallel `dd` on the block device, far apart: MB/s of 1000² bytes. `iostest` runs
 //! fio on files of 512 MB: KB/s of 1024 bytes.
 
-use fairlift_core::model::{Asked, Ended, Model};
+use fairlift_core::model::{Asked, Ended};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs};
 use fairlift_core::{Duration, Extent, Flags, Instant, Op, Sector};

@@ -58,6 +58,7 @@ struct Numbers {
     settle: u64,
     depth: usize,
     age: u64,
+    margin: u64,
     ahead: u64,
     ahead_min: u64,
     write_cache: u64,
@@ -147,6 +148,7 @@ impl Drive {
                 settle: settings.write_settle.as_nanos(),
                 depth,
                 age: settings.ncq_age.as_nanos(),
+                margin: settings.ncq_margin.into(),
                 ahead: kib(settings.read_ahead),
                 ahead_min: kib(settings.read_ahead_min),
                 write_cache: if settings.write_cache { settings.write_cache_sectors() } else { 0 },
@@ -520,9 +522,21 @@ impl Drive {
             }
             let ahead = command.start.wrapping_sub(self.head.sector) <= self.numbers.ahead;
             let last = self.head.visited && ahead;
-            best = best.min((last, self.reach(now, command), index));
+            best = best.min((last, self.expect(now, command), index));
         }
         best.2
+    }
+
+    /// When the drive expects to reach a command (D3): an arm that would come just in time may come too late, which costs a
+    /// revolution, so it does not count on that; the less so the longer the way.
+    fn expect(&self, now: u64, command: &Waiting) -> u64 {
+        let there = self.reach(now, command);
+        if command.start == self.head.sector {
+            return there;
+        }
+        let way = self.seek.time(command.place.cylinder.abs_diff(self.head.cylinder));
+        let just_in_time = there < now + way + way * self.numbers.margin / 100;
+        there + if just_in_time { self.geometry.revolution() } else { 0 }
     }
 
     /// When a command's first sector is under the head, if the arm goes there now.

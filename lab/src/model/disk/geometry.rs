@@ -55,7 +55,7 @@ impl Geometry {
         let last = shape.zones - 1;
         let per_track = |rate: u64| (rate * (shape.revolution + shape.skew) / 512 / 1_000_000_000).max(1);
         let (outer, inner) = (per_track(shape.outer), per_track(shape.inner));
-        let of_zone = |zone: u64| outer - if last == 0 { 0 } else { (outer - inner) * zone / last };
+        let of_zone = |zone: u64| outer - ((outer - inner) * zone).checked_div(last).unwrap_or(0);
         let one_of_each: u64 = (0..shape.zones).map(of_zone).sum();
         let tracks = shape.capacity.div_ceil(one_of_each).next_multiple_of(shape.heads);
         let mut zones = Vec::new();

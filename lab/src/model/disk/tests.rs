@@ -42,7 +42,7 @@ impl Bench {
 
     /// Lets the disk work for so many microseconds.
     fn wait(&mut self, micros: u64) {
-        self.now = self.now + fairlift_core::time::us(micros);
+        self.now += fairlift_core::time::us(micros);
         self.disk.advance(self.now, &mut self.ended);
     }
 
@@ -112,6 +112,7 @@ fn nothing_is_passed_over_for_longer_than_ncq_age() {
         let far = bench.read(970_000_000, 8);
         let mut seen = 0;
         while !bench.ended.iter().any(|ended| ended.id == far) {
+            assert!(bench.now < Instant::ZERO + secs(2), "it is passed over for ever");
             bench.now = bench.disk.poll_event().unwrap();
             bench.disk.advance(bench.now, &mut bench.ended);
             for _ in seen..bench.ended.len() {
@@ -186,6 +187,42 @@ fn a_visit_to_a_sequential_reader_takes_some_more_along() {
     };
     let (none, some) = (visits(0), visits(256));
     assert!(some > none * 2, "{none} reads, {some} with 256 KiB more each time");
+}
+
+/// D4: a reader that always has its next windows waiting does not keep the arm from others.
+#[test]
+fn a_visit_ends_though_its_reader_has_more() {
+    let mut bench = bench(|_| {});
+    let mut next = 0;
+    let far = 900_000_000;
+    let mut waits = None;
+    let mut seen = 0;
+    for _ in 0..2 {
+        bench.read(next, 256);
+        next += 256;
+    }
+    while bench.now < Instant::ZERO + secs(1) {
+        if waits.is_none() && bench.now > Instant::ZERO + ms(100) {
+            waits = Some((bench.read(far, 8), bench.now));
+        }
+        bench.now = bench.disk.poll_event().unwrap();
+        bench.disk.advance(bench.now, &mut bench.ended);
+        for ended in &bench.ended[seen..] {
+            if let Some((id, since)) = waits
+                && ended.id == id
+            {
+                let waited = ended.at.since(since);
+                assert!(waited < ms(60), "{waited}");
+                return;
+            }
+        }
+        for _ in seen..bench.ended.len() {
+            bench.read(next, 256);
+            next += 256;
+        }
+        seen = bench.ended.len();
+    }
+    panic!("it is passed over");
 }
 
 /// D5: a write ends in the cache unless the cache is off or the write is forced; then it costs the arm's way.

@@ -175,6 +175,9 @@ mod tests {
         let mut told = Vec::new();
         streams.came(&second, |task| told.push(task));
         assert_eq!(told, [3]);
+        assert!(streams.streams.iter().any(|stream| !stream.waiting.is_empty()));
+        streams.done(3);
+        assert!(streams.streams.iter().all(|stream| stream.waiting.is_empty()), "it waits for nothing more");
     }
 
     /// S3.

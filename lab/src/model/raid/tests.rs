@@ -158,6 +158,22 @@ fn what_was_written_is_read_from_the_cache_and_leaves_it_after_a_second() {
     assert!(take(&mut bench, Op::Read) > 8 * 4000, "the disks have it now");
 }
 
+/// R3: memory that is half full is emptied before the second is over.
+#[test]
+fn a_cache_that_is_half_full_makes_room() {
+    let mut bench = bench(|s| s.controller_cache = 1024);
+    let write = |bench: &mut Bench, from: u64, to: u64| {
+        (from..to).map(|n| bench.takes(Op::Write, Flags::NONE, n * 100_000, 32)).max().unwrap()
+    };
+    assert!(write(&mut bench, 0, 40) < 2000, "640 KiB find room");
+    while bench.now < Instant::ZERO + us(700_000)
+        && bench.raid.poll_event().is_some_and(|at| at < Instant::ZERO + us(700_000))
+    {
+        bench.step();
+    }
+    assert!(write(&mut bench, 100, 128) < 2000, "and so do 448 more");
+}
+
 /// R2: a reader who goes on finds what the controller has read meanwhile.
 #[test]
 fn a_sequential_reader_is_read_ahead_for() {
@@ -224,7 +240,7 @@ fn every_request_ends_once() {
                 12..14 => bench.ask(Op::Write, Flags::NONE, next, 256),
                 _ => bench.ask(Op::Read, Flags::NONE, next, 256),
             };
-            bench.now = bench.now + us(random.below(6000));
+            bench.now += us(random.below(6000));
             bench.raid.advance(bench.now, &mut bench.ended);
         }
         while bench.raid.poll_event().is_some() {
