@@ -30,20 +30,31 @@ pub fn wake_batch(depth: usize, shallow: Option<usize>, users: usize) -> usize {
     (each.min(shallow.unwrap_or(depth)) / WAIT_QUEUES).clamp(1, 8)
 }
 
-/// The two counters that only ever grow (W2).
+/// What is known of all who wait for the same tags: the two counters that only ever grow (W2), and how many wait and are
+/// on the way.
 #[derive(Debug)]
 pub struct Wakeups {
     completions: AtomicUsize,
     wakeups: AtomicUsize,
+    waiting: AtomicUsize,
+    on_the_way: AtomicUsize,
 }
 
 impl Default for Wakeups {
     fn default() -> Self {
-        Self { completions: AtomicUsize::new(0), wakeups: AtomicUsize::new(0) }
+        let zero = || AtomicUsize::new(0);
+        Self { completions: zero(), wakeups: zero(), waiting: zero(), on_the_way: zero() }
     }
 }
 
 impl Wakeups {
+    /// How many wait, those on the way not among them.
+    #[inline]
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
     /// So many tags came back while someone waited.
     pub fn completed(&self, tags: usize) {
         self.completions.fetch_add(tags, Ordering::SeqCst);
@@ -71,14 +82,34 @@ impl Wakeups {
     pub fn counts(&self) -> (usize, usize) {
         (self.completions.load(Ordering::SeqCst), self.wakeups.load(Ordering::SeqCst))
     }
+
+    /// Whether someone was woken and has not run yet (W3): who finds so leaves the rest to them (W4).
+    #[must_use]
+    pub fn is_someone_on_the_way(&self) -> bool {
+        self.on_the_way.load(Ordering::SeqCst) > 0
+    }
+
+    /// So many are about to be woken.
+    pub fn set_out(&self, count: usize) {
+        self.on_the_way.fetch_add(count, Ordering::SeqCst);
+        agree();
+    }
+
+    /// So many of those on the way have run, or were not there after all; who says so looks again (W4).
+    ///
+    /// # Panics
+    /// If fewer are on the way.
+    pub fn arrived(&self, count: usize) {
+        let before = self.on_the_way.fetch_sub(count, Ordering::SeqCst);
+        assert!(before >= count, "{count} arrived of {before} on the way");
+        agree();
+    }
 }
 
-/// Those who wait for the same tags: how many they are and how many are on the way; the queues that hold them belong to
-/// who can sleep.
+/// Those of them who wait for the same reason; the eight queues that hold them belong to who can sleep.
 #[derive(Debug)]
 pub struct Wakes {
     waiting: AtomicUsize,
-    on_the_way: AtomicUsize,
     join: AtomicUsize,
     wake: AtomicUsize,
 }
@@ -86,13 +117,12 @@ pub struct Wakes {
 impl Default for Wakes {
     fn default() -> Self {
         let zero = || AtomicUsize::new(0);
-        Self { waiting: zero(), on_the_way: zero(), join: zero(), wake: zero() }
+        Self { waiting: zero(), join: zero(), wake: zero() }
     }
 }
 
 impl Wakes {
     /// How many wait, those on the way not among them.
-    #[inline]
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
@@ -103,41 +133,22 @@ impl Wakes {
         self.join.fetch_add(1, Ordering::SeqCst) % WAIT_QUEUES
     }
 
-    /// One is in a queue; to be said under that queue's lock.
-    pub fn joined(&self) {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        agree();
-    }
-
-    /// One left its queue, woken or not; to be said under that queue's lock.
-    pub fn left(&self) {
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// How many to wake, if `free` says how many tags they could have (W3 to W5); they count as on the way from now on.
-    pub fn to_wake(&self, batch: usize, free: impl FnOnce() -> usize) -> usize {
-        let waiting = self.waiting();
-        if waiting == 0 || self.on_the_way.load(Ordering::SeqCst) > 0 {
-            return 0;
-        }
-        let count = free().min(batch).min(waiting);
-        if count > 0 {
-            self.on_the_way.fetch_add(count, Ordering::SeqCst);
-            agree();
-        }
-        count
-    }
-
     /// The queue to wake from next (W5).
     pub fn queue_to_wake(&self) -> usize {
         self.wake.fetch_add(1, Ordering::SeqCst) % WAIT_QUEUES
     }
 
-    /// So many of those on the way have run, or were not there after all; they look again (W4).
-    pub fn arrived(&self, count: usize) {
-        let before = self.on_the_way.fetch_sub(count, Ordering::SeqCst);
-        assert!(before >= count, "{count} arrived of {before} on the way");
+    /// One is in a queue; to be said under that queue's lock.
+    pub fn joined(&self, all: &Wakeups) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        all.waiting.fetch_add(1, Ordering::SeqCst);
         agree();
+    }
+
+    /// One left its queue, woken or not; to be said under that queue's lock.
+    pub fn left(&self, all: &Wakeups) {
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        all.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -201,15 +212,17 @@ mod tests {
 
     /// W3
     #[test]
-    fn nobody_is_woken_while_one_is_on_the_way() {
-        let wakes = Wakes::default();
-        (0..3).for_each(|_| wakes.joined());
-        assert_eq!(wakes.to_wake(2, || 9), 2);
-        (0..2).for_each(|_| wakes.left());
-        assert_eq!(wakes.to_wake(2, || unreachable!("it need not be asked")), 0);
-        wakes.arrived(2);
-        assert_eq!(wakes.to_wake(2, || 0), 0, "no tag is free");
-        assert_eq!(wakes.to_wake(2, || 9), 1, "no more than wait");
+    fn who_was_woken_is_on_the_way_until_it_has_run() {
+        let (wakes, all) = (Wakes::default(), Wakeups::default());
+        (0..3).for_each(|_| wakes.joined(&all));
+        assert_eq!((wakes.waiting(), all.waiting(), all.is_someone_on_the_way()), (3, 3, false));
+        all.set_out(2);
+        (0..2).for_each(|_| wakes.left(&all));
+        assert_eq!((wakes.waiting(), all.waiting(), all.is_someone_on_the_way()), (1, 1, true));
+        all.arrived(1);
+        assert!(all.is_someone_on_the_way());
+        all.arrived(1);
+        assert!(!all.is_someone_on_the_way());
     }
 
     /// W5
@@ -236,6 +249,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "1 arrived of 0 on the way")]
     fn one_who_arrives_twice_stops_the_program() {
-        Wakes::default().arrived(1);
+        Wakeups::default().arrived(1);
     }
 }

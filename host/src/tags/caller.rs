@@ -136,19 +136,19 @@ impl Caller {
                 return Poll::Pending;
             }
         }
-        if self.tags.lines[self.line].stand_up(&self.seat, self.queue, &self.tags.waiting) {
+        if self.tags.lines[self.line].stand_up(&self.seat, self.queue, &self.tags.wakeups) {
             return Poll::Ready(());
         }
         self.queue = self.tags.lines[self.line].sit(
             &self.seat,
             Sleeper::Task(context.waker().clone()),
             End::Back,
-            &self.tags.waiting,
+            &self.tags.wakeups,
         );
-        if self.tags.room(self.line) == 0 {
+        if self.tags.room(self.line, 0) == 0 {
             return Poll::Pending;
         }
-        self.tags.lines[self.line].stand_up(&self.seat, self.queue, &self.tags.waiting);
+        self.tags.lines[self.line].stand_up(&self.seat, self.queue, &self.tags.wakeups);
         Poll::Ready(())
     }
 
@@ -159,7 +159,7 @@ impl Caller {
 
     /// Waits no longer; passes on what it was woken for.
     pub fn leave(&mut self) {
-        if self.seat.state() != AWAY && self.tags.lines[self.line].stand_up(&self.seat, self.queue, &self.tags.waiting)
+        if self.seat.state() != AWAY && self.tags.lines[self.line].stand_up(&self.seat, self.queue, &self.tags.wakeups)
         {
             self.tags.look(); // W4
         }
@@ -199,14 +199,14 @@ impl Caller {
     /// Sits down, and looks once more: a tag that came back before nobody woke us for.
     fn sit(&mut self, sleeper: Sleeper, end: End) -> Option<Tag> {
         let tags = Arc::clone(&self.tags);
-        self.queue = tags.lines[self.line].sit(&self.seat, sleeper, end, &tags.waiting);
+        self.queue = tags.lines[self.line].sit(&self.seat, sleeper, end, &tags.wakeups);
         if self.over {
             // Others first: one of them, or the one who sat down, is woken if there is a tag (W6).
             tags.look();
             return None;
         }
         let tag = tags.take(self.class, self.user, &mut self.hint)?;
-        tags.lines[self.line].stand_up(&self.seat, self.queue, &tags.waiting);
+        tags.lines[self.line].stand_up(&self.seat, self.queue, &tags.wakeups);
         tags.look(); // W4
         Some(tag)
     }
@@ -216,7 +216,7 @@ impl Caller {
         self.over = false;
         let tag = self.tags.take(self.class, self.user, &mut self.hint);
         let line = &self.tags.lines[self.line];
-        line.stand_up(&self.seat, self.queue, &self.tags.waiting);
+        line.stand_up(&self.seat, self.queue, &self.tags.wakeups);
         self.turn.begin(self.tags.waiting());
         self.tags.look();
         tag

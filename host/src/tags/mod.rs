@@ -30,9 +30,10 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use fairlift_core::Tag;
-use fairlift_core::sync::{AtomicUsize, Ordering, agree};
+use fairlift_core::sync::agree;
 use fairlift_core::tags::{Bitmap, DEPTH_MAX, Error, Hint, Users, Wakeups, wake_batch};
 
 pub use caller::{Acquire, Caller};
@@ -80,8 +81,8 @@ pub struct TagQueue {
     wakeups: Wakeups,
     /// How many callers there were: each begins elsewhere. Decides nothing that a model checker need look at.
     callers: std::sync::atomic::AtomicUsize,
-    /// How many wait, in all lines.
-    waiting: AtomicUsize,
+    /// Which line is the first to be woken from.
+    first: std::sync::atomic::AtomicUsize,
     /// Those who wait, by what they wait for: for each user those of its full and of its shallow callers, then those who
     /// are entitled to reserved tags.
     lines: Box<[Line]>,
@@ -128,7 +129,7 @@ impl TagQueue {
             wake_max: wake_max.unwrap_or_else(processors).max(1),
             wakeups: Wakeups::default(),
             callers: std::sync::atomic::AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
+            first: std::sync::atomic::AtomicUsize::new(0),
             lines: (0..Self::lines(users, shallow.is_some(), reserved > 0)).map(|_| Line::default()).collect(),
         }))
     }
@@ -245,7 +246,7 @@ impl TagQueue {
     #[inline]
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::SeqCst)
+        self.wakeups.waiting()
     }
 
     /// The two counters: tags that came back while someone waited, and those of them that were looked after.
@@ -284,11 +285,35 @@ impl TagQueue {
 
     #[cold]
     fn wake_all(&self) {
-        for (index, line) in self.lines.iter().enumerate() {
-            if line.wakes.waiting() > 0 {
-                self.wake(index);
+        // W3: one on the way looks again when it arrives (W4).
+        while !self.wakeups.is_someone_on_the_way() && !self.wake_some() {}
+    }
+
+    /// Wakes as many as there are free tags, at most a batch (W5); answers `false` if some had left before they could be
+    /// woken: others may meanwhile have thought that somebody was on the way.
+    fn wake_some(&self) -> bool {
+        let shared_by = if self.shared { self.users.active() } else { 1 };
+        let mut left = wake_batch(self.bitmap.depth(), self.shallow, shared_by).min(self.wake_max);
+        let mut promised = 0;
+        // Each line is the first in turn.
+        let first = if self.lines.len() > 1 { self.first.fetch_add(1, Relaxed) } else { 0 };
+        for index in 0..self.lines.len() {
+            let index = (first + index) % self.lines.len();
+            let line = &self.lines[index];
+            let waiting = line.wakes.waiting();
+            let count = if waiting > 0 { self.room(index, promised).min(waiting).min(left) } else { 0 };
+            if count > 0 {
+                self.wakeups.set_out(count);
+                if line.wake(count, &self.wakeups) < count {
+                    return false;
+                }
+                (left, promised) = (left - count, promised + count);
+                if left == 0 {
+                    break;
+                }
             }
         }
+        true
     }
 
     /// Takes a tag, if there is one that such a caller may have.
@@ -318,33 +343,20 @@ impl TagQueue {
         tag.map(|tag| Tag(tag.0 + self.offset))
     }
 
-    /// How many tags those in a line could take.
-    fn room(&self, index: usize) -> usize {
+    /// How many tags those in a line could take, if so many of the free ones are promised to others.
+    fn room(&self, index: usize, promised: usize) -> usize {
         let (class, user) = self.who(index);
         let shallow = match class {
             Class::Full => None,
             Class::Shallow => self.shallow,
             Class::Reserved => return self.reserved.as_ref().map_or(0, |reserved| reserved.free_count(None)),
         };
-        let free = self.bitmap.free_count(shallow);
+        let free = self.bitmap.free_count(shallow).saturating_sub(promised);
         if !self.shared {
             return free;
         }
         let depth = self.bitmap.depth();
         free.min(self.users.share(depth).saturating_sub(self.users.held(user)))
-    }
-
-    fn wake(&self, index: usize) {
-        let line = &self.lines[index];
-        let shared_by = if self.shared { self.users.active() } else { 1 };
-        let batch = wake_batch(self.bitmap.depth(), self.shallow, shared_by).min(self.wake_max);
-        loop {
-            let count = line.wakes.to_wake(batch, || self.room(index));
-            if count == 0 || line.wake(count, &self.waiting) == count {
-                return;
-            }
-            // Some left before they could be woken: others may have thought that somebody was on the way.
-        }
     }
 
     const fn lines(users: usize, shallow: bool, reserved: bool) -> usize {

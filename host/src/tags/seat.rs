@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use fairlift_core::sync::{AtomicU32, AtomicUsize, Ordering};
-use fairlift_core::tags::{WAIT_QUEUES, Wakes};
+use fairlift_core::sync::{AtomicU32, Ordering};
+use fairlift_core::tags::{WAIT_QUEUES, Wakes, Wakeups};
 
 use crate::sync::{Mutex, MutexGuard, Unparker};
 
@@ -62,8 +62,8 @@ pub(super) enum End {
 }
 
 impl Line {
-    /// Sits down; answers in which queue. `all` counts those who wait in all lines.
-    pub(super) fn sit(&self, seat: &Arc<Seat>, sleeper: Sleeper, end: End, all: &AtomicUsize) -> usize {
+    /// Sits down; answers in which queue. `all` is what is known of all lines.
+    pub(super) fn sit(&self, seat: &Arc<Seat>, sleeper: Sleeper, end: End, all: &Wakeups) -> usize {
         seat.replace(sleeper);
         let index = self.wakes.queue_to_join();
         let mut queue = lock(&self.queues[index].0);
@@ -72,33 +72,31 @@ impl Line {
             End::Front => queue.push_front(Arc::clone(seat)),
             End::Back => queue.push_back(Arc::clone(seat)),
         }
-        all.fetch_add(1, Ordering::SeqCst);
-        self.wakes.joined();
+        self.wakes.joined(all);
         index
     }
 
     /// Stands up: from its queue, or from being on the way. Answers whether it was on the way (P2): it has then arrived.
-    pub(super) fn stand_up(&self, seat: &Arc<Seat>, index: usize, all: &AtomicUsize) -> bool {
+    pub(super) fn stand_up(&self, seat: &Arc<Seat>, index: usize, all: &Wakeups) -> bool {
         let mut queue = lock(&self.queues[index].0);
         let woken = match seat.state.swap(AWAY, Ordering::SeqCst) {
             WAITING => {
                 let place = queue.iter().position(|other| Arc::ptr_eq(other, seat));
                 queue.remove(place.expect("who waits is in its queue"));
-                self.wakes.left();
-                all.fetch_sub(1, Ordering::SeqCst);
+                self.wakes.left(all);
                 false
             }
             state => state == WOKEN,
         };
         drop(queue);
         if woken {
-            self.wakes.arrived(1);
+            all.arrived(1);
         }
         woken
     }
 
     /// Wakes up to `count` of those who wait, who are counted as on the way; answers how many it found.
-    pub(super) fn wake(&self, count: usize, all: &AtomicUsize) -> usize {
+    pub(super) fn wake(&self, count: usize, all: &Wakeups) -> usize {
         let mut woken = 0;
         // Once round from wherever each search begins: more often there is nobody left.
         let mut misses = 0;
@@ -109,14 +107,13 @@ impl Line {
                 continue;
             };
             seat.state.store(WOKEN, Ordering::SeqCst); // P1
-            self.wakes.left();
-            all.fetch_sub(1, Ordering::SeqCst);
+            self.wakes.left(all);
             drop(queue);
             seat.wake();
             (woken, misses) = (woken + 1, 0);
         }
         if woken < count {
-            self.wakes.arrived(count - woken);
+            all.arrived(count - woken);
         }
         woken
     }
