@@ -116,8 +116,8 @@ pub struct Queue {
     scheduler: Box<dyn Scheduler>,
     tags: Arc<Bitmap>,
     hint: Hint,
-    /// A tag that was taken for a request that did not come.
-    spare: Option<Tag>,
+    /// Tags that were taken and that no request has.
+    spare: Vec<Tag>,
     in_flight: u16,
     /// The last time a request could have gone, no tag was free.
     lacks_tag: bool,
@@ -179,7 +179,7 @@ impl Queue {
             by_tag: vec![RequestId(NIL); tags.capacity()].into(),
             tags,
             hint: Hint::of(user),
-            spare: None,
+            spare: Vec::with_capacity(settings.depth.into()),
             in_flight: 0,
             lacks_tag: false,
             requests: Table::new(requests),
@@ -361,7 +361,7 @@ impl Queue {
                 None => match self.scheduler.dispatch(now) {
                     Next::Request(id) => id,
                     Next::Hold { .. } | Next::Nothing => {
-                        self.keep(tag);
+                        self.put_back(tag);
                         return None;
                     }
                 },
@@ -716,7 +716,7 @@ impl Queue {
     /// A tag for the next request, or `None` while there is none (Q2).
     #[inline]
     fn next_tag(&mut self) -> Option<Tag> {
-        if let Some(tag) = self.spare.take() {
+        if let Some(tag) = self.spare.pop() {
             return Some(tag);
         }
         let tag = match &self.settings.tags {
@@ -734,19 +734,17 @@ impl Queue {
         tag
     }
 
-    /// Keeps a tag for the next request, unless others could use it meanwhile.
-    #[inline]
-    fn keep(&mut self, tag: Tag) {
-        if self.settings.tags.is_some() { self.put_back(tag) } else { self.spare = Some(tag) }
-    }
-
+    /// A tag is free again: it is kept for the next request, warm as it is, unless others could use it meanwhile.
     #[inline]
     fn put_back(&mut self, tag: Tag) {
-        self.tags.put_now(tag);
-        if let Some(shared) = &self.settings.tags {
-            shared.users.release(shared.user);
+        match &self.settings.tags {
+            None => self.spare.push(tag),
+            Some(shared) => {
+                self.tags.put_now(tag);
+                shared.users.release(shared.user);
+                self.hint.warm(tag);
+            }
         }
-        self.hint.warm(tag);
         self.lacks_tag = false;
     }
 
