@@ -3,8 +3,8 @@
 //! A plain program, so that ThreadSanitizer can look too (under the test harness it reports a race of the harness):
 //! ```text
 //! cargo test --release -p fairlift --test tags_stress
-//! RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" cargo +nightly test --target x86_64-unknown-linux-gnu \
-//!     -p fairlift --test tags_stress
+//! TSAN_OPTIONS=suppressions=$PWD/host/tests/tsan.supp RUSTFLAGS="--cfg tsan -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+//!     cargo +nightly test --target x86_64-unknown-linux-gnu -p fairlift --test tags_stress
 //! ```
 
 #[cfg(any(loom, shuttle))]
@@ -33,6 +33,7 @@ mod stress {
     use std::cell::UnsafeCell;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::task::{Context, Poll, Waker};
+    use std::thread::ScopedJoinHandle;
     use std::time::{Duration, Instant};
 
     use fairlift::tags::{Settings, TagQueue};
@@ -58,6 +59,11 @@ mod stress {
             // SAFETY: the caller holds the tag.
             unsafe { *self.0[usize::from(tag.0)].get() += 1 }
         }
+    }
+
+    /// Waits for them one by one, which ThreadSanitizer sees; that a scope waits for all it does not.
+    fn join(threads: Vec<ScopedJoinHandle<'_, ()>>) {
+        threads.into_iter().for_each(|thread| thread.join().expect("its own assertions held"));
     }
 
     /// Looks on until `stop`; answers whether someone waited beside a free tag while nothing happened.
@@ -110,6 +116,7 @@ mod stress {
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
+            join(callers);
             ended.store(true, Ordering::Relaxed);
             assert!(!watchdog.join().unwrap(), "someone waited while a tag was free: {tags:?}");
         });
@@ -123,9 +130,10 @@ mod stress {
         let tags = TagQueue::new(settings).unwrap();
         let (slots, stop) = (Slots::new(17 + 64), AtomicBool::new(false));
         std::thread::scope(|scope| {
+            let mut callers = Vec::new();
             for n in 0..12 {
                 let (tags, slots, stop) = (&tags, &slots, &stop);
-                scope.spawn(move || {
+                callers.push(scope.spawn(move || {
                     let user = n % 2;
                     let mut caller = match n % 6 {
                         0 => tags.caller().reserved(),
@@ -138,7 +146,7 @@ mod stress {
                         slots.touch(tag);
                         tags.put_of(user, tag);
                     }
-                });
+                }));
             }
             let started = Instant::now();
             for depth in [2, 16, 3, 9].into_iter().cycle() {
@@ -151,6 +159,7 @@ mod stress {
             }
             tags.resize(16).unwrap();
             stop.store(true, Ordering::Relaxed);
+            join(callers);
         });
         assert!(tags.is_settled() && tags.busy_count() == 0 && tags.waiting() == 0, "{tags:?}");
     }
@@ -159,9 +168,10 @@ mod stress {
         let tags = TagQueue::new(Settings::new(2)).unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let mut callers = Vec::new();
             for n in 0..8u32 {
                 let (tags, stop) = (&tags, &stop);
-                scope.spawn(move || {
+                callers.push(scope.spawn(move || {
                     let mut caller = tags.caller();
                     let mut context = Context::from_waker(Waker::noop());
                     while !stop.load(Ordering::Relaxed) {
@@ -176,10 +186,11 @@ mod stress {
                             tags.put(tag);
                         }
                     }
-                });
+                }));
             }
             std::thread::sleep(LONG);
             stop.store(true, Ordering::Relaxed);
+            join(callers);
         });
         assert_eq!((tags.busy_count(), tags.waiting()), (0, 0));
     }

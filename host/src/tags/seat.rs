@@ -13,7 +13,7 @@ use std::task::Waker;
 use fairlift_core::sync::{AtomicU32, Ordering};
 use fairlift_core::tags::{WAIT_QUEUES, Wakes, Wakeups};
 
-use crate::sync::{Mutex, MutexGuard, Unparker};
+use crate::sync::{Mutex, Unparker, lock};
 
 /// Those who wait for the same tags.
 #[derive(Default)]
@@ -141,9 +141,4 @@ impl Seat {
             None => {}
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that is done under these locks can panic half-way.
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
