@@ -116,8 +116,8 @@ struct Head {
     cylinder: u64,
     /// The next sector under it, if it stays.
     sector: u64,
-    /// Whether a visit ended here (D4): who goes on here goes last.
-    visited: bool,
+    /// How far the commands go that a visit left here (D4): they go last. Nobody's: not beyond `sector`.
+    visited: u64,
 }
 
 impl Drive {
@@ -161,7 +161,7 @@ impl Drive {
             waiting: Vec::with_capacity(depth),
             joined: Vec::with_capacity(depth),
             arm: Arm::Idle,
-            head: Head { cylinder: 0, sector: 0, visited: false },
+            head: Head { cylinder: 0, sector: 0, visited: 0 },
             link_free: 0,
             cache: Segments::new(settings.cache_segments as usize, settings.segment_sectors()),
             dirty: Dirty::new(RUNS),
@@ -263,36 +263,58 @@ impl Drive {
         }
         self.read_on_to(now);
         let mut read = self.waiting_for(now, asked);
-        let Some(segment) = self.cache.find(start) else { return self.waiting.push(read) };
-        let there = self.cache.get(segment).end;
-        if end <= there {
-            self.cache.hit(segment, end);
-            self.go_further(segment, end);
-            return self.transfer(now, now, asked.id, end - start);
+        if let Some(segment) = self.cache.find(start) {
+            let there = self.cache.get(segment).end;
+            if end <= there {
+                self.cache.hit(segment, end);
+                self.go_further(segment, end);
+                return self.transfer(now, now, asked.id, end - start);
+            }
+            self.leave_out(&mut read, there);
         }
-        if self.join(segment, &read) {
-            return;
-        }
-        // The rest of it is left to read.
-        (read.start, read.place) = (there, self.geometry.place(there));
         self.waiting.push(read);
+        self.join();
     }
 
-    /// D4: a read of what the head is about to read on to waits for that, if the head may stay so long.
-    fn join(&mut self, segment: usize, read: &Waiting) -> bool {
+    /// What lies before `there` of a read was read.
+    fn leave_out(&self, read: &mut Waiting, there: u64) {
+        (read.start, read.place) = (there, self.geometry.place(there));
+    }
+
+    /// D4: what waits for sectors that the head reads on to without leaving, or that come after such, waits for that.
+    fn join(&mut self) {
+        let Arm::ReadsOn { segment, .. } = self.arm else { return };
+        let Segment { start, end, .. } = *self.cache.get(segment);
+        let (mut next, mut came) = (0, false);
+        while let Some(&read) = self.waiting.get(next) {
+            let until = self.joined.last().map_or(end, |last| last.end);
+            if read.write || read.start < start || read.start > until || read.end <= end {
+                next += 1;
+                continue;
+            }
+            self.waiting.remove(next);
+            let at = self.joined.partition_point(|one| one.end <= read.end);
+            self.joined.insert(at, read);
+            // One that was passed over may go on where this ends.
+            (next, came) = (0, true);
+        }
+        if came {
+            self.cache.hit(segment, self.cache.get(segment).reader); // used, but nothing was read of it yet
+            self.owe();
+        }
+    }
+
+    /// D4: how long the head stays for those that joined.
+    fn owe(&mut self) {
         let others = self.has_other_work();
-        let Arm::ReadsOn { segment: reading, ref mut owed, ref mut limit, .. } = self.arm else { return false };
-        if reading != segment || (others && read.end > *owed) {
-            return false;
+        let (Some(first), Some(last)) = (self.joined.first(), self.joined.last()) else { return };
+        if let Arm::ReadsOn { ref mut owed, ref mut limit, ref mut visit, .. } = self.arm {
+            let capacity = self.geometry.capacity();
+            *limit = (*limit).max(last.end + self.numbers.ahead).min(capacity);
+            if !others {
+                (*owed, *visit) = ((first.end + self.numbers.ahead_min).min(capacity), true);
+            }
         }
-        if !others {
-            *owed = (read.end + self.numbers.ahead_min).min(self.geometry.capacity());
-        }
-        *limit = (*limit).max(read.end + self.numbers.ahead).min(self.geometry.capacity());
-        self.cache.hit(segment, self.cache.get(segment).reader); // used, but nothing was read of it yet
-        let at = self.joined.partition_point(|one| one.end <= read.end);
-        self.joined.insert(at, *read);
-        true
     }
 
     /// The reader of the segment that is being read on is at `end`.
@@ -386,9 +408,10 @@ impl Drive {
                     // All but the last of it may have crossed already.
                     self.transfer(now, read.arrived, read.id, read.sectors);
                 }
-                if there >= limit || (self.has_other_work() && there >= owed && self.joined.is_empty()) {
-                    self.stop_reading_on(now);
-                    self.head.visited = visit && there <= owed;
+                if there >= limit || (self.has_other_work() && there >= owed) {
+                    self.end_visit(now, visit && there <= owed);
+                } else {
+                    self.owe();
                 }
             }
         }
@@ -404,17 +427,7 @@ impl Drive {
         let owed = if sequential { (from + self.numbers.ahead_min).min(limit) } else { from };
         let media = self.geometry.place(from).media;
         self.arm = Arm::ReadsOn { segment, since: now, media, owed, limit, visit: sequential };
-        // What waits for the very next sectors goes on without leaving.
-        let mut next = 0;
-        while let Some(&read) = self.waiting.get(next) {
-            if !read.write && read.start >= from && read.start <= owed && read.end <= owed && read.end > from {
-                self.waiting.remove(next);
-                let at = self.joined.partition_point(|one| one.end <= read.end);
-                self.joined.insert(at, read);
-            } else {
-                next += 1;
-            }
-        }
+        self.join();
     }
 
     /// D4: the reader that was served last has used up half of what was read on for it.
@@ -444,9 +457,24 @@ impl Drive {
         self.head.cylinder = self.geometry.place(self.head.sector.saturating_sub(1)).cylinder;
         if let Arm::ReadsOn { segment, .. } = self.arm {
             self.arm = Arm::Idle;
-            self.waiting.append(&mut self.joined);
+            let there = self.head.sector;
+            for index in 0..self.joined.len() {
+                let mut read = self.joined[index];
+                if read.start < there {
+                    self.leave_out(&mut read, there);
+                }
+                self.waiting.push(read);
+            }
+            self.joined.clear();
             self.look_again(now, segment);
         }
+    }
+
+    /// The head stops reading on; at the end of a visit, who goes on there goes last (D4).
+    fn end_visit(&mut self, now: u64, visited: bool) {
+        let last = self.joined.last().map_or(0, |last| last.end);
+        self.stop_reading_on(now);
+        self.head.visited = if visited { last.max(self.head.sector + self.numbers.ahead) } else { 0 };
     }
 
     /// What waits may have come into the cache meanwhile, or its start.
@@ -464,8 +492,9 @@ impl Drive {
                 self.cache.hit(segment, read.end);
                 self.transfer(now, read.arrived, read.id, read.sectors);
             } else {
-                let waiting = &mut self.waiting[next - 1];
-                (waiting.start, waiting.place) = (end, self.geometry.place(end));
+                let mut read = read;
+                self.leave_out(&mut read, end);
+                self.waiting[next - 1] = read;
             }
         }
     }
@@ -473,16 +502,14 @@ impl Drive {
     /// Gives the arm what to do next, if it is free or may be taken away.
     fn move_arm(&mut self, now: u64) {
         if let Arm::ReadsOn { owed, visit, .. } = self.arm {
-            if !self.has_other_work() || !self.joined.is_empty() {
+            if !self.has_other_work() {
                 return;
             }
             self.read_on_to(now);
             if self.head.sector < owed {
                 return;
             }
-            let visited = visit && self.head.sector <= owed;
-            self.stop_reading_on(now);
-            self.head.visited = visited;
+            self.end_visit(now, visit && self.head.sector <= owed);
         }
         if !matches!(self.arm, Arm::Idle) {
             return;
@@ -509,7 +536,7 @@ impl Drive {
 
     fn leave_at(&mut self, sector: u64) {
         let cylinder = self.geometry.place(sector - 1).cylinder;
-        self.head = Head { cylinder, sector, visited: false };
+        self.head = Head { cylinder, sector, visited: 0 };
     }
 
     /// D3: the command that is next.
@@ -520,8 +547,7 @@ impl Drive {
             if now.saturating_sub(command.arrived) > self.numbers.age {
                 return index;
             }
-            let ahead = command.start.wrapping_sub(self.head.sector) <= self.numbers.ahead;
-            let last = self.head.visited && ahead;
+            let last = self.head.sector <= command.start && command.start <= self.head.visited;
             best = best.min((last, self.expect(now, command), index));
         }
         best.2
