@@ -5,10 +5,13 @@
 //! D2  A read whose data is in the cache never waits for the arm. Data crosses the link one command at a time.
 //! D3  The arm serves what is reached first from where the head is (seek and rotation). Nothing waits longer than
 //!     `ncq_age` while younger ones are chosen.
-//! D4  After a read the head reads on, until `read_ahead` beyond the reader or until another command needs the arm. A
-//!     reader that has gone on before is given at least `read_ahead_min`: then the visit is over, and others go first.
-//! D5  A write ends when it is in the cache, if the cache is on, there is room, and it is not forced to the medium.
-//!     The cache is written back when the arm has nothing else to do, or with the rest by D3 when it is 3/4 full.
+//! D4  After a read the head reads on, until `read_ahead` beyond the reader or until another command needs the arm. What
+//!     goes on where the head reads on to, or where the one before goes on to, is no other command: it joins and is served
+//!     as the head passes. A reader that has gone on before is given at least `read_ahead_min` after the command that is
+//!     being read: then the visit is over, and others go first.
+//! D5  A write ends when it is in the cache, if the cache is on and it is not forced to the medium; it waits for room
+//!     there. The cache is written back when the arm has nothing else to do. When it is 3/4 full, or a write waits for
+//!     room, the arm goes in turns: for what of it is reached first, a MiB at most, and for a command by D3.
 //! D6  A flush ends when nothing is left to write back.
 
 use std::collections::VecDeque;
@@ -47,6 +50,10 @@ pub(in crate::model) struct Drive {
     link_free: u64,
     cache: Segments,
     dirty: Dirty,
+    /// Whether the arm's last way was for the cache (D5).
+    wrote_back: bool,
+    /// Writes that wait for room in the cache, the oldest first (D5).
+    held: VecDeque<Waiting>,
     flush: Option<u64>,
     ended: VecDeque<Ended>,
 }
@@ -165,6 +172,8 @@ impl Drive {
             link_free: 0,
             cache: Segments::new(settings.cache_segments as usize, settings.segment_sectors()),
             dirty: Dirty::new(RUNS),
+            wrote_back: false,
+            held: VecDeque::with_capacity(depth),
             flush: None,
             ended: VecDeque::with_capacity(depth),
         }
@@ -220,13 +229,13 @@ impl Drive {
 
     fn must_write_back(&self) -> bool {
         let full = self.dirty.sectors() * 4 > self.numbers.write_cache * 3 || self.dirty.runs() * 4 > RUNS * 3;
-        !self.dirty.is_empty() && (full || self.flush.is_some())
+        !self.dirty.is_empty() && (full || self.flush.is_some() || !self.held.is_empty())
     }
 
     /// D1: whether a command can be looked at now.
     fn has_room(&self, asked: &Asked) -> bool {
         let serving = usize::from(matches!(self.arm, Arm::Serves { .. }));
-        let inside = self.waiting.len() + self.joined.len() + serving + self.ended.len();
+        let inside = self.waiting.len() + self.joined.len() + self.held.len() + serving + self.ended.len();
         self.flush.is_none() && if asked.op == Op::Flush { inside == 0 } else { inside < self.numbers.depth }
     }
 
@@ -337,15 +346,26 @@ impl Drive {
             self.stop_reading_on(now);
         }
         self.cache.drop(start, end);
-        let room = self.dirty.sectors() + (end - start) <= self.numbers.write_cache && self.dirty.runs() < RUNS;
-        if room && !asked.flags.contains(Flags::FUA) {
-            self.dirty.add(start, end);
-            return self.transfer(now, now, asked.id, end - start);
-        }
         let mut write = self.waiting_for(now, asked);
+        if end - start <= self.numbers.write_cache && !asked.flags.contains(Flags::FUA) {
+            self.held.push_back(write);
+            return self.let_in(now);
+        }
         write.ready = self.link_free.max(now) + self.link_time(end - start);
         self.link_free = write.ready;
         self.waiting.push(write);
+    }
+
+    /// D5: writes enter the cache as long as there is room.
+    fn let_in(&mut self, now: u64) {
+        while let Some(&write) = self.held.front()
+            && self.dirty.sectors() + write.sectors <= self.numbers.write_cache
+            && self.dirty.runs() < RUNS
+        {
+            self.held.pop_front();
+            self.dirty.add(write.start, write.end);
+            self.transfer(now, now, write.id, write.sectors);
+        }
     }
 
     fn waiting_for(&self, now: u64, asked: &Asked) -> Waiting {
@@ -522,12 +542,12 @@ impl Drive {
             }
             return;
         }
-        let next = self.choose(now);
-        let there = self.reach(now, &self.waiting[next]);
-        if self.must_write_back() && self.nearest_run(now).is_some_and(|(_, at)| at < there) {
+        if self.must_write_back() && !self.wrote_back {
             return self.write_back(now);
         }
-        let command = self.waiting.remove(next);
+        let command = self.waiting.remove(self.choose(now));
+        let there = self.reach(now, &command);
+        self.wrote_back = false;
         let until = there + (self.geometry.place(command.end).media - command.place.media);
         let (segment, sequential) = if command.write { (0, false) } else { self.cache.take(command.start) };
         self.arm = Arm::Serves { command, segment, sequential, from: there, until };
@@ -589,7 +609,9 @@ impl Drive {
 
     fn write_back(&mut self, now: u64) {
         let Some((start, at)) = self.nearest_run(now) else { return };
+        self.wrote_back = true;
         let end = self.dirty.take(start, RUN_SECTORS);
+        self.let_in(now);
         let until = at + (self.geometry.place(end).media - self.geometry.place(start).media);
         self.arm = Arm::WritesBack { until };
         self.leave_at(end);
