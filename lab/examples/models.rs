@@ -30,6 +30,7 @@ fn main() {
         checked_together();
         checked_random();
         checked_writes();
+        checked_queued();
     }
 }
 
@@ -116,5 +117,21 @@ fn checked_writes() {
         let flushed = one(spec, Load::new(Op::Write, 4096, 1).flushed()).iops();
         let sequential = one(spec, Load::new(Op::Write, 128 << 10, 8).sequential()).mb_s();
         println!("| `{spec}` | {} | {flushed:.0} | {sequential:.0} |", random.join(" | "));
+    }
+}
+
+/// One client goes on and on, with so much in flight: on the drive itself, nothing merged on the way.
+fn checked_queued() {
+    println!("\n| checked: one client, sequential, MB/s | depth 1 | 4 | 32 | 64 | writes, depth 1 | 4 | 32 | 64 |");
+    for spec in ["sata-7200", "hdd-8t", "eva-raid5-12"] {
+        for block in [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20] {
+            let rate = |op, depth| {
+                let mut model = Spec::parse(spec).unwrap().build(1);
+                let load = Load { depth, span: 8 << 30, ..Load::new(op, block, depth).sequential() };
+                format!("{:.1}", load::run(&mut *model, &[load], Instant::ZERO, secs(20), 1).0[0].mb_s())
+            };
+            let each = [Op::Read, Op::Write].map(|op| [1, 4, 32, 64].map(|depth| rate(op, depth)).join(" | "));
+            println!("| `{spec}`, {} KiB | {} |", block >> 10, each.join(" | "));
+        }
     }
 }

@@ -96,6 +96,27 @@ fn the_outer_edge_is_faster_than_the_inner() {
     }
 }
 
+/// One client that goes on and on gets what the medium gives, however many requests it keeps in flight.
+#[test]
+fn a_deep_sequential_client_is_as_fast_as_a_shallow_one_and_both_are_near_the_media_rate() {
+    for (spec, media) in [("sata-7200", 64.8), ("hdd-8t", 255.0)] {
+        for op in [Op::Read, Op::Write] {
+            for block in [64 << 10, 128 << 10, 256 << 10, 1 << 20] {
+                for depth in [1, 4, 32, 64] {
+                    let mut model = Spec::parse(spec).unwrap().build(1);
+                    let load = Load::new(op, block, depth).sequential();
+                    let got = load::run(&mut *model, &[load], Instant::ZERO, secs(20), 1).0[0].mb_s();
+                    let block = block >> 10;
+                    assert!(
+                        (got / media - 1.0).abs() < 0.03,
+                        "{spec}, {op:?}, {block} KiB, depth {depth}: {got:.1} MB/s"
+                    );
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn ncq_helps_random_reads_and_nothing_helps_without_it() {
     let iops = |spec: &str, depth| on(spec, Load::new(Op::Read, 4096, depth)).iops();

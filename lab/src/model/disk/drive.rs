@@ -5,10 +5,13 @@
 //! D2  A read whose data is in the cache never waits for the arm. Data crosses the link one command at a time.
 //! D3  The arm serves what is reached first from where the head is (seek and rotation). Nothing waits longer than
 //!     `ncq_age` while younger ones are chosen.
-//! D4  After a read the head reads on, until `read_ahead` beyond the reader or until another command needs the arm. A
-//!     reader that has gone on before is given at least `read_ahead_min`: then the visit is over, and others go first.
-//! D5  A write ends when it is in the cache, if the cache is on, there is room, and it is not forced to the medium.
-//!     The cache is written back when the arm has nothing else to do, or with the rest by D3 when it is 3/4 full.
+//! D4  After a read the head reads on, until `read_ahead` beyond the reader or until another command needs the arm. What
+//!     goes on where the head reads on to, or where the one before goes on to, is no other command: it joins and is served
+//!     as the head passes. A reader that has gone on before is given at least `read_ahead_min` after the command that is
+//!     being read: then the visit is over, and others go first.
+//! D5  A write ends when it is in the cache, if the cache is on and it is not forced to the medium; it waits for room
+//!     there. The cache is written back when the arm has nothing else to do. When it is 3/4 full, or a write waits for
+//!     room, the arm goes in turns: for what of it is reached first, a MiB at most, and for a command by D3.
 //! D6  A flush ends when nothing is left to write back.
 
 use std::collections::VecDeque;
@@ -47,6 +50,10 @@ pub(in crate::model) struct Drive {
     link_free: u64,
     cache: Segments,
     dirty: Dirty,
+    /// Whether the arm's last way was for the cache (D5).
+    wrote_back: bool,
+    /// Writes that wait for room in the cache, the oldest first (D5).
+    held: VecDeque<Waiting>,
     flush: Option<u64>,
     ended: VecDeque<Ended>,
 }
@@ -116,8 +123,8 @@ struct Head {
     cylinder: u64,
     /// The next sector under it, if it stays.
     sector: u64,
-    /// Whether a visit ended here (D4): who goes on here goes last.
-    visited: bool,
+    /// How far the commands go that a visit left here (D4): they go last. Nobody's: not beyond `sector`.
+    visited: u64,
 }
 
 impl Drive {
@@ -161,10 +168,12 @@ impl Drive {
             waiting: Vec::with_capacity(depth),
             joined: Vec::with_capacity(depth),
             arm: Arm::Idle,
-            head: Head { cylinder: 0, sector: 0, visited: false },
+            head: Head { cylinder: 0, sector: 0, visited: 0 },
             link_free: 0,
             cache: Segments::new(settings.cache_segments as usize, settings.segment_sectors()),
             dirty: Dirty::new(RUNS),
+            wrote_back: false,
+            held: VecDeque::with_capacity(depth),
             flush: None,
             ended: VecDeque::with_capacity(depth),
         }
@@ -220,13 +229,13 @@ impl Drive {
 
     fn must_write_back(&self) -> bool {
         let full = self.dirty.sectors() * 4 > self.numbers.write_cache * 3 || self.dirty.runs() * 4 > RUNS * 3;
-        !self.dirty.is_empty() && (full || self.flush.is_some())
+        !self.dirty.is_empty() && (full || self.flush.is_some() || !self.held.is_empty())
     }
 
     /// D1: whether a command can be looked at now.
     fn has_room(&self, asked: &Asked) -> bool {
         let serving = usize::from(matches!(self.arm, Arm::Serves { .. }));
-        let inside = self.waiting.len() + self.joined.len() + serving + self.ended.len();
+        let inside = self.waiting.len() + self.joined.len() + self.held.len() + serving + self.ended.len();
         self.flush.is_none() && if asked.op == Op::Flush { inside == 0 } else { inside < self.numbers.depth }
     }
 
@@ -263,36 +272,58 @@ impl Drive {
         }
         self.read_on_to(now);
         let mut read = self.waiting_for(now, asked);
-        let Some(segment) = self.cache.find(start) else { return self.waiting.push(read) };
-        let there = self.cache.get(segment).end;
-        if end <= there {
-            self.cache.hit(segment, end);
-            self.go_further(segment, end);
-            return self.transfer(now, now, asked.id, end - start);
+        if let Some(segment) = self.cache.find(start) {
+            let there = self.cache.get(segment).end;
+            if end <= there {
+                self.cache.hit(segment, end);
+                self.go_further(segment, end);
+                return self.transfer(now, now, asked.id, end - start);
+            }
+            self.leave_out(&mut read, there);
         }
-        if self.join(segment, &read) {
-            return;
-        }
-        // The rest of it is left to read.
-        (read.start, read.place) = (there, self.geometry.place(there));
         self.waiting.push(read);
+        self.join();
     }
 
-    /// D4: a read of what the head is about to read on to waits for that, if the head may stay so long.
-    fn join(&mut self, segment: usize, read: &Waiting) -> bool {
+    /// What lies before `there` of a read was read.
+    fn leave_out(&self, read: &mut Waiting, there: u64) {
+        (read.start, read.place) = (there, self.geometry.place(there));
+    }
+
+    /// D4: what waits for sectors that the head reads on to without leaving, or that come after such, waits for that.
+    fn join(&mut self) {
+        let Arm::ReadsOn { segment, .. } = self.arm else { return };
+        let Segment { start, end, .. } = *self.cache.get(segment);
+        let (mut next, mut came) = (0, false);
+        while let Some(&read) = self.waiting.get(next) {
+            let until = self.joined.last().map_or(end, |last| last.end);
+            if read.write || read.start < start || read.start > until || read.end <= end {
+                next += 1;
+                continue;
+            }
+            self.waiting.remove(next);
+            let at = self.joined.partition_point(|one| one.end <= read.end);
+            self.joined.insert(at, read);
+            // One that was passed over may go on where this ends.
+            (next, came) = (0, true);
+        }
+        if came {
+            self.cache.hit(segment, self.cache.get(segment).reader); // used, but nothing was read of it yet
+            self.owe();
+        }
+    }
+
+    /// D4: how long the head stays for those that joined.
+    fn owe(&mut self) {
         let others = self.has_other_work();
-        let Arm::ReadsOn { segment: reading, ref mut owed, ref mut limit, .. } = self.arm else { return false };
-        if reading != segment || (others && read.end > *owed) {
-            return false;
+        let (Some(first), Some(last)) = (self.joined.first(), self.joined.last()) else { return };
+        if let Arm::ReadsOn { ref mut owed, ref mut limit, ref mut visit, .. } = self.arm {
+            let capacity = self.geometry.capacity();
+            *limit = (*limit).max(last.end + self.numbers.ahead).min(capacity);
+            if !others {
+                (*owed, *visit) = ((first.end + self.numbers.ahead_min).min(capacity), true);
+            }
         }
-        if !others {
-            *owed = (read.end + self.numbers.ahead_min).min(self.geometry.capacity());
-        }
-        *limit = (*limit).max(read.end + self.numbers.ahead).min(self.geometry.capacity());
-        self.cache.hit(segment, self.cache.get(segment).reader); // used, but nothing was read of it yet
-        let at = self.joined.partition_point(|one| one.end <= read.end);
-        self.joined.insert(at, *read);
-        true
     }
 
     /// The reader of the segment that is being read on is at `end`.
@@ -315,15 +346,26 @@ impl Drive {
             self.stop_reading_on(now);
         }
         self.cache.drop(start, end);
-        let room = self.dirty.sectors() + (end - start) <= self.numbers.write_cache && self.dirty.runs() < RUNS;
-        if room && !asked.flags.contains(Flags::FUA) {
-            self.dirty.add(start, end);
-            return self.transfer(now, now, asked.id, end - start);
-        }
         let mut write = self.waiting_for(now, asked);
+        if end - start <= self.numbers.write_cache && !asked.flags.contains(Flags::FUA) {
+            self.held.push_back(write);
+            return self.let_in(now);
+        }
         write.ready = self.link_free.max(now) + self.link_time(end - start);
         self.link_free = write.ready;
         self.waiting.push(write);
+    }
+
+    /// D5: writes enter the cache as long as there is room.
+    fn let_in(&mut self, now: u64) {
+        while let Some(&write) = self.held.front()
+            && self.dirty.sectors() + write.sectors <= self.numbers.write_cache
+            && self.dirty.runs() < RUNS
+        {
+            self.held.pop_front();
+            self.dirty.add(write.start, write.end);
+            self.transfer(now, now, write.id, write.sectors);
+        }
     }
 
     fn waiting_for(&self, now: u64, asked: &Asked) -> Waiting {
@@ -386,9 +428,10 @@ impl Drive {
                     // All but the last of it may have crossed already.
                     self.transfer(now, read.arrived, read.id, read.sectors);
                 }
-                if there >= limit || (self.has_other_work() && there >= owed && self.joined.is_empty()) {
-                    self.stop_reading_on(now);
-                    self.head.visited = visit && there <= owed;
+                if there >= limit || (self.has_other_work() && there >= owed) {
+                    self.end_visit(now, visit && there <= owed);
+                } else {
+                    self.owe();
                 }
             }
         }
@@ -404,17 +447,7 @@ impl Drive {
         let owed = if sequential { (from + self.numbers.ahead_min).min(limit) } else { from };
         let media = self.geometry.place(from).media;
         self.arm = Arm::ReadsOn { segment, since: now, media, owed, limit, visit: sequential };
-        // What waits for the very next sectors goes on without leaving.
-        let mut next = 0;
-        while let Some(&read) = self.waiting.get(next) {
-            if !read.write && read.start >= from && read.start <= owed && read.end <= owed && read.end > from {
-                self.waiting.remove(next);
-                let at = self.joined.partition_point(|one| one.end <= read.end);
-                self.joined.insert(at, read);
-            } else {
-                next += 1;
-            }
-        }
+        self.join();
     }
 
     /// D4: the reader that was served last has used up half of what was read on for it.
@@ -444,9 +477,24 @@ impl Drive {
         self.head.cylinder = self.geometry.place(self.head.sector.saturating_sub(1)).cylinder;
         if let Arm::ReadsOn { segment, .. } = self.arm {
             self.arm = Arm::Idle;
-            self.waiting.append(&mut self.joined);
+            let there = self.head.sector;
+            for index in 0..self.joined.len() {
+                let mut read = self.joined[index];
+                if read.start < there {
+                    self.leave_out(&mut read, there);
+                }
+                self.waiting.push(read);
+            }
+            self.joined.clear();
             self.look_again(now, segment);
         }
+    }
+
+    /// The head stops reading on; at the end of a visit, who goes on there goes last (D4).
+    fn end_visit(&mut self, now: u64, visited: bool) {
+        let last = self.joined.last().map_or(0, |last| last.end);
+        self.stop_reading_on(now);
+        self.head.visited = if visited { last.max(self.head.sector + self.numbers.ahead) } else { 0 };
     }
 
     /// What waits may have come into the cache meanwhile, or its start.
@@ -464,8 +512,9 @@ impl Drive {
                 self.cache.hit(segment, read.end);
                 self.transfer(now, read.arrived, read.id, read.sectors);
             } else {
-                let waiting = &mut self.waiting[next - 1];
-                (waiting.start, waiting.place) = (end, self.geometry.place(end));
+                let mut read = read;
+                self.leave_out(&mut read, end);
+                self.waiting[next - 1] = read;
             }
         }
     }
@@ -473,16 +522,14 @@ impl Drive {
     /// Gives the arm what to do next, if it is free or may be taken away.
     fn move_arm(&mut self, now: u64) {
         if let Arm::ReadsOn { owed, visit, .. } = self.arm {
-            if !self.has_other_work() || !self.joined.is_empty() {
+            if !self.has_other_work() {
                 return;
             }
             self.read_on_to(now);
             if self.head.sector < owed {
                 return;
             }
-            let visited = visit && self.head.sector <= owed;
-            self.stop_reading_on(now);
-            self.head.visited = visited;
+            self.end_visit(now, visit && self.head.sector <= owed);
         }
         if !matches!(self.arm, Arm::Idle) {
             return;
@@ -495,12 +542,12 @@ impl Drive {
             }
             return;
         }
-        let next = self.choose(now);
-        let there = self.reach(now, &self.waiting[next]);
-        if self.must_write_back() && self.nearest_run(now).is_some_and(|(_, at)| at < there) {
+        if self.must_write_back() && !self.wrote_back {
             return self.write_back(now);
         }
-        let command = self.waiting.remove(next);
+        let command = self.waiting.remove(self.choose(now));
+        let there = self.reach(now, &command);
+        self.wrote_back = false;
         let until = there + (self.geometry.place(command.end).media - command.place.media);
         let (segment, sequential) = if command.write { (0, false) } else { self.cache.take(command.start) };
         self.arm = Arm::Serves { command, segment, sequential, from: there, until };
@@ -509,7 +556,7 @@ impl Drive {
 
     fn leave_at(&mut self, sector: u64) {
         let cylinder = self.geometry.place(sector - 1).cylinder;
-        self.head = Head { cylinder, sector, visited: false };
+        self.head = Head { cylinder, sector, visited: 0 };
     }
 
     /// D3: the command that is next.
@@ -520,8 +567,7 @@ impl Drive {
             if now.saturating_sub(command.arrived) > self.numbers.age {
                 return index;
             }
-            let ahead = command.start.wrapping_sub(self.head.sector) <= self.numbers.ahead;
-            let last = self.head.visited && ahead;
+            let last = self.head.sector <= command.start && command.start <= self.head.visited;
             best = best.min((last, self.expect(now, command), index));
         }
         best.2
@@ -563,7 +609,9 @@ impl Drive {
 
     fn write_back(&mut self, now: u64) {
         let Some((start, at)) = self.nearest_run(now) else { return };
+        self.wrote_back = true;
         let end = self.dirty.take(start, RUN_SECTORS);
+        self.let_in(now);
         let until = at + (self.geometry.place(end).media - self.geometry.place(start).media);
         self.arm = Arm::WritesBack { until };
         self.leave_at(end);

@@ -189,15 +189,73 @@ fn a_visit_to_a_sequential_reader_takes_some_more_along() {
     assert!(some > none * 2, "{none} reads, {some} with 256 KiB more each time");
 }
 
-/// D4: a reader that always has its next windows waiting does not keep the arm from others.
+/// How many sectors a reader or writer of 256 KiB at a time gets in a second, with so many in flight.
+fn sequential(op: Op, depth: u64) -> u64 {
+    let mut bench = bench(|_| {});
+    let mut next = 0;
+    for _ in 0..depth {
+        bench.ask(op, Flags::NONE, next, 512);
+        next += 512;
+    }
+    let mut total = 0;
+    while bench.now < Instant::ZERO + secs(2) {
+        bench.now = bench.disk.poll_event().unwrap();
+        bench.disk.advance(bench.now, &mut bench.ended);
+        for ended in std::mem::take(&mut bench.ended) {
+            total += if ended.at > Instant::ZERO + secs(1) { 512 } else { 0 };
+            bench.ask(op, Flags::NONE, next, 512);
+            next += 512;
+        }
+    }
+    total
+}
+
+/// D4, D5: what the head passes in a second at the outer edge.
+#[test]
+fn requests_that_follow_each_other_are_served_as_the_head_passes_however_many_wait() {
+    let medium = 64_800_000 / 512;
+    for op in [Op::Read, Op::Write] {
+        for depth in [1, 2, 4, 32, 64] {
+            let got = sequential(op, depth);
+            assert!(
+                got.abs_diff(medium) < medium / 20,
+                "{op:?}, depth {depth}: {got} sectors, the medium has {medium}"
+            );
+        }
+    }
+}
+
+/// D4: what goes on where another goes on joins, though it came before.
+#[test]
+fn reads_that_came_in_reverse_are_served_as_the_head_passes() {
+    let mut bench = bench(|_| {});
+    bench.reads(0);
+    bench.read(8, 504);
+    let reads = [2560, 1536, 512].map(|start| bench.read(start, 1024));
+    // 256 KiB and 512 KiB, then 512 KiB each, at 64.8 MB/s.
+    for (read, most) in reads.into_iter().rev().zip([13_000, 9000, 9000]) {
+        let took = bench.until(read);
+        assert!(took < most, "{took} us");
+    }
+}
+
+/// D4: a reader that always has its next windows waiting, a few or many, does not keep the arm from others.
 #[test]
 fn a_visit_ends_though_its_reader_has_more() {
+    for depth in [2, 31] {
+        let waited = waits_beside_a_reader(depth).unwrap_or_else(|| panic!("depth {depth}: it is passed over"));
+        assert!(waited < ms(60), "depth {depth}: {waited}");
+    }
+}
+
+/// How long a read of a far place waits beside a reader that has so many windows of 128 KiB in flight.
+fn waits_beside_a_reader(depth: usize) -> Option<fairlift_core::Duration> {
     let mut bench = bench(|_| {});
     let mut next = 0;
     let far = 900_000_000;
     let mut waits = None;
     let mut seen = 0;
-    for _ in 0..2 {
+    for _ in 0..depth {
         bench.read(next, 256);
         next += 256;
     }
@@ -211,9 +269,7 @@ fn a_visit_ends_though_its_reader_has_more() {
             if let Some((id, since)) = waits
                 && ended.id == id
             {
-                let waited = ended.at.since(since);
-                assert!(waited < ms(60), "{waited}");
-                return;
+                return Some(ended.at.since(since));
             }
         }
         for _ in seen..bench.ended.len() {
@@ -222,7 +278,35 @@ fn a_visit_ends_though_its_reader_has_more() {
         }
         seen = bench.ended.len();
     }
-    panic!("it is passed over");
+    None
+}
+
+/// D5: a writer that fills the cache faster than the medium takes it, and a reader of far places, go on side by side.
+#[test]
+fn neither_a_full_cache_nor_a_reader_keeps_the_arm_from_the_other() {
+    let mut bench = bench(|_| {});
+    let mut random = Random::new(4);
+    let (mut next, mut reads, mut writes) = (0, 0, 0);
+    let mut read = bench.read(random.below(SECTORS - 8), 8);
+    for _ in 0..16 {
+        bench.write(next, 256);
+        next += 256;
+    }
+    while bench.now < Instant::ZERO + secs(5) {
+        bench.now = bench.disk.poll_event().unwrap();
+        bench.disk.advance(bench.now, &mut bench.ended);
+        for ended in std::mem::take(&mut bench.ended) {
+            if ended.id == read {
+                reads += 1;
+                read = bench.read(random.below(SECTORS - 8), 8);
+            } else {
+                writes += 1;
+                bench.write(next, 256);
+                next += 256;
+            }
+        }
+    }
+    assert!(reads > 50 && writes > 500, "{reads} reads of 4 KiB, {writes} writes of 128 KiB in 5 s");
 }
 
 /// D5: a write ends in the cache unless the cache is off or the write is forced; then it costs the arm's way.
