@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use fairlift_core::Tag;
 use fairlift_core::tags::{Hint, Turn};
 
-use super::seat::{AWAY, End, Seat, Sleeper, WAITING, WOKEN};
+use super::seat::{AWAY, Place, Seat, Sleeper, WAITING, WOKEN};
 use super::{Class, TagQueue};
 use crate::sync::Parker;
 
@@ -101,26 +101,26 @@ impl Caller {
     ///
     /// A task that was woken must poll again, or drop the caller, or [`Caller::leave`]: others count on it (W3).
     pub fn poll_get(&mut self, context: &mut Context<'_>) -> Poll<Tag> {
-        let end = match self.seat.state() {
+        let place = match self.seat.state() {
             WAITING => {
                 self.seat.replace(Sleeper::Task(context.waker().clone()));
                 if self.seat.state() == WAITING {
                     return Poll::Pending;
                 }
-                End::Front
+                Place::Before(self.queue)
             }
-            WOKEN => End::Front,
+            WOKEN => Place::Before(self.queue),
             _ => match self.try_get_in_turn() {
                 Some(tag) => return Poll::Ready(tag),
-                None => End::Back,
+                None => Place::Behind,
             },
         };
-        if end == End::Front
+        if place != Place::Behind
             && let Some(tag) = self.arrive()
         {
             return Poll::Ready(tag);
         }
-        match self.sit(Sleeper::Task(context.waker().clone()), end) {
+        match self.sit(Sleeper::Task(context.waker().clone()), place) {
             Some(tag) => Poll::Ready(tag),
             None => Poll::Pending,
         }
@@ -142,7 +142,7 @@ impl Caller {
         self.queue = self.tags.lines[self.line].sit(
             &self.seat,
             Sleeper::Task(context.waker().clone()),
-            End::Back,
+            Place::Behind,
             &self.tags.wakeups,
         );
         if self.tags.room(self.line, 0) == 0 {
@@ -180,10 +180,10 @@ impl Caller {
         if let Some(tag) = self.spin() {
             return tag;
         }
-        let mut end = End::Back;
+        let mut place = Place::Behind;
         loop {
             let sleeper = Sleeper::Thread(self.parker.unparker());
-            if let Some(tag) = self.sit(sleeper, end) {
+            if let Some(tag) = self.sit(sleeper, place) {
                 return tag;
             }
             while self.seat.state() != WOKEN {
@@ -192,14 +192,14 @@ impl Caller {
             if let Some(tag) = self.arrive().or_else(|| self.spin()) {
                 return tag;
             }
-            end = End::Front;
+            place = Place::Before(self.queue);
         }
     }
 
     /// Sits down, and looks once more: a tag that came back before nobody woke us for.
-    fn sit(&mut self, sleeper: Sleeper, end: End) -> Option<Tag> {
+    fn sit(&mut self, sleeper: Sleeper, place: Place) -> Option<Tag> {
         let tags = Arc::clone(&self.tags);
-        self.queue = tags.lines[self.line].sit(&self.seat, sleeper, end, &tags.wakeups);
+        self.queue = tags.lines[self.line].sit(&self.seat, sleeper, place, &tags.wakeups);
         if self.over {
             // Others first: one of them, or the one who sat down, is woken if there is a tag (W6).
             tags.look();

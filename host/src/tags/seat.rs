@@ -54,23 +54,29 @@ pub(super) const WAITING: u32 = 1;
 /// Taken out of its queue: on the way.
 pub(super) const WOKEN: u32 = 2;
 
-/// At which end of a queue to sit down.
+/// Where to sit down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
-    Front,
-    Back,
+pub(super) enum Place {
+    /// Behind all others, in the queue whose turn it is.
+    Behind,
+    /// Before all others of this queue: who was taken out of it, and came in vain, has its place again. (In another
+    /// queue it would be before someone who has waited longer, who might never be the first.)
+    Before(usize),
 }
 
 impl Line {
     /// Sits down; answers in which queue. `all` is what is known of all lines.
-    pub(super) fn sit(&self, seat: &Arc<Seat>, sleeper: Sleeper, end: End, all: &Wakeups) -> usize {
+    pub(super) fn sit(&self, seat: &Arc<Seat>, sleeper: Sleeper, place: Place, all: &Wakeups) -> usize {
         seat.replace(sleeper);
-        let index = self.wakes.queue_to_join();
+        let index = match place {
+            Place::Behind => self.wakes.queue_to_join(),
+            Place::Before(index) => index,
+        };
         let mut queue = lock(&self.queues[index].0);
         seat.state.store(WAITING, Ordering::SeqCst); // P1
-        match end {
-            End::Front => queue.push_front(Arc::clone(seat)),
-            End::Back => queue.push_back(Arc::clone(seat)),
+        match place {
+            Place::Behind => queue.push_back(Arc::clone(seat)),
+            Place::Before(_) => queue.push_front(Arc::clone(seat)),
         }
         self.wakes.joined(all);
         index
