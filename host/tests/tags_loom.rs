@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use fairlift::tags::{Settings, TagQueue};
-use fairlift_core::tags::Hint;
+use fairlift_core::tags::{Hint, Users};
 use loom::thread;
 
 mod two_step;
@@ -185,6 +185,63 @@ fn what_a_swap_in_vain_frees_is_not_missed() {
         let theirs = shallow.join().unwrap();
         let waited = waiter.join().unwrap();
         assert!(mine != Some(waited) && theirs != Some(waited) && (mine.is_none() || mine != theirs));
+    });
+}
+
+/// A caller whose turn is over sits down though a tag is free: whoever is woken for it may be itself.
+#[test]
+fn who_has_had_its_turn_does_not_leave_a_tag_behind() {
+    check(2, || {
+        let tags = tags(1);
+        let waker = Waker::from(Arc::new(Nobody));
+        let mut other = tags.caller();
+        let mut greedy = tags.caller();
+        let held = greedy.get();
+        assert_eq!(other.poll_get(&mut Context::from_waker(&waker)), Poll::Pending);
+        tags.put(held);
+        let giving_up = thread::spawn(move || drop(other));
+        for _ in 0..4 {
+            let tag = greedy.get();
+            tags.put(tag);
+        }
+        giving_up.join().unwrap();
+    });
+}
+
+/// A user at its share: what it seemed to hold while it was refused another, a waiter of its own may have missed.
+#[test]
+fn a_refusal_hides_no_room_from_others_of_the_same_user() {
+    check(3, || {
+        let tags = TagQueue::new(Settings { users: 2, ..Settings::new(2) }).unwrap();
+        let (mine, _theirs) = (tags.caller_of(0).get(), tags.caller_of(1).get());
+        let refused = thread::spawn({
+            let tags = Arc::clone(&tags);
+            move || tags.caller_of(0).try_get().map(|tag| tags.put_of(0, tag))
+        });
+        let waiter = thread::spawn({
+            let tags = Arc::clone(&tags);
+            move || tags.caller_of(0).get()
+        });
+        tags.put_of(0, mine);
+        refused.join().unwrap();
+        assert_eq!(waiter.join().unwrap(), mine);
+    });
+}
+
+/// A user that takes a tag while a timer finds it idle counts as active.
+#[test]
+fn a_user_that_comes_back_while_it_retires_is_active() {
+    check(3, || {
+        let users = Arc::new(Users::new(1));
+        users.hold(0, 4);
+        users.release(0);
+        let timer = thread::spawn({
+            let users = Arc::clone(&users);
+            move || users.retire(0)
+        });
+        assert!(users.hold(0, 4));
+        timer.join().unwrap();
+        assert_eq!(users.active(), 1);
     });
 }
 

@@ -198,7 +198,7 @@ impl TagQueue {
     #[cold]
     fn look_after(&self, tags: usize) {
         self.wakeups.completed(tags); // W2
-        while self.wakeups.claim() {
+        if self.wakeups.claim() {
             self.wake_all();
         }
     }

@@ -149,6 +149,27 @@ fn who_has_had_its_turn_waits_in_line_though_a_tag_is_free() {
 }
 
 #[test]
+fn who_comes_in_vain_has_its_place_again() {
+    let tags = TagQueue::new(Settings::new(1)).unwrap();
+    let mut passer_by = tags.caller();
+    let held = passer_by.get();
+    // The first and the ninth are in the same queue.
+    let mut tasks: Vec<_> = (0..9).map(|_| Task::new(&tags)).collect();
+    tasks.iter_mut().for_each(|task| assert_eq!(task.poll(), None));
+    tags.put(held);
+    assert!(tasks[0].woken() && passer_by.try_get().is_some());
+    assert_eq!(tasks[0].poll(), None, "another was faster");
+    tasks[0].told.0.store(0, Ordering::SeqCst);
+    tags.put(held);
+    for task in &mut tasks[1..8] {
+        assert!(task.woken());
+        let tag = task.poll().unwrap();
+        tags.put(tag);
+    }
+    assert!(tasks[0].woken() && !tasks[8].woken());
+}
+
+#[test]
 fn reserved_tags_are_for_those_who_are_entitled_to_them() {
     let tags = TagQueue::new(Settings { reserved: 2, ..Settings::new(5) }).unwrap();
     assert_eq!(all(&tags).len(), 3);
