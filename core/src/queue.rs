@@ -355,7 +355,9 @@ impl Queue {
             Some(until) if now < until => return None, // Q7
             _ => self.busy_until = None,
         }
-        while let Some(tag) = self.next_tag() {
+        while self.has_work()
+            && let Some(tag) = self.next_tag()
+        {
             let id = match self.flushes.pop_front() {
                 Some(id) => id, // Q5
                 None => match self.scheduler.dispatch(now) {
@@ -711,6 +713,14 @@ impl Queue {
         };
         let Waiting { op, flags, extent, stream, .. } = request.waiting;
         Dispatch { tag, op, flags, extent, stream }
+    }
+
+    /// Whether a request waits at all: who has none does not ask for a tag.
+    #[inline]
+    fn has_work(&mut self) -> bool {
+        let work = self.waiting() > 0;
+        self.lacks_tag &= work;
+        work
     }
 
     /// A tag for the next request, or `None` while there is none (Q2).

@@ -13,7 +13,7 @@ pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 ///
 /// `SeqCst` accesses promise that (they have one order that all threads agree on), and cost nothing more than the
 /// locked instruction that is there anyway. loom treats them as `AcqRel` and knows the order only of fences: for it, and
-/// for nobody else, there is a fence.
+/// for nobody else, there is a fence. (So loom cannot tell whether an access could be weaker than `SeqCst`: none is.)
 #[inline]
 pub fn agree() {
     #[cfg(loom)]

@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::Waker;
 
 use fairlift_core::{Bio, ContextId, Dispatch, Duration, Errno, Finished, Flags, Instant, Op, Outcome, Refused};
 use fairlift_core::{Tag, model::Asked, queue::Segment};
@@ -20,9 +20,9 @@ use slab::Slab;
 use crate::buffer::{Buffer, Pool};
 use crate::device::{self, File, Inline, Modelled, asked};
 use crate::disk::Disk;
+use crate::line::Line;
 use crate::notify::Notifiers;
 use crate::ring::Ring;
-use crate::tags::{Caller, TagQueue};
 
 /// One operation of a client, from its arrival to the reply.
 pub(crate) struct Command {
@@ -143,56 +143,6 @@ struct Flight {
     step: Step,
 }
 
-/// How long a worker without requests is still assured its part of shared tags.
-const IDLE: Duration = fairlift_core::time::secs(1);
-
-/// A worker's place in the line for tags that workers share.
-struct Line {
-    tags: Arc<TagQueue>,
-    caller: Caller,
-    waker: Waker,
-    user: usize,
-    /// Since when nothing is asked for.
-    idle: Option<Instant>,
-}
-
-impl Line {
-    fn new(tags: &Arc<TagQueue>, worker: ContextId, notifiers: &Arc<Notifiers>) -> Self {
-        let user = usize::from(worker.0);
-        let waker = Waker::from(Arc::new(notifiers.waker(worker)));
-        Self { tags: Arc::clone(tags), caller: tags.caller_of(user), waker, user, idle: None }
-    }
-
-    /// So many tags came back, which our queue has put back itself.
-    fn returned(&mut self, tags: usize) {
-        // We are here: whoever is woken should be another.
-        self.caller.leave();
-        if tags > 0 {
-            self.tags.returned(tags);
-        }
-    }
-
-    /// Waits for a tag; answers `false` if there is one already.
-    fn wait(&mut self) -> bool {
-        self.caller.poll_free(&mut Context::from_waker(&self.waker)).is_pending()
-    }
-
-    /// The turn is over. Passes on what was not needed; answers when to look again, so as to give up our part in time.
-    fn idle(&mut self, now: Instant, idle: bool) -> Option<Instant> {
-        self.tags.look();
-        if !idle {
-            self.idle = None;
-            return None;
-        }
-        let since = *self.idle.get_or_insert(now);
-        if now < since + IDLE {
-            return Some(since + IDLE);
-        }
-        self.tags.retire(self.user);
-        None
-    }
-}
-
 /// How far a request in the ring is.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Step {
@@ -250,7 +200,10 @@ impl Engine {
                     flights: (0..depth).map(|_| Flight::default()).collect(),
                     models: models.map(|(place, _)| InModel { place, asked: Vec::new(), open: 0, due: None }).collect(),
                     timeout: None,
-                    line: disk.tags().map(|tags| Line::new(tags, context, &notifiers)),
+                    line: disk.tags().map(|tags| {
+                        let waker = Waker::from(Arc::new(notifiers.waker(context)));
+                        Line::new(tags, usize::from(context.0), waker)
+                    }),
                     full: false,
                     dirty: false,
                 }
@@ -372,9 +325,7 @@ impl Engine {
         if side.timeout.is_some_and(|at| at <= now) {
             queue.handle_timeout(now);
         }
-        if let Some(line) = &mut side.line {
-            line.returned(came);
-        }
+        let mut may_ask = side.line.as_mut().is_none_or(|line| line.begin(came));
         side.full = false;
         while let Some(bio) = side.backlog.front() {
             match queue.submit(now, *bio) {
@@ -393,16 +344,15 @@ impl Engine {
             }
             side.backlog.pop_front();
         }
-        loop {
-            while let Some(dispatch) = queue.poll_dispatch(now, self.context) {
+        while may_ask {
+            let mut goes_on = true;
+            while goes_on && let Some(dispatch) = queue.poll_dispatch(now, self.context) {
                 let before = side.segments.len();
                 side.segments.extend(queue.segments(dispatch.tag));
                 side.dispatches.push((dispatch, side.segments.len() - before));
+                goes_on = side.line.as_mut().is_none_or(Line::took);
             }
-            let one_came_back = queue.lacks_tag() && side.line.as_mut().is_some_and(|line| !line.wait());
-            if !one_came_back {
-                break;
-            }
+            may_ask = side.line.as_mut().is_some_and(|line| line.wait(queue.lacks_tag()));
         }
         if let Some(gauge) = &side.disk.gauge {
             let flushes = side.dispatches.iter().filter(|(dispatch, _)| dispatch.op == Op::Flush).count();
@@ -422,7 +372,7 @@ impl Engine {
         }
         side.timeout = queue.poll_timeout();
         if let Some(line) = &mut side.line {
-            let idle = line.idle(now, queue.in_flight() == 0 && queue.waiting() == 0);
+            let idle = line.end(now, queue.in_flight() == 0 && queue.waiting() == 0);
             side.timeout = side.timeout.into_iter().chain(idle).min();
         }
     }

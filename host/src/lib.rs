@@ -22,6 +22,7 @@ mod disk;
 mod engine;
 mod error;
 pub mod export;
+mod line;
 mod listen;
 mod notify;
 mod ring;

@@ -4,13 +4,14 @@
 //!     among the returned ones.
 //! B2  Words are spread: each lies on cache lines of its own, and has 64 bits, halved while fewer than four words would
 //!     hold the depth, so that a shallow map too is several words.
-//! B3  A caller begins where its hint says, at the tag that it took last: callers that began apart stay apart. In round-robin order it continues after the last one everybody's; then hints are only where to begin.
+//! B3  A caller begins where its hint says, at the tag that it took last: callers that began apart stay apart. In
+//!     round-robin order the next tag is the one after the last that anybody took; hints are not used then.
 //! B4  Returning is deferred: a returned bit goes to a second word, on another cache line, and comes back to the first
 //!     in one swap when that looks full. Who takes does not disturb who returns.
 //! B5  The depth can change while tags are out. Tags at and above a smaller depth are not given out again, and those
 //!     that are out are simply returned: the change has [settled](Bitmap::is_settled) when the last one is back.
-//! B6  A shallow depth is spread over the words in proportion, the remainder over the first ones: who is held to it can
-//!     never take them all.
+//! B6  A shallow depth is spread evenly over the words: who is held to it can take no more than that, and, if it is less
+//!     than the depth, never all.
 //!
 //! Idea: Linux `lib/sbitmap.c` (B2 to B4, and B6 as it is since 6.12). Different: no lock around the swap, and the
 //! swapper takes its own tag out of what was returned without a further operation, which makes one-bit words cheap.
@@ -107,8 +108,12 @@ pub struct Bitmap {
     /// The binary logarithm of the bits in a word.
     shift: u32,
     depth: AtomicUsize,
+    /// How many there is room for.
+    capacity: usize,
     /// Where the next one begins, in round-robin order (B3).
     round: Option<Line>,
+    /// What the first one is called in messages.
+    first: usize,
 }
 
 impl Bitmap {
@@ -144,7 +149,7 @@ impl Bitmap {
             returned: Line(AtomicUsize::new(0)),
         };
         let words = (0..capacity.div_ceil(1 << shift)).map(word).collect();
-        Ok(Self { words, shift, depth: AtomicUsize::new(depth), round: None })
+        Ok(Self { words, shift, depth: AtomicUsize::new(depth), capacity, round: None, first: 0 })
     }
 
     /// Gives tags out in rising order, and continues after the last one, whoever asks (B3).
@@ -156,19 +161,26 @@ impl Bitmap {
         self
     }
 
+    /// Calls the first tag so in messages: for an owner who has others before it.
+    #[must_use]
+    pub const fn numbered_from(mut self, first: usize) -> Self {
+        self.first = first;
+        self
+    }
+
     /// How many tags there are.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.depth.load(Ordering::SeqCst)
     }
 
-    /// How many there is room for: what was asked, rounded up to whole words.
+    /// How many there is room for.
     #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.words.len() << self.shift
+    pub const fn capacity(&self) -> usize {
+        self.capacity
     }
 
-    /// Takes a free tag, or says that there is none.
+    /// Takes a free tag, or says that there is none; it may miss one that comes back at that moment.
     #[inline]
     pub fn get(&self, hint: &mut Hint) -> Option<Tag> {
         self.take(hint, None).0
@@ -176,8 +188,10 @@ impl Bitmap {
 
     /// Takes a free tag among the first `shallow`, spread over the map (B6), or says that there is none.
     ///
+    /// A shallow depth above the depth is no restriction; [`Bitmap::check_shallow`] finds it where it comes from.
+    ///
     /// # Panics
-    /// If `shallow` is 0 or above the depth: check it once, with [`Bitmap::check_shallow`], where it comes from.
+    /// If `shallow` is 0.
     #[inline]
     pub fn get_shallow(&self, hint: &mut Hint, shallow: usize) -> Option<Tag> {
         self.take(hint, Some(shallow)).0
@@ -244,11 +258,11 @@ impl Bitmap {
         (None, freed)
     }
 
-    /// Takes up to `most` free tags of one word, in one step; may be fewer than there are, and none if none is free.
+    /// Takes up to `most` free tags of one word, in one step; may be fewer than there are, and none if none is free. In
+    /// round-robin order too it begins at the hint.
     pub fn get_batch(&self, hint: &mut Hint, most: usize) -> Batch {
         let words = self.words.len();
-        let begin = hint.0 >> self.shift;
-        let mut index = if begin < words { begin } else { 0 };
+        let mut index = (hint.0 >> self.shift) % words;
         for _ in 0..words {
             let first = index << self.shift;
             let bits = self.words[index].take_some(most);
@@ -268,9 +282,11 @@ impl Bitmap {
     #[inline]
     pub fn put(&self, tag: Tag) {
         let (word, bit) = self.place(tag);
+        // Looked at before anything changes: a caught panic must not leave a tag that can be given out twice.
         let held = word.held.bits.load(Ordering::Relaxed) & bit != 0;
+        assert!(held, "tag {} was given back twice", self.first + usize::from(tag.0));
         let before = word.returned.0.fetch_or(bit, Ordering::SeqCst);
-        assert!(held && before & bit == 0, "tag {} was given back twice", tag.0);
+        assert!(before & bit == 0, "tag {} was given back twice", self.first + usize::from(tag.0));
     }
 
     /// Returns a tag so that it is the first to be taken again: for one owner, who has no use for deferring (B4).
@@ -280,7 +296,7 @@ impl Bitmap {
     #[inline]
     pub fn put_now(&self, tag: Tag) {
         let (word, bit) = self.place(tag);
-        word.clear(bit, usize::from(tag.0) & !((1 << self.shift) - 1));
+        word.clear(bit, self.first + (usize::from(tag.0) & !((1 << self.shift) - 1)));
     }
 
     /// Returns many tags, with one step for each run of them in one word.
@@ -292,7 +308,7 @@ impl Bitmap {
         for tag in tags {
             let (word, bit) = (usize::from(tag.0) >> self.shift, 1 << (usize::from(tag.0) & ((1 << self.shift) - 1)));
             if word != index && bits != 0 {
-                self.words[index].clear(bits, index << self.shift);
+                self.words[index].clear(bits, self.first + (index << self.shift));
                 bits = 0;
             }
             index = word;
@@ -300,17 +316,18 @@ impl Bitmap {
             bits |= bit;
         }
         if bits != 0 {
-            self.words[index].clear(bits, index << self.shift);
+            self.words[index].clear(bits, self.first + (index << self.shift));
         }
     }
 
-    /// Changes the depth while tags are out (B5); [`Bitmap::is_settled`] says when a smaller one holds.
+    /// Changes the depth while tags are out (B5); [`Bitmap::is_settled`] says when a smaller one holds. One change at a
+    /// time: two at once may leave parts of both.
     ///
     /// # Errors
     /// The depth is 0 or above the capacity; then nothing has changed.
     pub fn resize(&self, depth: usize) -> Result<(), Error> {
-        if !(1..=self.capacity()).contains(&depth) {
-            return Err(Error::Depth { asked: depth, max: self.capacity() });
+        if !(1..=self.capacity).contains(&depth) {
+            return Err(Error::Depth { asked: depth, max: self.capacity });
         }
         self.depth.store(depth, Ordering::SeqCst);
         for (index, word) in self.words.iter().enumerate() {
@@ -363,7 +380,9 @@ impl Bitmap {
     fn place(&self, tag: Tag) -> (&Word, usize) {
         let number = usize::from(tag.0);
         let word = self.words.get(number >> self.shift);
-        let word = word.unwrap_or_else(|| panic!("tag {number} never was: there are {}", self.capacity()));
+        let word = word.unwrap_or_else(|| {
+            panic!("tag {} never was: there are {}", self.first + number, self.first + self.capacity)
+        });
         (word, 1 << (number & ((1 << self.shift) - 1)))
     }
 
@@ -485,10 +504,9 @@ impl Word {
     /// Makes bits free that are out.
     #[inline]
     fn clear(&self, bits: usize, first: usize) {
-        let returned = self.returned.0.load(Ordering::Relaxed);
-        let before = self.held.bits.fetch_and(!bits, Ordering::SeqCst);
-        let wrong = bits & (!before | returned);
+        let wrong = bits & (!self.held.bits.load(Ordering::Relaxed) | self.returned.0.load(Ordering::Relaxed));
         assert!(wrong == 0, "tag {} was given back twice", first + wrong.trailing_zeros() as usize);
+        self.held.bits.fetch_and(!bits, Ordering::SeqCst);
     }
 
     fn busy(&self) -> usize {

@@ -1,8 +1,9 @@
 //! Share: how many tags each of several users of one map may hold.
 //!
 //! S1  While one user is active it may hold them all. While several are, each may hold its part, rounded up, and never
-//!     fewer than four: so each is assured nearly its part, whatever the others ask.
-//! S2  A user becomes active when it takes a tag, and inactive when somebody (a timer) finds it without one and says so.
+//!     fewer than four: so each is assured its part of a depth of at least four for each, once the others have given back
+//!     what they hold above theirs. Below that depth it is turns that keep them apart (W6).
+//! S2  A user becomes active when it asks for a tag, and inactive when somebody (a timer) finds it without one and says so.
 //!
 //! The numbers are those of Linux `block/blk-mq-tag.c` (`hctx_may_queue`).
 
@@ -79,8 +80,9 @@ impl Users {
     /// # Panics
     /// If it holds none.
     pub fn release(&self, user: usize) {
-        let before = self.users[user].held.fetch_sub(1, Ordering::SeqCst);
-        assert!(before > 0, "user {user} gave back a tag that it did not hold");
+        // Looked at first, so that a caught panic leaves the count as it was.
+        assert!(self.held(user) > 0, "user {user} gave back a tag that it did not hold");
+        self.users[user].held.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// How many tags a user holds.
@@ -89,13 +91,8 @@ impl Users {
         self.users[user].held.load(Ordering::SeqCst)
     }
 
-    /// Whether a user may hold another one.
-    #[must_use]
-    pub fn has_room(&self, user: usize, depth: usize) -> bool {
-        self.held(user) < self.share(depth)
-    }
-
-    /// Makes a user inactive if it holds nothing (S2); answers whether the others' shares grew.
+    /// Makes a user inactive if it holds nothing (S2); answers whether the others' shares grew: then those who wait must be
+    /// looked after.
     pub fn retire(&self, user: usize) -> bool {
         let share = &self.users[user];
         if self.held(user) > 0 || !share.active.swap(false, Ordering::SeqCst) {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use fairlift_core::Tag;
 use fairlift_core::tags::{Hint, Turn};
 
-use super::seat::{AWAY, Place, Seat, Sleeper, WAITING, WOKEN};
+use super::seat::{Place, Seat, Sleeper, WAITING, WOKEN};
 use super::{Class, TagQueue};
 use crate::sync::Parker;
 
@@ -27,6 +27,8 @@ pub struct Caller {
     /// The turn is over: if others wait, this one waits too, whether or not a tag is free (W6).
     over: bool,
     seat: Arc<Seat>,
+    /// Whether it polled and has not got up since: in line, or on the way.
+    seated: bool,
     /// The queue that the seat is in, or was taken out of.
     queue: usize,
     parker: Parker,
@@ -48,39 +50,43 @@ impl Caller {
             turn: Turn::default(),
             over: false,
             seat,
+            seated: false,
             queue: 0,
             parker: Parker::new(),
             spin: SPIN,
         }
     }
 
-    /// The same, held to the shallow depth: so that the likes of it can never hold every tag.
+    /// The same, held to the shallow depth: so that the likes of it never hold every tag, while that is less than the depth.
     ///
     /// # Panics
     /// If no shallow depth was set.
     #[must_use]
     pub fn shallow(mut self) -> Self {
         assert!(self.tags.shallow.is_some(), "a shallow caller of tags without a shallow depth");
+        self.leave();
         (self.class, self.line) = (Class::Shallow, self.tags.line_of(Class::Shallow, self.user));
         self
     }
 
-    /// The same, entitled to the reserved tags, and to no others.
+    /// One who is entitled to the reserved tags, and to no others.
     ///
     /// # Panics
     /// If none are reserved.
     #[must_use]
-    pub fn reserved(mut self) -> Self {
-        assert!(self.tags.reserved.is_some(), "a caller for reserved tags where none are");
-        (self.class, self.line) = (Class::Reserved, self.tags.line_of(Class::Reserved, self.user));
-        self
+    pub fn reserved(self) -> Self {
+        self.tags.reserved.as_ref().expect("a caller for reserved tags where none are").caller()
     }
 
-    /// Takes a tag if one is free, whoever waits.
+    /// Takes a tag if one is free, whoever waits; may miss one that comes back at that moment. Who waited as a task waits
+    /// no longer.
     #[inline]
     pub fn try_get(&mut self) -> Option<Tag> {
+        if self.seated {
+            self.leave();
+        }
         let tag = self.tags.take(self.class, self.user, &mut self.hint)?;
-        let waiting = self.tags.waiting();
+        let waiting = self.tags.wakeups.waiting();
         if waiting > 0 {
             self.over = !self.turn.goes_on(waiting);
             self.tags.look(); // W4
@@ -88,9 +94,12 @@ impl Caller {
         Some(tag)
     }
 
-    /// Takes a tag; sleeps while there is none.
+    /// Takes a tag; sleeps while there is none. Who waited as a task waits no longer.
     #[inline]
     pub fn get(&mut self) -> Tag {
+        if self.seated {
+            self.leave();
+        }
         match self.try_get_in_turn() {
             Some(tag) => tag,
             None => self.wait(),
@@ -101,25 +110,20 @@ impl Caller {
     ///
     /// A task that was woken must poll again, or drop the caller, or [`Caller::leave`]: others count on it (W3).
     pub fn poll_get(&mut self, context: &mut Context<'_>) -> Poll<Tag> {
-        let place = match self.seat.state() {
-            WAITING => {
-                self.seat.replace(Sleeper::Task(context.waker().clone()));
-                if self.seat.state() == WAITING {
-                    return Poll::Pending;
-                }
-                Place::Before(self.queue)
+        let place = if self.seated {
+            if self.poll_woken(context) == Poll::Pending {
+                return Poll::Pending;
             }
-            WOKEN => Place::Before(self.queue),
-            _ => match self.try_get_in_turn() {
-                Some(tag) => return Poll::Ready(tag),
-                None => Place::Behind,
-            },
+            if let Some(tag) = self.arrive() {
+                return Poll::Ready(tag);
+            }
+            Place::Before(self.queue)
+        } else {
+            if let Some(tag) = self.try_get_in_turn() {
+                return Poll::Ready(tag);
+            }
+            Place::Behind
         };
-        if place != Place::Behind
-            && let Some(tag) = self.arrive()
-        {
-            return Poll::Ready(tag);
-        }
         match self.sit(Sleeper::Task(context.waker().clone()), place) {
             Some(tag) => Poll::Ready(tag),
             None => Poll::Pending,
@@ -130,37 +134,65 @@ impl Caller {
     ///
     /// After taking, or finding nothing to take, they call [`TagQueue::look`]: that passes on what they did not need.
     pub fn poll_free(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.seat.state() == WAITING {
-            self.seat.replace(Sleeper::Task(context.waker().clone()));
-            if self.seat.state() == WAITING {
-                return Poll::Pending;
-            }
+        if self.seated && self.poll_woken(context) == Poll::Pending {
+            return Poll::Pending;
         }
-        if self.tags.lines[self.line].stand_up(&self.seat, self.queue, &self.tags.wakeups) {
+        if self.get_up() {
             return Poll::Ready(());
         }
-        self.queue = self.tags.lines[self.line].sit(
-            &self.seat,
-            Sleeper::Task(context.waker().clone()),
-            Place::Behind,
-            &self.tags.wakeups,
-        );
+        self.sit_down(Sleeper::Task(context.waker().clone()), Place::Behind);
         if self.tags.room(self.line, 0) == 0 {
             return Poll::Pending;
         }
-        self.tags.lines[self.line].stand_up(&self.seat, self.queue, &self.tags.wakeups);
+        self.get_up();
         Poll::Ready(())
     }
 
-    /// A tag, once there is one. Dropped before, it disturbs nobody.
+    /// Sits down behind all others, though a tag may be free: whoever is woken for it may be this one (W6).
+    pub(crate) fn give_way(&mut self, context: &mut Context<'_>) {
+        self.get_up();
+        self.sit_down(Sleeper::Task(context.waker().clone()), Place::Behind);
+        self.tags.look();
+    }
+
+    /// Whether it waits, or was woken and has not got up.
+    pub(crate) const fn is_seated(&self) -> bool {
+        self.seated
+    }
+
+    /// Whether it sits in line and has not been woken.
+    pub(crate) fn is_in_line(&self) -> bool {
+        self.seated && self.seat.state() == WAITING
+    }
+
+    /// Gets up, and leaves it to the caller to [look](TagQueue::look); answers whether it had been woken.
+    pub(crate) fn get_up(&mut self) -> bool {
+        std::mem::take(&mut self.seated)
+            && self.tags.lines[self.line].stand_up(&self.seat, self.queue, &self.tags.wakeups)
+    }
+
+    /// Whether it was woken; if not, it will be by this task's waker.
+    fn poll_woken(&self, context: &Context<'_>) -> Poll<()> {
+        if self.seat.state() == WAITING {
+            self.seat.replace(Sleeper::Task(context.waker().clone()));
+        }
+        if self.seat.state() == WAITING { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    fn sit_down(&mut self, sleeper: Sleeper, place: Place) {
+        assert!(!self.seated, "a caller waits in two places");
+        self.seated = true;
+        self.queue = self.tags.lines[self.line].sit(&self.seat, sleeper, place, &self.tags.wakeups);
+    }
+
+    /// A tag, once there is one. Dropped before, it disturbs nobody; woken, it must be polled or dropped (W3).
     pub const fn acquire(&mut self) -> Acquire<'_> {
         Acquire(self)
     }
 
     /// Waits no longer; passes on what it was woken for.
     pub fn leave(&mut self) {
-        if self.seat.state() != AWAY && self.tags.lines[self.line].stand_up(&self.seat, self.queue, &self.tags.wakeups)
-        {
+        if self.get_up() {
             self.tags.look(); // W4
         }
     }
@@ -168,7 +200,7 @@ impl Caller {
     /// Takes a tag if one is free and it is not the turn of others who wait (W6).
     #[inline]
     pub fn try_get_in_turn(&mut self) -> Option<Tag> {
-        if self.over && self.tags.waiting() > 0 {
+        if self.over && self.tags.wakeups.waiting() > 0 {
             return None; // W6
         }
         self.over = false;
@@ -198,16 +230,15 @@ impl Caller {
 
     /// Sits down, and looks once more: a tag that came back before nobody woke us for.
     fn sit(&mut self, sleeper: Sleeper, place: Place) -> Option<Tag> {
-        let tags = Arc::clone(&self.tags);
-        self.queue = tags.lines[self.line].sit(&self.seat, sleeper, place, &tags.wakeups);
+        self.sit_down(sleeper, place);
         if self.over {
             // Others first: one of them, or the one who sat down, is woken if there is a tag (W6).
-            tags.look();
+            self.tags.look();
             return None;
         }
-        let tag = tags.take(self.class, self.user, &mut self.hint)?;
-        tags.lines[self.line].stand_up(&self.seat, self.queue, &tags.wakeups);
-        tags.look(); // W4
+        let tag = self.tags.take(self.class, self.user, &mut self.hint)?;
+        self.get_up();
+        self.tags.look(); // W4
         Some(tag)
     }
 
@@ -215,9 +246,8 @@ impl Caller {
     fn arrive(&mut self) -> Option<Tag> {
         self.over = false;
         let tag = self.tags.take(self.class, self.user, &mut self.hint);
-        let line = &self.tags.lines[self.line];
-        line.stand_up(&self.seat, self.queue, &self.tags.wakeups);
-        self.turn.begin(self.tags.waiting());
+        self.get_up();
+        self.turn.begin(self.tags.wakeups.waiting());
         self.tags.look();
         tag
     }

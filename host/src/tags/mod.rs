@@ -39,6 +39,8 @@ use fairlift_core::tags::{Bitmap, DEPTH_MAX, Error, Hint, Users, Wakeups, wake_b
 pub use caller::{Acquire, Caller};
 use seat::Line;
 
+use crate::sync::{Mutex, lock};
+
 /// What a [`TagQueue`] is made from.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -71,7 +73,8 @@ impl Settings {
 /// Tags that can be waited for; see the [module](self).
 pub struct TagQueue {
     bitmap: Arc<Bitmap>,
-    reserved: Option<Bitmap>,
+    /// A queue of its own, so that it goes on whatever happens here.
+    reserved: Option<Arc<Self>>,
     /// The number of the first tag that is not reserved.
     offset: u16,
     shallow: Option<usize>,
@@ -79,12 +82,12 @@ pub struct TagQueue {
     shared: bool,
     wake_max: usize,
     wakeups: Wakeups,
+    resizing: Mutex<()>,
     /// How many callers there were: each begins elsewhere. Decides nothing that a model checker need look at.
     callers: std::sync::atomic::AtomicUsize,
-    /// Which line is the first to be woken from.
+    /// Which line is the next to be woken from.
     first: std::sync::atomic::AtomicUsize,
-    /// Those who wait, by what they wait for: for each user those of its full and of its shallow callers, then those who
-    /// are entitled to reserved tags.
+    /// Those who wait, by what they wait for: for each user those of its full and of its shallow callers.
     lines: Box<[Line]>,
 }
 
@@ -93,7 +96,6 @@ pub struct TagQueue {
 enum Class {
     Full,
     Shallow,
-    Reserved,
 }
 
 impl TagQueue {
@@ -114,23 +116,26 @@ impl TagQueue {
         if reserved >= depth {
             return Err(Error::Reserved { asked: reserved, depth });
         }
-        let bitmap = Bitmap::with_capacity(depth - reserved, capacity - reserved)?;
+        let bitmap = Bitmap::with_capacity(depth - reserved, capacity - reserved)?.numbered_from(reserved);
         let bitmap = if round_robin { bitmap.round_robin() } else { bitmap };
         if let Some(shallow) = shallow {
             bitmap.check_shallow(shallow)?;
         }
         Ok(Arc::new(Self {
             bitmap: Arc::new(bitmap),
-            reserved: (reserved > 0).then(|| Bitmap::new(reserved)).transpose()?,
+            reserved: (reserved > 0)
+                .then(|| Self::new(Settings { wake_max, ..Settings::new(reserved) }))
+                .transpose()?,
             offset: reserved as u16,
             shallow,
             users: Arc::new(Users::new(users)),
             shared: users > 1,
             wake_max: wake_max.unwrap_or_else(processors).max(1),
             wakeups: Wakeups::default(),
+            resizing: Mutex::new(()),
             callers: std::sync::atomic::AtomicUsize::new(0),
             first: std::sync::atomic::AtomicUsize::new(0),
-            lines: (0..Self::lines(users, shallow.is_some(), reserved > 0)).map(|_| Line::default()).collect(),
+            lines: (0..users * (1 + usize::from(shallow.is_some()))).map(|_| Line::default()).collect(),
         }))
     }
 
@@ -160,18 +165,16 @@ impl TagQueue {
     /// Gives a tag back that a user holds.
     ///
     /// # Panics
-    /// If it is not out.
+    /// If it is not out, or there is no such user, or it holds none.
     #[inline]
     pub fn put_of(&self, user: usize, tag: Tag) {
-        match tag.0.checked_sub(self.offset) {
-            Some(tag) => {
-                self.bitmap.put(Tag(tag));
-                if self.shared {
-                    self.users.release(user);
-                }
-            }
-            None => self.reserved.as_ref().expect("it has an offset").put(tag),
+        let Some(own) = tag.0.checked_sub(self.offset) else {
+            return self.reserved.as_ref().expect("it has an offset").put(tag);
+        };
+        if self.shared {
+            self.users.release(user);
         }
+        self.bitmap.put(Tag(own));
         self.returned(1);
     }
 
@@ -190,7 +193,7 @@ impl TagQueue {
     #[inline]
     pub fn returned(&self, tags: usize) {
         agree();
-        if self.waiting() > 0 {
+        if self.wakeups.waiting() > 0 {
             self.look_after(tags);
         } // W1
     }
@@ -213,6 +216,7 @@ impl TagQueue {
             let error = Error::Reserved { asked: reserved, depth };
             return Err(if depth == 0 { Error::Depth { asked: 0, max: self.capacity() } } else { error });
         }
+        let _one_at_a_time = lock(&self.resizing);
         self.bitmap.resize(depth - reserved).map_err(|_| Error::Depth { asked: depth, max: self.capacity() })?;
         self.look();
         Ok(())
@@ -233,20 +237,19 @@ impl TagQueue {
     /// How many tags are out.
     #[must_use]
     pub fn busy_count(&self) -> usize {
-        self.bitmap.busy_count() + self.reserved.as_ref().map_or(0, Bitmap::busy_count)
+        self.bitmap.busy_count() + self.reserved.as_ref().map_or(0, |reserved| reserved.busy_count())
     }
 
     /// The tags that are out, in rising order; see [`Bitmap::busy`].
     pub fn busy(&self) -> impl Iterator<Item = Tag> {
         let others = self.bitmap.busy().map(|tag| Tag(tag.0 + self.offset));
-        self.reserved.iter().flat_map(Bitmap::busy).chain(others)
+        self.reserved.iter().flat_map(|reserved| reserved.bitmap.busy()).chain(others)
     }
 
     /// How many callers wait.
-    #[inline]
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.wakeups.waiting()
+        self.wakeups.waiting() + self.reserved.as_ref().map_or(0, |reserved| reserved.waiting())
     }
 
     /// The two counters: tags that came back while someone waited, and those of them that were looked after.
@@ -255,8 +258,8 @@ impl TagQueue {
         self.wakeups.counts()
     }
 
-    /// The tags that are not reserved, for those who take them without waiting here; they [say](TagQueue::returned) when
-    /// some came back.
+    /// The tags that are not reserved, for those who take them without waiting here. They say when some [came
+    /// back](TagQueue::returned), and [look](TagQueue::look) after they took or tried to: taking can free others.
     #[must_use]
     pub const fn bitmap(&self) -> &Arc<Bitmap> {
         &self.bitmap
@@ -278,7 +281,7 @@ impl TagQueue {
     /// Wakes those for whom there is a tag that nobody is on the way to (W4).
     #[inline]
     pub fn look(&self) {
-        if self.waiting() > 0 {
+        if self.wakeups.waiting() > 0 {
             self.wake_all();
         }
     }
@@ -295,8 +298,8 @@ impl TagQueue {
         let shared_by = if self.shared { self.users.active() } else { 1 };
         let mut left = wake_batch(self.bitmap.depth(), self.shallow, shared_by).min(self.wake_max);
         let mut promised = 0;
-        // Each line is the first in turn.
-        let first = if self.lines.len() > 1 { self.first.fetch_add(1, Relaxed) } else { 0 };
+        // After the line that was woken from last comes the next one.
+        let first = self.first.load(Relaxed);
         for index in 0..self.lines.len() {
             let index = (first + index) % self.lines.len();
             let line = &self.lines[index];
@@ -304,6 +307,7 @@ impl TagQueue {
             let count = if waiting > 0 { self.room(index, promised).min(waiting).min(left) } else { 0 };
             if count > 0 {
                 self.wakeups.set_out(count);
+                self.first.store(index + 1, Relaxed);
                 if line.wake(count, &self.wakeups) < count {
                     return false;
                 }
@@ -319,9 +323,6 @@ impl TagQueue {
     /// Takes a tag, if there is one that such a caller may have.
     #[inline]
     fn take(&self, class: Class, user: usize, hint: &mut Hint) -> Option<Tag> {
-        if class == Class::Reserved {
-            return self.reserved.as_ref()?.get(hint);
-        }
         if self.shared && !self.users.hold(user, self.bitmap.depth()) {
             // Others of the same user may have been refused because of what we seemed to hold.
             agree();
@@ -349,7 +350,6 @@ impl TagQueue {
         let shallow = match class {
             Class::Full => None,
             Class::Shallow => self.shallow,
-            Class::Reserved => return self.reserved.as_ref().map_or(0, |reserved| reserved.free_count(None)),
         };
         let free = self.bitmap.free_count(shallow).saturating_sub(promised);
         if !self.shared {
@@ -359,23 +359,15 @@ impl TagQueue {
         free.min(self.users.share(depth).saturating_sub(self.users.held(user)))
     }
 
-    const fn lines(users: usize, shallow: bool, reserved: bool) -> usize {
-        users * (1 + shallow as usize) + reserved as usize
-    }
-
     fn line_of(&self, class: Class, user: usize) -> usize {
         let each = 1 + usize::from(self.shallow.is_some());
         match class {
             Class::Full => user * each,
             Class::Shallow => user * each + each - 1,
-            Class::Reserved => self.lines.len() - 1,
         }
     }
 
     fn who(&self, line: usize) -> (Class, usize) {
-        if self.reserved.is_some() && line == self.lines.len() - 1 {
-            return (Class::Reserved, 0);
-        }
         let each = 1 + usize::from(self.shallow.is_some());
         let class = if each == 2 && line % 2 == 1 { Class::Shallow } else { Class::Full };
         (class, line / each)

@@ -3,8 +3,8 @@
 //! P1  A seat's state changes under the lock of the queue that it is in: it waits exactly while it is in that queue.
 //! P2  Whoever takes a seat out of its queue to wake it has counted it as on the way; the one who sits in it says that it
 //!     arrived, whether or not it still wants a tag.
-//! P3  How to wake it is only ever replaced, never taken: one who was told to wake it and comes late wakes for nothing,
-//!     but takes nothing away.
+//! P3  How to wake it is taken away only by who sits there, when it stands up: one who was told to wake it and comes late
+//!     wakes for nothing, but takes nothing away.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -98,6 +98,8 @@ impl Line {
         if woken {
             all.arrived(1);
         }
+        // A waker may own the task that owns this seat. Dropped after the lock: it is somebody else's code.
+        let _sleeper = lock(&seat.sleeper).take();
         woken
     }
 
@@ -132,11 +134,7 @@ impl Seat {
 
     /// Says how to wake it (P3).
     pub(super) fn replace(&self, sleeper: Sleeper) {
-        let mut slot = lock(&self.sleeper);
-        match (&*slot, &sleeper) {
-            (Some(Sleeper::Task(old)), Sleeper::Task(new)) if old.will_wake(new) => {}
-            _ => *slot = Some(sleeper),
-        }
+        let _old = lock(&self.sleeper).replace(sleeper);
     }
 
     fn wake(&self) {
