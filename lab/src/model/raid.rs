@@ -33,6 +33,7 @@ use self::members::Members;
 use self::streams::{Ahead, Streams};
 use self::stripes::{Cache, DISKS, Spans};
 use super::disk::{self, Busy, KIB, RATE, rows};
+use super::{show_most, show_size};
 
 /// Its numbers.
 #[derive(Clone, Debug)]
@@ -165,8 +166,12 @@ impl Settings {
         if least > each {
             let most = each / self.layout().chunk * self.layout().stripe() * 512;
             return Err(format!(
-                "size={size} is not possible: {} disks of disk_size={} at level={} hold {most} bytes",
-                self.disks, self.disk_size, self.level
+                "size={} is not possible: {} disks of disk_size={} at level={} hold {}",
+                show_size(size),
+                self.disks,
+                self.disk_size,
+                self.level,
+                show_most(most)
             ));
         }
         self.disk.check(each * 512)
