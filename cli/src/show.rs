@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_long_phrase_goes_on_in_its_own_column() {
         let mut out = String::new();
-        pairs(&mut out, &[("a", "one"), ("long", &"word ".repeat(20).trim_end())]);
+        pairs(&mut out, &[("a", "one"), ("long", "word ".repeat(20).trim_end())]);
         let lines: Vec<_> = out.lines().collect();
         assert_eq!(lines[0], "  a     one");
         assert_eq!(lines[2], format!("{}word word word word word word", " ".repeat(8)));

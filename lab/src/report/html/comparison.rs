@@ -25,10 +25,10 @@ pub(super) fn distinctions(all: &[Results]) -> Vec<String> {
         out.push(mine.iter().filter(differs).map(|(name, value)| format!(" {name}={value}")).collect());
     }
     let same = |a: usize, b: usize| alike(&all[a], &all[b]) && said[a] == said[b];
-    for place in 0..all.len() {
+    for (place, label) in out.iter_mut().enumerate() {
         let number = (0..=place).filter(|other| same(*other, place)).count();
         if number > 1 || (place + 1..all.len()).any(|other| same(place, other)) {
-            let _ = write!(out[place], " no. {number}");
+            let _ = write!(label, " no. {number}");
         }
     }
     out
