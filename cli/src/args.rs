@@ -95,8 +95,9 @@ pub(crate) struct ServeArgs {
     #[arg(short, long, value_name = "ADDRESS", value_parser = place::parse_place)]
     pub(crate) listen: Vec<ListenAt>,
 
-    /// Who goes next, on every disk for which the config file names no scheduler [default: bfq, else mq-deadline]
+    /// Who goes next, on every disk for which the config file names no scheduler
     #[arg(short, long, value_name = "S", value_parser = schedulers())]
+    #[arg(help = scheduler_help("Who goes next, on every disk for which the config file names no scheduler"))]
     pub(crate) scheduler: Option<sched::Kind>,
 
     /// Turn a knob of the scheduler, as in read_expire=20ms; see `fairlift tunables`
@@ -142,6 +143,11 @@ pub(crate) struct ServeArgs {
     /// Only say whether flags and config are right
     #[arg(long)]
     pub(crate) check: bool,
+}
+
+/// With the scheduler that this build takes if none is named.
+pub(crate) fn scheduler_help(says: &str) -> String {
+    format!("{says} [default: {}]", crate::plan::scheduler_default().name())
 }
 
 fn schedulers() -> impl TypedValueParser<Value = sched::Kind> {

@@ -43,6 +43,10 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, (ExitCode, String)> {
             return Err((ExitCode::from(2), render(None, &mistakes)));
         }
         let all = reports::read(kept).map_err(failed)?;
+        reports.check(&all, &mut mistakes);
+        if !mistakes.is_empty() {
+            return Err((ExitCode::from(2), render(None, &mistakes)));
+        }
         report(&reports, &all).map_err(failed)?;
         return Ok(ExitCode::SUCCESS);
     }

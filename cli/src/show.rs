@@ -100,11 +100,23 @@ pub(crate) fn models(only: Option<&str>) -> Result<String, String> {
     Ok(out)
 }
 
-/// Two columns, indented.
+/// Two columns, indented; the second is broken between words to fit in a terminal of 80.
 pub(crate) fn pairs(out: &mut String, rows: &[(&str, &str)]) {
+    const LINE: usize = 80;
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     for (name, says) in rows {
-        let _ = writeln!(out, "  {name:width$}  {says}");
+        let _ = write!(out, "  {name:width$} ");
+        let mut column = width + 3;
+        for word in says.split(' ') {
+            let letters = word.chars().count();
+            if column + 1 + letters > LINE && column > width + 3 {
+                let _ = write!(out, "\n  {:width$} ", "");
+                column = width + 3;
+            }
+            let _ = write!(out, " {word}");
+            column += 1 + letters;
+        }
+        out.push('\n');
     }
 }
 
@@ -192,6 +204,16 @@ mod tests {
         }
         let _ = write!(out, "\n## An example\n\n`fairlift config` prints it.\n\n```toml\n{EXAMPLE}```\n");
         check_document("config.md", &out);
+    }
+
+    #[test]
+    fn a_long_phrase_goes_on_in_its_own_column() {
+        let mut out = String::new();
+        pairs(&mut out, &[("a", "one"), ("long", "word ".repeat(20).trim_end())]);
+        let lines: Vec<_> = out.lines().collect();
+        assert_eq!(lines[0], "  a     one");
+        assert_eq!(lines[2], format!("{}word word word word word word", " ".repeat(8)));
+        assert!(lines.iter().all(|line| line.len() <= 80), "{out}");
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub(crate) fn whole_sectors(bytes: u64) -> Result<u64, String> {
 /// # Errors
 /// The text is not a whole number with one of the units.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
-    if text.trim().ends_with(|c: char| c.is_ascii_digit()) {
+    if !text.trim().is_empty() && text.trim().chars().all(|c| c.is_ascii_digit()) {
         return Err(format!("a time needs a unit: {0}s, {0}ms, {0}us", text.trim()));
     }
     tunable::parse_duration(text).ok_or_else(|| "a time is a whole number of s, ms, us or ns, as in 10s".into())

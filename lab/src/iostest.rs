@@ -46,7 +46,7 @@ pub struct Plan {
     pub iodepth: u32,
     /// Where the files lie.
     pub placement: Placement,
-    /// What all chances follow from.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
@@ -101,7 +101,7 @@ pub struct Case {
     pub iodepth: u32,
     /// As in [`Plan`].
     pub placement: Placement,
-    /// What its chances follow from (I3).
+    /// Seed of its random choices (I3).
     pub seed: u64,
 }
 

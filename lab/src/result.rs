@@ -19,7 +19,7 @@ pub struct Results {
     pub scheduler: String,
     /// The scheduler's tunables.
     pub settings: BTreeMap<String, String>,
-    /// What the run's chances follow from.
+    /// Seed of all random choices.
     pub seed: u64,
     /// The bytes of a program's operation.
     #[serde(default)]
@@ -60,7 +60,7 @@ pub struct Run {
     pub iops: f64,
     /// The largest |share − ideal| ÷ ideal over groups.
     pub share_error_max: f64,
-    /// Jain's index over groups: of bandwidth ÷ weight.
+    /// Jain's index over groups: of bandwidth ÷ ideal.
     pub jain: f64,
     /// In the order of the tree.
     pub groups: Vec<Group>,

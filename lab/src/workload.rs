@@ -89,7 +89,7 @@ pub struct Part {
     pub depth: u32,
     /// Which of the jobs that share the file, and how many those are (`Interleaved`).
     pub index: (u64, u64),
-    /// What its chances follow from.
+    /// Seed of its random choices.
     pub seed: u64,
 }
 
@@ -171,6 +171,12 @@ impl Workload {
     #[must_use]
     pub fn writes(&self) -> bool {
         self.roles.iter().any(|role| role.does.writes())
+    }
+
+    /// Whether somebody in it keeps as many requests in flight as the run says.
+    #[must_use]
+    pub fn has_depth(&self) -> bool {
+        self.roles.iter().any(|role| matches!(role.does, Does::Direct(..)))
     }
 
     /// The bytes of an operation by default, if all roles have the same.

@@ -221,11 +221,11 @@ fn one_seed_gives_one_run_and_another_seed_another() {
 #[test]
 fn numbers_that_do_not_go_together_are_refused_with_what_is_possible() {
     for (spec, why) in [
-        ("nvme-plp,page=12", "page=\"12\" is not possible: it takes a power of two from 4 to 128"),
+        ("nvme-plp,page=12", "page=12 is not possible: it takes a power of two from 4 to 128"),
         ("nvme-plp,dies=4", "dies=4 is not possible with channels=8: each has a die"),
         ("nvme-plp,unit=4096,block=2", "unit=4096 is not possible with block=2: a block holds a unit"),
-        ("nvme-plp,size=1M", "size=1048576 is not possible: 128 dies have a page each, 2097152 bytes"),
-        ("nvme-plp,link=0", "link = \"0\" is not possible: it takes a number from 1 to 100000"),
+        ("nvme-plp,size=1M", "size=1M is not possible: 128 dies have a page each, 2M"),
+        ("nvme-plp,link=0", "link=0 is not possible: it takes a number from 1 to 100000"),
         ("nvme-plp,dyes=4", "did you mean \"dies\"?"),
     ] {
         let error = Spec::parse(spec).unwrap_err().to_string();

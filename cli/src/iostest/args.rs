@@ -7,6 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use fairlift_core::{Duration, sched};
 use fairlift_lab::workload::Workload;
 
+use crate::args::scheduler_help;
 use crate::units;
 
 const EXAMPLES: &str = "\
@@ -46,15 +47,15 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "BACKING")]
     pub(crate) device: Option<String>,
 
-    /// Who goes next [default: bfq, else mq-deadline]
-    #[arg(long, value_name = "S", value_parser = schedulers())]
+    /// Who goes next
+    #[arg(long, value_name = "S", value_parser = schedulers(), help = scheduler_help("Who goes next"))]
     pub(crate) scheduler: Option<sched::Kind>,
 
     /// What the jobs do: one or more of the workloads listed below, or a TOML file of workloads
     #[arg(short, long, value_name = "WORKLOAD", value_delimiter = ',', default_value = "bsr")]
     pub(crate) workload: Vec<String>,
 
-    /// The largest number of jobs in each group: 1, 2, 4, ... up to it, and it
+    /// The largest number of jobs in each group: 1, 2, 4, ... below it, then it
     #[arg(short, long, value_name = "MAXJOBS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) max_jobs: u32,
 
@@ -62,7 +63,7 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024), conflicts_with = "max_jobs")]
     pub(crate) jobs: Vec<u32>,
 
-    /// Part the jobs into groups with weights; --nrgrp, --weights and --groups imply it
+    /// Split the jobs into groups with weights; --nrgrp, --weights and --groups imply it
     #[arg(short = 'G', long)]
     pub(crate) group_mode: bool,
 
@@ -98,11 +99,11 @@ pub(crate) struct IostestArgs {
     #[arg(short, long, value_name = "SETS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) sets: u32,
 
-    /// What chances follow from: the same seed, the same run
+    /// Seed of all random choices: the same seed, the same run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Requests that each job of a direct workload keeps in flight
+    /// Requests that each direct reader or writer keeps in flight: of dsr, drr, dsw, drw, mixed, or your own workload
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) iodepth: u32,
 
@@ -114,7 +115,7 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = parse_file_size)]
     pub(crate) filesize: u64,
 
-    /// Requests in flight on the disk [default: 128]
+    /// Requests in flight on the disk [default: of a model, what its kind takes: 32 for SATA; else 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) depth: Option<u16>,
 

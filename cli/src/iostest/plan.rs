@@ -79,6 +79,11 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
             note("--device", format!("a report would be written to {}, which is measured", path.display()));
         }
     }
+    if flags.iodepth > 1 && !workloads.is_empty() && !workloads.iter().any(Workload::has_depth) {
+        let names: Vec<_> = workloads.iter().map(|workload| workload.name.as_str()).collect();
+        let (names, has) = (names.join(", "), if names.len() == 1 { "has" } else { "have" });
+        note("--iodepth", format!("{names} {has} no direct reader or writer; dsr, drr, dsw, drw and mixed have"));
+    }
     if flags.raw && !matches!(&device, None | Some(Device::Real(Backing::File { .. }))) {
         note("--raw", "only a file or block device can be measured without Fairlift".into());
     }

@@ -30,6 +30,8 @@ enum Form {
 #[derive(Debug)]
 pub(crate) struct Reports {
     files: Vec<(Form, PathBuf)>,
+    /// Made when the reports are written.
+    directory: Option<PathBuf>,
     options: Options,
 }
 
@@ -61,7 +63,15 @@ impl Reports {
                 Err(says) => mistakes.push(Mistake::in_flag("--output", says)),
             }
         }
-        Self { files, options: Options { total: flags.total } }
+        Self { files, directory: flags.output.clone(), options: Options { total: flags.total } }
+    }
+
+    /// Whether these results can be reported so: a JSON document holds one.
+    pub(crate) fn check(&self, all: &[Results], mistakes: &mut Vec<Mistake>) {
+        if all.len() > 1 && self.files.iter().any(|(form, _)| *form == Form::Json) {
+            let says = format!("it holds one result, and there are {}; give -R the file of one", all.len());
+            mistakes.push(Mistake::in_flag("--json", says));
+        }
     }
 
     /// Whether one of the files is the path `device`.
@@ -75,6 +85,11 @@ impl Reports {
     /// not be written after all; one does not keep the others from being written.
     pub(crate) fn write(&self, all: &[Results]) -> (String, Vec<String>) {
         let (mut shown, mut failed) = (None, Vec::new());
+        if let Some(directory) = &self.directory
+            && let Err(error) = fs::create_dir_all(directory)
+        {
+            failed.push(format!("{}: {error}", directory.display()));
+        }
         for (form, path) in &self.files {
             let text = match form {
                 Form::Text => tables(all, self.options),
@@ -113,10 +128,20 @@ fn try_writing(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the directory if it is not there, and tries to write in it (O1, O2).
+/// Tries to make the directory if it is not there, and to write in it; what was made is removed again (O1, O2).
 fn try_directory(dir: &Path) -> Result<(), String> {
+    let is_absent = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let absent: Vec<&Path> = dir.ancestors().take_while(is_absent).collect();
+    let outcome = fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()));
+    let outcome = outcome.and_then(|()| try_in_directory(dir));
+    for made in absent {
+        let _ = fs::remove_dir(made); // The innermost is first.
+    }
+    outcome
+}
+
+fn try_in_directory(dir: &Path) -> Result<(), String> {
     let shown = dir.display();
-    fs::create_dir_all(dir).map_err(|error| format!("{shown}: {error}"))?;
     if dir.join(KEPT).exists() {
         return Err(format!("{shown} holds results already ({KEPT}); name another directory, or remove them"));
     }
@@ -196,7 +221,11 @@ mod tests {
     fn a_directory_with_results_is_not_written_over() {
         let dir = tempfile::tempdir().unwrap();
         let flags = |dir: PathBuf| IostestArgs { output: Some(dir), ..IostestArgs::default() };
-        assert_eq!(prepare(&flags(dir.path().join("a/b"))), Vec::<String>::new(), "it is made");
+        assert_eq!(prepare(&flags(dir.path().join("a/b"))), Vec::<String>::new(), "it can be made");
+        assert!(!dir.path().join("a").exists(), "but is not yet");
+        let reports = Reports::prepare(&flags(dir.path().join("a/b")), &mut Vec::new());
+        assert_eq!(reports.write(&[]).1, Vec::<String>::new());
+        assert!(dir.path().join("a/b").join(KEPT).exists());
         fs::write(dir.path().join(KEPT), "").unwrap();
         let shown = dir.path().display();
         let refusal =
@@ -218,6 +247,20 @@ mod tests {
         let (_, failed) = reports.write(&[]);
         assert_eq!(failed, [format!("{}/x.json: No such file or directory (os error 2)", gone.display())]);
         assert!(csv.exists());
+    }
+
+    /// Two documents in a row are none.
+    #[test]
+    fn only_one_result_is_written_as_json() {
+        let flags = IostestArgs { json: Some("-".into()), ..IostestArgs::default() };
+        let reports = Reports::prepare(&flags, &mut Vec::new());
+        let text = r#"{"tool": "iostest", "version": "0", "device": "d", "scheduler": "none", "settings": {}, "seed": 1, "runs": []}"#;
+        let results = report::json::from_json(text).unwrap();
+        let mut mistakes = Vec::new();
+        reports.check(std::slice::from_ref(&results), &mut mistakes);
+        assert!(mistakes.is_empty());
+        reports.check(&[results.clone(), results], &mut mistakes);
+        assert_eq!(mistakes.len(), 1);
     }
 
     #[test]

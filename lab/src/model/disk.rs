@@ -25,6 +25,7 @@ use fairlift_core::{Duration, Instant, Limits};
 pub(super) use busy::Busy;
 pub(super) use drive::Drive;
 
+use super::show_size;
 use crate::Random;
 
 /// Its numbers.
@@ -190,7 +191,11 @@ impl Settings {
         }
         let least = 1 << 20;
         if size < least {
-            return Err(format!("size={size} is not possible: a hard disk has at least {least} bytes"));
+            return Err(format!(
+                "size={} is not possible: a hard disk has at least {}",
+                show_size(size),
+                show_size(least)
+            ));
         }
         Ok(())
     }

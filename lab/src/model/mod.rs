@@ -103,7 +103,7 @@ impl Spec {
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         if key == "size" {
             self.size = parse_size(value).ok_or_else(|| {
-                format!("size=\"{value}\" is not possible: it takes bytes in whole sectors, as 500G or 1T, up to 64T")
+                format!("size={value} is not possible: it takes bytes in whole sectors, as 500G or 1T, up to 64T")
             })?;
             return Ok(());
         }
@@ -176,6 +176,21 @@ pub(crate) fn parse_size(text: &str) -> Option<u64> {
     (bytes > 0 && bytes.is_multiple_of(Sector::SIZE) && bytes <= 64 << 40).then_some(bytes)
 }
 
+/// So many bytes as [`parse_size`] takes them, in the largest unit that leaves no remainder: `512G`, `1536K`, `513`.
+fn show_size(bytes: u64) -> String {
+    const UNITS: [(u32, &str); 4] = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    match UNITS.iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift) {
+        Some((shift, unit)) => format!("{}{unit}", bytes >> shift),
+        None => bytes.to_string(),
+    }
+}
+
+/// The largest size that [`show_size`] shows in three or more digits of a unit, and that is no more than `bytes`.
+fn show_most(bytes: u64) -> String {
+    let shift = [30, 20, 10].into_iter().find(|shift| bytes >> shift >= 100).unwrap_or(0);
+    show_size(bytes >> shift << shift)
+}
+
 /// Why there is no such disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpecError(String);
@@ -211,6 +226,15 @@ mod tests {
     }
 
     #[test]
+    fn a_size_is_shown_as_it_is_taken_and_the_most_there_is_rounded_down() {
+        for text in ["1536K", "511M", "512G", "1T", "1537"] {
+            assert_eq!(show_size(parse_size(text).unwrap_or(1537)), text);
+        }
+        assert_eq!(show_most(5_500_000_000_000), "5122G");
+        assert_eq!(show_most((150 << 20) + 512), "150M");
+    }
+
+    #[test]
     fn a_disk_takes_in_as_many_requests_as_its_kind_does() {
         let depth = |text| Spec::parse(text).unwrap().depth();
         assert_eq!((depth("sata-7200"), depth("sata-7200,ncq=4"), depth("eva-raid5-12")), (32, 4, 128));
@@ -223,7 +247,7 @@ mod tests {
         assert!(why("sata-720").ends_with("; did you mean \"sata-7200\"?"), "{}", why("sata-720"));
         assert!(why("sata-7200,sise=1G").contains("unknown parameter \"sise\": there is size, "));
         assert!(why("sata-7200,sise=1G").ends_with("; did you mean \"size\"?"));
-        assert!(why("sata-7200,size=0").contains("size=\"0\" is not possible"));
+        assert!(why("sata-7200,size=0").contains("size=0 is not possible"));
         assert!(why("sata-7200,size").contains("not of the form parameter=value"));
     }
 

@@ -59,7 +59,7 @@ pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid>
     if !ungrouped {
         grids.push(Grid {
             title: "SHARE ERROR",
-            unit: "in % of what the weight entitles to; jain: 1 is fair",
+            unit: "in % of the ideal share; jain: 1 is fair",
             columns: headed(&["max", "jain"]),
             lines: filled(&rows, |row| {
                 let groups = row.groups.iter().map(|group| signed(group.share_error() * 100.0));

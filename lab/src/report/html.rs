@@ -66,7 +66,7 @@ fn section(out: &mut String, results: &Results, several: bool) {
             figure(
                 out,
                 "Shares against weights",
-                "Bars: the share of the total, with more jobs to the right. Lines: what the weight entitles to.",
+                "Bars: the share of the total, with more jobs to the right. Lines: what the weight entitles it to.",
                 &shares::plot(&rows),
             );
         }

@@ -206,7 +206,7 @@ drr     2   1   1000   2000
 drr     1   2   1000   2000
 drr:raw 1   1   1000   2000
 
-SHARE ERROR[drr] [in % of what the weight entitles to; jain: 1 is fair]
+SHARE ERROR[drr] [in % of the ideal share; jain: 1 is fair]
 -------
 job     Set NR  cgrp1  cgrp2  max    jain
 ---     --- --  ----------------------------

@@ -96,6 +96,10 @@ fn each_mistake_has_its_own_words() {
         ("--device /no/such/disk", "--device: /no/such/disk: No such file or directory (os error 2)"),
         ("--device /", "--device: / is a directory"),
         ("mem:1g -w bsx", "--workload: unknown workload \"bsx\": there is bsr, brr, dsr, drr, "),
+        (
+            "mem:1g -w bsr,fsync --iodepth 32",
+            "--iodepth: bsr, fsync have no direct reader or writer; dsr, drr, dsw, drw and mixed have",
+        ),
         ("mem:1g -w interactiv", "; did you mean \"interactive\"?"),
         (
             "sim:sata-7200 --nrgrp 8 --weights 1,2,3",

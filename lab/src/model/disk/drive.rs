@@ -14,22 +14,19 @@
 //!     room, the arm goes in turns: for what of it is reached first, a MiB at most, and for a command by D3.
 //! D6  A flush ends when nothing is left to write back.
 
+mod write_back;
+
 use std::collections::VecDeque;
 
 use fairlift_core::model::{Asked, Ended};
-use fairlift_core::{Errno, Flags, Instant, Op, Outcome};
+use fairlift_core::{Errno, Instant, Op, Outcome};
 
 use super::Settings;
 use super::dirty::Dirty;
 use super::geometry::{Geometry, Place, Shape};
 use super::seek::Seek;
 use super::segments::{Segment, Segments};
-
-/// The most runs that the write cache keeps apart, and the longest that is written back at once, in sectors.
-const RUNS: usize = 1024;
-const RUN_SECTORS: u64 = 2048;
-/// How many runs on each side of the head are looked at when one is chosen.
-const RUNS_SEEN: usize = 16;
+use write_back::RUNS;
 
 /// A drive. Times are nanoseconds, places are sectors.
 #[derive(Debug)]
@@ -227,11 +224,6 @@ impl Drive {
         !self.waiting.is_empty() || self.must_write_back()
     }
 
-    fn must_write_back(&self) -> bool {
-        let full = self.dirty.sectors() * 4 > self.numbers.write_cache * 3 || self.dirty.runs() * 4 > RUNS * 3;
-        !self.dirty.is_empty() && (full || self.flush.is_some() || !self.held.is_empty())
-    }
-
     /// D1: whether a command can be looked at now.
     fn has_room(&self, asked: &Asked) -> bool {
         let serving = usize::from(matches!(self.arm, Arm::Serves { .. }));
@@ -253,15 +245,6 @@ impl Drive {
             }
         }
         self.end_flush(now);
-    }
-
-    /// D6.
-    fn end_flush(&mut self, now: u64) {
-        let writing = matches!(self.arm, Arm::WritesBack { .. });
-        if let Some(id) = self.flush.filter(|_| self.dirty.is_empty() && !writing) {
-            self.flush = None;
-            self.end(now, id, Outcome::Done);
-        }
     }
 
     /// D2, D4.
@@ -332,39 +315,6 @@ impl Drive {
             && reading == segment
         {
             *limit = (*limit).max(end + self.numbers.ahead).min(self.geometry.capacity());
-        }
-    }
-
-    /// D5.
-    fn look_at_write(&mut self, now: u64, asked: &Asked) {
-        let (start, end) = (asked.extent.start.0, asked.extent.end().0);
-        self.read_on_to(now);
-        if let Arm::ReadsOn { segment, .. } = self.arm
-            && self.cache.get(segment).start < end
-            && start <= self.cache.get(segment).end
-        {
-            self.stop_reading_on(now);
-        }
-        self.cache.drop(start, end);
-        let mut write = self.waiting_for(now, asked);
-        if end - start <= self.numbers.write_cache && !asked.flags.contains(Flags::FUA) {
-            self.held.push_back(write);
-            return self.let_in(now);
-        }
-        write.ready = self.link_free.max(now) + self.link_time(end - start);
-        self.link_free = write.ready;
-        self.waiting.push(write);
-    }
-
-    /// D5: writes enter the cache as long as there is room.
-    fn let_in(&mut self, now: u64) {
-        while let Some(&write) = self.held.front()
-            && self.dirty.sectors() + write.sectors <= self.numbers.write_cache
-            && self.dirty.runs() < RUNS
-        {
-            self.held.pop_front();
-            self.dirty.add(write.start, write.end);
-            self.transfer(now, now, write.id, write.sectors);
         }
     }
 
@@ -598,22 +548,5 @@ impl Drive {
         }
         at = at.max(ready);
         at + self.geometry.rotation(at + self.numbers.phase, place.media)
-    }
-
-    /// D5: the run that is reached first of those near the head, and when.
-    fn nearest_run(&self, now: u64) -> Option<(u64, u64)> {
-        let runs = self.dirty.around(self.head.sector, RUNS_SEEN);
-        let reached = |start: u64| (start, self.arrive(now, start, self.geometry.place(start), true, 0));
-        runs.iter().map(|run| reached(run.0)).min_by_key(|(_, at)| *at)
-    }
-
-    fn write_back(&mut self, now: u64) {
-        let Some((start, at)) = self.nearest_run(now) else { return };
-        self.wrote_back = true;
-        let end = self.dirty.take(start, RUN_SECTORS);
-        self.let_in(now);
-        let until = at + (self.geometry.place(end).media - self.geometry.place(start).media);
-        self.arm = Arm::WritesBack { until };
-        self.leave_at(end);
     }
 }

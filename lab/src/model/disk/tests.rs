@@ -419,5 +419,7 @@ fn parameters_that_do_not_go_together_are_refused_with_what_is_possible() {
     assert!(why(|s| s.rate_inner = 65_000).contains("at most rate_outer=64800"));
     assert!(why(|s| s.read_ahead = 513).contains("leaves 512 KiB"));
     assert!(why(|s| (s.read_ahead, s.read_ahead_min) = (64, 65)).contains("at most read_ahead=64"));
-    assert!(Settings::default().check(4096).unwrap_err().contains("at least 1048576 bytes"));
+    assert!(
+        Settings::default().check(4096).unwrap_err().contains("size=4K is not possible: a hard disk has at least 1M")
+    );
 }

@@ -265,7 +265,7 @@ fn arrays_that_cannot_be_are_refused_with_what_is_possible() {
     assert!(why(|s| s.missing = 2).contains("level=5 takes at most 1"));
     assert!(why(|s| s.rebuild = 1000).contains("no disk is missing"));
     assert!(
-        why(|s| s.disk_size = 9).contains("12 disks of disk_size=9 at level=5 hold 98999"),
+        why(|s| s.disk_size = 9).contains("12 disks of disk_size=9 at level=5 hold 94413M"),
         "{}",
         why(|s| s.disk_size = 9)
     );

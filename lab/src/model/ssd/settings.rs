@@ -4,6 +4,8 @@ use fairlift_core::Duration;
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::tunable::{self, Tunable, TunableInfo};
 
+use super::super::show_size;
+
 /// Its numbers. A profile says where each of its own is from (`flash.rs`).
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -167,7 +169,7 @@ impl Settings {
     /// Whether the numbers go together.
     pub(crate) fn check(&self, size: u64) -> Result<(), String> {
         if !self.page.is_power_of_two() {
-            return Err(format!("page=\"{}\" is not possible: it takes a power of two from 4 to 128", self.page));
+            return Err(format!("page={} is not possible: it takes a power of two from 4 to 128", self.page));
         }
         if self.dies < self.channels {
             return Err(format!("dies={} is not possible with channels={}: each has a die", self.dies, self.channels));
@@ -177,7 +179,12 @@ impl Settings {
         }
         let least = (u64::from(self.dies) * u64::from(self.page)) << 10;
         if size < least {
-            return Err(format!("size={size} is not possible: {} dies have a page each, {least} bytes", self.dies));
+            return Err(format!(
+                "size={} is not possible: {} dies have a page each, {}",
+                show_size(size),
+                self.dies,
+                show_size(least)
+            ));
         }
         Ok(())
     }

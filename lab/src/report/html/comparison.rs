@@ -13,6 +13,36 @@ const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 16.0, top: 34.0, bottom:
 /// The figures are in 1024 bytes.
 const MIB: f64 = 1024.0;
 
+/// What tells each result from the others of its device and scheduler, each with a space before it: settings that differ,
+/// and a number if nothing else does.
+pub(super) fn distinctions(all: &[Results]) -> Vec<String> {
+    let said: Vec<Vec<(&str, String)>> = all.iter().map(told).collect();
+    let alike = |a: &Results, b: &Results| a.device == b.device && a.scheduler == b.scheduler;
+    let mut out: Vec<String> = Vec::new();
+    for (one, mine) in all.iter().zip(&said) {
+        let others = || all.iter().zip(&said).filter(|(other, _)| alike(one, other)).map(|(_, theirs)| theirs);
+        let differs = |pair: &&(&str, String)| others().any(|theirs| !theirs.contains(pair));
+        out.push(mine.iter().filter(differs).map(|(name, value)| format!(" {name}={value}")).collect());
+    }
+    let same = |a: usize, b: usize| alike(&all[a], &all[b]) && said[a] == said[b];
+    for (place, label) in out.iter_mut().enumerate() {
+        let number = (0..=place).filter(|other| same(*other, place)).count();
+        if number > 1 || (place + 1..all.len()).any(|other| same(place, other)) {
+            let _ = write!(label, " no. {number}");
+        }
+    }
+    out
+}
+
+/// The figures of a result's head, by name.
+fn told(results: &Results) -> Vec<(&str, String)> {
+    let mut told: Vec<_> = results.settings.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+    let numbers = [("bs", results.block_size), ("filesize", results.file_size), ("iodepth", results.iodepth.into())];
+    told.extend(numbers.map(|(name, number)| (name, number.to_string())));
+    told.extend([("seed", results.seed.to_string()), ("version", results.version.clone())]);
+    told
+}
+
 /// A plot for each workload, then a table of them all.
 pub(super) fn write(out: &mut String, all: &[Results]) {
     let mut names: Vec<&str> = Vec::new();
@@ -39,12 +69,12 @@ struct Line {
 
 fn plot(all: &[Results], workload: &str) -> String {
     let mut lines: Vec<Line> = Vec::new();
-    for results in all {
+    for (results, distinction) in all.iter().zip(distinctions(all)) {
         for raw in [false, true] {
             let rows: Vec<Row> = rows(results, workload).into_iter().filter(|row| row.raw == raw).collect();
             if !rows.is_empty() {
                 let scheduler = if raw { "raw" } else { &results.scheduler };
-                lines.push(Line { name: format!("{}, {scheduler}", results.device), raw, rows });
+                lines.push(Line { name: format!("{}, {scheduler}{distinction}", results.device), raw, rows });
             }
         }
     }
@@ -84,17 +114,18 @@ fn table(out: &mut String, all: &[Results]) {
          <th>workload</th><th>jobs</th><th>total KB/s</th><th>largest share error</th><th>Jain</th><th>longest p99</th></tr></thead>\n\
          <tbody>\n",
     );
-    for results in all {
+    for (results, distinction) in all.iter().zip(distinctions(all)) {
         for workload in workloads(results) {
             for raw in [false, true] {
                 let Some(row) = rows(results, workload).into_iter().rfind(|row| row.raw == raw) else { continue };
                 let p99 = row.groups.iter().map(|group| group.lat_p99_us.mean).fold(0.0, f64::max);
                 let _ = writeln!(
                     out,
-                    "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{:.0}</td><td>{:.1} %</td><td>{:.3}</td>\
+                    "<tr><th>{}</th><td>{}{}</td><td>{}</td><td>{}</td><td>{:.0}</td><td>{:.1} %</td><td>{:.3}</td>\
                      <td>{}</td></tr>",
                     escaped(&results.device),
                     if raw { "raw".into() } else { escaped(&results.scheduler) },
+                    escaped(&distinction),
                     escaped(workload),
                     row.jobs,
                     row.total_kb_s.mean,

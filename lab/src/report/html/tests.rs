@@ -99,6 +99,23 @@ fn several_results_are_compared_at_the_top() {
     assert_eq!(head.matches("<circle ").count(), 2 * (4 + 1), "each number of jobs that was measured");
 }
 
+/// Results of one device and scheduler are told apart by what differs, or by a number.
+#[test]
+fn compared_results_are_called_by_what_differs() {
+    let with = |value: &str| {
+        let mut results = filled();
+        results.settings.insert("slice_idle".into(), value.into());
+        results
+    };
+    let distinctions = comparison::distinctions;
+    assert_eq!(distinctions(&[with("0"), with("8ms")]), [" slice_idle=0", " slice_idle=8ms"]);
+    assert_eq!(distinctions(&[with("0"), with("0")]), [" no. 1", " no. 2"]);
+    let other = Results { scheduler: "none".into(), ..with("8ms") };
+    assert_eq!(distinctions(&[with("0"), other]), ["", ""], "the scheduler tells");
+    let page = html(&[with("0"), with("8ms")]);
+    assert!(page.contains("sim:eva-raid5-12, cfq slice_idle=8ms"));
+}
+
 #[test]
 fn results_without_runs_or_figures_make_a_page() {
     assert_well_formed(&html(&[]));
