@@ -30,7 +30,7 @@ pub struct Meter {
     pub failed: u64,
     /// How long an operation took.
     pub latency: Histogram,
-    /// The longest.
+    /// The longest, with the age of what had not ended when the measurement did.
     pub latency_max: Duration,
 }
 
@@ -44,6 +44,11 @@ impl Meter {
         }
         self.latency.record(latency);
         self.latency_max = self.latency_max.max(latency);
+    }
+
+    /// An operation has run for `age` and has not ended: the longest is no shorter. It counts for nothing else.
+    pub fn is_open(&mut self, age: Duration) {
+        self.latency_max = self.latency_max.max(age);
     }
 
     /// Adds what another got done.
@@ -71,4 +76,22 @@ pub trait Program: Send {
 
     /// What it got done so far.
     fn meter(&self) -> &Meter;
+
+    /// What it got done up to `now`, when the measurement ends: as [`Program::meter`], with the age of what has not ended.
+    fn meter_at(&self, now: Instant) -> Meter {
+        let mut meter = self.meter().clone();
+        meter.is_open(self.open_since().map_or(Duration::ZERO, |since| now.since(since)));
+        meter
+    }
+
+    /// Whether each of its asks goes to the queue by itself, as `io_submit` hands over one request after another. If not,
+    /// what it asks in one turn is a batch, as a page cache's read-ahead and write-back are: neighbours in it are merged.
+    fn asks_one_by_one(&self) -> bool {
+        false
+    }
+
+    /// Since when the oldest of its operations has run that have not ended; `None`, or a time to come, if none does.
+    fn open_since(&self) -> Option<Instant> {
+        None
+    }
 }

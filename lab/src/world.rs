@@ -4,7 +4,8 @@
 //! V2  Events of one time happen in the order in which they were set; what the disk ends comes before what the clock
 //!     starts.
 //! V3  All that programs ask at one instant is one batch: the queue is asked what goes to the disk when everybody has
-//!     spoken.
+//!     spoken. But who asks one by one ([`Program::asks_one_by_one`]) has each ask go on before the next: neighbours are
+//!     merged only while they wait.
 //! V4  An ask that the queue has no room for waits, its program with it, and goes in as soon as there is room; who came
 //!     first goes first.
 //! V5  After every step the promises of [`check`](crate::check) are looked at.
@@ -336,6 +337,9 @@ impl World {
         while !self.clients[client as usize].is_refused {
             let Some(ask) = self.clients[client as usize].program.poll_ask(self.now) else { break };
             self.take(client, ask);
+            if self.clients[client as usize].program.asks_one_by_one() {
+                self.dispatch(); // V3
+            }
             asks += 1;
             assert!(asks < STANDSTILL, "{}: program {client} asks without end", self.check.place(self.now));
         }

@@ -64,7 +64,8 @@ impl Modelled {
             timeline.push(bytes.iter().zip(&before).map(|(now, before)| now - before).collect());
             before = bytes;
         }
-        let meters = groups.iter().enumerate().map(|(index, group)| (*group, world.program(index).meter().clone()));
+        let meters =
+            groups.iter().enumerate().map(|(index, group)| (*group, world.program(index).meter_at(world.now())));
         let measured = Measured {
             meters: meters.collect(),
             runtime,

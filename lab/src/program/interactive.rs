@@ -115,4 +115,8 @@ impl Program for Interactive {
     fn meter(&self) -> &Meter {
         &self.meter
     }
+
+    fn open_since(&self) -> Option<Instant> {
+        Some(self.began)
+    }
 }

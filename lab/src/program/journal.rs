@@ -121,4 +121,8 @@ impl Program for Journal {
     fn meter(&self) -> &Meter {
         &self.meter
     }
+
+    fn open_since(&self) -> Option<Instant> {
+        Some(self.began)
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! O1  Arrivals follow from the seed alone, one every 1/`rate` s on average (Poisson).
 //! O2  An operation is one block, from its arrival to its end: the time that it waits to be asked counts.
-//! O3  At most 1024 are asked at a time, as servers have so many connections; later ones wait in order.
+//! O3  At most 1024 are asked at a time, each by itself, as servers have so many connections; later ones wait in order.
 
 use std::collections::VecDeque;
 
@@ -29,8 +29,8 @@ pub struct OpenLoop {
     next: Instant,
     /// When those came that wait to be asked.
     backlog: VecDeque<Instant>,
-    /// By token: when it came.
-    came: Vec<Instant>,
+    /// By token: when that which is under way came.
+    came: Vec<Option<Instant>>,
     free: Vec<u32>,
     meter: Meter,
 }
@@ -56,7 +56,7 @@ impl OpenLoop {
             random,
             next,
             backlog: VecDeque::new(),
-            came: vec![Instant::ZERO; IN_FLIGHT as usize],
+            came: vec![None; IN_FLIGHT as usize],
             free: (0..IN_FLIGHT).rev().collect(),
             meter: Meter::default(),
         }
@@ -74,13 +74,14 @@ impl Program for OpenLoop {
         }
         let came = self.backlog.pop_front()?;
         let token = self.free.pop()?;
-        self.came[token as usize] = came;
+        self.came[token as usize] = Some(came);
         let flags = if self.op == Op::Write { Flags::SYNC } else { Flags::NONE };
         Some(Ask { token, op: self.op, flags, extent: self.file.extent(self.blocks.next(), self.block) })
     }
 
     fn handle_end(&mut self, now: Instant, token: u32, outcome: Outcome) {
-        self.meter.ended(self.block, outcome, now.since(self.came[token as usize])); // O2
+        let came = self.came[token as usize].take().expect("it was asked");
+        self.meter.ended(self.block, outcome, now.since(came)); // O2
         self.free.push(token);
     }
 
@@ -90,5 +91,14 @@ impl Program for OpenLoop {
 
     fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    fn asks_one_by_one(&self) -> bool {
+        true // O3
+    }
+
+    fn open_since(&self) -> Option<Instant> {
+        // Who waits to be asked came after all that were.
+        self.came.iter().flatten().min().or(self.backlog.front()).copied()
     }
 }

@@ -176,4 +176,8 @@ impl Program for ReadAhead {
     fn meter(&self) -> &Meter {
         &self.meter
     }
+
+    fn open_since(&self) -> Option<Instant> {
+        Some(self.began)
+    }
 }

@@ -187,4 +187,8 @@ impl Program for WriteBack {
     fn meter(&self) -> &Meter {
         &self.meter
     }
+
+    fn open_since(&self) -> Option<Instant> {
+        Some(self.began)
+    }
 }
