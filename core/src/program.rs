@@ -4,7 +4,7 @@
 //! real disk. A program has no payload: it only knows what it asks next, and what it was waiting for.
 
 use crate::stats::Histogram;
-use crate::{Duration, Extent, Flags, Instant, Op, Outcome};
+use crate::{Duration, Errno, Extent, Flags, Instant, Op, Outcome};
 
 /// What a program asks of its disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +28,8 @@ pub struct Meter {
     pub operations: u64,
     /// Operations that failed.
     pub failed: u64,
+    /// Why the first of those failed.
+    pub why: Option<Errno>,
     /// How long an operation took.
     pub latency: Histogram,
     /// The longest, with the age of what had not ended when the measurement did.
@@ -40,7 +42,10 @@ impl Meter {
         self.operations += 1;
         match outcome {
             Outcome::Done => self.bytes += bytes,
-            Outcome::Failed(_) => self.failed += 1,
+            Outcome::Failed(errno) => {
+                self.failed += 1;
+                self.why.get_or_insert(errno);
+            }
         }
         self.latency.record(latency);
         self.latency_max = self.latency_max.max(latency);
@@ -56,6 +61,7 @@ impl Meter {
         self.bytes += other.bytes;
         self.operations += other.operations;
         self.failed += other.failed;
+        self.why = self.why.or(other.why);
         self.latency.add(&other.latency);
         self.latency_max = self.latency_max.max(other.latency_max);
     }

@@ -17,7 +17,7 @@ use fairlift_core::model::{Asked, Ended, Model};
 use fairlift_core::program::{Ask, Program};
 use fairlift_core::time::secs;
 use fairlift_core::{
-    Bio, ContextId, Dispatch, Errno, Finished, Instant, Outcome, Queue, Refused, Stream, StreamId, Token,
+    Bio, ContextId, Dispatch, Duration, Errno, Finished, Instant, Outcome, Queue, Refused, Stream, StreamId, Token,
 };
 
 use crate::check::Check;
@@ -30,6 +30,12 @@ const BY_HAND: u32 = u32::MAX;
 
 /// Turns without time moving after which the world has stopped: a program or model that asks for "now" for ever.
 const STANDSTILL: u32 = 1_000_000;
+
+/// After how many events a run asks whether it is to stop: some milliseconds of ours.
+const EVENTS: u32 = 4096;
+
+/// How long one who drains waits for the next end.
+const HOUR: Duration = secs(3600);
 
 /// How and when a bio that was submitted by hand ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,26 +164,43 @@ impl World {
 
     /// Runs up to `until`, what happens at that instant included.
     pub fn run_until(&mut self, until: Instant) {
+        self.run_unless(until, &|| false);
+    }
+
+    /// Runs up to `until`, unless `stop` says so before, which is asked every few thousand events; whether it came so far.
+    pub fn run_unless(&mut self, until: Instant, stop: &dyn Fn() -> bool) -> bool {
+        let mut events = 0;
         while let Some(next) = self.settle()
             && next <= until
         {
+            events += 1;
+            if events % EVENTS == 0 && stop() {
+                return false;
+            }
             self.go_to(next);
         }
         self.now = self.now.max(until);
+        true
     }
 
     /// Lets no program ask any more, and runs until all that was asked has ended.
     ///
     /// # Panics
-    /// If that takes more than an hour of the disk: something is lost (V5).
+    /// If nothing ends for an hour of the disk: something is lost (V5).
     pub fn drain(&mut self) {
         self.asking = false;
-        let end = self.now + secs(3600);
+        let mut left = self.check.open() + self.refused.len();
+        let mut last = self.now;
         while let Some(next) = self.settle()
-            && self.check.open() + self.refused.len() > 0
-            && next < end
+            && left > 0
+            && next < last + HOUR
         {
             self.go_to(next);
+            let now = self.check.open() + self.refused.len();
+            if now < left {
+                last = self.now;
+            }
+            left = now;
         }
         self.check.drained(self.now);
     }

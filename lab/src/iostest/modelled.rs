@@ -5,12 +5,17 @@ use std::error::Error as AnyError;
 
 use fairlift_core::queue::Settings;
 use fairlift_core::sched::Kind;
+use fairlift_core::time::secs;
 use fairlift_core::{ContextId, Duration, GroupId, Instant, Queue, Sector, Stream};
 
 use super::{Case, Error, Measured, Runner};
 use crate::World;
 use crate::check::Check;
 use crate::model::Spec;
+
+/// When a request to a disk on paper would time out: never, for it always answers, however deep its queue is. A day is the
+/// longest run.
+const PATIENCE: Duration = secs(30 * 86_400);
 
 /// Runs cases on a disk on paper.
 #[derive(Clone, Debug)]
@@ -54,8 +59,11 @@ impl Modelled {
                 break;
             }
             let until = u128::from(case.runtime.as_nanos()) * u128::from(slot) / u128::from(case.slots);
-            runtime = Duration::from_nanos(until as u64);
-            world.run_until(Instant::ZERO + runtime);
+            let until = Duration::from_nanos(until as u64);
+            if !world.run_unless(Instant::ZERO + until, stop) {
+                break;
+            }
+            runtime = until;
             let mut bytes = vec![0; leaves.len()];
             for (index, group) in groups.iter().enumerate() {
                 let leaf = leaves.iter().position(|leaf| leaf == group).expect("jobs are in leaves");
@@ -73,7 +81,9 @@ impl Modelled {
             work: world.model().work(),
             counters: BTreeMap::new(),
         };
-        world.drain(); // Nothing is lost.
+        if runtime == case.runtime {
+            world.drain(); // Nothing is lost.
+        }
         Ok(measured)
     }
 
@@ -92,6 +102,7 @@ impl Modelled {
         }
         let mut settings = Settings { groups: case.groups.clone(), ..Settings::new(self.scheduler, limits) };
         settings.depth = self.depth.unwrap_or_else(|| self.spec.depth());
+        settings.io_timeout = PATIENCE;
         settings.nr_requests = settings.nr_requests.max(2 * u32::from(settings.depth));
         let mut queue = Queue::new(settings);
         for (name, value) in &self.set {

@@ -4,8 +4,6 @@
 //! O2  An operation is one block, from its arrival to its end: the time that it waits to be asked counts.
 //! O3  At most 1024 are asked at a time, each by itself, as servers have so many connections; later ones wait in order.
 
-use std::collections::VecDeque;
-
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::time::secs;
 use fairlift_core::{Duration, Flags, Instant, Op, Outcome};
@@ -25,10 +23,9 @@ pub struct OpenLoop {
     blocks: Blocks,
     mean: Duration,
     random: Random,
-    /// When the next one comes.
+    /// When the first came, or comes, that was not asked. Those behind it are not drawn before it is asked, however many
+    /// wait: O1 holds whenever they are.
     next: Instant,
-    /// When those came that wait to be asked.
-    backlog: VecDeque<Instant>,
     /// By token: when that which is under way came.
     came: Vec<Option<Instant>>,
     free: Vec<u32>,
@@ -55,7 +52,6 @@ impl OpenLoop {
             mean,
             random,
             next,
-            backlog: VecDeque::new(),
             came: vec![None; IN_FLIGHT as usize],
             free: (0..IN_FLIGHT).rev().collect(),
             meter: Meter::default(),
@@ -65,15 +61,12 @@ impl OpenLoop {
 
 impl Program for OpenLoop {
     fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
-        while self.next <= now {
-            self.backlog.push_back(self.next);
-            self.next += self.random.exponential(self.mean).max(Duration::from_nanos(1)); // O1
+        if self.next > now {
+            return None;
         }
-        if self.free.is_empty() {
-            return None; // O3
-        }
-        let came = self.backlog.pop_front()?;
-        let token = self.free.pop()?;
+        let token = self.free.pop()?; // O3
+        let came = self.next;
+        self.next += self.random.exponential(self.mean).max(Duration::from_nanos(1)); // O1
         self.came[token as usize] = Some(came);
         let flags = if self.op == Op::Write { Flags::SYNC } else { Flags::NONE };
         Some(Ask { token, op: self.op, flags, extent: self.file.extent(self.blocks.next(), self.block) })
@@ -86,7 +79,8 @@ impl Program for OpenLoop {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        Some(self.next)
+        // Without a place it waits for an end (O3).
+        (!self.free.is_empty()).then_some(self.next)
     }
 
     fn meter(&self) -> &Meter {
@@ -99,6 +93,6 @@ impl Program for OpenLoop {
 
     fn open_since(&self) -> Option<Instant> {
         // Who waits to be asked came after all that were.
-        self.came.iter().flatten().min().or(self.backlog.front()).copied()
+        Some(self.came.iter().flatten().min().copied().unwrap_or(self.next))
     }
 }
