@@ -1,6 +1,5 @@
 //! Cases on disks that are there: through Fairlift's engine, or straight to the path.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
 
@@ -61,7 +60,7 @@ impl Runner for Real {
             runtime: measured.runtime,
             timeline: of_leaves(&measured.timeline, &case.leaves()),
             work: measured.work,
-            counters: BTreeMap::new(),
+            counters: measured.counters,
         })
     }
 }

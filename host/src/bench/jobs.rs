@@ -13,7 +13,7 @@ use fairlift_core::{Direction, Duration, Errno, GroupId, Instant, Limits, Op, Ou
 use super::Job;
 
 /// The largest read or write, in bytes: as much as a server takes from a client by default.
-const ASK_MAX: u64 = 32 << 20;
+pub const ASK_MAX: u64 = 32 << 20;
 
 /// When a run starts and ends, and how it is cut into slots.
 pub(super) struct Course {

@@ -6,6 +6,7 @@ use std::error::Error as AnyError;
 use fairlift_core::queue::Settings;
 use fairlift_core::sched::Kind;
 use fairlift_core::time::secs;
+use fairlift_core::tunable::parse_duration;
 use fairlift_core::{ContextId, Duration, GroupId, Instant, Queue, Sector, Stream};
 
 use super::{Case, Error, Measured, Runner};
@@ -72,15 +73,11 @@ impl Modelled {
             timeline.push(bytes.iter().zip(&before).map(|(now, before)| now - before).collect());
             before = bytes;
         }
-        let meters =
-            groups.iter().enumerate().map(|(index, group)| (*group, world.program(index).meter_at(world.now())));
-        let measured = Measured {
-            meters: meters.collect(),
-            runtime,
-            timeline,
-            work: world.model().work(),
-            counters: BTreeMap::new(),
-        };
+        let meter = |(index, group): (usize, &GroupId)| (*group, world.program(index).meter_at(world.now()));
+        let meters = groups.iter().enumerate().map(meter).collect();
+        let mut counters = BTreeMap::new();
+        world.queue().counters(&mut |name, count| *counters.entry(name.to_owned()).or_default() += count);
+        let measured = Measured { meters, runtime, timeline, work: world.model().work(), counters };
         if runtime == case.runtime {
             world.drain(); // Nothing is lost.
         }
@@ -109,12 +106,37 @@ impl Modelled {
             queue.set_tunable(name, value).map_err(|why| Error::Plan(why.to_string()))?;
         }
         let jobs = case.jobs(limits.capacity)?;
+        let idle = self.scheduler.tunables().iter().filter(|info| info.name.ends_with("_idle"));
+        let hold_max = hold_max(idle.filter_map(|info| queue.tunable(info.name)));
         let mut world = World::new(queue, model);
         world.check().seed(case.seed);
+        world.check().hold_max(hold_max);
         let groups = jobs.iter().map(|job| job.group).collect();
         for job in jobs {
             world.add(Stream { group: job.group, priority: job.priority, context: ContextId(0) }, job.program);
         }
         Ok((world, groups))
+    }
+}
+
+/// How long a scheduler with idle times like these may hold the disk ([`Check::hold_max`]): twice the longest, for one may
+/// begin as another ends; no less than what fits their defaults.
+fn hold_max(idle: impl Iterator<Item = String>) -> Duration {
+    let twice = |time: Duration| Duration::from_nanos(time.as_nanos().saturating_mul(2));
+    idle.filter_map(|text| parse_duration(&text)).map(twice).fold(Check::HOLD_MAX, Duration::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlift_core::time::ms;
+
+    use super::*;
+
+    #[test]
+    fn a_scheduler_may_hold_the_disk_as_long_as_its_tunables_say() {
+        let hold = |idle: &[&str]| hold_max(idle.iter().map(|text| (*text).to_owned()));
+        assert_eq!(hold(&[]), Check::HOLD_MAX);
+        assert_eq!(hold(&["0s", "8ms"]), Check::HOLD_MAX);
+        assert_eq!(hold(&["8ms", "100ms"]), ms(200));
     }
 }

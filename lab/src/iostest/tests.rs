@@ -343,6 +343,14 @@ fn what_a_role_got_is_told_where_there_are_several() {
 }
 
 #[test]
+fn a_run_tells_what_the_queue_counted() {
+    let mut runner = Modelled { scheduler: Kind::MqDeadline, ..modelled("sata-7200") };
+    let plan = Plan { jobs: vec![16], runtime: secs(2), ..plan(&["interactive"]) };
+    let results = run(&plan, &mut runner, header(), &mut |_| (), &|| false).unwrap();
+    assert!(results.runs[0].counters.contains_key("merges"), "{:?}", results.runs[0].counters);
+}
+
+#[test]
 fn the_timeline_adds_up_to_what_each_group_got() {
     let plan = Plan { groups: tree(&[100, 100]), jobs: vec![2], ..plan(&["bsr"]) };
     let run = &run_all(&plan, "ssd-2010").runs[0];
