@@ -30,6 +30,8 @@ enum Form {
 #[derive(Debug)]
 pub(crate) struct Reports {
     files: Vec<(Form, PathBuf)>,
+    /// Of `--output`; it may not be there yet.
+    directory: Option<PathBuf>,
     options: Options,
 }
 
@@ -61,7 +63,7 @@ impl Reports {
                 Err(says) => mistakes.push(Mistake::in_flag("--output", says)),
             }
         }
-        Self { files, options: Options { total: flags.total } }
+        Self { files, directory: flags.output.clone(), options: Options { total: flags.total } }
     }
 
     /// Whether one of the files is the path `device`.
@@ -84,7 +86,14 @@ impl Reports {
             };
             if is_stdout(path) {
                 shown = Some(text);
-            } else if let Err(error) = fs::write(path, text) {
+                continue;
+            }
+            // The directory of --output is made when there is something to keep.
+            let made = match &self.directory {
+                Some(dir) if path.parent() == Some(dir) => fs::create_dir_all(dir),
+                _ => Ok(()),
+            };
+            if let Err(error) = made.and_then(|()| fs::write(path, text)) {
                 failed.push(format!("{}: {error}", path.display()));
             }
         }
@@ -113,10 +122,20 @@ fn try_writing(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the directory if it is not there, and tries to write in it (O1, O2).
+/// Tries to write in the directory, which is made for that if it is not there, and leaves it, or its absence, as it was
+/// (O1, O2).
 fn try_directory(dir: &Path) -> Result<(), String> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|one| !one.as_os_str().is_empty() && !one.exists()).collect();
+    let tried = fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()));
+    let tried = tried.and_then(|()| try_keeping(dir));
+    for made in missing {
+        let _ = fs::remove_dir(made); // if it came that far
+    }
+    tried
+}
+
+fn try_keeping(dir: &Path) -> Result<(), String> {
     let shown = dir.display();
-    fs::create_dir_all(dir).map_err(|error| format!("{shown}: {error}"))?;
     if dir.join(KEPT).exists() {
         return Err(format!("{shown} holds results already ({KEPT}); name another directory, or remove them"));
     }
@@ -196,7 +215,12 @@ mod tests {
     fn a_directory_with_results_is_not_written_over() {
         let dir = tempfile::tempdir().unwrap();
         let flags = |dir: PathBuf| IostestArgs { output: Some(dir), ..IostestArgs::default() };
-        assert_eq!(prepare(&flags(dir.path().join("a/b"))), Vec::<String>::new(), "it is made");
+        let flags_new = flags(dir.path().join("a/b"));
+        assert_eq!(prepare(&flags_new), Vec::<String>::new());
+        assert!(!dir.path().join("a").exists(), "not before there is something to keep");
+        let reports = Reports::prepare(&flags_new, &mut Vec::new());
+        assert_eq!(reports.write(&[]).1, Vec::<String>::new());
+        assert!(dir.path().join("a/b").join(KEPT).exists());
         fs::write(dir.path().join(KEPT), "").unwrap();
         let shown = dir.path().display();
         let refusal =

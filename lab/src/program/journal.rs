@@ -12,7 +12,7 @@ use super::File;
 use crate::Random;
 
 /// The most blocks that a commit logs.
-const BLOCKS_MAX: u64 = 16;
+pub(crate) const BLOCKS_MAX: u64 = 16;
 
 /// Commits: see the [module](self).
 pub struct Journal {
