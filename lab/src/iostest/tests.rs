@@ -96,7 +96,8 @@ fn who_stops_keeps_the_cases_that_ended() {
     let mut progress = |progress: Progress<'_>| {
         seen.push(match progress {
             Progress::Begins(case, index, of) => {
-                (asked.set(0), begun.set(index));
+                asked.set(0);
+                begun.set(index);
                 format!("{case}: {index} of {of}")
             }
             Progress::Ended(run) => format!("ended {}", run.jobs),
