@@ -4,7 +4,7 @@
 //! real disk. A program has no payload: it only knows what it asks next, and what it was waiting for.
 
 use crate::stats::Histogram;
-use crate::{Duration, Extent, Flags, Instant, Op, Outcome};
+use crate::{Duration, Errno, Extent, Flags, Instant, Op, Outcome};
 
 /// What a program asks of its disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,9 +28,11 @@ pub struct Meter {
     pub operations: u64,
     /// Operations that failed.
     pub failed: u64,
+    /// Why the first of those failed.
+    pub why: Option<Errno>,
     /// How long an operation took.
     pub latency: Histogram,
-    /// The longest.
+    /// The longest, with the age of what had not ended when the measurement did.
     pub latency_max: Duration,
 }
 
@@ -40,10 +42,18 @@ impl Meter {
         self.operations += 1;
         match outcome {
             Outcome::Done => self.bytes += bytes,
-            Outcome::Failed(_) => self.failed += 1,
+            Outcome::Failed(errno) => {
+                self.failed += 1;
+                self.why.get_or_insert(errno);
+            }
         }
         self.latency.record(latency);
         self.latency_max = self.latency_max.max(latency);
+    }
+
+    /// An operation has run for `age` and has not ended: the longest is no shorter. It counts for nothing else.
+    pub fn is_open(&mut self, age: Duration) {
+        self.latency_max = self.latency_max.max(age);
     }
 
     /// Adds what another got done.
@@ -51,6 +61,7 @@ impl Meter {
         self.bytes += other.bytes;
         self.operations += other.operations;
         self.failed += other.failed;
+        self.why = self.why.or(other.why);
         self.latency.add(&other.latency);
         self.latency_max = self.latency_max.max(other.latency_max);
     }
@@ -71,4 +82,22 @@ pub trait Program: Send {
 
     /// What it got done so far.
     fn meter(&self) -> &Meter;
+
+    /// What it got done up to `now`, when the measurement ends: as [`Program::meter`], with the age of what has not ended.
+    fn meter_at(&self, now: Instant) -> Meter {
+        let mut meter = self.meter().clone();
+        meter.is_open(self.open_since().map_or(Duration::ZERO, |since| now.since(since)));
+        meter
+    }
+
+    /// Whether each of its asks goes to the queue by itself, as `io_submit` hands over one request after another. If not,
+    /// what it asks in one turn is a batch, as a page cache's read-ahead and write-back are: neighbours in it are merged.
+    fn asks_one_by_one(&self) -> bool {
+        false
+    }
+
+    /// Since when the oldest of its operations has run that have not ended; `None`, or a time to come, if none does.
+    fn open_since(&self) -> Option<Instant> {
+        None
+    }
 }

@@ -491,6 +491,14 @@ impl Queue {
         sum
     }
 
+    /// Tells what was counted beside [`Stats`], each by name: `merges`, the bios that joined another's request, and what the
+    /// scheduler counts since it was chosen ([`Scheduler::counters`]).
+    pub fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        let stats = self.stats();
+        tell("merges", Op::ALL.iter().map(|op| stats.of(*op).merges).sum());
+        self.scheduler.counters(tell);
+    }
+
     /// Requests in flight.
     #[must_use]
     pub const fn in_flight(&self) -> u16 {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use fairlift_core::model::Model;
 use fairlift_core::queue::{Segment, Settings};
-use fairlift_core::sched::Kind;
+use fairlift_core::sched::none::None as NoScheduler;
+use fairlift_core::sched::{Kind, Next, Scheduler, Waiting};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::trace::Action;
 use fairlift_core::*;
@@ -72,6 +73,9 @@ fn neighbours_in_a_batch_become_one_request_in_sector_order() {
     let expected = [0, 1, 2].map(|token| Segment { token: Token(token), offset: 0, bytes: 4096 });
     assert_eq!(segments, expected);
     assert_eq!(queue.stream_stats(s).of(Op::Write).merges, 2);
+    let mut counters = Vec::new();
+    queue.counters(&mut |name, count| counters.push((name, count)));
+    assert_eq!(counters, [("merges", 2)]);
 }
 
 /// Q4
@@ -334,5 +338,46 @@ proptest! {
             ends
         };
         prop_assert_eq!(run(), run());
+    }
+}
+
+#[test]
+fn what_a_scheduler_counts_is_told_beside_what_the_queue_does() {
+    let settings = Settings::new(Kind::None, Limits::new(1_000_000));
+    let capacity = settings.nr_requests as usize;
+    let mut queue = Queue::with_scheduler(settings, Box::new(Counting(NoScheduler::new(capacity), 0)));
+    let s = queue.add_stream(stream(C0));
+    for n in 0..3 {
+        queue.submit(at(0), bio(Op::Read, s, n * 100, 8, n)).unwrap();
+    }
+    assert_eq!(extents(&mut queue, at(0)).len(), 3);
+    let mut counters = BTreeMap::new();
+    queue.counters(&mut |name, count| assert_eq!(counters.insert(name, count), None));
+    assert_eq!(counters, BTreeMap::from([("merges", 0), ("inserted", 3)]));
+}
+
+/// Counts what it is given.
+struct Counting(NoScheduler, u64);
+
+impl Scheduler for Counting {
+    fn insert(&mut self, now: Instant, request: &Waiting) {
+        self.1 += 1;
+        self.0.insert(now, request);
+    }
+
+    fn dispatch(&mut self, now: Instant) -> Next {
+        self.0.dispatch(now)
+    }
+
+    fn requeue(&mut self, now: Instant, request: &Waiting) {
+        self.0.requeue(now, request);
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        tell("inserted", self.1);
     }
 }

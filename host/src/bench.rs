@@ -9,6 +9,7 @@ mod payload;
 mod queued;
 mod raw;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 
 use fairlift_core::model::Work;
@@ -23,6 +24,7 @@ use crate::worker::descriptor;
 use crate::{Error, clock};
 
 pub(crate) use gauge::Gauge;
+pub use jobs::ASK_MAX;
 use jobs::{Bounds, Course, Done, Jobs};
 use queued::Worker;
 use raw::Raw;
@@ -67,6 +69,8 @@ pub struct Measured {
     pub timeline: Vec<Vec<u64>>,
     /// What the device did in that time, as seen from the queue: requests after merging and cutting.
     pub work: Work,
+    /// What the queue and its scheduler counted ([`fairlift_core::Queue::counters`]), what drained after the run included.
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// The size of a backing in bytes: where programs may ask.
@@ -158,7 +162,12 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, stop: &(dyn Fn() -> bool + Sync)) -> R
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        if lost > 0 { Err(Error::Undrained(lost)) } else { Ok(Measured::of(count, &course, all, gauge.read())) }
+        if lost > 0 {
+            return Err(Error::Undrained(lost));
+        }
+        let mut measured = Measured::of(count, &course, all, gauge.read());
+        disk.counters(&mut |name, count| *measured.counters.entry(name.to_owned()).or_default() += count);
+        Ok(measured)
     })
 }
 
@@ -242,6 +251,6 @@ impl Measured {
         }
         meters.sort_by_key(|(index, ..)| *index);
         let meters = meters.into_iter().map(|(_, group, meter)| (group, meter)).collect();
-        Self { meters, runtime: course.ran(), timeline, work }
+        Self { meters, runtime: course.ran(), timeline, work, counters: BTreeMap::new() }
     }
 }

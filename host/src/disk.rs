@@ -121,6 +121,13 @@ impl Disk {
         queue.lock().unwrap_or_else(|_: PoisonError<_>| panic!("disk {}: a worker panicked in its queue", self.name))
     }
 
+    /// Tells what all its queues counted: [`Queue::counters`], once for each.
+    pub(crate) fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        for number in 0..self.queues.len() {
+            self.queue(ContextId(number as u16)).counters(tell);
+        }
+    }
+
     /// The tags that a context's queue shares with the others', if it does.
     pub(crate) const fn tags(&self) -> Option<&Arc<TagQueue>> {
         self.tags.as_ref()

@@ -8,6 +8,9 @@
 //! C5  The disk is not left without work while requests wait, unless the scheduler holds it for someone, and that is
 //!     never longer than [`Check::hold_max`].
 //!
+//! Of a single write C4 says no more than C1 to C3, by which it lands once and before it ends: what C4 finds is the wrong
+//! order of several, and a write that lands again.
+//!
 //! A promise that is broken is our own mistake, so it panics: with the seed, the time and the request, to be run again.
 //!
 //! C1 to C3 and C5 look at every request. C4 watches one sector of each stretch of [`Check::watch_every`] sectors, by

@@ -4,7 +4,8 @@
 //! I2  A [`Runner`] runs a case and tells what each job got: [`Modelled`] in a world of its own; `cli` has one for real paths.
 //! I3  What a case leaves to chance follows from its own seed, made of the plan's seed, workload, jobs and set: any case can
 //!     be repeated alone.
-//! I4  When it is stopped, cases that ended are kept, and the one under way is not.
+//! I4  A case in which an operation failed is no measurement: the plan ends with the reason.
+//! I5  When it is stopped, cases that ended are kept, and the one under way is not.
 
 mod case;
 mod error;
@@ -130,6 +131,15 @@ pub struct Measured {
     pub counters: BTreeMap<String, u64>,
 }
 
+impl Measured {
+    /// What failed, in words for whoever asked; `None` if nothing did.
+    fn failed(&self) -> Option<String> {
+        let (_, meter) = self.meters.iter().find(|(_, meter)| meter.failed > 0)?;
+        let why = meter.why.map_or(String::new(), |errno| format!(": {errno}"));
+        Some(format!("{} of {} operations of a job failed{why}", meter.failed, meter.operations))
+    }
+}
+
 /// Runs cases.
 pub trait Runner {
     /// Whether it could run a case, as far as can be told beforehand: asked for every case of the first set before any begins.
@@ -175,13 +185,16 @@ pub fn run(
     }
     for (index, case) in cases.iter().enumerate() {
         if stop() {
-            results.interrupted = true; // I4
+            results.interrupted = true; // I5
             break;
         }
         progress(Progress::Begins(case, index + 1, cases.len()));
         let measured = runner.run(case, stop).map_err(|why| Error::of(case, why))?;
+        if let Some(failed) = measured.failed() {
+            return Err(Error::of(case, failed.into())); // I4
+        }
         if measured.runtime < case.runtime {
-            results.interrupted = true; // I4
+            results.interrupted = true; // I5
             break;
         }
         let run = case.run_of(&measured);

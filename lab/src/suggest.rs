@@ -1,8 +1,16 @@
-//! "Did you mean": the known word nearest to one that nobody knows.
+//! "Did you mean": the known word nearest to one that nobody knows, or the one that begins so.
 
-/// `; did you mean "…"?` if one of `known` is near `word`, else nothing.
+/// `; did you mean "…"?` if one of `known` begins with `word` or is near it, else nothing.
 #[must_use]
 pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.into_iter().collect();
+    let folded = fold(word);
+    // A word that was not finished; a single letter says too little.
+    let begun =
+        known.iter().filter(|one| folded.len() > 1 && fold(one).starts_with(&folded)).min_by_key(|one| one.len());
+    if let Some(one) = begun {
+        return format!("; did you mean \"{one}\"?");
+    }
     let near = known.into_iter().map(|one| (distance(word, one), one)).min();
     match near {
         // A third of the letters may differ: more is another word.
@@ -51,6 +59,8 @@ mod tests {
             ("sheduler", "; did you mean \"scheduler\"?"),
             ("read-only", "; did you mean \"read_only\"?"),
             ("Size", "; did you mean \"size\"?"),
+            ("sched", "; did you mean \"scheduler\"?"),
+            ("s", ""),
             ("colour", ""),
             ("", ""),
         ] {

@@ -12,8 +12,8 @@ mod file;
 use fairlift_core::{Duration, Op, Priority, PriorityClass};
 
 use crate::program::{
-    Direct, File, Fsync, Interactive, Journal, OpenLoop, Order, Pages, Program, ReadAhead, WriteBack, direct,
-    write_back,
+    Direct, File, Fsync, Interactive, Journal, OpenLoop, Order, PAGE, Pages, Program, ReadAhead, WriteBack, direct,
+    interactive, journal, read_ahead, write_back,
 };
 use crate::suggestion;
 
@@ -160,6 +160,7 @@ impl Workload {
                     Role::new("bsr", Buffered(Op::Read, Sequential)),
                 ],
             }),
+            "" => Err(format!("a workload without a name: there is {}", Self::NAMES.join(", "))),
             _ => {
                 let hint = suggestion(name, Self::NAMES);
                 Err(format!("unknown workload \"{name}\": there is {}{hint}", Self::NAMES.join(", ")))
@@ -202,6 +203,20 @@ impl Role {
             share: 1,
             once: false,
             priority: Priority::default(),
+        }
+    }
+
+    /// The largest read or write that it asks with such blocks, in bytes, before the file ends.
+    #[must_use]
+    pub const fn largest_ask(&self, block: u64) -> u64 {
+        match self.does {
+            Does::Buffered(Op::Read, Order::Sequential) => read_ahead::LARGEST,
+            // A block may lie across pages.
+            Does::Buffered(Op::Read, Order::Random) => block.next_multiple_of(PAGE) + PAGE,
+            Does::Buffered(..) => write_back::RUN_MAX * PAGE,
+            Does::Direct(..) | Does::Fsync { .. } | Does::OpenLoop { .. } | Does::Interleaved => block,
+            Does::Journal => journal::BLOCKS_MAX * block,
+            Does::Interactive => interactive::BLOCKS_MAX * block,
         }
     }
 
@@ -271,6 +286,7 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_with_those_there_are() {
+        assert!(Workload::named("").unwrap_err().starts_with("a workload without a name: there is bsr, "));
         let why = Workload::named("interleave").unwrap_err();
         assert!(why.starts_with("unknown workload \"interleave\": there is bsr, brr, "), "{why}");
         assert!(why.ends_with("; did you mean \"interleaved\"?"), "{why}");

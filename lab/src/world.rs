@@ -4,7 +4,8 @@
 //! V2  Events of one time happen in the order in which they were set; what the disk ends comes before what the clock
 //!     starts.
 //! V3  All that programs ask at one instant is one batch: the queue is asked what goes to the disk when everybody has
-//!     spoken.
+//!     spoken. But who asks one by one ([`Program::asks_one_by_one`]) has each ask go on before the next: neighbours are
+//!     merged only while they wait.
 //! V4  An ask that the queue has no room for waits, its program with it, and goes in as soon as there is room; who came
 //!     first goes first.
 //! V5  After every step the promises of [`check`](crate::check) are looked at.
@@ -16,7 +17,7 @@ use fairlift_core::model::{Asked, Ended, Model};
 use fairlift_core::program::{Ask, Program};
 use fairlift_core::time::secs;
 use fairlift_core::{
-    Bio, ContextId, Dispatch, Errno, Finished, Instant, Outcome, Queue, Refused, Stream, StreamId, Token,
+    Bio, ContextId, Dispatch, Duration, Errno, Finished, Instant, Outcome, Queue, Refused, Stream, StreamId, Token,
 };
 
 use crate::check::Check;
@@ -29,6 +30,12 @@ const BY_HAND: u32 = u32::MAX;
 
 /// Turns without time moving after which the world has stopped: a program or model that asks for "now" for ever.
 const STANDSTILL: u32 = 1_000_000;
+
+/// After how many events a run asks whether it is to stop: some milliseconds of ours.
+const EVENTS: u32 = 4096;
+
+/// How long one who drains waits for the next end.
+const HOUR: Duration = secs(3600);
 
 /// How and when a bio that was submitted by hand ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -157,26 +164,43 @@ impl World {
 
     /// Runs up to `until`, what happens at that instant included.
     pub fn run_until(&mut self, until: Instant) {
+        self.run_unless(until, &|| false);
+    }
+
+    /// Runs up to `until`, unless `stop` says so before, which is asked every few thousand events; whether it came so far.
+    pub fn run_unless(&mut self, until: Instant, stop: &dyn Fn() -> bool) -> bool {
+        let mut events = 0;
         while let Some(next) = self.settle()
             && next <= until
         {
+            events += 1;
+            if events % EVENTS == 0 && stop() {
+                return false;
+            }
             self.go_to(next);
         }
         self.now = self.now.max(until);
+        true
     }
 
     /// Lets no program ask any more, and runs until all that was asked has ended.
     ///
     /// # Panics
-    /// If that takes more than an hour of the disk: something is lost (V5).
+    /// If nothing ends for an hour of the disk: something is lost (V5).
     pub fn drain(&mut self) {
         self.asking = false;
-        let end = self.now + secs(3600);
+        let mut left = self.check.open() + self.refused.len();
+        let mut last = self.now;
         while let Some(next) = self.settle()
-            && self.check.open() + self.refused.len() > 0
-            && next < end
+            && left > 0
+            && next < last + HOUR
         {
             self.go_to(next);
+            let now = self.check.open() + self.refused.len();
+            if now < left {
+                last = self.now;
+            }
+            left = now;
         }
         self.check.drained(self.now);
     }
@@ -336,6 +360,9 @@ impl World {
         while !self.clients[client as usize].is_refused {
             let Some(ask) = self.clients[client as usize].program.poll_ask(self.now) else { break };
             self.take(client, ask);
+            if self.clients[client as usize].program.asks_one_by_one() {
+                self.dispatch(); // V3
+            }
             asks += 1;
             assert!(asks < STANDSTILL, "{}: program {client} asks without end", self.check.place(self.now));
         }

@@ -122,7 +122,7 @@ def ctrl_c_keeps_what_is_finished(t):
             results = stopped(number, code, after)
             if results["runs"]:
                 break
-        contains(Path(log).read_text(), "AVERAGE[bsr]", "interrupted: only finished sets are counted")
+        contains(Path(log).read_text(), "AVERAGE[bsr]", "interrupted: only finished runs are counted")
         equal(results["interrupted"], True, "whether it was interrupted")
         equal([run["set"] for run in results["runs"]], list(range(1, len(results["runs"]) + 1)), "the sets")
         if len(results["runs"]) >= 1000:

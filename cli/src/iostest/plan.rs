@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 
-use fairlift::bench::capacity;
+use fairlift::bench::{ASK_MAX, capacity};
 use fairlift::config::Backing;
 use fairlift_core::{Group, Sector, sched};
-use fairlift_lab::iostest::{Modelled, Plan, Runner as _};
+use fairlift_lab::iostest::{Case, Modelled, Plan, Runner as _};
 use fairlift_lab::model::Spec;
 use fairlift_lab::result::Results;
 use fairlift_lab::workload::Workload;
@@ -20,6 +20,7 @@ use super::reports::Reports;
 use crate::groups::Tree;
 use crate::mistake::{Mistake, Source, render};
 use crate::plan::{check_setting, scheduler_default};
+use crate::units::show_size;
 use crate::{backing, config};
 
 /// What is measured.
@@ -291,9 +292,24 @@ fn check_cases(asked: &Asked) -> Result<(), Box<dyn Error + Send + Sync>> {
         }
         Device::Real(backing) => {
             let sectors = capacity(backing)? / Sector::SIZE;
-            cases.try_for_each(|case| Ok(case.jobs(sectors).map(drop)?))
+            cases.try_for_each(|case| {
+                check_asks(&case)?;
+                Ok(case.jobs(sectors).map(drop)?)
+            })
         }
     }
+}
+
+/// Whether nothing is asked of a real disk that is too large for it.
+fn check_asks(case: &Case) -> Result<(), String> {
+    let sizes =
+        case.workload.roles.iter().map(|role| (role, role.largest_ask(case.block_size(role)).min(case.file_size)));
+    let Some((role, bytes)) = sizes.into_iter().find(|(_, bytes)| *bytes > ASK_MAX) else { return Ok(()) };
+    let (role, block) = (&role.name, show_size(case.block_size(role)));
+    let (bytes, max) = (show_size(bytes), show_size(ASK_MAX));
+    Err(format!(
+        "{case}: {role} with blocks of {block} asks for {bytes} at a time; of a real disk it may be at most {max}"
+    ))
 }
 
 /// What to type to measure the same again (D2); where reports go is left out, for it changes nothing.

@@ -99,7 +99,14 @@ impl Reports {
             };
             if is_stdout(path) {
                 shown = Some(text);
-            } else if let Err(error) = fs::write(path, text) {
+                continue;
+            }
+            // The directory of --output is made when there is something to keep.
+            let made = match &self.directory {
+                Some(dir) if path.parent() == Some(dir) => fs::create_dir_all(dir),
+                _ => Ok(()),
+            };
+            if let Err(error) = made.and_then(|()| fs::write(path, text)) {
                 failed.push(format!("{}: {error}", path.display()));
             }
         }

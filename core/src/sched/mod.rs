@@ -127,6 +127,10 @@ pub trait Scheduler: Send {
         None
     }
 
+    /// Tells what it has counted since it was made, each by name (`queue_merges`), in any order; a name that is told twice
+    /// counts with its sum.
+    fn counters(&self, _tell: &mut dyn FnMut(&'static str, u64)) {}
+
     /// The tunables and their present values.
     fn tunables(&self) -> &'static [TunableInfo] {
         &[]

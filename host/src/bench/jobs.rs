@@ -13,7 +13,7 @@ use fairlift_core::{Direction, Duration, Errno, GroupId, Instant, Limits, Op, Ou
 use super::Job;
 
 /// The largest read or write, in bytes: as much as a server takes from a client by default.
-const ASK_MAX: u64 = 32 << 20;
+pub const ASK_MAX: u64 = 32 << 20;
 
 /// When a run starts and ends, and how it is cut into slots.
 pub(super) struct Course {
@@ -138,8 +138,9 @@ impl<'a> Jobs<'a> {
         job.program.handle_end(since, token, outcome);
     }
 
-    /// Gives `take` what the programs ask, until they ask no more or it answers no; whether there was anything.
-    pub(super) fn ask(&mut self, now: Instant, mut take: impl FnMut(usize, &Ask) -> bool) -> bool {
+    /// Gives `take` what the programs ask, and whether each ask goes on by itself, until they ask no more or it answers no;
+    /// whether there was anything.
+    pub(super) fn ask(&mut self, now: Instant, mut take: impl FnMut(usize, &Ask, bool) -> bool) -> bool {
         let since = self.since_start(now);
         let mut refused = std::mem::take(&mut self.refused);
         let mut some = !refused.is_empty();
@@ -154,7 +155,7 @@ impl<'a> Jobs<'a> {
             while let Some(ask) = job.held.take().or_else(|| job.program.poll_ask(since)) {
                 if let Some(errno) = self.bounds.refuse(&ask) {
                     self.refused.push((number, ask.token, Outcome::Failed(errno)));
-                } else if !take(number, &ask) {
+                } else if !take(number, &ask, job.program.asks_one_by_one()) {
                     job.held = Some(ask);
                     break;
                 }
@@ -180,7 +181,8 @@ impl<'a> Jobs<'a> {
         if self.timeline.len() < self.course.slots as usize {
             self.note_slot();
         }
-        let meters = self.list.into_iter().map(|job| (job.index, job.group, job.program.meter().clone())).collect();
+        let since = self.since_start(end);
+        let meters = self.list.iter().map(|job| (job.index, job.group, job.program.meter_at(since))).collect();
         Done { meters, timeline: self.timeline }
     }
 

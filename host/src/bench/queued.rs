@@ -115,7 +115,13 @@ impl Worker {
             self.release(command, what);
         }
         self.engine.news = news;
-        jobs.ask(now, |job, ask| self.submit(job, streams[job], ask)) || some
+        jobs.ask(now, |job, ask, by_itself| {
+            let taken = self.submit(job, streams[job], ask);
+            if taken && by_itself {
+                self.engine.turn(now); // it goes on before the next can be merged with it
+            }
+            taken
+        }) || some
     }
 
     /// Gives back what a command held, if its memory is free.

@@ -66,7 +66,7 @@ impl Raw {
                 jobs.ended(now, job, token, outcome);
             }
             let mut flushes = 0;
-            jobs.ask(now, |job, ask| {
+            jobs.ask(now, |job, ask, _| {
                 flushes += usize::from(ask.op == Op::Flush);
                 self.launch(job, ask)
             });

@@ -86,6 +86,12 @@ impl Plan {
                     let (name, file) = (&workload.name, self.file_size);
                     return fail(format!("{name}: blocks of {block} bytes in files of {file} bytes"));
                 }
+                if role.does == Does::Journal && 2 * u64::from(block) > self.file_size {
+                    let (name, file) = (&workload.name, self.file_size);
+                    return fail(format!(
+                        "{name}: a journal has at least two blocks, and files of {file} bytes have one of {block} bytes"
+                    ));
+                }
             }
             if workload.roles.iter().all(|role| role.once || role.share == 0) {
                 return fail(format!("{}: no role for the jobs to play", workload.name));

@@ -5,12 +5,18 @@ use std::error::Error as AnyError;
 
 use fairlift_core::queue::Settings;
 use fairlift_core::sched::Kind;
+use fairlift_core::time::secs;
+use fairlift_core::tunable::parse_duration;
 use fairlift_core::{ContextId, Duration, GroupId, Instant, Queue, Sector, Stream};
 
 use super::{Case, Error, Measured, Runner};
 use crate::World;
 use crate::check::Check;
 use crate::model::Spec;
+
+/// When a request to a disk on paper would time out: never, for it always answers, however deep its queue is. A day is the
+/// longest run.
+const PATIENCE: Duration = secs(30 * 86_400);
 
 /// Runs cases on a disk on paper.
 #[derive(Clone, Debug)]
@@ -54,8 +60,11 @@ impl Modelled {
                 break;
             }
             let until = u128::from(case.runtime.as_nanos()) * u128::from(slot) / u128::from(case.slots);
-            runtime = Duration::from_nanos(until as u64);
-            world.run_until(Instant::ZERO + runtime);
+            let until = Duration::from_nanos(until as u64);
+            if !world.run_unless(Instant::ZERO + until, stop) {
+                break;
+            }
+            runtime = until;
             let mut bytes = vec![0; leaves.len()];
             for (index, group) in groups.iter().enumerate() {
                 let leaf = leaves.iter().position(|leaf| leaf == group).expect("jobs are in leaves");
@@ -64,15 +73,14 @@ impl Modelled {
             timeline.push(bytes.iter().zip(&before).map(|(now, before)| now - before).collect());
             before = bytes;
         }
-        let meters = groups.iter().enumerate().map(|(index, group)| (*group, world.program(index).meter().clone()));
-        let measured = Measured {
-            meters: meters.collect(),
-            runtime,
-            timeline,
-            work: world.model().work(),
-            counters: BTreeMap::new(),
-        };
-        world.drain(); // Nothing is lost.
+        let meter = |(index, group): (usize, &GroupId)| (*group, world.program(index).meter_at(world.now()));
+        let meters = groups.iter().enumerate().map(meter).collect();
+        let mut counters = BTreeMap::new();
+        world.queue().counters(&mut |name, count| *counters.entry(name.to_owned()).or_default() += count);
+        let measured = Measured { meters, runtime, timeline, work: world.model().work(), counters };
+        if runtime == case.runtime {
+            world.drain(); // Nothing is lost.
+        }
         Ok(measured)
     }
 
@@ -91,18 +99,44 @@ impl Modelled {
         }
         let mut settings = Settings { groups: case.groups.clone(), ..Settings::new(self.scheduler, limits) };
         settings.depth = self.depth.unwrap_or_else(|| self.spec.depth());
+        settings.io_timeout = PATIENCE;
         settings.nr_requests = settings.nr_requests.max(2 * u32::from(settings.depth));
         let mut queue = Queue::new(settings);
         for (name, value) in &self.set {
             queue.set_tunable(name, value).map_err(|why| Error::Plan(why.to_string()))?;
         }
         let jobs = case.jobs(limits.capacity)?;
+        let idle = self.scheduler.tunables().iter().filter(|info| info.name.ends_with("_idle"));
+        let hold_max = hold_max(idle.filter_map(|info| queue.tunable(info.name)));
         let mut world = World::new(queue, model);
         world.check().seed(case.seed);
+        world.check().hold_max(hold_max);
         let groups = jobs.iter().map(|job| job.group).collect();
         for job in jobs {
             world.add(Stream { group: job.group, priority: job.priority, context: ContextId(0) }, job.program);
         }
         Ok((world, groups))
+    }
+}
+
+/// How long a scheduler with idle times like these may hold the disk ([`Check::hold_max`]): twice the longest, for one may
+/// begin as another ends; no less than what fits their defaults.
+fn hold_max(idle: impl Iterator<Item = String>) -> Duration {
+    let twice = |time: Duration| Duration::from_nanos(time.as_nanos().saturating_mul(2));
+    idle.filter_map(|text| parse_duration(&text)).map(twice).fold(Check::HOLD_MAX, Duration::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlift_core::time::ms;
+
+    use super::*;
+
+    #[test]
+    fn a_scheduler_may_hold_the_disk_as_long_as_its_tunables_say() {
+        let hold = |idle: &[&str]| hold_max(idle.iter().map(|text| (*text).to_owned()));
+        assert_eq!(hold(&[]), Check::HOLD_MAX);
+        assert_eq!(hold(&["0s", "8ms"]), Check::HOLD_MAX);
+        assert_eq!(hold(&["8ms", "100ms"]), ms(200));
     }
 }

@@ -106,8 +106,12 @@ fn nanos(length: Duration) -> f64 {
     length.as_nanos() as f64
 }
 
-/// A quantile is the upper bound of its bucket: it is not beyond the longest that there was.
+/// A quantile is the upper bound of its bucket: it is not beyond the longest that there was. Where nothing ended, it is the
+/// age of what has waited longest: nobody fares well by getting nothing.
 fn quantile_us(meter: &Meter, per_mille: u32) -> f64 {
+    if meter.latency.is_empty() {
+        return nanos(meter.latency_max) / 1e3;
+    }
     nanos(meter.latency.quantile(per_mille).min(meter.latency_max)) / 1e3
 }
 

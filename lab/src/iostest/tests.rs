@@ -82,20 +82,24 @@ fn a_case_can_be_repeated_alone() {
     assert_ne!(results.runs[2].groups, results.runs[0].groups, "another set draws other places");
 }
 
-/// I4
+/// I5
 #[test]
 fn who_stops_keeps_the_cases_that_ended() {
     let plan = Plan { jobs: vec![1, 2, 3], ..plan(&["drr"]) };
-    // Asked before each case and each slot of it: in the middle of the second case.
-    let asked = Cell::new(0);
+    // In the middle of the second case.
+    let (asked, begun) = (Cell::new(0), Cell::new(0));
     let stop = || {
         asked.set(asked.get() + 1);
-        asked.get() > 1 + Plan::SLOTS + 30
+        begun.get() == 2 && asked.get() > 30
     };
     let mut seen = Vec::new();
     let mut progress = |progress: Progress<'_>| {
         seen.push(match progress {
-            Progress::Begins(case, index, of) => format!("{case}: {index} of {of}"),
+            Progress::Begins(case, index, of) => {
+                asked.set(0);
+                begun.set(index);
+                format!("{case}: {index} of {of}")
+            }
             Progress::Ended(run) => format!("ended {}", run.jobs),
         });
     };
@@ -103,6 +107,66 @@ fn who_stops_keeps_the_cases_that_ended() {
     assert!(results.interrupted);
     assert_eq!(results.runs.iter().map(|run| run.jobs).collect::<Vec<_>>(), [1]);
     assert_eq!(seen, ["drr, set 1, 1 job: 1 of 3", "ended 1", "drr, set 1, 2 jobs: 2 of 3"]);
+}
+
+/// A day of a fast disk is minutes of ours: nobody waits for a sixtieth of it.
+#[test]
+fn who_stops_is_heard_within_a_slot() {
+    let plan = Plan { runtime: secs(86_400), ..plan(&["drr"]) };
+    let asked = Cell::new(0);
+    let stop = || {
+        asked.set(asked.get() + 1);
+        asked.get() > 5
+    };
+    let measured = modelled("nvme-plp").run(&case(&plan), &stop).unwrap();
+    assert_eq!((measured.runtime, asked.get()), (Duration::ZERO, 6), "the first slot was not done");
+}
+
+/// Ends every case with one operation that failed.
+struct Failing;
+
+impl Runner for Failing {
+    fn run(&mut self, case: &Case, _: &dyn Fn() -> bool) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {
+        let mut measured = Measured { runtime: case.runtime, ..measured(&[(0, 4096)]) };
+        measured.meters[0].1.ended(0, Outcome::Failed(fairlift_core::Errno::EIO), ms(1));
+        Ok(measured)
+    }
+}
+
+/// I4
+#[test]
+fn a_case_in_which_something_failed_is_no_measurement() {
+    let why = run(&plan(&["drr"]), &mut Failing, header(), &mut |_| (), &|| false).unwrap_err().to_string();
+    assert!(why.starts_with("drr, set 1, 1 job: 1 of 2 operations of a job failed: "), "{why}");
+    assert!(why.contains("EIO") || why.contains("nput/output"), "{why}");
+}
+
+/// 64 jobs with 64 requests of 16 MiB each are more than the disk does in half a minute.
+#[test]
+fn a_request_to_a_model_waits_for_minutes_and_does_not_fail() {
+    let plan = Plan { jobs: vec![64], iodepth: 64, block_size: Some(16 << 20), runtime: secs(60), ..plan(&["drw"]) };
+    let mut runner = Modelled { depth: Some(4096), ..modelled("sata-7200") };
+    let results = run(&plan, &mut runner, header(), &mut |_| (), &|| false).unwrap();
+    assert!(results.runs[0].groups[0].lat_max_us > 50e6, "{:?}", results.runs[0].groups[0]);
+}
+
+/// Reads for more than an hour are under way when the run ends.
+#[test]
+fn a_slow_disk_is_waited_for_as_long_as_it_answers() {
+    let plan = Plan { jobs: vec![64], block_size: Some(16 << 20), runtime: secs(1), ..plan(&["dsr"]) };
+    let results = run_all(&plan, "sata-7200,rate_outer=100,rate_inner=100");
+    assert_eq!(results.runs[0].iops, 0.0);
+}
+
+/// 600 jobs of 300 groups, and a disk that does some hundred reads in a second.
+#[test]
+fn a_group_that_got_nothing_has_waited_as_long_as_the_run() {
+    let plan = Plan { groups: tree(&[100; 300]), jobs: vec![2], ..plan(&["drr"]) };
+    let run = &run_all(&plan, "sata-7200").runs[0];
+    let starved = run.groups.iter().filter(|group| group.iops == 0.0);
+    let waited: Vec<_> = starved.map(|group| (group.lat_p99_us, group.lat_max_us)).collect();
+    assert!(waited.len() > 100, "{}", waited.len());
+    assert!(waited.iter().all(|waited| *waited == (200_000.0, 200_000.0)), "{waited:?}");
 }
 
 #[test]
@@ -124,6 +188,10 @@ fn what_cannot_be_is_refused_before_anything_runs() {
         (
             Plan { block_size: Some(32 << 20), ..good.clone() },
             "bsr: blocks of 33554432 bytes in files of 16777216 bytes",
+        ),
+        (
+            Plan { file_size: 4096, ..plan(&["journal"]) },
+            "journal: a journal has at least two blocks, and files of 4096 bytes have one of 4096 bytes",
         ),
         (nobody, "bsr: no role for the jobs to play"),
         (
@@ -273,6 +341,14 @@ fn what_a_role_got_is_told_where_there_are_several() {
     assert!(run.roles[0].iops > 0.0);
     assert!((run.roles.iter().map(|role| role.kb_s).sum::<f64>() - run.total_kb_s).abs() < 0.001);
     assert!(run_all(&plan(&["bsr"]), "ssd-2010").runs[0].roles.is_empty());
+}
+
+#[test]
+fn a_run_tells_what_the_queue_counted() {
+    let mut runner = Modelled { scheduler: Kind::MqDeadline, ..modelled("sata-7200") };
+    let plan = Plan { jobs: vec![16], runtime: secs(2), ..plan(&["interactive"]) };
+    let results = run(&plan, &mut runner, header(), &mut |_| (), &|| false).unwrap();
+    assert!(results.runs[0].counters.contains_key("merges"), "{:?}", results.runs[0].counters);
 }
 
 #[test]

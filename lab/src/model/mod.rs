@@ -103,7 +103,10 @@ impl Spec {
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         if key == "size" {
             self.size = parse_size(value).ok_or_else(|| {
-                format!("size={value} is not possible: it takes bytes in whole sectors, as 500G or 1T, up to 64T")
+                format!(
+                    "size={value} is not possible: it takes bytes in whole sectors, as 500G or 1T (1024s; GB would mean \
+                     1000s to some tools), up to 64T"
+                )
             })?;
             return Ok(());
         }
@@ -160,16 +163,17 @@ impl Settings {
     }
 }
 
-/// `500G`, `1T`, `4096`: binary units, as `truncate -s` takes them.
+/// `500G`, `1TiB`, `4096`: binary units. Those that some tools count in thousands and others in 1024s (`GB`) are refused,
+/// as everywhere on the command line.
 pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let shift = match unit.to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {
+    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
         "" => 0,
-        "k" => 10,
-        "m" => 20,
-        "g" => 30,
-        "t" => 40,
+        "k" | "ki" | "kib" => 10,
+        "m" | "mi" | "mib" => 20,
+        "g" | "gi" | "gib" => 30,
+        "t" | "ti" | "tib" => 40,
         _ => return None,
     };
     let bytes = number.parse::<u64>().ok()?.checked_mul(1 << shift)?;
@@ -220,7 +224,7 @@ mod tests {
         assert_eq!(parse_size("100G"), Some(100 << 30));
         assert_eq!(parse_size("1TiB"), Some(1 << 40));
         assert_eq!(parse_size("512"), Some(512));
-        for bad in ["", "0", "G", "513", "1.5T", "65T", "99999999999999999999"] {
+        for bad in ["", "0", "G", "513", "500GB", "1.5T", "65T", "99999999999999999999"] {
             assert_eq!(parse_size(bad), None, "{bad}");
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! P1  It keeps `depth` requests in flight: when one ends, it thinks for `think`, and asks the next.
 //! P2  An operation is one block, from its asking to its end.
+//! P3  Requests are handed over one by one, as by `io_submit`: what it asks at one instant is no batch.
 
 use std::collections::VecDeque;
 
@@ -33,8 +34,8 @@ pub struct Direct {
     blocks: Blocks,
     /// Tokens that may be used again, and from when on; the think time is the same for all, so they are in order.
     thinking: VecDeque<(Instant, u32)>,
-    /// By token.
-    asked: Vec<Instant>,
+    /// By token: since when it is under way.
+    asked: Vec<Option<Instant>>,
     meter: Meter,
 }
 
@@ -66,7 +67,7 @@ impl Direct {
             file,
             blocks,
             thinking: (0..settings.depth).map(|token| (Instant::ZERO, token)).collect(),
-            asked: vec![Instant::ZERO; settings.depth as usize],
+            asked: vec![None; settings.depth as usize],
             meter: Meter::default(),
         }
     }
@@ -75,7 +76,7 @@ impl Direct {
 impl Program for Direct {
     fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
         let (_, token) = self.thinking.pop_front_if(|(from, _)| *from <= now)?; // P1
-        self.asked[token as usize] = now;
+        self.asked[token as usize] = Some(now);
         // Direct writes are waited for (`REQ_SYNC`); reads always are.
         let flags = if self.settings.op == Op::Write { Flags::SYNC } else { Flags::NONE };
         let extent = self.file.extent(self.blocks.next(), self.settings.block);
@@ -83,7 +84,8 @@ impl Program for Direct {
     }
 
     fn handle_end(&mut self, now: Instant, token: u32, outcome: Outcome) {
-        self.meter.ended(self.settings.block, outcome, now.since(self.asked[token as usize])); // P2
+        let asked = self.asked[token as usize].take().expect("it was asked");
+        self.meter.ended(self.settings.block, outcome, now.since(asked)); // P2
         self.thinking.push_back((now + self.settings.think, token));
     }
 
@@ -93,5 +95,13 @@ impl Program for Direct {
 
     fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    fn asks_one_by_one(&self) -> bool {
+        true // P3
+    }
+
+    fn open_since(&self) -> Option<Instant> {
+        self.asked.iter().flatten().min().copied()
     }
 }

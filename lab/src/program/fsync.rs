@@ -86,4 +86,8 @@ impl Program for Fsync {
     fn meter(&self) -> &Meter {
         &self.meter
     }
+
+    fn open_since(&self) -> Option<Instant> {
+        Some(self.began)
+    }
 }

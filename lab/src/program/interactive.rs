@@ -23,7 +23,7 @@ pub(super) const PAUSE: Duration = secs(3);
 /// Where a start reads, in bytes.
 const REGION: u64 = 64 << 20;
 /// Blocks of the longest read.
-const BLOCKS_MAX: u64 = 32;
+pub(crate) const BLOCKS_MAX: u64 = 32;
 /// CPU time between reads: 20 to 300 µs.
 const WORK: (u64, u64) = (20, 300);
 
@@ -114,5 +114,9 @@ impl Program for Interactive {
 
     fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    fn open_since(&self) -> Option<Instant> {
+        Some(self.began)
     }
 }

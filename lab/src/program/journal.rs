@@ -12,7 +12,7 @@ use super::File;
 use crate::Random;
 
 /// The most blocks that a commit logs.
-const BLOCKS_MAX: u64 = 16;
+pub(crate) const BLOCKS_MAX: u64 = 16;
 
 /// Commits: see the [module](self).
 pub struct Journal {
@@ -120,5 +120,9 @@ impl Program for Journal {
 
     fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    fn open_since(&self) -> Option<Instant> {
+        Some(self.began)
     }
 }

@@ -2,9 +2,7 @@
 //!
 //! O1  Arrivals follow from the seed alone, one every 1/`rate` s on average (Poisson).
 //! O2  An operation is one block, from its arrival to its end: the time that it waits to be asked counts.
-//! O3  At most 1024 are asked at a time, as servers have so many connections; later ones wait in order.
-
-use std::collections::VecDeque;
+//! O3  At most 1024 are asked at a time, each by itself, as servers have so many connections; later ones wait in order.
 
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::time::secs;
@@ -25,12 +23,11 @@ pub struct OpenLoop {
     blocks: Blocks,
     mean: Duration,
     random: Random,
-    /// When the next one comes.
+    /// When the first came, or comes, that was not asked. Those behind it are not drawn before it is asked, however many
+    /// wait: O1 holds whenever they are.
     next: Instant,
-    /// When those came that wait to be asked.
-    backlog: VecDeque<Instant>,
-    /// By token: when it came.
-    came: Vec<Instant>,
+    /// By token: when that which is under way came.
+    came: Vec<Option<Instant>>,
     free: Vec<u32>,
     meter: Meter,
 }
@@ -55,8 +52,7 @@ impl OpenLoop {
             mean,
             random,
             next,
-            backlog: VecDeque::new(),
-            came: vec![Instant::ZERO; IN_FLIGHT as usize],
+            came: vec![None; IN_FLIGHT as usize],
             free: (0..IN_FLIGHT).rev().collect(),
             meter: Meter::default(),
         }
@@ -65,30 +61,38 @@ impl OpenLoop {
 
 impl Program for OpenLoop {
     fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
-        while self.next <= now {
-            self.backlog.push_back(self.next);
-            self.next += self.random.exponential(self.mean).max(Duration::from_nanos(1)); // O1
+        if self.next > now {
+            return None;
         }
-        if self.free.is_empty() {
-            return None; // O3
-        }
-        let came = self.backlog.pop_front()?;
-        let token = self.free.pop()?;
-        self.came[token as usize] = came;
+        let token = self.free.pop()?; // O3
+        let came = self.next;
+        self.next += self.random.exponential(self.mean).max(Duration::from_nanos(1)); // O1
+        self.came[token as usize] = Some(came);
         let flags = if self.op == Op::Write { Flags::SYNC } else { Flags::NONE };
         Some(Ask { token, op: self.op, flags, extent: self.file.extent(self.blocks.next(), self.block) })
     }
 
     fn handle_end(&mut self, now: Instant, token: u32, outcome: Outcome) {
-        self.meter.ended(self.block, outcome, now.since(self.came[token as usize])); // O2
+        let came = self.came[token as usize].take().expect("it was asked");
+        self.meter.ended(self.block, outcome, now.since(came)); // O2
         self.free.push(token);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        Some(self.next)
+        // Without a place it waits for an end (O3).
+        (!self.free.is_empty()).then_some(self.next)
     }
 
     fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    fn asks_one_by_one(&self) -> bool {
+        true // O3
+    }
+
+    fn open_since(&self) -> Option<Instant> {
+        // Who waits to be asked came after all that were.
+        Some(self.came.iter().flatten().min().copied().unwrap_or(self.next))
     }
 }

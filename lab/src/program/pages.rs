@@ -82,4 +82,11 @@ impl Program for Pages {
     fn meter(&self) -> &Meter {
         &self.meter
     }
+
+    fn open_since(&self) -> Option<Instant> {
+        match self.step {
+            Step::Waits(began) | Step::Copies(began, _) => Some(began),
+            Step::Thinks(_) => None,
+        }
+    }
 }

@@ -18,7 +18,7 @@ use super::{File, copying};
 /// The first window, in bytes.
 const FIRST: u64 = 16 << 10;
 /// The largest window, in bytes: Linux's default `read_ahead_kb`.
-const LARGEST: u64 = 128 << 10;
+pub(crate) const LARGEST: u64 = 128 << 10;
 
 /// A piece of the file that comes into memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,5 +175,9 @@ impl Program for ReadAhead {
 
     fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    fn open_since(&self) -> Option<Instant> {
+        Some(self.began)
     }
 }

@@ -381,6 +381,7 @@ fn arrivals_do_not_wait_for_the_disk_and_their_waiting_counts() {
 fn more_than_1024_are_not_asked_at_a_time() {
     let mut play = Play::new(OpenLoop::new(Op::Write, Order::Sequential, 100_000, file(MIB), 4 * KIB, 4));
     assert_eq!(play.wait(at(50_000)).len(), 1024);
+    assert_eq!(play.program.poll_timeout(), None, "who comes now is not written down: there would be no end of them");
     play.end();
     assert_eq!(play.wait(at(50_001)).len(), 1, "one that came before");
     play.end();

@@ -48,7 +48,7 @@ impl Default for Settings {
 }
 
 /// The longest piece that the flusher writes, in pages.
-const RUN_MAX: u64 = (1 << 20) / PAGE;
+pub(crate) const RUN_MAX: u64 = (1 << 20) / PAGE;
 /// Pieces on their way at a time.
 const IN_FLIGHT: u32 = 8;
 /// How often the flusher looks for old pages.
@@ -186,5 +186,9 @@ impl Program for WriteBack {
 
     fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    fn open_since(&self) -> Option<Instant> {
+        Some(self.began)
     }
 }

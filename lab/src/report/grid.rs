@@ -91,7 +91,7 @@ pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid>
     }
     if rows.iter().any(|row| row.sets > 1) {
         let title = "SPREAD";
-        let unit = "sets lie within +- % of the average bw";
+        let unit = "half of best minus worst set, in % of the average bw";
         grids.push(grid(title, unit, "total", |group| apart(&group.kb_s), |row| apart(&row.total_kb_s)));
     }
     grids
@@ -110,7 +110,7 @@ fn whole(figure: f64) -> String {
     format!("{figure:.0}")
 }
 
-/// Half the distance of the sets.
+/// Half the distance of the best and the worst set.
 fn apart(spread: &Spread) -> String {
     format!("{:.1}", spread.percent())
 }

@@ -50,7 +50,7 @@ fn section(out: &mut String, results: &Results, several: bool) {
     }
     facts(out, results);
     if results.interrupted {
-        out.push_str("<p class=\"note\">Interrupted: only finished sets are counted.</p>\n");
+        out.push_str("<p class=\"note\">Interrupted: only finished runs are counted.</p>\n");
     }
     for workload in workloads(results) {
         let rows = rows(results, workload);

@@ -21,13 +21,34 @@ pub fn to_json(results: &Results) -> String {
 /// Reads results again.
 ///
 /// # Errors
-/// It is not JSON, or not that of `iostest`, in words that say where.
+/// It is not JSON, or not that of `iostest`, in words that say where; or a figure in it cannot be.
 pub fn from_json(text: &str) -> Result<Results, String> {
     let results: Results = serde_json::from_str(text).map_err(|error| format!("not results of iostest: {error}"))?;
     if results.tool != "iostest" {
         return Err(format!("not results of iostest, but of \"{}\"", super::printable(&results.tool)));
     }
-    Ok(results)
+    // It was read above: this is JSON.
+    match serde_json::from_str(text).ok().and_then(|value| implausible("", &value)) {
+        Some((name, figure)) => Err(format!("not results of iostest: {} is {figure:e}", super::printable(&name))),
+        None => Ok(results),
+    }
+}
+
+/// No disk has done more, in any of the units: a figure beyond it would make pages that nobody can draw.
+const FIGURE_MAX: f64 = 1e15;
+
+/// The name and value of a figure that no measurement has: below zero, or beyond all disks. Whole numbers are counts and
+/// seeds, and may be anything.
+fn implausible(name: &str, value: &serde_json::Value) -> Option<(String, f64)> {
+    match value {
+        serde_json::Value::Number(figure) if figure.is_f64() => {
+            let figure = figure.as_f64()?;
+            (!(0.0..=FIGURE_MAX).contains(&figure)).then(|| (name.to_owned(), figure))
+        }
+        serde_json::Value::Array(list) => list.iter().find_map(|value| implausible(name, value)),
+        serde_json::Value::Object(map) => map.iter().find_map(|(name, value)| implausible(name, value)),
+        _ => None,
+    }
 }
 
 /// Breaks lines between the keys of the whole and between runs, and nowhere deeper.
@@ -138,6 +159,10 @@ mod tests {
         ] {
             assert_eq!(from_json(text), Err(why.into()), "{text}");
         }
+        let mut beyond = results(&[100]);
+        beyond.runs = vec![run("bsr", 1, 4, &[(100, 100.0)])];
+        beyond.runs[0].groups[0].share = 1.7e308;
+        assert_eq!(from_json(&to_json(&beyond)), Err("not results of iostest: share is 1.7e308".into()));
         let other = to_json(&results(&[])).replace("\"iostest\"", "\"iostune\"");
         assert_eq!(from_json(&other), Err("not results of iostest, but of \"iostune\"".into()));
     }

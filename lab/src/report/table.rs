@@ -32,7 +32,7 @@ pub fn table(results: &Results, options: Options) -> String {
         tables_of(&mut out, results, workload, options);
     }
     if results.interrupted {
-        let counted = if results.runs.is_empty() { "no set was finished" } else { "only finished sets are counted" };
+        let counted = if results.runs.is_empty() { "no run was finished" } else { "only finished runs are counted" };
         let _ = writeln!(out, "{}interrupted: {counted}", if out.is_empty() { "" } else { "\n" });
     }
     out
@@ -214,7 +214,7 @@ drr     2   1   +10.0  -3.3   10.0   0.987
 drr     1   2   -10.0  +3.3   10.0   0.987
 drr:raw 1   1   +100.0 -33.3  100.0  0.987
 
-SPREAD[drr] [sets lie within +- % of the average bw]
+SPREAD[drr] [half of best minus worst set, in % of the average bw]
 -------
 job     Set NR  cgrp1  cgrp2
 ---     --- --  --------------
@@ -288,9 +288,9 @@ journal 1   2   500    500    500
     fn an_interrupted_run_says_so() {
         let mut results = results(&[]);
         results.interrupted = true;
-        assert_eq!(table(&results, Options::default()), "interrupted: no set was finished\n");
+        assert_eq!(table(&results, Options::default()), "interrupted: no run was finished\n");
         results.runs = vec![run("bsr", 1, 1, &[(100, 1.0)])];
-        assert!(table(&results, Options::default()).ends_with("\n\ninterrupted: only finished sets are counted\n"));
+        assert!(table(&results, Options::default()).ends_with("\n\ninterrupted: only finished runs are counted\n"));
     }
 
     #[test]

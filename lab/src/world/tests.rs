@@ -10,6 +10,7 @@ use fairlift_core::time::{ms, us};
 use fairlift_core::{Extent, Flags, GroupId, Limits, Op, Priority, Sector};
 
 use super::*;
+use crate::program::{Direct, File, Order, direct};
 use crate::{Timed, fixed_time};
 
 const LIMITS: Limits = Limits::new(1 << 20);
@@ -152,6 +153,25 @@ fn what_is_asked_at_one_instant_is_one_batch() {
     world.run_until(at(100));
     assert_eq!(world.dispatched().iter().map(|d| d.extent).collect::<Vec<_>>(), [Extent::new(Sector(0), 32)]);
     assert_eq!(heard(&news).len(), 4);
+}
+
+/// V3: four sequential reads that a job keeps in the disk stay four, though all begin at once.
+#[test]
+fn what_is_asked_one_by_one_is_no_batch() {
+    let settings = direct::Settings {
+        op: Op::Read,
+        order: Order::Sequential,
+        block: 4096,
+        depth: 4,
+        think: fairlift_core::Duration::ZERO,
+    };
+    let mut world = world(|settings| settings.depth = 32, fixed_time(LIMITS, us(100)));
+    world.remember();
+    let file = File { start: Sector(0), bytes: 1 << 20 };
+    let index = world.add(stream(), Box::new(Direct::new(settings, file, 1)));
+    world.run_until(at(250));
+    assert_eq!(world.dispatched().iter().map(|d| d.extent.sectors).collect::<Vec<_>>(), [8; 12]);
+    assert_eq!(world.program(index).meter().operations, 8);
 }
 
 /// V4

@@ -206,3 +206,15 @@ fn a_tree_of_groups_comes_from_a_config_file() {
     }
     assert_eq!(ms(500), parse("sim:x --runtime 0.5").unwrap().runtime);
 }
+
+#[test]
+fn what_is_too_large_for_a_real_disk_is_refused_before_the_run() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 30).unwrap();
+    let disk = format!("file:{}", file.path().display());
+    let why = planned(&format!("{disk} -w interactive --bs 2m --filesize 128m -m 1")).map(drop).unwrap_err();
+    let says = "start with blocks of 2 MiB asks for 64 MiB at a time; of a real disk it may be at most 32 MiB";
+    assert!(why.contains(says), "{why}");
+    assert!(planned(&format!("{disk} -w interactive --bs 1m --filesize 128m -m 1")).is_ok());
+    assert!(planned("sim:sata-7200 -w interactive --bs 2m --filesize 128m -m 1").is_ok(), "a model takes it");
+}

@@ -114,12 +114,12 @@ impl Frame {
     /// Draws the upright axis from zero: a line and a label at each round figure. Returns where it ends.
     pub(super) fn upright(&self, svg: &mut Svg, largest: f64, unit: &str, shown: fn(f64) -> String) -> f64 {
         let (step, max) = rounded(largest);
-        let mut at = 0.0;
-        while at <= max * 1.0001 {
+        let steps = (max / step).round() as u32;
+        for number in 0..=steps.min(STEPS_MAX) {
+            let at = f64::from(number) * step;
             let y = self.y(at, max);
             svg.line("grid", (self.left, y), (self.right, y));
             svg.text("tick end", (self.left - 6.0, y + 4.0), &shown(at));
-            at += step;
         }
         if !unit.is_empty() {
             svg.text("unit end", (self.left - 6.0, self.top - 10.0), unit);
@@ -127,6 +127,9 @@ impl Frame {
         max
     }
 }
+
+/// An axis has no more: about five are meant.
+const STEPS_MAX: u32 = 10;
 
 /// A round step and a round end for an axis that holds `largest`: about five steps.
 fn rounded(largest: f64) -> (f64, f64) {
@@ -136,7 +139,8 @@ fn rounded(largest: f64) -> (f64, f64) {
     let power = 10_f64.powf((largest / 5.0).log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| step * 5.0 >= largest);
     let step = step.unwrap_or(10.0 * power);
-    (step, (largest / step).ceil() * step)
+    let max = (largest / step).ceil() * step;
+    if max.is_finite() { (step, max) } else { (1.0, 1.0) }
 }
 
 #[cfg(test)]
@@ -154,6 +158,7 @@ mod tests {
             assert_eq!(rounded(largest), expected, "{largest}");
         }
         assert_eq!(rounded(f64::NAN), (1.0, 1.0));
+        assert_eq!(rounded(1.7e308), (1.0, 1.0), "its end would be beyond all numbers");
         assert_eq!(rounded(f64::INFINITY), (1.0, 1.0));
     }
 
