@@ -117,7 +117,7 @@ impl Caller {
             if let Some(tag) = self.arrive() {
                 return Poll::Ready(tag);
             }
-            Place::Before(self.queue)
+            Place::Before
         } else {
             if let Some(tag) = self.try_get_in_turn() {
                 return Poll::Ready(tag);
@@ -224,7 +224,7 @@ impl Caller {
             if let Some(tag) = self.arrive().or_else(|| self.spin()) {
                 return tag;
             }
-            place = Place::Before(self.queue);
+            place = Place::Before;
         }
     }
 

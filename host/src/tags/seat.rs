@@ -1,4 +1,4 @@
-//! Where callers sit while they wait: a line is eight queues of seats.
+//! Where callers sit while they wait: a line is eight queues of seats, and one for those who came in vain.
 //!
 //! P1  A seat's state changes under the lock of the queue that it is in: it waits exactly while it is in that queue.
 //! P2  Whoever takes a seat out of its queue to wake it has counted it as on the way; the one who sits in it says that it
@@ -20,6 +20,8 @@ use crate::sync::{Mutex, Unparker, lock};
 pub(super) struct Line {
     pub(super) wakes: Wakes,
     queues: [Padded; WAIT_QUEUES],
+    /// Those who came in vain: they are woken before all others.
+    again: Padded,
 }
 
 /// Whoever wakes from one queue does not disturb who joins another.
@@ -59,32 +61,32 @@ pub(super) const WOKEN: u32 = 2;
 pub(super) enum Place {
     /// Behind all others, in the queue whose turn it is.
     Behind,
-    /// Before all others of this queue: who was taken out of it, and came in vain, has its place again. (In another
-    /// queue it would be before someone who has waited longer, who might never be the first.)
-    Before(usize),
+    /// Before all others: who was woken and came in vain has its place again.
+    Before,
 }
 
 impl Line {
+    fn queue(&self, index: usize) -> &Mutex<VecDeque<Arc<Seat>>> {
+        &self.queues.get(index).unwrap_or(&self.again).0
+    }
+
     /// Sits down; answers in which queue. `all` is what is known of all lines.
     pub(super) fn sit(&self, seat: &Arc<Seat>, sleeper: Sleeper, place: Place, all: &Wakeups) -> usize {
         seat.replace(sleeper);
         let index = match place {
             Place::Behind => self.wakes.queue_to_join(),
-            Place::Before(index) => index,
+            Place::Before => WAIT_QUEUES,
         };
-        let mut queue = lock(&self.queues[index].0);
+        let mut queue = lock(self.queue(index));
         seat.state.store(WAITING, Ordering::SeqCst); // P1
-        match place {
-            Place::Behind => queue.push_back(Arc::clone(seat)),
-            Place::Before(_) => queue.push_front(Arc::clone(seat)),
-        }
+        queue.push_back(Arc::clone(seat));
         self.wakes.joined(all);
         index
     }
 
     /// Stands up: from its queue, or from being on the way. Answers whether it was on the way (P2): it has then arrived.
     pub(super) fn stand_up(&self, seat: &Arc<Seat>, index: usize, all: &Wakeups) -> bool {
-        let mut queue = lock(&self.queues[index].0);
+        let mut queue = lock(self.queue(index));
         let woken = match seat.state.swap(AWAY, Ordering::SeqCst) {
             WAITING => {
                 let place = queue.iter().position(|other| Arc::ptr_eq(other, seat));
@@ -109,7 +111,10 @@ impl Line {
         // Once round from wherever each search begins: more often there is nobody left.
         let mut misses = 0;
         while woken < count && misses < WAIT_QUEUES {
-            let mut queue = lock(&self.queues[self.wakes.queue_to_wake()].0);
+            let mut queue = lock(&self.again.0);
+            if queue.is_empty() {
+                queue = lock(&self.queues[self.wakes.queue_to_wake()].0);
+            }
             let Some(seat) = queue.pop_front() else {
                 misses += 1;
                 continue;
