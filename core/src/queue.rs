@@ -30,6 +30,7 @@ use alloc::vec::Vec;
 
 use slab::Slab;
 
+mod in_flight;
 mod words;
 
 pub use words::{Dispatch, Finished, Refused, Segment, Settings, SharedTags};
@@ -690,110 +691,6 @@ impl Queue {
     fn absorb(&mut self, now: Instant, kept: RequestId, gone: RequestId, side: Side) {
         let gone = self.requests.remove(gone.0);
         self.join(now, kept, &gone.waiting, side, (gone.head, gone.tail, gone.segments));
-    }
-
-    // ---- in flight ----
-
-    /// Gives a request a tag and puts it among those in flight.
-    fn start(&mut self, now: Instant, id: RequestId, tag: Tag) -> ContextId {
-        self.in_flight += 1;
-        self.by_tag[usize::from(tag.0)] = id;
-        let youngest = core::mem::replace(&mut self.youngest, id.0);
-        match self.requests.get_mut(youngest) {
-            Some(request) => request.younger = id.0,
-            None => self.oldest = id.0,
-        }
-        let request = &mut self.requests[id.0];
-        assert!(request.step == Step::Waiting, "{id:?} was dispatched twice");
-        request.step = Step::InFlight(tag);
-        request.dispatched = now;
-        (request.older, request.younger) = (youngest, NIL);
-        let Waiting { op, extent, stream, group, .. } = request.waiting;
-        let context = request.context;
-        self.note(now, Action::Dispatched, op, extent, stream, group);
-        context
-    }
-
-    fn dispatch_of(&self, id: RequestId) -> Dispatch {
-        let request = &self.requests[id.0];
-        let (Step::InFlight(tag) | Step::TimedOut(tag)) = request.step else {
-            panic!("{id:?} was granted without a tag")
-        };
-        let Waiting { op, flags, extent, stream, .. } = request.waiting;
-        Dispatch { tag, op, flags, extent, stream }
-    }
-
-    /// Whether a request waits at all: who has none does not ask for a tag.
-    #[inline]
-    fn has_work(&mut self) -> bool {
-        let work = self.waiting() > 0;
-        self.lacks_tag &= work;
-        work
-    }
-
-    /// A tag for the next request, or `None` while there is none (Q2).
-    #[inline]
-    fn next_tag(&mut self) -> Option<Tag> {
-        if let Some(tag) = self.spare.pop() {
-            return Some(tag);
-        }
-        let tag = match &self.settings.tags {
-            Some(shared) if !shared.users.hold(shared.user, self.tags.depth()) => None,
-            Some(shared) => {
-                let tag = self.tags.get(&mut self.hint);
-                if tag.is_none() {
-                    shared.users.release(shared.user);
-                }
-                tag
-            }
-            None => self.tags.get(&mut self.hint),
-        };
-        self.lacks_tag = tag.is_none();
-        tag
-    }
-
-    /// A tag is free again: it is kept for the next request, warm as it is, unless others could use it meanwhile.
-    #[inline]
-    fn put_back(&mut self, tag: Tag) {
-        match &self.settings.tags {
-            None => self.spare.push(tag),
-            Some(shared) => {
-                self.tags.put_now(tag);
-                shared.users.release(shared.user);
-                self.hint.warm(tag);
-            }
-        }
-        self.lacks_tag = false;
-    }
-
-    /// Whether one of our requests has this tag.
-    fn is_mine(&self, tag: Tag) -> bool {
-        self.by_tag.get(usize::from(tag.0)).is_some_and(|id| id.0 != NIL)
-    }
-
-    /// Takes the tag from a request in flight and the request from their list.
-    fn take_back(&mut self, tag: Tag) -> RequestId {
-        assert!(self.is_mine(tag), "tag {} is not in flight", tag.0);
-        let id = core::mem::replace(&mut self.by_tag[usize::from(tag.0)], RequestId(NIL));
-        self.in_flight -= 1;
-        self.put_back(tag);
-        if let Step::InFlight(_) = self.requests[id.0].step {
-            self.unlink(id.0);
-        }
-        id
-    }
-
-    /// Takes a request out of the list that timeouts are found by.
-    fn unlink(&mut self, id: u32) {
-        let Request { older, younger, .. } = self.requests[id];
-        match self.requests.get_mut(older) {
-            Some(request) => request.younger = younger,
-            None => self.oldest = younger,
-        }
-        match self.requests.get_mut(younger) {
-            Some(request) => request.older = older,
-            None => self.youngest = older,
-        }
     }
 
     // ---- on the way out ----
