@@ -40,7 +40,7 @@ use crate::sched::{self, BUSY_DELAY, Next, RequestId, Scheduler, Served, Side, W
 use crate::stats::Stats;
 use crate::table::Table;
 use crate::tags::{Bitmap, Hint};
-use crate::trace::{Action, Event, Trace};
+use crate::trace::{Action, Event, Message, Trace};
 use crate::tunable;
 use crate::{Bio, Errno, Extent, Instant, Limits, Op, Outcome, Sector, Tag, Token};
 
@@ -66,6 +66,8 @@ struct Request {
     head: u32,
     tail: u32,
     segments: u32,
+    /// Which of the queue's schedulers dispatched it last ([`Queue::reign`]).
+    reign: u32,
     /// Neighbours in the list of requests in flight, oldest first.
     older: u32,
     younger: u32,
@@ -115,6 +117,8 @@ const NIL: u32 = u32::MAX;
 pub struct Queue {
     settings: Settings,
     scheduler: Box<dyn Scheduler>,
+    /// How many schedulers there were before: none is told of what another has dispatched.
+    reign: u32,
     tags: Arc<Bitmap>,
     hint: Hint,
     /// Tags that were taken and that no request has.
@@ -153,7 +157,7 @@ impl Queue {
     /// If a number in `settings` is 0 or there are more than 64 contexts.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let scheduler = settings.scheduler.build(settings.nr_requests as usize);
+        let scheduler = settings.scheduler.build(&settings.setup());
         Self::with_scheduler(settings, scheduler)
     }
 
@@ -177,6 +181,7 @@ impl Queue {
         let segments = requests * 4;
         Self {
             scheduler,
+            reign: 0,
             by_tag: vec![RequestId(NIL); tags.capacity()].into(),
             tags,
             hint: Hint::of(user),
@@ -216,7 +221,9 @@ impl Queue {
     pub fn add_stream(&mut self, stream: Stream) -> StreamId {
         assert!(usize::from(stream.group.0) < self.settings.groups.len(), "no group {:?}", stream.group);
         assert!(stream.context.0 < self.settings.contexts, "no context {:?}", stream.context);
-        StreamId(self.streams.insert(StreamState { stream, stats: Stats::default(), open: 0 }) as u32)
+        let id = StreamId(self.streams.insert(StreamState { stream, stats: Stats::default(), open: 0 }) as u32);
+        self.scheduler.add_stream(id, &stream);
+        id
     }
 
     /// Removes a stream; what it did still counts for its group.
@@ -226,6 +233,7 @@ impl Queue {
     pub fn remove_stream(&mut self, id: StreamId) {
         let state = self.streams.remove(id.0 as usize);
         assert!(state.open == 0, "{id:?} is removed with {} bios open", state.open);
+        self.scheduler.remove_stream(id);
         self.retired[usize::from(state.stream.group.0)].add(&state.stats);
     }
 
@@ -287,7 +295,7 @@ impl Queue {
             next = segment.next;
             self.end_segment(now, segment.bio, outcome);
         }
-        if op != Op::Flush {
+        if op != Op::Flush && request.reign == self.reign {
             let served =
                 Served { request: request.waiting, dispatched: request.dispatched, ok: outcome == Outcome::Done };
             self.scheduler.completed(now, &served);
@@ -307,10 +315,11 @@ impl Queue {
         let id = self.take_back(tag);
         let request = &mut self.requests[id.0];
         request.step = Step::Waiting;
-        let waiting = request.waiting;
+        let (waiting, reign) = (request.waiting, request.reign);
         match waiting.op {
             Op::Flush => self.flushes.push_front(id),
-            _ => self.scheduler.requeue(now, &waiting),
+            _ if reign == self.reign => self.scheduler.requeue(now, &waiting),
+            _ => self.scheduler.insert(now, &waiting), // The present scheduler never dispatched it.
         }
         self.busy_until = Some(if self.in_flight == 0 { now + BUSY_DELAY } else { Instant::MAX });
         self.note(now, Action::Requeued, waiting.op, waiting.extent, waiting.stream, waiting.group);
@@ -454,12 +463,17 @@ impl Queue {
     /// Changes the scheduler; works under load. What waits goes over in the order in which it would have gone out.
     pub fn set_scheduler(&mut self, now: Instant, kind: sched::Kind) {
         self.unplug(now);
-        let mut next = kind.build(self.settings.nr_requests as usize);
+        let mut next = kind.build(&self.settings.setup());
+        for (id, state) in &self.streams {
+            next.add_stream(StreamId(id as u32), &state.stream);
+        }
+        next.set_tracing(self.trace.is_some());
         while let Some(id) = self.scheduler.drain(now) {
             next.insert(now, &self.requests[id.0].waiting);
         }
         assert!(self.scheduler.is_empty(), "{} kept requests to itself", self.settings.scheduler.name());
         self.scheduler = next;
+        self.reign += 1;
         self.settings.scheduler = kind;
     }
 
@@ -515,6 +529,12 @@ impl Queue {
     /// Keeps the latest `bound` events from now on; 0 turns tracing off.
     pub fn set_trace(&mut self, bound: usize) {
         self.trace = (bound > 0).then(|| Trace::new(bound));
+        self.scheduler.set_tracing(bound > 0);
+    }
+
+    /// The oldest message of the scheduler that was kept.
+    pub fn poll_message(&mut self) -> Option<Message> {
+        self.scheduler.poll_message()
     }
 
     /// The oldest event that was kept.
@@ -589,6 +609,7 @@ impl Queue {
             head: segment,
             tail: segment,
             segments: 1,
+            reign: 0,
             older: NIL,
             younger: NIL,
         });

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::group::{Group, StreamId};
+use crate::model::Character;
 use crate::sched;
 use crate::tags::{Bitmap, Users};
 use crate::time::secs;
@@ -32,6 +33,10 @@ pub struct Settings {
     pub io_timeout: Duration,
     /// Whether neighbours are left apart.
     pub nomerges: bool,
+    /// What the device says of itself.
+    pub character: Character,
+    /// Where all that is random comes from.
+    pub seed: u64,
 }
 
 impl Settings {
@@ -51,6 +56,20 @@ impl Settings {
             groups: vec![Group::root()],
             io_timeout: secs(30),
             nomerges: false,
+            character: Character { rotational: false, volatile_cache: false },
+            seed: 0,
+        }
+    }
+
+    /// What its scheduler is made from.
+    #[must_use]
+    pub fn setup(&self) -> sched::Setup<'_> {
+        sched::Setup {
+            capacity: self.nr_requests as usize,
+            depth: self.depth,
+            groups: &self.groups,
+            character: self.character,
+            seed: self.seed,
         }
     }
 }
