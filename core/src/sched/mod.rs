@@ -4,6 +4,7 @@
 //! and allocates nothing once warm: its tables are sized for `capacity` requests when it is made.
 
 pub mod deadline;
+pub mod line;
 pub mod none;
 
 use alloc::boxed::Box;
