@@ -4,7 +4,9 @@
 //! and allocates nothing once warm: its tables are sized for `capacity` requests when it is made.
 
 pub mod deadline;
+pub mod habits;
 pub mod none;
+pub mod queueing;
 
 use alloc::boxed::Box;
 use alloc::string::String;
