@@ -5,7 +5,9 @@
 
 pub mod deadline;
 pub mod line;
+pub mod habits;
 pub mod none;
+pub mod queueing;
 
 use alloc::boxed::Box;
 use alloc::string::String;
