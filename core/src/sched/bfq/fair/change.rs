@@ -1,0 +1,191 @@
+//! What changes under way: weights, classes, groups, and who there is (rules 11 and 15).
+
+use super::entity::{Entity, State, check_weight};
+use super::tags::{Promise, SHIFT, Tag, rescaled, up};
+use super::tree::NIL;
+use super::{Fair, Leaf};
+use crate::{GroupId, PriorityClass};
+
+/// What an entity takes along from one tree to another.
+struct Baggage {
+    backlogged: bool,
+    /// Its position less V: a lead, or a lag of `behind`, one of them zero.
+    ahead: Tag,
+    behind: Tag,
+}
+
+impl Fair {
+    /// Gives a queue another weight, effective at once and exactly (rule 11). Raising is a weight like any other.
+    ///
+    /// # Panics
+    /// The weight is not between 1 and [`Fair::WEIGHT_MAX`].
+    pub fn set_queue_weight(&mut self, leaf: Leaf, weight: u32) {
+        let _ = self.leaf(leaf);
+        self.reweigh(leaf.0, weight);
+    }
+
+    /// Gives a group another weight; as [`Fair::set_queue_weight`]. That of the root has no meaning and stays.
+    ///
+    /// # Panics
+    /// As there, or there is no such group.
+    pub fn set_group_weight(&mut self, group: GroupId, weight: u32) {
+        assert!(self.group(group).live, "group {} was removed", group.0);
+        let slot = self.group(group).entity;
+        if slot != NIL {
+            self.reweigh(slot, weight);
+        }
+    }
+
+    /// Rule 11.
+    fn reweigh(&mut self, slot: u32, weight: u32) {
+        check_weight(weight);
+        let Entity { state, weight: old, service, promise, budget, parent, .. } = self.entities[slot as usize];
+        if weight == old {
+            return;
+        }
+        let now = self.tree_of(slot).time;
+        match state {
+            State::Active => self.take_out(slot),
+            State::Idle => {
+                let (tree, nodes) = self.tree_and_nodes(slot);
+                tree.idle.remove(nodes, slot);
+            }
+            State::InService => {
+                // What was served was served by the old weight; the rest of the slot starts from there.
+                self.nodes.at_mut(slot).start += up(service, old);
+                self.entities[slot as usize].service = 0;
+            }
+            State::Forgotten => {}
+        }
+        self.entities[slot as usize].weight = weight;
+        if state == State::Forgotten {
+            return;
+        }
+        let (tree, nodes) = self.tree_and_nodes(slot);
+        tree.weights = tree.weights - u64::from(old) + u64::from(weight);
+        let node = nodes.at_mut(slot);
+        if state == State::Idle {
+            // Not ahead any more, only not forgotten yet: nothing to keep.
+            if node.finish > now {
+                node.finish = rescaled(node.finish, now, old, weight);
+            }
+            tree.idle.insert(nodes, slot);
+            return;
+        }
+        let start = rescaled(node.start, now, old, weight);
+        // Where the promise counts from stays where it is.
+        let from = node.start + promise.late;
+        node.start = start;
+        self.entities[slot as usize].promise.late = if promise.late > 0 { from.saturating_sub(start) } else { 0 };
+        if state == State::Active {
+            self.wait(slot, budget);
+            self.ascend(parent, false);
+        }
+    }
+
+    /// Gives a queue another class. If it is in service, its slot ends and it waits.
+    pub fn set_queue_class(&mut self, leaf: Leaf, class: PriorityClass) {
+        let entity = self.leaf(leaf);
+        if entity.class != class {
+            self.relocate(leaf, entity.parent, class);
+        }
+    }
+
+    /// Puts a queue in another group. If it is in service, its slot ends and it waits.
+    ///
+    /// # Panics
+    /// There is no such group.
+    pub fn move_queue(&mut self, leaf: Leaf, to: GroupId) {
+        assert!(self.group(to).live, "group {} was removed", to.0);
+        let entity = self.leaf(leaf);
+        if entity.parent != to {
+            self.relocate(leaf, to, entity.class);
+        }
+    }
+
+    fn relocate(&mut self, leaf: Leaf, to: GroupId, class: PriorityClass) {
+        let slot = leaf.0;
+        self.end_slot_of(slot);
+        let baggage = self.leave(slot);
+        let from = self.entities[slot as usize].parent;
+        self.group_mut(from).children -= 1;
+        self.group_mut(to).children += 1;
+        let entity = &mut self.entities[slot as usize];
+        (entity.parent, entity.class) = (to, class);
+        entity.promise = Promise::default();
+        let (budget, weight) = (entity.budget, entity.weight);
+        let (tree, nodes) = self.tree_and_nodes(slot);
+        let position = tree.time + baggage.ahead;
+        let node = nodes.at_mut(slot);
+        (node.start, node.finish) = (position, position.saturating_sub(baggage.behind));
+        if baggage.backlogged {
+            tree.weights += u64::from(weight);
+            node.finish = 0;
+            self.count(leaf, true);
+            self.wait(slot, budget);
+            self.ascend(to, false);
+        } else if baggage.ahead > 0 {
+            tree.weights += u64::from(weight);
+            tree.idle.insert(nodes, slot);
+            self.entities[slot as usize].state = State::Idle;
+        }
+    }
+
+    /// Removes a queue, whatever it is doing; if it is in service, its slot ends.
+    pub fn remove_queue(&mut self, leaf: Leaf) {
+        let _ = self.leaf(leaf);
+        self.remove_entity(leaf.0);
+    }
+
+    pub(super) fn remove_entity(&mut self, slot: u32) {
+        self.end_slot_of(slot);
+        let _ = self.leave(slot);
+        self.free_entity(slot);
+    }
+
+    /// Ends the slot of a queue if it has one.
+    fn end_slot_of(&mut self, slot: u32) {
+        if self.in_service == slot {
+            let budget = self.entities[slot as usize].budget;
+            self.expire(Some(budget));
+        }
+    }
+
+    /// Rule 15: takes an entity, which is not in service, out of its tree for good.
+    fn leave(&mut self, slot: u32) -> Baggage {
+        let Entity { state, weight, parent, class, group, .. } = self.entities[slot as usize];
+        let backlogged = state == State::Active;
+        if backlogged && group.is_none() {
+            self.count(Leaf(slot), false);
+        }
+        let (tree, nodes) = self.tree_and_nodes(slot);
+        let position = match state {
+            State::Active => {
+                tree.active.remove(nodes, slot);
+                nodes.at(slot).start
+            }
+            State::Idle => {
+                tree.idle.remove(nodes, slot);
+                nodes.at(slot).finish
+            }
+            State::Forgotten => nodes.at(slot).finish,
+            State::InService => unreachable!("the slot of entity {slot} has ended"),
+        };
+        let now = tree.time;
+        let (mut ahead, behind) = (position.saturating_sub(now), now.saturating_sub(position));
+        if state == State::Forgotten {
+            // V may have been set back since (rule 8): that is no lead.
+            ahead = 0;
+        } else {
+            tree.weights -= u64::from(weight);
+            let sectors = (ahead * Tag::from(weight)).div_ceil(1 << SHIFT);
+            tree.debt += u64::try_from(sectors).expect("a lead is at most a slot of service");
+        }
+        self.entities[slot as usize].state = State::Forgotten;
+        self.rest_tree(parent, class);
+        if backlogged {
+            self.ascend(parent, false);
+        }
+        Baggage { backlogged, ahead, behind }
+    }
+}
