@@ -5,8 +5,8 @@
 
 pub mod bfq;
 pub mod deadline;
-pub mod line;
 pub mod habits;
+pub mod line;
 pub mod none;
 pub mod queueing;
 
@@ -223,11 +223,13 @@ pub enum Kind {
     None,
     /// Sector order with deadlines.
     MqDeadline,
+    /// Fair by weight, in sectors.
+    Bfq,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::None, Self::MqDeadline];
+    pub const ALL: [Self; 3] = [Self::None, Self::MqDeadline, Self::Bfq];
 
     /// The name, as in the kernel's `queue/scheduler`.
     #[must_use]
@@ -235,6 +237,7 @@ impl Kind {
         match self {
             Self::None => "none",
             Self::MqDeadline => "mq-deadline",
+            Self::Bfq => "bfq",
         }
     }
 
@@ -258,6 +261,7 @@ impl Kind {
         match self {
             Self::None => &[],
             Self::MqDeadline => deadline::Settings::INFO,
+            Self::Bfq => bfq::Settings::INFO,
         }
     }
 
@@ -267,6 +271,7 @@ impl Kind {
         match self {
             Self::None => Box::new(none::None::new(setup.capacity)),
             Self::MqDeadline => Box::new(deadline::Deadline::new(setup.capacity, deadline::Settings::default())),
+            Self::Bfq => Box::new(bfq::Bfq::new(setup, bfq::Settings::default())),
         }
     }
 }

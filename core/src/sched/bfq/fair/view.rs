@@ -93,6 +93,19 @@ impl Fair {
         (slot != NIL).then(|| self.entities[slot as usize].weight)
     }
 
+    /// The part of all service that a queue, if it is backlogged, is entitled to while those that are backlogged now are: in
+    /// parts of 65,536, rounded up.
+    #[must_use]
+    pub fn share_of(&self, leaf: Leaf) -> u32 {
+        let (mut slot, mut share) = (leaf.0, 1_u64 << 16);
+        while slot != NIL {
+            let (parent, weight) = (self.entities[slot as usize].parent, u64::from(self.entities[slot as usize].weight));
+            share = (share * weight).div_ceil(self.tree_of(slot).weights.max(weight));
+            slot = self.group(parent).entity;
+        }
+        share as u32
+    }
+
     /// The budget that a queue was last given, in sectors.
     #[must_use]
     pub fn budget_of(&self, leaf: Leaf) -> u32 {
