@@ -3,6 +3,7 @@
 //! A scheduler holds requests that wait for the device and answers "what next". It never blocks, never reads a clock,
 //! and allocates nothing once warm: its tables are sized for `capacity` requests when it is made.
 
+pub mod bfq;
 pub mod deadline;
 pub mod habits;
 pub mod none;
