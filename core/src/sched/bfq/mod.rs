@@ -1,3 +1,5 @@
 //! BFQ: fair by weight, in sectors.
 
+pub mod burst;
+pub mod raise;
 pub mod rate;
