@@ -148,5 +148,6 @@ mod tests {
         arrive(&mut bursts, 1_000, 8, 1);
         let after = arrive(&mut bursts, 2_000, 1, 1);
         assert_eq!((after[0], large(&bursts, &after)), (Member(1), 0));
+        assert!(!bursts.is_large(Member::NONE), "though the last one was large, a number before");
     }
 }

@@ -1,5 +1,8 @@
 //! BFQ: fair by weight, in sectors.
 
 pub mod burst;
+pub mod inject;
+pub mod io_bound;
 pub mod raise;
 pub mod rate;
+pub mod waker;

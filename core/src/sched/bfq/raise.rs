@@ -74,7 +74,7 @@ pub struct Arrival {
 pub struct Raise {
     /// When the present level began or was confirmed; while normal, when it began or the stream was last served.
     since: Instant,
-    /// While soft real time: when it began to be interactive, if it was so before (W5).
+    /// While soft real time: when it began to be interactive, if it was so before (W5). While normal: never.
     interactive_since: Instant,
     /// Not before this may it be soft real time (W3).
     soft_start: Instant,
@@ -147,10 +147,8 @@ impl Raise {
         } else if interactive {
             self.start_interactive(now);
         } else if soft {
-            match before {
-                Level::Normal => self.interactive_since = NEVER,
-                Level::Interactive => self.interactive_since = self.since, // W5
-                Level::SoftRealTime => {}
+            if before == Level::Interactive {
+                self.interactive_since = self.since; // W5
             }
             (self.level, self.since) = (Level::SoftRealTime, now);
         }
