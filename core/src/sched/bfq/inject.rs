@@ -217,6 +217,8 @@ mod tests {
         assert_eq!(injection.limit(&PLUG), 0);
         injection.first_came(at(2000), false, 4);
         assert_eq!(injection.limit(&PLUG), 1);
+        assert!(injection.first_came(at(2995), true, 4));
+        assert!(!injection.first_came(at(3000), true, 4), "but one was watched 5 ms ago");
     }
 
     /// I3
@@ -258,6 +260,9 @@ mod tests {
         let mut unknown = Injection::new(at(0), true);
         unknown.learn(&injected(us(100)), 32);
         assert_eq!(unknown.limit(&PLUG), 0, "nothing to compare with");
+        let mut unknown = Injection::new(at(0), false);
+        unknown.learn(&injected(us(100)), 32);
+        assert_eq!(unknown.limit(&PLUG), 1);
     }
 
     /// I4
@@ -344,6 +349,9 @@ mod tests {
         let mut watch = Watch::new();
         watch.begin(at(0), 7, 0);
         watch.forget(8);
+        watch.dispatched(7, RequestId(3), false);
+        assert!(watch.ended(at(1), RequestId(3)).is_some());
+        watch.begin(at(0), 7, 0);
         watch.dispatched(7, RequestId(3), false);
         watch.forget(7);
         assert_eq!(watch.ended(at(1), RequestId(3)), None);

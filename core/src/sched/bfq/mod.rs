@@ -3,6 +3,8 @@
 pub mod burst;
 pub mod inject;
 pub mod io_bound;
+pub mod merge;
+pub mod position;
 pub mod raise;
 pub mod rate;
 pub mod waker;

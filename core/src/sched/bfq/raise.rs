@@ -379,6 +379,19 @@ mod tests {
         assert!(!raise.is_raised());
     }
 
+    /// W4
+    #[test]
+    fn a_player_may_play_for_as_long_as_it_likes() {
+        let mut raise = playing();
+        for turn in 0..100 {
+            raise.served(7000);
+            raise.ran_empty(at(1000 + 1000 * turn), IDLE);
+            raise.became_busy(at(2000 + 1000 * turn), &after(1000 + 1000 * turn));
+            assert!(!raise.check(at(2100 + 1000 * turn), DURATION, false));
+        }
+        assert_eq!(raise.level(), Level::SoftRealTime);
+    }
+
     /// W5
     #[test]
     fn a_player_that_started_as_an_application_is_interactive_again_until_its_time_is_over() {
@@ -450,6 +463,7 @@ mod tests {
         let (mut normal, mut raised) = (Raise::new(), playing());
         normal.inherit(&raised);
         assert_eq!(normal.level(), Level::SoftRealTime);
+        assert!(!normal.check(at(1300), DURATION, false));
         assert!(normal.check(at(1301), DURATION, false), "since when it began");
         raised.inherit(&interactive());
         assert_eq!(raised.level(), Level::SoftRealTime);

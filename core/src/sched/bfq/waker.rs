@@ -256,6 +256,16 @@ mod tests {
 
     /// K2
     #[test]
+    fn the_next_stream_of_a_number_has_to_show_itself_as_a_waker() {
+        let (mut wakers, mut now) = (ten(), Instant::ZERO);
+        wake(&mut wakers, &mut now, 1, 2, ms(1), 3);
+        wakers.remove(1);
+        assert_eq!(wake(&mut wakers, &mut now, 1, 2, ms(1), 2), 0);
+        assert_eq!(wake(&mut wakers, &mut now, 1, 2, ms(1), 1), 1);
+    }
+
+    /// K2
+    #[test]
     fn the_end_of_one_who_has_gone_wakes_nobody() {
         let mut wakers = ten();
         for _ in 0..9 {
