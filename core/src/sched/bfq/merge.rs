@@ -282,8 +282,8 @@ impl Merging {
     }
 
     fn is_fresh(&self, now: Instant, queue: u32) -> bool {
-        let served = self.queues[queue as usize].served;
-        served == NEVER || now.since(served) <= FRESH
+        // Since never is no time at all.
+        now.since(self.queues[queue as usize].served) <= FRESH
     }
 
     /// How many changes of positions and looks at them there were.
@@ -474,8 +474,10 @@ mod tests {
         assert_eq!(merging.enter(0), Some(Moved { from: 11, to: 10 }));
         assert_eq!(merging.remove_stream(2), 11);
         assert_eq!(merging.users(11), 0);
-        merging.add_stream(7, 11); // the number is free
+        merging.served(at(0), 11);
+        merging.add_stream(7, 11); // the number is free, and nothing of the old queue is left
         assert_eq!(users(&merging, 11), [7]);
+        assert_eq!(merging.cooperator(at(5000), &asker(7, 0), |_| true), Some(10));
     }
 
     /// M7

@@ -142,6 +142,9 @@ mod tests {
         assert_eq!(positions.closest(1, Sector(200), 1), Some((2, 100)));
         assert_eq!(positions.closest(1, Sector(190), 1), Some((0, 90)));
         assert_eq!(positions.closest(1, Sector(101), 0), Some((1, 99)));
+        assert_eq!(positions.closest(1, Sector(240), 2), Some((1, 40)));
+        positions.set(2, 1, Some(Sector(500)));
+        assert_eq!(positions.closest(1, Sector(201), 1), Some((0, 101)), "behind him, and behind that");
         let mut alone = self::positions(&[100]);
         assert_eq!((alone.closest(1, Sector(99), 0), alone.closest(1, Sector(101), 0)), (None, None));
     }
@@ -164,6 +167,7 @@ mod tests {
         assert_eq!(positions.closest(1, Sector(100), 9), Some((1, 100)));
         positions.set(1, 1, Some(Sector(50)));
         assert_eq!(positions.closest(1, Sector(100), 9), Some((1, 50)));
+        positions.set(0, 1, Some(Sector(60)));
         positions.clear();
         assert_eq!(positions.closest(1, Sector(100), 9), None);
         positions.set(0, 1, Some(Sector(7)));
