@@ -1,13 +1,21 @@
 //! BFQ: fair by weight, in sectors.
 
+pub mod burst;
 mod depth;
 mod dispatch;
 pub mod fair;
+pub mod inject;
+pub mod io_bound;
 mod lull;
 mod members;
+pub mod merge;
+pub mod position;
+pub mod raise;
+pub mod rate;
 mod settings;
 mod together;
 mod trial;
+pub mod waker;
 
 use alloc::string::String;
 use alloc::vec::Vec;
