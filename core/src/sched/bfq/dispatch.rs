@@ -120,6 +120,12 @@ impl Bfq {
         }
     }
 
+    /// Whether a waiting request may become larger by so much: where many are served at once, no request is larger than a
+    /// slot. One large command would leave a device that works on several at a time with one thing to do.
+    pub(super) fn may_grow(&self, id: RequestId, by: u64) -> bool {
+        !self.is_shared() || self.waitings.extent(id).sectors + by <= self.budget_max()
+    }
+
     /// The budget of a queue's next slot.
     pub(super) fn budget(&self, q: u32) -> u32 {
         let max = self.budget_max();

@@ -217,7 +217,8 @@ impl Scheduler for Bfq {
 
     fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         let q = self.queue_of(newcomer)?;
-        self.queue(q).line.merge_candidate(&self.waitings, newcomer)
+        let (id, side) = self.queue(q).line.merge_candidate(&self.waitings, newcomer)?;
+        self.may_grow(id, newcomer.extent.sectors).then_some((id, side))
     }
 
     fn grown(&mut self, request: &Waiting, side: Side) {
@@ -228,7 +229,8 @@ impl Scheduler for Bfq {
 
     fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
         let q = self.waitings.owner(request.id);
-        self.queue(q).line.neighbour_after(&self.waitings, request)
+        let after = self.queue(q).line.neighbour_after(&self.waitings, request)?;
+        self.may_grow(after, request.extent.sectors).then_some(after)
     }
 
     fn absorbed(&mut self, kept: &Waiting, gone: RequestId) {
