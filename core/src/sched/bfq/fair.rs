@@ -70,6 +70,8 @@
 
 mod change;
 mod entity;
+#[cfg(test)]
+mod proof;
 mod tags;
 mod tree;
 mod view;

@@ -73,10 +73,10 @@ impl Fair {
             return;
         }
         let start = rescaled(node.start, now, old, weight);
-        // Where the promise counts from stays where it is.
-        let from = node.start + promise.late;
+        // What the promise counts from stays where it is.
+        let late = (node.start + promise.late).saturating_sub(start);
         node.start = start;
-        self.entities[slot as usize].promise.late = if promise.late > 0 { from.saturating_sub(start) } else { 0 };
+        self.entities[slot as usize].promise = if late > 0 { Promise { late, ..promise } } else { Promise::default() };
         if state == State::Active {
             self.wait(slot, budget);
             self.ascend(parent, false);

@@ -65,7 +65,7 @@ impl Promise {
     pub(super) fn finish(&mut self, start: Tag, length: Tag, now: Tag, before: Tag) -> Tag {
         let finish = start + length;
         if now >= self.due {
-            self.late = 0;
+            *self = Self::default();
         }
         if finish + self.late < before && start < now {
             self.late = self.late.max(now - start);

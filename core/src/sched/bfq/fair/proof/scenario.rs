@@ -1,0 +1,1 @@
+//! One rule each, read as a story.
