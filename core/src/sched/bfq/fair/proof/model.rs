@@ -31,6 +31,7 @@ pub(super) struct Entity {
     pub(super) is: Is,
     pub(super) service: u128,
     promise: Option<(u128, u128)>,
+    carry: u128,
     /// When it was put where it is.
     turn: u64,
 }
@@ -39,6 +40,8 @@ pub(super) struct Entity {
 pub(super) struct Group {
     pub(super) time: [u128; 3],
     pub(super) debt: [u128; 3],
+    /// What the last division left over; nothing once W changed.
+    carry: [u128; 3],
     /// The entity that it is.
     pub(super) slot: Option<usize>,
     looked: Instant,
@@ -63,7 +66,15 @@ fn put<T>(list: &mut Vec<Option<T>>, at: usize, what: T) {
 }
 
 fn up(sectors: u128, weight: u128) -> u128 {
-    (sectors * ONE + weight - 1) / weight
+    (sectors * ONE).div_ceil(weight)
+}
+
+impl Entity {
+    fn step(&mut self, sectors: u128) {
+        let dividend = sectors * ONE + self.carry;
+        self.carry = dividend % self.weight;
+        self.start += dividend / self.weight;
+    }
 }
 
 impl Model {
@@ -74,7 +85,7 @@ impl Model {
     }
 
     fn put_group(&mut self, group: usize, slot: Option<usize>, origin: u128) {
-        let row = Group { time: [origin; 3], debt: [0; 3], slot, looked: Instant::ZERO, passed: false };
+        let row = Group { time: [origin; 3], debt: [0; 3], carry: [0; 3], slot, looked: Instant::ZERO, passed: false };
         put(&mut self.groups, group, row);
     }
 
@@ -91,6 +102,7 @@ impl Model {
             is: Is::Forgotten,
             service: 0,
             promise: None,
+            carry: 0,
             turn: 0,
         };
         put(&mut self.entities, slot, entity);
@@ -198,6 +210,9 @@ impl Model {
         let is = if entity.finish > now { Is::Idle } else { Is::Forgotten };
         let (group, class) = (entity.parent, entity.class);
         self.put_in(slot, is);
+        if is == Is::Forgotten {
+            self.sum_changed(slot);
+        }
         self.rest_tree(group, class);
     }
 
@@ -215,35 +230,51 @@ impl Model {
         }
     }
 
+    fn sum_changed(&mut self, slot: usize) {
+        let Entity { parent, class, .. } = *self.e(slot);
+        self.g(parent).carry[class] = 0;
+    }
+
     /// Rules 1, 8, 15.
     fn advance(&mut self, slot: usize, sectors: u128) {
         let Entity { parent, class, .. } = *self.e(slot);
         let weights = self.weights(parent, class);
         let row = self.g(parent);
-        let paid = row.debt[class].min(sectors);
+        let paid = row.debt[class].min(sectors * ONE);
         row.debt[class] -= paid;
-        row.time[class] += (sectors - paid) * ONE / weights;
+        let dividend = sectors * ONE - paid + row.carry[class];
+        row.carry[class] = dividend % weights;
+        row.time[class] += dividend / weights;
         let now = row.time[class];
         if let Some(first) = self.least_finish(self.all(parent, class, Is::Idle))
             && self.e(first).finish <= now
         {
             self.e(first).is = Is::Forgotten;
+            self.sum_changed(first);
         }
     }
 
     /// Rules 3 to 5.
     fn wake(&mut self, slot: usize, budget: u128, in_time: Option<u128>) {
         let now = self.time(slot);
+        if self.e(slot).is == Is::Forgotten {
+            self.sum_changed(slot);
+        }
         let entity = self.e(slot);
         let old = entity.finish;
         let hole = in_time.filter(|_| old < now);
         let least = if hole.is_some() { old } else { now };
         entity.start = if entity.is == Is::Idle { least.max(old) } else { least };
+        if entity.is == Is::Forgotten || old < least {
+            entity.carry = 0;
+        }
         if let Some(coefficient) = hole {
             let finish = entity.start + up(budget, entity.weight);
             if finish < now {
                 entity.start += (now - finish) / coefficient;
             }
+            let Entity { parent, class, weight, start, .. } = *entity;
+            self.g(parent).debt[class] += (now - start) * weight;
         }
         self.wait(slot, budget, None);
     }
@@ -313,7 +344,9 @@ impl Model {
             let starts = self.all(group, class, Is::Waiting);
             let least = starts.into_iter().map(|s| self.e(s).start).min().unwrap();
             let row = self.g(group);
-            row.time[class] = row.time[class].max(least);
+            if least > row.time[class] {
+                (row.time[class], row.debt[class], row.carry[class]) = (least, 0, 0);
+            }
             self.e(next).service = 0;
             self.e(next).is = Is::Served;
             match self.e(next).group {
@@ -339,7 +372,7 @@ impl Model {
         while let Some(slot) = at {
             let entity = self.e(slot);
             let before = entity.finish;
-            entity.start += up(entity.service, entity.weight);
+            entity.step(entity.service);
             entity.service = 0;
             match budget {
                 Some(budget) => self.wait(slot, budget, Some(before)),
@@ -355,7 +388,7 @@ impl Model {
         let mut at = Some(slot);
         while let Some(slot) = at {
             let now = self.time(slot);
-            let Entity { is, weight, finish, group, mut budget, .. } = *self.e(slot);
+            let Entity { is, finish, group, mut budget, .. } = *self.e(slot);
             match is {
                 Is::Served => {
                     self.e(slot).service += sectors;
@@ -363,17 +396,24 @@ impl Model {
                 }
                 Is::Waiting => {
                     self.advance(slot, sectors);
-                    self.e(slot).start += up(sectors, weight);
+                    self.e(slot).step(sectors);
                     if let Some(next) = group.and_then(|group| self.next(group)) {
                         budget = self.e(next).budget;
                     }
                     self.wait(slot, budget, Some(finish));
                 }
                 Is::Idle | Is::Forgotten => {
+                    if is == Is::Forgotten {
+                        self.sum_changed(slot);
+                    }
                     let start = if is == Is::Idle { now.max(finish) } else { now };
                     self.e(slot).is = Is::Waiting; // for its weight to count
                     self.advance(slot, sectors);
-                    self.e(slot).start = start + up(sectors, weight);
+                    if is == Is::Forgotten || finish < now {
+                        self.e(slot).carry = 0;
+                    }
+                    self.e(slot).start = start;
+                    self.e(slot).step(sectors);
                     self.rest(slot);
                 }
             }
@@ -390,10 +430,16 @@ impl Model {
             return;
         }
         let scaled = |tag: u128| {
-            if tag >= now { now + ((tag - now) * old + new - 1) / new } else { now - (now - tag) * old / new }
+            if tag >= now { now + ((tag - now) * old).div_ceil(new) } else { now - (now - tag) * old / new }
         };
+        if is != Is::Forgotten {
+            self.sum_changed(slot);
+        }
         let entity = self.e(slot);
         entity.weight = new;
+        if is != Is::Served {
+            entity.carry = 0;
+        }
         match is {
             Is::Forgotten => {}
             Is::Idle => {
@@ -404,9 +450,12 @@ impl Model {
             }
             Is::Waiting | Is::Served => {
                 if is == Is::Served {
-                    entity.start += up(entity.service, old);
+                    entity.weight = old;
+                    entity.step(entity.service);
+                    entity.weight = new;
                     entity.service = 0;
                 }
+                entity.carry = 0;
                 let start = scaled(entity.start);
                 entity.promise = entity.promise.and_then(|(due, late)| {
                     let late = (entity.start + late).saturating_sub(start);
@@ -435,9 +484,12 @@ impl Model {
         let entity = self.e(slot);
         let Entity { is, parent, class, weight, start, finish, .. } = *entity;
         entity.is = Is::Forgotten;
+        if is != Is::Forgotten {
+            self.sum_changed(slot);
+        }
         let position = if is == Is::Waiting { start } else { finish };
         let ahead = if is == Is::Forgotten { 0 } else { position.saturating_sub(now) };
-        self.g(parent).debt[class] += (ahead * weight + ONE - 1) / ONE;
+        self.g(parent).debt[class] += ahead * weight;
         self.rest_tree(parent, class);
         self.settle(false);
         (ahead, now.saturating_sub(position), is == Is::Waiting)
@@ -447,12 +499,15 @@ impl Model {
         self.end_slot_of(slot);
         let (ahead, behind, waited) = self.leave(slot);
         let entity = self.e(slot);
-        (entity.parent, entity.class, entity.promise) = (group, class, None);
+        (entity.parent, entity.class, entity.promise, entity.carry) = (group, class, None, 0);
         let now = self.time(slot);
         let entity = self.e(slot);
         entity.start = now + ahead;
         entity.finish = now + ahead - behind.min(now);
         let budget = entity.budget;
+        if waited || ahead > 0 {
+            self.sum_changed(slot);
+        }
         if waited {
             self.wait(slot, budget, None);
         } else if ahead > 0 {
