@@ -122,7 +122,6 @@ impl Entity {
 
 impl ServiceTree {
     /// W.
-    #[cfg(test)]
     pub(super) fn weights(&self) -> u64 {
         self.weights
     }

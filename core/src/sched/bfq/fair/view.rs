@@ -100,7 +100,7 @@ impl Fair {
         let (mut slot, mut share) = (leaf.0, 1_u64 << 16);
         while slot != NIL {
             let (parent, weight) = (self.entities[slot as usize].parent, u64::from(self.entities[slot as usize].weight));
-            share = (share * weight).div_ceil(self.tree_of(slot).weights.max(weight));
+            share = (share * weight).div_ceil(self.tree_of(slot).weights().max(weight));
             slot = self.group(parent).entity;
         }
         share as u32
