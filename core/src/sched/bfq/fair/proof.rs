@@ -170,7 +170,7 @@ impl Pair {
         let mut backlogged = [0_u32; 3];
         for (slot, entity) in model.entities.iter().enumerate() {
             let Some(entity) = entity else { continue };
-            let (node, row) = (fair.nodes.at(slot as u32), &fair.entities[slot]);
+            let (node, row) = (fair.entities.at(slot as u32), fair.entities.at(slot as u32));
             let state = match entity.is {
                 Is::Forgotten => State::Forgotten,
                 Is::Idle => State::Idle,
@@ -207,7 +207,7 @@ impl Pair {
                 assert_eq!(tree.idle.first() == NIL, model.all(group, class, Is::Idle).is_empty());
                 for is in [Is::Waiting, Is::Served] {
                     let queues = model.all(group, class, is);
-                    own += queues.iter().filter(|&&s| fair.entities[s].group.is_none()).count() as u32;
+                    own += queues.iter().filter(|&&s| fair.entities.at(s as u32).group.is_none()).count() as u32;
                 }
             }
             assert_eq!(fair.backlogged_queues_of(GroupId(group as u16)), own, "backlogged queues of group {group}");

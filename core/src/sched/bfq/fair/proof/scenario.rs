@@ -28,7 +28,7 @@ fn slot(fair: &mut Fair, sectors: u64, stays: bool) -> Leaf {
 
 /// Where a queue is, in sectors ÷ weight ahead of V.
 fn ahead(fair: &Fair, leaf: Leaf) -> f64 {
-    let (node, now) = (fair.nodes.at(leaf.0), fair.tree_of(leaf.0).time);
+    let (node, now) = (fair.entities.at(leaf.0), fair.tree_of(leaf.0).time);
     let tag = if fair.is_backlogged(leaf) { node.start } else { node.finish };
     (tag as i128 - now as i128) as f64 / (1_u64 << SHIFT) as f64
 }
