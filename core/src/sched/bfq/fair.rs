@@ -113,6 +113,7 @@ impl Fair {
         assert!(budget > 0, "the budget of queue {} is 0", leaf.0);
         let entity = self.leaf(leaf);
         assert!(!entity.state.is_backlogged(), "queue {} is backlogged already", leaf.0);
+        self.settle();
         self.count(leaf, true);
         self.wake(leaf.0, budget, arrival);
         self.ascend(leaf.0, !matches!(arrival, Arrival::New));
@@ -128,6 +129,7 @@ impl Fair {
             State::Idle | State::Forgotten => {}
             State::InService => self.entities.at_mut(leaf.0).budget = budget,
             State::Active => {
+                self.settle();
                 self.rebudget(leaf.0, budget);
                 self.ascend(leaf.0, false);
             }
@@ -166,11 +168,23 @@ impl Fair {
 
     /// Rule 1: charges the queue in service.
     ///
+    /// Between two calls that look at V nobody sees where it is, so what is served between them counts as one step.
+    ///
     /// # Panics
     /// No queue is in service.
+    #[inline]
     pub fn serve(&mut self, sectors: u64) {
         assert!(self.in_service != NIL, "{sectors} sectors were served, and no queue is in service");
-        self.serve_from(self.in_service, sectors);
+        self.unsettled += sectors;
+    }
+
+    /// Brings V of the path in service up to date with what was served.
+    #[inline]
+    fn settle(&mut self) {
+        if self.unsettled > 0 {
+            let sectors = core::mem::take(&mut self.unsettled);
+            self.serve_from(self.in_service, sectors);
+        }
     }
 
     /// Charges the entity `slot` and all above it, which are in service.
@@ -194,6 +208,7 @@ impl Fair {
         let mut slot = self.in_service;
         assert!(slot != NIL, "a slot ends, and no queue is in service");
         assert!(budget != Some(0), "the budget of queue {slot} is 0");
+        self.settle();
         if budget.is_none() {
             self.count(Leaf(slot), false);
         }
@@ -225,6 +240,7 @@ impl Fair {
     pub fn charge(&mut self, leaf: Leaf, sectors: u64) {
         let mut budget = Some(self.leaf(leaf).budget);
         let mut slot = leaf.0;
+        self.settle();
         while slot != NIL {
             let Self { entities, groups, .. } = self;
             let Entity { state, class, parent, .. } = *entities.at(slot);

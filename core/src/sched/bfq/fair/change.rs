@@ -39,6 +39,7 @@ impl Fair {
     /// Rule 11.
     fn reweigh(&mut self, slot: u32, weight: u32) {
         check_weight(weight);
+        self.settle();
         let (tree, entities) = self.tree_and_entities(slot);
         let (now, entity) = (tree.time, entities.at_mut(slot));
         let old = entity.weight;
@@ -145,8 +146,9 @@ impl Fair {
         self.free_entity(slot);
     }
 
-    /// Ends the slot of a queue if it has one.
+    /// Ends the slot of an entity if it has one, or else brings V up to date.
     fn end_slot_of(&mut self, slot: u32) {
+        self.settle();
         if self.in_service == slot {
             let budget = self.entities.at(slot).budget;
             self.expire(Some(budget));

@@ -21,6 +21,8 @@ pub struct Fair {
     free_groups: Vec<u16>,
     /// The queue in service.
     pub(super) in_service: u32,
+    /// Sectors that it was served and that V does not show yet.
+    pub(super) unsettled: u64,
     /// Backlogged queues of each class.
     pub(super) backlogged: [u32; PriorityClass::COUNT],
     /// Groups with a backlogged queue of their own.
@@ -242,6 +244,7 @@ impl Fair {
             free: Vec::new(),
             free_groups: Vec::new(),
             in_service: NIL,
+            unsettled: 0,
             backlogged: [0; PriorityClass::COUNT],
             backlogged_groups: 0,
         };
@@ -292,6 +295,7 @@ impl Fair {
 
     fn add_entity(&mut self, parent: GroupId, class: PriorityClass, weight: u32, group: Option<GroupId>) -> u32 {
         check_weight(weight);
+        self.settle();
         assert!(self.group(parent).live, "group {} was removed", parent.0);
         self.group_mut(parent).children += 1;
         let entity = Entity::new(self.group(parent).trees[class as usize].time, parent, class, weight, group);

@@ -27,7 +27,7 @@ impl Fair {
     /// Sectors charged to the slot of the queue in service, since the slot began or its weight last changed.
     #[must_use]
     pub fn slot_service(&self) -> u64 {
-        if self.in_service == NIL { 0 } else { self.entities.at(self.in_service).service }
+        if self.in_service == NIL { 0 } else { self.entities.at(self.in_service).service + self.unsettled }
     }
 
     /// Whether a queue waits or is in service.
@@ -127,6 +127,7 @@ impl Fair {
 
     /// Who would be served next if the queue in service went idle now, or, if none is in service, at all (rule 13).
     pub fn next_if_idle(&mut self) -> Option<Leaf> {
+        self.settle();
         let mut slot = self.in_service;
         // What of the path in service would wait after all, as other children do; at first nothing.
         let mut waiting: Option<Waiting> = None;
