@@ -46,11 +46,6 @@ impl Fair {
         if weight == old {
             return;
         }
-        if entity.state == State::InService {
-            // What was served was served by the old weight; the rest of the slot starts from there.
-            entity.start += entity.moved(entity.service);
-            entity.service = 0;
-        }
         entity.weight = weight;
         entity.drop_carry();
         let state = entity.state;
@@ -73,6 +68,8 @@ impl Fair {
             tree.active.remove(entities, slot);
         }
         let entity = entities.at_mut(slot);
+        // What was served in the present slot counts by the new weight, and comes out right: scaled is S − V, and the service
+        // is divided by the weight when the slot ends.
         let start = rescaled(entity.start, now, old, weight);
         // What the promise counts from stays where it is.
         let late = (entity.start + entity.promise.late).saturating_sub(start);

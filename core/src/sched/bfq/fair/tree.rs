@@ -3,7 +3,7 @@
 //! A1  Ordered by finish tag; who comes later goes after its equals.
 //! A2  Every node knows the least start tag at and below it, so the eligible entity with the least finish tag (1.2(9) of
 //!     the rules in [`super`]) is found on one way down.
-//! A3  A node is a slot of the entity table, in at most one tree; nothing is allocated.
+//! A3  A node is a row of the entity table, in at most one tree; nothing is allocated.
 //!
 //! A red-black tree as in [`crate::tree`], which see; that one has keys of 64 bits, no augmentation, and no first slot at
 //! hand. What a way down reads of

@@ -24,7 +24,7 @@ impl Fair {
         (self.in_service != NIL).then_some(Leaf(self.in_service))
     }
 
-    /// Sectors charged to the slot of the queue in service, since the slot began or its weight last changed.
+    /// Sectors charged to the queue in service since its slot began.
     #[must_use]
     pub fn slot_service(&self) -> u64 {
         if self.in_service == NIL { 0 } else { self.entities.at(self.in_service).service + self.unsettled }

@@ -162,7 +162,7 @@ fn a_new_weight_keeps_lead_and_lag_in_sectors() {
     assert!((ahead(&mut fair, c) - 10.0 * before).abs() < 1e-9);
 }
 
-/// 11: raised in the middle of its slot, a queue goes on from what it has had.
+/// 11: raised in the middle of its slot, a queue keeps what it is ahead by, in sectors.
 #[test]
 fn a_new_weight_in_the_middle_of_a_slot_counts_from_there() {
     let (mut fair, [a, b]) = queues([1, 1]);
