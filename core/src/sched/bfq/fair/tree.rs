@@ -6,8 +6,7 @@
 //! A3  A node is a row of the entity table, in at most one tree; nothing is allocated.
 //!
 //! A red-black tree as in [`crate::tree`], which see; that one has keys of 64 bits, no augmentation, and no first slot at
-//! hand. What a way down reads of
-//! an entity is one cache line of it, so a level costs one miss.
+//! hand. What a way down reads of an entity is one cache line of it, so a level costs one miss.
 
 use super::entity::{Entities, Entity};
 use super::tags::Tag;
