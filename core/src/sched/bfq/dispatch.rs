@@ -6,12 +6,15 @@ use crate::time::ms;
 /// Budgets before anything is known: 8 MiB.
 const BUDGET_DEFAULT: u64 = 16_384;
 /// So many of the last 32 requests must be seeks for a stream to be one that seeks.
-const SEEKY: u32 = 19;
+pub(super) const SEEKY: u32 = 19;
 
 impl Bfq {
     // ---- news ----
 
     pub(super) fn arrive(&mut self, now: Instant, request: &Waiting) {
+        if self.merging.is_on() {
+            self.cooperate(now, request);
+        }
         let q = self.queue_for(request);
         self.account(now);
         let seek = if self.is_rotational { Seek::ROTATIONAL } else { Seek::FLASH };
@@ -23,6 +26,7 @@ impl Bfq {
         }
         queue.seeks.arrived(request.extent, seek);
         queue.line.add(&mut self.waitings, now, request);
+        self.tell_head(q);
         if let Some(turn) = &mut self.turn
             && turn.queue == q
         {
@@ -45,6 +49,7 @@ impl Bfq {
         let budget = self.budget(q);
         let arrival = if in_time { Arrival::InTime { coefficient: 1 } } else { Arrival::New };
         self.fair.activate(Leaf(q), budget, arrival);
+        self.merging.became_busy(q);
     }
 
     pub(super) fn ended(&mut self, now: Instant, served: &Served) {
@@ -52,7 +57,9 @@ impl Bfq {
         let q = self.waitings.owner(id);
         let (before, waiting) = (self.in_flight, self.waitings.len() as u32);
         let held_back = self.pressed || self.turn.is_some_and(|turn| turn.held.is_some());
-        self.queueing.ended(before, waiting, held_back);
+        if self.queueing.ended(before, waiting, held_back) {
+            self.switch_merging(now);
+        }
         self.account(now);
         let is_shared = self.is_shared();
         let depth = &mut self.depths[usize::from(is_shared)];
@@ -69,7 +76,11 @@ impl Bfq {
             self.together.ended(now, sectors, self.open > 1);
         }
         self.left_device(id);
-        self.queue_mut(q).think.ended(now);
+        let queue = self.queue_mut(q);
+        queue.think.ended(now);
+        if queue.is_left {
+            self.drop_if_unused(q);
+        }
     }
 
     /// Time has passed with what is in flight and waits now.
@@ -138,8 +149,6 @@ impl Bfq {
     pub(super) fn next(&mut self, now: Instant, all: bool) -> Next {
         self.pressed = false;
         if let Some(id) = self.waitings.take_returned() {
-            let q = self.waitings.owner(id);
-            self.queue_mut(q).in_flight += 1;
             self.in_flight += 1;
             return Next::Request(id);
         }
@@ -184,12 +193,12 @@ impl Bfq {
                 self.expire_backlogged(&turn, exhausted);
                 continue;
             }
-            self.send(turn, id, sectors);
+            self.send(now, turn, id, sectors);
             return Next::Request(id);
         }
     }
 
-    fn send(&mut self, turn: Turn, id: RequestId, sectors: u64) {
+    fn send(&mut self, now: Instant, turn: Turn, id: RequestId, sectors: u64) {
         let extent = self.waitings.extent(id);
         let queue = self.queues[turn.queue as usize].as_mut().expect("it is in service");
         queue.line.take(&mut self.waitings, id);
@@ -197,6 +206,8 @@ impl Bfq {
         queue.left = queue.left.saturating_sub(sectors);
         queue.position = extent.end();
         self.in_flight += 1;
+        self.merging.served(now, turn.queue);
+        self.tell_head(turn.queue);
         self.turn = Some(Turn { served: turn.served + sectors, held: None, ..turn });
         self.fair.serve(sectors);
     }
@@ -218,7 +229,8 @@ impl Bfq {
     fn may_hold(&self, now: Instant, turn: &Turn) -> Option<Instant> {
         let idle = self.settings.slice_idle;
         let queue = self.queue(turn.queue);
-        if !queue.is_sync || queue.priority.class == PriorityClass::Idle || idle == Duration::ZERO {
+        let nobody = queue.is_sync && self.merging.users(turn.queue) == 0;
+        if nobody || !queue.is_sync || queue.priority.class == PriorityClass::Idle || idle == Duration::ZERO {
             return None;
         }
         if self.is_shared() {
@@ -255,6 +267,7 @@ impl Bfq {
         let idle = self.settings.slice_idle;
         let short = Duration::from_nanos(idle.as_nanos() / 2);
         queue.is_sync
+            && self.merging.users(q) > 0
             && queue.priority.class != PriorityClass::Idle
             && !queue.think.is_longer_than(short)
             && (queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) < idle))
@@ -287,6 +300,7 @@ impl Bfq {
         let stays = self.is_shared() && turn.served > 0 && self.comes_back(now, turn.queue);
         self.counts.expired += 1;
         self.turn = None;
+        self.merging.turn_ended(turn.queue, self.queue(turn.queue).seeks.is_seeky(SEEKY));
         if stays {
             let budget = self.budget(turn.queue);
             self.fair.expire(Some(budget));
@@ -300,6 +314,7 @@ impl Bfq {
     fn expire_backlogged(&mut self, turn: &Turn, exhausted: bool) {
         self.counts.expired += 1;
         self.turn = None;
+        self.merging.turn_ended(turn.queue, self.queue(turn.queue).seeks.is_seeky(SEEKY));
         let max = self.budget_max();
         if !self.is_shared() {
             let queue = self.queue_mut(turn.queue);

@@ -18,6 +18,7 @@ impl Bfq {
             return self.fair.set_group_weight(self.groups[index].fair, group.weight.into());
         }
         self.groups[index].is_there = true;
+        self.merging.add_group(id.0);
         if let Some(parent) = group.parent {
             let parent = self.groups[usize::from(parent.0)].fair;
             self.groups[index].fair = self.fair.add_group(parent, group.weight.into());
@@ -35,16 +36,18 @@ impl Bfq {
     }
 
     pub(super) fn put_stream(&mut self, id: StreamId, stream: &Stream) {
-        let index = id.0 as usize;
-        if self.streams.len() <= index {
-            self.streams.resize(index + 1, NIL);
-        }
-        self.streams[index] = self.new_queue(stream.group, stream.priority, true);
+        let home = self.new_queue(stream.group, stream.priority, true);
+        self.merging.add_stream(id.0, home);
     }
 
     pub(super) fn drop_stream(&mut self, id: StreamId) {
-        let q = core::mem::replace(&mut self.streams[id.0 as usize], NIL);
-        self.drop_queue(q);
+        let home = self.merging.home_of(id.0);
+        let used = self.merging.remove_stream(id.0);
+        self.queue_mut(home).is_left = true;
+        self.drop_if_unused(home);
+        if used != home {
+            self.drop_if_unused(used);
+        }
     }
 
     fn new_queue(&mut self, group: GroupId, priority: Priority, is_sync: bool) -> u32 {
@@ -63,14 +66,16 @@ impl Bfq {
             budget_max: if is_sync { (max * 2 / 3).max(1) } else { max },
             left: 0,
             ran_empty: false,
+            is_left: false,
             think: ThinkTime::new(),
             seeks: Seekiness::new(),
             position: Sector(0),
         });
+        self.merging.add_queue(q);
         q
     }
 
-    fn drop_queue(&mut self, q: u32) {
+    pub(super) fn drop_queue(&mut self, q: u32) {
         let queue = self.queue(q);
         assert!(queue.line.is_empty() && queue.in_flight == 0, "a queue is dropped with requests");
         self.end_turn_of(q);
@@ -79,7 +84,7 @@ impl Bfq {
     }
 
     /// Ends the turn of a queue, if it has one: it waits.
-    fn end_turn_of(&mut self, q: u32) {
+    pub(super) fn end_turn_of(&mut self, q: u32) {
         if self.turn.is_some_and(|turn| turn.queue == q) {
             self.turn = None;
             let budget = self.budget(q);
@@ -90,7 +95,7 @@ impl Bfq {
     /// The queue that a request is for; the async queue of its kind may not be there yet.
     pub(super) fn queue_of(&self, request: &Waiting) -> Option<u32> {
         let q = if is_sync(request.op, request.flags) {
-            self.streams[request.stream.0 as usize]
+            self.merging.queue_of(request.stream.0)
         } else {
             let Priority { class, level } = request.priority;
             self.groups[usize::from(request.group.0)].asyncs[class as usize][usize::from(level)]
@@ -108,11 +113,12 @@ impl Bfq {
     }
 
     pub(super) fn alter_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
-        let q = self.streams[id.0 as usize];
+        let q = self.merging.home_of(id.0);
         let (old_group, old) = (self.queue(q).group, self.queue(q).priority);
         if (old_group, old) == (stream.group, stream.priority) {
             return;
         }
+        self.part_from_others(now, id);
         // Its sync queue goes along.
         self.end_turn_of(q);
         self.fair.set_queue_class(Leaf(q), stream.priority.class);
@@ -120,6 +126,7 @@ impl Bfq {
         self.fair.move_queue(Leaf(q), self.groups[usize::from(stream.group.0)].fair);
         let queue = self.queue_mut(q);
         (queue.group, queue.priority) = (stream.group, stream.priority);
+        self.tell_head(q);
         // What it wrote behind its back leaves the queue that it shares.
         let from = self.groups[usize::from(old_group.0)].asyncs[old.class as usize][usize::from(old.level)];
         if from != NIL && !self.queue(from).line.is_empty() {

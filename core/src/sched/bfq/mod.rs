@@ -1,6 +1,7 @@
 //! BFQ: fair by weight, in sectors.
 
 pub mod burst;
+mod cooperate;
 mod depth;
 mod dispatch;
 pub mod fair;
@@ -28,6 +29,7 @@ use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use depth::Depth;
 use lull::Lull;
+use merge::Merging;
 use fair::{Arrival, Fair, Leaf};
 pub use settings::Settings;
 use settings::ROWS;
@@ -50,10 +52,19 @@ struct Queue {
     left: u64,
     /// Whether it lost its slot because it had nothing to ask, with budget left.
     ran_empty: bool,
+    /// Its stream has gone; others may use it still.
+    is_left: bool,
     think: ThinkTime,
     seeks: Seekiness,
     /// Where its last request that was dispatched ended.
     position: Sector,
+}
+
+impl Queue {
+    /// Whether something of it waits or is in flight.
+    fn is_open(&self) -> bool {
+        !self.line.is_empty() || self.in_flight > 0
+    }
 }
 
 /// What a group has.
@@ -82,8 +93,8 @@ pub struct Bfq {
     waitings: Waitings,
     /// By their numbers in the fair queue, which groups have too.
     queues: Vec<Option<Queue>>,
-    /// The sync queue of each stream.
-    streams: Vec<u32>,
+    /// Which sync queue each stream uses.
+    merging: Merging,
     groups: Vec<GroupState>,
     fair: Fair,
     turn: Option<Turn>,
@@ -119,7 +130,7 @@ impl Bfq {
             settings,
             waitings: Waitings::new(setup.capacity),
             queues: Vec::new(),
-            streams: Vec::new(),
+            merging: Merging::new(false),
             groups: Vec::new(),
             fair: Fair::new(&[Group::root()]),
             turn: None,
@@ -140,6 +151,7 @@ impl Bfq {
         for (id, group) in setup.groups.iter().enumerate().skip(1) {
             this.put_group(GroupId(id as u16), group);
         }
+        this.switch_merging(Instant::ZERO);
         this
     }
 
@@ -201,8 +213,7 @@ impl Scheduler for Bfq {
     }
 
     fn requeue(&mut self, _now: Instant, request: &Waiting) {
-        let q = self.waitings.owner(request.id);
-        self.queue_mut(q).in_flight -= 1;
+        // To its queue it is out still, which keeps the queue: it goes before everything, whoever's turn it is.
         self.in_flight -= 1;
         self.waitings.turn_back(request.id);
     }
@@ -224,6 +235,7 @@ impl Scheduler for Bfq {
         let q = self.waitings.owner(request.id) as usize;
         let queue = self.queues[q].as_mut().expect("it waits there");
         queue.line.grown(&mut self.waitings, request, side);
+        self.tell_head(q as u32);
     }
 
     fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
@@ -235,6 +247,7 @@ impl Scheduler for Bfq {
         let q = self.waitings.owner(kept.id) as usize;
         let queue = self.queues[q].as_mut().expect("it waits there");
         queue.line.absorbed(&mut self.waitings, kept, gone);
+        self.tell_head(q as u32);
     }
 
     fn next_timeout(&self) -> Option<Instant> {
@@ -249,6 +262,9 @@ impl Scheduler for Bfq {
         tell("slots", self.counts.expired);
         tell("slow_slots", self.counts.slow);
         tell("shared", self.is_shared().into());
+        tell("position_tree_ops", self.merging.position_tree_ops());
+        tell("queue_merges", self.merging.queue_merges());
+        tell("queue_splits", self.merging.queue_splits());
     }
 
     fn tunables(&self) -> &'static [TunableInfo] {
@@ -260,6 +276,9 @@ impl Scheduler for Bfq {
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
-        tunable::set(&ROWS, &mut self.settings, name, value)
+        tunable::set(&ROWS, &mut self.settings, name, value)?;
+        // There is no time here: nobody who moves comes back in time.
+        self.switch_merging(Instant::MAX);
+        Ok(())
     }
 }

@@ -33,6 +33,9 @@ pub struct Settings {
     pub turns: u32,
     /// Sectors.
     pub quantum: u32,
+    /// Whether streams that read one place in turns share a queue: 0 never, 1 always, 2 where the device rotates or does not
+    /// queue.
+    pub queue_merging: u32,
 }
 
 impl Default for Settings {
@@ -51,6 +54,7 @@ impl Default for Settings {
             share_floor: 33,
             turns: 0,
             quantum: 256,
+            queue_merging: 2,
         }
     }
 }
@@ -58,7 +62,7 @@ impl Default for Settings {
 const INT_MAX: u32 = i32::MAX as u32;
 const MS_MAX: Duration = ms(INT_MAX as u64);
 
-pub(super) const ROWS: [Tunable<Settings>; 13] = [
+pub(super) const ROWS: [Tunable<Settings>; 14] = [
     Tunable::duration("slice_idle", (ms(0), secs(1)), |s| &mut s.slice_idle, "the longest time for which the device is held idle for a stream that ran out of requests"),
     Tunable::duration("timeout_sync", (ms(1), MS_MAX), |s| &mut s.timeout_sync, "the longest time for which one stream is served in a row"),
     Tunable::count("max_budget", (0, INT_MAX), |s| &mut s.max_budget, "the most sectors of one stream that are served in a row; 0: found by what the device does"),
@@ -71,6 +75,13 @@ pub(super) const ROWS: [Tunable<Settings>; 13] = [
     Tunable::count("device_depth", (0, 65_535), |s| &mut s.device_depth, "requests in the device at once; 0: as many as throughput needs, which is learned"),
     Tunable::count("share_floor", (0, 100), |s| &mut s.share_floor, "the least part of the useful depth, in %, that others keep while they wait for one who is behind"),
     Tunable::count("turns", (0, 2), |s| &mut s.turns, "turns"),
+    Tunable::count(
+        "queue_merging",
+        (0, 2),
+        |s| &mut s.queue_merging,
+        "whether streams that read one place in turns share a queue: 0 never, 1 always, 2 where the device rotates or does \
+         not queue",
+    ),
     Tunable::count("quantum", (0, 65_535), |s| &mut s.quantum, "sectors"),
 ];
 
