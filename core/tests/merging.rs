@@ -119,7 +119,7 @@ impl Run {
                 Next::Nothing => return false,
                 Next::Hold { until } => {
                     assert!(until > self.now, "held until now");
-                    assert!(until <= self.now + ms(130), "held for longer than a turn lasts");
+                    assert!(until <= self.now + ms(134), "held for longer than a turn and a pause");
                     self.now = until;
                 }
             }
@@ -170,7 +170,8 @@ impl Run {
                 }
             }
             Step::Merging(how) => {
-                self.scheduler.set("queue_merging", &how.to_string()).expect("there is such a tunable")
+                let how = ["auto", "on", "off"][usize::from(how)];
+                self.scheduler.set("queue_merging", how).expect("there is such a tunable");
             }
             Step::Wait(micros) => self.now += us(micros.into()),
         }
@@ -261,7 +262,7 @@ fn merging_is_switched_on_and_off_with_requests_waiting() {
         run.ask(id, Place::InTurns);
     }
     assert_eq!(run.counter("queue_merges"), 2);
-    run.step(&Step::Merging(0));
+    run.step(&Step::Merging(2));
     let ops = run.counter("position_tree_ops");
     run.ask(0, Place::InTurns);
     assert_eq!((run.counter("position_tree_ops"), run.counter("queue_merges")), (ops, 2));

@@ -14,7 +14,9 @@
 //!     less the longer nothing changes. A throughput that is no longer what it was ends the rest.
 //! E5  The first trials go up from [`FIRST`], on flash: a device is filled within some hundred requests. Where seeks are
 //!     what costs, all that the device takes is what it sorts best, so there they go down.
-//! E6  Nothing is random: the same ends at the same times give the same limits.
+//! E6  A limit that the load does not reach is no limit: it comes down to what there is, and goes up again by trials as soon
+//!     as there is more.
+//! E7  Nothing is random: the same ends at the same times give the same limits.
 
 use super::trial::Trial;
 use crate::Instant;
@@ -22,7 +24,7 @@ use crate::Instant;
 /// Where it starts (E5).
 const FIRST: u32 = 8;
 /// The most pairs of windows in a trial (E2).
-const PAIRS_MAX: u32 = 32;
+const PAIRS_MAX: u32 = 24;
 /// Rest after a trial, in windows (E4).
 const REST_MIN: u32 = 32;
 const REST_MAX: u32 = 4096;
@@ -42,6 +44,8 @@ pub(super) struct Depth {
     rest: u32,
     /// Throughput at `base` when it was last compared, in sectors per second.
     usual: f64,
+    /// `base` is what there was to do, not what the device needs (E6).
+    by_demand: bool,
     trials: u64,
 }
 
@@ -64,12 +68,14 @@ struct Window {
     sectors: u64,
     /// Requests that ended while the limit did not matter.
     slack: u32,
+    /// The most that could have been in the device.
+    most: u32,
 }
 
 impl Window {
     const fn new(depth: u32, skip: u32) -> Self {
-        let size = if depth > 16 { 4 * depth } else { 64 };
-        Self { skip, left: size, size, start: Instant::ZERO, sectors: 0, slack: 0 }
+        let size = if depth > 32 { 2 * depth } else { 64 };
+        Self { skip, left: size, size, start: Instant::ZERO, sectors: 0, slack: 0, most: 0 }
     }
 }
 
@@ -78,7 +84,8 @@ impl Depth {
     pub(super) fn new(max: u32, rotational: bool) -> Self {
         let base = if rotational { max } else { FIRST.min(max) };
         let step = Step::Rest { left: 0, unusual: 0 };
-        let mut this = Self { max, base, step, window: Window::new(base, base), rest: REST_MIN, usual: 0.0, trials: 0 };
+        let window = Window::new(base, base);
+        let mut this = Self { max, base, step, window, rest: REST_MIN, usual: 0.0, by_demand: false, trials: 0 };
         this.try_up();
         this
     }
@@ -130,6 +137,7 @@ impl Depth {
         }
         window.sectors += sectors;
         window.slack += u32::from(demand < needed);
+        window.most = window.most.max(demand);
         window.left -= 1;
         if window.left == 0 {
             self.window_is_full(now);
@@ -138,11 +146,19 @@ impl Depth {
 
     #[cold]
     fn window_is_full(&mut self, now: Instant) {
-        let Window { size, start, sectors, slack, .. } = self.window;
+        let Window { size, start, sectors, slack, most, .. } = self.window;
         let nanos = now.since(start).as_nanos().max(1);
         let before = self.limit();
         if slack <= size / 8 {
-            self.learn(sectors.max(1), nanos);
+            if core::mem::take(&mut self.by_demand) && matches!(self.step, Step::Rest { .. }) {
+                self.try_up(); // E6
+            } else {
+                self.learn(sectors.max(1), nanos);
+            }
+        } else if most < self.base {
+            self.base = most.max(1); // E6
+            self.by_demand = true;
+            self.try_down();
         } else if let Step::Trial { .. } = self.step {
             // E1: the load does not carry the trial.
             self.step = Step::Rest { left: REST_MIN, unusual: 0 };

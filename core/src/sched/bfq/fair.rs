@@ -33,8 +33,10 @@
 //!     at V + B ÷ w, later slots following at its rate, and nothing later than it was due before (`tags::Promise`).
 //!     By rule 10 alone a thousand light groups whose next child changes would all be overdue at once, and everybody else
 //!     would wait for the sum of their budgets.
-//! 15. *Added.* Who leaves for good with a lead of l sectors leaves l behind as a debt of the tree: V rests until as much was
-//!     served. In the idle set its weight would have slowed V down for as long.
+//! 15. *Added.* Who leaves for good with a lead, or comes back (5) with a lag, in sectors, leaves as much as a debt of the
+//!     tree: V rests until it was served. In the idle set the weight of the one would have slowed V down for as long, and
+//!     that of the other, had it been there. Without the debt V runs ahead of everybody by every recovered hole, and rule 5,
+//!     which measures credit against V, takes away what it should give. A jump (9) ends all debts.
 //!
 //! # The bound
 //! Let B̂ᵢ be the largest budget of sibling i, B̂ that of all of them, and nobody be served beyond the budget of its slot. Its
@@ -48,8 +50,8 @@
 //! that whoever is due at θ is served before V > θ + B̂ ÷ W. Let the last slot that began with F > θ, or the last jump, be at
 //! V = t. Whoever then had F ≤ θ was not eligible, so S ≥ t; it gets at most w·(θ − t) in slots with F ≤ θ, as each of them
 //! has S + B ÷ w ≤ F. Whoever had F > θ and S < t, and has F ≤ θ later, got there by 14, at a V ≥ t, and is due from then on
-//! as if it had started at that V: again at most w·(θ − t). Weights join W when S ≥ V (3, 4) and leave it when P ≤ V (8) or
-//! are made up for (15). So the slots with F ≤ θ ask for no more than the ∫W dV from t to θ that there is, of which the
+//! as if it had started at that V: again at most w·(θ − t). Weights join W when S ≥ V (3, 4) and leave it when P ≤ V (8), or
+//! else there is a debt (15) that makes up for it. So the slots with F ≤ θ ask for no more than the ∫W dV from t to θ that there is, of which the
 //! slot that began at t took B̂ at most; what is left when V = θ is at most B̂, and is served before anything else.
 //!
 //! *Pairs.* V is the same for siblings, and its jumps too. Over any interval in which i and j are backlogged, the service ÷
@@ -61,8 +63,7 @@
 //! level's V counts only that level's service, and for every class. Where W changes, W is the least there was: no less than
 //! wᵢ + wⱼ, and for the last term wᵢ and the least other weight. To the lag of the others add, ÷ W:
 //! service beyond a budget, by its excess, at most once for each sibling at a time; service outside of slots
-//! ([`Fair::charge`]), by its amount; a return in time (5), by at most the budget of each that returned (a raised one:
-//! all that it missed). A weight that changes scales what its owner is ahead or behind in sectors to the new weight.
+//! ([`Fair::charge`]), by its amount. A weight that changes scales what its owner is ahead or behind in sectors to the new weight.
 //!
 //! # Cost
 //! Every operation is O(depth · log n). An entity is 128 bytes, two cache lines, of which a search reads one. Nothing is
@@ -70,6 +71,8 @@
 
 mod change;
 mod entity;
+#[cfg(test)]
+mod proof;
 mod tags;
 mod tree;
 mod view;
@@ -79,7 +82,7 @@ use crate::{Duration, GroupId, Instant, PriorityClass};
 
 pub use entity::Fair;
 use entity::{Entity, ServiceTree, State};
-use tags::{Tag, down, up};
+use tags::{Tag, length};
 use tree::NIL;
 
 /// A queue of the fair queue, from [`Fair::add_queue`] until [`Fair::remove_queue`]; then the number is given out again.
@@ -146,7 +149,7 @@ impl Fair {
             let slot = self.choose(group, now);
             let class = self.entities[slot as usize].class;
             let tree = &mut self.groups[usize::from(group.0)].trees[class as usize];
-            tree.time = tree.time.max(tree.active.least(&self.nodes)); // 9
+            tree.jump(tree.active.least(&self.nodes));
             tree.active.remove(&mut self.nodes, slot);
             self.group_mut(group).in_service = slot;
             let entity = &mut self.entities[slot as usize];
@@ -203,19 +206,14 @@ impl Fair {
 
     /// Rules 1, 8 and 15: V moves by `sectors`, and one who is not ahead any more is forgotten.
     #[inline]
-    fn advance(&mut self, group: GroupId, class: PriorityClass, mut sectors: u64) {
+    fn advance(&mut self, group: GroupId, class: PriorityClass, sectors: u64) {
         let tree = &mut self.groups[usize::from(group.0)].trees[class as usize];
-        if tree.debt > 0 {
-            let paid = tree.debt.min(sectors);
-            tree.debt -= paid;
-            sectors -= paid;
-        }
-        tree.time += down(sectors, tree.weights);
+        tree.advance(sectors);
         let first = tree.idle.first();
         if first != NIL && self.nodes.at(first).finish <= tree.time {
             tree.idle.remove(&mut self.nodes, first);
             let entity = &mut self.entities[first as usize];
-            tree.weights -= u64::from(entity.weight);
+            tree.remove_weight(entity.weight);
             entity.state = State::Forgotten;
         }
     }
@@ -236,7 +234,7 @@ impl Fair {
         while slot != NIL {
             let entity = &mut self.entities[slot as usize];
             let (service, parent) = (core::mem::take(&mut entity.service), entity.parent);
-            self.nodes.at_mut(slot).start += up(service, entity.weight);
+            self.nodes.at_mut(slot).start += entity.moved(service);
             self.group_mut(parent).in_service = NIL;
             match budget {
                 Some(budget) => self.wait(slot, budget), // 6
@@ -254,13 +252,13 @@ impl Fair {
         let _ = self.leaf(leaf);
         let mut slot = leaf.0;
         while slot != NIL {
-            let Entity { state, class, parent, weight, budget, .. } = self.entities[slot as usize];
+            let Entity { state, class, parent, budget, .. } = self.entities[slot as usize];
             match state {
                 State::InService => return self.serve_from(slot, sectors), // So is all above.
                 State::Active => {
                     self.take_out(slot);
                     self.advance(parent, class, sectors);
-                    self.nodes.at_mut(slot).start += up(sectors, weight);
+                    self.nodes.at_mut(slot).start += self.entities[slot as usize].moved(sectors);
                     // Below, the next child may have changed, or even become the only one.
                     let below = self.entities[slot as usize].group;
                     let budget = below.and_then(|below| self.next_budget(below)).unwrap_or(budget);
@@ -269,7 +267,7 @@ impl Fair {
                 State::Idle | State::Forgotten => {
                     let start = self.join(slot, None); // 3, 4
                     self.advance(parent, class, sectors);
-                    self.nodes.at_mut(slot).start = start + up(sectors, weight);
+                    self.nodes.at_mut(slot).start = start + self.entities[slot as usize].moved(sectors);
                     self.rest(slot); // 7
                 }
             }
@@ -291,9 +289,11 @@ impl Fair {
         self.nodes.at_mut(slot).start = self.join(slot, hole.map(|_| old_finish));
         if let Some(coefficient) = hole {
             let weight = self.entities[slot as usize].weight;
-            let node = self.nodes.at_mut(slot);
-            let finish = node.start + up(u64::from(budget), weight);
+            let (tree, nodes) = self.tree_and_nodes(slot);
+            let node = nodes.at_mut(slot);
+            let finish = node.start + length(budget, weight);
             node.start += now.saturating_sub(finish) / Tag::from(coefficient);
+            tree.debt += (now - node.start) * Tag::from(weight); // 15
         }
         // It was not due at any time.
         self.nodes.at_mut(slot).finish = 0;
@@ -309,11 +309,14 @@ impl Fair {
         let least = least.unwrap_or(tree.time);
         if state == State::Idle {
             tree.idle.remove(nodes, slot);
-            least.max(finish)
+            if finish >= least {
+                return finish;
+            }
         } else {
-            tree.weights += u64::from(weight);
-            least
+            tree.add_weight(weight);
         }
+        self.entities[slot as usize].drop_carry();
+        least
     }
 
     /// Rules 2 and 14: puts an entity, which is in W and in neither set, in the active set with the S that it has.
@@ -322,7 +325,7 @@ impl Fair {
         let entity = &mut self.entities[slot as usize];
         entity.budget = budget;
         entity.state = State::Active;
-        let length = up(u64::from(budget), entity.weight);
+        let length = length(budget, entity.weight);
         let node = self.nodes.at_mut(slot);
         node.finish = entity.promise.finish(node.start, length, now, node.finish);
         let (tree, nodes) = self.tree_and_nodes(slot);
@@ -339,7 +342,7 @@ impl Fair {
         if ahead {
             tree.idle.insert(nodes, slot);
         } else {
-            tree.weights -= u64::from(weight);
+            tree.remove_weight(weight);
         }
         let entity = &mut self.entities[slot as usize];
         entity.state = if ahead { State::Idle } else { State::Forgotten };

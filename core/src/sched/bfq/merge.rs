@@ -163,17 +163,6 @@ impl Merging {
         self.streams[stream as usize].queue
     }
 
-    /// The queue that is a stream's own.
-    #[must_use]
-    pub fn home_of(&self, stream: u32) -> u32 {
-        self.streams[stream as usize].home
-    }
-
-    /// The streams that are there: all numbers are looked at.
-    pub fn streams(&self) -> impl Iterator<Item = u32> {
-        (0..).zip(&self.streams).filter(|(_, using)| using.home != NO_USE.home).map(|(stream, _)| stream)
-    }
-
     /// How many streams use a queue.
     #[must_use]
     pub fn users(&self, queue: u32) -> u32 {

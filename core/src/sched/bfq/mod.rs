@@ -1,10 +1,68 @@
 //! BFQ: fair by weight, in sectors.
+//!
+//! **Who shares.** Each stream has a queue of its own for what it waits for (reads, and writes with SYNC or FUA); what is written
+//! behind its back is in a queue that it shares with the streams of its group and priority. Queues and groups are
+//! entities of the fair queue, hierarchical B-WF2Q+ ([`fair`]), which says whose turn it is.
+//!
+//! F1  A queue's weight within its group is (8 − level) · 10; a group's is its own. Classes are strict ([`fair`], rule 12).
+//! F2  A request is charged when it goes to the device, its sectors; one that the device turned back is not charged again.
+//! F3  A queue has the device until its budget is used, `timeout_sync` has passed, or it has nothing to ask and is not
+//!     waited for. A request larger than what is left of the budget ends the turn, unless it is the first.
+//! F4  Within its turn a queue's requests go by position, the nearest ahead first; but the oldest first if it has waited for
+//!     `fifo_expire_sync` or `_async`.
+//! F5  What was turned back goes before everything.
+//!
+//! **Turns**, on a device that does one thing at a time, or does more that way:
+//!
+//! T1  Budgets follow use: times 4 when used up, times 2 when the time was up; less by 4 minimal ones (or minimal) when
+//!     nobody came; what was used when it was not waited for. The largest is what the device does at its best in
+//!     `timeout_sync` ([`rate`]), the smallest 1/32 of it.
+//! T2  Who is entitled to less than the average of those that compete gets a budget smaller in proportion, down to 1/8: his
+//!     turns are short rather than rare. (Added: the original's light queues wait for all of the others' budgets.)
+//! T3  A queue that seeks and did less than a quarter of what the fastest turns of late did in such a time is charged what
+//!     they would have done, so that it does not have the device nearly for itself. Linux compares with the device's best
+//!     ever, and charges slow queues so even when all are slow, which makes shares a matter of luck.
+//! T4  When the queue in service runs empty, the device is held idle for it if it is sync, asks again soon, and either
+//!     order pays (a sequential stream, on a device that rotates) or shares would suffer (somebody of another group, class
+//!     or weight competes). Held for `slice_idle` at most, 2 ms for a stream that seeks and competes with its like, 20 ms or
+//!     more for a raised one.
+//! T5  Who is back within 3 · `slice_idle` after it ran empty, not waited for, has the rest of its budget and loses nothing
+//!     by the hole. He takes over from the queue in service if he would be next; so does who has the higher class, or is
+//!     raised more.
+//!
+//! **Together**, on a device that serves many at once and does more that way (flash with queueing; arrays: [`together`]):
+//!
+//! S1  A turn is at most [`QUANTUM`] sectors, and no request grows beyond that by merging.
+//! S2  A queue whose requests are all in the device, and that asks again as soon as it is answered, keeps its place in the
+//!     order as if something waited. When its turn comes and nothing does, the others wait: they would get ahead of
+//!     their weights. The device is not idle meanwhile: it has that queue's requests.
+//! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average ([`lull`]); never is the device left idle; and a
+//!     lull ends after `timeout_sync`.
+//! S4  There are no more requests in the device than throughput needs ([`depth`]). What waits here goes by weight; what waits
+//!     in the device does not.
+//!
+//! With S2 to S4 there is no choice between shares and throughput for groups that can use their share, which the original
+//! lacks ("no solution currently exists"); for groups that cannot, `share_floor` says what shares may cost.
+//!
+//! **Both.**
+//!
+//! W1  Async sectors count three times, unless groups or classes compete (then it would distort their shares).
+//! W2  With `low_latency`, a stream that someone waits at has a higher weight within its group ([`raise`], [`burst`]).
+//! W3  Streams that read one place in turns share a queue ([`merge`]); not on a device that does not rotate and queues, as it
+//!     turns out to be ([`queueing`](super::queueing)), and there no part of it runs.
+//! W4  `strict_guarantees`: turns, one request in the device, and it is held idle for whoever may come back.
+//! W5  Time spent on a stream's behalf (flushes) is charged as what the device does at its best in that time.
+//!
+//! Hence the bounds: that of [`fair`] for backlogged entities, where a slot is at most a budget or one request more, and
+//! times three for async; and nobody waits longer than all others' budgets take.
 
+mod arrive;
 pub mod burst;
-mod cooperate;
 mod depth;
+mod device;
 mod dispatch;
 pub mod fair;
+mod hold;
 pub mod inject;
 pub mod io_bound;
 mod lull;
@@ -16,6 +74,7 @@ pub mod rate;
 mod settings;
 mod together;
 mod trial;
+mod turn;
 pub mod waker;
 
 use alloc::string::String;
@@ -23,20 +82,25 @@ use alloc::vec::Vec;
 
 use super::habits::{Seek, Seekiness, ThinkTime};
 use super::line::{BackSeek, Line, Waitings};
-use super::queueing::{self, Queueing};
+use super::queueing::{self, Lone, Queueing, Rotation};
 use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
+use burst::{Bursts, Member};
 use depth::Depth;
-use lull::Lull;
-use merge::Merging;
 use fair::{Arrival, Fair, Leaf};
-pub use settings::Settings;
+use lull::Lull;
+use merge::{Asker, Merging};
+use raise::Raise;
+use rate::{Budgets, PeakRate};
 use settings::ROWS;
+pub use settings::{QUANTUM, Settings};
 use together::Together;
 
 /// No queue.
 const NIL: u32 = u32::MAX;
+/// More than so many of the last 32 requests must be seeks for a queue to be one that seeks.
+const SEEKY: u32 = 19;
 
 /// Requests of one stream that are waited for, or of one group that are not.
 #[derive(Debug)]
@@ -45,26 +109,20 @@ struct Queue {
     group: GroupId,
     priority: Priority,
     is_sync: bool,
-    in_flight: u32,
-    /// How much it may be given in a row, in sectors.
-    budget_max: u64,
-    /// What is left of the budget of the present or last slot.
-    left: u64,
-    /// Whether it lost its slot because it had nothing to ask, with budget left.
+    /// Its stream has gone, and others' requests are in flight still.
+    is_leaving: bool,
+    /// It lost its turn because it had nothing to ask, with budget left (T5).
     ran_empty: bool,
-    /// Its stream has gone; others may use it still.
-    is_left: bool,
+    in_flight: u32,
+    /// How much it may be given in a row, and what is left of that, in sectors.
+    budget_max: u32,
+    left: u32,
     think: ThinkTime,
     seeks: Seekiness,
+    raise: Raise,
+    burst: Member,
     /// Where its last request that was dispatched ended.
     position: Sector,
-}
-
-impl Queue {
-    /// Whether something of it waits or is in flight.
-    fn is_open(&self) -> bool {
-        !self.line.is_empty() || self.in_flight > 0
-    }
 }
 
 /// What a group has.
@@ -74,6 +132,7 @@ struct GroupState {
     asyncs: [[u32; 8]; PriorityClass::COUNT],
     /// Which it is to the fair queue.
     fair: GroupId,
+    bursts: Bursts,
     is_there: bool,
 }
 
@@ -93,72 +152,65 @@ pub struct Bfq {
     waitings: Waitings,
     /// By their numbers in the fair queue, which groups have too.
     queues: Vec<Option<Queue>>,
-    /// Which sync queue each stream uses.
-    merging: Merging,
+    /// The sync queue of each stream that is its own.
+    homes: Vec<u32>,
     groups: Vec<GroupState>,
+    /// Streams whose level is not the default one.
+    uneven: u32,
     fair: Fair,
+    merging: Merging,
     turn: Option<Turn>,
     in_flight: u32,
     /// Queues of which something waits or is in flight.
     open: u32,
-    device_depth: u32,
-    /// For turns, and for many at once.
-    depths: [Depth; 2],
-    /// Sectors per 2^20 ns of the fastest turns of late.
-    best: u64,
-    together: Together,
-    queueing: Queueing,
-    is_rotational: bool,
-    /// What `is_shared` was at the last end.
-    was_shared: bool,
-    /// The last answer was that the limit keeps requests waiting.
-    pressed: bool,
-    /// How much of the device waiting for somebody may still cost; see `lull`.
-    lull: Lull,
+    device: device::Device,
     counts: Counts,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
-struct Counts { holds: u64, skips: u64, expired: u64, slow: u64 }
+struct Counts {
+    turns: u64,
+    holds: u64,
+    lulls: u64,
+    lulls_refused: u64,
+    slow_turns: u64,
+    preemptions: u64,
+    raised: u64,
+}
 
 impl Bfq {
     /// An empty one, with the groups and the device that the setup names.
     #[must_use]
     pub fn new(setup: &Setup<'_>, settings: Settings) -> Self {
-        let rotational = setup.character.rotational;
         let mut this = Self {
-            settings,
             waitings: Waitings::new(setup.capacity),
             queues: Vec::new(),
-            merging: Merging::new(false),
+            homes: Vec::new(),
             groups: Vec::new(),
+            uneven: 0,
             fair: Fair::new(&[Group::root()]),
+            merging: Merging::new(false),
             turn: None,
             in_flight: 0,
             open: 0,
-            device_depth: setup.depth.into(),
-            depths: [true, rotational].map(|all| Depth::new(setup.depth.into(), all)),
-            best: 0,
-            together: Together::new(),
-            queueing: Queueing::new(queueing::Depth::BFQ, !rotational),
-            is_rotational: rotational,
-            was_shared: false,
-            pressed: false,
-            lull: Lull::default(),
+            device: device::Device::new(setup, &settings),
             counts: Counts::default(),
+            settings,
         };
         this.put_group(GroupId::ROOT, &Group::root());
         for (id, group) in setup.groups.iter().enumerate().skip(1) {
             this.put_group(GroupId(id as u16), group);
         }
-        this.switch_merging(Instant::ZERO);
+        this.review_merging();
         this
     }
 
+    #[inline]
     fn queue(&self, q: u32) -> &Queue {
         self.queues[q as usize].as_ref().expect("the queue exists")
     }
 
+    #[inline]
     fn queue_mut(&mut self, q: u32) -> &mut Queue {
         self.queues[q as usize].as_mut().expect("the queue exists")
     }
@@ -194,6 +246,10 @@ impl Scheduler for Bfq {
         self.drop_group(id);
     }
 
+    fn charge(&mut self, _now: Instant, stream: StreamId, group: GroupId, time: Duration) {
+        self.charge_for(stream, group, time);
+    }
+
     fn insert(&mut self, now: Instant, request: &Waiting) {
         self.arrive(now, request);
     }
@@ -213,8 +269,9 @@ impl Scheduler for Bfq {
     }
 
     fn requeue(&mut self, _now: Instant, request: &Waiting) {
-        // To its queue it is out still, which keeps the queue: it goes before everything, whoever's turn it is.
+        // For its queue it is out still: it goes before everything (F5), and the queue stays as long.
         self.in_flight -= 1;
+        self.device.lone = None;
         self.waitings.turn_back(request.id);
     }
 
@@ -228,26 +285,30 @@ impl Scheduler for Bfq {
 
     fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         let q = self.queue_of(newcomer)?;
-        self.queue(q).line.merge_candidate(&self.waitings, newcomer)
+        let (id, side) = self.queue(q).line.merge_candidate(&self.waitings, newcomer)?;
+        self.may_grow(id, newcomer.extent.sectors).then_some((id, side))
     }
 
     fn grown(&mut self, request: &Waiting, side: Side) {
-        let q = self.waitings.owner(request.id) as usize;
-        let queue = self.queues[q].as_mut().expect("it waits there");
+        let q = self.waitings.owner(request.id);
+        let old_end = self.waitings.extent(request.id).end();
+        let queue = self.queues[q as usize].as_mut().expect("it waits there");
         queue.line.grown(&mut self.waitings, request, side);
-        self.tell_head(q as u32);
+        queue.seeks.grown(old_end, request.extent.end());
+        self.head_changed(q);
     }
 
     fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
         let q = self.waitings.owner(request.id);
-        self.queue(q).line.neighbour_after(&self.waitings, request)
+        let after = self.queue(q).line.neighbour_after(&self.waitings, request)?;
+        self.may_grow(after, request.extent.sectors).then_some(after)
     }
 
     fn absorbed(&mut self, kept: &Waiting, gone: RequestId) {
-        let q = self.waitings.owner(kept.id) as usize;
-        let queue = self.queues[q].as_mut().expect("it waits there");
+        let q = self.waitings.owner(kept.id);
+        let queue = self.queues[q as usize].as_mut().expect("it waits there");
         queue.line.absorbed(&mut self.waitings, kept, gone);
-        self.tell_head(q as u32);
+        self.head_changed(q);
     }
 
     fn next_timeout(&self) -> Option<Instant> {
@@ -255,16 +316,18 @@ impl Scheduler for Bfq {
     }
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
-        tell("holds", self.counts.holds);
-        tell("holds_skipped", self.counts.skips);
-        tell("depth_limit", self.depths[usize::from(self.is_shared())].base().into());
-        tell("depth_trials", self.depths.iter().map(Depth::trials).sum());
-        tell("slots", self.counts.expired);
-        tell("slow_slots", self.counts.slow);
-        tell("shared", self.is_shared().into());
-        tell("position_tree_ops", self.merging.position_tree_ops());
+        let Counts { turns, holds, lulls, lulls_refused, slow_turns, preemptions, raised } = self.counts;
+        tell("turns", turns);
+        tell("idle_holds", holds);
+        tell("lulls", lulls);
+        tell("lulls_refused", lulls_refused);
+        tell("slow_turns", slow_turns);
+        tell("preemptions", preemptions);
+        tell("raised", raised);
         tell("queue_merges", self.merging.queue_merges());
         tell("queue_splits", self.merging.queue_splits());
+        tell("position_tree_ops", self.merging.position_tree_ops());
+        self.device.counters(self.is_shared(), tell);
     }
 
     fn tunables(&self) -> &'static [TunableInfo] {
@@ -277,8 +340,7 @@ impl Scheduler for Bfq {
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
         tunable::set(&ROWS, &mut self.settings, name, value)?;
-        // There is no time here: nobody who moves comes back in time.
-        self.switch_merging(Instant::MAX);
+        self.settings_changed(name);
         Ok(())
     }
 }

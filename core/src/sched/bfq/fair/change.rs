@@ -1,7 +1,7 @@
 //! What changes under way: weights, classes, groups, and who there is (rules 11 and 15).
 
 use super::entity::{Entity, State, check_weight};
-use super::tags::{Promise, SHIFT, Tag, rescaled, up};
+use super::tags::{Promise, Tag, rescaled};
 use super::tree::NIL;
 use super::{Fair, Leaf};
 use crate::{GroupId, PriorityClass};
@@ -39,7 +39,7 @@ impl Fair {
     /// Rule 11.
     fn reweigh(&mut self, slot: u32, weight: u32) {
         check_weight(weight);
-        let Entity { state, weight: old, service, promise, budget, parent, .. } = self.entities[slot as usize];
+        let Entity { state, weight: old, promise, budget, parent, .. } = self.entities[slot as usize];
         if weight == old {
             return;
         }
@@ -52,17 +52,20 @@ impl Fair {
             }
             State::InService => {
                 // What was served was served by the old weight; the rest of the slot starts from there.
-                self.nodes.at_mut(slot).start += up(service, old);
-                self.entities[slot as usize].service = 0;
+                let entity = &mut self.entities[slot as usize];
+                let service = core::mem::take(&mut entity.service);
+                self.nodes.at_mut(slot).start += entity.moved(service);
             }
             State::Forgotten => {}
         }
         self.entities[slot as usize].weight = weight;
+        self.entities[slot as usize].drop_carry();
         if state == State::Forgotten {
             return;
         }
         let (tree, nodes) = self.tree_and_nodes(slot);
-        tree.weights = tree.weights - u64::from(old) + u64::from(weight);
+        tree.remove_weight(old);
+        tree.add_weight(weight);
         let node = nodes.at_mut(slot);
         if state == State::Idle {
             // Not ahead any more, only not forgotten yet: nothing to keep.
@@ -73,10 +76,10 @@ impl Fair {
             return;
         }
         let start = rescaled(node.start, now, old, weight);
-        // Where the promise counts from stays where it is.
-        let from = node.start + promise.late;
+        // What the promise counts from stays where it is.
+        let late = (node.start + promise.late).saturating_sub(start);
         node.start = start;
-        self.entities[slot as usize].promise.late = if promise.late > 0 { from.saturating_sub(start) } else { 0 };
+        self.entities[slot as usize].promise = if late > 0 { Promise { late, ..promise } } else { Promise::default() };
         if state == State::Active {
             self.wait(slot, budget);
             self.ascend(parent, false);
@@ -113,19 +116,20 @@ impl Fair {
         let entity = &mut self.entities[slot as usize];
         (entity.parent, entity.class) = (to, class);
         entity.promise = Promise::default();
+        entity.drop_carry();
         let (budget, weight) = (entity.budget, entity.weight);
         let (tree, nodes) = self.tree_and_nodes(slot);
         let position = tree.time + baggage.ahead;
         let node = nodes.at_mut(slot);
         (node.start, node.finish) = (position, position.saturating_sub(baggage.behind));
         if baggage.backlogged {
-            tree.weights += u64::from(weight);
+            tree.add_weight(weight);
             node.finish = 0;
             self.count(leaf, true);
             self.wait(slot, budget);
             self.ascend(to, false);
         } else if baggage.ahead > 0 {
-            tree.weights += u64::from(weight);
+            tree.add_weight(weight);
             tree.idle.insert(nodes, slot);
             self.entities[slot as usize].state = State::Idle;
         }
@@ -177,9 +181,8 @@ impl Fair {
             // V may have been set back since (rule 8): that is no lead.
             ahead = 0;
         } else {
-            tree.weights -= u64::from(weight);
-            let sectors = (ahead * Tag::from(weight)).div_ceil(1 << SHIFT);
-            tree.debt += u64::try_from(sectors).expect("a lead is at most a slot of service");
+            tree.remove_weight(weight);
+            tree.debt += ahead * Tag::from(weight);
         }
         self.entities[slot as usize].state = State::Forgotten;
         self.rest_tree(parent, class);

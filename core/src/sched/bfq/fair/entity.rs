@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use super::Leaf;
-use super::tags::{ORIGIN, Promise, Tag, WEIGHT_MAX};
+use super::tags::{ORIGIN, Promise, Tag, WEIGHT_MAX, in_places, moved, moved_by};
 use super::tree::{NIL, Node, Nodes, Tree};
 use crate::{Group, GroupId, Instant, PriorityClass};
 
@@ -38,6 +38,8 @@ pub(super) struct Entity {
     pub(super) service: u64,
     pub(super) weight: u32,
     pub(super) budget: u32,
+    /// What the last division of its service left over, less than its weight.
+    carry: u32,
     pub(super) parent: GroupId,
     /// Which group it is; `None` of a queue.
     pub(super) group: Option<GroupId>,
@@ -72,9 +74,11 @@ pub(super) struct ServiceTree {
     /// V.
     pub(super) time: Tag,
     /// W.
-    pub(super) weights: u64,
-    /// Sectors to be served before V moves on (rule 15).
-    pub(super) debt: u64,
+    weights: u64,
+    /// What the last division of service left over.
+    carry: u64,
+    /// What is to be served before V moves on (rule 15), in places · weight, exactly.
+    pub(super) debt: Tag,
     pub(super) active: Tree,
     pub(super) idle: Tree,
 }
@@ -99,9 +103,68 @@ pub(super) struct GroupRow {
     pub(super) live: bool,
 }
 
+impl Entity {
+    /// How far `sectors` of service move its tags.
+    #[inline]
+    pub(super) fn moved(&mut self, sectors: u64) -> Tag {
+        let mut carry = u64::from(self.carry);
+        let moved = moved(sectors, u64::from(self.weight), &mut carry);
+        self.carry = carry as u32;
+        moved
+    }
+
+    /// Its tags are set, not moved: nothing is left over of what was served before.
+    #[inline]
+    pub(super) fn drop_carry(&mut self) {
+        self.carry = 0;
+    }
+}
+
+impl ServiceTree {
+    /// W.
+    pub(super) fn weights(&self) -> u64 {
+        self.weights
+    }
+
+    /// A weight joins W.
+    #[inline]
+    pub(super) fn add_weight(&mut self, weight: u32) {
+        self.weights += u64::from(weight);
+        self.carry = 0;
+    }
+
+    /// A weight leaves W.
+    #[inline]
+    pub(super) fn remove_weight(&mut self, weight: u32) {
+        self.weights -= u64::from(weight);
+        self.carry = 0;
+    }
+
+    /// Rule 9: V jumps to the least S if nobody is eligible, and nobody is behind any more.
+    #[inline]
+    pub(super) fn jump(&mut self, least: Tag) {
+        if least > self.time {
+            (self.time, self.debt, self.carry) = (least, 0, 0);
+        }
+    }
+
+    /// Rules 1 and 15: V moves by `sectors`, once the debt is paid.
+    #[inline]
+    pub(super) fn advance(&mut self, sectors: u64) {
+        self.time += if self.debt == 0 {
+            moved(sectors, self.weights, &mut self.carry)
+        } else {
+            let places = in_places(sectors);
+            let paid = self.debt.min(places);
+            self.debt -= paid;
+            moved_by(places - paid, self.weights, &mut self.carry)
+        };
+    }
+}
+
 impl GroupRow {
     fn new(entity: u32) -> Self {
-        let tree = ServiceTree { time: ORIGIN, weights: 0, debt: 0, active: Tree::EMPTY, idle: Tree::EMPTY };
+        let tree = ServiceTree { time: ORIGIN, weights: 0, carry: 0, debt: 0, active: Tree::EMPTY, idle: Tree::EMPTY };
         Self {
             trees: [tree; PriorityClass::COUNT],
             entity,
@@ -188,6 +251,7 @@ impl Fair {
             service: 0,
             weight,
             budget: 0,
+            carry: 0,
             parent,
             group,
             class,

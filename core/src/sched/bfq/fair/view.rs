@@ -1,7 +1,7 @@
 //! What the policy may ask.
 
 use super::entity::State;
-use super::tags::{Tag, up};
+use super::tags::{Tag, length};
 use super::tree::NIL;
 use super::{Fair, Leaf};
 use crate::{GroupId, PriorityClass};
@@ -100,7 +100,7 @@ impl Fair {
         let (mut slot, mut share) = (leaf.0, 1_u64 << 16);
         while slot != NIL {
             let (parent, weight) = (self.entities[slot as usize].parent, u64::from(self.entities[slot as usize].weight));
-            share = (share * weight).div_ceil(self.tree_of(slot).weights.max(weight));
+            share = (share * weight).div_ceil(self.tree_of(slot).weights().max(weight));
             slot = self.group(parent).entity;
         }
         share as u32
@@ -173,8 +173,8 @@ impl Fair {
     fn waiting(&self, slot: u32, budget: u32) -> Waiting {
         let mut entity = self.entities[slot as usize];
         let node = self.nodes.at(slot);
-        let start = node.start + up(entity.service, entity.weight);
-        let length = up(u64::from(budget), entity.weight);
+        let start = node.start + entity.moved(entity.service);
+        let length = length(budget, entity.weight);
         let finish = entity.promise.finish(start, length, self.tree_of(slot).time, node.finish);
         Waiting { slot, class: entity.class, start, finish, budget }
     }
