@@ -65,15 +65,29 @@ impl Bfq {
         }
         let (rotational, queueing) = (self.device.is_rotational(), self.device.queueing.is_queueing());
         let order_pays = rotational && !queueing || (rotational || !queueing) && !queue.seeks.is_seeky(SEEKY);
-        order_pays || queue.raise.is_raised() || self.is_asymmetric()
+        order_pays || self.shares_would_suffer(q)
     }
 
-    /// Whether who competes is not all alike: then to leave somebody out is unfair to him.
+    /// Whether it is unfair to a queue if it is passed over because it has nothing to ask just now.
+    fn shares_would_suffer(&self, q: u32) -> bool {
+        // Of streams in one group, those of the least weight have what they are entitled to without being waited for.
+        let is_heavier = |level: u8| self.levels[usize::from(level) + 1..].iter().any(|streams| *streams > 0);
+        self.groups_compete()
+            || is_heavier(self.queue(q).priority.level)
+            || self.queue(q).raise.is_raised() && self.raised < self.fair.backlogged()
+    }
+
+    /// Whether groups or classes compete, or streams of several weights.
     #[inline]
     pub(super) fn is_asymmetric(&self) -> bool {
+        self.groups_compete() || self.levels.iter().filter(|streams| **streams > 0).count() > 1
+    }
+
+    #[inline]
+    fn groups_compete(&self) -> bool {
         let backlogged = self.fair.backlogged();
         let best_effort = self.fair.backlogged_in(PriorityClass::BestEffort);
-        self.fair.backlogged_groups() > 1 || best_effort != backlogged && best_effort > 0 || self.uneven > 0
+        self.fair.backlogged_groups() > 1 || best_effort != backlogged && best_effort > 0
     }
 
     /// What counts as a short time to think.
@@ -87,6 +101,7 @@ impl Bfq {
         queue.is_sync
             && queue.priority.class != PriorityClass::Idle
             && !queue.think.is_longer_than(self.short())
+            && self.shares_would_suffer(q)
             && (queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) < self.slice_idle()))
     }
 
