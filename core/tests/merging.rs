@@ -247,6 +247,19 @@ fn streams_that_read_in_turns_share_a_queue_on_a_disk_that_rotates() {
 }
 
 #[test]
+fn streams_that_go_their_own_ways_are_parted_and_stay_so() {
+    let mut run = Run::new(true);
+    read_in_turns(&mut run, 10);
+    assert_eq!((run.counter("queue_merges"), run.counter("queue_splits")), (2, 0));
+    // From now on each seeks, within 4 MiB of the others.
+    for turn in 0..5000_u32 {
+        run.ask(turn % 3, Place::Anywhere((1 << 27) + turn * 419 % 1000));
+        run.finish_what_waits();
+    }
+    assert_eq!((run.counter("queue_merges"), run.counter("queue_splits")), (2, 2));
+}
+
+#[test]
 fn where_merging_is_useless_none_of_its_bookkeeping_runs() {
     let mut run = Run::new(false);
     read_in_turns(&mut run, 50);
