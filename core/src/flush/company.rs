@@ -5,13 +5,15 @@
 //! write has ended, all share every one.
 //!
 //! G1  As many are expected as shared the last flush and asked during it; nobody, once a whole flush's time has gone by.
-//! G2  The wait is over when as many have asked, and at the latest after a fraction of what a flush takes on average.
+//! G2  The wait is over when as many have asked, and at the latest after a fraction of what a flush takes on average, and
+//!     never longer than 10 ms.
 //! G3  A wait has paid if the flushes that it saved those who came (a whole one each) are worth more than the time of those
 //!     who were there. After one that has not, none is tried for 1, 2, 4, … 32 flushes.
 //! G4  Where a flush takes next to nothing, nobody waits.
 //! G5  The mean follows what is measured, an eighth at a time.
 
 use super::Settings;
+use crate::time::ms;
 use crate::{Duration, Instant};
 
 /// What is known of those who ask.
@@ -34,6 +36,9 @@ pub(super) struct Company {
 /// The most flushes for which no wait is tried (G3).
 const SKIP_MAX: u32 = 32;
 
+/// The longest wait (G2): threads that come back at once have done so by then.
+const LONGEST: Duration = ms(10);
+
 impl Company {
     /// Somebody asks, and nobody else is waiting.
     pub(super) const fn first_asks(&mut self, now: Instant) {
@@ -49,7 +54,7 @@ impl Company {
             return None; // G2, G3, G4
         }
         let most = u128::from(self.mean.as_nanos()) * u128::from(settings.company) / 1000;
-        let until = begin + Duration::from_nanos(most as u64);
+        let until = begin + Duration::from_nanos(most as u64).min(LONGEST); // G2
         if until <= now {
             return None;
         }
