@@ -231,7 +231,8 @@ impl Queue {
             *sharing = waiters.partition_point(|waiter| flush.has_started(waiter.round));
             (start, flush.running_since())
         });
-        *ready = start == Start::Now;
+        // If only others wait, they were told, and one of them starts it.
+        *ready = start == Start::Now && !waiters.is_empty();
         *due = match (start, since, waiters.front()) {
             (Start::At(at), ..) => Some(at),
             (_, Some(since), Some(first)) => Some(overdue(since, first, *sharing, self.settings.io_timeout)),
