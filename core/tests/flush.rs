@@ -247,6 +247,8 @@ struct Open {
     left: u64,
     /// Writes to its backing that had been told to have ended when it was asked for.
     before: BTreeSet<u64>,
+    /// Whether a flush had failed by then.
+    failed: bool,
 }
 
 /// What is true of a backing.
@@ -270,6 +272,8 @@ struct Runner {
     truth: [Truth; 2],
     now: Instant,
     late: BTreeSet<u64>,
+    /// Who has a reason to look at its queue: something of its own, or it was woken. Nobody else looks.
+    woken: [bool; 2],
 }
 
 impl Runner {
@@ -301,7 +305,7 @@ impl Runner {
         let streams = streams.collect();
         let (device, open, late) = (Vec::new(), Vec::new(), BTreeSet::new());
         let (truth, now) = (Default::default(), Instant::ZERO);
-        Self { seed, remember, queues, streams, device, open, truth, now, late }
+        Self { seed, remember, queues, streams, device, open, truth, now, late, woken: [true; 2] }
     }
 
     fn submit(&mut self, client: usize, op: Op, flags: Flags, start: u64, sectors: u64) {
@@ -310,13 +314,16 @@ impl Runner {
         let extent = Extent::new(Sector(start), if op == Op::Flush { 0 } else { sectors });
         let bio = Bio { op, flags, extent, stream: self.streams[client], token: Token(token) };
         let queue = client % self.queues.len();
+        self.woken[client] = true;
         if self.queues[queue].submit(self.now, bio).is_ok() {
+            let truth = &self.truth[backing];
             self.open.push(Some(Open {
                 op,
                 flags,
                 backing,
                 left: extent.sectors,
-                before: self.truth[backing].told.clone(),
+                before: truth.told.clone(),
+                failed: truth.failed,
             }));
         }
     }
@@ -324,6 +331,13 @@ impl Runner {
     fn dispatch(&mut self) {
         for client in 0..2 {
             let queue = client % self.queues.len();
+            if self.queues[queue].poll_timeout().is_some_and(|at| at <= self.now) {
+                self.queues[queue].handle_timeout(self.now);
+                self.woken[client] = true;
+            }
+            if !std::mem::take(&mut self.woken[client]) {
+                continue;
+            }
             while let Some(dispatch) = self.queues[queue].poll_dispatch(self.now, ContextId(client as u16)) {
                 let backing = usize::from(dispatch.extent.start.0 >= SECOND);
                 let truth = &mut self.truth[backing];
@@ -346,6 +360,7 @@ impl Runner {
                 }
                 self.device.push(InDevice { queue, dispatch, writes });
             }
+            self.hear(client);
         }
     }
 
@@ -378,42 +393,40 @@ impl Runner {
             }
         }
         self.queues[queue].handle_completion(self.now, dispatch.tag, outcome);
-        self.hear(true);
+        (0..2).filter(|client| client % self.queues.len() == queue).for_each(|client| self.woken[client] = true);
     }
 
-    /// Takes in all news, of both queues.
-    fn hear(&mut self, wakes: bool) {
-        for client in 0..2 {
-            let queue = client % self.queues.len();
-            if wakes {
-                self.queues[queue].handle_shared(self.now);
+    /// Takes in a client's news.
+    fn hear(&mut self, client: usize) {
+        let queue = client % self.queues.len();
+        while let Some(news) = self.queues[queue].poll_finished(ContextId(client as u16)) {
+            let Finished::Done(Token(token), outcome) = news else { panic!("nothing takes that long") };
+            let Open { op, flags, backing, before, failed, .. } =
+                self.open[token as usize].take().expect("it ends once");
+            let truth = &mut self.truth[backing];
+            if outcome != Outcome::Done {
+                continue;
             }
-            while let Some(news) = self.queues[queue].poll_finished(ContextId(client as u16)) {
-                let Finished::Done(Token(token), outcome) = news else { panic!("nothing takes that long") };
-                let Open { op, flags, backing, before, .. } = self.open[token as usize].take().expect("it ends once");
-                let truth = &mut self.truth[backing];
-                if outcome != Outcome::Done {
-                    continue;
+            match op {
+                Op::Flush => {
+                    assert!(before.is_subset(&truth.durable), "seed {}: flush {token} told too early", self.seed);
+                    assert!(!(self.remember && failed), "seed {}: a failure is forgotten", self.seed);
                 }
-                match op {
-                    Op::Flush => {
-                        assert!(before.is_subset(&truth.durable), "seed {}: flush {token} told too early", self.seed);
-                        assert!(!(self.remember && truth.failed), "seed {}: a failure is forgotten", self.seed);
+                Op::Read => {}
+                Op::Write | Op::Discard | Op::WriteZeroes => {
+                    truth.told.insert(token);
+                    if backing == 1 && op == Op::Write && flags.contains(Flags::FUA) {
+                        assert!(self.late.contains(&token));
+                        truth.durable.insert(token);
                     }
-                    Op::Read => {}
-                    Op::Write | Op::Discard | Op::WriteZeroes => {
-                        truth.told.insert(token);
-                        if backing == 1 && op == Op::Write && flags.contains(Flags::FUA) {
-                            assert!(self.late.contains(&token));
-                            truth.durable.insert(token);
-                        }
-                        if flags.contains(Flags::FUA) {
-                            assert!(truth.durable.contains(&token), "seed {}: {token} is not durable", self.seed);
-                        }
+                    if flags.contains(Flags::FUA) {
+                        assert!(truth.durable.contains(&token), "seed {}: {token} is not durable", self.seed);
                     }
                 }
             }
-            while self.queues[queue].poll_wake().is_some() {}
+        }
+        while let Some(ContextId(woken)) = self.queues[queue].poll_wake() {
+            self.woken[usize::from(woken)] |= usize::from(woken) != client;
         }
     }
 }
@@ -449,21 +462,14 @@ fn run_queues(seed: u64, count: usize) {
             }
             _ => {}
         }
-        runner.hear(false);
     }
     // Whatever happened, it all ends once the device answers.
     for _ in 0..2000 {
         runner.now += ms(1);
-        for queue in &mut runner.queues {
-            if queue.poll_timeout().is_some_and(|at| at <= runner.now) {
-                queue.handle_timeout(runner.now);
-            }
-        }
         runner.dispatch();
-        while !runner.device.is_empty() {
+        if !runner.device.is_empty() {
             runner.complete(0, false);
         }
-        runner.hear(true);
     }
     let open = runner.open.iter().flatten().count();
     assert_eq!(open, 0, "seed {seed}: {open} never ended");
