@@ -8,7 +8,7 @@
 //! C1  What was promised is there: see [`Oracle`].
 //! C2  All that was asked ends, and once.
 //! C3  A flush ends badly only if some flush of the disk did, or took too long, since it was asked for; unless the subject
-//!     remembers failures ([`Faults::on_failure`]).
+//!     remembers failures ([`random::Faults::on_failure`]).
 //!
 //! [`random`] runs many clients for long, by seed; [`exhaustive`] runs few requests in every order.
 
