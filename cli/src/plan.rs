@@ -176,7 +176,7 @@ fn disks(flags: &ServeArgs, file: &File, mistakes: &mut Vec<Mistake>) -> (Vec<Di
 /// Why it doesn't, and whether that is because of the name.
 pub(crate) fn check_setting(kind: sched::Kind, name: &str, value: &str) -> Result<(), (bool, String)> {
     let known = || kind.tunables().iter().map(|info| info.name);
-    kind.build(1).set(name, value).map_err(|error| {
+    kind.build(&sched::Setup::new(1)).set(name, value).map_err(|error| {
         if known().any(|one| one == name) {
             return (false, error.to_string());
         }

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use clap::CommandFactory as _;
-use fairlift_core::sched::Kind;
+use fairlift_core::sched::{Kind, Setup};
 use fairlift_lab::model::{Spec, profiles};
 
 use crate::args::Cli;
@@ -59,7 +59,7 @@ struct Row {
 }
 
 fn rows(kind: Kind) -> Vec<Row> {
-    let scheduler = kind.build(1);
+    let scheduler = kind.build(&Setup::new(1));
     let row = |info: &fairlift_core::tunable::TunableInfo| Row {
         name: info.name.into(),
         default: scheduler.get(info.name).unwrap_or_default(),

@@ -71,6 +71,24 @@ pub struct Event {
     pub group: GroupId,
 }
 
+/// Something that a scheduler did for reasons of its own; prints as the kernel's schedulers say it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// When.
+    pub at: Instant,
+    /// For which group.
+    pub group: GroupId,
+    /// For which stream, if for one.
+    pub stream: Option<StreamId>,
+    /// What.
+    pub note: Note,
+}
+
+/// What a [`Message`] says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Note {}
+
 /// The latest events, up to a bound.
 #[derive(Debug)]
 pub struct Trace {

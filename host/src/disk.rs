@@ -7,6 +7,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fairlift_core::model::Character;
 use fairlift_core::queue::{Settings, SharedTags};
 use fairlift_core::stats::Stats;
 use fairlift_core::{ContextId, Extent, Group, GroupId, Limits, Priority, Queue, Sector};
@@ -83,7 +84,12 @@ impl Disk {
                 format!("nr_requests is {nr_requests}, and must be at least the depth, which is {depth} (and not 0)");
             return Err(Error::Disk { name: settings.name.clone(), why });
         }
+        let facts = || devices.iter().map(|(device, _)| device.facts());
         let queue_settings = Settings {
+            character: Character {
+                rotational: facts().any(|facts| facts.rotational),
+                volatile_cache: facts().any(|facts| facts.flush),
+            },
             depth,
             nr_requests,
             contexts: contexts as u16,

@@ -208,7 +208,7 @@ fn settings(
 
 /// All tunables of a scheduler: as the user wrote them, the rest with their defaults.
 fn effective(scheduler: sched::Kind, set: &[(String, String)]) -> BTreeMap<String, String> {
-    let built = scheduler.build(1);
+    let built = scheduler.build(&sched::Setup::new(1));
     let defaults = built.tunables().iter().map(|info| (info.name.to_owned(), built.get(info.name).unwrap_or_default()));
     let mut settings: BTreeMap<_, _> = defaults.collect();
     settings.extend(set.iter().cloned());

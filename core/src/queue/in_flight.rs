@@ -20,6 +20,7 @@ impl Queue {
         assert!(request.step == Step::Waiting, "{id:?} was dispatched twice");
         request.step = Step::InFlight(tag);
         request.dispatched = now;
+        request.reign = self.reign;
         (request.older, request.younger) = (youngest, NIL);
         let Waiting { op, extent, stream, group, .. } = request.waiting;
         let context = request.context;
@@ -39,7 +40,7 @@ impl Queue {
     /// Whether a request waits at all: who has none does not ask for a tag.
     #[inline]
     pub(super) fn has_work(&mut self) -> bool {
-        let work = self.waiting() > 0;
+        let work = self.requests.len() > usize::from(self.in_flight) || self.flush_is_ready();
         self.lacks_tag &= work;
         work
     }

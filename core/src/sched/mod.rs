@@ -9,8 +9,35 @@ pub mod none;
 use alloc::boxed::Box;
 use alloc::string::String;
 
+use crate::model::Character;
+use crate::trace::Message;
 use crate::tunable::{self, TunableInfo};
-use crate::{Duration, Extent, Flags, GroupId, Instant, Op, Priority, StreamId};
+use crate::{Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, Stream, StreamId};
+
+/// What a scheduler is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup<'a> {
+    /// Requests that may wait or be in flight at once.
+    pub capacity: usize,
+    /// Requests that may be in the device at once.
+    pub depth: u16,
+    /// The weight tree, the root first; what changes later is told by [`Scheduler::set_group`].
+    pub groups: &'a [Group],
+    /// What the device says of itself: a first guess, for what is observed counts more.
+    pub character: Character,
+    /// Where all that is random comes from.
+    pub seed: u64,
+}
+
+impl Setup<'_> {
+    /// A device of which nothing is known, with no groups but the root, which is in no list: for those who only want to
+    /// know what a scheduler is like.
+    #[must_use]
+    pub const fn new(capacity: usize) -> Self {
+        let character = Character { rotational: false, volatile_cache: false };
+        Self { capacity, depth: 1, groups: &[], character, seed: 0 }
+    }
+}
 
 /// A request's place in the queue's table: below the `capacity` that the scheduler was made with, unique from
 /// insertion to completion.
@@ -71,7 +98,41 @@ pub struct Served {
 }
 
 /// The order in which waiting requests go to the device.
+///
+/// Who asks is told before they ask: groups in [`Setup::groups`] and by [`Scheduler::set_group`], streams by
+/// [`Scheduler::add_stream`]. Schedulers that are blind to who asks leave those methods as they are.
 pub trait Scheduler: Send {
+    /// A stream may ask from now on; when a scheduler takes over, it is told of all streams there are.
+    fn add_stream(&mut self, _id: StreamId, _stream: &Stream) {}
+
+    /// A stream has gone; nothing of it waits or is in flight. Its number may come back as another stream's.
+    fn remove_stream(&mut self, _id: StreamId) {}
+
+    /// A stream is in another group now, or has another priority. What waits of it goes along: from now on all that is
+    /// said of its waiting requests has the new group and priority. What is in flight ends with the old ones in
+    /// [`Served`].
+    fn change_stream(&mut self, _now: Instant, _id: StreamId, _stream: &Stream) {}
+
+    /// A group was added, or has another weight. Its parent is there, and never changes.
+    fn set_group(&mut self, _now: Instant, _id: GroupId, _group: &Group) {}
+
+    /// A group has gone: no stream and no group is in it, and nothing of it waits or is in flight. Its number may come
+    /// back as another group's.
+    fn remove_group(&mut self, _now: Instant, _id: GroupId) {}
+
+    /// Charges device time that was spent for a stream outside of its requests: its part of a flush.
+    ///
+    /// Each scheduler charges it in its own unit. The group is the stream's when it asked; both still exist.
+    fn charge(&mut self, _now: Instant, _stream: StreamId, _group: GroupId, _time: Duration) {}
+
+    /// Whether to keep messages for [`Scheduler::poll_message`].
+    fn set_tracing(&mut self, _on: bool) {}
+
+    /// The oldest message that was kept.
+    fn poll_message(&mut self) -> Option<Message> {
+        None
+    }
+
     /// Takes a request in.
     fn insert(&mut self, now: Instant, request: &Waiting);
 
@@ -119,7 +180,8 @@ pub trait Scheduler: Send {
     /// `gone` became part of `kept`, which takes over the earlier deadline of the two; `gone` no longer waits.
     fn absorbed(&mut self, _kept: &Waiting, _gone: RequestId) {}
 
-    /// A dispatched request ended.
+    /// A request that this scheduler dispatched ended. What another one dispatched before a change of scheduler is not
+    /// told.
     fn completed(&mut self, _now: Instant, _served: &Served) {}
 
     /// The earliest time at which `dispatch` could answer differently though nothing happened, if there is one.
@@ -195,12 +257,12 @@ impl Kind {
         }
     }
 
-    /// A new instance that can hold `capacity` requests, with default settings.
+    /// A new instance with default settings.
     #[must_use]
-    pub fn build(self, capacity: usize) -> Box<dyn Scheduler> {
+    pub fn build(self, setup: &Setup<'_>) -> Box<dyn Scheduler> {
         match self {
-            Self::None => Box::new(none::None::new(capacity)),
-            Self::MqDeadline => Box::new(deadline::Deadline::new(capacity, deadline::Settings::default())),
+            Self::None => Box::new(none::None::new(setup.capacity)),
+            Self::MqDeadline => Box::new(deadline::Deadline::new(setup.capacity, deadline::Settings::default())),
         }
     }
 }

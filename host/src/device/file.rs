@@ -128,7 +128,7 @@ impl File {
     pub(crate) fn facts(&self) -> Facts {
         let plain = Facts::plain(self.size);
         let limits = Limits { block: self.block / Sector::SIZE as u32, ..plain.limits };
-        Facts { limits, home: Some(self.home), ..plain }
+        Facts { limits, home: Some(self.home), rotational: !self.in_ram && is_rotational(self.home), ..plain }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -274,6 +274,15 @@ impl Inline for File {
 
 /// How long the last requests of a killed server are waited for.
 const LOCK_PATIENCE: time::Duration = time::Duration::from_secs(10);
+
+/// Whether the kernel calls the disk below a device number rotational; `false` where there is no such disk (a network file
+/// system, several disks in one file system).
+fn is_rotational(device: u64) -> bool {
+    let place = format!("/sys/dev/block/{}:{}", libc::major(device), libc::minor(device));
+    // A partition has no queue of its own: its disk, the directory above, has.
+    let says = |path: &str| fs::read_to_string(format!("{place}/{path}/queue/rotational"));
+    says(".").or_else(|_| says("..")).is_ok_and(|text| text.trim() == "1")
+}
 
 /// Locks the file, or says who else might have it (F3).
 fn lock(file: &fs::File, read_only: bool) -> Result<(), String> {

@@ -100,6 +100,8 @@ impl Modelled {
         let mut settings = Settings { groups: case.groups.clone(), ..Settings::new(self.scheduler, limits) };
         settings.depth = self.depth.unwrap_or_else(|| self.spec.depth());
         settings.io_timeout = PATIENCE;
+        settings.character = model.character();
+        settings.seed = case.seed;
         settings.nr_requests = settings.nr_requests.max(2 * u32::from(settings.depth));
         let mut queue = Queue::new(settings);
         for (name, value) in &self.set {
