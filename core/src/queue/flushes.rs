@@ -230,7 +230,8 @@ impl Queue {
             *sharing = waiters.partition_point(|waiter| flush.has_started(waiter.round));
             (start, flush.running_since())
         });
-        *ready = start == Start::Now;
+        // With queues that share: who waits elsewhere starts it there.
+        *ready = start == Start::Now && !waiters.is_empty();
         *due = match (start, since, waiters.front()) {
             (Start::At(at), ..) => Some(at),
             (_, Some(since), Some(first)) => Some(overdue(since, first, *sharing, self.settings.io_timeout)),
