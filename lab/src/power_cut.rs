@@ -7,8 +7,10 @@
 //!
 //! C1  What was promised is there: see [`Oracle`].
 //! C2  All that was asked ends, and once.
-//! C3  A flush ends badly only if some flush of the disk did, or took too long, since it was asked for; unless the subject
-//!     remembers failures ([`random::Faults::on_failure`]).
+//! C3  A flush ends badly only if some flush of the disk did, or took too long, since it was asked for; or ever before, if
+//!     the subject remembers failures ([`random::Faults::remembers`]).
+//! C4  Who has something to do is woken: a context takes its turn when its clients ask, its requests end, its time has
+//!     come or another context said so, and not otherwise.
 //!
 //! [`random`] runs many clients for long, by seed; [`exhaustive`] runs few requests in every order.
 
@@ -28,7 +30,7 @@ pub use oracle::Oracle;
 
 /// What is put to the test: the queue, or something that stands before it and breaks its promises.
 ///
-/// The functions are those of [`Queue`].
+/// The functions are those of [`Queue`]; some are told whose turn it is, since workers may have a queue each.
 pub trait Subject {
     /// See [`Queue::add_stream`].
     fn add_stream(&mut self, stream: Stream) -> StreamId;
@@ -46,13 +48,13 @@ pub trait Subject {
     /// See [`Queue::handle_busy`].
     fn handle_busy(&mut self, now: Instant, tag: Tag);
     /// See [`Queue::handle_timeout`].
-    fn handle_timeout(&mut self, now: Instant);
+    fn handle_timeout(&mut self, now: Instant, context: ContextId);
     /// See [`Queue::poll_finished`].
     fn poll_finished(&mut self, context: ContextId) -> Option<Finished>;
     /// See [`Queue::poll_wake`].
-    fn poll_wake(&mut self) -> Option<ContextId>;
+    fn poll_wake(&mut self, context: ContextId) -> Option<ContextId>;
     /// See [`Queue::poll_timeout`].
-    fn poll_timeout(&self) -> Option<Instant>;
+    fn poll_timeout(&self, context: ContextId) -> Option<Instant>;
 }
 
 impl Subject for Queue {
@@ -80,7 +82,7 @@ impl Subject for Queue {
         self.handle_busy(now, tag);
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
+    fn handle_timeout(&mut self, now: Instant, _context: ContextId) {
         self.handle_timeout(now);
     }
 
@@ -88,11 +90,11 @@ impl Subject for Queue {
         self.poll_finished(context)
     }
 
-    fn poll_wake(&mut self) -> Option<ContextId> {
+    fn poll_wake(&mut self, _context: ContextId) -> Option<ContextId> {
         self.poll_wake()
     }
 
-    fn poll_timeout(&self) -> Option<Instant> {
+    fn poll_timeout(&self, _context: ContextId) -> Option<Instant> {
         self.poll_timeout()
     }
 }
@@ -129,6 +131,8 @@ struct Bench {
     oracle: Oracle,
     /// The sectors of one device: several may be on a disk, and a flush is for one of them.
     place: u64,
+    /// Whether the disk knows FUA; else it takes no notice.
+    fua: bool,
     report: Report,
 }
 
@@ -136,7 +140,7 @@ impl Bench {
     fn new(places: u64, place: u64, on_failure: OnFailure, seed: u64) -> Self {
         let sectors = places * place;
         let (media, oracle) = (Media::new(sectors, on_failure, seed), Oracle::new(sectors));
-        Self { media, oracle, place, report: Report::default() }
+        Self { media, oracle, place, fua: true, report: Report::default() }
     }
 
     /// The sectors that a flush at `start` is for.
@@ -153,7 +157,7 @@ impl Bench {
         });
         let pieces = if matches!(op, Op::Read | Op::Flush) { Vec::new() } else { pieces.collect() };
         self.report.device_flushes += u64::from(op == Op::Flush);
-        let fua = flags.contains(Flags::FUA);
+        let fua = self.fua && flags.contains(Flags::FUA);
         self.media.submit(u64::from(tag.0), op, fua, self.range(extent.start), pieces);
     }
 

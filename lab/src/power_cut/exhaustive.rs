@@ -230,7 +230,7 @@ impl<'a, S: Subject> Order<'a, S> {
             }
         }
         // Who waits for company, or for a disk that is busy; not a timeout of what the disk has.
-        if let Some(at) = self.subject.poll_timeout()
+        if let Some(at) = self.subject.poll_timeout(ContextId(0))
             && (self.under_way.is_empty() || at.since(self.now) < fairlift_core::time::secs(1))
         {
             events.push(Event::TimePassed(at));
@@ -253,7 +253,7 @@ impl<'a, S: Subject> Order<'a, S> {
             }
             Event::TimePassed(at) => {
                 self.now = self.now.max(at);
-                self.subject.handle_timeout(self.now);
+                self.subject.handle_timeout(self.now, ContextId(0));
             }
         }
         self.turn()
@@ -302,7 +302,7 @@ impl<'a, S: Subject> Order<'a, S> {
                     asks_again = true;
                 }
             }
-            while self.subject.poll_wake().is_some() {}
+            while self.subject.poll_wake(ContextId(0)).is_some() {}
         }
         self.bench.cut() // E4
     }

@@ -27,14 +27,17 @@ pub struct Faults {
     pub abort: u64,
     /// What a flush that fails leaves behind.
     pub on_failure: OnFailure,
+    /// Whether the subject lets flushes fail after one has failed.
+    pub remembers: bool,
 }
 
 impl Faults {
     /// Nothing goes wrong.
-    pub const NONE: Self = Self { flush: 0, stuck: 0, request: 0, busy: 0, abort: 0, on_failure: OnFailure::Keeps };
+    pub const NONE: Self =
+        Self { flush: 0, stuck: 0, request: 0, busy: 0, abort: 0, on_failure: OnFailure::Keeps, remembers: false };
 
     /// Some of everything.
-    pub const SOME: Self = Self { flush: 80, stuck: 2, request: 20, busy: 20, abort: 10, ..Self::NONE };
+    pub const SOME: Self = Self { flush: 80, stuck: 5, request: 20, busy: 20, abort: 10, ..Self::NONE };
 }
 
 /// What a run is made of.
@@ -52,6 +55,8 @@ pub struct Settings {
     pub places: u64,
     /// Sectors of each.
     pub place: u64,
+    /// Whether the disk knows FUA; else it takes no notice.
+    pub fua: bool,
     /// Bios to be asked for.
     pub bios: u64,
     /// What goes wrong.
@@ -63,7 +68,7 @@ impl Settings {
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         let faults = Faults::NONE;
-        Self { seed, clients: 6, contexts: 2, groups: 2, places: 1, place: 24, bios: 1000, faults }
+        Self { seed, clients: 6, contexts: 2, groups: 2, places: 1, place: 24, fua: true, bios: 1000, faults }
     }
 
     /// Sectors of the disk.
@@ -87,8 +92,21 @@ struct Client {
     /// It fills whatever room it has; else it asks for one after the other.
     depth: u32,
     asks_at: Instant,
+    /// It was turned away, and asks again when its context has a turn.
+    is_refused: bool,
     /// Counts the lives of a client that goes away and comes back: who asked in an earlier one hears nothing.
     life: u32,
+}
+
+/// A worker.
+#[derive(Clone, Default)]
+struct Context {
+    /// When it takes its turn, if it has a reason to.
+    runs_at: Option<Instant>,
+    /// What its queue said at the end of its last turn.
+    timeout: Option<Instant>,
+    /// What the disk has ended of its requests.
+    ended: Vec<(Tag, Outcome)>,
 }
 
 /// A bio under way.
@@ -125,11 +143,12 @@ struct Run<'a> {
     random: Random,
     now: Instant,
     clients: Vec<Client>,
+    contexts: Vec<Context>,
     /// By stamp, less 1.
     open: Vec<Open>,
     left: usize,
-    /// (when, in what order, which, how): what the disk will end.
-    ends: BinaryHeap<Reverse<(Instant, u64, u16, bool)>>,
+    /// (when, in what order, which, whose, whether badly): what the disk will end.
+    ends: BinaryHeap<Reverse<(Instant, u64, u16, u16, bool)>>,
     order: u64,
     failures: u64,
 }
@@ -142,10 +161,11 @@ impl<'a> Run<'a> {
             let group = GroupId(number as u16 / settings.contexts % settings.groups);
             let stream = subject.add_stream(Stream { group, priority: Priority::default(), context });
             let depth = [1, 1, 2, 8][random.below(4) as usize];
-            Client { stream, context, open: 0, depth, asks_at: Instant::ZERO, life: 0 }
+            Client { stream, context, open: 0, depth, asks_at: Instant::ZERO, is_refused: false, life: 0 }
         });
         let clients = clients.collect();
-        let bench = Bench::new(settings.places, settings.place, settings.faults.on_failure, settings.seed ^ 0x5eed);
+        let mut bench = Bench::new(settings.places, settings.place, settings.faults.on_failure, settings.seed ^ 0x5eed);
+        bench.fua = settings.fua;
         Self {
             settings,
             subject,
@@ -153,6 +173,7 @@ impl<'a> Run<'a> {
             random,
             now: Instant::ZERO,
             clients,
+            contexts: vec![Context::default(); usize::from(settings.contexts)],
             open: Vec::new(),
             left: 0,
             ends: BinaryHeap::new(),
@@ -163,50 +184,106 @@ impl<'a> Run<'a> {
 
     fn go(&mut self) -> Result<(), String> {
         let mut last = Instant::ZERO;
-        loop {
-            self.ask()?;
-            self.turn()?;
-            let asked_all = self.open.len() as u64 >= self.settings.bios;
-            if asked_all && self.left == 0 {
-                return Ok(());
-            }
-            let clients = self.clients.iter().filter(|client| !asked_all && client.open < client.depth);
-            let clients = clients.map(|client| client.asks_at).min();
-            let disk = self.ends.peek().map(|Reverse((at, ..))| *at);
-            let Some(next) = [clients, disk, self.subject.poll_timeout()].into_iter().flatten().min() else {
-                return Err(format!("{} bios wait for nothing", self.left)); // C2
+        while !self.has_asked_all() || self.left > 0 {
+            let Some(next) = self.next_event() else {
+                return Err(format!("{} bios wait for nothing", self.left)); // C2, C4
             };
-            let before = self.left;
             self.now = self.now.max(next);
+            let before = self.left;
             self.disk_ends()?;
-            if self.subject.poll_timeout().is_some_and(|at| at <= self.now) {
-                self.subject.handle_timeout(self.now);
+            for index in 0..self.clients.len() {
+                if self.may_ask(index) && self.clients[index].asks_at <= self.now {
+                    self.wake(self.clients[index].context);
+                }
             }
-            self.hear()?;
+            let first = self.random.below(self.settings.contexts.into()) as u16;
+            for step in 0..self.settings.contexts {
+                let context = ContextId((first + step) % self.settings.contexts);
+                let Context { runs_at, timeout, .. } = &self.contexts[usize::from(context.0)];
+                if [*runs_at, *timeout].into_iter().flatten().any(|at| at <= self.now) {
+                    self.turn(context)?;
+                }
+            }
             if self.left != before || self.left == 0 {
                 last = self.now;
             } else if self.now.since(last) > LOST {
                 return Err(format!("{} bios never end", self.left)); // C2
             }
         }
-    }
-
-    /// Everybody whose time has come asks.
-    fn ask(&mut self) -> Result<(), String> {
-        for index in 0..self.clients.len() {
-            loop {
-                let Client { open, depth, asks_at, .. } = self.clients[index];
-                let asked_all = self.open.len() as u64 >= self.settings.bios;
-                if asked_all || open >= depth || asks_at > self.now || !self.ask_once(index)? {
-                    break;
-                }
-            }
-        }
         Ok(())
     }
 
-    /// Whether it was taken.
-    fn ask_once(&mut self, index: usize) -> Result<bool, String> {
+    fn has_asked_all(&self) -> bool {
+        self.open.len() as u64 >= self.settings.bios
+    }
+
+    /// Whether a client has room to ask, and was not turned away.
+    fn may_ask(&self, index: usize) -> bool {
+        let client = &self.clients[index];
+        !self.has_asked_all() && client.open < client.depth && !client.is_refused
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        // Whose context is to have a turn waits for that.
+        let is_woken = |client: &Client| self.contexts[usize::from(client.context.0)].runs_at.is_some();
+        let clients = (0..self.clients.len()).filter(|index| self.may_ask(*index)).map(|index| &self.clients[index]);
+        let clients = clients.filter(|client| !is_woken(client)).map(|client| client.asks_at).min();
+        let disk = self.ends.peek().map(|Reverse((at, ..))| *at);
+        let contexts = self.contexts.iter().flat_map(|context| [context.runs_at, context.timeout]).flatten().min();
+        [clients, disk, contexts].into_iter().flatten().min()
+    }
+
+    /// A context is to take a turn, as soon as it gets to it.
+    fn wake(&mut self, context: ContextId) {
+        let lag = us(self.random.below(3) * self.random.below(20));
+        self.contexts[usize::from(context.0)].runs_at.get_or_insert(self.now + lag);
+    }
+
+    /// The turn of a context, as a server's worker takes it (C4).
+    fn turn(&mut self, context: ContextId) -> Result<(), String> {
+        let own = &mut self.contexts[usize::from(context.0)];
+        own.runs_at = None;
+        let is_due = own.timeout.take().is_some_and(|at| at <= self.now);
+        for (tag, outcome) in std::mem::take(&mut own.ended) {
+            self.subject.handle_completion(self.now, tag, outcome);
+            self.bench.cut()?;
+        }
+        if is_due {
+            self.subject.handle_timeout(self.now, context);
+        }
+        for index in 0..self.clients.len() {
+            if self.clients[index].context == context {
+                self.clients[index].is_refused = false;
+                while self.may_ask(index) && self.clients[index].asks_at <= self.now {
+                    self.ask_once(index)?;
+                }
+            }
+        }
+        while let Some(dispatch) = self.subject.poll_dispatch(self.now, context) {
+            if self.random.below(1000) < self.settings.faults.busy {
+                self.subject.handle_busy(self.now, dispatch.tag);
+                continue;
+            }
+            let segments = self.subject.segments(dispatch.tag);
+            let open = &self.open;
+            self.bench.given(&dispatch, &segments, |token| open[token as usize - 1].start);
+            self.schedule(dispatch.op, dispatch.tag, context);
+            self.bench.cut()?;
+        }
+        while let Some(news) = self.subject.poll_finished(context) {
+            self.heard(context, news)?;
+            self.bench.cut()?;
+        }
+        while let Some(other) = self.subject.poll_wake(context) {
+            if other != context {
+                self.wake(other);
+            }
+        }
+        self.contexts[usize::from(context.0)].timeout = self.subject.poll_timeout(context);
+        Ok(())
+    }
+
+    fn ask_once(&mut self, index: usize) -> Result<(), String> {
         let (op, flags, extent) = self.choose();
         let start = extent.start;
         let range = if op == Op::Flush { self.bench.range(start) } else { extent };
@@ -218,8 +295,8 @@ impl<'a> Run<'a> {
             Ok(()) => {}
             Err(Refused::Full) => {
                 self.bench.oracle.refused(stamp);
-                self.clients[index].asks_at = self.now + us(20);
-                return Ok(false);
+                self.clients[index].is_refused = true;
+                return Ok(());
             }
             Err(refused) => return Err(format!("{bio:?} is refused: {refused}")),
         }
@@ -234,7 +311,7 @@ impl<'a> Run<'a> {
         if self.random.below(1000) < self.settings.faults.abort {
             self.abort(index);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The client is gone, and another comes in its place; what it asked for goes on, but nobody hears of it.
@@ -266,36 +343,8 @@ impl<'a> Run<'a> {
         (op, if fua { Flags::FUA } else { Flags::NONE }, Extent::new(Sector(start), sectors))
     }
 
-    /// Each context fetches what it may have, and hears what ended.
-    fn turn(&mut self) -> Result<(), String> {
-        let first = self.random.below(self.settings.contexts.into()) as u16;
-        let mut asks_again = true;
-        while asks_again {
-            asks_again = false;
-            for turn in 0..self.settings.contexts {
-                let context = ContextId((first + turn) % self.settings.contexts);
-                while let Some(dispatch) = self.subject.poll_dispatch(self.now, context) {
-                    if self.random.below(1000) < self.settings.faults.busy {
-                        self.subject.handle_busy(self.now, dispatch.tag);
-                        break;
-                    }
-                    let segments = self.subject.segments(dispatch.tag);
-                    let open = &self.open;
-                    self.bench.given(&dispatch, &segments, |token| open[token as usize - 1].start);
-                    self.schedule(dispatch.op, dispatch.tag);
-                    self.bench.cut()?;
-                }
-            }
-            self.hear()?;
-            while self.subject.poll_wake().is_some() {
-                asks_again = true;
-            }
-        }
-        Ok(())
-    }
-
     /// When, and how, the disk will end what it was just given.
-    fn schedule(&mut self, op: Op, tag: Tag) {
+    fn schedule(&mut self, op: Op, tag: Tag, context: ContextId) {
         let faults = self.settings.faults;
         let random = &mut self.random;
         let luck = random.below(1000);
@@ -305,11 +354,11 @@ impl<'a> Run<'a> {
             _ => (us(5 + random.below(300)), luck < faults.request),
         };
         self.order += 1;
-        self.ends.push(Reverse((self.now + takes, self.order, tag.0, fails)));
+        self.ends.push(Reverse((self.now + takes, self.order, tag.0, context.0, fails)));
     }
 
     fn disk_ends(&mut self) -> Result<(), String> {
-        while let Some(&Reverse((at, _, tag, fails))) = self.ends.peek()
+        while let Some(&Reverse((at, _, tag, context, fails))) = self.ends.peek()
             && at <= self.now
         {
             self.ends.pop();
@@ -320,18 +369,8 @@ impl<'a> Run<'a> {
             }
             self.bench.media.end(tag.into(), outcome, Landing::Anywhere);
             self.bench.cut()?;
-            self.subject.handle_completion(self.now, Tag(tag), outcome);
-            self.bench.cut()?;
-        }
-        Ok(())
-    }
-
-    fn hear(&mut self) -> Result<(), String> {
-        for context in 0..self.settings.contexts {
-            while let Some(news) = self.subject.poll_finished(ContextId(context)) {
-                self.heard(ContextId(context), news)?;
-                self.bench.cut()?;
-            }
+            self.contexts[usize::from(context)].ended.push((Tag(tag), outcome));
+            self.wake(ContextId(context));
         }
         Ok(())
     }
@@ -358,7 +397,7 @@ impl<'a> Run<'a> {
         open.is_over = true;
         self.left -= 1;
         self.bench.report.bios += 1;
-        let remembers = self.settings.faults.on_failure == OnFailure::Forgets && self.failures > 0;
+        let remembers = self.settings.faults.remembers && self.failures > 0;
         let is_unprovoked = self.failures == open.failures && outcome != Outcome::Failed(Errno::ETIMEDOUT);
         if open.op == Op::Flush && outcome != Outcome::Done && is_unprovoked && !remembers {
             return Err(format!("flush {} ends with {outcome:?}, but no flush failed since", token.0)); // C3

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use fairlift_core::queue::Segment;
+use fairlift_core::queue::{Segment, Settings};
 use fairlift_core::{
     Bio, ContextId, Dispatch, Extent, Finished, Flags, Instant, Op, Outcome, Queue, Refused, Stream, StreamId, Tag,
     Token,
@@ -78,13 +78,17 @@ pub(crate) struct Coordinator {
     /// Leaders whose flush took too long: their memory is with the disk.
     overdue: BTreeSet<u64>,
     finished: BTreeMap<ContextId, VecDeque<Finished>>,
+    wake: VecDeque<ContextId>,
     joined: u64,
 }
 
 impl Coordinator {
-    pub(crate) fn new(queue: Queue, places: u64, place: u64, bug: Option<Bug>) -> Self {
+    /// Before a queue of these settings that sends each flush by itself, and of devices of so many sectors.
+    pub(crate) fn new(mut settings: Settings, place: u64, bug: Option<Bug>) -> Self {
+        (settings.flush.coordinate, settings.flush.remember) = (false, false);
+        let places = settings.backings.len();
         Self {
-            queue,
+            queue: Queue::new(settings),
             bug,
             place,
             devices: (0..places).map(|_| Device::default()).collect(),
@@ -92,6 +96,7 @@ impl Coordinator {
             writes: BTreeMap::new(),
             overdue: BTreeSet::new(),
             finished: BTreeMap::new(),
+            wake: VecDeque::new(),
             joined: 0,
         }
     }
@@ -106,6 +111,7 @@ impl Coordinator {
 
     fn tell(&mut self, context: ContextId, token: Token, outcome: Outcome) {
         self.finished.entry(context).or_default().push_back(Finished::Done(token, outcome));
+        self.wake.push_back(context);
     }
 
     fn flush(&mut self, now: Instant, bio: Bio) -> Result<(), Refused> {
@@ -165,7 +171,10 @@ impl Coordinator {
         let sharers: Vec<_> = waiting.iter().map(|(bio, context)| (*context, bio.token)).collect();
         let Some((bio, _)) = waiting.first() else { return };
         match self.queue.submit(now, *bio) {
-            Ok(()) => self.start(index, bio.token, sharers),
+            Ok(()) => {
+                self.start(index, bio.token, sharers);
+                self.wake.push_back(self.contexts[&bio.stream]);
+            }
             Err(_) => panic!("the test's queue has room for a flush of each device"),
         }
     }
@@ -197,6 +206,7 @@ impl Coordinator {
                         self.writes.insert(token.0, (Op::Write, 0)); // dirty once more when it ends
                     }
                     self.finished.entry(context).or_default().push_back(news);
+                    self.wake.push_back(context);
                 }
             }
         }
@@ -227,7 +237,9 @@ impl Subject for Coordinator {
     }
 
     fn poll_dispatch(&mut self, now: Instant, context: ContextId) -> Option<Dispatch> {
-        self.queue.poll_dispatch(now, context)
+        let dispatch = self.queue.poll_dispatch(now, context);
+        self.hear_all(now);
+        dispatch
     }
 
     fn segments(&self, tag: Tag) -> Vec<Segment> {
@@ -244,7 +256,7 @@ impl Subject for Coordinator {
         self.hear_all(now);
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
+    fn handle_timeout(&mut self, now: Instant, _context: ContextId) {
         self.queue.handle_timeout(now);
         self.hear_all(now);
     }
@@ -253,11 +265,11 @@ impl Subject for Coordinator {
         self.finished.get_mut(&context)?.pop_front()
     }
 
-    fn poll_wake(&mut self) -> Option<ContextId> {
-        self.queue.poll_wake()
+    fn poll_wake(&mut self, _context: ContextId) -> Option<ContextId> {
+        self.wake.pop_front().or_else(|| self.queue.poll_wake())
     }
 
-    fn poll_timeout(&self) -> Option<Instant> {
+    fn poll_timeout(&self, _context: ContextId) -> Option<Instant> {
         self.queue.poll_timeout()
     }
 }
