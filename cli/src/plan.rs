@@ -9,7 +9,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
-use fairlift_core::{GroupId, Priority, sched};
+use fairlift_core::tunable::{self, TunableInfo};
+use fairlift_core::{GroupId, Priority, flush, sched};
 
 use crate::args::ServeArgs;
 use crate::backing::Named;
@@ -150,7 +151,7 @@ fn disks(flags: &ServeArgs, file: &File, mistakes: &mut Vec<Mistake>) -> (Vec<Di
         io_timeout: None,
     };
     for (name, value) in &flags.set {
-        let has = |disk: &Disk| disk.scheduler.tunables().iter().any(|info| info.name == name);
+        let has = |disk: &Disk| tunables(disk.scheduler).any(|info| info.name == name);
         let mut kinds: Vec<_> = disks.iter().chain([&usual]).filter(|disk| has(disk)).map(|d| d.scheduler).collect();
         if kinds.is_empty() {
             kinds.push(scheduler); // It says what it has instead.
@@ -170,12 +171,21 @@ fn disks(flags: &ServeArgs, file: &File, mistakes: &mut Vec<Mistake>) -> (Vec<Di
     (disks, usual)
 }
 
-/// Whether a tunable of a scheduler takes a value.
+/// What can be turned on a disk: its scheduler's tunables, and those that all have.
+pub(crate) fn tunables(kind: sched::Kind) -> impl Iterator<Item = &'static TunableInfo> {
+    kind.tunables().iter().chain(flush::Settings::INFO)
+}
+
+/// Whether a tunable of a disk with this scheduler takes a value.
 ///
 /// # Errors
 /// Why it doesn't, and whether that is because of the name.
 pub(crate) fn check_setting(kind: sched::Kind, name: &str, value: &str) -> Result<(), (bool, String)> {
-    let known = || kind.tunables().iter().map(|info| info.name);
+    if flush::Settings::INFO.iter().any(|info| info.name == name) {
+        let result = tunable::set(flush::Settings::TUNABLES, &mut flush::Settings::default(), name, value);
+        return result.map_err(|error| (false, error.to_string()));
+    }
+    let known = || tunables(kind).map(|info| info.name);
     kind.build(&sched::Setup::new(1)).set(name, value).map_err(|error| {
         if known().any(|one| one == name) {
             return (false, error.to_string());

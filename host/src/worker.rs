@@ -415,12 +415,13 @@ impl Shared {
     pub(crate) fn flush_all(&self) -> Result<(), crate::Error> {
         let devices = self.disks.iter().flat_map(|disk| disk.places()).map(|place| &*place.device);
         for device in devices {
-            device.flush_now().map_err(|source| crate::Error::LastFlush {
-                path: device.path().unwrap_or_else(|| "memory".as_ref()).to_owned(),
-                source,
-            })?;
+            device.flush_now().map_err(|source| last_flush(device, source))?;
         }
-        Ok(())
+        // That the last one succeeded proves nothing if one before it failed.
+        match self.disks.iter().find_map(|disk| disk.flush_error()) {
+            Some((device, errno)) => Err(last_flush(device, std::io::Error::from_raw_os_error(errno.0))),
+            None => Ok(()),
+        }
     }
 
     /// The exports' counters, one line each, when all connections are closed.
@@ -440,6 +441,10 @@ impl Shared {
             );
         }
     }
+}
+
+fn last_flush(device: &Device, source: std::io::Error) -> crate::Error {
+    crate::Error::LastFlush { path: device.path().unwrap_or_else(|| "memory".as_ref()).to_owned(), source }
 }
 
 /// Whether a device is a file, and then its descriptor.

@@ -262,13 +262,21 @@ impl World {
 
     /// Everybody speaks, and the disk gets what it may have; says when something happens next.
     fn settle(&mut self) -> Option<Instant> {
-        let mut index = 0;
-        while let Some(&client) = self.ready.get(index) {
-            self.let_ask(client);
-            index += 1;
+        loop {
+            let mut index = 0;
+            while let Some(&client) = self.ready.get(index) {
+                self.let_ask(client);
+                index += 1;
+            }
+            self.ready.clear();
+            self.dispatch(); // V3
+            if !self.listen() {
+                break;
+            }
+            // Something ended without the disk (a flush with nothing to do): whoever asked goes on.
+            self.turns += 1;
+            assert!(self.turns < STANDSTILL, "{}: time does not move any more", self.check.place(self.now));
         }
-        self.ready.clear();
-        self.dispatch(); // V3
         let timeout = self.queue.poll_timeout();
         self.check.settled(self.now, &self.queue, timeout, !self.refused.is_empty()); // V5
         let timer = loop {
@@ -300,16 +308,7 @@ impl World {
         if self.queue.poll_timeout().is_some_and(|at| at <= now) {
             self.queue.handle_timeout(now);
         }
-        while let Some(news) = self.queue.poll_finished(CONTEXT) {
-            self.hear(news);
-        }
-        let mut woken = false;
-        while self.queue.poll_wake().is_some() {
-            woken = true;
-        }
-        if woken {
-            self.admit();
-        }
+        self.listen();
         while let Some(&Reverse((at, _, client))) = self.timers.peek()
             && at <= now
         {
@@ -320,6 +319,21 @@ impl World {
                 self.make_ready(client);
             }
         }
+    }
+
+    /// Hears what the queue has to tell; whether anybody may ask because of it.
+    fn listen(&mut self) -> bool {
+        while let Some(news) = self.queue.poll_finished(CONTEXT) {
+            self.hear(news);
+        }
+        let mut woken = false;
+        while self.queue.poll_wake().is_some() {
+            woken = true;
+        }
+        if woken {
+            self.admit();
+        }
+        !self.ready.is_empty()
     }
 
     /// A bio ended, or timed out, or its memory is free.

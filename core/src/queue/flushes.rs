@@ -13,6 +13,7 @@
 //!     streams that did; that of a discard or a write of zeroes to who asked for it. Time is charged once: from the
 //!     later of the dispatch and the end of what was charged last.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
@@ -61,7 +62,7 @@ pub(super) struct Cache {
 
 /// A state machine of one's own, or one that several queues share.
 enum Holder {
-    Own(Flush),
+    Own(Box<Flush>),
     Shared(Arc<dyn Share>),
 }
 
@@ -82,7 +83,7 @@ impl Cache {
     pub(super) fn new(backing: &Backing, settings: &flush::Settings) -> Self {
         let mut flush = match &backing.flush {
             Some(share) => Holder::Shared(Arc::clone(share)),
-            None => Holder::Own(Flush::new(settings.clone(), backing.volatile_cache)),
+            None => Holder::Own(Box::new(Flush::new(settings.clone(), backing.volatile_cache))),
         };
         Self {
             start: backing.start,
@@ -488,6 +489,12 @@ impl Queue {
             ];
             all.iter().for_each(|(name, count)| tell(name, *count));
         }
+    }
+
+    /// Takes in what other queues that share a backing's flushes have done: for those who were woken and may not ask for a
+    /// request ([`Queue::poll_dispatch`] does it too).
+    pub fn handle_shared(&mut self, now: Instant) {
+        self.look_at_flushes(now);
     }
 
     /// Changes how flushes are treated, of all queues that share them; works under load.

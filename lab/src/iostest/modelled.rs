@@ -101,6 +101,7 @@ impl Modelled {
         settings.depth = self.depth.unwrap_or_else(|| self.spec.depth());
         settings.io_timeout = PATIENCE;
         settings.character = model.character();
+        settings.backings[0].volatile_cache = settings.character.volatile_cache;
         settings.seed = case.seed;
         settings.nr_requests = settings.nr_requests.max(2 * u32::from(settings.depth));
         let mut queue = Queue::new(settings);
