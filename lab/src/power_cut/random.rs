@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use fairlift_core::time::{secs, us};
+use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{
     Bio, ContextId, Duration, Errno, Extent, Finished, Flags, GroupId, Instant, Op, Outcome, Priority, Refused, Sector,
     Stream, StreamId, Tag, Token,
@@ -83,6 +83,9 @@ const STUCK: Duration = secs(45);
 
 /// After so long without an end, all that is open is lost.
 const LOST: Duration = secs(300);
+
+/// The longest that a disk may have nothing to do while somebody waits: for company, or after it was busy.
+const IDLE: Duration = ms(20);
 
 #[derive(Clone, Copy)]
 struct Client {
@@ -188,6 +191,9 @@ impl<'a> Run<'a> {
             let Some(next) = self.next_event() else {
                 return Err(format!("{} bios wait for nothing", self.left)); // C2, C4
             };
+            if self.ends.is_empty() && self.left > 0 && next > self.now + IDLE {
+                return Err(format!("{} bios wait until {next:?}, though the disk has nothing to do", self.left)); // C4
+            }
             self.now = self.now.max(next);
             let before = self.left;
             self.disk_ends()?;
