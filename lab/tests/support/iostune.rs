@@ -43,6 +43,21 @@ pub const ARRAY: Device = Device {
 /// `iostest` on the array, buffered sequential readers of 512 MB files under CFQ with slice_idle=0: readers, KB/s, line.
 pub const TOGETHER: [Row; 4] = [(8, 219_496.0, 65), (16, 320_159.0, 66), (32, 356_520.0, 67), (64, 348_747.0, 68)];
 
+/// Nearline disks of 8 TB, 7200 rpm: minutes that a drive itself states for its extended self-test, which reads all of it
+/// (`smartctl`, "recommended polling time"), and whose report says so: github.com/linuxhw/SMART, under `HDD/`.
+pub const SELF_TESTS: [(&str, f64, &str); 5] = [
+    ("Ultrastar DC HC320", 845.0, "HGST/HUS728/HUS728T8TALE6L4/7339063D40A0"),
+    ("Ultrastar DC HC320", 860.0, "HGST/HUS728/HUS728T8TALE6L4/063DCA3F6D60"),
+    ("Ultrastar DC HC320", 909.0, "HGST/HUS728/HUS728T8TALE6L0/12B87D2C5293"),
+    ("Exos 7E8, ST8000NM0055", 798.0, "Seagate/ST8000/ST8000NM0055-1RM112/613809B7F8F1"),
+    ("Exos 7E8, ST8000NM000A", 702.0, "Seagate/ST8000/ST8000NM000A-2KE101/18DECB608805"),
+];
+
+/// Minutes in which a disk of so many bytes is read at so many MB/s.
+pub fn minutes(bytes: u64, mb_s: f64) -> f64 {
+    bytes as f64 / mb_s / 1e6 / 60.0
+}
+
 /// MB/s of buffered sequential readers, spread over the disk or with their files of 512 MB together.
 pub fn readers(spec: &str, depth: u16, readers: u32, placement: Placement, runtime: Duration, seed: u64) -> f64 {
     // Far apart they read on as dd does, never coming to an end.

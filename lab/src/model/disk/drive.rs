@@ -3,12 +3,14 @@
 //! D1  Commands are looked at one after the other, each for `overhead`; at most `ncq` are in the drive, and a flush is
 //!     alone (it cannot be queued in ATA).
 //! D2  A read whose data is in the cache never waits for the arm. Data crosses the link one command at a time.
-//! D3  The arm serves what is reached first from where the head is (seek and rotation). Nothing waits longer than
-//!     `ncq_age` while younger ones are chosen.
+//! D3  The arm serves what is reached first from where the head is (seek and rotation). Commands that follow each other are
+//!     a run, which is served from its start, or on from where the head is: a stream whose commands wait while the arm is
+//!     elsewhere stays in order. No run is passed over for longer than `ncq_age` by younger commands.
 //! D4  After a read the head reads on, until `read_ahead` beyond the reader or until another command needs the arm. What
 //!     goes on where the head reads on to, or where the one before goes on to, is no other command: it joins and is served
 //!     as the head passes. A reader that has gone on before is given at least `read_ahead_min` after the command that is
-//!     being read: then the visit is over, and others go first.
+//!     being read: then the visit is over, and others go first: those that lie before the head, or beyond a gap larger
+//!     than `read_ahead`.
 //! D5  A write ends when it is in the cache, if the cache is on and it is not forced to the medium; it waits for room
 //!     there. The cache is written back when the arm has nothing else to do. When it is 3/4 full, or a write waits for
 //!     room, the arm goes in turns: for what of it is reached first, a MiB at most, and for a command by D3.
@@ -122,7 +124,7 @@ struct Head {
     cylinder: u64,
     /// The next sector under it, if it stays.
     sector: u64,
-    /// How far the commands go that a visit left here (D4): they go last. Nobody's: not beyond `sector`.
+    /// How far the commands go that a visit left here (D4): they go last. 0: there are none.
     visited: u64,
 }
 

@@ -10,12 +10,29 @@ impl Drive {
         for (index, command) in self.waiting.iter().enumerate() {
             // Commands wait in the order in which they came, but for the few that left a visit.
             if now.saturating_sub(command.arrived) > self.numbers.age {
-                return index;
+                return self.start_of_run(index);
             }
             let last = self.head.sector <= command.start && command.start <= self.head.visited;
-            best = best.min((last, self.expect(now, command), index));
+            let this = (last, self.expect(now, command), index);
+            if this < best && self.before(command).is_none() {
+                best = this;
+            }
         }
         best.2
+    }
+
+    /// The first of the commands that follow each other up to this one.
+    fn start_of_run(&self, mut index: usize) -> usize {
+        while let Some(before) = self.before(&self.waiting[index]) {
+            index = before;
+        }
+        index
+    }
+
+    /// The command that this one follows (D3): none if the head has just come to this one.
+    fn before(&self, command: &Waiting) -> Option<usize> {
+        let follows = |one: &Waiting| one.end == command.start && one.write == command.write;
+        if command.start == self.head.sector { None } else { self.waiting.iter().position(follows) }
     }
 
     /// When the drive expects to reach a command (D3): an arm that would come just in time may come too late, which costs a

@@ -109,9 +109,21 @@ impl Drive {
 
     /// The head stops reading on; at the end of a visit, who goes on there goes last (D4).
     pub(super) fn end_visit(&mut self, now: u64, visited: bool) {
-        let last = self.joined.last().map_or(0, |last| last.end);
         self.stop_reading_on(now);
-        self.head.visited = if visited { last.max(self.head.sector + self.numbers.ahead) } else { 0 };
+        self.head.visited = if visited { self.reader_goes_to() } else { 0 };
+    }
+
+    /// How far the commands go on that wait from the head on, without a gap larger than what is read ahead.
+    fn reader_goes_to(&self) -> u64 {
+        let mut to = self.head.sector + self.numbers.ahead;
+        let further = |to: u64| {
+            let near = self.waiting.iter().filter(|one| self.head.sector <= one.start && one.start <= to);
+            near.map(|one| one.end + self.numbers.ahead).max().filter(|end| *end > to)
+        };
+        while let Some(end) = further(to) {
+            to = end;
+        }
+        to
     }
 
     /// What waits may have come into the cache meanwhile, or its start.
