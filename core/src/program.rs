@@ -3,8 +3,14 @@
 //! The lab's workloads implement [`Program`]; its world runs them on a virtual clock, and `host` runs the same ones on a
 //! real disk. A program has no payload: it only knows what it asks next, and what it was waiting for.
 
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::model::Work;
 use crate::stats::Histogram;
-use crate::{Duration, Errno, Extent, Flags, Instant, Op, Outcome};
+use crate::{Duration, Errno, Extent, Flags, GroupId, Instant, Op, Outcome, Priority};
 
 /// What a program asks of its disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,4 +106,29 @@ pub trait Program: Send {
     fn open_since(&self) -> Option<Instant> {
         None
     }
+}
+
+/// A program, and who pays for what it asks.
+pub struct Job {
+    /// Its group: an index into the weight tree.
+    pub group: GroupId,
+    /// Its priority within the group.
+    pub priority: Priority,
+    /// What it asks. It is told the time since the start of the run.
+    pub program: Box<dyn Program>,
+}
+
+/// What the jobs of a run got done.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What each job got done, with its group, in the order of the jobs.
+    pub meters: Vec<(GroupId, Meter)>,
+    /// How long it ran: less than was asked if it was stopped.
+    pub runtime: Duration,
+    /// For each slot of the run that began, the bytes that each group got, in the order of the weight tree.
+    pub timeline: Vec<Vec<u64>>,
+    /// What the disk did in that time: requests after merging and cutting.
+    pub work: Work,
+    /// What the queue and its scheduler counted ([`Queue::counters`](crate::Queue::counters)).
+    pub counters: BTreeMap<String, u64>,
 }

@@ -15,7 +15,7 @@ mod iostune;
 #[allow(dead_code, unreachable_pub)]
 mod load;
 
-use iostune::{ARRAY, Device, SATA, SELF_TESTS, TOGETHER, minutes, readers, slices};
+use iostune::{ARRAY, Device, SATA, SELF_TESTS, TOGETHER, minutes, readers, slices, whole};
 use load::Load;
 
 fn main() {
@@ -90,7 +90,7 @@ fn one(spec: &str, load: Load) -> load::Got {
 fn checked_whole() {
     println!("\n| checked: all of `hdd-8t` is read, minutes | of | states | model | |");
     // Rates do not depend on the number of tracks.
-    let rate = load::whole(&mut *Spec::parse("hdd-8t,size=16G").unwrap().build(1));
+    let rate = whole(&mut *Spec::parse("hdd-8t,size=16G").unwrap().build(1));
     let takes = minutes(Spec::parse("hdd-8t").unwrap().size, rate);
     for (disk, states, report) in SELF_TESTS {
         println!(

@@ -12,18 +12,16 @@ mod error;
 mod modelled;
 mod sums;
 
-use std::collections::BTreeMap;
 use std::error::Error as AnyError;
 
-use fairlift_core::model::Work;
-use fairlift_core::program::{Meter, Program};
 use fairlift_core::time::secs;
-use fairlift_core::{Duration, Group, GroupId, Priority};
+use fairlift_core::{Duration, Group};
 
 use crate::result::{Results, Run};
 use crate::workload::Workload;
 
 pub use error::Error;
+pub use fairlift_core::program::{Job, Measured};
 pub use modelled::Modelled;
 
 /// What is to be measured.
@@ -106,38 +104,11 @@ pub struct Case {
     pub seed: u64,
 }
 
-/// One job of a case.
-pub struct Job {
-    /// Where its I/O counts.
-    pub group: GroupId,
-    /// The priority of its stream.
-    pub priority: Priority,
-    /// What it does.
-    pub program: Box<dyn Program>,
-}
-
-/// What a case measured.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// What each job got done, in the order of [`Case::jobs`].
-    pub meters: Vec<(GroupId, Meter)>,
-    /// How long it ran: less than was asked if it was stopped.
-    pub runtime: Duration,
-    /// For each slot, the bytes of each group that has jobs, in the order of the tree ([`Case::leaves`]).
-    pub timeline: Vec<Vec<u64>>,
-    /// What the disk did.
-    pub work: Work,
-    /// What the scheduler counted.
-    pub counters: BTreeMap<String, u64>,
-}
-
-impl Measured {
-    /// What failed, in words for whoever asked; `None` if nothing did.
-    fn failed(&self) -> Option<String> {
-        let (_, meter) = self.meters.iter().find(|(_, meter)| meter.failed > 0)?;
-        let why = meter.why.map_or(String::new(), |errno| format!(": {errno}"));
-        Some(format!("{} of {} operations of a job failed{why}", meter.failed, meter.operations))
-    }
+/// What failed, in words for whoever asked; `None` if nothing did.
+fn failure(measured: &Measured) -> Option<String> {
+    let (_, meter) = measured.meters.iter().find(|(_, meter)| meter.failed > 0)?;
+    let why = meter.why.map_or(String::new(), |errno| format!(": {errno}"));
+    Some(format!("{} of {} operations of a job failed{why}", meter.failed, meter.operations))
 }
 
 /// Runs cases.
@@ -190,7 +161,7 @@ pub fn run(
         }
         progress(Progress::Begins(case, index + 1, cases.len()));
         let measured = runner.run(case, stop).map_err(|why| Error::of(case, why))?;
-        if let Some(failed) = measured.failed() {
+        if let Some(failed) = failure(&measured) {
             return Err(Error::of(case, failed.into())); // I4
         }
         if measured.runtime < case.runtime {

@@ -13,7 +13,7 @@ mod iostune;
 #[path = "support/load.rs"]
 mod load;
 
-use iostune::{ARRAY, Device, SATA, SELF_TESTS, TOGETHER, minutes, readers, slices};
+use iostune::{ARRAY, Device, SATA, SELF_TESTS, TOGETHER, minutes, readers, slices, whole};
 use load::{Got, Load};
 
 fn far(spec: &str, device: &Device, streams: u32, seed: u64) -> f64 {
@@ -99,7 +99,7 @@ fn the_outer_edge_is_faster_than_the_inner() {
 /// What drives of its kind state for a self-test that reads all of the disk: not fitted.
 #[test]
 fn the_nearline_disk_is_read_as_a_whole_in_about_the_time_that_such_drives_state() {
-    let rate = load::whole(&mut *Spec::parse("hdd-8t,size=16G").unwrap().build(1));
+    let rate = whole(&mut *Spec::parse("hdd-8t,size=16G").unwrap().build(1));
     let takes = minutes(Spec::parse("hdd-8t").unwrap().size, rate);
     for (disk, states, report) in SELF_TESTS {
         assert!((takes / states - 1.0).abs() < 0.25, "{takes:.0} minutes, {disk} {states} ({report})");

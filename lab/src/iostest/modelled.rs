@@ -51,9 +51,8 @@ impl Modelled {
     pub fn measure(&self, case: &Case, watched: u64, stop: &dyn Fn() -> bool) -> Result<Measured, Error> {
         let (mut world, groups) = self.world(case)?;
         world.check().watch_every(watched);
-        let leaves = case.leaves();
         let mut timeline = Vec::with_capacity(case.slots as usize);
-        let mut before = vec![0; leaves.len()];
+        let mut before = vec![0; case.groups.len()];
         let mut runtime = Duration::ZERO;
         for slot in 1..=case.slots {
             if stop() {
@@ -65,10 +64,9 @@ impl Modelled {
                 break;
             }
             runtime = until;
-            let mut bytes = vec![0; leaves.len()];
+            let mut bytes = vec![0; case.groups.len()];
             for (index, group) in groups.iter().enumerate() {
-                let leaf = leaves.iter().position(|leaf| leaf == group).expect("jobs are in leaves");
-                bytes[leaf] += world.program(index).meter().bytes;
+                bytes[usize::from(group.0)] += world.program(index).meter().bytes;
             }
             timeline.push(bytes.iter().zip(&before).map(|(now, before)| now - before).collect());
             before = bytes;

@@ -1,12 +1,15 @@
 //! Plans end to end on modelled disks, and what is computed from what they measure.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 
 use super::*;
 use crate::model::Spec;
+use fairlift_core::model::Work;
+use fairlift_core::program::Meter;
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs, us};
-use fairlift_core::{Outcome, Sector};
+use fairlift_core::{GroupId, Outcome, Sector};
 
 fn header() -> Results {
     Results {

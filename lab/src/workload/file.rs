@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
-use fairlift_core::tunable::parse_duration;
+use fairlift_core::tunable::{parse_duration, parse_size};
 use fairlift_core::{Op, Sector};
 use serde::Deserialize;
 use toml::Spanned;
@@ -229,7 +229,7 @@ fn role(raw: RawRole) -> Result<Role, Wrong> {
 fn block_size(size: &Size) -> Option<u32> {
     let bytes = match size {
         Size::Number(bytes) => *bytes,
-        Size::Text(text) => crate::model::parse_size(text)?,
+        Size::Text(text) => parse_size(text).ok()?,
     };
     let is_possible = bytes > 0 && bytes.is_multiple_of(Sector::SIZE) && bytes <= BLOCK_MAX;
     is_possible.then_some(bytes as u32)

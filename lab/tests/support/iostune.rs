@@ -4,7 +4,7 @@
 //! `001_32e6110adfdf4726.txt`. `iostune` runs parallel `dd` on the block device, far apart: MB/s of 1000² bytes. `iostest` runs
 //! fio on files of 512 MB: KB/s of 1024 bytes.
 
-use fairlift_core::model::{Asked, Ended};
+use fairlift_core::model::{Asked, Ended, Model};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs};
 use fairlift_core::{Duration, Extent, Flags, Instant, Op, Sector};
@@ -103,4 +103,27 @@ pub fn slices(spec: &str, readers: u64) -> f64 {
         }
     }
     bytes as f64 / (now.as_nanos() as f64 / 1e9) / 1e6
+}
+
+/// Reads a whole disk from start to end, a MiB at a time, a few in flight: MB/s on average.
+pub fn whole(model: &mut dyn Model) -> f64 {
+    let capacity = model.limits().capacity;
+    let (mut next, mut now, mut ended) = (0, Instant::ZERO, Vec::new());
+    let mut ask = |model: &mut dyn Model, now| {
+        let length = (capacity - next).min(2048);
+        if length > 0 {
+            let extent = Extent::new(Sector(next), length);
+            model.submit(now, &Asked { id: next, op: Op::Read, flags: Flags::NONE, extent });
+            next += length;
+        }
+    };
+    (0..4).for_each(|_| ask(model, now));
+    while let Some(at) = model.poll_event() {
+        model.advance(at, &mut ended);
+        for _ in ended.drain(..) {
+            now = at;
+            ask(model, now);
+        }
+    }
+    capacity as f64 * 512.0 / (now.as_nanos() as f64 / 1e9) / 1e6
 }

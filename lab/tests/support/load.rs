@@ -62,29 +62,6 @@ impl Got {
     }
 }
 
-/// Reads a whole disk from start to end, a MiB at a time, a few in flight: MB/s on average.
-pub(crate) fn whole(model: &mut dyn Model) -> f64 {
-    let capacity = model.limits().capacity;
-    let (mut next, mut now, mut ended) = (0, Instant::ZERO, Vec::new());
-    let mut ask = |model: &mut dyn Model, now| {
-        let length = (capacity - next).min(2048);
-        if length > 0 {
-            let extent = Extent::new(Sector(next), length);
-            model.submit(now, &Asked { id: next, op: Op::Read, flags: Flags::NONE, extent });
-            next += length;
-        }
-    };
-    (0..4).for_each(|_| ask(model, now));
-    while let Some(at) = model.poll_event() {
-        model.advance(at, &mut ended);
-        for _ in ended.drain(..) {
-            now = at;
-            ask(model, now);
-        }
-    }
-    capacity as f64 * 512.0 / (now.as_nanos() as f64 / 1e9) / 1e6
-}
-
 struct Slot {
     load: usize,
     began: Instant,
