@@ -57,15 +57,18 @@ pub fn capacity(backing: &Backing) -> Result<u64, Error> {
     Ok(Device::open(backing, true)?.facts().size())
 }
 
+/// Is told how far a run is, and answers whether it is to stop.
+pub type Watch<'a> = &'a mut dyn FnMut(Duration) -> bool;
+
 /// Runs the jobs through the queue and scheduler of a disk, as clients of a server would be served, until the time is over
-/// or `stop` says so; then waits for what is in flight.
+/// or `watch` says so; then waits for what is in flight.
 ///
 /// # Errors
 /// io_uring is not to be had, the backing or disk cannot be what it is said to be, or requests do not come back.
 ///
 /// # Panics
 /// If a job's group is not in [`Setup::groups`].
-pub fn run(setup: &Setup, jobs: Vec<Job>, stop: &(dyn Fn() -> bool + Sync)) -> Result<Measured, Error> {
+pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
     check_groups(setup, &jobs);
     let workers = setup.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let workers = workers.clamp(1, 64).min(jobs.len().max(1));
@@ -123,7 +126,7 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, stop: &(dyn Fn() -> bool + Sync)) -> R
             // A worker that is gone has panicked: its thread is joined below.
             let _ = go.send(Arc::clone(&course));
         }
-        watch(&course, stop, || {
+        look_after(&course, watch, || {
             gauge.end(course.end());
             notifiers.ring_all();
         });
@@ -155,7 +158,7 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, stop: &(dyn Fn() -> bool + Sync)) -> R
 ///
 /// # Panics
 /// If a job's group is not in [`Setup::groups`].
-pub fn run_raw(setup: &Setup, jobs: Vec<Job>, stop: &(dyn Fn() -> bool + Sync)) -> Result<Measured, Error> {
+pub fn run_raw(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
     check_groups(setup, &jobs);
     let Device::File(file) = Device::open(&setup.backing, setup.read_only)? else {
         let (what, why) =
@@ -169,24 +172,24 @@ pub fn run_raw(setup: &Setup, jobs: Vec<Job>, stop: &(dyn Fn() -> bool + Sync)) 
     let gauge = Gauge::new();
     gauge.end(course.end());
     let jobs = Jobs::new(&course, bounds, setup.groups.len(), jobs.into_iter().enumerate().collect());
-    let (done, lost) = raw.run(jobs, &gauge, stop);
+    let (done, lost) = raw.run(jobs, &gauge, watch);
     if lost > 0 { Err(Error::Undrained(lost)) } else { Ok(measured(count, &course, vec![done], gauge.read())) }
 }
 
 /// Payload bytes of all workers together: as a server has by default.
 const MEMORY: u64 = 512 << 20;
 
-/// How often `stop` is asked.
+/// How often a [`Watch`] is asked.
 const WATCH: Duration = fairlift_core::time::ms(20);
 
-/// Waits until a course is over, and ends it before if `stop` says so.
-fn watch(course: &Course, stop: &(dyn Fn() -> bool + Sync), stopped: impl FnOnce()) {
+/// Waits until a course is over, and ends it before if `watch` says so.
+fn look_after(course: &Course, watch: Watch<'_>, stopped: impl FnOnce()) {
     loop {
         let now = clock::now();
         if course.is_over(now) {
             return;
         }
-        if stop() {
+        if watch(now.since(course.start)) {
             course.stop(now);
             return stopped();
         }

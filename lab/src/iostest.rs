@@ -111,6 +111,9 @@ fn failure(measured: &Measured) -> Option<String> {
     Some(format!("{} of {} operations of a job failed{why}", meter.failed, meter.operations))
 }
 
+/// Is told how far a run is, in time of the disk, and answers whether it is to stop.
+pub type Watch<'a> = &'a mut dyn FnMut(Duration) -> bool;
+
 /// Runs cases.
 pub trait Runner {
     /// Whether it could run a case, as far as can be told beforehand: asked for every case of the first set before any begins.
@@ -121,11 +124,11 @@ pub trait Runner {
         Ok(())
     }
 
-    /// Runs one, and ends early when `stop` says so.
+    /// Runs one. `watch` is told now and then how far it is, and answers whether it is to stop.
     ///
     /// # Errors
     /// It could not be run: for whoever asked, in one line.
-    fn run(&mut self, case: &Case, stop: &dyn Fn() -> bool) -> Result<Measured, Box<dyn AnyError + Send + Sync>>;
+    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn AnyError + Send + Sync>>;
 }
 
 /// How far a plan is.
@@ -133,6 +136,8 @@ pub trait Runner {
 pub enum Progress<'a> {
     /// A case begins: the so-many-eth, from 1, of so many.
     Begins(&'a Case, usize, usize),
+    /// The case that began last is so far.
+    Goes(&'a Case, Duration),
     /// A case ended.
     Ended(&'a Run),
 }
@@ -160,7 +165,11 @@ pub fn run(
             break;
         }
         progress(Progress::Begins(case, index + 1, cases.len()));
-        let measured = runner.run(case, stop).map_err(|why| Error::of(case, why))?;
+        let mut watch = |ran| {
+            progress(Progress::Goes(case, ran));
+            stop()
+        };
+        let measured = runner.run(case, &mut watch).map_err(|why| Error::of(case, why))?;
         if let Some(failed) = failure(&measured) {
             return Err(Error::of(case, failed.into())); // I4
         }

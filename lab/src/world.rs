@@ -31,7 +31,7 @@ const BY_HAND: u32 = u32::MAX;
 /// Turns without time moving after which the world has stopped: a program or model that asks for "now" for ever.
 const STANDSTILL: u32 = 1_000_000;
 
-/// After how many events a run asks whether it is to stop: some milliseconds of ours.
+/// After how many events a run says how far it is, and asks whether it is to stop: some milliseconds of ours.
 const EVENTS: u32 = 4096;
 
 /// How long one who drains waits for the next end.
@@ -164,17 +164,18 @@ impl World {
 
     /// Runs up to `until`, what happens at that instant included.
     pub fn run_until(&mut self, until: Instant) {
-        self.run_unless(until, &|| false);
+        self.run_unless(until, &mut |_| false);
     }
 
-    /// Runs up to `until`, unless `stop` says so before, which is asked every few thousand events; whether it came so far.
-    pub fn run_unless(&mut self, until: Instant, stop: &dyn Fn() -> bool) -> bool {
+    /// Runs up to `until`, unless `stop` says so before, which hears every few thousand events what time it is; whether it
+    /// came so far.
+    pub fn run_unless(&mut self, until: Instant, stop: &mut dyn FnMut(Instant) -> bool) -> bool {
         let mut events = 0;
         while let Some(next) = self.settle()
             && next <= until
         {
             events += 1;
-            if events % EVENTS == 0 && stop() {
+            if events % EVENTS == 0 && stop(self.now) {
                 return false;
             }
             self.go_to(next);

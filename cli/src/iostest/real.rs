@@ -1,14 +1,11 @@
 //! Cases on disks that are there: through Fairlift's engine, or straight to the path.
 
 use std::error::Error;
-use std::sync::Arc;
 
 use fairlift::bench;
 use fairlift::config::{Backing, Disk};
 use fairlift_core::sched;
-use fairlift_lab::iostest::{Case, Measured, Runner};
-
-use crate::signals::Stop;
+use fairlift_lab::iostest::{Case, Measured, Runner, Watch};
 
 /// Runs cases in real time.
 pub(crate) struct Real {
@@ -22,12 +19,10 @@ pub(crate) struct Real {
     pub(crate) depth: Option<u16>,
     /// Whether the path is asked without Fairlift.
     pub(crate) raw: bool,
-    /// Tells the threads of the engine, which cannot be handed the caller's question.
-    pub(crate) stop: Arc<Stop>,
 }
 
 impl Runner for Real {
-    fn run(&mut self, case: &Case, _stop: &dyn Fn() -> bool) -> Result<Measured, Box<dyn Error + Send + Sync>> {
+    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn Error + Send + Sync>> {
         let capacity = bench::capacity(&self.backing)?;
         let jobs = case.jobs(capacity / fairlift_core::Sector::SIZE)?;
         let setup = bench::Setup {
@@ -47,7 +42,6 @@ impl Runner for Real {
             runtime: case.runtime,
             slots: case.slots,
         };
-        let stop = || self.stop.signal().is_some();
-        Ok(if self.raw { bench::run_raw(&setup, jobs, &stop) } else { bench::run(&setup, jobs, &stop) }?)
+        Ok(if self.raw { bench::run_raw(&setup, jobs, watch) } else { bench::run(&setup, jobs, watch) }?)
     }
 }

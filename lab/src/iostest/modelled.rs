@@ -9,7 +9,7 @@ use fairlift_core::time::secs;
 use fairlift_core::tunable::parse_duration;
 use fairlift_core::{ContextId, Duration, GroupId, Instant, Queue, Sector, Stream};
 
-use super::{Case, Error, Measured, Runner};
+use super::{Case, Error, Measured, Runner, Watch};
 use crate::World;
 use crate::check::Check;
 use crate::model::Spec;
@@ -37,8 +37,8 @@ impl Runner for Modelled {
         Ok(())
     }
 
-    fn run(&mut self, case: &Case, stop: &dyn Fn() -> bool) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {
-        Ok(self.measure(case, Check::WATCH_EVERY, stop)?)
+    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {
+        Ok(self.measure(case, Check::WATCH_EVERY, watch)?)
     }
 }
 
@@ -48,19 +48,19 @@ impl Modelled {
     ///
     /// # Errors
     /// It could not be run.
-    pub fn measure(&self, case: &Case, watched: u64, stop: &dyn Fn() -> bool) -> Result<Measured, Error> {
+    pub fn measure(&self, case: &Case, watched: u64, watch: Watch<'_>) -> Result<Measured, Error> {
         let (mut world, groups) = self.world(case)?;
         world.check().watch_every(watched);
         let mut timeline = Vec::with_capacity(case.slots as usize);
         let mut before = vec![0; case.groups.len()];
         let mut runtime = Duration::ZERO;
         for slot in 1..=case.slots {
-            if stop() {
+            if watch(runtime) {
                 break;
             }
             let until = u128::from(case.runtime.as_nanos()) * u128::from(slot) / u128::from(case.slots);
             let until = Duration::from_nanos(until as u64);
-            if !world.run_unless(Instant::ZERO + until, stop) {
+            if !world.run_unless(Instant::ZERO + until, &mut |now| watch(now.since(Instant::ZERO))) {
                 break;
             }
             runtime = until;

@@ -80,7 +80,7 @@ fn a_case_can_be_repeated_alone() {
     let results = run_all(&plan, "ssd-2010");
     let cases = plan.cases().unwrap();
     assert_eq!(cases.iter().map(|case| (case.set, case.jobs)).collect::<Vec<_>>(), [(1, 1), (1, 2), (2, 1), (2, 2)]);
-    let again = modelled("ssd-2010").run(&cases[2], &|| false).unwrap();
+    let again = modelled("ssd-2010").run(&cases[2], &mut |_| false).unwrap();
     assert_eq!(cases[2].run_of(&again), results.runs[2]);
     assert_ne!(results.runs[2].groups, results.runs[0].groups, "another set draws other places");
 }
@@ -103,6 +103,7 @@ fn who_stops_keeps_the_cases_that_ended() {
                 begun.set(index);
                 format!("{case}: {index} of {of}")
             }
+            Progress::Goes(..) => return,
             Progress::Ended(run) => format!("ended {}", run.jobs),
         });
     };
@@ -116,20 +117,38 @@ fn who_stops_keeps_the_cases_that_ended() {
 #[test]
 fn who_stops_is_heard_within_a_slot() {
     let plan = Plan { runtime: secs(86_400), ..plan(&["drr"]) };
-    let asked = Cell::new(0);
-    let stop = || {
-        asked.set(asked.get() + 1);
-        asked.get() > 5
+    let mut asked = 0;
+    let mut watch = |_| {
+        asked += 1;
+        asked > 5
     };
-    let measured = modelled("nvme-plp").run(&case(&plan), &stop).unwrap();
-    assert_eq!((measured.runtime, asked.get()), (Duration::ZERO, 6), "the first slot was not done");
+    let measured = modelled("nvme-plp").run(&case(&plan), &mut watch).unwrap();
+    assert_eq!((measured.runtime, asked), (Duration::ZERO, 6), "the first slot was not done");
+}
+
+#[test]
+fn a_run_says_how_far_it_is_and_that_changes_nothing() {
+    let plan = Plan { jobs: vec![1, 2], ..plan(&["drr"]) };
+    let mut seen: Vec<Vec<Duration>> = Vec::new();
+    let mut progress = |progress: Progress<'_>| match progress {
+        Progress::Begins(..) => seen.push(Vec::new()),
+        Progress::Goes(_, ran) => seen.last_mut().unwrap().push(ran),
+        Progress::Ended(_) => {}
+    };
+    let results = run(&plan, &mut modelled("nvme-plp"), header(), &mut progress, &|| false).unwrap();
+    for ran in seen {
+        assert!(ran.is_sorted() && ran.iter().all(|ran| *ran < plan.runtime), "{ran:?}");
+        let steps = ran.windows(2).filter(|pair| pair[0] < pair[1]).count();
+        assert!(steps >= Plan::SLOTS as usize - 1, "{steps} steps");
+    }
+    assert_eq!(results.runs, run_all(&plan, "nvme-plp").runs);
 }
 
 /// Ends every case with one operation that failed.
 struct Failing;
 
 impl Runner for Failing {
-    fn run(&mut self, case: &Case, _: &dyn Fn() -> bool) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {
+    fn run(&mut self, case: &Case, _: Watch<'_>) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {
         let mut measured = Measured { runtime: case.runtime, ..measured(&[(0, 4096)]) };
         measured.meters[0].1.ended(0, Outcome::Failed(fairlift_core::Errno::EIO), ms(1));
         Ok(measured)

@@ -66,7 +66,7 @@ pub fn readers(spec: &str, depth: u16, readers: u32, placement: Placement, runti
     let plan = Plan { workloads, jobs, runtime, file_size, placement, seed, ..Plan::default() };
     let spec = Spec::parse(spec).unwrap();
     let mut runner = Modelled { spec, scheduler: Kind::None, set: Vec::new(), depth: Some(depth) };
-    let measured = runner.run(&plan.cases().unwrap()[0], &|| false).unwrap();
+    let measured = runner.run(&plan.cases().unwrap()[0], &mut |_| false).unwrap();
     let bytes: u64 = measured.meters.iter().map(|(_, meter)| meter.bytes).sum();
     bytes as f64 / (runtime.as_nanos() as f64 / 1e9) / 1e6
 }
