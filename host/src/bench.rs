@@ -120,7 +120,7 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
             return Err(Error::Ring(error)); // nobody is told to go
         }
         let gauge = disk.gauge.as_ref().expect("set above");
-        let course = Arc::new(Course::new(clock::now(), setup.runtime, setup.slots));
+        let course = Arc::new(Course::new(clock::now(), setup.runtime, setup.slots, setup.groups.len()));
         gauge.end(course.end());
         for (go, _) in &threads {
             // A worker that is gone has panicked: its thread is joined below.
@@ -168,7 +168,7 @@ pub fn run_raw(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measur
     let bounds = Bounds { limits: file.facts().limits, read_only: setup.read_only };
     let count = jobs.len();
     let raw = Raw::new(file, MEMORY).map_err(Error::Ring)?;
-    let course = Course::new(clock::now(), setup.runtime, setup.slots);
+    let course = Course::new(clock::now(), setup.runtime, setup.slots, setup.groups.len());
     let gauge = Gauge::new();
     gauge.end(course.end());
     let jobs = Jobs::new(&course, bounds, setup.groups.len(), jobs.into_iter().enumerate().collect());
@@ -229,5 +229,6 @@ fn measured(count: usize, course: &Course, all: Vec<Done>, work: Work) -> Measur
     }
     meters.sort_by_key(|(index, ..)| *index);
     let meters = meters.into_iter().map(|(_, group, meter)| (group, meter)).collect();
-    Measured { meters, runtime: course.ran(), timeline, work, counters: BTreeMap::new() }
+    let (runtime, unserved) = (course.ran(), course.longest_unserved());
+    Measured { meters, runtime, timeline, unserved, work, counters: BTreeMap::new() }
 }

@@ -300,6 +300,8 @@ fn a_model_takes_its_time_and_its_limits_hold() {
         let setup = Setup { runtime: ms(500), ..setup(backing.clone(), scheduler, 2) };
         let measured = three_walkers(|jobs| run(&setup, jobs, &mut never).unwrap());
         assert!((1..=50).contains(&measured.work.requests), "{:?} in 500 ms", measured.work);
+        assert_eq!(measured.unserved.len(), setup.groups.len());
+        assert!(measured.unserved.iter().max() >= Some(&ms(10)), "{:?}", measured.unserved);
     }
 }
 

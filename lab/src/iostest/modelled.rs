@@ -75,7 +75,8 @@ impl Modelled {
         let meters = groups.iter().enumerate().map(meter).collect();
         let mut counters = BTreeMap::new();
         world.queue().counters(&mut |name, count| *counters.entry(name.to_owned()).or_default() += count);
-        let measured = Measured { meters, runtime, timeline, work: world.model().work(), counters };
+        let unserved = (0..case.groups.len() as u16).map(|group| world.unserved(GroupId(group))).collect();
+        let measured = Measured { meters, runtime, timeline, unserved, work: world.model().work(), counters };
         if runtime == case.runtime {
             world.drain(); // Nothing is lost.
         }

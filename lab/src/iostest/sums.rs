@@ -31,6 +31,7 @@ impl Case {
                 lat_p50_us: quantile_us(meter, 500),
                 lat_p99_us: quantile_us(meter, 990),
                 lat_max_us: nanos(meter.latency_max) / 1e3,
+                unserved_max_us: nanos(measured.unserved[usize::from(leaf.0)]) / 1e3,
             })
             .collect();
         let work = measured.work;

@@ -288,6 +288,22 @@ fn roles_are_dealt_out_by_their_shares_and_what_is_there_once_is_in_the_first_gr
     assert_eq!((jobs[0].priority.level, jobs[1].priority.level), (0, 4));
 }
 
+/// One request at a time: the longest wait is the longest time unserved. Many at a time: each waits for many others, but the
+/// group is served in between.
+#[test]
+fn a_group_is_unserved_from_one_end_to_the_next() {
+    let of = |iodepth| {
+        let plan = Plan { groups: tree(&[100, 100]), iodepth, runtime: secs(3), ..plan(&["drr"]) };
+        run_all(&plan, "sata-7200").runs.remove(0).groups
+    };
+    for group in of(1) {
+        assert!(near(group.unserved_max_us, group.lat_max_us), "{group:?}");
+    }
+    for group in of(32) {
+        assert!(group.unserved_max_us > 1000.0 && group.unserved_max_us < group.lat_p50_us, "{group:?}");
+    }
+}
+
 // ---- sums ----
 
 /// A meter of one operation of so many bytes.
@@ -305,6 +321,7 @@ fn measured(bytes: &[(u16, u64)]) -> Measured {
             .collect(),
         runtime: secs(2),
         timeline: Vec::new(),
+        unserved: vec![ms(3); 8],
         work: Work { requests: 7, flushes: 1, busy: 1_000_000_000, depth_time: 3_000_000_000 },
         counters: BTreeMap::new(),
     }
