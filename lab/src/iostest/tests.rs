@@ -288,6 +288,33 @@ fn roles_are_dealt_out_by_their_shares_and_what_is_there_once_is_in_the_first_gr
     assert_eq!((jobs[0].priority.level, jobs[1].priority.level), (0, 4));
 }
 
+/// W4
+#[test]
+fn a_group_plays_its_own_roles_and_the_others_those_without_a_group() {
+    let mut plan = Plan { groups: tree(&[100, 100, 100]), jobs: vec![2], iodepth: 4, ..plan(&["mixed"]) };
+    let roles = &mut plan.workloads[0].roles;
+    roles[0].group = Some("/g2".into());
+    roles[1].group = Some("/g2".into());
+    roles[1].once = true;
+    roles[2].iodepth = Some(7);
+    let cast = |case: &Case| -> Vec<String> {
+        case.cast().iter().map(|(group, role)| format!("{} {}", group.0, role.name)).collect()
+    };
+    let case = case(&plan);
+    assert_eq!(cast(&case), ["1 drr", "1 drw", "2 bsw", "2 bsr", "2 bsr", "3 drr", "3 drw"]);
+    let in_flight = |mut job: Job| std::iter::from_fn(|| job.program.poll_ask(fairlift_core::Instant::ZERO)).count();
+    let depths: Vec<usize> = case.jobs(1 << 30).unwrap().into_iter().take(2).map(in_flight).collect();
+    assert_eq!(depths, [7, 4], "its own, else that of the run");
+    plan.workloads[0].roles[0].group = Some("/g".into());
+    let why = plan.cases().unwrap_err().to_string();
+    assert!(why.ends_with("mixed: bsr is for the group /g, and there is /g1, /g2, /g3"), "{why}");
+    for role in &mut plan.workloads[0].roles {
+        role.group = Some("/g1".into());
+    }
+    let why = plan.cases().unwrap_err().to_string();
+    assert!(why.ends_with("mixed: no role for the jobs of /g2: all roles are for other groups"), "{why}");
+}
+
 /// One request at a time: the longest wait is the longest time unserved. Many at a time: each waits for many others, but the
 /// group is served in between.
 #[test]
