@@ -6,8 +6,8 @@ mod real;
 mod reports;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
+use fairlift_core::Duration;
 use fairlift_lab::iostest::{Error, Progress, Runner, run};
 use fairlift_lab::result::Results;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -54,7 +54,7 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, (ExitCode, String)> {
     let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
         return Err((ExitCode::from(2), render(None, &mistakes)));
     };
-    let stop = Arc::new(signals::stop_on_signal().map_err(|error| failed(error.to_string()))?);
+    let stop = signals::stop_on_signal().map_err(|error| failed(error.to_string()))?;
     let (results, error) = measure(&asked, &stop);
     report(&reports, std::slice::from_ref(&results)).map_err(failed)?;
     match (error, stop.signal()) {
@@ -74,7 +74,7 @@ fn report(reports: &Reports, all: &[Results]) -> Result<(), String> {
 }
 
 /// Runs the plan, then again without Fairlift if asked for. What was measured before an error is kept.
-fn measure(asked: &Asked, stop: &Arc<Stop>) -> (Results, Option<Error>) {
+fn measure(asked: &Asked, stop: &Stop) -> (Results, Option<Error>) {
     let mut results = asked.header.clone();
     let passes: &[bool] = if asked.raw { &[false, true] } else { &[false] };
     let bar = bar();
@@ -87,16 +87,18 @@ fn measure(asked: &Asked, stop: &Arc<Stop>) -> (Results, Option<Error>) {
                 set: asked.set.clone(),
                 depth: asked.depth,
                 raw,
-                stop: Arc::clone(stop),
             }),
         };
         let runs = if raw { &mut results.baseline } else { &mut results.runs };
+        let mut begun = 0;
         let mut progress = |progress: Progress<'_>| match progress {
             Progress::Begins(case, number, all) => {
-                bar.set_length(all as u64);
-                bar.set_position(number as u64 - 1);
-                bar.set_message(format!("{case}{}", if raw { ", without Fairlift" } else { "" }));
+                begun = number as u64 - 1;
+                bar.set_length(all as u64 * PARTS);
+                bar.set_position(begun * PARTS);
+                bar.set_message(format!("{number}/{all} {case}{}", if raw { ", without Fairlift" } else { "" }));
             }
+            Progress::Goes(case, ran) => bar.set_position(begun * PARTS + part(ran, case.runtime)),
             // Collected here, so that an error loses nothing.
             Progress::Ended(run) => runs.push(run.clone()),
         };
@@ -117,10 +119,19 @@ fn measure(asked: &Asked, stop: &Arc<Stop>) -> (Results, Option<Error>) {
     (results, None)
 }
 
+/// Into how many parts the bar divides a run.
+const PARTS: u64 = 1000;
+
+/// How many of its parts a run has behind it.
+fn part(ran: Duration, runtime: Duration) -> u64 {
+    let parts = u128::from(ran.as_nanos()) * u128::from(PARTS) / u128::from(runtime.as_nanos().max(1));
+    (parts as u64).min(PARTS)
+}
+
 /// On a terminal only, and beside what goes to standard output.
 fn bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}") {
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed} {msg}") {
         bar.set_style(style);
     }
     bar.enable_steady_tick(std::time::Duration::from_millis(200));

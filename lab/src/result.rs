@@ -100,6 +100,9 @@ pub struct Group {
     pub lat_p99_us: f64,
     /// Its longest operation.
     pub lat_max_us: f64,
+    /// The longest time in which nothing that it had asked of the disk ended, though something was under way.
+    #[serde(default)]
+    pub unserved_max_us: f64,
 }
 
 /// What the jobs that play a role got, in all groups together.

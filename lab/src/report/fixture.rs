@@ -40,6 +40,7 @@ pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) ->
             lat_p50_us: 100.0 * f64::from(number),
             lat_p99_us: 1000.0 * f64::from(number),
             lat_max_us: 20_000.0 * f64::from(number),
+            unserved_max_us: 0.0,
         })
         .collect();
     let errors = groups.iter().map(|group| (group.share - group.ideal).abs() / group.ideal);

@@ -54,6 +54,8 @@ pub struct Group {
     pub lat_p99_us: Spread,
     /// Microseconds of its longest operation.
     pub lat_max_us: Spread,
+    /// The longest time, in microseconds, that it was left unserved.
+    pub unserved_max_us: Spread,
 }
 
 impl Group {
@@ -150,6 +152,7 @@ fn row(sets: &[&Run], raw: bool) -> Row {
             ideal: group.ideal,
             lat_p99_us: over(|group| group.lat_p99_us),
             lat_max_us: over(|group| group.lat_max_us),
+            unserved_max_us: over(|group| group.unserved_max_us),
         }
     });
     let roles = first.roles.iter().enumerate().map(|(place, role)| {

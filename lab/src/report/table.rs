@@ -226,6 +226,23 @@ drr:raw 1   1   0.0    0.0
     }
 
     #[test]
+    fn who_was_left_unserved_is_told_where_it_was_measured() {
+        let mut results = results(&[]);
+        results.runs = vec![run("drr", 1, 1, &[(100, 100.0), (300, 300.0)])];
+        results.runs[0].groups[1].unserved_max_us = 8400.4;
+        let text = table(&results, Options { total: true });
+        let (_, unserved) = text.split_once("\nUNSERVED[drr] ").unwrap();
+        let expected = "\
+[longest without an end while asks waited, in us, of all sets]
+-------
+job     Set NR  cgrp1  cgrp2  max
+---     --- --  ---------------------
+drr     1   1   0      8400   8400
+";
+        assert!(unserved.starts_with(expected), "{unserved}");
+    }
+
+    #[test]
     fn without_groups_there_is_one_column_and_no_share() {
         let mut results = results(&[]);
         results.settings.clear();

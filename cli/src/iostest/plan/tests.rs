@@ -53,6 +53,21 @@ fn what_flags_leave_open_is_decided() {
     assert_eq!(weights(&asked)[9..], [("/g9", 900), ("/g10", 1000), ("/g11", 1000), ("/g12", 1000)]);
 }
 
+/// What docs/iostest.md names can be run.
+#[test]
+fn the_examples_of_the_documentation_are_plans() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples");
+    let tree = format!("{docs}/groups-three-levels.toml");
+    let asked = planned(&format!("sim:sata-7200 -w {docs}/unlike-groups.toml --groups {tree} --jobs 2")).unwrap();
+    let case = &asked.plan.cases().unwrap()[0];
+    let paths: Vec<_> = case.leaves().iter().map(|leaf| case.groups[usize::from(leaf.0)].path.clone()).collect();
+    assert_eq!(paths, ["/tenants/a/db", "/tenants/a/backup", "/tenants/b/web", "/maintenance/scrub"]);
+    let roles: Vec<_> = case.cast().iter().map(|(_, role)| role.name.clone()).collect();
+    assert_eq!(roles, ["db-log", "db", "db", "backup", "backup", "web", "web", "scrub", "scrub"]);
+    let Err(refused) = planned(&format!("sim:sata-7200 -w {docs}/unlike-groups.toml -G")) else { panic!("planned") };
+    assert!(refused.contains("unlike: db is for the group /tenants/a/db, and there is /g1, "), "{refused}");
+}
+
 #[test]
 fn numbers_of_jobs_double_up_to_the_largest() {
     assert_eq!(rising(1), [1]);
