@@ -3,9 +3,12 @@
 //! A scheduler holds requests that wait for the device and answers "what next". It never blocks, never reads a clock,
 //! and allocates nothing once warm: its tables are sized for `capacity` requests when it is made.
 
+pub mod bfq;
 pub mod deadline;
 pub mod line;
+pub mod habits;
 pub mod none;
+pub mod queueing;
 
 use alloc::boxed::Box;
 use alloc::string::String;
