@@ -451,7 +451,7 @@ impl Queue {
     /// Charges those who share the flush that has just ended.
     fn charge_sharers(&mut self, now: Instant, index: usize, time: Duration) {
         let Flushes { sharers, .. } = &mut self.flushes;
-        sharers.resize(self.settings.groups.len(), 0);
+        sharers.resize(self.groups.bound(), 0);
         let cache = &self.caches[index];
         let (bios, streams) = (&self.bios, &self.streams);
         let of = |waiter: &Waiter| {

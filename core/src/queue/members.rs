@@ -84,6 +84,11 @@ impl Groups {
         state.unwrap_or_else(|| panic!("no group {id:?}"))
     }
 
+    /// A number that all groups' are below.
+    pub(super) fn bound(&self) -> usize {
+        self.states.capacity()
+    }
+
     /// Whether a group waits for its last requests.
     #[inline]
     pub(super) fn are_leaving(&self) -> bool {
