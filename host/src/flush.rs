@@ -151,7 +151,6 @@ impl FlushQueue {
     }
 
     /// Asks for a flush as a task: awaited, it has ended or is to be done. Dropped before, it disturbs nobody.
-    #[must_use]
     pub fn join(&self) -> Join<'_> {
         Join(Seated { queue: self, seat: None })
     }

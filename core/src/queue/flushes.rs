@@ -231,7 +231,7 @@ impl Queue {
             *sharing = waiters.partition_point(|waiter| flush.has_started(waiter.round));
             (start, flush.running_since())
         });
-        // With queues that share: who waits elsewhere starts it there.
+        // If only others wait, they were told, and one of them starts it.
         *ready = start == Start::Now && !waiters.is_empty();
         *due = match (start, since, waiters.front()) {
             (Start::At(at), ..) => Some(at),
