@@ -131,7 +131,7 @@ struct Bench {
     oracle: Oracle,
     /// The sectors of one device: several may be on a disk, and a flush is for one of them.
     place: u64,
-    /// Whether the disk knows FUA; else it takes no notice.
+    /// Whether the disk knows FUA, which is for writes alone; else it takes no notice.
     fua: bool,
     report: Report,
 }
@@ -157,7 +157,7 @@ impl Bench {
         });
         let pieces = if matches!(op, Op::Read | Op::Flush) { Vec::new() } else { pieces.collect() };
         self.report.device_flushes += u64::from(op == Op::Flush);
-        let fua = self.fua && flags.contains(Flags::FUA);
+        let fua = self.fua && op == Op::Write && flags.contains(Flags::FUA);
         self.media.submit(u64::from(tag.0), op, fua, self.range(extent.start), pieces);
     }
 

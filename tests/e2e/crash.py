@@ -36,13 +36,22 @@ def fio_writes(t, server, cycle):
                       f"--size={REGION}", f"--offset_increment={REGION}", f"--numjobs={JOBS}", "--thread", "--fsync=1",
                       "--iodepth=1", "--verify=crc32c", "--do_verify=0", f"--randseed={SEED + cycle}", "--allrandrepeat=1",
                       "--output-format=json", stdout=file, stderr=subprocess.STDOUT, cwd=t.dir)
-    return fio, lambda: [durable(job) for job in json.loads((text := Path(out).read_text())[text.index("{\n"):])["jobs"]]
+
+    return fio, lambda: durable(Path(out).read_text())
 
 
-def durable(job):
-    """How many writes fio was told to be durable: the last operation of a job may be the one that failed."""
-    writes, flushes = job["write"]["total_ios"], job["sync"]["total_ios"]
-    return flushes if writes > flushes or not job["error"] else max(writes - 1, 0)
+def durable(text):
+    """How many writes of each job fio was told to be durable: those before the first that failed.
+
+    Not what fio counts, which goes on for some operations after the first that failed.
+    """
+    jobs = json.loads(text[text.index("{\n"):])["jobs"]
+    counts = [0 if job["error"] else REGION // 4096 for job in jobs]
+    found = {}
+    for number, what, offset in re.findall(r"io_u error on file w\.(\d+)\.0: [^:]*: (\w+) offset=(\d+)", text):
+        number, block = int(number), (int(offset) - int(number) * REGION) // 4096
+        found[number] = min(found.get(number, block), block if what == "write" else 0)
+    return [found.get(number, count) for number, count in enumerate(counts)]
 
 
 def fio_verifies(t, server, cycle, counts, code=0):

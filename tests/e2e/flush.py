@@ -1,5 +1,7 @@
 """Flushes: many become one, none is answered too early, and each way in which they can fail is told.
 
+The disk lies below FUSE, which lets no write begin while a flush runs; so what is tested here is written before.
+
 What is promised about a failed flush is Linux's lesson of 2018: the kernel tells an error once and may have dropped what it
 could not write. So by default every flush after a failed one fails too, until the server starts again.
 """
@@ -13,23 +15,26 @@ from nbdclient import FLUSH, FUA, READ
 def take(client, count, what):
     """The errors of the next so many answers, each of which must be one of `what`."""
     for _ in range(count):
-        error = client.reply().error
+        error = client.early.pop() if getattr(client, "early", None) else client.reply().error
         assert error in what, f"a flush was answered with {errno.errorcode.get(error, error)}, not {what}"
 
 
 def ask(client, count):
-    """Asks for flushes, and returns when the server has taken them in."""
+    """Asks for flushes, and returns when the server has taken them in; some may have been answered by then."""
     for _ in range(count):
         client.submit(FLUSH)
-    cookie = client.submit(READ, 0, 512)
-    equal(client.reply().cookie, cookie, "who is answered while flushes wait")
+    # Beyond the end, for nbdfuse lets nothing pass a flush on the same one of its connections.
+    cookie = client.submit(READ, client.size, 512)
+    client.early = []
+    while (reply := client.reply()).cookie != cookie:
+        client.early.append(reply.error)
 
 
 def hang_one(disk, client):
     """A flush that the disk does not answer."""
-    disk.hang.touch()
     before = disk.told()
     client.write(0, data(4096, time.monotonic_ns()))
+    disk.hang.touch()
     client.submit(FLUSH)
     until(lambda: disk.told() == before + 1, "the disk is told to flush")
 
@@ -37,21 +42,28 @@ def hang_one(disk, client):
 # ---- many into one
 
 
-def a_thousand_share_one(t, scheduler):
+def a_thousand_wait(t, scheduler):
+    """A server whose disk hangs in a flush, who asked for that, and 20 clients with 50 flushes each behind it."""
     disk = Disk(t)
-    config = f'[disk.one]\nscheduler = "{scheduler}"\n' + "".join(
+    config = f'[disk.one]\nscheduler = "{scheduler}"\nset = {{ flush_remember = "0" }}\n' + "".join(
         f'[export.{name}]\nbacking = "file:{disk.file}"\ndisk = "one"\noffset = "{offset}"\nsize = "2m"\n'
         for name, offset in (("a", "0"), ("b", "2m")))
     server = t.server(config=config, args=["--workers", "2"])
-    first = server.connect("a")
-    hang_one(disk, first)
-    others = [server.connect("ab"[number % 2]) for number in range(20)]
+    first, others = server.connect("a"), [server.connect("ab"[number % 2]) for number in range(20)]
     for number, client in enumerate(others):
         client.write(number * 8192 + 8192, data(4096, number))
+    hang_one(disk, first)
+    for client in others:
         ask(client, 50)
     equal(disk.told(), 1, "flushes that the disk was told while one runs")
+    return disk, server, first, others
+
+
+def a_thousand_share_one(t, scheduler):
+    disk, server, first, others = a_thousand_wait(t, scheduler)
+    disk.fail.write_text("1")  # or they would need none: nothing has been written since it began
     disk.hang.unlink()
-    take(first, 1, [0])
+    take(first, 1, [EIO])
     for client in others:
         take(client, 50, [0])
     equal(disk.told(), 2, "flushes that the disk was told for one and 1,000 who asked while it ran")
@@ -77,12 +89,21 @@ def a_thousand_who_wait_in_queues_of_several_workers_share_one_flush_of_the_disk
 
 
 @test(fairlift_only=True)
+def a_thousand_who_wait_need_no_flush_if_nothing_was_written_since_the_last_began(t):
+    disk, _, first, others = a_thousand_wait(t, "none")
+    disk.hang.unlink()
+    for client, count in (first, 1), *((client, 50) for client in others):
+        take(client, count, [0])
+    equal(disk.told(), 1, "flushes that the disk was told")
+
+
+@test(fairlift_only=True)
 def who_wait_for_a_flush_are_answered_before_the_server_ends(t):
     disk = Disk(t)
     server = t.server(f"disk=file:{disk.file}")
     first, other = server.connect("disk"), server.connect("disk")
-    hang_one(disk, first)
     other.write(8192, data(4096))
+    hang_one(disk, first)
     ask(other, 100)
     server.process.send_signal(signal.SIGTERM)
     time.sleep(0.5)
@@ -109,7 +130,6 @@ def clients_that_go_while_they_wait_for_a_flush_disturb_nobody(t):
     for client in [*gone, first]:
         client.reset()
     time.sleep(0.2)
-    stays.write(8192, data(4096))
     disk.hang.unlink()
     take(stays, 3, [0])
     stays.flush()
@@ -122,19 +142,21 @@ def clients_that_go_while_they_wait_for_a_flush_disturb_nobody(t):
 
 
 @test(fairlift_only=True)
-def a_flush_that_fails_is_told_to_who_shared_it_and_every_later_one_fails_too(t):
+def after_a_flush_that_fails_every_later_one_fails_too_until_the_server_starts_again(t):
     disk = Disk(t)
     server = t.server(f"disk=file:{disk.file}", "good=mem:1M")
     first, others = server.connect("disk"), [server.connect("disk") for _ in range(10)]
-    hang_one(disk, first)
     for number, client in enumerate(others):
         client.write(8192 * number, data(4096, number))
-        ask(client, 3)
-    disk.fail.write_text("2")  # that of the others
-    disk.hang.unlink()
-    take(first, 1, [0])
+    hang_one(disk, first)
     for client in others:
-        take(client, 3, [EIO])
+        ask(client, 3)
+    disk.fail.write_text("1")
+    disk.hang.unlink()
+    take(first, 1, [EIO])
+    for client in others:
+        take(client, 3, [EIO])  # the second flush went well: but who knows what the first has lost
+    equal(disk.told(), 2, "flushes that the disk was told")
     disk.fail.unlink()
     for client in first, *others:
         with refused(EIO):
@@ -196,16 +218,15 @@ def a_flush_that_never_returns_is_told_in_time_and_holds_up_nothing_else(t):
     config = (f'[disk.one]\nio_timeout = "1s"\n[export.disk]\nbacking = "file:{disk.file}"\ndisk = "one"\n'
               '[export.good]\nbacking = "mem:1m"\n')
     server = t.server(config=config)
-    first, other = server.connect("disk"), server.connect("disk")
+    first, other, third = (server.connect("disk") for _ in range(3))
     start = time.monotonic()
+    third.write(8192, data(4096))
     hang_one(disk, first)
     ask(other, 20)
-    other.write(8192, data(4096))
-    equal(other.read(8192, 4096), data(4096), "what goes on while a flush hangs")
-    assert time.monotonic() - start < 20, "a flush that hangs held up a write"
-    for client, count in (first, 1), (other, 20):
-        for _ in range(count):
-            assert client.reply().error, "a flush that never returned was answered as done"
+    equal(third.read(8192, 4096), data(4096), "what goes on while a flush hangs")
+    take(first, 1, [EIO, errno.ETIMEDOUT])
+    take(other, 20, [EIO, errno.ETIMEDOUT])
+    assert time.monotonic() - start < 15, "a flush that hangs was told late"
     server.serves("good")
     equal(disk.told(), 1, "flushes that the disk was told while one hangs")
     disk.hang.unlink()

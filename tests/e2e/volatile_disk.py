@@ -13,6 +13,7 @@ The environment names files by which a test turns faults on and off:
 NO_FLUSH=1: it says that it has no flush.
 """
 
+import contextlib
 import os
 import random
 import signal
@@ -38,7 +39,8 @@ class Disk:
 
     def tell(self):
         """It was told to flush; the answer is which flush this is."""
-        self.told += 1
+        with self.lock:
+            self.told += 1
         if "TOLD" in os.environ:
             with open(os.environ["TOLD"] + ".new", "w") as file:
                 file.write(str(self.told))
@@ -54,8 +56,9 @@ class Disk:
         return not which or int(which) == number
 
     def write(self, offset, data):
-        self.now[offset:offset + len(data)] = data
-        self.cache.append((offset, data))
+        with self.lock:
+            self.now[offset:offset + len(data)] = data
+            self.cache.append((offset, data))
 
     def written(self):
         """How many writes there were."""
@@ -93,6 +96,7 @@ def serve(disk, sock):
         return bytes(data)
 
     flags = 1 if os.environ.get("NO_FLUSH") else 1 | 1 << 2 | 1 << 3  # flags, flush, FUA
+    flags |= 1 << 8  # one flush is for all connections: nbdfuse then uses several, and no request waits behind a flush
     sending = threading.Lock()
     hang = os.environ.get("HANG_FLUSH", "")
 
@@ -155,15 +159,18 @@ def main():
     disk = Disk(file, seed)
     signal.signal(signal.SIGTERM, disk.power_cut)
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    listener.bind(path + ".new")
     listener.listen()
+    os.rename(path + ".new", path)  # whoever sees it can connect
     print("listening", flush=True)
+
+    def connection(sock):
+        with contextlib.suppress(EOFError, OSError), sock:
+            serve(disk, sock)
+
     while True:
         sock, _ = listener.accept()
-        try:
-            serve(disk, sock)
-        except (EOFError, ConnectionError):
-            sock.close()
+        threading.Thread(target=connection, args=(sock,), daemon=True).start()
 
 
 if __name__ == "__main__":
