@@ -1,5 +1,7 @@
 //! From what jobs got to what groups got, against what their weights entitle them to.
 
+use std::collections::BTreeMap;
+
 use fairlift_core::program::Meter;
 use fairlift_core::stats::Histogram;
 use fairlift_core::{Duration, GroupId};
@@ -37,6 +39,7 @@ impl Case {
         let work = measured.work;
         Run {
             workload: self.workload.name.clone(),
+            settings: BTreeMap::new(),
             set: self.set,
             jobs: self.jobs,
             runtime_s: seconds,

@@ -78,6 +78,18 @@ pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid>
             }),
         });
     }
+    if !ungrouped && rows.iter().any(|row| !row.settings.is_empty()) {
+        grids.push(Grid {
+            title: "FRONTIER",
+            unit: "total in KB/s against the largest share error in % and the longest time unserved in us",
+            columns: ["total", "error", "unserved"].map(String::from).to_vec(),
+            lines: filled(&rows, |row| {
+                let error = format!("{:.1}", row.share_error_max.mean * 100.0);
+                let unserved = whole(longest(row, |group| group.unserved_max_us.max));
+                vec![whole(row.total_kb_s.mean), error, unserved]
+            }),
+        });
+    }
     if let Some(first) = rows.iter().find(|row| !row.roles.is_empty()) {
         // Not all are there with every number of jobs.
         let most = rows.iter().max_by_key(|row| row.roles.len()).unwrap_or(first);

@@ -85,18 +85,40 @@ fn settings_are_shown_as_they_were_written_and_the_rest_with_their_defaults() {
 }
 
 #[test]
+fn each_value_of_a_sweep_is_looked_at_before_anything_runs() {
+    let asked =
+        planned("sim:sata-7200 --scheduler mq-deadline --sweep fifo_batch=1,16,1 --set read_expire=20").unwrap();
+    assert_eq!(asked.sweep, Some(("fifo_batch".into(), vec!["1".into(), "16".into()])), "each once");
+    assert_eq!(asked.header.settings["fifo_batch"], "1,16");
+    for (flags, says) in [
+        ("--scheduler mq-deadline --sweep fifo_batch=1,none", "--sweep: fifo_batch=none is not possible"),
+        ("--scheduler mq-deadline --sweep fifo_bacth=1,2", "--sweep: unknown tunable \"fifo_bacth\""),
+        (
+            "--scheduler mq-deadline --sweep fifo_batch=1,2 --set fifo_batch=3",
+            "--sweep: fifo_batch is set besides; say it once",
+        ),
+        ("--scheduler mq-deadline --sweep fifo_batch=1,,2", "a sweep is KEY=VALUE,VALUE, as in slice_idle=0,2ms,8ms"),
+        ("--scheduler none --sweep fifo_batch=1,2", "--sweep: "),
+    ] {
+        let Err(refused) = planned(&format!("sim:sata-7200 {flags}")) else { panic!("{flags} is planned") };
+        assert!(refused.contains(says), "{flags}: {refused}");
+    }
+}
+
+#[test]
 fn the_command_to_repeat_it_means_the_same() {
     for flags in [
         "sim:eva-raid5-12 -G -w bsr,drr -m 6 --nrgrp 3 --runtime 0.5 -s 2 --seed 7 --bs 64k --iodepth 4 --depth 32",
         "--device sim:sata-7200,size=100G --scheduler mq-deadline --set read_expire=20ms --filesize 1g",
         "mem:4g --weights 1000,1 --jobs 3 -w drw",
+        "sim:sata-7200 --scheduler mq-deadline --sweep fifo_batch=1,16,1 -G",
     ] {
         let first = planned(flags).unwrap();
         let words = first.header.command.strip_prefix("fairlift iostest ").unwrap();
         let again = planned(words).unwrap();
         assert_eq!(first.header, again.header, "{words}");
         assert_eq!(format!("{:?}", first.plan), format!("{:?}", again.plan), "{words}");
-        assert_eq!((first.set, first.depth), (again.set, again.depth));
+        assert_eq!((first.set, first.sweep, first.depth), (again.set, again.sweep, again.depth));
     }
     assert_eq!(quoted("it's <here>"), "'it'\\''s <here>'");
 }
