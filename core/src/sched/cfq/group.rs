@@ -292,6 +292,11 @@ impl Groups {
         Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))
     }
 
+    /// The part of a number of things that a group's share gives it.
+    pub(super) fn part_of_number(&self, id: u16, whole: u32) -> u32 {
+        u32::try_from(u64::from(whole) * WHOLE / self.parts(id)).unwrap_or(u32::MAX)
+    }
+
     fn activate(&mut self, id: u16) {
         let mut at = usize::from(id);
         let mut weight = self.rows[at].leaf_weight();

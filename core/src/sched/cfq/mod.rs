@@ -238,6 +238,7 @@ impl Cfq {
         if let Some(turn) = &mut self.turn {
             turn.dispatched += 1;
             turn.sectors += extent.sectors;
+            turn.pieces += iops::pieces(extent.sectors);
         }
         id
     }
