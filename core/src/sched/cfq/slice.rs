@@ -61,19 +61,26 @@ const SERVING_MIN: Duration = ms(2);
 impl Cfq {
     pub(super) fn step_slice(&mut self) -> Step {
         loop {
-            match self.keep() {
-                Some(Keep::Send) => {
+            let Some(keep) = self.keep() else {
+                if self.start() {
+                    continue;
+                }
+                return Step::Wait;
+            };
+            if keep != Keep::Send
+                && let Some(other) = self.cooperator()
+            {
+                self.hand_over(if let Keep::Over(at) = keep { at } else { self.now }, other);
+                continue;
+            }
+            match keep {
+                Keep::Send => {
                     let number = self.turn.expect("somebody's turn is kept").flow;
                     return if self.may_send(number) { Step::Send(number) } else { Step::Wait };
                 }
-                Some(Keep::Wait(None)) => return Step::Wait,
-                Some(Keep::Wait(Some(until))) => return Step::Hold(until),
-                Some(Keep::Over(at)) => match self.cooperator() {
-                    Some(other) => self.hand_over(at, other),
-                    None => self.expire(at),
-                },
-                None if self.start() => {}
-                None => return Step::Wait,
+                Keep::Wait(None) => return Step::Wait,
+                Keep::Wait(Some(until)) => return Step::Hold(until),
+                Keep::Over(at) => self.expire(at),
             }
         }
     }
