@@ -1,7 +1,7 @@
 //! Cooperators: flows that together read one run.
 //!
 //! M1  When a synchronous flow runs empty, and one of its group's flows of the same class and tree has a request within
-//!     4 MiB of the head, neither of them seeking, that one has the device next, and from now on the first one's stream asks
+//!     4 MiB of the head, neither of them seeking, that one has the device next (within P4), and from now on the first one's stream asks
 //!     through it: one run, read by several, takes one slice.
 //! M2  Looked at are the few flows that would be served next: those who read together have been served alike.
 //! M3  A flow of several streams that has become seeky parts at the next request of each: their runs are different ones.
@@ -53,7 +53,9 @@ impl Cfq {
         let Some(turn) = self.turn else { return };
         let stream = self.stream_of(turn.flow);
         self.expire(at);
-        self.begin(other);
+        if self.may_begin(other) {
+            self.begin(other);
+        }
         // Whoever asks through this flow asks through the other one.
         if self.flows[turn.flow].is_orphan || self.flows[turn.flow].members != 1 {
             return;

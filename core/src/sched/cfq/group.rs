@@ -4,9 +4,10 @@
 //!     beside it. The streams of a group that has groups below count among those with weight 100, those of the root 200.
 //! V2  Serving a group moves its virtual time on by the charge divided by its share. The group that is least far on is
 //!     served next. Charges are nanoseconds of the device; in IOPS mode requests, each counting [`REQUEST`].
-//! V3  A group that comes back starts at its own virtual time, or at the least of those that are there, whichever is
-//!     later: it keeps its debts and loses its claims. Of those that are as far on, who came first goes first. So it waits
-//!     at most for one turn of each that is no further on, which is none unless they came back together.
+//! V3  A group that comes back is as far on as it was, or as the least of those that are there, whichever is further: it
+//!     keeps its debts and loses its claims. If that is not beyond where an even device would be, which serves all at once
+//!     in proportion to their shares, it goes before all others. So who has had no more than its share waits for the turn
+//!     under way, and for one turn of each that came back since that turn began; others wait until they have had no more.
 //! V4  In IOPS mode a group that has nothing waiting stays for a while: as long as the device has synchronous requests of
 //!     it, and `group_idle` after the last has ended, if it is in the habit of asking again by then. Nobody gets further
 //!     ahead of it than `group_lead` requests of the whole device. See the module above.
@@ -162,13 +163,15 @@ pub(super) struct Groups {
     expected: Tree,
     /// The least virtual time of those that are there, so far.
     floor: u64,
+    /// The virtual time of an even device (V3).
+    even: u64,
 }
 
 impl Groups {
     /// The root alone.
     pub(super) fn new() -> Self {
         let rows = alloc::vec![Group::new(NIL, crate::Group::WEIGHT_DEFAULT)];
-        Self { rows, nodes: Nodes::new(1), ready: Tree::new(), expected: Tree::new(), floor: 0 }
+        Self { rows, nodes: Nodes::new(1), ready: Tree::new(), expected: Tree::new(), floor: 0, even: 0 }
     }
 
     /// A group was added, or has another weight.
@@ -221,24 +224,35 @@ impl Groups {
         if before == stand {
             return;
         }
+        let mut place = self[id].time;
         match before {
             Stand::Away => {
-                self.raise_floor();
-                let floor = self.floor;
-                let group = &mut self[id];
-                group.time = group.time.max(floor);
+                place = self.come_back(id);
                 self.activate(id);
             }
             Stand::Ready => self.ready.remove(&mut self.nodes, id.into()),
             Stand::Expected => self.expected.remove(&mut self.nodes, id.into()),
         }
         self[id].stand = stand;
-        let time = self[id].time;
         match stand {
             Stand::Away => self.deactivate(id),
-            Stand::Ready => self.ready.insert(&mut self.nodes, id.into(), time),
-            Stand::Expected => self.expected.insert(&mut self.nodes, id.into(), time),
+            Stand::Ready => self.ready.insert(&mut self.nodes, id.into(), place),
+            Stand::Expected => self.expected.insert(&mut self.nodes, id.into(), place),
         }
+    }
+
+    /// Where a group that comes back goes in the order of service (V3).
+    fn come_back(&mut self, id: u16) -> u64 {
+        self.raise_floor();
+        // Who leaves takes its part of the even device's time along, be it more or less than that; so its error adds up, but
+        // it is nowhere beyond all that are there.
+        let lasts = [self.ready.last(&self.nodes), self.expected.last(&self.nodes)];
+        let most = lasts.into_iter().flatten().map(|id| self.nodes.key(id)).max();
+        self.even = self.even.max(self.floor).min(most.unwrap_or(u64::MAX).max(self.floor));
+        let (floor, even) = (self.floor, self.even);
+        let group = &mut self[id];
+        group.time = group.time.max(floor);
+        if group.time <= even { floor.saturating_sub(1) } else { group.time }
     }
 
     fn raise_floor(&mut self) {
@@ -256,6 +270,9 @@ impl Groups {
         let group = &mut self[id];
         group.time = group.time.saturating_add(way);
         let (time, stand) = (group.time, group.stand);
+        if stand != Stand::Away {
+            self.even = self.even.saturating_add(charge);
+        }
         let tree = match stand {
             Stand::Away => return,
             Stand::Ready => &mut self.ready,
@@ -290,6 +307,11 @@ impl Groups {
         let parts = u128::from(self.parts(id));
         let part = u128::from(whole.as_nanos()) * u128::from(WHOLE) / parts;
         Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))
+    }
+
+    /// The part of a number of things that a group's share gives it.
+    pub(super) fn part_of_number(&self, id: u16, whole: u32) -> u32 {
+        u32::try_from(u64::from(whole) * WHOLE / self.parts(id)).unwrap_or(u32::MAX)
     }
 
     fn activate(&mut self, id: u16) {
@@ -336,7 +358,7 @@ impl Groups {
             tree.remove(&mut self.nodes, id as u32);
             tree.insert(&mut self.nodes, id as u32, 0);
         }
-        self.floor = 0;
+        (self.floor, self.even) = (0, 0);
     }
 }
 

@@ -1,7 +1,8 @@
 //! IOPS mode: many flows have the device at once, and what counts is requests.
 //!
 //! I1  A turn is up to `quantum` requests of a flow. It ends before that when the flow has none left, or a higher class asks.
-//! I2  A turn is charged the requests that it sent.
+//! I2  A turn is charged the requests that it sent, each longer one for as many as it makes of 128 KiB: else a group would
+//!     gain by waiting, while its requests are merged with those behind them, and by asking for much at a time.
 //! I3  The device is not held for anybody's sake while a group that may go has requests. But nobody gets further ahead
 //!     than `group_lead` of a group that is expected to ask again soon (V4): then all wait for it. So shares hold even for
 //!     a group that has few requests at a time, and the device has no more requests than it takes for that: all others have
@@ -11,6 +12,14 @@
 
 use super::group::{REQUEST, Stand};
 use super::{Cfq, Step};
+
+/// As many sectors as this count as a request (I2).
+const PIECE: u64 = 256;
+
+/// What a request of so many sectors counts.
+pub(super) const fn pieces(sectors: u64) -> u64 {
+    if sectors <= PIECE { 1 } else { sectors.div_ceil(PIECE) }
+}
 
 impl Cfq {
     pub(super) fn step_iops(&mut self) -> Step {
@@ -32,7 +41,11 @@ impl Cfq {
                 }
             }
             let may_write = self.may_write(id);
-            let class = self.next_class(id, may_write).expect("a group that is ready has flows");
+            let Some(class) = self.next_class(id, may_write) else {
+                // Since it was found ready, fewer writes at once have become right; it is looked at when one has ended.
+                self.groups.stand(id, Stand::Away);
+                continue;
+            };
             let service = self.next_service(id, class, may_write).expect("a class that was chosen has flows");
             let number = self.next_flow(id, class, service).expect("a service that was chosen has flows");
             self.begin(number);

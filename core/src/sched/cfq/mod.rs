@@ -130,6 +130,8 @@ enum Step {
     Wait,
 }
 
+/// A request moves the pace by one part in so many: ends come in bunches, and the pace should not follow each.
+const PACE: u64 = 64;
 /// Messages that are kept at most.
 const NOTES: usize = 1024;
 
@@ -238,6 +240,7 @@ impl Cfq {
         if let Some(turn) = &mut self.turn {
             turn.dispatched += 1;
             turn.sectors += extent.sectors;
+            turn.pieces += iops::pieces(extent.sectors);
         }
         id
     }
@@ -391,12 +394,6 @@ impl Scheduler for Cfq {
         self.now = now;
         // It still counts as in the device: it has its place there, and was charged.
         self.table.turn_back(request.id);
-        // Its stream may have moved while it was there, and now it waits (C5).
-        let (id, sync) = (request.id, Self::is_sync(request));
-        let to = self.flow_of(request, sync);
-        if self.table.owner(id) != to || self.sent_for[id.0 as usize] != self.flows[to].group {
-            self.recount(id, to);
-        }
     }
 
     fn drain(&mut self, now: Instant) -> Option<RequestId> {
@@ -448,7 +445,7 @@ impl Scheduler for Cfq {
         let number = self.table.owner(id);
         let (in_flight, waiting) = (self.in_flight[0] + self.in_flight[1], self.table.len() as u32);
         let group = self.unsent(id);
-        self.pace = self.pace - self.pace / 8 + now.since(self.paced).as_nanos() / 8;
+        self.pace = self.pace - self.pace / PACE + now.since(self.paced).as_nanos() / PACE;
         self.paced = now;
         if self.flows[number].sync {
             self.flows[number].think.ended(now);

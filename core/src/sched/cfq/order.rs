@@ -35,7 +35,7 @@ impl Cfq {
             class.passed_since = self.now;
         }
         class.busy += 1;
-        let served = flow.served.max(class.floor); // C3
+        let served = flow.served.max(class.floor.saturating_sub(1)); // C3, as V3
         flow.served = served;
         let waiters = &mut class.services[service as usize];
         waiters.count += 1;

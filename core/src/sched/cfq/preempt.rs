@@ -5,10 +5,11 @@
 //! P2  A synchronous flow that the device is not held for takes over from one of its kind, in its group, that has nothing
 //!     waiting; as does one whose request is close to the head while the device is held idle for another.
 //! P3  Metadata takes over from data in its group, once in a slice of the other.
-//! P4  Who takes over in its own group has the device at once; else the order of groups decides.
+//! P4  Who takes over has the device at once, if its group is being served or the next to be, and if it has had no more than a slice
+//!     more than the least served of its class: nobody is passed over for ever. Else the order decides.
 
 use super::Cfq;
-use super::flow::Service;
+use super::flow::{Flow, Service};
 use super::slice::Keep;
 use crate::sched::Waiting;
 use crate::trace::Note;
@@ -22,14 +23,32 @@ impl Cfq {
             return;
         }
         self.counts.preemptions += 1;
-        let same_group = self.flows[turn.flow].group == self.flows[number].group;
         let (group, stream) = (self.flows[number].group, request.stream);
         self.note(group, Some(stream), Note::Preempted);
         self.expire(self.now);
-        if same_group && self.flows[number].is_busy {
+        if self.may_begin(number) {
+            let Flow { group, service, priority, .. } = self.flows[number];
+            // It takes over what is left of the time as well.
+            self.serving = self.serving.filter(|serving| serving.group == group);
+            if let Some(serving) = &mut self.serving {
+                (serving.class, serving.service) = (priority.class, service);
+            }
+            self.begin(number);
+        } else {
             self.serving = None;
-            self.begin(number); // P4
         }
+    }
+
+    /// Whether a flow may have the device out of order (P4).
+    pub(super) fn may_begin(&self, number: u32) -> bool {
+        let flow = &self.flows[number];
+        let group = self.group_served().or_else(|| self.groups.first_ready());
+        if !flow.is_busy || flow.line.is_empty() || group != Some(flow.group) {
+            return false;
+        }
+        let slice = self.settings.slice(flow.sync, flow.priority.level).as_nanos();
+        let floor = self.groups[flow.group].classes[flow.priority.class as usize].floor;
+        flow.served <= floor.saturating_add(flow.weigh(&self.settings, slice))
     }
 
     fn takes_over(&self, number: u32, request: &Waiting) -> bool {

@@ -8,7 +8,8 @@
 //!     the flow had the device (V2), and so does the flow (C3). An asynchronous flow of a group in which nobody waits for
 //!     anything is charged its whole slice: its writes go on inside the device.
 //! S3  Flows of one service follow each other for the group's part of `target_latency`, in proportion to how many they are;
-//!     then the service is chosen anew. Asynchronous ones have the part of that which their slices are of synchronous ones'.
+//!     then group and service are chosen anew: if groups took turns at every request of those who seek, all of them would
+//!     be in the device at once, and time would say nothing about who had how much of it. Asynchronous ones have the part of that which their slices are of synchronous ones'.
 //! S4  The device is held idle for a flow that has nothing waiting and is in the habit of asking again within `slice_idle`;
 //!     and for the last one of a tree whose flows are not worth it by themselves. Never for the idle class, nor on flash
 //!     that queues for a flow's own sake; not for longer than is left of the slice.
@@ -39,6 +40,8 @@ pub(super) struct Turn {
     pub(super) end: Option<Instant>,
     pub(super) dispatched: u32,
     pub(super) sectors: u64,
+    /// What the requests count in IOPS mode (I2).
+    pub(super) pieces: u64,
 }
 
 /// What becomes of the present turn.
@@ -58,19 +61,26 @@ const SERVING_MIN: Duration = ms(2);
 impl Cfq {
     pub(super) fn step_slice(&mut self) -> Step {
         loop {
-            match self.keep() {
-                Some(Keep::Send) => {
+            let Some(keep) = self.keep() else {
+                if self.start() {
+                    continue;
+                }
+                return Step::Wait;
+            };
+            if keep != Keep::Send
+                && let Some(other) = self.cooperator()
+            {
+                self.hand_over(if let Keep::Over(at) = keep { at } else { self.now }, other);
+                continue;
+            }
+            match keep {
+                Keep::Send => {
                     let number = self.turn.expect("somebody's turn is kept").flow;
                     return if self.may_send(number) { Step::Send(number) } else { Step::Wait };
                 }
-                Some(Keep::Wait(None)) => return Step::Wait,
-                Some(Keep::Wait(Some(until))) => return Step::Hold(until),
-                Some(Keep::Over(at)) => match self.cooperator() {
-                    Some(other) => self.hand_over(at, other),
-                    None => self.expire(at),
-                },
-                None if self.start() => {}
-                None => return Step::Wait,
+                Keep::Wait(None) => return Step::Wait,
+                Keep::Wait(Some(until)) => return Step::Hold(until),
+                Keep::Over(at) => self.expire(at),
             }
         }
     }
@@ -168,7 +178,8 @@ impl Cfq {
 
     /// Somebody's turn begins, if anybody has something to do.
     fn start(&mut self) -> bool {
-        let Some(id) = self.groups.first_ready() else { return false };
+        let Some(first) = self.groups.first_ready() else { return false };
+        let id = self.group_served().unwrap_or(first);
         if self.serving.is_some_and(|serving| serving.group != id) {
             self.save();
         }
@@ -177,6 +188,13 @@ impl Cfq {
         let number = self.next_flow(id, class, service).expect("a service that was chosen has flows");
         self.begin(number);
         true
+    }
+
+    /// The group whose flows of one service have the device, while they have it and one of them has something to do (S3).
+    pub(super) fn group_served(&self) -> Option<u16> {
+        let Serving { group, class, service, until } = self.serving?;
+        let count = self.groups[group].classes[class as usize].services[service as usize].count;
+        (self.now < until && count > 0).then_some(group)
     }
 
     /// S3.
@@ -228,7 +246,7 @@ impl Cfq {
 
     /// A flow's turn begins.
     pub(super) fn begin(&mut self, number: u32) {
-        self.turn = Some(Turn { flow: number, began: self.now, end: None, dispatched: 0, sectors: 0 });
+        self.turn = Some(Turn { flow: number, began: self.now, end: None, dispatched: 0, sectors: 0, pieces: 0 });
     }
 
     /// A request of a flow ended: with the first one of its turn, its slice begins (S1).
@@ -272,14 +290,14 @@ impl Cfq {
         let id = flow.group;
         let mut charge = used.as_nanos();
         if self.iops {
-            charge = u64::from(turn.dispatched) * super::group::REQUEST;
+            charge = turn.pieces.saturating_mul(super::group::REQUEST).min(1 << 50);
         } else if !flow.sync && self.groups[id].busy_sync == 0 {
             charge = charge.max(self.settings.slice(false, flow.priority.level).as_nanos());
         }
         let note = Note::SliceUsed {
             used,
             dispatched: turn.dispatched,
-            charge: if self.iops { u64::from(turn.dispatched) } else { Note::millis(Duration::from_nanos(charge)) },
+            charge: if self.iops { turn.pieces } else { Note::millis(Duration::from_nanos(charge)) },
             iops: self.iops,
             sectors: turn.sectors,
         };
