@@ -18,6 +18,8 @@
 //! Q7  A request that the device could not take ([`Queue::handle_busy`]) goes out first, once something else has ended,
 //!     or after [`BUSY_DELAY`] if nothing is in flight.
 //!
+//! Q8 to Q12, on streams and groups that come, change and go, are in `queue/members.rs`.
+//!
 //! A turn of a context: `handle_completion` for all that has ended, `submit` for all that is new, `poll_dispatch` until
 //! `None`, `poll_finished` until `None`, `poll_wake` until `None`, then `poll_timeout`.
 
@@ -31,13 +33,16 @@ use alloc::vec::Vec;
 use slab::Slab;
 
 mod in_flight;
+mod members;
 mod words;
 
+pub use members::GroupInUse;
 pub use words::{Dispatch, Finished, Refused, Segment, Settings, SharedTags};
 
+use members::{Groups, StreamState};
+
 use crate::group::{ContextId, GroupId, Stream, StreamId};
-use crate::sched::{self, BUSY_DELAY, Next, RequestId, Scheduler, Served, Side, Waiting};
-use crate::stats::Stats;
+use crate::sched::{BUSY_DELAY, Next, RequestId, Scheduler, Served, Side, Waiting};
 use crate::table::Table;
 use crate::tags::{Bitmap, Hint};
 use crate::trace::{Action, Event, Message, Trace};
@@ -96,13 +101,6 @@ struct BioState {
     timed_out: bool,
 }
 
-struct StreamState {
-    stream: Stream,
-    stats: Stats,
-    /// Bios that have not ended.
-    open: u32,
-}
-
 /// Bookkeeping for one context.
 #[derive(Default)]
 struct Context {
@@ -145,8 +143,7 @@ pub struct Queue {
     youngest: u32,
     /// After the device said "busy": no dispatch before this (Q7).
     busy_until: Option<Instant>,
-    /// What removed streams had done, by group.
-    retired: Vec<Stats>,
+    groups: Groups,
     trace: Option<Trace>,
 }
 
@@ -171,7 +168,6 @@ impl Queue {
         assert!((1..=64).contains(&settings.contexts), "1 to 64 contexts, not {}", settings.contexts);
         assert!(settings.limits.block > 0 && settings.limits.rw_max > 0 && settings.limits.segments_max > 0);
         assert!(settings.nr_requests >= u32::from(settings.depth), "fewer requests than may be in flight");
-        assert!(!settings.groups.is_empty(), "the root group is always there");
         let (tags, user) = match &settings.tags {
             Some(shared) => (Arc::clone(&shared.bitmap), shared.user),
             None => (Arc::new(Bitmap::new(settings.depth.into()).unwrap_or_else(|error| panic!("{error}"))), 0),
@@ -206,35 +202,10 @@ impl Queue {
             oldest: NIL,
             youngest: NIL,
             busy_until: None,
-            retired: settings.groups.iter().map(|_| Stats::default()).collect(),
+            groups: Groups::new(&settings.groups),
             trace: None,
             settings,
         }
-    }
-
-    // ---- who asks ----
-
-    /// Adds a stream.
-    ///
-    /// # Panics
-    /// If its group or context does not exist.
-    pub fn add_stream(&mut self, stream: Stream) -> StreamId {
-        assert!(usize::from(stream.group.0) < self.settings.groups.len(), "no group {:?}", stream.group);
-        assert!(stream.context.0 < self.settings.contexts, "no context {:?}", stream.context);
-        let id = StreamId(self.streams.insert(StreamState { stream, stats: Stats::default(), open: 0 }) as u32);
-        self.scheduler.add_stream(id, &stream);
-        id
-    }
-
-    /// Removes a stream; what it did still counts for its group.
-    ///
-    /// # Panics
-    /// If a bio of it has not ended.
-    pub fn remove_stream(&mut self, id: StreamId) {
-        let state = self.streams.remove(id.0 as usize);
-        assert!(state.open == 0, "{id:?} is removed with {} bios open", state.open);
-        self.scheduler.remove_stream(id);
-        self.retired[usize::from(state.stream.group.0)].add(&state.stats);
     }
 
     // ---- commands and news ----
@@ -300,6 +271,9 @@ impl Queue {
                 Served { request: request.waiting, dispatched: request.dispatched, ok: outcome == Outcome::Done };
             self.scheduler.completed(now, &served);
         }
+        if self.groups.are_leaving() {
+            self.let_go(now); // Q11
+        }
         self.made_room(now);
     }
 
@@ -317,9 +291,13 @@ impl Queue {
         request.step = Step::Waiting;
         let (waiting, reign) = (request.waiting, request.reign);
         match waiting.op {
+            _ if self.turned_back_elsewhere(now, id) => {} // Q9
             Op::Flush => self.flushes.push_front(id),
             _ if reign == self.reign => self.scheduler.requeue(now, &waiting),
             _ => self.scheduler.insert(now, &waiting), // The present scheduler never dispatched it.
+        }
+        if self.groups.are_leaving() {
+            self.let_go(now); // Q11
         }
         self.busy_until = Some(if self.in_flight == 0 { now + BUSY_DELAY } else { Instant::MAX });
         self.note(now, Action::Requeued, waiting.op, waiting.extent, waiting.stream, waiting.group);
@@ -460,54 +438,8 @@ impl Queue {
         self.scheduler.set(name, value)
     }
 
-    /// Changes the scheduler; works under load. What waits goes over in the order in which it would have gone out.
-    pub fn set_scheduler(&mut self, now: Instant, kind: sched::Kind) {
-        self.unplug(now);
-        let mut next = kind.build(&self.settings.setup());
-        for (id, state) in &self.streams {
-            next.add_stream(StreamId(id as u32), &state.stream);
-        }
-        next.set_tracing(self.trace.is_some());
-        while let Some(id) = self.scheduler.drain(now) {
-            next.insert(now, &self.requests[id.0].waiting);
-        }
-        assert!(self.scheduler.is_empty(), "{} kept requests to itself", self.settings.scheduler.name());
-        self.scheduler = next;
-        self.reign += 1;
-        self.settings.scheduler = kind;
-    }
-
-    /// What a stream has done.
-    ///
-    /// # Panics
-    /// If it does not exist.
-    #[must_use]
-    pub fn stream_stats(&self, id: StreamId) -> &Stats {
-        &self.streams[id.0 as usize].stats
-    }
-
-    /// What the streams of a group have done, those that were removed included; groups below it count for themselves.
-    #[must_use]
-    pub fn group_stats(&self, group: GroupId) -> Stats {
-        let mut sum = self.retired[usize::from(group.0)].clone();
-        for (_, state) in self.streams.iter().filter(|(_, state)| state.stream.group == group) {
-            sum.add(&state.stats);
-        }
-        sum
-    }
-
-    /// What all have done.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let mut sum = Stats::default();
-        for group in 0..self.retired.len() {
-            sum.add(&self.group_stats(GroupId(group as u16)));
-        }
-        sum
-    }
-
-    /// Tells what was counted beside [`Stats`], each by name: `merges`, the bios that joined another's request, and what the
-    /// scheduler counts since it was chosen ([`Scheduler::counters`]).
+    /// Tells what was counted beside [`Queue::stats`], each by name: `merges`, the bios that joined another's request, and
+    /// what the scheduler counts since it was chosen ([`Scheduler::counters`]).
     pub fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         let stats = self.stats();
         tell("merges", Op::ALL.iter().map(|op| stats.of(*op).merges).sum());

@@ -26,7 +26,7 @@ pub struct Setup<'a> {
     pub capacity: usize,
     /// Requests that may be in the device at once.
     pub depth: u16,
-    /// The weight tree, the root first; what changes later is told by [`Scheduler::set_group`].
+    /// The weight tree, parents first; what changes later is told by [`Scheduler::set_group`].
     pub groups: &'a [Group],
     /// What the device says of itself: a first guess, for what is observed counts more.
     pub character: Character,
@@ -118,7 +118,9 @@ pub trait Scheduler: Send {
     /// [`Served`].
     fn change_stream(&mut self, _now: Instant, _id: StreamId, _stream: &Stream) {}
 
-    /// A group was added, or has another weight. Its parent is there, and never changes.
+    /// A group was added, or has another weight. Its parent is there, and never changes; it may have the greater number.
+    ///
+    /// A scheduler that takes over is made with the root alone and told of all other groups by this, before the streams.
     fn set_group(&mut self, _now: Instant, _id: GroupId, _group: &Group) {}
 
     /// A group has gone: no stream and no group is in it, and nothing of it waits or is in flight. Its number may come
@@ -146,7 +148,9 @@ pub trait Scheduler: Send {
 
     /// Takes back, to be dispatched first, a request that the device could not take.
     ///
-    /// The request was dispatched before and is not new: it is not charged again and does not get a new deadline.
+    /// The request was dispatched before and is not new: it is not charged again and does not get a new deadline. It is in
+    /// the group of its stream: where that has moved meanwhile, the scheduler is told of a failure ([`Served::ok`]) where it
+    /// was charged, and of a new request where its stream is now, instead.
     fn requeue(&mut self, now: Instant, request: &Waiting);
 
     /// Takes out, for another scheduler, what goes next when nothing is held back; `None` if nothing waits.
