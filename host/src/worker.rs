@@ -424,9 +424,25 @@ impl Shared {
         }
     }
 
-    /// The exports' counters, one line each, when all connections are closed.
+    /// The counters of disks that were flushed and of exports, one line each, when all connections are closed.
     pub(crate) fn log_stats(&self) {
         use fairlift_core::Op;
+        for disk in &self.disks {
+            let mut counts = std::collections::BTreeMap::<&str, u64>::new();
+            disk.counters(&mut |name, count| *counts.entry(name).or_default() += count);
+            if counts.contains_key("flushes_asked") {
+                let of = |name| counts.get(name).copied().unwrap_or_default();
+                tracing::info!(
+                    "stats disk={:?} flushes asked={} sent={} spared={} failed={} waits={}",
+                    disk.name,
+                    of("flushes_asked"),
+                    of("flushes_sent"),
+                    of("flushes_spared"),
+                    of("flushes_failed"),
+                    of("flush_waits"),
+                );
+            }
+        }
         for export in &self.exports.list {
             let Export { name, stats, .. } = &**export;
             let stats = stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
