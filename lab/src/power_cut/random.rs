@@ -139,6 +139,9 @@ pub fn run(settings: &Settings, subject: &mut dyn Subject) -> Result<Report, Str
     }
 }
 
+/// (when, in what order, whose tag and context, whether badly)
+type Ending = (Instant, u64, u16, u16, bool);
+
 struct Run<'a> {
     settings: &'a Settings,
     subject: &'a mut dyn Subject,
@@ -150,8 +153,8 @@ struct Run<'a> {
     /// By stamp, less 1.
     open: Vec<Open>,
     left: usize,
-    /// (when, in what order, which, whose, whether badly): what the disk will end.
-    ends: BinaryHeap<Reverse<(Instant, u64, u16, u16, bool)>>,
+    /// What the disk will end: the earliest first.
+    ends: BinaryHeap<Reverse<Ending>>,
     order: u64,
     failures: u64,
 }
