@@ -5,8 +5,9 @@
 # (a write and its flush) in a second, and how many syncs of the file and flushes of the disk each took; interleaved
 # repetitions (default 3), medians in a Markdown table. Nothing else should use the disk meanwhile.
 #
-# File syncs are counted by the kernel (tracepoint ext4_sync_file_enter: every fsync and fdatasync of an ext4 file on the
-# machine, also through io_uring), so the file must be on ext4, and tracefs writable (root); else the column is empty.
+# File syncs are counted by the kernel (tracepoint ext4_sync_file_enter: every fsync and fdatasync of this one file, also
+# through io_uring), so the file must be on ext4, and tracefs writable (root); else the column is empty. Flushes of the
+# disk are everybody's.
 . "$(dirname "$0")/common.sh"
 
 PEERS="nbdkit-file-disk qnbd-uring-disk nbdsrv-disk qsd-uring-disk"
@@ -40,7 +41,7 @@ blk=$(block_device)
 tracefs=/sys/kernel/tracing
 [ -d $tracefs/events ] || mount -t tracefs nodev $tracefs 2>/dev/null
 trace=$tracefs/instances/fairlift-flush event=events/ext4/ext4_sync_file_enter/enable
-if mkdir "$trace" 2>/dev/null && [ -e "$trace/$event" ]; then
+if mkdir "$trace" 2>/dev/null && [ -e "$trace/$event" ] && echo "ino == $(stat -c %i "$DISK")" >"$trace/${event%enable}filter"; then
   syncs() { awk '/^(entries|overrun):/ {n += $2} END {print n + 0}' "$trace"/per_cpu/cpu*/stats; }
   counting() { echo "$1" >"$trace/$event"; }
 else

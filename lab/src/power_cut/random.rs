@@ -139,8 +139,8 @@ pub fn run(settings: &Settings, subject: &mut dyn Subject) -> Result<Report, Str
     }
 }
 
-/// Something that the disk will end: when, in what order, which, whose, whether badly.
-type End = (Instant, u64, u16, u16, bool);
+/// (when, in what order, whose tag and context, whether badly)
+type Ending = (Instant, u64, u16, u16, bool);
 
 struct Run<'a> {
     settings: &'a Settings,
@@ -153,8 +153,8 @@ struct Run<'a> {
     /// By stamp, less 1.
     open: Vec<Open>,
     left: usize,
-    /// What the disk will end.
-    ends: BinaryHeap<Reverse<End>>,
+    /// What the disk will end: the earliest first.
+    ends: BinaryHeap<Reverse<Ending>>,
     order: u64,
     failures: u64,
 }

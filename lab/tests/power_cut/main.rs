@@ -158,13 +158,16 @@ fn every_order_of_few_requests_before_a_plain_coordinator_keeps_them() {
 /// The others need several devices, a fifth request, clients that go, or a disk that hangs.
 #[test]
 fn most_bugs_are_found_with_few_requests() {
-    for bug in Bug::ALL {
+    for bug in [
+        Bug::ReleasesWhoAskedDuringTheRunningFlush,
+        Bug::ForgetsWhatEndedDuringAFlush,
+        Bug::ForgetsAFailedFlush,
+        Bug::CountsWritesWhenTheyAreAskedFor,
+        Bug::ForgetsZeroes,
+        Bug::DropsFua,
+    ] {
         let new = |settings| Coordinator::new(settings, exhaustive::SECTORS, Some(bug));
         let found = every_order(OnFailure::Keeps, new).err();
-        println!("{bug:?}: {found:?}");
-        let needs_more =
-            [Bug::SharesAcrossDevices, Bug::TellsTheErrorToTheFirstAlone, Bug::LosesAWaiter, Bug::TrustsATimeout]
-                .contains(&bug);
-        assert_eq!(found.is_none(), needs_more, "{bug:?}");
+        println!("{bug:?}: {}", found.unwrap_or_else(|| panic!("{bug:?} is not found")));
     }
 }
