@@ -5,11 +5,23 @@
 #   benches/instructions.sh bfq cfq                      only these schedulers
 #   benches/instructions.sh bfq rotational=1 KEY=VALUE   with these settings
 #   STREAMS="64" GROUPS_="0 8" benches/instructions.sh   only these numbers
+#   benches/instructions.sh fair                         BFQ's fair queue alone: activate, select, serve and expire, once each
 #
 # A request here is all of it: the bio is made, submitted, scheduled, dispatched, completed and told; 256 wait all the time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v valgrind >/dev/null || { echo "valgrind is missing (Debian: apt-get install valgrind)"; exit 1; }
+if [ "${1:-}" = fair ]; then
+  bench=$(cargo bench --no-run -p fairlift-core --bench fair 2>&1 | sed -n 's/.*(\(.*fair-[0-9a-f]*\)).*/\1/p')
+  count() { valgrind --tool=callgrind --callgrind-out-file=/dev/null "$bench" --count "$@" 2>&1 | sed -n 's/.*Collected : //p'; }
+  echo "| groups | queues | instructions per slot |"; echo "|---|---|---|"
+  for groups in 0 8 1000; do for queues in 1 8 64 512 1000 10000; do
+    [ "$queues" -ge "$groups" ] || continue
+    few=$(count "$groups" "$queues" 20000); many=$(count "$groups" "$queues" 60000)
+    echo "| $groups | $queues | $(((many - few) / 40000)) |"
+  done; done
+  exit
+fi
 bench=${BENCH:-$(cargo bench --no-run -p fairlift-core --bench request 2>&1 | sed -n 's/.*(\(.*request-[0-9a-f]*\)).*/\1/p')}
 schedulers=() settings=()
 for word in "$@"; do [[ $word == *=* ]] && settings+=("$word") || schedulers+=("$word"); done

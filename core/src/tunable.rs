@@ -32,6 +32,8 @@ pub enum Range {
     Count(u32, u32),
     /// Yes or no: `1` or `0`, as in the kernel's files.
     Switch,
+    /// One of these words.
+    Choice(&'static [&'static str]),
 }
 
 /// A knob of the settings `S`.
@@ -44,6 +46,10 @@ enum Field<S> {
     Duration(fn(&mut S) -> &mut Duration),
     Count(fn(&mut S) -> &mut u32),
     Switch(fn(&mut S) -> &mut bool),
+    /// By its place in the list.
+    Choice(fn(&mut S) -> &mut u8),
+    /// As a length of time, but a bare number counts microseconds, and so it is shown.
+    Micros(fn(&mut S) -> &mut Duration),
 }
 
 impl<S> Tunable<S> {
@@ -65,6 +71,26 @@ impl<S> Tunable<S> {
         says: &'static str,
     ) -> Self {
         Self { info: TunableInfo { name, range: Range::Count(min, max), says }, field: Field::Count(field) }
+    }
+
+    /// A length of time as a number of microseconds: a second name for one of [`Tunable::duration`], as the kernel has.
+    pub const fn micros(
+        name: &'static str,
+        (min, max): (u32, u32),
+        field: fn(&mut S) -> &mut Duration,
+        says: &'static str,
+    ) -> Self {
+        Self { info: TunableInfo { name, range: Range::Count(min, max), says }, field: Field::Micros(field) }
+    }
+
+    /// One of several words; the field holds the place of the word in the list.
+    pub const fn choice(
+        name: &'static str,
+        words: &'static [&'static str],
+        field: fn(&mut S) -> &mut u8,
+        says: &'static str,
+    ) -> Self {
+        Self { info: TunableInfo { name, range: Range::Choice(words), says }, field: Field::Choice(field) }
     }
 
     /// Yes or no.
@@ -93,6 +119,11 @@ pub fn get<S: Clone>(rows: &[Tunable<S>], settings: &S, name: &str) -> Option<St
         Field::Duration(field) => field(&mut settings).to_string(),
         Field::Count(field) => field(&mut settings).to_string(),
         Field::Switch(field) => u8::from(*field(&mut settings)).to_string(),
+        Field::Micros(field) => (field(&mut settings).as_nanos() / 1000).to_string(),
+        Field::Choice(field) => match row.info.range {
+            Range::Choice(words) => words[usize::from(*field(&mut settings))].to_string(),
+            _ => unreachable!("a row's field and range are made together"),
+        },
     })
 }
 
@@ -114,6 +145,14 @@ pub fn set<S>(rows: &[Tunable<S>], settings: &mut S, name: &str, value: &str) ->
         (Field::Count(field), Range::Count(min, max)) => {
             let count = value.trim().parse().ok().filter(|count| (min..=max).contains(count)).ok_or_else(bad)?;
             *field(settings) = count;
+        }
+        (Field::Micros(field), Range::Count(min, max)) => {
+            let count = value.trim().parse().ok().filter(|count| (min..=max).contains(count)).ok_or_else(bad)?;
+            *field(settings) = us(count.into());
+        }
+        (Field::Choice(field), Range::Choice(words)) => {
+            let place = words.iter().position(|word| *word == value.trim()).ok_or_else(bad)?;
+            *field(settings) = place as u8;
         }
         (Field::Switch(field), Range::Switch) => {
             *field(settings) = match value.trim() {
@@ -205,6 +244,7 @@ impl fmt::Display for Range {
             Self::Duration(min, max) => write!(f, "a time from {min} to {max} (a bare number counts ms)"),
             Self::Count(min, max) => write!(f, "a number from {min} to {max}"),
             Self::Switch => write!(f, "0 or 1"),
+            Self::Choice(words) => write!(f, "one of {}", words.join(", ")),
         }
     }
 }
@@ -226,16 +266,19 @@ mod tests {
         expire: Duration,
         batch: u32,
         front: bool,
+        merge: u8,
     }
 
-    const ROWS: [Tunable<Settings>; 3] = [
+    const ROWS: [Tunable<Settings>; 5] = [
         Tunable::duration("expire", (ms(1), secs(60)), |s| &mut s.expire, "how long one may wait"),
         Tunable::count("batch", (1, 100), |s| &mut s.batch, "how many at once"),
         Tunable::switch("front", |s| &mut s.front, "whether to look in front"),
+        Tunable::choice("merge", &["auto", "on", "off"], |s| &mut s.merge, "whether to merge"),
+        Tunable::micros("expire_us", (1, 60_000_000), |s| &mut s.expire, "how long one may wait, in µs"),
     ];
 
     fn settings() -> Settings {
-        Settings { expire: ms(500), batch: 16, front: true }
+        Settings { expire: ms(500), batch: 16, front: true, merge: 0 }
     }
 
     #[test]
@@ -258,6 +301,18 @@ mod tests {
     }
 
     #[test]
+    fn one_of_several_words_is_chosen_by_the_word_and_microseconds_are_a_second_name() {
+        let mut s = settings();
+        set(&ROWS, &mut s, "merge", "off").unwrap();
+        assert_eq!((s.merge, get(&ROWS, &s, "merge").unwrap().as_str()), (2, "off"));
+        let refused = set(&ROWS, &mut s, "merge", "maybe").unwrap_err().to_string();
+        assert_eq!(refused, "merge=maybe is not possible: it takes one of auto, on, off");
+        set(&ROWS, &mut s, "expire_us", "1500").unwrap();
+        assert_eq!(s.expire, us(1500));
+        assert_eq!(get(&ROWS, &s, "expire_us").unwrap(), "1500");
+    }
+
+    #[test]
     fn a_refusal_says_what_is_possible() {
         let mut s = settings();
         let out = |r: Result<(), Error>| r.unwrap_err().to_string();
@@ -269,7 +324,7 @@ mod tests {
         assert_eq!(out(set(&ROWS, &mut s, "front", "maybe")), "front=maybe is not possible: it takes 0 or 1");
         assert_eq!(
             out(set(&ROWS, &mut s, "quantum", "1")),
-            "unknown tunable \"quantum\": this scheduler has expire, batch, front"
+            "unknown tunable \"quantum\": this scheduler has expire, batch, front, merge, expire_us"
         );
         assert_eq!((s.expire, s.batch, s.front), (ms(500), 16, true), "a refused value changes nothing");
     }

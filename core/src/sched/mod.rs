@@ -230,11 +230,13 @@ pub enum Kind {
     MqDeadline,
     /// Turns by time, groups by weight; or requests by weight.
     Cfq,
+    /// Fair by weight, in sectors.
+    Bfq,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::None, Self::MqDeadline, Self::Cfq];
+    pub const ALL: [Self; 4] = [Self::None, Self::MqDeadline, Self::Bfq, Self::Cfq];
 
     /// The name, as in the kernel's `queue/scheduler`.
     #[must_use]
@@ -243,6 +245,7 @@ impl Kind {
             Self::None => "none",
             Self::MqDeadline => "mq-deadline",
             Self::Cfq => "cfq",
+            Self::Bfq => "bfq",
         }
     }
 
@@ -267,6 +270,7 @@ impl Kind {
             Self::None => &[],
             Self::MqDeadline => deadline::Settings::INFO,
             Self::Cfq => cfq::Settings::INFO,
+            Self::Bfq => bfq::Settings::INFO,
         }
     }
 
@@ -277,6 +281,7 @@ impl Kind {
             Self::None => Box::new(none::None::new(setup.capacity)),
             Self::MqDeadline => Box::new(deadline::Deadline::new(setup.capacity, deadline::Settings::default())),
             Self::Cfq => Box::new(cfq::Cfq::new(setup, cfq::Settings::default())),
+            Self::Bfq => Box::new(bfq::Bfq::new(setup, bfq::Settings::default())),
         }
     }
 }

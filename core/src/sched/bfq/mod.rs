@@ -1,3 +1,347 @@
 //! BFQ: fair by weight, in sectors.
+//!
+//! **Who shares.** Each stream has a queue of its own for what it waits for (reads, and writes with SYNC or FUA); what is written
+//! behind its back is in a queue that it shares with the streams of its group and priority. Queues and groups are
+//! entities of the fair queue, hierarchical B-WF2Q+ ([`fair`]), which says whose turn it is.
+//!
+//! F1  A queue's weight within its group is (8 − level) · 10; a group's is its own. Classes are strict ([`fair`], rule 12).
+//! F2  A request is charged when it goes to the device, its sectors; one that the device turned back is not charged again.
+//! F3  A queue has the device until its budget is used, `timeout_sync` has passed, or it has nothing to ask and is not
+//!     waited for. A request larger than what is left of the budget ends the turn, unless it is the first.
+//! F4  Within its turn a queue's requests go by position, the nearest ahead first; but the oldest first if it has waited for
+//!     `fifo_expire_sync` or `_async`.
+//! F5  What was turned back goes before everything.
+//!
+//! **Turns**, on a device that does one thing at a time, or does more that way:
+//!
+//! T1  Budgets follow use: times 4 when used up, times 2 when the time was up; less by 4 minimal ones (or minimal) when
+//!     nobody came; what was used when it was not waited for. The largest is what the device does at its best in
+//!     `timeout_sync` ([`rate`]), the smallest 1/32 of it.
+//! T2  Who is entitled to less than the average of those that compete gets a budget smaller in proportion, down to 1/8: his
+//!     turns are short rather than rare. (Added: the original's light queues wait for all of the others' budgets.)
+//! T3  A queue that seeks and did less than a quarter of what the fastest turns of late did in such a time is charged what
+//!     they would have done, so that it does not have the device nearly for itself. Linux compares with the device's best
+//!     ever, and charges slow queues so even when all are slow, which makes shares a matter of luck.
+//! T4  When the queue in service runs empty, the device is held idle for it if it is sync, asks again soon, and either
+//!     order pays (a sequential stream, on a device that rotates) or shares would suffer (somebody of another group, class
+//!     or weight competes). Held for `slice_idle` at most, 2 ms for a stream that seeks and competes with its like, 20 ms or
+//!     more for a raised one.
+//! T5  Who is back within 3 · `slice_idle` after it ran empty, not waited for, has the rest of its budget and loses nothing
+//!     by the hole. He takes over from the queue in service if he would be next; so does who has the higher class, or is
+//!     raised more.
+//!
+//! **Together**, on a device that serves many at once and does more that way (flash with queueing; arrays: [`together`]):
+//!
+//! S1  A turn is at most [`QUANTUM`] sectors, and no request grows beyond that by merging.
+//! S2  A queue whose requests are all in the device, and that asks again as soon as it is answered, keeps its place in the
+//!     order as if something waited. When its turn comes and nothing does, the others wait: they would get ahead of
+//!     their weights. The device is not idle meanwhile: it has that queue's requests.
+//! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average ([`lull`]); never is the device left idle; and a
+//!     lull ends after `timeout_sync`.
+//! S4  There are no more requests in the device than throughput needs ([`depth`]). What waits here goes by weight; what waits
+//!     in the device does not.
+//!
+//! With S2 to S4 there is no choice between shares and throughput for groups that can use their share, which the original
+//! lacks ("no solution currently exists"); for groups that cannot, `share_floor` says what shares may cost.
+//!
+//! **Both.**
+//!
+//! W1  Async sectors count three times, unless groups or classes compete (then it would distort their shares).
+//! W2  With `low_latency`, a stream that someone waits at has a higher weight within its group ([`raise`], [`burst`]).
+//! W3  Streams that read one place in turns share a queue ([`merge`]); not on a device that does not rotate and queues, as it
+//!     turns out to be ([`queueing`](super::queueing)), and there no part of it runs.
+//! W4  `strict_guarantees`: turns, one request in the device, and it is held idle for whoever may come back.
+//! W5  Time spent on a stream's behalf (flushes) is charged as what the device does at its best in that time.
+//!
+//! Hence the bounds: that of [`fair`] for backlogged entities, where a slot is at most a budget or one request more, and
+//! times three for async; and nobody waits longer than all others' budgets take.
 
+mod arrive;
+pub mod burst;
+mod depth;
+mod device;
+mod dispatch;
+pub mod fair;
+mod hold;
+pub mod inject;
+pub mod io_bound;
+mod lull;
+mod members;
+pub mod merge;
+pub mod position;
+pub mod raise;
 pub mod rate;
+mod settings;
+mod together;
+mod trial;
+mod turn;
+pub mod waker;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::habits::{Seek, Seekiness, ThinkTime};
+use super::line::{BackSeek, Line, Waitings};
+use super::queueing::{self, Lone, Queueing, Rotation};
+use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
+use crate::tunable::{self, TunableInfo};
+use crate::{Duration, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
+use burst::{Bursts, Member};
+use depth::Depth;
+use fair::{Arrival, Fair, Leaf};
+use lull::Lull;
+use merge::{Asker, Merging};
+use raise::Raise;
+use rate::{Budgets, PeakRate};
+use settings::ROWS;
+pub use settings::{QUANTUM, Settings};
+use together::Together;
+
+/// No queue.
+const NIL: u32 = u32::MAX;
+/// More than so many of the last 32 requests must be seeks for a queue to be one that seeks.
+const SEEKY: u32 = 19;
+
+/// Requests of one stream that are waited for, or of one group that are not.
+#[derive(Debug)]
+struct Queue {
+    line: Line,
+    group: GroupId,
+    priority: Priority,
+    is_sync: bool,
+    /// Its stream has gone, and others' requests are in flight still.
+    is_leaving: bool,
+    /// It lost its turn because it had nothing to ask, with budget left (T5).
+    ran_empty: bool,
+    in_flight: u32,
+    /// How much it may be given in a row, and what is left of that, in sectors.
+    budget_max: u32,
+    left: u32,
+    think: ThinkTime,
+    seeks: Seekiness,
+    raise: Raise,
+    burst: Member,
+    /// Where its last request that was dispatched ended.
+    position: Sector,
+}
+
+/// What a group has.
+#[derive(Clone, Debug)]
+struct GroupState {
+    /// Async queues by class and level.
+    asyncs: [[u32; 8]; PriorityClass::COUNT],
+    /// Which it is to the fair queue.
+    fair: GroupId,
+    bursts: Bursts,
+    is_there: bool,
+}
+
+/// The turn of the queue in service.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    queue: u32,
+    since: Instant,
+    served: u64,
+    /// The device is held for it until then.
+    held: Option<Instant>,
+}
+
+/// Fair queueing by weight: see the [module](self).
+pub struct Bfq {
+    settings: Settings,
+    waitings: Waitings,
+    /// By their numbers in the fair queue, which groups have too.
+    queues: Vec<Option<Queue>>,
+    /// The sync queue of each stream that is its own.
+    homes: Vec<u32>,
+    groups: Vec<GroupState>,
+    /// Streams whose level is not the default one.
+    uneven: u32,
+    fair: Fair,
+    merging: Merging,
+    turn: Option<Turn>,
+    in_flight: u32,
+    /// Queues of which something waits or is in flight.
+    open: u32,
+    device: device::Device,
+    counts: Counts,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Counts {
+    turns: u64,
+    holds: u64,
+    lulls: u64,
+    lulls_refused: u64,
+    slow_turns: u64,
+    preemptions: u64,
+    raised: u64,
+}
+
+impl Bfq {
+    /// An empty one, with the groups and the device that the setup names.
+    #[must_use]
+    pub fn new(setup: &Setup<'_>, settings: Settings) -> Self {
+        let mut this = Self {
+            waitings: Waitings::new(setup.capacity),
+            queues: Vec::new(),
+            homes: Vec::new(),
+            groups: Vec::new(),
+            uneven: 0,
+            fair: Fair::new(&[Group::root()]),
+            merging: Merging::new(false),
+            turn: None,
+            in_flight: 0,
+            open: 0,
+            device: device::Device::new(setup, &settings),
+            counts: Counts::default(),
+            settings,
+        };
+        this.put_group(GroupId::ROOT, &Group::root());
+        for (id, group) in setup.groups.iter().enumerate().skip(1) {
+            this.put_group(GroupId(id as u16), group);
+        }
+        this.review_merging();
+        this
+    }
+
+    #[inline]
+    fn queue(&self, q: u32) -> &Queue {
+        self.queues[q as usize].as_ref().expect("the queue exists")
+    }
+
+    #[inline]
+    fn queue_mut(&mut self, q: u32) -> &mut Queue {
+        self.queues[q as usize].as_mut().expect("the queue exists")
+    }
+
+    fn back_seek(&self) -> BackSeek {
+        BackSeek { max: u64::from(self.settings.back_seek_max) * 2, penalty: self.settings.back_seek_penalty }
+    }
+}
+
+/// Whether someone waits for it.
+fn is_sync(op: Op, flags: Flags) -> bool {
+    op == Op::Read || flags.contains(Flags::SYNC) || flags.contains(Flags::FUA)
+}
+
+impl Scheduler for Bfq {
+    fn add_stream(&mut self, id: StreamId, stream: &Stream) {
+        self.put_stream(id, stream);
+    }
+
+    fn remove_stream(&mut self, id: StreamId) {
+        self.drop_stream(id);
+    }
+
+    fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
+        self.alter_stream(now, id, stream);
+    }
+
+    fn set_group(&mut self, _now: Instant, id: GroupId, group: &Group) {
+        self.put_group(id, group);
+    }
+
+    fn remove_group(&mut self, _now: Instant, id: GroupId) {
+        self.drop_group(id);
+    }
+
+    fn charge(&mut self, _now: Instant, stream: StreamId, group: GroupId, time: Duration) {
+        self.charge_for(stream, group, time);
+    }
+
+    fn insert(&mut self, now: Instant, request: &Waiting) {
+        self.arrive(now, request);
+    }
+
+    fn dispatch(&mut self, now: Instant) -> Next {
+        self.next(now, false)
+    }
+
+    fn drain(&mut self, now: Instant) -> Option<RequestId> {
+        match self.next(now, true) {
+            Next::Request(id) => {
+                self.left_device(id);
+                Some(id)
+            }
+            Next::Hold { .. } | Next::Nothing => None,
+        }
+    }
+
+    fn requeue(&mut self, _now: Instant, request: &Waiting) {
+        let q = self.waitings.owner(request.id);
+        self.queue_mut(q).in_flight -= 1;
+        self.in_flight -= 1;
+        self.device.lone = None;
+        self.waitings.turn_back(request.id);
+    }
+
+    fn completed(&mut self, now: Instant, served: &Served) {
+        self.ended(now, served);
+    }
+
+    fn len(&self) -> usize {
+        self.waitings.len()
+    }
+
+    fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
+        let q = self.queue_of(newcomer)?;
+        let (id, side) = self.queue(q).line.merge_candidate(&self.waitings, newcomer)?;
+        self.may_grow(id, newcomer.extent.sectors).then_some((id, side))
+    }
+
+    fn grown(&mut self, request: &Waiting, side: Side) {
+        let q = self.waitings.owner(request.id);
+        let old_end = self.waitings.extent(request.id).end();
+        let queue = self.queues[q as usize].as_mut().expect("it waits there");
+        queue.line.grown(&mut self.waitings, request, side);
+        queue.seeks.grown(old_end, request.extent.end());
+        self.head_changed(q);
+    }
+
+    fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
+        let q = self.waitings.owner(request.id);
+        let after = self.queue(q).line.neighbour_after(&self.waitings, request)?;
+        self.may_grow(after, request.extent.sectors).then_some(after)
+    }
+
+    fn absorbed(&mut self, kept: &Waiting, gone: RequestId) {
+        let q = self.waitings.owner(kept.id);
+        let queue = self.queues[q as usize].as_mut().expect("it waits there");
+        queue.line.absorbed(&mut self.waitings, kept, gone);
+        self.head_changed(q);
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.turn.and_then(|turn| turn.held)
+    }
+
+    fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        let Counts { turns, holds, lulls, lulls_refused, slow_turns, preemptions, raised } = self.counts;
+        tell("turns", turns);
+        tell("idle_holds", holds);
+        tell("lulls", lulls);
+        tell("lulls_refused", lulls_refused);
+        tell("slow_turns", slow_turns);
+        tell("preemptions", preemptions);
+        tell("raised", raised);
+        tell("queue_merges", self.merging.queue_merges());
+        tell("queue_splits", self.merging.queue_splits());
+        tell("position_tree_ops", self.merging.position_tree_ops());
+        self.device.counters(self.is_shared(), tell);
+    }
+
+    fn tunables(&self) -> &'static [TunableInfo] {
+        Settings::INFO
+    }
+
+    fn get(&self, name: &str) -> Option<String> {
+        tunable::get(&ROWS, &self.settings, name)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
+        tunable::set(&ROWS, &mut self.settings, name, value)?;
+        self.settings_changed(name);
+        Ok(())
+    }
+}

@@ -1,0 +1,162 @@
+//! What comes: requests, and their ends.
+
+use super::*;
+
+/// How often the time of one who is back counts as in time: three times `slice_idle` (T5).
+const IN_TIME: u64 = 3;
+
+impl Bfq {
+    pub(super) fn arrive(&mut self, now: Instant, request: &Waiting) {
+        self.account(now);
+        let q = self.queue_for(now, request);
+        let (seek, low_latency) = (self.seek(), self.settings.low_latency);
+        let cap = Duration::from_nanos(self.slice_idle().as_nanos() * 2);
+        let queue = self.queues[q as usize].as_mut().expect("it was found");
+        if queue.line.is_empty() && queue.in_flight == 0 {
+            queue.think.arrived(now, cap);
+            self.open += 1;
+        }
+        queue.seeks.arrived(request.extent, seek);
+        let was_empty = queue.line.is_empty();
+        queue.line.add(&mut self.waitings, now, request);
+        self.head_changed(q);
+        if was_empty {
+            if low_latency {
+                self.consider_raising(now, q);
+            }
+            if let Some(turn) = &mut self.turn
+                && turn.queue == q
+            {
+                turn.held = None;
+            }
+            self.wake_if_waiting(now, q);
+        }
+    }
+
+    /// A queue with requests that is not in the fair queue's order goes there.
+    pub(super) fn wake_if_waiting(&mut self, now: Instant, q: u32) {
+        let idle = self.slice_idle();
+        let queue = self.queue(q);
+        if queue.line.is_empty() || self.fair.is_backlogged(Leaf(q)) {
+            return;
+        }
+        let last_end = queue.think.last_end();
+        let soon = Duration::from_nanos(idle.as_nanos() * IN_TIME);
+        let in_time = queue.ran_empty && (queue.in_flight > 0 || last_end.is_some_and(|end| now.since(end) <= soon)); // T5
+        let coefficient = queue.raise.coefficient();
+        let left = queue.left;
+        let budget = match self.budget(q) {
+            all if in_time && left > 0 && !self.is_shared() => left.min(all),
+            all => all,
+        };
+        let arrival = if in_time { Arrival::InTime { coefficient } } else { Arrival::New };
+        self.fair.activate(Leaf(q), budget, arrival);
+        self.merging.became_busy(q);
+        self.preempt(now, q, in_time);
+    }
+
+    /// T5: the newcomer may take over from the queue in service.
+    fn preempt(&mut self, now: Instant, q: u32, in_time: bool) {
+        let Some(turn) = self.turn.filter(|turn| turn.queue != q && !self.is_shared()) else { return };
+        if !self.fair.would_preempt(Leaf(q)) {
+            return;
+        }
+        let (new, old) = (self.queue(q), self.queue(turn.queue));
+        let raised = new.raise.coefficient().cmp(&old.raise.coefficient());
+        let goes = new.priority.class < old.priority.class
+            || raised.is_gt()
+            || in_time && raised.is_ge()
+            || old.line.is_empty() && !self.is_worth_holding(turn.queue);
+        if goes {
+            self.counts.preemptions += 1;
+            self.end_turn(now, &turn, turn::End::Preempted);
+        }
+    }
+
+    pub(super) fn ended(&mut self, now: Instant, served: &Served) {
+        let id = served.request.id;
+        let q = self.waitings.owner(id);
+        self.account(now);
+        self.learn(now, served);
+        let (idle, low_latency) = (self.slice_idle(), self.settings.low_latency);
+        let queue = self.queue_mut(q);
+        queue.think.ended(now);
+        if low_latency && queue.in_flight == 1 && queue.line.is_empty() {
+            queue.raise.ran_empty(now, idle);
+        }
+        self.left_device(id);
+    }
+
+    /// A request is not in the device any more.
+    pub(super) fn left_device(&mut self, id: RequestId) {
+        let q = self.waitings.owner(id);
+        self.waitings.forget(id);
+        self.in_flight -= 1;
+        let queue = self.queue_mut(q);
+        queue.in_flight -= 1;
+        if queue.in_flight == 0 && queue.line.is_empty() {
+            let is_leaving = queue.is_leaving;
+            self.open -= 1;
+            if is_leaving {
+                self.drop_queue(q);
+            }
+        }
+    }
+
+    // ---- raising ----
+
+    /// W2: a queue asks that had nothing waiting.
+    fn consider_raising(&mut self, now: Instant, q: u32) {
+        let queue = self.queues[q as usize].as_mut().expect("it asks");
+        let default = Priority::default();
+        if !queue.is_sync {
+            return;
+        }
+        let last_end = queue.think.last_end();
+        let bursts = &mut self.groups[usize::from(queue.group.0)].bursts;
+        if queue.burst == Member::NONE || last_end.is_some_and(|end| now.since(end) > burst::FORGET) {
+            queue.burst = bursts.arrived(now);
+        }
+        let arrival = raise::Arrival {
+            can_rise: queue.priority == default && !self.merging.is_shared(q),
+            in_large_burst: bursts.is_large(queue.burst),
+            last_end,
+            in_flight: queue.in_flight > 0,
+            totally_seeky: queue.seeks.is_totally_seeky(),
+        };
+        if queue.raise.became_busy(now, &arrival) {
+            self.counts.raised += 1;
+            self.weigh(q);
+        }
+    }
+
+    /// W2: whether a queue that is about to be served is to be raised still.
+    pub(super) fn check_raising(&mut self, now: Instant, q: u32) {
+        let rotational = self.device.is_rotational();
+        let queue = self.queues[q as usize].as_mut().expect("it is served");
+        if !queue.raise.is_raised() {
+            return;
+        }
+        let in_large_burst = self.groups[usize::from(queue.group.0)].bursts.is_large(queue.burst);
+        if queue.raise.check(now, self.device.rate.raising(rotational), in_large_burst) {
+            self.weigh(q);
+        }
+    }
+
+    pub(super) fn end_raising(&mut self) {
+        for q in 0..self.queues.len() as u32 {
+            if let Some(queue) = &mut self.queues[q as usize]
+                && queue.raise.end(Instant::ZERO)
+            {
+                self.weigh(q);
+            }
+        }
+    }
+
+    /// Tells the fair queue a queue's weight (F1, W2).
+    pub(super) fn weigh(&mut self, q: u32) {
+        let queue = self.queue(q);
+        let weight = (8 - u32::from(queue.priority.level)) * 10 * queue.raise.coefficient();
+        self.fair.set_queue_weight(Leaf(q), weight.min(Fair::WEIGHT_MAX));
+    }
+}

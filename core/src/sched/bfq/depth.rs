@@ -1,0 +1,236 @@
+//! How many requests the device needs at once: learned from what it does with more and with fewer.
+//!
+//! A device that is full serves everybody late, and who asks one request at a time gets little of it, whatever his weight.
+//! So the depth in the device is no larger than throughput needs. This goes beyond the original, which lets a queueing
+//! device have all it takes.
+//!
+//! E1  What is measured is time per sector over a window of requests, and only while there are enough of them to fill the
+//!     device up to the limit: who has too little to do says nothing about the device.
+//! E2  A trial compares the present limit with twice or half of it, in windows that alternate, so that a load that changes
+//!     slowly is the same for both. It ends as soon as the difference is clear, and after [`PAIRS_MAX`] pairs at the latest.
+//! E3  Twice as many must bring 2.5 % to be taken; half as many may cost 1 %.
+//! E4  After a trial that changes nothing there is rest, of four times as many windows as the trial had, and the double of
+//!     the rest before: so at most a fifth of the time goes by at another limit than the one thought right, and less and
+//!     less the longer nothing changes. A throughput that is no longer what it was ends the rest.
+//! E5  The first trials go up from [`FIRST`], on flash: a device is filled within some hundred requests. Where seeks are
+//!     what costs, all that the device takes is what it sorts best, so there they go down.
+//! E6  A limit that the load does not reach is no limit: it comes down to what there is, and goes up again by trials as soon
+//!     as there is more.
+//! E7  Nothing is random: the same ends at the same times give the same limits.
+
+use super::trial::Trial;
+use crate::Instant;
+
+/// Where it starts (E5).
+const FIRST: u32 = 8;
+/// The most pairs of windows in a trial (E2).
+const PAIRS_MAX: u32 = 24;
+/// Rest after a trial, in windows (E4).
+const REST_MIN: u32 = 32;
+const REST_MAX: u32 = 4096;
+/// So many unusual windows in a row end a rest (E4).
+const UNUSUAL: u32 = 6;
+
+/// The learned limit: see the [module](self).
+#[derive(Clone, Debug)]
+pub(super) struct Depth {
+    /// What the device takes.
+    max: u32,
+    /// What is thought right.
+    base: u32,
+    step: Step,
+    window: Window,
+    /// The next rest (E4).
+    rest: u32,
+    /// Throughput at `base` when it was last compared, in sectors per second.
+    usual: f64,
+    /// `base` is what there was to do, not what the device needs (E6).
+    by_demand: bool,
+    trials: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// At `base` for so many windows, so many of which in a row were unusual; then a trial.
+    Rest { left: u32, unusual: u32 },
+    /// Between `base` and `other`.
+    Trial { other: u32, trial: Trial, windows: u32 },
+}
+
+/// What is measured at one limit.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// Requests still to end before it begins: they were dispatched under another limit.
+    skip: u32,
+    left: u32,
+    size: u32,
+    start: Instant,
+    sectors: u64,
+    /// Requests that ended while the limit did not matter.
+    slack: u32,
+    /// The most that could have been in the device.
+    most: u32,
+}
+
+impl Window {
+    const fn new(depth: u32, skip: u32) -> Self {
+        let size = if depth > 32 { 2 * depth } else { 64 };
+        Self { skip, left: size, size, start: Instant::ZERO, sectors: 0, slack: 0, most: 0 }
+    }
+}
+
+impl Depth {
+    /// For a device that takes `max` at once; where it rotates, starting from all of it (E5).
+    pub(super) fn new(max: u32, rotational: bool) -> Self {
+        let base = if rotational { max } else { FIRST.min(max) };
+        let step = Step::Rest { left: 0, unusual: 0 };
+        let window = Window::new(base, base);
+        let mut this = Self { max, base, step, window, rest: REST_MIN, usual: 0.0, by_demand: false, trials: 0 };
+        this.try_up();
+        this
+    }
+
+    /// How many may be in the device at once.
+    #[inline]
+    pub(super) const fn limit(&self) -> u32 {
+        match &self.step {
+            Step::Trial { other, trial, .. } if trial.arm() == 1 => *other,
+            Step::Rest { .. } | Step::Trial { .. } => self.base,
+        }
+    }
+
+    /// What is thought right, trials aside.
+    pub(super) const fn base(&self) -> u32 {
+        self.base
+    }
+
+    /// How many trials there were.
+    pub(super) const fn trials(&self) -> u64 {
+        self.trials
+    }
+
+    /// The limit was not in force for a while: what was being measured is measured again.
+    pub(super) fn resume(&mut self) {
+        let depth = self.limit();
+        self.window = Window::new(depth, depth);
+    }
+
+    /// How much must be there to be in the device for a window to tell something (E1): of a trial with half as many, that is
+    /// enough for the present limit too.
+    #[inline]
+    const fn needed(&self) -> u32 {
+        match &self.step {
+            Step::Trial { other, .. } if *other < self.base => *other,
+            Step::Trial { .. } | Step::Rest { .. } => self.limit(),
+        }
+    }
+
+    /// A request of so many sectors ended, when so many were in the device or could have been but for the limit.
+    #[inline]
+    pub(super) fn ended(&mut self, now: Instant, sectors: u64, demand: u32) {
+        let needed = self.needed();
+        let window = &mut self.window;
+        if window.skip > 0 {
+            window.skip -= 1;
+            window.start = now;
+            return;
+        }
+        window.sectors += sectors;
+        window.slack += u32::from(demand < needed);
+        window.most = window.most.max(demand);
+        window.left -= 1;
+        if window.left == 0 {
+            self.window_is_full(now);
+        }
+    }
+
+    #[cold]
+    fn window_is_full(&mut self, now: Instant) {
+        let Window { size, start, sectors, slack, most, .. } = self.window;
+        let nanos = now.since(start).as_nanos().max(1);
+        let before = self.limit();
+        if slack <= size / 8 {
+            if core::mem::take(&mut self.by_demand) && matches!(self.step, Step::Rest { .. }) {
+                self.try_up(); // E6
+            } else {
+                self.learn(sectors.max(1), nanos);
+            }
+        } else if most < self.base {
+            self.base = most.max(1); // E6
+            self.by_demand = true;
+            self.try_down();
+        } else if let Step::Trial { .. } = self.step {
+            // E1: the load does not carry the trial.
+            self.step = Step::Rest { left: REST_MIN, unusual: 0 };
+        }
+        let after = self.limit();
+        let skip = if before == after { 0 } else { before.max(after) };
+        self.window = Window { start: now, ..Window::new(before.max(after), skip) };
+    }
+
+    fn learn(&mut self, sectors: u64, nanos: u64) {
+        match &mut self.step {
+            Step::Rest { left, unusual } => {
+                let rate = 1e9 * sectors as f64 / nanos as f64;
+                let is_usual = rate > self.usual * 0.7 && rate < self.usual * 1.4;
+                *unusual = if is_usual { 0 } else { *unusual + 1 };
+                if *unusual == UNUSUAL {
+                    self.rest = REST_MIN; // E4
+                    self.try_up();
+                } else if *left == 0 {
+                    self.try_up();
+                } else {
+                    *left -= 1;
+                }
+            }
+            Step::Trial { other, trial, windows } => {
+                trial.add(sectors, nanos);
+                *windows += 1;
+                let factor = if *other > self.base { 1.025 } else { 0.99 }; // E3
+                if let Some(better) = trial.verdict(factor, PAIRS_MAX) {
+                    let (other, rate, windows) = (*other, trial.rate(), *windows);
+                    self.end_trial(other, better, rate, windows);
+                }
+            }
+        }
+    }
+
+    fn end_trial(&mut self, other: u32, better: bool, rate: f64, windows: u32) {
+        let was_up = other > self.base;
+        self.usual = rate;
+        if better {
+            self.base = other;
+            self.rest = REST_MIN;
+            if was_up { self.try_up() } else { self.try_down() }
+        } else if was_up {
+            self.try_down();
+        } else {
+            self.go_to_rest(windows);
+        }
+    }
+
+    fn try_up(&mut self) {
+        if self.base >= self.max {
+            return self.try_down();
+        }
+        self.start_trial((self.base * 2).min(self.max));
+    }
+
+    fn try_down(&mut self) {
+        if self.base <= 1 {
+            return self.go_to_rest(0);
+        }
+        self.start_trial(self.base.div_ceil(2));
+    }
+
+    /// E4
+    fn go_to_rest(&mut self, windows: u32) {
+        self.step = Step::Rest { left: self.rest.max(4 * windows), unusual: 0 };
+        self.rest = (self.rest * 2).min(REST_MAX);
+    }
+
+    fn start_trial(&mut self, other: u32) {
+        self.trials += 1;
+        self.step = Step::Trial { other, trial: Trial::default(), windows: 0 };
+    }
+}

@@ -1,0 +1,197 @@
+//! What the device turns out to be like, and how it is used accordingly.
+
+use super::*;
+
+/// All that is learned of the device.
+#[derive(Debug)]
+pub(super) struct Device {
+    /// What it takes at once.
+    pub(super) depth: u32,
+    pub(super) queueing: Queueing,
+    pub(super) rotation: Rotation,
+    pub(super) rate: PeakRate,
+    pub(super) budgets: Budgets,
+    /// The depth for turns, and for many at once.
+    pub(super) depths: [Depth; 2],
+    pub(super) together: Together,
+    pub(super) was_shared: bool,
+    /// Sectors per 2^20 ns of the fastest turns of late (T3).
+    pub(super) best: u64,
+    pub(super) lull: Lull,
+    /// The last answer was that the depth keeps requests waiting.
+    pub(super) is_full: bool,
+    /// Where the last request that was dispatched ended.
+    pub(super) position: Sector,
+    /// The read that is alone in the device.
+    pub(super) lone: Option<(RequestId, Lone)>,
+}
+
+impl Device {
+    pub(super) fn new(setup: &Setup<'_>, settings: &Settings) -> Self {
+        let rotational = setup.character.rotational;
+        let depth = u32::from(setup.depth).max(1);
+        Self {
+            depth,
+            queueing: Queueing::new(queueing::Depth::BFQ, !rotational),
+            rotation: Rotation::new(rotational),
+            rate: PeakRate::new(rotational),
+            budgets: Budgets::new(settings.max_budget.into()),
+            depths: [true, rotational].map(|all| Depth::new(depth, all)),
+            together: Together::new(),
+            was_shared: false,
+            best: 0,
+            lull: Lull::default(),
+            is_full: false,
+            position: Sector(0),
+            lone: None,
+        }
+    }
+
+    #[inline]
+    pub(super) const fn is_rotational(&self) -> bool {
+        self.rotation.is_rotational()
+    }
+
+    pub(super) fn counters(&self, is_shared: bool, tell: &mut dyn FnMut(&'static str, u64)) {
+        tell("device_depth", self.depths[usize::from(is_shared)].base().into());
+        tell("depth_trials", self.depths.iter().map(Depth::trials).sum());
+        tell("together", is_shared.into());
+    }
+}
+
+impl Bfq {
+    /// Whether many streams are served at once, rather than one after the other.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        if self.settings.strict_guarantees {
+            return false; // W4
+        }
+        match self.settings.service {
+            0 if self.device.is_rotational() => self.device.depth > 1 && self.device.together.is_shared(),
+            0 => self.device.queueing.is_queueing(),
+            choice => choice == 2,
+        }
+    }
+
+    /// How many requests may be in the device (S4).
+    #[inline]
+    pub(super) fn limit(&self) -> u32 {
+        match self.settings.device_depth {
+            _ if self.settings.strict_guarantees => 1, // W4
+            0 => self.device.depths[usize::from(self.is_shared())].limit(),
+            depth => depth.min(self.device.depth),
+        }
+    }
+
+    /// The largest budget, in sectors.
+    #[inline]
+    pub(super) fn budget_max(&self) -> u64 {
+        if self.settings.max_budget == 0 && self.is_shared() {
+            QUANTUM.into() // S1
+        } else {
+            self.device.budgets.max()
+        }
+    }
+
+    /// How long others may be held for one who thinks; W4 asks for no less than the default.
+    #[inline]
+    pub(super) fn slice_idle(&self) -> Duration {
+        let idle = self.settings.slice_idle;
+        if self.settings.strict_guarantees { idle.max(Settings::default().slice_idle) } else { idle }
+    }
+
+    /// Whether a waiting request may become larger by so much (S1): one large command would leave a device that works on
+    /// several at a time with one thing to do.
+    pub(super) fn may_grow(&self, id: RequestId, by: u64) -> bool {
+        !self.is_shared() || self.waitings.extent(id).sectors + by <= self.budget_max()
+    }
+
+    /// A request of such size ended, of those that were in flight; learns from it.
+    pub(super) fn learn(&mut self, now: Instant, served: &Served) {
+        let (in_flight, waiting) = (self.in_flight, self.waitings.len() as u32);
+        let sectors = served.request.extent.sectors;
+        let is_shared = self.is_shared();
+        let held_back = self.device.is_full || self.turn.is_some_and(|turn| turn.held.is_some());
+        // What could go as well, if only the depth allowed it.
+        let could = match self.turn {
+            Some(turn) if !is_shared => self.queue(turn.queue).line.len(),
+            _ => waiting,
+        };
+        let several = self.open > 1;
+        let device = &mut self.device;
+        device.rate.ended(now);
+        let mut changed = device.queueing.ended(in_flight, waiting, held_back);
+        if let Some((id, lone)) = device.lone.take_if(|(id, _)| *id == served.request.id)
+            && id == served.request.id
+        {
+            changed |= device.rotation.ended(now, lone);
+        }
+        let depth = &mut device.depths[usize::from(is_shared)];
+        if is_shared != core::mem::replace(&mut device.was_shared, is_shared) {
+            depth.resume();
+        }
+        depth.ended(now, sectors, in_flight + could);
+        if device.is_rotational() {
+            device.together.ended(now, sectors, several);
+        }
+        if changed {
+            self.review_merging();
+        }
+    }
+
+    /// Time has passed with what is in flight and waits now (S3).
+    #[inline]
+    pub(super) fn account(&mut self, now: Instant) {
+        let useful = self.limit().min(self.in_flight + self.waitings.len() as u32);
+        self.device.lull.was(now, self.in_flight, useful, self.settings.share_floor);
+    }
+
+    /// A request goes to the device.
+    pub(super) fn note_dispatch(&mut self, now: Instant, id: RequestId) {
+        let seek = self.seek();
+        let extent = self.waitings.extent(id);
+        let op = self.waitings.op(id);
+        let device = &mut self.device;
+        if device.rate.dispatched(now, extent, self.in_flight, seek) {
+            device.budgets.follow(&device.rate, self.settings.timeout_sync);
+        }
+        device.lone = (self.in_flight == 0 && op == Op::Read).then(|| {
+            let distance = extent.start.0.abs_diff(device.position.0);
+            (id, Lone { dispatched: now, distance, sectors: extent.sectors })
+        });
+        device.position = extent.end();
+    }
+
+    /// What counts as a seek.
+    #[inline]
+    pub(super) const fn seek(&self) -> Seek {
+        if self.device.is_rotational() { Seek::ROTATIONAL } else { Seek::FLASH }
+    }
+
+    /// W3: switches merging on or off as the device and the settings ask.
+    pub(super) fn review_merging(&mut self) {
+        let on = match self.settings.queue_merging {
+            0 => self.device.is_rotational() || !self.device.queueing.is_queueing(),
+            choice => choice == 1,
+        };
+        if self.merging.set_on(on) && on {
+            for q in 0..self.queues.len() as u32 {
+                if self.queues[q as usize].is_some() {
+                    self.head_changed(q);
+                }
+            }
+        }
+    }
+
+    pub(super) fn settings_changed(&mut self, name: &str) {
+        match name {
+            "queue_merging" => self.review_merging(),
+            "low_latency" if !self.settings.low_latency => self.end_raising(),
+            "max_budget" | "timeout_sync" => {
+                self.device.budgets.set_max(self.settings.max_budget.into());
+                self.device.budgets.follow(&self.device.rate, self.settings.timeout_sync);
+            }
+            _ => {}
+        }
+    }
+}

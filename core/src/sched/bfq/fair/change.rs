@@ -1,0 +1,194 @@
+//! What changes under way: weights, classes, groups, and who there is (rules 11 and 15).
+
+use super::entity::{Entity, State, check_weight};
+use super::tags::{Promise, Tag, rescaled};
+use super::tree::NIL;
+use super::{Fair, Leaf};
+use crate::{GroupId, PriorityClass};
+
+/// What an entity takes along from one tree to another.
+struct Baggage {
+    backlogged: bool,
+    /// Its position less V: a lead, or a lag of `behind`, one of them zero.
+    ahead: Tag,
+    behind: Tag,
+}
+
+impl Fair {
+    /// Gives a queue another weight, effective at once and exactly (rule 11). Raising is a weight like any other.
+    ///
+    /// # Panics
+    /// The weight is not between 1 and [`Fair::WEIGHT_MAX`].
+    pub fn set_queue_weight(&mut self, leaf: Leaf, weight: u32) {
+        let _ = self.leaf(leaf);
+        self.reweigh(leaf.0, weight);
+    }
+
+    /// Gives a group another weight; as [`Fair::set_queue_weight`]. That of the root has no meaning and stays.
+    ///
+    /// # Panics
+    /// As there, or there is no such group.
+    pub fn set_group_weight(&mut self, group: GroupId, weight: u32) {
+        assert!(self.group(group).live, "group {} was removed", group.0);
+        let slot = self.group(group).entity;
+        if slot != NIL {
+            self.reweigh(slot, weight);
+        }
+    }
+
+    /// Rule 11.
+    fn reweigh(&mut self, slot: u32, weight: u32) {
+        check_weight(weight);
+        let Entity { state, weight: old, promise, budget, parent, .. } = self.entities[slot as usize];
+        if weight == old {
+            return;
+        }
+        let now = self.tree_of(slot).time;
+        match state {
+            State::Active => self.take_out(slot),
+            State::Idle => {
+                let (tree, nodes) = self.tree_and_nodes(slot);
+                tree.idle.remove(nodes, slot);
+            }
+            State::InService => {
+                // What was served was served by the old weight; the rest of the slot starts from there.
+                let entity = &mut self.entities[slot as usize];
+                let service = core::mem::take(&mut entity.service);
+                self.nodes.at_mut(slot).start += entity.moved(service);
+            }
+            State::Forgotten => {}
+        }
+        self.entities[slot as usize].weight = weight;
+        self.entities[slot as usize].drop_carry();
+        if state == State::Forgotten {
+            return;
+        }
+        let (tree, nodes) = self.tree_and_nodes(slot);
+        tree.remove_weight(old);
+        tree.add_weight(weight);
+        let node = nodes.at_mut(slot);
+        if state == State::Idle {
+            // Not ahead any more, only not forgotten yet: nothing to keep.
+            if node.finish > now {
+                node.finish = rescaled(node.finish, now, old, weight);
+            }
+            tree.idle.insert(nodes, slot);
+            return;
+        }
+        let start = rescaled(node.start, now, old, weight);
+        // What the promise counts from stays where it is.
+        let late = (node.start + promise.late).saturating_sub(start);
+        node.start = start;
+        self.entities[slot as usize].promise = if late > 0 { Promise { late, ..promise } } else { Promise::default() };
+        if state == State::Active {
+            self.wait(slot, budget);
+            self.ascend(parent, false);
+        }
+    }
+
+    /// Gives a queue another class. If it is in service, its slot ends and it waits.
+    pub fn set_queue_class(&mut self, leaf: Leaf, class: PriorityClass) {
+        let entity = self.leaf(leaf);
+        if entity.class != class {
+            self.relocate(leaf, entity.parent, class);
+        }
+    }
+
+    /// Puts a queue in another group. If it is in service, its slot ends and it waits.
+    ///
+    /// # Panics
+    /// There is no such group.
+    pub fn move_queue(&mut self, leaf: Leaf, to: GroupId) {
+        assert!(self.group(to).live, "group {} was removed", to.0);
+        let entity = self.leaf(leaf);
+        if entity.parent != to {
+            self.relocate(leaf, to, entity.class);
+        }
+    }
+
+    fn relocate(&mut self, leaf: Leaf, to: GroupId, class: PriorityClass) {
+        let slot = leaf.0;
+        self.end_slot_of(slot);
+        let baggage = self.leave(slot);
+        let from = self.entities[slot as usize].parent;
+        self.group_mut(from).children -= 1;
+        self.group_mut(to).children += 1;
+        let entity = &mut self.entities[slot as usize];
+        (entity.parent, entity.class) = (to, class);
+        entity.promise = Promise::default();
+        entity.drop_carry();
+        let (budget, weight) = (entity.budget, entity.weight);
+        let (tree, nodes) = self.tree_and_nodes(slot);
+        let position = tree.time + baggage.ahead;
+        let node = nodes.at_mut(slot);
+        (node.start, node.finish) = (position, position.saturating_sub(baggage.behind));
+        if baggage.backlogged {
+            tree.add_weight(weight);
+            node.finish = 0;
+            self.count(leaf, true);
+            self.wait(slot, budget);
+            self.ascend(to, false);
+        } else if baggage.ahead > 0 {
+            tree.add_weight(weight);
+            tree.idle.insert(nodes, slot);
+            self.entities[slot as usize].state = State::Idle;
+        }
+    }
+
+    /// Removes a queue, whatever it is doing; if it is in service, its slot ends.
+    pub fn remove_queue(&mut self, leaf: Leaf) {
+        let _ = self.leaf(leaf);
+        self.remove_entity(leaf.0);
+    }
+
+    pub(super) fn remove_entity(&mut self, slot: u32) {
+        self.end_slot_of(slot);
+        let _ = self.leave(slot);
+        self.free_entity(slot);
+    }
+
+    /// Ends the slot of a queue if it has one.
+    fn end_slot_of(&mut self, slot: u32) {
+        if self.in_service == slot {
+            let budget = self.entities[slot as usize].budget;
+            self.expire(Some(budget));
+        }
+    }
+
+    /// Rule 15: takes an entity, which is not in service, out of its tree for good.
+    fn leave(&mut self, slot: u32) -> Baggage {
+        let Entity { state, weight, parent, class, group, .. } = self.entities[slot as usize];
+        let backlogged = state == State::Active;
+        if backlogged && group.is_none() {
+            self.count(Leaf(slot), false);
+        }
+        let (tree, nodes) = self.tree_and_nodes(slot);
+        let position = match state {
+            State::Active => {
+                tree.active.remove(nodes, slot);
+                nodes.at(slot).start
+            }
+            State::Idle => {
+                tree.idle.remove(nodes, slot);
+                nodes.at(slot).finish
+            }
+            State::Forgotten => nodes.at(slot).finish,
+            State::InService => unreachable!("the slot of entity {slot} has ended"),
+        };
+        let now = tree.time;
+        let (mut ahead, behind) = (position.saturating_sub(now), now.saturating_sub(position));
+        if state == State::Forgotten {
+            // V may have been set back since (rule 8): that is no lead.
+            ahead = 0;
+        } else {
+            tree.remove_weight(weight);
+            tree.debt += ahead * Tag::from(weight);
+        }
+        self.entities[slot as usize].state = State::Forgotten;
+        self.rest_tree(parent, class);
+        if backlogged {
+            self.ascend(parent, false);
+        }
+        Baggage { backlogged, ahead, behind }
+    }
+}

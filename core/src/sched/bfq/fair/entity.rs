@@ -1,0 +1,334 @@
+//! What there is: entities, groups with their service trees, and the tables that hold them.
+//!
+//! Invariants. An entity's weight is in the W of its tree unless it is forgotten. It is in the active set when it is
+//! `Active`, in the idle set when it is `Idle`, in neither otherwise. A group is `Active` or `InService` when a child is,
+//! and `InService` when a child is `InService`. Where no child is in service, `next` is right.
+
+use alloc::vec::Vec;
+
+use super::Leaf;
+use super::tags::{ORIGIN, Promise, Tag, WEIGHT_MAX, in_places, moved, moved_by};
+use super::tree::{NIL, Node, Nodes, Tree};
+use crate::{Group, GroupId, Instant, PriorityClass};
+
+/// The fair queue of one disk; see the [module](super).
+#[derive(Debug)]
+pub struct Fair {
+    /// The tags of an entity are at its number here, the rest of it in `entities`: a search reads only the tags.
+    pub(super) nodes: Nodes,
+    pub(super) entities: Vec<Entity>,
+    pub(super) groups: Vec<GroupRow>,
+    /// Numbers of removed entities and groups.
+    free: Vec<u32>,
+    free_groups: Vec<u16>,
+    /// The queue in service.
+    pub(super) in_service: u32,
+    /// Backlogged queues of each class.
+    pub(super) backlogged: [u32; PriorityClass::COUNT],
+    /// Groups with a backlogged queue of their own.
+    pub(super) backlogged_groups: u32,
+}
+
+/// An entity but for its tags.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entity {
+    /// Rule 14.
+    pub(super) promise: Promise,
+    /// Sectors served in the present slot.
+    pub(super) service: u64,
+    pub(super) weight: u32,
+    pub(super) budget: u32,
+    /// What the last division of its service left over, less than its weight.
+    carry: u32,
+    pub(super) parent: GroupId,
+    /// Which group it is; `None` of a queue.
+    pub(super) group: Option<GroupId>,
+    pub(super) class: PriorityClass,
+    pub(super) state: State,
+    pub(super) live: bool,
+}
+
+const _: () = assert!(size_of::<Entity>() == 64 && size_of::<Node>() == 64);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// In no set, and its weight in no sum.
+    Forgotten,
+    /// In the idle set.
+    Idle,
+    /// In the active set: it waits.
+    Active,
+    /// Out of both sets, its slot lasting.
+    InService,
+}
+
+impl State {
+    pub(super) const fn is_backlogged(self) -> bool {
+        matches!(self, Self::Active | Self::InService)
+    }
+}
+
+/// Children of one group and class.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ServiceTree {
+    /// V.
+    pub(super) time: Tag,
+    /// W.
+    weights: u64,
+    /// What the last division of service left over.
+    carry: u64,
+    /// What is to be served before V moves on (rule 15), in places · weight, exactly.
+    pub(super) debt: Tag,
+    pub(super) active: Tree,
+    pub(super) idle: Tree,
+}
+
+/// A group but for the entity that it is to its parent.
+#[derive(Clone, Debug)]
+pub(super) struct GroupRow {
+    pub(super) trees: [ServiceTree; PriorityClass::COUNT],
+    /// [`NIL`] of the root.
+    pub(super) entity: u32,
+    /// The child that would be served next; [`NIL`] if none waits. Not kept up to date while a child is in service.
+    pub(super) next: u32,
+    /// The child in service.
+    pub(super) in_service: u32,
+    /// Queues and groups in it.
+    pub(super) children: u32,
+    /// Backlogged queues in it.
+    pub(super) backlogged: u32,
+    /// Rule 12: when the idle class was last served or had nothing to do, and whether it was passed over since.
+    pub(super) idle_looked_at: Instant,
+    pub(super) idle_passed_over: bool,
+    pub(super) live: bool,
+}
+
+impl Entity {
+    /// How far `sectors` of service move its tags.
+    #[inline]
+    pub(super) fn moved(&mut self, sectors: u64) -> Tag {
+        let mut carry = u64::from(self.carry);
+        let moved = moved(sectors, u64::from(self.weight), &mut carry);
+        self.carry = carry as u32;
+        moved
+    }
+
+    /// Its tags are set, not moved: nothing is left over of what was served before.
+    #[inline]
+    pub(super) fn drop_carry(&mut self) {
+        self.carry = 0;
+    }
+}
+
+impl ServiceTree {
+    /// W.
+    pub(super) fn weights(&self) -> u64 {
+        self.weights
+    }
+
+    /// A weight joins W.
+    #[inline]
+    pub(super) fn add_weight(&mut self, weight: u32) {
+        self.weights += u64::from(weight);
+        self.carry = 0;
+    }
+
+    /// A weight leaves W.
+    #[inline]
+    pub(super) fn remove_weight(&mut self, weight: u32) {
+        self.weights -= u64::from(weight);
+        self.carry = 0;
+    }
+
+    /// Rule 9: V jumps to the least S if nobody is eligible, and nobody is behind any more.
+    #[inline]
+    pub(super) fn jump(&mut self, least: Tag) {
+        if least > self.time {
+            (self.time, self.debt, self.carry) = (least, 0, 0);
+        }
+    }
+
+    /// Rules 1 and 15: V moves by `sectors`, once the debt is paid.
+    #[inline]
+    pub(super) fn advance(&mut self, sectors: u64) {
+        self.time += if self.debt == 0 {
+            moved(sectors, self.weights, &mut self.carry)
+        } else {
+            let places = in_places(sectors);
+            let paid = self.debt.min(places);
+            self.debt -= paid;
+            moved_by(places - paid, self.weights, &mut self.carry)
+        };
+    }
+}
+
+impl GroupRow {
+    fn new(entity: u32) -> Self {
+        let tree = ServiceTree { time: ORIGIN, weights: 0, carry: 0, debt: 0, active: Tree::EMPTY, idle: Tree::EMPTY };
+        Self {
+            trees: [tree; PriorityClass::COUNT],
+            entity,
+            next: NIL,
+            in_service: NIL,
+            children: 0,
+            backlogged: 0,
+            idle_looked_at: Instant::ZERO,
+            idle_passed_over: false,
+            live: true,
+        }
+    }
+}
+
+impl Fair {
+    /// The groups of a configuration, by their places in it: the root first, a parent before its children.
+    ///
+    /// # Panics
+    /// They are not in that order, or a weight is out of range.
+    #[must_use]
+    pub fn new(groups: &[Group]) -> Self {
+        assert!(groups.first().is_some_and(|root| root.parent.is_none()), "the first group is the root");
+        let mut fair = Self {
+            nodes: Nodes::default(),
+            entities: Vec::new(),
+            groups: Vec::with_capacity(groups.len()),
+            free: Vec::new(),
+            free_groups: Vec::new(),
+            in_service: NIL,
+            backlogged: [0; PriorityClass::COUNT],
+            backlogged_groups: 0,
+        };
+        fair.groups.push(GroupRow::new(NIL));
+        for group in &groups[1..] {
+            let parent = group.parent.expect("only the first group is the root");
+            let _ = fair.add_group(parent, u32::from(group.weight));
+        }
+        fair
+    }
+
+    /// Adds a group to `parent` and says which it is: the number that was given back last, or the next one.
+    ///
+    /// # Panics
+    /// There is no such parent, the weight is out of range, or there are 65,536 groups.
+    pub fn add_group(&mut self, parent: GroupId, weight: u32) -> GroupId {
+        let group = GroupId(self.free_groups.pop().unwrap_or_else(|| {
+            let next = u16::try_from(self.groups.len()).expect("at most 65,536 groups");
+            self.groups.push(GroupRow::new(NIL));
+            next
+        }));
+        let slot = self.add_entity(parent, PriorityClass::BestEffort, weight, Some(group));
+        *self.group_mut(group) = GroupRow::new(slot);
+        group
+    }
+
+    /// Removes an empty group.
+    ///
+    /// # Panics
+    /// It is the root, was removed, or has queues or groups in it.
+    pub fn remove_group(&mut self, group: GroupId) {
+        let row = self.group(group);
+        assert!(row.live && row.entity != NIL, "group {} is the root or was removed", group.0);
+        assert!(row.children == 0, "group {} has {} queues and groups in it", group.0, row.children);
+        let slot = row.entity;
+        self.group_mut(group).live = false;
+        self.free_groups.push(group.0);
+        self.remove_entity(slot);
+    }
+
+    /// Adds an idle queue to `group`.
+    ///
+    /// # Panics
+    /// There is no such group, or the weight is not between 1 and [`Fair::WEIGHT_MAX`].
+    pub fn add_queue(&mut self, group: GroupId, class: PriorityClass, weight: u32) -> Leaf {
+        Leaf(self.add_entity(group, class, weight, None))
+    }
+
+    fn add_entity(&mut self, parent: GroupId, class: PriorityClass, weight: u32, group: Option<GroupId>) -> u32 {
+        check_weight(weight);
+        assert!(self.group(parent).live, "group {} was removed", parent.0);
+        self.group_mut(parent).children += 1;
+        let entity = Entity {
+            promise: Promise::default(),
+            service: 0,
+            weight,
+            budget: 0,
+            carry: 0,
+            parent,
+            group,
+            class,
+            state: State::Forgotten,
+            live: true,
+        };
+        let node = Node::new(self.group(parent).trees[class as usize].time);
+        if let Some(slot) = self.free.pop() {
+            self.entities[slot as usize] = entity;
+            *self.nodes.at_mut(slot) = node;
+            return slot;
+        }
+        assert!(self.entities.len() < NIL as usize, "an entity is a u32");
+        self.entities.push(entity);
+        self.nodes.0.push(node);
+        self.entities.len() as u32 - 1
+    }
+
+    /// Gives back an entity that is in no set and no sum.
+    pub(super) fn free_entity(&mut self, slot: u32) {
+        let entity = &mut self.entities[slot as usize];
+        entity.live = false;
+        let parent = entity.parent;
+        self.group_mut(parent).children -= 1;
+        self.free.push(slot);
+    }
+
+    /// The largest weight: that of 1,000 raised 3,000-fold is less.
+    pub const WEIGHT_MAX: u32 = WEIGHT_MAX;
+
+    /// The entity of a queue.
+    #[inline]
+    pub(super) fn leaf(&self, leaf: Leaf) -> &Entity {
+        let entity = &self.entities[leaf.0 as usize];
+        assert!(entity.live && entity.group.is_none(), "{leaf:?} is no queue, or was removed");
+        entity
+    }
+
+    #[inline]
+    pub(super) fn group(&self, group: GroupId) -> &GroupRow {
+        &self.groups[usize::from(group.0)]
+    }
+
+    #[inline]
+    pub(super) fn group_mut(&mut self, group: GroupId) -> &mut GroupRow {
+        &mut self.groups[usize::from(group.0)]
+    }
+
+    /// The service tree that an entity belongs to.
+    #[inline]
+    pub(super) fn tree_of(&self, slot: u32) -> &ServiceTree {
+        let entity = &self.entities[slot as usize];
+        &self.groups[usize::from(entity.parent.0)].trees[entity.class as usize]
+    }
+
+    /// As [`Fair::tree_of`], to change.
+    #[inline]
+    pub(super) fn tree_and_nodes(&mut self, slot: u32) -> (&mut ServiceTree, &mut Nodes) {
+        let entity = &self.entities[slot as usize];
+        (&mut self.groups[usize::from(entity.parent.0)].trees[entity.class as usize], &mut self.nodes)
+    }
+
+    /// Counts a queue that becomes, or ceases to be, backlogged.
+    pub(super) fn count(&mut self, leaf: Leaf, backlogged: bool) {
+        let Entity { parent, class, .. } = self.entities[leaf.0 as usize];
+        let of_class = &mut self.backlogged[class as usize];
+        let of_group = &mut self.groups[usize::from(parent.0)].backlogged;
+        if backlogged {
+            (*of_class, *of_group) = (*of_class + 1, *of_group + 1);
+            self.backlogged_groups += u32::from(*of_group == 1);
+        } else {
+            (*of_class, *of_group) = (*of_class - 1, *of_group - 1);
+            self.backlogged_groups -= u32::from(*of_group == 0);
+        }
+    }
+}
+
+pub(super) fn check_weight(weight: u32) {
+    assert!((1..=WEIGHT_MAX).contains(&weight), "a weight of {weight} is not between 1 and {WEIGHT_MAX}");
+}

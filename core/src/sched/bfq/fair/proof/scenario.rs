@@ -1,0 +1,351 @@
+//! One rule each, read as a story.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::super::tags::{SHIFT, WEIGHT_MAX};
+use super::super::{Arrival, Fair, IDLE_CLASS_TIMEOUT, Leaf};
+use crate::time::ms;
+use crate::{Group, GroupId, Instant, PriorityClass};
+
+const ROOT: GroupId = GroupId::ROOT;
+const BE: PriorityClass = PriorityClass::BestEffort;
+
+/// Queues of the root, best effort, by weight.
+fn queues<const N: usize>(weights: [u32; N]) -> (Fair, [Leaf; N]) {
+    let mut fair = Fair::new(&[Group::root()]);
+    let leaves = weights.map(|weight| fair.add_queue(ROOT, BE, weight));
+    (fair, leaves)
+}
+
+/// One slot of `sectors`; the queue stays, with the same budget, or goes.
+fn slot(fair: &mut Fair, sectors: u64, stays: bool) -> Leaf {
+    let leaf = fair.select(Instant::ZERO).expect("somebody waits");
+    fair.serve(sectors);
+    fair.expire(stays.then(|| fair.budget_of(leaf)));
+    leaf
+}
+
+/// Where a queue is, in sectors ÷ weight ahead of V.
+fn ahead(fair: &Fair, leaf: Leaf) -> f64 {
+    let (node, now) = (fair.nodes.at(leaf.0), fair.tree_of(leaf.0).time);
+    let tag = if fair.is_backlogged(leaf) { node.start } else { node.finish };
+    (tag as i128 - now as i128) as f64 / (1_u64 << SHIFT) as f64
+}
+
+/// 1, 2, 6: each gets its share, and budgets a thousandfold apart don't matter.
+#[test]
+fn shares_follow_weights_whatever_the_budgets() {
+    let weights = [1, 2, 3, 5, 8];
+    let mut shares = Vec::new();
+    for budgets in [[64; 5], [1, 1000, 10, 300, 3], [1000, 1, 500, 2, 7]] {
+        let (mut fair, leaves) = queues(weights);
+        leaves.iter().zip(budgets).for_each(|(&leaf, budget)| fair.activate(leaf, budget, Arrival::New));
+        let mut served = [0_u64; 5];
+        while served.iter().sum::<u64>() < 19 * 20_000 {
+            let leaf = fair.select(Instant::ZERO).expect("somebody waits");
+            let budget = fair.budget_of(leaf);
+            fair.serve(u64::from(budget));
+            served[leaf.0 as usize] += u64::from(budget);
+            fair.expire(Some(budget));
+        }
+        shares.push(served);
+    }
+    for served in shares {
+        for (sectors, weight) in served.into_iter().zip(weights) {
+            let fair_share = 20_000 * u64::from(weight);
+            assert!(sectors.abs_diff(fair_share) <= 2 * 1000 + fair_share / 100, "{served:?}");
+        }
+    }
+}
+
+/// 5: who always runs empty and always comes back in time has the share of those that never do, as long as what it misses
+/// is no more than its budget.
+#[test]
+fn a_queue_that_comes_back_in_time_loses_nothing() {
+    // A slot of the blinking queue and one of the others take turns, so it could have half of all.
+    let share = |arrival, budget: u64| {
+        let (mut fair, [steady, also, blinking]) = queues([1; 3]);
+        for (leaf, budget) in [(steady, 8), (also, 8), (blinking, budget)] {
+            fair.activate(leaf, budget as u32, Arrival::New);
+        }
+        let mut served = [0_u64; 3];
+        let random = &mut super::Random(1);
+        for _ in 0..30_000 {
+            let leaf = fair.select(Instant::ZERO).expect("somebody waits");
+            // It runs empty after a part of its budget, and is back while the next slot lasts.
+            let sectors = if leaf == blinking { 1 + random.below(budget.min(16)) } else { 8 };
+            let back = leaf != blinking && !fair.is_backlogged(blinking);
+            fair.serve(sectors);
+            served[leaf.0 as usize] += sectors;
+            if back {
+                fair.activate(blinking, budget as u32, arrival);
+            }
+            fair.expire((leaf != blinking).then_some(8));
+        }
+        served[2] as f64 / served[0] as f64
+    };
+    for budget in [16, 32, 64] {
+        let (in_time, new) = (share(Arrival::InTime { coefficient: 1 }, budget), share(Arrival::New, budget));
+        assert!((in_time - 1.0).abs() < 0.005, "in time, budget {budget}: {in_time}");
+        assert!(new < 0.9, "without hole recovery, budget {budget}: {new}");
+    }
+}
+
+/// 5: a long absence gives no more credit than one budget, or one part in `coefficient` less for a raised queue.
+#[test]
+fn credit_of_an_absence_is_limited() {
+    let (mut fair, [steady, late, raised]) = queues([1; 3]);
+    let _ = [steady, late, raised].map(|leaf| fair.activate(leaf, 30, Arrival::New));
+    let _ = [0; 3].map(|_| slot(&mut fair, 30, true));
+    // Both leave, and miss 3,000 sectors.
+    for _ in 0..3 {
+        let leaf = fair.select(Instant::ZERO).expect("somebody waits");
+        fair.serve(30);
+        fair.expire((leaf == steady).then_some(30));
+    }
+    let _ = [0; 100].map(|_| slot(&mut fair, 30, true));
+    fair.activate(late, 30, Arrival::InTime { coefficient: 1 });
+    fair.activate(raised, 30, Arrival::InTime { coefficient: 2 });
+    assert_eq!(ahead(&fair, late), -30.0);
+    assert!((-1600.0..-1400.0).contains(&ahead(&fair, raised)), "{}", ahead(&fair, raised));
+}
+
+/// 7, 8: who leaves ahead of its share finds that remembered, and later forgotten.
+#[test]
+fn leaving_and_coming_back_is_no_way_to_get_more() {
+    let (mut fair, [steady, fickle]) = queues([1; 2]);
+    let _ = [steady, fickle].map(|leaf| fair.activate(leaf, 10, Arrival::New));
+    let mut served = [0_u64; 2];
+    for _ in 0..1000 {
+        let leaf = fair.select(Instant::ZERO).expect("somebody waits");
+        fair.serve(10);
+        served[leaf.0 as usize] += 10;
+        fair.expire((leaf == steady).then_some(10));
+        if leaf == fickle {
+            fair.activate(fickle, 10, Arrival::New);
+        }
+    }
+    assert!(served[0].abs_diff(served[1]) <= 20, "{served:?}");
+    // Away for as long as it was ahead, its weight is no longer counted.
+    while fair.select(Instant::ZERO) != Some(fickle) {
+        fair.serve(10);
+        fair.expire(Some(10));
+    }
+    fair.serve(10);
+    fair.expire(None);
+    let _ = [0; 5].map(|_| slot(&mut fair, 10, true));
+    assert_eq!(fair.tree_of(fickle.0).weights(), 1);
+}
+
+/// 11: in sectors, nobody is richer or poorer by a new weight.
+#[test]
+fn a_new_weight_keeps_lead_and_lag_in_sectors() {
+    let (mut fair, [a, b, c]) = queues([10, 10, 20]);
+    let _ = [a, b, c].map(|leaf| fair.activate(leaf, 400, Arrival::New));
+    assert_eq!(slot(&mut fair, 400, true), c, "its finish tag is the least");
+    assert_eq!((ahead(&fair, a), ahead(&fair, c)), (-10.0, 10.0));
+    fair.set_queue_weight(a, 100);
+    fair.set_queue_weight(c, 200);
+    assert_eq!((ahead(&fair, a), ahead(&fair, c)), (-1.0, 1.0));
+    // Of who is idle and ahead, too.
+    while fair.select(Instant::ZERO) != Some(c) {
+        fair.serve(400);
+        fair.expire(Some(400));
+    }
+    fair.serve(400);
+    fair.expire(None);
+    let before = ahead(&fair, c);
+    assert!(before > 0.0);
+    fair.set_queue_weight(c, 20);
+    assert!((ahead(&fair, c) - 10.0 * before).abs() < 1e-9);
+}
+
+/// 11: raised in the middle of its slot, a queue goes on from what it has had.
+#[test]
+fn a_new_weight_in_the_middle_of_a_slot_counts_from_there() {
+    let (mut fair, [a, b]) = queues([1, 1]);
+    let _ = [a, b].map(|leaf| fair.activate(leaf, 100, Arrival::New));
+    assert_eq!(fair.select(Instant::ZERO), Some(a));
+    fair.serve(60);
+    fair.set_queue_weight(a, 30);
+    fair.serve(31);
+    fair.expire(Some(100));
+    // 60 sectors ÷ 1 are 30 ahead of V, 30 sectors, 1 by the new weight; 31 more ÷ 30, while V moves by 1.
+    assert!((ahead(&fair, a) - (1.0 + 31.0 / 30.0 - 1.0)).abs() < 1e-9, "{}", ahead(&fair, a));
+}
+
+/// 12: strict classes, and 200 ms.
+#[test]
+fn the_idle_class_waits_for_200_ms_at_most() {
+    let mut fair = Fair::new(&[Group::root()]);
+    let [real, best, idle] = PriorityClass::ALL.map(|class| fair.add_queue(ROOT, class, 1));
+    let _ = [idle, best].map(|leaf| fair.activate(leaf, 8, Arrival::New));
+    let mut now = Instant::ZERO;
+    let mut picks = Vec::new();
+    for turn in 0..50_u64 {
+        if turn == 25 {
+            fair.activate(real, 8, Arrival::New);
+        }
+        let leaf = fair.select(now).expect("somebody waits");
+        fair.serve(8);
+        fair.expire(Some(8));
+        picks.push(leaf);
+        now += ms(10);
+    }
+    let at: Vec<usize> = (0..50).filter(|&turn| picks[turn] == idle).collect();
+    assert_eq!(at, [20, 40]);
+    assert!((0..25).all(|turn| picks[turn] != real) && (25..50).all(|turn| picks[turn] != best));
+}
+
+/// 12: a group that is served less often than every 200 ms serves others than its idle class too.
+#[test]
+fn the_idle_class_does_not_starve_the_others_of_a_group_that_is_seldom_served() {
+    let mut fair = Fair::new(&[Group::root()]);
+    let [_, best, idle] = PriorityClass::ALL.map(|class| fair.add_queue(ROOT, class, 1));
+    let _ = [idle, best].map(|leaf| fair.activate(leaf, 8, Arrival::New));
+    let mut now = Instant::ZERO;
+    let mut served = [0; 3];
+    for _ in 0..100 {
+        served[fair.select(now).expect("somebody waits").0 as usize] += 1;
+        fair.serve(8);
+        fair.expire(Some(8));
+        now += IDLE_CLASS_TIMEOUT;
+    }
+    assert_eq!(served, [0, 50, 50]);
+}
+
+/// 13: what would be next, with what is left of the path in service competing too.
+#[test]
+fn preemption_looks_at_who_would_be_next() {
+    let mut fair = Fair::new(&[Group::root()]);
+    let group = fair.add_group(ROOT, 100);
+    let [inner, sibling] = [1, 1].map(|weight| fair.add_queue(group, BE, weight));
+    let outer = fair.add_queue(ROOT, BE, 100);
+    let _ = [inner, sibling].map(|leaf| fair.activate(leaf, 100, Arrival::New));
+    assert_eq!(fair.select(Instant::ZERO), Some(inner));
+    fair.serve(10);
+    assert_eq!(fair.next_if_idle(), Some(sibling), "the group would wait again, alone");
+    fair.activate(outer, 400, Arrival::New);
+    assert!(!fair.would_preempt(outer), "its budget is due later");
+    fair.set_budget(outer, 20);
+    assert!(fair.would_preempt(outer) && !fair.would_preempt(sibling) && !fair.would_preempt(inner));
+    fair.expire(None);
+    assert_eq!(fair.select(Instant::ZERO), Some(outer), "as foretold");
+}
+
+/// 14: light groups whose next child changes, all at once, do not hold up a heavy queue beyond its bound.
+#[test]
+fn a_crowd_of_shrinking_budgets_holds_nobody_up() {
+    const CROWD: u32 = 200;
+    let (big, small) = (1000, 1);
+    let mut fair = Fair::new(&[Group::root()]);
+    let heavy = [(); 2].map(|()| fair.add_queue(ROOT, BE, 100));
+    let mut small_ones = Vec::new();
+    for _ in 0..CROWD {
+        let group = fair.add_group(ROOT, 1);
+        let large = fair.add_queue(group, BE, 1);
+        small_ones.push(fair.add_queue(group, PriorityClass::RealTime, 1));
+        fair.activate(large, big, Arrival::New);
+    }
+    let _ = heavy.map(|leaf| fair.activate(leaf, small, Arrival::New));
+    let weights = f64::from(CROWD + 200);
+    let bound = f64::from(small) / 100.0 + f64::from(big) / weights;
+    let mut worst = 0.0_f64;
+    for turn in 0..100_000_u32 {
+        if turn == 50_000 {
+            // Half of the groups have had their slot, the others lag by half of it.
+            small_ones.iter().for_each(|&leaf| fair.activate(leaf, small, Arrival::New));
+        }
+        let leaf = fair.select(Instant::ZERO).expect("somebody waits");
+        let budget = fair.budget_of(leaf);
+        fair.serve(u64::from(budget));
+        fair.expire(Some(budget));
+        let _ = heavy.map(|leaf| worst = worst.max(-ahead(&fair, leaf)));
+    }
+    assert!(worst <= bound + 1e-6, "lag {worst}, bound {bound}");
+}
+
+/// 15: who leaves with a lead, by a new class, does not leave the loss to the others.
+#[test]
+fn what_a_queue_was_ahead_is_made_up_for_when_it_leaves() {
+    let mut fair = Fair::new(&[Group::root()]);
+    let stays = [(); 4].map(|()| fair.add_queue(ROOT, BE, 1));
+    let goes = [(); 20].map(|()| fair.add_queue(ROOT, BE, 1));
+    let _ = stays.map(|leaf| fair.activate(leaf, 100, Arrival::New));
+    let _ = goes.map(|leaf| fair.activate(leaf, 90, Arrival::New));
+    // Those with the smaller budgets go first.
+    let _ = [(); 20].map(|()| assert!(goes.contains(&slot(&mut fair, 90, true))));
+    let lag = -ahead(&fair, stays[0]);
+    let _ = goes.map(|leaf| fair.remove_queue(leaf));
+    for _ in 0..4 {
+        assert_eq!(fair.select(Instant::ZERO).map(|leaf| leaf.0 < 4), Some(true));
+        fair.serve(100);
+        fair.expire(Some(100));
+        for leaf in stays {
+            assert!(-ahead(&fair, leaf) <= lag + 1e-6, "the lag grew from {lag} to {}", -ahead(&fair, leaf));
+        }
+    }
+}
+
+/// Charges: what a flush took is paid back in turns that others have, at every level.
+#[test]
+fn service_outside_of_slots_is_charged() {
+    let mut fair = Fair::new(&[Group::root()]);
+    let groups = [(); 2].map(|()| fair.add_group(ROOT, 10));
+    let leaves = groups.map(|group| fair.add_queue(group, BE, 1));
+    fair.activate(leaves[0], 10, Arrival::New);
+    // Idle, in a group that is idle, and forgotten.
+    fair.charge(leaves[1], 1000);
+    fair.activate(leaves[1], 10, Arrival::New);
+    let mut served = [0_u64; 2];
+    for _ in 0..100 {
+        served[usize::from(slot(&mut fair, 10, true) == leaves[1])] += 10;
+    }
+    assert_eq!(served, [1000, 0]);
+    for _ in 0..100 {
+        served[usize::from(slot(&mut fair, 10, true) == leaves[1])] += 10;
+    }
+    assert!(served[1].abs_diff(500) <= 10, "{served:?}");
+}
+
+/// Nothing recurses: a group within a group, 60,000 deep.
+#[test]
+fn depth_has_no_limit() {
+    let depth = if cfg!(miri) { 500 } else { 60_000 };
+    let mut fair = Fair::new(&[Group::root()]);
+    let mut group = ROOT;
+    let mut leaves = vec![fair.add_queue(ROOT, BE, 1)];
+    for _ in 0..depth {
+        group = fair.add_group(group, 1);
+    }
+    leaves.push(fair.add_queue(group, BE, 1));
+    leaves.iter().for_each(|&leaf| fair.activate(leaf, 8, Arrival::New));
+    let picks: Vec<Leaf> = (0..6).map(|_| slot(&mut fair, 8, true)).collect();
+    assert_eq!(picks.iter().filter(|&&leaf| leaf == leaves[0]).count(), 3);
+    assert_eq!(fair.siblings_above(leaves[0], leaves[1]), (1, 1));
+    fair.remove_queue(leaves[1]);
+    assert_eq!((fair.backlogged(), fair.backlogged_groups()), (1, 1));
+}
+
+#[test]
+#[should_panic(expected = "queue 0 is backlogged already")]
+fn a_backlogged_queue_is_not_activated() {
+    let (mut fair, [leaf]) = queues([1]);
+    fair.activate(leaf, 8, Arrival::New);
+    fair.activate(leaf, 8, Arrival::New);
+}
+
+#[test]
+#[should_panic(expected = "Leaf(0) is no queue, or was removed")]
+fn a_removed_queue_is_gone() {
+    let (mut fair, [leaf]) = queues([1]);
+    fair.remove_queue(leaf);
+    fair.activate(leaf, 8, Arrival::New);
+}
+
+#[test]
+#[should_panic(expected = "is not between 1 and")]
+fn weights_have_a_range() {
+    let _ = queues([WEIGHT_MAX + 1]);
+}

@@ -1,0 +1,412 @@
+//! Entities in order of their finish tags, with the least start tag of every subtree.
+//!
+//! A1  Ordered by finish tag; who comes later goes after its equals.
+//! A2  Every node knows the least start tag at and below it, so the eligible entity with the least finish tag (1.2(9) of
+//!     the rules in [`super`]) is found on one way down.
+//! A3  A node is a slot of the entity table, in at most one tree; nothing is allocated.
+//!
+//! A red-black tree as in [`crate::tree`], which see; that one has keys of 64 bits, no augmentation, and no first slot at
+//! hand. A node is one cache line, so a way down costs one miss a level.
+
+use alloc::vec::Vec;
+
+use super::tags::Tag;
+
+/// No slot.
+pub(super) const NIL: u32 = u32::MAX;
+const LEFT: usize = 0;
+const RIGHT: usize = 1;
+
+/// The tags of all entities, waiting or not, by slot.
+#[derive(Debug, Default)]
+pub(super) struct Nodes(pub(super) Vec<Node>);
+
+/// The tags of an entity and its place in a tree.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(super) struct Node {
+    /// F.
+    pub(super) finish: Tag,
+    /// S.
+    pub(super) start: Tag,
+    /// The least S at and below this node (A2).
+    least: Tag,
+    child: [u32; 2],
+    parent: u32,
+    colour: Colour,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Colour {
+    Red,
+    Black,
+    /// In no tree.
+    Outside,
+}
+
+/// An ordered set of slots.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tree {
+    root: u32,
+    /// The slot with the least finish tag, which is looked at far more often than any other.
+    first: u32,
+}
+
+impl Node {
+    pub(super) fn new(tag: Tag) -> Self {
+        Self { finish: tag, start: tag, least: tag, child: [NIL; 2], parent: NIL, colour: Colour::Outside }
+    }
+}
+
+impl Nodes {
+    #[inline]
+    pub(super) fn at(&self, slot: u32) -> &Node {
+        &self.0[slot as usize]
+    }
+
+    /// The tags must not change while the slot is in a tree.
+    #[inline]
+    pub(super) fn at_mut(&mut self, slot: u32) -> &mut Node {
+        &mut self.0[slot as usize]
+    }
+
+    fn is_red(&self, slot: u32) -> bool {
+        slot != NIL && self.at(slot).colour == Colour::Red
+    }
+
+    fn side_of(&self, slot: u32, parent: u32) -> usize {
+        usize::from(self.at(parent).child[RIGHT] == slot)
+    }
+
+    #[inline]
+    fn least_of(&self, slot: u32) -> Tag {
+        if slot == NIL { Tag::MAX } else { self.at(slot).least }
+    }
+
+    /// What `least` of `slot` has to be, if its children are right (A2).
+    #[inline]
+    fn computed(&self, slot: u32) -> Tag {
+        let node = self.at(slot);
+        node.start.min(self.least_of(node.child[LEFT])).min(self.least_of(node.child[RIGHT]))
+    }
+
+    fn outermost(&self, mut at: u32, side: usize) -> u32 {
+        loop {
+            let below = self.at(at).child[side];
+            if below == NIL {
+                return at;
+            }
+            at = below;
+        }
+    }
+
+    fn next(&self, slot: u32) -> u32 {
+        let below = self.at(slot).child[RIGHT];
+        if below != NIL {
+            return self.outermost(below, LEFT);
+        }
+        let (mut from, mut at) = (slot, self.at(slot).parent);
+        while at != NIL && self.at(at).child[RIGHT] == from {
+            (from, at) = (at, self.at(at).parent);
+        }
+        at
+    }
+}
+
+impl Tree {
+    pub(super) const EMPTY: Self = Self { root: NIL, first: NIL };
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.root == NIL
+    }
+
+    /// The slot with the least finish tag, or [`NIL`].
+    #[inline]
+    pub(super) fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// The slot with the greatest finish tag, or [`NIL`].
+    pub(super) fn last(&self, nodes: &Nodes) -> u32 {
+        if self.root == NIL { NIL } else { nodes.outermost(self.root, RIGHT) }
+    }
+
+    /// The least start tag; [`Tag::MAX`] if there is no slot.
+    #[inline]
+    pub(super) fn least(&self, nodes: &Nodes) -> Tag {
+        nodes.least_of(self.root)
+    }
+
+    /// The first slot whose start tag is `time` or less, or [`NIL`] (A2).
+    #[inline]
+    pub(super) fn eligible(&self, nodes: &Nodes, time: Tag) -> u32 {
+        // Most often the first of all is eligible.
+        if self.first == NIL || nodes.at(self.first).start <= time {
+            return self.first;
+        }
+        if nodes.least_of(self.root) > time {
+            return NIL;
+        }
+        let mut at = self.root;
+        loop {
+            let node = nodes.at(at);
+            if nodes.least_of(node.child[LEFT]) <= time {
+                at = node.child[LEFT];
+            } else if node.start <= time {
+                return at;
+            } else {
+                at = node.child[RIGHT];
+            }
+        }
+    }
+
+    /// Takes `slot` in by the tags that its node has.
+    pub(super) fn insert(&mut self, nodes: &mut Nodes, slot: u32) {
+        let Node { finish, start, colour, .. } = *nodes.at(slot);
+        assert!(colour == Colour::Outside, "entity {slot} is in a tree already"); // A3
+        let (mut parent, mut side, mut at) = (NIL, LEFT, self.root);
+        let mut is_first = true;
+        while at != NIL {
+            let node = nodes.at_mut(at);
+            node.least = node.least.min(start);
+            (parent, side) = (at, usize::from(node.finish <= finish)); // A1
+            is_first &= side == LEFT;
+            at = node.child[side];
+        }
+        if is_first {
+            self.first = slot;
+        }
+        *nodes.at_mut(slot) = Node { finish, start, least: start, child: [NIL; 2], parent, colour: Colour::Red };
+        if parent == NIL {
+            self.root = slot;
+            nodes.at_mut(slot).colour = Colour::Black;
+        } else {
+            nodes.at_mut(parent).child[side] = slot;
+            self.part_reds(nodes, slot);
+        }
+    }
+
+    /// Mends the tree when `red` may have a red parent.
+    fn part_reds(&mut self, nodes: &mut Nodes, mut red: u32) {
+        loop {
+            let parent = nodes.at(red).parent;
+            if parent == NIL {
+                nodes.at_mut(red).colour = Colour::Black;
+                return;
+            }
+            if nodes.at(parent).colour == Colour::Black {
+                return;
+            }
+            // The root is black, so a red parent has a parent.
+            let top = nodes.at(parent).parent;
+            let side = nodes.side_of(parent, top);
+            let uncle = nodes.at(top).child[1 - side];
+            if nodes.is_red(uncle) {
+                nodes.at_mut(parent).colour = Colour::Black;
+                nodes.at_mut(uncle).colour = Colour::Black;
+                nodes.at_mut(top).colour = Colour::Red;
+                red = top;
+                continue;
+            }
+            let mut middle = parent;
+            if nodes.at(parent).child[side] != red {
+                self.rotate(nodes, parent, side);
+                middle = red;
+            }
+            self.rotate(nodes, top, 1 - side);
+            nodes.at_mut(middle).colour = Colour::Black;
+            nodes.at_mut(top).colour = Colour::Red;
+            return;
+        }
+    }
+
+    /// Takes `slot` out.
+    pub(super) fn remove(&mut self, nodes: &mut Nodes, slot: u32) {
+        if self.first == slot {
+            self.first = nodes.next(slot);
+        }
+        let Node { child: [left, right], parent, colour, .. } = *nodes.at(slot);
+        assert!(colour != Colour::Outside, "entity {slot} is in no tree");
+        nodes.at_mut(slot).colour = Colour::Outside;
+        // Where a node went missing, what is there now, the colour that is missing, and who took the slot's place.
+        let (gap_parent, gap_side, filler, missing, heir);
+        if left != NIL && right != NIL {
+            // The next node, which has no left child, leaves its own place and takes this one over.
+            heir = nodes.outermost(right, LEFT);
+            let Node { child: [_, below], parent: heir_parent, colour: heir_colour, .. } = *nodes.at(heir);
+            (filler, missing) = (below, heir_colour);
+            if heir == right {
+                (gap_parent, gap_side) = (heir, RIGHT);
+            } else {
+                (gap_parent, gap_side) = (heir_parent, LEFT);
+                adopt(nodes, heir_parent, LEFT, below);
+                adopt(nodes, heir, RIGHT, right);
+            }
+            adopt(nodes, heir, LEFT, left);
+            self.put_in_place_of(nodes, slot, parent, heir);
+            nodes.at_mut(heir).colour = colour;
+        } else {
+            heir = NIL;
+            (filler, missing) = (if left == NIL { right } else { left }, colour);
+            gap_parent = parent;
+            gap_side = if parent == NIL { LEFT } else { nodes.side_of(slot, parent) };
+            self.put_in_place_of(nodes, slot, parent, filler);
+        }
+        self.least_changed(nodes, gap_parent, heir);
+        if missing == Colour::Black {
+            if nodes.is_red(filler) {
+                nodes.at_mut(filler).colour = Colour::Black;
+            } else {
+                self.make_up_for_black(nodes, gap_parent, gap_side);
+            }
+        }
+    }
+
+    /// Brings `least` up to date from `at` upwards, at least until `heir` is (A2).
+    fn least_changed(&mut self, nodes: &mut Nodes, mut at: u32, heir: u32) {
+        let mut past = heir == NIL;
+        while at != NIL {
+            let least = nodes.computed(at);
+            past |= at == heir;
+            let node = nodes.at_mut(at);
+            // Of an heir, the old value is of another place.
+            if node.least == least && past && at != heir {
+                return;
+            }
+            node.least = least;
+            at = node.parent;
+        }
+    }
+
+    /// Mends the tree when ways down through `side` of `parent` meet one black node too few.
+    fn make_up_for_black(&mut self, nodes: &mut Nodes, mut parent: u32, mut side: usize) {
+        while parent != NIL {
+            // The other side has a black node more than this one, so there is a sibling.
+            let mut sibling = nodes.at(parent).child[1 - side];
+            if nodes.at(sibling).colour == Colour::Red {
+                nodes.at_mut(sibling).colour = Colour::Black;
+                nodes.at_mut(parent).colour = Colour::Red;
+                self.rotate(nodes, parent, side);
+                sibling = nodes.at(parent).child[1 - side];
+            }
+            let far = nodes.at(sibling).child[1 - side];
+            let near = nodes.at(sibling).child[side];
+            let colour = nodes.at(parent).colour;
+            if nodes.is_red(far) {
+                nodes.at_mut(far).colour = Colour::Black;
+                nodes.at_mut(sibling).colour = colour;
+                nodes.at_mut(parent).colour = Colour::Black;
+                self.rotate(nodes, parent, side);
+                return;
+            }
+            if nodes.is_red(near) {
+                nodes.at_mut(near).colour = colour;
+                nodes.at_mut(parent).colour = Colour::Black;
+                self.rotate(nodes, sibling, 1 - side);
+                self.rotate(nodes, parent, side);
+                return;
+            }
+            nodes.at_mut(sibling).colour = Colour::Red;
+            if colour == Colour::Red {
+                nodes.at_mut(parent).colour = Colour::Black;
+                return;
+            }
+            let top = nodes.at(parent).parent;
+            if top != NIL {
+                side = nodes.side_of(parent, top);
+            }
+            parent = top;
+        }
+    }
+
+    /// Moves `top` down on `side`; its child on the other side takes its place.
+    fn rotate(&mut self, nodes: &mut Nodes, top: u32, side: usize) {
+        let Node { child, parent, least, .. } = *nodes.at(top);
+        let riser = child[1 - side];
+        let between = nodes.at(riser).child[side];
+        adopt(nodes, top, 1 - side, between);
+        self.put_in_place_of(nodes, top, parent, riser);
+        adopt(nodes, riser, side, top);
+        nodes.at_mut(riser).least = least;
+        nodes.at_mut(top).least = nodes.computed(top);
+    }
+
+    /// Makes `new` (or nothing) the child of `parent` that `old` was.
+    fn put_in_place_of(&mut self, nodes: &mut Nodes, old: u32, parent: u32, new: u32) {
+        if parent == NIL {
+            self.root = new;
+            if new != NIL {
+                nodes.at_mut(new).parent = NIL;
+            }
+        } else {
+            adopt(nodes, parent, nodes.side_of(old, parent), new);
+        }
+    }
+}
+
+/// Makes `child` (or nothing) the child of `parent` on `side`.
+fn adopt(nodes: &mut Nodes, parent: u32, side: usize, child: u32) {
+    nodes.at_mut(parent).child[side] = child;
+    if child != NIL {
+        nodes.at_mut(child).parent = parent;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks the whole tree below `at` and returns black nodes and slots in order.
+    fn check(nodes: &Nodes, at: u32, parent: u32, order: &mut Vec<u32>) -> u32 {
+        if at == NIL {
+            return 0;
+        }
+        let node = nodes.at(at);
+        assert_eq!(node.parent, parent, "the parent of {at}");
+        assert!(!(nodes.is_red(at) && nodes.is_red(parent)), "{at} and its parent {parent} are red");
+        let left = check(nodes, node.child[LEFT], at, order);
+        order.push(at);
+        let right = check(nodes, node.child[RIGHT], at, order);
+        assert_eq!(node.least, nodes.computed(at), "the least start below {at}");
+        assert_eq!(left, right, "black nodes below {at}");
+        left + u32::from(node.colour == Colour::Black)
+    }
+
+    /// A1, A2: random insertions and removals against a list that is searched end to end.
+    #[test]
+    fn the_tree_answers_as_a_sorted_list_does() {
+        let mut seed = 1_u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let mut nodes = Nodes((0..64).map(|_| Node::new(0)).collect());
+        let (mut tree, mut list) = (Tree::EMPTY, Vec::<u32>::new());
+        for step in 0..20_000_u32 {
+            let slot = random(64) as u32;
+            let crowd = if step / 2_000 % 2 == 0 { 3 } else { 1 };
+            if let Some(at) = list.iter().position(|&s| s == slot) {
+                if random(4) >= crowd {
+                    list.remove(at);
+                    tree.remove(&mut nodes, slot);
+                }
+            } else if random(4) < crowd {
+                let start = Tag::from(random(50));
+                (nodes.at_mut(slot).start, nodes.at_mut(slot).finish) = (start, start + Tag::from(random(20)));
+                let at = list.partition_point(|&s| nodes.at(s).finish <= nodes.at(slot).finish);
+                list.insert(at, slot);
+                tree.insert(&mut nodes, slot);
+            }
+            let mut order = Vec::new();
+            check(&nodes, tree.root, NIL, &mut order);
+            assert_eq!(order, list);
+            assert_eq!(tree.first(), list.first().copied().unwrap_or(NIL));
+            assert_eq!(tree.last(&nodes), list.last().copied().unwrap_or(NIL));
+            assert_eq!(tree.least(&nodes), list.iter().map(|&s| nodes.at(s).start).min().unwrap_or(Tag::MAX));
+            let time = Tag::from(random(60));
+            let expected = list.iter().copied().find(|&s| nodes.at(s).start <= time).unwrap_or(NIL);
+            assert_eq!(tree.eligible(&nodes, time), expected);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What the policy may ask.
+
+use super::entity::State;
+use super::tags::{Tag, length};
+use super::tree::NIL;
+use super::{Fair, Leaf};
+use crate::{GroupId, PriorityClass};
+
+/// The tags of an entity in service as they would be if it waited.
+#[derive(Clone, Copy)]
+struct Waiting {
+    slot: u32,
+    class: PriorityClass,
+    start: Tag,
+    finish: Tag,
+    budget: u32,
+}
+
+impl Fair {
+    /// The queue in service.
+    #[inline]
+    #[must_use]
+    pub fn in_service(&self) -> Option<Leaf> {
+        (self.in_service != NIL).then_some(Leaf(self.in_service))
+    }
+
+    /// Sectors charged to the slot of the queue in service, since the slot began or its weight last changed.
+    #[must_use]
+    pub fn slot_service(&self) -> u64 {
+        if self.in_service == NIL { 0 } else { self.entities[self.in_service as usize].service }
+    }
+
+    /// Whether a queue waits or is in service.
+    #[must_use]
+    pub fn is_backlogged(&self, leaf: Leaf) -> bool {
+        self.leaf(leaf).state.is_backlogged()
+    }
+
+    /// How many queues wait or are in service.
+    #[inline]
+    #[must_use]
+    pub fn backlogged(&self) -> u32 {
+        self.backlogged.iter().sum()
+    }
+
+    /// How many queues of a class wait or are in service.
+    #[must_use]
+    pub fn backlogged_in(&self, class: PriorityClass) -> u32 {
+        self.backlogged[class as usize]
+    }
+
+    /// How many groups have a backlogged queue of their own.
+    #[must_use]
+    pub fn backlogged_groups(&self) -> u32 {
+        self.backlogged_groups
+    }
+
+    /// How many queues of a group, not of those below it, wait or are in service.
+    #[must_use]
+    pub fn backlogged_queues_of(&self, group: GroupId) -> u32 {
+        self.group(group).backlogged
+    }
+
+    /// The group of a queue.
+    #[must_use]
+    pub fn group_of(&self, leaf: Leaf) -> GroupId {
+        self.leaf(leaf).parent
+    }
+
+    /// The group above; `None` of the root.
+    #[must_use]
+    pub fn parent_of(&self, group: GroupId) -> Option<GroupId> {
+        let slot = self.group(group).entity;
+        (slot != NIL).then(|| self.entities[slot as usize].parent)
+    }
+
+    /// The class of a queue.
+    #[must_use]
+    pub fn class_of(&self, leaf: Leaf) -> PriorityClass {
+        self.leaf(leaf).class
+    }
+
+    /// The weight of a queue.
+    #[must_use]
+    pub fn weight_of(&self, leaf: Leaf) -> u32 {
+        self.leaf(leaf).weight
+    }
+
+    /// The weight of a group; `None` of the root.
+    #[must_use]
+    pub fn group_weight(&self, group: GroupId) -> Option<u32> {
+        let slot = self.group(group).entity;
+        (slot != NIL).then(|| self.entities[slot as usize].weight)
+    }
+
+    /// The part of all service that a queue, if it is backlogged, is entitled to while those that are backlogged now are: in
+    /// parts of 65,536, rounded up.
+    #[must_use]
+    pub fn share_of(&self, leaf: Leaf) -> u32 {
+        let (mut slot, mut share) = (leaf.0, 1_u64 << 16);
+        while slot != NIL {
+            let (parent, weight) = (self.entities[slot as usize].parent, u64::from(self.entities[slot as usize].weight));
+            share = (share * weight).div_ceil(self.tree_of(slot).weights().max(weight));
+            slot = self.group(parent).entity;
+        }
+        share as u32
+    }
+
+    /// The budget that a queue was last given, in sectors.
+    #[must_use]
+    pub fn budget_of(&self, leaf: Leaf) -> u32 {
+        self.leaf(leaf).budget
+    }
+
+    /// The child of their nearest common group that each of two queues is in, or is: their weights are what the two share
+    /// by.
+    #[must_use]
+    pub fn siblings_above(&self, one: Leaf, other: Leaf) -> (u32, u32) {
+        let depth = |leaf: Leaf| {
+            let (mut depth, mut slot) = (0_u32, leaf.0);
+            while slot != NIL {
+                (depth, slot) = (depth + 1, self.group(self.entities[slot as usize].parent).entity);
+            }
+            depth
+        };
+        let above = |slot: u32| self.group(self.entities[slot as usize].parent).entity;
+        let (mut a, mut b) = (one.0, other.0);
+        let (mut depth_a, mut depth_b) = (depth(one), depth(other));
+        while depth_a > depth_b {
+            (a, depth_a) = (above(a), depth_a - 1);
+        }
+        while depth_b > depth_a {
+            (b, depth_b) = (above(b), depth_b - 1);
+        }
+        while self.entities[a as usize].parent != self.entities[b as usize].parent {
+            (a, b) = (above(a), above(b));
+        }
+        (self.entities[a as usize].weight, self.entities[b as usize].weight)
+    }
+
+    /// Who would be served next if the queue in service went idle now, or, if none is in service, at all (rule 13).
+    pub fn next_if_idle(&mut self) -> Option<Leaf> {
+        let mut slot = self.in_service;
+        // What of the path in service would wait after all, as other children do; at first nothing.
+        let mut waiting: Option<Waiting> = None;
+        while slot != NIL {
+            let parent = self.entities[slot as usize].parent;
+            let (next, budget) = self.next_with(parent, waiting);
+            self.group_mut(parent).next = next;
+            slot = self.group(parent).entity;
+            waiting = (slot != NIL && next != NIL).then(|| self.waiting(slot, budget));
+        }
+        let mut group = GroupId::ROOT;
+        loop {
+            let next = self.group(group).next;
+            if next == NIL {
+                return None;
+            }
+            match self.entities[next as usize].group {
+                Some(below) => group = below,
+                None => return Some(Leaf(next)),
+            }
+        }
+    }
+
+    /// Whether `leaf`, which waits, would be next if the queue in service went idle: the cheap test of rule 13, to which the
+    /// policy adds its own.
+    pub fn would_preempt(&mut self, leaf: Leaf) -> bool {
+        self.leaf(leaf).state == State::Active && self.next_if_idle() == Some(leaf)
+    }
+
+    /// Rules 6 and 10, tried: a group in service as it would wait with `budget`.
+    fn waiting(&self, slot: u32, budget: u32) -> Waiting {
+        let mut entity = self.entities[slot as usize];
+        let node = self.nodes.at(slot);
+        let start = node.start + entity.moved(entity.service);
+        let length = length(budget, entity.weight);
+        let finish = entity.promise.finish(start, length, self.tree_of(slot).time, node.finish);
+        Waiting { slot, class: entity.class, start, finish, budget }
+    }
+
+    /// Rule 9, with one more waiting: who would be next, and its budget.
+    fn next_with(&self, group: GroupId, waiting: Option<Waiting>) -> (u32, u32) {
+        for class in PriorityClass::ALL {
+            let tree = &self.group(group).trees[class as usize];
+            let more = waiting.filter(|waiting| waiting.class == class);
+            let least = tree.active.least(&self.nodes).min(more.map_or(Tag::MAX, |more| more.start));
+            if least == Tag::MAX {
+                continue;
+            }
+            let time = tree.time.max(least);
+            let first = tree.active.eligible(&self.nodes, time);
+            return match more {
+                Some(more) if more.start <= time && (first == NIL || more.finish < self.nodes.at(first).finish) => {
+                    (more.slot, more.budget)
+                }
+                _ => (first, self.entities[first as usize].budget),
+            };
+        }
+        (NIL, 0)
+    }
+}

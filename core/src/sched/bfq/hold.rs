@@ -1,0 +1,100 @@
+//! For whom others wait, and for how long.
+
+use super::*;
+use crate::time::ms;
+
+/// How long at most for a stream that seeks and competes with its like; and how long at least for a raised one (T4).
+const SEEKY_IDLE: Duration = ms(2);
+const RAISED_IDLE: Duration = ms(20);
+
+impl Bfq {
+    /// Whether others wait for the queue in service, which has nothing to ask, and until when.
+    pub(super) fn may_hold(&self, now: Instant, turn: &Turn) -> Option<Instant> {
+        let queue = self.queue(turn.queue);
+        if !queue.is_sync || self.slice_idle() == Duration::ZERO {
+            return None;
+        }
+        let until = if self.is_shared() { self.lull_until(now, turn) } else { self.hold_until(turn) };
+        until.filter(|until| now < *until)
+    }
+
+    /// S2, S3
+    fn lull_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
+        // Its turn is over; when the next one comes, others may wait.
+        if turn.served > 0 || !self.comes_back(now, turn.queue) {
+            return None;
+        }
+        if self.in_flight == 0 {
+            // Nothing is left idle, unless shares may cost all.
+            let end = self.queue(turn.queue).think.last_end()?;
+            return (self.settings.share_floor == 0).then_some(end + self.slice_idle());
+        }
+        self.device.lull.may_wait().then_some(turn.held.unwrap_or(now + self.settings.timeout_sync))
+    }
+
+    /// T4
+    fn hold_until(&self, turn: &Turn) -> Option<Instant> {
+        let queue = self.queue(turn.queue);
+        if turn.served == 0 || !self.is_worth_holding(turn.queue) {
+            return None;
+        }
+        let idle = self.slice_idle();
+        if queue.in_flight > 0 {
+            // The device is busy with it. That it thinks counts from the end.
+            return Some(turn.since + self.settings.timeout_sync + idle);
+        }
+        let is_raised = queue.raise.is_raised();
+        let length = if is_raised {
+            idle.max(RAISED_IDLE)
+        } else if queue.seeks.is_seeky(SEEKY) && !self.is_asymmetric() && !self.settings.strict_guarantees {
+            idle.min(SEEKY_IDLE)
+        } else {
+            idle
+        };
+        Some(queue.think.last_end()? + length)
+    }
+
+    /// T4: whether to hold the device for a queue that runs empty.
+    pub(super) fn is_worth_holding(&self, q: u32) -> bool {
+        let queue = self.queue(q);
+        if self.settings.strict_guarantees {
+            return true; // W4
+        }
+        if queue.priority.class == PriorityClass::Idle || queue.think.is_longer_than(self.short()) {
+            return false;
+        }
+        let (rotational, queueing) = (self.device.is_rotational(), self.device.queueing.is_queueing());
+        let order_pays = rotational && !queueing || (rotational || !queueing) && !queue.seeks.is_seeky(SEEKY);
+        order_pays || queue.raise.is_raised() || self.is_asymmetric()
+    }
+
+    /// Whether who competes is not all alike: then to leave somebody out is unfair to him.
+    #[inline]
+    pub(super) fn is_asymmetric(&self) -> bool {
+        let backlogged = self.fair.backlogged();
+        let best_effort = self.fair.backlogged_in(PriorityClass::BestEffort);
+        self.fair.backlogged_groups() > 1 || best_effort != backlogged && best_effort > 0 || self.uneven > 0
+    }
+
+    /// What counts as a short time to think.
+    fn short(&self) -> Duration {
+        Duration::from_nanos(self.slice_idle().as_nanos() / 2)
+    }
+
+    /// S2: whether a queue without requests is likely to ask again at once.
+    pub(super) fn comes_back(&self, now: Instant, q: u32) -> bool {
+        let queue = self.queue(q);
+        queue.is_sync
+            && queue.priority.class != PriorityClass::Idle
+            && !queue.think.is_longer_than(self.short())
+            && (queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) < self.slice_idle()))
+    }
+
+    pub(super) fn hold(&mut self, turn: &Turn, until: Instant) {
+        if turn.held.is_none() {
+            let counts = &mut self.counts;
+            *(if turn.served == 0 { &mut counts.lulls } else { &mut counts.holds }) += 1;
+        }
+        self.turn = Some(Turn { held: Some(until), ..*turn });
+    }
+}

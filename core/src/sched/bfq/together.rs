@@ -1,0 +1,101 @@
+//! One after another, or many at once? Which of the two the device does more with.
+//!
+//! A lone disk that rotates does most when it reads on in one place, so streams take turns, and the disk is held idle for
+//! the one whose turn it is. An array rotates too, and has a dozen arms: turns leave eleven of them idle. Nothing that a
+//! device declares tells the two apart, so it is tried. (The original has no such choice; its users turn `slice_idle` off.)
+//!
+//! G1  On a device that rotates both ways are compared, in windows of [`WINDOW`] that alternate, while two or more queues
+//!     have something to do all the time. Turns are what is thought first.
+//! G2  The other way must be 10 % faster to be taken.
+//! G3  Between trials is rest: ten times as long as the trial was, and twice the rest before, up to [`REST_MAX`].
+//! G4  Shares do not depend on the way: either keeps the order of the fair queue.
+
+use super::trial::Trial;
+use crate::time::{ms, secs};
+use crate::{Duration, Instant};
+
+/// How long each way is tried at a time (G1).
+const WINDOW: Duration = ms(400);
+/// What was begun in the other way is left to end before it is measured.
+const SETTLE: Duration = ms(50);
+const PAIRS_MAX: u32 = 8;
+const REST_MIN: Duration = secs(10);
+const REST_MAX: Duration = secs(160);
+
+/// Which way to use a device that rotates.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Together {
+    /// What is thought right.
+    base: bool,
+    trial: Option<Trial>,
+    began: Instant,
+    /// When the window begins, is over, or the rest is over.
+    start: Instant,
+    until: Instant,
+    sectors: u64,
+    rest: Duration,
+}
+
+impl Together {
+    /// Turns, until something else is known.
+    pub(super) fn new() -> Self {
+        let zero = Instant::ZERO;
+        Self { base: false, trial: None, began: zero, start: zero, until: zero, sectors: 0, rest: REST_MIN }
+    }
+
+    /// Whether many are served at once.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        match &self.trial {
+            Some(trial) if trial.arm() == 1 => !self.base,
+            _ => self.base,
+        }
+    }
+
+    /// A request of so many sectors ended. Two or more queues have something to do now, or not.
+    #[inline]
+    pub(super) fn ended(&mut self, now: Instant, sectors: u64, several: bool) {
+        if !several {
+            // A window that is interrupted is begun again.
+            if self.trial.is_some() {
+                self.open(now);
+            }
+            return;
+        }
+        if now >= self.start {
+            self.sectors += sectors;
+        }
+        if now >= self.until {
+            self.window_is_over(now);
+        }
+    }
+
+    fn open(&mut self, now: Instant) {
+        self.start = now + SETTLE;
+        self.until = self.start + WINDOW;
+        self.sectors = 0;
+    }
+
+    #[cold]
+    fn window_is_over(&mut self, now: Instant) {
+        let Some(trial) = &mut self.trial else {
+            self.trial = Some(Trial::default());
+            self.began = now;
+            return self.open(now);
+        };
+        trial.add(self.sectors.max(1), now.since(self.start).as_nanos().max(1));
+        if let Some(better) = trial.verdict(1.1, PAIRS_MAX) {
+            self.trial = None;
+            if better {
+                self.base = !self.base;
+                self.rest = REST_MIN;
+            }
+            let took = now.since(self.began).as_nanos();
+            self.until = now + self.rest.max(Duration::from_nanos(10 * took)); // G3
+            self.rest = Duration::from_nanos(self.rest.as_nanos() * 2).min(REST_MAX);
+            self.start = self.until;
+            return;
+        }
+        self.open(now);
+    }
+}

@@ -1,0 +1,53 @@
+//! Two ways to use the device, compared by what it does.
+
+/// Time per work of two arms, a sample at a time, one of each in turn: what both have in common cancels out.
+///
+/// A device that works in bursts makes samples that differ much, and then many are needed; one that is steady is judged by
+/// three.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Trial {
+    /// Samples of each arm: the present way first, then the other.
+    taken: [u32; 2],
+    sum: [f64; 2],
+    squares: [f64; 2],
+}
+
+/// Samples of each arm before a verdict.
+const LEAST: u32 = 3;
+
+impl Trial {
+    /// Which arm the next sample is of: 0 is the present way, 1 the other.
+    pub(super) const fn arm(&self) -> usize {
+        (self.taken[0] > self.taken[1]) as usize
+    }
+
+    /// Adds a sample: so many sectors in so many nanoseconds, neither of them zero.
+    pub(super) fn add(&mut self, sectors: u64, nanos: u64) {
+        let arm = self.arm();
+        let each = nanos as f64 / sectors as f64;
+        self.taken[arm] += 1;
+        self.sum[arm] += each;
+        self.squares[arm] += each * each;
+    }
+
+    /// Whether the other way is more than `factor` times as fast; `None` while that is not clear and fewer than `most`
+    /// samples of each arm were taken.
+    pub(super) fn verdict(&self, factor: f64, most: u32) -> Option<bool> {
+        let n = self.taken[1];
+        if n < LEAST || self.taken[0] != n {
+            return None;
+        }
+        let count = f64::from(n);
+        let mean = self.sum.map(|sum| sum / count);
+        let spread = |arm: usize| (self.squares[arm] / count - mean[arm] * mean[arm]).max(0.0);
+        let ahead = mean[0] - factor * mean[1];
+        let variance = (spread(0) + factor * factor * spread(1)) / (count - 1.0);
+        // Three deviations are clear.
+        (n >= most || ahead * ahead > 9.0 * variance).then_some(ahead > 0.0)
+    }
+
+    /// The throughput of the present way, in sectors per second.
+    pub(super) fn rate(&self) -> f64 {
+        1e9 * f64::from(self.taken[0]) / self.sum[0].max(1e-9)
+    }
+}
