@@ -13,7 +13,7 @@
 //! Q4  A request stays in the context that submitted it, from submission to its end: only bios of the same stream's
 //!     group and context are merged, and only its own context is given it to execute.
 //! Q5  Flushes pass the scheduler by, and are dispatched first. Those of one backing that are asked for together become one
-//!     ([`flush`](crate::flush)).
+//!     ([`crate::flush`]).
 //! Q6  A bio that took longer than `io_timeout` in the device fails, but its memory is in the device's hands until the
 //!     device has answered: [`Finished::TimedOut`] says the one, [`Finished::Released`] the other.
 //! Q7  A request that the device could not take ([`Queue::handle_busy`]) goes out first, once something else has ended,

@@ -279,7 +279,7 @@ struct Runner {
 impl Runner {
     fn new(seed: u64, count: usize) -> Self {
         let remember = seed.is_multiple_of(2);
-        let flush = settings(remember, if seed % 3 == 0 { 250 } else { 0 });
+        let flush = settings(remember, if seed.is_multiple_of(3) { 250 } else { 0 });
         let share = |volatile| -> Option<Arc<dyn Share>> {
             (count > 1).then(|| Arc::new(Shared(Mutex::new(Flush::new(flush.clone(), volatile)))) as Arc<dyn Share>)
         };
@@ -287,9 +287,9 @@ impl Runner {
             Backing { fua: false, flush: share(true), ..Backing::default() },
             Backing { start: Sector(SECOND), flush: share(true), ..Backing::default() },
         ];
-        let kind = if count > 1 || seed % 5 == 0 { Kind::None } else { Kind::MqDeadline };
+        let kind = if count > 1 || seed.is_multiple_of(5) { Kind::None } else { Kind::MqDeadline };
         let limits = Limits { rw_max: 16, discard_max: 32, ..Limits::new(2 * SECOND) };
-        let small = seed % 7 == 0;
+        let small = seed.is_multiple_of(7);
         let queues = (0..count).map(|_| {
             let mut settings = queue::Settings { contexts: 2, ..queue::Settings::new(kind, limits) };
             (settings.backings, settings.flush, settings.io_timeout) = (backings.clone(), flush.clone(), secs(3600));
@@ -374,7 +374,8 @@ impl Runner {
             Op::Flush => {
                 truth.flushing -= 1;
                 truth.failed |= fails;
-                if !fails && !(self.remember && truth.failed) {
+                let is_forgiven = !self.remember || !truth.failed;
+                if !fails && is_forgiven {
                     truth.durable.extend(&writes);
                 }
             }
