@@ -1,7 +1,9 @@
 //! The queue's flushes, one scenario each (U1–U4); against a dull model they are in `flush.rs`.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use fairlift_core::flush::{self, Flush, Share};
 use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::none::None as NoScheduler;
 use fairlift_core::sched::{Kind, Next, RequestId, Scheduler, Waiting};
@@ -280,4 +282,58 @@ fn who_does_not_want_it_is_not_charged() {
     let one = next(&mut queue, at(0));
     queue.handle_completion(at(10), one.tag, DONE);
     assert!(charges.lock().unwrap().is_empty());
+}
+
+/// What queues share; the first calls after `armed` see what another worker does between two of them.
+#[derive(Debug)]
+struct Racing {
+    flush: Mutex<Flush>,
+    /// How many more calls there are before the other worker is faster.
+    armed: AtomicU32,
+}
+
+impl Share for Racing {
+    fn with(&self, act: &mut dyn FnMut(&mut Flush)) {
+        let mut flush = self.flush.lock().unwrap();
+        let armed = self.armed.load(Ordering::SeqCst);
+        if armed > 0 {
+            self.armed.store(armed - 1, Ordering::SeqCst);
+            if armed == 1 {
+                flush.ask(at(30_000), ContextId(1));
+                flush.start(at(30_000));
+            }
+        }
+        act(&mut flush);
+    }
+}
+
+/// U3: who waited for a tag all that time, and another queue's worker starts the flush just as they are told; then that
+/// flush ends, and the other worker's next one is to start.
+#[test]
+fn nobody_starts_a_flush_when_all_who_waited_here_have_just_been_told_that_it_took_too_long() {
+    let shared = Flush::new(flush::Settings { company: 0, ..flush::Settings::default() }, true);
+    let racing = Arc::new(Racing { flush: Mutex::new(shared), armed: AtomicU32::new(0) });
+    let share: Arc<dyn Share> = Arc::<Racing>::clone(&racing);
+    let (mut queue, s) = queue(1, |settings| {
+        (settings.depth, settings.nr_requests, settings.io_timeout) = (1, 2, secs(30));
+        settings.backings[0].flush = Some(share);
+        settings.backings.push(Backing { start: Sector(500_000), ..Backing::default() });
+    });
+    ask(&mut queue, at(0), Op::Read, Flags::NONE, s[0], 7).unwrap();
+    let read = next(&mut queue, at(0));
+    flush(&mut queue, at(0), s[0], 1);
+    assert_eq!(queue.poll_dispatch(at(0), C0), None, "there is no tag");
+    racing.armed.store(2, Ordering::SeqCst); // one look, and then
+    queue.handle_timeout(at(30_000));
+    assert!(news(&mut queue).contains(&Finished::TimedOut(Token(1))));
+    let mut other = racing.flush.lock().unwrap();
+    other.end(at(30_001), DONE);
+    other.dirty().mark();
+    other.ask(at(30_001), ContextId(1));
+    drop(other);
+    let extent = Extent::new(Sector(500_008), 0);
+    queue.submit(at(30_002), Bio { op: Op::Flush, flags: Flags::NONE, extent, stream: s[0], token: Token(2) }).unwrap();
+    queue.handle_completion(at(30_003), read.tag, DONE);
+    assert_eq!(next(&mut queue, at(30_003)).extent.start, Sector(500_000));
+    assert_eq!(queue.poll_dispatch(at(30_003), C0), None);
 }

@@ -217,6 +217,7 @@ impl Queue {
     fn look(&mut self, now: Instant, index: usize) {
         let Cache { flush, waiters, sharing, ready, due, .. } = &mut self.caches[index];
         if waiters.is_empty() {
+            *ready = false; // They may all have been told that it took too long since it was found to be.
             return;
         }
         let mut ended = core::mem::take(&mut self.flushes.ended);
