@@ -51,7 +51,7 @@ pub struct Settings {
     pub company_min: Duration,
     /// Whether a failed flush makes the later ones fail (F7).
     pub remember: bool,
-    /// Whether the time that flushes, discards and writes of zeroes take is charged to the groups that asked for them.
+    /// Whether the time that flushes take is charged to the groups that asked for them.
     pub charge: bool,
 }
 
@@ -87,7 +87,7 @@ const ROWS: [Tunable<Settings>; 5] = [
     Tunable::switch(
         "charge_flushes",
         |s| &mut s.charge,
-        "whether the time of flushes, discards and writes of zeroes is charged to the groups that asked for them",
+        "whether the time of flushes is charged to the groups that asked for them",
     ),
 ];
 

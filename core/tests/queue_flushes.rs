@@ -236,8 +236,9 @@ impl Scheduler for Charged {
     }
 }
 
-fn charged(charge: bool) -> (Queue, Vec<StreamId>, Charges) {
+fn charged(charge: bool, change: impl FnOnce(&mut Settings)) -> (Queue, Vec<StreamId>, Charges) {
     let settings = settings(|settings| {
+        change(settings);
         settings.flush.charge = charge;
         for path in ["/a", "/b"] {
             settings.groups.push(Group { path: path.into(), parent: Some(GroupId::ROOT), weight: 100 });
@@ -253,7 +254,7 @@ fn charged(charge: bool) -> (Queue, Vec<StreamId>, Charges) {
 /// U4
 #[test]
 fn groups_that_share_a_flush_pay_equal_parts_of_it() {
-    let (mut queue, s, charges) = charged(true);
+    let (mut queue, s, charges) = charged(true, |_| ());
     for (token, stream) in [1, 2, 3, 3].into_iter().enumerate() {
         flush(&mut queue, at(0), s[stream], token as u64);
     }
@@ -264,20 +265,28 @@ fn groups_that_share_a_flush_pay_equal_parts_of_it() {
 
 /// U4
 #[test]
-fn discards_and_zeroes_are_charged_and_no_time_twice() {
-    let (mut queue, s, charges) = charged(true);
+fn time_in_which_two_backings_are_flushed_is_charged_once_and_discards_are_left_to_the_scheduler() {
+    let (mut queue, s, charges) = charged(true, |settings| {
+        settings.backings.push(Backing { start: Sector(500_000), ..Backing::default() });
+    });
     ask(&mut queue, at(0), Op::Discard, Flags::NONE, s[1], 0).unwrap();
     ask(&mut queue, at(0), Op::WriteZeroes, Flags::NONE, s[2], 1).unwrap();
-    let (one, two) = (next(&mut queue, at(0)), next(&mut queue, at(0)));
-    queue.handle_completion(at(10), one.tag, DONE);
-    queue.handle_completion(at(14), two.tag, DONE);
+    while let Some(data) = queue.poll_dispatch(at(0), C0) {
+        queue.handle_completion(at(5), data.tag, DONE);
+    }
+    flush(&mut queue, at(5), s[1], 2);
+    let extent = Extent::new(Sector(500_008), 0);
+    queue.submit(at(5), Bio { op: Op::Flush, flags: Flags::NONE, extent, stream: s[2], token: Token(3) }).unwrap();
+    let (one, two) = (next(&mut queue, at(5)), next(&mut queue, at(5)));
+    queue.handle_completion(at(15), one.tag, DONE);
+    queue.handle_completion(at(19), two.tag, DONE);
     assert_eq!(*charges.lock().unwrap(), [(1, 1, 10_000), (2, 2, 4000)]);
 }
 
 /// U4
 #[test]
 fn who_does_not_want_it_is_not_charged() {
-    let (mut queue, s, charges) = charged(false);
+    let (mut queue, s, charges) = charged(false, |_| ());
     flush(&mut queue, at(0), s[1], 0);
     let one = next(&mut queue, at(0));
     queue.handle_completion(at(10), one.tag, DONE);

@@ -10,8 +10,8 @@
 //!     waits behind it is told so when as much time has gone by since they asked. The next starts when the device has
 //!     answered.
 //! U4  The device time of a flush is charged in equal parts to the groups that shared it, within a group to those of its
-//!     streams that did; that of a discard or a write of zeroes to who asked for it. Time is charged once: from the
-//!     later of the dispatch and the end of what was charged last.
+//!     streams that did. Time is charged once: from the later of the dispatch and the end of what was charged last. All else
+//!     passes through the scheduler, discards and writes of zeroes too, and is charged there like any request.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -437,11 +437,11 @@ impl Queue {
         time
     }
 
-    /// Charges a discard, a write of zeroes or a flush of one stream alone that has ended (U4).
+    /// Charges a flush of one stream alone that has ended (U4).
     #[inline]
     pub(super) fn charge_alone(&mut self, now: Instant, request: &Request) {
         let Waiting { op, stream, group, .. } = request.waiting;
-        if matches!(op, Op::Discard | Op::WriteZeroes) || op == Op::Flush && !request.is_shared_flush() {
+        if op == Op::Flush && !request.is_shared_flush() {
             let time = self.device_time(now, request.dispatched);
             if self.settings.flush.charge {
                 self.scheduler.charge(now, stream, group, time);
