@@ -13,7 +13,7 @@
 //! F7  A flush that failed leaves all that it was to cover not flushed, so F6 spares none after it. A retry that succeeds
 //!     proves nothing for what the device may have dropped, so from then on each flush is sent, for what was written since,
 //!     and fails all the same, until someone who knows takes note ([`Flush::acknowledge`]). Where a retry is known to mean
-//!     something ([`Settings::remember`] off) it counts.
+//!     something ([`Settings::remember`] off) it counts. That holds for flushes that are not shared too ([`Flush::ended_alone`]).
 //! F8  Where there is no volatile cache, none is sent.
 //! F9  One that takes too long is the caller's to notice ([`Flush::running_since`]): it tells those who wait. The device
 //!     flush itself stays under way until the device answers, and no other starts before.
@@ -305,14 +305,7 @@ impl Flush {
     pub fn end(&mut self, now: Instant, outcome: Outcome) -> Contexts {
         assert!(self.is_running(), "a flush ended that was not under way");
         self.finished += 1;
-        if let Outcome::Failed(errno) = outcome {
-            self.dirty.mark(); // F7
-            self.counts.failed += 1;
-            if self.settings.remember {
-                self.lost.get_or_insert(errno);
-            }
-        }
-        let told = outcome.and(self.lost.map_or(Outcome::Done, Outcome::Failed));
+        let told = self.judge(outcome);
         if let Outcome::Failed(errno) = told
             && self.sharing > 0
         {
@@ -321,6 +314,24 @@ impl Flush {
         self.company.ends(now, now.since(self.since), self.sharing, self.waiting);
         self.sharing = 0;
         Contexts(core::mem::take(&mut self.sharing_in).0 | self.waiting_in.0)
+    }
+
+    /// The device has answered a flush that somebody sent it without asking here: how it ended for who asked for it. A failure
+    /// counts as one of ours, for the device tells it once (F7).
+    pub fn ended_alone(&mut self, outcome: Outcome) -> Outcome {
+        self.judge(outcome)
+    }
+
+    /// What to tell of a device flush that ended so (F7).
+    fn judge(&mut self, outcome: Outcome) -> Outcome {
+        if let Outcome::Failed(errno) = outcome {
+            self.dirty.mark();
+            self.counts.failed += 1;
+            if self.settings.remember {
+                self.lost.get_or_insert(errno);
+            }
+        }
+        outcome.and(self.lost.map_or(Outcome::Done, Outcome::Failed))
     }
 
     /// How the flush ended that one who asked was to share; `None`: it has not. Each takes it once.
@@ -387,9 +398,12 @@ impl Flush {
         &self.settings
     }
 
-    /// Turns something; works under load.
+    /// Turns something; works under load. What a flush failed with is forgotten if failures are not to be remembered.
     pub fn set(&mut self, settings: Settings) {
         self.settings = settings;
+        if !self.settings.remember {
+            self.lost = None;
+        }
     }
 
     fn is_running(&self) -> bool {

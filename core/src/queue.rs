@@ -281,9 +281,7 @@ impl Queue {
         let Waiting { op, extent, stream, group, .. } = request.waiting;
         self.note(now, Action::Completed, op, extent, stream, group);
         self.note_written(&request.waiting, outcome);
-        if request.is_shared_flush() {
-            self.flush_ended(now, &request, outcome);
-        }
+        let outcome = if op == Op::Flush { self.flush_ended(now, &request, outcome) } else { outcome };
         let mut next = request.head;
         while next != NIL {
             let segment = self.segments.remove(next);
@@ -295,7 +293,6 @@ impl Queue {
                 Served { request: request.waiting, dispatched: request.dispatched, ok: outcome == Outcome::Done };
             self.scheduler.completed(now, &served);
         }
-        self.charge_alone(now, &request);
         if self.groups.are_leaving() {
             self.let_go(now); // Q11
         }

@@ -346,3 +346,38 @@ fn nobody_starts_a_flush_when_all_who_waited_here_have_just_been_told_that_it_to
     assert_eq!(next(&mut queue, at(30_003)).extent.start, Sector(500_000));
     assert_eq!(queue.poll_dispatch(at(30_003), C0), None);
 }
+
+/// F7
+#[test]
+fn a_failed_flush_is_remembered_though_flushes_are_not_coordinated() {
+    let (mut queue, s) = queue(1, |settings| settings.flush.coordinate = false);
+    flush(&mut queue, at(0), s[0], 1);
+    let one = next(&mut queue, at(0));
+    queue.handle_completion(at(1), one.tag, Outcome::Failed(Errno::EIO));
+    assert_eq!(queue.flush_error(Sector(0)), Some(Errno::EIO));
+    flush(&mut queue, at(2), s[0], 2);
+    let two = next(&mut queue, at(2));
+    queue.handle_completion(at(3), two.tag, DONE);
+    let failed = |token| Finished::Done(Token(token), Outcome::Failed(Errno::EIO));
+    assert_eq!(news(&mut queue), [failed(1), failed(2)]);
+    queue.acknowledge_flush_error(Sector(0));
+    flush(&mut queue, at(4), s[0], 3);
+    let three = next(&mut queue, at(4));
+    queue.handle_completion(at(5), three.tag, DONE);
+    assert_eq!(news(&mut queue), [done(3)]);
+}
+
+/// F7
+#[test]
+fn who_turns_remembering_off_has_the_next_flush_that_succeeds_count() {
+    let (mut queue, s) = queue(1, |_| ());
+    flush(&mut queue, at(0), s[0], 1);
+    let one = next(&mut queue, at(0));
+    queue.handle_completion(at(1), one.tag, Outcome::Failed(Errno::EIO));
+    news(&mut queue);
+    queue.set_tunable("flush_remember", "0").unwrap();
+    flush(&mut queue, at(2), s[0], 2);
+    let two = next(&mut queue, at(2));
+    queue.handle_completion(at(3), two.tag, DONE);
+    assert_eq!(news(&mut queue), [done(2)]);
+}

@@ -338,18 +338,26 @@ impl Queue {
         self.caches[self.cache_of(waiting.extent.start)].dirty.mark();
     }
 
-    /// The device has answered a flush that was shared.
-    pub(super) fn flush_ended(&mut self, now: Instant, request: &Request, outcome: Outcome) {
+    /// The device has answered a flush. How it ended for who asked for it, if it was one bio's alone.
+    pub(super) fn flush_ended(&mut self, now: Instant, request: &Request, outcome: Outcome) -> Outcome {
+        let Waiting { stream, group, extent, .. } = request.waiting;
+        let index = self.cache_of(extent.start);
+        let time = self.device_time(now, request.dispatched);
+        if !request.is_shared_flush() {
+            if self.settings.flush.charge {
+                self.scheduler.charge(now, stream, group, time);
+            }
+            return self.caches[index].flush.with(|flush| flush.ended_alone(outcome));
+        }
         self.flushes.rows -= 1;
-        let index = self.cache_of(request.waiting.extent.start);
         let contexts = self.caches[index].flush.with(|flush| flush.end(now, outcome));
         self.wake |= contexts.0;
         self.flushes.counts.failed += u64::from(outcome != Outcome::Done);
-        let time = self.device_time(now, request.dispatched);
         if self.settings.flush.charge {
             self.charge_sharers(now, index, time);
         }
         self.look(now, index);
+        outcome
     }
 
     /// A flush has ended that a bio waited for.
@@ -430,23 +438,11 @@ impl Queue {
         }
     }
 
-    /// Device time that was not charged yet, of something that was dispatched then and ends now (U4).
+    /// Device time that was not charged yet, of a flush that was dispatched then and ends now (U4).
     fn device_time(&mut self, now: Instant, dispatched: Instant) -> Duration {
         let time = now.since(dispatched.max(self.flushes.charged));
         self.flushes.charged = now;
         time
-    }
-
-    /// Charges a flush of one stream alone that has ended (U4).
-    #[inline]
-    pub(super) fn charge_alone(&mut self, now: Instant, request: &Request) {
-        let Waiting { op, stream, group, .. } = request.waiting;
-        if op == Op::Flush && !request.is_shared_flush() {
-            let time = self.device_time(now, request.dispatched);
-            if self.settings.flush.charge {
-                self.scheduler.charge(now, stream, group, time);
-            }
-        }
     }
 
     /// Charges those who share the flush that has just ended.
