@@ -208,6 +208,7 @@ impl Queue {
     }
 
     /// Takes in which flushes have ended, of other queues' too, and which are to start.
+    #[inline]
     pub(super) fn look_at_flushes(&mut self, now: Instant) {
         if self.someone_flushes() {
             (0..self.caches.len()).for_each(|index| self.look(now, index));
@@ -261,10 +262,12 @@ impl Queue {
     }
 
     /// A flush for the device, if one is to start: in this context if somebody there waits for it (U1).
+    #[inline]
     pub(super) fn start_flush(&mut self, now: Instant, context: ContextId) -> Option<RequestId> {
-        if !self.someone_flushes() {
-            return None;
-        }
+        if self.someone_flushes() { self.start_one(now, context) } else { None }
+    }
+
+    fn start_one(&mut self, now: Instant, context: ContextId) -> Option<RequestId> {
         let count = self.caches.len();
         for step in 0..count {
             let index = (self.flushes.turn + step) % count;
@@ -386,7 +389,8 @@ impl Queue {
         }
     }
 
-    /// Whether bios wait to go on that came before whoever is refused now.
+    /// Whether no bio waits to go on that came before whoever is refused now.
+    #[inline]
     pub(super) fn nobody_resumes(&self) -> bool {
         self.flushes.resuming.is_empty()
     }

@@ -6,6 +6,7 @@ use crate::group::ContextId;
 use crate::{Errno, Instant, Outcome, Sector};
 
 impl Queue {
+    #[inline]
     pub(super) fn end_segment(&mut self, now: Instant, number: u32, outcome: Outcome) {
         let bio = &mut self.bios[number];
         bio.outcome = bio.outcome.and(outcome);
@@ -20,6 +21,7 @@ impl Queue {
         self.end_bio(now, number);
     }
 
+    #[inline]
     pub(super) fn end_bio(&mut self, now: Instant, number: u32) {
         let bio = self.bios.remove(number);
         let news = if bio.timed_out {
@@ -44,13 +46,26 @@ impl Queue {
         self.tell(context, Finished::TimedOut(token));
     }
 
+    #[inline]
     fn tell(&mut self, context: ContextId, news: Finished) {
         self.contexts[usize::from(context.0)].finished.push_back(news);
         self.wake |= 1 << context.0;
     }
 
     /// A request is free again: the rest of a bio goes on, and who was refused hears of it.
+    #[inline]
     pub(super) fn made_room(&mut self, now: Instant) {
+        if self.rest.is_some() || !self.nobody_resumes() {
+            self.go_on(now);
+        }
+        if self.rest.is_none() && self.nobody_resumes() {
+            self.wake |= core::mem::take(&mut self.starved);
+        }
+    }
+
+    /// What had no room, or had to wait for a flush, goes on as far as there is room now.
+    #[cold]
+    fn go_on(&mut self, now: Instant) {
         if let Some((number, left)) = self.rest.take() {
             let bio = &mut self.bios[number];
             bio.remaining -= 1;
@@ -58,8 +73,5 @@ impl Queue {
             self.cut(now, left, context, number, done / Sector::SIZE);
         }
         self.resume(now);
-        if self.rest.is_none() && self.nobody_resumes() {
-            self.wake |= core::mem::take(&mut self.starved);
-        }
     }
 }
