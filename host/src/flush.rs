@@ -8,7 +8,8 @@
 //! B3  Then the one who has waited longest is woken to lead the next. Whoever comes first leads instead, and that one waits
 //!     on: it is not counted on for anything but to look.
 //! B4  Who gives up, woken or not, has somebody else look.
-//! B5  A leader that gives up, or panics, leaves a flush of which nothing is known: it counts as failed (`ECANCELED`).
+//! B5  A leader that gives up, or panics, leaves a flush of which nothing is known: it counts as failed (`ECANCELED`),
+//!     and is remembered like any failure: what it made of the device's word, nobody else can hear again.
 //!
 //! Nobody waits for company here, as that would take a timer.
 //!
@@ -150,7 +151,8 @@ impl FlushQueue {
         }
     }
 
-    /// Asks for a flush as a task: awaited, it has ended or is to be done. Dropped before, it disturbs nobody.
+    /// Asks for a flush as a task: awaited, it has ended or is to be done. Dropped before, it disturbs nobody. Kept, but not
+    /// polled when it is woken, it may hold up those who wait behind it: it could be the one that is to look (B3).
     pub fn join(&self) -> Join<'_> {
         Join(Seated { queue: self, seat: None })
     }

@@ -2,7 +2,8 @@
 //!
 //! U1  Who asks for a flush waits without a request and without a tag. The flush that the device is given is a request
 //!     with no memory, in the context of one who waits for it, and has a row of the table of its own: neither a full table
-//!     nor a scheduler holds it up. Flushes are shared within a backing, by the rules of [`flush`](crate::flush).
+//!     of requests nor a scheduler holds it up. Only four times `nr_requests` bios, of whatever kind, are taken in at a time.
+//!     Flushes are shared within a backing, by the rules of [`flush`](crate::flush).
 //! U2  A write with PREFLUSH waits for a flush, then for its data, and with FUA for a flush again. A backing that makes
 //!     single writes durable is left to do so; a discard or write of zeroes is always followed by a flush. A step that
 //!     fails is the last. Where no cache is volatile only the data is left.
