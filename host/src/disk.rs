@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fairlift_core::model::Character;
 use fairlift_core::queue::{Settings, SharedTags};
 use fairlift_core::stats::Stats;
-use fairlift_core::{ContextId, Extent, Group, GroupId, Limits, Priority, Queue, Sector};
+use fairlift_core::{ContextId, Extent, Group, GroupId, Limits, Op, Priority, Queue, Sector};
 
 use crate::Error;
 use crate::bench::Gauge;
@@ -132,6 +132,21 @@ impl Disk {
         for number in 0..self.queues.len() {
             self.queue(ContextId(number as u16)).counters(tell);
         }
+    }
+
+    /// What each group has done here, those left out that did nothing.
+    pub(crate) fn stats_by_group(&self) -> Vec<(Group, Stats)> {
+        let mut all: Vec<(GroupId, Group, Stats)> = Vec::new();
+        for number in 0..self.queues.len() {
+            for (id, group, stats) in self.queue(ContextId(number as u16)).stats_by_group() {
+                match all.binary_search_by_key(&id, |(id, ..)| *id) {
+                    Ok(at) => all[at].2.add(&stats),
+                    Err(at) => all.insert(at, (id, group.clone(), stats)),
+                }
+            }
+        }
+        let busy = all.into_iter().filter(|(.., stats)| Op::ALL.iter().any(|op| stats.of(*op).ops > 0));
+        busy.map(|(_, group, stats)| (group, stats)).collect()
     }
 
     /// The tags that a context's queue shares with the others', if it does.
