@@ -4,7 +4,7 @@
 //!     request's place in the tree share one number, and removal starts at the node instead of searching for it.
 //! T2  A slot is in at most one of the trees that share a [`Nodes`].
 //! T3  Equal keys keep the order in which they came: a newcomer goes after its equals.
-//! T4  The table is made once; nothing is allocated, moved or freed afterwards.
+//! T4  Nothing is allocated, moved or freed after the table is made, unless it is told to grow.
 //!
 //! A red-black tree: no red node has a red child, and every way down from the root meets as many black nodes; so no
 //! way down is more than twice as long as another. Chosen over AVL because a removal rotates at most three times, and
@@ -56,6 +56,13 @@ impl Nodes {
     pub fn new(capacity: usize) -> Self {
         assert!(u32::try_from(capacity).is_ok_and(|c| c < NIL), "a slot is a u32: {capacity} do not fit");
         Self(vec![Node { key: 0, child: [NIL; 2], parent: NIL, colour: Colour::Outside }; capacity])
+    }
+
+    /// Adds slots, in no tree, so that there are `capacity`; what is there stays.
+    pub fn grow_to(&mut self, capacity: usize) {
+        assert!(u32::try_from(capacity).is_ok_and(|c| c < NIL), "a slot is a u32: {capacity} do not fit");
+        let outside = Node { key: 0, child: [NIL; 2], parent: NIL, colour: Colour::Outside };
+        self.0.resize(capacity.max(self.0.len()), outside);
     }
 
     /// Whether `slot` is in a tree.
@@ -451,6 +458,18 @@ mod tests {
         let (mut tree, mut nodes) = tree(&[1]);
         tree.remove(&mut nodes, 0);
         tree.remove(&mut nodes, 0);
+    }
+
+    /// T4.
+    #[test]
+    fn a_table_that_grows_keeps_what_is_in_its_trees() {
+        let (mut tree, mut nodes) = tree(&[5, 3]);
+        nodes.grow_to(4);
+        nodes.grow_to(1);
+        tree.insert(&mut nodes, 3, 4);
+        check(&tree, &nodes);
+        assert_eq!(in_order(&tree, &nodes), [1, 3, 0]);
+        assert!(!nodes.contains(2));
     }
 
     /// T1.

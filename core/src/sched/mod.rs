@@ -3,8 +3,13 @@
 //! A scheduler holds requests that wait for the device and answers "what next". It never blocks, never reads a clock,
 //! and allocates nothing once warm: its tables are sized for `capacity` requests when it is made.
 
+pub mod bfq;
+pub mod cfq;
 pub mod deadline;
+pub mod habits;
+pub mod line;
 pub mod none;
+pub mod queueing;
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -223,11 +228,13 @@ pub enum Kind {
     None,
     /// Sector order with deadlines.
     MqDeadline,
+    /// Turns by time, groups by weight; or requests by weight.
+    Cfq,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::None, Self::MqDeadline];
+    pub const ALL: [Self; 3] = [Self::None, Self::MqDeadline, Self::Cfq];
 
     /// The name, as in the kernel's `queue/scheduler`.
     #[must_use]
@@ -235,6 +242,7 @@ impl Kind {
         match self {
             Self::None => "none",
             Self::MqDeadline => "mq-deadline",
+            Self::Cfq => "cfq",
         }
     }
 
@@ -258,6 +266,7 @@ impl Kind {
         match self {
             Self::None => &[],
             Self::MqDeadline => deadline::Settings::INFO,
+            Self::Cfq => cfq::Settings::INFO,
         }
     }
 
@@ -267,6 +276,7 @@ impl Kind {
         match self {
             Self::None => Box::new(none::None::new(setup.capacity)),
             Self::MqDeadline => Box::new(deadline::Deadline::new(setup.capacity, deadline::Settings::default())),
+            Self::Cfq => Box::new(cfq::Cfq::new(setup, cfq::Settings::default())),
         }
     }
 }

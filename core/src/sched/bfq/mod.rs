@@ -1,0 +1,3 @@
+//! BFQ: fair by weight, in sectors.
+
+pub mod rate;

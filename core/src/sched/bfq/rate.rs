@@ -1,0 +1,424 @@
+//! Rate: how fast the device is at its best, and what follows from that.
+//!
+//! P1  Sectors are counted as they are dispatched, over an interval of one second. It ends early when the device had
+//!     nothing to do for 100 ms, and then counts if it was at least 300 ms long; an interval of fewer than 32 requests
+//!     does not count. What is told of a pause's length is no part of it.
+//! P2  A request is sequential if it is no seek from where the one before it ended, whoever asked, and the device had
+//!     something to do until shortly before.
+//! P3  A rate measured from less than 3/4 sequential requests is not the best: it counts only if it is above the estimate.
+//! P4  A rate that counts moves the estimate by one part in 2 to 10: the more sequential and the longer the interval, the
+//!     more. There is no ceiling. (Linux ignores rates above 10 GB/s, which a shelf of drives exceeds today.)
+//! P5  Until something was measured, the estimate is 2/3 of a reference device's rate.
+//!
+//! What follows from the estimate:
+//!
+//! B1  The maximum budget is what the device can do at its best in a budget's time (`timeout_sync`); the minimum is 1/32 of
+//!     it. 8 MiB, Linux's first guess, until eleven budgets were given, or as set by hand (`max_budget`).
+//! B2  A new stream's budget is 2/3 of the maximum.
+//! B3  An interactive stream is raised for as long as the reference device needs to start a large application (7 s, on flash
+//!     2.5 s), times what that device is faster; within 3 to 25 s.
+
+use crate::sched::habits::Seek;
+use crate::time::{ms, secs};
+use crate::{Duration, Extent, Instant, Sector};
+
+/// How long an interval lasts (P1).
+const INTERVAL: Duration = secs(1);
+const INTERVAL_MIN: Duration = ms(300);
+const REQUESTS_MIN: u64 = 32;
+/// The device had nothing to do for so long: the interval is over.
+const PAUSE: Duration = ms(100);
+/// "Shortly before" (P2).
+const SHORT: Duration = ms(1);
+
+/// A device to compare with (P5, B3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Reference {
+    /// Sectors a second.
+    rate: u64,
+    /// How long it takes to start a large application.
+    start: Duration,
+}
+
+/// 109 MB/s.
+const DISK: Reference = Reference { rate: 213_600, start: secs(7) };
+/// 258 MB/s.
+const FLASH: Reference = Reference { rate: 503_500, start: ms(2500) };
+
+const fn reference(rotational: bool) -> Reference {
+    if rotational { DISK } else { FLASH }
+}
+
+/// The device's best rate, as far as is known (P1–P5).
+#[derive(Clone, Debug)]
+pub struct PeakRate {
+    /// Sectors a second.
+    rate: u64,
+    /// When the present interval began; none has if it has no requests.
+    began: Instant,
+    requests: u64,
+    sequential: u64,
+    sectors: u64,
+    last_dispatch: Instant,
+    last_end: Instant,
+    /// Where the last dispatched request ended.
+    position: Sector,
+}
+
+impl PeakRate {
+    /// A device of which nothing is known but whether it rotates (P5).
+    #[must_use]
+    pub const fn new(rotational: bool) -> Self {
+        Self {
+            rate: reference(rotational).rate * 2 / 3,
+            began: Instant::ZERO,
+            requests: 0,
+            sequential: 0,
+            sectors: 0,
+            last_dispatch: Instant::ZERO,
+            last_end: Instant::ZERO,
+            position: Sector(0),
+        }
+    }
+
+    /// The estimate, in sectors a second; at least 1.
+    #[must_use]
+    pub const fn sectors_per_second(&self) -> u64 {
+        self.rate
+    }
+
+    /// A request went to the device, where so many were in flight before. Answers whether the estimate moved.
+    #[inline]
+    pub fn dispatched(&mut self, now: Instant, extent: Extent, in_flight: u32, seek: Seek) -> bool {
+        let mut moved = false;
+        // Most often there is no pause, and the interval goes on.
+        if in_flight == 0 && self.requests > 0 && now.since(self.last_end.max(self.last_dispatch)) > PAUSE {
+            moved = self.close(self.last_end.max(self.last_dispatch));
+        } else if self.requests > 0 && now.since(self.began) >= INTERVAL {
+            moved = self.close(now);
+        }
+        if self.requests == 0 {
+            self.began = now;
+        }
+        let distance = extent.start.0.abs_diff(self.position.0);
+        let is_seek = distance >= seek.far && extent.sectors < seek.large;
+        let busy = in_flight > 0 || now.since(self.last_end) < SHORT;
+        self.requests += 1;
+        self.sequential += u64::from(busy && !is_seek); // P2
+        self.sectors += extent.sectors;
+        (self.last_dispatch, self.position) = (now, extent.end());
+        moved
+    }
+
+    /// A request ended.
+    #[inline]
+    pub const fn ended(&mut self, now: Instant) {
+        self.last_end = now;
+    }
+
+    /// Ends the interval; answers whether the estimate moved.
+    #[cold]
+    fn close(&mut self, end: Instant) -> bool {
+        let length = end.since(self.began);
+        let (requests, sequential, sectors) = (self.requests, self.sequential, self.sectors);
+        (self.requests, self.sequential, self.sectors) = (0, 0, 0);
+        if requests < REQUESTS_MIN || length < INTERVAL_MIN {
+            return false; // P1
+        }
+        let rate = scale(sectors, INTERVAL.as_nanos(), length.as_nanos());
+        if 4 * sequential < 3 * requests && rate <= self.rate {
+            return false; // P3
+        }
+        let weight = scale(9 * sequential / requests, length.as_nanos(), INTERVAL.as_nanos()).min(8);
+        let parts = 10 - weight; // P4
+        // In this order, so that an estimate in small numbers reaches what is measured and not nearly so.
+        let before = self.rate;
+        self.rate = if rate > before {
+            before + (rate - before).div_ceil(parts)
+        } else {
+            (before - (before - rate).div_ceil(parts)).max(1)
+        };
+        self.rate != before
+    }
+
+    /// What the device can do at its best in `time`, in sectors.
+    #[must_use]
+    pub fn sectors_in(&self, time: Duration) -> u64 {
+        scale(self.rate, time.as_nanos(), secs(1).as_nanos())
+    }
+
+    /// For how long an interactive stream is raised (B3).
+    #[must_use]
+    pub fn raising(&self, rotational: bool) -> Duration {
+        let Reference { rate, start } = reference(rotational);
+        Duration::from_nanos(scale(start.as_nanos(), rate, self.rate)).clamp(secs(3), secs(25))
+    }
+}
+
+/// `value * times / parts`, without overflow in between.
+fn scale(value: u64, times: u64, parts: u64) -> u64 {
+    u64::try_from(u128::from(value) * u128::from(times) / u128::from(parts.max(1))).unwrap_or(u64::MAX)
+}
+
+/// How large budgets are (B1, B2).
+#[derive(Clone, Debug)]
+pub struct Budgets {
+    /// What was set by hand, in sectors; 0: from the rate.
+    fixed: u64,
+    max: u64,
+    /// Budgets given: moves by 1/8 towards 256 with each.
+    given: u16,
+}
+
+impl Budgets {
+    /// Sectors, before anything is known.
+    pub const FIRST: u64 = 16 << 10;
+    /// After eleven budgets.
+    const TRUSTED: u16 = 194;
+
+    /// As large as nothing is known, or as set by hand: `max_budget` in sectors, 0 for automatic.
+    #[must_use]
+    pub const fn new(max_budget: u64) -> Self {
+        let max = if max_budget == 0 { Self::FIRST } else { max_budget };
+        Self { fixed: max_budget, max, given: 0 }
+    }
+
+    /// The largest, in sectors.
+    #[must_use]
+    pub const fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The smallest, in sectors: 1/32 of the largest, and at least 1.
+    #[must_use]
+    pub const fn min(&self) -> u64 {
+        let min = self.max / 32;
+        if min == 0 { 1 } else { min }
+    }
+
+    /// That of a new stream, in sectors (B2).
+    #[must_use]
+    pub const fn first(&self) -> u64 {
+        let first = (self.max as u128 * 2 / 3) as u64;
+        if first == 0 { 1 } else { first }
+    }
+
+    /// A budget was given.
+    pub fn gave(&mut self, rate: &PeakRate, timeout: Duration) {
+        if self.given < Self::TRUSTED {
+            self.given = (7 * self.given + 256) / 8;
+            self.follow(rate, timeout);
+        }
+    }
+
+    /// The rate, the budgets' time or the switch changed: takes what follows for the largest (B1).
+    pub fn follow(&mut self, rate: &PeakRate, timeout: Duration) {
+        self.max = match self.fixed {
+            0 if self.given < Self::TRUSTED => Self::FIRST,
+            0 => rate.sectors_in(timeout).max(1),
+            fixed => fixed,
+        };
+    }
+
+    /// Sets the largest by hand, in sectors; 0: from the rate. To be followed by [`Self::follow`].
+    pub const fn set_max(&mut self, max_budget: u64) {
+        self.fixed = max_budget;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::us;
+
+    /// A device that is kept busy: one request of so many sectors after the other, so far apart, for so long.
+    struct Run {
+        rate: PeakRate,
+        now: Instant,
+        position: u64,
+    }
+
+    impl Run {
+        fn new(rotational: bool) -> Self {
+            Self { rate: PeakRate::new(rotational), now: Instant::ZERO + secs(1), position: 0 }
+        }
+
+        /// Each takes `each`; every `seeks`th is elsewhere. Answers how many times the estimate moved.
+        fn serve(&mut self, count: u64, sectors: u64, each: Duration, seeks: u64) -> u32 {
+            let mut moves = 0;
+            for turn in 1..=count {
+                self.position += if turn % seeks == 0 { 1 << 20 } else { 0 };
+                let extent = Extent::new(Sector(self.position), sectors);
+                moves += u32::from(self.rate.dispatched(self.now, extent, 0, Seek::ROTATIONAL));
+                self.position += sectors;
+                self.now += each;
+                self.rate.ended(self.now);
+            }
+            moves
+        }
+
+        fn rest(&mut self, time: Duration) {
+            self.now += time;
+        }
+    }
+
+    const NEVER: u64 = u64::MAX;
+
+    /// P4: 512 KiB each millisecond are 1,024,000 sectors a second.
+    #[test]
+    fn a_sequential_reader_shows_the_rate_within_five_seconds() {
+        let mut run = Run::new(true);
+        run.serve(5001, 1024, ms(1), NEVER);
+        let rate = run.rate.sectors_per_second();
+        assert!((980_000..=1_024_000).contains(&rate), "{rate}");
+    }
+
+    /// P4: one part in two of the way after one whole, sequential second.
+    #[test]
+    fn one_second_moves_the_estimate_half_way() {
+        let mut run = Run::new(true);
+        let before = run.rate.sectors_per_second();
+        assert_eq!(run.serve(1001, 1024, ms(1), NEVER), 1);
+        let measured = 1_024_000;
+        assert_eq!(run.rate.sectors_per_second(), before + (measured - before).div_ceil(2));
+    }
+
+    /// P4
+    #[test]
+    fn fifty_gigabytes_a_second_are_believed() {
+        let mut run = Run::new(false);
+        run.serve(50_000, 100_000, ms(1), NEVER); // 100,000,000 sectors a second
+        assert!(run.rate.sectors_per_second() > 99_000_000, "{}", run.rate.sectors_per_second());
+    }
+
+    /// P3
+    #[test]
+    fn seeks_do_not_make_a_device_slow() {
+        let mut run = Run::new(true);
+        let before = run.rate.sectors_per_second();
+        assert_eq!(run.serve(3000, 8, ms(8), 2), 0);
+        assert_eq!(run.rate.sectors_per_second(), before);
+        assert!(run.serve(5000, 8, ms(1), 4) > 0, "three in four sequential: this is as fast as it goes");
+        assert!(run.rate.sectors_per_second() < before / 2);
+    }
+
+    /// P3
+    #[test]
+    fn a_fast_random_load_makes_a_device_fast() {
+        let mut run = Run::new(true);
+        run.serve(60_000, 1024, ms(1), 1);
+        assert!(run.rate.sectors_per_second() > 1_000_000);
+    }
+
+    /// P1
+    #[test]
+    fn a_pause_ends_an_interval_and_is_no_part_of_it() {
+        let mut run = Run::new(true);
+        run.serve(400, 1024, ms(1), NEVER);
+        run.rest(ms(500));
+        assert_eq!(run.serve(1, 1024, ms(1), NEVER), 1);
+        let before = PeakRate::new(true).sectors_per_second();
+        let measured = 1_024_000;
+        // 0.4 s, sequential but for a request: 0.4 * 8 is 3, one part in 7.
+        assert_eq!(run.rate.sectors_per_second(), before + (measured - before).div_ceil(7));
+    }
+
+    /// P1
+    #[test]
+    fn what_is_short_or_few_does_not_count() {
+        let mut run = Run::new(true);
+        for _ in 0..10 {
+            assert_eq!(run.serve(290, 1024, ms(1), NEVER), 0, "290 ms");
+            run.rest(ms(500));
+            assert_eq!(run.serve(31, 1024, ms(30), NEVER), 0, "31 requests");
+            run.rest(ms(500));
+        }
+    }
+
+    /// P1
+    #[test]
+    fn a_pause_of_less_than_100_ms_is_part_of_the_interval() {
+        let mut run = Run::new(true);
+        for _ in 0..100 {
+            run.serve(11, 1024, ms(1), NEVER);
+            run.rest(ms(99));
+        }
+        let rate = run.rate.sectors_per_second();
+        assert!((95_000..110_000).contains(&rate), "{rate}: 11 in 110 ms");
+    }
+
+    /// P2
+    #[test]
+    fn who_follows_on_after_a_while_is_not_sequential() {
+        let mut run = Run::new(true);
+        for _ in 0..1000 {
+            run.serve(1, 8, us(100), NEVER);
+            run.rest(ms(2));
+        }
+        assert_eq!(run.rate.sectors_per_second(), PeakRate::new(true).sectors_per_second(), "a thinking reader's rate");
+    }
+
+    /// P1, P2
+    #[test]
+    fn a_device_that_has_work_is_not_at_rest_however_long_it_takes() {
+        let mut rate = PeakRate::new(true);
+        let before = rate.sectors_per_second();
+        for turn in 0..100 {
+            let now = Instant::ZERO + secs(1) + Duration::from_nanos(turn / 8 * ms(120).as_nanos());
+            rate.dispatched(now, Extent::new(Sector(8 * turn), 8), 4, Seek::ROTATIONAL);
+        }
+        assert!(rate.sectors_per_second() < before, "a second's worth was sequential, and is slower");
+    }
+
+    #[test]
+    fn a_device_that_crawls_still_has_a_rate() {
+        let mut run = Run::new(true);
+        run.serve(100_000, 0, ms(1), NEVER);
+        assert_eq!(run.rate.sectors_per_second(), 1);
+        assert_eq!(run.rate.raising(true), secs(25));
+        assert_eq!(run.rate.sectors_in(ms(1)), 0);
+    }
+
+    /// B3
+    #[test]
+    fn a_fast_device_raises_for_less_time() {
+        assert_eq!(PeakRate::new(true).raising(true), ms(10_500));
+        let close = |a: Duration, b: Duration| a.max(b) - a.min(b) < ms(1);
+        assert!(close(PeakRate::new(false).raising(false), ms(3750)));
+        let mut run = Run::new(false);
+        run.serve(10_000, 4096, ms(1), NEVER);
+        assert_eq!(run.rate.raising(false), secs(3), "not less than three seconds");
+    }
+
+    /// B1
+    #[test]
+    fn budgets_follow_the_rate_after_eleven() {
+        let mut run = Run::new(true);
+        run.serve(10_001, 1024, ms(1), NEVER);
+        let mut budgets = Budgets::new(0);
+        for turn in 1..=11 {
+            assert_eq!(budgets.max(), Budgets::FIRST, "before budget {turn}");
+            budgets.gave(&run.rate, ms(125));
+        }
+        assert_eq!(budgets.max(), run.rate.sectors_in(ms(125)));
+        assert!((127_000..=128_000).contains(&budgets.max()), "{}", budgets.max());
+        assert_eq!((budgets.min(), budgets.first()), (budgets.max() / 32, budgets.max() * 2 / 3));
+    }
+
+    /// B1
+    #[test]
+    fn a_budget_set_by_hand_stays_until_it_is_automatic_again() {
+        let rate = PeakRate::new(false);
+        let mut budgets = Budgets::new(640);
+        for _ in 0..20 {
+            budgets.gave(&rate, ms(125));
+        }
+        assert_eq!((budgets.max(), budgets.min()), (640, 20));
+        budgets.set_max(0);
+        budgets.follow(&rate, ms(125));
+        assert_eq!(budgets.max(), rate.sectors_in(ms(125)));
+        budgets.set_max(1);
+        budgets.follow(&rate, ms(125));
+        assert_eq!((budgets.max(), budgets.min(), budgets.first()), (1, 1, 1), "no budget is empty");
+    }
+}

@@ -1,0 +1,407 @@
+//! Queueing, rotation: what the device turns out to be like.
+//!
+//! What is declared is a first guess. A file on a network, a RAID controller, a virtual disk or a USB bridge declares
+//! whatever its driver thinks, so what is observed counts more, and it may change: a depth is set, a path fails over.
+//!
+//! **Queueing**: does the device take several requests at once?
+//!
+//! Q1  A sample is an end at which more than `threshold` requests were in flight or waiting: there was enough to see it.
+//!     None is taken while the scheduler holds requests back by its own choice, for then their number in the device says
+//!     nothing about the device.
+//! Q2  After `samples` of them there is a verdict: it queues if more than `threshold` were ever in flight at once.
+//! Q3  A verdict that it queues counts at once. One that it does not counts against an earlier "it does" only when it is
+//!     the fourth in a row: while a device queues, a window without depth happens; a device that lost its depth has no
+//!     other. (Linux's BFQ and CFQ never revert: Q1 is what makes it safe.)
+//!
+//! **Rotation**: does distance cost time?
+//!
+//! R1  A sample is a read of at most 64 KiB that was alone in the device from its dispatch to its end; it is near or far
+//!     from the one before. Writes tell nothing, caches take them; nor do large ones, which take their time anywhere.
+//! R2  After 32 far ones there is a verdict: it does not rotate if three in four of them took less than 1 ms; it does if
+//!     three in four took more than 2 ms, while of at least 8 near ones three in four took less than a quarter of what the
+//!     typical far one took. Anything else (a network's delay, which distance does not change; a few hits in a cache)
+//!     leaves the opinion as it is.
+//! R3  It is changed by two verdicts in a row.
+
+use crate::time::{ms, us};
+use crate::{Duration, Instant};
+
+/// How many verdicts "does not queue" in a row make one forget that it did (Q3).
+const REVERT: u8 = 4;
+
+/// What a scheduler means by queueing (Q1, Q2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Depth {
+    /// More than so many at once is queueing.
+    pub threshold: u32,
+    /// How many samples make a verdict; at least 1.
+    pub samples: u16,
+}
+
+impl Depth {
+    /// BFQ's.
+    pub const BFQ: Self = Self { threshold: 3, samples: 32 };
+    /// CFQ's.
+    pub const CFQ: Self = Self { threshold: 4, samples: 50 };
+}
+
+/// Does the device take several requests at once? (Q1–Q3)
+#[derive(Clone, Copy, Debug)]
+pub struct Queueing {
+    depth: Depth,
+    is_queueing: bool,
+    /// Samples since the last verdict.
+    taken: u16,
+    /// The most that were in flight since then.
+    most: u32,
+    /// Verdicts in a row that it does not.
+    against: u8,
+}
+
+impl Queueing {
+    /// With a first guess.
+    #[must_use]
+    pub const fn new(depth: Depth, guess: bool) -> Self {
+        Self { depth, is_queueing: guess, taken: 0, most: 0, against: 0 }
+    }
+
+    /// Whether it does, as far as is known.
+    #[must_use]
+    pub const fn is_queueing(&self) -> bool {
+        self.is_queueing
+    }
+
+    /// A request ended. In flight and waiting are counted before it did; `held_back` says that the scheduler keeps waiting
+    /// requests from the device for a reason of its own. Answers whether the opinion changed.
+    #[inline]
+    pub fn ended(&mut self, in_flight: u32, waiting: u32, held_back: bool) -> bool {
+        self.most = self.most.max(in_flight);
+        let enough = in_flight.saturating_add(waiting) > self.depth.threshold;
+        if !enough || held_back && in_flight <= self.depth.threshold {
+            return false; // Q1
+        }
+        self.taken += 1;
+        self.taken >= self.depth.samples && self.judge()
+    }
+
+    fn judge(&mut self) -> bool {
+        let verdict = self.most > self.depth.threshold; // Q2
+        (self.taken, self.most) = (0, 0);
+        self.against = if verdict { 0 } else { self.against.saturating_add(1) };
+        let before = self.is_queueing;
+        self.is_queueing = verdict || before && self.against < REVERT; // Q3
+        self.is_queueing != before
+    }
+}
+
+/// A read that was alone in the device (R1).
+#[derive(Clone, Copy, Debug)]
+pub struct Lone {
+    /// When it went to the device.
+    pub dispatched: Instant,
+    /// How far it started from the end of what the device did before, in sectors.
+    pub distance: u64,
+    /// Its size in sectors.
+    pub sectors: u64,
+}
+
+/// Does distance cost time? (R1–R3)
+#[derive(Clone, Copy, Debug)]
+pub struct Rotation {
+    is_rotational: bool,
+    /// How many verdicts in a row are against that.
+    against: u8,
+    far: Spread,
+    near: Spread,
+}
+
+/// Samples by length of time.
+#[derive(Clone, Copy, Default, Debug)]
+struct Spread {
+    taken: u8,
+    /// Below [`FAST`].
+    fast: u8,
+    /// Above [`SLOW`].
+    slow: u8,
+    /// Nanoseconds that about half of the samples exceed.
+    typical: u64,
+}
+
+const FAST: Duration = ms(1);
+const SLOW: Duration = ms(2);
+/// Sectors from which a distance is far: 128 MiB, further than a track buffer reaches or a short seek hides.
+const FAR: u64 = 128 << 11;
+/// Sectors up to which it is near: reading on, or nearly.
+const NEAR: u64 = 64;
+/// The largest request that tells, in sectors.
+const SMALL: u64 = 128;
+/// Far samples for a verdict, and near ones.
+const FAR_SAMPLES: u8 = 32;
+const NEAR_SAMPLES: u8 = 8;
+/// Verdicts in a row that change the opinion (R3).
+const CHANGE: u8 = 2;
+
+impl Spread {
+    fn add(&mut self, took: Duration) {
+        // Near ones outnumber far ones by far on the very disks that matter: old ones make room.
+        if self.taken == u8::MAX {
+            (self.taken, self.fast, self.slow) = (self.taken / 2, self.fast / 2, self.slow / 2);
+        }
+        self.taken += 1;
+        self.fast += u8::from(took < FAST);
+        self.slow += u8::from(took > SLOW);
+        let took = took.as_nanos();
+        if self.taken == 1 {
+            self.typical = took;
+        }
+        // A median in passing: a step of 1/8 towards each sample, whatever its distance.
+        let step = (self.typical / 8).max(us(1).as_nanos());
+        self.typical = if took > self.typical { self.typical + step } else { self.typical.saturating_sub(step) };
+    }
+
+    /// Whether three in four are.
+    const fn mostly(&self, count: u8) -> bool {
+        4 * count as u16 >= 3 * self.taken as u16
+    }
+}
+
+impl Rotation {
+    /// With what was declared.
+    #[must_use]
+    pub const fn new(declared: bool) -> Self {
+        let none = Spread { taken: 0, fast: 0, slow: 0, typical: 0 };
+        Self { is_rotational: declared, against: 0, far: none, near: none }
+    }
+
+    /// Whether it does, as far as is known.
+    #[must_use]
+    pub const fn is_rotational(&self) -> bool {
+        self.is_rotational
+    }
+
+    /// A read ended that had been alone in the device. Answers whether the opinion changed.
+    pub fn ended(&mut self, now: Instant, lone: Lone) -> bool {
+        if lone.sectors > SMALL {
+            return false; // R1
+        }
+        let took = now.since(lone.dispatched);
+        match lone.distance {
+            FAR.. => self.far.add(took),
+            ..=NEAR => self.near.add(took),
+            _ => return false,
+        }
+        self.far.taken >= FAR_SAMPLES && self.judge()
+    }
+
+    fn judge(&mut self) -> bool {
+        let (far, near) = (self.far, self.near);
+        let distance_costs = near.taken >= NEAR_SAMPLES && near.typical < far.typical / 4;
+        let verdict = match () {
+            () if far.mostly(far.fast) => Some(false),
+            () if far.mostly(far.slow) && distance_costs => Some(true),
+            () => None,
+        }; // R2
+        (self.far, self.near) = (Spread::default(), Spread::default());
+        match verdict {
+            Some(rotational) if rotational != self.is_rotational => self.against += 1,
+            Some(_) => self.against = 0,
+            None => {}
+        }
+        let changed = self.against >= CHANGE; // R3
+        if changed {
+            (self.is_rotational, self.against) = (!self.is_rotational, 0);
+        }
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ends so many requests, with so many in flight and waiting.
+    fn end(queueing: &mut Queueing, times: u32, in_flight: u32, waiting: u32) {
+        for _ in 0..times {
+            queueing.ended(in_flight, waiting, false);
+        }
+    }
+
+    /// Q2
+    #[test]
+    fn thirty_two_ends_at_depth_tell_that_a_device_queues() {
+        let mut queueing = Queueing::new(Depth::BFQ, false);
+        end(&mut queueing, 31, 3, 5);
+        assert!(!queueing.is_queueing());
+        assert!(queueing.ended(4, 0, false), "the opinion changed");
+        assert!(queueing.is_queueing());
+    }
+
+    /// Q2
+    #[test]
+    fn a_device_that_takes_three_at_once_does_not_queue_for_bfq_nor_one_that_takes_four_for_cfq() {
+        for (depth, most) in [(Depth::BFQ, 3), (Depth::CFQ, 4)] {
+            let mut queueing = Queueing::new(depth, true);
+            end(&mut queueing, 1000, most, 5);
+            assert!(!queueing.is_queueing(), "{depth:?}");
+            end(&mut queueing, 100, most + 1, 5);
+            assert!(queueing.is_queueing(), "{depth:?}");
+        }
+    }
+
+    /// Q1
+    #[test]
+    fn a_quiet_device_tells_nothing() {
+        let mut queueing = Queueing::new(Depth::BFQ, true);
+        end(&mut queueing, 10_000, 1, 2);
+        assert!(queueing.is_queueing());
+        end(&mut queueing, 10_000, 1, 3);
+        assert!(!queueing.is_queueing(), "there were four, and it took one at a time");
+    }
+
+    /// Q1
+    #[test]
+    fn what_is_held_back_by_choice_is_no_evidence_but_what_was_sent_is() {
+        let mut queueing = Queueing::new(Depth::BFQ, true);
+        for _ in 0..10_000 {
+            queueing.ended(1, 100, true);
+        }
+        assert!(queueing.is_queueing());
+        let mut queueing = Queueing::new(Depth::BFQ, false);
+        for _ in 0..32 {
+            queueing.ended(4, 100, true);
+        }
+        assert!(queueing.is_queueing());
+    }
+
+    /// Q3
+    #[test]
+    fn only_the_fourth_verdict_in_a_row_makes_it_forget_that_a_device_queues() {
+        let mut queueing = Queueing::new(Depth::BFQ, true);
+        for _ in 0..100 {
+            end(&mut queueing, 3 * 32, 1, 9);
+            end(&mut queueing, 32, 9, 9);
+            assert!(queueing.is_queueing(), "one window in four has depth");
+        }
+        end(&mut queueing, 4 * 32 - 1, 1, 9);
+        assert!(queueing.is_queueing());
+        end(&mut queueing, 1, 1, 9);
+        assert!(!queueing.is_queueing());
+        end(&mut queueing, 32, 9, 9);
+        assert!(queueing.is_queueing(), "and back at once");
+        let mut queueing = Queueing::new(Depth::BFQ, false);
+        end(&mut queueing, 32, 1, 9);
+        assert!(!queueing.is_queueing(), "who never thought so needs no proof");
+    }
+
+    /// Reads one after the other: so many, each so far and taking so long. Answers whether the opinion changed.
+    fn read(rotation: &mut Rotation, times: u32, distance: u64, took: Duration) -> bool {
+        let dispatched = Instant::ZERO + ms(7);
+        let lone = Lone { dispatched, distance, sectors: 8 };
+        (0..times).fold(false, |changed, _| rotation.ended(dispatched + took, lone) || changed)
+    }
+
+    const ACROSS: u64 = 1 << 30;
+
+    /// 32 far reads as of an arm that moves, after enough near ones.
+    fn read_as_a_disk(rotation: &mut Rotation) {
+        read(rotation, 8, 0, us(200));
+        read(rotation, 32, ACROSS, ms(12));
+    }
+
+    /// R2, R3
+    #[test]
+    fn a_disk_that_answers_far_reads_at_once_does_not_rotate() {
+        let mut rotation = Rotation::new(true);
+        read(&mut rotation, 63, ACROSS, us(90));
+        assert!(rotation.is_rotational(), "one verdict, and not yet the second");
+        assert!(read(&mut rotation, 1, ACROSS, us(90)));
+        assert!(!rotation.is_rotational());
+        read_as_a_disk(&mut rotation);
+        assert!(!rotation.is_rotational(), "back, too, takes two");
+        read_as_a_disk(&mut rotation);
+        assert!(rotation.is_rotational());
+    }
+
+    /// R2
+    #[test]
+    fn a_disk_that_answers_far_reads_late_and_near_ones_early_rotates_though_some_are_not_so() {
+        let mut rotation = Rotation::new(false);
+        for _ in 0..2 {
+            read(&mut rotation, 1, 0, ms(12));
+            read(&mut rotation, 31, 0, us(200));
+            read(&mut rotation, 1, ACROSS, us(100));
+            read(&mut rotation, 31, ACROSS, ms(12));
+        }
+        assert!(rotation.is_rotational());
+    }
+
+    /// R2
+    #[test]
+    fn a_network_is_slow_at_any_distance_and_does_not_rotate() {
+        let mut rotation = Rotation::new(false);
+        for _ in 0..10 {
+            read(&mut rotation, 300, 0, ms(5));
+            assert!(!read(&mut rotation, 32, ACROSS, ms(6)));
+        }
+    }
+
+    /// R2
+    #[test]
+    fn far_reads_that_are_slow_say_nothing_without_near_ones() {
+        let mut rotation = Rotation::new(false);
+        for _ in 0..100 {
+            read(&mut rotation, 7, 0, us(100)); // one too few
+            read(&mut rotation, 32, ACROSS, ms(12));
+        }
+        assert!(!rotation.is_rotational());
+        read_as_a_disk(&mut rotation);
+        read(&mut rotation, 1000, ACROSS, ms(12)); // those near ones were for the first verdict
+        assert!(!rotation.is_rotational());
+    }
+
+    /// R2
+    #[test]
+    fn what_is_neither_fast_nor_slow_says_nothing() {
+        for declared in [false, true] {
+            let mut rotation = Rotation::new(declared);
+            for _ in 0..100 {
+                read(&mut rotation, 8, 0, us(100));
+                assert!(!read(&mut rotation, 32, ACROSS, us(1500)));
+            }
+        }
+    }
+
+    /// R2
+    #[test]
+    fn some_hits_in_a_cache_make_no_disk_stand_still() {
+        let mut rotation = Rotation::new(true);
+        for turn in 0..1000 {
+            read(&mut rotation, 1, ACROSS, if turn % 3 == 0 { ms(9) } else { us(50) });
+        }
+        assert!(rotation.is_rotational(), "two thirds are not three quarters");
+    }
+
+    /// R1
+    #[test]
+    fn large_reads_and_middling_distances_tell_nothing() {
+        let mut rotation = Rotation::new(true);
+        let dispatched = Instant::ZERO;
+        for _ in 0..1000 {
+            rotation.ended(dispatched + us(50), Lone { dispatched, distance: ACROSS, sectors: 129 });
+        }
+        assert!(!read(&mut rotation, 1000, NEAR + 1, us(50)));
+        assert!(!read(&mut rotation, 1000, FAR - 1, us(50)));
+        assert!(rotation.is_rotational());
+    }
+
+    /// R3
+    #[test]
+    fn verdicts_that_contradict_each_other_change_nothing() {
+        let mut rotation = Rotation::new(true);
+        for _ in 0..100 {
+            assert!(!read(&mut rotation, 32, ACROSS, us(90)));
+            read_as_a_disk(&mut rotation);
+            assert!(rotation.is_rotational());
+        }
+    }
+}
