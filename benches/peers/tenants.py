@@ -35,7 +35,7 @@ FAIRLIFT = os.environ.get("FAIRLIFT") or f"{os.environ.get('CARGO_TARGET_DIR', R
 W = Path(os.environ.get("W") or f"{os.environ.get('TMPDIR', '/tmp')}/fairlift-peers") / "tenants"
 MIB = 1 << 20
 RAMP = 2
-PART = 400 << 30  # of a modelled disk
+PART, MODEL_DEPTH = 400 << 30, 64  # of a modelled disk
 
 
 @dataclass
@@ -149,7 +149,7 @@ def server(command, socket, log):
 def fairlift(scheduler, backing, tenants, parts, settings, depth=None, workers=None):
     """Our server with a group and an export for each tenant; gives (URIs, counters)."""
     lines = ["[server]", f'listen = "unix:{W}/f.sock"'] + ([f"workers = {workers}"] if workers else [])
-    lines += ["[disk.d]", f'scheduler = "{scheduler}"'] + ([f"depth = {depth}"] if depth else [])
+    lines += ["[disk.d]", f'scheduler = "{scheduler}"'] + ([f"depth = {depth}", f"nr_requests = {max(256, 2 * depth)}"] if depth else [])
     if settings:
         lines.append("set = { " + ", ".join(f'{name} = "{value}"' for name, value in settings) + " }")
     for tenant, (offset, size) in zip(tenants, parts):
@@ -306,8 +306,8 @@ def known():
 def live(options):
     """Unequal depths and connection counts, so that what decides is not who asks more.
 
-    All together have no more under way than the disk lets wait (nr_requests, twice its depth of 128): beyond that, who
-    comes first gets in. And each could keep its share of those 128 in the device, whatever the scheduler's depth there.
+    All together have no more under way than the disk lets wait (nr_requests, 256): beyond that, who comes first gets in.
+    And each has more under way than its share of what the device has at once (64), so that it can use it.
     """
     cases = [
         ("Unequal depths and connection counts",
@@ -321,7 +321,7 @@ def live(options):
         where = parts(len(tenants), PART)
         for scheduler in ["none", *options.scheduler]:
             settings = options.set if scheduler != "none" else ()
-            with fairlift(scheduler, options.device, tenants, where, settings) as (uris, counters):
+            with fairlift(scheduler, options.device, tenants, where, settings, MODEL_DEPTH) as (uris, counters):
                 got = run(tenants, uris, [(0, size) for _, size in where], options.seconds, counters)
             base = base or sum(had.bytes_s for had in got)
             row(scheduler, tenants, got, base)
@@ -334,7 +334,7 @@ def peers(options):
         where = parts(len(tenants), PART)
         head(f"{len(tenants)} tenants on one modelled disk, {options.device}", tenants)
         for scheduler in ["none", *options.scheduler]:
-            with fairlift(scheduler, options.device, tenants, where, options.set if scheduler != "none" else ()) as (uris, counters):
+            with fairlift(scheduler, options.device, tenants, where, options.set if scheduler != "none" else (), MODEL_DEPTH) as (uris, counters):
                 row(f"fairlift {scheduler}", tenants, run(tenants, uris, [(0, size) for _, size in where], options.seconds, counters))
         path = image(2 << 30)
         where = parts(len(tenants), 2 << 30)

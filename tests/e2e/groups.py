@@ -111,10 +111,10 @@ def weights_hold(t, scheduler):
     if scheduler not in schedulers():
         t.skip(f"there is no scheduler {scheduler} yet")
     # An array of twelve hard disks: some 2,000 reads a second, which any machine can keep up with, so that the disk decides.
-    # Together they have less under way than may wait (nr_requests), and each has its share of the depth of 128.
+    # Together they have less under way than may wait, and each has more than its share of what the disk has at once.
     weights = {"a": 100, "b": 200, "c": 300, "d": 400}
     loads = {"a": (8, 8), "b": (1, 32), "c": (2, 32), "d": (1, 64)}
-    config = f'[disk.one]\nscheduler = "{scheduler}"\n'
+    config = f'[disk.one]\nscheduler = "{scheduler}"\ndepth = 64\nnr_requests = 256\n'
     for number, (name, weight) in enumerate(weights.items()):
         config += f'[group."/{name}"]\nweight = {weight}\n[export.{name}]\nbacking = "{SLOW}"\ndisk = "one"\n'
         config += f'group = "/{name}"\noffset = {number * PART}\nsize = {PART}\n'
