@@ -107,14 +107,14 @@ def load(server, export, connections, depth, length, stop):
     return [threading.Thread(target=one, args=(n,), daemon=True) for n in range(connections)]
 
 
-def weights_hold(t, scheduler):
+def weights_hold(t, scheduler, settings=""):
     if scheduler not in schedulers():
         t.skip(f"there is no scheduler {scheduler} yet")
     # An array of twelve hard disks: some 2,000 reads a second, which any machine can keep up with, so that the disk decides.
     # Together they have less under way than may wait, and each has more than its share of what the disk has at once.
     weights = {"a": 100, "b": 200, "c": 300, "d": 400}
     loads = {"a": (8, 8), "b": (1, 32), "c": (2, 32), "d": (1, 64)}
-    config = f'[disk.one]\nscheduler = "{scheduler}"\ndepth = 64\nnr_requests = 256\n'
+    config = f'[disk.one]\nscheduler = "{scheduler}"\ndepth = 64\nnr_requests = 256\n{settings}\n'
     for number, (name, weight) in enumerate(weights.items()):
         config += f'[group."/{name}"]\nweight = {weight}\n[export.{name}]\nbacking = "{SLOW}"\ndisk = "one"\n'
         config += f'group = "/{name}"\noffset = {number * PART}\nsize = {PART}\n'
@@ -156,7 +156,7 @@ def under_bfq_shares_follow_weights_however_many_connections_and_requests_each_h
 
 @test(seconds=90, fairlift_only=True)
 def under_cfq_without_idling_shares_follow_weights_however_many_connections_and_requests_each_has(t):
-    weights_hold(t, "cfq")
+    weights_hold(t, "cfq", 'set = { slice_idle = 0 }')
 
 
 if __name__ == "__main__":
