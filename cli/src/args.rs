@@ -77,6 +77,7 @@ pub(crate) enum Command {
 /// directory. Sockets from systemd (LISTEN_FDS) are served in any case.
 ///
 /// Ctrl-C or SIGTERM: accept nobody new, finish what is under way, flush, exit 0. A second one: stop at once.
+/// SIGUSR1: log what each group has had so far of each disk.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ServeArgs {
     /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off], sim:PROFILE[,size=SIZE], or a path

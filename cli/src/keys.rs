@@ -50,7 +50,7 @@ pub(crate) const EXPORT: Sort = Sort {
             "disk",
             "the name of a `[disk.…]`",
             "one disk per device or file system",
-            "the scheduling domain it belongs to",
+            "the scheduling domain it belongs to; there, exports of the same `sim:` are of one modelled disk, as exports of one file are",
         ),
         key("group", "a path from the root, as in `\"/tenants/alice\"`", "`\"/\"`", "who pays for its clients"),
         key(

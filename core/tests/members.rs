@@ -489,6 +489,8 @@ impl Run {
         for (id, ended) in &self.ended {
             assert_eq!(ops(&self.queue.group_stats(*id)), *ended, "bios that ended in {id:?}");
         }
+        let by_group = self.queue.stats_by_group();
+        assert!(by_group.iter().map(|(id, _, stats)| (id, ops(stats))).eq(self.ended.iter().map(|(id, n)| (id, *n))));
         assert_eq!(ops(&self.queue.stats()), self.gone + self.ended.values().sum::<u64>());
         for (id, (stream, _)) in &self.streams {
             assert_eq!(self.queue.stream(*id), *stream);

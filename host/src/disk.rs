@@ -13,7 +13,7 @@ use fairlift_core::flush::{self, Share};
 use fairlift_core::model::Character;
 use fairlift_core::queue::{Backing, Settings, SharedTags};
 use fairlift_core::stats::Stats;
-use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Limits, Priority, Queue, Sector};
+use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Limits, Op, Priority, Queue, Sector};
 
 use crate::Error;
 use crate::bench::Gauge;
@@ -154,6 +154,21 @@ impl Disk {
         for number in 0..self.queues.len() {
             self.queue(ContextId(number as u16)).counters(tell);
         }
+    }
+
+    /// What each group has done here, those left out that did nothing.
+    pub(crate) fn stats_by_group(&self) -> Vec<(Group, Stats)> {
+        let mut all: Vec<(GroupId, Group, Stats)> = Vec::new();
+        for number in 0..self.queues.len() {
+            for (id, group, stats) in self.queue(ContextId(number as u16)).stats_by_group() {
+                match all.binary_search_by_key(&id, |(id, ..)| *id) {
+                    Ok(at) => all[at].2.add(&stats),
+                    Err(at) => all.insert(at, (id, group.clone(), stats)),
+                }
+            }
+        }
+        let busy = all.into_iter().filter(|(.., stats)| Op::ALL.iter().any(|op| stats.of(*op).ops > 0));
+        busy.map(|(_, group, stats)| (group, stats)).collect()
     }
 
     /// The tags that a context's queue shares with the others', if it does.

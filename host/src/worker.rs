@@ -424,6 +424,29 @@ impl Shared {
         }
     }
 
+    /// What each group has had of each disk, one line each.
+    pub(crate) fn log_shares(&self) {
+        use fairlift_core::Op;
+        for disk in &self.disks {
+            let groups = disk.stats_by_group();
+            let bytes = |stats: &fairlift_core::stats::Stats| Op::ALL.iter().map(|op| stats.of(*op).bytes).sum::<u64>();
+            let all: u64 = groups.iter().map(|(_, stats)| bytes(stats)).sum();
+            for (group, stats) in groups {
+                tracing::info!(
+                    "share disk={:?} group={:?} weight={} read={}/{} write={}/{} bytes={:.1}%",
+                    disk.name,
+                    group.path,
+                    group.weight,
+                    stats.of(Op::Read).ops,
+                    stats.of(Op::Read).bytes,
+                    stats.of(Op::Write).ops,
+                    stats.of(Op::Write).bytes,
+                    100.0 * bytes(&stats) as f64 / all.max(1) as f64,
+                );
+            }
+        }
+    }
+
     /// The counters of disks that were flushed and of exports, one line each, when all connections are closed.
     pub(crate) fn log_stats(&self) {
         use fairlift_core::Op;

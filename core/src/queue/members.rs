@@ -275,7 +275,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The groups that there are, in no particular order.
+    /// The groups that there are, in the order of their numbers.
     pub fn groups(&self) -> impl Iterator<Item = (GroupId, &Group)> {
         let groups = self.groups.states.iter().filter(|(_, state)| !state.is_leaving);
         groups.map(|(id, state)| (GroupId(id as u16), &state.group))
@@ -359,6 +359,20 @@ impl Queue {
             sum.add(&state.stats);
         }
         sum
+    }
+
+    /// As [`Queue::group_stats`], for all groups at once, in the order of their numbers.
+    #[must_use]
+    pub fn stats_by_group(&self) -> Vec<(GroupId, &Group, Stats)> {
+        let mut all: Vec<_> = self.groups().map(|(id, group)| (id, group, Stats::default())).collect();
+        for (id, _, sum) in &mut all {
+            sum.add(&self.groups.states[usize::from(id.0)].retired);
+        }
+        for (_, state) in &self.streams {
+            let at = all.binary_search_by_key(&state.stream.group, |(id, ..)| *id).expect("a stream is in a group");
+            all[at].2.add(&state.stats);
+        }
+        all
     }
 
     /// What all have done.
