@@ -106,7 +106,8 @@ fn once_warm_no_request_allocates_whatever_the_scheduler() {
         (0..20_000).for_each(|_| load.turn());
         let calls = counting::calls() - before;
         let reads = load.queue.stats().of(Op::Read).ops - done;
-        assert!(reads > 10_000, "{} did no more than {reads} reads", kind.name());
+        // A scheduler that holds the disk for somebody does less.
+        assert!(reads > 8_000, "{} did no more than {reads} reads", kind.name());
         assert_eq!(calls, 0, "{} allocates, rotational: {rotational}", kind.name());
     }
 }
