@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use clap::CommandFactory as _;
+use fairlift_core::model::Character;
 use fairlift_core::sched::{Kind, Setup};
 use fairlift_core::{flush, tunable};
 use fairlift_lab::model::{Spec, profiles};
@@ -62,7 +63,9 @@ struct Row {
 }
 
 fn rows(kind: Kind) -> Vec<Row> {
-    let scheduler = kind.build(&Setup::new(1));
+    // Defaults that follow from the device are those of one that rotates; what they are for others is in the row's words.
+    let character = Character { rotational: true, volatile_cache: true };
+    let scheduler = kind.build(&Setup { character, ..Setup::new(1) });
     let row = |info: &tunable::TunableInfo| Row {
         name: info.name.into(),
         default: scheduler.get(info.name).unwrap_or_default(),

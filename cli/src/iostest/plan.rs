@@ -116,7 +116,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         version: env!("CARGO_PKG_VERSION").into(),
         device: named.unwrap_or_default().into(),
         scheduler: scheduler.name().into(),
-        settings: effective(scheduler, &set, sweep.as_ref()),
+        settings: effective(scheduler, &device, &set, sweep.as_ref()),
         seed: flags.seed,
         block_size: flags.bs.map_or(0, u64::from),
         file_size: flags.filesize,
@@ -227,13 +227,19 @@ fn sweep(
     Some((name.clone(), values))
 }
 
-/// All tunables of a scheduler: as the user wrote them, the rest with their defaults.
+/// All tunables of a scheduler: as the user wrote them, the rest with their defaults, which follow from what a model says
+/// of itself.
 fn effective(
     scheduler: sched::Kind,
+    device: &Device,
     set: &[(String, String)],
     sweep: Option<&(String, Vec<String>)>,
 ) -> BTreeMap<String, String> {
-    let built = scheduler.build(&sched::Setup::new(1));
+    let mut setup = sched::Setup::new(1);
+    if let Device::Model(spec) = device {
+        setup.character = spec.build(1).character();
+    }
+    let built = scheduler.build(&setup);
     let defaults = built.tunables().iter().map(|info| (info.name.to_owned(), built.get(info.name).unwrap_or_default()));
     let mut settings: BTreeMap<_, _> = defaults.collect();
     settings.extend(set.iter().cloned());

@@ -307,6 +307,7 @@ impl Run {
             Range::Duration(least, most) => (least.to_string(), most.to_string()),
             Range::Count(least, most) => (least.to_string(), most.to_string()),
             Range::Switch => ("0".to_owned(), "1".to_owned()),
+            Range::Choice(names) => (names[0].to_owned(), names[names.len() - 1].to_owned()),
         };
         let usual = Cfq::new(&Setup::new(1), Settings::default()).get(info.name).unwrap();
         let value = match end {
@@ -371,7 +372,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
     fn nothing_is_lost_or_goes_twice_and_the_device_is_never_left_idle_without_an_end(

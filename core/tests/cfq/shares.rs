@@ -16,7 +16,7 @@ fn groups_that_ask_for_much_share_requests_by_weight() {
         let group = sim.group(ROOT, weight);
         sim.reader(group, 64);
     }
-    assert_shares(&sim.run(secs(2)), &[1, 2, 7], 1.0);
+    assert_shares(&sim.run(ms(500)), &[1, 2, 7], 1.0);
     assert_eq!(sim.most_in_device, 32, "and the device has all it takes");
 }
 
@@ -29,7 +29,7 @@ fn the_number_of_readers_in_a_group_does_not_count() {
     for _ in 0..20 {
         sim.reader(one, 16);
     }
-    let got = sim.run(secs(2));
+    let got = sim.run(ms(500));
     assert_shares(&[got[0], got[1..].iter().sum()], &[3, 1], 1.0);
     assert_shares(&got[1..], &[1; 20], 3.0);
 }
@@ -43,7 +43,7 @@ fn groups_of_one_reader_that_waits_for_each_answer_share_by_weight() {
         let reader = sim.reader(group, 1);
         sim.clients[reader].think = us(20);
     }
-    assert_shares(&sim.run(secs(2)), &[1, 2, 3, 4], 1.0);
+    assert_shares(&sim.run(ms(500)), &[1, 2, 3, 4], 1.0);
     assert!(sim.longest_hold <= ms(8), "{}", sim.longest_hold);
 }
 
@@ -55,7 +55,7 @@ fn without_group_idle_nobody_is_waited_for() {
         let group = sim.group(ROOT, weight);
         sim.reader(group, 1);
     }
-    assert_shares(&sim.run(secs(1)), &[1; 4], 1.0);
+    assert_shares(&sim.run(ms(400)), &[1; 4], 1.0);
     assert_eq!(sim.held, Duration::ZERO);
 }
 
@@ -78,7 +78,7 @@ fn a_device_has_no_more_than_the_group_with_few_requests_allows_the_others() {
     let (few, many) = (sim.group(ROOT, 100), sim.group(ROOT, 100));
     sim.reader(few, 2);
     sim.reader(many, 128);
-    assert_shares(&sim.run(secs(1)), &[1, 1], 1.0);
+    assert_shares(&sim.run(ms(400)), &[1, 1], 1.0);
     assert!(sim.most_in_device < 16, "{} in the device, 2 of which are the one's", sim.most_in_device);
 }
 
@@ -90,7 +90,7 @@ fn a_long_request_counts_as_many_short_ones() {
     let long = sim.reader(long, 64);
     sim.reader(short, 64);
     (sim.clients[long].sectors, sim.clients[long].stride) = (1024, 1024);
-    assert_shares(&sim.run(secs(1)), &[1, 4], 1.0);
+    assert_shares(&sim.run(ms(400)), &[1, 4], 1.0);
 }
 
 /// V1
@@ -102,7 +102,7 @@ fn groups_below_groups_share_what_their_parent_has() {
     for group in [ax, ay, b] {
         sim.reader(group, 64);
     }
-    assert_shares(&sim.run(secs(2)), &[5, 20, 75], 1.0);
+    assert_shares(&sim.run(ms(500)), &[5, 20, 75], 1.0);
 }
 
 /// V1
@@ -114,7 +114,7 @@ fn the_streams_of_a_group_with_groups_below_count_100_beside_them_and_those_of_t
     for group in [ROOT, a, below] {
         sim.reader(group, 64);
     }
-    assert_shares(&sim.run(secs(2)), &[400, 100, 300], 1.0);
+    assert_shares(&sim.run(ms(500)), &[400, 100, 300], 1.0);
 }
 
 /// V2
@@ -124,9 +124,9 @@ fn a_new_weight_counts_from_then_on() {
     let (one, other) = (sim.group(ROOT, 100), sim.group(ROOT, 100));
     sim.reader(one, 64);
     sim.reader(other, 64);
-    assert_shares(&sim.run(secs(1)), &[1, 1], 1.0);
+    assert_shares(&sim.run(ms(400)), &[1, 1], 1.0);
     sim.cfq.set_group(sim.now, other, &Group { weight: 400, ..sim.groups[2].clone() });
-    assert_shares(&sim.run(secs(1)), &[1, 4], 1.0);
+    assert_shares(&sim.run(ms(400)), &[1, 4], 1.0);
 }
 
 /// V1
@@ -175,7 +175,7 @@ fn levels_count_within_a_group_in_iops_mode() {
         sim.client(one, Sim::at(PriorityClass::BestEffort, level), 64);
     }
     sim.reader(other, 64);
-    let got = sim.run(secs(2));
+    let got = sim.run(ms(500));
     assert_shares(&got[..3], &[9, 5, 2], 2.0);
     assert_shares(&[got[..3].iter().sum(), got[3]], &[1, 1], 1.0);
 }
@@ -232,7 +232,7 @@ fn without_isolation_those_who_are_not_idled_for_share_as_one_group() {
         let group = sim.group(ROOT, weight);
         sim.reader(group, 64);
     }
-    assert_shares(&sim.run(secs(1)), &[1, 1], 1.0);
+    assert_shares(&sim.run(ms(400)), &[1, 1], 1.0);
 }
 
 /// V2: asynchronous writes are the group's too.
@@ -259,12 +259,12 @@ fn shares_hold_before_and_after_the_mode_changes() {
         let group = sim.group(ROOT, weight);
         sim.reader(group, 64);
     }
-    assert_shares(&sim.run(secs(1)), &[1, 3], 1.0);
+    assert_shares(&sim.run(ms(300)), &[1, 3], 1.0);
     sim.cfq.set("slice_idle", "8").unwrap();
-    assert_shares(&sim.run(secs(10)), &[1, 3], 9.0);
+    assert_shares(&sim.run(secs(4)), &[1, 3], 9.0);
     sim.cfq.set("slice_idle", "0").unwrap();
     sim.run(ms(10));
-    assert_shares(&sim.run(secs(1)), &[1, 3], 1.0);
+    assert_shares(&sim.run(ms(300)), &[1, 3], 1.0);
 }
 
 /// A synchronous write is as good as a read.
@@ -276,5 +276,5 @@ fn synchronous_writes_share_as_reads_do() {
         let writer = sim.reader(group, 1);
         (sim.clients[writer].op, sim.clients[writer].flags) = (Op::Write, flags);
     }
-    assert_shares(&sim.run(secs(1)), &[1, 2], 1.0);
+    assert_shares(&sim.run(ms(400)), &[1, 2], 1.0);
 }

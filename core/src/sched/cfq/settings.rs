@@ -110,7 +110,8 @@ pub(super) const ROWS: [Tunable<Settings>; 14] = [
         "slice_idle",
         (ms(0), IDLE_MAX),
         |s| &mut s.slice_idle,
-        "how long the device is held idle for a queue that is expected to ask again soon; 0 for devices that do not rotate",
+        "how long the device is held idle for a queue that is expected to ask again soon; default on a device that does not \
+         rotate: 0",
     ),
     Tunable::duration(
         "group_idle",
