@@ -124,9 +124,10 @@ impl Bfq {
             in_flight: queue.in_flight > 0,
             totally_seeky: queue.seeks.is_totally_seeky(),
         };
+        let was_raised = queue.raise.is_raised();
         if queue.raise.became_busy(now, &arrival) {
-            self.counts.raised += 1;
-            self.weigh(q);
+            self.counts.raised += u64::from(!was_raised);
+            self.raising_changed(was_raised, q);
         }
     }
 
@@ -139,8 +140,14 @@ impl Bfq {
         }
         let in_large_burst = self.groups[usize::from(queue.group.0)].bursts.is_large(queue.burst);
         if queue.raise.check(now, self.device.rate.raising(rotational), in_large_burst) {
-            self.weigh(q);
+            self.raising_changed(true, q);
         }
+    }
+
+    pub(super) fn raising_changed(&mut self, before: bool, q: u32) {
+        let after = self.queue(q).raise.is_raised();
+        self.raised = self.raised + u32::from(after) - u32::from(before);
+        self.weigh(q);
     }
 
     pub(super) fn end_raising(&mut self) {
@@ -148,7 +155,7 @@ impl Bfq {
             if let Some(queue) = &mut self.queues[q as usize]
                 && queue.raise.end(Instant::ZERO)
             {
-                self.weigh(q);
+                self.raising_changed(true, q);
             }
         }
     }

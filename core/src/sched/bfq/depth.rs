@@ -5,17 +5,19 @@
 //! device have all it takes.
 //!
 //! E1  What is measured is time per sector over a window of requests, and only while there are enough of them to fill the
-//!     device up to the limit: who has too little to do says nothing about the device.
+//!     device up to the limit: who has too little to do says nothing about the device. Nor is it a reason for less that
+//!     less is enough while some wait for others.
 //! E2  A trial compares the present limit with twice or half of it, in windows that alternate, so that a load that changes
 //!     slowly is the same for both. It ends as soon as the difference is clear, and after [`PAIRS_MAX`] pairs at the latest.
-//! E3  Twice as many must bring 2.5 % to be taken; half as many may cost 1 %.
+//! E3  Twice as many must bring 1.5 % to be taken; half as many may cost 0.5 %.
 //! E4  After a trial that changes nothing there is rest, of four times as many windows as the trial had, and the double of
 //!     the rest before: so at most a fifth of the time goes by at another limit than the one thought right, and less and
 //!     less the longer nothing changes. A throughput that is no longer what it was ends the rest.
 //! E5  The first trials go up from [`FIRST`], on flash: a device is filled within some hundred requests. Where seeks are
 //!     what costs, all that the device takes is what it sorts best, so there they go down.
-//! E6  A limit that the load does not reach is no limit: it comes down to what there is, and goes up again by trials as soon
-//!     as there is more.
+//! E6  A limit that the load does not reach is no limit: it comes down to what there is, but not below [`FIRST`], and goes up
+//!     again by trials as soon as there is more. A trial with half as many needs a load of twice the present limit: few
+//!     streams that ask one request at a time are left alone, in their own order.
 //! E7  Nothing is random: the same ends at the same times give the same limits.
 
 use super::trial::Trial;
@@ -46,6 +48,8 @@ pub(super) struct Depth {
     usual: f64,
     /// `base` is what there was to do, not what the device needs (E6).
     by_demand: bool,
+    /// The load of the last window.
+    most: u32,
     trials: u64,
 }
 
@@ -70,12 +74,14 @@ struct Window {
     slack: u32,
     /// The most that could have been in the device.
     most: u32,
+    /// Requests that ended while others waited for somebody.
+    lulls: u32,
 }
 
 impl Window {
     const fn new(depth: u32, skip: u32) -> Self {
         let size = if depth > 32 { 2 * depth } else { 64 };
-        Self { skip, left: size, size, start: Instant::ZERO, sectors: 0, slack: 0, most: 0 }
+        Self { skip, left: size, size, start: Instant::ZERO, sectors: 0, slack: 0, most: 0, lulls: 0 }
     }
 }
 
@@ -85,7 +91,8 @@ impl Depth {
         let base = if rotational { max } else { FIRST.min(max) };
         let step = Step::Rest { left: 0, unusual: 0 };
         let window = Window::new(base, base);
-        let mut this = Self { max, base, step, window, rest: REST_MIN, usual: 0.0, by_demand: false, trials: 0 };
+        let mut this =
+            Self { max, base, step, window, rest: REST_MIN, usual: 0.0, by_demand: false, most: 0, trials: 0 };
         this.try_up();
         this
     }
@@ -125,9 +132,10 @@ impl Depth {
         }
     }
 
-    /// A request of so many sectors ended, when so many were in the device or could have been but for the limit.
+    /// A request of so many sectors ended, when so many were in the device or could have been but for the limit; `lull` says
+    /// that they waited for somebody.
     #[inline]
-    pub(super) fn ended(&mut self, now: Instant, sectors: u64, demand: u32) {
+    pub(super) fn ended(&mut self, now: Instant, sectors: u64, demand: u32, lull: bool) {
         let needed = self.needed();
         let window = &mut self.window;
         if window.skip > 0 {
@@ -138,6 +146,7 @@ impl Depth {
         window.sectors += sectors;
         window.slack += u32::from(demand < needed);
         window.most = window.most.max(demand);
+        window.lulls += u32::from(lull);
         window.left -= 1;
         if window.left == 0 {
             self.window_is_full(now);
@@ -146,19 +155,26 @@ impl Depth {
 
     #[cold]
     fn window_is_full(&mut self, now: Instant) {
-        let Window { size, start, sectors, slack, most, .. } = self.window;
+        let Window { size, start, sectors, slack, most, lulls, .. } = self.window;
         let nanos = now.since(start).as_nanos().max(1);
         let before = self.limit();
-        if slack <= size / 8 {
+        self.most = most;
+        let goes_down = matches!(&self.step, Step::Trial { other, .. } if *other < self.base);
+        if goes_down && lulls > size / 4 {
+            self.go_to_rest(0); // E1
+        } else if slack <= size / 8 {
             if core::mem::take(&mut self.by_demand) && matches!(self.step, Step::Rest { .. }) {
                 self.try_up(); // E6
             } else {
                 self.learn(sectors.max(1), nanos);
             }
-        } else if most < self.base {
-            self.base = most.max(1); // E6
+        } else if most < self.base && self.base > FIRST.min(self.max) {
+            self.base = most.max(FIRST.min(self.max)); // E6
             self.by_demand = true;
-            self.try_down();
+            self.go_to_rest(0);
+            if self.base > FIRST {
+                self.start_trial(self.base.div_ceil(2));
+            }
         } else if let Step::Trial { .. } = self.step {
             // E1: the load does not carry the trial.
             self.step = Step::Rest { left: REST_MIN, unusual: 0 };
@@ -186,7 +202,7 @@ impl Depth {
             Step::Trial { other, trial, windows } => {
                 trial.add(sectors, nanos);
                 *windows += 1;
-                let factor = if *other > self.base { 1.025 } else { 0.99 }; // E3
+                let factor = if *other > self.base { 1.015 } else { 0.995 }; // E3
                 if let Some(better) = trial.verdict(factor, PAIRS_MAX) {
                     let (other, rate, windows) = (*other, trial.rate(), *windows);
                     self.end_trial(other, better, rate, windows);
@@ -217,8 +233,8 @@ impl Depth {
     }
 
     fn try_down(&mut self) {
-        if self.base <= 1 {
-            return self.go_to_rest(0);
+        if self.base <= 1 || self.most < 2 * self.base {
+            return self.go_to_rest(0); // E6
         }
         self.start_trial(self.base.div_ceil(2));
     }
@@ -232,5 +248,105 @@ impl Depth {
     fn start_trial(&mut self, other: u32) {
         self.trials += 1;
         self.step = Step::Trial { other, trial: Trial::default(), windows: 0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Duration;
+
+    /// A device whose rate grows with depth up to `knee`; each request has 8 sectors and takes 100 µs up to there.
+    struct Bed {
+        depth: Depth,
+        now: Instant,
+        /// How often each limit was in force, by its logarithm.
+        ends: u64,
+        other: u64,
+    }
+
+    impl Bed {
+        fn new(max: u32, rotational: bool) -> Self {
+            Self { depth: Depth::new(max, rotational), now: Instant::ZERO, ends: 0, other: 0 }
+        }
+
+        fn run(&mut self, ends: u64, knee: u32, demand: u32, jitter: u64) {
+            for end in 0..ends {
+                let useful = self.depth.limit().min(knee).min(demand).max(1);
+                let noise = if jitter > 0 { (end * 7919) % (2 * jitter) } else { 0 };
+                let nanos = (100_000 - jitter * 500 + noise * 500) / u64::from(useful);
+                self.now += Duration::from_nanos(nanos);
+                self.depth.ended(self.now, 8, demand, false);
+                self.ends += 1;
+                self.other += u64::from(self.depth.limit() != self.depth.base());
+            }
+        }
+    }
+
+    /// E2, E3, E5
+    #[test]
+    fn the_depth_goes_up_to_what_throughput_needs_and_not_beyond() {
+        for (knee, rotational) in [(32, false), (32, true), (4, false), (1, false), (128, false)] {
+            let mut bed = Bed::new(256, rotational);
+            bed.run(200_000, knee, 1000, 0);
+            assert_eq!(bed.depth.base(), knee, "from {}", if rotational { "all" } else { "below" });
+        }
+    }
+
+    /// E5
+    #[test]
+    fn flash_is_filled_within_some_thousand_requests() {
+        let mut bed = Bed::new(1023, false);
+        bed.run(3000, 64, 1000, 0);
+        assert_eq!(bed.depth.base(), 64);
+    }
+
+    /// E2
+    #[test]
+    fn noise_changes_nothing_but_the_time_it_takes() {
+        let mut bed = Bed::new(256, false);
+        bed.run(400_000, 16, 1000, 90);
+        assert_eq!(bed.depth.base(), 16);
+    }
+
+    /// E4
+    #[test]
+    fn trials_take_a_small_part_of_the_time_and_less_as_it_goes_on() {
+        let mut bed = Bed::new(256, false);
+        bed.run(100_000, 16, 1000, 0);
+        let early = bed.other;
+        bed.run(900_000, 16, 1000, 0);
+        assert!(early < 20_000, "{early} of 100,000");
+        assert!(bed.other - early < 20_000, "{} of 900,000", bed.other - early);
+    }
+
+    /// E4
+    #[test]
+    fn a_device_that_changes_is_tried_again_at_once() {
+        let mut bed = Bed::new(256, false);
+        bed.run(1_000_000, 16, 1000, 0);
+        // Slower by half: a path of two has failed.
+        bed.run(20_000, 8, 1000, 0);
+        assert_eq!(bed.depth.base(), 8);
+        bed.run(50_000, 64, 1000, 0);
+        assert!(bed.depth.base() >= 32, "{}", bed.depth.base());
+    }
+
+    /// E1, E6
+    #[test]
+    fn few_streams_that_ask_one_at_a_time_are_left_alone() {
+        let mut bed = Bed::new(256, false);
+        bed.run(100_000, 64, 4, 0);
+        assert_eq!((bed.depth.base(), bed.other), (8, 0));
+    }
+
+    /// E6
+    #[test]
+    fn a_limit_that_is_not_reached_comes_down_and_goes_up_again_with_the_load() {
+        let mut bed = Bed::new(256, true);
+        bed.run(50_000, 256, 20, 0);
+        assert!(bed.depth.base() <= 20, "{}", bed.depth.base());
+        bed.run(100_000, 256, 1000, 0);
+        assert!(bed.depth.base() >= 128, "{}", bed.depth.base());
     }
 }

@@ -7,9 +7,7 @@ impl Bfq {
     pub(super) fn next(&mut self, now: Instant, all: bool) -> Next {
         self.device.is_full = false;
         if let Some(id) = self.waitings.take_returned() {
-            let q = self.waitings.owner(id);
-            self.queue_mut(q).in_flight += 1; // F5, F2
-            self.in_flight += 1;
+            self.in_flight += 1; // F5, F2
             return Next::Request(id);
         }
         if self.waitings.is_empty() {

@@ -6,6 +6,9 @@ use crate::time::ms;
 /// How long at most for a stream that seeks and competes with its like; and how long at least for a raised one (T4).
 const SEEKY_IDLE: Duration = ms(2);
 const RAISED_IDLE: Duration = ms(20);
+/// For how long after its raising a queue may have a device that serves many at once for itself: a large application starts
+/// on flash within that, and who goes on for longer is no start.
+const RAISED_ALONE: Duration = ms(500);
 
 impl Bfq {
     /// Whether others wait for the queue in service, which has nothing to ask, and until when.
@@ -14,7 +17,7 @@ impl Bfq {
         if !queue.is_sync || self.slice_idle() == Duration::ZERO {
             return None;
         }
-        let until = if self.is_shared() { self.lull_until(now, turn) } else { self.hold_until(turn) };
+        let until = if self.is_shared() { self.lull_until(now, turn) } else { self.hold_until(now, turn) };
         until.filter(|until| now < *until)
     }
 
@@ -24,16 +27,21 @@ impl Bfq {
         if turn.served > 0 || !self.comes_back(now, turn.queue) {
             return None;
         }
-        if self.in_flight == 0 {
-            // Nothing is left idle, unless shares may cost all.
-            let end = self.queue(turn.queue).think.last_end()?;
-            return (self.settings.share_floor == 0).then_some(end + self.slice_idle());
+        let queue = self.queue(turn.queue);
+        // Somebody waits at it: for a short time, that counts more than what the device could do.
+        let is_raised = queue.raise.is_raised() && queue.raise.raised_for(now) < RAISED_ALONE;
+        if queue.in_flight == 0 && (is_raised || self.in_flight == 0) {
+            // Otherwise nothing is left idle, unless shares may cost all.
+            let length = if is_raised { self.slice_idle().max(RAISED_IDLE) } else { self.slice_idle() };
+            let may_idle = is_raised || self.settings.share_floor == 0;
+            return may_idle.then_some(queue.think.last_end()? + length);
         }
-        self.device.lull.may_wait().then_some(turn.held.unwrap_or(now + self.settings.timeout_sync))
+        let may_wait = is_raised || self.device.lull.may_wait();
+        may_wait.then_some(turn.held.unwrap_or(now + self.settings.timeout_sync))
     }
 
     /// T4
-    fn hold_until(&self, turn: &Turn) -> Option<Instant> {
+    fn hold_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
         let queue = self.queue(turn.queue);
         if turn.served == 0 || !self.is_worth_holding(turn.queue) {
             return None;
@@ -41,7 +49,7 @@ impl Bfq {
         let idle = self.slice_idle();
         if queue.in_flight > 0 {
             // The device is busy with it. That it thinks counts from the end.
-            return Some(turn.since + self.settings.timeout_sync + idle);
+            return Some(turn.held.unwrap_or(now + self.settings.timeout_sync));
         }
         let is_raised = queue.raise.is_raised();
         let length = if is_raised {
@@ -65,15 +73,29 @@ impl Bfq {
         }
         let (rotational, queueing) = (self.device.is_rotational(), self.device.queueing.is_queueing());
         let order_pays = rotational && !queueing || (rotational || !queueing) && !queue.seeks.is_seeky(SEEKY);
-        order_pays || queue.raise.is_raised() || self.is_asymmetric()
+        order_pays || self.shares_would_suffer(q)
     }
 
-    /// Whether who competes is not all alike: then to leave somebody out is unfair to him.
+    /// Whether it is unfair to a queue if it is passed over because it has nothing to ask just now.
+    fn shares_would_suffer(&self, q: u32) -> bool {
+        // Of streams in one group, those of the least weight have what they are entitled to without being waited for.
+        let is_heavier = |level: u8| self.levels[usize::from(level) + 1..].iter().any(|streams| *streams > 0);
+        self.groups_compete()
+            || is_heavier(self.queue(q).priority.level)
+            || self.queue(q).raise.is_raised() && self.raised < self.fair.backlogged()
+    }
+
+    /// Whether groups or classes compete, or streams of several weights.
     #[inline]
     pub(super) fn is_asymmetric(&self) -> bool {
+        self.groups_compete() || self.levels.iter().filter(|streams| **streams > 0).count() > 1
+    }
+
+    #[inline]
+    fn groups_compete(&self) -> bool {
         let backlogged = self.fair.backlogged();
         let best_effort = self.fair.backlogged_in(PriorityClass::BestEffort);
-        self.fair.backlogged_groups() > 1 || best_effort != backlogged && best_effort > 0 || self.uneven > 0
+        self.fair.backlogged_groups() > 1 || best_effort != backlogged && best_effort > 0
     }
 
     /// What counts as a short time to think.
@@ -87,6 +109,7 @@ impl Bfq {
         queue.is_sync
             && queue.priority.class != PriorityClass::Idle
             && !queue.think.is_longer_than(self.short())
+            && self.shares_would_suffer(q)
             && (queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) < self.slice_idle()))
     }
 

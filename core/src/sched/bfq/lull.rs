@@ -7,8 +7,8 @@
 //!     there is.
 //! U3  The device is never left idle for it.
 
-use crate::{Duration, Instant};
 use crate::time::ms;
+use crate::{Duration, Instant};
 
 /// Over how long the average is taken.
 const SPAN: Duration = ms(4);
@@ -32,8 +32,47 @@ impl Lull {
         self.since = now;
     }
 
-    /// Whether somebody may be waited for.
+    /// Whether somebody may be waited for; with a floor of 100 %, never.
     pub(super) const fn may_wait(&self) -> bool {
-        self.credit >= 0
+        self.credit > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::us;
+
+    const START: Instant = Instant::from_nanos(1_000_000_000);
+
+    fn lull() -> Lull {
+        Lull { credit: 0, since: START }
+    }
+
+    /// U1
+    #[test]
+    fn half_of_the_useful_depth_in_use_is_enough_for_a_floor_of_half() {
+        let mut lull = lull();
+        lull.was(START + us(100), 5, 8, 50);
+        assert!(lull.may_wait());
+        lull.was(START + us(200), 3, 8, 50);
+        assert!(!lull.may_wait(), "a request too few for 100 µs");
+        lull.was(START + us(300), 5, 8, 50);
+        assert!(lull.may_wait(), "on average it is enough again");
+    }
+
+    /// U1
+    #[test]
+    fn a_long_time_of_plenty_pays_for_some_milliseconds_only() {
+        let mut lull = lull();
+        for at in 1..1000 {
+            lull.was(START + ms(at), 8, 8, 50);
+        }
+        let mut waited = 1000;
+        while lull.may_wait() {
+            waited += 1;
+            lull.was(START + ms(waited), 0, 8, 50);
+        }
+        assert!(waited - 1000 <= 9, "{} ms", waited - 1000);
     }
 }

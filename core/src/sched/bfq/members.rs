@@ -1,7 +1,7 @@
 //! Who asks: streams and groups, and which queue is whose.
 
-use super::*;
 use super::merge::Moved;
+use super::*;
 
 /// A queue's weight among its siblings follows from its level (F1).
 fn weight_of(priority: Priority) -> u32 {
@@ -51,12 +51,12 @@ impl Bfq {
         let home = self.new_queue(stream.group, stream.priority, true);
         self.homes[index] = home;
         self.merging.add_stream(id.0, home);
-        self.uneven += u32::from(stream.priority != Priority::default());
+        self.levels[usize::from(stream.priority.level)] += 1;
     }
 
     pub(super) fn drop_stream(&mut self, id: StreamId) {
         let home = core::mem::replace(&mut self.homes[id.0 as usize], NIL);
-        self.uneven -= u32::from(self.queue(home).priority != Priority::default());
+        self.levels[usize::from(self.queue(home).priority.level)] -= 1;
         self.empty_home(Instant::ZERO, id, home);
         self.merging.remove_stream(id.0);
         if self.queue(home).in_flight > 0 {
@@ -93,17 +93,18 @@ impl Bfq {
         if (group, priority) == (stream.group, stream.priority) {
             return;
         }
-        self.uneven -= u32::from(priority != Priority::default());
-        self.uneven += u32::from(stream.priority != Priority::default());
+        self.levels[usize::from(priority.level)] -= 1;
+        self.levels[usize::from(stream.priority.level)] += 1;
         self.empty_home(now, id, home);
         self.merging.set_head(home, group.0, None);
         self.end_turn_of(now, home);
         let queue = self.queue_mut(home);
         (queue.group, queue.priority, queue.burst) = (stream.group, stream.priority, Member::NONE);
+        let was_raised = queue.raise.is_raised();
         if stream.priority != Priority::default() {
             queue.raise.end(now);
         }
-        self.weigh(home);
+        self.raising_changed(was_raised, home);
         self.fair.set_queue_class(Leaf(home), stream.priority.class);
         self.fair.move_queue(Leaf(home), self.groups[usize::from(stream.group.0)].fair);
         self.head_changed(home);
@@ -165,6 +166,7 @@ impl Bfq {
         let queue = self.queue(q);
         assert!(queue.line.is_empty() && queue.in_flight == 0, "queue {q} is dropped with requests");
         let group = queue.group.0;
+        self.raised -= u32::from(queue.raise.is_raised());
         if self.turn.is_some_and(|turn| turn.queue == q) {
             self.turn = None; // The fair queue ends the slot itself.
         }
@@ -243,8 +245,10 @@ impl Bfq {
         if let Some(to) = self.merging.cooperator(now, &asker, fits) {
             let moved = self.merging.join(stream.0, to);
             let raise = self.queue(own).raise;
-            self.queue_mut(to).raise.inherit(&raise);
-            self.weigh(to);
+            let queue = self.queue_mut(to);
+            let was_raised = queue.raise.is_raised();
+            queue.raise.inherit(&raise);
+            self.raising_changed(was_raised, to);
             self.move_waiting(now, moved, stream);
         }
     }

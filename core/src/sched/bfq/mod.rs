@@ -34,10 +34,11 @@
 //!
 //! S1  A turn is at most [`QUANTUM`] sectors, and no request grows beyond that by merging.
 //! S2  A queue whose requests are all in the device, and that asks again as soon as it is answered, keeps its place in the
-//!     order as if something waited. When its turn comes and nothing does, the others wait: they would get ahead of
+//!     order as if something waited, where groups, classes or weights compete. When its turn comes and nothing does, the others wait: they would get ahead of
 //!     their weights. The device is not idle meanwhile: it has that queue's requests.
 //! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average ([`lull`]); never is the device left idle; and a
-//!     lull ends after `timeout_sync`.
+//!     lull ends after `timeout_sync`. Only for a queue that was raised less than half a second ago
+//!     (W2), while others are not, is the device held as in T4.
 //! S4  There are no more requests in the device than throughput needs ([`depth`]). What waits here goes by weight; what waits
 //!     in the device does not.
 //!
@@ -155,8 +156,10 @@ pub struct Bfq {
     /// The sync queue of each stream that is its own.
     homes: Vec<u32>,
     groups: Vec<GroupState>,
-    /// Streams whose level is not the default one.
-    uneven: u32,
+    /// Queues that are raised.
+    raised: u32,
+    /// Streams by level.
+    levels: [u32; 8],
     fair: Fair,
     merging: Merging,
     turn: Option<Turn>,
@@ -187,7 +190,8 @@ impl Bfq {
             queues: Vec::new(),
             homes: Vec::new(),
             groups: Vec::new(),
-            uneven: 0,
+            raised: 0,
+            levels: [0; 8],
             fair: Fair::new(&[Group::root()]),
             merging: Merging::new(false),
             turn: None,
@@ -269,8 +273,7 @@ impl Scheduler for Bfq {
     }
 
     fn requeue(&mut self, _now: Instant, request: &Waiting) {
-        let q = self.waitings.owner(request.id);
-        self.queue_mut(q).in_flight -= 1;
+        // To its queue it is in flight still: nothing more is asked before it has gone again.
         self.in_flight -= 1;
         self.device.lone = None;
         self.waitings.turn_back(request.id);

@@ -52,7 +52,7 @@ impl Default for Settings {
             back_seek_max: 16 << 10,
             back_seek_penalty: 2,
             device_depth: 0,
-            share_floor: 50,
+            share_floor: 33,
             service: 0,
             queue_merging: 0,
         }
@@ -111,12 +111,7 @@ pub(super) const ROWS: [Tunable<Settings>; 14] = [
         |s| &mut s.back_seek_max,
         "the farthest way back that counts as near, in KiB",
     ),
-    Tunable::count(
-        "back_seek_penalty",
-        (1, INT_MAX),
-        |s| &mut s.back_seek_penalty,
-        "how many times a way back counts",
-    ),
+    Tunable::count("back_seek_penalty", (1, INT_MAX), |s| &mut s.back_seek_penalty, "how many times a way back counts"),
     Tunable::count(
         "device_depth",
         (0, 65_535),

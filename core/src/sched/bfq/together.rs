@@ -8,7 +8,8 @@
 //!     have something to do all the time. Turns are what is thought first.
 //! G2  The other way must be 10 % faster to be taken.
 //! G3  Between trials is rest: ten times as long as the trial was, and twice the rest before, up to [`REST_MAX`].
-//! G4  Shares do not depend on the way: either keeps the order of the fair queue.
+//! G4  No trial goes on while somebody is raised beside others of his group: then it is turns, whatever does more.
+//! G5  Shares do not depend on the way: either keeps the order of the fair queue.
 
 use super::trial::Trial;
 use crate::time::{ms, secs};
@@ -97,5 +98,63 @@ impl Together {
             return;
         }
         self.open(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device that does so much in 10 ms in turns, and so much together, with several who ask, for so long. The part of the
+    /// time in which it was used together.
+    fn run(turns: u64, together: u64, several: impl Fn(u64) -> bool, time: Duration) -> (Together, f64) {
+        let (mut way, mut shared, ends) = (Together::new(), 0_u64, time.as_millis() / 10);
+        for end in 1..=ends {
+            let now = Instant::ZERO + ms(10 * end);
+            let sectors = if way.is_shared() { together } else { turns };
+            shared += u64::from(way.is_shared());
+            way.ended(now, sectors + end % 3, several(end));
+        }
+        (way, shared as f64 / ends as f64)
+    }
+
+    /// G1, G3
+    #[test]
+    fn a_lone_disk_is_served_in_turns_and_trials_take_little_time() {
+        let (way, shared) = run(1000, 300, |_| true, secs(60));
+        assert!(!way.base);
+        assert!(shared < 0.07, "{shared} of the time in the other way");
+    }
+
+    /// G1
+    #[test]
+    fn an_array_is_used_together_before_three_seconds_are_over() {
+        let (way, shared) = run(1000, 3000, |_| true, secs(3));
+        assert!(way.base);
+        assert!(shared > 0.4, "{shared}");
+    }
+
+    /// G2
+    #[test]
+    fn a_little_more_is_not_enough() {
+        assert!(!run(1000, 1080, |_| true, secs(20)).0.base);
+    }
+
+    /// G1
+    #[test]
+    fn nothing_is_learned_from_one_who_is_alone() {
+        assert!(!run(1000, 3000, |_| false, secs(20)).0.base);
+        assert!(!run(1000, 3000, |end| end % 20 != 0, secs(20)).0.base, "windows that are interrupted do not count");
+    }
+
+    /// G3
+    #[test]
+    fn a_device_that_changes_is_seen_to_have_changed() {
+        let (mut way, mut now) = (run(1000, 3000, |_| true, secs(5)).0, Instant::ZERO + secs(5));
+        for _ in 0..12_000 {
+            now += ms(10);
+            way.ended(now, if way.is_shared() { 300 } else { 1000 }, true);
+        }
+        assert!(!way.base);
     }
 }

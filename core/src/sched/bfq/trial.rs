@@ -51,3 +51,42 @@ impl Trial {
         1e9 * f64::from(self.taken[0]) / self.sum[0].max(1e-9)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds samples of both arms in turn, each arm's times one after another, until there is a verdict.
+    fn judge(factor: f64, most: u32, nanos: [&[u64]; 2]) -> (Option<bool>, u32) {
+        let mut trial = Trial::default();
+        for round in 0..most {
+            for (arm, times) in nanos.iter().enumerate() {
+                assert_eq!(trial.arm(), arm);
+                trial.add(100, times[round as usize % times.len()]);
+            }
+            if let Some(better) = trial.verdict(factor, most) {
+                return (Some(better), round + 1);
+            }
+        }
+        (None, most)
+    }
+
+    #[test]
+    fn a_steady_device_is_judged_by_three_samples() {
+        assert_eq!(judge(1.025, 24, [&[1000, 1001, 999], &[900, 901, 899]]), (Some(true), 3));
+        assert_eq!(judge(1.025, 24, [&[1000, 1001, 999], &[990, 991, 989]]), (Some(false), 3));
+    }
+
+    #[test]
+    fn a_device_that_works_in_bursts_takes_longer_and_is_judged_by_the_mean_at_last() {
+        let (verdict, pairs) = judge(1.025, 24, [&[100, 3000, 200, 2000], &[3000, 100, 2000, 180]]);
+        assert_eq!((verdict, pairs), (Some(false), 24));
+    }
+
+    #[test]
+    fn what_is_half_as_fast_and_uneven_is_seen_before_the_last_sample() {
+        let (verdict, pairs) = judge(0.99, 24, [&[900, 1000, 1100, 950], &[1900, 2000, 2100, 2300]]);
+        assert_eq!(verdict, Some(false));
+        assert!(pairs < 6, "{pairs}");
+    }
+}

@@ -53,7 +53,7 @@ impl Bfq {
             *best = if rate > *best { rate } else { *best - (*best - rate) / 64 };
         }
         let nanos = nanos.min(self.settings.timeout_sync.as_nanos());
-        let could = (u128::from(*best) * u128::from(nanos) >> 20) as u64;
+        let could = ((u128::from(*best) * u128::from(nanos)) >> 20) as u64;
         if turn.served < could / 4 && queue.seeks.is_seeky(SEEKY) && !queue.raise.is_raised() {
             self.counts.slow_turns += 1;
             self.fair.serve(could - turn.served);
@@ -89,14 +89,17 @@ impl Bfq {
     pub(super) fn budget(&self, q: u32) -> u32 {
         let max = self.budget_max().clamp(1, 1 << 30) as u32;
         let queue = self.queue(q);
+        // Enough for the next request, so that the order counts with what will be served.
+        let next =
+            queue.line.oldest().map_or(1, |oldest| self.waitings.extent(oldest).sectors.clamp(1, 1 << 30) as u32);
         if self.is_shared() || !queue.is_sync {
-            return max;
+            return max.max(next);
         }
         // T2
         let budget = queue.budget_max.clamp(1, max);
         let competitors = u64::from(self.fair.backlogged().max(1));
-        let scaled = u64::from(budget) * u64::from(self.fair.share_of(Leaf(q))) * competitors >> 16;
-        (scaled.min(budget.into()) as u32).max((max / 8).min(budget)).max(1)
+        let scaled = (u64::from(budget) * u64::from(self.fair.share_of(Leaf(q))) * competitors) >> 16;
+        (scaled.min(budget.into()) as u32).max((max / 8).min(budget)).max(next)
     }
 
     /// W5

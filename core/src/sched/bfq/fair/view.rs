@@ -99,7 +99,8 @@ impl Fair {
     pub fn share_of(&self, leaf: Leaf) -> u32 {
         let (mut slot, mut share) = (leaf.0, 1_u64 << 16);
         while slot != NIL {
-            let (parent, weight) = (self.entities[slot as usize].parent, u64::from(self.entities[slot as usize].weight));
+            let (parent, weight) =
+                (self.entities[slot as usize].parent, u64::from(self.entities[slot as usize].weight));
             share = (share * weight).div_ceil(self.tree_of(slot).weights().max(weight));
             slot = self.group(parent).entity;
         }
