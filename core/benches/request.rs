@@ -5,7 +5,7 @@
 //! - `--count SCHEDULER STREAMS GROUPS TURNS [KEY=VALUE...]`: so many turns of 32 requests, for `benches/instructions.sh`;
 //! - `--memory [SCHEDULER...]`: bytes for each stream, as a Markdown table.
 //!
-//! `KEY=VALUE` is a tunable, or `rotational=1`. Streams are spread over the groups, which have weights from 100 to 800 and are
+//! `KEY=VALUE` is a tunable, `rotational=1`, or `in_order=1`: each stream reads on in a place of its own. Streams are spread over the groups, which have weights from 100 to 800 and are
 //! below the root; 0 groups: all streams are in the root.
 
 use std::hint::black_box;
@@ -36,6 +36,8 @@ struct Load {
     now: Instant,
     in_flight: Vec<Tag>,
     next: usize,
+    /// By stream, in blocks, if each reads on.
+    in_order: Option<Vec<u64>>,
 }
 
 impl Load {
@@ -46,17 +48,22 @@ impl Load {
             parent: Some(GroupId::ROOT),
             weight: 100 * (1 + n % 8),
         }));
+        // Words of this bench, and then tunables.
         settings.character.rotational = set.contains(&"rotational=1");
+        let of_queue = |pair: &(&str, &str)| !["rotational", "in_order"].contains(&pair.0);
         let mut queue = Queue::new(settings);
-        for (name, value) in set.iter().filter_map(|pair| pair.split_once('=')).filter(|pair| pair.0 != "rotational") {
+        for (name, value) in set.iter().filter_map(|pair| pair.split_once('=')).filter(of_queue) {
             queue.set_tunable(name, value).expect("a tunable and its value");
         }
         let stream = |n: usize| {
             let group = if groups == 0 { 0 } else { 1 + n % usize::from(groups) };
             Stream { group: GroupId(group as u16), priority: Priority::default(), context: CONTEXT }
         };
+        // Each stream reads on, every second block, in a place of its own.
+        let places = || (0..streams as u64).map(|n| n * ((1 << 28) / streams as u64)).collect();
+        let in_order = set.contains(&"in_order=1").then(places);
         let streams = (0..streams).map(|n| queue.add_stream(stream(n))).collect();
-        Self { queue, streams, random: Random::new(1), now: Instant::ZERO, in_flight: vec![], next: 0 }
+        Self { queue, streams, random: Random::new(1), now: Instant::ZERO, in_flight: vec![], next: 0, in_order }
     }
 
     fn filled(kind: Kind, streams: usize, groups: u16, set: &[&str]) -> Self {
@@ -66,8 +73,15 @@ impl Load {
     }
 
     fn submit(&mut self) {
-        let extent = Extent::new(Sector(self.random.below(1 << 28) * 8), 8);
         self.next = if self.next + 1 == self.streams.len() { 0 } else { self.next + 1 };
+        let block = match &mut self.in_order {
+            None => self.random.below(1 << 28),
+            Some(places) => {
+                places[self.next] = (places[self.next] + 2) % (1 << 28);
+                places[self.next]
+            }
+        };
+        let extent = Extent::new(Sector(block * 8), 8);
         let stream = self.streams[self.next];
         let bio = Bio { op: Op::Read, flags: Flags::SYNC, extent, stream, token: Token(7) };
         self.queue.submit(self.now, bio).expect("there is room");

@@ -18,10 +18,10 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::{Queue, Request, Step};
+use crate::Instant;
 use crate::group::{Group, GroupId, Stream, StreamId};
 use crate::sched::{Kind, RequestId, Scheduler, Served, Setup};
 use crate::stats::Stats;
-use crate::Instant;
 
 /// A stream, as the queue knows it.
 pub(super) struct StreamState {

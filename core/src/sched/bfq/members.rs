@@ -225,11 +225,15 @@ impl Bfq {
         let stream = request.stream;
         if let Some(moved) = self.merging.enter(stream.0) {
             self.move_waiting(now, moved, stream);
-            let queue = self.queue_mut(moved.to);
-            queue.think.forget();
-            queue.seeks.forget();
+            self.queue_mut(moved.to).think.forget();
         }
         let own = self.merging.queue_of(stream.0);
+        let home = self.homes[stream.0 as usize];
+        if own != home {
+            // What the stream itself does is known when it comes home: who seeks is not taken in again at once.
+            let seek = self.seek();
+            self.queue_mut(home).seeks.arrived(request.extent, seek);
+        }
         let queues = &self.queues;
         let queue = |q: u32| queues[q as usize].as_ref().expect("the queue exists");
         let (group, priority) = (queue(own).group, queue(own).priority);
@@ -250,6 +254,9 @@ impl Bfq {
             queue.raise.inherit(&raise);
             self.raising_changed(was_raised, to);
             self.move_waiting(now, moved, stream);
+            if self.merging.users(moved.from) == 0 {
+                self.end_turn_of(now, moved.from); // Nobody asks there any more, so nobody is waited for.
+            }
         }
     }
 }
