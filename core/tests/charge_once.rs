@@ -22,7 +22,7 @@ fn part_of(kind: Kind, op: Op) -> u64 {
     let (mut now, mut next, mut done) = (Instant::ZERO, 0_u64, [0_u64; 2]);
     let mut ask = |queue: &mut Queue, now: Instant, who: usize| {
         next += 1;
-        let start = (who as u64) << 29 | next * 7_919 % 100_000 * 64;
+        let start = ((who as u64) << 29) | (next * 7_919 % 100_000 * 64);
         let (op, flags) = if who == 0 { (op, Flags::SYNC) } else { (Op::Read, Flags::SYNC) };
         let extent = Extent::new(Sector(start), 8);
         queue.submit(now, Bio { op, flags, extent, stream: streams[who], token: Token(who as u64) }).unwrap();

@@ -82,7 +82,7 @@ impl Disk {
         }
         let limits = common(devices.iter().map(|(device, _)| device.facts().limits), next);
         let depth = settings.depth.unwrap_or(Settings::DEPTH);
-        let nr_requests = settings.nr_requests.unwrap_or(2 * u32::from(depth));
+        let nr_requests = settings.nr_requests.unwrap_or(settings.scheduler.nr_requests(depth));
         if depth == 0 || nr_requests < u32::from(depth) {
             let why =
                 format!("nr_requests is {nr_requests}, and must be at least the depth, which is {depth} (and not 0)");

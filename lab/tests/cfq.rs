@@ -18,7 +18,7 @@ fn readers(spec: &str, readers: u32) -> f64 {
         ..Plan::default()
     };
     let mut runner = Modelled { spec: Spec::parse(spec).unwrap(), scheduler: Kind::Cfq, set: Vec::new(), depth: None };
-    let measured = runner.run(&plan.cases().unwrap()[0], &|| false).unwrap();
+    let measured = runner.run(&plan.cases().unwrap()[0], &mut |_| false).unwrap();
     measured.meters.iter().map(|(_, meter)| meter.bytes).sum::<u64>() as f64 / 30.0 / 1e6
 }
 

@@ -56,7 +56,7 @@ impl Settings {
             limits,
             depth: Self::DEPTH,
             tags: None,
-            nr_requests: 2 * u32::from(Self::DEPTH),
+            nr_requests: scheduler.nr_requests(Self::DEPTH),
             contexts: 1,
             groups: vec![Group::root()],
             io_timeout: secs(30),

@@ -263,6 +263,19 @@ impl Kind {
         !matches!(self, Self::None)
     }
 
+    /// How many requests may wait or be in flight, unless somebody says otherwise.
+    ///
+    /// Two for each tag, as in the kernel. Where groups share by weight, more: who finds the table full waits outside,
+    /// where no weight counts, and a group that has few requests inside cannot use its share.
+    #[must_use]
+    pub fn nr_requests(self, depth: u16) -> u32 {
+        let twice = 2 * u32::from(depth);
+        match self {
+            Self::None | Self::MqDeadline => twice,
+            Self::Bfq | Self::Cfq => twice.max(4096),
+        }
+    }
+
     /// What can be turned.
     #[must_use]
     pub fn tunables(self) -> &'static [TunableInfo] {

@@ -102,7 +102,7 @@ impl Modelled {
         settings.character = model.character();
         settings.backings[0].volatile_cache = settings.character.volatile_cache;
         settings.seed = case.seed;
-        settings.nr_requests = settings.nr_requests.max(2 * u32::from(settings.depth));
+        settings.nr_requests = settings.nr_requests.max(self.scheduler.nr_requests(settings.depth));
         let mut queue = Queue::new(settings);
         for (name, value) in &self.set {
             queue.set_tunable(name, value).map_err(|why| Error::Plan(why.to_string()))?;
