@@ -148,7 +148,9 @@ pub(crate) struct ServeArgs {
 
 /// With the scheduler that this build takes if none is named.
 pub(crate) fn scheduler_help(says: &str) -> String {
-    format!("{says} [default: {}]", crate::plan::scheduler_default().name())
+    let [one, several] = [1, 2].map(|groups| crate::plan::scheduler_default(groups).name());
+    let default = if one == several { one.into() } else { format!("{several} where groups share a disk, else {one}") };
+    format!("{says} [default: {default}]")
 }
 
 fn schedulers() -> impl TypedValueParser<Value = sched::Kind> {

@@ -4,7 +4,10 @@
 //! P2  `--scheduler` and `--depth` are for every disk that the file does not give one; `--set` is for every disk whose
 //!     scheduler has that tunable and for which the file does not set it.
 //! P3  Plain text does not leave the machine unless the operator says so.
+//! P4  A disk for which nobody names a scheduler has `bfq` if exports of more than one group are on it, for weights mean
+//!     something there; else `mq-deadline`, which is cheaper and has nobody to be fair to.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -21,9 +24,17 @@ use crate::place::ListenAt;
 use crate::section::{Placed, join};
 use crate::{backing, place, tls};
 
-/// The scheduler of a disk for which nobody names one: the one that keeps weights, as soon as it is there.
-pub(crate) fn scheduler_default() -> sched::Kind {
-    sched::Kind::from_name("bfq").unwrap_or(sched::Kind::MqDeadline)
+/// The scheduler of a disk for which nobody names one, by how many groups share it (P4).
+pub(crate) fn scheduler_default(groups: usize) -> sched::Kind {
+    let fair = sched::Kind::from_name("bfq").filter(|_| groups > 1);
+    fair.unwrap_or(sched::Kind::MqDeadline)
+}
+
+/// How many groups have exports on a disk of the file, or (`None`) on those that are made for exports that name no disk,
+/// which count together: which of them share a device is known only when they are opened.
+fn groups_on(exports: &[Export], disk: Option<usize>) -> usize {
+    let here = exports.iter().filter(|export| export.disk == disk);
+    here.map(|export| export.group).collect::<BTreeSet<_>>().len()
 }
 
 /// Joins flags, file and inherited sockets. The result is of use only if no mistake was added.
@@ -41,7 +52,7 @@ pub(crate) fn plan(
         server: Server::default(),
     });
     let exports = exports(flags, &file, from_file, mistakes);
-    let (disks, disk_default) = disks(flags, &file, mistakes);
+    let (disks, disk_default) = disks(flags, &file, &exports, mistakes);
     let (listeners, tls) = listeners(flags, &file.server, inherited, mistakes);
     let limits = file.server.limits;
     Config {
@@ -115,11 +126,12 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
 }
 
 /// The disks of the file, then the default one (P2).
-fn disks(flags: &ServeArgs, file: &File, mistakes: &mut Vec<Mistake>) -> (Vec<Disk>, Disk) {
-    let scheduler = flags.scheduler.unwrap_or_else(scheduler_default);
+fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<Mistake>) -> (Vec<Disk>, Disk) {
+    let usual = |place| flags.scheduler.unwrap_or_else(|| scheduler_default(groups_on(exports, place)));
+    let scheduler = usual(None);
     let mut disks = Vec::new();
-    for disk in &file.disks {
-        let scheduler = disk.scheduler.unwrap_or(scheduler);
+    for (place, disk) in file.disks.iter().enumerate() {
+        let scheduler = disk.scheduler.unwrap_or_else(|| usual(Some(place)));
         let mut set = Vec::new();
         for (name, value) in &disk.set {
             match check_setting(scheduler, &name.value, &value.value) {

@@ -4,6 +4,7 @@
 //! D2  Whatever the flags leave open is decided here, and [`command`] says it all: the same words, the same run.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::Path;
 
@@ -90,10 +91,11 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     if flags.raw && !matches!(&device, None | Some(Device::Real(Backing::File { .. }))) {
         note("--raw", "only a file or block device can be measured without Fairlift".into());
     }
-    let scheduler = flags.scheduler.unwrap_or_else(scheduler_default);
+    let groups = groups(flags, &mut note);
+    let leaves = groups.as_deref().map_or(1, leaves);
+    let scheduler = flags.scheduler.unwrap_or_else(|| scheduler_default(leaves));
     let set = settings(flags, scheduler, &mut note);
     let sweep = sweep(flags, scheduler, &mut note);
-    let groups = groups(flags, &mut note);
     let jobs = if flags.jobs.is_empty() { rising(flags.max_jobs) } else { distinct(&flags.jobs) };
     let (device, groups, set) = (device?, groups?, set?);
     if !mistakes.is_empty() {
@@ -164,6 +166,12 @@ fn workloads_of(name: &str) -> Result<Vec<Workload>, String> {
         Some(workload) => Err(format!("{name}: \"{}\" is built in; call yours something else", workload.name)),
         None => Ok(workloads),
     }
+}
+
+/// How many groups have jobs: those without a group below.
+fn leaves(groups: &[Group]) -> usize {
+    let parents: BTreeSet<_> = groups.iter().filter_map(|group| group.parent).collect();
+    groups.len() - parents.len()
 }
 
 /// The tunables: those of `--set`, and `-I`.

@@ -42,10 +42,11 @@ fn the_command_of_2010_is_taken() {
 fn what_flags_leave_open_is_decided() {
     let asked = planned("sim:sata-7200").unwrap();
     assert_eq!(weights(&asked), [("/", 100)], "without -G, one group: the root");
-    assert_eq!(asked.scheduler, scheduler_default());
+    assert_eq!(asked.scheduler, scheduler_default(1));
     assert_eq!(asked.header.seed, 1);
     assert_eq!(asked.plan.workloads[0].name, "bsr");
     let asked = planned("sim:sata-7200 -G").unwrap();
+    assert_eq!(asked.scheduler, scheduler_default(8));
     assert_eq!(weights(&asked).len(), 9);
     let asked = planned("sim:sata-7200 --weights 5,7").unwrap();
     assert_eq!(weights(&asked), [("/", 100), ("/g1", 5), ("/g2", 7)], "--weights implies -G and --nrgrp");
