@@ -5,7 +5,7 @@
 #   benches/instructions.sh bfq cfq                      only these schedulers
 #   benches/instructions.sh bfq rotational=1 KEY=VALUE   with these settings
 #   STREAMS="64" GROUPS_="0 8" benches/instructions.sh   only these numbers
-#   benches/instructions.sh fair                         BFQ's fair queue alone: activate, select, serve and expire, once each
+#   benches/instructions.sh fair                         BFQ's fair queue alone, by the slot: the queue leaves and comes back, or stays
 #
 # A request here is all of it: the bio is made, submitted, scheduled, dispatched, completed and told; 256 wait all the time.
 set -euo pipefail
@@ -14,11 +14,15 @@ command -v valgrind >/dev/null || { echo "valgrind is missing (Debian: apt-get i
 if [ "${1:-}" = fair ]; then
   bench=$(cargo bench --no-run -p fairlift-core --bench fair 2>&1 | sed -n 's/.*(\(.*fair-[0-9a-f]*\)).*/\1/p')
   count() { valgrind --tool=callgrind --callgrind-out-file=/dev/null "$bench" --count "$@" 2>&1 | sed -n 's/.*Collected : //p'; }
-  echo "| groups | queues | instructions per slot |"; echo "|---|---|---|"
+  echo "| groups | queues | instructions per slot: leaves | stays |"; echo "|---|---|---|---|"
   for groups in 0 8 1000; do for queues in 1 8 64 512 1000 10000; do
     [ "$queues" -ge "$groups" ] || continue
-    few=$(count "$groups" "$queues" 20000); many=$(count "$groups" "$queues" 60000)
-    echo "| $groups | $queues | $(((many - few) / 40000)) |"
+    line="| $groups | $queues |"
+    for what in leaves stays; do
+      few=$(count "$groups" "$queues" $what 20000); many=$(count "$groups" "$queues" $what 60000)
+      line+=" $(((many - few) / 40000)) |"
+    done
+    echo "$line"
   done; done
   exit
 fi
