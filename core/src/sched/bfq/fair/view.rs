@@ -99,8 +99,8 @@ impl Fair {
     pub fn share_of(&self, leaf: Leaf) -> u32 {
         let (mut slot, mut share) = (leaf.0, 1_u64 << 16);
         while slot != NIL {
-            let (parent, weight) =
-                (self.entities[slot as usize].parent, u64::from(self.entities[slot as usize].weight));
+            let entity = self.entities.at(slot);
+            let (parent, weight) = (entity.parent, u64::from(entity.weight));
             share = (share * weight).div_ceil(self.tree_of(slot).weights().max(weight));
             slot = self.group(parent).entity;
         }
