@@ -104,7 +104,7 @@ fn through_the_engine(spec: &Spec, load: Load, runtime: Duration) -> f64 {
         slots: 0,
     };
     let job = Job { group: GroupId::ROOT, priority: Priority::default(), program: Box::new(program(spec, load)) };
-    let measured = bench::run(&setup, vec![job], &|| false).expect("a model can be run");
+    let measured = bench::run(&setup, vec![job], &mut |_| false).expect("a model can be run");
     rate(measured.meters[0].1.operations, measured.runtime)
 }
 

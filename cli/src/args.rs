@@ -77,6 +77,7 @@ pub(crate) enum Command {
 /// directory. Sockets from systemd (LISTEN_FDS) are served in any case.
 ///
 /// Ctrl-C or SIGTERM: accept nobody new, finish what is under way, flush, exit 0. A second one: stop at once.
+/// SIGUSR1: log what each group has had so far of each disk.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ServeArgs {
     /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off], sim:PROFILE[,size=SIZE], or a path
@@ -147,7 +148,9 @@ pub(crate) struct ServeArgs {
 
 /// With the scheduler that this build takes if none is named.
 pub(crate) fn scheduler_help(says: &str) -> String {
-    format!("{says} [default: {}]", crate::plan::scheduler_default().name())
+    let [one, several] = [1, 2].map(|groups| crate::plan::scheduler_default(groups).name());
+    let default = if one == several { one.into() } else { format!("{several} where groups share a disk, else {one}") };
+    format!("{says} [default: {default}]")
 }
 
 fn schedulers() -> impl TypedValueParser<Value = sched::Kind> {

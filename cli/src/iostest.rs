@@ -5,11 +5,12 @@ mod plan;
 mod real;
 mod reports;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::Arc;
 
+use fairlift_core::Duration;
 use fairlift_lab::iostest::{Error, Progress, Runner, run};
-use fairlift_lab::result::Results;
+use fairlift_lab::result::{Results, Run};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::mistake::render;
@@ -54,7 +55,7 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, (ExitCode, String)> {
     let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
         return Err((ExitCode::from(2), render(None, &mistakes)));
     };
-    let stop = Arc::new(signals::stop_on_signal().map_err(|error| failed(error.to_string()))?);
+    let stop = signals::stop_on_signal().map_err(|error| failed(error.to_string()))?;
     let (results, error) = measure(&asked, &stop);
     report(&reports, std::slice::from_ref(&results)).map_err(failed)?;
     match (error, stop.signal()) {
@@ -73,36 +74,42 @@ fn report(reports: &Reports, all: &[Results]) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\nfairlift: ")) }
 }
 
-/// Runs the plan, then again without Fairlift if asked for. What was measured before an error is kept.
-fn measure(asked: &Asked, stop: &Arc<Stop>) -> (Results, Option<Error>) {
+/// Runs the plan, once for each value of a sweep, then again without Fairlift if asked for. What was measured before an error
+/// is kept.
+fn measure(asked: &Asked, stop: &Stop) -> (Results, Option<Error>) {
     let mut results = asked.header.clone();
-    let passes: &[bool] = if asked.raw { &[false, true] } else { &[false] };
+    let mut passes: Vec<Pass<'_>> = match &asked.sweep {
+        Some((name, values)) => values.iter().map(|value| Pass::Swept(name, value)).collect(),
+        None => vec![Pass::Plain],
+    };
+    passes.extend(asked.raw.then_some(Pass::Raw));
     let bar = bar();
-    for &raw in passes {
+    for (place, pass) in passes.iter().enumerate() {
+        let (set, settings) = pass.settings(asked);
+        let raw = matches!(pass, Pass::Raw);
         let mut runner: Box<dyn Runner> = match &asked.device {
-            Device::Model(spec) => Box::new(asked.modelled(spec)),
-            Device::Real(backing) => Box::new(Real {
-                backing: backing.clone(),
-                scheduler: asked.scheduler,
-                set: asked.set.clone(),
-                depth: asked.depth,
-                raw,
-                stop: Arc::clone(stop),
-            }),
+            Device::Model(spec) => Box::new(asked.modelled(spec, &set)),
+            Device::Real(backing) => {
+                Box::new(Real { backing: backing.clone(), scheduler: asked.scheduler, set, depth: asked.depth, raw })
+            }
         };
         let runs = if raw { &mut results.baseline } else { &mut results.runs };
+        let mut begun = 0;
         let mut progress = |progress: Progress<'_>| match progress {
-            Progress::Begins(case, number, all) => {
-                bar.set_length(all as u64);
-                bar.set_position(number as u64 - 1);
-                bar.set_message(format!("{case}{}", if raw { ", without Fairlift" } else { "" }));
+            Progress::Begins(case, number, of) => {
+                let (number, all) = (place * of + number, passes.len() * of);
+                begun = number as u64 - 1;
+                bar.set_length(all as u64 * PARTS);
+                bar.set_position(begun * PARTS);
+                bar.set_message(format!("{number}/{all} {case}{}", pass.says()));
             }
+            Progress::Goes(case, ran) => bar.set_position(begun * PARTS + part(ran, case.runtime)),
             // Collected here, so that an error loses nothing.
-            Progress::Ended(run) => runs.push(run.clone()),
+            Progress::Ended(run) => runs.push(Run { settings: settings.clone(), ..run.clone() }),
         };
-        let pass = run(&asked.plan, &mut *runner, asked.header.clone(), &mut progress, &|| stop.signal().is_some());
-        match pass {
-            Ok(pass) => results.interrupted |= pass.interrupted,
+        let over = run(&asked.plan, &mut *runner, asked.header.clone(), &mut progress, &|| stop.signal().is_some());
+        match over {
+            Ok(over) => results.interrupted |= over.interrupted,
             Err(error) => {
                 bar.finish_and_clear();
                 results.interrupted = true;
@@ -117,10 +124,49 @@ fn measure(asked: &Asked, stop: &Arc<Stop>) -> (Results, Option<Error>) {
     (results, None)
 }
 
+/// One way through the plan.
+enum Pass<'a> {
+    /// As the flags say.
+    Plain,
+    /// With this value of a tunable.
+    Swept(&'a str, &'a str),
+    /// Without Fairlift.
+    Raw,
+}
+
+impl Pass<'_> {
+    /// The tunables, and those in which it differs from other passes.
+    fn settings(&self, asked: &Asked) -> (Vec<(String, String)>, BTreeMap<String, String>) {
+        let own = match self {
+            Self::Plain | Self::Raw => None,
+            Self::Swept(name, value) => Some(((*name).to_owned(), (*value).to_owned())),
+        };
+        (asked.set.iter().cloned().chain(own.clone()).collect(), own.into_iter().collect())
+    }
+
+    /// What tells it from other passes, behind the name of a case.
+    fn says(&self) -> String {
+        match self {
+            Self::Plain => String::new(),
+            Self::Swept(name, value) => format!(", {name}={value}"),
+            Self::Raw => ", without Fairlift".into(),
+        }
+    }
+}
+
+/// Into how many parts the bar divides a run.
+const PARTS: u64 = 1000;
+
+/// How many of its parts a run has behind it.
+fn part(ran: Duration, runtime: Duration) -> u64 {
+    let parts = u128::from(ran.as_nanos()) * u128::from(PARTS) / u128::from(runtime.as_nanos().max(1));
+    (parts as u64).min(PARTS)
+}
+
 /// On a terminal only, and beside what goes to standard output.
 fn bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}") {
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed} {msg}") {
         bar.set_style(style);
     }
     bar.enable_steady_tick(std::time::Duration::from_millis(200));

@@ -50,7 +50,7 @@ pub(crate) const EXPORT: Sort = Sort {
             "disk",
             "the name of a `[disk.…]`",
             "one disk per device or file system",
-            "the scheduling domain it belongs to",
+            "the scheduling domain it belongs to; there, exports of the same `sim:` are of one modelled disk, as exports of one file are",
         ),
         key("group", "a path from the root, as in `\"/tenants/alice\"`", "`\"/\"`", "who pays for its clients"),
         key(
@@ -73,7 +73,7 @@ pub(crate) const DISK: Sort = Sort {
         key(
             "scheduler",
             "the name of a scheduler; see `fairlift tunables`",
-            "`--scheduler`, else `bfq`, or `mq-deadline` where that is not built",
+            "`--scheduler`, else `bfq` where exports of several groups are on it (if it is built), else `mq-deadline`",
             "who goes next",
         ),
         key("set", "a table of tunables; see `docs/tunables.md`", "the scheduler's", "the scheduler's tunables"),
@@ -87,8 +87,8 @@ pub(crate) const DISK: Sort = Sort {
         key(
             "nr_requests",
             "1 to 1048576, at least `depth`",
-            "twice the depth",
-            "requests that may wait and be in flight",
+            "twice the depth; with `bfq` and `cfq` at least 4096",
+            "requests that may wait and be in flight; weights count among these only",
         ),
         key("io_timeout", "a time, above zero", "30s", "how long a request may be in the device"),
     ],

@@ -4,12 +4,16 @@
 //! P2  `--scheduler` and `--depth` are for every disk that the file does not give one; `--set` is for every disk whose
 //!     scheduler has that tunable and for which the file does not set it.
 //! P3  Plain text does not leave the machine unless the operator says so.
+//! P4  A disk for which nobody names a scheduler has `bfq` if exports of more than one group are on it, for weights mean
+//!     something there; else `mq-deadline`, which is cheaper and has nobody to be fair to.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
-use fairlift_core::{GroupId, Priority, sched};
+use fairlift_core::tunable::{self, TunableInfo};
+use fairlift_core::{GroupId, Priority, flush, sched};
 
 use crate::args::ServeArgs;
 use crate::backing::Named;
@@ -20,9 +24,17 @@ use crate::place::ListenAt;
 use crate::section::{Placed, join};
 use crate::{backing, place, tls};
 
-/// The scheduler of a disk for which nobody names one: the one that keeps weights, as soon as it is there.
-pub(crate) fn scheduler_default() -> sched::Kind {
-    sched::Kind::from_name("bfq").unwrap_or(sched::Kind::MqDeadline)
+/// The scheduler of a disk for which nobody names one, by how many groups share it (P4).
+pub(crate) fn scheduler_default(groups: usize) -> sched::Kind {
+    let fair = sched::Kind::from_name("bfq").filter(|_| groups > 1);
+    fair.unwrap_or(sched::Kind::MqDeadline)
+}
+
+/// How many groups have exports on a disk of the file, or (`None`) on those that are made for exports that name no disk,
+/// which count together: which of them share a device is known only when they are opened.
+fn groups_on(exports: &[Export], disk: Option<usize>) -> usize {
+    let here = exports.iter().filter(|export| export.disk == disk);
+    here.map(|export| export.group).collect::<BTreeSet<_>>().len()
 }
 
 /// Joins flags, file and inherited sockets. The result is of use only if no mistake was added.
@@ -40,7 +52,7 @@ pub(crate) fn plan(
         server: Server::default(),
     });
     let exports = exports(flags, &file, from_file, mistakes);
-    let (disks, disk_default) = disks(flags, &file, mistakes);
+    let (disks, disk_default) = disks(flags, &file, &exports, mistakes);
     let (listeners, tls) = listeners(flags, &file.server, inherited, mistakes);
     let limits = file.server.limits;
     Config {
@@ -114,11 +126,12 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
 }
 
 /// The disks of the file, then the default one (P2).
-fn disks(flags: &ServeArgs, file: &File, mistakes: &mut Vec<Mistake>) -> (Vec<Disk>, Disk) {
-    let scheduler = flags.scheduler.unwrap_or_else(scheduler_default);
+fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<Mistake>) -> (Vec<Disk>, Disk) {
+    let usual = |place| flags.scheduler.unwrap_or_else(|| scheduler_default(groups_on(exports, place)));
+    let scheduler = usual(None);
     let mut disks = Vec::new();
-    for disk in &file.disks {
-        let scheduler = disk.scheduler.unwrap_or(scheduler);
+    for (place, disk) in file.disks.iter().enumerate() {
+        let scheduler = disk.scheduler.unwrap_or_else(|| usual(Some(place)));
         let mut set = Vec::new();
         for (name, value) in &disk.set {
             match check_setting(scheduler, &name.value, &value.value) {
@@ -150,7 +163,7 @@ fn disks(flags: &ServeArgs, file: &File, mistakes: &mut Vec<Mistake>) -> (Vec<Di
         io_timeout: None,
     };
     for (name, value) in &flags.set {
-        let has = |disk: &Disk| disk.scheduler.tunables().iter().any(|info| info.name == name);
+        let has = |disk: &Disk| tunables(disk.scheduler).any(|info| info.name == name);
         let mut kinds: Vec<_> = disks.iter().chain([&usual]).filter(|disk| has(disk)).map(|d| d.scheduler).collect();
         if kinds.is_empty() {
             kinds.push(scheduler); // It says what it has instead.
@@ -170,12 +183,21 @@ fn disks(flags: &ServeArgs, file: &File, mistakes: &mut Vec<Mistake>) -> (Vec<Di
     (disks, usual)
 }
 
-/// Whether a tunable of a scheduler takes a value.
+/// What can be turned on a disk: its scheduler's tunables, and those that all have.
+pub(crate) fn tunables(kind: sched::Kind) -> impl Iterator<Item = &'static TunableInfo> {
+    kind.tunables().iter().chain(flush::Settings::INFO)
+}
+
+/// Whether a tunable of a disk with this scheduler takes a value.
 ///
 /// # Errors
 /// Why it doesn't, and whether that is because of the name.
 pub(crate) fn check_setting(kind: sched::Kind, name: &str, value: &str) -> Result<(), (bool, String)> {
-    let known = || kind.tunables().iter().map(|info| info.name);
+    if flush::Settings::INFO.iter().any(|info| info.name == name) {
+        let result = tunable::set(flush::Settings::TUNABLES, &mut flush::Settings::default(), name, value);
+        return result.map_err(|error| (false, error.to_string()));
+    }
+    let known = || tunables(kind).map(|info| info.name);
     kind.build(&sched::Setup::new(1)).set(name, value).map_err(|error| {
         if known().any(|one| one == name) {
             return (false, error.to_string());

@@ -5,7 +5,9 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use clap::CommandFactory as _;
+use fairlift_core::model::Character;
 use fairlift_core::sched::{Kind, Setup};
+use fairlift_core::{flush, tunable};
 use fairlift_lab::model::{Spec, profiles};
 
 use crate::args::Cli;
@@ -37,6 +39,8 @@ pub(crate) fn tunables(only: Option<Kind>) -> String {
         let _ = writeln!(out, "{}:", kind.name());
         write_rows(&mut out, &rows);
     }
+    out.push_str("\nwith every scheduler:\n");
+    write_rows(&mut out, &flush_rows());
     out
 }
 
@@ -59,14 +63,28 @@ struct Row {
 }
 
 fn rows(kind: Kind) -> Vec<Row> {
-    let scheduler = kind.build(&Setup::new(1));
-    let row = |info: &fairlift_core::tunable::TunableInfo| Row {
+    // Defaults that follow from the device are those of one that rotates; what they are for others is in the row's words.
+    let character = Character { rotational: true, volatile_cache: true };
+    let scheduler = kind.build(&Setup { character, ..Setup::new(1) });
+    let row = |info: &tunable::TunableInfo| Row {
         name: info.name.into(),
         default: scheduler.get(info.name).unwrap_or_default(),
         takes: info.range.to_string(),
         says: info.says.into(),
     };
     kind.tunables().iter().map(row).collect()
+}
+
+/// What can be turned on flushes, whatever the scheduler.
+fn flush_rows() -> Vec<Row> {
+    let usual = flush::Settings::default();
+    let row = |info: &tunable::TunableInfo| Row {
+        name: info.name.into(),
+        default: tunable::get(flush::Settings::TUNABLES, &usual, info.name).unwrap_or_default(),
+        takes: info.range.to_string(),
+        says: info.says.into(),
+    };
+    flush::Settings::INFO.iter().map(row).collect()
 }
 
 /// The modelled disks, or one with its parameters.
@@ -164,12 +182,12 @@ mod tests {
     fn the_tunables_document_is_made_from_the_rows() {
         let mut out = String::from(
             "# Tunables\n\nWhat can be turned on each scheduler: `fairlift serve --set KEY=VALUE`, or `set = { KEY = \"VALUE\" }` \
-             under `[disk.NAME]`.\nNames and meanings are the kernel's. Made from the rows in `core/src/sched/` by\n\
+             under `[disk.NAME]`.\nNames and meanings are the kernel's. Made from the rows in `core/src/sched/` and `core/src/flush.rs` by\n\
              `UPDATE_DOCS=1 cargo test -p fairlift-cli`; do not edit.\n",
         );
-        for kind in Kind::ALL {
-            let _ = writeln!(out, "\n## {}\n", kind.name());
-            let rows = rows(kind);
+        let with_all = ("With every scheduler: how flushes are shared (`docs/flush.md`)", flush_rows());
+        for (name, rows) in Kind::ALL.map(|kind| (kind.name(), rows(kind))).into_iter().chain([with_all]) {
+            let _ = writeln!(out, "\n## {name}\n");
             if rows.is_empty() {
                 let _ = writeln!(out, "Nothing to turn.");
                 continue;

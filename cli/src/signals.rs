@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: first gently, then at once.
+//! Ctrl-C and SIGTERM: first gently, then at once. SIGUSR1: who has had how much.
 
 use std::io;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use fairlift::Handle;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 /// A thread that waits for signals, until this is dropped.
@@ -15,16 +15,23 @@ pub(crate) struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// From now on the first signal drains the server and the second ends the process with status 128 + its number.
+/// From now on the first signal drains the server and the second ends the process with status 128 + its number; but
+/// SIGUSR1 has the shares of the groups logged.
 ///
 /// # Errors
 /// The signals cannot be watched.
 pub(crate) fn drain_on_signal(handle: Handle) -> io::Result<Watch> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])?;
     let stop = signals.handle();
     let mut handle = Some(handle);
     let watch = move || {
         for signal in signals.forever() {
+            if signal == SIGUSR1 {
+                if let Some(handle) = &handle {
+                    handle.log_shares();
+                }
+                continue;
+            }
             // The handle goes after its one use: it would keep the server's sockets alive.
             let Some(handle) = handle.take() else {
                 tracing::warn!("stopped at once; what was not flushed may be lost");

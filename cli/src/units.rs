@@ -1,44 +1,9 @@
 //! Sizes and times as people write them.
 //!
-//! Sizes follow fio: `4k` is 4096 bytes. A unit that some tools count in thousands and others in 1024s (`kb`) is
-//! refused rather than guessed.
+//! Sizes follow fio: `4k` is 4096 bytes ([`parse_size`]).
 
+pub(crate) use fairlift_core::tunable::parse_size;
 use fairlift_core::{Duration, tunable};
-
-/// Reads a number of bytes: `512`, `4k`, `64KiB`, `1g`, `2t`. Every unit is a power of 1024.
-///
-/// # Errors
-/// The text is not a whole number with one of the units, or the number is too large.
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    const FORM: &str = "a size is a whole number of bytes, or of k, m, g, t (powers of 1024) as in 4k or 10g";
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
-        "" => 0,
-        "k" | "ki" | "kib" => 10,
-        "m" | "mi" | "mib" => 20,
-        "g" | "gi" | "gib" => 30,
-        "t" | "ti" | "tib" => 40,
-        "p" | "pi" | "pib" => 50,
-        "kb" | "mb" | "gb" | "tb" | "pb" if !number.is_empty() => {
-            let unit = unit.trim_start();
-            let letter = &unit[..1];
-            return Err(format!(
-                "\"{unit}\" means 1000s to some tools and 1024s to others; write {number}{} (1024s), or the number of bytes",
-                letter.to_ascii_lowercase()
-            ));
-        }
-        unit if unit.starts_with('.') => return Err(format!("{FORM}; a fraction is written in the next smaller unit")),
-        _ => return Err(FORM.into()),
-    };
-    if number.is_empty() {
-        return Err(FORM.into());
-    }
-    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    // Offsets in Linux are signed.
-    bytes.filter(|bytes| i64::try_from(*bytes).is_ok()).ok_or_else(|| "a size is at most 8191p".into())
-}
 
 /// Reads the size of something made of sectors: above zero, a multiple of 512.
 ///
@@ -94,42 +59,6 @@ pub(crate) fn show_size(bytes: u64) -> String {
 mod tests {
     use super::*;
     use fairlift_core::time::{ms, secs};
-
-    #[test]
-    fn sizes_count_in_1024s_whatever_the_case() {
-        for (text, bytes) in [
-            ("0", 0),
-            ("512", 512),
-            ("4k", 4096),
-            ("4K", 4096),
-            ("4 KiB", 4096),
-            ("1m", 1 << 20),
-            ("1gi", 1 << 30),
-            ("2T", 2 << 40),
-            ("8191p", 8191 << 50),
-        ] {
-            assert_eq!(parse_size(text), Ok(bytes), "{text}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_size_is_refused_with_a_reason() {
-        for (text, why) in [
-            ("", "a size is a whole number"),
-            ("k", "a size is a whole number"),
-            ("kb", "a size is a whole number"),
-            ("-1", "a size is a whole number"),
-            ("4x", "a size is a whole number"),
-            ("4µ", "a size is a whole number"),
-            ("1.5g", "a fraction is written in the next smaller unit"),
-            ("64kB", "\"kB\" means 1000s to some tools and 1024s to others; write 64k (1024s)"),
-            ("8192p", "at most 8191p"),
-            ("99999999999999999999", "at most 8191p"),
-        ] {
-            let refusal = parse_size(text).unwrap_err();
-            assert!(refusal.contains(why), "{text}: {refusal}");
-        }
-    }
 
     #[test]
     fn a_capacity_is_whole_sectors() {

@@ -48,7 +48,8 @@ fn the_example_config_is_shown_three_ways_and_is_right() {
 
 #[test]
 fn tunables_can_be_asked_for() {
-    assert_eq!(out(&fairlift(&["tunables", "none"])), "none: nothing to turn\n");
+    let none = out(&fairlift(&["tunables", "none"]));
+    assert!(none.starts_with("none: nothing to turn\n") && none.contains("\n  flush_company "), "{none}");
     assert!(out(&fairlift(&["tunables"])).contains("read_expire"));
     assert_eq!(fairlift(&["tunables", "elevator"]).status.code(), Some(2));
 }
@@ -75,6 +76,27 @@ fn a_wrong_flag_is_status_2_and_says_what_is_possible() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(err(&output).contains(why), "{arguments:?} says\n{}", err(&output));
     }
+}
+
+#[test]
+fn a_sweep_measures_each_value_and_says_which() {
+    let flags = "iostest sim:nvme-plp --scheduler mq-deadline -w drr --jobs 1,2 --weights 1,3 --runtime 0.02";
+    let run = |sweep: &str| {
+        let mut words: Vec<_> = flags.split(' ').collect();
+        words.extend(["--sweep", sweep, "--json", "-"]);
+        let output = fairlift(&words);
+        assert!(output.status.success(), "{}", err(&output));
+        assert_eq!(err(&output), "", "nothing beside it where there is no terminal");
+        out(&output)
+    };
+    let json = run("fifo_batch=1,16");
+    let places =
+        ["\"fifo_batch\": \"1,16\"", "\"settings\":{\"fifo_batch\":\"1\"}", "\"settings\":{\"fifo_batch\":\"16\"}"];
+    let bare = json.replace("\": ", "\":");
+    for (place, times) in places.map(|place| place.replace("\": ", "\":")).into_iter().zip([1, 2, 2]) {
+        assert_eq!(bare.matches(&place).count(), times, "{place} in {json}");
+    }
+    assert!(json == run("fifo_batch=1,16"), "the same bytes again");
 }
 
 #[test]

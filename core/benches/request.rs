@@ -1,8 +1,12 @@
-//! The cost of one request: submit, dispatch, completion, news; wall time.
+//! The cost of one request: submit, dispatch, completion, news; and the memory of one stream.
 //!
-//! `cargo bench -p fairlift-core --bench request` measures ns; the same binary with `--count KIND STREAMS TURNS` does a
-//! fixed number of requests and nothing else, for `benches/instructions.sh`; with `in-order` each stream reads on in a place
-//! of its own, and `KEY=VALUE` turns a tunable.
+//! `cargo bench -p fairlift-core --bench request [-- FILTER]` measures ns. The same binary does one thing and nothing else:
+//!
+//! - `--count SCHEDULER STREAMS GROUPS TURNS [KEY=VALUE...]`: so many turns of 32 requests, for `benches/instructions.sh`;
+//! - `--memory [SCHEDULER...]`: bytes for each stream, as a Markdown table.
+//!
+//! `KEY=VALUE` is a tunable, `rotational=1`, or `in_order=1`: each stream reads on in a place of its own. Streams are spread over the groups, which have weights from 100 to 800 and are
+//! below the root; 0 groups: all streams are in the root.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -13,6 +17,9 @@ use fairlift_core::sched::Kind;
 use fairlift_core::time::us;
 use fairlift_core::*;
 use fairlift_lab::Random;
+
+#[path = "../tests/counting/mod.rs"]
+mod counting;
 
 const CONTEXT: ContextId = ContextId(0);
 /// Requests that wait or are in flight all the time.
@@ -34,24 +41,35 @@ struct Load {
 }
 
 impl Load {
-    fn new(kind: Kind, streams: usize) -> Self {
-        let limits = Limits::new(1 << 31);
-        let mut queue = Queue::new(Settings { depth: DEPTH, nr_requests: 1024, ..Settings::new(kind, limits) });
-        let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context: CONTEXT };
-        let streams = (0..streams).map(|_| queue.add_stream(stream)).collect();
-        let random = Random::new(1);
-        Self { queue, streams, random, now: Instant::ZERO, in_flight: vec![], next: 0, in_order: None }
+    fn new(kind: Kind, streams: usize, groups: u16, set: &[&str]) -> Self {
+        let mut settings = Settings { depth: DEPTH, nr_requests: 1024, ..Settings::new(kind, Limits::new(1 << 31)) };
+        settings.groups.extend((0..groups).map(|n| Group {
+            path: format!("/g{n}"),
+            parent: Some(GroupId::ROOT),
+            weight: 100 * (1 + n % 8),
+        }));
+        // Words of this bench, and then tunables.
+        settings.character.rotational = set.contains(&"rotational=1");
+        let of_queue = |pair: &(&str, &str)| !["rotational", "in_order"].contains(&pair.0);
+        let mut queue = Queue::new(settings);
+        for (name, value) in set.iter().filter_map(|pair| pair.split_once('=')).filter(of_queue) {
+            queue.set_tunable(name, value).expect("a tunable and its value");
+        }
+        let stream = |n: usize| {
+            let group = if groups == 0 { 0 } else { 1 + n % usize::from(groups) };
+            Stream { group: GroupId(group as u16), priority: Priority::default(), context: CONTEXT }
+        };
+        // Each stream reads on, every second block, in a place of its own.
+        let places = || (0..streams as u64).map(|n| n * ((1 << 28) / streams as u64)).collect();
+        let in_order = set.contains(&"in_order=1").then(places);
+        let streams = (0..streams).map(|n| queue.add_stream(stream(n))).collect();
+        Self { queue, streams, random: Random::new(1), now: Instant::ZERO, in_flight: vec![], next: 0, in_order }
     }
 
-    fn start(mut self) -> Self {
-        (0..QUEUED).for_each(|_| self.submit());
-        self
-    }
-
-    /// Each stream reads on, every second block, in a place of its own.
-    fn in_order(&mut self) {
-        let apart = (1 << 28) / self.streams.len() as u64;
-        self.in_order = Some((0..self.streams.len() as u64).map(|stream| stream * apart).collect());
+    fn filled(kind: Kind, streams: usize, groups: u16, set: &[&str]) -> Self {
+        let mut load = Self::new(kind, streams, groups, set);
+        (0..QUEUED).for_each(|_| load.submit());
+        load
     }
 
     fn submit(&mut self) {
@@ -69,48 +87,102 @@ impl Load {
         self.queue.submit(self.now, bio).expect("there is room");
     }
 
-    /// One turn of a worker: a batch ends, as many come, and the device is filled again.
+    /// A worker's turns until a batch has ended and as many have come: one, unless the scheduler keeps the disk for someone.
     fn turn(&mut self) {
-        self.now += us(100);
-        for tag in self.in_flight.drain(..) {
-            self.queue.handle_completion(self.now, tag, Outcome::Done);
+        let mut ended = 0;
+        while ended < BATCH {
+            self.now += us(100);
+            if self.in_flight.is_empty()
+                && let Some(at) = self.queue.poll_timeout()
+            {
+                self.now = self.now.max(at);
+            }
+            for tag in self.in_flight.drain(..) {
+                self.queue.handle_completion(self.now, tag, Outcome::Done);
+            }
+            while let Some(news) = self.queue.poll_finished(CONTEXT) {
+                black_box(news);
+                ended += 1;
+                self.submit();
+            }
+            while let Some(request) = self.queue.poll_dispatch(self.now, CONTEXT) {
+                self.in_flight.push(black_box(request).tag);
+            }
+            while self.queue.poll_wake().is_some() {}
         }
-        while let Some(news) = self.queue.poll_finished(CONTEXT) {
-            black_box(news);
-            self.submit();
-        }
-        while let Some(request) = self.queue.poll_dispatch(self.now, CONTEXT) {
-            self.in_flight.push(black_box(request).tag);
-        }
-        while self.queue.poll_wake().is_some() {}
     }
+}
+
+/// What streams take: when they come, when each has read once, and when all have gone and others come.
+fn memory(kinds: &[Kind]) {
+    const STREAMS: i64 = 8192; // A power of two, for tables double when they are full.
+    println!("Bytes for each of {STREAMS} streams in 8 groups, with none of their requests under way.\n");
+    println!("| scheduler | never used | has read once | of that the scheduler's |\n|---|---|---|---|");
+    let mut own = None;
+    for kind in kinds {
+        let before = counting::bytes();
+        let mut load = Load::new(*kind, 1, 8, &[]);
+        load.streams.reserve_exact(STREAMS as usize);
+        let with_one = counting::bytes();
+        let group = |n: i64| GroupId(1 + (n % 8) as u16);
+        for n in 1..STREAMS {
+            let stream = Stream { group: group(n), priority: Priority::default(), context: CONTEXT };
+            load.streams.push(load.queue.add_stream(stream));
+        }
+        let unused = counting::bytes() - with_one;
+        for _ in 0..STREAMS {
+            load.submit();
+            while load.in_flight.is_empty() {
+                load.now += us(100);
+                while let Some(request) = load.queue.poll_dispatch(load.now, CONTEXT) {
+                    load.in_flight.push(request.tag);
+                }
+            }
+            for tag in std::mem::take(&mut load.in_flight) {
+                load.queue.handle_completion(load.now, tag, Outcome::Done);
+            }
+            while load.queue.poll_finished(CONTEXT).is_some() {}
+        }
+        let used = counting::bytes() - with_one;
+        let base = *own.get_or_insert(used);
+        println!("| {} | {} | {} | {} |", kind.name(), unused / STREAMS, used / STREAMS, (used - base) / STREAMS);
+        drop(load);
+        assert_eq!(counting::bytes(), before, "all of it is given back");
+    }
+}
+
+fn kind(name: &str) -> Kind {
+    Kind::from_name(name).unwrap_or_else(|| panic!("no scheduler {name}"))
 }
 
 fn main() {
     let args: Vec<_> = std::env::args().collect();
-    if let [_, flag, kind, streams, turns, rest @ ..] = &args[..]
-        && flag == "--count"
-    {
-        let mut load = Load::new(Kind::from_name(kind).expect("a scheduler"), streams.parse().expect("a number"));
-        for word in rest {
-            match word.split_once('=') {
-                Some((key, value)) => load.queue.set_tunable(key, value).expect("a tunable"),
-                None if word == "in-order" => load.in_order(),
-                None => panic!("in-order or KEY=VALUE, not {word}"),
-            }
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let number = |text: &str| text.parse::<usize>().unwrap_or_else(|_| panic!("no number: {text}"));
+    match &args[1..] {
+        ["--count", name, streams, groups, turns, set @ ..] => {
+            let mut load = Load::filled(kind(name), number(streams), number(groups) as u16, set);
+            (0..number(turns)).for_each(|_| load.turn());
         }
-        let mut load = load.start();
-        (0..turns.parse::<u32>().expect("a number")).for_each(|_| load.turn());
-        return;
+        ["--memory"] => memory(&Kind::ALL),
+        ["--memory", names @ ..] => memory(&names.iter().map(|name| kind(name)).collect::<Vec<_>>()),
+        _ => time(),
     }
+}
+
+fn time() {
     let mut criterion = Criterion::default().configure_from_args();
     for kind in Kind::ALL {
         let mut group = criterion.benchmark_group(kind.name());
-        group.throughput(Throughput::Elements(BATCH as u64)).measurement_time(Duration::from_secs(3));
-        for streams in [1, 8, 64, 512] {
-            let mut load = Load::new(kind, streams).start();
-            load.turn();
-            group.bench_function(BenchmarkId::from_parameter(streams), |b| b.iter(|| load.turn()));
+        let (warm_up, measurement) = (Duration::from_millis(500), Duration::from_secs(2));
+        group.throughput(Throughput::Elements(BATCH as u64)).warm_up_time(warm_up).measurement_time(measurement);
+        for (streams, groups) in [1, 64, 10_000].into_iter().flat_map(|n| [(n, 0), (n, 8), (n, 1000)]) {
+            let id = BenchmarkId::from_parameter(format!("{streams} streams, {groups} groups"));
+            group.bench_function(id, |b| {
+                let mut load = Load::filled(kind, streams, groups, &[]);
+                (0..=streams / BATCH).for_each(|_| load.turn());
+                b.iter(|| load.turn());
+            });
         }
         group.finish();
     }

@@ -12,6 +12,7 @@
 //! | [`tags`] | the right to have one request in flight; a library of its own |
 //! | [`sched`] | the schedulers, one file each |
 //! | [`queue`] | the state machine that holds the rest |
+//! | [`flush`] | many flushes into one |
 //! | [`group`] | who shares the device: groups and streams |
 //! | [`tunable`] | one row per knob |
 //! | [`stats`] | what happened, counted |
@@ -25,6 +26,7 @@
 
 extern crate alloc;
 
+pub mod flush;
 pub mod group;
 pub mod limits;
 pub mod model;

@@ -3,8 +3,14 @@
 //! The lab's workloads implement [`Program`]; its world runs them on a virtual clock, and `host` runs the same ones on a
 //! real disk. A program has no payload: it only knows what it asks next, and what it was waiting for.
 
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::model::Work;
 use crate::stats::Histogram;
-use crate::{Duration, Errno, Extent, Flags, Instant, Op, Outcome};
+use crate::{Duration, Errno, Extent, Flags, GroupId, Instant, Op, Outcome, Priority};
 
 /// What a program asks of its disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,5 +105,98 @@ pub trait Program: Send {
     /// Since when the oldest of its operations has run that have not ended; `None`, or a time to come, if none does.
     fn open_since(&self) -> Option<Instant> {
         None
+    }
+}
+
+/// A program, and who pays for what it asks.
+pub struct Job {
+    /// Its group: an index into the weight tree.
+    pub group: GroupId,
+    /// Its priority within the group.
+    pub priority: Priority,
+    /// What it asks. It is told the time since the start of the run.
+    pub program: Box<dyn Program>,
+}
+
+/// How long somebody with asks under way was left without an end: from one end to the next, or from the first ask on.
+///
+/// Latency does not tell this: who has 32 requests under way may be served every millisecond and wait 32 for each, or be
+/// left alone for 32 at a time.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Unserved {
+    /// Asks under way.
+    open: u64,
+    /// Since when nothing has ended, if there are any.
+    since: Instant,
+    longest: Duration,
+}
+
+impl Unserved {
+    /// Something was asked.
+    pub fn asked(&mut self, now: Instant) {
+        if self.open == 0 {
+            self.since = now;
+        }
+        self.open += 1;
+    }
+
+    /// One of the asks ended.
+    ///
+    /// # Panics
+    /// If none is under way.
+    pub fn ended(&mut self, now: Instant) {
+        assert!(self.open > 0, "something ended that was not asked");
+        self.longest = self.longest(now);
+        self.open -= 1;
+        // Threads tell their times in any order.
+        self.since = self.since.max(now);
+    }
+
+    /// The longest so far, what has not ended by `now` included.
+    #[must_use]
+    pub fn longest(&self, now: Instant) -> Duration {
+        if self.open == 0 { self.longest } else { self.longest.max(now.since(self.since)) }
+    }
+}
+
+/// What the jobs of a run got done.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What each job got done, with its group, in the order of the jobs.
+    pub meters: Vec<(GroupId, Meter)>,
+    /// How long it ran: less than was asked if it was stopped.
+    pub runtime: Duration,
+    /// For each slot of the run that began, the bytes that each group got, in the order of the weight tree.
+    pub timeline: Vec<Vec<u64>>,
+    /// The longest time that each group was left [`Unserved`], in the order of the weight tree: all its jobs together.
+    pub unserved: Vec<Duration>,
+    /// What the disk did in that time: requests after merging and cutting.
+    pub work: Work,
+    /// What the queue and its scheduler counted ([`Queue::counters`](crate::Queue::counters)).
+    pub counters: BTreeMap<String, u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::ms;
+
+    fn at(n: u64) -> Instant {
+        Instant::ZERO + ms(n)
+    }
+
+    #[test]
+    fn who_is_left_alone_with_asks_under_way_is_unserved_and_who_asks_nothing_is_not() {
+        let mut group = Unserved::default();
+        group.asked(at(10));
+        group.asked(at(12));
+        group.ended(at(15)); // five since the first ask
+        group.ended(at(22)); // seven since the last end
+        assert_eq!(group.longest(at(500)), ms(7), "nothing was under way since");
+        group.asked(at(500));
+        assert_eq!(group.longest(at(503)), ms(7));
+        assert_eq!(group.longest(at(520)), ms(20), "what has not ended counts with its age");
+        group.ended(at(504));
+        assert_eq!(group.longest(at(900)), ms(7));
     }
 }

@@ -12,11 +12,14 @@
 //!     scheduler sees it whole.
 //! Q4  A request stays in the context that submitted it, from submission to its end: only bios of the same stream's
 //!     group and context are merged, and only its own context is given it to execute.
-//! Q5  Flushes pass the scheduler by, and are dispatched first.
+//! Q5  Flushes pass the scheduler by, and are dispatched first. Those of one backing that are asked for together become one
+//!     ([`crate::flush`]).
 //! Q6  A bio that took longer than `io_timeout` in the device fails, but its memory is in the device's hands until the
 //!     device has answered: [`Finished::TimedOut`] says the one, [`Finished::Released`] the other.
 //! Q7  A request that the device could not take ([`Queue::handle_busy`]) goes out first, once something else has ended,
 //!     or after [`BUSY_DELAY`] if nothing is in flight.
+//!
+//! Q8 to Q12, on streams and groups that come, change and go, are in `queue/members.rs`.
 //!
 //! A turn of a context: `handle_completion` for all that has ended, `submit` for all that is new, `poll_dispatch` until
 //! `None`, `poll_finished` until `None`, `poll_wake` until `None`, then `poll_timeout`.
@@ -30,19 +33,27 @@ use alloc::vec::Vec;
 
 use slab::Slab;
 
+mod flushes;
 mod in_flight;
+mod members;
+mod out;
 mod words;
 
-pub use words::{Dispatch, Finished, Refused, Segment, Settings, SharedTags};
+pub use members::GroupInUse;
+pub use words::{Backing, Dispatch, Finished, Refused, Segment, Settings, SharedTags};
 
+use members::{Groups, StreamState};
+
+use crate::flush;
 use crate::group::{ContextId, GroupId, Stream, StreamId};
-use crate::sched::{self, BUSY_DELAY, Next, RequestId, Scheduler, Served, Side, Waiting};
-use crate::stats::Stats;
+use crate::sched::{BUSY_DELAY, Next, RequestId, Scheduler, Served, Side, Waiting};
 use crate::table::Table;
 use crate::tags::{Bitmap, Hint};
 use crate::trace::{Action, Event, Message, Trace};
 use crate::tunable;
-use crate::{Bio, Errno, Extent, Instant, Limits, Op, Outcome, Sector, Tag, Token};
+use crate::{Bio, Errno, Extent, Flags, Instant, Limits, Op, Outcome, Sector, Tag, Token};
+
+use flushes::{Cache, Flushes, Stage};
 
 /// Where a request is on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,21 +97,17 @@ struct SegmentNode {
 struct BioState {
     token: Token,
     op: Op,
+    flags: Flags,
+    start: Sector,
     bytes: u64,
     stream: StreamId,
     context: ContextId,
     submitted: Instant,
+    stage: Stage,
     /// Segments that have not ended, and one more while a rest of it waits to be cut.
     remaining: u32,
     outcome: Outcome,
     timed_out: bool,
-}
-
-struct StreamState {
-    stream: Stream,
-    stats: Stats,
-    /// Bios that have not ended.
-    open: u32,
 }
 
 /// Bookkeeping for one context.
@@ -137,7 +144,11 @@ pub struct Queue {
     /// One bit for each context that was told [`Refused::Full`] and waits for room.
     starved: u64,
     plug: Vec<RequestId>,
-    flushes: VecDeque<RequestId>,
+    /// Requests that pass the scheduler by: flushes that are not shared, and those that the device turned back.
+    again: VecDeque<RequestId>,
+    /// The backings, by rising start.
+    caches: Box<[Cache]>,
+    flushes: Flushes,
     /// What is left of a bio that was cut into more pieces than there were requests: at most one at a time.
     rest: Option<(u32, Waiting)>,
     /// The list of requests in flight, by time of dispatch.
@@ -145,8 +156,7 @@ pub struct Queue {
     youngest: u32,
     /// After the device said "busy": no dispatch before this (Q7).
     busy_until: Option<Instant>,
-    /// What removed streams had done, by group.
-    retired: Vec<Stats>,
+    groups: Groups,
     trace: Option<Trace>,
 }
 
@@ -171,11 +181,12 @@ impl Queue {
         assert!((1..=64).contains(&settings.contexts), "1 to 64 contexts, not {}", settings.contexts);
         assert!(settings.limits.block > 0 && settings.limits.rw_max > 0 && settings.limits.segments_max > 0);
         assert!(settings.nr_requests >= u32::from(settings.depth), "fewer requests than may be in flight");
-        assert!(!settings.groups.is_empty(), "the root group is always there");
         let (tags, user) = match &settings.tags {
             Some(shared) => (Arc::clone(&shared.bitmap), shared.user),
             None => (Arc::new(Bitmap::new(settings.depth.into()).unwrap_or_else(|error| panic!("{error}"))), 0),
         };
+        assert!(settings.backings.first().is_some_and(|first| first.start.0 == 0), "the first backing starts at 0");
+        assert!(settings.backings.is_sorted_by_key(|backing| backing.start), "backings by rising start");
         let requests = settings.nr_requests as usize;
         // Merging lets requests hold several bios; this many on average keeps the tables small.
         let segments = requests * 4;
@@ -188,7 +199,7 @@ impl Queue {
             spare: Vec::with_capacity(settings.depth.into()),
             in_flight: 0,
             lacks_tag: false,
-            requests: Table::new(requests),
+            requests: Table::new(settings.rows()),
             segments: Table::new(segments),
             bios: Table::new(segments),
             streams: Slab::new(),
@@ -201,40 +212,17 @@ impl Queue {
             wake: 0,
             starved: 0,
             plug: Vec::with_capacity(requests),
-            flushes: VecDeque::with_capacity(16),
+            again: VecDeque::with_capacity(16),
+            caches: settings.backings.iter().map(|backing| Cache::new(backing, &settings.flush)).collect(),
+            flushes: Flushes::default(),
             rest: None,
             oldest: NIL,
             youngest: NIL,
             busy_until: None,
-            retired: settings.groups.iter().map(|_| Stats::default()).collect(),
+            groups: Groups::new(&settings.groups),
             trace: None,
             settings,
         }
-    }
-
-    // ---- who asks ----
-
-    /// Adds a stream.
-    ///
-    /// # Panics
-    /// If its group or context does not exist.
-    pub fn add_stream(&mut self, stream: Stream) -> StreamId {
-        assert!(usize::from(stream.group.0) < self.settings.groups.len(), "no group {:?}", stream.group);
-        assert!(stream.context.0 < self.settings.contexts, "no context {:?}", stream.context);
-        let id = StreamId(self.streams.insert(StreamState { stream, stats: Stats::default(), open: 0 }) as u32);
-        self.scheduler.add_stream(id, &stream);
-        id
-    }
-
-    /// Removes a stream; what it did still counts for its group.
-    ///
-    /// # Panics
-    /// If a bio of it has not ended.
-    pub fn remove_stream(&mut self, id: StreamId) {
-        let state = self.streams.remove(id.0 as usize);
-        assert!(state.open == 0, "{id:?} is removed with {} bios open", state.open);
-        self.scheduler.remove_stream(id);
-        self.retired[usize::from(state.stream.group.0)].add(&state.stats);
     }
 
     // ---- commands and news ----
@@ -249,32 +237,35 @@ impl Queue {
     pub fn submit(&mut self, now: Instant, bio: Bio) -> Result<(), Refused> {
         let Stream { group, priority, context } = self.streams[bio.stream.0 as usize].stream;
         self.check(&bio)?;
-        if self.rest.is_some() || self.bios.is_full() || !self.has_room() {
+        if !self.has_room_for(bio.op) {
             self.starved |= 1 << context.0;
             self.note(now, Action::Slept, bio.op, bio.extent, bio.stream, group);
             return Err(Refused::Full);
         }
         self.note(now, Action::Queued, bio.op, bio.extent, bio.stream, group);
         self.streams[bio.stream.0 as usize].open += 1;
+        let Bio { op, flags, extent, stream, token } = bio;
+        let (stage, flags) = self.stage_of(op, flags, extent.start);
         let number = self.bios.insert(BioState {
-            token: bio.token,
-            op: bio.op,
-            bytes: bio.extent.bytes(),
-            stream: bio.stream,
+            token,
+            op,
+            flags,
+            start: extent.start,
+            bytes: extent.bytes(),
+            stream,
             context,
             submitted: now,
+            stage,
             remaining: 0,
             outcome: Outcome::Done,
             timed_out: false,
         });
-        let id = RequestId(NIL);
-        let Bio { op, flags, extent, stream, .. } = bio;
-        let waiting = Waiting { id, op, flags, extent, stream, group, priority };
-        if op == Op::Flush {
-            let id = self.new_request(&waiting, context, number, 0);
-            self.flushes.push_back(id); // Q5
-        } else {
-            self.cut(now, waiting, context, number, 0);
+        match stage {
+            Stage::Data { .. } => {
+                let waiting = Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority };
+                self.cut(now, waiting, context, number, 0);
+            }
+            Stage::Preflush { .. } | Stage::Postflush => self.ask_flush(now, number), // Q5
         }
         Ok(())
     }
@@ -289,6 +280,8 @@ impl Queue {
         let request = self.requests.remove(id.0);
         let Waiting { op, extent, stream, group, .. } = request.waiting;
         self.note(now, Action::Completed, op, extent, stream, group);
+        self.note_written(&request.waiting, outcome);
+        let outcome = if op == Op::Flush { self.flush_ended(now, &request, outcome) } else { outcome };
         let mut next = request.head;
         while next != NIL {
             let segment = self.segments.remove(next);
@@ -300,6 +293,9 @@ impl Queue {
                 Served { request: request.waiting, dispatched: request.dispatched, ok: outcome == Outcome::Done };
             self.scheduler.completed(now, &served);
         }
+        if self.groups.are_leaving() {
+            self.let_go(now); // Q11
+        }
         self.made_room(now);
     }
 
@@ -308,7 +304,8 @@ impl Queue {
     /// # Panics
     /// If `tag` is not in flight.
     pub fn handle_busy(&mut self, now: Instant, tag: Tag) {
-        if let Step::TimedOut(_) = self.requests[self.by_tag[usize::from(tag.0)].0].step {
+        let request = &self.requests[self.by_tag[usize::from(tag.0)].0];
+        if matches!(request.step, Step::TimedOut(_)) && !request.is_shared_flush() {
             // Its bios are answered already, so nobody wants it done any more.
             return self.handle_completion(now, tag, Outcome::Failed(Errno::ETIMEDOUT));
         }
@@ -317,9 +314,13 @@ impl Queue {
         request.step = Step::Waiting;
         let (waiting, reign) = (request.waiting, request.reign);
         match waiting.op {
-            Op::Flush => self.flushes.push_front(id),
+            Op::Flush => self.flush_turned_back(id),
+            _ if self.turned_back_elsewhere(now, id) => {} // Q9
             _ if reign == self.reign => self.scheduler.requeue(now, &waiting),
             _ => self.scheduler.insert(now, &waiting), // The present scheduler never dispatched it.
+        }
+        if self.groups.are_leaving() {
+            self.let_go(now); // Q11
         }
         self.busy_until = Some(if self.in_flight == 0 { now + BUSY_DELAY } else { Instant::MAX });
         self.note(now, Action::Requeued, waiting.op, waiting.extent, waiting.stream, waiting.group);
@@ -348,6 +349,7 @@ impl Queue {
                 }
             }
         }
+        self.time_out_flushes(now);
     }
 
     // ---- questions ----
@@ -357,6 +359,7 @@ impl Queue {
     /// Ends the batch of bios submitted before (Q3). Requests of other contexts whose turn comes are granted to them:
     /// see [`Queue::poll_wake`].
     pub fn poll_dispatch(&mut self, now: Instant, context: ContextId) -> Option<Dispatch> {
+        self.look_at_flushes(now);
         self.unplug(now);
         if let Some(id) = self.contexts[usize::from(context.0)].granted.pop_front() {
             return Some(self.dispatch_of(id));
@@ -368,7 +371,8 @@ impl Queue {
         while self.has_work()
             && let Some(tag) = self.next_tag()
         {
-            let id = match self.flushes.pop_front() {
+            let first = self.again.pop_front().or_else(|| self.start_flush(now, context));
+            let id = match first {
                 Some(id) => id, // Q5
                 None => match self.scheduler.dispatch(now) {
                     Next::Request(id) => id,
@@ -435,7 +439,7 @@ impl Queue {
         // While no tag is free, or the device is busy, asking the scheduler would change nothing.
         let may_ask = self.busy_until.is_none() && !self.lacks_tag;
         let held = self.scheduler.next_timeout().filter(|_| may_ask);
-        [overdue, busy, held].into_iter().flatten().min()
+        [overdue, busy, held, self.flush_due()].into_iter().flatten().min()
     }
 
     // ---- knobs and counters ----
@@ -446,71 +450,33 @@ impl Queue {
         &self.settings
     }
 
-    /// The present value of a tunable of the scheduler.
+    /// The present value of a tunable of the scheduler or of the queue ([`flush::Settings::INFO`]).
     #[must_use]
     pub fn tunable(&self, name: &str) -> Option<String> {
-        self.scheduler.get(name)
+        let own = tunable::get(flush::Settings::TUNABLES, &self.settings.flush, name);
+        own.or_else(|| self.scheduler.get(name))
     }
 
-    /// Sets a tunable of the scheduler; works under load.
+    /// Sets a tunable of the scheduler or of the queue; works under load.
     ///
     /// # Errors
     /// There is no such tunable, or the value is malformed or out of range.
     pub fn set_tunable(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
-        self.scheduler.set(name, value)
-    }
-
-    /// Changes the scheduler; works under load. What waits goes over in the order in which it would have gone out.
-    pub fn set_scheduler(&mut self, now: Instant, kind: sched::Kind) {
-        self.unplug(now);
-        let mut next = kind.build(&self.settings.setup());
-        for (id, state) in &self.streams {
-            next.add_stream(StreamId(id as u32), &state.stream);
+        if !flush::Settings::INFO.iter().any(|info| info.name == name) {
+            return self.scheduler.set(name, value);
         }
-        next.set_tracing(self.trace.is_some());
-        while let Some(id) = self.scheduler.drain(now) {
-            next.insert(now, &self.requests[id.0].waiting);
-        }
-        assert!(self.scheduler.is_empty(), "{} kept requests to itself", self.settings.scheduler.name());
-        self.scheduler = next;
-        self.reign += 1;
-        self.settings.scheduler = kind;
+        let mut settings = self.settings.flush.clone();
+        tunable::set(flush::Settings::TUNABLES, &mut settings, name, value)?;
+        self.set_flush(settings);
+        Ok(())
     }
 
-    /// What a stream has done.
-    ///
-    /// # Panics
-    /// If it does not exist.
-    #[must_use]
-    pub fn stream_stats(&self, id: StreamId) -> &Stats {
-        &self.streams[id.0 as usize].stats
-    }
-
-    /// What the streams of a group have done, those that were removed included; groups below it count for themselves.
-    #[must_use]
-    pub fn group_stats(&self, group: GroupId) -> Stats {
-        let mut sum = self.retired[usize::from(group.0)].clone();
-        for (_, state) in self.streams.iter().filter(|(_, state)| state.stream.group == group) {
-            sum.add(&state.stats);
-        }
-        sum
-    }
-
-    /// What all have done.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let mut sum = Stats::default();
-        for group in 0..self.retired.len() {
-            sum.add(&self.group_stats(GroupId(group as u16)));
-        }
-        sum
-    }
-
-    /// Tells what was counted beside [`Stats`], each by name: `merges`, the bios that joined another's request, and what the
-    /// scheduler counts since it was chosen ([`Scheduler::counters`]).
+    /// Tells what was counted beside [`Queue::stats`], each by name: `merges`, the bios that joined another's request, and
+    /// what the scheduler counts since it was chosen ([`Scheduler::counters`]).
     pub fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         let stats = self.stats();
         tell("merges", Op::ALL.iter().map(|op| stats.of(*op).merges).sum());
+        self.tell_flushes(tell);
         self.scheduler.counters(tell);
     }
 
@@ -520,10 +486,10 @@ impl Queue {
         self.in_flight
     }
 
-    /// Requests that wait for the device.
+    /// Requests that wait for the device, and who waits for a flush that has not started.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.requests.len() - usize::from(self.in_flight)
+        self.requests.len() - usize::from(self.in_flight) + self.waiting_to_flush()
     }
 
     /// Keeps the latest `bound` events from now on; 0 turns tracing off.
@@ -566,7 +532,7 @@ impl Queue {
     }
 
     fn has_room(&self) -> bool {
-        !self.requests.is_full() && !self.segments.is_full()
+        self.requests.len() - self.flushes.rows < self.settings.nr_requests as usize && !self.segments.is_full()
     }
 
     /// Makes requests of `whole`, which starts `offset` sectors into its bio; keeps the rest if there are too few.
@@ -712,56 +678,6 @@ impl Queue {
     fn absorb(&mut self, now: Instant, kept: RequestId, gone: RequestId, side: Side) {
         let gone = self.requests.remove(gone.0);
         self.join(now, kept, &gone.waiting, side, (gone.head, gone.tail, gone.segments));
-    }
-
-    // ---- on the way out ----
-
-    fn end_segment(&mut self, now: Instant, number: u32, outcome: Outcome) {
-        let bio = &mut self.bios[number];
-        bio.outcome = bio.outcome.and(outcome);
-        bio.remaining -= 1;
-        if bio.remaining > 0 {
-            return;
-        }
-        let bio = self.bios.remove(number);
-        let news = if bio.timed_out {
-            Finished::Released(bio.token)
-        } else {
-            let latency = now.since(bio.submitted);
-            self.streams[bio.stream.0 as usize].stats.ended(bio.op, bio.bytes, bio.outcome, latency);
-            Finished::Done(bio.token, bio.outcome)
-        };
-        self.streams[bio.stream.0 as usize].open -= 1;
-        self.tell(bio.context, news);
-    }
-
-    fn time_out(&mut self, now: Instant, number: u32) {
-        let bio = &mut self.bios[number];
-        if core::mem::replace(&mut bio.timed_out, true) {
-            return; // another part of it was overdue already
-        }
-        let (outcome, latency) = (Outcome::Failed(Errno::ETIMEDOUT), now.since(bio.submitted));
-        self.streams[bio.stream.0 as usize].stats.ended(bio.op, bio.bytes, outcome, latency);
-        let (context, token) = (bio.context, bio.token);
-        self.tell(context, Finished::TimedOut(token));
-    }
-
-    fn tell(&mut self, context: ContextId, news: Finished) {
-        self.contexts[usize::from(context.0)].finished.push_back(news);
-        self.wake |= 1 << context.0;
-    }
-
-    /// A request is free again: the rest of a bio goes on, and who was refused hears of it.
-    fn made_room(&mut self, now: Instant) {
-        if let Some((number, left)) = self.rest.take() {
-            let bio = &mut self.bios[number];
-            bio.remaining -= 1;
-            let (context, done) = (bio.context, bio.bytes - left.extent.bytes());
-            self.cut(now, left, context, number, done / Sector::SIZE);
-        }
-        if self.rest.is_none() {
-            self.wake |= core::mem::take(&mut self.starved);
-        }
     }
 
     #[inline]

@@ -80,11 +80,25 @@ impl Flags {
     pub const NO_UNMAP: Self = Self(1 << 4);
     /// Fail with `ENOTSUP` unless it is faster than writing zeroes (NBD `FAST_ZERO`).
     pub const FAST: Self = Self(1 << 5);
+    /// All writes that ended before must be on stable storage before this one's data is written.
+    pub const PREFLUSH: Self = Self(1 << 6);
 
     /// Whether every flag of `other` is set here.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// Whether any flag of `other` is set here.
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Those that are not in `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 }
 
@@ -103,7 +117,7 @@ impl BitOrAssign for Flags {
 
 impl fmt::Debug for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [&str; 6] = ["FUA", "SYNC", "META", "PRIO", "NO_UNMAP", "FAST"];
+        const NAMES: [&str; 7] = ["FUA", "SYNC", "META", "PRIO", "NO_UNMAP", "FAST", "PREFLUSH"];
         let mut set = f.debug_set();
         for (bit, name) in NAMES.iter().enumerate() {
             if self.0 & (1 << bit) != 0 {

@@ -3,11 +3,11 @@
 //! `--cfg loom` and `--cfg shuttle` replace them; only the models in `tests/` are built that way.
 
 #[cfg(not(any(loom, shuttle)))]
-pub use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+pub use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 #[cfg(shuttle)]
-pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 
 /// Where two threads each write one thing and then read the other's, one of them must see what the other wrote.
 ///

@@ -58,6 +58,11 @@ impl<T: Copy> Table<T> {
         self.rows[number as usize]
     }
 
+    /// All rows that there ever were, those that are free now included.
+    pub(crate) fn rows_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.rows.iter_mut()
+    }
+
     /// A row, or `None` if there never was one of that number: how lists end.
     #[inline]
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {

@@ -4,8 +4,9 @@
 //! The letters are blktrace's, so that its tools can be fed.
 
 use alloc::collections::VecDeque;
+use core::fmt;
 
-use crate::{Extent, GroupId, Instant, Op, StreamId};
+use crate::{Duration, Extent, GroupId, Instant, Op, StreamId};
 
 /// What happened to a bio or request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,7 +88,49 @@ pub struct Message {
 /// What a [`Message`] says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Note {}
+pub enum Note {
+    /// CFQ: a queue's turn with the device is over, and is paid for.
+    SliceUsed {
+        /// For how long it had the device.
+        used: Duration,
+        /// Requests that it sent.
+        dispatched: u32,
+        /// What its group was charged: milliseconds, or requests in IOPS mode.
+        charge: u64,
+        /// Whether that is IOPS mode.
+        iops: bool,
+        /// Sectors of those requests.
+        sectors: u64,
+    },
+    /// CFQ: a request took over before the slice of another queue was over.
+    Preempted,
+    /// CFQ: a stream asks through another one's queue from now on, for they read one run.
+    Merged,
+    /// CFQ: a stream asks through a queue of its own again.
+    Parted,
+}
+
+impl Note {
+    /// A length of time in the kernel's ticks of a millisecond, begun ones counting.
+    pub(crate) const fn millis(time: Duration) -> u64 {
+        time.as_nanos().div_ceil(1_000_000)
+    }
+}
+
+/// As the kernel's schedulers say it in blktrace.
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::SliceUsed { used, dispatched, charge, iops, sectors } => {
+                let (used, iops) = (Self::millis(used), u8::from(iops));
+                write!(f, "sl_used={used} disp={dispatched} charge={charge} iops={iops} sect={sectors}")
+            }
+            Self::Preempted => f.write_str("preempt"),
+            Self::Merged => f.write_str("scheduling queue merge"),
+            Self::Parted => f.write_str("splitting queue"),
+        }
+    }
+}
 
 /// The latest events, up to a bound.
 #[derive(Debug)]

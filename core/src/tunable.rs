@@ -182,6 +182,42 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     })
 }
 
+/// Reads a number of bytes: `512`, `4k`, `64KiB`, `1g`, `2t`. Every unit is a power of 1024, as in fio. A unit that some
+/// tools count in thousands and others in 1024s (`kb`) is refused rather than guessed.
+///
+/// # Errors
+/// The text is not a whole number with one of the units, or the number is too large: what is possible, in a line.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    const FORM: &str = "a size is a whole number of bytes, or of k, m, g, t (powers of 1024) as in 4k or 10g";
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" | "ki" | "kib" => 10,
+        "m" | "mi" | "mib" => 20,
+        "g" | "gi" | "gib" => 30,
+        "t" | "ti" | "tib" => 40,
+        "p" | "pi" | "pib" => 50,
+        "kb" | "mb" | "gb" | "tb" | "pb" if !number.is_empty() => {
+            let unit = unit.trim_start();
+            let letter = &unit[..1];
+            return Err(format!(
+                "\"{unit}\" means 1000s to some tools and 1024s to others; write {number}{} (1024s), or the number of bytes",
+                letter.to_ascii_lowercase()
+            ));
+        }
+        unit if unit.starts_with('.') => return Err(format!("{FORM}; a fraction is written in the next smaller unit")),
+        _ => return Err(FORM.into()),
+    };
+    if number.is_empty() {
+        return Err(FORM.into());
+    }
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    // Offsets in Linux are signed.
+    bytes.filter(|bytes| i64::try_from(*bytes).is_ok()).ok_or_else(|| "a size is at most 8191p".into())
+}
+
 /// Why a knob was not set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error(String);
@@ -291,5 +327,41 @@ mod tests {
             "unknown tunable \"quantum\": this scheduler has expire, batch, front, merge, expire_us"
         );
         assert_eq!((s.expire, s.batch, s.front), (ms(500), 16, true), "a refused value changes nothing");
+    }
+
+    #[test]
+    fn sizes_count_in_1024s_whatever_the_case() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("512", 512),
+            ("4k", 4096),
+            ("4K", 4096),
+            ("4 KiB", 4096),
+            ("1m", 1 << 20),
+            ("1gi", 1 << 30),
+            ("2T", 2 << 40),
+            ("8191p", 8191 << 50),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused_with_a_reason() {
+        for (text, why) in [
+            ("", "a size is a whole number"),
+            ("k", "a size is a whole number"),
+            ("kb", "a size is a whole number"),
+            ("-1", "a size is a whole number"),
+            ("4x", "a size is a whole number"),
+            ("4µ", "a size is a whole number"),
+            ("1.5g", "a fraction is written in the next smaller unit"),
+            ("64kB", "\"kB\" means 1000s to some tools and 1024s to others; write 64k (1024s)"),
+            ("8192p", "at most 8191p"),
+            ("99999999999999999999", "at most 8191p"),
+        ] {
+            let refusal = parse_size(text).unwrap_err();
+            assert!(refusal.contains(why), "{text}: {refusal}");
+        }
     }
 }

@@ -4,11 +4,13 @@ use fairlift_core::sched::deadline::{Deadline, Settings};
 use fairlift_core::sched::{Next, RequestId, Scheduler, Served, Side, Waiting};
 use fairlift_core::time::ms;
 use fairlift_core::{
-    Direction, Duration, Extent, Flags, GroupId, Instant, Op, Priority, PriorityClass, Sector, StreamId,
+    ContextId, Direction, Duration, Extent, Flags, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream,
+    StreamId,
 };
 use proptest::prelude::*;
 
 const CAPACITY: u32 = 32;
+const STREAMS: u32 = 3;
 /// The largest that the two tunables ever are here, so that the bound which follows from them holds throughout.
 const BATCH_MAX: u32 = 4;
 const STARVED_MAX: u32 = 3;
@@ -19,6 +21,7 @@ enum Step {
     Dispatch { times: u8 },
     Complete { nth: usize },
     TurnBack { nth: usize },
+    Move { stream: u32, class: PriorityClass },
     Wait(Duration),
     Set(&'static str, u32),
 }
@@ -27,6 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
     use PriorityClass::{BestEffort, Idle, RealTime};
     let op = prop_oneof![4 => Just(Op::Read), 3 => Just(Op::Write), 1 => Just(Op::Discard)];
     let class = prop_oneof![1 => Just(RealTime), 6 => Just(BestEffort), 1 => Just(Idle)];
+    let other = prop::sample::select(PriorityClass::ALL.to_vec());
     let knob = prop_oneof![
         (1..=BATCH_MAX).prop_map(|n| Step::Set("fifo_batch", n)),
         (1..=STARVED_MAX).prop_map(|n| Step::Set("writes_starved", n)),
@@ -42,6 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
         16 => (1..6_u8).prop_map(|times| Step::Dispatch { times }),
         12 => any::<usize>().prop_map(|nth| Step::Complete { nth }),
         2 => any::<usize>().prop_map(|nth| Step::TurnBack { nth }),
+        2 => (0..STREAMS, other).prop_map(|(stream, class)| Step::Move { stream, class }),
         8 => (0..40_u64).prop_map(|n| Step::Wait(ms(n))),
         2 => knob,
     ]
@@ -240,6 +245,7 @@ impl Run {
                     self.model.requeued.insert(0, entry);
                 }
             }
+            Step::Move { stream, class } => self.change(StreamId(stream), class),
             Step::Wait(time) => self.now += time,
             Step::Set(name, value) => {
                 self.real.set(name, &value.to_string()).unwrap();
@@ -265,6 +271,35 @@ impl Run {
         (!out.is_empty()).then(|| out.swap_remove(nth % out.len()))
     }
 
+    /// A stream is of another class now, and what waits of it too.
+    fn change(&mut self, id: StreamId, class: PriorityClass) {
+        let priority = Priority { class, level: 0 };
+        let stream = Stream { group: GroupId::ROOT, priority, context: ContextId(0) };
+        self.real.change_stream(self.now, id, &stream);
+        let moves = |entry: &Entry| entry.request.stream == id && entry.class() != class;
+        // By the class and direction they come from, the oldest first.
+        for from in PriorityClass::ALL {
+            for direction in [Direction::Read, Direction::Write] {
+                let list = &mut self.model.sorted;
+                let of = |e: &Entry| moves(e) && e.class() == from && e.direction() == direction;
+                while let Some(at) = list.iter().position(of) {
+                    let mut entry = list.remove(at);
+                    entry.request.priority = priority;
+                    self.turn += 1;
+                    entry.turn = self.turn;
+                    let after = list.iter().position(|e| e.arrived > entry.arrived).unwrap_or(list.len());
+                    list.insert(after, entry);
+                }
+            }
+            let list = &mut self.model.requeued;
+            while let Some(at) = list.iter().position(|e| moves(e) && e.class() == from) {
+                let mut entry = list.remove(at);
+                entry.request.priority = priority;
+                list.push(entry);
+            }
+        }
+    }
+
     /// Merges as the queue does, or inserts.
     fn insert(&mut self, op: Op, start: u64, class: PriorityClass) -> Result<(), TestCaseError> {
         let Some(id) = self.free.pop() else { return Ok(()) };
@@ -274,7 +309,7 @@ impl Run {
             op,
             flags: Flags::NONE,
             extent: Extent::new(Sector(start), 4),
-            stream: StreamId(0),
+            stream: StreamId((start / 4) as u32 % STREAMS),
             group: GroupId::ROOT,
             priority: Priority { class, level: 0 },
         };

@@ -277,11 +277,12 @@ fn fickle(limits: Limits, seed: u64) -> Box<dyn Model> {
 }
 
 proptest! {
-    /// Q1 and Q2, over random loads, limits and devices; and the same seed gives the same run.
+    /// Q1 and Q2, over random loads, limits and devices, while streams move between groups and classes and schedulers take
+    /// over; and the same seed gives the same run.
     #[test]
     fn every_bio_ends_exactly_once_and_every_sector_is_asked_for_once(
         seed in any::<u64>(),
-        deadline in any::<bool>(),
+        kind in prop::sample::select(Kind::ALL.to_vec()),
         nomerges in any::<bool>(),
         depth in 1u16..20,
         extra in 0u32..20,
@@ -290,9 +291,11 @@ proptest! {
         segments_max in 1u16..6,
     ) {
         let run = || {
-            let kind = if deadline { Kind::MqDeadline } else { Kind::None };
             let limits = Limits { rw_max, boundary, segments_max, discard_max: 100, ..Limits::new(5000) };
-            let settings = Settings { depth, nr_requests: u32::from(depth) + extra, nomerges, ..Settings::new(kind, limits) };
+            let group = |path: &str, weight| Group { path: path.into(), parent: Some(GroupId::ROOT), weight };
+            let groups = vec![Group::root(), group("/a", 100), group("/b", 700)];
+            let nr_requests = u32::from(depth) + extra;
+            let settings = Settings { depth, nr_requests, nomerges, groups, ..Settings::new(kind, limits) };
             let mut world = World::new(Queue::new(settings), fickle(limits, seed));
             world.remember();
             world.check().watch_every(1);
@@ -318,6 +321,18 @@ proptest! {
                 asked.insert(token, bio);
                 if random.below(3) == 0 {
                     ends.extend(world.step().unwrap_or_default());
+                }
+                let now = world.now();
+                match random.below(40) {
+                    0..=3 => {
+                        let group = GroupId(random.below(3) as u16);
+                        let class = PriorityClass::ALL[random.below(3) as usize];
+                        let place = Stream { group, priority: Priority { class, level: 4 }, context: C0 };
+                        world.queue().change_stream(now, streams[random.below(4) as usize], place);
+                    }
+                    4 => world.queue().set_scheduler(now, Kind::ALL[random.below(Kind::ALL.len() as u64) as usize]),
+                    5 => world.queue().set_weight(now, GroupId(1), 1 + random.below(1000) as u16),
+                    _ => {}
                 }
                 assert!(world.queue().in_flight() <= depth);
             }

@@ -1,5 +1,5 @@
-//! The queue under any order of commands, news and questions: its own assertions must hold, and every bio that was
-//! accepted must end exactly once.
+//! The queue under any order of commands, news and questions, with streams that move, groups that come and go, and every
+//! scheduler in turn: its own assertions must hold, and every bio that was accepted must end exactly once.
 
 #![no_main]
 
@@ -13,6 +13,10 @@ use libfuzzer_sys::fuzz_target;
 
 const CONTEXTS: u16 = 2;
 
+fn scheduler(number: usize) -> Kind {
+    Kind::ALL[number % Kind::ALL.len()]
+}
+
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = bytes.iter().copied();
     let mut byte = || bytes.next();
@@ -25,7 +29,7 @@ fuzz_target!(|bytes: &[u8]| {
         ..Limits::new(4096)
     };
     let depth = 1 + u16::from(shape >> 6);
-    let kind = if shape & 16 == 0 { Kind::None } else { Kind::MqDeadline };
+    let kind = scheduler(usize::from(shape >> 4 & 3));
     let settings = Settings { depth, nr_requests: 8, contexts: CONTEXTS, ..Settings::new(kind, limits) };
     let mut queue = Queue::new(settings);
     let class = [PriorityClass::RealTime, PriorityClass::BestEffort, PriorityClass::Idle];
@@ -36,6 +40,7 @@ fuzz_target!(|bytes: &[u8]| {
             queue.add_stream(Stream { group: GroupId::ROOT, priority, context })
         })
         .collect();
+    let mut groups = vec![GroupId::ROOT];
     let mut now = Instant::ZERO;
     let mut token = 0;
     let mut open = BTreeSet::new();
@@ -56,7 +61,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
     };
     while let Some(what) = byte() {
-        match what % 8 {
+        match what % 10 {
             0..=2 => {
                 let (Some(place), Some(len)) = (byte(), byte()) else { break };
                 let op = Op::ALL[usize::from(what >> 3) % Op::COUNT];
@@ -89,6 +94,34 @@ fuzz_target!(|bytes: &[u8]| {
             7 => {
                 now += secs(u64::from(what >> 3));
                 queue.handle_timeout(now);
+            }
+            8 => {
+                let Some(whom) = byte() else { break };
+                let group = groups[usize::from(what >> 3) % groups.len()];
+                let id = streams[usize::from(whom & 7) % streams.len()];
+                let priority = Priority { class: class[usize::from(whom >> 3) % 3], level: whom >> 5 };
+                queue.change_stream(now, id, Stream { group, priority, ..queue.stream(id) });
+            }
+            9 => {
+                let Some(which) = byte() else { break };
+                let nth = usize::from(which) % groups.len();
+                match what >> 3 {
+                    0..=7 => {
+                        let group = Group {
+                            path: format!("/{which}"),
+                            parent: Some(groups[nth]),
+                            weight: 1 + u16::from(which),
+                        };
+                        groups.push(queue.add_group(now, group));
+                    }
+                    8..=15 => {
+                        if queue.remove_group(now, groups[nth]).is_ok() {
+                            groups.swap_remove(nth);
+                        }
+                    }
+                    16..=23 => queue.set_weight(now, groups[nth], 1 + u16::from(which)),
+                    _ => queue.set_scheduler(now, scheduler(usize::from(which))),
+                }
             }
             _ => {}
         }

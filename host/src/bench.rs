@@ -1,6 +1,6 @@
 //! Bench: an export whose client is a program.
 //!
-//! [`run`] lets [`Program`]s ask a backing through the same engine, queue and scheduler that serve clients; [`run_raw`]
+//! [`run`] lets [`Program`](fairlift_core::program::Program)s ask a backing through the same engine, queue and scheduler that serve clients; [`run_raw`]
 //! gives the same asks straight to a file, as the baseline.
 
 mod gauge;
@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 
 use fairlift_core::model::Work;
-use fairlift_core::program::{Meter, Program};
-use fairlift_core::{ContextId, Duration, Group, GroupId, Priority, Stream};
+use fairlift_core::program::Meter;
+use fairlift_core::{ContextId, Duration, Group, GroupId, Stream};
 
 use crate::config::{self, Backing};
 use crate::device::Device;
@@ -23,6 +23,7 @@ use crate::notify::Notifiers;
 use crate::worker::descriptor;
 use crate::{Error, clock};
 
+pub use fairlift_core::program::{Job, Measured};
 pub(crate) use gauge::Gauge;
 pub use jobs::ASK_MAX;
 use jobs::{Bounds, Course, Done, Jobs};
@@ -48,31 +49,6 @@ pub struct Setup {
     pub slots: u32,
 }
 
-/// A program, and who pays for what it asks.
-pub struct Job {
-    /// The index of its group in [`Setup::groups`].
-    pub group: GroupId,
-    /// Its priority within the group.
-    pub priority: Priority,
-    /// What it asks. It is told the time since the start of the run.
-    pub program: Box<dyn Program>,
-}
-
-/// What was got done.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// What each job got done, with its group, in the order of the jobs.
-    pub meters: Vec<(GroupId, Meter)>,
-    /// How long it ran: less than [`Setup::runtime`] if it was stopped.
-    pub runtime: Duration,
-    /// For each slot that began, the bytes that each group got, in the order of [`Setup::groups`].
-    pub timeline: Vec<Vec<u64>>,
-    /// What the device did in that time, as seen from the queue: requests after merging and cutting.
-    pub work: Work,
-    /// What the queue and its scheduler counted ([`fairlift_core::Queue::counters`]), what drained after the run included.
-    pub counters: BTreeMap<String, u64>,
-}
-
 /// The size of a backing in bytes: where programs may ask.
 ///
 /// # Errors
@@ -81,15 +57,18 @@ pub fn capacity(backing: &Backing) -> Result<u64, Error> {
     Ok(Device::open(backing, true)?.facts().size())
 }
 
+/// Is told how far a run is, and answers whether it is to stop.
+pub type Watch<'a> = &'a mut dyn FnMut(Duration) -> bool;
+
 /// Runs the jobs through the queue and scheduler of a disk, as clients of a server would be served, until the time is over
-/// or `stop` says so; then waits for what is in flight.
+/// or `watch` says so; then waits for what is in flight.
 ///
 /// # Errors
 /// io_uring is not to be had, the backing or disk cannot be what it is said to be, or requests do not come back.
 ///
 /// # Panics
 /// If a job's group is not in [`Setup::groups`].
-pub fn run(setup: &Setup, jobs: Vec<Job>, stop: &(dyn Fn() -> bool + Sync)) -> Result<Measured, Error> {
+pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
     check_groups(setup, &jobs);
     let workers = setup.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let workers = workers.clamp(1, 64).min(jobs.len().max(1));
@@ -141,13 +120,13 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, stop: &(dyn Fn() -> bool + Sync)) -> R
             return Err(Error::Ring(error)); // nobody is told to go
         }
         let gauge = disk.gauge.as_ref().expect("set above");
-        let course = Arc::new(Course::new(clock::now(), setup.runtime, setup.slots));
+        let course = Arc::new(Course::new(clock::now(), setup.runtime, setup.slots, setup.groups.len()));
         gauge.end(course.end());
         for (go, _) in &threads {
             // A worker that is gone has panicked: its thread is joined below.
             let _ = go.send(Arc::clone(&course));
         }
-        watch(&course, stop, || {
+        look_after(&course, watch, || {
             gauge.end(course.end());
             notifiers.ring_all();
         });
@@ -165,7 +144,7 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, stop: &(dyn Fn() -> bool + Sync)) -> R
         if lost > 0 {
             return Err(Error::Undrained(lost));
         }
-        let mut measured = Measured::of(count, &course, all, gauge.read());
+        let mut measured = measured(count, &course, all, gauge.read());
         disk.counters(&mut |name, count| *measured.counters.entry(name.to_owned()).or_default() += count);
         Ok(measured)
     })
@@ -179,7 +158,7 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, stop: &(dyn Fn() -> bool + Sync)) -> R
 ///
 /// # Panics
 /// If a job's group is not in [`Setup::groups`].
-pub fn run_raw(setup: &Setup, jobs: Vec<Job>, stop: &(dyn Fn() -> bool + Sync)) -> Result<Measured, Error> {
+pub fn run_raw(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
     check_groups(setup, &jobs);
     let Device::File(file) = Device::open(&setup.backing, setup.read_only)? else {
         let (what, why) =
@@ -189,28 +168,28 @@ pub fn run_raw(setup: &Setup, jobs: Vec<Job>, stop: &(dyn Fn() -> bool + Sync)) 
     let bounds = Bounds { limits: file.facts().limits, read_only: setup.read_only };
     let count = jobs.len();
     let raw = Raw::new(file, MEMORY).map_err(Error::Ring)?;
-    let course = Course::new(clock::now(), setup.runtime, setup.slots);
+    let course = Course::new(clock::now(), setup.runtime, setup.slots, setup.groups.len());
     let gauge = Gauge::new();
     gauge.end(course.end());
     let jobs = Jobs::new(&course, bounds, setup.groups.len(), jobs.into_iter().enumerate().collect());
-    let (done, lost) = raw.run(jobs, &gauge, stop);
-    if lost > 0 { Err(Error::Undrained(lost)) } else { Ok(Measured::of(count, &course, vec![done], gauge.read())) }
+    let (done, lost) = raw.run(jobs, &gauge, watch);
+    if lost > 0 { Err(Error::Undrained(lost)) } else { Ok(measured(count, &course, vec![done], gauge.read())) }
 }
 
 /// Payload bytes of all workers together: as a server has by default.
 const MEMORY: u64 = 512 << 20;
 
-/// How often `stop` is asked.
+/// How often a [`Watch`] is asked.
 const WATCH: Duration = fairlift_core::time::ms(20);
 
-/// Waits until a course is over, and ends it before if `stop` says so.
-fn watch(course: &Course, stop: &(dyn Fn() -> bool + Sync), stopped: impl FnOnce()) {
+/// Waits until a course is over, and ends it before if `watch` says so.
+fn look_after(course: &Course, watch: Watch<'_>, stopped: impl FnOnce()) {
     loop {
         let now = clock::now();
         if course.is_over(now) {
             return;
         }
-        if stop() {
+        if watch(now.since(course.start)) {
             course.stop(now);
             return stopped();
         }
@@ -235,22 +214,21 @@ fn name(backing: &Backing) -> String {
     }
 }
 
-impl Measured {
-    /// What `count` jobs, in several threads, had done.
-    fn of(count: usize, course: &Course, all: Vec<Done>, work: Work) -> Self {
-        let mut timeline: Vec<Vec<u64>> = Vec::new();
-        let mut meters: Vec<(usize, GroupId, Meter)> = Vec::with_capacity(count);
-        for done in all {
-            meters.extend(done.meters);
-            for (number, slot) in done.timeline.into_iter().enumerate() {
-                match timeline.get_mut(number) {
-                    Some(sum) => sum.iter_mut().zip(slot).for_each(|(sum, bytes)| *sum += bytes),
-                    None => timeline.push(slot),
-                }
+/// What `count` jobs, in several threads, had done.
+fn measured(count: usize, course: &Course, all: Vec<Done>, work: Work) -> Measured {
+    let mut timeline: Vec<Vec<u64>> = Vec::new();
+    let mut meters: Vec<(usize, GroupId, Meter)> = Vec::with_capacity(count);
+    for done in all {
+        meters.extend(done.meters);
+        for (number, slot) in done.timeline.into_iter().enumerate() {
+            match timeline.get_mut(number) {
+                Some(sum) => sum.iter_mut().zip(slot).for_each(|(sum, bytes)| *sum += bytes),
+                None => timeline.push(slot),
             }
         }
-        meters.sort_by_key(|(index, ..)| *index);
-        let meters = meters.into_iter().map(|(_, group, meter)| (group, meter)).collect();
-        Self { meters, runtime: course.ran(), timeline, work, counters: BTreeMap::new() }
     }
+    meters.sort_by_key(|(index, ..)| *index);
+    let meters = meters.into_iter().map(|(_, group, meter)| (group, meter)).collect();
+    let (runtime, unserved) = (course.ran(), course.longest_unserved());
+    Measured { meters, runtime, timeline, unserved, work, counters: BTreeMap::new() }
 }

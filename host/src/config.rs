@@ -46,7 +46,8 @@ pub struct Disk {
     /// Whether the workers share those `depth` requests where each has a queue of its own (scheduler `none`); else each
     /// may have as many in flight. Where a scheduler decides for all, it has `depth` for all.
     pub shared_tags: bool,
-    /// Requests that may wait and be in flight, for each hardware context or shared; `None`: twice the depth.
+    /// Requests that may wait and be in flight, for each hardware context or shared; `None`: what suits the scheduler
+    /// ([`sched::Kind::nr_requests`](fairlift_core::sched::Kind::nr_requests)).
     pub nr_requests: Option<u32>,
     /// How long a request may be in the device; `None`: 30 s.
     pub io_timeout: Option<Duration>,

@@ -4,18 +4,22 @@
 //!     between two there is a gap, so that no request reaches from one into the next.
 //! K2  A scheduler that decides between contexts has one queue for all, under one lock, taken once per batch. `none`
 //!     decides nothing, so each worker has a queue of its own, whose lock nobody else takes.
+//! K3  Flushes are shared within a backing by all exports, connections and workers: those of queues of their own under one
+//!     lock, which is taken only while somebody flushes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fairlift_core::flush::{self, Share};
 use fairlift_core::model::Character;
-use fairlift_core::queue::{Settings, SharedTags};
+use fairlift_core::queue::{Backing, Settings, SharedTags};
 use fairlift_core::stats::Stats;
-use fairlift_core::{ContextId, Extent, Group, GroupId, Limits, Priority, Queue, Sector};
+use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Limits, Op, Priority, Queue, Sector};
 
 use crate::Error;
 use crate::bench::Gauge;
 use crate::config;
 use crate::device::{Device, Facts};
+use crate::flush::Shared;
 use crate::tags::{self, TagQueue};
 
 /// Between backings, and what their places are multiples of: 1 GiB.
@@ -78,18 +82,29 @@ impl Disk {
         }
         let limits = common(devices.iter().map(|(device, _)| device.facts().limits), next);
         let depth = settings.depth.unwrap_or(Settings::DEPTH);
-        let nr_requests = settings.nr_requests.unwrap_or(2 * u32::from(depth));
+        let nr_requests = settings.nr_requests.unwrap_or(settings.scheduler.nr_requests(depth));
         if depth == 0 || nr_requests < u32::from(depth) {
             let why =
                 format!("nr_requests is {nr_requests}, and must be at least the depth, which is {depth} (and not 0)");
             return Err(Error::Disk { name: settings.name.clone(), why });
         }
+        let count = if settings.scheduler.is_shared() { 1 } else { contexts }; // K2
+        let backings: Vec<_> = (places.iter())
+            .map(|place| {
+                let Facts { volatile_cache, fua, .. } = place.device.facts();
+                // Workers with queues of their own flush the same devices (K3).
+                let flush =
+                    (count > 1).then(|| Shared::new(flush::Settings::default(), volatile_cache) as Arc<dyn Share>);
+                Backing { start: place.start, volatile_cache, fua, flush }
+            })
+            .collect();
         let facts = || devices.iter().map(|(device, _)| device.facts());
         let queue_settings = Settings {
             character: Character {
                 rotational: facts().any(|facts| facts.rotational),
                 volatile_cache: facts().any(|facts| facts.flush),
             },
+            backings: if backings.is_empty() { vec![Backing::default()] } else { backings },
             depth,
             nr_requests,
             contexts: contexts as u16,
@@ -97,7 +112,6 @@ impl Disk {
             io_timeout: settings.io_timeout.unwrap_or(fairlift_core::time::secs(30)),
             ..Settings::new(settings.scheduler, limits)
         };
-        let count = if settings.scheduler.is_shared() { 1 } else { contexts }; // K2
         let tags = (settings.shared_tags && count > 1).then(|| {
             let settings = tags::Settings { users: count, ..tags::Settings::new(depth.into()) };
             TagQueue::new(settings).expect("the depth was looked at above")
@@ -127,11 +141,34 @@ impl Disk {
         queue.lock().unwrap_or_else(|_: PoisonError<_>| panic!("disk {}: a worker panicked in its queue", self.name))
     }
 
+    /// The first of its devices that a flush failed on, and how, if nobody has taken note of it.
+    pub(crate) fn flush_error(&self) -> Option<(&Device, Errno)> {
+        let mut queue = self.queue(ContextId(0));
+        let failed = |place: &Place| queue.flush_error(place.start);
+        let (place, errno) = self.places.iter().map(failed).enumerate().find_map(|(n, errno)| Some((n, errno?)))?;
+        Some((&self.places[place].device, errno))
+    }
+
     /// Tells what all its queues counted: [`Queue::counters`], once for each.
     pub(crate) fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         for number in 0..self.queues.len() {
             self.queue(ContextId(number as u16)).counters(tell);
         }
+    }
+
+    /// What each group has done here, those left out that did nothing.
+    pub(crate) fn stats_by_group(&self) -> Vec<(Group, Stats)> {
+        let mut all: Vec<(GroupId, Group, Stats)> = Vec::new();
+        for number in 0..self.queues.len() {
+            for (id, group, stats) in self.queue(ContextId(number as u16)).stats_by_group() {
+                match all.binary_search_by_key(&id, |(id, ..)| *id) {
+                    Ok(at) => all[at].2.add(&stats),
+                    Err(at) => all.insert(at, (id, group.clone(), stats)),
+                }
+            }
+        }
+        let busy = all.into_iter().filter(|(.., stats)| Op::ALL.iter().any(|op| stats.of(*op).ops > 0));
+        busy.map(|(_, group, stats)| (group, stats)).collect()
     }
 
     /// The tags that a context's queue shares with the others', if it does.

@@ -8,6 +8,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -153,7 +154,7 @@ enum Step {
     Allocate(i32),
     /// Writing zeroes from a page of them, because no `fallocate` can.
     WriteOut,
-    /// Making it durable, as the last step or the only one.
+    /// Making all that was written durable.
     Sync,
 }
 
@@ -354,6 +355,7 @@ impl Engine {
             }
             may_ask = side.line.as_mut().is_some_and(|line| line.wait(queue.lacks_tag()));
         }
+        queue.handle_shared(now);
         if let Some(gauge) = &side.disk.gauge {
             let flushes = side.dispatches.iter().filter(|(dispatch, _)| dispatch.op == Op::Flush).count();
             gauge.note(now, came, side.dispatches.len(), flushes);
@@ -481,7 +483,8 @@ impl Engine {
                 // There is no vectored operation on registered memory before Linux 6.15.
                 let block = flight.block.filter(|_| flight.iovecs.len() == 1);
                 let block = block.filter(|block| self.ring.is_fixed(&self.pool, *block));
-                let durable = dispatch.flags.contains(Flags::FUA) && file.native_fua();
+                // The queue asks it only of those that can (`Facts::fua`).
+                let durable = dispatch.flags.contains(Flags::FUA);
                 transfer(dispatch.op, durable, fixed, &flight.iovecs, block, at)
             }
             Step::Allocate(mode) => opcode::Fallocate::new(fixed, left).offset(at).mode(mode).build(),
@@ -520,7 +523,13 @@ impl Engine {
                 file.learn_unsupported(mode);
                 return self.launch(number, tag);
             }
-            (..0, _) => return self.land(number, tag, Outcome::Failed(Errno(-result))),
+            (..0, step) => {
+                if step == Step::Sync {
+                    let (path, error) = (file.path().display(), io::Error::from_raw_os_error(-result));
+                    tracing::error!(%path, %error, "a flush failed: what was written since the one before may be lost");
+                }
+                return self.land(number, tag, Outcome::Failed(Errno(-result)));
+            }
             // The file is shorter than it was.
             (0, Step::Transfer | Step::WriteOut) => return self.land(number, tag, Outcome::Failed(Errno::EIO)),
             (1.., Step::Transfer) => {
@@ -538,11 +547,6 @@ impl Engine {
             }
             (_, Step::Allocate(_)) => flight.done = total,
             (_, Step::Sync) => return self.land(number, tag, Outcome::Done),
-        }
-        // A write carries FUA down with it, where the file takes that; the others are made durable afterwards.
-        if dispatch.flags.contains(Flags::FUA) && (flight.step != Step::Transfer || !file.native_fua()) {
-            flight.step = Step::Sync;
-            return self.push(number, tag);
         }
         self.land(number, tag, Outcome::Done);
     }

@@ -45,8 +45,8 @@ pub enum Error {
          seccomp filter against it (containers often have one)"
     )]
     Ring(io::Error),
-    /// The last flush, before the end, failed: data that was not flushed by a client may be lost.
-    #[error("the last flush of {path} failed: {source}")]
+    /// The last flush, before the end, failed, or one before it had: data that was not flushed by a client may be lost.
+    #[error("a flush of {path} failed, and what was written before it may be lost: {source}")]
     LastFlush {
         /// The backing.
         path: PathBuf,

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`config`] | what to serve, as plain data |
 //! | [`tags`] | tags that threads and tasks can wait for; a library of its own |
+//! | [`flush`] | flushes that threads and tasks share; a library of its own |
 //! | [`mod@bench`] | programs instead of clients |
 //! | [`export::nbd`] | the protocol: a pure codec and negotiation, and the connections |
 //! | `worker`, `engine` | the loop: sockets above, devices below |
@@ -22,6 +23,7 @@ mod disk;
 mod engine;
 mod error;
 pub mod export;
+pub mod flush;
 mod line;
 mod listen;
 mod notify;

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Weak};
 
 use fairlift_core::{ContextId, Sector};
 
@@ -28,9 +28,17 @@ pub struct Handle {
     // Not all that is shared: a handle that somebody keeps must not keep sockets and files open.
     draining: Arc<AtomicBool>,
     notifiers: Arc<Notifiers>,
+    shared: Weak<Shared>,
 }
 
 impl Handle {
+    /// Logs what each group has had so far of each disk, a line each, with its share of the bytes.
+    pub fn log_shares(&self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.log_shares();
+        }
+    }
+
     /// Stops accepting, finishes what is in flight, closes connections and flushes; then [`Server::run`] returns.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
@@ -83,7 +91,12 @@ impl Server {
     /// Tells the server, once it runs, what to do.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        Handle { draining: Arc::clone(&self.shared.draining), notifiers: Arc::clone(&self.shared.notifiers) }
+        let Shared { draining, notifiers, .. } = &*self.shared;
+        Handle {
+            draining: Arc::clone(draining),
+            notifiers: Arc::clone(notifiers),
+            shared: Arc::downgrade(&self.shared),
+        }
     }
 
     /// Serves until [`Handle::drain`] is called and all is finished and flushed.
@@ -118,6 +131,7 @@ impl Server {
         }
         started?;
         self.shared.log_stats();
+        self.shared.log_shares();
         self.shared.flush_all()?;
         if lost > 0 { Err(Error::Undrained(lost)) } else { Ok(()) }
     }
@@ -138,14 +152,24 @@ impl Drop for AbortOnPanic {
 #[derive(Default)]
 struct Devices {
     files: HashMap<(u64, u64), Arc<Device>>,
+    /// By the index of the disk and the model's name.
+    models: HashMap<(usize, String), Arc<Device>>,
 }
 
 impl Devices {
-    /// Opens the backing of an export; exports of one file share it.
+    /// Opens the backing of an export; exports of one file share it, and so do exports of one model on one disk that
+    /// they name.
     fn open(&mut self, export: &config::Export, all: &[config::Export]) -> Result<Arc<Device>, Error> {
         if let config::Backing::File { path, .. } = &export.backing
             && let Some(known) = identity(path).and_then(|identity| self.files.get(&identity))
         {
+            return Ok(Arc::clone(known));
+        }
+        let model = match (&export.backing, export.disk) {
+            (config::Backing::Model { name, .. }, Some(disk)) => Some((disk, name.clone())),
+            _ => None,
+        };
+        if let Some(known) = model.as_ref().and_then(|model| self.models.get(model)) {
             return Ok(Arc::clone(known));
         }
         // A file that any of its exports may write is opened for writing.
@@ -155,6 +179,9 @@ impl Devices {
             && let Ok(identity) = file.identity()
         {
             self.files.insert(identity, Arc::clone(&device));
+        }
+        if let Some(model) = model {
+            self.models.insert(model, Arc::clone(&device));
         }
         Ok(device)
     }

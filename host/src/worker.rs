@@ -415,17 +415,57 @@ impl Shared {
     pub(crate) fn flush_all(&self) -> Result<(), crate::Error> {
         let devices = self.disks.iter().flat_map(|disk| disk.places()).map(|place| &*place.device);
         for device in devices {
-            device.flush_now().map_err(|source| crate::Error::LastFlush {
-                path: device.path().unwrap_or_else(|| "memory".as_ref()).to_owned(),
-                source,
-            })?;
+            device.flush_now().map_err(|source| last_flush(device, source))?;
         }
-        Ok(())
+        // That the last one succeeded proves nothing if one before it failed.
+        match self.disks.iter().find_map(|disk| disk.flush_error()) {
+            Some((device, errno)) => Err(last_flush(device, std::io::Error::from_raw_os_error(errno.0))),
+            None => Ok(()),
+        }
     }
 
-    /// The exports' counters, one line each, when all connections are closed.
+    /// What each group has had of each disk, one line each.
+    pub(crate) fn log_shares(&self) {
+        use fairlift_core::Op;
+        for disk in &self.disks {
+            let groups = disk.stats_by_group();
+            let bytes = |stats: &fairlift_core::stats::Stats| Op::ALL.iter().map(|op| stats.of(*op).bytes).sum::<u64>();
+            let all: u64 = groups.iter().map(|(_, stats)| bytes(stats)).sum();
+            for (group, stats) in groups {
+                tracing::info!(
+                    "share disk={:?} group={:?} weight={} read={}/{} write={}/{} bytes={:.1}%",
+                    disk.name,
+                    group.path,
+                    group.weight,
+                    stats.of(Op::Read).ops,
+                    stats.of(Op::Read).bytes,
+                    stats.of(Op::Write).ops,
+                    stats.of(Op::Write).bytes,
+                    100.0 * bytes(&stats) as f64 / all.max(1) as f64,
+                );
+            }
+        }
+    }
+
+    /// The counters of disks that were flushed and of exports, one line each, when all connections are closed.
     pub(crate) fn log_stats(&self) {
         use fairlift_core::Op;
+        for disk in &self.disks {
+            let mut counts = std::collections::BTreeMap::<&str, u64>::new();
+            disk.counters(&mut |name, count| *counts.entry(name).or_default() += count);
+            if counts.contains_key("flushes_asked") {
+                let of = |name| counts.get(name).copied().unwrap_or_default();
+                tracing::info!(
+                    "stats disk={:?} flushes asked={} sent={} spared={} failed={} waits={}",
+                    disk.name,
+                    of("flushes_asked"),
+                    of("flushes_sent"),
+                    of("flushes_spared"),
+                    of("flushes_failed"),
+                    of("flush_waits"),
+                );
+            }
+        }
         for export in &self.exports.list {
             let Export { name, stats, .. } = &**export;
             let stats = stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -440,6 +480,10 @@ impl Shared {
             );
         }
     }
+}
+
+fn last_flush(device: &Device, source: std::io::Error) -> crate::Error {
+    crate::Error::LastFlush { path: device.path().unwrap_or_else(|| "memory".as_ref()).to_owned(), source }
 }
 
 /// Whether a device is a file, and then its descriptor.

@@ -107,7 +107,7 @@ fn setup(backing: Backing, scheduler: sched::Kind, workers: usize) -> Setup {
     }
 }
 
-fn never() -> bool {
+const fn never(_: Duration) -> bool {
     false
 }
 
@@ -168,7 +168,7 @@ fn three_walkers(go: impl FnOnce(Vec<Job>) -> Measured) -> Measured {
 fn what_programs_get_from_ram_is_counted_once_whatever_the_scheduler() {
     for (scheduler, workers) in [(sched::Kind::None, 2), (sched::Kind::MqDeadline, 2), (sched::Kind::None, 1)] {
         let setup = setup(Backing::Mem { size: 16 << 20 }, scheduler, workers);
-        let measured = three_walkers(|jobs| run(&setup, jobs, &never).unwrap());
+        let measured = three_walkers(|jobs| run(&setup, jobs, &mut never).unwrap());
         assert_eq!((measured.runtime, measured.timeline.len()), (ms(200), 4));
         assert!(measured.work.requests > 0);
     }
@@ -179,8 +179,8 @@ fn programs_on_a_file_get_the_same_through_the_queue_and_without_it() {
     let dir = Dir::new("file");
     let setup = setup(image(&dir.0), sched::Kind::MqDeadline, 2);
     assert_eq!(capacity(&setup.backing).unwrap(), 16 << 20);
-    let queued = three_walkers(|jobs| run(&setup, jobs, &never).unwrap());
-    let raw = three_walkers(|jobs| run_raw(&setup, jobs, &never).unwrap());
+    let queued = three_walkers(|jobs| run(&setup, jobs, &mut never).unwrap());
+    let raw = three_walkers(|jobs| run_raw(&setup, jobs, &mut never).unwrap());
     for work in [queued.work, raw.work] {
         assert!(work.requests > 0);
         let seconds = secs(1).as_nanos();
@@ -197,7 +197,7 @@ fn flushes_and_durable_writes_end_on_every_path() {
         let (flusher, flushed, _) = job(0, walker(Op::Flush, 1, 0, 8192));
         let (writer, written, _) = job(0, durable);
         let jobs = vec![flusher, writer];
-        let measured = if raw { run_raw(&setup, jobs, &never) } else { run(&setup, jobs, &never) }.unwrap();
+        let measured = if raw { run_raw(&setup, jobs, &mut never) } else { run(&setup, jobs, &mut never) }.unwrap();
         assert!(flushed.ended.load(Ordering::Relaxed) > 0 && written.ended.load(Ordering::Relaxed) > 0);
         assert_eq!(measured.meters[0].1.failed + measured.meters[1].1.failed, 0);
         assert!(measured.work.flushes > 0 && measured.work.flushes < measured.work.requests, "{:?}", measured.work);
@@ -209,7 +209,7 @@ fn who_asks_beyond_the_end_hears_so_and_disturbs_nobody() {
     let setup = setup(Backing::Mem { size: 1 << 20 }, sched::Kind::None, 1);
     let (beyond, saw, _) = job(1, walker(Op::Read, 1, 2048, 2048));
     let (within, _, _) = job(2, walker(Op::Read, 1, 0, 2048));
-    let measured = run(&setup, vec![beyond, within], &never).unwrap();
+    let measured = run(&setup, vec![beyond, within], &mut never).unwrap();
     assert_eq!(saw.error.load(Ordering::Relaxed), Errno::EINVAL.0 as u64);
     let [(_, beyond), (_, within)] = &measured.meters[..] else { panic!("two jobs") };
     assert!(beyond.failed > 0 && beyond.failed == beyond.operations && beyond.bytes == 0);
@@ -222,7 +222,7 @@ fn what_is_opened_for_reading_is_not_written() {
     let setup = Setup { read_only: true, ..setup(image(&dir.0), sched::Kind::None, 1) };
     for raw in [false, true] {
         let (writer, saw, _) = job(1, walker(Op::Write, 1, 0, 2048));
-        if raw { run_raw(&setup, vec![writer], &never) } else { run(&setup, vec![writer], &never) }.unwrap();
+        if raw { run_raw(&setup, vec![writer], &mut never) } else { run(&setup, vec![writer], &mut never) }.unwrap();
         assert_eq!(saw.error.load(Ordering::Relaxed), Errno::EPERM.0 as u64);
     }
     assert!(std::fs::read(dir.0.join("image")).unwrap().iter().all(|byte| *byte == 0));
@@ -234,10 +234,16 @@ fn stop_ends_a_long_run_early_and_what_was_done_until_then_counts() {
     for raw in [false, true] {
         let setup = Setup { runtime: secs(3600), slots: 3600, ..setup(image(&dir.0), sched::Kind::None, 2) };
         let start = std::time::Instant::now();
-        let stop = || start.elapsed().as_millis() > 100;
-        let measured =
-            three_walkers(|jobs| if raw { run_raw(&setup, jobs, &stop) } else { run(&setup, jobs, &stop) }.unwrap());
+        let mut heard = Vec::new();
+        let mut stop = |ran| {
+            heard.push(ran);
+            start.elapsed().as_millis() > 100
+        };
+        let measured = three_walkers(|jobs| {
+            if raw { run_raw(&setup, jobs, &mut stop) } else { run(&setup, jobs, &mut stop) }.unwrap()
+        });
         assert!(measured.runtime < secs(600), "{}", measured.runtime);
+        assert!(heard.is_sorted() && heard.last().is_some_and(|ran| *ran >= ms(50)), "raw={raw}: {heard:?}");
         assert!(measured.timeline.len() < 600, "only slots that began are told");
     }
 }
@@ -245,7 +251,7 @@ fn stop_ends_a_long_run_early_and_what_was_done_until_then_counts() {
 #[test]
 fn a_run_that_nobody_asks_anything_ends_as_well() {
     let setup = setup(Backing::Null { size: 1 << 20, delay: Duration::ZERO }, sched::Kind::None, 2);
-    let measured = run(&setup, vec![], &never).unwrap();
+    let measured = run(&setup, vec![], &mut never).unwrap();
     assert_eq!((measured.meters.len(), measured.work), (0, Work::default()));
 }
 
@@ -292,14 +298,16 @@ fn a_model_takes_its_time_and_its_limits_hold() {
     assert_eq!(capacity(&backing).unwrap(), 1 << 29);
     for scheduler in sched::Kind::ALL {
         let setup = Setup { runtime: ms(500), ..setup(backing.clone(), scheduler, 2) };
-        let measured = three_walkers(|jobs| run(&setup, jobs, &never).unwrap());
+        let measured = three_walkers(|jobs| run(&setup, jobs, &mut never).unwrap());
         assert!((1..=50).contains(&measured.work.requests), "{:?} in 500 ms", measured.work);
+        assert_eq!(measured.unserved.len(), setup.groups.len());
+        assert!(measured.unserved.iter().max() >= Some(&ms(10)), "{:?}", measured.unserved);
     }
 }
 
 #[test]
 fn raw_is_for_files_alone() {
-    let error = run_raw(&setup(Backing::Mem { size: 1 << 20 }, sched::Kind::None, 1), vec![], &never).unwrap_err();
+    let error = run_raw(&setup(Backing::Mem { size: 1 << 20 }, sched::Kind::None, 1), vec![], &mut never).unwrap_err();
     assert_eq!(
         error.to_string(),
         "backing mem:: is no file: only the path to a file or block device can be measured raw"

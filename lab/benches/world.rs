@@ -104,7 +104,7 @@ fn table(name: &str, workload: &str, jobs: u32) {
     let mut runner = Modelled { spec, scheduler: Kind::None, set: Vec::new(), depth: None };
     let case = &plan.cases().expect("possible")[0];
     let cpu = Cpu::now();
-    let measured = runner.run(case, &|| false).expect("it runs");
+    let measured = runner.run(case, &mut |_| false).expect("it runs");
     let elapsed = cpu.seconds();
     let run = case.run_of(&measured);
     let end = Instant::ZERO + measured.runtime;

@@ -15,7 +15,7 @@ mod iostune;
 #[allow(dead_code, unreachable_pub)]
 mod load;
 
-use iostune::{ARRAY, Device, SATA, TOGETHER, readers, slices};
+use iostune::{ARRAY, Device, SATA, SELF_TESTS, TOGETHER, minutes, readers, slices, whole};
 use load::Load;
 
 fn main() {
@@ -28,6 +28,7 @@ fn main() {
         fitted();
         checked_slices();
         checked_together();
+        checked_whole();
         checked_random();
         checked_writes();
         checked_queued();
@@ -86,6 +87,19 @@ fn one(spec: &str, load: Load) -> load::Got {
     load::run(&mut *model, &[load], Instant::ZERO, secs(60), 1).0.remove(0)
 }
 
+fn checked_whole() {
+    println!("\n| checked: all of `hdd-8t` is read, minutes | of | states | model | |");
+    // Rates do not depend on the number of tracks.
+    let rate = whole(&mut *Spec::parse("hdd-8t,size=16G").unwrap().build(1));
+    let takes = minutes(Spec::parse("hdd-8t").unwrap().size, rate);
+    for (disk, states, report) in SELF_TESTS {
+        println!(
+            "| {disk} | {report} | {states} | {takes:.0} ({rate:.1} MB/s) | {:+.0} % |",
+            (takes / states - 1.0) * 100.0
+        );
+    }
+}
+
 fn checked_random() {
     println!(
         "\n| checked: random reads in a second | 4 KiB, depth 1 | 4 | 16 | 32 | 32 KiB within 2 GiB, depth 1 | 4 |"
@@ -127,7 +141,7 @@ fn checked_queued() {
         for block in [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20] {
             let rate = |op, depth| {
                 let mut model = Spec::parse(spec).unwrap().build(1);
-                let load = Load { depth, span: 8 << 30, ..Load::new(op, block, depth).sequential() };
+                let load = Load::new(op, block, depth).sequential();
                 format!("{:.1}", load::run(&mut *model, &[load], Instant::ZERO, secs(20), 1).0[0].mb_s())
             };
             let each = [Op::Read, Op::Write].map(|op| [1, 4, 32, 64].map(|depth| rate(op, depth)).join(" | "));

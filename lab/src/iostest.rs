@@ -12,18 +12,16 @@ mod error;
 mod modelled;
 mod sums;
 
-use std::collections::BTreeMap;
 use std::error::Error as AnyError;
 
-use fairlift_core::model::Work;
-use fairlift_core::program::{Meter, Program};
 use fairlift_core::time::secs;
-use fairlift_core::{Duration, Group, GroupId, Priority};
+use fairlift_core::{Duration, Group};
 
 use crate::result::{Results, Run};
 use crate::workload::Workload;
 
 pub use error::Error;
+pub use fairlift_core::program::{Job, Measured};
 pub use modelled::Modelled;
 
 /// What is to be measured.
@@ -106,39 +104,15 @@ pub struct Case {
     pub seed: u64,
 }
 
-/// One job of a case.
-pub struct Job {
-    /// Where its I/O counts.
-    pub group: GroupId,
-    /// The priority of its stream.
-    pub priority: Priority,
-    /// What it does.
-    pub program: Box<dyn Program>,
+/// What failed, in words for whoever asked; `None` if nothing did.
+fn failure(measured: &Measured) -> Option<String> {
+    let (_, meter) = measured.meters.iter().find(|(_, meter)| meter.failed > 0)?;
+    let why = meter.why.map_or(String::new(), |errno| format!(": {errno}"));
+    Some(format!("{} of {} operations of a job failed{why}", meter.failed, meter.operations))
 }
 
-/// What a case measured.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// What each job got done, in the order of [`Case::jobs`].
-    pub meters: Vec<(GroupId, Meter)>,
-    /// How long it ran: less than was asked if it was stopped.
-    pub runtime: Duration,
-    /// For each slot, the bytes of each group that has jobs, in the order of the tree ([`Case::leaves`]).
-    pub timeline: Vec<Vec<u64>>,
-    /// What the disk did.
-    pub work: Work,
-    /// What the scheduler counted.
-    pub counters: BTreeMap<String, u64>,
-}
-
-impl Measured {
-    /// What failed, in words for whoever asked; `None` if nothing did.
-    fn failed(&self) -> Option<String> {
-        let (_, meter) = self.meters.iter().find(|(_, meter)| meter.failed > 0)?;
-        let why = meter.why.map_or(String::new(), |errno| format!(": {errno}"));
-        Some(format!("{} of {} operations of a job failed{why}", meter.failed, meter.operations))
-    }
-}
+/// Is told how far a run is, in time of the disk, and answers whether it is to stop.
+pub type Watch<'a> = &'a mut dyn FnMut(Duration) -> bool;
 
 /// Runs cases.
 pub trait Runner {
@@ -150,11 +124,11 @@ pub trait Runner {
         Ok(())
     }
 
-    /// Runs one, and ends early when `stop` says so.
+    /// Runs one. `watch` is told now and then how far it is, and answers whether it is to stop.
     ///
     /// # Errors
     /// It could not be run: for whoever asked, in one line.
-    fn run(&mut self, case: &Case, stop: &dyn Fn() -> bool) -> Result<Measured, Box<dyn AnyError + Send + Sync>>;
+    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn AnyError + Send + Sync>>;
 }
 
 /// How far a plan is.
@@ -162,6 +136,8 @@ pub trait Runner {
 pub enum Progress<'a> {
     /// A case begins: the so-many-eth, from 1, of so many.
     Begins(&'a Case, usize, usize),
+    /// The case that began last is so far.
+    Goes(&'a Case, Duration),
     /// A case ended.
     Ended(&'a Run),
 }
@@ -189,8 +165,12 @@ pub fn run(
             break;
         }
         progress(Progress::Begins(case, index + 1, cases.len()));
-        let measured = runner.run(case, stop).map_err(|why| Error::of(case, why))?;
-        if let Some(failed) = measured.failed() {
+        let mut watch = |ran| {
+            progress(Progress::Goes(case, ran));
+            stop()
+        };
+        let measured = runner.run(case, &mut watch).map_err(|why| Error::of(case, why))?;
+        if let Some(failed) = failure(&measured) {
             return Err(Error::of(case, failed.into())); // I4
         }
         if measured.runtime < case.runtime {

@@ -12,6 +12,7 @@
 //! | [`workload`] | which programs run together, as data |
 //! | [`iostest`] | groups × jobs × sets × workloads: who got how much |
 //! | [`check`] | promises that are looked at after every step |
+//! | [`power_cut`] | whether what was promised is on the disk, should the power fail at any instant |
 //! | [`result`], [`report`] | one format of results, and what is made of it for people |
 //! | [`timed`] | a disk whose times a function gives, for tests |
 
@@ -20,6 +21,7 @@
 pub mod check;
 pub mod iostest;
 pub mod model;
+pub mod power_cut;
 pub mod program;
 mod random;
 pub mod report;

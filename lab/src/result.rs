@@ -17,7 +17,7 @@ pub struct Results {
     pub device: String,
     /// The scheduler, or `raw`: the path without Fairlift.
     pub scheduler: String,
-    /// The scheduler's tunables.
+    /// The scheduler's tunables; of one that was swept, all its values.
     pub settings: BTreeMap<String, String>,
     /// Seed of all random choices.
     pub seed: u64,
@@ -43,11 +43,41 @@ pub struct Results {
     pub baseline: Vec<Run>,
 }
 
+impl Results {
+    /// The results of a sweep apart, in the order of its values, each with its own settings; others as they are. What was
+    /// measured without Fairlift stays with the first.
+    #[must_use]
+    pub fn by_settings(&self) -> Vec<Self> {
+        let mut parts: Vec<Self> = Vec::new();
+        for run in &self.runs {
+            let part = match parts.iter().position(|part| part.runs.iter().all(|other| other.settings == run.settings))
+            {
+                Some(part) => part,
+                None => {
+                    let mut part = Self { runs: Vec::new(), baseline: Vec::new(), ..self.clone() };
+                    part.settings.extend(run.settings.clone());
+                    parts.push(part);
+                    parts.len() - 1
+                }
+            };
+            parts[part].runs.push(run.clone());
+        }
+        match parts.first_mut() {
+            Some(first) => first.baseline.clone_from(&self.baseline),
+            None => parts.push(self.clone()),
+        }
+        parts
+    }
+}
+
 /// One run: a workload, with so many jobs in each group.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Run {
     /// Its name.
     pub workload: String,
+    /// The tunables in which it differs from other runs: of a sweep over values of one; else empty.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
     /// Which repetition, from 1.
     pub set: u32,
     /// Jobs in each group.
@@ -100,6 +130,9 @@ pub struct Group {
     pub lat_p99_us: f64,
     /// Its longest operation.
     pub lat_max_us: f64,
+    /// The longest time in which nothing that it had asked of the disk ended, though something was under way.
+    #[serde(default)]
+    pub unserved_max_us: f64,
 }
 
 /// What the jobs that play a role got, in all groups together.

@@ -4,6 +4,7 @@
 //!     as often as one with 1.
 //! W2  A role that is there `once` is played once in the whole run, in the first group, beside its jobs.
 //! W3  What a role does not say has the built-in value. A block size that the run says goes for all roles.
+//! W4  A role with a group is for the jobs of that group, or of the leaves below it; these play no role without a group.
 //!
 //! Those with a name are built in; others come from a TOML file: see [`Workload::read`].
 
@@ -45,6 +46,10 @@ pub struct Role {
     pub share: u32,
     /// Whether it is there once in the whole run (W2).
     pub once: bool,
+    /// The path of the group for whose jobs it is (W4); `None`: all that have none of their own.
+    pub group: Option<String>,
+    /// Requests that it keeps in flight, if it is direct, unless the run's number holds.
+    pub iodepth: Option<u32>,
     /// Its I/O priority.
     pub priority: Priority,
 }
@@ -177,7 +182,7 @@ impl Workload {
     /// Whether somebody in it keeps as many requests in flight as the run says.
     #[must_use]
     pub fn has_depth(&self) -> bool {
-        self.roles.iter().any(|role| matches!(role.does, Does::Direct(..)))
+        self.roles.iter().any(|role| role.iodepth.is_none() && matches!(role.does, Does::Direct(..)))
     }
 
     /// The bytes of an operation by default, if all roles have the same.
@@ -202,8 +207,17 @@ impl Role {
             think: Duration::ZERO,
             share: 1,
             once: false,
+            group: None,
+            iodepth: None,
             priority: Priority::default(),
         }
+    }
+
+    /// Whether it names this group, or one above it (W4).
+    #[must_use]
+    pub fn is_of(&self, path: &str) -> bool {
+        let below = |group: &str| path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        self.group.as_deref().is_some_and(below)
     }
 
     /// The largest read or write that it asks with such blocks, in bytes, before the file ends.

@@ -14,10 +14,11 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use fairlift_core::model::{Asked, Ended, Model};
-use fairlift_core::program::{Ask, Program};
+use fairlift_core::program::{Ask, Program, Unserved};
 use fairlift_core::time::secs;
 use fairlift_core::{
-    Bio, ContextId, Dispatch, Duration, Errno, Finished, Instant, Outcome, Queue, Refused, Stream, StreamId, Token,
+    Bio, ContextId, Dispatch, Duration, Errno, Finished, GroupId, Instant, Outcome, Queue, Refused, Stream, StreamId,
+    Token,
 };
 
 use crate::check::Check;
@@ -31,7 +32,7 @@ const BY_HAND: u32 = u32::MAX;
 /// Turns without time moving after which the world has stopped: a program or model that asks for "now" for ever.
 const STANDSTILL: u32 = 1_000_000;
 
-/// After how many events a run asks whether it is to stop: some milliseconds of ours.
+/// After how many events a run says how far it is, and asks whether it is to stop: some milliseconds of ours.
 const EVENTS: u32 = 4096;
 
 /// How long one who drains waits for the next end.
@@ -52,6 +53,7 @@ pub struct End {
 struct Client {
     program: Box<dyn Program>,
     stream: StreamId,
+    group: GroupId,
     /// When it wants to be asked again; what `timers` says otherwise is out of date.
     timer: Option<Instant>,
     /// It is in `ready`.
@@ -74,6 +76,8 @@ pub struct World {
     queue: Queue,
     model: Box<dyn Model>,
     clients: Vec<Client>,
+    /// By group, as far as groups have programs.
+    unserved: Vec<Unserved>,
     open: Vec<Open>,
     /// Numbers in `open` that are free.
     free: Vec<u32>,
@@ -107,6 +111,7 @@ impl World {
             queue,
             model,
             clients: Vec::new(),
+            unserved: Vec::new(),
             open: Vec::new(),
             free: Vec::new(),
             timers: BinaryHeap::new(),
@@ -124,9 +129,12 @@ impl World {
 
     /// Adds a program; it asks as soon as the world runs. The answer is its index.
     pub fn add(&mut self, stream: Stream, program: Box<dyn Program>) -> usize {
+        let group = stream.group;
+        let groups = self.unserved.len().max(usize::from(group.0) + 1);
+        self.unserved.resize(groups, Unserved::default());
         let stream = self.queue.add_stream(stream);
         let index = self.clients.len();
-        self.clients.push(Client { program, stream, timer: None, is_ready: true, is_refused: false });
+        self.clients.push(Client { program, stream, group, timer: None, is_ready: true, is_refused: false });
         self.ready.push(index as u32);
         index
     }
@@ -144,6 +152,12 @@ impl World {
     #[must_use]
     pub fn program(&self, index: usize) -> &dyn Program {
         &*self.clients[index].program
+    }
+
+    /// The longest time so far that the programs of a group were left [`Unserved`], all together.
+    #[must_use]
+    pub fn unserved(&self, group: GroupId) -> Duration {
+        self.unserved.get(usize::from(group.0)).map_or(Duration::ZERO, |unserved| unserved.longest(self.now))
     }
 
     /// The queue.
@@ -164,17 +178,18 @@ impl World {
 
     /// Runs up to `until`, what happens at that instant included.
     pub fn run_until(&mut self, until: Instant) {
-        self.run_unless(until, &|| false);
+        self.run_unless(until, &mut |_| false);
     }
 
-    /// Runs up to `until`, unless `stop` says so before, which is asked every few thousand events; whether it came so far.
-    pub fn run_unless(&mut self, until: Instant, stop: &dyn Fn() -> bool) -> bool {
+    /// Runs up to `until`, unless `stop` says so before, which hears every few thousand events what time it is; whether it
+    /// came so far.
+    pub fn run_unless(&mut self, until: Instant, stop: &mut dyn FnMut(Instant) -> bool) -> bool {
         let mut events = 0;
         while let Some(next) = self.settle()
             && next <= until
         {
             events += 1;
-            if events % EVENTS == 0 && stop() {
+            if events % EVENTS == 0 && stop(self.now) {
                 return false;
             }
             self.go_to(next);
@@ -262,13 +277,21 @@ impl World {
 
     /// Everybody speaks, and the disk gets what it may have; says when something happens next.
     fn settle(&mut self) -> Option<Instant> {
-        let mut index = 0;
-        while let Some(&client) = self.ready.get(index) {
-            self.let_ask(client);
-            index += 1;
+        loop {
+            let mut index = 0;
+            while let Some(&client) = self.ready.get(index) {
+                self.let_ask(client);
+                index += 1;
+            }
+            self.ready.clear();
+            self.dispatch(); // V3
+            if !self.listen() {
+                break;
+            }
+            // Something ended without the disk (a flush with nothing to do): whoever asked goes on.
+            self.turns += 1;
+            assert!(self.turns < STANDSTILL, "{}: time does not move any more", self.check.place(self.now));
         }
-        self.ready.clear();
-        self.dispatch(); // V3
         let timeout = self.queue.poll_timeout();
         self.check.settled(self.now, &self.queue, timeout, !self.refused.is_empty()); // V5
         let timer = loop {
@@ -300,16 +323,7 @@ impl World {
         if self.queue.poll_timeout().is_some_and(|at| at <= now) {
             self.queue.handle_timeout(now);
         }
-        while let Some(news) = self.queue.poll_finished(CONTEXT) {
-            self.hear(news);
-        }
-        let mut woken = false;
-        while self.queue.poll_wake().is_some() {
-            woken = true;
-        }
-        if woken {
-            self.admit();
-        }
+        self.listen();
         while let Some(&Reverse((at, _, client))) = self.timers.peek()
             && at <= now
         {
@@ -320,6 +334,21 @@ impl World {
                 self.make_ready(client);
             }
         }
+    }
+
+    /// Hears what the queue has to tell; whether anybody may ask because of it.
+    fn listen(&mut self) -> bool {
+        while let Some(news) = self.queue.poll_finished(CONTEXT) {
+            self.hear(news);
+        }
+        let mut woken = false;
+        while self.queue.poll_wake().is_some() {
+            woken = true;
+        }
+        if woken {
+            self.admit();
+        }
+        !self.ready.is_empty()
     }
 
     /// A bio ended, or timed out, or its memory is free.
@@ -338,7 +367,9 @@ impl World {
         if client == BY_HAND {
             return self.ends.push(End { at: self.now, token: Token(theirs), outcome });
         }
-        self.clients[client as usize].program.handle_end(self.now, theirs as u32, outcome);
+        let this = &mut self.clients[client as usize];
+        self.unserved[usize::from(this.group.0)].ended(self.now);
+        this.program.handle_end(self.now, theirs as u32, outcome);
         self.make_ready(client);
     }
 
@@ -381,7 +412,8 @@ impl World {
     fn take(&mut self, client: u32, ask: Ask) {
         let Ask { token, op, flags, extent } = ask;
         let number = self.number(Open { client, token: u64::from(token) });
-        let stream = self.clients[client as usize].stream;
+        let Client { stream, group, .. } = self.clients[client as usize];
+        self.unserved[usize::from(group.0)].asked(self.now);
         let bio = Bio { op, flags, extent, stream, token: Token(u64::from(number)) };
         // Who comes later does not overtake who waits for room (V4).
         if !self.refused.is_empty() || !self.enter(&bio) {

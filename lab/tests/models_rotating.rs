@@ -13,7 +13,7 @@ mod iostune;
 #[path = "support/load.rs"]
 mod load;
 
-use iostune::{ARRAY, Device, SATA, TOGETHER, readers, slices};
+use iostune::{ARRAY, Device, SATA, SELF_TESTS, TOGETHER, minutes, readers, slices, whole};
 use load::{Got, Load};
 
 fn far(spec: &str, device: &Device, streams: u32, seed: u64) -> f64 {
@@ -96,6 +96,16 @@ fn the_outer_edge_is_faster_than_the_inner() {
     }
 }
 
+/// What drives of its kind state for a self-test that reads all of the disk: not fitted.
+#[test]
+fn the_nearline_disk_is_read_as_a_whole_in_about_the_time_that_such_drives_state() {
+    let rate = whole(&mut *Spec::parse("hdd-8t,size=16G").unwrap().build(1));
+    let takes = minutes(Spec::parse("hdd-8t").unwrap().size, rate);
+    for (disk, states, report) in SELF_TESTS {
+        assert!((takes / states - 1.0).abs() < 0.25, "{takes:.0} minutes, {disk} {states} ({report})");
+    }
+}
+
 /// One client that goes on and on gets what the medium gives, however many requests it keeps in flight.
 #[test]
 fn a_deep_sequential_client_is_as_fast_as_a_shallow_one_and_both_are_near_the_media_rate() {
@@ -113,6 +123,29 @@ fn a_deep_sequential_client_is_as_fast_as_a_shallow_one_and_both_are_near_the_me
                     );
                 }
             }
+        }
+    }
+}
+
+/// Many parts wait on each disk of an array, with gaps where its parity lies: they are one reader nevertheless.
+#[test]
+fn a_deep_sequential_client_fills_the_link_of_the_array() {
+    for block in [128 << 10, 1 << 20] {
+        for depth in [32, 64] {
+            let got = on("eva-raid5-12", Load::new(Op::Read, block, depth).sequential()).mb_s();
+            assert!((got / 400.0 - 1.0).abs() < 0.05, "{} KiB, depth {depth}: {got:.1} MB/s", block >> 10);
+        }
+    }
+}
+
+/// What `iostest` does with `dsr` on a file of 512 MiB that it reads more than once.
+#[test]
+fn a_deep_sequential_reader_of_a_file_stays_near_the_media_rate_when_it_starts_again() {
+    for (spec, media) in [("sata-7200", 64.8), ("hdd-8t", 255.0)] {
+        for depth in [1, 16, 64] {
+            let load = Load { span: 512 << 20, ..Load::new(Op::Read, 256 << 10, depth).sequential() };
+            let got = on(spec, load).mb_s();
+            assert!((got / media - 1.0).abs() < 0.03, "{spec}, depth {depth}: {got:.1} MB/s");
         }
     }
 }

@@ -26,7 +26,7 @@ fn tree(weights: &[u16]) -> Vec<Group> {
 fn measure(case: &Case, disk: &str, scheduler: Kind, depth: u16) -> Measured {
     let spec = Spec::parse(disk).expect("a disk that there is");
     let runner = Modelled { spec, scheduler, set: Vec::new(), depth: Some(depth) };
-    runner.measure(case, 8, &|| false).expect("a plan that can be")
+    runner.measure(case, 8, &mut |_| false).expect("a plan that can be")
 }
 
 proptest! {

@@ -50,6 +50,27 @@ def two_clients_on_two_workers_share_one_modelled_disk(t):
 
 
 @test(fairlift_only=True)
+def exports_of_one_model_on_one_disk_are_parts_of_it_and_others_are_not(t):
+    server = t.server(config=f'''
+        [disk.one]
+        [export.whole]
+        backing = "sim:{FAST}"
+        disk = "one"
+        [export.half]
+        backing = "sim:{FAST}"
+        offset = "32M"
+        disk = "one"
+        [export.other]
+        backing = "sim:{FAST}"
+        ''')
+    piece = data(64 * KIB)
+    with server.connect("whole") as whole, server.connect("half") as half, server.connect("other") as other:
+        half.write(MIB, piece)
+        equal(whole.read(33 * MIB, 64 * KIB), piece, "what the whole holds where the half was written")
+        equal(other.read(33 * MIB, 64 * KIB), bytes(64 * KIB), "what a disk of its own holds there")
+
+
+@test(fairlift_only=True)
 def an_export_says_of_itself_what_the_modelled_disk_would(t):
     server = t.server("hdd=sim:sata-7200,size=1G", "plp=sim:nvme-plp", "consumer=sim:nvme-consumer")
     found = {name: only(t.json("nbdinfo", "--json", server.uri(name))["exports"]) for name in ("hdd", "plp", "consumer")}

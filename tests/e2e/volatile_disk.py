@@ -4,15 +4,24 @@
 Below `nbdfuse` it stands in for a device that a server's file lies on. What it was told since its last FLUSH is in its
 cache only. SIGTERM is the power cut: of each sector still in the cache, chance decides which version, of those since the
 flush, has reached the disk; then FILE holds what is left. It prints a line when it listens, and at the end how many
-flushes it was told. While the file that FAIL_FLUSH names exists, flushes fail.
+flushes it has done.
+
+The environment names files by which a test turns faults on and off:
+    FAIL_FLUSH   while it exists, flushes fail; if it holds a number, only that flush (the first is 1)
+    HANG_FLUSH   while it exists, flushes are not answered
+    TOLD         the disk writes there how many flushes it was told, answered or not
+NO_FLUSH=1: it says that it has no flush.
 """
 
+import contextlib
 import os
 import random
 import signal
 import socket
 import struct
 import sys
+import threading
+import time
 
 SECTOR = 512
 
@@ -24,17 +33,46 @@ class Disk:
             self.stable = bytearray(file.read())
         self.now = bytearray(self.stable)
         self.cache = []  # (offset, bytes), oldest first
-        self.flushes = 0
+        self.flushed = 0  # how many writes are durable
+        self.flushes = self.told = 0
+        self.lock = threading.Lock()
+
+    def tell(self):
+        """It was told to flush; the answer is which flush this is."""
+        with self.lock:
+            self.told += 1
+        if "TOLD" in os.environ:
+            with open(os.environ["TOLD"] + ".new", "w") as file:
+                file.write(str(self.told))
+            os.rename(os.environ["TOLD"] + ".new", os.environ["TOLD"])
+        return self.told
+
+    def fails(self, number):
+        try:
+            with open(os.environ.get("FAIL_FLUSH", "")) as file:
+                which = file.read()
+        except FileNotFoundError:
+            return False
+        return not which or int(which) == number
 
     def write(self, offset, data):
-        self.now[offset:offset + len(data)] = data
-        self.cache.append((offset, data))
+        with self.lock:
+            self.now[offset:offset + len(data)] = data
+            self.cache.append((offset, data))
 
-    def flush(self):
-        for offset, data in self.cache:
-            self.stable[offset:offset + len(data)] = data
-        self.cache.clear()
-        self.flushes += 1
+    def written(self):
+        """How many writes there were."""
+        return self.flushed + len(self.cache)
+
+    def flush(self, covered=None):
+        """Makes durable what was written: all of it, or the first so many writes."""
+        with self.lock:
+            count = (self.written() if covered is None else covered) - self.flushed
+            for offset, data in self.cache[:max(count, 0)]:
+                self.stable[offset:offset + len(data)] = data
+            del self.cache[:max(count, 0)]
+            self.flushed += max(count, 0)
+            self.flushes += 1
 
     def power_cut(self, *_):
         for offset, data in self.cache:
@@ -57,7 +95,23 @@ def serve(disk, sock):
             data += piece
         return bytes(data)
 
-    flags = 1 | 1 << 2 | 1 << 3  # flags, flush, FUA
+    flags = 1 if os.environ.get("NO_FLUSH") else 1 | 1 << 2 | 1 << 3  # flags, flush, FUA
+    flags |= 1 << 8  # one flush is for all connections: nbdfuse then uses several, and no request waits behind a flush
+    sending = threading.Lock()
+    hang = os.environ.get("HANG_FLUSH", "")
+
+    def reply(cookie, error, data=b""):
+        with sending:
+            sock.sendall(struct.pack(">IIQ", 0x67446698, error, cookie) + data)
+
+    def flush_later(cookie, number, covered):
+        while os.path.exists(hang):
+            time.sleep(0.01)
+        failed = disk.fails(number)
+        if not failed:
+            disk.flush(covered)
+        reply(cookie, 5 if failed else 0)
+
     sock.sendall(struct.pack(">QQH", 0x4E42444D41474943, 0x49484156454F5054, 3))
     receive(4)
     while True:
@@ -89,11 +143,15 @@ def serve(disk, sock):
         elif command == 2:
             raise EOFError
         elif command == 3:
-            if os.path.exists(os.environ.get("FAIL_FLUSH", "")):
+            number = disk.tell()
+            if os.path.exists(hang):
+                threading.Thread(target=flush_later, args=(cookie, number, disk.written()), daemon=True).start()
+                continue
+            if disk.fails(number):
                 error = 5
             else:
                 disk.flush()
-        sock.sendall(struct.pack(">IIQ", 0x67446698, error, cookie) + data)
+        reply(cookie, error, data)
 
 
 def main():
@@ -101,15 +159,18 @@ def main():
     disk = Disk(file, seed)
     signal.signal(signal.SIGTERM, disk.power_cut)
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    listener.bind(path + ".new")
     listener.listen()
+    os.rename(path + ".new", path)  # whoever sees it can connect
     print("listening", flush=True)
+
+    def connection(sock):
+        with contextlib.suppress(EOFError, OSError), sock:
+            serve(disk, sock)
+
     while True:
         sock, _ = listener.accept()
-        try:
-            serve(disk, sock)
-        except (EOFError, ConnectionError):
-            sock.close()
+        threading.Thread(target=connection, args=(sock,), daemon=True).start()
 
 
 if __name__ == "__main__":

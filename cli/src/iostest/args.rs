@@ -91,6 +91,10 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = crate::args::parse_setting)]
     pub(crate) set: Vec<(String, String)>,
 
+    /// Run all once for each of several values of one knob, and tell what fairness costs: slice_idle=0,2ms,8ms
+    #[arg(long, value_name = "KEY=V,V", value_parser = parse_sweep)]
+    pub(crate) sweep: Option<(String, Vec<String>)>,
+
     /// How long each run lasts, in seconds or with a unit
     #[arg(long, value_name = "S", default_value = "30", value_parser = parse_runtime)]
     pub(crate) runtime: Duration,
@@ -132,7 +136,7 @@ pub(crate) struct IostestArgs {
     pub(crate) output: Option<PathBuf>,
 
     /// Measure nothing; report what -o or --json kept in a directory or file
-    #[arg(short = 'R', long, value_name = "DIR", conflicts_with_all = ["path", "device", "scheduler", "output", "raw", "set", "slice_idle"])]
+    #[arg(short = 'R', long, value_name = "DIR", conflicts_with_all = ["path", "device", "scheduler", "output", "raw", "set", "sweep", "slice_idle"])]
     pub(crate) report: Option<PathBuf>,
 
     /// Write the results as JSON; - is standard output, instead of the tables
@@ -164,6 +168,16 @@ fn lists() -> String {
     crate::show::pairs(&mut out, &rows);
     out.push('\n');
     out + EXAMPLES
+}
+
+/// Reads `slice_idle=0,2ms,8ms`.
+fn parse_sweep(text: &str) -> Result<(String, Vec<String>), String> {
+    let (name, values) = crate::args::parse_setting(text)?;
+    let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
+    match values.iter().any(String::is_empty) {
+        true => Err("a sweep is KEY=VALUE,VALUE, as in slice_idle=0,2ms,8ms".into()),
+        false => Ok((name, values)),
+    }
 }
 
 /// Reads `30`, `2.5` (seconds), `500ms`.

@@ -4,6 +4,7 @@
 //! D2  Whatever the flags leave open is decided here, and [`command`] says it all: the same words, the same run.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::Path;
 
@@ -33,6 +34,8 @@ pub(crate) struct Asked {
     pub(crate) scheduler: sched::Kind,
     /// With which tunables, as the user wrote them.
     pub(crate) set: Vec<(String, String)>,
+    /// A tunable, and the values with each of which all is measured.
+    pub(crate) sweep: Option<(String, Vec<String>)>,
     /// Requests in flight.
     pub(crate) depth: Option<u16>,
     /// Whether the path is measured without Fairlift, too.
@@ -88,9 +91,11 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     if flags.raw && !matches!(&device, None | Some(Device::Real(Backing::File { .. }))) {
         note("--raw", "only a file or block device can be measured without Fairlift".into());
     }
-    let scheduler = flags.scheduler.unwrap_or_else(scheduler_default);
-    let set = settings(flags, scheduler, &mut note);
     let groups = groups(flags, &mut note);
+    let leaves = groups.as_deref().map_or(1, leaves);
+    let scheduler = flags.scheduler.unwrap_or_else(|| scheduler_default(leaves));
+    let set = settings(flags, scheduler, &mut note);
+    let sweep = sweep(flags, scheduler, &mut note);
     let jobs = if flags.jobs.is_empty() { rising(flags.max_jobs) } else { distinct(&flags.jobs) };
     let (device, groups, set) = (device?, groups?, set?);
     if !mistakes.is_empty() {
@@ -113,7 +118,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         version: env!("CARGO_PKG_VERSION").into(),
         device: named.unwrap_or_default().into(),
         scheduler: scheduler.name().into(),
-        settings: effective(scheduler, &set),
+        settings: effective(scheduler, &device, &set, sweep.as_ref()),
         seed: flags.seed,
         block_size: flags.bs.map_or(0, u64::from),
         file_size: flags.filesize,
@@ -123,7 +128,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         runs: Vec::new(),
         baseline: Vec::new(),
     };
-    let asked = Asked { plan, device, scheduler, set, depth: flags.depth, raw: flags.raw, header };
+    let asked = Asked { plan, device, scheduler, set, sweep, depth: flags.depth, raw: flags.raw, header };
     match check_cases(&asked) {
         Ok(()) => Some(asked),
         Err(error) => {
@@ -134,9 +139,9 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
 }
 
 impl Asked {
-    /// Runs cases on this model.
-    pub(crate) fn modelled(&self, spec: &Spec) -> Modelled {
-        Modelled { spec: spec.clone(), scheduler: self.scheduler, set: self.set.clone(), depth: self.depth }
+    /// Runs cases on this model, with these tunables.
+    pub(crate) fn modelled(&self, spec: &Spec, set: &[(String, String)]) -> Modelled {
+        Modelled { spec: spec.clone(), scheduler: self.scheduler, set: set.to_vec(), depth: self.depth }
     }
 }
 
@@ -161,6 +166,12 @@ fn workloads_of(name: &str) -> Result<Vec<Workload>, String> {
         Some(workload) => Err(format!("{name}: \"{}\" is built in; call yours something else", workload.name)),
         None => Ok(workloads),
     }
+}
+
+/// How many groups have jobs: those without a group below.
+fn leaves(groups: &[Group]) -> usize {
+    let parents: BTreeSet<_> = groups.iter().filter_map(|group| group.parent).collect();
+    groups.len() - parents.len()
 }
 
 /// The tunables: those of `--set`, and `-I`.
@@ -206,12 +217,41 @@ fn settings(
     right.then_some(set)
 }
 
-/// All tunables of a scheduler: as the user wrote them, the rest with their defaults.
-fn effective(scheduler: sched::Kind, set: &[(String, String)]) -> BTreeMap<String, String> {
-    let built = scheduler.build(&sched::Setup::new(1));
+/// The tunable that is swept, and its values, each once.
+fn sweep(
+    flags: &IostestArgs,
+    scheduler: sched::Kind,
+    note: &mut impl FnMut(&str, String),
+) -> Option<(String, Vec<String>)> {
+    let (name, values) = flags.sweep.as_ref()?;
+    let is_set = flags.set.iter().any(|(set, _)| set == name) || (name == "slice_idle" && flags.slice_idle.is_some());
+    if is_set {
+        note("--sweep", format!("{name} is set besides; say it once"));
+    }
+    let values = distinct(values);
+    if let Some((_, says)) = values.iter().find_map(|value| check_setting(scheduler, name, value).err()) {
+        note("--sweep", says);
+    }
+    Some((name.clone(), values))
+}
+
+/// All tunables of a scheduler: as the user wrote them, the rest with their defaults, which follow from what a model says
+/// of itself.
+fn effective(
+    scheduler: sched::Kind,
+    device: &Device,
+    set: &[(String, String)],
+    sweep: Option<&(String, Vec<String>)>,
+) -> BTreeMap<String, String> {
+    let mut setup = sched::Setup::new(1);
+    if let Device::Model(spec) = device {
+        setup.character = spec.build(1).character();
+    }
+    let built = scheduler.build(&setup);
     let defaults = built.tunables().iter().map(|info| (info.name.to_owned(), built.get(info.name).unwrap_or_default()));
     let mut settings: BTreeMap<_, _> = defaults.collect();
     settings.extend(set.iter().cloned());
+    settings.extend(sweep.map(|(name, values)| (name.clone(), values.join(","))));
     settings
 }
 
@@ -287,7 +327,7 @@ fn check_cases(asked: &Asked) -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut cases = asked.plan.cases()?.into_iter().filter(|case| case.set == 1);
     match &asked.device {
         Device::Model(spec) => {
-            let mut runner = asked.modelled(spec);
+            let mut runner = asked.modelled(spec, &asked.set);
             cases.try_for_each(|case| runner.check(&case))
         }
         Device::Real(backing) => {
@@ -330,6 +370,9 @@ fn command(flags: &IostestArgs, plan: &Plan, device: &str, scheduler: sched::Kin
     }
     for (name, value) in set {
         say("--set", format!("{name}={value}"));
+    }
+    if let Some((name, values)) = &flags.sweep {
+        say("--sweep", format!("{name}={}", distinct(values).join(",")));
     }
     say("--runtime", flags.runtime.to_string());
     say("-s", plan.sets.to_string());

@@ -76,10 +76,35 @@ fn what_a_file_leaves_out_has_its_default() {
     assert_eq!(config.exports[0].group, GroupId::ROOT);
     assert_eq!(config.exports[0].disk, None);
     assert_eq!(config.exports[0].priority, Priority { class: PriorityClass::RealTime, level: 1 });
-    assert_eq!(config.disks[0].scheduler, scheduler_default());
-    assert_eq!(config.disk_default.scheduler, scheduler_default());
+    assert_eq!(config.disks[0].scheduler, sched::Kind::MqDeadline);
+    assert_eq!(config.disk_default.scheduler, sched::Kind::MqDeadline);
     assert_eq!(config.limits, Limits::default());
     assert_eq!(config.workers, None);
+}
+
+/// P4
+#[test]
+fn a_disk_that_groups_share_has_the_scheduler_that_keeps_weights() {
+    let export = |name: &str, keys: &str| format!("[export.{name}]\nbacking = \"mem:1m\"\n{keys}\n");
+    let text = [
+        "[disk.alone]\n[disk.shared]\n[disk.said]\nscheduler = \"none\"\n".to_owned(),
+        export("a", "disk = \"alone\"\ngroup = \"/t/a\""),
+        export("b", "disk = \"alone\"\ngroup = \"/t/a\""),
+        export("c", "disk = \"shared\"\ngroup = \"/t/a\""),
+        export("d", "disk = \"shared\""),
+        export("e", "disk = \"said\""),
+        export("f", "disk = \"said\"\ngroup = \"/t/b\""),
+        export("g", ""),
+    ];
+    let schedulers = |more: &str, flags: &str| {
+        let config = planned(&(text.concat() + more), &format!("--listen unix:/x {flags}")).unwrap();
+        config.disks.iter().chain([&config.disk_default]).map(|disk| disk.scheduler).collect::<Vec<_>>()
+    };
+    let fair = sched::Kind::from_name("bfq").unwrap_or(sched::Kind::MqDeadline);
+    let (plain, none) = (sched::Kind::MqDeadline, sched::Kind::None);
+    assert_eq!(schedulers("", ""), [plain, fair, none, plain]);
+    assert_eq!(schedulers(&export("h", "group = \"/t/b\""), ""), [plain, fair, none, fair]);
+    assert_eq!(schedulers("", "--scheduler none"), [none; 4], "who names one has it everywhere");
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl Queue {
     /// Whether a request waits at all: who has none does not ask for a tag.
     #[inline]
     pub(super) fn has_work(&mut self) -> bool {
-        let work = self.waiting() > 0;
+        let work = self.requests.len() > usize::from(self.in_flight) || self.flush_is_ready();
         self.lacks_tag &= work;
         work
     }

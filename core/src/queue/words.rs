@@ -5,6 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::flush::{self, Share};
 use crate::group::{Group, StreamId};
 use crate::model::Character;
 use crate::sched;
@@ -37,6 +38,10 @@ pub struct Settings {
     pub character: Character,
     /// Where all that is random comes from.
     pub seed: u64,
+    /// What holds the data, by rising start; the first starts at 0. Flushes are shared within each.
+    pub backings: Vec<Backing>,
+    /// How flushes are treated.
+    pub flush: flush::Settings,
 }
 
 impl Settings {
@@ -51,26 +56,53 @@ impl Settings {
             limits,
             depth: Self::DEPTH,
             tags: None,
-            nr_requests: 2 * u32::from(Self::DEPTH),
+            nr_requests: scheduler.nr_requests(Self::DEPTH),
             contexts: 1,
             groups: vec![Group::root()],
             io_timeout: secs(30),
             nomerges: false,
             character: Character { rotational: false, volatile_cache: false },
             seed: 0,
+            backings: vec![Backing::default()],
+            flush: flush::Settings::default(),
         }
+    }
+
+    /// Rows of the table of requests: those of bios, and a flush for each backing.
+    pub(super) fn rows(&self) -> usize {
+        self.nr_requests as usize + self.backings.len()
     }
 
     /// What its scheduler is made from.
     #[must_use]
     pub fn setup(&self) -> sched::Setup<'_> {
         sched::Setup {
-            capacity: self.nr_requests as usize,
+            capacity: self.rows(),
             depth: self.depth,
             groups: &self.groups,
             character: self.character,
             seed: self.seed,
         }
+    }
+}
+
+/// What holds a part of the disk's data.
+#[derive(Clone, Debug)]
+pub struct Backing {
+    /// Where on the disk it starts.
+    pub start: Sector,
+    /// Whether what was written to it can be lost until it is flushed. If not, no flush is sent.
+    pub volatile_cache: bool,
+    /// Whether a write with FUA is durable when it ends. If not, it is followed by a flush.
+    pub fua: bool,
+    /// The state of its flushes, where other queues flush it too; `None`: only this one does. Its own settings hold.
+    pub flush: Option<Arc<dyn Share>>,
+}
+
+impl Default for Backing {
+    /// All of the disk, with a volatile cache and FUA.
+    fn default() -> Self {
+        Self { start: Sector(0), volatile_cache: true, fua: true, flush: None }
     }
 }
 

@@ -15,6 +15,8 @@
 //!     the start. When two waiting requests become one, it takes the place and the age of the older.
 //! D9  At most `async_depth` writes are at the device at once; 0 means no limit. Held back are neither reads nor what was
 //!     turned back: it had its place already.
+//! D10 When a stream changes class, what waits of it goes along, each request to the place that its age gives it, but what
+//!     was turned back behind its like. What is at the device stays of the class it had.
 //!
 //! Hence the bounds: the oldest request of a direction leaves, after its deadline, before `(writes_starved + 1) *
 //! fifo_batch` others of its class have; and once a request of a lower class has aged, only older ones of lower classes
@@ -38,7 +40,7 @@ use super::{Next, RequestId, Scheduler, Served, Side, Waiting};
 use crate::time::{ms, secs};
 use crate::tree::{Nodes, Tree};
 use crate::tunable::{self, Tunable, TunableInfo, infos};
-use crate::{Direction, Duration, Instant, PriorityClass, Sector};
+use crate::{Direction, Duration, Instant, PriorityClass, Sector, Stream, StreamId};
 
 /// What can be turned; the defaults are the kernel's.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -180,6 +182,16 @@ impl Scheduler for Deadline {
         let lane = class.lane_mut(request.op.direction());
         lane.fifo.push_back(&mut self.slots, id);
         lane.sort_in(&mut self.nodes, id, request.extent.start);
+    }
+
+    /// D10.
+    fn change_stream(&mut self, _now: Instant, id: StreamId, stream: &Stream) {
+        let to = stream.priority.class;
+        for from in PriorityClass::ALL.into_iter().filter(|from| *from != to) {
+            self.move_sorted(id, from, to, Direction::Read);
+            self.move_sorted(id, from, to, Direction::Write);
+            self.move_requeued(id, from, to);
+        }
     }
 
     fn dispatch(&mut self, now: Instant) -> Next {
@@ -350,6 +362,52 @@ impl Deadline {
         self.writes_out -= u32::from(slot.direction == Direction::Write);
     }
 
+    /// D10: moves what a stream has in one lane to that of another class.
+    fn move_sorted(&mut self, stream: StreamId, from: PriorityClass, to: PriorityClass, direction: Direction) {
+        let mut next = self.classes[from as usize].lane(direction).fifo.head;
+        // They come in the order of age, so the place of one is after that of the last.
+        let mut before = NIL;
+        while next != NIL {
+            let id = next;
+            let Slot { next: following, stream: of, arrived, .. } = self.slots[id as usize];
+            next = following;
+            if of != stream {
+                continue;
+            }
+            let start = Sector(self.nodes.key(id));
+            self.classes[from as usize].lane_mut(direction).take(&mut self.nodes, &mut self.slots, id);
+            let there = self.classes[to as usize].lane_mut(direction);
+            let mut after = if before == NIL { there.fifo.head } else { self.slots[before as usize].next };
+            while after != NIL && self.slots[after as usize].arrived <= arrived {
+                (before, after) = (after, self.slots[after as usize].next);
+            }
+            there.fifo.insert_after(&mut self.slots, before, id);
+            there.sort_in(&mut self.nodes, id, start);
+            before = id;
+            self.moved(id, from, to);
+        }
+    }
+
+    /// D10: moves what a stream has of what was turned back.
+    fn move_requeued(&mut self, stream: StreamId, from: PriorityClass, to: PriorityClass) {
+        let mut next = self.classes[from as usize].requeued.head;
+        while next != NIL {
+            let id = next;
+            next = self.slots[id as usize].next;
+            if self.slots[id as usize].stream == stream {
+                self.classes[from as usize].requeued.remove(&mut self.slots, id);
+                self.classes[to as usize].requeued.push_back(&mut self.slots, id);
+                self.moved(id, from, to);
+            }
+        }
+    }
+
+    fn moved(&mut self, id: u32, from: PriorityClass, to: PriorityClass) {
+        self.slots[id as usize].class = to;
+        self.classes[from as usize].pending -= 1;
+        self.classes[to as usize].pending += 1;
+    }
+
     /// Class and direction of a request that waits in sector order.
     fn sorted(&self, id: RequestId) -> (usize, Direction) {
         let slot = &self.slots[id.0 as usize];
@@ -486,7 +544,7 @@ impl Lane {
     }
 }
 
-/// What is known of a request: 32 bytes.
+/// What is known of a request.
 #[derive(Clone)]
 struct Slot {
     /// When it came; the oldest part of it, if it is the work of a merge (D8).
@@ -496,6 +554,7 @@ struct Slot {
     /// The slots before and after it in its [`List`].
     prev: u32,
     next: u32,
+    stream: StreamId,
     place: Place,
     class: PriorityClass,
     direction: Direction,
@@ -514,12 +573,16 @@ enum Place {
     Out,
 }
 
+/// There is one for every request, so it stays in half a cache line.
+const _: () = assert!(size_of::<Slot>() == 32);
+
 impl Slot {
     const EMPTY: Self = Self {
         arrived: Instant::ZERO,
         end: Sector(0),
         prev: NIL,
         next: NIL,
+        stream: StreamId(NIL),
         place: Place::Elsewhere,
         class: PriorityClass::BestEffort,
         direction: Direction::Read,
@@ -527,7 +590,8 @@ impl Slot {
 
     fn new(now: Instant, request: &Waiting, place: Place) -> Self {
         let (class, direction) = (request.priority.class, request.op.direction());
-        Self { arrived: now, end: request.extent.end(), place, class, direction, ..Self::EMPTY }
+        let stream = request.stream;
+        Self { arrived: now, end: request.extent.end(), stream, place, class, direction, ..Self::EMPTY }
     }
 }
 

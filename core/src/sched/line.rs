@@ -171,6 +171,27 @@ impl Waitings {
         self.returned.front()
     }
 
+    /// The request that was turned back before the given one and waits, if one does.
+    ///
+    /// # Panics
+    /// If the given one was not turned back, or does not wait.
+    #[must_use]
+    pub fn returned_before(&self, id: RequestId) -> Option<RequestId> {
+        assert!(self.row(id).place == Place::Returned, "{id:?} is none that was turned back");
+        let next = self.row(id).next;
+        (next != NIL).then_some(RequestId(next))
+    }
+
+    /// Makes a request that is in no line one of another line's: it counts there from now on.
+    ///
+    /// # Panics
+    /// If it waits in a line.
+    pub fn set_owner(&mut self, id: RequestId, owner: u32) {
+        let row = &mut self.rows[id.0 as usize];
+        assert!(row.place != Place::InLine, "{id:?} waits in line {}", row.owner);
+        row.owner = owner;
+    }
+
     /// Takes out what [`Waitings::returned`] answers: it goes to the device once more.
     pub fn take_returned(&mut self) -> Option<RequestId> {
         let id = self.returned.front()?;

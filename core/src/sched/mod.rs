@@ -4,6 +4,7 @@
 //! and allocates nothing once warm: its tables are sized for `capacity` requests when it is made.
 
 pub mod bfq;
+pub mod cfq;
 pub mod deadline;
 pub mod habits;
 pub mod line;
@@ -25,7 +26,7 @@ pub struct Setup<'a> {
     pub capacity: usize,
     /// Requests that may be in the device at once.
     pub depth: u16,
-    /// The weight tree, the root first; what changes later is told by [`Scheduler::set_group`].
+    /// The weight tree, parents first; what changes later is told by [`Scheduler::set_group`].
     pub groups: &'a [Group],
     /// What the device says of itself: a first guess, for what is observed counts more.
     pub character: Character,
@@ -117,7 +118,9 @@ pub trait Scheduler: Send {
     /// [`Served`].
     fn change_stream(&mut self, _now: Instant, _id: StreamId, _stream: &Stream) {}
 
-    /// A group was added, or has another weight. Its parent is there, and never changes.
+    /// A group was added, or has another weight. Its parent is there, and never changes; it may have the greater number.
+    ///
+    /// A scheduler that takes over is made with the root alone and told of all other groups by this, before the streams.
     fn set_group(&mut self, _now: Instant, _id: GroupId, _group: &Group) {}
 
     /// A group has gone: no stream and no group is in it, and nothing of it waits or is in flight. Its number may come
@@ -145,7 +148,9 @@ pub trait Scheduler: Send {
 
     /// Takes back, to be dispatched first, a request that the device could not take.
     ///
-    /// The request was dispatched before and is not new: it is not charged again and does not get a new deadline.
+    /// The request was dispatched before and is not new: it is not charged again and does not get a new deadline. It is in
+    /// the group of its stream: where that has moved meanwhile, the scheduler is told of a failure ([`Served::ok`]) where it
+    /// was charged, and of a new request where its stream is now, instead.
     fn requeue(&mut self, now: Instant, request: &Waiting);
 
     /// Takes out, for another scheduler, what goes next when nothing is held back; `None` if nothing waits.
@@ -223,13 +228,15 @@ pub enum Kind {
     None,
     /// Sector order with deadlines.
     MqDeadline,
+    /// Turns by time, groups by weight; or requests by weight.
+    Cfq,
     /// Fair by weight, in sectors.
     Bfq,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::None, Self::MqDeadline, Self::Bfq];
+    pub const ALL: [Self; 4] = [Self::None, Self::MqDeadline, Self::Bfq, Self::Cfq];
 
     /// The name, as in the kernel's `queue/scheduler`.
     #[must_use]
@@ -237,6 +244,7 @@ impl Kind {
         match self {
             Self::None => "none",
             Self::MqDeadline => "mq-deadline",
+            Self::Cfq => "cfq",
             Self::Bfq => "bfq",
         }
     }
@@ -255,12 +263,26 @@ impl Kind {
         !matches!(self, Self::None)
     }
 
+    /// How many requests may wait or be in flight, unless somebody says otherwise.
+    ///
+    /// Two for each tag, as in the kernel. Where groups share by weight, more: who finds the table full waits outside,
+    /// where no weight counts, and a group that has few requests inside cannot use its share.
+    #[must_use]
+    pub fn nr_requests(self, depth: u16) -> u32 {
+        let twice = 2 * u32::from(depth);
+        match self {
+            Self::None | Self::MqDeadline => twice,
+            Self::Bfq | Self::Cfq => twice.max(4096),
+        }
+    }
+
     /// What can be turned.
     #[must_use]
     pub fn tunables(self) -> &'static [TunableInfo] {
         match self {
             Self::None => &[],
             Self::MqDeadline => deadline::Settings::INFO,
+            Self::Cfq => cfq::Settings::INFO,
             Self::Bfq => bfq::Settings::INFO,
         }
     }
@@ -271,6 +293,7 @@ impl Kind {
         match self {
             Self::None => Box::new(none::None::new(setup.capacity)),
             Self::MqDeadline => Box::new(deadline::Deadline::new(setup.capacity, deadline::Settings::default())),
+            Self::Cfq => Box::new(cfq::Cfq::new(setup, cfq::Settings::default())),
             Self::Bfq => Box::new(bfq::Bfq::new(setup, bfq::Settings::default())),
         }
     }

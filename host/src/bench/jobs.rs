@@ -6,8 +6,9 @@
 //! J3  An ask for which there is no memory waits, and its program with it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fairlift_core::program::{Ask, Meter, Program};
+use fairlift_core::program::{Ask, Meter, Program, Unserved};
 use fairlift_core::{Direction, Duration, Errno, GroupId, Instant, Limits, Op, Outcome, Sector};
 
 use super::Job;
@@ -22,11 +23,24 @@ pub(super) struct Course {
     pub(super) slots: u32,
     /// When it ends, in nanoseconds: earlier than planned, if somebody says stop.
     end: AtomicU64,
+    /// By group: jobs of one are in several threads.
+    unserved: Vec<Mutex<Unserved>>,
 }
 
 impl Course {
-    pub(super) fn new(start: Instant, runtime: Duration, slots: u32) -> Self {
-        Self { start, runtime, slots, end: AtomicU64::new((start + runtime).as_nanos()) }
+    pub(super) fn new(start: Instant, runtime: Duration, slots: u32, groups: usize) -> Self {
+        let end = AtomicU64::new((start + runtime).as_nanos());
+        Self { start, runtime, slots, end, unserved: (0..groups).map(|_| Mutex::default()).collect() }
+    }
+
+    /// The longest time that each group was unserved, once it is over.
+    pub(super) fn longest_unserved(&self) -> Vec<Duration> {
+        (0..self.unserved.len() as u16).map(|group| self.unserved(GroupId(group)).longest(self.end())).collect()
+    }
+
+    fn unserved(&self, group: GroupId) -> MutexGuard<'_, Unserved> {
+        // What panics elsewhere is told there.
+        self.unserved[usize::from(group.0)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn end(&self) -> Instant {
@@ -134,6 +148,7 @@ impl<'a> Jobs<'a> {
     pub(super) fn ended(&mut self, now: Instant, job: usize, token: u32, outcome: Outcome) {
         let since = self.since_start(now);
         let job = &mut self.list[job];
+        self.course.unserved(job.group).ended(now);
         job.touched = true;
         job.program.handle_end(since, token, outcome);
     }
@@ -152,7 +167,13 @@ impl<'a> Jobs<'a> {
             if !job.touched && job.due.is_none_or(|due| now < due) {
                 continue;
             }
-            while let Some(ask) = job.held.take().or_else(|| job.program.poll_ask(since)) {
+            let course = self.course;
+            let next = |job: &mut Running| {
+                let ask = job.program.poll_ask(since)?;
+                course.unserved(job.group).asked(now);
+                Some(ask)
+            };
+            while let Some(ask) = job.held.take().or_else(|| next(job)) {
                 if let Some(errno) = self.bounds.refuse(&ask) {
                     self.refused.push((number, ask.token, Outcome::Failed(errno)));
                 } else if !take(number, &ask, job.program.asks_one_by_one()) {
@@ -230,14 +251,14 @@ mod tests {
 
     #[test]
     fn slots_are_equal_parts_of_the_run_whatever_their_number() {
-        let course = Course::new(Instant::ZERO + secs(5), secs(1), 3);
+        let course = Course::new(Instant::ZERO + secs(5), secs(1), 3, 1);
         assert_eq!(course.slot_end(0), Instant::ZERO + secs(5) + Duration::from_nanos(333_333_333));
         assert_eq!(course.slot_end(2), course.end());
     }
 
     #[test]
     fn a_course_that_is_stopped_ran_until_then_and_one_that_is_over_does_not_change() {
-        let course = Course::new(Instant::ZERO + secs(5), secs(1), 3);
+        let course = Course::new(Instant::ZERO + secs(5), secs(1), 3, 1);
         course.stop(Instant::ZERO + secs(5) + ms(20));
         course.stop(Instant::ZERO + secs(5) + ms(40));
         assert_eq!(course.ran(), ms(20));

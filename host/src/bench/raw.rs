@@ -9,7 +9,7 @@ use io_uring::{opcode, squeue};
 use slab::Slab;
 
 use super::jobs::{Done, Jobs};
-use super::{Gauge, WATCH, payload};
+use super::{Gauge, WATCH, Watch, payload};
 use crate::buffer::{Buffer, Pool};
 use crate::clock;
 use crate::device::File;
@@ -53,9 +53,9 @@ impl Raw {
         Ok(Self { ring, pool, flights: Slab::with_capacity(1024), file, sleep: Sleep::new() })
     }
 
-    /// Runs the jobs until their time is over or `stop` says so, and waits for what is in flight; with it how many requests
+    /// Runs the jobs until their time is over or `watch` says so, and waits for what is in flight; with it how many requests
     /// the kernel did not give back.
-    pub(super) fn run(mut self, mut jobs: Jobs<'_>, gauge: &Gauge, stop: &dyn Fn() -> bool) -> (Done, usize) {
+    pub(super) fn run(mut self, mut jobs: Jobs<'_>, gauge: &Gauge, watch: Watch<'_>) -> (Done, usize) {
         let course = jobs.course();
         let mut asked = Instant::ZERO;
         let mut ends = Vec::new();
@@ -74,7 +74,7 @@ impl Raw {
             jobs.sample(now);
             if now.since(asked) >= WATCH {
                 asked = now;
-                if stop() {
+                if watch(now.since(course.start)) {
                     course.stop(now);
                     gauge.end(now);
                     break;

@@ -6,7 +6,8 @@
 //! F3  Two servers cannot write one file: it is locked, shared for readers. A process lock (`fcntl`) tells a live server;
 //!     the file's own lock (`flock`) stays until the kernel has ended what a killed one had in flight, and is waited for.
 //! F4  Durable means `fdatasync` on a file and `fsync` on a block device. A durable write (FUA) is one request where the
-//!     file system is known to take it so (`RWF_DSYNC`), else a write and then a sync: FUSE ignores it on direct I/O.
+//!     file system is known to take it so (`RWF_DSYNC`), else a write and then a sync: FUSE ignores it on direct I/O; and
+//!     through the page cache it would be told, in place of a sync, that older writes were lost: the kernel tells it once.
 //! F5  What the file system cannot do is learned once: discards then do nothing, as they may; zeroes are written out.
 //!     They are also where the file system is not one that is known to make them: some FUSE servers answer "done" and
 //!     have done nothing (nbdfuse 1.14, above a server without write-zeroes).
@@ -128,7 +129,14 @@ impl File {
     pub(crate) fn facts(&self) -> Facts {
         let plain = Facts::plain(self.size);
         let limits = Limits { block: self.block / Sector::SIZE as u32, ..plain.limits };
-        Facts { limits, home: Some(self.home), rotational: !self.in_ram && is_rotational(self.home), ..plain }
+        Facts {
+            limits,
+            home: Some(self.home),
+            rotational: !self.in_ram && is_rotational(self.home),
+            volatile_cache: !self.in_ram,
+            fua: self.native_fua(),
+            ..plain
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -183,7 +191,7 @@ impl File {
 
     /// Whether a durable write is one request (F4).
     pub(crate) const fn native_fua(&self) -> bool {
-        self.trusted
+        self.trusted && self.direct
     }
 
     /// How `fallocate` shall be called to discard; `None` if nothing can.

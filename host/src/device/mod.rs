@@ -39,12 +39,17 @@ pub(crate) struct Facts {
     pub(crate) flush: bool,
     /// Whether it is known to have something that moves.
     pub(crate) rotational: bool,
+    /// Whether what was written can be lost until it is flushed.
+    pub(crate) volatile_cache: bool,
+    /// Whether a write with FUA is durable when it ends.
+    pub(crate) fua: bool,
 }
 
 impl Facts {
-    /// Of a device that takes everything.
+    /// Of a device that takes everything, and is RAM.
     pub(crate) const fn plain(size: u64) -> Self {
-        Self { limits: Limits::new(size / Sector::SIZE), home: None, flush: true, rotational: false }
+        let limits = Limits::new(size / Sector::SIZE);
+        Self { limits, home: None, flush: true, rotational: false, volatile_cache: false, fua: true }
     }
 
     /// Bytes.

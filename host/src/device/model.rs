@@ -82,7 +82,7 @@ impl Modelled {
 
     pub(crate) const fn facts(&self) -> Facts {
         let Character { rotational, volatile_cache } = self.character;
-        Facts { limits: self.limits, home: None, flush: volatile_cache, rotational }
+        Facts { limits: self.limits, home: None, flush: volatile_cache, rotational, volatile_cache, fua: true }
     }
 
     /// Where its data is.

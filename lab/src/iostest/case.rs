@@ -44,6 +44,7 @@ impl Plan {
                 }
             }
         }
+        cases.iter().filter(|case| case.set == 1).try_for_each(Case::check_roles)?;
         Ok(cases)
     }
 
@@ -113,14 +114,44 @@ impl Case {
     #[must_use]
     pub fn cast(&self) -> Vec<(GroupId, &Role)> {
         let mut cast = Vec::new();
-        let dealt: Vec<&Role> = deal(&self.workload.roles);
-        for (index, group) in self.leaves().into_iter().enumerate() {
-            if index == 0 {
-                cast.extend(self.workload.roles.iter().filter(|role| role.once).map(|role| (group, role)));
-            }
+        let mut once: Vec<&Role> = self.workload.roles.iter().filter(|role| role.once).collect();
+        for group in self.leaves() {
+            let path = &self.groups[usize::from(group.0)].path;
+            once.retain(|role| {
+                let here = role.group.is_none() || role.is_of(path);
+                cast.extend(here.then_some((group, *role)));
+                !here
+            });
+            let dealt = self.dealt(group);
             cast.extend((0..self.jobs as usize).map(|job| (group, dealt[job % dealt.len()])));
         }
         cast
+    }
+
+    /// The roles that the jobs of a group play, in turn (W1, W4).
+    fn dealt(&self, group: GroupId) -> Vec<&Role> {
+        let path = &self.groups[usize::from(group.0)].path;
+        let own = deal(&self.workload.roles, |role| role.is_of(path));
+        if own.is_empty() { deal(&self.workload.roles, |role| role.group.is_none()) } else { own }
+    }
+
+    /// Whether every group has roles, and every role its group (W4).
+    fn check_roles(&self) -> Result<(), Error> {
+        let leaves = self.leaves();
+        let paths = || leaves.iter().map(|leaf| self.groups[usize::from(leaf.0)].path.as_str());
+        let name = &self.workload.name;
+        if let Some(role) =
+            self.workload.roles.iter().find(|role| role.group.is_some() && !paths().any(|path| role.is_of(path)))
+        {
+            let (role, group, paths) =
+                (&role.name, role.group.as_deref().unwrap_or_default(), paths().collect::<Vec<_>>().join(", "));
+            return Err(Error::Plan(format!("{name}: {role} is for the group {group}, and there is {paths}")));
+        }
+        if let Some(leaf) = leaves.iter().find(|leaf| self.dealt(**leaf).is_empty()) {
+            let path = &self.groups[usize::from(leaf.0)].path;
+            return Err(Error::Plan(format!("{name}: no role for the jobs of {path}: all roles are for other groups")));
+        }
+        Ok(())
     }
 
     /// Bytes of an operation of a role.
@@ -162,7 +193,7 @@ impl Case {
             let part = Part {
                 file: File { start: starts[file as usize], bytes: self.file_size },
                 block: self.block_size(role),
-                depth: self.iodepth,
+                depth: role.iodepth.unwrap_or(self.iodepth),
                 index: (index, of),
                 seed: random.bits(),
             };
@@ -199,10 +230,10 @@ impl fmt::Display for Case {
 }
 
 /// The roles that jobs play, in turn (W1).
-fn deal(roles: &[Role]) -> Vec<&Role> {
-    let most = roles.iter().map(|role| role.share).max().unwrap_or_default();
-    let rounds = 0..most;
-    rounds.flat_map(|round| roles.iter().filter(move |role| !role.once && round < role.share)).collect()
+fn deal(roles: &[Role], is_among: impl Fn(&Role) -> bool) -> Vec<&Role> {
+    let among: Vec<&Role> = roles.iter().filter(|role| !role.once && is_among(role)).collect();
+    let rounds = 0..among.iter().map(|role| role.share).max().unwrap_or_default();
+    rounds.flat_map(|round| among.iter().copied().filter(move |role| round < role.share)).collect()
 }
 
 /// A case's own seed (I3).

@@ -9,7 +9,7 @@ use fairlift_core::time::secs;
 use fairlift_core::tunable::parse_duration;
 use fairlift_core::{ContextId, Duration, GroupId, Instant, Queue, Sector, Stream};
 
-use super::{Case, Error, Measured, Runner};
+use super::{Case, Error, Measured, Runner, Watch};
 use crate::World;
 use crate::check::Check;
 use crate::model::Spec;
@@ -37,8 +37,8 @@ impl Runner for Modelled {
         Ok(())
     }
 
-    fn run(&mut self, case: &Case, stop: &dyn Fn() -> bool) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {
-        Ok(self.measure(case, Check::WATCH_EVERY, stop)?)
+    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {
+        Ok(self.measure(case, Check::WATCH_EVERY, watch)?)
     }
 }
 
@@ -48,27 +48,25 @@ impl Modelled {
     ///
     /// # Errors
     /// It could not be run.
-    pub fn measure(&self, case: &Case, watched: u64, stop: &dyn Fn() -> bool) -> Result<Measured, Error> {
+    pub fn measure(&self, case: &Case, watched: u64, watch: Watch<'_>) -> Result<Measured, Error> {
         let (mut world, groups) = self.world(case)?;
         world.check().watch_every(watched);
-        let leaves = case.leaves();
         let mut timeline = Vec::with_capacity(case.slots as usize);
-        let mut before = vec![0; leaves.len()];
+        let mut before = vec![0; case.groups.len()];
         let mut runtime = Duration::ZERO;
         for slot in 1..=case.slots {
-            if stop() {
+            if watch(runtime) {
                 break;
             }
             let until = u128::from(case.runtime.as_nanos()) * u128::from(slot) / u128::from(case.slots);
             let until = Duration::from_nanos(until as u64);
-            if !world.run_unless(Instant::ZERO + until, stop) {
+            if !world.run_unless(Instant::ZERO + until, &mut |now| watch(now.since(Instant::ZERO))) {
                 break;
             }
             runtime = until;
-            let mut bytes = vec![0; leaves.len()];
+            let mut bytes = vec![0; case.groups.len()];
             for (index, group) in groups.iter().enumerate() {
-                let leaf = leaves.iter().position(|leaf| leaf == group).expect("jobs are in leaves");
-                bytes[leaf] += world.program(index).meter().bytes;
+                bytes[usize::from(group.0)] += world.program(index).meter().bytes;
             }
             timeline.push(bytes.iter().zip(&before).map(|(now, before)| now - before).collect());
             before = bytes;
@@ -77,7 +75,8 @@ impl Modelled {
         let meters = groups.iter().enumerate().map(meter).collect();
         let mut counters = BTreeMap::new();
         world.queue().counters(&mut |name, count| *counters.entry(name.to_owned()).or_default() += count);
-        let measured = Measured { meters, runtime, timeline, work: world.model().work(), counters };
+        let unserved = (0..case.groups.len() as u16).map(|group| world.unserved(GroupId(group))).collect();
+        let measured = Measured { meters, runtime, timeline, unserved, work: world.model().work(), counters };
         if runtime == case.runtime {
             world.drain(); // Nothing is lost.
         }
@@ -101,8 +100,9 @@ impl Modelled {
         settings.depth = self.depth.unwrap_or_else(|| self.spec.depth());
         settings.io_timeout = PATIENCE;
         settings.character = model.character();
+        settings.backings[0].volatile_cache = settings.character.volatile_cache;
         settings.seed = case.seed;
-        settings.nr_requests = settings.nr_requests.max(2 * u32::from(settings.depth));
+        settings.nr_requests = settings.nr_requests.max(self.scheduler.nr_requests(settings.depth));
         let mut queue = Queue::new(settings);
         for (name, value) in &self.set {
             queue.set_tunable(name, value).map_err(|why| Error::Plan(why.to_string()))?;

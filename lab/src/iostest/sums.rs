@@ -1,5 +1,7 @@
 //! From what jobs got to what groups got, against what their weights entitle them to.
 
+use std::collections::BTreeMap;
+
 use fairlift_core::program::Meter;
 use fairlift_core::stats::Histogram;
 use fairlift_core::{Duration, GroupId};
@@ -31,11 +33,13 @@ impl Case {
                 lat_p50_us: quantile_us(meter, 500),
                 lat_p99_us: quantile_us(meter, 990),
                 lat_max_us: nanos(meter.latency_max) / 1e3,
+                unserved_max_us: nanos(measured.unserved[usize::from(leaf.0)]) / 1e3,
             })
             .collect();
         let work = measured.work;
         Run {
             workload: self.workload.name.clone(),
+            settings: BTreeMap::new(),
             set: self.set,
             jobs: self.jobs,
             runtime_s: seconds,
@@ -50,7 +54,7 @@ impl Case {
                 depth_mean: work.depth_time as f64 / 1e9 / seconds,
             },
             counters: measured.counters.clone(),
-            timeline: measured.timeline.clone(),
+            timeline: of_leaves(&measured.timeline, &leaves),
             latencies: latencies(&all.latency),
             roles: self.roles(measured, seconds),
             groups,
@@ -96,6 +100,12 @@ impl Case {
     }
 }
 
+/// The columns of the groups that have jobs.
+fn of_leaves(timeline: &[Vec<u64>], leaves: &[GroupId]) -> Vec<Vec<u64>> {
+    let bytes = |slot: &Vec<u64>, leaf: &GroupId| slot.get(usize::from(leaf.0)).copied().unwrap_or(0);
+    timeline.iter().map(|slot| leaves.iter().map(|leaf| bytes(slot, leaf)).collect()).collect()
+}
+
 fn sum(measured: &Measured, leaf: GroupId) -> Meter {
     let mut sum = Meter::default();
     measured.meters.iter().filter(|(group, _)| *group == leaf).for_each(|(_, meter)| sum.add(meter));
@@ -127,4 +137,15 @@ fn jain(values: impl Iterator<Item = f64>) -> f64 {
 /// The buckets that are not empty: (upper bound in µs, operations).
 fn latencies(histogram: &Histogram) -> Vec<(f64, u64)> {
     histogram.buckets().map(|(upper, count)| (nanos(upper) / 1e3, count)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeline_keeps_the_groups_that_have_jobs() {
+        let timeline = [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8]];
+        assert_eq!(of_leaves(&timeline, &[GroupId(1), GroupId(3)]), [[1, 3], [5, 7], [0, 0]]);
+    }
 }

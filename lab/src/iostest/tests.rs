@@ -1,12 +1,15 @@
 //! Plans end to end on modelled disks, and what is computed from what they measure.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 
 use super::*;
 use crate::model::Spec;
+use fairlift_core::model::Work;
+use fairlift_core::program::Meter;
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs, us};
-use fairlift_core::{Outcome, Sector};
+use fairlift_core::{GroupId, Outcome, Sector};
 
 fn header() -> Results {
     Results {
@@ -77,7 +80,7 @@ fn a_case_can_be_repeated_alone() {
     let results = run_all(&plan, "ssd-2010");
     let cases = plan.cases().unwrap();
     assert_eq!(cases.iter().map(|case| (case.set, case.jobs)).collect::<Vec<_>>(), [(1, 1), (1, 2), (2, 1), (2, 2)]);
-    let again = modelled("ssd-2010").run(&cases[2], &|| false).unwrap();
+    let again = modelled("ssd-2010").run(&cases[2], &mut |_| false).unwrap();
     assert_eq!(cases[2].run_of(&again), results.runs[2]);
     assert_ne!(results.runs[2].groups, results.runs[0].groups, "another set draws other places");
 }
@@ -100,6 +103,7 @@ fn who_stops_keeps_the_cases_that_ended() {
                 begun.set(index);
                 format!("{case}: {index} of {of}")
             }
+            Progress::Goes(..) => return,
             Progress::Ended(run) => format!("ended {}", run.jobs),
         });
     };
@@ -113,20 +117,38 @@ fn who_stops_keeps_the_cases_that_ended() {
 #[test]
 fn who_stops_is_heard_within_a_slot() {
     let plan = Plan { runtime: secs(86_400), ..plan(&["drr"]) };
-    let asked = Cell::new(0);
-    let stop = || {
-        asked.set(asked.get() + 1);
-        asked.get() > 5
+    let mut asked = 0;
+    let mut watch = |_| {
+        asked += 1;
+        asked > 5
     };
-    let measured = modelled("nvme-plp").run(&case(&plan), &stop).unwrap();
-    assert_eq!((measured.runtime, asked.get()), (Duration::ZERO, 6), "the first slot was not done");
+    let measured = modelled("nvme-plp").run(&case(&plan), &mut watch).unwrap();
+    assert_eq!((measured.runtime, asked), (Duration::ZERO, 6), "the first slot was not done");
+}
+
+#[test]
+fn a_run_says_how_far_it_is_and_that_changes_nothing() {
+    let plan = Plan { jobs: vec![1, 2], ..plan(&["drr"]) };
+    let mut seen: Vec<Vec<Duration>> = Vec::new();
+    let mut progress = |progress: Progress<'_>| match progress {
+        Progress::Begins(..) => seen.push(Vec::new()),
+        Progress::Goes(_, ran) => seen.last_mut().unwrap().push(ran),
+        Progress::Ended(_) => {}
+    };
+    let results = run(&plan, &mut modelled("nvme-plp"), header(), &mut progress, &|| false).unwrap();
+    for ran in seen {
+        assert!(ran.is_sorted() && ran.iter().all(|ran| *ran < plan.runtime), "{ran:?}");
+        let steps = ran.windows(2).filter(|pair| pair[0] < pair[1]).count();
+        assert!(steps >= Plan::SLOTS as usize - 1, "{steps} steps");
+    }
+    assert_eq!(results.runs, run_all(&plan, "nvme-plp").runs);
 }
 
 /// Ends every case with one operation that failed.
 struct Failing;
 
 impl Runner for Failing {
-    fn run(&mut self, case: &Case, _: &dyn Fn() -> bool) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {
+    fn run(&mut self, case: &Case, _: Watch<'_>) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {
         let mut measured = Measured { runtime: case.runtime, ..measured(&[(0, 4096)]) };
         measured.meters[0].1.ended(0, Outcome::Failed(fairlift_core::Errno::EIO), ms(1));
         Ok(measured)
@@ -266,6 +288,49 @@ fn roles_are_dealt_out_by_their_shares_and_what_is_there_once_is_in_the_first_gr
     assert_eq!((jobs[0].priority.level, jobs[1].priority.level), (0, 4));
 }
 
+/// W4
+#[test]
+fn a_group_plays_its_own_roles_and_the_others_those_without_a_group() {
+    let mut plan = Plan { groups: tree(&[100, 100, 100]), jobs: vec![2], iodepth: 4, ..plan(&["mixed"]) };
+    let roles = &mut plan.workloads[0].roles;
+    roles[0].group = Some("/g2".into());
+    roles[1].group = Some("/g2".into());
+    roles[1].once = true;
+    roles[2].iodepth = Some(7);
+    let cast = |case: &Case| -> Vec<String> {
+        case.cast().iter().map(|(group, role)| format!("{} {}", group.0, role.name)).collect()
+    };
+    let case = case(&plan);
+    assert_eq!(cast(&case), ["1 drr", "1 drw", "2 bsw", "2 bsr", "2 bsr", "3 drr", "3 drw"]);
+    let in_flight = |mut job: Job| std::iter::from_fn(|| job.program.poll_ask(fairlift_core::Instant::ZERO)).count();
+    let depths: Vec<usize> = case.jobs(1 << 30).unwrap().into_iter().take(2).map(in_flight).collect();
+    assert_eq!(depths, [7, 4], "its own, else that of the run");
+    plan.workloads[0].roles[0].group = Some("/g".into());
+    let why = plan.cases().unwrap_err().to_string();
+    assert!(why.ends_with("mixed: bsr is for the group /g, and there is /g1, /g2, /g3"), "{why}");
+    for role in &mut plan.workloads[0].roles {
+        role.group = Some("/g1".into());
+    }
+    let why = plan.cases().unwrap_err().to_string();
+    assert!(why.ends_with("mixed: no role for the jobs of /g2: all roles are for other groups"), "{why}");
+}
+
+/// One request at a time: the longest wait is the longest time unserved. Many at a time: each waits for many others, but the
+/// group is served in between.
+#[test]
+fn a_group_is_unserved_from_one_end_to_the_next() {
+    let of = |iodepth| {
+        let plan = Plan { groups: tree(&[100, 100]), iodepth, runtime: secs(3), ..plan(&["drr"]) };
+        run_all(&plan, "sata-7200").runs.remove(0).groups
+    };
+    for group in of(1) {
+        assert!(near(group.unserved_max_us, group.lat_max_us), "{group:?}");
+    }
+    for group in of(32) {
+        assert!(group.unserved_max_us > 1000.0 && group.unserved_max_us < group.lat_p50_us, "{group:?}");
+    }
+}
+
 // ---- sums ----
 
 /// A meter of one operation of so many bytes.
@@ -283,6 +348,7 @@ fn measured(bytes: &[(u16, u64)]) -> Measured {
             .collect(),
         runtime: secs(2),
         timeline: Vec::new(),
+        unserved: vec![ms(3); 8],
         work: Work { requests: 7, flushes: 1, busy: 1_000_000_000, depth_time: 3_000_000_000 },
         counters: BTreeMap::new(),
     }

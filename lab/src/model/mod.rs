@@ -12,7 +12,7 @@ use std::fmt;
 
 use fairlift_core::Sector;
 use fairlift_core::model::Model;
-use fairlift_core::tunable::{self, TunableInfo};
+use fairlift_core::tunable::{self, TunableInfo, parse_size};
 
 use crate::suggestion;
 
@@ -102,7 +102,7 @@ impl Spec {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         if key == "size" {
-            self.size = parse_size(value).ok_or_else(|| {
+            self.size = parse_disk_size(value).ok_or_else(|| {
                 format!(
                     "size={value} is not possible: it takes bytes in whole sectors, as 500G or 1T (1024s; GB would mean \
                      1000s to some tools), up to 64T"
@@ -163,21 +163,9 @@ impl Settings {
     }
 }
 
-/// `500G`, `1TiB`, `4096`: binary units. Those that some tools count in thousands and others in 1024s (`GB`) are refused,
-/// as everywhere on the command line.
-pub(crate) fn parse_size(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
-        "" => 0,
-        "k" | "ki" | "kib" => 10,
-        "m" | "mi" | "mib" => 20,
-        "g" | "gi" | "gib" => 30,
-        "t" | "ti" | "tib" => 40,
-        _ => return None,
-    };
-    let bytes = number.parse::<u64>().ok()?.checked_mul(1 << shift)?;
-    (bytes > 0 && bytes.is_multiple_of(Sector::SIZE) && bytes <= 64 << 40).then_some(bytes)
+/// The size of a disk, as [`parse_size`] reads it: whole sectors, no more than what is modelled.
+fn parse_disk_size(text: &str) -> Option<u64> {
+    parse_size(text).ok().filter(|bytes| *bytes > 0 && bytes.is_multiple_of(Sector::SIZE) && *bytes <= 64 << 40)
 }
 
 /// So many bytes as [`parse_size`] takes them, in the largest unit that leaves no remainder: `512G`, `1536K`, `513`.
@@ -221,18 +209,18 @@ mod tests {
 
     #[test]
     fn a_size_is_whole_sectors_in_binary_units() {
-        assert_eq!(parse_size("100G"), Some(100 << 30));
-        assert_eq!(parse_size("1TiB"), Some(1 << 40));
-        assert_eq!(parse_size("512"), Some(512));
+        assert_eq!(parse_disk_size("100G"), Some(100 << 30));
+        assert_eq!(parse_disk_size("1TiB"), Some(1 << 40));
+        assert_eq!(parse_disk_size("512"), Some(512));
         for bad in ["", "0", "G", "513", "500GB", "1.5T", "65T", "99999999999999999999"] {
-            assert_eq!(parse_size(bad), None, "{bad}");
+            assert_eq!(parse_disk_size(bad), None, "{bad}");
         }
     }
 
     #[test]
     fn a_size_is_shown_as_it_is_taken_and_the_most_there_is_rounded_down() {
         for text in ["1536K", "511M", "512G", "1T", "1537"] {
-            assert_eq!(show_size(parse_size(text).unwrap_or(1537)), text);
+            assert_eq!(show_size(parse_disk_size(text).unwrap_or(1537)), text);
         }
         assert_eq!(show_most(5_500_000_000_000), "5122G");
         assert_eq!(show_most((150 << 20) + 512), "150M");

@@ -18,14 +18,17 @@
 
 mod layout;
 mod members;
+mod reads;
+mod rebuild;
 mod settings;
 mod streams;
 mod stripes;
+mod writes;
 
 use std::collections::VecDeque;
 
 use fairlift_core::model::{Asked, Character, Ended, Model, Work};
-use fairlift_core::{Errno, Flags, Instant, Limits, Op, Outcome};
+use fairlift_core::{Errno, Instant, Limits, Op, Outcome};
 
 use self::layout::Layout;
 use self::members::Members;
@@ -34,9 +37,6 @@ use self::stripes::{Cache, Spans};
 use super::disk::Busy;
 
 pub use self::settings::Settings;
-
-/// What is rebuilt at a time, in sectors of each disk.
-const REBUILD: u64 = 2048;
 
 /// How long what was written may stay in the cache.
 const STAY: u64 = 1_000_000_000;
@@ -180,113 +180,6 @@ impl Raid {
         }
     }
 
-    /// R2.
-    fn read(&mut self, now: u64, asked: &Asked) {
-        let (start, end) = (asked.extent.start.0, asked.extent.end().0);
-        if self.numbers.cache > 0 && self.layout.pieces(start, end).all(|piece| self.cache.covers(&piece)) {
-            return self.transfer(now, asked);
-        }
-        let task = self.task(Task::Read { asked: *asked, left: 0 });
-        let mut left = 0;
-        if let Some(found) = self.streams.read(task, start, end) {
-            left += self.read_parts(now, task, start, found.start.min(end));
-            left += self.read_parts(now, task, found.end, end) + found.under_way;
-            self.read_ahead(now, &found);
-        } else {
-            left += self.read_parts(now, task, start, end);
-        }
-        if left == 0 {
-            self.free_task(task);
-            return self.transfer(now, asked);
-        }
-        self.tasks[task] = Task::Read { asked: *asked, left };
-    }
-
-    fn read_ahead(&mut self, now: u64, found: &streams::Found) {
-        if !self.streams.wants(found, self.numbers.prefetch) {
-            return;
-        }
-        while let Some(ahead) = self.streams.ahead(found, self.numbers.prefetch, self.layout.chunk, self.sectors) {
-            let task = self.task(Task::Free);
-            let left = self.read_parts(now, task, ahead.start, ahead.end);
-            self.tasks[task] = Task::Ahead { ahead, left };
-        }
-    }
-
-    /// Asks the disks for what lies from `start` to `end`; in how many parts (R5).
-    fn read_parts(&mut self, now: u64, task: usize, start: u64, end: u64) -> u32 {
-        let mut parts = 0;
-        for piece in self.layout.pieces(start, end) {
-            let (place, sectors) = (piece.stripe * self.layout.chunk + piece.from, piece.to - piece.from);
-            let disk = self.layout.disk(piece.stripe, piece.index);
-            let from = if disk < self.numbers.missing {
-                self.numbers.missing..self.layout.disks as usize
-            } else {
-                disk..disk + 1
-            };
-            for disk in from {
-                self.members.submit(now, disk, task, Op::Read, place, sectors);
-                parts += 1;
-            }
-        }
-        parts
-    }
-
-    /// R3.
-    fn write(&mut self, now: u64, asked: &Asked) {
-        let (start, end) = (asked.extent.start.0, asked.extent.end().0);
-        let stripes = start / self.layout.stripe()..=(end - 1) / self.layout.stripe();
-        let held = self.cache.sectors() + self.leaving_sectors;
-        let room = held + (end - start) <= self.numbers.cache && self.cache.has_place(stripes.clone().count());
-        let forced = asked.flags.contains(Flags::FUA) && !self.numbers.battery;
-        if room && !forced {
-            for piece in self.layout.pieces(start, end) {
-                self.cache.add(now, &self.layout, &piece);
-            }
-            return self.transfer(now, asked);
-        }
-        // Its data crosses the link while the disks are on their way.
-        self.crosses(now, end - start);
-        let task = self.task(Task::Write { asked: *asked, left: 0 });
-        let mut left = 0;
-        for stripe in stripes {
-            let mut spans = Spans::NONE;
-            let (from, to) = (stripe * self.layout.stripe(), (stripe + 1) * self.layout.stripe());
-            self.layout.pieces(start.max(from), end.min(to)).for_each(|piece| _ = spans.add(&piece));
-            self.write_stripe(now, Some(task), stripe, &spans);
-            left += 1;
-        }
-        self.tasks[task] = Task::Write { asked: *asked, left };
-    }
-
-    fn write_stripe(&mut self, now: u64, of: Option<usize>, stripe: u64, spans: &Spans) {
-        let task = self.task(Task::Free);
-        let mut left = 0;
-        let members = &mut self.members;
-        spans.reads(&self.layout, stripe, self.numbers.missing, |part| {
-            members.submit(now, part.disk, task, Op::Read, part.start, part.sectors);
-            left += 1;
-        });
-        self.tasks[task] = Task::Stripe { of, stripe, spans: *spans, left, reading: true };
-        if left == 0 {
-            self.write_parts(now, task);
-        }
-    }
-
-    /// All that the new parity needs was read.
-    fn write_parts(&mut self, now: u64, task: usize) {
-        let Task::Stripe { stripe, spans, ref mut left, ref mut reading, .. } = self.tasks[task] else {
-            unreachable!("only a stripe is written")
-        };
-        *reading = false;
-        let members = &mut self.members;
-        spans.writes(&self.layout, stripe, self.numbers.missing, |part| {
-            members.submit(now, part.disk, task, Op::Write, part.start, part.sectors);
-            *left += 1;
-        });
-        assert!(*left > 0, "with at most as many disks missing as there is parity, something is written");
-    }
-
     /// A part of a task is done.
     fn part_done(&mut self, now: u64, task: usize) {
         let (Task::Read { left, .. }
@@ -332,65 +225,6 @@ impl Raid {
             }
         }
         self.free_task(task);
-    }
-
-    /// R3: what leaves the cache now.
-    fn write_back(&mut self, now: u64) {
-        while self.leaving < self.layout.disks as usize * 2 {
-            let full = self.cache.sectors() * 2 > self.numbers.cache || self.cache.is_crowded();
-            let old = self.cache.oldest().is_some_and(|came| came + STAY <= now);
-            let next = self.cache.take_complete();
-            let must = full || old || !self.flushes.is_empty();
-            let Some((stripe, spans)) = next.or_else(|| if must { self.cache.take_next() } else { None }) else {
-                return;
-            };
-            self.leaving += 1;
-            self.leaving_sectors += spans.sectors();
-            self.write_stripe(now, None, stripe, &spans);
-        }
-    }
-
-    /// R4.
-    fn flush(&mut self, now: u64) {
-        if self.flushes.is_empty() || self.flushing || !self.cache.is_empty() || self.leaving > 0 {
-            return;
-        }
-        if !self.numbers.flush_members {
-            return self.end_flushes(now);
-        }
-        let task = self.task(Task::Free);
-        let disks = self.numbers.missing..self.layout.disks as usize;
-        self.tasks[task] = Task::Flush { left: disks.len() as u32 };
-        disks.for_each(|disk| self.members.submit(now, disk, task, Op::Flush, 0, 0));
-        self.flushing = true;
-    }
-
-    fn end_flushes(&mut self, now: u64) {
-        while let Some(id) = self.flushes.pop_front() {
-            self.end(now, id, Outcome::Done);
-        }
-    }
-
-    /// R6: starts the next part, if it is time.
-    fn rebuild(&mut self, now: u64) {
-        let Some((_, start)) = self.rebuild.take_if(|(at, _)| *at <= now) else { return };
-        let sectors = REBUILD.min(self.layout.each(self.sectors) - start);
-        let task = self.task(Task::Free);
-        let next = now + sectors * 512 * 1_000_000_000 / self.numbers.rebuild;
-        let disks = self.numbers.missing..self.layout.disks as usize;
-        self.tasks[task] = Task::Rebuild { start, sectors, next, left: disks.len() as u32, reading: true };
-        for disk in disks {
-            self.members.submit(now, disk, task, Op::Read, start, sectors);
-        }
-    }
-
-    fn rebuild_write(&mut self, now: u64, task: usize) {
-        let Task::Rebuild { start, sectors, ref mut left, ref mut reading, .. } = self.tasks[task] else {
-            unreachable!("only what is rebuilt is written to the spare")
-        };
-        (*left, *reading) = (1, false);
-        // The spare is in the place of the first that is missing.
-        self.members.submit(now, 0, task, Op::Write, start, sectors);
     }
 
     fn task(&mut self, task: Task) -> usize {

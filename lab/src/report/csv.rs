@@ -1,15 +1,16 @@
 //! One line for each run and group: the form that spreadsheets, R and pandas read.
 //!
-//! Figures of the whole run (`total_kb_s` and those behind it) are repeated on each line of its groups. The path without
+//! Figures of the whole run (`total_kb_s` to `jain`) are repeated on each line of its groups. The path without
 //! Fairlift has the scheduler `raw`.
 
 use std::fmt::Write as _;
 
+use super::summary::shown_settings;
 use crate::result::{Results, Run};
 
 /// The columns.
 pub const HEADER: &str = "device,scheduler,workload,set,jobs,runtime_s,group,weight,kb_s,iops,share,ideal,lat_p50_us,\
-                          lat_p99_us,lat_max_us,total_kb_s,total_iops,share_error_max,jain";
+                          lat_p99_us,lat_max_us,total_kb_s,total_iops,share_error_max,jain,unserved_max_us,settings";
 
 /// The header, then the lines of all results.
 #[must_use]
@@ -32,7 +33,8 @@ fn lines(out: &mut String, device: &str, scheduler: &str, run: &Run) {
         let _ = write!(out, "{},{},{},{},{},", run.set, run.jobs, run.runtime_s, quoted(&group.path), group.weight);
         let _ = write!(out, "{},{},{},{},", group.kb_s, group.iops, group.share, group.ideal);
         let _ = write!(out, "{},{},{},", group.lat_p50_us, group.lat_p99_us, group.lat_max_us);
-        let _ = writeln!(out, "{},{},{},{}", run.total_kb_s, run.iops, run.share_error_max, run.jain);
+        let _ = write!(out, "{},{},{},{},", run.total_kb_s, run.iops, run.share_error_max, run.jain);
+        let _ = writeln!(out, "{},{}", group.unserved_max_us, quoted(&shown_settings(run)));
     }
 }
 
@@ -50,13 +52,14 @@ mod tests {
     fn each_run_and_group_has_a_line_with_as_many_cells_as_the_header() {
         let mut results = results(&[]);
         results.runs = vec![run("bsr", 1, 4, &[(100, 100.0), (300, 300.0)])];
+        results.runs[0].settings.insert("fifo_batch".into(), "16".into());
         results.baseline = vec![run("bsr", 1, 4, &[(100, 200.5)])];
         let text = csv(&[results]);
         let expected = "\
-device,scheduler,workload,set,jobs,runtime_s,group,weight,kb_s,iops,share,ideal,lat_p50_us,lat_p99_us,lat_max_us,total_kb_s,total_iops,share_error_max,jain
-sim:eva-raid5-12,cfq,bsr,1,4,30,/g1,100,100,25,0.25,0.25,100,1000,20000,400,100,0,0.987
-sim:eva-raid5-12,cfq,bsr,1,4,30,/g2,300,300,75,0.75,0.75,200,2000,40000,400,100,0,0.987
-sim:eva-raid5-12,raw,bsr,1,4,30,/g1,100,200.5,50.125,1,1,100,1000,20000,200.5,50.125,0,0.987
+device,scheduler,workload,set,jobs,runtime_s,group,weight,kb_s,iops,share,ideal,lat_p50_us,lat_p99_us,lat_max_us,total_kb_s,total_iops,share_error_max,jain,unserved_max_us,settings
+sim:eva-raid5-12,cfq,bsr,1,4,30,/g1,100,100,25,0.25,0.25,100,1000,20000,400,100,0,0.987,0,fifo_batch=16
+sim:eva-raid5-12,cfq,bsr,1,4,30,/g2,300,300,75,0.75,0.75,200,2000,40000,400,100,0,0.987,0,fifo_batch=16
+sim:eva-raid5-12,raw,bsr,1,4,30,/g1,100,200.5,50.125,1,1,100,1000,20000,200.5,50.125,0,0.987,0,
 ";
         assert!(text == expected, "{text}");
     }

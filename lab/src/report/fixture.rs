@@ -40,11 +40,13 @@ pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) ->
             lat_p50_us: 100.0 * f64::from(number),
             lat_p99_us: 1000.0 * f64::from(number),
             lat_max_us: 20_000.0 * f64::from(number),
+            unserved_max_us: 0.0,
         })
         .collect();
     let errors = groups.iter().map(|group| (group.share - group.ideal).abs() / group.ideal);
     Run {
         workload: workload.into(),
+        settings: BTreeMap::new(),
         set,
         jobs,
         runtime_s: 30.0,
@@ -59,6 +61,21 @@ pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) ->
         latencies: vec![(100.0, 50), (1000.0, 40), (20_000.0, 10)],
         groups,
     }
+}
+
+/// Results of a sweep over `slice_idle`: two numbers of jobs with each of two values.
+pub(super) fn swept() -> Results {
+    let mut results = results(&[]);
+    results.settings.insert("slice_idle".into(), "0,8ms".into());
+    for (value, shares) in [("0", [250.0, 250.0]), ("8ms", [100.0, 300.0])] {
+        for jobs in [1, 4] {
+            let mut run = run("bsr", 1, jobs, &[(100, shares[0]), (300, shares[1])]);
+            run.settings.insert("slice_idle".into(), value.into());
+            run.groups[0].unserved_max_us = f64::from(jobs) * 100.0;
+            results.runs.push(run);
+        }
+    }
+    results
 }
 
 /// What a role of this name got.

@@ -17,7 +17,7 @@ pub(super) struct Grid {
     pub(super) lines: Vec<(Row, Vec<String>)>,
 }
 
-/// The tables of a workload: averages first, then the longest latency, the 99th percentile, how far shares are from
+/// The tables of a workload: averages first, then the longest latency, the 99th percentile, the longest time unserved, how far shares are from
 /// weights (with groups), what each role got (of workloads with several), and how far sets are apart (if there is more than one).
 pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid> {
     let rows = rows(results, workload);
@@ -56,6 +56,16 @@ pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid>
             |row| whole(longest(row, |group| group.lat_p99_us.mean)),
         ),
     ];
+    // Results of before have no such figure.
+    if rows.iter().any(|row| longest(row, |group| group.unserved_max_us.max) > 0.0) {
+        grids.push(grid(
+            "UNSERVED",
+            "longest without an end while asks waited, in us, of all sets",
+            "max",
+            |group| whole(group.unserved_max_us.max),
+            |row| whole(longest(row, |group| group.unserved_max_us.max)),
+        ));
+    }
     if !ungrouped {
         grids.push(Grid {
             title: "SHARE ERROR",
@@ -65,6 +75,18 @@ pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid>
                 let groups = row.groups.iter().map(|group| signed(group.share_error() * 100.0));
                 let max = format!("{:.1}", row.share_error_max.mean * 100.0);
                 groups.chain([max, format!("{:.3}", row.jain.mean)]).collect()
+            }),
+        });
+    }
+    if !ungrouped && rows.iter().any(|row| !row.settings.is_empty()) {
+        grids.push(Grid {
+            title: "FRONTIER",
+            unit: "total in KB/s against the largest share error in % and the longest time unserved in us",
+            columns: ["total", "error", "unserved"].map(String::from).to_vec(),
+            lines: filled(&rows, |row| {
+                let error = format!("{:.1}", row.share_error_max.mean * 100.0);
+                let unserved = whole(longest(row, |group| group.unserved_max_us.max));
+                vec![whole(row.total_kb_s.mean), error, unserved]
             }),
         });
     }

@@ -5,6 +5,7 @@
 //! P3  No plot tells by colour alone: what a mark stands for is in its title, and every figure is in a table below.
 
 mod comparison;
+mod frontier;
 mod latency;
 mod shares;
 mod svg;
@@ -34,19 +35,22 @@ pub fn html(all: &[Results]) -> String {
         escaped(&title),
         include_str!("html/style.css")
     );
-    if all.len() > 1 {
-        comparison::write(&mut out, all);
+    // The values of a sweep stand beside each other as results of several calls do.
+    let apart: Vec<Results> = all.iter().flat_map(Results::by_settings).collect();
+    if apart.len() > 1 {
+        comparison::write(&mut out, &apart);
     }
-    for results in all {
-        section(&mut out, results, all.len() > 1);
+    for (results, distinction) in apart.iter().zip(comparison::distinctions(&apart)) {
+        section(&mut out, results, (apart.len() > 1).then_some(&distinction));
     }
     out.push_str("</main>\n</body>\n</html>\n");
     out
 }
 
-fn section(out: &mut String, results: &Results, several: bool) {
-    if several {
-        let _ = writeln!(out, "<h2>{} with {}</h2>", escaped(&results.device), escaped(&results.scheduler));
+fn section(out: &mut String, results: &Results, among: Option<&String>) {
+    if let Some(distinction) = among {
+        let (device, scheduler) = (escaped(&results.device), escaped(&results.scheduler));
+        let _ = writeln!(out, "<h2>{device} with {scheduler}{}</h2>", escaped(distinction));
     }
     facts(out, results);
     if results.interrupted {

@@ -54,6 +54,8 @@ pub struct Group {
     pub lat_p99_us: Spread,
     /// Microseconds of its longest operation.
     pub lat_max_us: Spread,
+    /// The longest time, in microseconds, that it was left unserved.
+    pub unserved_max_us: Spread,
 }
 
 impl Group {
@@ -80,6 +82,8 @@ pub struct Role {
 pub struct Row {
     /// The workload.
     pub workload: String,
+    /// The value that a sweep had, as `slice_idle=0`; empty if there was none.
+    pub settings: String,
     /// Whether the path was measured without Fairlift.
     pub raw: bool,
     /// How many sets it was repeated.
@@ -101,10 +105,15 @@ pub struct Row {
 }
 
 impl Row {
-    /// What the row is called: the workload, and `:raw` behind it without Fairlift.
+    /// What the row is called: the workload, and behind it `:raw` without Fairlift, or the value of a sweep.
     #[must_use]
     pub fn name(&self) -> String {
-        format!("{}{}", super::printable(&self.workload), if self.raw { ":raw" } else { "" })
+        let behind = match (self.raw, self.settings.as_str()) {
+            (true, _) => ":raw".into(),
+            (false, "") => String::new(),
+            (false, settings) => format!(":{}", super::printable(settings)),
+        };
+        format!("{}{behind}", super::printable(&self.workload))
     }
 }
 
@@ -120,15 +129,24 @@ pub fn workloads(results: &Results) -> Vec<&str> {
     names
 }
 
-/// A row for each number of jobs of a workload, rising; those without Fairlift behind the others.
+/// The settings of a run, as `slice_idle=0`.
+pub(super) fn shown_settings(run: &Run) -> String {
+    run.settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+/// A row for each number of jobs of a workload, rising, and each value of a sweep; those without Fairlift behind the others.
 #[must_use]
 pub fn rows(results: &Results, workload: &str) -> Vec<Row> {
     let of = |runs: &[Run], raw| {
-        let mut jobs: Vec<u32> = runs.iter().filter(|run| run.workload == workload).map(|run| run.jobs).collect();
-        jobs.sort_unstable();
-        jobs.dedup();
-        let same = |jobs| runs.iter().filter(|run| run.workload == workload && run.jobs == jobs).collect::<Vec<_>>();
-        jobs.into_iter().map(|jobs| row(&same(jobs), raw)).collect::<Vec<_>>()
+        let mut rows: Vec<Vec<&Run>> = Vec::new();
+        for run in runs.iter().filter(|run| run.workload == workload) {
+            match rows.iter_mut().find(|row| row[0].jobs == run.jobs && row[0].settings == run.settings) {
+                Some(row) => row.push(run),
+                None => rows.push(vec![run]),
+            }
+        }
+        rows.sort_by_key(|row| row[0].jobs); // values of a sweep stay in their order
+        rows.iter().map(|sets| row(sets, raw)).collect::<Vec<_>>()
     };
     let mut rows = of(&results.runs, false);
     rows.extend(of(&results.baseline, true));
@@ -150,6 +168,7 @@ fn row(sets: &[&Run], raw: bool) -> Row {
             ideal: group.ideal,
             lat_p99_us: over(|group| group.lat_p99_us),
             lat_max_us: over(|group| group.lat_max_us),
+            unserved_max_us: over(|group| group.unserved_max_us),
         }
     });
     let roles = first.roles.iter().enumerate().map(|(place, role)| {
@@ -160,6 +179,7 @@ fn row(sets: &[&Run], raw: bool) -> Row {
     });
     Row {
         workload: first.workload.clone(),
+        settings: shown_settings(first),
         raw,
         sets: sets.len(),
         jobs: first.jobs,

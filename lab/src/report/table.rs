@@ -137,7 +137,7 @@ pub(super) fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::fixture::{results, role, run};
+    use crate::report::fixture::{results, role, run, swept};
 
     /// The array's table of 2010, line by line, but for how blanks are counted where it was kept.
     #[test]
@@ -223,6 +223,41 @@ drr     1   2   0.0    0.0
 drr:raw 1   1   0.0    0.0
 ";
         assert!(below == expected, "{below}");
+    }
+
+    #[test]
+    fn a_sweep_has_a_row_for_each_value_and_a_table_of_what_fairness_costs() {
+        let text = table(&swept(), Options { total: false });
+        assert!(text.contains("\nquantum=8 slice_idle=0,8ms\n"), "{text}");
+        let (_, frontier) = text.split_once("\nFRONTIER[bsr] ").unwrap();
+        let expected = "\
+[total in KB/s against the largest share error in % and the longest time unserved in us]
+-------
+job                Set NR  total  error  unserved
+---                --- --  -----------------------
+bsr:slice_idle=0   1   1   500    100.0  100
+bsr:slice_idle=8ms 1   1   400    0.0    100
+bsr:slice_idle=0   1   4   500    100.0  400
+bsr:slice_idle=8ms 1   4   400    0.0    400
+";
+        assert!(frontier == expected, "{frontier}");
+    }
+
+    #[test]
+    fn who_was_left_unserved_is_told_where_it_was_measured() {
+        let mut results = results(&[]);
+        results.runs = vec![run("drr", 1, 1, &[(100, 100.0), (300, 300.0)])];
+        results.runs[0].groups[1].unserved_max_us = 8400.4;
+        let text = table(&results, Options { total: true });
+        let (_, unserved) = text.split_once("\nUNSERVED[drr] ").unwrap();
+        let expected = "\
+[longest without an end while asks waited, in us, of all sets]
+-------
+job     Set NR  cgrp1  cgrp2  max
+---     --- --  ---------------------
+drr     1   1   0      8400   8400
+";
+        assert!(unserved.starts_with(expected), "{unserved}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
-use fairlift_core::tunable::parse_duration;
+use fairlift_core::tunable::{parse_duration, parse_size};
 use fairlift_core::{Op, Sector};
 use serde::Deserialize;
 use toml::Spanned;
@@ -52,6 +52,8 @@ struct RawRole {
     think: Option<Spanned<String>>,
     share: Option<Spanned<i64>>,
     once: Option<bool>,
+    group: Option<Spanned<String>>,
+    iodepth: Option<Spanned<i64>>,
     ioprio: Option<Spanned<String>>,
     rate: Option<Spanned<i64>>,
     fua: Option<Spanned<bool>>,
@@ -66,8 +68,8 @@ enum Size {
 }
 
 const WORKLOAD_KEYS: [&str; 2] = ["about", "roles"];
-const ROLE_KEYS: [&str; 10] =
-    ["name", "does", "order", "block_size", "think", "share", "once", "ioprio", "rate", "fua"];
+const ROLE_KEYS: [&str; 12] =
+    ["name", "does", "order", "block_size", "think", "share", "once", "group", "iodepth", "ioprio", "rate", "fua"];
 const DOES: [&str; 10] = [
     "buffered-read",
     "buffered-write",
@@ -108,6 +110,7 @@ impl Workload {
     /// rate = 200                  # arrivals in a second; of open-read and open-write alone
     /// block_size = "8k"           # else what its kind has
     /// share = 3                   # dealt out three times as often as a role with 1
+    /// group = "/g2"               # for the jobs of that group alone, which then play no role without a group
     ///
     /// [[backup.roles]]
     /// name = "log"
@@ -205,6 +208,22 @@ fn role(raw: RawRole) -> Result<Role, Wrong> {
     }
     let mut role = Role::new(raw.name.as_ref().map_or(kind, |name| name.get_ref()), does);
     role.once = raw.once.unwrap_or(false);
+    if let Some(group) = raw.group {
+        let path = group.get_ref();
+        if !path.starts_with('/') || (path.len() > 1 && path.ends_with('/')) {
+            return wrong(&group.span(), "a group is a path from the root: \"/g1\"".into());
+        }
+        role.group = Some(path.clone());
+    }
+    if let Some(depth) = raw.iodepth {
+        if !matches!(does, Does::Direct(..)) {
+            return wrong(&depth.span(), format!("{kind} has no iodepth: direct-read and direct-write have"));
+        }
+        role.iodepth = match u32::try_from(*depth.get_ref()) {
+            Ok(depth @ 1..=4096) => Some(depth),
+            _ => return wrong(&depth.span(), "an iodepth is 1 to 4096 requests in flight".into()),
+        };
+    }
     if let Some(size) = raw.block_size {
         role.block_size = block_size(size.get_ref()).ok_or_else(|| {
             (size.span(), "a block is whole sectors of 512 bytes, up to 64 MiB: 4096 or \"4k\"".to_string())
@@ -229,7 +248,7 @@ fn role(raw: RawRole) -> Result<Role, Wrong> {
 fn block_size(size: &Size) -> Option<u32> {
     let bytes = match size {
         Size::Number(bytes) => *bytes,
-        Size::Text(text) => crate::model::parse_size(text)?,
+        Size::Text(text) => parse_size(text).ok()?,
     };
     let is_possible = bytes > 0 && bytes.is_multiple_of(Sector::SIZE) && bytes <= BLOCK_MAX;
     is_possible.then_some(bytes as u32)
@@ -331,6 +350,11 @@ roles = [{ does = "direct-write", block_size = 1048576 }]
             ("[[a.roles]]\ndoes = \"open-read\"", "2:8: open-read needs a rate: arrivals in a second".into()),
             ("[[a.roles]]\ndoes = \"fsync\"\nrate = 3", "3:8: fsync has no rate: open-read and open-write have".into()),
             ("[[a.roles]]\ndoes = \"journal\"\norder = \"random\"", "3:9: journal has an order of its own".into()),
+            ("[[a.roles]]\ndoes = \"fsync\"\ngroup = \"g1\"", "3:9: a group is a path from the root: \"/g1\"".into()),
+            (
+                "[[a.roles]]\ndoes = \"fsync\"\niodepth = 4",
+                "3:11: fsync has no iodepth: direct-read and direct-write have".into(),
+            ),
             ("[[a.roles]]\ndoes = \"fsync\"\nshare = 0", "3:9: a share is 1 to 1000".into()),
             (
                 "[[a.roles]]\ndoes = \"fsync\"\nblock_size = 100",

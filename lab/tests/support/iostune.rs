@@ -4,7 +4,7 @@
 //! `001_32e6110adfdf4726.txt`. `iostune` runs parallel `dd` on the block device, far apart: MB/s of 1000² bytes. `iostest` runs
 //! fio on files of 512 MB: KB/s of 1024 bytes.
 
-use fairlift_core::model::{Asked, Ended};
+use fairlift_core::model::{Asked, Ended, Model};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs};
 use fairlift_core::{Duration, Extent, Flags, Instant, Op, Sector};
@@ -43,6 +43,21 @@ pub const ARRAY: Device = Device {
 /// `iostest` on the array, buffered sequential readers of 512 MB files under CFQ with slice_idle=0: readers, KB/s, line.
 pub const TOGETHER: [Row; 4] = [(8, 219_496.0, 65), (16, 320_159.0, 66), (32, 356_520.0, 67), (64, 348_747.0, 68)];
 
+/// Nearline disks of 8 TB, 7200 rpm: minutes that a drive itself states for its extended self-test, which reads all of it
+/// (`smartctl`, "recommended polling time"), and whose report says so: github.com/linuxhw/SMART, under `HDD/`.
+pub const SELF_TESTS: [(&str, f64, &str); 5] = [
+    ("Ultrastar DC HC320", 845.0, "HGST/HUS728/HUS728T8TALE6L4/7339063D40A0"),
+    ("Ultrastar DC HC320", 860.0, "HGST/HUS728/HUS728T8TALE6L4/063DCA3F6D60"),
+    ("Ultrastar DC HC320", 909.0, "HGST/HUS728/HUS728T8TALE6L0/12B87D2C5293"),
+    ("Exos 7E8, ST8000NM0055", 798.0, "Seagate/ST8000/ST8000NM0055-1RM112/613809B7F8F1"),
+    ("Exos 7E8, ST8000NM000A", 702.0, "Seagate/ST8000/ST8000NM000A-2KE101/18DECB608805"),
+];
+
+/// Minutes in which a disk of so many bytes is read at so many MB/s.
+pub fn minutes(bytes: u64, mb_s: f64) -> f64 {
+    bytes as f64 / mb_s / 1e6 / 60.0
+}
+
 /// MB/s of buffered sequential readers, spread over the disk or with their files of 512 MB together.
 pub fn readers(spec: &str, depth: u16, readers: u32, placement: Placement, runtime: Duration, seed: u64) -> f64 {
     // Far apart they read on as dd does, never coming to an end.
@@ -51,7 +66,7 @@ pub fn readers(spec: &str, depth: u16, readers: u32, placement: Placement, runti
     let plan = Plan { workloads, jobs, runtime, file_size, placement, seed, ..Plan::default() };
     let spec = Spec::parse(spec).unwrap();
     let mut runner = Modelled { spec, scheduler: Kind::None, set: Vec::new(), depth: Some(depth) };
-    let measured = runner.run(&plan.cases().unwrap()[0], &|| false).unwrap();
+    let measured = runner.run(&plan.cases().unwrap()[0], &mut |_| false).unwrap();
     let bytes: u64 = measured.meters.iter().map(|(_, meter)| meter.bytes).sum();
     bytes as f64 / (runtime.as_nanos() as f64 / 1e9) / 1e6
 }
@@ -88,4 +103,27 @@ pub fn slices(spec: &str, readers: u64) -> f64 {
         }
     }
     bytes as f64 / (now.as_nanos() as f64 / 1e9) / 1e6
+}
+
+/// Reads a whole disk from start to end, a MiB at a time, a few in flight: MB/s on average.
+pub fn whole(model: &mut dyn Model) -> f64 {
+    let capacity = model.limits().capacity;
+    let (mut next, mut now, mut ended) = (0, Instant::ZERO, Vec::new());
+    let mut ask = |model: &mut dyn Model, now| {
+        let length = (capacity - next).min(2048);
+        if length > 0 {
+            let extent = Extent::new(Sector(next), length);
+            model.submit(now, &Asked { id: next, op: Op::Read, flags: Flags::NONE, extent });
+            next += length;
+        }
+    };
+    (0..4).for_each(|_| ask(model, now));
+    while let Some(at) = model.poll_event() {
+        model.advance(at, &mut ended);
+        for _ in ended.drain(..) {
+            now = at;
+            ask(model, now);
+        }
+    }
+    capacity as f64 * 512.0 / (now.as_nanos() as f64 / 1e9) / 1e6
 }

@@ -87,7 +87,7 @@ pub(crate) fn run(
         let length = load.block / 512;
         let span = (load.span / 512).min(sectors);
         if load.sequential {
-            let start = if *cursor + length > sectors { 0 } else { *cursor };
+            let start = if *cursor + length > span { 0 } else { *cursor };
             *cursor = start + length;
             Extent::new(Sector(start), length)
         } else {

@@ -42,15 +42,31 @@ fn the_command_of_2010_is_taken() {
 fn what_flags_leave_open_is_decided() {
     let asked = planned("sim:sata-7200").unwrap();
     assert_eq!(weights(&asked), [("/", 100)], "without -G, one group: the root");
-    assert_eq!(asked.scheduler, scheduler_default());
+    assert_eq!(asked.scheduler, scheduler_default(1));
     assert_eq!(asked.header.seed, 1);
     assert_eq!(asked.plan.workloads[0].name, "bsr");
     let asked = planned("sim:sata-7200 -G").unwrap();
+    assert_eq!(asked.scheduler, scheduler_default(8));
     assert_eq!(weights(&asked).len(), 9);
     let asked = planned("sim:sata-7200 --weights 5,7").unwrap();
     assert_eq!(weights(&asked), [("/", 100), ("/g1", 5), ("/g2", 7)], "--weights implies -G and --nrgrp");
     let asked = planned("sim:sata-7200 --nrgrp 12").unwrap();
     assert_eq!(weights(&asked)[9..], [("/g9", 900), ("/g10", 1000), ("/g11", 1000), ("/g12", 1000)]);
+}
+
+/// What docs/iostest.md names can be run.
+#[test]
+fn the_examples_of_the_documentation_are_plans() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples");
+    let tree = format!("{docs}/groups-three-levels.toml");
+    let asked = planned(&format!("sim:sata-7200 -w {docs}/unlike-groups.toml --groups {tree} --jobs 2")).unwrap();
+    let case = &asked.plan.cases().unwrap()[0];
+    let paths: Vec<_> = case.leaves().iter().map(|leaf| case.groups[usize::from(leaf.0)].path.clone()).collect();
+    assert_eq!(paths, ["/tenants/a/db", "/tenants/a/backup", "/tenants/b/web", "/maintenance/scrub"]);
+    let roles: Vec<_> = case.cast().iter().map(|(_, role)| role.name.clone()).collect();
+    assert_eq!(roles, ["db-log", "db", "db", "backup", "backup", "web", "web", "scrub", "scrub"]);
+    let Err(refused) = planned(&format!("sim:sata-7200 -w {docs}/unlike-groups.toml -G")) else { panic!("planned") };
+    assert!(refused.contains("unlike: db is for the group /tenants/a/db, and there is /g1, "), "{refused}");
 }
 
 #[test]
@@ -70,18 +86,40 @@ fn settings_are_shown_as_they_were_written_and_the_rest_with_their_defaults() {
 }
 
 #[test]
+fn each_value_of_a_sweep_is_looked_at_before_anything_runs() {
+    let asked =
+        planned("sim:sata-7200 --scheduler mq-deadline --sweep fifo_batch=1,16,1 --set read_expire=20").unwrap();
+    assert_eq!(asked.sweep, Some(("fifo_batch".into(), vec!["1".into(), "16".into()])), "each once");
+    assert_eq!(asked.header.settings["fifo_batch"], "1,16");
+    for (flags, says) in [
+        ("--scheduler mq-deadline --sweep fifo_batch=1,none", "--sweep: fifo_batch=none is not possible"),
+        ("--scheduler mq-deadline --sweep fifo_bacth=1,2", "--sweep: unknown tunable \"fifo_bacth\""),
+        (
+            "--scheduler mq-deadline --sweep fifo_batch=1,2 --set fifo_batch=3",
+            "--sweep: fifo_batch is set besides; say it once",
+        ),
+        ("--scheduler mq-deadline --sweep fifo_batch=1,,2", "a sweep is KEY=VALUE,VALUE, as in slice_idle=0,2ms,8ms"),
+        ("--scheduler none --sweep fifo_batch=1,2", "--sweep: "),
+    ] {
+        let Err(refused) = planned(&format!("sim:sata-7200 {flags}")) else { panic!("{flags} is planned") };
+        assert!(refused.contains(says), "{flags}: {refused}");
+    }
+}
+
+#[test]
 fn the_command_to_repeat_it_means_the_same() {
     for flags in [
         "sim:eva-raid5-12 -G -w bsr,drr -m 6 --nrgrp 3 --runtime 0.5 -s 2 --seed 7 --bs 64k --iodepth 4 --depth 32",
         "--device sim:sata-7200,size=100G --scheduler mq-deadline --set read_expire=20ms --filesize 1g",
         "mem:4g --weights 1000,1 --jobs 3 -w drw",
+        "sim:sata-7200 --scheduler mq-deadline --sweep fifo_batch=1,16,1 -G",
     ] {
         let first = planned(flags).unwrap();
         let words = first.header.command.strip_prefix("fairlift iostest ").unwrap();
         let again = planned(words).unwrap();
         assert_eq!(first.header, again.header, "{words}");
         assert_eq!(format!("{:?}", first.plan), format!("{:?}", again.plan), "{words}");
-        assert_eq!((first.set, first.depth), (again.set, again.depth));
+        assert_eq!((first.set, first.sweep, first.depth), (again.set, again.sweep, again.depth));
     }
     assert_eq!(quoted("it's <here>"), "'it'\\''s <here>'");
 }

@@ -3,7 +3,7 @@
 use alloc::string::ToString;
 
 use super::*;
-use crate::{Extent, Flags, GroupId, Op, Priority, StreamId};
+use crate::{ContextId, Extent, Flags, GroupId, Op, Priority};
 
 use PriorityClass::{BestEffort, Idle, RealTime};
 
@@ -12,6 +12,7 @@ struct Scenario {
     deadline: Deadline,
     now: Instant,
     class: PriorityClass,
+    stream: StreamId,
     /// By id.
     requests: Vec<(String, Waiting)>,
 }
@@ -33,7 +34,9 @@ impl Places {
 }
 
 fn scenario(settings: Settings) -> Scenario {
-    Scenario { deadline: Deadline::new(64, settings), now: Instant::ZERO, class: BestEffort, requests: Vec::new() }
+    let deadline = Deadline::new(64, settings);
+    let stream = StreamId(0);
+    Scenario { deadline, now: Instant::ZERO, class: BestEffort, stream, requests: Vec::new() }
 }
 
 fn default() -> Settings {
@@ -73,7 +76,7 @@ impl Scenario {
             op,
             flags: Flags::NONE,
             extent: Extent::new(Sector(start), 8),
-            stream: StreamId(0),
+            stream: self.stream,
             group: GroupId::ROOT,
             priority: Priority { class: self.class, level: 4 },
         }
@@ -86,6 +89,19 @@ impl Scenario {
     /// What is asked from here on is of this class.
     fn class(self, class: PriorityClass) -> Self {
         Self { class, ..self }
+    }
+
+    /// What is asked from here on is of this stream.
+    fn stream(self, number: u32) -> Self {
+        Self { stream: StreamId(number), ..self }
+    }
+
+    /// A stream is of another class now.
+    fn moves(mut self, number: u32, class: PriorityClass) -> Self {
+        let priority = Priority { class, level: 4 };
+        let stream = Stream { group: GroupId::ROOT, priority, context: ContextId(0) };
+        self.deadline.change_stream(self.now, StreamId(number), &stream);
+        self
     }
 
     /// The time is now `since_start`.
@@ -628,4 +644,41 @@ fn an_id_that_is_out_cannot_be_given_to_another() {
     let mut scenario = scenario(default()).read("a", sector(0)).dispatches("a");
     let again = scenario.named("a");
     scenario.deadline.insert(Instant::ZERO, &again);
+}
+
+/// D10: only what waits of that stream moves, and its age goes with it.
+#[test]
+fn what_waits_of_a_stream_moves_to_its_new_class_with_its_age() {
+    scenario(Settings { fifo_batch: 1, ..default() })
+        .read("mine", sector(500))
+        .stream(1)
+        .read("others", sector(0))
+        .at(ms(1))
+        .class(RealTime)
+        .reads("far late", sector(900).step(8))
+        .dispatches("far")
+        .moves(0, RealTime)
+        .at(ms(500))
+        .dispatches("mine | late")
+        .dispatches_nothing()
+        .completes("far mine late")
+        .dispatches("others");
+}
+
+/// D10: what is at the device holds back the classes below the one with which it went there.
+#[test]
+fn what_is_at_the_device_stays_of_its_class_when_its_stream_moves() {
+    scenario(default())
+        .class(RealTime)
+        .read("a", sector(0))
+        .dispatches("a")
+        .moves(0, Idle)
+        .stream(1)
+        .class(BestEffort)
+        .read("b", sector(8))
+        .dispatches_nothing()
+        .completes("a")
+        .dispatches("b")
+        .completes("b")
+        .holds(0);
 }

@@ -548,7 +548,7 @@ impl Connection {
         assert!(self.is_over(), "a connection is closed with something under way");
         if let Phase::Serving(Serving { export, stream, .. }) = &self.phase {
             let mut queue = engine.disk(export.disk).queue(engine.context);
-            export.stats.lock().unwrap_or_else(PoisonError::into_inner).add(queue.stream_stats(*stream));
+            export.stats.lock().unwrap_or_else(PoisonError::into_inner).add(&queue.stream_stats(*stream));
             queue.remove_stream(*stream);
         }
         self.drop_replies(engine);

@@ -3,17 +3,21 @@
 //! D1  Commands are looked at one after the other, each for `overhead`; at most `ncq` are in the drive, and a flush is
 //!     alone (it cannot be queued in ATA).
 //! D2  A read whose data is in the cache never waits for the arm. Data crosses the link one command at a time.
-//! D3  The arm serves what is reached first from where the head is (seek and rotation). Nothing waits longer than
-//!     `ncq_age` while younger ones are chosen.
+//! D3  The arm serves what is reached first from where the head is (seek and rotation). Commands that follow each other are
+//!     a run, which is served from its start, or on from where the head is: a stream whose commands wait while the arm is
+//!     elsewhere stays in order. No run is passed over for longer than `ncq_age` by younger commands.
 //! D4  After a read the head reads on, until `read_ahead` beyond the reader or until another command needs the arm. What
 //!     goes on where the head reads on to, or where the one before goes on to, is no other command: it joins and is served
 //!     as the head passes. A reader that has gone on before is given at least `read_ahead_min` after the command that is
-//!     being read: then the visit is over, and others go first.
+//!     being read: then the visit is over, and others go first: those that lie before the head, or beyond a gap larger
+//!     than `read_ahead`.
 //! D5  A write ends when it is in the cache, if the cache is on and it is not forced to the medium; it waits for room
 //!     there. The cache is written back when the arm has nothing else to do. When it is 3/4 full, or a write waits for
 //!     room, the arm goes in turns: for what of it is reached first, a MiB at most, and for a command by D3.
 //! D6  A flush ends when nothing is left to write back.
 
+mod choose;
+mod read_on;
 mod write_back;
 
 use std::collections::VecDeque;
@@ -25,7 +29,7 @@ use super::Settings;
 use super::dirty::Dirty;
 use super::geometry::{Geometry, Place, Shape};
 use super::seek::Seek;
-use super::segments::{Segment, Segments};
+use super::segments::Segments;
 use write_back::RUNS;
 
 /// A drive. Times are nanoseconds, places are sectors.
@@ -120,7 +124,7 @@ struct Head {
     cylinder: u64,
     /// The next sector under it, if it stays.
     sector: u64,
-    /// How far the commands go that a visit left here (D4): they go last. Nobody's: not beyond `sector`.
+    /// How far the commands go that a visit left here (D4): they go last. 0: there are none.
     visited: u64,
 }
 
@@ -268,56 +272,6 @@ impl Drive {
         self.join();
     }
 
-    /// What lies before `there` of a read was read.
-    fn leave_out(&self, read: &mut Waiting, there: u64) {
-        (read.start, read.place) = (there, self.geometry.place(there));
-    }
-
-    /// D4: what waits for sectors that the head reads on to without leaving, or that come after such, waits for that.
-    fn join(&mut self) {
-        let Arm::ReadsOn { segment, .. } = self.arm else { return };
-        let Segment { start, end, .. } = *self.cache.get(segment);
-        let (mut next, mut came) = (0, false);
-        while let Some(&read) = self.waiting.get(next) {
-            let until = self.joined.last().map_or(end, |last| last.end);
-            if read.write || read.start < start || read.start > until || read.end <= end {
-                next += 1;
-                continue;
-            }
-            self.waiting.remove(next);
-            let at = self.joined.partition_point(|one| one.end <= read.end);
-            self.joined.insert(at, read);
-            // One that was passed over may go on where this ends.
-            (next, came) = (0, true);
-        }
-        if came {
-            self.cache.hit(segment, self.cache.get(segment).reader); // used, but nothing was read of it yet
-            self.owe();
-        }
-    }
-
-    /// D4: how long the head stays for those that joined.
-    fn owe(&mut self) {
-        let others = self.has_other_work();
-        let (Some(first), Some(last)) = (self.joined.first(), self.joined.last()) else { return };
-        if let Arm::ReadsOn { ref mut owed, ref mut limit, ref mut visit, .. } = self.arm {
-            let capacity = self.geometry.capacity();
-            *limit = (*limit).max(last.end + self.numbers.ahead).min(capacity);
-            if !others {
-                (*owed, *visit) = ((first.end + self.numbers.ahead_min).min(capacity), true);
-            }
-        }
-    }
-
-    /// The reader of the segment that is being read on is at `end`.
-    fn go_further(&mut self, segment: usize, end: u64) {
-        if let Arm::ReadsOn { segment: reading, ref mut limit, .. } = self.arm
-            && reading == segment
-        {
-            *limit = (*limit).max(end + self.numbers.ahead).min(self.geometry.capacity());
-        }
-    }
-
     fn waiting_for(&self, now: u64, asked: &Asked) -> Waiting {
         let start = asked.extent.start.0;
         Waiting {
@@ -387,88 +341,6 @@ impl Drive {
         }
     }
 
-    /// D4: from `from` on, where the head is now.
-    fn read_on(&mut self, now: u64, segment: usize, from: u64, sequential: bool) {
-        let capacity = self.geometry.capacity();
-        let limit = (from + self.numbers.ahead).min(capacity);
-        if limit == from {
-            return;
-        }
-        let owed = if sequential { (from + self.numbers.ahead_min).min(limit) } else { from };
-        let media = self.geometry.place(from).media;
-        self.arm = Arm::ReadsOn { segment, since: now, media, owed, limit, visit: sequential };
-        self.join();
-    }
-
-    /// D4: the reader that was served last has used up half of what was read on for it.
-    fn resume(&mut self, now: u64) {
-        let Some(segment) = self.cache.last_used() else { return };
-        let &Segment { end, reader, sequential, .. } = self.cache.get(segment);
-        let limit = (reader + self.numbers.ahead).min(self.geometry.capacity());
-        if sequential && end < limit && (end - reader) * 2 <= self.numbers.ahead {
-            let place = self.geometry.place(end);
-            let since = self.arrive(now, end, place, false, 0);
-            self.arm = Arm::ReadsOn { segment, since, media: place.media, owed: end, limit, visit: false };
-            self.leave_at(end);
-        }
-    }
-
-    /// What was read on so far is in the cache.
-    fn read_on_to(&mut self, now: u64) {
-        if let Arm::ReadsOn { segment, since, media, limit, .. } = self.arm {
-            let end = self.geometry.sector(media + now.saturating_sub(since)).min(limit);
-            self.cache.extend(segment, end);
-            self.head.sector = end;
-        }
-    }
-
-    fn stop_reading_on(&mut self, now: u64) {
-        self.read_on_to(now);
-        self.head.cylinder = self.geometry.place(self.head.sector.saturating_sub(1)).cylinder;
-        if let Arm::ReadsOn { segment, .. } = self.arm {
-            self.arm = Arm::Idle;
-            let there = self.head.sector;
-            for index in 0..self.joined.len() {
-                let mut read = self.joined[index];
-                if read.start < there {
-                    self.leave_out(&mut read, there);
-                }
-                self.waiting.push(read);
-            }
-            self.joined.clear();
-            self.look_again(now, segment);
-        }
-    }
-
-    /// The head stops reading on; at the end of a visit, who goes on there goes last (D4).
-    fn end_visit(&mut self, now: u64, visited: bool) {
-        let last = self.joined.last().map_or(0, |last| last.end);
-        self.stop_reading_on(now);
-        self.head.visited = if visited { last.max(self.head.sector + self.numbers.ahead) } else { 0 };
-    }
-
-    /// What waits may have come into the cache meanwhile, or its start.
-    fn look_again(&mut self, now: u64, segment: usize) {
-        let Segment { start, end, .. } = *self.cache.get(segment);
-        let mut next = 0;
-        while let Some(&read) = self.waiting.get(next) {
-            next += 1;
-            if read.write || read.start < start || read.start >= end {
-                continue;
-            }
-            if read.end <= end {
-                next -= 1;
-                self.waiting.remove(next);
-                self.cache.hit(segment, read.end);
-                self.transfer(now, read.arrived, read.id, read.sectors);
-            } else {
-                let mut read = read;
-                self.leave_out(&mut read, end);
-                self.waiting[next - 1] = read;
-            }
-        }
-    }
-
     /// Gives the arm what to do next, if it is free or may be taken away.
     fn move_arm(&mut self, now: u64) {
         if let Arm::ReadsOn { owed, visit, .. } = self.arm {
@@ -507,46 +379,5 @@ impl Drive {
     fn leave_at(&mut self, sector: u64) {
         let cylinder = self.geometry.place(sector - 1).cylinder;
         self.head = Head { cylinder, sector, visited: 0 };
-    }
-
-    /// D3: the command that is next.
-    fn choose(&self, now: u64) -> usize {
-        let mut best = (true, u64::MAX, 0);
-        for (index, command) in self.waiting.iter().enumerate() {
-            // Commands wait in the order in which they came, but for the few that left a visit.
-            if now.saturating_sub(command.arrived) > self.numbers.age {
-                return index;
-            }
-            let last = self.head.sector <= command.start && command.start <= self.head.visited;
-            best = best.min((last, self.expect(now, command), index));
-        }
-        best.2
-    }
-
-    /// When the drive expects to reach a command (D3): an arm that would come just in time may come too late, which costs a
-    /// revolution, so it does not count on that; the less so the longer the way.
-    fn expect(&self, now: u64, command: &Waiting) -> u64 {
-        let there = self.reach(now, command);
-        if command.start == self.head.sector {
-            return there;
-        }
-        let way = self.seek.time(command.place.cylinder.abs_diff(self.head.cylinder));
-        let just_in_time = there < now + way + way * self.numbers.margin / 100;
-        there + if just_in_time { self.geometry.revolution() } else { 0 }
-    }
-
-    /// When a command's first sector is under the head, if the arm goes there now.
-    fn reach(&self, now: u64, command: &Waiting) -> u64 {
-        self.arrive(now, command.start, command.place, command.write, command.ready)
-    }
-
-    fn arrive(&self, now: u64, start: u64, place: Place, write: bool, ready: u64) -> u64 {
-        let mut at = now;
-        if start != self.head.sector {
-            at += self.seek.time(place.cylinder.abs_diff(self.head.cylinder));
-            at += if write { self.numbers.settle } else { 0 };
-        }
-        at = at.max(ready);
-        at + self.geometry.rotation(at + self.numbers.phase, place.media)
     }
 }

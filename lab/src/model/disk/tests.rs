@@ -98,6 +98,57 @@ fn commands_are_served_in_the_order_of_arrival_without_ncq_and_in_that_of_the_ar
     }
 }
 
+/// D3: two runs far apart, asked last command first: each visit begins where its run begins, wherever the platter stands.
+#[test]
+fn commands_that_follow_each_other_are_served_in_their_order() {
+    for op in [Op::Read, Op::Write] {
+        for turned in 0..10 {
+            let mut bench = bench(|_| {});
+            bench.reads(400_000_000);
+            bench.wait(100_000 + turned * REVOLUTION / 10);
+            // The arm is on its way here until all are in the drive.
+            bench.read(970_000_000, 8);
+            let mut runs = [1000, 900_000_000].map(|start| {
+                let run = (0..8).rev().map(|n| bench.ask(op, Flags::FUA, start + n * 64, 64));
+                run.collect::<Vec<_>>()
+            });
+            runs.iter_mut().for_each(|run| run.reverse());
+            let order = bench.order();
+            let of = |run: &[u64]| order.iter().filter(|id| run.contains(id)).copied().collect::<Vec<_>>();
+            assert_eq!(runs.each_ref().map(|run| of(run)), runs, "{op:?}, {turned} tenths of a revolution");
+        }
+    }
+}
+
+/// D3, D4: a deep reader that goes back to the start of its file leaves some commands at the end of it; it is in order again
+/// when they are served, and as fast as before.
+#[test]
+fn a_deep_reader_that_jumps_is_in_order_again_soon() {
+    for depth in [4, 16, 32, 64] {
+        let mut bench = bench(|_| {});
+        let (length, blocks) = (512, 512);
+        for block in 0..depth {
+            bench.read(block * length, length);
+        }
+        let mut order = Vec::new();
+        while bench.asked < 4 * blocks {
+            bench.now = bench.disk.poll_event().unwrap();
+            bench.disk.advance(bench.now, &mut bench.ended);
+            for ended in std::mem::take(&mut bench.ended) {
+                order.push(ended.id);
+                bench.read(bench.asked % blocks * length, length);
+            }
+        }
+        for round in 0..3 {
+            // From the second quarter on, up to what is left behind at the next jump.
+            let part = round * blocks + blocks / 4..(round + 1) * blocks - 64;
+            let from = order.iter().position(|id| *id == part.start).expect("it was read");
+            let served = &order[from..][..(part.end - part.start) as usize];
+            assert!(part.eq(served.iter().copied()), "depth {depth}, round {round}: {served:?}");
+        }
+    }
+}
+
 /// D3: a stream of near reads passes over a far one for `ncq_age`, not longer.
 #[test]
 fn nothing_is_passed_over_for_longer_than_ncq_age() {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::super::summary::{Row, rows, workloads};
 use super::svg::{self, Frame, Svg, colour, escaped};
-use super::{figure, jobs};
+use super::{figure, frontier, jobs};
 use crate::result::Results;
 
 const WIDTH: f64 = 560.0;
@@ -55,6 +55,15 @@ pub(super) fn write(out: &mut String, all: &[Results]) {
     for workload in names {
         let title = format!("Total throughput of {workload}");
         figure(out, &title, "By jobs in each group, one line for each result.", &plot(all, workload));
+        if let Some(plot) = frontier::plot(all, workload) {
+            let title = format!("Frontier of {workload}");
+            figure(
+                out,
+                &title,
+                "Total throughput against the largest share error: up and to the left is better.",
+                &plot,
+            );
+        }
     }
     out.push_str("</div>\n");
     table(out, all);

@@ -111,6 +111,22 @@ impl Frame {
         if max <= 0.0 { self.bottom } else { self.bottom - (self.bottom - self.top) * figure / max }
     }
 
+    /// How far to the right a figure lies on the axis along the bottom, which ends at `max`.
+    pub(super) fn x(&self, figure: f64, max: f64) -> f64 {
+        if max <= 0.0 { self.left } else { self.left + (self.right - self.left) * figure / max }
+    }
+
+    /// Draws the axis along the bottom from zero: a line and a label at each round figure. Returns where it ends.
+    pub(super) fn along(&self, svg: &mut Svg, largest: f64, shown: fn(f64) -> String) -> f64 {
+        let (step, max) = rounded(largest);
+        for number in 0..=((max / step).round() as u32).min(STEPS_MAX) {
+            let at = f64::from(number) * step;
+            svg.line("grid", (self.x(at, max), self.top), (self.x(at, max), self.bottom));
+            svg.text("tick middle", (self.x(at, max), self.bottom + 18.0), &shown(at));
+        }
+        max
+    }
+
     /// Draws the upright axis from zero: a line and a label at each round figure. Returns where it ends.
     pub(super) fn upright(&self, svg: &mut Svg, largest: f64, unit: &str, shown: fn(f64) -> String) -> f64 {
         let (step, max) = rounded(largest);

@@ -1,7 +1,7 @@
 //! The page as a whole.
 
 use super::*;
-use crate::report::fixture::{results, run};
+use crate::report::fixture::{results, run, swept};
 
 fn filled() -> Results {
     let mut results = results(&[100, 200]);
@@ -42,6 +42,26 @@ fn assert_well_formed(page: &str) {
         }
     }
     assert_eq!(open, Vec::<&str>::new(), "never closed");
+}
+
+#[test]
+fn a_sweep_is_shown_as_results_beside_each_other_with_what_fairness_costs() {
+    let swept = swept();
+    let page = html(std::slice::from_ref(&swept));
+    assert_well_formed(&page);
+    for words in [
+        "<b>Frontier of bsr</b>",
+        "<title>cfq slice_idle=0, 1 job: 0.5 MiB/s, largest share error 100.0 %</title>",
+        "<title>cfq slice_idle=8ms, 4 jobs: 0.4 MiB/s, largest share error 0.0 %</title>",
+        "<h2>sim:eva-raid5-12 with cfq slice_idle=8ms</h2>",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+    let parts = swept.by_settings();
+    let settings: Vec<_> = parts.iter().map(|part| part.settings["slice_idle"].as_str()).collect();
+    assert_eq!(settings, ["0", "8ms"]);
+    assert_eq!(parts[1].runs, swept.runs[2..]);
+    assert!(!html(&[filled()]).contains("Frontier"), "one result costs nothing");
 }
 
 #[test]
@@ -95,8 +115,8 @@ fn several_results_are_compared_at_the_top() {
     assert_well_formed(&page);
     let (head, _) = page.split_once("<h2>").unwrap();
     assert_eq!(head.matches("<tr>").count(), 1 + 4, "the headings, and each scheduler with its baseline");
-    assert_eq!(head.matches("<path class=\"curve ").count(), 4);
-    assert_eq!(head.matches("<circle ").count(), 2 * (4 + 1), "each number of jobs that was measured");
+    assert_eq!(head.matches("<path class=\"curve ").count(), 4 + 4, "and in the frontier one for each number of jobs");
+    assert_eq!(head.matches("<circle ").count(), 2 * (4 + 1) + 2 * 4, "each number of jobs that was measured");
 }
 
 /// Results of one device and scheduler are told apart by what differs, or by a number.

@@ -1,0 +1,418 @@
+//! Flush: many who ask become one flush of the device, and nothing is lost.
+//!
+//! F1  Who asks is released only by a device flush that started after it asked: all that had been written by then had
+//!     ended before the device began, so it is durable.
+//! F2  One device flush is under way at a time. Who asks meanwhile shares the next, which starts when that one ends: two
+//!     cover any number of those who ask.
+//! F3  Who is alone goes straight down. A wait for company is short, and only where it has paid (`company.rs`: G1–G5).
+//! F4  How a device flush ended is told to all who shared it and to nobody else, however late they look, and however many
+//!     have ended since: flushes are numbered, and the numbers only ever grow.
+//! F5  Who gives up disturbs nobody. When all have, none is sent.
+//! F6  If nothing has been written since the last flush that succeeded *started*, none is sent. What was written before
+//!     this was made counts as not flushed: the server before may have been killed.
+//! F7  A flush that failed leaves all that it was to cover not flushed, so F6 spares none after it. A retry that succeeds
+//!     proves nothing for what the device may have dropped, so from then on each flush is sent, for what was written since,
+//!     and fails all the same, until someone who knows takes note ([`Flush::acknowledge`]). Where a retry is known to mean
+//!     something ([`Settings::remember`] off) it counts. That holds for flushes that are not shared too ([`Flush::ended_alone`]).
+//! F8  Where there is no volatile cache, none is sent.
+//! F9  One that takes too long is the caller's to notice ([`Flush::running_since`]): it tells those who wait. The device
+//!     flush itself stays under way until the device answers, and no other starts before.
+//!
+//! A state machine without a lock, a clock or a device: [`Queue`](crate::Queue) drives one for each of its backings, the
+//! library one for threads and tasks. Its counts are of flushes asked, started and finished; of writes it need only know
+//! whether there was one ([`Dirty`]).
+//!
+//! A turn: [`Flush::ask`] for all who ask; [`Flush::poll_start`], and [`Flush::start`] if it says so; when the device has
+//! answered, [`Flush::end`]; then [`Flush::take`] for each who asked.
+
+mod company;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use core::fmt;
+
+use crate::sync::{AtomicBool, Ordering, fence};
+use crate::time::{ms, secs, us};
+use crate::tunable::{Tunable, TunableInfo, infos};
+use crate::{ContextId, Duration, Errno, Instant, Outcome};
+
+use company::Company;
+
+/// What can be turned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Whether flushes are shared at all; if not, each goes to the device by itself.
+    pub coordinate: bool,
+    /// How long a flush may wait for company at most, in thousandths of what one takes; 0: not at all.
+    pub company: u32,
+    /// Where flushes take less than this, none waits for company.
+    pub company_min: Duration,
+    /// Whether a failed flush makes the later ones fail (F7).
+    pub remember: bool,
+    /// Whether the time that flushes take is charged to the groups that asked for them.
+    pub charge: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { coordinate: true, company: 250, company_min: us(200), remember: true, charge: true }
+    }
+}
+
+const ROWS: [Tunable<Settings>; 5] = [
+    Tunable::switch(
+        "flush_coordinate",
+        |s| &mut s.coordinate,
+        "whether flushes that are asked for together become one; if not, each goes to the device by itself",
+    ),
+    Tunable::count(
+        "flush_company",
+        (0, 500),
+        |s| &mut s.company,
+        "how long a flush may wait for others that are expected to join it, in thousandths of the time that one takes; 0: not at all",
+    ),
+    Tunable::duration(
+        "flush_company_min",
+        (ms(0), secs(60)),
+        |s| &mut s.company_min,
+        "where flushes take less than this, none waits for others",
+    ),
+    Tunable::switch(
+        "flush_remember",
+        |s| &mut s.remember,
+        "whether flushes go on failing after one has failed; if not, the next one that succeeds counts",
+    ),
+    Tunable::switch(
+        "charge_flushes",
+        |s| &mut s.charge,
+        "whether the time of flushes is charged to the groups that asked for them",
+    ),
+];
+
+impl Settings {
+    /// The rows of all that can be turned.
+    pub const TUNABLES: &'static [Tunable<Self>] = &ROWS;
+    /// What can be said of them without their values.
+    pub const INFO: &'static [TunableInfo] = &infos(&ROWS);
+}
+
+/// Which device flush releases who asked, by number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Round(u64);
+
+/// Whether a device flush is to start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// Nobody waits for one, or one is under way.
+    No,
+    /// Now, by [`Flush::start`].
+    Now,
+    /// At that time, unless company comes before: ask again then, and whenever someone asks (F3).
+    At(Instant),
+    /// None was needed (F6, F8): who waited can [take](Flush::take) how it ended, those of these contexts too.
+    Spared(Contexts),
+}
+
+/// A set of contexts: one bit for each.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Contexts(pub u64);
+
+impl Contexts {
+    fn add(&mut self, context: ContextId) {
+        self.0 |= 1 << context.0;
+    }
+}
+
+/// Whether something was written since it was last asked: F6.
+///
+/// A flag, not a count: it is written once after each flush, and otherwise only read, so that threads that write to one
+/// device do not take its cache line from each other.
+#[derive(Debug)]
+pub struct Dirty(AtomicBool);
+
+impl Default for Dirty {
+    /// Not known to be clean (F6).
+    fn default() -> Self {
+        Self(AtomicBool::new(true))
+    }
+}
+
+impl Dirty {
+    /// A write has ended: to be said before whoever asked for it is told.
+    #[inline]
+    pub fn mark(&self) {
+        // The device has the data before the flag is looked at; and whoever clears the flag flushes the device after that.
+        // So who finds it set need not set it: that flush is still to come, or the next.
+        fence(Ordering::SeqCst);
+        if !self.is_marked() {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn is_marked(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// A flush starts: what is written from now on is not covered by it.
+    fn take(&self) {
+        self.0.store(false, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// What was counted; all of it only ever grows.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Flushes asked for.
+    pub asked: u64,
+    /// Device flushes started.
+    pub sent: u64,
+    /// Device flushes that failed.
+    pub failed: u64,
+    /// Times that one would have been due and was not needed (F6, F8).
+    pub spared: u64,
+    /// Times that one waited for company.
+    pub waits: u64,
+}
+
+/// Coordinates the flushes of one backing: see the [module](self).
+#[derive(Debug)]
+pub struct Flush {
+    settings: Settings,
+    /// Whether what was written can be lost at all (F8).
+    volatile: bool,
+    dirty: Arc<Dirty>,
+    counts: Counts,
+    /// The number of the last flush that started, and of the last that finished; the spared ones count.
+    started: u64,
+    finished: u64,
+    since: Instant,
+    /// How many share the one under way, and how many wait for the next; and in which contexts.
+    sharing: u32,
+    waiting: u32,
+    sharing_in: Contexts,
+    waiting_in: Contexts,
+    company: Company,
+    /// What a flush failed with that nobody has taken note of (F7).
+    lost: Option<Errno>,
+    /// Flushes that failed and whose sharers have not all looked (F4), oldest first.
+    failures: VecDeque<Failure>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    number: u64,
+    errno: Errno,
+    /// Who has not looked.
+    left: u32,
+}
+
+impl Flush {
+    /// Of a backing that has a volatile cache, or has none (F8).
+    #[must_use]
+    pub fn new(settings: Settings, volatile: bool) -> Self {
+        Self {
+            settings,
+            volatile,
+            dirty: Arc::default(),
+            counts: Counts::default(),
+            started: 0,
+            finished: 0,
+            since: Instant::ZERO,
+            sharing: 0,
+            waiting: 0,
+            sharing_in: Contexts::default(),
+            waiting_in: Contexts::default(),
+            company: Company::default(),
+            lost: None,
+            failures: VecDeque::with_capacity(8),
+        }
+    }
+
+    /// Where whoever writes says so.
+    #[must_use]
+    pub const fn dirty(&self) -> &Arc<Dirty> {
+        &self.dirty
+    }
+
+    /// Somebody asks, in this context; what is answered says how it will end. Each who asks [takes](Flush::take) that, or
+    /// [cancels](Flush::cancel).
+    ///
+    /// # Panics
+    /// If the context is not below 64.
+    pub fn ask(&mut self, now: Instant, context: ContextId) -> Round {
+        if self.waiting == 0 {
+            self.company.first_asks(now);
+        }
+        self.waiting += 1;
+        self.waiting_in.add(context);
+        self.counts.asked += 1;
+        Round(self.started + 1) // F1, F2: whatever is under way started before
+    }
+
+    /// One who asked gives up, and will not take how it ends (F5).
+    pub fn cancel(&mut self, round: Round) {
+        if round.0 > self.started {
+            self.waiting -= 1;
+        } else if round.0 > self.finished {
+            self.sharing -= 1;
+        } else {
+            let _ = self.take(round);
+        }
+    }
+
+    /// Whether a device flush is to start.
+    pub fn poll_start(&mut self, now: Instant) -> Start {
+        if self.is_running() || self.waiting == 0 {
+            return Start::No; // F2
+        }
+        if !self.volatile || self.lost.is_none() && !self.dirty.is_marked() {
+            self.counts.spared += 1; // F6, F8
+            self.started += 1;
+            self.finished += 1;
+            self.waiting = 0;
+            return Start::Spared(core::mem::take(&mut self.waiting_in));
+        }
+        match self.company.wait_until(now, self.waiting, &self.settings) {
+            Some(until) => Start::At(until),
+            None => Start::Now,
+        }
+    }
+
+    /// The caller gives the device a flush: now, or later, but not before.
+    ///
+    /// # Panics
+    /// If one is under way, or nobody asked for one.
+    pub fn start(&mut self, now: Instant) -> Round {
+        assert!(!self.is_running() && self.waiting > 0, "a flush that nobody waits for, or a second one");
+        self.counts.waits += u64::from(self.company.starts(now, self.waiting));
+        self.dirty.take();
+        self.since = now;
+        self.started += 1;
+        self.counts.sent += 1;
+        self.sharing = core::mem::take(&mut self.waiting);
+        self.sharing_in = core::mem::take(&mut self.waiting_in);
+        Round(self.started)
+    }
+
+    /// The device has answered. Who shared the flush can take how it ended, in these contexts; those that wait for the next
+    /// are among them.
+    ///
+    /// # Panics
+    /// If none was under way.
+    pub fn end(&mut self, now: Instant, outcome: Outcome) -> Contexts {
+        assert!(self.is_running(), "a flush ended that was not under way");
+        self.finished += 1;
+        let told = self.judge(outcome);
+        if let Outcome::Failed(errno) = told
+            && self.sharing > 0
+        {
+            self.failures.push_back(Failure { number: self.finished, errno, left: self.sharing });
+        }
+        self.company.ends(now, now.since(self.since), self.sharing, self.waiting);
+        self.sharing = 0;
+        Contexts(core::mem::take(&mut self.sharing_in).0 | self.waiting_in.0)
+    }
+
+    /// The device has answered a flush that somebody sent it without asking here: how it ended for who asked for it. A failure
+    /// counts as one of ours, for the device tells it once (F7).
+    pub fn ended_alone(&mut self, outcome: Outcome) -> Outcome {
+        self.judge(outcome)
+    }
+
+    /// What to tell of a device flush that ended so (F7).
+    fn judge(&mut self, outcome: Outcome) -> Outcome {
+        if let Outcome::Failed(errno) = outcome {
+            self.dirty.mark();
+            self.counts.failed += 1;
+            if self.settings.remember {
+                self.lost.get_or_insert(errno);
+            }
+        }
+        outcome.and(self.lost.map_or(Outcome::Done, Outcome::Failed))
+    }
+
+    /// How the flush ended that one who asked was to share; `None`: it has not. Each takes it once.
+    pub fn take(&mut self, round: Round) -> Option<Outcome> {
+        if round.0 > self.finished {
+            return None; // F1
+        }
+        let Some(place) = self.failures.iter().position(|failure| failure.number == round.0) else {
+            return Some(Outcome::Done);
+        };
+        let failure = &mut self.failures[place];
+        let errno = failure.errno;
+        failure.left -= 1;
+        if failure.left == 0 {
+            self.failures.remove(place);
+        }
+        Some(Outcome::Failed(errno)) // F4
+    }
+
+    /// Since when one is under way.
+    #[must_use]
+    pub fn running_since(&self) -> Option<Instant> {
+        self.is_running().then_some(self.since)
+    }
+
+    /// Whether those of `round` share a flush that has started.
+    #[must_use]
+    pub const fn has_started(&self, round: Round) -> bool {
+        round.0 <= self.started
+    }
+
+    /// How many wait for a flush that has not started.
+    #[must_use]
+    pub const fn waiting(&self) -> u32 {
+        self.waiting
+    }
+
+    /// How many share the one under way.
+    #[must_use]
+    pub const fn sharing(&self) -> u32 {
+        self.sharing
+    }
+
+    /// What a flush failed with that nobody has taken note of since (F7).
+    #[must_use]
+    pub const fn lost(&self) -> Option<Errno> {
+        self.lost
+    }
+
+    /// Somebody who knows what was lost has taken note: later flushes succeed if the device says so (F7).
+    pub fn acknowledge(&mut self) {
+        self.lost = None;
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// What can be turned, as it is.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Turns something; works under load. What a flush failed with is forgotten if failures are not to be remembered.
+    pub fn set(&mut self, settings: Settings) {
+        self.settings = settings;
+        if !self.settings.remember {
+            self.lost = None;
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        self.started > self.finished
+    }
+}
+
+/// A [`Flush`] that several share: a lock around it, which this crate has none of.
+pub trait Share: fmt::Debug + Send + Sync {
+    /// Calls `act`, once, while nobody else is called.
+    fn with(&self, act: &mut dyn FnMut(&mut Flush));
+}

@@ -1,0 +1,87 @@
+//! Cooperators: flows that together read one run.
+//!
+//! M1  When a synchronous flow runs empty, and one of its group's flows of the same class and tree has a request within
+//!     4 MiB of the head, neither of them seeking, that one has the device next (within P4), and from now on the first one's stream asks
+//!     through it: one run, read by several, takes one slice.
+//! M2  Looked at are the few flows that would be served next: those who read together have been served alike.
+//! M3  A flow of several streams that has become seeky parts at the next request of each: their runs are different ones.
+//! M4  Not on devices that queue and do not rotate: there it costs, and gains nothing.
+
+use super::Cfq;
+use super::flow::NIL;
+use crate::sched::Waiting;
+use crate::trace::Note;
+use crate::{Instant, Sector};
+
+/// As close as this, in sectors, is the same run.
+const CLOSE: u64 = 8192;
+/// How many flows are looked at (M2).
+const LOOKS: usize = 8;
+
+impl Cfq {
+    /// Whether a place is close to the head.
+    pub(super) fn is_close(&self, place: Sector) -> bool {
+        place.0.abs_diff(self.head.0) <= CLOSE
+    }
+
+    /// A flow that goes on where the present one stopped (M1).
+    pub(super) fn cooperator(&self) -> Option<u32> {
+        if !self.rotational && self.queueing.is_queueing() {
+            return None; // M4
+        }
+        let turn = self.turn.as_ref()?;
+        let flow = &self.flows[turn.flow];
+        let is_eligible = flow.sync && flow.line.is_empty() && flow.is_busy && turn.dispatched > 0 && !flow.is_seeky();
+        if !is_eligible || self.groups[flow.group].busy_sync < 2 {
+            return None;
+        }
+        let class = &self.groups[flow.group].classes[flow.priority.class as usize];
+        let nodes = &self.flows.nodes;
+        let first = class.services[flow.service as usize].tree.first(nodes);
+        let next = core::iter::successors(first, |number| nodes.next(*number));
+        next.take(LOOKS).find(|number| {
+            let other = &self.flows[*number];
+            let nearest = other.line.nearest(&self.table, self.head);
+            *number != turn.flow
+                && !other.is_seeky()
+                && nearest.is_some_and(|id| self.is_close(self.table.extent(id).start))
+        })
+    }
+
+    /// The present turn is over, and another flow goes on with its run.
+    pub(super) fn hand_over(&mut self, at: Instant, other: u32) {
+        let Some(turn) = self.turn else { return };
+        let stream = self.stream_of(turn.flow);
+        self.expire(at);
+        if self.may_begin(other) {
+            self.begin(other);
+        }
+        // Whoever asks through this flow asks through the other one.
+        if self.flows[turn.flow].is_orphan || self.flows[turn.flow].members != 1 {
+            return;
+        }
+        let Some(stream) = stream else { return };
+        self.counts.merges += 1;
+        self.note(self.flows[other].group, Some(stream), Note::Merged);
+        self.flows[turn.flow].members -= 1;
+        self.flows[other].members += 1;
+        self.flows[other].parts = false;
+        self.seats[stream.0 as usize].through = other;
+    }
+
+    /// The flow for a request, once it has been seen whether its stream goes its own way again (M3).
+    pub(super) fn flow_of(&mut self, request: &Waiting, sync: bool) -> u32 {
+        if !sync {
+            return self.async_flow(request.group.0, request.priority);
+        }
+        let seat = self.seats[request.stream.0 as usize];
+        assert!(seat.flow != NIL, "{:?} asks, and was never added", request.stream);
+        if seat.through == seat.flow || !self.flows[seat.through].parts {
+            return seat.through;
+        }
+        self.counts.splits += 1;
+        self.note(self.flows[seat.through].group, Some(request.stream), Note::Parted);
+        self.go_alone(request.stream);
+        seat.flow
+    }
+}

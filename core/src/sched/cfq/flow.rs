@@ -1,0 +1,204 @@
+//! Queues: one for the synchronous requests of each stream, and for each priority one for all asynchronous writes of a
+//! group. CFQ's own word for them is `cfq_queue`; here they are flows, since a disk has a queue already.
+
+use alloc::vec::Vec;
+
+use super::settings::Settings;
+use crate::sched::habits::{Seek, Seekiness, ThinkTime};
+use crate::sched::line::Line;
+use crate::tree::Nodes;
+use crate::{Duration, Instant, Priority, PriorityClass, Sector, StreamId};
+
+/// No flow, group or stream.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// How a flow is served: which of its class's trees it is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Service {
+    /// Synchronous, and the device is held idle for it.
+    Sync,
+    /// Synchronous, and served side by side with its like; the device is held idle for the last of them only.
+    SyncNoidle,
+    /// Asynchronous writes.
+    Async,
+}
+
+impl Service {
+    pub(super) const COUNT: usize = 3;
+    pub(super) const ALL: [Self; Self::COUNT] = [Self::Sync, Self::SyncNoidle, Self::Async];
+}
+
+/// Requests that take turns as one.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) line: Line,
+    /// The stream that it was made for, unless it is asynchronous or an orphan.
+    pub(super) stream: StreamId,
+    /// Where its stream belongs.
+    pub(super) home: u16,
+    /// Where it is served: `home`, or the root's group without `group_isolation`.
+    pub(super) group: u16,
+    pub(super) priority: Priority,
+    pub(super) sync: bool,
+    /// Which tree it is in, or was in last.
+    pub(super) service: Service,
+    /// It takes turns: it is in a tree.
+    pub(super) is_busy: bool,
+    /// The service that it has had, as its weight counts it: its key in the tree.
+    pub(super) served: u64,
+    /// Requests in the device.
+    pub(super) in_flight: u32,
+    /// Where its last request ended.
+    pub(super) position: Sector,
+    pub(super) think: ThinkTime,
+    pub(super) seeks: Seekiness,
+    /// Whether the device may be held idle for it, as its habits are.
+    pub(super) idles: bool,
+    /// It had four requests waiting at once: though it seeks, it is worth its slice.
+    pub(super) is_deep: bool,
+    /// Streams whose requests come here.
+    pub(super) members: u32,
+    /// The stream that it was made for has gone or has another.
+    pub(super) is_orphan: bool,
+    /// It is to be parted: what its members ask is no longer one run.
+    pub(super) parts: bool,
+}
+
+/// More than so many of the last 32 requests far from the one before: a flow that seeks.
+const SEEKS: u32 = 4;
+/// So many waiting at once make a flow deep.
+const DEEP: u32 = 4;
+
+impl Flow {
+    pub(super) fn new(number: u32, group: u16, priority: Priority, sync: bool) -> Self {
+        Self {
+            line: Line::new(number),
+            stream: StreamId(NIL),
+            home: group,
+            group,
+            priority,
+            sync,
+            service: if sync { Service::Sync } else { Service::Async },
+            is_busy: false,
+            served: 0,
+            in_flight: 0,
+            position: Sector(0),
+            think: ThinkTime::new(),
+            seeks: Seekiness::new(),
+            idles: sync && priority.class != PriorityClass::Idle,
+            is_deep: false,
+            members: 0,
+            is_orphan: false,
+            parts: false,
+        }
+    }
+
+    /// What counts as a seek on this device.
+    pub(super) const fn seek(rotational: bool) -> Seek {
+        if rotational { Seek::ROTATIONAL } else { Seek::FLASH }
+    }
+
+    pub(super) const fn is_seeky(&self) -> bool {
+        self.seeks.is_seeky(SEEKS)
+    }
+
+    /// A request came: whether the device may be held idle for this flow from now on.
+    pub(super) fn learn(&mut self, slice_idle: Duration) {
+        if !self.sync || self.priority.class == PriorityClass::Idle {
+            self.idles = false;
+            return;
+        }
+        self.is_deep |= self.line.len() >= DEEP;
+        if slice_idle == Duration::ZERO || (!self.is_deep && self.is_seeky()) {
+            self.idles = false;
+        } else if self.think.is_known() {
+            self.idles = !self.think.is_longer_than(slice_idle);
+        }
+    }
+
+    /// The tree that its habits put it in.
+    pub(super) const fn service_now(&self) -> Service {
+        match (self.sync, self.idles) {
+            (false, _) => Service::Async,
+            (true, false) => Service::SyncNoidle,
+            (true, true) => Service::Sync,
+        }
+    }
+
+    /// What `charge` counts for it: for synchronous flows 5/9 of it at level 0 to 5/2 at level 7; for asynchronous ones
+    /// more, as their slices are shorter.
+    pub(super) fn weigh(&self, settings: &Settings, charge: u64) -> u64 {
+        let weighed = charge.saturating_mul(5) / (9 - u64::from(self.priority.level.min(7)));
+        if self.sync {
+            return weighed.min(1 << 60);
+        }
+        let (sync, own) = (settings.slice_sync.as_nanos(), settings.slice_async.as_nanos().max(1));
+        u64::try_from(u128::from(weighed) * u128::from(sync) / u128::from(own)).unwrap_or(u64::MAX).min(1 << 60)
+    }
+
+    /// Since when it has nothing in the device.
+    pub(super) fn last_end(&self) -> Option<Instant> {
+        self.think.last_end()
+    }
+}
+
+/// All flows, by number.
+#[derive(Debug)]
+pub(super) struct Flows {
+    rows: Vec<Flow>,
+    free: Vec<u32>,
+    /// The service trees are made of these.
+    pub(super) nodes: Nodes,
+}
+
+impl Flows {
+    pub(super) fn new() -> Self {
+        Self { rows: Vec::new(), free: Vec::new(), nodes: Nodes::new(0) }
+    }
+
+    pub(super) fn add(&mut self, group: u16, priority: Priority, sync: bool) -> u32 {
+        if let Some(number) = self.free.pop() {
+            self.rows[number as usize] = Flow::new(number, group, priority, sync);
+            return number;
+        }
+        let number = u32::try_from(self.rows.len()).expect("fewer flows than numbers");
+        self.rows.push(Flow::new(number, group, priority, sync));
+        self.nodes.grow_to(self.rows.len());
+        self.free.reserve(self.rows.len() - self.free.len());
+        number
+    }
+
+    /// Frees a number; nothing of the flow waits or is in the device.
+    pub(super) fn remove(&mut self, number: u32) {
+        let flow = &self.rows[number as usize];
+        assert!(flow.line.is_empty() && flow.in_flight == 0 && !flow.is_busy, "flow {number} goes, and has requests");
+        self.free.push(number);
+    }
+
+    /// Two different flows at once.
+    pub(super) fn two(&mut self, one: u32, other: u32) -> (&mut Flow, &mut Flow) {
+        let [one, other] =
+            self.rows.get_disjoint_mut([one as usize, other as usize]).expect("different flows that exist");
+        (one, other)
+    }
+
+    /// All numbers that were ever given out.
+    pub(super) fn numbers(&self) -> core::ops::Range<u32> {
+        0..self.rows.len() as u32
+    }
+}
+
+impl core::ops::Index<u32> for Flows {
+    type Output = Flow;
+    #[inline]
+    fn index(&self, number: u32) -> &Flow {
+        &self.rows[number as usize]
+    }
+}
+
+impl core::ops::IndexMut<u32> for Flows {
+    #[inline]
+    fn index_mut(&mut self, number: u32) -> &mut Flow {
+        &mut self.rows[number as usize]
+    }
+}

@@ -1,0 +1,378 @@
+//! Groups: who gets how much. A tree of weights, and the order in which groups are served.
+//!
+//! V1  A group's share is the product, over the levels above it, of its weight by the weights of all that are active
+//!     beside it. The streams of a group that has groups below count among those with weight 100, those of the root 200.
+//! V2  Serving a group moves its virtual time on by the charge divided by its share. The group that is least far on is
+//!     served next. Charges are nanoseconds of the device; in IOPS mode requests, each counting [`REQUEST`].
+//! V3  A group that comes back is as far on as it was, or as the least of those that are there, whichever is further: it
+//!     keeps its debts and loses its claims. If that is not beyond where an even device would be, which serves all at once
+//!     in proportion to their shares, it goes before all others. So who has had no more than its share waits for the turn
+//!     under way, and for one turn of each that came back since that turn began; others wait until they have had no more.
+//! V4  In IOPS mode a group that has nothing waiting stays for a while: as long as the device has synchronous requests of
+//!     it, and `group_idle` after the last has ended, if it is in the habit of asking again by then. Nobody gets further
+//!     ahead of it than `group_lead` requests of the whole device. See the module above.
+//!
+//! Linux's CFQ puts a group that comes back behind all others (V3), which a group that often runs empty pays for with its
+//! share; to soften that it extends slices ("wait busy"). Here there is nothing to soften.
+
+use alloc::vec::Vec;
+
+use super::flow::{NIL, Service};
+use crate::sched::habits::ThinkTime;
+use crate::tree::{Nodes, Tree};
+use crate::{Duration, Instant, Priority, PriorityClass};
+
+/// What a request counts in IOPS mode (V2): enough that a large share's part of it is not lost.
+pub(super) const REQUEST: u64 = 1 << 20;
+/// The share of one: 1/[`WHOLE`] is counted.
+const WHOLE: u64 = 1 << 16;
+/// The least share counts as this part of the device, so that no single charge lasts for ever.
+const LEAST: u64 = WHOLE << 24;
+/// The weight of the streams of a group beside the groups below it (V1); of the root's twice as much.
+const LEAF_WEIGHT: u64 = 100;
+/// How long the device may keep a group's requests before the others no longer wait for it (V4).
+const STUCK: Duration = crate::time::secs(2);
+
+/// How many kinds of asynchronous flows a group has: a level each of two classes, and one of the idle class.
+const ASYNCS: usize = 17;
+
+/// Where a group is in the order of service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stand {
+    /// Nowhere: it has nothing to be served, and nobody waits for it.
+    Away,
+    /// A flow of it can be served.
+    Ready,
+    /// It is expected to ask again soon (V4).
+    Expected,
+}
+
+/// The flows of a class and a service that take turns.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    /// By what they were served.
+    pub(super) tree: Tree,
+    pub(super) count: u32,
+    pub(super) think: ThinkTime,
+}
+
+/// The flows of a priority class.
+#[derive(Debug, Default)]
+pub(super) struct Class {
+    pub(super) services: [Waiters; Service::COUNT],
+    /// Where a flow that comes back starts at the least.
+    pub(super) floor: u64,
+    /// How many flows take turns: now, and usually.
+    pub(super) busy: u32,
+    pub(super) usual: u32,
+    /// Since when it has been passed over.
+    pub(super) passed_since: Instant,
+}
+
+/// What is served of a group until when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Workload {
+    pub(super) class: PriorityClass,
+    pub(super) service: Service,
+    pub(super) left: Duration,
+}
+
+/// A node of the weight tree.
+#[derive(Debug)]
+pub(super) struct Group {
+    parent: u32,
+    weight: u64,
+    /// What is active below: weights in all, and how many, the group's own flows counting as one.
+    sum: u64,
+    active: u32,
+    /// Whether its own flows count: it stands somewhere.
+    pub(super) stand: Stand,
+    /// Its virtual time (V2).
+    pub(super) time: u64,
+    pub(super) classes: [Class; PriorityClass::COUNT],
+    /// Flows that take turns, and those of them that are synchronous.
+    pub(super) busy: u32,
+    pub(super) busy_sync: u32,
+    /// Requests in the device: asynchronous, synchronous.
+    pub(super) in_flight: [u32; 2],
+    pub(super) last_dispatch: Instant,
+    pub(super) think: ThinkTime,
+    /// What goes on when it is its turn again.
+    pub(super) saved: Option<Workload>,
+    /// Its asynchronous flows, by class and level.
+    pub(super) asyncs: [u32; ASYNCS],
+}
+
+impl Group {
+    fn new(parent: u32, weight: u16) -> Self {
+        Self {
+            parent,
+            weight: u64::from(weight).max(1),
+            sum: 0,
+            active: 0,
+            stand: Stand::Away,
+            time: 0,
+            classes: Default::default(),
+            busy: 0,
+            busy_sync: 0,
+            in_flight: [0; 2],
+            last_dispatch: Instant::ZERO,
+            think: ThinkTime::new(),
+            saved: None,
+            asyncs: [NIL; ASYNCS],
+        }
+    }
+
+    /// Where in `asyncs` the flow of a priority is.
+    pub(super) const fn async_place(priority: Priority) -> usize {
+        let level = if priority.level > 7 { 7 } else { priority.level } as usize;
+        match priority.class {
+            PriorityClass::RealTime => level,
+            PriorityClass::BestEffort => 8 + level,
+            PriorityClass::Idle => 16,
+        }
+    }
+
+    const fn leaf_weight(&self) -> u64 {
+        if self.parent == NIL { 2 * LEAF_WEIGHT } else { LEAF_WEIGHT }
+    }
+
+    /// Whether nothing of it waits or is in the device.
+    const fn is_quiet(&self) -> bool {
+        self.busy == 0 && self.in_flight[0] + self.in_flight[1] == 0
+    }
+
+    /// Until when others wait for it though nothing of it waits (V4); `None` if they don't.
+    pub(super) fn expected_until(&self, group_idle: Duration) -> Option<Instant> {
+        if group_idle == Duration::ZERO || self.think.is_longer_than(group_idle) {
+            return None;
+        }
+        if self.in_flight[1] > 0 {
+            return Some(self.last_dispatch + STUCK);
+        }
+        self.think.last_end().map(|end| end + group_idle)
+    }
+}
+
+/// All groups, by number, and the order in which they are served.
+#[derive(Debug)]
+pub(super) struct Groups {
+    rows: Vec<Group>,
+    nodes: Nodes,
+    ready: Tree,
+    expected: Tree,
+    /// The least virtual time of those that are there, so far.
+    floor: u64,
+    /// The virtual time of an even device (V3).
+    even: u64,
+}
+
+impl Groups {
+    /// The root alone.
+    pub(super) fn new() -> Self {
+        let rows = alloc::vec![Group::new(NIL, crate::Group::WEIGHT_DEFAULT)];
+        Self { rows, nodes: Nodes::new(1), ready: Tree::new(), expected: Tree::new(), floor: 0, even: 0 }
+    }
+
+    /// A group was added, or has another weight.
+    pub(super) fn set(&mut self, id: u16, parent: Option<u16>, weight: u16) {
+        let number = usize::from(id);
+        let parent = parent.map_or(NIL, u32::from);
+        while self.rows.len() <= number {
+            self.rows.push(Group::new(0, 1));
+            self.nodes.grow_to(self.rows.len());
+        }
+        if self.rows[number].active == 0 && self.rows[number].is_quiet() {
+            // Perhaps another than the one that had this number before.
+            (self.rows[number].parent, self.rows[number].weight) = (parent, u64::from(weight).max(1));
+            return;
+        }
+        let old = core::mem::replace(&mut self.rows[number].weight, u64::from(weight).max(1));
+        if self.rows[number].active > 0 && self.rows[number].parent != NIL {
+            let above = self.rows[number].parent as usize;
+            self.rows[above].sum = self.rows[above].sum - old + self.rows[number].weight;
+        }
+    }
+
+    /// A group has gone; its number may come back as another's. Answers its asynchronous flows.
+    pub(super) fn remove(&mut self, id: u16) -> impl Iterator<Item = u32> + use<> {
+        assert!(self[id].is_quiet(), "group {id} goes, and has requests");
+        self.stand(id, Stand::Away);
+        let old = core::mem::replace(&mut self.rows[usize::from(id)], Group::new(0, 1));
+        assert!(old.active == 0, "group {id} goes, and has groups below");
+        old.asyncs.into_iter().filter(|flow| *flow != NIL)
+    }
+
+    /// How many numbers there are; not all of them are in use.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The group to be served next.
+    pub(super) fn first_ready(&self) -> Option<u16> {
+        self.ready.first(&self.nodes).map(|id| id as u16)
+    }
+
+    /// The group, of those that are expected to ask again soon, that is least far on.
+    pub(super) fn first_expected(&self) -> Option<u16> {
+        self.expected.first(&self.nodes).map(|id| id as u16)
+    }
+
+    /// Puts a group where it now stands. One that comes back loses its claims (V3).
+    pub(super) fn stand(&mut self, id: u16, stand: Stand) {
+        let before = self[id].stand;
+        if before == stand {
+            return;
+        }
+        let mut place = self[id].time;
+        match before {
+            Stand::Away => {
+                place = self.come_back(id);
+                self.activate(id);
+            }
+            Stand::Ready => self.ready.remove(&mut self.nodes, id.into()),
+            Stand::Expected => self.expected.remove(&mut self.nodes, id.into()),
+        }
+        self[id].stand = stand;
+        match stand {
+            Stand::Away => self.deactivate(id),
+            Stand::Ready => self.ready.insert(&mut self.nodes, id.into(), place),
+            Stand::Expected => self.expected.insert(&mut self.nodes, id.into(), place),
+        }
+    }
+
+    /// Where a group that comes back goes in the order of service (V3).
+    fn come_back(&mut self, id: u16) -> u64 {
+        self.raise_floor();
+        // Who leaves takes its part of the even device's time along, be it more or less than that; so its error adds up, but
+        // it is nowhere beyond all that are there.
+        let lasts = [self.ready.last(&self.nodes), self.expected.last(&self.nodes)];
+        let most = lasts.into_iter().flatten().map(|id| self.nodes.key(id)).max();
+        self.even = self.even.max(self.floor).min(most.unwrap_or(u64::MAX).max(self.floor));
+        let (floor, even) = (self.floor, self.even);
+        let group = &mut self[id];
+        group.time = group.time.max(floor);
+        if group.time <= even { floor.saturating_sub(1) } else { group.time }
+    }
+
+    fn raise_floor(&mut self) {
+        let firsts = [self.ready.first(&self.nodes), self.expected.first(&self.nodes)];
+        let least = firsts.into_iter().flatten().map(|id| self.nodes.key(id)).min();
+        self.floor = self.floor.max(least.unwrap_or(0));
+    }
+
+    /// Moves a group's virtual time on (V2).
+    pub(super) fn charge(&mut self, id: u16, charge: u64) {
+        let parts = self.parts(id);
+        let way = (u128::from(charge) * u128::from(parts) / u128::from(WHOLE)).min(1 << 60) as u64;
+        // Before it leaves its place: a lone group takes the floor along.
+        self.raise_floor();
+        let group = &mut self[id];
+        group.time = group.time.saturating_add(way);
+        let (time, stand) = (group.time, group.stand);
+        if stand != Stand::Away {
+            self.even = self.even.saturating_add(charge);
+        }
+        let tree = match stand {
+            Stand::Away => return,
+            Stand::Ready => &mut self.ready,
+            Stand::Expected => &mut self.expected,
+        };
+        tree.remove(&mut self.nodes, id.into());
+        tree.insert(&mut self.nodes, id.into(), time);
+    }
+
+    /// Into how many parts like this group's the device is parted, in units of 1/[`WHOLE`]: the inverse of its share (V1).
+    pub(super) fn parts(&self, id: u16) -> u64 {
+        let group = &self[id];
+        let mut parts = WHOLE;
+        if group.active > 1 || group.stand == Stand::Away {
+            // Others are active below it.
+            let own = group.leaf_weight();
+            let sum = if group.stand == Stand::Away { group.sum + own } else { group.sum };
+            parts = parts * sum / own;
+        }
+        let mut at = group;
+        while at.parent != NIL {
+            let above = &self.rows[at.parent as usize];
+            let sum = if at.active == 0 { above.sum + at.weight } else { above.sum };
+            parts = (parts.saturating_mul(sum) / at.weight).min(LEAST);
+            at = above;
+        }
+        parts
+    }
+
+    /// The part of `whole` that a group's share gives it.
+    pub(super) fn part_of(&self, id: u16, whole: Duration) -> Duration {
+        let parts = u128::from(self.parts(id));
+        let part = u128::from(whole.as_nanos()) * u128::from(WHOLE) / parts;
+        Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))
+    }
+
+    /// The part of a number of things that a group's share gives it.
+    pub(super) fn part_of_number(&self, id: u16, whole: u32) -> u32 {
+        u32::try_from(u64::from(whole) * WHOLE / self.parts(id)).unwrap_or(u32::MAX)
+    }
+
+    fn activate(&mut self, id: u16) {
+        let mut at = usize::from(id);
+        let mut weight = self.rows[at].leaf_weight();
+        loop {
+            self.rows[at].sum += weight;
+            self.rows[at].active += 1;
+            if self.rows[at].active > 1 || self.rows[at].parent == NIL {
+                return;
+            }
+            weight = self.rows[at].weight;
+            at = self.rows[at].parent as usize;
+        }
+    }
+
+    fn deactivate(&mut self, id: u16) {
+        let mut at = usize::from(id);
+        let mut weight = self.rows[at].leaf_weight();
+        loop {
+            self.rows[at].sum -= weight;
+            self.rows[at].active -= 1;
+            if self.rows[at].active > 0 || self.rows[at].parent == NIL {
+                return;
+            }
+            weight = self.rows[at].weight;
+            at = self.rows[at].parent as usize;
+        }
+    }
+
+    /// Everybody starts anew: charges count in another unit from now on.
+    pub(super) fn level(&mut self) {
+        for id in 0..self.rows.len() {
+            let group = &mut self.rows[id];
+            group.time = 0;
+            for class in &mut group.classes {
+                class.floor = 0;
+            }
+            let tree = match group.stand {
+                Stand::Away => continue,
+                Stand::Ready => &mut self.ready,
+                Stand::Expected => &mut self.expected,
+            };
+            tree.remove(&mut self.nodes, id as u32);
+            tree.insert(&mut self.nodes, id as u32, 0);
+        }
+        (self.floor, self.even) = (0, 0);
+    }
+}
+
+impl core::ops::Index<u16> for Groups {
+    type Output = Group;
+    #[inline]
+    fn index(&self, id: u16) -> &Group {
+        &self.rows[usize::from(id)]
+    }
+}
+
+impl core::ops::IndexMut<u16> for Groups {
+    #[inline]
+    fn index_mut(&mut self, id: u16) -> &mut Group {
+        &mut self.rows[usize::from(id)]
+    }
+}

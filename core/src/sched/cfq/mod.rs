@@ -1,0 +1,493 @@
+//! CFQ: streams take turns with the device, and groups of streams share it by weight.
+//!
+//! C1  Each stream has a queue (here: a flow) for its reads and synchronous writes. Asynchronous writes of a group share
+//!     one flow for each priority. Within a flow the oldest request goes first at the start of a turn if it has waited for
+//!     `fifo_expire_sync` or `fifo_expire_async`; else the nearest to where the flow was, a little way back included
+//!     ([`line`](super::line)).
+//! C2  Groups are served in the order of their virtual times (V1-V4 in `group.rs`). Within a group the highest priority
+//!     class goes first; a class that has been passed over for 2 s gets one turn.
+//! C3  Within a class, flows are in three trees: synchronous ones that the device is held idle for, the other synchronous
+//!     ones, and asynchronous ones. A flow's place follows from the service it has had, in inverse proportion to the slice
+//!     of its level: it is served next if it has had the least. One that comes back starts no earlier than the least of
+//!     those that are there (as V3). So flows of a class share by level, and each waits at most for one turn of each other.
+//!
+//! There are two ways to take turns: slices (S1-S7 in `slice.rs`), where one flow has the device for a time, and IOPS mode
+//! (I1-I4 in `iops.rs`), where many are in the device at once. IOPS mode is on when `slice_idle` is 0 and the device
+//! queues. When it changes, all virtual times start anew, for they count something else.
+//!
+//! C4  A request that the device turned back goes before all others, and is not charged again.
+//! C5  A change of group or priority takes along what waits, at once. What is in the device counts for the group and flow
+//!     that it was sent for.
+//! C6  Device time that was spent for a stream outside of its requests (a flush) moves its group and its flow on as a slice
+//!     of that length does; in IOPS mode as many requests as the device does in that time at its present pace.
+//! C7  Without `group_isolation` the flows that the device is not held idle for are served in the root group. (Linux had
+//!     this as the default, and gave it up: weights then hold for nobody whose think time is long or who seeks.)
+//! C8  Flows that read one run together become one, and part again (M1-M4 in `cooperate.rs`), on devices that rotate or do
+//!     not queue.
+//!
+//! Bounds. While only one class asks: a request that is the n-th oldest of its flow goes within n rounds of its group, a
+//! round being one turn of each flow. A turn is a slice and what the device still has of it; in IOPS mode it is `quantum`
+//! requests. A group waits, for each turn that it had, until the others have had as much by weight. The device is held idle
+//! for at most `slice_idle` or `group_idle` at a time, and only while the one it is held for has, by its habits, less than
+//! that to think.
+//!
+//! Suits disks that seek, shared by programs that read; and with `slice_idle` 0, anything that many groups share. Idea:
+//! Linux's CFQ (2.6.33 to 4.20), from which it departs:
+//! - flows have a virtual time, where Linux has a time of day by which they are due: so that levels count in IOPS mode as
+//!   well, and no one has to be given back what was left of a slice;
+//! - who comes back is not put behind everybody (V3);
+//! - in IOPS mode others go on while a group is waited for, within bounds (V4);
+//! - a lower class has a bound (C2);
+//! - charged is the time for which a flow had the device, without rounding up to a tick.
+
+mod async_depth;
+mod cooperate;
+mod flow;
+mod group;
+mod iops;
+mod order;
+mod preempt;
+mod settings;
+mod slice;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+pub use settings::Settings;
+
+use super::line::{BackSeek, Waitings};
+use super::queueing::{Depth, Queueing};
+use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
+use crate::trace::{Message, Note};
+use crate::tunable::{self, TunableInfo};
+use crate::{Direction, Duration, Flags, Group, GroupId, Instant, Sector, Stream, StreamId};
+use flow::{Flow, Flows};
+use group::Groups;
+use order::Serving;
+use slice::Turn;
+use streams::Seat;
+
+/// Complete fairness; see the [module](self) for the rules.
+pub struct Cfq {
+    settings: Settings,
+    rotational: bool,
+    table: Waitings,
+    /// By request in the device: the group that it counts for (C5).
+    sent_for: Vec<u16>,
+    flows: Flows,
+    groups: Groups,
+    /// By stream.
+    seats: Vec<Seat>,
+    /// Whose turn it is.
+    turn: Option<Turn>,
+    /// Which flows of which group have the device, with slices.
+    serving: Option<Serving>,
+    queueing: Queueing,
+    /// Whether IOPS mode is on.
+    iops: bool,
+    /// In the device: asynchronous, synchronous.
+    in_flight: [u32; 2],
+    /// Flows that take turns, in all groups; and those of them that are synchronous.
+    busy: u32,
+    busy_sync: u32,
+    /// Where the last request that was sent ends.
+    head: Sector,
+    /// When a synchronous request last ended that had waited for too long.
+    last_late: Instant,
+    /// How long the device takes for a request, on average, when it has one: in nanoseconds.
+    pace: u64,
+    paced: Instant,
+    /// The latest time that was told.
+    now: Instant,
+    /// Until when the last answer was "nothing" for the sake of someone.
+    held_until: Option<Instant>,
+    tracing: bool,
+    notes: VecDeque<Message>,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    merges: u64,
+    splits: u64,
+    preemptions: u64,
+    holds: u64,
+}
+
+/// What may be done for a request to go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// This flow sends its next.
+    Send(u32),
+    /// Nothing, for someone who is expected to ask by then.
+    Hold(Instant),
+    /// Nothing before something ends.
+    Wait,
+}
+
+/// A request moves the pace by one part in so many: ends come in bunches, and the pace should not follow each.
+const PACE: u64 = 64;
+/// Messages that are kept at most.
+const NOTES: usize = 1024;
+
+impl Cfq {
+    /// A scheduler for what `setup` says. On a device that does not rotate, `slice_idle` is 0.
+    #[must_use]
+    pub fn new(setup: &Setup<'_>, mut settings: Settings) -> Self {
+        if !setup.character.rotational {
+            settings.slice_idle = Duration::ZERO;
+        }
+        let mut this = Self {
+            settings,
+            rotational: setup.character.rotational,
+            table: Waitings::new(setup.capacity),
+            sent_for: vec![0; setup.capacity],
+            flows: Flows::new(),
+            groups: Groups::new(),
+            seats: Vec::new(),
+            turn: None,
+            serving: None,
+            queueing: Queueing::new(Depth::CFQ, u32::from(setup.depth) > Depth::CFQ.threshold),
+            iops: false,
+            in_flight: [0; 2],
+            busy: 0,
+            busy_sync: 0,
+            head: Sector(0),
+            last_late: Instant::ZERO,
+            pace: 0,
+            paced: Instant::ZERO,
+            now: Instant::ZERO,
+            held_until: None,
+            tracing: false,
+            notes: VecDeque::new(),
+            counts: Counts::default(),
+        };
+        for (id, group) in (0..).zip(setup.groups) {
+            this.groups.set(id, group.parent.map(|parent| parent.0), group.weight);
+        }
+        this.iops = this.is_iops();
+        this
+    }
+
+    /// Whether somebody waits for a request: reads, and writes that say so.
+    fn is_sync(request: &Waiting) -> bool {
+        request.op.direction() == Direction::Read
+            || request.flags.contains(Flags::SYNC)
+            || request.flags.contains(Flags::FUA)
+    }
+
+    fn back(&self) -> BackSeek {
+        // A KiB is two sectors.
+        BackSeek { max: u64::from(self.settings.back_seek_max) * 2, penalty: self.settings.back_seek_penalty }
+    }
+
+    fn is_iops(&self) -> bool {
+        self.settings.slice_idle == Duration::ZERO && self.queueing.is_queueing()
+    }
+
+    /// Turns IOPS mode on or off, as settings and device now are.
+    fn choose_mode(&mut self) {
+        let iops = self.is_iops();
+        if iops == self.iops {
+            return;
+        }
+        self.expire(self.now);
+        self.serving = None;
+        self.iops = iops;
+        self.groups.level();
+        for number in self.flows.numbers() {
+            self.flows[number].served = 0;
+            if self.flows[number].is_busy {
+                self.leave(number);
+                self.join(number);
+            }
+        }
+        for id in 0..self.groups.len() {
+            self.place(id as u16);
+        }
+    }
+
+    /// What goes next.
+    fn step(&mut self) -> Step {
+        if self.iops { self.step_iops() } else { self.step_slice() }
+    }
+
+    /// The request of a flow that goes next (C1).
+    fn next_of(&self, number: u32) -> RequestId {
+        let flow = &self.flows[number];
+        let oldest = flow.line.oldest().expect("a flow that is served has a request");
+        let starts = self.turn.as_ref().is_some_and(|turn| turn.dispatched == 0);
+        let age = self.now.since(self.table.arrived(oldest));
+        if flow.line.len() == 1 || starts && age >= self.settings.fifo_expire(flow.sync) {
+            return oldest;
+        }
+        flow.line.next_from(&self.table, flow.position, self.back()).unwrap_or(oldest)
+    }
+
+    /// Takes out what a flow sends next.
+    fn take(&mut self, number: u32) -> RequestId {
+        let id = self.next_of(number);
+        let flow = &mut self.flows[number];
+        flow.line.take(&mut self.table, id);
+        let extent = self.table.extent(id);
+        flow.position = extent.end();
+        self.head = extent.end();
+        if let Some(turn) = &mut self.turn {
+            turn.dispatched += 1;
+            turn.sectors += extent.sectors;
+            turn.pieces += iops::pieces(extent.sectors);
+        }
+        id
+    }
+
+    /// A request is in the device.
+    fn sent(&mut self, id: RequestId, group: u16) {
+        let number = self.table.owner(id);
+        let (now, sync) = (self.now, self.flows[number].sync);
+        if self.in_flight == [0; 2] {
+            self.paced = now;
+        }
+        self.sent_for[id.0 as usize] = group;
+        self.in_flight[usize::from(sync)] += 1;
+        self.flows[number].in_flight += 1;
+        let group = &mut self.groups[group];
+        group.in_flight[usize::from(sync)] += 1;
+        group.last_dispatch = now;
+    }
+
+    /// A request is not in the device any more; answers the group that it counted for.
+    fn unsent(&mut self, id: RequestId) -> u16 {
+        let number = self.table.owner(id);
+        let sync = usize::from(self.flows[number].sync);
+        let group = self.sent_for[id.0 as usize];
+        self.in_flight[sync] -= 1;
+        self.flows[number].in_flight -= 1;
+        self.groups[group].in_flight[sync] -= 1;
+        group
+    }
+
+    fn note(&mut self, group: u16, stream: Option<StreamId>, note: Note) {
+        if self.tracing {
+            if self.notes.len() == NOTES {
+                self.notes.pop_front();
+            }
+            self.notes.push_back(Message { at: self.now, group: GroupId(group), stream, note });
+        }
+    }
+
+    /// Puts a flow where its line says: among those that take turns, or not.
+    fn settle(&mut self, number: u32) {
+        let flow = &self.flows[number];
+        if flow.line.is_empty() && flow.is_busy {
+            self.leave(number);
+        } else if !flow.line.is_empty() && !flow.is_busy {
+            self.join(number);
+        }
+    }
+}
+
+impl Scheduler for Cfq {
+    fn add_stream(&mut self, id: StreamId, stream: &Stream) {
+        self.seat(id, stream);
+    }
+
+    fn remove_stream(&mut self, id: StreamId) {
+        self.unseat(id);
+    }
+
+    fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
+        self.now = now;
+        self.reseat(id, stream);
+    }
+
+    fn set_group(&mut self, now: Instant, id: GroupId, group: &Group) {
+        self.now = now;
+        self.groups.set(id.0, group.parent.map(|parent| parent.0), group.weight);
+    }
+
+    fn remove_group(&mut self, now: Instant, id: GroupId) {
+        self.now = now;
+        if self.serving.is_some_and(|serving| serving.group == id.0) {
+            self.expire(now);
+            self.serving = None;
+        }
+        for number in self.groups.remove(id.0) {
+            self.flows.remove(number);
+        }
+    }
+
+    /// C6.
+    fn charge(&mut self, now: Instant, stream: StreamId, group: GroupId, time: Duration) {
+        self.now = now;
+        let charge = match self.iops {
+            true => time.as_nanos().saturating_mul(group::REQUEST / 1024) / (self.pace / 1024).max(1),
+            false => time.as_nanos(),
+        };
+        self.groups.charge(group.0, charge.min(1 << 50));
+        let number = self.seats[stream.0 as usize].flow;
+        let served = self.flows[number].weigh(&self.settings, charge.min(1 << 50));
+        self.serve(number, served);
+    }
+
+    fn set_tracing(&mut self, on: bool) {
+        self.tracing = on;
+        if !on {
+            self.notes.clear();
+        }
+    }
+
+    fn poll_message(&mut self) -> Option<Message> {
+        self.notes.pop_front()
+    }
+
+    fn insert(&mut self, now: Instant, request: &Waiting) {
+        self.now = now;
+        let sync = Self::is_sync(request);
+        let number = self.flow_of(request, sync);
+        self.lapse(number);
+        if sync {
+            self.learn(number, request);
+        }
+        self.flows[number].line.add(&mut self.table, now, request);
+        if sync {
+            self.flows[number].learn(self.settings.slice_idle);
+        }
+        self.settle(number);
+        if !self.iops {
+            self.preempt(number, request);
+        }
+    }
+
+    fn dispatch(&mut self, now: Instant) -> Next {
+        self.now = now;
+        self.held_until = None;
+        if let Some(id) = self.table.take_returned() {
+            return Next::Request(id); // C4
+        }
+        if self.table.is_empty() {
+            return Next::Nothing;
+        }
+        match self.step() {
+            Step::Send(number) => {
+                let id = self.take(number);
+                self.sent(id, self.flows[number].group);
+                if self.iops && self.flows[number].line.is_empty() {
+                    self.expire(now);
+                }
+                Next::Request(id)
+            }
+            Step::Hold(until) => {
+                self.held_until = Some(until);
+                self.counts.holds += 1;
+                Next::Hold { until }
+            }
+            Step::Wait => Next::Nothing,
+        }
+    }
+
+    fn requeue(&mut self, now: Instant, request: &Waiting) {
+        self.now = now;
+        // It still counts as in the device: it has its place there, and was charged.
+        self.table.turn_back(request.id);
+    }
+
+    fn drain(&mut self, now: Instant) -> Option<RequestId> {
+        self.now = now;
+        let id = match self.table.take_returned() {
+            Some(id) => id,
+            None => {
+                let number = self.next_unheld()?;
+                let id = self.take(number);
+                if self.flows[number].line.is_empty() {
+                    self.expire(now);
+                }
+                id
+            }
+        };
+        self.table.forget(id);
+        Some(id)
+    }
+
+    fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
+        let number = self.flow_for(newcomer, Self::is_sync(newcomer))?;
+        self.flows[number].line.merge_candidate(&self.table, newcomer)
+    }
+
+    fn grown(&mut self, request: &Waiting, side: Side) {
+        let flow = &mut self.flows[self.table.owner(request.id)];
+        if side == Side::Back {
+            let old = self.table.extent(request.id).end();
+            flow.seeks.grown(old, request.extent.end());
+        }
+        flow.line.grown(&mut self.table, request, side);
+    }
+
+    fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
+        self.flows[self.table.owner(request.id)].line.neighbour_after(&self.table, request)
+    }
+
+    fn absorbed(&mut self, kept: &Waiting, gone: RequestId) {
+        self.flows[self.table.owner(kept.id)].line.absorbed(&mut self.table, kept, gone);
+    }
+
+    fn completed(&mut self, now: Instant, served: &Served) {
+        self.now = now;
+        let id = served.request.id;
+        let number = self.table.owner(id);
+        let (in_flight, waiting) = (self.in_flight[0] + self.in_flight[1], self.table.len() as u32);
+        let group = self.unsent(id);
+        self.pace = self.pace - self.pace / PACE + now.since(self.paced).as_nanos() / PACE;
+        self.paced = now;
+        if self.flows[number].sync {
+            self.flows[number].think.ended(now);
+            self.thought_ended(number, group);
+            if now.since(self.table.arrived(id)) >= self.settings.fifo_expire_sync {
+                self.last_late = now;
+            }
+        }
+        self.table.forget(id);
+        self.start_slice(number);
+        let held_back = !self.iops || self.held_until.is_some();
+        if self.queueing.ended(in_flight, waiting, held_back) {
+            self.choose_mode();
+        }
+        if self.iops {
+            self.place(group);
+        }
+        self.release(number);
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.held_until.filter(|_| !self.table.is_empty())
+    }
+
+    fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        tell("queue_merges", self.counts.merges);
+        tell("queue_splits", self.counts.splits);
+        tell("preemptions", self.counts.preemptions);
+        tell("holds", self.counts.holds);
+    }
+
+    fn tunables(&self) -> &'static [TunableInfo] {
+        Settings::INFO
+    }
+
+    fn get(&self, name: &str) -> Option<String> {
+        tunable::get(&settings::ROWS, &self.settings, name)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
+        tunable::set(&settings::ROWS, &mut self.settings, name, value)?;
+        self.choose_mode();
+        Ok(())
+    }
+}

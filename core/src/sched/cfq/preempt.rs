@@ -1,0 +1,95 @@
+//! Preemption: who need not wait for the end of a slice.
+//!
+//! P1  Anybody takes over from the idle class, the real-time class from the others in its group; a synchronous request from
+//!     an asynchronous flow, whatever its group.
+//! P2  A synchronous flow that the device is not held for takes over from one of its kind, in its group, that has nothing
+//!     waiting; as does one whose request is close to the head while the device is held idle for another.
+//! P3  Metadata takes over from data in its group, once in a slice of the other.
+//! P4  Who takes over has the device at once, if its group is being served or the next to be, and if it has had no more than a slice
+//!     more than the least served of its class: nobody is passed over for ever. Else the order decides.
+
+use super::Cfq;
+use super::flow::{Flow, Service};
+use super::slice::Keep;
+use crate::sched::Waiting;
+use crate::trace::Note;
+use crate::{Flags, PriorityClass};
+
+impl Cfq {
+    /// A request came to a flow: does it take over?
+    pub(super) fn preempt(&mut self, number: u32, request: &Waiting) {
+        let Some(turn) = self.turn else { return };
+        if turn.flow == number || !self.takes_over(number, request) {
+            return;
+        }
+        self.counts.preemptions += 1;
+        let (group, stream) = (self.flows[number].group, request.stream);
+        self.note(group, Some(stream), Note::Preempted);
+        self.expire(self.now);
+        if self.may_begin(number) {
+            let Flow { group, service, priority, .. } = self.flows[number];
+            // It takes over what is left of the time as well.
+            self.serving = self.serving.filter(|serving| serving.group == group);
+            if let Some(serving) = &mut self.serving {
+                (serving.class, serving.service) = (priority.class, service);
+            }
+            self.begin(number);
+        } else {
+            self.serving = None;
+        }
+    }
+
+    /// Whether a flow may have the device out of order (P4).
+    pub(super) fn may_begin(&self, number: u32) -> bool {
+        let flow = &self.flows[number];
+        let group = self.group_served().or_else(|| self.groups.first_ready());
+        if !flow.is_busy || flow.line.is_empty() || group != Some(flow.group) {
+            return false;
+        }
+        let slice = self.settings.slice(flow.sync, flow.priority.level).as_nanos();
+        let floor = self.groups[flow.group].classes[flow.priority.class as usize].floor;
+        flow.served <= floor.saturating_add(flow.weigh(&self.settings, slice))
+    }
+
+    fn takes_over(&self, number: u32, request: &Waiting) -> bool {
+        let Some(turn) = self.turn else { return false };
+        let (new, old) = (&self.flows[number], &self.flows[turn.flow]);
+        let class = |is| (new.priority.class == is, old.priority.class == is);
+        match class(PriorityClass::Idle) {
+            (true, _) => return false,
+            (false, true) => return true, // P1
+            (false, false) => {}
+        }
+        if class(PriorityClass::RealTime) == (false, true) {
+            return false;
+        }
+        if new.sync && !old.sync {
+            return true; // P1
+        }
+        if new.group != old.group || !new.sync {
+            return false;
+        }
+        if class(PriorityClass::RealTime) == (true, false) {
+            return true; // P1
+        }
+        let is_waiting = old.line.is_empty();
+        if is_waiting && new.service == Service::SyncNoidle && old.service == Service::SyncNoidle {
+            return true; // P2
+        }
+        if Self::is_metadata(request) && !self.has_metadata(turn.flow) {
+            return true; // P3
+        }
+        let is_held = is_waiting && matches!(self.keep(), Some(Keep::Wait(Some(_))));
+        is_held && self.is_close(request.extent.start) && !new.is_seeky() // P2
+    }
+
+    fn is_metadata(request: &Waiting) -> bool {
+        request.flags.contains(Flags::PRIO) || request.flags.contains(Flags::META)
+    }
+
+    fn has_metadata(&self, number: u32) -> bool {
+        let Some(oldest) = self.flows[number].line.oldest() else { return false };
+        let flags = self.table.flags(oldest);
+        flags.contains(Flags::PRIO) || flags.contains(Flags::META)
+    }
+}

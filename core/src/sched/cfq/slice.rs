@@ -1,0 +1,338 @@
+//! Slices: one flow at a time has the device.
+//!
+//! S1  A flow has the device for a slice: `slice_sync` or `slice_async` for level 4, a fifth more for each level above and
+//!     less for each below. It begins with the first end, so that the way to the flow's place does not shorten it. With
+//!     `low_latency` slices shrink when the usual number of them would not fit into the group's part of `target_latency`,
+//!     but not below what two idle times are to a slice.
+//! S2  When a slice is over, or its flow has nothing waiting and is not waited for, the group moves on by the time for which
+//!     the flow had the device (V2), and so does the flow (C3). An asynchronous flow of a group in which nobody waits for
+//!     anything is charged its whole slice: its writes go on inside the device.
+//! S3  Flows of one service follow each other for the group's part of `target_latency`, in proportion to how many they are;
+//!     then group and service are chosen anew: if groups took turns at every request of those who seek, all of them would
+//!     be in the device at once, and time would say nothing about who had how much of it. Asynchronous ones have the part of that which their slices are of synchronous ones'.
+//! S4  The device is held idle for a flow that has nothing waiting and is in the habit of asking again within `slice_idle`;
+//!     and for the last one of a tree whose flows are not worth it by themselves. Never for the idle class, nor on flash
+//!     that queues for a flow's own sake; not for longer than is left of the slice.
+//! S5  If it is not held for the flow, and no other flow of the group takes turns, it is held for the group: while the
+//!     device has requests of it, and for `group_idle` after the last of them ended, if the group is in the habit of
+//!     asking by then. With both set, `slice_idle` counts where it applies.
+//! S6  A flow has half of `quantum` requests in the device while others wait, all of it early in its slice, any number if
+//!     it is the only one or the only synchronous one; the idle class one. Asynchronous requests wait until no synchronous
+//!     one is in the device; a flow for which the device may be held waits until no asynchronous one is. See also
+//!     `async_depth.rs`.
+//! S7  While others wait, an asynchronous slice is over after `slice_async_rq` requests, times two for each level from 8 up;
+//!     one of the idle class after one request.
+
+use super::flow::Service;
+use super::group::Workload;
+use super::order::Serving;
+use super::{Cfq, Step};
+use crate::time::ms;
+use crate::trace::Note;
+use crate::{Duration, Instant, PriorityClass};
+
+/// A flow's time with the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Turn {
+    pub(super) flow: u32,
+    pub(super) began: Instant,
+    /// From when on it is over; nothing has ended yet, if there is none (S1).
+    pub(super) end: Option<Instant>,
+    pub(super) dispatched: u32,
+    pub(super) sectors: u64,
+    /// What the requests count in IOPS mode (I2).
+    pub(super) pieces: u64,
+}
+
+/// What becomes of the present turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Keep {
+    /// It sends.
+    Send,
+    /// It is waited for: by when it should ask, or until something ends.
+    Wait(Option<Instant>),
+    /// It was over then.
+    Over(Instant),
+}
+
+/// The shortest time for which a service is chosen.
+const SERVING_MIN: Duration = ms(2);
+
+impl Cfq {
+    pub(super) fn step_slice(&mut self) -> Step {
+        loop {
+            let Some(keep) = self.keep() else {
+                if self.start() {
+                    continue;
+                }
+                return Step::Wait;
+            };
+            if keep != Keep::Send
+                && let Some(other) = self.cooperator()
+            {
+                self.hand_over(if let Keep::Over(at) = keep { at } else { self.now }, other);
+                continue;
+            }
+            match keep {
+                Keep::Send => {
+                    let number = self.turn.expect("somebody's turn is kept").flow;
+                    return if self.may_send(number) { Step::Send(number) } else { Step::Wait };
+                }
+                Keep::Wait(None) => return Step::Wait,
+                Keep::Wait(Some(until)) => return Step::Hold(until),
+                Keep::Over(at) => self.expire(at),
+            }
+        }
+    }
+
+    /// What becomes of the present turn, if it is anybody's.
+    pub(super) fn keep(&self) -> Option<Keep> {
+        let turn = self.turn.as_ref()?;
+        let flow = &self.flows[turn.flow];
+        let is_over = turn.end.is_some_and(|end| self.now >= end) || self.has_sent_enough(turn);
+        if !flow.line.is_empty() {
+            return Some(if is_over { Keep::Over(self.now) } else { Keep::Send });
+        }
+        if !is_over && self.is_worth_idling(turn.flow) {
+            if flow.in_flight > 0 {
+                return Some(Keep::Wait(None));
+            }
+            let since = flow.last_end().unwrap_or(turn.began).max(turn.began);
+            let left = turn.end.map_or(Duration::MAX, |end| end.since(since));
+            if !flow.think.is_longer_than(left) {
+                return Some(self.wait_until(since + self.settings.slice_idle)); // S4
+            }
+        }
+        let group = &self.groups[flow.group];
+        let group_idle = self.settings.group_idle;
+        if flow.sync && group.busy == 1 && group_idle > Duration::ZERO && !group.think.is_longer_than(group_idle) {
+            if group.in_flight[1] > 0 {
+                return Some(Keep::Wait(None)); // S5
+            }
+            if !is_over {
+                let since = group.think.last_end().unwrap_or(turn.began).max(turn.began);
+                return Some(self.wait_until(since + group_idle));
+            }
+        }
+        Some(Keep::Over(self.now))
+    }
+
+    fn wait_until(&self, until: Instant) -> Keep {
+        if self.now < until { Keep::Wait(Some(until)) } else { Keep::Over(until) }
+    }
+
+    /// S7.
+    fn has_sent_enough(&self, turn: &Turn) -> bool {
+        let flow = &self.flows[turn.flow];
+        if self.busy <= 1 {
+            return false;
+        }
+        if flow.priority.class == PriorityClass::Idle {
+            return turn.dispatched >= 1;
+        }
+        let levels = 2 * (8 - u32::from(flow.priority.level.min(7)));
+        !flow.sync && turn.dispatched >= self.settings.slice_async_rq.saturating_mul(levels)
+    }
+
+    /// S4.
+    pub(super) fn is_worth_idling(&self, number: u32) -> bool {
+        let flow = &self.flows[number];
+        if self.settings.slice_idle == Duration::ZERO || !flow.sync || flow.priority.class == PriorityClass::Idle {
+            return false;
+        }
+        if flow.idles && (self.rotational || !self.queueing.is_queueing()) {
+            return true;
+        }
+        let class = &self.groups[flow.group].classes[flow.priority.class as usize];
+        let waiters = &class.services[flow.service as usize];
+        waiters.count == 1 && !waiters.think.is_longer_than(self.settings.slice_idle)
+    }
+
+    /// S6.
+    fn may_send(&self, number: u32) -> bool {
+        let flow = &self.flows[number];
+        let sync_waits_for_async = self.in_flight[0] > 0 && self.is_worth_idling(number);
+        if sync_waits_for_async || !flow.sync && self.in_flight[1] > 0 {
+            return false;
+        }
+        let is_only_sync = flow.sync && self.busy_sync == 1;
+        let max = if flow.priority.class == PriorityClass::Idle {
+            1
+        } else if self.busy == 1 || is_only_sync {
+            u32::MAX
+        } else if self.is_nearly_over(number) {
+            (self.settings.quantum / 2).max(1)
+        } else {
+            self.settings.quantum
+        };
+        let max = if flow.sync { max } else { max.min(self.async_depth()) };
+        flow.in_flight < max
+    }
+
+    /// Whether what the flow has in the device will probably take the rest of its slice.
+    fn is_nearly_over(&self, number: u32) -> bool {
+        let Some(end) = self.turn.and_then(|turn| turn.end) else { return true };
+        let each = self.settings.slice_idle.as_nanos().saturating_mul(self.flows[number].in_flight.into());
+        self.now + Duration::from_nanos(each) > end
+    }
+
+    /// Somebody's turn begins, if anybody has something to do.
+    fn start(&mut self) -> bool {
+        let Some(first) = self.groups.first_ready() else { return false };
+        let id = self.group_served().unwrap_or(first);
+        if self.serving.is_some_and(|serving| serving.group != id) {
+            self.save();
+        }
+        let class = self.next_class(id, true).expect("a group that is ready has flows");
+        let service = self.choose_service(id, class);
+        let number = self.next_flow(id, class, service).expect("a service that was chosen has flows");
+        self.begin(number);
+        true
+    }
+
+    /// The group whose flows of one service have the device, while they have it and one of them has something to do (S3).
+    pub(super) fn group_served(&self) -> Option<u16> {
+        let Serving { group, class, service, until } = self.serving?;
+        let count = self.groups[group].classes[class as usize].services[service as usize].count;
+        (self.now < until && count > 0).then_some(group)
+    }
+
+    /// S3.
+    fn choose_service(&mut self, id: u16, class: PriorityClass) -> Service {
+        let waits = |service: Service| self.groups[id].classes[class as usize].services[service as usize].count > 0;
+        if self.serving.is_none()
+            && let Some(Workload { class, service, left }) = self.groups[id].saved
+        {
+            self.serving = Some(Serving { group: id, class, service, until: self.now + left });
+        }
+        if let Some(serving) = self.serving
+            && (serving.group, serving.class) == (id, class)
+            && self.now < serving.until
+            && waits(serving.service)
+        {
+            return serving.service;
+        }
+        let service = self.next_service(id, class, true).expect("a class that was chosen has flows");
+        let until = self.now + self.serving_time(id, class, service);
+        self.serving = Some(Serving { group: id, class, service, until });
+        self.groups[id].saved = None;
+        service
+    }
+
+    fn serving_time(&mut self, id: u16, class: PriorityClass, service: Service) -> Duration {
+        let settings = &self.settings;
+        let whole = self.groups.part_of(id, settings.target_latency).as_nanos();
+        let usual = self.usual_flows(id, class);
+        let class = &self.groups[id].classes[class as usize];
+        let count = u64::from(class.services[service as usize].count);
+        let part = u128::from(whole) * u128::from(count) / u128::from(usual.max(class.busy).max(1));
+        let mut part = u64::try_from(part).unwrap_or(u64::MAX);
+        if service == Service::Async {
+            let (own, sync) = (self.settings.slice_async.as_nanos(), self.settings.slice_sync.as_nanos().max(1));
+            part = u64::try_from(u128::from(part) * u128::from(own) / u128::from(sync)).unwrap_or(u64::MAX);
+        } else {
+            part = part.max(self.settings.slice_idle.as_nanos().saturating_mul(2));
+        }
+        Duration::from_nanos(part).max(SERVING_MIN)
+    }
+
+    /// How many flows of a class usually take turns: quick to rise, slow to fall.
+    fn usual_flows(&mut self, id: u16, class: PriorityClass) -> u32 {
+        let class = &mut self.groups[id].classes[class as usize];
+        let (least, most) = (class.usual.min(class.busy), class.usual.max(class.busy));
+        class.usual = (3 * most + least + 2) / 4;
+        class.usual
+    }
+
+    /// A flow's turn begins.
+    pub(super) fn begin(&mut self, number: u32) {
+        self.turn = Some(Turn { flow: number, began: self.now, end: None, dispatched: 0, sectors: 0, pieces: 0 });
+    }
+
+    /// A request of a flow ended: with the first one of its turn, its slice begins (S1).
+    pub(super) fn start_slice(&mut self, number: u32) {
+        if self.iops || self.turn.is_none_or(|turn| turn.flow != number || turn.end.is_some()) {
+            return;
+        }
+        let slice = self.slice(number);
+        if let Some(turn) = &mut self.turn {
+            turn.end = Some(self.now + slice);
+        }
+    }
+
+    /// How long a flow may have the device (S1).
+    fn slice(&mut self, number: u32) -> Duration {
+        let flow = &self.flows[number];
+        let (id, class, sync) = (flow.group, flow.priority.class, flow.sync);
+        let slice = self.settings.slice(sync, flow.priority.level);
+        if !self.settings.low_latency {
+            return slice;
+        }
+        let usual = u64::from(self.usual_flows(id, class));
+        let base = self.settings.slice_sync.as_nanos();
+        let (wanted, there) = (base.saturating_mul(usual), self.groups.part_of(id, self.settings.target_latency));
+        if wanted <= there.as_nanos() {
+            return slice;
+        }
+        let scaled = |to: u64, by: u64| {
+            let scaled = u128::from(slice.as_nanos()) * u128::from(to) / u128::from(by.max(1));
+            Duration::from_nanos(u64::try_from(scaled).unwrap_or(u64::MAX))
+        };
+        let least = scaled(self.settings.slice_idle.as_nanos().saturating_mul(2), base).min(slice);
+        scaled(there.as_nanos(), wanted).max(least).min(slice)
+    }
+
+    /// The present turn is over, and was at `at`; it is paid for (S2, and I2).
+    pub(super) fn expire(&mut self, at: Instant) {
+        let Some(turn) = self.turn.take() else { return };
+        let used = at.since(turn.began);
+        let flow = &self.flows[turn.flow];
+        let id = flow.group;
+        let mut charge = used.as_nanos();
+        if self.iops {
+            charge = turn.pieces.saturating_mul(super::group::REQUEST).min(1 << 50);
+        } else if !flow.sync && self.groups[id].busy_sync == 0 {
+            charge = charge.max(self.settings.slice(false, flow.priority.level).as_nanos());
+        }
+        let note = Note::SliceUsed {
+            used,
+            dispatched: turn.dispatched,
+            charge: if self.iops { turn.pieces } else { Note::millis(Duration::from_nanos(charge)) },
+            iops: self.iops,
+            sectors: turn.sectors,
+        };
+        let stream = self.stream_of(turn.flow);
+        self.note(id, stream, note);
+        let flow = &mut self.flows[turn.flow];
+        let served = flow.weigh(&self.settings, charge);
+        flow.parts |= flow.members > 1 && flow.is_seeky(); // M3
+        let stays = !flow.line.is_empty() && flow.service == flow.service_now();
+        if stays {
+            self.serve(turn.flow, served);
+            self.groups.charge(id, charge);
+            return;
+        }
+        let was_busy = flow.is_busy;
+        flow.served = flow.served.saturating_add(served);
+        // Charged before it leaves, for a group that leaves with it has another share.
+        self.groups.charge(id, charge);
+        if was_busy {
+            self.leave(turn.flow);
+        }
+        self.settle(turn.flow);
+    }
+
+    /// A flow that was waited for asks too late, as seen before its request is added: it does not go on.
+    pub(super) fn lapse(&mut self, number: u32) {
+        let flow = &self.flows[number];
+        if !self.iops
+            && flow.line.is_empty()
+            && self.turn.is_some_and(|turn| turn.flow == number)
+            && let Some(Keep::Over(at)) = self.keep()
+        {
+            self.expire(at);
+        }
+        let id = self.flows[number].home;
+        self.lapse_group(id);
+    }
+}

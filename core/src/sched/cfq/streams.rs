@@ -1,0 +1,186 @@
+//! Streams and their flows: who comes, goes, and changes (C5).
+
+use super::Cfq;
+use super::flow::NIL;
+use super::group::Group;
+use crate::sched::Waiting;
+use crate::{Priority, PriorityClass, Stream, StreamId};
+
+/// What a stream asks through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Seat {
+    /// Its own flow; [`NIL`]: there is no such stream.
+    pub(super) flow: u32,
+    /// The flow that its synchronous requests go to: its own, or a cooperator's.
+    pub(super) through: u32,
+}
+
+impl Cfq {
+    pub(super) fn seat(&mut self, id: StreamId, stream: &Stream) {
+        let row = id.0 as usize;
+        if self.seats.len() <= row {
+            self.seats.resize(row + 1, Seat { flow: NIL, through: NIL });
+        }
+        let flow = self.flows.add(stream.group.0, stream.priority, true);
+        self.flows[flow].members = 1;
+        self.flows[flow].stream = id;
+        self.seats[row] = Seat { flow, through: flow };
+        let floor = self.groups[stream.group.0].classes[stream.priority.class as usize].floor;
+        self.flows[flow].served = floor;
+        // So that its first write needs no memory.
+        self.async_flow(stream.group.0, stream.priority);
+    }
+
+    pub(super) fn unseat(&mut self, id: StreamId) {
+        self.go_alone(id);
+        let seat = core::mem::replace(&mut self.seats[id.0 as usize], Seat { flow: NIL, through: NIL });
+        if self.turn.is_some_and(|turn| turn.flow == seat.flow) {
+            self.expire(self.now);
+        }
+        self.flows[seat.flow].members -= 1;
+        self.flows[seat.flow].is_orphan = true;
+        self.release(seat.flow);
+    }
+
+    /// A stream asks through its own flow again; what waits of it stays where it is.
+    pub(super) fn go_alone(&mut self, id: StreamId) {
+        let Seat { flow, through } = self.seats[id.0 as usize];
+        if through == flow {
+            return;
+        }
+        self.seats[id.0 as usize].through = flow;
+        self.flows[flow].members += 1;
+        let left = &mut self.flows[through];
+        left.members -= 1;
+        left.parts &= left.members > 1;
+        self.release(through);
+    }
+
+    /// Frees a flow that nobody asks through and that has nothing left to do.
+    pub(super) fn release(&mut self, number: u32) {
+        let flow = &self.flows[number];
+        if !flow.is_orphan || flow.members > 0 || !flow.line.is_empty() || flow.in_flight > 0 {
+            return;
+        }
+        if self.turn.is_some_and(|turn| turn.flow == number) {
+            self.expire(self.now);
+        }
+        if !self.flows[number].is_busy {
+            self.flows.remove(number);
+        }
+    }
+
+    /// A stream is in another group, or has another priority.
+    pub(super) fn reseat(&mut self, id: StreamId, stream: &Stream) {
+        let (group, priority) = (stream.group.0, stream.priority);
+        let Seat { flow: old, through } = self.seats[id.0 as usize];
+        let (from, before) = (self.flows[old].home, self.flows[old].priority);
+        if (from, before) == (group, priority) {
+            return;
+        }
+        self.expire(self.now);
+        self.go_alone(id);
+        // Who shares its flow stays behind, in the flow that now is nobody's own.
+        let own = if self.flows[old].members > 1 || through != old {
+            let own = self.flows.add(group, priority, true);
+            self.flows[own].members = 1;
+            self.flows[own].stream = id;
+            self.flows[old].members -= 1;
+            self.flows[old].is_orphan = true;
+            self.seats[id.0 as usize] = Seat { flow: own, through: own };
+            own
+        } else {
+            old
+        };
+        if own == old {
+            if self.flows[old].is_busy {
+                self.leave(old);
+            }
+            let flow = &mut self.flows[old];
+            (flow.home, flow.group, flow.priority) = (group, group, priority);
+            flow.served = self.groups[group].classes[priority.class as usize].floor;
+            flow.idles = priority.class != PriorityClass::Idle;
+            self.settle(old);
+        } else {
+            self.move_waiting(old, own, id);
+            self.move_waiting(through, own, id);
+        }
+        let writes = self.groups[from].asyncs[Group::async_place(before)];
+        let to = self.async_flow(group, priority);
+        if writes != NIL && writes != to {
+            self.move_waiting(writes, to, id);
+        }
+        self.move_returned(id, own, to);
+        if own != old {
+            self.release(old);
+        }
+    }
+
+    /// What waits of a stream goes from one flow to another.
+    fn move_waiting(&mut self, from: u32, to: u32, id: StreamId) {
+        if from == to || self.flows[from].line.is_empty() {
+            return;
+        }
+        let (from_flow, to_flow) = self.flows.two(from, to);
+        let moved = from_flow.line.move_to(&mut self.table, &mut to_flow.line, |stream| stream == id);
+        if moved > 0 {
+            self.settle(from);
+            self.settle(to);
+        }
+    }
+
+    /// What the device turned back of a stream waits too: it counts for the new flows.
+    fn move_returned(&mut self, id: StreamId, sync: u32, writes: u32) {
+        let mut next = self.table.returned();
+        while let Some(request) = next {
+            next = self.table.returned_before(request);
+            if self.table.stream(request) == id {
+                let to = if self.flows[self.table.owner(request)].sync { sync } else { writes };
+                self.recount(request, to);
+            }
+        }
+    }
+
+    /// A request that counts as in the device counts for another flow from now on.
+    pub(super) fn recount(&mut self, request: crate::sched::RequestId, to: u32) {
+        let from = self.table.owner(request);
+        let old = self.unsent(request);
+        self.table.set_owner(request, to);
+        let group = self.flows[to].group;
+        self.sent(request, group);
+        if self.iops {
+            self.place(old);
+            self.place(group);
+        }
+        self.release(from);
+    }
+
+    /// The flow of a request, if it has one already.
+    pub(super) fn flow_for(&self, request: &Waiting, sync: bool) -> Option<u32> {
+        let number = if sync {
+            self.seats[request.stream.0 as usize].through
+        } else {
+            self.groups[request.group.0].asyncs[Group::async_place(request.priority)]
+        };
+        (number != NIL).then_some(number)
+    }
+
+    /// The flow for asynchronous writes of a priority.
+    pub(super) fn async_flow(&mut self, group: u16, priority: Priority) -> u32 {
+        let place = Group::async_place(priority);
+        let number = self.groups[group].asyncs[place];
+        if number != NIL {
+            return number;
+        }
+        let number = self.flows.add(group, priority, false);
+        self.flows[number].served = self.groups[group].classes[priority.class as usize].floor;
+        self.groups[group].asyncs[place] = number;
+        number
+    }
+
+    /// The stream that a flow is of, if it is of one.
+    pub(super) fn stream_of(&self, number: u32) -> Option<StreamId> {
+        let flow = &self.flows[number];
+        (flow.sync && !flow.is_orphan).then_some(flow.stream)
+    }
+}

@@ -1,0 +1,6 @@
+//! CFQ as those see it who ask: in virtual time, on devices that are as dull as they can be.
+
+mod random;
+mod rules;
+mod shares;
+mod sim;

@@ -1,0 +1,380 @@
+//! Rules one by one: what waits for what, and for how long.
+
+use fairlift_core::sched::Scheduler;
+use fairlift_core::time::{ms, secs, us};
+use fairlift_core::trace::Note;
+use fairlift_core::{Duration, Flags, GroupId, Instant, Op, PriorityClass};
+
+use crate::sim::{DISK, Device, FLASH, Sim};
+
+const ROOT: GroupId = GroupId::ROOT;
+const RT: PriorityClass = PriorityClass::RealTime;
+const BE: PriorityClass = PriorityClass::BestEffort;
+const IDLE: PriorityClass = PriorityClass::Idle;
+
+fn at(n: u64) -> Instant {
+    Instant::ZERO + ms(n)
+}
+
+/// The lengths of the turns of each group, in milliseconds and requests.
+fn turns(sim: &mut Sim, group: u16) -> Vec<(u64, u32)> {
+    std::iter::from_fn(|| sim.cfq.poll_message())
+        .filter(|message| message.group.0 == group)
+        .filter_map(|message| match message.note {
+            Note::SliceUsed { used, dispatched, .. } => Some((used.as_millis(), dispatched)),
+            _ => None,
+        })
+        .collect()
+}
+
+/// V3: in IOPS mode one that comes back waits for no more than the turns of those that are no further on.
+#[test]
+fn a_group_that_comes_back_is_not_put_behind_all_others() {
+    let mut sim = Sim::new(Device::Parallel(1, ms(1)), 5, &[]);
+    for _ in 0..50 {
+        let group = sim.group(ROOT, 100);
+        sim.reader(group, 8);
+    }
+    let rare = sim.group(ROOT, 100);
+    let rare = sim.reader(rare, 1);
+    sim.clients[rare].think = ms(200);
+    sim.clients[rare].starts = at(1000);
+    sim.run(secs(10));
+    // Behind everybody it would wait for 50 turns of 8 ms. A turn under way, and its own request in the device.
+    let waited = sim.clients[rare].longest_wait;
+    assert!(sim.clients[rare].done > 40, "{}", sim.clients[rare].done);
+    assert!(waited <= ms(9), "{waited}");
+}
+
+/// V3: with slices, for one slice and what is in the device.
+#[test]
+fn with_slices_a_group_that_comes_back_waits_for_one_slice() {
+    let mut sim = Sim::new(DISK, 4, &[("low_latency", "0")]);
+    for _ in 0..10 {
+        let group = sim.group(ROOT, 100);
+        sim.reader(group, 4);
+    }
+    let rare = sim.group(ROOT, 100);
+    let rare = sim.reader(rare, 1);
+    sim.clients[rare].think = ms(500);
+    sim.clients[rare].starts = at(3000);
+    sim.run(secs(60));
+    let waited = sim.clients[rare].longest_wait;
+    assert!(sim.clients[rare].done > 50, "{}", sim.clients[rare].done);
+    // A slice of 100 ms begins with the first end, 9 ms after its turn; idling at its end: none, for it has requests.
+    assert!(waited <= ms(130), "{waited}");
+}
+
+/// V3: absence earns no claim.
+#[test]
+fn who_was_away_gets_no_more_than_its_share_when_it_is_back() {
+    let mut sim = Sim::new(FLASH, 8, &[]);
+    let (steady, late) = (sim.group(ROOT, 100), sim.group(ROOT, 100));
+    sim.reader(steady, 64);
+    let late = sim.reader(late, 64);
+    sim.clients[late].starts = at(1000);
+    sim.run(ms(1000));
+    let got = sim.run(ms(100));
+    assert!(got[0].abs_diff(got[1]) < 200, "{got:?}");
+}
+
+/// C2
+#[test]
+fn the_real_time_class_goes_first_and_the_idle_class_last() {
+    for (device, set) in [(FLASH, [("slice_idle", "0")]), (DISK, [("slice_idle", "8")])] {
+        let mut sim = Sim::new(device, 4, &set);
+        for class in [IDLE, BE, RT] {
+            sim.client(ROOT, Sim::at(class, 4), 32);
+        }
+        let got = sim.run(secs(1));
+        assert!(got[2] > 100 * got[1].max(1) / 10 && got[1] >= got[0], "{got:?}");
+    }
+}
+
+/// C2
+#[test]
+fn a_class_that_was_passed_over_for_two_seconds_gets_a_turn() {
+    for (device, set) in [(FLASH, [("slice_idle", "0")]), (DISK, [("slice_idle", "8")])] {
+        let mut sim = Sim::new(device, 4, &set);
+        for class in [IDLE, BE, RT] {
+            sim.client(ROOT, Sim::at(class, 4), 32);
+        }
+        sim.run(ms(1900));
+        assert_eq!((sim.clients[0].done, sim.clients[1].done), (0, 0));
+        sim.run(secs(4));
+        assert!(sim.clients[0].done >= 1 && sim.clients[1].done >= 1);
+        let rt = sim.clients[2].done;
+        assert!(sim.clients[1].done * 10 < rt, "{} of {rt}", sim.clients[1].done);
+    }
+}
+
+/// C1
+#[test]
+fn a_request_that_has_waited_for_fifo_expire_starts_the_next_turn() {
+    let mut sim = Sim::new(Device::Parallel(1, ms(1)), 5, &[("fifo_expire_sync", "50")]);
+    let (reader, far) = (sim.reader(ROOT, 16), sim.reader(ROOT, 16));
+    sim.run(secs(2));
+    let longest = sim.clients[reader].longest_wait.max(sim.clients[far].longest_wait);
+    assert!(longest < ms(100), "{longest}");
+}
+
+/// I1
+#[test]
+fn a_turn_in_iops_mode_is_quantum_requests() {
+    let mut sim = Sim::new(Device::Parallel(1, ms(1)), 5, &[("quantum", "3")]);
+    sim.reader(ROOT, 16);
+    sim.reader(ROOT, 16);
+    sim.run(ms(60));
+    let runs = sim.order.chunk_by(|a, b| a == b).map(<[usize]>::len).collect::<Vec<_>>();
+    assert!(runs.iter().skip(1).rev().skip(1).all(|run| *run == 3), "{runs:?}");
+}
+
+/// S1
+#[test]
+fn a_slice_is_a_fifth_longer_for_each_level_and_shrinks_where_many_wait() {
+    let mut sim = Sim::new(DISK, 4, &[("low_latency", "0")]);
+    let group = sim.group(ROOT, 100);
+    sim.client(group, Sim::at(BE, 0), 4);
+    let other = sim.group(ROOT, 100);
+    sim.client(other, Sim::at(BE, 7), 4);
+    sim.cfq.set_tracing(true);
+    sim.run(secs(5));
+    let all: Vec<_> = std::iter::from_fn(|| sim.cfq.poll_message()).collect();
+    let of = |group: u16| {
+        let used = all.iter().filter(|message| message.group.0 == group).filter_map(|message| match message.note {
+            Note::SliceUsed { used, .. } => Some(used.as_millis()),
+            _ => None,
+        });
+        used.skip(1).collect::<Vec<_>>()
+    };
+    // From the turn to the first end: 9 ms, and what the other still has in the device.
+    assert!(of(1).iter().all(|used| (180..=200).contains(used)), "{:?}", of(1));
+    assert!(of(2).iter().all(|used| (40..=60).contains(used)), "{:?}", of(2));
+    sim.cfq.set("low_latency", "1").unwrap();
+    for _ in 0..9 {
+        sim.client(group, Sim::at(BE, 4), 4);
+    }
+    let mut sim2 = Sim::new(DISK, 4, &[]);
+    for _ in 0..10 {
+        sim2.reader(ROOT, 4);
+    }
+    sim2.cfq.set_tracing(true);
+    sim2.run(secs(5));
+    let shrunk = turns(&mut sim2, 0);
+    assert!(shrunk.iter().skip(5).all(|(used, _)| (28..=52).contains(used)), "300 ms for ten of them: {shrunk:?}");
+}
+
+/// S4
+#[test]
+fn the_device_is_held_for_a_reader_that_asks_again_soon() {
+    let mut sim = Sim::new(DISK, 4, &[]);
+    for _ in 0..2 {
+        let reader = sim.reader(ROOT, 1);
+        sim.clients[reader].think = ms(2);
+    }
+    sim.run(secs(10));
+    let switches = sim.order.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(switches < 120, "{switches} in 10 s: a slice is 100 ms");
+    assert!(sim.longest_hold <= ms(8), "{}", sim.longest_hold);
+}
+
+/// S4
+#[test]
+fn it_is_not_held_for_one_that_thinks_for_longer() {
+    let mut sim = Sim::new(DISK, 4, &[("group_idle", "0")]);
+    for _ in 0..2 {
+        let reader = sim.reader(ROOT, 1);
+        sim.clients[reader].think = ms(12);
+    }
+    sim.run(secs(1));
+    let held = sim.held;
+    sim.run(secs(9));
+    assert!(sim.held.as_nanos() - held.as_nanos() < ms(50).as_nanos(), "{} in 9 s, once learnt", sim.held);
+}
+
+/// S5: `slice_idle` where it applies, else `group_idle`.
+#[test]
+fn the_device_is_held_for_a_group_where_it_is_not_held_for_the_flow() {
+    let held = |set: &[(&str, &str)]| {
+        let mut sim = Sim::new(DISK, 1, set);
+        for _ in 0..2 {
+            let group = sim.group(ROOT, 100);
+            let reader = sim.reader(group, 1);
+            sim.clients[reader].think = ms(2);
+        }
+        sim.run(secs(5));
+        (sim.held > ms(1000), sim.longest_hold)
+    };
+    assert!(held(&[("slice_idle", "0")]).0, "for the group");
+    assert!(!held(&[("slice_idle", "0"), ("group_idle", "0")]).0, "for nobody");
+    assert!(held(&[("group_idle", "0")]).0, "for the flow");
+    let (_, longest) = held(&[("slice_idle", "3"), ("group_idle", "500")]);
+    assert!(longest <= ms(3), "{longest}: the flow comes first");
+}
+
+/// S6
+#[test]
+fn a_flow_has_quantum_requests_in_the_device_while_others_wait() {
+    let most = |readers: u32| {
+        let mut sim = Sim::new(DISK, 64, &[("low_latency", "0")]);
+        for _ in 0..readers {
+            sim.reader(ROOT, 32);
+        }
+        sim.run(secs(2));
+        sim.most_in_device
+    };
+    assert_eq!(most(1), 32, "alone it has all");
+    assert!(most(2) <= 8 + 4, "{}: eight, and what is left of the other's at its end", most(2));
+}
+
+/// S6
+#[test]
+fn a_reader_beside_a_heap_of_writes_waits_for_few_of_them() {
+    let read = |set: &[(&str, &str)]| {
+        let mut sim = Sim::new(DISK, 500, set);
+        let (writer, reader) = (sim.reader(ROOT, 900), sim.reader(ROOT, 1));
+        sim.clients[writer].op = Op::Write;
+        sim.clients[reader].think = us(500);
+        sim.run(secs(20));
+        let got = sim.run(secs(20));
+        assert!(got[writer] > 100, "{set:?}: {got:?}");
+        got[reader]
+    };
+    let with_slices = read(&[("slice_idle", "8")]);
+    assert!(with_slices > 4000, "{with_slices}");
+    let (held_back, not) = (read(&[("slice_idle", "0")]), read(&[("slice_idle", "0"), ("low_latency", "0")]));
+    assert!(held_back * 2 > not * 3, "in IOPS mode: {held_back} with low_latency, {not} without");
+}
+
+/// P1
+#[test]
+fn a_read_does_not_wait_for_the_end_of_an_asynchronous_slice() {
+    let mut sim = Sim::new(DISK, 2, &[]);
+    let (writer, reader) = (sim.reader(ROOT, 100), sim.reader(ROOT, 1));
+    sim.clients[writer].op = Op::Write;
+    sim.clients[reader].think = ms(300);
+    sim.run(secs(10));
+    assert!(sim.clients[reader].longest_wait <= ms(20), "{}", sim.clients[reader].longest_wait);
+}
+
+/// P1, P4: nobody starves by being taken over from.
+#[test]
+fn readers_that_seek_side_by_side_do_not_keep_a_third_from_the_device() {
+    let mut sim = Sim::new(DISK, 4, &[]);
+    for _ in 0..3 {
+        let reader = sim.reader(ROOT, 1);
+        sim.clients[reader].stride = 1 << 20;
+    }
+    let other = sim.group(ROOT, 100);
+    let other = sim.reader(other, 1);
+    sim.clients[other].stride = 1 << 20;
+    let got = sim.run(secs(30));
+    assert!(got.iter().all(|one| *one > 200), "{got:?}");
+    let longest = sim.clients.iter().map(|client| client.longest_wait).max().unwrap();
+    assert!(longest < ms(700), "{longest}");
+}
+
+/// M1
+#[test]
+fn two_that_read_one_run_in_turn_become_one() {
+    let mut sim = Sim::new(DISK, 1, &[]);
+    let readers: Vec<_> = (0..2).map(|_| sim.reader(ROOT, 1)).collect();
+    for (n, reader) in (0..).zip(readers) {
+        (sim.clients[reader].stride, sim.clients[reader].think) = (16, us(100));
+        sim.start_at(reader, n * 8);
+    }
+    sim.run(secs(10));
+    let mut merges = 0;
+    sim.cfq.counters(&mut |name, count| merges += if name == "queue_merges" { count } else { 0 });
+    assert!(merges >= 1);
+    let done: u64 = sim.clients.iter().map(|client| client.done).sum();
+    assert!(done > 7000, "{done} of 10,000 that an arm can do which reads on");
+}
+
+/// M4
+#[test]
+fn on_flash_that_queues_nothing_is_merged() {
+    let mut sim = Sim::new(FLASH, 32, &[("slice_idle", "8")]);
+    for n in 0..2 {
+        let reader = sim.reader(ROOT, 1);
+        sim.clients[reader].stride = 16;
+        sim.start_at(reader, n * 8);
+    }
+    sim.run(secs(5));
+    sim.cfq.counters(&mut |name, count| assert!(name != "queue_merges" || count == 0));
+}
+
+/// S7
+#[test]
+fn an_asynchronous_slice_is_over_after_so_many_requests_while_others_wait() {
+    let mut sim = Sim::new(Device::Arm(us(100), us(100)), 1, &[("low_latency", "0")]);
+    for level in [4, 0] {
+        let writer = sim.client(ROOT, Sim::at(BE, level), 200);
+        sim.clients[writer].op = Op::Write;
+    }
+    sim.run(secs(2));
+    let runs = |who: usize| {
+        let runs = sim.order.chunk_by(|a, b| a == b).filter(|run| run[0] == who);
+        runs.map(<[usize]>::len).collect::<Vec<_>>()
+    };
+    assert!(runs(0).iter().all(|run| run % 16 == 0 || *run < 16), "2 * 2 * 4: {:?}", runs(0));
+    assert!(runs(0).contains(&16) && runs(1).contains(&32), "{:?} {:?}", runs(0), runs(1));
+}
+
+/// The idle class has one request in the device, and one in a turn.
+#[test]
+fn the_idle_class_takes_one_at_a_time() {
+    let mut sim = Sim::new(DISK, 8, &[]);
+    sim.client(ROOT, Sim::at(IDLE, 4), 32);
+    sim.client(ROOT, Sim::at(IDLE, 4), 32);
+    sim.run(secs(1));
+    assert!(sim.most_in_device <= 2, "{}", sim.most_in_device);
+}
+
+/// Metadata takes over from data (P3), and goes before its neighbours.
+#[test]
+fn metadata_does_not_wait_for_the_end_of_a_slice() {
+    let longest = |flags| {
+        let mut sim = Sim::new(DISK, 1, &[("low_latency", "0")]);
+        for _ in 0..4 {
+            sim.reader(ROOT, 4);
+        }
+        let meta = sim.reader(ROOT, 1);
+        (sim.clients[meta].flags, sim.clients[meta].think) = (flags, ms(400));
+        sim.clients[meta].starts = at(1000);
+        sim.run(secs(30));
+        sim.clients[meta].longest_wait
+    };
+    assert!(longest(Flags::META) < ms(30), "{}", longest(Flags::META));
+    assert!(longest(Flags::NONE) > ms(60), "{}", longest(Flags::NONE));
+}
+
+#[test]
+fn a_slice_is_told_as_the_kernel_tells_it() {
+    let mut sim = Sim::new(FLASH, 8, &[]);
+    let group = sim.group(ROOT, 100);
+    sim.reader(group, 1);
+    sim.cfq.set_tracing(true);
+    sim.run(ms(1));
+    let message = sim.cfq.poll_message().unwrap();
+    assert_eq!((message.group, message.stream.map(|id| id.0)), (group, Some(0)));
+    assert_eq!(message.note.to_string(), "sl_used=0 disp=1 charge=1 iops=1 sect=8");
+    sim.cfq.set_tracing(false);
+    assert_eq!(sim.cfq.poll_message(), None);
+}
+
+/// What is out of range is refused, and says what is possible.
+#[test]
+fn a_tunable_out_of_range_or_of_the_wrong_unit_is_refused() {
+    let mut sim = Sim::new(FLASH, 1, &[]);
+    let mut says = |name, value| sim.cfq.set(name, value).unwrap_err().to_string();
+    assert_eq!(says("quantum", "0"), "quantum=0 is not possible: it takes a number from 1 to 2147483647");
+    assert_eq!(
+        says("slice_idle", "8kb"),
+        "slice_idle=8kb is not possible: it takes a time from 0s to 1s (a bare number counts ms)"
+    );
+    assert!(says("slice_async_us", "1").contains("this scheduler has quantum, fifo_expire_sync"));
+    assert_eq!(sim.cfq.get("slice_idle").as_deref(), Some("0s"), "of a device that does not rotate");
+    assert_eq!(Sim::new(DISK, 1, &[]).cfq.get("slice_idle").as_deref(), Some("8ms"));
+    assert_eq!(sim.held, Duration::ZERO);
+}

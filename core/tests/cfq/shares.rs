@@ -1,0 +1,280 @@
+//! Groups share by weight, and flows of a group by level.
+
+use fairlift_core::sched::Scheduler;
+use fairlift_core::time::{ms, secs, us};
+use fairlift_core::{Duration, Flags, Group, GroupId, Op, PriorityClass, StreamId};
+
+use crate::sim::{DISK, FLASH, Sim, assert_shares};
+
+const ROOT: GroupId = GroupId::ROOT;
+
+/// V2
+#[test]
+fn groups_that_ask_for_much_share_requests_by_weight() {
+    let mut sim = Sim::new(FLASH, 32, &[]);
+    for weight in [100, 200, 700] {
+        let group = sim.group(ROOT, weight);
+        sim.reader(group, 64);
+    }
+    assert_shares(&sim.run(ms(500)), &[1, 2, 7], 1.0);
+    assert_eq!(sim.most_in_device, 32, "and the device has all it takes");
+}
+
+/// V2
+#[test]
+fn the_number_of_readers_in_a_group_does_not_count() {
+    let mut sim = Sim::new(FLASH, 16, &[]);
+    let (one, other) = (sim.group(ROOT, 100), sim.group(ROOT, 300));
+    sim.reader(other, 16);
+    for _ in 0..20 {
+        sim.reader(one, 16);
+    }
+    let got = sim.run(ms(500));
+    assert_shares(&[got[0], got[1..].iter().sum()], &[3, 1], 1.0);
+    assert_shares(&got[1..], &[1; 20], 3.0);
+}
+
+/// V4, I3
+#[test]
+fn groups_of_one_reader_that_waits_for_each_answer_share_by_weight() {
+    let mut sim = Sim::new(FLASH, 32, &[]);
+    for weight in [100, 200, 300, 400] {
+        let group = sim.group(ROOT, weight);
+        let reader = sim.reader(group, 1);
+        sim.clients[reader].think = us(20);
+    }
+    assert_shares(&sim.run(ms(500)), &[1, 2, 3, 4], 1.0);
+    assert!(sim.longest_hold <= ms(8), "{}", sim.longest_hold);
+}
+
+/// V4
+#[test]
+fn without_group_idle_nobody_is_waited_for() {
+    let mut sim = Sim::new(FLASH, 32, &[("group_idle", "0")]);
+    for weight in [100, 200, 300, 400] {
+        let group = sim.group(ROOT, weight);
+        sim.reader(group, 1);
+    }
+    assert_shares(&sim.run(ms(400)), &[1; 4], 1.0);
+    assert_eq!(sim.held, Duration::ZERO);
+}
+
+/// V4
+#[test]
+fn a_group_that_thinks_for_long_is_not_waited_for() {
+    let mut sim = Sim::new(FLASH, 32, &[]);
+    let (slow, fast) = (sim.group(ROOT, 1000), sim.group(ROOT, 10));
+    let (slow, fast) = (sim.reader(slow, 1), sim.reader(fast, 64));
+    sim.clients[slow].think = ms(20);
+    let got = sim.run(secs(2));
+    assert!(got[fast] > 150_000, "the device does 160,000 in that time: {got:?}");
+    assert!(got[slow] > 95, "{got:?}");
+}
+
+/// I3
+#[test]
+fn a_device_has_no_more_than_the_group_with_few_requests_allows_the_others() {
+    let mut sim = Sim::new(FLASH, 128, &[("group_lead", "0")]);
+    let (few, many) = (sim.group(ROOT, 100), sim.group(ROOT, 100));
+    sim.reader(few, 2);
+    sim.reader(many, 128);
+    assert_shares(&sim.run(ms(400)), &[1, 1], 1.0);
+    assert!(sim.most_in_device < 16, "{} in the device, 2 of which are the one's", sim.most_in_device);
+}
+
+/// I2
+#[test]
+fn a_long_request_counts_as_many_short_ones() {
+    let mut sim = Sim::new(FLASH, 32, &[]);
+    let (long, short) = (sim.group(ROOT, 100), sim.group(ROOT, 100));
+    let long = sim.reader(long, 64);
+    sim.reader(short, 64);
+    (sim.clients[long].sectors, sim.clients[long].stride) = (1024, 1024);
+    assert_shares(&sim.run(ms(400)), &[1, 4], 1.0);
+}
+
+/// V1
+#[test]
+fn groups_below_groups_share_what_their_parent_has() {
+    let mut sim = Sim::new(FLASH, 32, &[]);
+    let (a, b) = (sim.group(ROOT, 100), sim.group(ROOT, 300));
+    let (ax, ay) = (sim.group(a, 100), sim.group(a, 400));
+    for group in [ax, ay, b] {
+        sim.reader(group, 64);
+    }
+    assert_shares(&sim.run(ms(500)), &[5, 20, 75], 1.0);
+}
+
+/// V1
+#[test]
+fn the_streams_of_a_group_with_groups_below_count_100_beside_them_and_those_of_the_root_200() {
+    let mut sim = Sim::new(FLASH, 32, &[]);
+    let a = sim.group(ROOT, 200);
+    let below = sim.group(a, 300);
+    for group in [ROOT, a, below] {
+        sim.reader(group, 64);
+    }
+    assert_shares(&sim.run(ms(500)), &[400, 100, 300], 1.0);
+}
+
+/// V2
+#[test]
+fn a_new_weight_counts_from_then_on() {
+    let mut sim = Sim::new(FLASH, 32, &[]);
+    let (one, other) = (sim.group(ROOT, 100), sim.group(ROOT, 100));
+    sim.reader(one, 64);
+    sim.reader(other, 64);
+    assert_shares(&sim.run(ms(400)), &[1, 1], 1.0);
+    sim.cfq.set_group(sim.now, other, &Group { weight: 400, ..sim.groups[2].clone() });
+    assert_shares(&sim.run(ms(400)), &[1, 4], 1.0);
+}
+
+/// V1
+#[test]
+fn two_hundred_groups_share_by_weight() {
+    let mut sim = Sim::new(FLASH, 64, &[]);
+    let weights: Vec<u64> = (0..200).map(|n| 50 + n % 4 * 50).collect();
+    for weight in &weights {
+        let group = sim.group(ROOT, *weight as u16);
+        sim.reader(group, 2);
+    }
+    assert_shares(&sim.run(secs(2)), &weights, 5.0);
+}
+
+/// S2, V2
+#[test]
+fn with_slices_groups_share_time() {
+    let mut sim = Sim::new(DISK, 32, &[]);
+    for weight in [100, 200, 300] {
+        let group = sim.group(ROOT, weight);
+        let reader = sim.reader(group, 1);
+        sim.clients[reader].think = us(100);
+    }
+    let got = sim.run(secs(60));
+    assert_shares(&got, &[1, 2, 3], 8.0);
+    assert!(got.iter().sum::<u64>() > 45_000, "and the arm rarely moves: {got:?}");
+}
+
+/// S2: who seeks gets as much time, not as many requests.
+#[test]
+fn with_slices_a_group_that_seeks_gets_as_much_time_as_one_that_does_not() {
+    let mut sim = Sim::new(DISK, 4, &[]);
+    let (near, far) = (sim.group(ROOT, 100), sim.group(ROOT, 100));
+    let (near, far) = (sim.reader(near, 1), sim.reader(far, 1));
+    sim.clients[far].stride = 1 << 20;
+    let got = sim.run(secs(60));
+    assert_shares(&[got[near], got[far] * 9], &[1, 1], 10.0);
+}
+
+/// C3
+#[test]
+fn levels_count_within_a_group_in_iops_mode() {
+    let mut sim = Sim::new(FLASH, 32, &[]);
+    let (one, other) = (sim.group(ROOT, 100), sim.group(ROOT, 100));
+    for level in [0, 4, 7] {
+        sim.client(one, Sim::at(PriorityClass::BestEffort, level), 64);
+    }
+    sim.reader(other, 64);
+    let got = sim.run(ms(500));
+    assert_shares(&got[..3], &[9, 5, 2], 2.0);
+    assert_shares(&[got[..3].iter().sum(), got[3]], &[1, 1], 1.0);
+}
+
+/// C3, S1
+#[test]
+fn levels_count_within_a_group_with_slices() {
+    let mut sim = Sim::new(DISK, 32, &[]);
+    for level in [0, 4, 7] {
+        sim.client(ROOT, Sim::at(PriorityClass::BestEffort, level), 2);
+    }
+    assert_shares(&sim.run(secs(60)), &[9, 5, 2], 12.0);
+}
+
+/// C6
+#[test]
+fn time_spent_in_flushes_is_charged_to_the_group_that_asked() {
+    let mut sim = Sim::new(FLASH, 8, &[]);
+    let (plain, flushes) = (sim.group(ROOT, 100), sim.group(ROOT, 100));
+    sim.reader(plain, 64);
+    let stream = sim.reader(flushes, 64);
+    sim.run(ms(100));
+    let mut sum = [0, 0];
+    // The device serves 8 in 100 us: 5 ms of each 20 ms are 400 requests of 1600.
+    for _ in 0..50 {
+        sim.cfq.charge(sim.now, StreamId(stream as u32), flushes, ms(5));
+        let got = sim.run(ms(20));
+        (sum[0], sum[1]) = (sum[0] + got[0], sum[1] + got[1]);
+    }
+    assert_shares(&sum, &[1000, 600], 4.0);
+}
+
+/// C6
+#[test]
+fn with_slices_a_flush_is_charged_by_its_time() {
+    let mut sim = Sim::new(DISK, 32, &[]);
+    let (plain, flushes) = (sim.group(ROOT, 100), sim.group(ROOT, 100));
+    sim.reader(plain, 2);
+    let stream = sim.reader(flushes, 2);
+    let mut sum = [0, 0];
+    for _ in 0..60 {
+        sim.cfq.charge(sim.now, StreamId(stream as u32), flushes, ms(250));
+        let got = sim.run(secs(1));
+        (sum[0], sum[1]) = (sum[0] + got[0], sum[1] + got[1]);
+    }
+    assert_shares(&sum, &[625, 375], 8.0);
+}
+
+/// C7
+#[test]
+fn without_isolation_those_who_are_not_idled_for_share_as_one_group() {
+    let mut sim = Sim::new(FLASH, 32, &[("group_isolation", "0")]);
+    for weight in [100, 1000] {
+        let group = sim.group(ROOT, weight);
+        sim.reader(group, 64);
+    }
+    assert_shares(&sim.run(ms(400)), &[1, 1], 1.0);
+}
+
+/// V2: asynchronous writes are the group's too.
+#[test]
+fn writers_share_by_the_weights_of_their_groups() {
+    let mut sim = Sim::new(FLASH, 16, &[]);
+    for weight in [100, 300] {
+        let group = sim.group(ROOT, weight);
+        for _ in 0..2 {
+            let writer = sim.reader(group, 100);
+            sim.clients[writer].op = Op::Write;
+        }
+    }
+    sim.run(secs(2));
+    let got = sim.run(secs(2));
+    assert_shares(&[got[0] + got[1], got[2] + got[3]], &[1, 3], 3.0);
+}
+
+/// Nobody loses by a mode: when it changes, all start anew and share by weight as before.
+#[test]
+fn shares_hold_before_and_after_the_mode_changes() {
+    let mut sim = Sim::new(FLASH, 32, &[]);
+    for weight in [100, 300] {
+        let group = sim.group(ROOT, weight);
+        sim.reader(group, 64);
+    }
+    assert_shares(&sim.run(ms(300)), &[1, 3], 1.0);
+    sim.cfq.set("slice_idle", "8").unwrap();
+    assert_shares(&sim.run(secs(4)), &[1, 3], 9.0);
+    sim.cfq.set("slice_idle", "0").unwrap();
+    sim.run(ms(10));
+    assert_shares(&sim.run(ms(300)), &[1, 3], 1.0);
+}
+
+/// A synchronous write is as good as a read.
+#[test]
+fn synchronous_writes_share_as_reads_do() {
+    let mut sim = Sim::new(FLASH, 32, &[]);
+    for (weight, flags) in [(100, Flags::SYNC), (200, Flags::FUA)] {
+        let group = sim.group(ROOT, weight);
+        let writer = sim.reader(group, 1);
+        (sim.clients[writer].op, sim.clients[writer].flags) = (Op::Write, flags);
+    }
+    assert_shares(&sim.run(ms(400)), &[1, 2], 1.0);
+}

@@ -1,0 +1,334 @@
+//! Flushes that threads and tasks share: `fairlift_core::flush`, and what sleeping needs beyond it.
+//!
+//! B1  Who finds that a flush is to start leads: it flushes the device itself, with no lock held. Everybody else sleeps, or
+//!     goes on with what else it has to do.
+//! B2  When the leader is done, how it ended is put into the seats of all who shared it, under the lock, before anybody is
+//!     woken and before another can start. So the next flush may come and go while they are on their way: each finds its
+//!     own end.
+//! B3  Then the one who has waited longest is woken to lead the next. Whoever comes first leads instead, and that one waits
+//!     on: it is not counted on for anything but to look.
+//! B4  Who gives up, woken or not, has somebody else look.
+//! B5  A leader that gives up, or panics, leaves a flush of which nothing is known: it counts as failed (`ECANCELED`),
+//!     and is remembered like any failure: what it made of the device's word, nobody else can hear again.
+//!
+//! Nobody waits for company here, as that would take a timer.
+//!
+//! ```
+//! use fairlift::flush::FlushQueue;
+//! use std::io::Write;
+//!
+//! # let path = std::env::temp_dir().join(format!("fairlift-doc-{}", std::process::id()));
+//! let (file, flushes) = (std::fs::File::create(&path)?, FlushQueue::new());
+//! std::thread::scope(|scope| {
+//!     for _ in 0..8 {
+//!         scope.spawn(|| {
+//!             (&file).write_all(b"a line of the log\n").unwrap();
+//!             flushes.wrote();
+//!             flushes.flush(|| file.sync_data()).unwrap(); // one for all who ask meanwhile
+//!         });
+//!     }
+//! });
+//! assert_eq!(flushes.counts().asked, 8);
+//! # std::fs::remove_file(&path)?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use fairlift_core::flush::{Counts, Dirty, Flush, Round, Settings, Share, Start};
+use fairlift_core::{ContextId, Errno, Outcome};
+use slab::Slab;
+
+use crate::clock;
+use crate::sync::{Mutex, MutexGuard, Parker, Unparker, lock};
+
+/// A state machine that the queues of several workers share.
+#[derive(Debug)]
+pub(crate) struct Shared(std::sync::Mutex<Flush>);
+
+impl Shared {
+    pub(crate) fn new(settings: Settings, volatile: bool) -> Arc<Self> {
+        Arc::new(Self(std::sync::Mutex::new(Flush::new(settings, volatile))))
+    }
+}
+
+impl Share for Shared {
+    fn with(&self, act: &mut dyn FnMut(&mut Flush)) {
+        // A panic in there is a broken promise about somebody's data: nobody goes on after it.
+        act(&mut self.0.lock().expect("a worker panicked while it flushed"));
+    }
+}
+
+/// Nobody has a context of its own here.
+const CONTEXT: ContextId = ContextId(0);
+
+/// Makes one flush of many that are asked for together; see the [module](self).
+pub struct FlushQueue {
+    dirty: Arc<Dirty>,
+    state: Mutex<State>,
+}
+
+struct State {
+    flush: Flush,
+    seats: Slab<Seat>,
+    /// Who waits and has not been told, in the order in which they asked.
+    line: VecDeque<usize>,
+}
+
+struct Seat {
+    round: Round,
+    /// How it ended, once it has (B2).
+    ended: Option<Outcome>,
+    sleeper: Sleeper,
+}
+
+#[derive(Clone)]
+enum Sleeper {
+    Thread(Unparker),
+    Task(Waker),
+}
+
+/// What has become of who asked for a flush.
+#[must_use]
+pub enum Turn<'a> {
+    /// It is to flush the device, and to say how that ended.
+    Lead(Lead<'a>),
+    /// It shared a flush that ended.
+    Ended(Outcome),
+}
+
+impl Default for FlushQueue {
+    fn default() -> Self {
+        Self::with_settings(Settings::default())
+    }
+}
+
+impl FlushQueue {
+    /// Of a device with a volatile cache, in which something may be.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same, with settings of one's own, of which only [`Settings::remember`] counts here.
+    #[must_use]
+    pub fn with_settings(settings: Settings) -> Self {
+        let flush = Flush::new(Settings { company: 0, ..settings }, true);
+        let dirty = Arc::clone(flush.dirty());
+        Self { dirty, state: Mutex::new(State { flush, seats: Slab::new(), line: VecDeque::new() }) }
+    }
+
+    /// A write has ended. Without this, flushes find nothing to do: to be said before anybody counts on the write.
+    pub fn wrote(&self) {
+        self.dirty.mark();
+    }
+
+    /// Makes durable all that had been [written](FlushQueue::wrote), by `device` or by sharing somebody else's call of it;
+    /// sleeps as long as that takes.
+    ///
+    /// # Errors
+    /// The device failed; or one before did, and nobody has [taken note](FlushQueue::acknowledge).
+    pub fn flush(&self, device: impl FnOnce() -> io::Result<()>) -> Result<(), Errno> {
+        let parker = Parker::new();
+        let mut seated = Seated { queue: self, seat: None };
+        let turn = loop {
+            match seated.look(|| Sleeper::Thread(parker.unparker())) {
+                Some(turn) => break turn,
+                None => parker.park(),
+            }
+        };
+        let outcome = match turn {
+            Turn::Ended(outcome) => outcome,
+            Turn::Lead(lead) => lead.ended(crate::device::outcome(device())),
+        };
+        match outcome {
+            Outcome::Done => Ok(()),
+            Outcome::Failed(errno) => Err(errno),
+        }
+    }
+
+    /// Asks for a flush as a task: awaited, it has ended or is to be done. Dropped before, it disturbs nobody. Kept, but not
+    /// polled when it is woken, it may hold up those who wait behind it: it could be the one that is to look (B3).
+    pub fn join(&self) -> Join<'_> {
+        Join(Seated { queue: self, seat: None })
+    }
+
+    /// Somebody who knows what was lost has taken note: later flushes succeed if the device says so.
+    pub fn acknowledge(&self) {
+        self.lock().flush.acknowledge();
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.lock().flush.counts()
+    }
+
+    /// How many wait, or are on their way from having waited.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.lock().seats.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+impl State {
+    /// Puts how it ended into the seats of those for whom it has (B2), and answers whether a flush is to start; `wake` is
+    /// whom to wake when the lock has been given back.
+    fn settle(&mut self, wake: &mut Vec<Sleeper>) -> bool {
+        let start = self.flush.poll_start(clock::now());
+        while let Some(number) = self.line.front()
+            && let Some(outcome) = self.flush.take(self.seats[*number].round)
+        {
+            let seat = &mut self.seats[*number];
+            seat.ended = Some(outcome);
+            wake.push(seat.sleeper.clone());
+            self.line.pop_front();
+        }
+        start == Start::Now
+    }
+
+    /// As [`State::settle`], and has the first in line look if a flush is to start (B3).
+    fn pass_on(&mut self, wake: &mut Vec<Sleeper>) {
+        if self.settle(wake)
+            && let Some(first) = self.line.front()
+        {
+            wake.push(self.seats[*first].sleeper.clone());
+        }
+    }
+}
+
+fn wake_all(sleepers: Vec<Sleeper>) {
+    for sleeper in sleepers {
+        match sleeper {
+            Sleeper::Thread(thread) => thread.unpark(),
+            Sleeper::Task(waker) => waker.wake(),
+        }
+    }
+}
+
+/// Who asks for a flush, from asking to the end.
+struct Seated<'a> {
+    queue: &'a FlushQueue,
+    seat: Option<usize>,
+}
+
+impl<'a> Seated<'a> {
+    /// Asks, if it has not; then what has become of it, or `None` while it is to sleep.
+    fn look(&mut self, sleeper: impl FnOnce() -> Sleeper) -> Option<Turn<'a>> {
+        let mut wake = Vec::new();
+        let mut state = self.queue.lock();
+        let number = match self.seat {
+            Some(number) => number,
+            None => {
+                let round = state.flush.ask(clock::now(), CONTEXT);
+                let number = state.seats.insert(Seat { round, ended: None, sleeper: sleeper() });
+                state.line.push_back(number);
+                self.seat = Some(number);
+                let turn = self.turn(&mut state, number, &mut wake);
+                drop(state);
+                wake_all(wake);
+                return turn;
+            }
+        };
+        let turn = self.turn(&mut state, number, &mut wake);
+        if turn.is_none() {
+            state.seats[number].sleeper = sleeper();
+        }
+        drop(state);
+        wake_all(wake);
+        turn
+    }
+
+    fn turn(&mut self, state: &mut State, number: usize, wake: &mut Vec<Sleeper>) -> Option<Turn<'a>> {
+        let start = state.settle(wake);
+        if let Some(outcome) = state.seats[number].ended {
+            state.seats.remove(number);
+            self.seat = None;
+            if start && let Some(first) = state.line.front() {
+                wake.push(state.seats[*first].sleeper.clone());
+            }
+            return Some(Turn::Ended(outcome));
+        }
+        if !start {
+            return None;
+        }
+        let round = state.flush.start(clock::now()); // B1
+        state.line.retain(|other| *other != number);
+        state.seats.remove(number);
+        self.seat = None;
+        Some(Turn::Lead(Lead { queue: self.queue, round: Some(round) }))
+    }
+}
+
+impl Drop for Seated<'_> {
+    fn drop(&mut self) {
+        let Some(number) = self.seat else { return };
+        let mut wake = Vec::new();
+        let mut state = self.queue.lock();
+        let seat = state.seats.remove(number);
+        if seat.ended.is_none() {
+            state.line.retain(|other| *other != number);
+            state.flush.cancel(seat.round);
+        }
+        state.pass_on(&mut wake); // B4
+        drop(state);
+        wake_all(wake);
+    }
+}
+
+/// The duty to flush the device; see [`Turn::Lead`].
+#[must_use = "others wait until it has ended"]
+pub struct Lead<'a> {
+    queue: &'a FlushQueue,
+    /// The flush; `None` once it has ended.
+    round: Option<Round>,
+}
+
+impl Lead<'_> {
+    /// The device has answered a flush that was asked for after this was given out. Answers how it ended for the one who
+    /// led: a success after a failure that nobody has taken note of is none.
+    pub fn ended(mut self, outcome: Outcome) -> Outcome {
+        self.tell(outcome)
+    }
+
+    fn tell(&mut self, outcome: Outcome) -> Outcome {
+        let Some(round) = self.round.take() else { return outcome };
+        let mut wake = Vec::new();
+        let mut state = self.queue.lock();
+        state.flush.end(clock::now(), outcome);
+        let told = state.flush.take(round).expect("it has just ended");
+        state.pass_on(&mut wake);
+        drop(state);
+        wake_all(wake);
+        told
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.tell(Outcome::Failed(Errno(libc::ECANCELED))); // B5
+    }
+}
+
+/// A flush that a task asked for; see [`FlushQueue::join`].
+#[must_use = "it asks for nothing unless it is polled"]
+pub struct Join<'a>(Seated<'a>);
+
+impl<'a> Future for Join<'a> {
+    type Output = Turn<'a>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Turn<'a>> {
+        match self.0.look(|| Sleeper::Task(context.waker().clone())) {
+            Some(turn) => Poll::Ready(turn),
+            None => Poll::Pending,
+        }
+    }
+}

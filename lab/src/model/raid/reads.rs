@@ -1,0 +1,60 @@
+//! What is read: from the disks, or ahead of who asks (R2, R5).
+
+use fairlift_core::Op;
+use fairlift_core::model::Asked;
+
+use super::{Raid, Task, streams};
+
+impl Raid {
+    /// R2.
+    pub(super) fn read(&mut self, now: u64, asked: &Asked) {
+        let (start, end) = (asked.extent.start.0, asked.extent.end().0);
+        if self.numbers.cache > 0 && self.layout.pieces(start, end).all(|piece| self.cache.covers(&piece)) {
+            return self.transfer(now, asked);
+        }
+        let task = self.task(Task::Read { asked: *asked, left: 0 });
+        let mut left = 0;
+        if let Some(found) = self.streams.read(task, start, end) {
+            left += self.read_parts(now, task, start, found.start.min(end));
+            left += self.read_parts(now, task, found.end, end) + found.under_way;
+            self.read_ahead(now, &found);
+        } else {
+            left += self.read_parts(now, task, start, end);
+        }
+        if left == 0 {
+            self.free_task(task);
+            return self.transfer(now, asked);
+        }
+        self.tasks[task] = Task::Read { asked: *asked, left };
+    }
+
+    fn read_ahead(&mut self, now: u64, found: &streams::Found) {
+        if !self.streams.wants(found, self.numbers.prefetch) {
+            return;
+        }
+        while let Some(ahead) = self.streams.ahead(found, self.numbers.prefetch, self.layout.chunk, self.sectors) {
+            let task = self.task(Task::Free);
+            let left = self.read_parts(now, task, ahead.start, ahead.end);
+            self.tasks[task] = Task::Ahead { ahead, left };
+        }
+    }
+
+    /// Asks the disks for what lies from `start` to `end`; in how many parts (R5).
+    fn read_parts(&mut self, now: u64, task: usize, start: u64, end: u64) -> u32 {
+        let mut parts = 0;
+        for piece in self.layout.pieces(start, end) {
+            let (place, sectors) = (piece.stripe * self.layout.chunk + piece.from, piece.to - piece.from);
+            let disk = self.layout.disk(piece.stripe, piece.index);
+            let from = if disk < self.numbers.missing {
+                self.numbers.missing..self.layout.disks as usize
+            } else {
+                disk..disk + 1
+            };
+            for disk in from {
+                self.members.submit(now, disk, task, Op::Read, place, sectors);
+                parts += 1;
+            }
+        }
+        parts
+    }
+}

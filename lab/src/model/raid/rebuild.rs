@@ -1,0 +1,32 @@
+//! What a missing disk held is made again (R6).
+
+use fairlift_core::Op;
+
+use super::{Raid, Task};
+
+/// What is rebuilt at a time, in sectors of each disk.
+const REBUILD: u64 = 2048;
+
+impl Raid {
+    /// R6: starts the next part, if it is time.
+    pub(super) fn rebuild(&mut self, now: u64) {
+        let Some((_, start)) = self.rebuild.take_if(|(at, _)| *at <= now) else { return };
+        let sectors = REBUILD.min(self.layout.each(self.sectors) - start);
+        let task = self.task(Task::Free);
+        let next = now + sectors * 512 * 1_000_000_000 / self.numbers.rebuild;
+        let disks = self.numbers.missing..self.layout.disks as usize;
+        self.tasks[task] = Task::Rebuild { start, sectors, next, left: disks.len() as u32, reading: true };
+        for disk in disks {
+            self.members.submit(now, disk, task, Op::Read, start, sectors);
+        }
+    }
+
+    pub(super) fn rebuild_write(&mut self, now: u64, task: usize) {
+        let Task::Rebuild { start, sectors, ref mut left, ref mut reading, .. } = self.tasks[task] else {
+            unreachable!("only what is rebuilt is written to the spare")
+        };
+        (*left, *reading) = (1, false);
+        // The spare is in the place of the first that is missing.
+        self.members.submit(now, 0, task, Op::Write, start, sectors);
+    }
+}

@@ -1,0 +1,101 @@
+//! What is written: to memory or the disks, a stripe at a time (R3), and flushed (R4).
+
+use fairlift_core::model::Asked;
+use fairlift_core::{Flags, Op, Outcome};
+
+use super::stripes::Spans;
+use super::{Raid, STAY, Task};
+
+impl Raid {
+    /// R3.
+    pub(super) fn write(&mut self, now: u64, asked: &Asked) {
+        let (start, end) = (asked.extent.start.0, asked.extent.end().0);
+        let stripes = start / self.layout.stripe()..=(end - 1) / self.layout.stripe();
+        let held = self.cache.sectors() + self.leaving_sectors;
+        let room = held + (end - start) <= self.numbers.cache && self.cache.has_place(stripes.clone().count());
+        let forced = asked.flags.contains(Flags::FUA) && !self.numbers.battery;
+        if room && !forced {
+            for piece in self.layout.pieces(start, end) {
+                self.cache.add(now, &self.layout, &piece);
+            }
+            return self.transfer(now, asked);
+        }
+        // Its data crosses the link while the disks are on their way.
+        self.crosses(now, end - start);
+        let task = self.task(Task::Write { asked: *asked, left: 0 });
+        let mut left = 0;
+        for stripe in stripes {
+            let mut spans = Spans::NONE;
+            let (from, to) = (stripe * self.layout.stripe(), (stripe + 1) * self.layout.stripe());
+            self.layout.pieces(start.max(from), end.min(to)).for_each(|piece| _ = spans.add(&piece));
+            self.write_stripe(now, Some(task), stripe, &spans);
+            left += 1;
+        }
+        self.tasks[task] = Task::Write { asked: *asked, left };
+    }
+
+    fn write_stripe(&mut self, now: u64, of: Option<usize>, stripe: u64, spans: &Spans) {
+        let task = self.task(Task::Free);
+        let mut left = 0;
+        let members = &mut self.members;
+        spans.reads(&self.layout, stripe, self.numbers.missing, |part| {
+            members.submit(now, part.disk, task, Op::Read, part.start, part.sectors);
+            left += 1;
+        });
+        self.tasks[task] = Task::Stripe { of, stripe, spans: *spans, left, reading: true };
+        if left == 0 {
+            self.write_parts(now, task);
+        }
+    }
+
+    /// All that the new parity needs was read.
+    pub(super) fn write_parts(&mut self, now: u64, task: usize) {
+        let Task::Stripe { stripe, spans, ref mut left, ref mut reading, .. } = self.tasks[task] else {
+            unreachable!("only a stripe is written")
+        };
+        *reading = false;
+        let members = &mut self.members;
+        spans.writes(&self.layout, stripe, self.numbers.missing, |part| {
+            members.submit(now, part.disk, task, Op::Write, part.start, part.sectors);
+            *left += 1;
+        });
+        assert!(*left > 0, "with at most as many disks missing as there is parity, something is written");
+    }
+
+    /// R3: what leaves the cache now.
+    pub(super) fn write_back(&mut self, now: u64) {
+        while self.leaving < self.layout.disks as usize * 2 {
+            let full = self.cache.sectors() * 2 > self.numbers.cache || self.cache.is_crowded();
+            let old = self.cache.oldest().is_some_and(|came| came + STAY <= now);
+            let next = self.cache.take_complete();
+            let must = full || old || !self.flushes.is_empty();
+            let Some((stripe, spans)) = next.or_else(|| if must { self.cache.take_next() } else { None }) else {
+                return;
+            };
+            self.leaving += 1;
+            self.leaving_sectors += spans.sectors();
+            self.write_stripe(now, None, stripe, &spans);
+        }
+    }
+
+    /// R4.
+    pub(super) fn flush(&mut self, now: u64) {
+        if self.flushes.is_empty() || self.flushing || !self.cache.is_empty() || self.leaving > 0 {
+            return;
+        }
+        if !self.numbers.flush_members {
+            return self.end_flushes(now);
+        }
+        let task = self.task(Task::Free);
+        let disks = self.numbers.missing..self.layout.disks as usize;
+        self.tasks[task] = Task::Flush { left: disks.len() as u32 };
+        disks.for_each(|disk| self.members.submit(now, disk, task, Op::Flush, 0, 0));
+        self.flushing = true;
+    }
+
+    pub(super) fn end_flushes(&mut self, now: u64) {
+        while let Some(id) = self.flushes.pop_front() {
+            self.end(now, id, Outcome::Done);
+        }
+    }
+}

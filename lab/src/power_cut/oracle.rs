@@ -1,0 +1,230 @@
+//! Oracle: what must be on a disk after a power cut, from what its clients asked and were told, and from nothing else.
+//!
+//! It knows neither queue nor disk. A write, or zeroes, is *durable* once it was told to have ended well, and then a flush
+//! of its range was asked for and told to have ended well; or if it had FUA. A sector must not hold what had ended before
+//! a durable write of it was asked for; it may hold all else that somebody asked to be there.
+
+use fairlift_core::{Extent, Flags, Op, Outcome};
+
+use super::media::Stamp;
+
+/// Not yet; and never, for a client that is gone.
+const NEVER: u64 = u64::MAX;
+
+/// A bio, as its client knows it.
+struct Known {
+    op: Op,
+    fua: bool,
+    extent: Extent,
+    asked: u64,
+    ended: u64,
+    /// It ended well, and its client heard of it.
+    is_answered: bool,
+    /// Its client does not listen any more.
+    is_abandoned: bool,
+}
+
+/// What a sector must not be older than.
+#[derive(Clone, Copy, Default)]
+struct Floor {
+    asked: u64,
+    write: Stamp,
+    promised_by: Stamp,
+}
+
+/// What clients asked and were told: see the [module](self).
+pub struct Oracle {
+    clock: u64,
+    /// By stamp, less 1.
+    known: Vec<Known>,
+    /// Answered writes that no flush has covered yet.
+    loose: Vec<Stamp>,
+    floors: Vec<Floor>,
+    answered_flushes: u64,
+}
+
+impl Oracle {
+    /// For a disk of so many sectors, before anything is asked.
+    #[must_use]
+    pub fn new(sectors: u64) -> Self {
+        let floors = vec![Floor::default(); sectors as usize];
+        Self { clock: 0, known: Vec::new(), loose: Vec::new(), floors, answered_flushes: 0 }
+    }
+
+    /// Somebody asks. For a flush `extent` is all that it is for. The answer is the bio's stamp.
+    pub fn asked(&mut self, op: Op, flags: Flags, extent: Extent) -> Stamp {
+        self.clock += 1;
+        let fua = flags.contains(Flags::FUA);
+        let asked = self.clock;
+        self.known.push(Known { op, fua, extent, asked, ended: NEVER, is_answered: false, is_abandoned: false });
+        self.known.len() as Stamp
+    }
+
+    /// The queue did not take what was asked last.
+    pub fn refused(&mut self, stamp: Stamp) {
+        assert_eq!(stamp, self.known.len() as Stamp, "only what was asked last can have been refused");
+        self.known.pop();
+    }
+
+    /// Its client is gone: it hears no answer.
+    pub fn abandoned(&mut self, stamp: Stamp) {
+        self.known[stamp as usize - 1].is_abandoned = true;
+    }
+
+    /// The client is told how it ended, and that nothing of it is under way any more.
+    ///
+    /// # Panics
+    /// If it was told before.
+    pub fn ended(&mut self, stamp: Stamp, outcome: Outcome) {
+        self.clock += 1;
+        let now = self.clock;
+        let known = &mut self.known[stamp as usize - 1];
+        assert!(known.ended == NEVER, "bio {stamp} ended twice");
+        if known.is_abandoned {
+            return;
+        }
+        known.ended = now;
+        if outcome != Outcome::Done {
+            return;
+        }
+        known.is_answered = true;
+        match known.op {
+            Op::Read | Op::Discard => {}
+            Op::Flush => self.flush_answered(stamp),
+            Op::Write | Op::WriteZeroes if known.fua => self.promise(stamp, stamp),
+            Op::Write | Op::WriteZeroes => self.loose.push(stamp),
+        }
+    }
+
+    fn flush_answered(&mut self, flush: Stamp) {
+        self.answered_flushes += 1;
+        let Known { asked, extent, .. } = self.known[flush as usize - 1];
+        let mut loose = std::mem::take(&mut self.loose);
+        loose.retain(|stamp| {
+            let write = &self.known[*stamp as usize - 1];
+            let is_covered = write.ended < asked && write.extent.overlaps(extent);
+            if is_covered {
+                self.promise(*stamp, flush);
+            }
+            !is_covered
+        });
+        self.loose = loose;
+    }
+
+    fn promise(&mut self, write: Stamp, promised_by: Stamp) {
+        let Known { asked, extent, .. } = self.known[write as usize - 1];
+        for floor in &mut self.floors[extent.start.0 as usize..extent.end().0 as usize] {
+            if asked > floor.asked {
+                *floor = Floor { asked, write, promised_by };
+            }
+        }
+    }
+
+    /// Judges what a sector may hold.
+    ///
+    /// # Errors
+    /// What was promised about it, and what it may hold instead.
+    pub fn judge(&self, sector: u64, found: Stamp) -> Result<(), String> {
+        let floor = self.floors[sector as usize];
+        let ended = match found {
+            0 => 0,
+            _ => match self.known.get(found as usize - 1) {
+                Some(known) if known.op != Op::Flush && holds(known.extent, sector) => known.ended,
+                _ => return Err(format!("sector {sector} may hold what nobody asked to be there (bio {found})")),
+            },
+        };
+        if floor.write == 0 || ended >= floor.asked {
+            return Ok(());
+        }
+        let says = if floor.promised_by == floor.write { "it was told to be durable" } else { "a flush covered it" };
+        Err(format!(
+            "sector {sector} may hold {}, though {} was written there and {says} (bio {})",
+            self.name(found),
+            self.name(floor.write),
+            floor.promised_by,
+        ))
+    }
+
+    fn name(&self, stamp: Stamp) -> String {
+        match self.known.get((stamp as usize).wrapping_sub(1)) {
+            None => "what was there first".into(),
+            Some(known) => format!("bio {stamp} ({} {:?})", known.op.name(), known.extent),
+        }
+    }
+
+    /// Flushes that were told to have ended well.
+    #[must_use]
+    pub const fn answered_flushes(&self) -> u64 {
+        self.answered_flushes
+    }
+
+    /// Sectors about which something was promised.
+    #[must_use]
+    pub fn promised(&self) -> usize {
+        self.floors.iter().filter(|floor| floor.write != 0).count()
+    }
+}
+
+const fn holds(extent: Extent, sector: u64) -> bool {
+    extent.start.0 <= sector && sector < extent.end().0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlift_core::{Errno, Sector};
+
+    const E: Extent = Extent::new(Sector(0), 1);
+
+    fn whole(oracle: &mut Oracle, op: Op, flags: Flags) -> Stamp {
+        let stamp = oracle.asked(op, flags, E);
+        oracle.ended(stamp, Outcome::Done);
+        stamp
+    }
+
+    #[test]
+    fn nothing_is_promised_before_a_flush_is_answered() {
+        let mut oracle = Oracle::new(1);
+        let write = whole(&mut oracle, Op::Write, Flags::NONE);
+        let flush = oracle.asked(Op::Flush, Flags::NONE, E);
+        assert!(oracle.judge(0, 0).is_ok() && oracle.judge(0, write).is_ok());
+        oracle.ended(flush, Outcome::Failed(Errno::EIO));
+        assert!(oracle.judge(0, 0).is_ok(), "that flush failed");
+        whole(&mut oracle, Op::Flush, Flags::NONE);
+        assert!(oracle.judge(0, 0).is_err() && oracle.judge(0, write).is_ok());
+    }
+
+    #[test]
+    fn a_write_that_had_not_ended_when_the_flush_was_asked_for_is_not_covered() {
+        let mut oracle = Oracle::new(1);
+        let write = oracle.asked(Op::Write, Flags::NONE, E);
+        let flush = oracle.asked(Op::Flush, Flags::NONE, E);
+        oracle.ended(write, Outcome::Done);
+        oracle.ended(flush, Outcome::Done);
+        assert!(oracle.judge(0, 0).is_ok());
+    }
+
+    #[test]
+    fn what_was_under_way_with_a_durable_write_may_cover_it_and_what_had_ended_may_not() {
+        let mut oracle = Oracle::new(1);
+        let before = whole(&mut oracle, Op::Write, Flags::NONE);
+        let beside = oracle.asked(Op::Write, Flags::NONE, E);
+        whole(&mut oracle, Op::Write, Flags::FUA);
+        oracle.ended(beside, Outcome::Done);
+        assert!(oracle.judge(0, before).is_err());
+        assert!(oracle.judge(0, beside).is_ok());
+        assert!(oracle.judge(0, 9).is_err(), "nobody wrote that");
+    }
+
+    #[test]
+    fn a_discard_promises_nothing_and_what_failed_or_whose_client_is_gone_neither() {
+        let mut oracle = Oracle::new(1);
+        whole(&mut oracle, Op::Discard, Flags::FUA);
+        let failed = oracle.asked(Op::Write, Flags::FUA, E);
+        oracle.ended(failed, Outcome::Failed(Errno::EIO));
+        let gone = oracle.asked(Op::Write, Flags::FUA, E);
+        oracle.abandoned(gone);
+        oracle.ended(gone, Outcome::Done);
+        assert!([0, failed, gone].into_iter().all(|found| oracle.judge(0, found).is_ok()));
+    }
+}

@@ -1,0 +1,51 @@
+//! What fairness costs: total throughput against the largest share error, one point for each result.
+
+use std::fmt::Write as _;
+
+use super::super::summary::{Row, rows};
+use super::comparison::distinctions;
+use super::jobs;
+use super::svg::{Frame, Svg, colour, escaped};
+use crate::result::Results;
+
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 320.0;
+const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 16.0, top: 34.0, bottom: HEIGHT - 44.0 };
+/// The figures are in 1024 bytes.
+const MIB: f64 = 1024.0;
+
+/// A line for each number of jobs through the results, in their order; `None` without groups, or without two results.
+pub(super) fn plot(all: &[Results], workload: &str) -> Option<String> {
+    let mut points: Vec<(String, Row)> = Vec::new();
+    for (results, distinction) in all.iter().zip(distinctions(all)) {
+        let name = format!("{}{distinction}", results.scheduler);
+        let rows = rows(results, workload).into_iter().filter(|row| !row.raw && row.groups.len() > 1);
+        points.extend(rows.map(|row| (name.clone(), row)));
+    }
+    let mut numbers: Vec<u32> = points.iter().map(|(_, row)| row.jobs).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let of = |number| points.iter().filter(move |(_, row)| row.jobs == number);
+    if !numbers.iter().any(|number| of(*number).count() > 1) {
+        return None;
+    }
+    let over = |figure: fn(&Row) -> f64| points.iter().map(|(_, row)| figure(row)).fold(0.0, f64::max);
+    let mut drawing =
+        Svg::new(WIDTH, HEIGHT, &format!("Total throughput of {workload} against the largest share error"));
+    let top = FRAME.upright(&mut drawing, over(|row| row.total_kb_s.mean / MIB), "MiB/s", |figure| format!("{figure}"));
+    let end = FRAME.along(&mut drawing, over(|row| row.share_error_max.mean * 100.0), |figure| format!("{figure} %"));
+    let at = |row: &Row| (FRAME.x(row.share_error_max.mean * 100.0, end), FRAME.y(row.total_kb_s.mean / MIB, top));
+    let mut legend = String::new();
+    for (place, number) in numbers.iter().enumerate() {
+        let line: Vec<_> = of(*number).map(|(_, row)| at(row)).collect();
+        let name = jobs(*number, false);
+        drawing.path(&format!("curve {}", colour(place)), &line, &name);
+        for (point, row) in of(*number) {
+            let (error, total) = (row.share_error_max.mean * 100.0, row.total_kb_s.mean / MIB);
+            let title = format!("{point}, {name}: {total:.1} MiB/s, largest share error {error:.1} %");
+            drawing.dot(&format!("dot {}", colour(place)), at(row), &title);
+        }
+        let _ = writeln!(legend, "<li><i class=\"{}\"></i>{}</li>", colour(place), escaped(&name));
+    }
+    Some(format!("{}<ul class=\"legend\">\n{legend}</ul>\n", drawing.finish()))
+}

@@ -1,0 +1,173 @@
+//! What was promised is on the disk, should the power fail at any instant: the production queue by itself, workers with a
+//! queue each, a plain coordinator before a queue that has none, and that coordinator with each of its bugs.
+
+mod coordinator;
+mod workers;
+
+use coordinator::{Bug, Coordinator};
+use fairlift_core::queue::{Backing, Settings};
+use fairlift_core::sched::Kind;
+use fairlift_core::{Group, GroupId, Limits, Queue, Sector};
+use fairlift_lab::power_cut::exhaustive::Request;
+use fairlift_lab::power_cut::random::{self, Faults};
+use fairlift_lab::power_cut::{OnFailure, Report, Subject, exhaustive};
+use workers::Workers;
+
+/// What a queue for such a run is made from: so few requests that clients are turned away now and then.
+fn settings_of(run: &random::Settings) -> Settings {
+    let limits = Limits { rw_max: 4, ..Limits::new(run.sectors()) };
+    let kind = [Kind::None, Kind::MqDeadline][run.seed as usize % 2];
+    let child = |number| Group { path: format!("/{number}"), parent: Some(GroupId::ROOT), weight: 100 };
+    let groups = std::iter::once(Group::root()).chain((1..run.groups).map(child)).collect();
+    let backing = |number| Backing { start: Sector(number * run.place), fua: run.fua, ..Backing::default() };
+    let mut settings = Settings {
+        depth: 6,
+        nr_requests: 24,
+        contexts: run.contexts,
+        groups,
+        backings: (0..run.places).map(backing).collect(),
+        ..Settings::new(kind, limits)
+    };
+    settings.flush.remember = run.faults.remembers;
+    settings
+}
+
+/// Runs of many shapes, by seed.
+fn shape(seed: u64, faults: Faults) -> random::Settings {
+    random::Settings {
+        clients: [1, 2, 6, 12][seed as usize / 2 % 4],
+        contexts: 1 + (seed as u16 / 8) % 3,
+        places: 1 + seed / 24 % 2,
+        fua: !(seed / 4).is_multiple_of(2),
+        faults,
+        ..random::Settings::new(seed)
+    }
+}
+
+/// Under `none` each worker has a queue of its own; else one is for all. The lone queue under `none` is tried too.
+fn run(run: &random::Settings) -> Result<Report, String> {
+    let settings = settings_of(run);
+    if settings.scheduler == Kind::None && !run.seed.is_multiple_of(3) {
+        random::run(run, &mut Workers::new(&settings))
+    } else {
+        random::run(run, &mut Queue::new(settings))
+    }
+}
+
+fn runs(seeds: u64, faults: Faults) -> Result<Report, String> {
+    let mut sum = Report::default();
+    for seed in 0..seeds {
+        sum.add(&run(&shape(seed, faults))?);
+    }
+    println!("{sum:?}");
+    Ok(sum)
+}
+
+/// How many seeds: more where `POWER_CUT_SEEDS` says so.
+fn seeds() -> u64 {
+    std::env::var("POWER_CUT_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(48)
+}
+
+#[test]
+fn what_was_promised_survives_a_power_cut_at_any_instant() {
+    let report = runs(seeds(), Faults::NONE).unwrap_or_else(|broken| panic!("{broken}"));
+    assert!(report.cuts > 1000 * seeds() && report.flushes > 100 * seeds(), "too little was tried: {report:?}");
+}
+
+#[test]
+fn what_was_promised_survives_although_requests_fail_hang_and_are_turned_away_and_clients_go() {
+    let report = runs(seeds(), Faults::SOME).unwrap_or_else(|broken| panic!("{broken}"));
+    assert!(report.failed_flushes > 3 * seeds(), "too little went wrong: {report:?}");
+}
+
+/// A disk that drops what a failed flush should have covered, and then says that all is well: no flush may be trusted.
+const FORGETFUL: Faults =
+    Faults { flush: 5, stuck: 0, on_failure: OnFailure::Forgets, remembers: true, ..Faults::SOME };
+
+#[test]
+fn what_a_failed_flush_has_lost_is_never_told_to_be_durable() {
+    let report = runs(seeds(), FORGETFUL).unwrap_or_else(|broken| panic!("{broken}"));
+    assert!(report.failed_flushes > 0 && report.flushes > 0, "{report:?}");
+}
+
+#[test]
+fn a_queue_that_does_not_remember_a_failed_flush_is_found_on_a_disk_that_forgets() {
+    let found = runs(seeds(), Faults { remembers: false, ..FORGETFUL });
+    println!("{}", found.expect_err("nothing was lost"));
+}
+
+/// Run by run without faults, and with some.
+fn coordinated(seed: u64, bug: Option<Bug>) -> Result<Report, String> {
+    let faults = if seed.is_multiple_of(2) { Faults::NONE } else { Faults::SOME };
+    let run = random::Settings { fua: true, ..shape(seed * 7, faults) };
+    let settings = Settings { nr_requests: 1024, ..settings_of(&run) };
+    random::run(&run, &mut Coordinator::new(settings, run.place, bug))
+}
+
+#[test]
+fn a_plain_coordinator_keeps_the_promises() {
+    for seed in 0..seeds() {
+        coordinated(seed, None).unwrap_or_else(|broken| panic!("{broken}"));
+    }
+}
+
+#[test]
+fn every_bug_of_a_coordinator_is_found() {
+    for bug in Bug::ALL {
+        let found = (0..200).find_map(|seed| coordinated(seed, Some(bug)).err().map(|broken| (seed, broken)));
+        let (tries, broken) = found.unwrap_or_else(|| panic!("{bug:?} is not found"));
+        println!("{bug:?}: run {}: {broken}", tries + 1);
+    }
+}
+
+/// All sequences of three requests of any kind, and of four writes and flushes, in every order.
+fn every_order<S: Subject>(
+    on_failure: OnFailure,
+    subject: impl Fn(Settings) -> S,
+) -> Result<exhaustive::Searched, String> {
+    let mut settings = Settings { contexts: 2, ..Settings::new(Kind::MqDeadline, Limits::new(exhaustive::SECTORS)) };
+    (settings.depth, settings.nr_requests) = (6, 24);
+    settings.flush.remember = on_failure == OnFailure::Forgets;
+    let mut searched = exhaustive::Searched::default();
+    for (requests, lengths) in [(&Request::ALL[..], 1..=3), (&[Request::Write, Request::Flush], 4..=4)] {
+        for length in lengths {
+            searched.add(&exhaustive::run(requests, length, on_failure, || subject(settings.clone()))?);
+        }
+    }
+    println!("{searched:?}");
+    Ok(searched)
+}
+
+#[test]
+fn every_order_of_few_requests_keeps_the_promises() {
+    let searched = every_order(OnFailure::Keeps, Queue::new).unwrap_or_else(|broken| panic!("{broken}"));
+    assert_eq!(searched.sequences, 6 + 36 * 2 + 216 * 4 + 16 * 8);
+}
+
+#[test]
+fn every_order_of_few_requests_keeps_them_on_a_disk_that_forgets() {
+    every_order(OnFailure::Forgets, Queue::new).unwrap_or_else(|broken| panic!("{broken}"));
+}
+
+#[test]
+fn every_order_of_few_requests_before_a_plain_coordinator_keeps_them() {
+    every_order(OnFailure::Keeps, |settings| Coordinator::new(settings, exhaustive::SECTORS, None))
+        .unwrap_or_else(|broken| panic!("{broken}"));
+}
+
+/// The others need several devices, a fifth request, clients that go, or a disk that hangs.
+#[test]
+fn most_bugs_are_found_with_few_requests() {
+    for bug in [
+        Bug::ReleasesWhoAskedDuringTheRunningFlush,
+        Bug::ForgetsWhatEndedDuringAFlush,
+        Bug::ForgetsAFailedFlush,
+        Bug::CountsWritesWhenTheyAreAskedFor,
+        Bug::ForgetsZeroes,
+        Bug::DropsFua,
+    ] {
+        let new = |settings| Coordinator::new(settings, exhaustive::SECTORS, Some(bug));
+        let found = every_order(OnFailure::Keeps, new).err();
+        println!("{bug:?}: {}", found.unwrap_or_else(|| panic!("{bug:?} is not found")));
+    }
+}

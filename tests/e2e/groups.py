@@ -1,0 +1,163 @@
+"""Groups with weights: who they are, and what they get. How much, `benches/peers/tenants.py` measures."""
+
+from harness import *
+from nbdclient import READ
+
+TREE = """
+    [disk.one]
+    scheduler = "{scheduler}"
+    depth = {depth}
+
+    [group."/gold"]
+    weight = 300
+
+    [group."/tenants"]
+    weight = 100
+
+    [group."/tenants/a"]
+    weight = 900
+
+    [export.gold]
+    backing = "{backing}"
+    disk = "one"
+    group = "/gold"
+    size = "16M"
+
+    [export.a]
+    backing = "{backing}"
+    disk = "one"
+    group = "/tenants/a"
+    offset = "16M"
+    size = "16M"
+    ioprio = "rt/0"
+
+    [export.b]
+    backing = "{backing}"
+    disk = "one"
+    group = "/tenants/b"
+    offset = "32M"
+    size = "16M"
+    ioprio = "idle"
+    """
+
+
+def schedulers():
+    listed = subprocess.run([BINARY, "tunables"], capture_output=True, text=True, check=True).stdout
+    return re.findall(r"^(\S+):", listed, re.M)
+
+
+def shares(server):
+    """What each group has had, as the server logs it: {group: {weight, read: (operations, bytes), share in %}}."""
+    found = {}
+    line = r'share disk="([^"]*)" group="([^"]*)" weight=(\d+) read=(\d+)/(\d+) write=(\d+)/(\d+) bytes=([\d.]+)%'
+    for disk, group, weight, reads, read, writes, written, share in re.findall(line, server.log()):
+        found[group] = {"disk": disk, "weight": int(weight), "read": (int(reads), int(read)),
+                        "write": (int(writes), int(written)), "share": float(share)}
+    return found
+
+
+@test(fairlift_only=True)
+def a_nested_group_and_a_priority_from_the_file_reach_the_disk_under_every_scheduler(t):
+    for scheduler in schedulers():
+        server = t.server(config=TREE.format(scheduler=scheduler, depth=8, backing="sim:nvme-plp,size=64M"))
+        piece = data(4096)
+        for turn, name in enumerate(["gold", "a", "b"]):
+            with server.connect(name) as client:
+                for n in range(turn + 1):
+                    client.write(n * 4096, piece)
+                    equal(client.read(n * 4096, 4096), piece, f"what {name} reads under {scheduler}")
+                client.disconnect()
+        server.stop()
+        found = shares(server)
+        equal({path: (group["weight"], group["write"]) for path, group in found.items()},
+              {"/gold": (300, (1, 4096)), "/tenants/a": (900, (2, 8192)), "/tenants/b": (100, (3, 12288))},
+              f"what each group wrote under {scheduler}")
+        equal([found[path]["share"] for path in sorted(found)], [16.7, 33.3, 50.0], "the shares of the bytes")
+
+
+@test(fairlift_only=True)
+def a_signal_has_the_shares_logged_while_clients_are_served(t):
+    server = t.server(config=TREE.format(scheduler="none", depth=8, backing="sim:nvme-plp,size=64M"))
+    with server.connect("gold") as client:
+        client.read(0, 4096)
+        server.process.send_signal(signal.SIGUSR1)
+        until(lambda: shares(server).get("/gold", {}).get("read") == (1, 4096), "a line that says what /gold has read")
+        client.read(0, 4096)
+        server.process.send_signal(signal.SIGUSR1)
+        until(lambda: shares(server).get("/gold", {}).get("read") == (2, 8192), "a line that says more")
+        client.disconnect()
+
+
+def load(server, export, connections, depth, length, stop):
+    """Keeps `depth` random reads under way on each of some connections, in a thread of its own, until told to stop."""
+
+    def one(number):
+        choose = random.Random(f"{SEED}/{export}/{number}")
+        with server.connect(export) as client:
+            ask = lambda: client.submit(READ, choose.randrange(length // 4096) * 4096, 4096)
+            for _ in range(depth):
+                ask()
+            while not stop.is_set():
+                equal(client.reply().error, 0, "a reply's error")
+                ask()
+            for _ in range(depth):
+                client.reply()
+            client.disconnect()
+
+    return [threading.Thread(target=one, args=(n,), daemon=True) for n in range(connections)]
+
+
+def weights_hold(t, scheduler, settings=""):
+    if scheduler not in schedulers():
+        t.skip(f"there is no scheduler {scheduler} yet")
+    # An array of twelve hard disks: some 2,000 reads a second, which any machine can keep up with, so that the disk decides.
+    # Together they have less under way than may wait, and each has more than its share of what the disk has at once.
+    weights = {"a": 100, "b": 200, "c": 300, "d": 400}
+    loads = {"a": (8, 8), "b": (1, 32), "c": (2, 32), "d": (1, 64)}
+    config = f'[disk.one]\nscheduler = "{scheduler}"\ndepth = 64\nnr_requests = 256\n{settings}\n'
+    for number, (name, weight) in enumerate(weights.items()):
+        config += f'[group."/{name}"]\nweight = {weight}\n[export.{name}]\nbacking = "{SLOW}"\ndisk = "one"\n'
+        config += f'group = "/{name}"\noffset = {number * PART}\nsize = {PART}\n'
+    server = t.server(config=config)
+    stop = threading.Event()
+    threads = [thread for name in weights for thread in load(server, name, *loads[name], PART, stop)]
+    for thread in threads:
+        thread.start()
+
+    def read():
+        count = server.log().count("share disk=")
+        server.process.send_signal(signal.SIGUSR1)
+        until(lambda: server.log().count("share disk=") >= count + len(weights), "a line for each group")
+        return {path[1:]: group["read"][0] for path, group in shares(server).items()}
+
+    time.sleep(2)
+    before = read()
+    time.sleep(10)
+    after = read()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    done = {name: after[name] - before[name] for name in weights}
+    total = sum(done.values())
+    assert total > 1000, f"a disk that was slow for another reason: {done}"
+    for name, weight in weights.items():
+        error = done[name] / total / (weight / 1000) - 1
+        assert abs(error) < 0.15, f"/{name} of weight {weight} has {done[name] / total:.3f}: {done}"
+
+
+PART = 100 << 30
+SLOW = "sim:eva-raid5-12"
+
+
+@test(seconds=90, fairlift_only=True)
+def under_bfq_shares_follow_weights_however_many_connections_and_requests_each_has(t):
+    weights_hold(t, "bfq")
+
+
+@test(seconds=90, fairlift_only=True)
+def under_cfq_without_idling_shares_follow_weights_however_many_connections_and_requests_each_has(t):
+    weights_hold(t, "cfq", 'set = { slice_idle = 0 }')
+
+
+if __name__ == "__main__":
+    main()
