@@ -1,7 +1,8 @@
-//! The cost of BFQ's fair queue alone: a slot is one each of activate, select, serve and expire, with everybody backlogged.
+//! The cost of BFQ's fair queue alone, by the slot, with everybody backlogged.
 //!
-//! `cargo bench -p fairlift-core --bench fair` measures ns; the same binary with `--count GROUPS QUEUES SLOTS` does that many
-//! slots and nothing else, for `benches/instructions.sh fair`.
+//! A queue either leaves at the end of its slot and comes back at once (select, serve, expire and activate, once each), or
+//! stays (without activate). `cargo bench -p fairlift-core --bench fair` measures ns; the same binary with `--count GROUPS
+//! QUEUES leaves|stays SLOTS` does that many slots and nothing else, for `benches/instructions.sh fair`.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -33,18 +34,22 @@ impl Load {
         }
         let mut load = Self { fair, now: Instant::ZERO, turn: 0 };
         // So that all have had turns, and nothing is in step any more.
-        load.slots(2 * queues);
+        load.slots(2 * queues, true);
         load
     }
 
-    fn slots(&mut self, slots: u32) {
+    fn slots(&mut self, slots: u32, leaves: bool) {
         for _ in 0..slots {
             self.turn += 1;
             self.now += us(10);
             let leaf = self.fair.select(self.now).expect("everybody waits");
             self.fair.serve(u64::from(8 + self.turn % 56));
-            self.fair.expire(None);
-            self.fair.activate(black_box(leaf), budget(self.turn), Arrival::New);
+            if leaves {
+                self.fair.expire(None);
+                self.fair.activate(black_box(leaf), budget(self.turn), Arrival::New);
+            } else {
+                self.fair.expire(Some(budget(self.turn)));
+            }
         }
     }
 }
@@ -56,23 +61,25 @@ fn budget(turn: u32) -> u32 {
 
 fn main() {
     let args: Vec<_> = std::env::args().collect();
-    if let [_, flag, groups, queues, slots, ..] = &args[..]
+    if let [_, flag, groups, queues, what, slots, ..] = &args[..]
         && flag == "--count"
     {
         let number = |text: &String| text.parse::<u32>().expect("a number");
-        Load::new(number(groups), number(queues)).slots(number(slots));
+        Load::new(number(groups), number(queues)).slots(number(slots), what == "leaves");
         return;
     }
     let mut criterion = Criterion::default().configure_from_args();
-    for groups in [0, 8, 1000] {
-        let mut group = criterion.benchmark_group(format!("fair, {groups} groups"));
+    for (groups, what) in [0, 8, 1000].into_iter().flat_map(|groups| [(groups, "leaves"), (groups, "stays")]) {
+        let mut group = criterion.benchmark_group(format!("fair, {groups} groups, {what}"));
         group.throughput(Throughput::Elements(SLOTS.into())).measurement_time(Duration::from_secs(2));
         for queues in [1, 8, 64, 512, 1000, 10_000] {
             if queues < groups {
                 continue;
             }
             let mut load = Load::new(groups, queues);
-            group.bench_function(BenchmarkId::from_parameter(queues), |b| b.iter(|| load.slots(SLOTS)));
+            group.bench_function(BenchmarkId::from_parameter(queues), |b| {
+                b.iter(|| load.slots(SLOTS, what == "leaves"))
+            });
         }
         group.finish();
     }

@@ -5,10 +5,11 @@
 //! device have all it takes.
 //!
 //! E1  What is measured is time per sector over a window of requests, and only while there are enough of them to fill the
-//!     device up to the limit: who has too little to do says nothing about the device.
+//!     device up to the limit: who has too little to do says nothing about the device. Nor is it a reason for less that
+//!     less is enough while some wait for others.
 //! E2  A trial compares the present limit with twice or half of it, in windows that alternate, so that a load that changes
 //!     slowly is the same for both. It ends as soon as the difference is clear, and after [`PAIRS_MAX`] pairs at the latest.
-//! E3  Twice as many must bring 2.5 % to be taken; half as many may cost 1 %.
+//! E3  Twice as many must bring 1.5 % to be taken; half as many may cost 0.5 %.
 //! E4  After a trial that changes nothing there is rest, of four times as many windows as the trial had, and the double of
 //!     the rest before: so at most a fifth of the time goes by at another limit than the one thought right, and less and
 //!     less the longer nothing changes. A throughput that is no longer what it was ends the rest.
@@ -73,12 +74,14 @@ struct Window {
     slack: u32,
     /// The most that could have been in the device.
     most: u32,
+    /// Requests that ended while others waited for somebody.
+    lulls: u32,
 }
 
 impl Window {
     const fn new(depth: u32, skip: u32) -> Self {
         let size = if depth > 32 { 2 * depth } else { 64 };
-        Self { skip, left: size, size, start: Instant::ZERO, sectors: 0, slack: 0, most: 0 }
+        Self { skip, left: size, size, start: Instant::ZERO, sectors: 0, slack: 0, most: 0, lulls: 0 }
     }
 }
 
@@ -129,9 +132,10 @@ impl Depth {
         }
     }
 
-    /// A request of so many sectors ended, when so many were in the device or could have been but for the limit.
+    /// A request of so many sectors ended, when so many were in the device or could have been but for the limit; `lull` says
+    /// that they waited for somebody.
     #[inline]
-    pub(super) fn ended(&mut self, now: Instant, sectors: u64, demand: u32) {
+    pub(super) fn ended(&mut self, now: Instant, sectors: u64, demand: u32, lull: bool) {
         let needed = self.needed();
         let window = &mut self.window;
         if window.skip > 0 {
@@ -142,6 +146,7 @@ impl Depth {
         window.sectors += sectors;
         window.slack += u32::from(demand < needed);
         window.most = window.most.max(demand);
+        window.lulls += u32::from(lull);
         window.left -= 1;
         if window.left == 0 {
             self.window_is_full(now);
@@ -150,11 +155,14 @@ impl Depth {
 
     #[cold]
     fn window_is_full(&mut self, now: Instant) {
-        let Window { size, start, sectors, slack, most, .. } = self.window;
+        let Window { size, start, sectors, slack, most, lulls, .. } = self.window;
         let nanos = now.since(start).as_nanos().max(1);
         let before = self.limit();
         self.most = most;
-        if slack <= size / 8 {
+        let goes_down = matches!(&self.step, Step::Trial { other, .. } if *other < self.base);
+        if goes_down && lulls > size / 4 {
+            self.go_to_rest(0); // E1
+        } else if slack <= size / 8 {
             if core::mem::take(&mut self.by_demand) && matches!(self.step, Step::Rest { .. }) {
                 self.try_up(); // E6
             } else {
@@ -194,7 +202,7 @@ impl Depth {
             Step::Trial { other, trial, windows } => {
                 trial.add(sectors, nanos);
                 *windows += 1;
-                let factor = if *other > self.base { 1.025 } else { 0.99 }; // E3
+                let factor = if *other > self.base { 1.015 } else { 0.995 }; // E3
                 if let Some(better) = trial.verdict(factor, PAIRS_MAX) {
                     let (other, rate, windows) = (*other, trial.rate(), *windows);
                     self.end_trial(other, better, rate, windows);
@@ -268,7 +276,7 @@ mod tests {
                 let noise = if jitter > 0 { (end * 7919) % (2 * jitter) } else { 0 };
                 let nanos = (100_000 - jitter * 500 + noise * 500) / u64::from(useful);
                 self.now += Duration::from_nanos(nanos);
-                self.depth.ended(self.now, 8, demand);
+                self.depth.ended(self.now, 8, demand, false);
                 self.ends += 1;
                 self.other += u64::from(self.depth.limit() != self.depth.base());
             }

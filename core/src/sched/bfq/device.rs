@@ -67,10 +67,18 @@ impl Bfq {
             return false; // W4
         }
         match self.settings.service {
-            0 if self.device.is_rotational() => self.device.depth > 1 && self.device.together.is_shared(),
+            0 if self.device.is_rotational() => {
+                self.device.depth > 1 && self.device.together.is_shared() && !self.raising_matters()
+            }
             0 => self.device.queueing.is_queueing(),
             choice => choice == 2,
         }
+    }
+
+    /// Whether one is raised beside others in the only group that competes: then a disk takes turns, for its arm follows one.
+    #[inline]
+    fn raising_matters(&self) -> bool {
+        self.raised > 0 && self.raised < self.open && self.fair.backlogged_groups() <= 1
     }
 
     /// How many requests may be in the device (S4).
@@ -111,13 +119,14 @@ impl Bfq {
         let (in_flight, waiting) = (self.in_flight, self.waitings.len() as u32);
         let sectors = served.request.extent.sectors;
         let is_shared = self.is_shared();
-        let held_back = self.device.is_full || self.turn.is_some_and(|turn| turn.held.is_some());
+        let is_held = self.turn.is_some_and(|turn| turn.held.is_some());
+        let held_back = self.device.is_full || is_held;
         // What could go as well, if only the depth allowed it.
         let could = match self.turn {
             Some(turn) if !is_shared => self.queue(turn.queue).line.len(),
             _ => waiting,
         };
-        let several = self.open > 1;
+        let several = self.open > 1 && !self.raising_matters();
         let device = &mut self.device;
         device.rate.ended(now);
         let mut changed = device.queueing.ended(in_flight, waiting, held_back);
@@ -130,7 +139,7 @@ impl Bfq {
         if is_shared != core::mem::replace(&mut device.was_shared, is_shared) {
             depth.resume();
         }
-        depth.ended(now, sectors, in_flight + could);
+        depth.ended(now, sectors, in_flight + could, is_held && is_shared);
         if device.is_rotational() {
             device.together.ended(now, sectors, several);
         }

@@ -81,7 +81,7 @@ use crate::time::ms;
 use crate::{Duration, GroupId, Instant, PriorityClass};
 
 pub use entity::Fair;
-use entity::{Entity, ServiceTree, State};
+use entity::{Entities, Entity, GroupRow, ServiceTree, State};
 use tags::{Tag, length};
 use tree::NIL;
 
@@ -113,10 +113,10 @@ impl Fair {
         assert!(budget > 0, "the budget of queue {} is 0", leaf.0);
         let entity = self.leaf(leaf);
         assert!(!entity.state.is_backlogged(), "queue {} is backlogged already", leaf.0);
+        self.settle();
         self.count(leaf, true);
         self.wake(leaf.0, budget, arrival);
-        let in_time = !matches!(arrival, Arrival::New);
-        self.ascend(self.entities[leaf.0 as usize].parent, in_time);
+        self.ascend(leaf.0, !matches!(arrival, Arrival::New));
     }
 
     /// Changes the budget of the next slot of a waiting queue.
@@ -127,10 +127,11 @@ impl Fair {
         assert!(budget > 0, "the budget of queue {} is 0", leaf.0);
         match self.leaf(leaf).state {
             State::Idle | State::Forgotten => {}
-            State::InService => self.entities[leaf.0 as usize].budget = budget,
+            State::InService => self.entities.at_mut(leaf.0).budget = budget,
             State::Active => {
+                self.settle();
                 self.rebudget(leaf.0, budget);
-                self.ascend(self.entities[leaf.0 as usize].parent, false);
+                self.ascend(leaf.0, false);
             }
         }
     }
@@ -141,22 +142,22 @@ impl Fair {
     /// A slot has not ended ([`Fair::expire`]).
     pub fn select(&mut self, now: Instant) -> Option<Leaf> {
         assert!(self.in_service == NIL, "queue {} is in service", self.in_service);
-        let mut group = GroupId::ROOT;
-        if self.group(group).next == NIL {
+        let Self { entities, groups, .. } = self;
+        let mut group = &mut groups[usize::from(GroupId::ROOT.0)];
+        if group.next == NIL {
             return None;
         }
         loop {
-            let slot = self.choose(group, now);
-            let class = self.entities[slot as usize].class;
-            let tree = &mut self.groups[usize::from(group.0)].trees[class as usize];
-            tree.jump(tree.active.least(&self.nodes));
-            tree.active.remove(&mut self.nodes, slot);
-            self.group_mut(group).in_service = slot;
-            let entity = &mut self.entities[slot as usize];
+            let slot = group.choose(entities, now);
+            group.in_service = slot;
+            let tree = &mut group.trees[entities.at(slot).class as usize];
+            tree.jump(tree.active.least(entities));
+            tree.active.remove(entities, slot);
+            let entity = entities.at_mut(slot);
             entity.state = State::InService;
             entity.service = 0;
             match entity.group {
-                Some(below) => group = below,
+                Some(below) => group = &mut groups[usize::from(below.0)],
                 None => {
                     self.in_service = slot;
                     return Some(Leaf(slot));
@@ -165,56 +166,37 @@ impl Fair {
         }
     }
 
-    /// Rules 9, 12 and 13: the child of `group` that is served next, somebody waiting.
-    fn choose(&mut self, group: GroupId, now: Instant) -> u32 {
-        let next = self.group(group).next;
-        let class = self.entities[next as usize].class;
-        let Self { groups, nodes, .. } = self;
-        let group = &mut groups[usize::from(group.0)];
-        let idle = &group.trees[PriorityClass::Idle as usize];
-        if idle.active.is_empty() || class == PriorityClass::Idle {
-            (group.idle_looked_at, group.idle_passed_over) = (now, false);
-            return next;
-        }
-        if group.idle_passed_over && now.since(group.idle_looked_at) >= IDLE_CLASS_TIMEOUT {
-            (group.idle_looked_at, group.idle_passed_over) = (now, false);
-            return idle.pick(nodes);
-        }
-        group.idle_passed_over = true;
-        next
-    }
-
     /// Rule 1: charges the queue in service.
+    ///
+    /// Between two calls that look at V nobody sees where it is, so what is served between them counts as one step.
     ///
     /// # Panics
     /// No queue is in service.
+    #[inline]
     pub fn serve(&mut self, sectors: u64) {
         assert!(self.in_service != NIL, "{sectors} sectors were served, and no queue is in service");
-        self.serve_from(self.in_service, sectors);
+        self.unsettled += sectors;
+    }
+
+    /// Brings V of the path in service up to date with what was served.
+    #[inline]
+    fn settle(&mut self) {
+        if self.unsettled > 0 {
+            let sectors = core::mem::take(&mut self.unsettled);
+            self.serve_from(self.in_service, sectors);
+        }
     }
 
     /// Charges the entity `slot` and all above it, which are in service.
     fn serve_from(&mut self, mut slot: u32, sectors: u64) {
+        let Self { entities, groups, .. } = self;
         while slot != NIL {
-            let entity = &mut self.entities[slot as usize];
+            let entity = entities.at_mut(slot);
             entity.service += sectors;
             let (class, parent) = (entity.class, entity.parent);
-            self.advance(parent, class, sectors);
-            slot = self.group(parent).entity;
-        }
-    }
-
-    /// Rules 1, 8 and 15: V moves by `sectors`, and one who is not ahead any more is forgotten.
-    #[inline]
-    fn advance(&mut self, group: GroupId, class: PriorityClass, sectors: u64) {
-        let tree = &mut self.groups[usize::from(group.0)].trees[class as usize];
-        tree.advance(sectors);
-        let first = tree.idle.first();
-        if first != NIL && self.nodes.at(first).finish <= tree.time {
-            tree.idle.remove(&mut self.nodes, first);
-            let entity = &mut self.entities[first as usize];
-            tree.remove_weight(entity.weight);
-            entity.state = State::Forgotten;
+            let group = &mut groups[usize::from(parent.0)];
+            group.trees[class as usize].serve(entities, sectors);
+            slot = group.entity;
         }
     }
 
@@ -222,183 +204,142 @@ impl Fair {
     ///
     /// # Panics
     /// No queue is in service, or the budget is 0.
-    pub fn expire(&mut self, budget: Option<u32>) {
+    pub fn expire(&mut self, mut budget: Option<u32>) {
         let mut slot = self.in_service;
         assert!(slot != NIL, "a slot ends, and no queue is in service");
         assert!(budget != Some(0), "the budget of queue {slot} is 0");
+        self.settle();
         if budget.is_none() {
             self.count(Leaf(slot), false);
         }
         self.in_service = NIL;
-        let mut budget = budget;
+        let Self { entities, groups, .. } = self;
         while slot != NIL {
-            let entity = &mut self.entities[slot as usize];
-            let (service, parent) = (core::mem::take(&mut entity.service), entity.parent);
-            self.nodes.at_mut(slot).start += entity.moved(service);
-            self.group_mut(parent).in_service = NIL;
+            let entity = entities.at_mut(slot);
+            entity.start += entity.moved(entity.service);
+            entity.service = 0;
+            let (class, parent) = (entity.class, entity.parent);
+            let group = &mut groups[usize::from(parent.0)];
+            let tree = &mut group.trees[class as usize];
+            group.in_service = NIL;
             match budget {
-                Some(budget) => self.wait(slot, budget), // 6
-                None => self.rest(slot),                 // 7
+                Some(budget) => tree.wait(entities, slot, budget), // 6
+                None => {
+                    tree.rest(entities, slot); // 7
+                    tree.rest_all(entities);
+                }
             }
-            self.refresh(parent);
-            budget = self.next_budget(parent); // 10
-            slot = self.group(parent).entity;
+            group.refresh(entities);
+            budget = group.next_budget(entities); // 10
+            slot = group.entity;
         }
     }
 
     /// Charges a queue for service outside of a slot, such as a flush: its tags, and those of all above it, move as if it
     /// had been served, whether it is in service, waits or is idle.
     pub fn charge(&mut self, leaf: Leaf, sectors: u64) {
-        let _ = self.leaf(leaf);
+        let mut budget = Some(self.leaf(leaf).budget);
         let mut slot = leaf.0;
+        self.settle();
         while slot != NIL {
-            let Entity { state, class, parent, budget, .. } = self.entities[slot as usize];
-            match state {
-                State::InService => return self.serve_from(slot, sectors), // So is all above.
-                State::Active => {
-                    self.take_out(slot);
-                    self.advance(parent, class, sectors);
-                    self.nodes.at_mut(slot).start += self.entities[slot as usize].moved(sectors);
-                    // Below, the next child may have changed, or even become the only one.
-                    let below = self.entities[slot as usize].group;
-                    let budget = below.and_then(|below| self.next_budget(below)).unwrap_or(budget);
-                    self.wait(slot, budget);
-                }
-                State::Idle | State::Forgotten => {
-                    let start = self.join(slot, None); // 3, 4
-                    self.advance(parent, class, sectors);
-                    self.nodes.at_mut(slot).start = start + self.entities[slot as usize].moved(sectors);
-                    self.rest(slot); // 7
-                }
+            let Self { entities, groups, .. } = self;
+            let Entity { state, class, parent, .. } = *entities.at(slot);
+            if state == State::InService {
+                return self.serve_from(slot, sectors); // So is all above.
             }
-            if self.group(parent).in_service == NIL {
-                self.refresh(parent);
+            let group = &mut groups[usize::from(parent.0)];
+            let tree = &mut group.trees[class as usize];
+            if state == State::Active {
+                tree.active.remove(entities, slot);
+                tree.serve(entities, sectors);
+            } else {
+                tree.join(entities, slot, None); // 3, 4
+                tree.serve(entities, sectors);
             }
-            slot = self.group(parent).entity;
+            let entity = entities.at_mut(slot);
+            entity.start += entity.moved(sectors);
+            match budget {
+                // Of a group, the next child may have changed.
+                Some(budget) if state == State::Active => tree.wait(entities, slot, budget),
+                _ => tree.rest(entities, slot), // 7
+            }
+            self.rest_tree(parent, class);
+            let Self { entities, groups, .. } = self;
+            let group = &mut groups[usize::from(parent.0)];
+            if group.in_service == NIL {
+                group.refresh(entities);
+            }
+            budget = group.next_budget(entities);
+            slot = group.entity;
         }
     }
 
     /// Rules 3 to 5, then 2: makes an idle or forgotten entity wait.
     fn wake(&mut self, slot: u32, budget: u32, arrival: Arrival) {
-        let now = self.tree_of(slot).time;
-        let old_finish = self.nodes.at(slot).finish;
-        let hole = match arrival {
-            Arrival::InTime { coefficient } if old_finish < now => Some(coefficient.max(1)),
-            Arrival::InTime { .. } | Arrival::New => None,
-        };
-        self.nodes.at_mut(slot).start = self.join(slot, hole.map(|_| old_finish));
-        if let Some(coefficient) = hole {
-            let weight = self.entities[slot as usize].weight;
-            let (tree, nodes) = self.tree_and_nodes(slot);
-            let node = nodes.at_mut(slot);
-            let finish = node.start + length(budget, weight);
-            node.start += now.saturating_sub(finish) / Tag::from(coefficient);
-            tree.debt += (now - node.start) * Tag::from(weight); // 15
+        let (tree, entities) = self.tree_and_entities(slot);
+        let (now, old_finish) = (tree.time, entities.at(slot).finish);
+        match arrival {
+            Arrival::InTime { coefficient } if old_finish < now => {
+                tree.join(entities, slot, Some(old_finish));
+                let entity = entities.at_mut(slot);
+                let finish = entity.start + length(budget, entity.weight);
+                entity.start += now.saturating_sub(finish) / Tag::from(coefficient.max(1));
+                tree.debt += (now - entity.start) * Tag::from(entity.weight); // 15
+            }
+            Arrival::InTime { .. } | Arrival::New => tree.join(entities, slot, None),
         }
         // It was not due at any time.
-        self.nodes.at_mut(slot).finish = 0;
-        self.wait(slot, budget);
+        entities.at_mut(slot).finish = 0;
+        tree.wait(entities, slot, budget);
     }
 
-    /// Rules 3 and 4: counts an idle or forgotten entity in W, out of both sets, and says what its S is; `least` is the least
-    /// that it can be, if that is not V.
-    fn join(&mut self, slot: u32, least: Option<Tag>) -> Tag {
-        let finish = self.nodes.at(slot).finish;
-        let Entity { state, weight, .. } = self.entities[slot as usize];
-        let (tree, nodes) = self.tree_and_nodes(slot);
-        let least = least.unwrap_or(tree.time);
-        if state == State::Idle {
-            tree.idle.remove(nodes, slot);
-            if finish >= least {
-                return finish;
-            }
-        } else {
-            tree.add_weight(weight);
-        }
-        self.entities[slot as usize].drop_carry();
-        least
-    }
-
-    /// Rules 2 and 14: puts an entity, which is in W and in neither set, in the active set with the S that it has.
-    fn wait(&mut self, slot: u32, budget: u32) {
-        let now = self.tree_of(slot).time;
-        let entity = &mut self.entities[slot as usize];
-        entity.budget = budget;
-        entity.state = State::Active;
-        let length = length(budget, entity.weight);
-        let node = self.nodes.at_mut(slot);
-        node.finish = entity.promise.finish(node.start, length, now, node.finish);
-        let (tree, nodes) = self.tree_and_nodes(slot);
-        tree.active.insert(nodes, slot);
-    }
-
-    /// Rule 7: puts an entity, which is in W and in neither set, in the idle set or forgets it, with S for its F.
-    fn rest(&mut self, slot: u32) {
-        let finish = self.nodes.at(slot).start;
-        self.nodes.at_mut(slot).finish = finish;
-        let weight = self.entities[slot as usize].weight;
-        let (tree, nodes) = self.tree_and_nodes(slot);
-        let ahead = finish > tree.time;
-        if ahead {
-            tree.idle.insert(nodes, slot);
-        } else {
-            tree.remove_weight(weight);
-        }
-        let entity = &mut self.entities[slot as usize];
-        entity.state = if ahead { State::Idle } else { State::Forgotten };
-        let (parent, class) = (entity.parent, entity.class);
-        self.rest_tree(parent, class);
-    }
-
-    /// Rule 8, second half: where nobody waits nor is in service, V may be what the last of the idle has.
+    /// Rule 8, second half, where somebody may be in service.
     fn rest_tree(&mut self, group: GroupId, class: PriorityClass) {
-        let in_service = self.group(group).in_service;
-        let is_served = in_service != NIL && self.entities[in_service as usize].class == class;
-        let Self { groups, nodes, .. } = self;
-        let tree = &mut groups[usize::from(group.0)].trees[class as usize];
-        if is_served || !tree.active.is_empty() {
-            return;
-        }
-        tree.debt = 0;
-        let last = tree.idle.last(nodes);
-        if last != NIL && nodes.at(last).finish <= tree.time {
-            tree.time = nodes.at(last).finish;
+        let Self { groups, entities, .. } = self;
+        let group = &mut groups[usize::from(group.0)];
+        if group.in_service == NIL || entities.at(group.in_service).class != class {
+            group.trees[class as usize].rest_all(entities);
         }
     }
 
     /// Gives a waiting entity another budget and the place that goes with it.
     fn rebudget(&mut self, slot: u32, budget: u32) {
-        self.take_out(slot);
-        self.wait(slot, budget);
+        let (tree, entities) = self.tree_and_entities(slot);
+        let finish = entities.at_mut(slot).new_finish(budget, tree.time);
+        if tree.active.keeps_place(entities, slot, finish) {
+            entities.at_mut(slot).finish = finish;
+        } else {
+            tree.active.remove(entities, slot);
+            entities.at_mut(slot).finish = finish;
+            tree.active.insert(entities, slot);
+        }
     }
 
-    /// Takes a waiting entity out of the active set; the caller puts it somewhere.
-    fn take_out(&mut self, slot: u32) {
-        let (tree, nodes) = self.tree_and_nodes(slot);
-        tree.active.remove(nodes, slot);
-    }
-
-    /// Rule 10: the children of `group` changed, and so may all above.
-    fn ascend(&mut self, mut group: GroupId, in_time: bool) {
+    /// Rule 10: `slot`, which waits, came or has new tags, or is not there any more; so all above may change.
+    fn ascend(&mut self, mut slot: u32, in_time: bool) {
         loop {
+            let Self { groups, entities, .. } = self;
+            let group = &mut groups[usize::from(entities.at(slot).parent.0)];
             // What is in service is settled when its slot ends.
-            if self.group(group).in_service != NIL {
+            if group.in_service != NIL {
                 return;
             }
-            self.refresh(group);
-            let budget = self.next_budget(group);
-            let slot = self.group(group).entity;
+            group.refresh_for(entities, slot);
+            let budget = group.next_budget(entities);
+            slot = group.entity;
             if slot == NIL {
                 return;
             }
-            let Entity { state, budget: before, parent, .. } = self.entities[slot as usize];
+            let Entity { state, budget: before, parent, class, .. } = *entities.at(slot);
             match (state, budget) {
-                (State::InService, _) => unreachable!("group {} is in service and none of its children", group.0),
+                (State::InService, _) => unreachable!("entity {slot} is in service and none of its children"),
                 (State::Active, Some(budget)) if budget == before => return,
                 (State::Active, Some(budget)) => self.rebudget(slot, budget),
                 (State::Active, None) => {
-                    self.take_out(slot);
-                    self.rest(slot);
+                    let (tree, entities) = self.tree_and_entities(slot);
+                    tree.active.remove(entities, slot);
+                    tree.rest(entities, slot);
+                    self.rest_tree(parent, class);
                 }
                 (State::Idle | State::Forgotten, None) => return,
                 (State::Idle | State::Forgotten, Some(budget)) => {
@@ -406,28 +347,139 @@ impl Fair {
                     self.wake(slot, budget, arrival);
                 }
             }
-            group = parent;
+        }
+    }
+}
+
+impl GroupRow {
+    /// Rules 9, 12 and 13: the child that is served next, somebody waiting.
+    #[inline]
+    fn choose(&mut self, entities: &Entities, now: Instant) -> u32 {
+        let idle = &self.trees[PriorityClass::Idle as usize];
+        if idle.active.is_empty() || entities.at(self.next).class == PriorityClass::Idle {
+            (self.idle_looked_at, self.idle_passed_over) = (now, false);
+            return self.next;
+        }
+        if self.idle_passed_over && now.since(self.idle_looked_at) >= IDLE_CLASS_TIMEOUT {
+            (self.idle_looked_at, self.idle_passed_over) = (now, false);
+            return idle.pick(entities);
+        }
+        self.idle_passed_over = true;
+        self.next
+    }
+
+    /// Rules 9 and 12, without the 200 ms: finds out who is next, nobody being in service.
+    #[inline]
+    fn refresh(&mut self, entities: &Entities) {
+        self.next = self.trees.iter().find(|tree| !tree.active.is_empty()).map_or(NIL, |tree| tree.pick(entities));
+    }
+
+    /// As [`GroupRow::refresh`] after a change of `slot` alone, V being what it was: often one comparison tells.
+    #[inline]
+    fn refresh_for(&mut self, entities: &Entities, slot: u32) {
+        if self.next == NIL || self.next == slot {
+            return self.refresh(entities);
+        }
+        let (next, other) = (entities.at(self.next), entities.at(slot));
+        let now = self.trees[next.class as usize].time;
+        if other.state != State::Active || other.class < next.class || next.start > now {
+            return self.refresh(entities);
+        }
+        if other.class == next.class && other.start <= now && other.finish < next.finish {
+            self.next = slot;
         }
     }
 
-    /// Rules 9 and 12, without the 200 ms: finds out who is next in a group that is not in service.
-    fn refresh(&mut self, group: GroupId) {
-        let Self { groups, nodes, .. } = self;
-        let group = &mut groups[usize::from(group.0)];
-        group.next = group.trees.iter().find(|tree| !tree.active.is_empty()).map_or(NIL, |tree| tree.pick(nodes));
-    }
-
-    /// The budget of the next child of `group`; `None` if no child waits.
-    fn next_budget(&self, group: GroupId) -> Option<u32> {
-        let next = self.group(group).next;
-        (next != NIL).then(|| self.entities[next as usize].budget)
+    /// The budget of the next child; `None` if no child waits.
+    #[inline]
+    fn next_budget(&self, entities: &Entities) -> Option<u32> {
+        (self.next != NIL).then(|| entities.at(self.next).budget)
     }
 }
 
 impl ServiceTree {
     /// Rule 9: who would be next, and [`NIL`] if nobody waits.
     #[inline]
-    fn pick(&self, nodes: &tree::Nodes) -> u32 {
-        self.active.eligible(nodes, self.time.max(self.active.least(nodes)))
+    fn pick(&self, entities: &Entities) -> u32 {
+        let found = self.active.eligible(entities, self.time);
+        if found != NIL { found } else { self.active.eligible(entities, self.active.least(entities)) }
+    }
+
+    /// Rules 1 and 8: V moves by `sectors`, and one who is not ahead any more is forgotten.
+    #[inline]
+    fn serve(&mut self, entities: &mut Entities, sectors: u64) {
+        self.advance(sectors);
+        let first = self.idle.first();
+        if first != NIL && entities.at(first).finish <= self.time {
+            self.idle.remove(entities, first);
+            let entity = entities.at_mut(first);
+            entity.state = State::Forgotten;
+            self.remove_weight(entity.weight);
+        }
+    }
+
+    /// Rules 3 and 4: counts an idle or forgotten entity in W, out of both sets, with the S that it then has; `least` is the
+    /// least that this can be, if that is not V.
+    #[inline]
+    fn join(&mut self, entities: &mut Entities, slot: u32, least: Option<Tag>) {
+        let least = least.unwrap_or(self.time);
+        if entities.at(slot).state == State::Idle {
+            self.idle.remove(entities, slot);
+            let entity = entities.at_mut(slot);
+            if entity.finish >= least {
+                entity.start = entity.finish;
+                return;
+            }
+        } else {
+            self.add_weight(entities.at(slot).weight);
+        }
+        let entity = entities.at_mut(slot);
+        entity.start = least;
+        entity.drop_carry();
+    }
+
+    /// Rules 2 and 14: puts an entity, which is in W and in neither set, in the active set with the S that it has.
+    #[inline]
+    fn wait(&mut self, entities: &mut Entities, slot: u32, budget: u32) {
+        let entity = entities.at_mut(slot);
+        entity.state = State::Active;
+        entity.finish = entity.new_finish(budget, self.time);
+        self.active.insert(entities, slot);
+    }
+
+    /// Rule 7: puts an entity, which is in W and in neither set, in the idle set or forgets it, with S for its F.
+    #[inline]
+    fn rest(&mut self, entities: &mut Entities, slot: u32) {
+        let entity = entities.at_mut(slot);
+        entity.finish = entity.start;
+        if entity.finish > self.time {
+            entity.state = State::Idle;
+            self.idle.insert(entities, slot);
+        } else {
+            entity.state = State::Forgotten;
+            self.remove_weight(entity.weight);
+        }
+    }
+
+    /// Rule 8, second half: where nobody waits, and nobody is in service, V may be what the last of the idle has.
+    #[inline]
+    fn rest_all(&mut self, entities: &Entities) {
+        if !self.active.is_empty() {
+            return;
+        }
+        self.debt = 0;
+        let last = self.idle.last(entities);
+        if last != NIL && entities.at(last).finish <= self.time {
+            self.time = entities.at(last).finish;
+        }
+    }
+}
+
+impl Entity {
+    /// Rules 2 and 14: takes a budget, and says what F it makes at V = `now`.
+    #[inline]
+    fn new_finish(&mut self, budget: u32, now: Tag) -> Tag {
+        self.budget = budget;
+        self.promise.finish(self.start, length(budget, self.weight), now, self.finish)
     }
 }

@@ -6,6 +6,9 @@ use crate::time::ms;
 /// How long at most for a stream that seeks and competes with its like; and how long at least for a raised one (T4).
 const SEEKY_IDLE: Duration = ms(2);
 const RAISED_IDLE: Duration = ms(20);
+/// For how long after its raising a queue may have a device that serves many at once for itself: a large application starts
+/// on flash within that, and who goes on for longer is no start.
+const RAISED_ALONE: Duration = ms(500);
 
 impl Bfq {
     /// Whether others wait for the queue in service, which has nothing to ask, and until when.
@@ -14,7 +17,7 @@ impl Bfq {
         if !queue.is_sync || self.slice_idle() == Duration::ZERO {
             return None;
         }
-        let until = if self.is_shared() { self.lull_until(now, turn) } else { self.hold_until(turn) };
+        let until = if self.is_shared() { self.lull_until(now, turn) } else { self.hold_until(now, turn) };
         until.filter(|until| now < *until)
     }
 
@@ -24,16 +27,21 @@ impl Bfq {
         if turn.served > 0 || !self.comes_back(now, turn.queue) {
             return None;
         }
-        if self.in_flight == 0 {
-            // Nothing is left idle, unless shares may cost all.
-            let end = self.queue(turn.queue).think.last_end()?;
-            return (self.settings.share_floor == 0).then_some(end + self.slice_idle());
+        let queue = self.queue(turn.queue);
+        // Somebody waits at it: for a short time, that counts more than what the device could do.
+        let is_raised = queue.raise.is_raised() && queue.raise.raised_for(now) < RAISED_ALONE;
+        if queue.in_flight == 0 && (is_raised || self.in_flight == 0) {
+            // Otherwise nothing is left idle, unless shares may cost all.
+            let length = if is_raised { self.slice_idle().max(RAISED_IDLE) } else { self.slice_idle() };
+            let may_idle = is_raised || self.settings.share_floor == 0;
+            return may_idle.then_some(queue.think.last_end()? + length);
         }
-        self.device.lull.may_wait().then_some(turn.held.unwrap_or(now + self.settings.timeout_sync))
+        let may_wait = is_raised || self.device.lull.may_wait();
+        may_wait.then_some(turn.held.unwrap_or(now + self.settings.timeout_sync))
     }
 
     /// T4
-    fn hold_until(&self, turn: &Turn) -> Option<Instant> {
+    fn hold_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
         let queue = self.queue(turn.queue);
         if turn.served == 0 || !self.is_worth_holding(turn.queue) {
             return None;
@@ -41,7 +49,7 @@ impl Bfq {
         let idle = self.slice_idle();
         if queue.in_flight > 0 {
             // The device is busy with it. That it thinks counts from the end.
-            return Some(turn.since + self.settings.timeout_sync + idle);
+            return Some(turn.held.unwrap_or(now + self.settings.timeout_sync));
         }
         let is_raised = queue.raise.is_raised();
         let length = if is_raised {

@@ -32,9 +32,9 @@ impl Lull {
         self.since = now;
     }
 
-    /// Whether somebody may be waited for.
+    /// Whether somebody may be waited for; with a floor of 100 %, never.
     pub(super) const fn may_wait(&self) -> bool {
-        self.credit >= 0
+        self.credit > 0
     }
 }
 
@@ -53,10 +53,10 @@ mod tests {
     #[test]
     fn half_of_the_useful_depth_in_use_is_enough_for_a_floor_of_half() {
         let mut lull = lull();
-        lull.was(START + us(100), 4, 8, 50);
+        lull.was(START + us(100), 5, 8, 50);
         assert!(lull.may_wait());
         lull.was(START + us(200), 3, 8, 50);
-        assert!(!lull.may_wait(), "a quarter of a request too few for 100 µs");
+        assert!(!lull.may_wait(), "a request too few for 100 µs");
         lull.was(START + us(300), 5, 8, 50);
         assert!(lull.may_wait(), "on average it is enough again");
     }

@@ -37,7 +37,8 @@
 //!     order as if something waited, where groups, classes or weights compete. When its turn comes and nothing does, the others wait: they would get ahead of
 //!     their weights. The device is not idle meanwhile: it has that queue's requests.
 //! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average ([`lull`]); never is the device left idle; and a
-//!     lull ends after `timeout_sync`.
+//!     lull ends after `timeout_sync`. Only for a queue that was raised less than half a second ago
+//!     (W2), while others are not, is the device held as in T4.
 //! S4  There are no more requests in the device than throughput needs ([`depth`]). What waits here goes by weight; what waits
 //!     in the device does not.
 //!

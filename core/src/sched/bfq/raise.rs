@@ -116,6 +116,12 @@ impl Raise {
         !matches!(self.level, Level::Normal)
     }
 
+    /// For how long it has been raised, or since it was last confirmed.
+    #[must_use]
+    pub const fn raised_for(&self, now: Instant) -> Duration {
+        now.since(self.since)
+    }
+
     /// How many times its weight counts.
     #[must_use]
     pub const fn coefficient(&self) -> u32 {

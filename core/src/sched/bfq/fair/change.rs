@@ -39,50 +39,46 @@ impl Fair {
     /// Rule 11.
     fn reweigh(&mut self, slot: u32, weight: u32) {
         check_weight(weight);
-        let Entity { state, weight: old, promise, budget, parent, .. } = self.entities[slot as usize];
+        self.settle();
+        let (tree, entities) = self.tree_and_entities(slot);
+        let (now, entity) = (tree.time, entities.at_mut(slot));
+        let old = entity.weight;
         if weight == old {
             return;
         }
-        let now = self.tree_of(slot).time;
-        match state {
-            State::Active => self.take_out(slot),
-            State::Idle => {
-                let (tree, nodes) = self.tree_and_nodes(slot);
-                tree.idle.remove(nodes, slot);
-            }
-            State::InService => {
-                // What was served was served by the old weight; the rest of the slot starts from there.
-                let entity = &mut self.entities[slot as usize];
-                let service = core::mem::take(&mut entity.service);
-                self.nodes.at_mut(slot).start += entity.moved(service);
-            }
-            State::Forgotten => {}
-        }
-        self.entities[slot as usize].weight = weight;
-        self.entities[slot as usize].drop_carry();
+        entity.weight = weight;
+        entity.drop_carry();
+        let state = entity.state;
         if state == State::Forgotten {
             return;
         }
-        let (tree, nodes) = self.tree_and_nodes(slot);
         tree.remove_weight(old);
         tree.add_weight(weight);
-        let node = nodes.at_mut(slot);
         if state == State::Idle {
+            tree.idle.remove(entities, slot);
+            let entity = entities.at_mut(slot);
             // Not ahead any more, only not forgotten yet: nothing to keep.
-            if node.finish > now {
-                node.finish = rescaled(node.finish, now, old, weight);
+            if entity.finish > now {
+                entity.finish = rescaled(entity.finish, now, old, weight);
             }
-            tree.idle.insert(nodes, slot);
+            tree.idle.insert(entities, slot);
             return;
         }
-        let start = rescaled(node.start, now, old, weight);
-        // What the promise counts from stays where it is.
-        let late = (node.start + promise.late).saturating_sub(start);
-        node.start = start;
-        self.entities[slot as usize].promise = if late > 0 { Promise { late, ..promise } } else { Promise::default() };
         if state == State::Active {
-            self.wait(slot, budget);
-            self.ascend(parent, false);
+            tree.active.remove(entities, slot);
+        }
+        let entity = entities.at_mut(slot);
+        // What was served in the present slot counts by the new weight, and comes out right: scaled is S − V, and the service
+        // is divided by the weight when the slot ends.
+        let start = rescaled(entity.start, now, old, weight);
+        // What the promise counts from stays where it is.
+        let late = (entity.start + entity.promise.late).saturating_sub(start);
+        entity.promise = if late > 0 { Promise { late, ..entity.promise } } else { Promise::default() };
+        entity.start = start;
+        if state == State::Active {
+            let budget = entity.budget;
+            tree.wait(entities, slot, budget);
+            self.ascend(slot, false);
         }
     }
 
@@ -110,28 +106,28 @@ impl Fair {
         let slot = leaf.0;
         self.end_slot_of(slot);
         let baggage = self.leave(slot);
-        let from = self.entities[slot as usize].parent;
+        let from = self.entities.at(slot).parent;
         self.group_mut(from).children -= 1;
         self.group_mut(to).children += 1;
-        let entity = &mut self.entities[slot as usize];
+        let entity = self.entities.at_mut(slot);
         (entity.parent, entity.class) = (to, class);
         entity.promise = Promise::default();
         entity.drop_carry();
         let (budget, weight) = (entity.budget, entity.weight);
-        let (tree, nodes) = self.tree_and_nodes(slot);
+        let (tree, entities) = self.tree_and_entities(slot);
         let position = tree.time + baggage.ahead;
-        let node = nodes.at_mut(slot);
-        (node.start, node.finish) = (position, position.saturating_sub(baggage.behind));
+        let entity = entities.at_mut(slot);
+        (entity.start, entity.finish) = (position, position.saturating_sub(baggage.behind));
         if baggage.backlogged {
+            entity.finish = 0;
             tree.add_weight(weight);
-            node.finish = 0;
+            tree.wait(entities, slot, budget);
             self.count(leaf, true);
-            self.wait(slot, budget);
-            self.ascend(to, false);
+            self.ascend(slot, false);
         } else if baggage.ahead > 0 {
+            entity.state = State::Idle;
             tree.add_weight(weight);
-            tree.idle.insert(nodes, slot);
-            self.entities[slot as usize].state = State::Idle;
+            tree.idle.insert(entities, slot);
         }
     }
 
@@ -147,32 +143,33 @@ impl Fair {
         self.free_entity(slot);
     }
 
-    /// Ends the slot of a queue if it has one.
+    /// Ends the slot of an entity if it has one, or else brings V up to date.
     fn end_slot_of(&mut self, slot: u32) {
+        self.settle();
         if self.in_service == slot {
-            let budget = self.entities[slot as usize].budget;
+            let budget = self.entities.at(slot).budget;
             self.expire(Some(budget));
         }
     }
 
     /// Rule 15: takes an entity, which is not in service, out of its tree for good.
     fn leave(&mut self, slot: u32) -> Baggage {
-        let Entity { state, weight, parent, class, group, .. } = self.entities[slot as usize];
+        let Entity { state, weight, parent, class, group, .. } = *self.entities.at(slot);
         let backlogged = state == State::Active;
         if backlogged && group.is_none() {
             self.count(Leaf(slot), false);
         }
-        let (tree, nodes) = self.tree_and_nodes(slot);
+        let (tree, entities) = self.tree_and_entities(slot);
         let position = match state {
             State::Active => {
-                tree.active.remove(nodes, slot);
-                nodes.at(slot).start
+                tree.active.remove(entities, slot);
+                entities.at(slot).start
             }
             State::Idle => {
-                tree.idle.remove(nodes, slot);
-                nodes.at(slot).finish
+                tree.idle.remove(entities, slot);
+                entities.at(slot).finish
             }
-            State::Forgotten => nodes.at(slot).finish,
+            State::Forgotten => entities.at(slot).finish,
             State::InService => unreachable!("the slot of entity {slot} has ended"),
         };
         let now = tree.time;
@@ -184,10 +181,10 @@ impl Fair {
             tree.remove_weight(weight);
             tree.debt += ahead * Tag::from(weight);
         }
-        self.entities[slot as usize].state = State::Forgotten;
+        self.entities.at_mut(slot).state = State::Forgotten;
         self.rest_tree(parent, class);
         if backlogged {
-            self.ascend(parent, false);
+            self.ascend(slot, false);
         }
         Baggage { backlogged, ahead, behind }
     }

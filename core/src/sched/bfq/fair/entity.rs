@@ -8,30 +8,47 @@ use alloc::vec::Vec;
 
 use super::Leaf;
 use super::tags::{ORIGIN, Promise, Tag, WEIGHT_MAX, in_places, moved, moved_by};
-use super::tree::{NIL, Node, Nodes, Tree};
+use super::tree::{Colour, NIL, Tree};
 use crate::{Group, GroupId, Instant, PriorityClass};
 
 /// The fair queue of one disk; see the [module](super).
 #[derive(Debug)]
 pub struct Fair {
-    /// The tags of an entity are at its number here, the rest of it in `entities`: a search reads only the tags.
-    pub(super) nodes: Nodes,
-    pub(super) entities: Vec<Entity>,
+    pub(super) entities: Entities,
     pub(super) groups: Vec<GroupRow>,
     /// Numbers of removed entities and groups.
     free: Vec<u32>,
     free_groups: Vec<u16>,
     /// The queue in service.
     pub(super) in_service: u32,
+    /// Sectors that it was served and that V does not show yet.
+    pub(super) unsettled: u64,
     /// Backlogged queues of each class.
     pub(super) backlogged: [u32; PriorityClass::COUNT],
     /// Groups with a backlogged queue of their own.
     pub(super) backlogged_groups: u32,
 }
 
-/// An entity but for its tags.
+/// The entities, by number.
+#[derive(Debug)]
+pub(super) struct Entities(pub(super) Vec<Entity>);
+
+/// A queue or a group, waiting or not. What a search reads is the first of its two cache lines.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
 pub(super) struct Entity {
+    /// F.
+    pub(super) finish: Tag,
+    /// S.
+    pub(super) start: Tag,
+    /// In a tree: the least S at and below it, what is below, what is above, and the colour.
+    pub(super) least: Tag,
+    pub(super) child: [u32; 2],
+    pub(super) above: u32,
+    pub(super) colour: Colour,
+    pub(super) state: State,
+    pub(super) class: PriorityClass,
+    pub(super) live: bool,
     /// Rule 14.
     pub(super) promise: Promise,
     /// Sectors served in the present slot.
@@ -40,15 +57,13 @@ pub(super) struct Entity {
     pub(super) budget: u32,
     /// What the last division of its service left over, less than its weight.
     carry: u32,
-    pub(super) parent: GroupId,
     /// Which group it is; `None` of a queue.
     pub(super) group: Option<GroupId>,
-    pub(super) class: PriorityClass,
-    pub(super) state: State,
-    pub(super) live: bool,
+    /// The group that it is in.
+    pub(super) parent: GroupId,
 }
 
-const _: () = assert!(size_of::<Entity>() == 64 && size_of::<Node>() == 64);
+const _: () = assert!(size_of::<Entity>() == 128 && core::mem::offset_of!(Entity, promise) == 64);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
@@ -103,7 +118,42 @@ pub(super) struct GroupRow {
     pub(super) live: bool,
 }
 
+impl Entities {
+    #[inline]
+    pub(super) fn at(&self, slot: u32) -> &Entity {
+        &self.0[slot as usize]
+    }
+
+    /// Tags must not change while the entity is in a tree.
+    #[inline]
+    pub(super) fn at_mut(&mut self, slot: u32) -> &mut Entity {
+        &mut self.0[slot as usize]
+    }
+}
+
 impl Entity {
+    /// An entity in no set.
+    pub(super) fn new(tag: Tag, parent: GroupId, class: PriorityClass, weight: u32, group: Option<GroupId>) -> Self {
+        Self {
+            finish: tag,
+            start: tag,
+            least: tag,
+            child: [NIL; 2],
+            above: NIL,
+            colour: Colour::Outside,
+            state: State::Forgotten,
+            class,
+            live: true,
+            promise: Promise::default(),
+            service: 0,
+            weight,
+            budget: 0,
+            carry: 0,
+            group,
+            parent,
+        }
+    }
+
     /// How far `sectors` of service move its tags.
     #[inline]
     pub(super) fn moved(&mut self, sectors: u64) -> Tag {
@@ -188,12 +238,12 @@ impl Fair {
     pub fn new(groups: &[Group]) -> Self {
         assert!(groups.first().is_some_and(|root| root.parent.is_none()), "the first group is the root");
         let mut fair = Self {
-            nodes: Nodes::default(),
-            entities: Vec::new(),
+            entities: Entities(Vec::new()),
             groups: Vec::with_capacity(groups.len()),
             free: Vec::new(),
             free_groups: Vec::new(),
             in_service: NIL,
+            unsettled: 0,
             backlogged: [0; PriorityClass::COUNT],
             backlogged_groups: 0,
         };
@@ -244,35 +294,23 @@ impl Fair {
 
     fn add_entity(&mut self, parent: GroupId, class: PriorityClass, weight: u32, group: Option<GroupId>) -> u32 {
         check_weight(weight);
+        self.settle();
         assert!(self.group(parent).live, "group {} was removed", parent.0);
         self.group_mut(parent).children += 1;
-        let entity = Entity {
-            promise: Promise::default(),
-            service: 0,
-            weight,
-            budget: 0,
-            carry: 0,
-            parent,
-            group,
-            class,
-            state: State::Forgotten,
-            live: true,
-        };
-        let node = Node::new(self.group(parent).trees[class as usize].time);
+        let entity = Entity::new(self.group(parent).trees[class as usize].time, parent, class, weight, group);
         if let Some(slot) = self.free.pop() {
-            self.entities[slot as usize] = entity;
-            *self.nodes.at_mut(slot) = node;
+            *self.entities.at_mut(slot) = entity;
             return slot;
         }
-        assert!(self.entities.len() < NIL as usize, "an entity is a u32");
-        self.entities.push(entity);
-        self.nodes.0.push(node);
-        self.entities.len() as u32 - 1
+        let entities = &mut self.entities.0;
+        assert!(entities.len() < NIL as usize, "an entity is a u32");
+        entities.push(entity);
+        entities.len() as u32 - 1
     }
 
     /// Gives back an entity that is in no set and no sum.
     pub(super) fn free_entity(&mut self, slot: u32) {
-        let entity = &mut self.entities[slot as usize];
+        let entity = self.entities.at_mut(slot);
         entity.live = false;
         let parent = entity.parent;
         self.group_mut(parent).children -= 1;
@@ -285,7 +323,7 @@ impl Fair {
     /// The entity of a queue.
     #[inline]
     pub(super) fn leaf(&self, leaf: Leaf) -> &Entity {
-        let entity = &self.entities[leaf.0 as usize];
+        let entity = self.entities.at(leaf.0);
         assert!(entity.live && entity.group.is_none(), "{leaf:?} is no queue, or was removed");
         entity
     }
@@ -303,20 +341,20 @@ impl Fair {
     /// The service tree that an entity belongs to.
     #[inline]
     pub(super) fn tree_of(&self, slot: u32) -> &ServiceTree {
-        let entity = &self.entities[slot as usize];
+        let entity = self.entities.at(slot);
         &self.groups[usize::from(entity.parent.0)].trees[entity.class as usize]
     }
 
-    /// As [`Fair::tree_of`], to change.
+    /// As [`Fair::tree_of`], to change, and the entities beside it.
     #[inline]
-    pub(super) fn tree_and_nodes(&mut self, slot: u32) -> (&mut ServiceTree, &mut Nodes) {
-        let entity = &self.entities[slot as usize];
-        (&mut self.groups[usize::from(entity.parent.0)].trees[entity.class as usize], &mut self.nodes)
+    pub(super) fn tree_and_entities(&mut self, slot: u32) -> (&mut ServiceTree, &mut Entities) {
+        let entity = self.entities.at(slot);
+        (&mut self.groups[usize::from(entity.parent.0)].trees[entity.class as usize], &mut self.entities)
     }
 
     /// Counts a queue that becomes, or ceases to be, backlogged.
     pub(super) fn count(&mut self, leaf: Leaf, backlogged: bool) {
-        let Entity { parent, class, .. } = self.entities[leaf.0 as usize];
+        let Entity { parent, class, .. } = *self.entities.at(leaf.0);
         let of_class = &mut self.backlogged[class as usize];
         let of_group = &mut self.groups[usize::from(parent.0)].backlogged;
         if backlogged {

@@ -3,13 +3,12 @@
 //! A1  Ordered by finish tag; who comes later goes after its equals.
 //! A2  Every node knows the least start tag at and below it, so the eligible entity with the least finish tag (1.2(9) of
 //!     the rules in [`super`]) is found on one way down.
-//! A3  A node is a slot of the entity table, in at most one tree; nothing is allocated.
+//! A3  A node is a row of the entity table, in at most one tree; nothing is allocated.
 //!
 //! A red-black tree as in [`crate::tree`], which see; that one has keys of 64 bits, no augmentation, and no first slot at
-//! hand. A node is one cache line, so a way down costs one miss a level.
+//! hand. What a way down reads of an entity is one cache line of it, so a level costs one miss.
 
-use alloc::vec::Vec;
-
+use super::entity::{Entities, Entity};
 use super::tags::Tag;
 
 /// No slot.
@@ -17,27 +16,8 @@ pub(super) const NIL: u32 = u32::MAX;
 const LEFT: usize = 0;
 const RIGHT: usize = 1;
 
-/// The tags of all entities, waiting or not, by slot.
-#[derive(Debug, Default)]
-pub(super) struct Nodes(pub(super) Vec<Node>);
-
-/// The tags of an entity and its place in a tree.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
-pub(super) struct Node {
-    /// F.
-    pub(super) finish: Tag,
-    /// S.
-    pub(super) start: Tag,
-    /// The least S at and below this node (A2).
-    least: Tag,
-    child: [u32; 2],
-    parent: u32,
-    colour: Colour,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Colour {
+pub(super) enum Colour {
     Red,
     Black,
     /// In no tree.
@@ -52,24 +32,7 @@ pub(super) struct Tree {
     first: u32,
 }
 
-impl Node {
-    pub(super) fn new(tag: Tag) -> Self {
-        Self { finish: tag, start: tag, least: tag, child: [NIL; 2], parent: NIL, colour: Colour::Outside }
-    }
-}
-
-impl Nodes {
-    #[inline]
-    pub(super) fn at(&self, slot: u32) -> &Node {
-        &self.0[slot as usize]
-    }
-
-    /// The tags must not change while the slot is in a tree.
-    #[inline]
-    pub(super) fn at_mut(&mut self, slot: u32) -> &mut Node {
-        &mut self.0[slot as usize]
-    }
-
+impl Entities {
     fn is_red(&self, slot: u32) -> bool {
         slot != NIL && self.at(slot).colour == Colour::Red
     }
@@ -100,14 +63,15 @@ impl Nodes {
         }
     }
 
-    fn next(&self, slot: u32) -> u32 {
-        let below = self.at(slot).child[RIGHT];
+    /// The slot after (on the right of) or before another.
+    fn beside(&self, slot: u32, side: usize) -> u32 {
+        let below = self.at(slot).child[side];
         if below != NIL {
-            return self.outermost(below, LEFT);
+            return self.outermost(below, 1 - side);
         }
-        let (mut from, mut at) = (slot, self.at(slot).parent);
-        while at != NIL && self.at(at).child[RIGHT] == from {
-            (from, at) = (at, self.at(at).parent);
+        let (mut from, mut at) = (slot, self.at(slot).above);
+        while at != NIL && self.at(at).child[side] == from {
+            (from, at) = (at, self.at(at).above);
         }
         at
     }
@@ -128,19 +92,19 @@ impl Tree {
     }
 
     /// The slot with the greatest finish tag, or [`NIL`].
-    pub(super) fn last(&self, nodes: &Nodes) -> u32 {
+    pub(super) fn last(&self, nodes: &Entities) -> u32 {
         if self.root == NIL { NIL } else { nodes.outermost(self.root, RIGHT) }
     }
 
     /// The least start tag; [`Tag::MAX`] if there is no slot.
     #[inline]
-    pub(super) fn least(&self, nodes: &Nodes) -> Tag {
+    pub(super) fn least(&self, nodes: &Entities) -> Tag {
         nodes.least_of(self.root)
     }
 
     /// The first slot whose start tag is `time` or less, or [`NIL`] (A2).
     #[inline]
-    pub(super) fn eligible(&self, nodes: &Nodes, time: Tag) -> u32 {
+    pub(super) fn eligible(&self, nodes: &Entities, time: Tag) -> u32 {
         // Most often the first of all is eligible.
         if self.first == NIL || nodes.at(self.first).start <= time {
             return self.first;
@@ -161,9 +125,15 @@ impl Tree {
         }
     }
 
+    /// Whether `slot`, which is in the tree, would be where it is with another finish tag too, coming anew (A1).
+    pub(super) fn keeps_place(&self, nodes: &Entities, slot: u32, finish: Tag) -> bool {
+        let (before, after) = (nodes.beside(slot, LEFT), nodes.beside(slot, RIGHT));
+        (before == NIL || nodes.at(before).finish <= finish) && (after == NIL || finish < nodes.at(after).finish)
+    }
+
     /// Takes `slot` in by the tags that its node has.
-    pub(super) fn insert(&mut self, nodes: &mut Nodes, slot: u32) {
-        let Node { finish, start, colour, .. } = *nodes.at(slot);
+    pub(super) fn insert(&mut self, nodes: &mut Entities, slot: u32) {
+        let Entity { finish, start, colour, .. } = *nodes.at(slot);
         assert!(colour == Colour::Outside, "entity {slot} is in a tree already"); // A3
         let (mut parent, mut side, mut at) = (NIL, LEFT, self.root);
         let mut is_first = true;
@@ -177,7 +147,8 @@ impl Tree {
         if is_first {
             self.first = slot;
         }
-        *nodes.at_mut(slot) = Node { finish, start, least: start, child: [NIL; 2], parent, colour: Colour::Red };
+        let node = nodes.at_mut(slot);
+        (node.least, node.child, node.above, node.colour) = (start, [NIL; 2], parent, Colour::Red);
         if parent == NIL {
             self.root = slot;
             nodes.at_mut(slot).colour = Colour::Black;
@@ -188,9 +159,9 @@ impl Tree {
     }
 
     /// Mends the tree when `red` may have a red parent.
-    fn part_reds(&mut self, nodes: &mut Nodes, mut red: u32) {
+    fn part_reds(&mut self, nodes: &mut Entities, mut red: u32) {
         loop {
-            let parent = nodes.at(red).parent;
+            let parent = nodes.at(red).above;
             if parent == NIL {
                 nodes.at_mut(red).colour = Colour::Black;
                 return;
@@ -199,7 +170,7 @@ impl Tree {
                 return;
             }
             // The root is black, so a red parent has a parent.
-            let top = nodes.at(parent).parent;
+            let top = nodes.at(parent).above;
             let side = nodes.side_of(parent, top);
             let uncle = nodes.at(top).child[1 - side];
             if nodes.is_red(uncle) {
@@ -222,11 +193,11 @@ impl Tree {
     }
 
     /// Takes `slot` out.
-    pub(super) fn remove(&mut self, nodes: &mut Nodes, slot: u32) {
+    pub(super) fn remove(&mut self, nodes: &mut Entities, slot: u32) {
         if self.first == slot {
-            self.first = nodes.next(slot);
+            self.first = nodes.beside(slot, RIGHT);
         }
-        let Node { child: [left, right], parent, colour, .. } = *nodes.at(slot);
+        let Entity { child: [left, right], above: parent, colour, .. } = *nodes.at(slot);
         assert!(colour != Colour::Outside, "entity {slot} is in no tree");
         nodes.at_mut(slot).colour = Colour::Outside;
         // Where a node went missing, what is there now, the colour that is missing, and who took the slot's place.
@@ -234,7 +205,7 @@ impl Tree {
         if left != NIL && right != NIL {
             // The next node, which has no left child, leaves its own place and takes this one over.
             heir = nodes.outermost(right, LEFT);
-            let Node { child: [_, below], parent: heir_parent, colour: heir_colour, .. } = *nodes.at(heir);
+            let Entity { child: [_, below], above: heir_parent, colour: heir_colour, .. } = *nodes.at(heir);
             (filler, missing) = (below, heir_colour);
             if heir == right {
                 (gap_parent, gap_side) = (heir, RIGHT);
@@ -264,7 +235,7 @@ impl Tree {
     }
 
     /// Brings `least` up to date from `at` upwards, at least until `heir` is (A2).
-    fn least_changed(&mut self, nodes: &mut Nodes, mut at: u32, heir: u32) {
+    fn least_changed(&mut self, nodes: &mut Entities, mut at: u32, heir: u32) {
         let mut past = heir == NIL;
         while at != NIL {
             let least = nodes.computed(at);
@@ -275,12 +246,12 @@ impl Tree {
                 return;
             }
             node.least = least;
-            at = node.parent;
+            at = node.above;
         }
     }
 
     /// Mends the tree when ways down through `side` of `parent` meet one black node too few.
-    fn make_up_for_black(&mut self, nodes: &mut Nodes, mut parent: u32, mut side: usize) {
+    fn make_up_for_black(&mut self, nodes: &mut Entities, mut parent: u32, mut side: usize) {
         while parent != NIL {
             // The other side has a black node more than this one, so there is a sibling.
             let mut sibling = nodes.at(parent).child[1 - side];
@@ -312,7 +283,7 @@ impl Tree {
                 nodes.at_mut(parent).colour = Colour::Black;
                 return;
             }
-            let top = nodes.at(parent).parent;
+            let top = nodes.at(parent).above;
             if top != NIL {
                 side = nodes.side_of(parent, top);
             }
@@ -321,8 +292,8 @@ impl Tree {
     }
 
     /// Moves `top` down on `side`; its child on the other side takes its place.
-    fn rotate(&mut self, nodes: &mut Nodes, top: u32, side: usize) {
-        let Node { child, parent, least, .. } = *nodes.at(top);
+    fn rotate(&mut self, nodes: &mut Entities, top: u32, side: usize) {
+        let Entity { child, above: parent, least, .. } = *nodes.at(top);
         let riser = child[1 - side];
         let between = nodes.at(riser).child[side];
         adopt(nodes, top, 1 - side, between);
@@ -333,11 +304,11 @@ impl Tree {
     }
 
     /// Makes `new` (or nothing) the child of `parent` that `old` was.
-    fn put_in_place_of(&mut self, nodes: &mut Nodes, old: u32, parent: u32, new: u32) {
+    fn put_in_place_of(&mut self, nodes: &mut Entities, old: u32, parent: u32, new: u32) {
         if parent == NIL {
             self.root = new;
             if new != NIL {
-                nodes.at_mut(new).parent = NIL;
+                nodes.at_mut(new).above = NIL;
             }
         } else {
             adopt(nodes, parent, nodes.side_of(old, parent), new);
@@ -346,24 +317,27 @@ impl Tree {
 }
 
 /// Makes `child` (or nothing) the child of `parent` on `side`.
-fn adopt(nodes: &mut Nodes, parent: u32, side: usize, child: u32) {
+fn adopt(nodes: &mut Entities, parent: u32, side: usize, child: u32) {
     nodes.at_mut(parent).child[side] = child;
     if child != NIL {
-        nodes.at_mut(child).parent = parent;
+        nodes.at_mut(child).above = parent;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
+    use crate::{GroupId, PriorityClass};
 
     /// Checks the whole tree below `at` and returns black nodes and slots in order.
-    fn check(nodes: &Nodes, at: u32, parent: u32, order: &mut Vec<u32>) -> u32 {
+    fn check(nodes: &Entities, at: u32, parent: u32, order: &mut Vec<u32>) -> u32 {
         if at == NIL {
             return 0;
         }
         let node = nodes.at(at);
-        assert_eq!(node.parent, parent, "the parent of {at}");
+        assert_eq!(node.above, parent, "the parent of {at}");
         assert!(!(nodes.is_red(at) && nodes.is_red(parent)), "{at} and its parent {parent} are red");
         let left = check(nodes, node.child[LEFT], at, order);
         order.push(at);
@@ -381,7 +355,8 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) % below
         };
-        let mut nodes = Nodes((0..64).map(|_| Node::new(0)).collect());
+        let mut nodes =
+            Entities((0..64).map(|_| Entity::new(0, GroupId::ROOT, PriorityClass::BestEffort, 1, None)).collect());
         let (mut tree, mut list) = (Tree::EMPTY, Vec::<u32>::new());
         for step in 0..20_000_u32 {
             let slot = random(64) as u32;

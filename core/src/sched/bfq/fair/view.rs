@@ -1,7 +1,7 @@
 //! What the policy may ask.
 
 use super::entity::State;
-use super::tags::{Tag, length};
+use super::tags::Tag;
 use super::tree::NIL;
 use super::{Fair, Leaf};
 use crate::{GroupId, PriorityClass};
@@ -24,10 +24,10 @@ impl Fair {
         (self.in_service != NIL).then_some(Leaf(self.in_service))
     }
 
-    /// Sectors charged to the slot of the queue in service, since the slot began or its weight last changed.
+    /// Sectors charged to the queue in service since its slot began.
     #[must_use]
     pub fn slot_service(&self) -> u64 {
-        if self.in_service == NIL { 0 } else { self.entities[self.in_service as usize].service }
+        if self.in_service == NIL { 0 } else { self.entities.at(self.in_service).service + self.unsettled }
     }
 
     /// Whether a queue waits or is in service.
@@ -71,7 +71,7 @@ impl Fair {
     #[must_use]
     pub fn parent_of(&self, group: GroupId) -> Option<GroupId> {
         let slot = self.group(group).entity;
-        (slot != NIL).then(|| self.entities[slot as usize].parent)
+        (slot != NIL).then(|| self.entities.at(slot).parent)
     }
 
     /// The class of a queue.
@@ -90,7 +90,7 @@ impl Fair {
     #[must_use]
     pub fn group_weight(&self, group: GroupId) -> Option<u32> {
         let slot = self.group(group).entity;
-        (slot != NIL).then(|| self.entities[slot as usize].weight)
+        (slot != NIL).then(|| self.entities.at(slot).weight)
     }
 
     /// The part of all service that a queue, if it is backlogged, is entitled to while those that are backlogged now are: in
@@ -99,8 +99,8 @@ impl Fair {
     pub fn share_of(&self, leaf: Leaf) -> u32 {
         let (mut slot, mut share) = (leaf.0, 1_u64 << 16);
         while slot != NIL {
-            let (parent, weight) =
-                (self.entities[slot as usize].parent, u64::from(self.entities[slot as usize].weight));
+            let entity = self.entities.at(slot);
+            let (parent, weight) = (entity.parent, u64::from(entity.weight));
             share = (share * weight).div_ceil(self.tree_of(slot).weights().max(weight));
             slot = self.group(parent).entity;
         }
@@ -120,11 +120,11 @@ impl Fair {
         let depth = |leaf: Leaf| {
             let (mut depth, mut slot) = (0_u32, leaf.0);
             while slot != NIL {
-                (depth, slot) = (depth + 1, self.group(self.entities[slot as usize].parent).entity);
+                (depth, slot) = (depth + 1, self.group(self.entities.at(slot).parent).entity);
             }
             depth
         };
-        let above = |slot: u32| self.group(self.entities[slot as usize].parent).entity;
+        let above = |slot: u32| self.group(self.entities.at(slot).parent).entity;
         let (mut a, mut b) = (one.0, other.0);
         let (mut depth_a, mut depth_b) = (depth(one), depth(other));
         while depth_a > depth_b {
@@ -133,19 +133,20 @@ impl Fair {
         while depth_b > depth_a {
             (b, depth_b) = (above(b), depth_b - 1);
         }
-        while self.entities[a as usize].parent != self.entities[b as usize].parent {
+        while self.entities.at(a).parent != self.entities.at(b).parent {
             (a, b) = (above(a), above(b));
         }
-        (self.entities[a as usize].weight, self.entities[b as usize].weight)
+        (self.entities.at(a).weight, self.entities.at(b).weight)
     }
 
     /// Who would be served next if the queue in service went idle now, or, if none is in service, at all (rule 13).
     pub fn next_if_idle(&mut self) -> Option<Leaf> {
+        self.settle();
         let mut slot = self.in_service;
         // What of the path in service would wait after all, as other children do; at first nothing.
         let mut waiting: Option<Waiting> = None;
         while slot != NIL {
-            let parent = self.entities[slot as usize].parent;
+            let parent = self.entities.at(slot).parent;
             let (next, budget) = self.next_with(parent, waiting);
             self.group_mut(parent).next = next;
             slot = self.group(parent).entity;
@@ -157,7 +158,7 @@ impl Fair {
             if next == NIL {
                 return None;
             }
-            match self.entities[next as usize].group {
+            match self.entities.at(next).group {
                 Some(below) => group = below,
                 None => return Some(Leaf(next)),
             }
@@ -172,12 +173,10 @@ impl Fair {
 
     /// Rules 6 and 10, tried: a group in service as it would wait with `budget`.
     fn waiting(&self, slot: u32, budget: u32) -> Waiting {
-        let mut entity = self.entities[slot as usize];
-        let node = self.nodes.at(slot);
-        let start = node.start + entity.moved(entity.service);
-        let length = length(budget, entity.weight);
-        let finish = entity.promise.finish(start, length, self.tree_of(slot).time, node.finish);
-        Waiting { slot, class: entity.class, start, finish, budget }
+        let mut entity = *self.entities.at(slot);
+        entity.start += entity.moved(entity.service);
+        let finish = entity.new_finish(budget, self.tree_of(slot).time);
+        Waiting { slot, class: entity.class, start: entity.start, finish, budget }
     }
 
     /// Rule 9, with one more waiting: who would be next, and its budget.
@@ -185,17 +184,17 @@ impl Fair {
         for class in PriorityClass::ALL {
             let tree = &self.group(group).trees[class as usize];
             let more = waiting.filter(|waiting| waiting.class == class);
-            let least = tree.active.least(&self.nodes).min(more.map_or(Tag::MAX, |more| more.start));
+            let least = tree.active.least(&self.entities).min(more.map_or(Tag::MAX, |more| more.start));
             if least == Tag::MAX {
                 continue;
             }
             let time = tree.time.max(least);
-            let first = tree.active.eligible(&self.nodes, time);
+            let first = tree.active.eligible(&self.entities, time);
             return match more {
-                Some(more) if more.start <= time && (first == NIL || more.finish < self.nodes.at(first).finish) => {
+                Some(more) if more.start <= time && (first == NIL || more.finish < self.entities.at(first).finish) => {
                     (more.slot, more.budget)
                 }
-                _ => (first, self.entities[first as usize].budget),
+                _ => (first, self.entities.at(first).budget),
             };
         }
         (NIL, 0)

@@ -437,24 +437,16 @@ impl Model {
         }
         let entity = self.e(slot);
         entity.weight = new;
-        if is != Is::Served {
-            entity.carry = 0;
-        }
         match is {
-            Is::Forgotten => {}
+            Is::Forgotten => entity.carry = 0,
             Is::Idle => {
+                entity.carry = 0;
                 if entity.finish > now {
                     entity.finish = scaled(entity.finish);
                 }
                 self.put_in(slot, Is::Idle);
             }
             Is::Waiting | Is::Served => {
-                if is == Is::Served {
-                    entity.weight = old;
-                    entity.step(entity.service);
-                    entity.weight = new;
-                    entity.service = 0;
-                }
                 entity.carry = 0;
                 let start = scaled(entity.start);
                 entity.promise = entity.promise.and_then(|(due, late)| {
