@@ -29,7 +29,8 @@ impl Bfq {
         }
         let queue = self.queue(turn.queue);
         // Somebody waits at it: for a short time, that counts more than what the device could do.
-        let is_raised = queue.raise.is_raised() && queue.raise.raised_for(now) < RAISED_ALONE;
+        // Its group is not raised, so where groups compete it is not.
+        let is_raised = queue.raise.is_raised() && queue.raise.raised_for(now) < RAISED_ALONE && !self.groups_compete();
         if queue.in_flight == 0 && (is_raised || self.in_flight == 0) {
             // Otherwise nothing is left idle, unless shares may cost all.
             let length = if is_raised { self.slice_idle().max(RAISED_IDLE) } else { self.slice_idle() };

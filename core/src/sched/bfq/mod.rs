@@ -1,7 +1,7 @@
 //! BFQ: fair by weight, in sectors.
 //!
-//! **Who shares.** Each stream has a queue of its own for what it waits for (reads, and writes with SYNC or FUA); what is written
-//! behind its back is in a queue that it shares with the streams of its group and priority. Queues and groups are
+//! **Who shares.** Each stream has a queue of its own for what it waits for (reads, and writes with SYNC or FUA); what is
+//! written behind its back is in a queue that it shares with the streams of its group and priority. Queues and groups are
 //! entities of the fair queue, hierarchical B-WF2Q+ ([`fair`]), which says whose turn it is.
 //!
 //! F1  A queue's weight within its group is (8 − level) · 10; a group's is its own. Classes are strict ([`fair`], rule 12).
@@ -30,17 +30,17 @@
 //!     by the hole. He takes over from the queue in service if he would be next; so does who has the higher class, or is
 //!     raised more.
 //!
-//! **Together**, on a device that serves many at once and does more that way (flash with queueing; arrays: [`together`]):
+//! **Together**, on a device that serves many at once and does more that way (flash with queueing; arrays: `together.rs`):
 //!
 //! S1  A turn is at most [`QUANTUM`] sectors, and no request grows beyond that by merging.
 //! S2  A queue whose requests are all in the device, and that asks again as soon as it is answered, keeps its place in the
 //!     order as if something waited, where groups, classes or weights compete. When its turn comes and nothing does, the others wait: they would get ahead of
 //!     their weights. The device is not idle meanwhile: it has that queue's requests.
-//! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average ([`lull`]); never is the device left idle; and a
-//!     lull ends after `timeout_sync`. Only for a queue that was raised less than half a second ago
-//!     (W2), while others are not, is the device held as in T4.
-//! S4  There are no more requests in the device than throughput needs ([`depth`]). What waits here goes by weight; what waits
-//!     in the device does not.
+//! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average (`lull.rs`); never is the device left
+//!     idle; and a lull ends after `timeout_sync`. Only for a queue that was raised less than half a second ago
+//!     (W2), while others of its group are not and no other group competes, is the device held as in T4.
+//! S4  There are no more requests in the device than throughput needs (`depth.rs`). What waits here goes by weight; what
+//!     waits in the device does not.
 //!
 //! With S2 to S4 there is no choice between shares and throughput for groups that can use their share, which the original
 //! lacks ("no solution currently exists"); for groups that cannot, `share_floor` says what shares may cost.
@@ -50,7 +50,7 @@
 //! W1  Async sectors count three times, unless groups or classes compete (then it would distort their shares).
 //! W2  With `low_latency`, a stream that someone waits at has a higher weight within its group ([`raise`], [`burst`]).
 //! W3  Streams that read one place in turns share a queue ([`merge`]); not on a device that does not rotate and queues, as it
-//!     turns out to be ([`queueing`](super::queueing)), and there no part of it runs.
+//!     turns out to be ([`super::queueing`]), and there no part of it runs.
 //! W4  `strict_guarantees`: turns, one request in the device, and it is held idle for whoever may come back.
 //! W5  Time spent on a stream's behalf (flushes) is charged as what the device does at its best in that time.
 //!
