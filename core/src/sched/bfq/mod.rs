@@ -126,6 +126,13 @@ struct Queue {
     position: Sector,
 }
 
+impl Queue {
+    /// Whether something of it waits or is in the device.
+    const fn is_open(&self) -> bool {
+        self.in_flight > 0 || !self.line.is_empty()
+    }
+}
+
 /// What a group has.
 #[derive(Clone, Debug)]
 struct GroupState {
