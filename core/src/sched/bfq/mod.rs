@@ -323,7 +323,9 @@ impl Scheduler for Bfq {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        self.turn.and_then(|turn| turn.held)
+        // With nothing waiting, or no room in the device, the end of a hold changes nothing.
+        let may_go = !self.waitings.is_empty() && !self.device.is_full;
+        self.turn.and_then(|turn| turn.held).filter(|_| may_go)
     }
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
