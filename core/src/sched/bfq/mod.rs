@@ -316,7 +316,9 @@ impl Scheduler for Bfq {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        self.turn.and_then(|turn| turn.held)
+        // While the device is full, or nothing waits, the end of a hold changes nothing.
+        let may_change = !self.device.is_full && !self.waitings.is_empty();
+        self.turn.and_then(|turn| turn.held).filter(|_| may_change)
     }
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
