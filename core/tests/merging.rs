@@ -247,6 +247,19 @@ fn streams_that_read_in_turns_share_a_queue_on_a_disk_that_rotates() {
 }
 
 #[test]
+fn nobody_gets_the_weight_of_another() {
+    for (group, level) in [(0, 3), (1, 4)] {
+        let mut run = Run::new(true);
+        for id in 1..3 {
+            run.streams[id as usize] = stream(group, level);
+            run.scheduler.change_stream(run.now, StreamId(id), &stream(group, level));
+        }
+        read_in_turns(&mut run, 50);
+        assert_eq!(run.counter("queue_merges"), 1, "the two that are alike");
+    }
+}
+
+#[test]
 fn streams_that_go_their_own_ways_are_parted_and_stay_so() {
     let mut run = Run::new(true);
     read_in_turns(&mut run, 10);
@@ -264,6 +277,34 @@ fn where_merging_is_useless_none_of_its_bookkeeping_runs() {
     let mut run = Run::new(false);
     read_in_turns(&mut run, 50);
     assert_eq!((run.counter("position_tree_ops"), run.counter("queue_merges")), (0, 0));
+}
+
+#[test]
+fn merging_follows_what_the_device_turns_out_to_be_in_both_directions() {
+    let mut run = Run::new(false);
+    // It takes one at a time, though five wait.
+    for _ in 0..200 {
+        while run.scheduler.len() < 5 {
+            run.ask(0, Place::Own);
+        }
+        run.dispatch();
+        run.end(0);
+    }
+    assert!(run.counter("position_tree_ops") > 0, "so it does not queue");
+    // It takes four at a time.
+    for _ in 0..200 {
+        while run.scheduler.len() < 5 {
+            run.ask(0, Place::Own);
+        }
+        while run.dispatch() {}
+        run.end(0);
+    }
+    let ops = run.counter("position_tree_ops");
+    run.ask(0, Place::Own);
+    while run.dispatch() {}
+    run.end(0);
+    assert_eq!(run.counter("position_tree_ops"), ops, "so it does");
+    run.finish();
 }
 
 #[test]

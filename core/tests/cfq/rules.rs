@@ -1,9 +1,9 @@
 //! Rules one by one: what waits for what, and for how long.
 
-use fairlift_core::sched::Scheduler;
+use fairlift_core::sched::{Next, RequestId, Scheduler, Served, Waiting};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::trace::Note;
-use fairlift_core::{Duration, Flags, GroupId, Instant, Op, PriorityClass};
+use fairlift_core::{Duration, Extent, Flags, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 
 use crate::sim::{DISK, Device, FLASH, Sim};
 
@@ -377,4 +377,81 @@ fn a_tunable_out_of_range_or_of_the_wrong_unit_is_refused() {
     assert_eq!(sim.cfq.get("slice_idle").as_deref(), Some("0s"), "of a device that does not rotate");
     assert_eq!(Sim::new(DISK, 1, &[]).cfq.get("slice_idle").as_deref(), Some("8ms"));
     assert_eq!(sim.held, Duration::ZERO);
+}
+
+/// A read of stream 0 by hand, in the root's group.
+fn read(sim: &mut Sim, id: u32, sector: u64) -> Waiting {
+    let request = Waiting {
+        id: RequestId(id),
+        op: Op::Read,
+        flags: Flags::NONE,
+        extent: Extent::new(Sector(sector), 8),
+        stream: StreamId(0),
+        group: sim.streams[0].group,
+        priority: Priority::default(),
+    };
+    sim.cfq.insert(sim.now, &request);
+    request
+}
+
+/// C1: without it, who is behind the head would wait for as long as others come ahead of it.
+#[test]
+fn a_request_behind_the_head_goes_when_it_is_old() {
+    let mut sim = Sim::new(FLASH, 32, &[("quantum", "1")]);
+    sim.reader(ROOT, 0);
+    let mut ahead = 1 << 30;
+    let mut go = |sim: &mut Sim, id| {
+        ahead += 8;
+        read(sim, id, ahead)
+    };
+    go(&mut sim, 1);
+    assert_eq!(sim.cfq.dispatch(sim.now), Next::Request(RequestId(1)));
+    read(&mut sim, 0, 100);
+    for step in 1..200 {
+        go(&mut sim, 1 + step);
+        sim.now += ms(1);
+        let Next::Request(id) = sim.cfq.dispatch(sim.now) else { panic!("one of them goes") };
+        assert_eq!(id.0 == 0, step == 125, "after {step} ms");
+        if id.0 == 0 {
+            return;
+        }
+    }
+    panic!("it still waits");
+}
+
+/// C4, C5
+#[test]
+fn what_was_turned_back_moves_with_its_stream_and_its_old_group_can_go() {
+    let mut sim = Sim::new(FLASH, 32, &[]);
+    let (old, new) = (sim.group(ROOT, 100), sim.group(ROOT, 100));
+    sim.reader(old, 0);
+    let mut request = read(&mut sim, 0, 100);
+    assert_eq!(sim.cfq.dispatch(sim.now), Next::Request(RequestId(0)));
+    sim.cfq.requeue(sim.now, &request);
+    let stream = Stream { group: new, ..sim.streams[0] };
+    sim.cfq.change_stream(sim.now, StreamId(0), &stream);
+    sim.cfq.remove_group(sim.now, old);
+    request.group = new;
+    assert_eq!(sim.cfq.dispatch(sim.now), Next::Request(RequestId(0)));
+    sim.cfq.completed(sim.now, &Served { request, dispatched: sim.now, ok: true });
+    sim.cfq.remove_stream(StreamId(0));
+    sim.cfq.remove_group(sim.now, new);
+    assert!(sim.cfq.is_empty());
+}
+
+/// C4: it was charged when it first went.
+#[test]
+fn what_was_turned_back_goes_before_all_others_and_is_not_charged_again() {
+    let mut sim = Sim::new(FLASH, 32, &[]);
+    sim.reader(ROOT, 0);
+    sim.cfq.set_tracing(true);
+    let first = read(&mut sim, 0, 100);
+    assert_eq!(sim.cfq.dispatch(sim.now), Next::Request(RequestId(0)));
+    read(&mut sim, 1, 50);
+    sim.cfq.requeue(sim.now, &first);
+    assert_eq!(sim.cfq.len(), 2);
+    assert_eq!(sim.cfq.dispatch(sim.now), Next::Request(RequestId(0)));
+    assert_eq!(sim.cfq.dispatch(sim.now), Next::Request(RequestId(1)));
+    let charged = std::iter::from_fn(|| sim.cfq.poll_message()).map(|message| message.note.to_string());
+    assert_eq!(charged.collect::<Vec<_>>(), ["sl_used=0 disp=1 charge=1 iops=1 sect=8"; 2]);
 }

@@ -114,6 +114,39 @@ impl Bfq {
             let to = self.make_async_queue(stream.group, stream.priority);
             self.move_waiting(now, Moved { from, to }, id);
         }
+        self.move_returned(id, home, stream);
+    }
+
+    /// What the device turned back of a stream waits too, though it counts as in flight: for the queues that the stream has
+    /// now.
+    fn move_returned(&mut self, id: StreamId, home: u32, stream: &Stream) {
+        let mut next = self.waitings.returned();
+        while let Some(request) = next {
+            next = self.waitings.returned_before(request);
+            if self.waitings.stream(request) != id {
+                continue;
+            }
+            let from = self.waitings.owner(request);
+            let to = match self.queue(from).is_sync {
+                true => home,
+                false => self.make_async_queue(stream.group, stream.priority),
+            };
+            if from == to {
+                continue;
+            }
+            self.waitings.set_owner(request, to);
+            let target = self.queue_mut(to);
+            let was_open = target.is_open();
+            target.in_flight += 1;
+            let source = self.queue_mut(from);
+            source.in_flight -= 1;
+            let (is_open, is_leaving) = (source.is_open(), source.is_leaving);
+            self.open += u32::from(!was_open);
+            self.open -= u32::from(!is_open);
+            if !is_open && is_leaving {
+                self.drop_queue(from);
+            }
+        }
     }
 
     /// What waits of a stream goes along to another queue.
@@ -121,11 +154,10 @@ impl Bfq {
         let Moved { from, to } = moved;
         let mut source = self.queues[from as usize].take().expect("the queue exists");
         let target = self.queues[to as usize].as_mut().expect("the queue exists");
-        let is_open = |queue: &Queue| queue.in_flight > 0 || !queue.line.is_empty();
-        let before = (is_open(&source), is_open(target));
+        let before = (source.is_open(), target.is_open());
         source.line.move_to(&mut self.waitings, &mut target.line, |stream| stream == id);
-        self.open -= u32::from(before.0 && !is_open(&source));
-        self.open += u32::from(!before.1 && is_open(target));
+        self.open -= u32::from(before.0 && !source.is_open());
+        self.open += u32::from(!before.1 && target.is_open());
         self.queues[from as usize] = Some(source);
         self.head_changed(from);
         self.head_changed(to);

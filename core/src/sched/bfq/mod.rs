@@ -126,6 +126,13 @@ struct Queue {
     position: Sector,
 }
 
+impl Queue {
+    /// Whether something of it waits or is in the device.
+    const fn is_open(&self) -> bool {
+        self.in_flight > 0 || !self.line.is_empty()
+    }
+}
+
 /// What a group has.
 #[derive(Clone, Debug)]
 struct GroupState {
@@ -316,9 +323,9 @@ impl Scheduler for Bfq {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        // While the device is full, or nothing waits, the end of a hold changes nothing.
-        let may_change = !self.device.is_full && !self.waitings.is_empty();
-        self.turn.and_then(|turn| turn.held).filter(|_| may_change)
+        // With nothing waiting, or no room in the device, the end of a hold changes nothing.
+        let may_go = !self.waitings.is_empty() && !self.device.is_full;
+        self.turn.and_then(|turn| turn.held).filter(|_| may_go)
     }
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {

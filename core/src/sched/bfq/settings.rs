@@ -52,7 +52,7 @@ impl Default for Settings {
             back_seek_max: 16 << 10,
             back_seek_penalty: 2,
             device_depth: 0,
-            share_floor: 33,
+            share_floor: 10,
             service: 0,
             queue_merging: 0,
         }

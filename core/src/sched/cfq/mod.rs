@@ -312,10 +312,10 @@ impl Scheduler for Cfq {
 
     fn remove_group(&mut self, now: Instant, id: GroupId) {
         self.now = now;
-        if self.serving.is_some_and(|serving| serving.group == id.0) {
+        if self.turn.is_some_and(|turn| self.flows[turn.flow].group == id.0) {
             self.expire(now);
-            self.serving = None;
         }
+        self.serving = self.serving.filter(|serving| serving.group != id.0);
         for number in self.groups.remove(id.0) {
             self.flows.remove(number);
         }

@@ -334,5 +334,8 @@ impl Cfq {
         }
         let id = self.flows[number].home;
         self.lapse_group(id);
+        if !self.settings.group_isolation {
+            self.lapse_group(0);
+        }
     }
 }
