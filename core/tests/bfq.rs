@@ -119,6 +119,8 @@ impl Bench {
                     break;
                 }
                 Next::Nothing => {
+                    let timeout = self.bfq.next_timeout();
+                    assert!(timeout.is_none_or(|at| at > self.now), "seed {}: to ask again in the past", self.seed);
                     let idle = self.in_device.is_empty() && !self.waiting.is_empty();
                     assert!(!idle, "seed {}: {} wait for an idle device", self.seed, self.waiting.len());
                     break;
@@ -516,4 +518,21 @@ fn a_group_that_is_charged_for_its_flushes_has_less_of_the_device() {
     assert!(fair.abs_diff(other) < 20, "{fair} and {other}");
     let [charged, other] = served(true);
     assert!(charged * 10 < other * 9, "{charged} and {other}");
+}
+
+/// A hold that ends while the device is full would have the scheduler asked again for ever.
+#[test]
+fn a_full_device_is_no_reason_to_ask_again() {
+    let mut bench = Bench::new(0, bfq(&groups(&[100, 100]), 32, false, Settings::default()));
+    bench.bfq.set("service", "turns").expect("it can be set");
+    (0..2).for_each(|id| bench.add_stream(id, stream(id as u16 + 1, PriorityClass::BestEffort, 4)));
+    bench.ask(StreamId(0), Op::Read, Flags::NONE, 0, 8);
+    assert_eq!(bench.dispatch(32).len(), 1);
+    bench.ask(StreamId(1), Op::Read, Flags::NONE, 1 << 20, 8);
+    assert!(bench.dispatch(32).is_empty());
+    assert!(bench.bfq.next_timeout().is_some(), "held for the first, whose request is in the device");
+    bench.bfq.set("device_depth", "1").expect("it can be set");
+    bench.now += secs(1);
+    assert!(bench.dispatch(32).is_empty());
+    assert_eq!(bench.bfq.next_timeout(), None);
 }

@@ -77,26 +77,35 @@ impl Bfq {
         order_pays || self.shares_would_suffer(q)
     }
 
-    /// Whether it is unfair to a queue if it is passed over because it has nothing to ask just now.
+    /// Whether it is unfair to a queue, or to its group, if it is passed over because it has nothing to ask just now.
     fn shares_would_suffer(&self, q: u32) -> bool {
+        let queue = self.queue(q);
         // Of streams in one group, those of the least weight have what they are entitled to without being waited for.
         let is_heavier = |level: u8| self.levels[usize::from(level) + 1..].iter().any(|streams| *streams > 0);
-        self.groups_compete()
-            || is_heavier(self.queue(q).priority.level)
-            || self.queue(q).raise.is_raised() && self.raised < self.fair.backlogged()
+        if is_heavier(queue.priority.level) || queue.raise.is_raised() && self.raised < self.fair.backlogged() {
+            return true;
+        }
+        // Others that wait keep the place of the group.
+        let group = self.groups[usize::from(queue.group.0)].fair;
+        self.classes_compete() || self.groups_compete() && self.fair.backlogged_queues_of(group) <= 1
     }
 
     /// Whether groups or classes compete, or streams of several weights.
     #[inline]
     pub(super) fn is_asymmetric(&self) -> bool {
-        self.groups_compete() || self.levels.iter().filter(|streams| **streams > 0).count() > 1
+        let several_weights = || self.levels.iter().filter(|streams| **streams > 0).count() > 1;
+        self.groups_compete() || self.classes_compete() || several_weights()
     }
 
     #[inline]
     fn groups_compete(&self) -> bool {
-        let backlogged = self.fair.backlogged();
+        self.fair.backlogged_groups() > 1
+    }
+
+    #[inline]
+    fn classes_compete(&self) -> bool {
         let best_effort = self.fair.backlogged_in(PriorityClass::BestEffort);
-        self.fair.backlogged_groups() > 1 || best_effort != backlogged && best_effort > 0
+        best_effort > 0 && best_effort != self.fair.backlogged()
     }
 
     /// What counts as a short time to think.
