@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// The least `share_floor`, but for 0, where streams of one group compete (S3).
+const FLOOR_WITHIN: u32 = 50;
+
 /// All that is learned of the device.
 #[derive(Debug)]
 pub(super) struct Device {
@@ -152,7 +155,12 @@ impl Bfq {
     #[inline]
     pub(super) fn account(&mut self, now: Instant) {
         let useful = self.limit().min(self.in_flight + self.waitings.len() as u32);
-        self.device.lull.was(now, self.in_flight, useful, self.settings.share_floor);
+        // Within one group it is levels that compete, hints of programs, and not the weights that tenants were promised.
+        let floor = match self.settings.share_floor {
+            floor @ 1..FLOOR_WITHIN if self.fair.backlogged_groups() <= 1 => FLOOR_WITHIN.max(floor),
+            floor => floor,
+        };
+        self.device.lull.was(now, self.in_flight, useful, floor);
     }
 
     /// A request goes to the device.

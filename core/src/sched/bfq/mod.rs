@@ -36,8 +36,8 @@
 //! S2  A queue whose requests are all in the device, and that asks again as soon as it is answered, keeps its place in the
 //!     order as if something waited, where groups, classes or weights compete. When its turn comes and nothing does, the others wait: they would get ahead of
 //!     their weights. The device is not idle meanwhile: it has that queue's requests.
-//! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average (`lull.rs`); never is the device left
-//!     idle; and a lull ends after `timeout_sync`. Only for a queue that was raised less than half a second ago
+//! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average (`lull.rs`), and where streams of a
+//!     single group compete, half of it; never is the device left idle; and a lull ends after `timeout_sync`. Only for a queue that was raised less than half a second ago
 //!     (W2), while others of its group are not and no other group competes, is the device held as in T4.
 //! S4  There are no more requests in the device than throughput needs (`depth.rs`). What waits here goes by weight; what
 //!     waits in the device does not.
