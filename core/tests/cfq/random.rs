@@ -372,7 +372,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig { cases: 800, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_is_lost_or_goes_twice_and_the_device_is_never_left_idle_without_an_end(

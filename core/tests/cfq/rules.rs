@@ -274,6 +274,34 @@ fn readers_that_seek_side_by_side_do_not_keep_a_third_from_the_device() {
     assert!(longest < ms(700), "{longest}");
 }
 
+/// P4
+#[test]
+fn two_that_take_over_from_each_other_do_not_starve_a_third_of_their_group() {
+    let mut sim = Sim::new(DISK, 4, &[]);
+    for _ in 0..3 {
+        let reader = sim.reader(ROOT, 1);
+        sim.clients[reader].stride = 1 << 20;
+    }
+    let got = sim.run(secs(30));
+    assert!(got.iter().all(|one| *one > 800), "{got:?}");
+}
+
+/// P4
+#[test]
+fn who_takes_over_in_its_group_does_not_keep_a_heavier_group_waiting() {
+    let mut sim = Sim::new(DISK, 4, &[]);
+    let (light, heavy) = (sim.group(ROOT, 10), sim.group(ROOT, 1000));
+    for _ in 0..2 {
+        let reader = sim.reader(light, 1);
+        sim.clients[reader].stride = 1 << 20;
+    }
+    let rare = sim.reader(heavy, 1);
+    (sim.clients[rare].stride, sim.clients[rare].think) = (1 << 20, ms(100));
+    sim.clients[rare].starts = at(1000);
+    sim.run(secs(30));
+    assert!(sim.clients[rare].longest_wait < ms(50), "{}", sim.clients[rare].longest_wait);
+}
+
 /// M1
 #[test]
 fn two_that_read_one_run_in_turn_become_one() {

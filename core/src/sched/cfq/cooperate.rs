@@ -4,7 +4,8 @@
 //!     4 MiB of the head, neither of them seeking, that one has the device next (within P4), and from now on the first one's stream asks
 //!     through it: one run, read by several, takes one slice.
 //! M2  Looked at are the few flows that would be served next: those who read together have been served alike.
-//! M3  A flow of several streams that has become seeky parts at the next request of each: their runs are different ones.
+//! M3  A flow of several streams that has become seeky parts at the next request of each, which takes along what waits of it:
+//!     their runs are different ones.
 //! M4  Not on devices that queue and do not rotate: there it costs, and gains nothing.
 
 use super::Cfq;
@@ -56,11 +57,11 @@ impl Cfq {
         if self.may_begin(other) {
             self.begin(other);
         }
-        // Whoever asks through this flow asks through the other one.
-        if self.flows[turn.flow].is_orphan || self.flows[turn.flow].members != 1 {
+        // Whoever asks through this flow alone asks through the other one from now on.
+        let Some(stream) = stream else { return };
+        if self.flows[turn.flow].members != 1 || self.seats[stream.0 as usize].through != turn.flow {
             return;
         }
-        let Some(stream) = stream else { return };
         self.counts.merges += 1;
         self.note(self.flows[other].group, Some(stream), Note::Merged);
         self.flows[turn.flow].members -= 1;

@@ -170,7 +170,9 @@ impl Flows {
 
     /// Frees a number; nothing of the flow waits or is in the device.
     pub(super) fn remove(&mut self, number: u32) {
-        let flow = &self.rows[number as usize];
+        let flow = &mut self.rows[number as usize];
+        // What is free is nobody's to free.
+        flow.is_orphan = false;
         assert!(flow.line.is_empty() && flow.in_flight == 0 && !flow.is_busy, "flow {number} goes, and has requests");
         self.free.push(number);
     }

@@ -89,7 +89,21 @@ impl Cfq {
         } else {
             Stand::Away
         };
+        if (group.stand, stand, self.iops) == (Stand::Away, Stand::Ready, false) {
+            self.cut_short(id);
+        }
         self.groups.stand(id, stand);
+    }
+
+    /// A group comes back: who has the device keeps it no longer than for the turn under way (S3, V3).
+    fn cut_short(&mut self, id: u16) {
+        let group = &self.groups[id];
+        let is_back = group.in_flight == [0; 2]
+            && group.think.last_end().is_none_or(|end| self.now.since(end) > self.settings.slice_idle);
+        let now = self.now;
+        if let Some(serving) = self.serving.as_mut().filter(|serving| is_back && serving.group != id) {
+            serving.until = serving.until.min(now);
+        }
     }
 
     /// The class of a group that is served now (C2), of those that have a flow which `may_write` allows.

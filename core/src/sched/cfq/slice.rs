@@ -9,7 +9,8 @@
 //!     anything is charged its whole slice: its writes go on inside the device.
 //! S3  Flows of one service follow each other for the group's part of `target_latency`, in proportion to how many they are;
 //!     then group and service are chosen anew: if groups took turns at every request of those who seek, all of them would
-//!     be in the device at once, and time would say nothing about who had how much of it. Asynchronous ones have the part of that which their slices are of synchronous ones'.
+//!     be in the device at once, and time would say nothing about who had how much of it. A group that comes back after
+//!     more than `slice_idle` ends that: it waits for the turn under way. Asynchronous ones have the part of that which their slices are of synchronous ones'.
 //! S4  The device is held idle for a flow that has nothing waiting and is in the habit of asking again within `slice_idle`;
 //!     and for the last one of a tree whose flows are not worth it by themselves. Never for the idle class, nor on flash
 //!     that queues for a flow's own sake; not for longer than is left of the slice.

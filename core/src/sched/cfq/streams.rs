@@ -42,14 +42,16 @@ impl Cfq {
         self.release(seat.flow);
     }
 
-    /// A stream asks through its own flow again; what waits of it stays where it is.
+    /// A stream asks through its own flow again, and what waits of it goes along.
     pub(super) fn go_alone(&mut self, id: StreamId) {
         let Seat { flow, through } = self.seats[id.0 as usize];
         if through == flow {
             return;
         }
+        self.expire(self.now);
         self.seats[id.0 as usize].through = flow;
         self.flows[flow].members += 1;
+        self.move_waiting(through, flow, id);
         let left = &mut self.flows[through];
         left.members -= 1;
         left.parts &= left.members > 1;
@@ -103,7 +105,6 @@ impl Cfq {
             self.settle(old);
         } else {
             self.move_waiting(old, own, id);
-            self.move_waiting(through, own, id);
         }
         let writes = self.groups[from].asyncs[Group::async_place(before)];
         let to = self.async_flow(group, priority);
