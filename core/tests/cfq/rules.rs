@@ -3,7 +3,9 @@
 use fairlift_core::sched::{Next, RequestId, Scheduler, Served, Waiting};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::trace::Note;
-use fairlift_core::{Duration, Extent, Flags, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
+use fairlift_core::{
+    Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId,
+};
 
 use crate::sim::{DISK, Device, FLASH, Sim};
 
@@ -482,4 +484,40 @@ fn what_was_turned_back_goes_before_all_others_and_is_not_charged_again() {
     assert_eq!(sim.cfq.dispatch(sim.now), Next::Request(RequestId(1)));
     let charged = std::iter::from_fn(|| sim.cfq.poll_message()).map(|message| message.note.to_string());
     assert_eq!(charged.collect::<Vec<_>>(), ["sl_used=0 disp=1 charge=1 iops=1 sect=8"; 2]);
+}
+
+/// C5
+#[test]
+fn reads_and_writes_that_wait_move_with_their_stream_and_those_of_others_stay() {
+    let mut sim = Sim::new(FLASH, 32, &[]);
+    let (old, new) = (sim.group(ROOT, 100), sim.group(ROOT, 100));
+    sim.reader(old, 0);
+    sim.reader(old, 0);
+    let ask = |sim: &mut Sim, id: u32, op, stream: u32| {
+        // The last one is the nearest to the head: of one queue it goes first.
+        let extent = Extent::new(Sector(9000 - u64::from(id) * 1000), 8);
+        let (stream, priority) = (StreamId(stream), Priority::default());
+        let request = Waiting { id: RequestId(id), op, flags: Flags::NONE, extent, stream, group: old, priority };
+        sim.cfq.insert(sim.now, &request);
+        request
+    };
+    let mut requests = [ask(&mut sim, 0, Op::Read, 0), ask(&mut sim, 1, Op::Write, 0), ask(&mut sim, 2, Op::Write, 1)];
+    for (id, request) in (0..2).zip(&mut requests) {
+        request.group = new;
+        assert_eq!(request.id, RequestId(id));
+    }
+    sim.cfq.change_stream(sim.now, StreamId(0), &Stream { group: new, ..sim.streams[0] });
+    // Served and gone: the other stream's write, then its group.
+    sim.cfq.set_group(sim.now, new, &Group { weight: 1, ..sim.groups[2].clone() });
+    sim.cfq.set_group(sim.now, old, &Group { weight: 1000, ..sim.groups[1].clone() });
+    for _ in 0..3 {
+        let Next::Request(id) = sim.cfq.dispatch(sim.now) else { panic!("all of them go") };
+        let request = requests[id.0 as usize];
+        sim.cfq.completed(sim.now, &Served { request, dispatched: sim.now, ok: true });
+        if id == RequestId(2) {
+            sim.cfq.remove_stream(StreamId(1));
+            sim.cfq.remove_group(sim.now, old);
+        }
+    }
+    assert!(sim.cfq.is_empty());
 }
