@@ -150,8 +150,9 @@ impl Fair {
         loop {
             let slot = group.choose(entities, now);
             group.in_service = slot;
-            let tree = &mut group.trees[entities.at(slot).class as usize];
-            tree.jump(tree.active.least(entities));
+            let Entity { class, start, .. } = *entities.at(slot);
+            let tree = &mut group.trees[class as usize];
+            tree.jump(start); // If it is not eligible, nobody is, and its S is the least.
             tree.active.remove(entities, slot);
             let entity = entities.at_mut(slot);
             entity.state = State::InService;
@@ -283,7 +284,9 @@ impl Fair {
                 tree.join(entities, slot, Some(old_finish));
                 let entity = entities.at_mut(slot);
                 let finish = entity.start + length(budget, entity.weight);
-                entity.start += now.saturating_sub(finish) / Tag::from(coefficient.max(1));
+                if finish < now {
+                    entity.start += (now - finish) / Tag::from(coefficient.max(1));
+                }
                 tree.debt += (now - entity.start) * Tag::from(entity.weight); // 15
             }
             Arrival::InTime { .. } | Arrival::New => tree.join(entities, slot, None),
