@@ -347,6 +347,9 @@ impl Queue {
         let Waiting { stream, group, extent, .. } = request.waiting;
         let index = self.cache_of(extent.start);
         let time = self.device_time(now, request.dispatched);
+        if request.reign == self.reign {
+            self.scheduler.flush_ended(now, time);
+        }
         if !request.is_shared_flush() {
             if self.settings.flush.charge {
                 self.scheduler.charge(now, stream, group, time);

@@ -9,6 +9,7 @@ pub mod deadline;
 pub mod habits;
 pub mod line;
 pub mod none;
+pub mod pace;
 pub mod queueing;
 
 use alloc::boxed::Box;
@@ -126,6 +127,13 @@ pub trait Scheduler: Send {
     /// A group has gone: no stream and no group is in it, and nothing of it waits or is in flight. Its number may come
     /// back as another group's.
     fn remove_group(&mut self, _now: Instant, _id: GroupId) {}
+
+    /// A flush went to the device. It passes the scheduler by; but others may be served more slowly beside it.
+    fn flush_began(&mut self, _now: Instant) {}
+
+    /// A flush that [began](Scheduler::flush_began) has ended, or the device turned it back. Of its time so much is
+    /// charged next ([`Scheduler::charge`]).
+    fn flush_ended(&mut self, _now: Instant, _charged: Duration) {}
 
     /// Charges device time that was spent for a stream outside of its requests: its part of a flush.
     ///

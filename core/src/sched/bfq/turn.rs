@@ -106,7 +106,7 @@ impl Bfq {
     pub(super) fn charge_for(&mut self, stream: StreamId, group: GroupId, time: Duration) {
         let home = self.homes[stream.0 as usize];
         let q = if self.queue(home).group == group { home } else { self.any_queue_of(group) };
-        let sectors = self.device.rate.sectors_in(time);
+        let sectors = self.device.pace.worth(time).unwrap_or_else(|| self.device.rate.sectors_in(time));
         self.fair.charge(Leaf(q), sectors);
     }
 }
