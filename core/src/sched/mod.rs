@@ -140,6 +140,12 @@ pub trait Scheduler: Send {
     /// Each scheduler charges it in its own unit. The group is the stream's when it asked; both still exist.
     fn charge(&mut self, _now: Instant, _stream: StreamId, _group: GroupId, _time: Duration) {}
 
+    /// Whether a group has had more than its share, and others wait: a flush that only such groups ask for is held back until
+    /// they have caught up, as a request of theirs is.
+    fn is_ahead(&mut self, _now: Instant, _group: GroupId) -> bool {
+        false
+    }
+
     /// Whether to keep messages for [`Scheduler::poll_message`].
     fn set_tracing(&mut self, _on: bool) {}
 

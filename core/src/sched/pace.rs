@@ -10,8 +10,11 @@
 //! P3  Work apart is worth its time at that pace, less what was served meanwhile: a flush that others are served beside
 //!     costs less than one that keeps them out, and one that nobody notices nothing. What had been sent to the device
 //!     before and still had to end counts as served meanwhile, so waiting for that is nobody's cost.
-//! P4  Where several works are apart at once, each moment is worth something once.
-//! P5  Until the device was busy for 5 ms in all, nothing is known.
+//! P4  While a group waits for its flush and asks for nothing else, others get ahead of it by what they are served, and
+//!     nothing waits of it that would remind the scheduler. So what would have been its own part beside that
+//!     ([`Pace::meanwhile`]) is taken off what it pays.
+//! P5  Where several works are apart at once, each moment is worth something once.
+//! P6  Until the device was busy for 5 ms in all, nothing is known.
 //!
 //! Linux charges nobody for flushes. Charging time at the device's best rate ever makes a flush cost hundreds of times what
 //! it takes from readers that seek.
@@ -21,7 +24,7 @@ use crate::{Duration, Instant};
 
 /// How much time counts at most (P2).
 const MEMORY: Duration = secs(2);
-/// How much makes a pace (P5).
+/// How much makes a pace (P6).
 const KNOWN: Duration = ms(5);
 
 /// How fast a device serves those who ask.
@@ -44,6 +47,7 @@ pub struct Pace {
 #[derive(Clone, Copy, Debug)]
 struct Price {
     units: u64,
+    meanwhile: u64,
     lost: u64,
     time: u64,
 }
@@ -75,7 +79,7 @@ impl Pace {
     }
 
     /// Work apart has ended, of which so much time is to be paid for: that is worth what was lost since it began, or since
-    /// other work apart ended (P4).
+    /// other work apart ended (P5).
     pub fn ends(&mut self, now: Instant, paid: Duration) {
         // A scheduler that takes over hears of the end alone.
         let Some(left) = self.apart.checked_sub(1) else { return };
@@ -83,19 +87,25 @@ impl Pace {
         let took = now.since(self.since).as_nanos();
         self.price = self.units_in(took).map(|whole| {
             let units = whole.saturating_sub(self.meanwhile);
-            Price { units, lost: scale(took, units, whole), time: paid.as_nanos().max(took) }
+            Price { units, meanwhile: self.meanwhile, lost: scale(took, units, whole), time: paid.as_nanos().max(took) }
         });
         (self.since, self.meanwhile, self.until) = (now, 0, self.until.max(now));
     }
 
     /// What a part of the time of the work apart that [ended](Pace::ends) last is worth, in units (P3); `None`: not known
-    /// yet (P5).
+    /// yet (P6).
     #[must_use]
     pub fn worth(&self, part: Duration) -> Option<u64> {
         match self.price {
             Some(price) => Some(scale(price.units, part.as_nanos(), price.time)),
             None => self.units_in(part.as_nanos()),
         }
+    }
+
+    /// What others were served in that part of the time.
+    #[must_use]
+    pub fn meanwhile(&self, part: Duration) -> u64 {
+        self.price.map_or(0, |price| scale(price.meanwhile, part.as_nanos(), price.time))
     }
 
     /// In how much of it those who wait were not served (P3).

@@ -270,6 +270,12 @@ impl Scheduler for Bfq {
         self.charge_for(stream, group, time);
     }
 
+    fn is_ahead(&mut self, _now: Instant, group: GroupId) -> bool {
+        let state = &self.groups[usize::from(group.0)];
+        let others_go_on = !self.waitings.is_empty() || self.in_flight > 0;
+        others_go_on && state.is_there && self.fair.is_ahead(state.fair)
+    }
+
     fn insert(&mut self, now: Instant, request: &Waiting) {
         self.arrive(now, request);
     }

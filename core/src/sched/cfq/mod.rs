@@ -329,7 +329,10 @@ impl Scheduler for Cfq {
     fn charge(&mut self, now: Instant, stream: StreamId, group: GroupId, time: Duration) {
         self.now = now;
         let charge = match self.iops {
-            true => self.pace.worth(time).unwrap_or(0),
+            true => {
+                let beside = self.groups.beside(group.0, self.pace.meanwhile(time));
+                self.pace.worth(time).unwrap_or(0).saturating_sub(beside)
+            }
             false => {
                 let lost = self.pace.lost(time);
                 if let Some(turn) = &mut self.turn {
@@ -342,6 +345,12 @@ impl Scheduler for Cfq {
         let number = self.seats[stream.0 as usize].flow;
         let served = self.flows[number].weigh(&self.settings, charge.min(1 << 50));
         self.serve(number, served);
+    }
+
+    fn is_ahead(&mut self, now: Instant, group: GroupId) -> bool {
+        self.now = now;
+        let turn = self.turn.map(|turn| self.flows[turn.flow].group);
+        turn != Some(group.0) && self.groups.is_ahead(group.0)
     }
 
     fn set_tracing(&mut self, on: bool) {
