@@ -126,7 +126,10 @@ impl Bfq {
     pub(super) fn charge_for(&mut self, stream: StreamId, group: GroupId, time: Duration) {
         let home = self.homes[stream.0 as usize];
         let q = if self.queue(home).group == group { home } else { self.any_queue_of(group) };
-        let sectors = self.device.rate.sectors_in(time);
+        let pace = &self.device.pace;
+        let worth = pace.worth(time).unwrap_or_else(|| self.device.rate.sectors_in(time));
+        let sectors =
+            worth.saturating_sub(self.fair.beside(self.groups[usize::from(group.0)].fair, pace.meanwhile(time)));
         self.fair.charge(Leaf(q), sectors);
     }
 }
