@@ -208,6 +208,7 @@ impl ServiceTree {
         }
     }
 
+    #[inline(never)]
     fn pay(&mut self, sectors: u64) {
         let places = in_places(sectors);
         if places <= self.debt {

@@ -103,12 +103,14 @@ impl Tree {
     }
 
     /// The first slot whose start tag is `time` or less, or [`NIL`] (A2).
-    #[inline]
+    #[inline(always)]
     pub(super) fn eligible(&self, nodes: &Entities, time: Tag) -> u32 {
         // Most often the first of all is eligible.
-        if self.first == NIL || nodes.at(self.first).start <= time {
-            return self.first;
-        }
+        if self.first == NIL || nodes.at(self.first).start <= time { self.first } else { self.search(nodes, time) }
+    }
+
+    #[inline(never)]
+    fn search(&self, nodes: &Entities, time: Tag) -> u32 {
         if nodes.least_of(self.root) > time {
             return NIL;
         }
@@ -132,7 +134,19 @@ impl Tree {
     }
 
     /// Takes `slot` in by the tags that its node has.
+    #[inline(always)]
     pub(super) fn insert(&mut self, nodes: &mut Entities, slot: u32) {
+        if self.root != NIL {
+            return self.insert_below(nodes, slot);
+        }
+        let node = nodes.at_mut(slot);
+        assert!(node.colour == Colour::Outside, "entity {slot} is in a tree already"); // A3
+        (node.least, node.child, node.above, node.colour) = (node.start, [NIL; 2], NIL, Colour::Black);
+        (self.root, self.first) = (slot, slot);
+    }
+
+    #[inline(never)]
+    fn insert_below(&mut self, nodes: &mut Entities, slot: u32) {
         let Entity { finish, start, colour, .. } = *nodes.at(slot);
         assert!(colour == Colour::Outside, "entity {slot} is in a tree already"); // A3
         let (mut parent, mut side, mut at) = (NIL, LEFT, self.root);
@@ -148,13 +162,7 @@ impl Tree {
             self.first = slot;
         }
         let node = nodes.at_mut(slot);
-        (node.least, node.child, node.above) = (start, [NIL; 2], parent);
-        if parent == NIL {
-            node.colour = Colour::Black;
-            self.root = slot;
-            return;
-        }
-        node.colour = Colour::Red;
+        (node.least, node.child, node.above, node.colour) = (start, [NIL; 2], parent, Colour::Red);
         let parent = nodes.at_mut(parent);
         parent.child[side] = slot;
         if parent.colour == Colour::Red {
@@ -197,7 +205,19 @@ impl Tree {
     }
 
     /// Takes `slot` out.
+    #[inline(always)]
     pub(super) fn remove(&mut self, nodes: &mut Entities, slot: u32) {
+        let node = nodes.at_mut(slot);
+        if self.root == slot && node.child == [NIL; 2] {
+            node.colour = Colour::Outside;
+            (self.root, self.first) = (NIL, NIL);
+        } else {
+            self.remove_from_others(nodes, slot);
+        }
+    }
+
+    #[inline(never)]
+    fn remove_from_others(&mut self, nodes: &mut Entities, slot: u32) {
         if self.first == slot {
             self.first = nodes.beside(slot, RIGHT);
         }
@@ -210,10 +230,8 @@ impl Tree {
         let filler = if left == NIL { right } else { left };
         if parent == NIL {
             self.root = filler;
-            if filler != NIL {
-                let node = nodes.at_mut(filler);
-                (node.above, node.colour) = (NIL, Colour::Black);
-            }
+            let node = nodes.at_mut(filler);
+            (node.above, node.colour) = (NIL, Colour::Black);
             return;
         }
         let side = nodes.side_of(slot, parent);
