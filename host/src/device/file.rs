@@ -139,6 +139,11 @@ impl File {
         }
     }
 
+    /// Whether requests go past the page cache (F1).
+    pub(crate) const fn is_direct(&self) -> bool {
+        self.direct
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
