@@ -77,7 +77,7 @@ pub mod raise;
 pub mod rate;
 mod settings;
 mod together;
-mod trial;
+pub(crate) mod trial;
 mod turn;
 pub mod waker;
 
