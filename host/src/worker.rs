@@ -470,6 +470,15 @@ impl Shared {
                 );
             }
         }
+        let (most, learned) = self.helpers.learned(self.disks.len());
+        if most > 0 {
+            tracing::info!("stats helpers busy_most={most} of={}", self.limits.helpers);
+        }
+        for (disk, (level, changes)) in self.disks.iter().zip(learned) {
+            if disk.places().iter().any(|place| place.device.needs_helpers()) {
+                tracing::info!("stats disk={:?} concurrency={level} changes={changes}", disk.name);
+            }
+        }
         for export in &self.exports.list {
             let Export { name, stats, .. } = &**export;
             let stats = stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
