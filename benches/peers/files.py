@@ -146,7 +146,7 @@ def library(path, workload, bs, depth, jobs, seconds, size, cpus=None, direct="a
     with tempfile.NamedTemporaryFile(suffix=".json") as kept:
         process = subprocess.Popen(
             [*pin, FAIRLIFT, "iostest", "--device", f"file:{path},direct={direct}", "--scheduler", "none", "-w", workload,
-             "--bs", str(bs), "--iodepth", str(depth), "--jobs", str(jobs), "--filesize", str(size // jobs // MIB * MIB),
+             "--bs", str(bs), "--iodepth", str(depth), "--jobs", str(jobs), "--filesize", str((size // jobs // MIB - 1) * MIB),
              "--runtime", str(seconds), "--json", kept.name, "--seed", str(time.monotonic_ns() % 1000000 + 1),
              *(["--write-to-device"] if workload.endswith("w") else [])],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
