@@ -58,6 +58,34 @@ pub fn capacity(backing: &Backing) -> Result<u64, Error> {
     Ok(Device::open(backing, true)?.facts().size())
 }
 
+/// What a backing is like, before anything is asked of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Bytes.
+    pub bytes: u64,
+    /// The smallest request, in bytes.
+    pub block: u32,
+    /// Whether nothing is between us and the device: false of a file that is read through the page cache.
+    pub direct: bool,
+    /// Whether it is RAM.
+    pub in_ram: bool,
+}
+
+/// Opens a backing for reading, and says what it is like.
+///
+/// # Errors
+/// It cannot be opened, or a server has it.
+pub fn shape(backing: &Backing) -> Result<Shape, Error> {
+    let device = Device::open(backing, true)?;
+    let facts = device.facts();
+    let (direct, in_ram) = match &device {
+        Device::File(file) => (file.is_direct(), file.inline().is_some()),
+        Device::Null(_) | Device::Mem(_) => (true, true),
+        Device::Model(_) => (true, false),
+    };
+    Ok(Shape { bytes: facts.size(), block: facts.block(), direct, in_ram })
+}
+
 /// Is told how far a run is, and answers whether it is to stop.
 pub type Watch<'a> = &'a mut dyn FnMut(Duration) -> bool;
 

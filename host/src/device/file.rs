@@ -141,6 +141,11 @@ impl File {
         }
     }
 
+    /// Whether requests go past the page cache (F1).
+    pub(crate) const fn is_direct(&self) -> bool {
+        self.direct
+    }
+
     fn in_ram(&self) -> bool {
         matches!(self.way, Way::Inline)
     }
