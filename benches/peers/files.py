@@ -127,7 +127,7 @@ def fio(path, rw, bs, depth, jobs, seconds, size, engine="io_uring", cpus=None, 
         [*pin, "fio", "--name=a", f"--filename={path}", f"--rw={rw}", f"--bs={bs}", f"--iodepth={depth}", f"--numjobs={jobs}",
          f"--ioengine={engine}", f"--direct={int(direct)}", f"--runtime={seconds}", "--time_based", f"--size={size}", "--thread",
          "--group_reporting", "--norandommap", "--randrepeat=0", "--allow_file_create=0", "--output-format=json",
-         *(["--readonly"] if "read" in rw else []), *(["--offset_increment=" + str(size // jobs)] if rw in ("read", "write") and jobs > 1 else [])],
+         *(["--readonly"] if "read" in rw else []), *([f"--offset_increment={size}"] if jobs > 1 else [])],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with Busy() as busy:
         out, errors = process.communicate()
@@ -274,7 +274,7 @@ class Bench:
         print("\nRequests per second (of the file's), and busy time of the whole machine per request.")
 
     def nested(self):
-        size = 512 * MIB
+        size = 1024 * MIB
         image = self.half_random("image", size)
         at = self.squashfs("squash", [image])
         file = f"{at}/image"
@@ -282,6 +282,7 @@ class Bench:
         mask = Path("/sys/devices/virtual/workqueue/cpumask")
         everyone = mask.read_text()
         undo.append(lambda: mask.write_text(everyone))
+        print("Cold: 128 KiB sequential from as many places as readers; warm: 4 KiB at random.\n")
         print("| cache | CPUs | readers | fairlift: reads/s, p99, helpers, learned | loop on loop: reads/s, p99, loop workers |\n|---|---|---|---|---|")
         for cache in "cold", "warm":
             for cpus in "0", "0,1":
@@ -289,18 +290,20 @@ class Bench:
                 mask.write_text("1" if cpus == "0" else everyone)
                 for readers in self.o.readers:
                     def ready():
-                        drop_caches()
-                        if cache == "warm":
-                            for path in file, device:
-                                with open(path, "rb") as open_file:
-                                    while open_file.read(4 * MIB):
-                                        pass
+                        if cache == "cold":
+                            return drop_caches()
+                        with open(file, "rb") as open_file:
+                            while open_file.read(4 * MIB):
+                                pass
                     def ours():
                         ready()
-                        return library(file, "drr", 4096, 1, readers, self.o.seconds, size, cpus)
+                        # Cold: blocks of squashfs, none of them twice, so that it stays cold. Warm: at random.
+                        workload, bs = ("dsr", 128 << 10) if cache == "cold" else ("drr", 4096)
+                        return library(file, workload, bs, 1, readers, self.o.seconds, size, cpus)
                     def loops():
                         ready()
-                        return fio(device, "randread", 4096, 1, readers, self.o.seconds, size, "psync", cpus, direct=False)
+                        rw, bs = ("read", 128 << 10) if cache == "cold" else ("randread", 4096)
+                        return fio(device, rw, bs, 1, readers, self.o.seconds, size // readers, "psync", cpus)
                     got = self.rounds(f"nested {cache} {cpus} {readers}", {"fairlift": ours, "loop": loops})
                     a, b = got["fairlift"], got["loop"]
                     print(f"| {cache} | {len(cpus.split(','))} | {readers} | {a['iops']:,.0f}, {a['p99_us'] / 1000:.2f} ms, "
