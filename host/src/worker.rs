@@ -81,7 +81,9 @@ impl Worker {
     /// A worker for the calling thread.
     pub(crate) fn new(context: ContextId, shared: Arc<Shared>) -> std::io::Result<Self> {
         let workers = shared.loads.len() as u64;
-        crate::ring::be_flusher();
+        if !crate::ring::be_flusher() && context.0 == 0 {
+            tracing::debug!("PR_SET_IO_FLUSHER refused (CAP_SYS_RESOURCE): images inside images need memory of their own");
+        }
         let mut ring = Ring::new(1024, 8192, shared.limits.helpers.div_ceil(workers as u32))?;
         ring.register_files(&shared.files)?;
         let pool = Pool::new(shared.limits.memory / workers, 64);
@@ -468,6 +470,15 @@ impl Shared {
                     of("flushes_failed"),
                     of("flush_waits"),
                 );
+            }
+        }
+        let (most, learned) = self.helpers.learned(self.disks.len());
+        if most > 0 {
+            tracing::info!("stats helpers busy_most={most} of={}", self.limits.helpers);
+        }
+        for (disk, (level, changes)) in self.disks.iter().zip(learned) {
+            if disk.places().iter().any(|place| place.device.needs_helpers()) {
+                tracing::info!("stats disk={:?} concurrency={level} changes={changes}", disk.name);
             }
         }
         for export in &self.exports.list {
