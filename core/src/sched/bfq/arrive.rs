@@ -41,9 +41,11 @@ impl Bfq {
         if queue.line.is_empty() || self.fair.is_backlogged(Leaf(q)) {
             return;
         }
-        let last_end = queue.think.last_end();
-        let soon = Duration::from_nanos(idle.as_nanos() * IN_TIME);
-        let in_time = queue.ran_empty && (queue.in_flight > 0 || last_end.is_some_and(|end| now.since(end) <= soon)); // T5
+        let is_soon = || {
+            let soon = Duration::from_nanos(idle.as_nanos() * IN_TIME);
+            queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) <= soon)
+        };
+        let in_time = queue.ran_empty && is_soon(); // T5
         let coefficient = queue.raise.coefficient();
         let left = queue.left;
         let budget = match self.budget(q) {
@@ -85,12 +87,12 @@ impl Bfq {
         if low_latency && queue.in_flight == 1 && queue.line.is_empty() {
             queue.raise.ran_empty(now, idle);
         }
-        self.left_device(id);
+        self.left_device(q, id);
     }
 
-    /// A request is not in the device any more.
-    pub(super) fn left_device(&mut self, id: RequestId) {
-        let q = self.waitings.owner(id);
+    /// A request of a queue is not in the device any more.
+    #[inline]
+    pub(super) fn left_device(&mut self, q: u32, id: RequestId) {
         self.waitings.forget(id);
         self.in_flight -= 1;
         let queue = self.queue_mut(q);
@@ -133,6 +135,7 @@ impl Bfq {
     }
 
     /// W2: whether a queue that is about to be served is to be raised still.
+    #[inline(never)]
     pub(super) fn check_raising(&mut self, now: Instant, q: u32) {
         let rotational = self.device.is_rotational();
         let queue = self.queues[q as usize].as_mut().expect("it is served");

@@ -19,9 +19,9 @@ impl Bfq {
             return Next::Nothing;
         }
         loop {
-            let turn = match self.turn {
-                Some(turn) => turn,
-                None => self.begin_turn(now),
+            let Some(turn) = self.turn else {
+                self.begin_turn(now);
+                continue;
             };
             let queue = self.queue(turn.queue);
             if queue.line.is_empty() {
@@ -42,18 +42,18 @@ impl Bfq {
                     continue;
                 }
             }
-            self.send(now, turn, id, sectors);
+            self.send(now, turn.queue, id, sectors);
             return Next::Request(id);
         }
     }
 
-    fn begin_turn(&mut self, now: Instant) -> Turn {
+    fn begin_turn(&mut self, now: Instant) {
         let queue = self.fair.select(now).expect("something waits, so some queue is backlogged").0;
-        self.check_raising(now, queue);
+        if self.raised > 0 {
+            self.check_raising(now, queue);
+        }
         self.queue_mut(queue).left = self.fair.budget_of(Leaf(queue));
-        let turn = Turn { queue, since: now, served: 0, held: None };
-        self.turn = Some(turn);
-        turn
+        self.turn = Some(Turn { queue, since: now, served: 0, held: None });
     }
 
     fn timeout(&self, q: u32) -> Duration {
@@ -61,9 +61,8 @@ impl Bfq {
         Duration::from_nanos(self.settings.timeout_sync.as_nanos().saturating_mul(factor.into()))
     }
 
-    fn send(&mut self, now: Instant, turn: Turn, id: RequestId, sectors: u64) {
+    fn send(&mut self, now: Instant, q: u32, id: RequestId, sectors: u64) {
         self.note_dispatch(now, id);
-        let q = turn.queue;
         let charge = sectors * self.async_factor(q);
         let end = self.waitings.extent(id).end();
         let queue = self.queues[q as usize].as_mut().expect("it is in service");
@@ -73,7 +72,9 @@ impl Bfq {
         queue.position = end;
         queue.raise.served(sectors);
         self.in_flight += 1;
-        self.turn = Some(Turn { served: turn.served + sectors, held: None, ..turn });
+        let turn = self.turn.as_mut().expect("it is in service");
+        turn.served += sectors;
+        turn.held = None;
         self.fair.serve(charge); // F2
         self.merging.served(now, q);
         self.head_changed(q);
@@ -101,11 +102,16 @@ impl Bfq {
     #[inline]
     pub(super) fn head_changed(&mut self, q: u32) {
         if self.merging.is_on() {
-            let queue = self.queue(q);
-            let next = queue.line.next_from(&self.waitings, queue.position, self.back_seek());
-            let head = next.filter(|_| queue.is_sync).map(|id| self.waitings.extent(id).start);
-            let group = queue.group.0;
-            self.merging.set_head(q, group, head);
+            self.tell_head(q);
         }
+    }
+
+    #[inline(never)]
+    fn tell_head(&mut self, q: u32) {
+        let queue = self.queue(q);
+        let next = queue.line.next_from(&self.waitings, queue.position, self.back_seek());
+        let head = next.filter(|_| queue.is_sync).map(|id| self.waitings.extent(id).start);
+        let group = queue.group.0;
+        self.merging.set_head(q, group, head);
     }
 }

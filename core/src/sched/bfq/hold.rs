@@ -82,20 +82,19 @@ impl Bfq {
     fn shares_would_suffer(&self, q: u32) -> bool {
         let queue = self.queue(q);
         // Of streams in one group, those of the least weight have what they are entitled to without being waited for.
-        let is_heavier = |level: u8| self.levels[usize::from(level) + 1..].iter().any(|streams| *streams > 0);
-        if is_heavier(queue.priority.level) || queue.raise.is_raised() && self.raised < self.fair.backlogged() {
+        let is_heavier = self.levels.has_lighter(queue.priority.level);
+        if is_heavier || queue.raise.is_raised() && self.raised < self.fair.backlogged() {
             return true;
         }
         // Others that wait keep the place of the group.
         let group = self.groups[usize::from(queue.group.0)].fair;
-        self.classes_compete() || self.groups_compete() && self.fair.backlogged_queues_of(group) <= 1
+        self.groups_compete() && self.fair.backlogged_queues_of(group) <= 1 || self.classes_compete()
     }
 
     /// Whether groups or classes compete, or streams of several weights.
     #[inline]
     pub(super) fn is_asymmetric(&self) -> bool {
-        let several_weights = || self.levels.iter().filter(|streams| **streams > 0).count() > 1;
-        self.groups_compete() || self.classes_compete() || several_weights()
+        self.groups_compete() || self.classes_compete() || self.levels.are_several()
     }
 
     #[inline]

@@ -95,6 +95,7 @@ use burst::{Bursts, Member};
 use depth::Depth;
 use fair::{Arrival, Fair, Leaf};
 use lull::Lull;
+use members::Levels;
 use merge::{Asker, Merging};
 use notes::Notes;
 use raise::Raise;
@@ -170,8 +171,7 @@ pub struct Bfq {
     groups: Vec<GroupState>,
     /// Queues that are raised.
     raised: u32,
-    /// Streams by level.
-    levels: [u32; 8],
+    levels: Levels,
     fair: Fair,
     merging: Merging,
     turn: Option<Turn>,
@@ -204,7 +204,7 @@ impl Bfq {
             homes: Vec::new(),
             groups: Vec::new(),
             raised: 0,
-            levels: [0; 8],
+            levels: Levels::default(),
             fair: Fair::new(&[Group::root()]),
             merging: Merging::new(false),
             turn: None,
@@ -302,7 +302,7 @@ impl Scheduler for Bfq {
     fn drain(&mut self, now: Instant) -> Option<RequestId> {
         match self.next(now, true) {
             Next::Request(id) => {
-                self.left_device(id);
+                self.left_device(self.waitings.owner(id), id);
                 Some(id)
             }
             Next::Hold { .. } | Next::Nothing => None,
@@ -326,7 +326,11 @@ impl Scheduler for Bfq {
 
     fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         let q = self.queue_of(newcomer)?;
-        let (id, side) = self.queue(q).line.merge_candidate(&self.waitings, newcomer)?;
+        let line = &self.queue(q).line;
+        if line.is_empty() {
+            return None;
+        }
+        let (id, side) = line.merge_candidate(&self.waitings, newcomer)?;
         self.may_grow(id, newcomer.extent.sectors).then_some((id, side))
     }
 

@@ -30,8 +30,10 @@ impl Bfq {
             self.charge_time(now, turn);
             self.learn_budget(turn, end);
         }
-        let is_seeky = self.queue(q).seeks.is_seeky(SEEKY);
-        self.merging.turn_ended(q, is_seeky);
+        if self.merging.is_on() {
+            let is_seeky = self.queue(q).seeks.is_seeky(SEEKY);
+            self.merging.turn_ended(q, is_seeky);
+        }
         let queue = self.queue_mut(q);
         queue.raise.turn_ended(now);
         let is_empty = queue.line.is_empty();
@@ -107,12 +109,13 @@ impl Bfq {
 
     /// The budget of a queue's next turn, in sectors.
     pub(super) fn budget(&self, q: u32) -> u32 {
-        let max = self.budget_max().clamp(1, 1 << 30) as u32;
+        let is_shared = self.is_shared();
+        let max = self.budget_max(is_shared).clamp(1, 1 << 30) as u32;
         let queue = self.queue(q);
         // Enough for the next request, so that the order counts with what will be served.
         let next =
             queue.line.oldest().map_or(1, |oldest| self.waitings.extent(oldest).sectors.clamp(1, 1 << 30) as u32);
-        if self.is_shared() || !queue.is_sync {
+        if is_shared || !queue.is_sync {
             return max.max(next);
         }
         // T2
