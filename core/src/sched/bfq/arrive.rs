@@ -72,7 +72,7 @@ impl Bfq {
             || old.line.is_empty() && !self.is_worth_holding(turn.queue);
         if goes {
             self.counts.preemptions += 1;
-            self.end_turn(now, &turn, turn::End::Preempted);
+            self.end_turn(now, turn::End::Preempted);
         }
     }
 

@@ -173,9 +173,9 @@ impl Bfq {
     }
 
     /// A request goes to the device.
-    pub(super) fn note_dispatch(&mut self, now: Instant, id: RequestId) {
+    #[inline]
+    pub(super) fn note_dispatch(&mut self, now: Instant, id: RequestId, extent: Extent) {
         let seek = self.seek();
-        let extent = self.waitings.extent(id);
         let op = self.waitings.op(id);
         let device = &mut self.device;
         device.pace.count(now, self.in_flight, 0);

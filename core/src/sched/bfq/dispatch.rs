@@ -19,32 +19,41 @@ impl Bfq {
             return Next::Nothing;
         }
         loop {
-            let Some(turn) = self.turn else {
+            let Some(Turn { queue: q, since, served, .. }) = self.turn else {
                 self.begin_turn(now);
                 continue;
             };
-            let queue = self.queue(turn.queue);
-            if queue.line.is_empty() {
-                if !all && let Some(until) = self.may_hold(now, &turn) {
-                    self.hold(now, &turn, until);
+            let queue = self.queue(q);
+            let Some(id) = self.choose(now, queue) else {
+                if let Some(until) = self.runs_empty(now, all) {
                     return Next::Hold { until };
                 }
-                self.end_turn(now, &turn, turn::End::Empty);
                 continue;
-            }
-            let id = self.choose(now, turn.queue);
-            let sectors = self.waitings.extent(id).sectors;
-            if turn.served > 0 {
-                let is_used = sectors > queue.left.into();
-                if is_used || now.since(turn.since) >= self.timeout(turn.queue) {
+            };
+            let extent = self.waitings.extent(id);
+            if served > 0 {
+                let is_used = extent.sectors > queue.left.into();
+                if is_used || now.since(since) >= self.timeout(q) {
                     let end = if is_used { turn::End::Used } else { turn::End::Timeout };
-                    self.end_turn(now, &turn, end); // F3
+                    self.end_turn(now, end); // F3
                     continue;
                 }
             }
-            self.send(now, turn.queue, id, sectors);
+            self.send(now, q, id, extent);
             return Next::Request(id);
         }
+    }
+
+    /// The queue in service has nothing to ask: until when the others wait for it, or else its turn ends.
+    #[inline(never)]
+    fn runs_empty(&mut self, now: Instant, all: bool) -> Option<Instant> {
+        let turn = self.turn.expect("it is in service");
+        let until = if all { None } else { self.may_hold(now, &turn) };
+        match until {
+            Some(until) => self.hold(now, &turn, until),
+            None => self.end_turn(now, turn::End::Empty),
+        }
+        until
     }
 
     fn begin_turn(&mut self, now: Instant) {
@@ -61,15 +70,15 @@ impl Bfq {
         Duration::from_nanos(self.settings.timeout_sync.as_nanos().saturating_mul(factor.into()))
     }
 
-    fn send(&mut self, now: Instant, q: u32, id: RequestId, sectors: u64) {
-        self.note_dispatch(now, id);
+    fn send(&mut self, now: Instant, q: u32, id: RequestId, extent: Extent) {
+        self.note_dispatch(now, id, extent);
+        let sectors = extent.sectors;
         let charge = sectors * self.async_factor(q);
-        let end = self.waitings.extent(id).end();
         let queue = self.queues[q as usize].as_mut().expect("it is in service");
         queue.line.take(&mut self.waitings, id);
         queue.in_flight += 1;
         queue.left = queue.left.saturating_sub(u32::try_from(charge).unwrap_or(u32::MAX));
-        queue.position = end;
+        queue.position = extent.end();
         queue.raise.served(sectors);
         self.in_flight += 1;
         let turn = self.turn.as_mut().expect("it is in service");
@@ -86,16 +95,21 @@ impl Bfq {
         if self.queue(q).is_sync || self.is_asymmetric() { 1 } else { FACTOR }
     }
 
-    /// The next request of a queue (F4).
+    /// The next request of a queue, if it has one (F4).
     #[inline]
-    fn choose(&self, now: Instant, q: u32) -> RequestId {
-        let queue = self.queue(q);
+    fn choose(&self, now: Instant, queue: &Queue) -> Option<RequestId> {
+        let oldest = queue.line.oldest()?;
+        let is_alone = queue.line.len() == 1;
+        if is_alone { Some(oldest) } else { self.choose_one(now, queue, oldest) }
+    }
+
+    #[inline(never)]
+    fn choose_one(&self, now: Instant, queue: &Queue, oldest: RequestId) -> Option<RequestId> {
         let expire = if queue.is_sync { self.settings.fifo_expire_sync } else { self.settings.fifo_expire_async };
-        let oldest = queue.line.oldest().expect("something waits");
-        if queue.line.len() == 1 || now.since(self.waitings.arrived(oldest)) >= expire {
-            return oldest;
+        if now.since(self.waitings.arrived(oldest)) >= expire {
+            return Some(oldest);
         }
-        queue.line.next_from(&self.waitings, queue.position, self.back_seek()).expect("something waits")
+        queue.line.next_from(&self.waitings, queue.position, self.back_seek())
     }
 
     /// Tells merging where a queue goes on (W3).

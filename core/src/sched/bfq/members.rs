@@ -245,8 +245,8 @@ impl Bfq {
 
     /// Ends the turn of a queue, if it has one.
     fn end_turn_of(&mut self, now: Instant, q: u32) {
-        if let Some(turn) = self.turn.filter(|turn| turn.queue == q) {
-            self.end_turn(now, &turn, turn::End::Preempted);
+        if self.turn.is_some_and(|turn| turn.queue == q) {
+            self.end_turn(now, turn::End::Preempted);
         }
     }
 

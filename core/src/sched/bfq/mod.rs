@@ -90,7 +90,7 @@ use super::queueing::{self, Lone, Queueing, Rotation};
 use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
 use crate::trace::Message;
 use crate::tunable::{self, TunableInfo};
-use crate::{Duration, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
+use crate::{Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use burst::{Bursts, Member};
 use depth::Depth;
 use fair::{Arrival, Fair, Leaf};

@@ -18,10 +18,11 @@ pub(super) enum End {
 }
 
 impl Bfq {
-    pub(super) fn end_turn(&mut self, now: Instant, turn: &Turn, end: End) {
+    /// Ends the turn that there is.
+    pub(super) fn end_turn(&mut self, now: Instant, end: End) {
+        let turn = &self.turn.take().expect("a turn that ends has begun");
         let q = turn.queue;
         self.counts.turns += 1;
-        self.turn = None;
         if self.notes.is_on() {
             self.note(q, self.expired(now, turn, end));
         }
