@@ -10,13 +10,13 @@ impl Bfq {
     pub(super) fn arrive(&mut self, now: Instant, request: &Waiting) {
         self.account(now);
         let q = self.queue_for(now, request);
-        let (seek, low_latency) = (self.seek(), self.settings.low_latency);
-        let cap = Duration::from_nanos(self.slice_idle().as_nanos() * 2);
-        let queue = self.queues[q as usize].as_mut().expect("it was found");
-        if queue.line.is_empty() && queue.in_flight == 0 {
-            queue.think.arrived(now, cap);
+        if !self.queue(q).is_open() {
+            let cap = Duration::from_nanos(self.slice_idle().as_nanos() * 2);
+            self.queue_mut(q).think.arrived(now, cap);
             self.open += 1;
         }
+        let (seek, low_latency) = (self.seek(), self.settings.low_latency);
+        let queue = self.queues[q as usize].as_mut().expect("it was found");
         queue.seeks.arrived(request.extent, seek);
         let was_empty = queue.line.is_empty();
         queue.line.add(&mut self.waitings, now, request);
@@ -48,19 +48,22 @@ impl Bfq {
         let in_time = queue.ran_empty && is_soon(); // T5
         let coefficient = queue.raise.coefficient();
         let left = queue.left;
-        let budget = match self.budget(q) {
-            all if in_time && left > 0 && !self.is_shared() => left.min(all),
-            all => all,
-        };
+        let is_shared = self.is_shared();
+        let mut budget = self.budget(q, is_shared);
+        if in_time && left > 0 && !is_shared {
+            budget = budget.min(left);
+        }
         let arrival = if in_time { Arrival::InTime { coefficient } } else { Arrival::New };
         self.fair.activate(Leaf(q), budget, arrival);
         self.merging.became_busy(q);
-        self.preempt(now, q, in_time);
+        if !is_shared {
+            self.preempt(now, q, in_time);
+        }
     }
 
     /// T5: the newcomer may take over from the queue in service.
     fn preempt(&mut self, now: Instant, q: u32, in_time: bool) {
-        let Some(turn) = self.turn.filter(|turn| turn.queue != q && !self.is_shared()) else { return };
+        let Some(turn) = self.turn.filter(|turn| turn.queue != q) else { return };
         if !self.fair.would_preempt(Leaf(q)) {
             return;
         }
@@ -81,17 +84,18 @@ impl Bfq {
         let q = self.waitings.owner(id);
         self.account(now);
         self.learn(now, served);
-        let (idle, low_latency) = (self.slice_idle(), self.settings.low_latency);
+        let low_latency = self.settings.low_latency;
         let queue = self.queue_mut(q);
         queue.think.ended(now);
         if low_latency && queue.in_flight == 1 && queue.line.is_empty() {
-            queue.raise.ran_empty(now, idle);
+            let idle = self.slice_idle();
+            self.queue_mut(q).raise.ran_empty(now, idle);
         }
         self.left_device(q, id);
     }
 
     /// A request of a queue is not in the device any more.
-    #[inline]
+    #[inline(always)]
     pub(super) fn left_device(&mut self, q: u32, id: RequestId) {
         self.waitings.forget(id);
         self.in_flight -= 1;

@@ -133,7 +133,6 @@ impl Bfq {
             Some(turn) if !is_shared => self.queue(turn.queue).line.len(),
             _ => waiting,
         };
-        let several = self.open > 1 && !self.raising_matters();
         let device = &mut self.device;
         device.rate.ended(now);
         device.pace.count(now, in_flight, sectors);
@@ -149,7 +148,8 @@ impl Bfq {
         }
         depth.ended(now, sectors, in_flight + could, is_held && is_shared);
         if device.is_rotational() {
-            device.together.ended(now, sectors, several);
+            let several = self.open > 1 && !self.raising_matters();
+            self.device.together.ended(now, sectors, several);
         }
         if changed {
             self.review_merging();

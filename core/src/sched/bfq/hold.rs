@@ -79,6 +79,7 @@ impl Bfq {
     }
 
     /// Whether it is unfair to a queue, or to its group, if it is passed over because it has nothing to ask just now.
+    #[inline]
     fn shares_would_suffer(&self, q: u32) -> bool {
         let queue = self.queue(q);
         // Of streams in one group, those of the least weight have what they are entitled to without being waited for.
@@ -115,12 +116,12 @@ impl Bfq {
 
     /// S2: whether a queue without requests is likely to ask again at once.
     pub(super) fn comes_back(&self, now: Instant, q: u32) -> bool {
-        let queue = self.queue(q);
+        let (queue, idle) = (self.queue(q), self.slice_idle());
         queue.is_sync
             && queue.priority.class != PriorityClass::Idle
-            && !queue.think.is_longer_than(self.short())
+            && !queue.think.is_longer_than(Duration::from_nanos(idle.as_nanos() / 2))
             && self.shares_would_suffer(q)
-            && (queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) < self.slice_idle()))
+            && (queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) < idle))
     }
 
     pub(super) fn hold(&mut self, now: Instant, turn: &Turn, until: Instant) {

@@ -41,7 +41,8 @@ impl Bfq {
         queue.ran_empty = is_empty && (is_shared || turn.held.is_none());
         let stays = !is_empty || is_shared && turn.served > 0 && self.comes_back(now, q); // S2
         self.counts.lulls_refused += u64::from(is_shared && is_empty && turn.served == 0);
-        let budget = stays.then(|| if end == End::Preempted { self.queue(q).left.max(1) } else { self.budget(q) });
+        let preempted = end == End::Preempted;
+        let budget = stays.then(|| if preempted { self.queue(q).left.max(1) } else { self.budget(q, is_shared) });
         self.fair.expire(budget);
     }
 
@@ -109,16 +110,15 @@ impl Bfq {
     }
 
     /// The budget of a queue's next turn, in sectors.
-    pub(super) fn budget(&self, q: u32) -> u32 {
-        let is_shared = self.is_shared();
-        let max = self.budget_max(is_shared).clamp(1, 1 << 30) as u32;
+    pub(super) fn budget(&self, q: u32, is_shared: bool) -> u32 {
         let queue = self.queue(q);
         // Enough for the next request, so that the order counts with what will be served.
-        let next =
-            queue.line.oldest().map_or(1, |oldest| self.waitings.extent(oldest).sectors.clamp(1, 1 << 30) as u32);
+        let next = queue.line.oldest().map_or(1, |oldest| self.waitings.extent(oldest).sectors.min(1 << 30) as u32);
+        let max = self.budget_max(is_shared).min(1 << 30) as u32;
         if is_shared || !queue.is_sync {
-            return max.max(next);
+            return max.max(next).max(1);
         }
+        let max = max.max(1);
         // T2
         let budget = queue.budget_max.clamp(1, max);
         let competitors = u64::from(self.fair.backlogged().max(1));
