@@ -142,6 +142,8 @@ pub trait Scheduler: Send {
 
     /// Whether a group has had more than its share, and others wait: a flush that only such groups ask for is held back until
     /// they have caught up, as a request of theirs is.
+    ///
+    /// Only while requests of others wait, or are in the device, so that something is to happen: it is asked again then.
     fn is_ahead(&mut self, _now: Instant, _group: GroupId) -> bool {
         false
     }

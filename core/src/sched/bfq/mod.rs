@@ -147,6 +147,10 @@ struct GroupState {
     /// Which it is to the fair queue.
     fair: GroupId,
     bursts: Bursts,
+    /// Sectors written since the last flush began, and before that since the one before: charged, and yet to be worked off by
+    /// the device (W5).
+    written: u64,
+    covered: u64,
     is_there: bool,
 }
 
@@ -267,6 +271,9 @@ impl Scheduler for Bfq {
 
     fn flush_began(&mut self, now: Instant) {
         self.device.pace.begins(now, self.in_flight);
+        for group in &mut self.groups {
+            (group.covered, group.written) = (group.written, 0);
+        }
     }
 
     fn flush_ended(&mut self, now: Instant, charged: Duration) {

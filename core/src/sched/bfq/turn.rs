@@ -132,8 +132,11 @@ impl Bfq {
         let q = if self.queue(home).group == group { home } else { self.any_queue_of(group) };
         let pace = &self.device.pace;
         let worth = pace.worth(time).unwrap_or_else(|| self.device.rate.sectors_in(time));
-        let sectors =
-            worth.saturating_sub(self.fair.beside(self.groups[usize::from(group.0)].fair, pace.meanwhile(time)));
+        let state = &mut self.groups[usize::from(group.0)];
+        let covered = state.covered.min(worth);
+        state.covered -= covered;
+        let beside = self.fair.beside(state.fair, pace.meanwhile(time));
+        let sectors = (worth - covered).saturating_sub(beside);
         self.fair.charge(Leaf(q), sectors);
     }
 }

@@ -350,7 +350,7 @@ impl Scheduler for Cfq {
     fn is_ahead(&mut self, now: Instant, group: GroupId) -> bool {
         self.now = now;
         let turn = self.turn.map(|turn| self.flows[turn.flow].group);
-        turn != Some(group.0) && self.groups.is_ahead(group.0)
+        !self.table.is_empty() && turn != Some(group.0) && self.groups.is_ahead(group.0)
     }
 
     fn set_tracing(&mut self, on: bool) {
