@@ -47,13 +47,15 @@ impl Bfq {
     /// The queue in service has nothing to ask: until when the others wait for it, or else its turn ends.
     #[inline(never)]
     fn runs_empty(&mut self, now: Instant, all: bool) -> Option<Instant> {
-        let turn = self.turn.expect("it is in service");
-        let until = if all { None } else { self.may_hold(now, &turn) };
-        match until {
-            Some(until) => self.hold(now, &turn, until),
-            None => self.end_turn(now, turn::End::Empty),
+        let turn = self.turn.as_ref().expect("it is in service");
+        // Served together, a turn that had something is over (S2).
+        let is_over = all || turn.served > 0 && self.is_shared();
+        if !is_over && let Some(until) = self.may_hold(now, turn) {
+            self.hold(now, until);
+            return Some(until);
         }
-        until
+        self.end_turn(now, turn::End::Empty);
+        None
     }
 
     fn begin_turn(&mut self, now: Instant) {

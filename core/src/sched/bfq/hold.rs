@@ -124,12 +124,12 @@ impl Bfq {
             && (queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) < idle))
     }
 
-    pub(super) fn hold(&mut self, now: Instant, turn: &Turn, until: Instant) {
-        if turn.held.is_none() {
-            self.note(turn.queue, Note::Held { longest: until.since(now), busy: self.in_flight > 0 });
-            let counts = &mut self.counts;
-            *(if turn.served == 0 { &mut counts.lulls } else { &mut counts.holds }) += 1;
+    pub(super) fn hold(&mut self, now: Instant, until: Instant) {
+        let turn = self.turn.as_mut().expect("the disk is held for the queue in service");
+        let (q, is_lull) = (turn.queue, turn.served == 0);
+        if turn.held.replace(until).is_none() {
+            *(if is_lull { &mut self.counts.lulls } else { &mut self.counts.holds }) += 1;
+            self.note(q, Note::Held { longest: until.since(now), busy: self.in_flight > 0 });
         }
-        self.turn = Some(Turn { held: Some(until), ..*turn });
     }
 }
