@@ -51,9 +51,23 @@ impl Bfq {
             all => all,
         };
         let arrival = if in_time { Arrival::InTime { coefficient } } else { Arrival::New };
+        let groups = self.fair.backlogged_groups();
         self.fair.activate(Leaf(q), budget, arrival);
+        if self.fair.backlogged_groups() > groups {
+            self.shorten_turn();
+        }
         self.merging.became_busy(q);
         self.preempt(now, q, in_time);
+    }
+
+    /// T2: another group competes; the turn under way is no longer than if it had begun now.
+    fn shorten_turn(&mut self) {
+        let Some(turn) = self.turn.filter(|_| !self.is_shared()) else { return };
+        let budget = u64::from(self.budget(turn.queue)).saturating_sub(turn.served);
+        let queue = self.queue_mut(turn.queue);
+        queue.left = queue.left.min(budget as u32);
+        let timeout = turn.timeout.min(self.timeout(turn.queue));
+        self.turn = Some(Turn { timeout, ..turn });
     }
 
     /// T5: the newcomer may take over from the queue in service.

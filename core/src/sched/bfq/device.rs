@@ -144,7 +144,8 @@ impl Bfq {
         }
         depth.ended(now, sectors, in_flight + could, is_held && is_shared);
         if device.is_rotational() {
-            device.together.ended(now, sectors, several);
+            // This request is among those in flight still.
+            device.together.ended(now, sectors, several, in_flight - 1);
         }
         if changed {
             self.review_merging();

@@ -36,7 +36,7 @@ impl Bfq {
             let sectors = self.waitings.extent(id).sectors;
             if turn.served > 0 {
                 let is_used = sectors > queue.left.into();
-                if is_used || now.since(turn.since) >= self.timeout(turn.queue) {
+                if is_used || now.since(turn.since) >= turn.timeout {
                     let end = if is_used { turn::End::Used } else { turn::End::Timeout };
                     self.end_turn(now, &turn, end); // F3
                     continue;
@@ -50,15 +50,26 @@ impl Bfq {
     fn begin_turn(&mut self, now: Instant) -> Turn {
         let queue = self.fair.select(now).expect("something waits, so some queue is backlogged").0;
         self.check_raising(now, queue);
-        self.queue_mut(queue).left = self.fair.budget_of(Leaf(queue));
-        let turn = Turn { queue, since: now, served: 0, held: None };
+        let budget = self.fair.budget_of(Leaf(queue));
+        // Since it began to wait more may compete, or the way to use the device have changed.
+        let most = if self.is_shared() { self.budget_max().min(1 << 30) as u32 } else { self.budget(queue) };
+        let left = budget.min(most);
+        self.queue_mut(queue).left = left;
+        let turn = Turn { queue, since: now, timeout: self.timeout(queue), served: 0, wrote: false, held: None };
         self.turn = Some(turn);
         turn
     }
 
-    fn timeout(&self, q: u32) -> Duration {
-        let factor = self.queue(q).raise.timeout_factor();
-        Duration::from_nanos(self.settings.timeout_sync.as_nanos().saturating_mul(factor.into()))
+    /// The longest time for a turn (F3, T2).
+    pub(super) fn timeout(&self, q: u32) -> Duration {
+        let timeout = self.settings.timeout_sync.as_nanos();
+        if self.is_shared() {
+            return self.settings.timeout_sync;
+        }
+        // Raised within its group, it has no more of the device than its group, where groups compete.
+        let factor = if self.groups_compete() { 1 } else { self.queue(q).raise.timeout_factor() };
+        let part = ((u128::from(timeout) * u128::from(self.part(q))) >> 16) as u64;
+        Duration::from_nanos(part.saturating_mul(factor.into()))
     }
 
     fn send(&mut self, now: Instant, turn: Turn, id: RequestId, sectors: u64) {
@@ -73,7 +84,8 @@ impl Bfq {
         queue.position = end;
         queue.raise.served(sectors);
         self.in_flight += 1;
-        self.turn = Some(Turn { served: turn.served + sectors, held: None, ..turn });
+        let wrote = turn.wrote || self.waitings.op(id) != Op::Read;
+        self.turn = Some(Turn { served: turn.served + sectors, wrote, held: None, ..turn });
         self.fair.serve(charge); // F2
         self.merging.served(now, q);
         self.head_changed(q);
