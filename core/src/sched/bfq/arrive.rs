@@ -54,16 +54,28 @@ impl Bfq {
             budget = budget.min(left);
         }
         let arrival = if in_time { Arrival::InTime { coefficient } } else { Arrival::New };
+        let groups = self.fair.backlogged_groups();
         self.fair.activate(Leaf(q), budget, arrival);
-        self.merging.became_busy(q);
-        if !is_shared {
-            self.preempt(now, q, in_time);
+        if self.fair.backlogged_groups() > groups {
+            self.shorten_turn();
         }
+        self.merging.became_busy(q);
+        self.preempt(now, q, in_time);
+    }
+
+    /// T2: another group competes; the turn under way is no longer than if it had begun now.
+    fn shorten_turn(&mut self) {
+        let Some(turn) = self.turn.filter(|_| !self.is_shared()) else { return };
+        let budget = u64::from(self.budget(turn.queue, false)).saturating_sub(turn.served);
+        let queue = self.queue_mut(turn.queue);
+        queue.left = queue.left.min(budget as u32);
+        let timeout = turn.timeout.min(self.timeout(turn.queue));
+        self.turn = Some(Turn { timeout, ..turn });
     }
 
     /// T5: the newcomer may take over from the queue in service.
     fn preempt(&mut self, now: Instant, q: u32, in_time: bool) {
-        let Some(turn) = self.turn.filter(|turn| turn.queue != q) else { return };
+        let Some(turn) = self.turn.filter(|turn| turn.queue != q && !self.is_shared()) else { return };
         if !self.fair.would_preempt(Leaf(q)) {
             return;
         }

@@ -149,7 +149,8 @@ impl Bfq {
         depth.ended(now, sectors, in_flight + could, is_held && is_shared);
         if device.is_rotational() {
             let several = self.open > 1 && !self.raising_matters();
-            self.device.together.ended(now, sectors, several);
+            // This request is among those in flight still.
+            self.device.together.ended(now, sectors, several, in_flight - 1);
         }
         if changed {
             self.review_merging();

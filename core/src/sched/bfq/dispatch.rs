@@ -19,7 +19,7 @@ impl Bfq {
             return Next::Nothing;
         }
         loop {
-            let Some(Turn { queue: q, since, served, .. }) = self.turn else {
+            let Some(Turn { queue: q, since, timeout, served, .. }) = self.turn else {
                 self.begin_turn(now);
                 continue;
             };
@@ -33,7 +33,7 @@ impl Bfq {
             let extent = self.waitings.extent(id);
             if served > 0 {
                 let is_used = extent.sectors > queue.left.into();
-                if is_used || now.since(since) >= self.timeout(q) {
+                if is_used || now.since(since) >= timeout {
                     let end = if is_used { turn::End::Used } else { turn::End::Timeout };
                     self.end_turn(now, end); // F3
                     continue;
@@ -63,13 +63,25 @@ impl Bfq {
         if self.raised > 0 {
             self.check_raising(now, queue);
         }
-        self.queue_mut(queue).left = self.fair.budget_of(Leaf(queue));
-        self.turn = Some(Turn { queue, since: now, served: 0, held: None });
+        let budget = self.fair.budget_of(Leaf(queue));
+        // Since it began to wait more may compete, or the way to use the device have changed.
+        let is_shared = self.is_shared();
+        let most = if is_shared { self.budget_max(true).min(1 << 30) as u32 } else { self.budget(queue, false) };
+        self.queue_mut(queue).left = budget.min(most);
+        let timeout = if is_shared { self.settings.timeout_sync } else { self.timeout(queue) };
+        self.turn = Some(Turn { queue, since: now, timeout, served: 0, wrote: false, held: None });
     }
 
-    fn timeout(&self, q: u32) -> Duration {
-        let factor = self.queue(q).raise.timeout_factor();
-        Duration::from_nanos(self.settings.timeout_sync.as_nanos().saturating_mul(factor.into()))
+    /// The longest time for a turn (F3, T2).
+    pub(super) fn timeout(&self, q: u32) -> Duration {
+        let timeout = self.settings.timeout_sync.as_nanos();
+        if self.is_shared() {
+            return self.settings.timeout_sync;
+        }
+        // Raised within its group, it has no more of the device than its group, where groups compete.
+        let factor = if self.groups_compete() { 1 } else { self.queue(q).raise.timeout_factor() };
+        let part = ((u128::from(timeout) * u128::from(self.part(q))) >> 16) as u64;
+        Duration::from_nanos(part.saturating_mul(factor.into()))
     }
 
     fn send(&mut self, now: Instant, q: u32, id: RequestId, extent: Extent) {
@@ -87,8 +99,10 @@ impl Bfq {
         queue.position = extent.end();
         queue.raise.served(sectors);
         self.in_flight += 1;
+        let wrote = self.waitings.op(id) != Op::Read;
         let turn = self.turn.as_mut().expect("it is in service");
         turn.served += sectors;
+        turn.wrote |= wrote;
         turn.held = None;
         self.fair.serve(charge); // F2
         self.merging.served(now, q);

@@ -99,7 +99,7 @@ impl Bfq {
     }
 
     #[inline]
-    fn groups_compete(&self) -> bool {
+    pub(super) fn groups_compete(&self) -> bool {
         self.fair.backlogged_groups() > 1
     }
 
