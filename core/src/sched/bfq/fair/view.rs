@@ -153,7 +153,7 @@ impl Fair {
                 State::Forgotten => (tree.time, true),
                 State::Idle => (entity.finish, row.next == NIL && row.in_service == NIL),
                 State::Active => {
-                    let alone = tree.active.first() == slot && tree.active.last(&self.entities) == slot;
+                    let alone = tree.active.first() == slot && tree.active.last() == slot;
                     (entity.start, alone && row.in_service == NIL)
                 }
             };
