@@ -126,6 +126,14 @@ pub(super) struct Flushes {
     counts: Counts,
 }
 
+impl Flushes {
+    /// None yet, with room for as many who wait as a cache has ([`Cache::new`]).
+    pub(super) fn new() -> Self {
+        let (resuming, ended) = (VecDeque::with_capacity(64), alloc::vec::Vec::with_capacity(64));
+        Self { resuming, ended, ..Self::default() }
+    }
+}
+
 impl Queue {
     /// The backing that a place on the disk belongs to.
     #[inline]

@@ -57,6 +57,9 @@ impl Pace {
     #[inline]
     pub fn count(&mut self, now: Instant, in_flight: u32, units: u64) {
         let gone = now.since(self.until).as_nanos();
+        if gone == 0 && units == 0 {
+            return;
+        }
         self.until = self.until.max(now);
         if self.apart > 0 {
             self.meanwhile += units;
