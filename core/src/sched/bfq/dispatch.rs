@@ -77,6 +77,10 @@ impl Bfq {
         let q = turn.queue;
         let charge = sectors * self.async_factor(q);
         let end = self.waitings.extent(id).end();
+        if self.waitings.op(id) == Op::Write {
+            let group = self.queue(q).group;
+            self.groups[usize::from(group.0)].written += charge;
+        }
         let queue = self.queues[q as usize].as_mut().expect("it is in service");
         queue.line.take(&mut self.waitings, id);
         queue.in_flight += 1;

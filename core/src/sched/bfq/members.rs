@@ -16,7 +16,14 @@ impl Bfq {
         let index = usize::from(id.0);
         if self.groups.len() <= index {
             let asyncs = [[NIL; 8]; PriorityClass::COUNT];
-            let none = GroupState { asyncs, fair: GroupId::ROOT, bursts: Bursts::new(), is_there: false };
+            let none = GroupState {
+                asyncs,
+                fair: GroupId::ROOT,
+                bursts: Bursts::new(),
+                written: 0,
+                covered: 0,
+                is_there: false,
+            };
             self.groups.resize(index + 1, none);
         }
         if self.groups[index].is_there {

@@ -58,7 +58,8 @@
 //! W3  Streams that read one place in turns share a queue ([`merge`]); not on a device that does not rotate and queues, as it
 //!     turns out to be ([`super::queueing`]), and there no part of it runs.
 //! W4  `strict_guarantees`: turns, one request in the device, and it is held idle for whoever may come back.
-//! W5  Time spent on a stream's behalf (flushes) is charged as what the device does at its best in that time.
+//! W5  Time spent on a stream's behalf (flushes) is charged as what others were not served in it
+//!     ([`pace`](super::pace)); until that is known, as what the device does at its best.
 //!
 //! Hence the bounds: that of [`fair`] for backlogged entities, where a slot is at most a budget or one request more, and
 //! times three for async; and nobody waits longer than all others' budgets take.
@@ -81,7 +82,7 @@ pub mod raise;
 pub mod rate;
 mod settings;
 mod together;
-mod trial;
+pub(crate) mod trial;
 mod turn;
 pub mod waker;
 
@@ -150,6 +151,10 @@ struct GroupState {
     /// Which it is to the fair queue.
     fair: GroupId,
     bursts: Bursts,
+    /// Sectors written since the last flush began, and before that since the one before: charged, and yet to be worked off by
+    /// the device (W5).
+    written: u64,
+    covered: u64,
     is_there: bool,
 }
 
@@ -273,6 +278,17 @@ impl Scheduler for Bfq {
         self.drop_group(id);
     }
 
+    fn flush_began(&mut self, now: Instant) {
+        self.device.pace.begins(now, self.in_flight);
+        for group in &mut self.groups {
+            (group.covered, group.written) = (group.written, 0);
+        }
+    }
+
+    fn flush_ended(&mut self, now: Instant, charged: Duration) {
+        self.device.pace.ends(now, charged);
+    }
+
     fn charge(&mut self, _now: Instant, stream: StreamId, group: GroupId, time: Duration) {
         self.charge_for(stream, group, time);
     }
@@ -283,6 +299,12 @@ impl Scheduler for Bfq {
 
     fn poll_message(&mut self) -> Option<Message> {
         self.notes.take()
+    }
+
+    fn is_ahead(&mut self, _now: Instant, group: GroupId) -> bool {
+        let state = &self.groups[usize::from(group.0)];
+        let others_go_on = !self.waitings.is_empty() || self.in_flight > 0;
+        others_go_on && state.is_there && self.fair.is_ahead(state.fair)
     }
 
     fn insert(&mut self, now: Instant, request: &Waiting) {

@@ -139,7 +139,13 @@ impl Bfq {
     pub(super) fn charge_for(&mut self, stream: StreamId, group: GroupId, time: Duration) {
         let home = self.homes[stream.0 as usize];
         let q = if self.queue(home).group == group { home } else { self.any_queue_of(group) };
-        let sectors = self.device.rate.sectors_in(time);
+        let pace = &self.device.pace;
+        let worth = pace.worth(time).unwrap_or_else(|| self.device.rate.sectors_in(time));
+        let state = &mut self.groups[usize::from(group.0)];
+        let covered = state.covered.min(worth);
+        state.covered -= covered;
+        let beside = self.fair.beside(state.fair, pace.meanwhile(time));
+        let sectors = (worth - covered).saturating_sub(beside);
         self.fair.charge(Leaf(q), sectors);
     }
 }
