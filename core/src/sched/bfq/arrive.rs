@@ -78,6 +78,7 @@ impl Bfq {
         let q = self.waitings.owner(id);
         self.account(now);
         self.learn(now, served);
+        self.apart_ends(now, served.request.op, served.ok.then_some((q, served.request.extent.sectors)));
         let (idle, low_latency) = (self.slice_idle(), self.settings.low_latency);
         let queue = self.queue_mut(q);
         queue.think.ended(now);

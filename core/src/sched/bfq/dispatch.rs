@@ -7,6 +7,7 @@ impl Bfq {
     pub(super) fn next(&mut self, now: Instant, all: bool) -> Next {
         self.device.is_full = false;
         if let Some(id) = self.waitings.take_returned() {
+            self.apart_begins(now, self.waitings.op(id));
             self.in_flight += 1; // F5, F2
             return Next::Request(id);
         }
@@ -32,7 +33,7 @@ impl Bfq {
                 continue;
             }
             let id = self.choose(now, turn.queue);
-            let sectors = self.waitings.extent(id).sectors;
+            let sectors = self.size_of(id);
             if turn.served > 0 {
                 let is_used = sectors > queue.left.into();
                 if is_used || now.since(turn.since) >= self.timeout(turn.queue) {
@@ -63,9 +64,11 @@ impl Bfq {
     fn send(&mut self, now: Instant, turn: Turn, id: RequestId, sectors: u64) {
         self.note_dispatch(now, id);
         let q = turn.queue;
-        let charge = sectors * self.async_factor(q);
+        let op = self.waitings.op(id);
+        let charge = self.price(q, op, sectors);
+        self.apart_begins(now, op);
         let end = self.waitings.extent(id).end();
-        if self.waitings.op(id) == Op::Write {
+        if op == Op::Write {
             let group = self.queue(q).group;
             self.groups[usize::from(group.0)].written += charge;
         }
@@ -83,7 +86,7 @@ impl Bfq {
     }
 
     /// How often a sector of a queue counts (W1).
-    fn async_factor(&self, q: u32) -> u64 {
+    pub(super) fn async_factor(&self, q: u32) -> u64 {
         const FACTOR: u64 = 3;
         if self.queue(q).is_sync || self.is_asymmetric() { 1 } else { FACTOR }
     }
