@@ -159,6 +159,7 @@ impl Bfq {
     /// Time has passed with what is in flight and waits now (S3).
     #[inline]
     pub(super) fn account(&mut self, now: Instant) {
+        self.notes.at(now);
         let useful = self.limit().min(self.in_flight + self.waitings.len() as u32);
         // Within one group it is levels that compete, hints of programs, and not the weights that tenants were promised.
         let floor = match self.settings.share_floor {

@@ -5,6 +5,7 @@ use super::*;
 impl Bfq {
     /// `all`: nothing is held back.
     pub(super) fn next(&mut self, now: Instant, all: bool) -> Next {
+        self.notes.at(now);
         self.device.is_full = false;
         if let Some(id) = self.waitings.take_returned() {
             self.apart_begins(now, self.waitings.op(id));
@@ -26,7 +27,7 @@ impl Bfq {
             let queue = self.queue(turn.queue);
             if queue.line.is_empty() {
                 if !all && let Some(until) = self.may_hold(now, &turn) {
-                    self.hold(&turn, until);
+                    self.hold(now, &turn, until);
                     return Next::Hold { until };
                 }
                 self.end_turn(now, &turn, turn::End::Empty);

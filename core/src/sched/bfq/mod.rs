@@ -34,11 +34,12 @@
 //!
 //! S1  A turn is at most [`QUANTUM`] sectors, and no request grows beyond that by merging.
 //! S2  A queue whose requests are all in the device, and that asks again as soon as it is answered, keeps its place in the
-//!     order as if something waited, where groups, classes or weights compete. When its turn comes and nothing does, the others wait: they would get ahead of
-//!     their weights. The device is not idle meanwhile: it has that queue's requests.
+//!     order as if something waited, where groups, classes or weights compete. When its turn comes and nothing does, the
+//!     others wait: they would get ahead of their weights. The device is not idle meanwhile: it has that queue's requests.
 //! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average (`lull.rs`), and where streams of a
-//!     single group compete, half of it; never is the device left idle; and a lull ends after `timeout_sync`. Only for a queue that was raised less than half a second ago
-//!     (W2), while others of its group are not and no other group competes, is the device held as in T4.
+//!     single group compete, half of it; never is the device left idle; and a lull ends after `timeout_sync`. Only for a
+//!     queue that was raised less than half a second ago (W2), while others of its group are not and no other group
+//!     competes, is the device held as in T4.
 //! S4  There are no more requests in the device than throughput needs (`depth.rs`). What waits here goes by weight; what
 //!     waits in the device does not.
 //!
@@ -72,12 +73,13 @@ pub mod io_bound;
 mod lull;
 mod members;
 pub mod merge;
+mod notes;
 pub mod position;
 pub mod raise;
 pub mod rate;
 mod settings;
 mod together;
-mod trial;
+pub(crate) mod trial;
 mod turn;
 pub mod waker;
 
@@ -89,6 +91,7 @@ use super::line::{BackSeek, Line, Waitings};
 use super::pace;
 use super::queueing::{self, Lone, Queueing, Rotation};
 use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
+use crate::trace::Message;
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use burst::{Bursts, Member};
@@ -96,6 +99,7 @@ use depth::Depth;
 use fair::{Arrival, Fair, Leaf};
 use lull::Lull;
 use merge::{Asker, Merging};
+use notes::Notes;
 use raise::Raise;
 use rate::{Budgets, PeakRate};
 use settings::ROWS;
@@ -183,6 +187,7 @@ pub struct Bfq {
     open: u32,
     device: device::Device,
     counts: Counts,
+    notes: Notes,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -214,6 +219,7 @@ impl Bfq {
             open: 0,
             device: device::Device::new(setup, &settings),
             counts: Counts::default(),
+            notes: Notes::default(),
             settings,
         };
         this.put_group(GroupId::ROOT, &Group::root());
@@ -254,6 +260,7 @@ impl Scheduler for Bfq {
     }
 
     fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
+        self.notes.at(now);
         self.alter_stream(now, id, stream);
     }
 
@@ -278,6 +285,14 @@ impl Scheduler for Bfq {
 
     fn charge(&mut self, _now: Instant, stream: StreamId, group: GroupId, time: Duration) {
         self.charge_for(stream, group, time);
+    }
+
+    fn set_tracing(&mut self, on: bool) {
+        self.notes.set_on(on);
+    }
+
+    fn poll_message(&mut self) -> Option<Message> {
+        self.notes.take()
     }
 
     fn is_ahead(&mut self, _now: Instant, group: GroupId) -> bool {

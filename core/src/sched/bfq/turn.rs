@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::time::ms;
+use crate::trace::{Expiry, Note};
 
 /// What a request that is done apart is charged at first, in sectors: who sends many at a time has few turns with them.
 const APART: u64 = 8;
@@ -29,6 +30,9 @@ impl Bfq {
         let q = turn.queue;
         self.counts.turns += 1;
         self.turn = None;
+        if self.notes.is_on() {
+            self.note(q, self.expired(now, turn, end));
+        }
         let is_shared = self.is_shared();
         if !is_shared {
             self.charge_time(now, turn);
@@ -44,6 +48,22 @@ impl Bfq {
         self.counts.lulls_refused += u64::from(is_shared && is_empty && turn.served == 0);
         let budget = stays.then(|| if end == End::Preempted { self.queue(q).left.max(1) } else { self.budget(q) });
         self.fair.expire(budget);
+    }
+
+    fn expired(&self, now: Instant, turn: &Turn, end: End) -> Note {
+        let why = match end {
+            End::Empty if turn.held.is_some() => Expiry::TooIdle,
+            End::Empty => Expiry::NoMoreRequests,
+            End::Used => Expiry::BudgetExhausted,
+            End::Timeout => Expiry::BudgetTimeout,
+            End::Preempted => Expiry::Preempted,
+        };
+        Note::Expired {
+            why,
+            used: turn.served,
+            budget: self.fair.budget_of(Leaf(turn.queue)),
+            time: now.since(turn.since),
+        }
     }
 
     /// T3
