@@ -430,6 +430,20 @@ impl Shared {
         }
     }
 
+    /// Takes note of all flush errors and logs each; answers how many there were.
+    pub(crate) fn acknowledge_flush_errors(&self) -> usize {
+        let mut count = 0;
+        for disk in &self.disks {
+            for (device, errno) in disk.acknowledge_flush_errors() {
+                let path = device.path().unwrap_or_else(|| "memory".as_ref()).display();
+                let error = std::io::Error::from_raw_os_error(errno.0);
+                tracing::warn!(%path, %error, "a flush error was acknowledged: from now on flushes succeed again");
+                count += 1;
+            }
+        }
+        count
+    }
+
     /// What each group has had of each disk, one line each.
     pub(crate) fn log_shares(&self) {
         use fairlift_core::Op;

@@ -96,6 +96,7 @@ impl Bfq {
         let q = self.waitings.owner(id);
         self.account(now);
         self.learn(now, served);
+        self.apart_ends(now, served.request.op, served.ok.then_some((q, served.request.extent.sectors)));
         let low_latency = self.settings.low_latency;
         let queue = self.queue_mut(q);
         queue.think.ended(now);

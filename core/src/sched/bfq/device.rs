@@ -124,7 +124,7 @@ impl Bfq {
     /// A request of such size ended, of those that were in flight; learns from it.
     pub(super) fn learn(&mut self, now: Instant, served: &Served) {
         let (in_flight, waiting) = (self.in_flight, self.waitings.len() as u32);
-        let sectors = served.request.extent.sectors;
+        let sectors = turn::size(served.request.op, served.request.extent.sectors);
         let is_shared = self.is_shared();
         let is_held = self.turn.is_some_and(|turn| turn.held.is_some());
         let held_back = self.device.is_full || is_held;
@@ -135,7 +135,7 @@ impl Bfq {
         };
         let device = &mut self.device;
         device.rate.ended(now);
-        device.pace.count(now, in_flight, sectors);
+        device.pace.count(now, in_flight, if pace::is_apart(served.request.op) { 0 } else { sectors });
         let mut changed = device.queueing.ended(in_flight, waiting, held_back);
         if let Some((id, lone)) = device.lone.take_if(|(id, _)| *id == served.request.id)
             && id == served.request.id
@@ -180,7 +180,8 @@ impl Bfq {
         let op = self.waitings.op(id);
         let device = &mut self.device;
         device.pace.count(now, self.in_flight, 0);
-        if device.rate.dispatched(now, extent, self.in_flight, seek) {
+        let counts = Extent::new(extent.start, turn::size(op, extent.sectors));
+        if device.rate.dispatched(now, counts, self.in_flight, seek) {
             device.budgets.follow(&device.rate, self.settings.timeout_sync);
         }
         device.lone = (self.in_flight == 0 && op == Op::Read).then(|| {

@@ -8,6 +8,7 @@ impl Bfq {
         self.notes.at(now);
         self.device.is_full = false;
         if let Some(id) = self.waitings.take_returned() {
+            self.apart_begins(now, self.waitings.op(id));
             self.in_flight += 1; // F5, F2
             return Next::Request(id);
         }
@@ -32,7 +33,7 @@ impl Bfq {
             };
             let extent = self.waitings.extent(id);
             if served > 0 {
-                let is_used = extent.sectors > queue.left.into();
+                let is_used = turn::size(self.waitings.op(id), extent.sectors) > queue.left.into();
                 if is_used || now.since(since) >= timeout {
                     let end = if is_used { turn::End::Used } else { turn::End::Timeout };
                     self.end_turn(now, end); // F3
@@ -86,9 +87,11 @@ impl Bfq {
 
     fn send(&mut self, now: Instant, q: u32, id: RequestId, extent: Extent) {
         self.note_dispatch(now, id, extent);
-        let sectors = extent.sectors;
-        let charge = sectors * self.async_factor(q);
-        if self.waitings.op(id) == Op::Write {
+        let op = self.waitings.op(id);
+        let sectors = turn::size(op, extent.sectors);
+        let charge = self.price(q, op, sectors);
+        self.apart_begins(now, op);
+        if op == Op::Write {
             let group = self.queue(q).group;
             self.groups[usize::from(group.0)].written += charge;
         }
@@ -99,7 +102,7 @@ impl Bfq {
         queue.position = extent.end();
         queue.raise.served(sectors);
         self.in_flight += 1;
-        let wrote = self.waitings.op(id) != Op::Read;
+        let wrote = op != Op::Read;
         let turn = self.turn.as_mut().expect("it is in service");
         turn.served += sectors;
         turn.wrote |= wrote;
@@ -110,7 +113,7 @@ impl Bfq {
     }
 
     /// How often a sector of a queue counts (W1).
-    fn async_factor(&self, q: u32) -> u64 {
+    pub(super) fn async_factor(&self, q: u32) -> u64 {
         const FACTOR: u64 = 3;
         if self.queue(q).is_sync || self.is_asymmetric() { 1 } else { FACTOR }
     }

@@ -59,7 +59,9 @@
 //!     turns out to be ([`super::queueing`]), and there no part of it runs.
 //! W4  `strict_guarantees`: turns, one request in the device, and it is held idle for whoever may come back.
 //! W5  Time spent on a stream's behalf (flushes) is charged as what others were not served in it
-//!     ([`pace`](super::pace)); until that is known, as what the device does at its best.
+//!     ([`pace`]); until that is known, as what the device does at its best. What the group wrote since its last
+//!     flush, and was charged for, is taken off: it is what the flush works off. So are discards and zeroes charged, whose
+//!     length says little of their time.
 //!
 //! Hence the bounds: that of [`fair`] for backlogged entities, where a slot is at most a budget or one request more, and
 //! times three for async; and nobody waits longer than all others' budgets take.
@@ -91,6 +93,7 @@ use alloc::vec::Vec;
 
 use super::habits::{Seek, Seekiness, ThinkTime};
 use super::line::{BackSeek, Line, Waitings};
+use super::pace;
 use super::queueing::{self, Lone, Queueing, Rotation};
 use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
 use crate::trace::Message;
@@ -318,6 +321,7 @@ impl Scheduler for Bfq {
     fn drain(&mut self, now: Instant) -> Option<RequestId> {
         match self.next(now, true) {
             Next::Request(id) => {
+                self.apart_ends(now, self.waitings.op(id), None);
                 self.left_device(self.waitings.owner(id), id);
                 Some(id)
             }
@@ -325,7 +329,8 @@ impl Scheduler for Bfq {
         }
     }
 
-    fn requeue(&mut self, _now: Instant, request: &Waiting) {
+    fn requeue(&mut self, now: Instant, request: &Waiting) {
+        self.apart_ends(now, request.op, None);
         // To its queue it is in flight still: nothing more is asked before it has gone again.
         self.in_flight -= 1;
         self.device.lone = None;

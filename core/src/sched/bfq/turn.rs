@@ -7,6 +7,8 @@ use crate::trace::{Expiry, Note};
 /// A round in which every group has a turn takes about so long at most (T2), where no turn would be too short for it: and who
 /// is unlucky waits for nearly two turns' time, which is to be less than a second.
 const ROUND: Duration = ms(600);
+/// What a request that is done apart is charged at first, in sectors: who sends many at a time has few turns with them.
+const APART: u64 = 8;
 
 /// Why a turn ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +21,11 @@ pub(super) enum End {
     Timeout,
     /// Somebody else goes first.
     Preempted,
+}
+
+/// What a request counts: one that is done apart moves no data, and its length says nothing of the device (W5).
+pub(super) const fn size(op: Op, sectors: u64) -> u64 {
+    if pace::is_apart(op) && sectors > APART { APART } else { sectors }
 }
 
 impl Bfq {
@@ -115,7 +122,7 @@ impl Bfq {
     pub(super) fn budget(&self, q: u32, is_shared: bool) -> u32 {
         let queue = self.queue(q);
         // Enough for the next request, so that the order counts with what will be served.
-        let next = queue.line.oldest().map_or(1, |oldest| self.waitings.extent(oldest).sectors.min(1 << 30) as u32);
+        let next = queue.line.oldest().map_or(1, |oldest| self.size_of(oldest).clamp(1, 1 << 30) as u32);
         let max = self.budget_max(is_shared).min(1 << 30) as u32;
         if is_shared {
             return max.max(next).max(1);
@@ -149,7 +156,36 @@ impl Bfq {
         let covered = state.covered.min(worth);
         state.covered -= covered;
         let beside = self.fair.beside(state.fair, pace.meanwhile(time));
-        let sectors = (worth - covered).saturating_sub(beside);
-        self.fair.charge(Leaf(q), sectors);
+        self.fair.charge(Leaf(q), (worth - covered).saturating_sub(beside));
+    }
+
+    /// What a request is charged when it goes to the device (F2, W1); of one that is done apart the time is charged when it
+    /// has ended (W5).
+    pub(super) fn price(&self, q: u32, op: Op, sectors: u64) -> u64 {
+        size(op, sectors) * self.async_factor(q)
+    }
+
+    /// What a waiting request counts.
+    pub(super) fn size_of(&self, id: RequestId) -> u64 {
+        size(self.waitings.op(id), self.waitings.extent(id).sectors)
+    }
+
+    /// W5: a request that is done apart goes to the device.
+    pub(super) fn apart_begins(&mut self, now: Instant, op: Op) {
+        if pace::is_apart(op) {
+            self.device.pace.begins(now, self.in_flight);
+        }
+    }
+
+    /// W5: it has ended, or was turned back and is not charged.
+    pub(super) fn apart_ends(&mut self, now: Instant, op: Op, ended: Option<(u32, u64)>) {
+        if !pace::is_apart(op) {
+            return;
+        }
+        let took = self.device.pace.ends(now, Duration::ZERO);
+        if let Some((q, sectors)) = ended {
+            let worth = self.device.pace.worth(took).unwrap_or(0);
+            self.fair.charge(Leaf(q), worth.saturating_sub(self.price(q, op, sectors)));
+        }
     }
 }
