@@ -162,6 +162,23 @@ fn random_reads_are_held_against_the_bandwidth() {
     assert!(told(60_000.0).contains("implausible"), "{}", told(60_000.0));
 }
 
+#[test]
+fn one_rate_for_all_looks_like_a_limit_and_fast_writes_like_a_cache() {
+    use Order::{Random, Sequential};
+    let told = |write: f64, written: f64| {
+        doubts(&[
+            outcome(Probe::Read(Random, 4096, 32), &[3000.0]),
+            outcome(Probe::Read(Sequential, 4096, 32), &[3001.0]),
+            outcome(Probe::Read(Sequential, 1 << 20, 4), &[25_000.0]),
+            outcome(Probe::Write(Random, 4096, 32), &[write]),
+            outcome(Probe::Write(Sequential, 1 << 20, 4), &[written]),
+        ])
+    };
+    assert_eq!(told(2000.0, 24_000.0), "");
+    assert!(told(3000.0, 24_000.0).contains("3000 requests of 4 KiB a second, read or written"));
+    assert!(told(2000.0, 50_000.0).contains("writes are faster than reads"));
+}
+
 /// J2
 #[test]
 fn without_trying_idling_the_streams_themselves_decide() {
