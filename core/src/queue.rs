@@ -314,7 +314,7 @@ impl Queue {
         request.step = Step::Waiting;
         let (waiting, reign) = (request.waiting, request.reign);
         match waiting.op {
-            Op::Flush => self.flush_turned_back(id),
+            Op::Flush => self.flush_turned_back(now, id),
             _ if self.turned_back_elsewhere(now, id) => {} // Q9
             _ if reign == self.reign => self.scheduler.requeue(now, &waiting),
             _ => self.scheduler.insert(now, &waiting), // The present scheduler never dispatched it.

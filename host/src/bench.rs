@@ -19,6 +19,7 @@ use fairlift_core::{ContextId, Duration, Group, GroupId, Stream};
 use crate::config::{self, Backing};
 use crate::device::Device;
 use crate::disk::Disk;
+use crate::helpers::Helpers;
 use crate::notify::Notifiers;
 use crate::worker::descriptor;
 use crate::{Error, clock};
@@ -107,6 +108,8 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
     disk.gauge = Some(Gauge::new());
     let disk = Arc::new(disk);
     let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
+    let threads = config::Limits::default().helpers as usize;
+    let helpers = Helpers::new(threads, &[disk.concurrency], &[0], workers, Arc::clone(&notifiers));
     let io_timeout = disk.queue(ContextId(0)).settings().io_timeout;
     let count = jobs.len();
     let mut shares: Vec<Vec<(usize, Job)>> = (0..workers).map(|_| Vec::new()).collect();
@@ -121,9 +124,10 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
             .map(|(number, share)| {
                 let (go, gone) = mpsc::channel::<Arc<Course>>();
                 let (disk, notifiers, say) = (Arc::clone(&disk), Arc::clone(&notifiers), say.clone());
+                let helpers = Arc::clone(&helpers);
                 let groups = setup.groups.len();
                 let work = move || {
-                    let made = Worker::new(ContextId(number as u16), disk, notifiers, MEMORY / workers as u64);
+                    let made = Worker::new(ContextId(number as u16), disk, notifiers, helpers, MEMORY / workers as u64);
                     // The other end waits for one word from each.
                     let (worker, said) = match made {
                         Ok(worker) => (Some(worker), Ok(())),
@@ -169,11 +173,18 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
+        helpers.stop();
         if lost > 0 {
             return Err(Error::Undrained(lost));
         }
         let mut measured = measured(count, &course, all, gauge.read());
         disk.counters(&mut |name, count| *measured.counters.entry(name.to_owned()).or_default() += count);
+        let (most, learned) = helpers.learned(1);
+        if most > 0 {
+            measured.counters.insert("helpers_most".into(), most as u64);
+            measured.counters.insert("concurrency_level".into(), learned[0].0.into());
+            measured.counters.insert("concurrency_changes".into(), learned[0].1);
+        }
         Ok(measured)
     })
 }

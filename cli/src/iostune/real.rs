@@ -51,6 +51,7 @@ impl Disk for Real {
                 shared_tags: false,
                 nr_requests: None,
                 io_timeout: None,
+                concurrency: Default::default(),
             },
             groups: case.groups.clone(),
             read_only: !case.workload.writes(),

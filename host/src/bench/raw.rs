@@ -51,7 +51,7 @@ const FILE: Fixed = Fixed(0);
 
 impl Raw {
     pub(super) fn new(file: File, memory: u64) -> std::io::Result<Self> {
-        let mut ring = Ring::new(1024, 8192)?;
+        let mut ring = Ring::new(1024, 8192, 64)?;
         ring.register_files(&[file.as_raw_fd()])?;
         let pool = Pool::new(memory, 64);
         ring.register_pool(&pool);

@@ -19,7 +19,8 @@
 //! C5  A change of group or priority takes along what waits, at once. What is in the device counts for the group and flow
 //!     that it was sent for.
 //! C6  Device time that was spent for a stream outside of its requests (a flush) moves its group and its flow on as a slice
-//!     of that length does; in IOPS mode as many requests as the device does in that time at its present pace.
+//!     of that length does, and is no part of whose turn it was; in IOPS mode as many requests. What others were served
+//!     meanwhile is taken off ([`pace`](super::pace)).
 //! C7  Without `group_isolation` the flows that the device is not held idle for are served in the root group. (Linux had
 //!     this as the default, and gave it up: weights then hold for nobody whose think time is long or who seeks.)
 //! C8  Flows that read one run together become one, and part again (M1-M4 in `cooperate.rs`), on devices that rotate or do
@@ -61,6 +62,7 @@ use alloc::vec::Vec;
 pub use settings::Settings;
 
 use super::line::{BackSeek, Waitings};
+use super::pace::Pace;
 use super::queueing::{Depth, Queueing};
 use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
 use crate::trace::{Message, Note};
@@ -99,9 +101,8 @@ pub struct Cfq {
     head: Sector,
     /// When a synchronous request last ended that had waited for too long.
     last_late: Instant,
-    /// How long the device takes for a request, on average, when it has one: in nanoseconds.
-    pace: u64,
-    paced: Instant,
+    /// In requests, each counting [`group::REQUEST`] (C6).
+    pace: Pace,
     /// The latest time that was told.
     now: Instant,
     /// Until when the last answer was "nothing" for the sake of someone.
@@ -130,8 +131,6 @@ enum Step {
     Wait,
 }
 
-/// A request moves the pace by one part in so many: ends come in bunches, and the pace should not follow each.
-const PACE: u64 = 64;
 /// Messages that are kept at most.
 const NOTES: usize = 1024;
 
@@ -159,8 +158,7 @@ impl Cfq {
             busy_sync: 0,
             head: Sector(0),
             last_late: Instant::ZERO,
-            pace: 0,
-            paced: Instant::ZERO,
+            pace: Pace::default(),
             now: Instant::ZERO,
             held_until: None,
             tracing: false,
@@ -249,9 +247,7 @@ impl Cfq {
     fn sent(&mut self, id: RequestId, group: u16) {
         let number = self.table.owner(id);
         let (now, sync) = (self.now, self.flows[number].sync);
-        if self.in_flight == [0; 2] {
-            self.paced = now;
-        }
+        self.pace.count(now, self.in_flight[0] + self.in_flight[1], 0);
         self.sent_for[id.0 as usize] = group;
         self.in_flight[usize::from(sync)] += 1;
         self.flows[number].in_flight += 1;
@@ -321,17 +317,40 @@ impl Scheduler for Cfq {
         }
     }
 
+    fn flush_began(&mut self, now: Instant) {
+        self.pace.begins(now, self.in_flight[0] + self.in_flight[1]);
+    }
+
+    fn flush_ended(&mut self, now: Instant, charged: Duration) {
+        self.pace.ends(now, charged);
+    }
+
     /// C6.
     fn charge(&mut self, now: Instant, stream: StreamId, group: GroupId, time: Duration) {
         self.now = now;
         let charge = match self.iops {
-            true => time.as_nanos().saturating_mul(group::REQUEST / 1024) / (self.pace / 1024).max(1),
-            false => time.as_nanos(),
+            true => {
+                let beside = self.groups.beside(group.0, self.pace.meanwhile(time));
+                self.pace.worth(time).unwrap_or(0).saturating_sub(beside)
+            }
+            false => {
+                let lost = self.pace.lost(time);
+                if let Some(turn) = &mut self.turn {
+                    turn.paid = (turn.paid + lost).min(now.since(turn.began));
+                }
+                lost.as_nanos()
+            }
         };
         self.groups.charge(group.0, charge.min(1 << 50));
         let number = self.seats[stream.0 as usize].flow;
         let served = self.flows[number].weigh(&self.settings, charge.min(1 << 50));
         self.serve(number, served);
+    }
+
+    fn is_ahead(&mut self, now: Instant, group: GroupId) -> bool {
+        self.now = now;
+        let turn = self.turn.map(|turn| self.flows[turn.flow].group);
+        !self.table.is_empty() && turn != Some(group.0) && self.groups.is_ahead(group.0)
     }
 
     fn set_tracing(&mut self, on: bool) {
@@ -445,8 +464,7 @@ impl Scheduler for Cfq {
         let number = self.table.owner(id);
         let (in_flight, waiting) = (self.in_flight[0] + self.in_flight[1], self.table.len() as u32);
         let group = self.unsent(id);
-        self.pace = self.pace - self.pace / PACE + now.since(self.paced).as_nanos() / PACE;
-        self.paced = now;
+        self.pace.count(now, in_flight, iops::pieces(served.request.extent.sectors) * group::REQUEST);
         if self.flows[number].sync {
             self.flows[number].think.ended(now);
             self.thought_ended(number, group);
