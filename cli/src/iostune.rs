@@ -333,13 +333,12 @@ fn command(flags: &IostuneArgs, asked: &Asked) -> String {
 /// Writes the reports, and to standard output what belongs there.
 fn report(flags: &IostuneArgs, found: &Findings) -> Result<(), String> {
     let (mut shown, mut failed) = (None, Vec::new());
-    let forms: [(&Option<PathBuf>, fn(&Findings) -> String); 2] =
-        [(&flags.json, report::tune::to_json), (&flags.html, report::html::tuning)];
-    for (path, form) in forms {
-        let Some(path) = path else { continue };
+    let json = flags.json.as_ref().map(|path| (path, report::tune::to_json(found)));
+    let html = flags.html.as_ref().map(|path| (path, report::html::tuning(found)));
+    for (path, text) in json.into_iter().chain(html) {
         if is_stdout(path) {
-            shown = Some(form(found));
-        } else if let Err(error) = std::fs::write(path, form(found)) {
+            shown = Some(text);
+        } else if let Err(error) = std::fs::write(path, text) {
             failed.push(format!("{}: {error}", path.display()));
         }
     }
