@@ -315,3 +315,36 @@ fn raw_is_for_files_alone() {
         "backing mem:: is no file: only the path to a file or block device can be measured raw"
     );
 }
+
+/// A worker that has done its part leaves; the hold of the disk that it was to end is ended by another. With an hour until
+/// requests time out, this would not come to its end.
+#[test]
+fn a_run_ends_though_the_disk_is_held_idle_when_its_time_is_over() {
+    let backing = Backing::Null { size: 1 << 30, delay: ms(1) };
+    let mut setup = Setup { runtime: ms(30), ..setup(backing, sched::Kind::Cfq, 2) };
+    setup.disk.set = vec![("slice_idle".into(), "8ms".into())];
+    setup.disk.io_timeout = Some(secs(3600));
+    for _ in 0..10 {
+        let jobs = [0, 1 << 20].map(|start| job(1, walker(Op::Read, 2, start, 8192)).0);
+        let measured = run(&setup, jobs.into(), &mut never).unwrap();
+        assert_eq!(measured.meters.len(), 2);
+    }
+}
+
+/// A file in RAM is read at once, whatever the depth, and every ask ends once.
+#[test]
+fn raw_reads_of_a_file_in_ram_end_like_others() {
+    let path = std::path::Path::new("/dev/shm").join(format!("fairlift-raw-{}", std::process::id()));
+    let Ok(file) = std::fs::File::create(&path) else { return eprintln!("SKIPPED: /dev/shm cannot be written") };
+    file.set_len(16 << 20).unwrap();
+    let setup = setup(Backing::File { path: path.clone(), direct: Direct::Auto }, sched::Kind::None, 1);
+    let (job, seen, depth) = job(1, walker(Op::Read, 3, 0, 8192));
+    let measured = run_raw(&setup, vec![job], &mut never);
+    std::fs::remove_file(&path).unwrap();
+    let measured = measured.unwrap();
+    let (asked, ended) = (seen.asked.load(Ordering::Relaxed), seen.ended.load(Ordering::Relaxed));
+    assert!(ended > 0 && asked - ended <= u64::from(depth), "{asked} asked, {ended} ended");
+    assert_eq!(measured.meters[0].1.operations, ended);
+    assert!(measured.work.requests >= ended, "{:?}", measured.work);
+    assert_eq!(seen.error.load(Ordering::Relaxed), 0);
+}
