@@ -304,8 +304,8 @@ impl Run {
     fn set(&mut self, knob: usize, end: u8) {
         let info = Settings::INFO[knob % Settings::INFO.len()];
         let (least, most) = match info.range {
-            Range::Duration(least, most) => (least.to_string(), most.to_string()),
-            Range::Count(least, most) => (least.to_string(), most.to_string()),
+            Range::Duration(least, most) | Range::AutoDuration(least, most) => (least.to_string(), most.to_string()),
+            Range::Count(least, most) | Range::AutoCount(least, most) => (least.to_string(), most.to_string()),
             Range::Switch => ("0".to_owned(), "1".to_owned()),
             Range::Choice(names) => (names[0].to_owned(), names[names.len() - 1].to_owned()),
         };

@@ -10,7 +10,7 @@ impl Bfq {
         self.account(now);
         let q = self.queue_for(now, request);
         let (seek, low_latency) = (self.seek(), self.settings.low_latency);
-        let cap = Duration::from_nanos(self.slice_idle().as_nanos() * 2);
+        let cap = Duration::from_nanos(self.habitual_idle().as_nanos() * 2);
         let queue = self.queues[q as usize].as_mut().expect("it was found");
         if queue.line.is_empty() && queue.in_flight == 0 {
             queue.think.arrived(now, cap);
@@ -35,7 +35,7 @@ impl Bfq {
 
     /// A queue with requests that is not in the fair queue's order goes there.
     pub(super) fn wake_if_waiting(&mut self, now: Instant, q: u32) {
-        let idle = self.slice_idle();
+        let idle = self.habitual_idle();
         let queue = self.queue(q);
         if queue.line.is_empty() || self.fair.is_backlogged(Leaf(q)) {
             return;

@@ -1,0 +1,491 @@
+//! Parallel gain: does the device do more when nobody is waited for?
+//!
+//! A lone disk that rotates does most when it reads on in one place: it pays to hold it idle for the stream that will ask
+//! again at once. An array rotates too, and has a dozen arms: who holds it for one stream leaves eleven of them idle. And
+//! streams that seek gain on either. Nothing that a device declares tells these apart, so both ways are tried, on the
+//! requests that come anyway. What it declares is where to begin.
+//!
+//! A1  Two ways are compared by sectors per time, in windows that alternate, so that a load that changes slowly is the same
+//!     for both. A window begins when as much has ended as waited or was in the device at the change, for that was shaped by
+//!     the other way; no earlier than [`SETTLE`] after it, and no later than the window is long.
+//! A2  A window counts if at seven in eight of its ends somebody else had something to do as well: who is alone says
+//!     nothing about many. After [`SPOILT_MAX`] that do not count the trial is given up for a while.
+//! A3  Windows are short at first. A short one may be off by what does not fit into it (a round over all streams), so it
+//!     tells large differences alone: `BIAS` / length is what a difference must exceed, besides three deviations of the
+//!     mean. If [`PAIRS`] pairs leave it open, windows of twice the length follow, [`LENGTHS`] lengths in all; then the
+//!     mean decides. Two pairs that agree on nearly twice as much are enough.
+//! A4  The other way must do [`MARGIN`] more to be taken, so that two ways that do the same do not alternate.
+//! A5  A trial costs what the present way would have done in its time and was not done. There is credit for
+//!     [`CREDIT_MAX`] of the device's time, and one part in [`COST`] of the time under load is added to it; a trial that
+//!     uses it up ends, and the way stays. So no more than that part is lost, beyond the credit and a window.
+//! A6  After a trial there is rest: [`REST_MIN`], and the double of the one before if nothing changed, up to [`REST_MAX`].
+//! A7  It ends early when the load or the device is another: for four windows of [`WATCH`] in a row the present way does a
+//!     fifth more or less than it did (and more than its usual ups and downs make), or requests that seek make another part
+//!     of them.
+//! A8  Nothing is random: the same ends at the same times give the same ways.
+
+use crate::time::{ms, secs};
+use crate::{Duration, Instant};
+
+/// What was sent before a change of way has at least so long to end (A1).
+const SETTLE: Duration = ms(10);
+/// The first length of a window, and how many there are, each twice the one before (A3).
+const WINDOW: Duration = ms(100);
+const LENGTHS: u32 = 3;
+/// Pairs of windows of one length, from and to (A3).
+const PAIRS_MIN: u32 = 3;
+const PAIRS: u32 = 4;
+/// By how much a window of one second may be off for its length (A3), as [`Pair`] counts.
+const BIAS: f64 = 0.015;
+/// What two pairs must both exceed to be enough: 1.9 times as much (A3).
+const PLAIN: f64 = 0.31;
+/// The other way is taken from 4 % more on (A4): (1.04 − 1) / (1.04 + 1).
+const MARGIN: f64 = 0.0196;
+const SPOILT_MAX: u32 = 4;
+/// A5.
+const CREDIT_MAX: Duration = ms(600);
+const COST: u64 = 50;
+/// A trial is begun with this much credit at least.
+const CREDIT_MIN: Duration = ms(150);
+/// A6.
+const REST_MIN: Duration = secs(10);
+const REST_MAX: Duration = secs(160);
+/// The rest after a trial that came to nothing (A2).
+const REST_SPOILT: Duration = secs(1);
+/// A7.
+const WATCH: Duration = ms(250);
+const UNUSUAL: u32 = 4;
+
+/// How to use a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// It is held idle for one who will ask again soon.
+    Idle,
+    /// It is not: many are served at once.
+    Parallel,
+}
+
+impl Way {
+    /// The other one.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Idle => Self::Parallel,
+            Self::Parallel => Self::Idle,
+        }
+    }
+}
+
+/// As reports call it: `idle`, `parallel`.
+impl core::fmt::Display for Way {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Idle => "idle",
+            Self::Parallel => "parallel",
+        })
+    }
+}
+
+/// What a trial found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// When.
+    pub at: Instant,
+    /// What was thought right, and is from now on.
+    pub from: Way,
+    /// See `from`.
+    pub to: Way,
+    /// Throughput with the device held idle, in KiB a second.
+    pub idle: u64,
+    /// Throughput without, in KiB a second.
+    pub parallel: u64,
+}
+
+/// A request that ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct End {
+    /// Its size.
+    pub sectors: u64,
+    /// Requests that wait or are in the device still.
+    pub open: u32,
+    /// Somebody else has something waiting or in the device (A2), and the way is in force.
+    pub several: bool,
+    /// Whoever asked for it seeks.
+    pub seeks: bool,
+}
+
+/// Sectors in a time.
+#[derive(Clone, Copy, Default, Debug)]
+struct Rate {
+    sectors: u64,
+    nanos: u64,
+}
+
+impl Rate {
+    fn add(&mut self, other: Self) {
+        self.sectors += other.sectors;
+        self.nanos += other.nanos;
+    }
+
+    /// Sectors per nanosecond.
+    fn get(self) -> f64 {
+        self.sectors as f64 / self.nanos.max(1) as f64
+    }
+
+    /// KiB per second.
+    fn kib(self) -> u64 {
+        (self.get() * 5e8) as u64
+    }
+}
+
+/// Differences of pairs of windows: (other − present) / (other + present), which is as far from zero for half as much as for
+/// twice as much.
+#[derive(Clone, Copy, Default, Debug)]
+struct Pairs {
+    count: u32,
+    sum: f64,
+    squares: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Pairs {
+    fn add(&mut self, present: f64, other: f64) {
+        let total = present + other;
+        let difference = if total > 0.0 { (other - present) / total } else { 0.0 };
+        (self.least, self.most) = match self.count {
+            0 => (difference, difference),
+            _ => (self.least.min(difference), self.most.max(difference)),
+        };
+        self.count += 1;
+        self.sum += difference;
+        self.squares += difference * difference;
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / f64::from(self.count.max(1))
+    }
+
+    /// Whether the other way is better, if that is clear for windows of such length (A3, A4).
+    fn verdict(&self, length: Duration) -> Option<bool> {
+        if self.count >= 2 && (self.least > PLAIN || self.most < -PLAIN) {
+            return Some(self.least > 0.0);
+        }
+        if self.count < PAIRS_MIN {
+            return None;
+        }
+        let count = f64::from(self.count);
+        let bias = BIAS * 1e9 / length.as_nanos() as f64;
+        let ahead = self.mean() - MARGIN;
+        let spread = (self.squares / count - self.mean() * self.mean()).max(0.0) / (count - 1.0);
+        let beyond = if ahead > 0.0 { ahead - bias } else { -ahead - bias };
+        (beyond > 0.0 && beyond * beyond > 9.0 * spread).then_some(ahead > 0.0)
+    }
+}
+
+/// The window under way.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// Ends before it begins: of what was asked the other way; but it begins then at the latest.
+    skip: u32,
+    latest: Instant,
+    start: Instant,
+    until: Instant,
+    rate: Rate,
+    ends: u32,
+    alone: u32,
+    seeks: u32,
+}
+
+impl Window {
+    const fn new(start: Instant, length: Duration, skip: u32) -> Self {
+        let until = Instant::from_nanos(start.as_nanos().saturating_add(length.as_nanos()));
+        Self { skip, latest: until, start, until, rate: Rate { sectors: 0, nanos: 0 }, ends: 0, alone: 0, seeks: 0 }
+    }
+
+    /// A2. One with a pause in it counts as little as one of which somebody had the most for himself.
+    const fn counts(&self) -> bool {
+        let length = self.until.since(self.start).as_nanos();
+        8 * self.alone as u64 <= self.ends as u64 && self.rate.nanos <= 4 * length
+    }
+
+    /// Which of three kinds the load is of: little of it seeks, some, most (A7).
+    const fn kind(&self) -> u8 {
+        let part = 8 * self.seeks as u64;
+        let ends = self.ends as u64;
+        if part <= ends {
+            0
+        } else if part < 7 * ends {
+            1
+        } else {
+            2
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    began: Instant,
+    /// The window under way is of the other way.
+    is_other: bool,
+    length: Duration,
+    lengths: u32,
+    pairs: Pairs,
+    /// The present way in the window before.
+    present: f64,
+    /// All windows of the present way, and of the other.
+    rates: [Rate; 2],
+    /// All sectors since it began.
+    sectors: u64,
+    spoilt: u32,
+}
+
+/// What the present way usually does (A7).
+#[derive(Clone, Copy, Default, Debug)]
+struct Usual {
+    rate: f64,
+    deviation: f64,
+    kind: Option<u8>,
+    windows: u32,
+    /// Windows in a row that were not so: of less, of more, of another kind.
+    unusual: [u32; 3],
+}
+
+impl Usual {
+    /// A window of the present way is over; answers whether something has changed.
+    fn watch(&mut self, rate: f64, kind: u8) -> bool {
+        let away = rate - self.rate;
+        let distance = if away < 0.0 { -away } else { away };
+        let is_far = self.windows >= UNUSUAL && distance > 0.2 * self.rate && distance > 3.0 * self.deviation;
+        let usual_kind = *self.kind.get_or_insert(kind);
+        let unusual = [is_far && away < 0.0, is_far && away > 0.0, kind != usual_kind];
+        for (count, is_unusual) in self.unusual.iter_mut().zip(unusual) {
+            *count = if is_unusual { *count + 1 } else { 0 };
+        }
+        if !is_far {
+            let part = if self.windows < 8 { 1.0 / f64::from(self.windows + 1) } else { 0.125 };
+            self.rate += away * part;
+            self.deviation += (distance - self.deviation) * part;
+            self.windows += 1;
+        }
+        self.unusual.iter().any(|count| *count >= UNUSUAL)
+    }
+}
+
+/// The estimator: see the [module](self).
+#[derive(Clone, Debug)]
+pub struct Gain {
+    /// What is thought right.
+    base: Way,
+    trial: Option<Trial>,
+    window: Window,
+    /// When the next trial is due.
+    due: Instant,
+    rest: Duration,
+    /// What a trial may cost, in nanoseconds (A5).
+    credit: u64,
+    credited: Instant,
+    usual: Usual,
+    found: Option<Finding>,
+    trials: u64,
+}
+
+impl Gain {
+    /// With what is thought right before anything was tried.
+    #[must_use]
+    pub const fn new(guess: Way) -> Self {
+        Self {
+            base: guess,
+            trial: None,
+            window: Window::new(Instant::ZERO, Duration::ZERO, 0),
+            due: Instant::ZERO,
+            rest: REST_MIN,
+            credit: CREDIT_MAX.as_nanos(),
+            credited: Instant::ZERO,
+            usual: Usual { rate: 0.0, deviation: 0.0, kind: None, windows: 0, unusual: [0; 3] },
+            found: None,
+            trials: 0,
+        }
+    }
+
+    /// The way to go now.
+    #[inline]
+    #[must_use]
+    pub const fn way(&self) -> Way {
+        match &self.trial {
+            Some(trial) if trial.is_other => self.base.other(),
+            _ => self.base,
+        }
+    }
+
+    /// What is thought right, trials aside.
+    #[must_use]
+    pub const fn settled(&self) -> Way {
+        self.base
+    }
+
+    /// How many trials there were.
+    #[must_use]
+    pub const fn trials(&self) -> u64 {
+        self.trials
+    }
+
+    /// Takes out what the last trial found.
+    pub const fn take_finding(&mut self) -> Option<Finding> {
+        self.found.take()
+    }
+
+    /// What the device is taken for has changed: it is tried anew, from another guess.
+    pub fn guess(&mut self, now: Instant, guess: Way) {
+        self.trial = None;
+        (self.base, self.due, self.rest) = (guess, now, REST_MIN);
+        self.watch_anew(now);
+    }
+
+    /// A request ended. Answers whether another way is to go from now on, or a trial found something.
+    #[inline]
+    pub fn ended(&mut self, now: Instant, end: End) -> bool {
+        if let Some(trial) = &mut self.trial {
+            trial.sectors += end.sectors;
+        }
+        let window = &mut self.window;
+        if window.skip > 0 {
+            window.skip = if now < window.latest { window.skip - 1 } else { 0 };
+            let length = window.until.since(window.start);
+            window.start = window.start.max(now);
+            window.until = window.start + length;
+            return false;
+        }
+        if now < window.start {
+            return false;
+        }
+        window.rate.sectors += end.sectors;
+        window.ends += 1;
+        window.alone += u32::from(!end.several);
+        window.seeks += u32::from(end.seeks);
+        if now < window.until {
+            return false;
+        }
+        self.window_is_over(now, end.open)
+    }
+
+    #[cold]
+    fn window_is_over(&mut self, now: Instant, open: u32) -> bool {
+        let mut window = self.window;
+        window.rate.nanos = now.since(window.start).as_nanos();
+        let before = self.way();
+        let rate = window.rate.get();
+        // A pause of hours earns no more than the window that it makes long.
+        let passed = now.since(self.credited).as_nanos() / COST;
+        self.credited = now;
+        if window.counts() {
+            self.credit = (self.credit + passed).min(CREDIT_MAX.as_nanos());
+        }
+        match &mut self.trial {
+            Some(trial) if !window.counts() => {
+                trial.spoilt += 1;
+                if trial.spoilt >= SPOILT_MAX {
+                    self.give_up(now);
+                }
+            }
+            Some(trial) => {
+                trial.rates[usize::from(trial.is_other)].add(window.rate);
+                if trial.is_other {
+                    trial.pairs.add(trial.present, rate);
+                } else {
+                    trial.present = rate;
+                }
+                trial.is_other = !trial.is_other;
+                if !trial.is_other {
+                    self.pair_is_over(now);
+                }
+            }
+            None if window.counts() => {
+                let changed = self.usual.watch(rate, window.kind());
+                if changed {
+                    self.due = now;
+                    self.rest = REST_MIN; // A7
+                }
+                if now >= self.due && self.credit >= CREDIT_MIN.as_nanos() {
+                    self.start(now);
+                }
+            }
+            None => {}
+        }
+        let length = self.trial.as_ref().map_or(WATCH, |trial| trial.length);
+        self.window = match self.way() == before {
+            true => Window::new(now, length, 0),
+            false => Window::new(now + SETTLE, length, open),
+        };
+        self.way() != before || self.found.is_some()
+    }
+
+    fn start(&mut self, now: Instant) {
+        self.trials += 1;
+        self.trial = Some(Trial {
+            began: now,
+            is_other: false,
+            length: WINDOW,
+            lengths: 1,
+            pairs: Pairs::default(),
+            present: 0.0,
+            rates: [Rate::default(); 2],
+            sectors: 0,
+            spoilt: 0,
+        });
+    }
+
+    /// What the trial has cost so far, in nanoseconds (A5).
+    fn cost(trial: &Trial, now: Instant) -> u64 {
+        let rate = trial.rates[0].get();
+        let done = if rate > 0.0 { (trial.sectors as f64 / rate) as u64 } else { 0 };
+        now.since(trial.began).as_nanos().saturating_sub(done)
+    }
+
+    fn pair_is_over(&mut self, now: Instant) {
+        let Some(trial) = &mut self.trial else { return };
+        let cost = Self::cost(trial, now);
+        let verdict = trial.pairs.verdict(trial.length);
+        let is_last = trial.pairs.count >= PAIRS && trial.lengths >= LENGTHS;
+        if let Some(better) = verdict {
+            self.decide(now, better, cost);
+        } else if is_last {
+            let better = trial.pairs.mean() > MARGIN;
+            self.decide(now, better, cost);
+        } else if cost > self.credit {
+            self.decide(now, false, cost);
+        } else if trial.pairs.count >= PAIRS {
+            trial.length = Duration::from_nanos(2 * trial.length.as_nanos());
+            trial.lengths += 1;
+            trial.pairs = Pairs::default();
+        }
+    }
+
+    fn decide(&mut self, now: Instant, better: bool, cost: u64) {
+        let Some(trial) = self.trial.take() else { return };
+        let from = self.base;
+        let [present, other] = trial.rates.map(Rate::kib);
+        self.credit = self.credit.saturating_sub(cost);
+        if better {
+            self.base = from.other();
+            self.rest = REST_MIN;
+        }
+        let (idle, parallel) = if from == Way::Idle { (present, other) } else { (other, present) };
+        self.found = Some(Finding { at: now, from, to: self.base, idle, parallel });
+        self.due = now + self.rest; // A6
+        self.rest = Duration::from_nanos(2 * self.rest.as_nanos()).min(REST_MAX);
+        self.usual = Usual::default();
+    }
+
+    fn give_up(&mut self, now: Instant) {
+        let Some(trial) = self.trial.take() else { return };
+        self.credit = self.credit.saturating_sub(Self::cost(&trial, now).min(CREDIT_MAX.as_nanos()));
+        self.due = now + REST_SPOILT;
+        self.usual = Usual::default();
+    }
+
+    fn watch_anew(&mut self, now: Instant) {
+        self.window = Window::new(now, WATCH, 0);
+        self.usual = Usual::default();
+    }
+}
