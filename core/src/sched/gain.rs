@@ -14,6 +14,9 @@
 //!     tells large differences alone: `BIAS` / length is what a difference must exceed, besides three deviations of the
 //!     mean. If [`PAIRS`] pairs leave it open, windows of twice the length follow, [`LENGTHS`] lengths in all; then the
 //!     mean decides. Two pairs that agree on nearly twice as much are enough.
+//!     The present way is what it does in its windows, or did before the trial if that was more: who takes turns needs a
+//!     while to be as good as it can be. So a load that reads on, with which nothing was done before, is judged by the first
+//!     length alone; after [`REST_OPEN`] it is looked at again.
 //! A4  The other way must do [`MARGIN`] more to be taken, so that two ways that do the same do not alternate.
 //! A5  A trial costs what the present way would have done in its time and was not done. There is credit for
 //!     [`CREDIT_MAX`] of the device's time, and one part in [`COST`] of the time under load is added to it; a trial that
@@ -35,6 +38,8 @@ const LENGTHS: u32 = 3;
 /// Pairs of windows of one length, from and to (A3).
 const PAIRS_MIN: u32 = 3;
 const PAIRS: u32 = 4;
+/// As many are enough for one that comes too early, if they do not point to a change.
+const PAIRS_EARLY: u32 = 2;
 /// By how much a window of one second may be off for its length (A3), as [`Pair`] counts.
 const BIAS: f64 = 0.015;
 /// What two pairs must both exceed to be enough: 1.9 times as much (A3).
@@ -52,6 +57,8 @@ const REST_MIN: Duration = secs(10);
 const REST_MAX: Duration = secs(160);
 /// The rest after a trial that came to nothing (A2).
 const REST_SPOILT: Duration = secs(1);
+/// The rest after one that came too early to tell (A3).
+const REST_OPEN: Duration = secs(5);
 /// A7.
 const WATCH: Duration = ms(250);
 const UNUSUAL: u32 = 4;
@@ -110,7 +117,7 @@ pub struct End {
     pub open: u32,
     /// Somebody else has something waiting or in the device (A2), and the way is in force.
     pub several: bool,
-    /// Whoever asked for it seeks.
+    /// The last request of whoever asked for it was a seek.
     pub seeks: bool,
 }
 
@@ -175,20 +182,27 @@ impl Pairs {
             return None;
         }
         let count = f64::from(self.count);
-        let bias = BIAS * 1e9 / length.as_nanos() as f64;
+        let bias = bias(length);
         let ahead = self.mean() - MARGIN;
         let spread = (self.squares / count - self.mean() * self.mean()).max(0.0) / (count - 1.0);
-        let beyond = if ahead > 0.0 { ahead - bias } else { -ahead - bias };
+        // To stay needs less proof: a trial that was wrong about it is followed by another.
+        let beyond = if ahead > 0.0 { ahead - bias } else { -ahead };
         (beyond > 0.0 && beyond * beyond > 9.0 * spread).then_some(ahead > 0.0)
     }
+}
+
+/// By how much windows of such length may be off (A3).
+fn bias(length: Duration) -> f64 {
+    BIAS * 1e9 / length.as_nanos() as f64
 }
 
 /// The window under way.
 #[derive(Clone, Copy, Debug)]
 struct Window {
-    /// Ends before it begins: of what was asked the other way; but it begins then at the latest.
+    /// It has begun: with an end, which is not of it. Before that so many ends are to come, of what was asked the other way,
+    /// and some time is to pass (A1).
+    is_open: bool,
     skip: u32,
-    latest: Instant,
     start: Instant,
     until: Instant,
     rate: Rate,
@@ -198,9 +212,25 @@ struct Window {
 }
 
 impl Window {
-    const fn new(start: Instant, length: Duration, skip: u32) -> Self {
+    /// One that begins with the end that was just now.
+    fn new(now: Instant, length: Duration) -> Self {
+        Self { is_open: true, ..Self::later(now, length, 0) }
+    }
+
+    /// One that begins when what was asked the other way has ended.
+    const fn later(start: Instant, length: Duration, skip: u32) -> Self {
         let until = Instant::from_nanos(start.as_nanos().saturating_add(length.as_nanos()));
-        Self { skip, latest: until, start, until, rate: Rate { sectors: 0, nanos: 0 }, ends: 0, alone: 0, seeks: 0 }
+        Self { is_open: false, skip, start, until, rate: Rate { sectors: 0, nanos: 0 }, ends: 0, alone: 0, seeks: 0 }
+    }
+
+    /// A request ended before it began.
+    fn open(&mut self, now: Instant) {
+        if self.skip > 0 && now < self.until {
+            self.skip -= 1;
+        } else if now >= self.start {
+            let length = self.until.since(self.start);
+            (self.is_open, self.start, self.until) = (true, now, now + length);
+        }
     }
 
     /// A2. One with a pause in it counts as little as one of which somebody had the most for himself.
@@ -238,13 +268,33 @@ struct Trial {
     /// All sectors since it began.
     sectors: u64,
     spoilt: u32,
+    /// Throughput before it; 0 if that is not known (A3).
+    before: f64,
+    ends: u64,
+    seeks: u64,
+}
+
+impl Trial {
+    /// What the present way does, by what it did in a window: no less than before; unless that is twice as much, for then it
+    /// is the device or the load that has changed (A3).
+    const fn usual_of(&self, rate: f64) -> f64 {
+        self.before.min(2.0 * rate).max(rate)
+    }
+
+    /// Whether it comes too early to tell small differences (A3).
+    fn is_early(&self) -> bool {
+        self.before == 0.0 && 8 * self.seeks <= self.ends
+    }
 }
 
 /// What the present way usually does (A7).
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Usual {
     rate: f64,
     deviation: f64,
+    /// Of the last windows, more or less.
+    recent: f64,
+    watched: u32,
     kind: Option<u8>,
     windows: u32,
     /// Windows in a row that were not so: of less, of more, of another kind.
@@ -252,6 +302,9 @@ struct Usual {
 }
 
 impl Usual {
+    const NONE: Self =
+        Self { rate: 0.0, deviation: 0.0, recent: 0.0, watched: 0, kind: None, windows: 0, unusual: [0; 3] };
+
     /// A window of the present way is over; answers whether something has changed.
     fn watch(&mut self, rate: f64, kind: u8) -> bool {
         let away = rate - self.rate;
@@ -262,12 +315,20 @@ impl Usual {
         for (count, is_unusual) in self.unusual.iter_mut().zip(unusual) {
             *count = if is_unusual { *count + 1 } else { 0 };
         }
+        // What was before a change is no part of it.
+        let is_first = is_far && self.unusual[0] + self.unusual[1] == 1;
+        self.watched = self.watched.saturating_add(1);
+        self.recent += (rate - self.recent) / if is_first { 1.0 } else { f64::from(self.watched.min(UNUSUAL)) };
         if !is_far {
             let part = if self.windows < 8 { 1.0 / f64::from(self.windows + 1) } else { 0.125 };
             self.rate += away * part;
             self.deviation += (distance - self.deviation) * part;
             self.windows += 1;
         }
+        self.has_changed()
+    }
+
+    fn has_changed(&self) -> bool {
         self.unusual.iter().any(|count| *count >= UNUSUAL)
     }
 }
@@ -297,12 +358,12 @@ impl Gain {
         Self {
             base: guess,
             trial: None,
-            window: Window::new(Instant::ZERO, Duration::ZERO, 0),
+            window: Window::later(Instant::ZERO, WATCH, 0),
             due: Instant::ZERO,
             rest: REST_MIN,
             credit: CREDIT_MAX.as_nanos(),
             credited: Instant::ZERO,
-            usual: Usual { rate: 0.0, deviation: 0.0, kind: None, windows: 0, unusual: [0; 3] },
+            usual: Usual::NONE,
             found: None,
             trials: 0,
         }
@@ -349,14 +410,8 @@ impl Gain {
             trial.sectors += end.sectors;
         }
         let window = &mut self.window;
-        if window.skip > 0 {
-            window.skip = if now < window.latest { window.skip - 1 } else { 0 };
-            let length = window.until.since(window.start);
-            window.start = window.start.max(now);
-            window.until = window.start + length;
-            return false;
-        }
-        if now < window.start {
+        if !window.is_open {
+            window.open(now);
             return false;
         }
         window.rate.sectors += end.sectors;
@@ -390,8 +445,10 @@ impl Gain {
             }
             Some(trial) => {
                 trial.rates[usize::from(trial.is_other)].add(window.rate);
+                trial.ends += u64::from(window.ends);
+                trial.seeks += u64::from(window.seeks);
                 if trial.is_other {
-                    trial.pairs.add(trial.present, rate);
+                    trial.pairs.add(trial.usual_of(trial.present), rate);
                 } else {
                     trial.present = rate;
                 }
@@ -414,8 +471,8 @@ impl Gain {
         }
         let length = self.trial.as_ref().map_or(WATCH, |trial| trial.length);
         self.window = match self.way() == before {
-            true => Window::new(now, length, 0),
-            false => Window::new(now + SETTLE, length, open),
+            true => Window::new(now, length),
+            false => Window::later(now + SETTLE, length, open),
         };
         self.way() != before || self.found.is_some()
     }
@@ -432,12 +489,18 @@ impl Gain {
             rates: [Rate::default(); 2],
             sectors: 0,
             spoilt: 0,
+            before: if self.usual.watched >= UNUSUAL { self.usual.recent } else { 0.0 },
+            ends: 0,
+            seeks: 0,
         });
+        if self.usual.has_changed() {
+            self.usual = Usual::NONE; // What comes now is usual from now on.
+        }
     }
 
     /// What the trial has cost so far, in nanoseconds (A5).
     fn cost(trial: &Trial, now: Instant) -> u64 {
-        let rate = trial.rates[0].get();
+        let rate = trial.usual_of(trial.rates[0].get());
         let done = if rate > 0.0 { (trial.sectors as f64 / rate) as u64 } else { 0 };
         now.since(trial.began).as_nanos().saturating_sub(done)
     }
@@ -446,12 +509,20 @@ impl Gain {
         let Some(trial) = &mut self.trial else { return };
         let cost = Self::cost(trial, now);
         let verdict = trial.pairs.verdict(trial.length);
-        let is_last = trial.pairs.count >= PAIRS && trial.lengths >= LENGTHS;
+        let is_early = trial.is_early();
+        let mean = trial.pairs.mean();
+        let is_last = match is_early {
+            true => trial.pairs.count >= if mean < PLAIN / 2.0 { PAIRS_EARLY } else { PAIRS },
+            false => trial.pairs.count >= PAIRS && trial.lengths >= LENGTHS,
+        };
         if let Some(better) = verdict {
             self.decide(now, better, cost);
         } else if is_last {
-            let better = trial.pairs.mean() > MARGIN;
+            let better = mean > if is_early { MARGIN + bias(trial.length) } else { MARGIN };
             self.decide(now, better, cost);
+            if is_early && !better {
+                (self.due, self.rest) = (now + REST_OPEN, REST_MIN);
+            }
         } else if cost > self.credit {
             self.decide(now, false, cost);
         } else if trial.pairs.count >= PAIRS {
@@ -469,23 +540,25 @@ impl Gain {
         if better {
             self.base = from.other();
             self.rest = REST_MIN;
+            self.usual = Usual::NONE;
         }
         let (idle, parallel) = if from == Way::Idle { (present, other) } else { (other, present) };
         self.found = Some(Finding { at: now, from, to: self.base, idle, parallel });
         self.due = now + self.rest; // A6
         self.rest = Duration::from_nanos(2 * self.rest.as_nanos()).min(REST_MAX);
-        self.usual = Usual::default();
     }
 
     fn give_up(&mut self, now: Instant) {
         let Some(trial) = self.trial.take() else { return };
         self.credit = self.credit.saturating_sub(Self::cost(&trial, now).min(CREDIT_MAX.as_nanos()));
         self.due = now + REST_SPOILT;
-        self.usual = Usual::default();
     }
 
     fn watch_anew(&mut self, now: Instant) {
-        self.window = Window::new(now, WATCH, 0);
-        self.usual = Usual::default();
+        self.window = Window::new(now, WATCH);
+        self.usual = Usual::NONE;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -139,7 +139,7 @@ impl Bfq {
             _ => waiting,
         };
         let several = self.open > 1 && !(self.device.is_rotational() && self.raising_matters());
-        let seeks = self.queue(self.waitings.owner(served.request.id)).seeks.is_seeky(SEEKY);
+        let seeks = self.queue(self.waitings.owner(served.request.id)).seeks.last_was_seek();
         let device = &mut self.device;
         device.rate.ended(now);
         let mut changed = device.queueing.ended(in_flight, waiting, held_back);

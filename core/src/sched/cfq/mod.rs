@@ -495,7 +495,7 @@ impl Scheduler for Cfq {
             sectors: served.request.extent.sectors,
             open: in_flight - 1 + waiting,
             several: in_flight + waiting > flow.in_flight + flow.line.len(),
-            seeks: flow.is_seeky(),
+            seeks: flow.seeks.last_was_seek(),
         };
         let group = self.unsent(id);
         self.pace = self.pace - self.pace / PACE + now.since(self.paced).as_nanos() / PACE;
