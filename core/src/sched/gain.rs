@@ -328,6 +328,15 @@ impl Usual {
         self.has_changed()
     }
 
+    /// What the present way does, if that is known.
+    fn before(&self) -> f64 {
+        match self.watched >= UNUSUAL {
+            true if self.has_changed() => self.recent,
+            true => self.recent.max(self.rate),
+            false => 0.0,
+        }
+    }
+
     fn has_changed(&self) -> bool {
         self.unusual.iter().any(|count| *count >= UNUSUAL)
     }
@@ -489,7 +498,7 @@ impl Gain {
             rates: [Rate::default(); 2],
             sectors: 0,
             spoilt: 0,
-            before: if self.usual.watched >= UNUSUAL { self.usual.recent } else { 0.0 },
+            before: self.usual.before(),
             ends: 0,
             seeks: 0,
         });

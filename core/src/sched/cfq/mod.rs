@@ -13,8 +13,8 @@
 //!
 //! There are two ways to take turns: slices (S1-S7 in `slice.rs`), where one flow has the device for a time, and IOPS mode
 //! (I1-I4 in `iops.rs`), where many are in the device at once. IOPS mode is on when the device queues, and `slice_idle` is 0
-//! or `auto` and the device does more that way ([`gain`](super::gain)). When it changes, all virtual times start anew, for
-//! they count something else.
+//! or `auto` and the device does more that way ([`gain`](super::gain)). When it changes, all virtual times count something
+//! else, requests or time: each is as far ahead of the least as before, at the device's present pace.
 //!
 //! C4  A request that the device turned back goes before all others, and is not charged again.
 //! C5  A change of group or priority takes along what waits, at once. What is in the device counts for the group and flow
@@ -227,13 +227,22 @@ impl Cfq {
         self.expire(self.now);
         self.serving = None;
         self.iops = iops;
-        self.groups.level();
+        let pace = (group::REQUEST, self.pace.max(1));
+        let to = if iops { pace } else { (pace.1, pace.0) };
         for number in self.flows.numbers() {
-            self.flows[number].served = 0;
-            if self.flows[number].is_busy {
+            let flow = &self.flows[number];
+            let floor = self.groups[flow.group].classes[flow.priority.class as usize].floor;
+            let is_busy = flow.is_busy;
+            if is_busy {
                 self.leave(number);
-                self.join(number);
             }
+            let flow = &mut self.flows[number];
+            flow.served = group::convert(flow.served.saturating_sub(floor), to);
+        }
+        let busy: Vec<u32> = self.flows.numbers().filter(|number| !self.flows[*number].line.is_empty()).collect();
+        self.groups.convert(to);
+        for number in busy {
+            self.join(number);
         }
         for id in 0..self.groups.len() {
             self.place(id as u16);
