@@ -62,6 +62,8 @@ const REST_OPEN: Duration = secs(5);
 /// A7.
 const WATCH: Duration = ms(250);
 const UNUSUAL: u32 = 4;
+/// For so many windows after a trial what is less than before it is part of what it costs (A5).
+const AFTER: u32 = 8;
 
 /// How to use a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -330,11 +332,7 @@ impl Usual {
 
     /// What the present way does, if that is known.
     fn before(&self) -> f64 {
-        match self.watched >= UNUSUAL {
-            true if self.has_changed() => self.recent,
-            true => self.recent.max(self.rate),
-            false => 0.0,
-        }
+        if self.watched >= UNUSUAL { self.recent.max(self.rate) } else { 0.0 }
     }
 
     fn has_changed(&self) -> bool {
@@ -355,6 +353,9 @@ pub struct Gain {
     /// What a trial may cost, in nanoseconds (A5).
     credit: u64,
     credited: Instant,
+    /// Windows of [`WATCH`] after a trial that are still paid for, and what the way did before it.
+    after: u32,
+    reference: f64,
     usual: Usual,
     found: Option<Finding>,
     trials: u64,
@@ -372,6 +373,8 @@ impl Gain {
             rest: REST_MIN,
             credit: CREDIT_MAX.as_nanos(),
             credited: Instant::ZERO,
+            after: 0,
+            reference: 0.0,
             usual: Usual::NONE,
             found: None,
             trials: 0,
@@ -462,15 +465,21 @@ impl Gain {
                     trial.present = rate;
                 }
                 trial.is_other = !trial.is_other;
-                if !trial.is_other {
+                if trial.is_other {
+                    self.first_is_over(now);
+                } else {
                     self.pair_is_over(now);
                 }
             }
             None if window.counts() => {
+                self.pay_after(&window);
                 let changed = self.usual.watch(rate, window.kind());
                 if changed {
                     self.due = now;
                     self.rest = REST_MIN; // A7
+                    // What comes now is usual from now on.
+                    let recent = self.usual.recent;
+                    self.usual = Usual { rate: recent, recent, watched: UNUSUAL, windows: 1, ..Usual::NONE };
                 }
                 if now >= self.due && self.credit >= CREDIT_MIN.as_nanos() {
                     self.start(now);
@@ -502,9 +511,6 @@ impl Gain {
             ends: 0,
             seeks: 0,
         });
-        if self.usual.has_changed() {
-            self.usual = Usual::NONE; // What comes now is usual from now on.
-        }
     }
 
     /// What the trial has cost so far, in nanoseconds (A5).
@@ -512,6 +518,24 @@ impl Gain {
         let rate = trial.usual_of(trial.rates[0].get());
         let done = if rate > 0.0 { (trial.sectors as f64 / rate) as u64 } else { 0 };
         now.since(trial.began).as_nanos().saturating_sub(done)
+    }
+
+    /// What a trial costs when it is over: who takes turns needs a while to be as good as before (A5).
+    fn pay_after(&mut self, window: &Window) {
+        let (nanos, rate) = (window.rate.nanos as f64, window.rate.get());
+        if self.after > 0 {
+            self.after -= 1;
+            self.credit = self.credit.saturating_sub((nanos * (1.0 - rate / self.reference).max(0.0)) as u64);
+        }
+    }
+
+    /// The present way's window of a pair is over: the trial goes on if it may cost more (A5).
+    fn first_is_over(&mut self, now: Instant) {
+        let Some(trial) = &self.trial else { return };
+        let cost = Self::cost(trial, now);
+        if trial.pairs.count > 0 && cost > self.credit {
+            self.decide(now, false, cost);
+        }
     }
 
     fn pair_is_over(&mut self, now: Instant) {
@@ -546,6 +570,7 @@ impl Gain {
         let from = self.base;
         let [present, other] = trial.rates.map(Rate::kib);
         self.credit = self.credit.saturating_sub(cost);
+        (self.after, self.reference) = (if better { 0 } else { AFTER }, trial.before.max(f64::MIN_POSITIVE));
         if better {
             self.base = from.other();
             self.rest = REST_MIN;

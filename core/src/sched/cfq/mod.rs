@@ -232,17 +232,15 @@ impl Cfq {
         for number in self.flows.numbers() {
             let flow = &self.flows[number];
             let floor = self.groups[flow.group].classes[flow.priority.class as usize].floor;
-            let is_busy = flow.is_busy;
-            if is_busy {
+            if flow.is_busy {
                 self.leave(number);
             }
             let flow = &mut self.flows[number];
             flow.served = group::convert(flow.served.saturating_sub(floor), to);
         }
-        let busy: Vec<u32> = self.flows.numbers().filter(|number| !self.flows[*number].line.is_empty()).collect();
         self.groups.convert(to);
-        for number in busy {
-            self.join(number);
+        for number in self.flows.numbers() {
+            self.settle(number);
         }
         for id in 0..self.groups.len() {
             self.place(id as u16);
