@@ -90,6 +90,7 @@ fn disk() -> Disk {
         shared_tags: false,
         nr_requests: None,
         io_timeout: None,
+        concurrency: Default::default(),
     }
 }
 

@@ -9,6 +9,7 @@ use fairlift_core::{Duration, sched};
 
 use crate::backing::{Named, parse_named};
 use crate::iostest::IostestArgs;
+use crate::iostune::IostuneArgs;
 use crate::place::ListenAt;
 use crate::{config, place, units};
 
@@ -25,6 +26,7 @@ Examples:
   fairlift config > fairlift.toml                     a config to start from
   fairlift tunables                                   what --set can turn
   fairlift iostest --device sim:sata-7200 -w bsr -G   how groups share a modelled disk
+  fairlift iostune /dev/sdb --quick                   what a disk is like, and what to set
 
 Then, in another terminal:
   nbdinfo 'nbd+unix:///ram?socket=/run/fairlift.sock'
@@ -53,6 +55,7 @@ pub(crate) enum Command {
         scheduler: Option<sched::Kind>,
     },
     Iostest(Box<IostestArgs>),
+    Iostune(Box<IostuneArgs>),
     /// List the modelled disks (sim:MODEL), or the parameters of one
     Models {
         /// Only this model, with all that can be changed, as in sim:MODEL,PARAMETER=VALUE

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use fairlift::config::{Address, Backing, Limits, Tls};
-use fairlift_core::{Duration, Group, GroupId, Priority, sched};
+use fairlift_core::{Duration, Group, GroupId, Priority, concurrency, sched};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -49,6 +49,8 @@ pub(crate) struct Disk {
     pub(crate) nr_requests: Option<u32>,
     /// How long a request may be in the device.
     pub(crate) io_timeout: Option<Duration>,
+    /// How many at once helpers wait for.
+    pub(crate) concurrency: concurrency::Settings,
 }
 
 /// An export as the file has it.
@@ -204,6 +206,20 @@ impl Reading<'_> {
             shared_tags: section.take(self.mistakes, "shared_tags", switch).is_some_and(|placed| placed.value),
             nr_requests: nr_requests.map(|placed| placed.value),
             io_timeout: section.take(self.mistakes, "io_timeout", some_time).map(|placed| placed.value),
+            concurrency: self.concurrency(section),
+        }
+    }
+
+    fn concurrency(&mut self, section: &Section<'_>) -> concurrency::Settings {
+        let fixed = section.take(self.mistakes, "concurrency", |value| match value.as_str() {
+            Some("auto") => Ok(None),
+            _ => number(1..=256)(value).map(Some).map_err(|says| format!("{says}, or \"auto\"")),
+        });
+        let most = section.take(self.mistakes, "concurrency_max", number(1..=256)).map(|placed| placed.value);
+        match (fixed.and_then(|placed| placed.value), most) {
+            (Some(most), _) => concurrency::Settings { most, fixed: true },
+            (None, Some(most)) => concurrency::Settings { most, fixed: false },
+            (None, None) => concurrency::Settings::default(),
         }
     }
 
@@ -367,6 +383,9 @@ impl Reading<'_> {
             drain_timeout: section
                 .take(self.mistakes, "drain_timeout", time)
                 .map_or(usual.drain_timeout, |placed| placed.value),
+            helpers: section
+                .take(self.mistakes, "helpers", number(1..=256))
+                .map_or(usual.helpers, |placed| placed.value),
         }
     }
 

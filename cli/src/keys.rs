@@ -91,6 +91,13 @@ pub(crate) const DISK: Sort = Sort {
             "requests that may wait and be in flight; weights count among these only",
         ),
         key("io_timeout", "a time, above zero", "30s", "how long a request may be in the device"),
+        key(
+            "concurrency",
+            "`auto`, or 1 to 256",
+            "`auto`: learned while it runs",
+            "how many requests at once are given to files that helper threads must wait for (squashfs, FUSE, network file systems)",
+        ),
+        key("concurrency_max", "1 to 256", "16", "the most that `auto` tries"),
     ],
 };
 
@@ -141,6 +148,12 @@ pub(crate) const SERVER: Sort = Sort {
         ),
         key("memory", "a size, at least `connection_memory`", "512m", "payload of all connections together"),
         key("drain_timeout", "a time", "10s", "how long a stopping server waits for clients to take their replies"),
+        key(
+            "helpers",
+            "1 to 256",
+            "32",
+            "threads that wait for files which cannot be asked without waiting, all disks together; see `docs/files.md`",
+        ),
     ],
 };
 

@@ -9,6 +9,8 @@
 //! | [`mistake`] | what is wrong, and where |
 //! | [`serve`], [`signals`], [`systemd`], [`tls`], [`log`] | the running server |
 //! | [`iostest`] | how a disk is shared, measured |
+//! | [`iostune`] | what a disk is like, and what to set for it |
+//! | [`output`] | where reports go |
 //! | [`show`] | tunables, models, completions, manual pages |
 
 mod args;
@@ -16,9 +18,11 @@ mod backing;
 mod config;
 mod groups;
 mod iostest;
+mod iostune;
 mod keys;
 mod log;
 mod mistake;
+mod output;
 mod place;
 mod plan;
 mod section;
@@ -39,6 +43,7 @@ fn main() -> ExitCode {
     let shown = match Cli::parse().command {
         Command::Serve(flags) => return serve::serve(&flags),
         Command::Iostest(flags) => return iostest::iostest(&flags),
+        Command::Iostune(flags) => return iostune::iostune(&flags),
         Command::Models { model } => match show::models(model.as_deref()) {
             Ok(text) => show::print(text.as_bytes()),
             Err(refusal) => {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
 use fairlift_core::tunable::{self, TunableInfo};
-use fairlift_core::{GroupId, Priority, flush, sched};
+use fairlift_core::{GroupId, Priority, concurrency, flush, sched};
 
 use crate::args::ServeArgs;
 use crate::backing::Named;
@@ -151,6 +151,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
             shared_tags: disk.shared_tags,
             nr_requests: disk.nr_requests,
             io_timeout: disk.io_timeout,
+            concurrency: disk.concurrency,
         });
     }
     let mut usual = Disk {
@@ -161,6 +162,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
         shared_tags: false,
         nr_requests: None,
         io_timeout: None,
+        concurrency: concurrency::Settings::default(),
     };
     for (name, value) in &flags.set {
         let has = |disk: &Disk| tunables(disk.scheduler).any(|info| info.name == name);

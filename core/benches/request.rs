@@ -36,6 +36,8 @@ struct Load {
     now: Instant,
     in_flight: Vec<Tag>,
     next: usize,
+    /// How many more than were asked for have ended in the turns so far.
+    surplus: usize,
     /// By stream, in blocks, if each reads on.
     in_order: Option<Vec<u64>>,
 }
@@ -63,7 +65,16 @@ impl Load {
         let places = || (0..streams as u64).map(|n| n * ((1 << 28) / streams as u64)).collect();
         let in_order = set.contains(&"in_order=1").then(places);
         let streams = (0..streams).map(|n| queue.add_stream(stream(n))).collect();
-        Self { queue, streams, random: Random::new(1), now: Instant::ZERO, in_flight: vec![], next: 0, in_order }
+        Self {
+            queue,
+            streams,
+            random: Random::new(1),
+            now: Instant::ZERO,
+            in_flight: vec![],
+            next: 0,
+            surplus: 0,
+            in_order,
+        }
     }
 
     fn filled(kind: Kind, streams: usize, groups: u16, set: &[&str]) -> Self {
@@ -88,8 +99,9 @@ impl Load {
     }
 
     /// A worker's turns until a batch has ended and as many have come: one, unless the scheduler keeps the disk for someone.
+    /// What ended beyond that counts in the next.
     fn turn(&mut self) {
-        let mut ended = 0;
+        let mut ended = self.surplus;
         while ended < BATCH {
             self.now += us(100);
             if self.in_flight.is_empty()
@@ -110,6 +122,7 @@ impl Load {
             }
             while self.queue.poll_wake().is_some() {}
         }
+        self.surplus = ended - BATCH;
     }
 }
 

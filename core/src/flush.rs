@@ -281,6 +281,11 @@ impl Flush {
         }
     }
 
+    /// One that could start is held back for now, by whoever is to start it: a wait for company begins when it no longer is.
+    pub const fn hold(&mut self, now: Instant) {
+        self.company.hold(now);
+    }
+
     /// The caller gives the device a flush: now, or later, but not before.
     ///
     /// # Panics

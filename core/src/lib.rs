@@ -26,8 +26,10 @@
 
 extern crate alloc;
 
+pub mod concurrency;
 pub mod flush;
 pub mod group;
+pub mod helpers;
 pub mod limits;
 pub mod model;
 pub mod program;

@@ -46,10 +46,10 @@ use members::{Groups, StreamState};
 
 use crate::flush;
 use crate::group::{ContextId, GroupId, Stream, StreamId};
+use crate::sched::gain::Finding;
 use crate::sched::{BUSY_DELAY, Next, RequestId, Scheduler, Served, Side, Waiting};
 use crate::table::Table;
 use crate::tags::{Bitmap, Hint};
-use crate::sched::gain::Finding;
 use crate::trace::{Action, Event, Message, Note, Trace};
 use crate::tunable;
 use crate::{Bio, Errno, Extent, Flags, Instant, Limits, Op, Outcome, Sector, Tag, Token};
@@ -315,7 +315,7 @@ impl Queue {
         request.step = Step::Waiting;
         let (waiting, reign) = (request.waiting, request.reign);
         match waiting.op {
-            Op::Flush => self.flush_turned_back(id),
+            Op::Flush => self.flush_turned_back(now, id),
             _ if self.turned_back_elsewhere(now, id) => {} // Q9
             _ if reign == self.reign => self.scheduler.requeue(now, &waiting),
             _ => self.scheduler.insert(now, &waiting), // The present scheduler never dispatched it.

@@ -105,12 +105,66 @@ pub enum Note {
     },
     /// CFQ: a request took over before the slice of another queue was over.
     Preempted,
-    /// CFQ: a stream asks through another one's queue from now on, for they read one run.
+    /// CFQ, BFQ: a stream asks through another one's queue from now on, for they read one run.
     Merged,
-    /// CFQ: a stream asks through a queue of its own again.
+    /// CFQ, BFQ: a stream asks through a queue of its own again.
     Parted,
     /// CFQ, BFQ: with `slice_idle=auto`, a trial found what the device does when it is held idle, and when it is not.
     Compared(Finding),
+    /// BFQ: a queue's turn with the device is over.
+    Expired {
+        /// Why.
+        why: Expiry,
+        /// Sectors that it sent.
+        used: u64,
+        /// Sectors that it might have sent.
+        budget: u32,
+        /// For how long it had the device.
+        time: Duration,
+    },
+    /// BFQ: the device is held for a queue that has nothing to ask just now.
+    Held {
+        /// For how long at most.
+        longest: Duration,
+        /// Whether others' requests are in the device meanwhile.
+        busy: bool,
+    },
+    /// BFQ: the weight of a queue counts more from now on, for somebody seems to wait at it.
+    Raised {
+        /// How many times it counts.
+        times: u32,
+    },
+    /// BFQ: it counts as it is again.
+    Lowered,
+}
+
+/// Why a turn was over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expiry {
+    /// The queue had nothing to ask for as long as the device was held for it.
+    TooIdle,
+    /// The queue had nothing to ask, and was not waited for.
+    NoMoreRequests,
+    /// The budget did not suffice for the next request.
+    BudgetExhausted,
+    /// The longest time of a turn had passed.
+    BudgetTimeout,
+    /// Somebody else goes first.
+    Preempted,
+}
+
+impl Expiry {
+    /// The kernel's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TooIdle => "too_idle",
+            Self::NoMoreRequests => "no_more_requests",
+            Self::BudgetExhausted => "budget_exhausted",
+            Self::BudgetTimeout => "budget_timeout",
+            Self::Preempted => "preempted",
+        }
+    }
 }
 
 impl Note {
@@ -134,6 +188,12 @@ impl fmt::Display for Note {
             Self::Compared(Finding { from, to, idle, parallel, .. }) => {
                 write!(f, "slice_idle auto: {from} -> {to}, {idle} KiB/s idling, {parallel} KiB/s without")
             }
+            Self::Expired { why, used, budget, time } => {
+                write!(f, "expire ({}) used={used} budget={budget} ms={}", why.name(), Self::millis(time))
+            }
+            Self::Held { longest, busy } => write!(f, "arm idle: {} ms busy={}", Self::millis(longest), u8::from(busy)),
+            Self::Raised { times } => write!(f, "wrais starting x{times}"),
+            Self::Lowered => f.write_str("wrais ending"),
         }
     }
 }

@@ -8,6 +8,7 @@ use fairlift_core::model::Character;
 use fairlift_core::sched::bfq::{Bfq, QUANTUM, Settings};
 use fairlift_core::sched::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
 use fairlift_core::time::{ms, secs, us};
+use fairlift_core::trace::Note;
 use fairlift_core::{
     ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId,
 };
@@ -535,4 +536,60 @@ fn a_full_device_is_no_reason_to_ask_again() {
     bench.now += secs(1);
     assert!(bench.dispatch(32).is_empty());
     assert_eq!(bench.bfq.next_timeout(), None);
+}
+
+/// Why turns end, for whom the device is held, and who is raised.
+#[test]
+fn whoever_listens_is_told_what_bfq_does_for_reasons_of_its_own() {
+    let mut bench = Bench::new(0, bfq(&groups(&[100, 100]), 1, true, Settings::default()));
+    (0..2).for_each(|id| bench.add_stream(id, stream(id as u16 + 1, PriorityClass::BestEffort, 4)));
+    bench.bfq.set_tracing(true);
+    bench.ask(StreamId(0), Op::Read, Flags::NONE, 0, 8);
+    bench.ask(StreamId(1), Op::Read, Flags::NONE, 1 << 20, 8);
+    let first = bench.dispatch(1);
+    bench.pass(ms(1));
+    bench.end(first[0].id);
+    assert!(bench.dispatch(1).is_empty(), "held for the first");
+    bench.pass(secs(1));
+    bench.dispatch(1);
+    bench.bfq.set("low_latency", "0").expect("it can be set");
+    let told = |bfq: &mut Bfq| {
+        std::iter::from_fn(|| bfq.poll_message())
+            .map(|message| format!("{} {}: {}", message.group.0, message.stream.expect("one stream's").0, message.note))
+            .collect::<Vec<_>>()
+    };
+    let all = told(&mut bench.bfq);
+    assert_eq!(all.len(), 6, "{all:#?}");
+    assert_eq!(all[..2], ["1 0: wrais starting x30", "2 1: wrais starting x30"]);
+    assert_eq!(all[2], "1 0: arm idle: 20 ms busy=0");
+    assert!(all[3].starts_with("1 0: expire (too_idle) used=8 budget="), "{}", all[3]);
+    assert!(all[3].ends_with(" ms=21"), "{}", all[3]);
+    assert_eq!(all[4..], ["1 0: wrais ending", "2 1: wrais ending"]);
+    bench.bfq.set_tracing(false);
+    bench.settle(1);
+    assert_eq!(told(&mut bench.bfq), [""; 0], "nothing is kept for nobody");
+}
+
+/// M3: who shares a queue, and who has one of his own again.
+#[test]
+fn whoever_listens_is_told_who_shares_a_queue() {
+    let mut bench = Bench::new(0, bfq(&groups(&[]), 1, true, Settings::default()));
+    (0..2).for_each(|id| bench.add_stream(id, stream(0, PriorityClass::BestEffort, 4)));
+    bench.bfq.set("low_latency", "0").expect("it can be set"); // A raised one's turn is long.
+    bench.bfq.set_tracing(true);
+    for round in 0..20 {
+        (0..2).for_each(|id| bench.ask(StreamId(id), Op::Read, Flags::NONE, (2 * round + u64::from(id)) * 64, 64));
+        bench.settle(1);
+    }
+    let all: Vec<_> = std::iter::from_fn(|| bench.bfq.poll_message()).collect();
+    let merged: Vec<_> = all.iter().filter(|message| message.note == Note::Merged).collect();
+    assert_eq!(merged.len(), 1);
+    assert_eq!(merged[0].stream, Some(StreamId(1)));
+    for round in 0..500 {
+        (0..2).for_each(|id| {
+            bench.ask(StreamId(id), Op::Read, Flags::NONE, (1 << 30) * u64::from(id + 1) + round * (1 << 20), 8);
+        });
+        bench.settle(1);
+    }
+    assert!(std::iter::from_fn(|| bench.bfq.poll_message()).any(|message| message.note == Note::Parted));
 }

@@ -19,6 +19,7 @@ fn main() -> Result<(), fairlift::Error> {
         shared_tags: false,
         nr_requests: None,
         io_timeout: None,
+        concurrency: Default::default(),
     };
     let export = Export {
         name: "ram".into(),

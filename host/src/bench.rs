@@ -20,6 +20,7 @@ use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Stream};
 use crate::config::{self, Backing};
 use crate::device::Device;
 use crate::disk::Disk;
+use crate::helpers::Helpers;
 use crate::notify::Notifiers;
 use crate::worker::descriptor;
 use crate::{Error, clock};
@@ -58,6 +59,34 @@ pub fn capacity(backing: &Backing) -> Result<u64, Error> {
     Ok(Device::open(backing, true)?.facts().size())
 }
 
+/// What a backing is like, before anything is asked of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Bytes.
+    pub bytes: u64,
+    /// The smallest request, in bytes.
+    pub block: u32,
+    /// Whether nothing is between us and the device: false of a file that is read through the page cache.
+    pub direct: bool,
+    /// Whether it is RAM.
+    pub in_ram: bool,
+}
+
+/// Opens a backing for reading, and says what it is like.
+///
+/// # Errors
+/// It cannot be opened, or a server has it.
+pub fn shape(backing: &Backing) -> Result<Shape, Error> {
+    let device = Device::open(backing, true)?;
+    let facts = device.facts();
+    let (direct, in_ram) = match &device {
+        Device::File(file) => (file.is_direct(), file.inline().is_some()),
+        Device::Null(_) | Device::Mem(_) => (true, true),
+        Device::Model(_) => (true, false),
+    };
+    Ok(Shape { bytes: facts.size(), block: facts.block(), direct, in_ram })
+}
+
 /// Is told how far a run is, and answers whether it is to stop.
 pub type Watch<'a> = &'a mut dyn FnMut(Duration) -> bool;
 
@@ -80,6 +109,8 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
     disk.gauge = Some(Gauge::new());
     let disk = Arc::new(disk);
     let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
+    let threads = config::Limits::default().helpers as usize;
+    let helpers = Helpers::new(threads, &[disk.concurrency], &[0], workers, Arc::clone(&notifiers));
     let io_timeout = disk.queue(ContextId(0)).settings().io_timeout;
     let count = jobs.len();
     let mut shares: Vec<Vec<(usize, Job)>> = (0..workers).map(|_| Vec::new()).collect();
@@ -94,9 +125,10 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
             .map(|(number, share)| {
                 let (go, gone) = mpsc::channel::<Arc<Course>>();
                 let (disk, notifiers, say) = (Arc::clone(&disk), Arc::clone(&notifiers), say.clone());
+                let helpers = Arc::clone(&helpers);
                 let groups = setup.groups.len();
                 let work = move || {
-                    let made = Worker::new(ContextId(number as u16), disk, notifiers, MEMORY / workers as u64);
+                    let made = Worker::new(ContextId(number as u16), disk, notifiers, helpers, MEMORY / workers as u64);
                     // The other end waits for one word from each.
                     let (worker, said) = match made {
                         Ok(worker) => (Some(worker), Ok(())),
@@ -142,6 +174,7 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
+        helpers.stop();
         if lost > 0 {
             return Err(Error::Undrained(lost));
         }
@@ -151,6 +184,12 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
             let at = Instant::ZERO + finding.at.since(course.start);
             measured.findings.push(Finding { at, ..finding });
         });
+        let (most, learned) = helpers.learned(1);
+        if most > 0 {
+            measured.counters.insert("helpers_most".into(), most as u64);
+            measured.counters.insert("concurrency_level".into(), learned[0].0.into());
+            measured.counters.insert("concurrency_changes".into(), learned[0].1);
+        }
         Ok(measured)
     })
 }

@@ -18,7 +18,7 @@ pub(crate) const SMALL: usize = 64 << 10;
 const CLASSES: usize = 5;
 
 /// Page-aligned memory, zero and untouched until somebody writes to it, given back when dropped.
-struct Pages {
+pub(crate) struct Pages {
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -28,13 +28,21 @@ unsafe impl Send for Pages {}
 
 impl Pages {
     /// The allocator would fill aligned memory with zeroes itself, and so make all of it resident: hence `mmap`.
-    fn new(bytes: usize) -> Self {
+    pub(crate) fn new(bytes: usize) -> Self {
         assert!(bytes > 0);
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping, where the kernel likes, touches no memory of ours.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind | libc::MAP_NORESERVE, -1, 0) };
         assert!(start != libc::MAP_FAILED, "no memory for {bytes} bytes: {}", std::io::Error::last_os_error());
         Self { start: NonNull::new(start.cast()).expect("a mapping is never at address zero"), bytes }
+    }
+}
+
+impl Pages {
+    /// The bytes, to be changed.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping has so many bytes, zeroes at first, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlift_core::model::Model;
-use fairlift_core::{Duration, Group, GroupId, Priority, sched};
+use fairlift_core::{Duration, Group, GroupId, Priority, concurrency, sched};
 
 /// All that a [`Server`](crate::Server) needs to know.
 #[derive(Clone, Debug)]
@@ -41,7 +41,8 @@ pub struct Disk {
     /// The scheduler's tunables that differ from their defaults, as (name, value); already checked by the caller with
     /// `Scheduler::set`.
     pub set: Vec<(String, String)>,
-    /// Requests in flight; `None`: 128.
+    /// Requests in flight; `None`: 128, or twice the most of [`concurrency`](Self::concurrency) where helper threads must
+    /// wait for a file on it: what waits behind them is then still in the scheduler's hands.
     pub depth: Option<u16>,
     /// Whether the workers share those `depth` requests where each has a queue of its own (scheduler `none`); else each
     /// may have as many in flight. Where a scheduler decides for all, it has `depth` for all.
@@ -51,6 +52,8 @@ pub struct Disk {
     pub nr_requests: Option<u32>,
     /// How long a request may be in the device; `None`: 30 s.
     pub io_timeout: Option<Duration>,
+    /// How many requests at once are given to files that helper threads must wait for.
+    pub concurrency: concurrency::Settings,
 }
 
 /// What a client connects to: a backing, or a range of one, under a name, in a group.
@@ -204,6 +207,9 @@ pub struct Limits {
     pub memory: u64,
     /// How long a stopping server waits for clients to take their replies.
     pub drain_timeout: Duration,
+    /// Threads that wait for files which cannot be asked without waiting, 1 to 256, for all disks together. As many again
+    /// are allowed to the kernel, for what io_uring cannot do at once (flushes, holes, files that grow).
+    pub helpers: u32,
 }
 
 impl Default for Limits {
@@ -217,6 +223,7 @@ impl Default for Limits {
             connection_memory: 64 << 20,
             memory: 512 << 20,
             drain_timeout: secs(10),
+            helpers: 32,
         }
     }
 }

@@ -9,6 +9,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fairlift_core::concurrency;
 use fairlift_core::flush::{self, Share};
 use fairlift_core::model::Character;
 use fairlift_core::queue::{Backing, Settings, SharedTags};
@@ -33,6 +34,8 @@ pub(crate) struct Disk {
     /// The tags that the queues share, if they do.
     tags: Option<Arc<TagQueue>>,
     places: Vec<Place>,
+    /// How much at once is given to those of its files that helpers wait for.
+    pub(crate) concurrency: concurrency::Settings,
     /// Counts what the devices do, if somebody wants to know.
     pub(crate) gauge: Option<Gauge>,
 }
@@ -82,7 +85,9 @@ impl Disk {
             next = (next + sectors + GAP).next_multiple_of(GAP); // K1
         }
         let limits = common(devices.iter().map(|(device, _)| device.facts().limits), next);
-        let depth = settings.depth.unwrap_or(Settings::DEPTH);
+        // What waits for helpers is out of the scheduler's hands: few more than they take at once.
+        let few = devices.iter().any(|(device, _)| device.needs_helpers()).then_some(2 * settings.concurrency.most);
+        let depth = settings.depth.or(few).unwrap_or(Settings::DEPTH);
         let nr_requests = settings.nr_requests.unwrap_or(settings.scheduler.nr_requests(depth));
         if depth == 0 || nr_requests < u32::from(depth) {
             let why =
@@ -132,7 +137,14 @@ impl Disk {
             }
             queues.push(Mutex::new(queue));
         }
-        Ok(Self { name: settings.name.clone(), queues: queues.into(), tags, places, gauge: None })
+        Ok(Self {
+            name: settings.name.clone(),
+            queues: queues.into(),
+            tags,
+            places,
+            concurrency: settings.concurrency,
+            gauge: None,
+        })
     }
 
     /// The queue that a context uses.

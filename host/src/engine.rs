@@ -4,11 +4,11 @@
 //!     given back before, whatever became of the client.
 //! E2  A disk's queue is locked once per batch: completions, new bios, dispatch and news in one go.
 //! E3  Devices that answer at once are served in the loop; the others go through the ring, all of a turn in one system
-//!     call. Where a model says when a request ends, its data has moved by then.
+//!     call, or to helper threads where the ring would take threads of its own. Where a model says when a request ends, its data has moved by then.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -19,8 +19,9 @@ use io_uring::{opcode, squeue, types};
 use slab::Slab;
 
 use crate::buffer::{Buffer, Pool};
-use crate::device::{self, File, Inline, Modelled, asked};
+use crate::device::{self, Act, File, Inline, Modelled, asked};
 use crate::disk::Disk;
+use crate::helpers::{Done, Helpers, Job, Work};
 use crate::line::Line;
 use crate::notify::Notifiers;
 use crate::ring::Ring;
@@ -174,6 +175,9 @@ pub(crate) struct Engine {
     sides: Vec<Side>,
     delayed: BinaryHeap<Reverse<(Instant, usize, u16)>>,
     notifiers: Arc<Notifiers>,
+    helpers: Arc<Helpers>,
+    /// What helpers have done, while it is looked at.
+    helped: Vec<Done>,
     zeroes: Buffer,
     dirty: Vec<usize>,
 }
@@ -185,6 +189,7 @@ impl Engine {
         context: ContextId,
         disks: &[Arc<Disk>],
         notifiers: Arc<Notifiers>,
+        helpers: Arc<Helpers>,
     ) -> Self {
         let sides: Vec<_> = disks
             .iter()
@@ -218,7 +223,22 @@ impl Engine {
         let commands = Slab::with_capacity(1024);
         let (news, delayed, dirty) = (Vec::with_capacity(1024), BinaryHeap::new(), Vec::new());
         let first_in_line = None;
-        Self { ring, pool, commands, context, first_in_line, news, sides, delayed, notifiers, zeroes, dirty }
+        let helped = Vec::with_capacity(256);
+        Self {
+            ring,
+            pool,
+            commands,
+            context,
+            first_in_line,
+            news,
+            sides,
+            delayed,
+            notifiers,
+            helpers,
+            helped,
+            zeroes,
+            dirty,
+        }
     }
 
     /// The disk of that number.
@@ -237,8 +257,14 @@ impl Engine {
         self.sides[disk].full
     }
 
-    /// Somebody granted us something, or made room.
+    /// Somebody granted us something, or made room, or has done something for us.
     pub(crate) fn woken(&mut self) {
+        let mut helped = std::mem::take(&mut self.helped);
+        self.helpers.take(self.context, &mut helped);
+        for (disk, tag, result) in helped.drain(..) {
+            self.completed(disk, tag, result);
+        }
+        self.helped = helped;
         for disk in 0..self.sides.len() {
             self.mark(disk);
         }
@@ -393,6 +419,9 @@ impl Engine {
             let place = disk.place(index);
             if let Some(inline) = place.device.inline() {
                 let outcome = self.answer(inline, &dispatch, at, mine); // E3
+                if let Outcome::Failed(errno) = outcome {
+                    place.device.failed(dispatch.op, errno);
+                }
                 let delay = place.device.delay();
                 if let Some(model) = self.sides[number].models.iter_mut().find(|model| model.place == index) {
                     model.asked.push(asked(dispatch.tag, dispatch.op, dispatch.flags, at, dispatch.extent.bytes()));
@@ -476,8 +505,42 @@ impl Engine {
         let flight = &mut side.flights[usize::from(tag.0)];
         let dispatch = flight.dispatch.expect("a flight is filled in until it lands");
         let file = file_of(&side.disk, flight.place);
-        let fixed = Fixed(side.disk.place(flight.place).file.expect("a file is registered"));
+        let number_of_file = side.disk.place(flight.place).file.expect("a file is registered");
+        let fixed = Fixed(number_of_file);
         let (at, left) = (flight.at + flight.done, dispatch.extent.bytes() - flight.done);
+        let act = match (flight.step, dispatch.op) {
+            (Step::Transfer, Op::Read) => Act::Read,
+            (Step::Transfer | Step::WriteOut, _) => Act::Write,
+            (Step::Allocate(_), _) => Act::Allocate,
+            (Step::Sync, _) => Act::Sync,
+        };
+        if let Some(order) = file.by_helpers(act) {
+            if act == Act::Read
+                // SAFETY: the iovecs name buffers of commands that wait for this read, and that nobody else has (E1).
+                && let Some(bytes) = unsafe { file.read_now(&flight.iovecs, at, left) }
+            {
+                return self.completed(number, tag, bytes as i32);
+            }
+            let (iovecs, count) = (flight.iovecs.as_ptr(), flight.iovecs.len());
+            let work = match flight.step {
+                Step::Transfer if act == Act::Read => Work::Read { iovecs, count, at },
+                Step::Transfer => {
+                    let flags = if dispatch.flags.contains(Flags::FUA) { libc::RWF_DSYNC } else { 0 };
+                    Work::Write { iovecs, count, at, flags }
+                }
+                Step::WriteOut => {
+                    let len = left.min(self.zeroes.bytes().len() as u64) as usize;
+                    Work::WriteOut { from: self.zeroes.as_ptr(), len, at }
+                }
+                Step::Allocate(mode) => Work::Allocate { mode, at, len: left },
+                Step::Sync => Work::Sync { data_only: file.flush_is_datasync() },
+            };
+            let sectors = left / fairlift_core::Sector::SIZE;
+            let job = Job { worker: self.context, disk: number, tag, fd: file.as_raw_fd(), sectors, work };
+            // SAFETY: as for the ring, below; the result is taken in `woken`.
+            unsafe { self.helpers.push(number_of_file as usize, order, job) }
+            return;
+        }
         let entry = match flight.step {
             Step::Transfer => {
                 // There is no vectored operation on registered memory before Linux 6.15.
@@ -524,14 +587,15 @@ impl Engine {
                 return self.launch(number, tag);
             }
             (..0, step) => {
-                if step == Step::Sync {
-                    let (path, error) = (file.path().display(), io::Error::from_raw_os_error(-result));
-                    tracing::error!(%path, %error, "a flush failed: what was written since the one before may be lost");
-                }
+                let op = if step == Step::Sync { Op::Flush } else { dispatch.op };
+                file.failed(op, Errno(-result));
                 return self.land(number, tag, Outcome::Failed(Errno(-result)));
             }
             // The file is shorter than it was.
-            (0, Step::Transfer | Step::WriteOut) => return self.land(number, tag, Outcome::Failed(Errno::EIO)),
+            (0, Step::Transfer | Step::WriteOut) => {
+                file.failed(dispatch.op, Errno::EIO);
+                return self.land(number, tag, Outcome::Failed(Errno::EIO));
+            }
             (1.., Step::Transfer) => {
                 flight.done += result as u64;
                 if flight.done < total {
@@ -546,7 +610,7 @@ impl Engine {
                 }
             }
             (_, Step::Allocate(_)) => flight.done = total,
-            (_, Step::Sync) => return self.land(number, tag, Outcome::Done),
+            (_, Step::Sync) => file.look(),
         }
         self.land(number, tag, Outcome::Done);
     }

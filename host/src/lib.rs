@@ -24,6 +24,7 @@ mod engine;
 mod error;
 pub mod export;
 pub mod flush;
+mod helpers;
 mod line;
 mod listen;
 mod notify;

@@ -30,7 +30,9 @@ enum Fixed {
 
 impl Ring {
     /// Makes a ring for the calling thread alone.
-    pub(crate) fn new(entries: u32, completions: u32) -> io::Result<Self> {
+    ///
+    /// The kernel gives it at most `helpers` threads for what would block.
+    pub(crate) fn new(entries: u32, completions: u32, helpers: u32) -> io::Result<Self> {
         let mut builder = IoUring::builder();
         builder.setup_cqsize(completions).setup_clamp().setup_submit_all();
         builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
@@ -42,6 +44,8 @@ impl Ring {
             }
             other => other?,
         };
+        // Bounded and unbounded work, as the kernel calls it. Before Linux 5.15 there is no bound to be had.
+        let _ = ring.submitter().register_iowq_max_workers(&mut [helpers.max(1), helpers.max(1)]);
         Ok(Self { ring, fixed: Vec::new() })
     }
 
@@ -151,6 +155,17 @@ impl AsRawFd for Ring {
     fn as_raw_fd(&self) -> RawFd {
         self.ring.as_raw_fd()
     }
+}
+
+/// Of Linux 5.6; libc does not name it everywhere.
+const PR_SET_IO_FLUSHER: libc::c_int = 57;
+
+/// Says that the calling thread, and the kernel's helpers of it, serve the I/O of others: memory that they ask for is not
+/// waited for if that means I/O, which might be ours to do. Where it is refused (it needs `CAP_SYS_RESOURCE`), nothing else
+/// changes.
+pub(crate) fn be_flusher() {
+    // SAFETY: takes numbers, and concerns this thread alone.
+    unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) };
 }
 
 /// How long a turn may wait.

@@ -13,6 +13,7 @@ use crate::config::{self, Config, Limits};
 use crate::device::Device;
 use crate::disk::{Disk, Export};
 use crate::export::nbd::Exports;
+use crate::helpers::Helpers;
 use crate::listen::Listening;
 use crate::notify::Notifiers;
 use crate::worker::{Shared, Worker, descriptor};
@@ -55,27 +56,31 @@ impl Server {
     /// # Panics
     /// If an index in the configuration points nowhere, or a limit is outside the range that it is documented with.
     pub fn bind(config: Config) -> Result<Self, Error> {
-        let Limits { request_max, connection_requests, .. } = config.limits;
+        let Limits { request_max, connection_requests, helpers, .. } = config.limits;
         assert!((512..=1 << 30).contains(&request_max), "request_max is {request_max}");
         assert!((1..=480).contains(&connection_requests), "connection_requests is {connection_requests}");
+        assert!((1..=256).contains(&helpers), "helpers is {helpers}");
         let workers = config.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let workers = workers.clamp(1, 64);
-        crate::ring::Ring::new(1, 1).map_err(Error::Ring)?; // or we would find out only once clients come
+        crate::ring::Ring::new(1, 1, 1).map_err(Error::Ring)?; // or we would find out only once clients come
         let mut devices = Devices::default();
         let opened: Vec<_> =
             config.exports.iter().map(|e| devices.open(e, &config.exports)).collect::<Result<_, _>>()?;
-        let Arranged { disks, placed, files } = arrange(&config, &opened, workers)?;
+        let Arranged { disks, placed, files, disk_of_file } = arrange(&config, &opened, workers)?;
         let exports = config.exports.iter().zip(&opened).zip(placed);
         let exports = exports.map(|((e, device), place)| export(e, device, place)).collect::<Result<_, _>>()?;
         let listeners = config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?;
+        let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
+        let lanes: Vec<_> = disks.iter().map(|disk| disk.concurrency).collect();
         let shared = Shared {
             limits: config.limits,
+            helpers: Helpers::new(helpers as usize, &lanes, &disk_of_file, workers, Arc::clone(&notifiers)),
             exports: Exports { list: exports, request_max: config.limits.request_max },
             disks,
             files,
             tls: config.tls,
             listeners,
-            notifiers: Arc::new(Notifiers::new(workers).map_err(Error::Ring)?),
+            notifiers,
             draining: Arc::default(),
             loads: (0..workers).map(|_| AtomicU32::new(0)).collect(),
         };
@@ -129,6 +134,7 @@ impl Server {
         for thread in threads {
             lost += thread.join().expect("a worker that panics ends the process");
         }
+        self.shared.helpers.stop();
         started?;
         self.shared.log_stats();
         self.shared.log_shares();
@@ -211,6 +217,8 @@ struct Arranged {
     placed: Vec<(usize, Sector)>,
     /// The files, by the numbers under which they will be registered.
     files: Vec<RawFd>,
+    /// The disk that each of them is on.
+    disk_of_file: Vec<usize>,
 }
 
 /// Puts the devices on disks: as the configuration says, else one disk for each file system or device.
@@ -247,12 +255,13 @@ fn arrange(config: &Config, opened: &[Arc<Device>], workers: usize) -> Result<Ar
         }
         on_disk.push(disk);
     }
-    let mut files = Vec::new();
+    let (mut files, mut disk_of_file) = (Vec::new(), Vec::new());
     let mut contents: Vec<Vec<(Arc<Device>, Option<u32>)>> = settings.iter().map(|_| Vec::new()).collect();
     for (disk, device) in on_disk.iter().zip(opened) {
         if !contents[*disk].iter().any(|(known, _)| Arc::ptr_eq(known, device)) {
             let file = descriptor(device).map(|fd| {
                 files.push(fd);
+                disk_of_file.push(*disk);
                 files.len() as u32 - 1
             });
             contents[*disk].push((Arc::clone(device), file));
@@ -269,7 +278,7 @@ fn arrange(config: &Config, opened: &[Arc<Device>], workers: usize) -> Result<Ar
             (*disk, place.expect("put there above").start)
         })
         .collect();
-    Ok(Arranged { disks, placed, files })
+    Ok(Arranged { disks, placed, files, disk_of_file })
 }
 
 fn export(config: &config::Export, device: &Arc<Device>, (disk, start): (usize, Sector)) -> Result<Arc<Export>, Error> {

@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn time_goes_on_though_something_is_always_due_already() {
-        let mut ring = Ring::new(8, 8).unwrap();
+        let mut ring = Ring::new(8, 8, 1).unwrap();
         let mut sleep = Sleep { spin: true, may_spin: true };
         let start = clock::now();
         let mut now = start;

@@ -20,6 +20,7 @@ use crate::disk::{Disk, Export};
 use crate::engine::{Engine, Source};
 use crate::export::nbd::Exports;
 use crate::export::nbd::serve::{Connection, Lack};
+use crate::helpers::Helpers;
 use crate::listen::Listening;
 use crate::notify::Notifiers;
 use crate::ring::Ring;
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     pub(crate) listeners: Vec<Listening>,
     pub(crate) notifiers: Arc<Notifiers>,
+    pub(crate) helpers: Arc<Helpers>,
     pub(crate) draining: Arc<AtomicBool>,
     /// Connections at each worker.
     pub(crate) loads: Box<[AtomicU32]>,
@@ -79,7 +81,8 @@ impl Worker {
     /// A worker for the calling thread.
     pub(crate) fn new(context: ContextId, shared: Arc<Shared>) -> std::io::Result<Self> {
         let workers = shared.loads.len() as u64;
-        let mut ring = Ring::new(1024, 8192)?;
+        crate::ring::be_flusher();
+        let mut ring = Ring::new(1024, 8192, shared.limits.helpers.div_ceil(workers as u32))?;
         ring.register_files(&shared.files)?;
         let pool = Pool::new(shared.limits.memory / workers, 64);
         ring.register_pool(&pool);
@@ -88,7 +91,8 @@ impl Worker {
         recv.grow();
         recv.grow();
         shared.notifiers.open(context, ring.as_raw_fd());
-        let engine = Engine::new(ring, pool, context, &shared.disks, Arc::clone(&shared.notifiers));
+        let (notifiers, helpers) = (Arc::clone(&shared.notifiers), Arc::clone(&shared.helpers));
+        let engine = Engine::new(ring, pool, context, &shared.disks, notifiers, helpers);
         let mut worker = Self {
             engine,
             recv,

@@ -97,6 +97,7 @@ fn setup(backing: Backing, scheduler: sched::Kind, workers: usize) -> Setup {
             shared_tags: false,
             nr_requests: None,
             io_timeout: Some(secs(5)),
+            concurrency: Default::default(),
         },
         groups: vec![Group::root(), group("/a"), group("/b")],
         backing,

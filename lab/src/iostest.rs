@@ -57,6 +57,8 @@ pub enum Placement {
     Together,
     /// Evenly over the whole disk, as far apart as can be.
     Spread,
+    /// As [`Placement::Spread`], each so many bytes, whole sectors, into its part.
+    Within(u64),
 }
 
 impl Default for Plan {
@@ -105,7 +107,7 @@ pub struct Case {
 }
 
 /// What failed, in words for whoever asked; `None` if nothing did.
-fn failure(measured: &Measured) -> Option<String> {
+pub(crate) fn failure(measured: &Measured) -> Option<String> {
     let (_, meter) = measured.meters.iter().find(|(_, meter)| meter.failed > 0)?;
     let why = meter.why.map_or(String::new(), |errno| format!(": {errno}"));
     Some(format!("{} of {} operations of a job failed{why}", meter.failed, meter.operations))

@@ -11,6 +11,7 @@
 //! | [`program`] | who reads and writes: readers with read-ahead, writers with writeback, and so on |
 //! | [`workload`] | which programs run together, as data |
 //! | [`iostest`] | groups × jobs × sets × workloads: who got how much |
+//! | [`iostune`] | what a disk is like, and what to set for it |
 //! | [`check`] | promises that are looked at after every step |
 //! | [`power_cut`] | whether what was promised is on the disk, should the power fail at any instant |
 //! | [`result`], [`report`] | one format of results, and what is made of it for people |
@@ -20,6 +21,7 @@
 
 pub mod check;
 pub mod iostest;
+pub mod iostune;
 pub mod model;
 pub mod power_cut;
 pub mod program;

@@ -20,6 +20,7 @@ use super::args::IostestArgs;
 use super::reports::Reports;
 use crate::groups::Tree;
 use crate::mistake::{Mistake, Source, render};
+use crate::output::quoted;
 use crate::plan::{check_setting, scheduler_default};
 use crate::units::show_size;
 use crate::{backing, config};
@@ -393,12 +394,6 @@ fn command(flags: &IostestArgs, plan: &Plan, device: &str, scheduler: sched::Kin
         }
     }
     words.join(" ")
-}
-
-/// As a shell takes it for one word.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ impl Runner for Real {
                 shared_tags: false,
                 nr_requests: None,
                 io_timeout: None,
+                concurrency: Default::default(),
             },
             groups: case.groups.clone(),
             backing: self.backing.clone(),

@@ -3,7 +3,7 @@
 //! O1  Whether a report can be written is tried before anything is measured, without changing what is there.
 //! O2  A directory that holds results already is not written over.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ use fairlift_lab::result::Results;
 
 use super::args::IostestArgs;
 use crate::mistake::Mistake;
+use crate::output::{is_stdout, try_writing};
 
 /// The name of the results in a directory.
 const KEPT: &str = "iostest.json";
@@ -114,25 +115,8 @@ impl Reports {
     }
 }
 
-fn is_stdout(path: &Path) -> bool {
-    path == Path::new("-")
-}
-
 fn tables(all: &[Results], options: Options) -> String {
     all.iter().map(|results| report::table::table(results, options)).collect::<Vec<_>>().join("\n")
-}
-
-/// Opens a file for writing and leaves it, or its absence, as it was (O1). A pipe is left alone: its reader would take the
-/// closing for the end.
-fn try_writing(path: &Path) -> io::Result<()> {
-    match OpenOptions::new().write(true).create_new(true).open(path) {
-        Ok(_) => fs::remove_file(path),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let kind = fs::metadata(path)?.file_type();
-            if kind.is_file() || kind.is_dir() { OpenOptions::new().write(true).open(path).map(drop) } else { Ok(()) }
-        }
-        Err(error) => Err(error),
-    }
 }
 
 /// Tries to make the directory if it is not there, and to write in it; what was made is removed again (O1, O2).

@@ -26,6 +26,8 @@ pub(super) struct Company {
     expected: u32,
     /// When the first of those who wait asked.
     asked: Instant,
+    /// Until when the next one was held back for other reasons.
+    held: Instant,
     /// Since when a flush that could start has waited, and how many had asked then.
     waiting: Option<(Instant, u32)>,
     /// How many more flushes start at once, and how many will after the next wait that does not pay (G3).
@@ -45,6 +47,11 @@ impl Company {
         self.asked = now;
     }
 
+    /// A flush that could start is held back for other reasons.
+    pub(super) const fn hold(&mut self, now: Instant) {
+        (self.held, self.waiting) = (now, None);
+    }
+
     /// Until when a flush that could start is to wait, while so many have asked for it; `None`: no longer.
     pub(super) fn wait_until(&mut self, now: Instant, count: u32, settings: &Settings) -> Option<Instant> {
         let begin = self.asked.max(self.ended);
@@ -54,7 +61,7 @@ impl Company {
             return None; // G2, G3, G4
         }
         let most = u128::from(self.mean.as_nanos()) * u128::from(settings.company) / 1000;
-        let until = begin + Duration::from_nanos(most as u64).min(LONGEST); // G2
+        let until = begin.max(self.held) + Duration::from_nanos(most as u64).min(LONGEST); // G2
         if until <= now {
             return None;
         }

@@ -13,6 +13,9 @@
 //! U4  The device time of a flush is charged in equal parts to the groups that shared it, within a group to those of its
 //!     streams that did. Time is charged once: from the later of the dispatch and the end of what was charged last. All else
 //!     passes through the scheduler, discards and writes of zeroes too, and is charged there like any request.
+//! U5  A flush that only groups ask for which have had more than their share waits until they have caught up, as a request of
+//!     theirs would ([`Scheduler::is_ahead`]). As soon as anybody else asks it goes, and they share it: nobody waits for
+//!     another's debt.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -53,6 +56,8 @@ pub(super) struct Cache {
     dirty: Arc<Dirty>,
     /// In the order in which they asked, and so by round.
     waiters: VecDeque<Waiter>,
+    /// The groups of those who wait for one that has not started; perhaps more (U5).
+    askers: alloc::vec::Vec<GroupId>,
     /// How many of them, from the front, share a flush that has started.
     sharing: usize,
     /// A flush is to start.
@@ -93,6 +98,7 @@ impl Cache {
             dirty: flush.with(|flush| Arc::clone(flush.dirty())),
             flush,
             waiters: VecDeque::with_capacity(64),
+            askers: alloc::vec::Vec::with_capacity(8),
             sharing: 0,
             ready: false,
             due: None,
@@ -188,6 +194,10 @@ impl Queue {
         let cache = &mut self.caches[index];
         let round = cache.flush.with(|flush| flush.ask(now, context));
         cache.waiters.push_back(Waiter { round, bio: number, asked: now });
+        let GroupId(group) = self.streams[stream.0 as usize].stream.group;
+        if !cache.askers.contains(&GroupId(group)) {
+            cache.askers.push(GroupId(group));
+        }
         self.flushes.waiters += 1;
         self.flushes.counts.asked += 1;
     }
@@ -217,14 +227,24 @@ impl Queue {
     }
 
     fn look(&mut self, now: Instant, index: usize) {
-        let Cache { flush, waiters, sharing, ready, due, .. } = &mut self.caches[index];
+        let Cache { flush, waiters, askers, sharing, ready, due, .. } = &mut self.caches[index];
         if waiters.is_empty() {
             *ready = false; // They may all have been told that it took too long since it was found to be.
             return;
         }
         let mut ended = core::mem::take(&mut self.flushes.ended);
+        let (charge, scheduler) = (self.settings.flush.charge, &mut self.scheduler);
         let (start, since) = flush.with(|flush| {
-            let start = flush.poll_start(now);
+            let mut start = flush.poll_start(now);
+            // U5
+            if matches!(start, Start::Now | Start::At(_))
+                && charge
+                && !askers.is_empty()
+                && askers.iter().all(|group| scheduler.is_ahead(now, *group))
+            {
+                flush.hold(now);
+                start = Start::No;
+            }
             while let Some(waiter) = waiters.front()
                 && let Some(outcome) = flush.take(waiter.round)
             {
@@ -304,6 +324,7 @@ impl Queue {
         self.flushes.counts.sent += 1;
         self.flushes.counts.waits += waited;
         cache.sharing = cache.waiters.len();
+        cache.askers.clear();
         let bios = &self.bios;
         let of = |waiter: &Waiter| &bios[waiter.bio];
         let mut waiters = cache.waiters.iter().map(of);
@@ -347,6 +368,9 @@ impl Queue {
         let Waiting { stream, group, extent, .. } = request.waiting;
         let index = self.cache_of(extent.start);
         let time = self.device_time(now, request.dispatched);
+        if request.reign == self.reign {
+            self.scheduler.flush_ended(now, time);
+        }
         if !request.is_shared_flush() {
             if self.settings.flush.charge {
                 self.scheduler.charge(now, stream, group, time);

@@ -4,7 +4,7 @@ use super::{Dispatch, NIL, Queue, Request, Step};
 use crate::group::ContextId;
 use crate::sched::{RequestId, Waiting};
 use crate::trace::Action;
-use crate::{Instant, Tag};
+use crate::{Instant, Op, Tag};
 
 impl Queue {
     /// Gives a request a tag and puts it among those in flight.
@@ -24,6 +24,9 @@ impl Queue {
         (request.older, request.younger) = (youngest, NIL);
         let Waiting { op, extent, stream, group, .. } = request.waiting;
         let context = request.context;
+        if op == Op::Flush {
+            self.scheduler.flush_began(now);
+        }
         self.note(now, Action::Dispatched, op, extent, stream, group);
         context
     }

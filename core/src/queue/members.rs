@@ -18,10 +18,10 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::{Queue, Request, Step};
-use crate::Instant;
 use crate::group::{Group, GroupId, Stream, StreamId};
 use crate::sched::{Kind, RequestId, Scheduler, Served, Setup};
 use crate::stats::Stats;
+use crate::{Duration, Instant};
 
 /// A stream, as the queue knows it.
 pub(super) struct StreamState {
@@ -221,8 +221,11 @@ impl Queue {
 
     /// The device has turned back a flush: it goes again, for its stream as it is now. Those who shared it may all have
     /// timed out and gone meanwhile.
-    pub(super) fn flush_turned_back(&mut self, id: RequestId) {
+    pub(super) fn flush_turned_back(&mut self, now: Instant, id: RequestId) {
         let request = &mut self.requests[id.0];
+        if request.reign == self.reign {
+            self.scheduler.flush_ended(now, Duration::ZERO);
+        }
         if let Some(state) = self.streams.get(request.waiting.stream.0 as usize) {
             request.follow(&state.stream);
         }

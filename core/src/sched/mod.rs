@@ -10,6 +10,7 @@ pub mod gain;
 pub mod habits;
 pub mod line;
 pub mod none;
+pub mod pace;
 pub mod queueing;
 
 use alloc::boxed::Box;
@@ -128,10 +129,25 @@ pub trait Scheduler: Send {
     /// back as another group's.
     fn remove_group(&mut self, _now: Instant, _id: GroupId) {}
 
+    /// A flush went to the device. It passes the scheduler by; but others may be served more slowly beside it.
+    fn flush_began(&mut self, _now: Instant) {}
+
+    /// A flush that [began](Scheduler::flush_began) has ended, or the device turned it back. Of its time so much is
+    /// charged next ([`Scheduler::charge`]).
+    fn flush_ended(&mut self, _now: Instant, _charged: Duration) {}
+
     /// Charges device time that was spent for a stream outside of its requests: its part of a flush.
     ///
     /// Each scheduler charges it in its own unit. The group is the stream's when it asked; both still exist.
     fn charge(&mut self, _now: Instant, _stream: StreamId, _group: GroupId, _time: Duration) {}
+
+    /// Whether a group has had more than its share, and others wait: a flush that only such groups ask for is held back until
+    /// they have caught up, as a request of theirs is.
+    ///
+    /// Only while requests of others wait, or are in the device, so that something is to happen: it is asked again then.
+    fn is_ahead(&mut self, _now: Instant, _group: GroupId) -> bool {
+        false
+    }
 
     /// Whether to keep messages for [`Scheduler::poll_message`].
     fn set_tracing(&mut self, _on: bool) {}

@@ -1,10 +1,10 @@
 //! `slice_idle=auto`: the device finds out, and shares hold meanwhile.
 
+use fairlift_core::GroupId;
 use fairlift_core::sched::Scheduler;
 use fairlift_core::sched::gain::Way;
 use fairlift_core::time::{ms, secs};
 use fairlift_core::trace::Note;
-use fairlift_core::GroupId;
 
 use crate::sim::{Device, Sim, assert_shares};
 

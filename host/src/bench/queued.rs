@@ -13,6 +13,7 @@ use crate::buffer::Pool;
 use crate::clock;
 use crate::disk::Disk;
 use crate::engine::{Command, Engine, News, Source};
+use crate::helpers::Helpers;
 use crate::notify::Notifiers;
 use crate::ring::Ring;
 use crate::sleep::Sleep;
@@ -35,16 +36,17 @@ impl Worker {
         context: ContextId,
         disk: Arc<Disk>,
         notifiers: Arc<Notifiers>,
+        helpers: Arc<Helpers>,
         memory: u64,
     ) -> std::io::Result<Self> {
-        let mut ring = Ring::new(1024, 8192)?;
+        let mut ring = Ring::new(1024, 8192, 32)?;
         let files: Vec<_> = disk.places().iter().filter_map(|place| crate::worker::descriptor(&place.device)).collect();
         ring.register_files(&files)?;
         let pool = Pool::new(memory, 64);
         ring.register_pool(&pool);
         notifiers.open(context, ring.as_raw_fd());
         notifiers.arm_bell(context, &mut ring);
-        let engine = Engine::new(ring, pool, context, &[Arc::clone(&disk)], Arc::clone(&notifiers));
+        let engine = Engine::new(ring, pool, context, &[Arc::clone(&disk)], Arc::clone(&notifiers), helpers);
         Ok(Self { engine, sleep: Sleep::new(), disk, notifiers })
     }
 

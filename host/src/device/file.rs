@@ -1,6 +1,6 @@
 //! File: a regular file or a block device.
 //!
-//! F1  Direct I/O where the file system and the alignment take it, else through the page cache.
+//! F1  Direct I/O where the file system and the alignment take it, else through the page cache (`open`).
 //! F2  On a file system that lives in RAM (tmpfs, ramfs) a request is a copy: it is done at once, by a plain system call,
 //!     for the ring would hand it to a helper thread.
 //! F3  Two servers cannot write one file: it is locked, shared for readers. A process lock (`fcntl`) tells a live server;
@@ -10,21 +10,38 @@
 //!     through the page cache it would be told, in place of a sync, that older writes were lost: the kernel tells it once.
 //! F5  What the file system cannot do is learned once: discards then do nothing, as they may; zeroes are written out.
 //!     They are also where the file system is not one that is known to make them: some FUSE servers answer "done" and
-//!     have done nothing (nbdfuse 1.14, above a server without write-zeroes).
+//!     have done nothing (nbdfuse 1.14, above a server without write-zeroes). New connections are not offered what is known
+//!     not to work.
+//! F6  Where the ring would hand each request to a thread of its own (all but the file systems named in `is_trusted`, and
+//!     block devices), our own few helper threads wait: as many reads at once as pay there. What is in the page cache is
+//!     read at once, where it can be told (`peek`).
+//! F7  Writes into the page cache go one by one, in their order: they are copies, or wait for the disk together. Direct
+//!     writes go at once.
+//! F8  A fault is one line in the log, not one for each request that meets it (`faults`).
 
+mod faults;
+mod open;
+mod peek;
+mod sys;
+
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time;
 
-use fairlift_core::{Errno, Flags, Limits, Outcome, Sector};
+use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 
 use super::{Facts, Inline, Run, outcome};
 use crate::Error;
 use crate::config::Direct;
+use crate::helpers::Order;
+use faults::Faults;
+use open::{Opened, kind};
+use peek::Peek;
 
 pub(crate) struct File {
     path: PathBuf,
@@ -34,11 +51,41 @@ pub(crate) struct File {
     home: u64,
     kind: Kind,
     direct: bool,
-    in_ram: bool,
+    way: Way,
     trusted: bool,
     /// Cleared when the file system said that it cannot (F5).
     can_punch: AtomicBool,
     can_zero_range: AtomicBool,
+    faults: Faults,
+}
+
+/// How requests reach the file.
+enum Way {
+    /// F2
+    Inline,
+    /// Through io_uring: the file system takes requests without blocking who asks, or says so.
+    Ring,
+    /// By threads that wait (F6); reads are tried before.
+    Helpers(Peek),
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inline => f.write_str("it lives in RAM, and is served at once"),
+            Self::Ring => f.write_str("served through io_uring"),
+            Self::Helpers(peek) => write!(f, "served by helper threads, {peek}"),
+        }
+    }
+}
+
+/// A step of a request, as far as it matters for who does it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Act {
+    Read,
+    Write,
+    Allocate,
+    Sync,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,78 +97,31 @@ enum Kind {
 impl File {
     pub(crate) fn open(path: &Path, direct: Direct, read_only: bool) -> Result<Self, Error> {
         let fail = |why: String| Error::Backing { what: format!("file:{}", path.display()), why };
-        let open = |flags| fs::OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path);
-        // Opening a fifo would wait for its other end.
-        let kind = match fs::metadata(path).map_err(|error| fail(error.to_string()))?.file_type() {
-            kind if kind.is_file() => Kind::Regular,
-            kind if kind.is_block_device() => Kind::Block,
-            kind if kind.is_dir() => {
-                return Err(fail("is a directory; a regular file or block device is needed".into()));
-            }
-            _ => return Err(fail("is neither a regular file nor a block device".into())),
-        };
-        let access = |error: io::Error| match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if !read_only => {
-                fail(format!("not writable ({error}); export it read-only, or change its permissions"))
-            }
-            _ => fail(error.to_string()),
-        };
-        let (file, is_direct) = match direct {
-            Direct::Off => (open(0).map_err(access)?, false),
-            Direct::Auto | Direct::On => match open(libc::O_DIRECT) {
-                Ok(file) => (file, true),
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) && direct == Direct::Auto => {
-                    (open(0).map_err(access)?, false) // F1
-                }
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                    return Err(fail("this file system takes no direct I/O; use direct = \"auto\" or \"off\"".into()));
-                }
-                Err(error) => return Err(access(error)),
-            },
-        };
+        let kind = kind(path).map_err(fail)?;
+        let Opened { file, direct, block, size, why } = open::open(path, kind, direct, read_only).map_err(fail)?;
         lock(&file, read_only).map_err(fail)?; // F3
         let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
-        let size = match kind {
-            Kind::Regular => metadata.len(),
-            Kind::Block => io::Seek::seek(&mut &file, io::SeekFrom::End(0)).map_err(|e| fail(e.to_string()))?,
-        };
-        if size == 0 {
-            return Err(fail("is empty; give it a size first (truncate -s 10G FILE)".into()));
-        }
-        if size % Sector::SIZE != 0 {
-            let whole = size.next_multiple_of(Sector::SIZE);
-            return Err(fail(format!(
-                "has {size} bytes, which is not a multiple of 512, and a disk has whole sectors; pad it with: \
-                 truncate -s {whole} {}",
-                path.display()
-            )));
-        }
-        let trusted = kind == Kind::Block || is_trusted(&file);
         let in_ram = kind == Kind::Regular && lives_in_ram(&file);
-        tracing::info!(path = %path.display(), size, direct = is_direct, in_ram, read_only, "opened");
-        let block = match (kind, is_direct && !in_ram) {
-            (Kind::Block, _) => sys::block_size(&file).unwrap_or(512),
-            (Kind::Regular, true) => sys::direct_alignment(&file).unwrap_or(512),
-            (Kind::Regular, false) => 512,
+        let trusted = kind == Kind::Block || is_trusted(&file);
+        let way = match (in_ram, trusted) {
+            (true, _) => Way::Inline,
+            (false, true) => Way::Ring,
+            (false, false) => Way::Helpers(Peek::new(&file, &metadata, size, direct)),
         };
-        let block = block.clamp(512, 65536);
-        if size % u64::from(block) != 0 {
-            return Err(fail(format!(
-                "has {size} bytes, which is not a multiple of {block}, the block that direct I/O needs here; use \
-                 direct=off, or pad it"
-            )));
-        }
+        let io = if direct { format!("direct, in blocks of {block}") } else { "through the page cache".into() };
+        tracing::info!(path = %path.display(), size, read_only, "opened: {io} ({why}); {way}");
         Ok(Self {
             path: path.to_owned(),
             size,
-            block,
+            block: if in_ram { 512 } else { block },
             home: if kind == Kind::Block { metadata.rdev() } else { metadata.dev() },
             kind,
-            direct: is_direct,
-            in_ram,
+            direct,
+            way,
             trusted,
             can_punch: AtomicBool::new(true),
             can_zero_range: AtomicBool::new(true),
+            faults: Faults::default(),
             file,
         })
     }
@@ -132,10 +132,75 @@ impl File {
         Facts {
             limits,
             home: Some(self.home),
-            rotational: !self.in_ram && is_rotational(self.home),
-            volatile_cache: !self.in_ram,
+            rotational: !self.in_ram() && is_rotational(self.home),
+            volatile_cache: !self.in_ram(),
             fua: self.native_fua(),
             ..plain
+        }
+    }
+
+    /// Whether requests go past the page cache (F1).
+    pub(crate) const fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    fn in_ram(&self) -> bool {
+        matches!(self.way, Way::Inline)
+    }
+
+    /// Whether helper threads read it, so that few requests at once are enough to keep it busy.
+    pub(crate) fn needs_helpers(&self) -> bool {
+        matches!(self.way, Way::Helpers(_))
+    }
+
+    /// How helpers are to do something; `None` if the ring does it (F6, F7).
+    pub(crate) fn by_helpers(&self, act: Act) -> Option<Order> {
+        match (&self.way, act) {
+            (Way::Ring, Act::Write) if !self.direct => Some(Order::Ordered),
+            (Way::Ring | Way::Inline, _) => None,
+            (Way::Helpers(_), Act::Read) => Some(Order::Concurrent),
+            (Way::Helpers(_), Act::Write) if self.direct => Some(Order::Concurrent),
+            (Way::Helpers(_), Act::Write | Act::Allocate) => Some(Order::Ordered),
+            (Way::Helpers(_), Act::Sync) => Some(Order::Alone),
+        }
+    }
+
+    /// Reads what can be had without waiting (F6): how many bytes; `None` if nothing can.
+    ///
+    /// # Safety
+    /// The memory is valid, and nobody else's.
+    pub(crate) unsafe fn read_now(&self, iovecs: &[libc::iovec], at: u64, len: u64) -> Option<usize> {
+        match &self.way {
+            // SAFETY: the memory is the caller's promise.
+            Way::Helpers(peek) => unsafe { peek.read(&self.file, iovecs, at, len) },
+            Way::Inline | Way::Ring => None,
+        }
+    }
+
+    /// Whether a discard gives anything back, as far as is known (F5).
+    pub(crate) fn can_discard(&self) -> bool {
+        self.can_punch.load(Ordering::Relaxed)
+    }
+
+    /// Whether zeroes are quicker made than written, as far as is known (F5).
+    pub(crate) fn can_zero_fast(&self) -> bool {
+        self.zero_mode(Flags::NONE).is_some()
+    }
+
+    /// A request failed: says so, unless it did lately (F8).
+    pub(crate) fn failed(&self, op: Op, errno: Errno) {
+        self.faults.failed(&self.path, op, errno);
+        if op == Op::Read && errno == Errno::EIO {
+            self.look();
+        }
+    }
+
+    /// Looks whether the file is still there and as long as it was, and says what is new (F8). Costs less than a flush.
+    pub(crate) fn look(&self) {
+        if self.kind == Kind::Regular
+            && let Ok((size, names)) = sys::size_and_names(&self.file)
+        {
+            self.faults.looked(&self.path, self.size, size, names);
         }
     }
 
@@ -150,7 +215,7 @@ impl File {
     }
 
     pub(crate) fn inline(&self) -> Option<&dyn Inline> {
-        self.in_ram.then_some(self) // F2
+        self.in_ram().then_some(self) // F2
     }
 
     /// The run of data or hole that starts at `at`, up to `len` bytes of it.
@@ -330,83 +395,4 @@ const RAMFS: i64 = 0x8584_58f6;
 
 fn lives_in_ram(file: &fs::File) -> bool {
     matches!(sys::file_system(file), Ok(TMPFS | RAMFS))
-}
-
-/// The system calls that the standard library has no name for.
-mod sys {
-    use std::io;
-    use std::mem::MaybeUninit;
-    use std::os::fd::AsRawFd;
-
-    fn check(result: i32) -> io::Result<()> {
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
-
-    /// Takes a lock that the process holds until it ends or closes the file; whether nobody else has it. It is taken as had
-    /// where there are no such locks.
-    pub(super) fn process_lock(file: &std::fs::File, shared: bool) -> bool {
-        let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
-        // SAFETY: all zeroes are a valid `flock`: from the start of the file.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        (lock.l_type, lock.l_whence, lock.l_len) = (kind as libc::c_short, libc::SEEK_SET as libc::c_short, 1);
-        // SAFETY: `lock` outlives the call.
-        let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) };
-        let error = io::Error::last_os_error().raw_os_error();
-        result == 0 || !matches!(error, Some(libc::EACCES | libc::EAGAIN))
-    }
-
-    /// The next data or hole at or after `at`; `None` if there is none.
-    pub(super) fn seek(file: &std::fs::File, at: u64, whence: i32) -> io::Result<Option<u64>> {
-        // SAFETY: takes and returns numbers. The file position that it moves is used by nobody.
-        let found = unsafe { libc::lseek64(file.as_raw_fd(), at as i64, whence) };
-        match u64::try_from(found) {
-            Ok(found) => Ok(Some(found)),
-            Err(_) => match io::Error::last_os_error() {
-                error if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
-                error => Err(error),
-            },
-        }
-    }
-
-    pub(super) fn fallocate(file: &std::fs::File, mode: i32, at: u64, len: u64) -> io::Result<()> {
-        // SAFETY: takes numbers.
-        check(unsafe { libc::fallocate64(file.as_raw_fd(), mode, at as i64, len as i64) })
-    }
-
-    pub(super) fn will_need(file: &std::fs::File, at: u64, len: u64) {
-        // SAFETY: takes numbers. It is advice: an error means that nothing was read ahead.
-        unsafe { libc::posix_fadvise64(file.as_raw_fd(), at as i64, len as i64, libc::POSIX_FADV_WILLNEED) };
-    }
-
-    /// The magic number of the file system.
-    pub(super) fn file_system(file: &std::fs::File) -> io::Result<i64> {
-        let mut stat = MaybeUninit::<libc::statfs64>::zeroed();
-        // SAFETY: `stat` has room for what the call writes; all zeroes are a valid value of it.
-        let stat = unsafe {
-            check(libc::fstatfs64(file.as_raw_fd(), stat.as_mut_ptr()))?;
-            stat.assume_init()
-        };
-        Ok(stat.f_type)
-    }
-
-    /// The block of a block device, in bytes.
-    pub(super) fn block_size(file: &std::fs::File) -> io::Result<u32> {
-        let mut bytes: libc::c_int = 0;
-        // SAFETY: BLKSSZGET writes one int.
-        check(unsafe { libc::ioctl(file.as_raw_fd(), libc::BLKSSZGET, &raw mut bytes) })?;
-        u32::try_from(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
-    }
-
-    /// What offsets and lengths of direct I/O must be multiples of, in bytes (Linux 6.1).
-    pub(super) fn direct_alignment(file: &std::fs::File) -> Option<u32> {
-        let mut stat = MaybeUninit::<libc::statx>::zeroed();
-        // SAFETY: the path is empty and terminated, `stat` has room for what the call writes; all zeroes are valid.
-        let stat = unsafe {
-            let (fd, empty) = (file.as_raw_fd(), c"".as_ptr());
-            check(libc::statx(fd, empty, libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, stat.as_mut_ptr())).ok()?;
-            stat.assume_init()
-        };
-        (stat.stx_mask & libc::STATX_DIOALIGN != 0 && stat.stx_dio_offset_align != 0)
-            .then_some(stat.stx_dio_offset_align)
-    }
 }

@@ -8,12 +8,12 @@ mod null;
 use std::io;
 use std::path::Path;
 
-use fairlift_core::{Duration, Errno, Flags, Limits, Outcome, Sector};
+use fairlift_core::{Duration, Errno, Flags, Limits, Op, Outcome, Sector};
 
 use crate::Error;
 use crate::config::Backing;
 
-pub(crate) use file::{File, is_unsupported};
+pub(crate) use file::{Act, File, is_unsupported};
 pub(crate) use mem::Mem;
 pub(crate) use model::{Modelled, asked};
 pub(crate) use null::Null;
@@ -163,6 +163,37 @@ impl Device {
         match self {
             Self::Null(_) | Self::Mem(_) | Self::Model(_) => Ok(()),
             Self::File(file) => file.flush_now(),
+        }
+    }
+
+    /// Whether a discard gives anything back, as far as is known.
+    pub(crate) fn can_discard(&self) -> bool {
+        match self {
+            Self::File(file) => file.can_discard(),
+            Self::Null(_) | Self::Mem(_) | Self::Model(_) => true,
+        }
+    }
+
+    /// Whether zeroes are quicker made than written, as far as is known.
+    pub(crate) fn can_zero_fast(&self) -> bool {
+        match self {
+            Self::File(file) => file.can_zero_fast(),
+            Self::Null(_) | Self::Mem(_) | Self::Model(_) => true,
+        }
+    }
+
+    /// A request failed.
+    pub(crate) fn failed(&self, op: Op, errno: Errno) {
+        if let Self::File(file) = self {
+            file.failed(op, errno);
+        }
+    }
+
+    /// Whether threads must wait for it.
+    pub(crate) fn needs_helpers(&self) -> bool {
+        match self {
+            Self::File(file) => file.needs_helpers(),
+            Self::Null(_) | Self::Mem(_) | Self::Model(_) => false,
         }
     }
 

@@ -213,11 +213,19 @@ impl Case {
                 self.file_size
             )));
         }
-        let apart = match self.placement {
-            Placement::Together => self.file_size,
-            Placement::Spread => (capacity - START) / files / PAGE * PAGE,
+        let part = (capacity - START) / files / PAGE * PAGE;
+        let (apart, skip) = match self.placement {
+            Placement::Together => (self.file_size, 0),
+            Placement::Spread => (part, 0),
+            Placement::Within(skip) => (part, skip),
         };
-        Ok((0..files).map(|file| Sector((START + file * apart) / Sector::SIZE)).collect())
+        if self.file_size + skip > apart {
+            let bytes = self.file_size;
+            return Err(Error::Plan(format!(
+                "{self}: files of {bytes} bytes {skip} bytes into parts of {apart} bytes"
+            )));
+        }
+        Ok((0..files).map(|file| Sector((START + skip + file * apart) / Sector::SIZE)).collect())
     }
 }
 

@@ -15,7 +15,7 @@ pub enum Error {
 
 impl Error {
     /// What a runner said of a case; what it said of the plan names the case itself.
-    pub(super) fn of(case: &Case, why: Box<dyn std::error::Error + Send + Sync>) -> Self {
+    pub(crate) fn of(case: &Case, why: Box<dyn std::error::Error + Send + Sync>) -> Self {
         match why.downcast::<Self>() {
             Ok(why) => *why,
             Err(why) => Self::Runner(case.to_string(), why),

@@ -11,6 +11,7 @@ mod shares;
 mod svg;
 mod throughput;
 mod timeline;
+mod tune;
 
 use std::fmt::Write as _;
 
@@ -20,6 +21,8 @@ use super::summary::{Row, rows, workloads};
 use super::table::{round, size};
 use crate::result::{Results, Run};
 use svg::escaped;
+
+pub use tune::page as tuning;
 
 /// The page of one call, or of several beside each other.
 #[must_use]

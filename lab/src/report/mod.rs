@@ -7,6 +7,7 @@
 //! | [`csv`] | one line for each run and group |
 //! | [`json`] | all of it, to be read again |
 //! | [`html`] | one page with plots |
+//! | [`tune`] | what `iostune` found, as text and JSON |
 //!
 //! R1  The same results give the same bytes.
 //! R2  Text from outside (devices, paths, names) cannot change the form of a report: it is quoted or escaped.
@@ -17,6 +18,7 @@ pub mod html;
 pub mod json;
 pub mod summary;
 pub mod table;
+pub mod tune;
 
 #[cfg(test)]
 mod fixture;

@@ -1,6 +1,7 @@
 //! What comes: requests, and their ends.
 
 use super::*;
+use crate::trace::Note;
 
 /// How often the time of one who is back counts as in time: three times `slice_idle` (T5).
 const IN_TIME: u64 = 3;
@@ -147,6 +148,11 @@ impl Bfq {
     pub(super) fn raising_changed(&mut self, before: bool, q: u32) {
         let after = self.queue(q).raise.is_raised();
         self.raised = self.raised + u32::from(after) - u32::from(before);
+        match (before, after) {
+            (false, true) => self.note(q, Note::Raised { times: self.queue(q).raise.coefficient() }),
+            (true, false) => self.note(q, Note::Lowered),
+            _ => {}
+        }
         self.weigh(q);
     }
 

@@ -1,5 +1,6 @@
 //! What the device turns out to be like, and how it is used accordingly.
 
+use super::super::pace::Pace;
 use super::*;
 
 /// The least `share_floor`, but for 0, where streams of one group compete (S3).
@@ -13,6 +14,8 @@ pub(super) struct Device {
     pub(super) queueing: Queueing,
     pub(super) rotation: Rotation,
     pub(super) rate: PeakRate,
+    /// In sectors (W5).
+    pub(super) pace: Pace,
     pub(super) budgets: Budgets,
     /// The depth for turns, and for many at once.
     pub(super) depths: [Depth; 2],
@@ -38,6 +41,7 @@ impl Device {
             queueing: Queueing::new(queueing::Depth::BFQ, !rotational),
             rotation: Rotation::new(rotational),
             rate: PeakRate::new(rotational),
+            pace: Pace::default(),
             budgets: Budgets::new(settings.max_budget.into()),
             depths: [true, rotational].map(|all| Depth::new(depth, all)),
             gain: Gain::new(if rotational { Way::Idle } else { Way::Parallel }),
@@ -142,6 +146,7 @@ impl Bfq {
         let seeks = self.queue(self.waitings.owner(served.request.id)).seeks.last_was_seek();
         let device = &mut self.device;
         device.rate.ended(now);
+        device.pace.count(now, in_flight, sectors);
         let mut changed = device.queueing.ended(in_flight, waiting, held_back);
         if let Some((id, lone)) = device.lone.take_if(|(id, _)| *id == served.request.id)
             && id == served.request.id
@@ -183,6 +188,7 @@ impl Bfq {
     /// Time has passed with what is in flight and waits now (S3).
     #[inline]
     pub(super) fn account(&mut self, now: Instant) {
+        self.notes.at(now);
         let useful = self.limit().min(self.in_flight + self.waitings.len() as u32);
         // Within one group it is levels that compete, hints of programs, and not the weights that tenants were promised.
         let floor = match self.settings.share_floor {
@@ -198,6 +204,7 @@ impl Bfq {
         let extent = self.waitings.extent(id);
         let op = self.waitings.op(id);
         let device = &mut self.device;
+        device.pace.count(now, self.in_flight, 0);
         if device.rate.dispatched(now, extent, self.in_flight, seek) {
             device.budgets.follow(&device.rate, self.settings.timeout_sync);
         }

@@ -5,6 +5,7 @@ use super::*;
 impl Bfq {
     /// `all`: nothing is held back.
     pub(super) fn next(&mut self, now: Instant, all: bool) -> Next {
+        self.notes.at(now);
         self.device.is_full = false;
         if let Some(id) = self.waitings.take_returned() {
             self.in_flight += 1; // F5, F2
@@ -25,7 +26,7 @@ impl Bfq {
             let queue = self.queue(turn.queue);
             if queue.line.is_empty() {
                 if !all && let Some(until) = self.may_hold(now, &turn) {
-                    self.hold(&turn, until);
+                    self.hold(now, &turn, until);
                     return Next::Hold { until };
                 }
                 self.end_turn(now, &turn, turn::End::Empty);
@@ -65,6 +66,10 @@ impl Bfq {
         let q = turn.queue;
         let charge = sectors * self.async_factor(q);
         let end = self.waitings.extent(id).end();
+        if self.waitings.op(id) == Op::Write {
+            let group = self.queue(q).group;
+            self.groups[usize::from(group.0)].written += charge;
+        }
         let queue = self.queues[q as usize].as_mut().expect("it is in service");
         queue.line.take(&mut self.waitings, id);
         queue.in_flight += 1;

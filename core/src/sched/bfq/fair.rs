@@ -150,8 +150,9 @@ impl Fair {
         loop {
             let slot = group.choose(entities, now);
             group.in_service = slot;
-            let tree = &mut group.trees[entities.at(slot).class as usize];
-            tree.jump(tree.active.least(entities));
+            let Entity { class, start, .. } = *entities.at(slot);
+            let tree = &mut group.trees[class as usize];
+            tree.jump(start); // If it is not eligible, nobody is, and its S is the least.
             tree.active.remove(entities, slot);
             let entity = entities.at_mut(slot);
             entity.state = State::InService;
@@ -208,20 +209,23 @@ impl Fair {
         let mut slot = self.in_service;
         assert!(slot != NIL, "a slot ends, and no queue is in service");
         assert!(budget != Some(0), "the budget of queue {slot} is 0");
-        self.settle();
         if budget.is_none() {
             self.count(Leaf(slot), false);
         }
         self.in_service = NIL;
+        let sectors = core::mem::take(&mut self.unsettled);
         let Self { entities, groups, .. } = self;
         while slot != NIL {
             let entity = entities.at_mut(slot);
-            entity.start += entity.moved(entity.service);
+            entity.start += entity.moved(entity.service + sectors);
             entity.service = 0;
             let (class, parent) = (entity.class, entity.parent);
             let group = &mut groups[usize::from(parent.0)];
             let tree = &mut group.trees[class as usize];
             group.in_service = NIL;
+            if sectors > 0 {
+                tree.serve(entities, sectors); // 1, as in `settle`
+            }
             match budget {
                 Some(budget) => tree.wait(entities, slot, budget), // 6
                 None => {
@@ -283,7 +287,9 @@ impl Fair {
                 tree.join(entities, slot, Some(old_finish));
                 let entity = entities.at_mut(slot);
                 let finish = entity.start + length(budget, entity.weight);
-                entity.start += now.saturating_sub(finish) / Tag::from(coefficient.max(1));
+                if finish < now {
+                    entity.start += (now - finish) / Tag::from(coefficient.max(1));
+                }
                 tree.debt += (now - entity.start) * Tag::from(entity.weight); // 15
             }
             Arrival::InTime { .. } | Arrival::New => tree.join(entities, slot, None),
@@ -371,7 +377,13 @@ impl GroupRow {
     /// Rules 9 and 12, without the 200 ms: finds out who is next, nobody being in service.
     #[inline]
     fn refresh(&mut self, entities: &Entities) {
-        self.next = self.trees.iter().find(|tree| !tree.active.is_empty()).map_or(NIL, |tree| tree.pick(entities));
+        for tree in &self.trees {
+            if !tree.active.is_empty() {
+                self.next = tree.pick(entities);
+                return;
+            }
+        }
+        self.next = NIL;
     }
 
     /// As [`GroupRow::refresh`] after a change of `slot` alone, V being what it was: often one comparison tells.
@@ -399,23 +411,28 @@ impl GroupRow {
 
 impl ServiceTree {
     /// Rule 9: who would be next, and [`NIL`] if nobody waits.
-    #[inline]
+    #[inline(always)]
     fn pick(&self, entities: &Entities) -> u32 {
         let found = self.active.eligible(entities, self.time);
         if found != NIL { found } else { self.active.eligible(entities, self.active.least(entities)) }
     }
 
     /// Rules 1 and 8: V moves by `sectors`, and one who is not ahead any more is forgotten.
-    #[inline]
+    #[inline(always)]
     fn serve(&mut self, entities: &mut Entities, sectors: u64) {
         self.advance(sectors);
         let first = self.idle.first();
         if first != NIL && entities.at(first).finish <= self.time {
-            self.idle.remove(entities, first);
-            let entity = entities.at_mut(first);
-            entity.state = State::Forgotten;
-            self.remove_weight(entity.weight);
+            self.forget(entities, first);
         }
+    }
+
+    #[inline(never)]
+    fn forget(&mut self, entities: &mut Entities, slot: u32) {
+        self.idle.remove(entities, slot);
+        let entity = entities.at_mut(slot);
+        entity.state = State::Forgotten;
+        self.remove_weight(entity.weight);
     }
 
     /// Rules 3 and 4: counts an idle or forgotten entity in W, out of both sets, with the S that it then has; `least` is the
@@ -439,7 +456,7 @@ impl ServiceTree {
     }
 
     /// Rules 2 and 14: puts an entity, which is in W and in neither set, in the active set with the S that it has.
-    #[inline]
+    #[inline(always)]
     fn wait(&mut self, entities: &mut Entities, slot: u32, budget: u32) {
         let entity = entities.at_mut(slot);
         entity.state = State::Active;

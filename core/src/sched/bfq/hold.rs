@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::time::ms;
+use crate::trace::Note;
 
 /// How long at most for a stream that seeks and competes with its like; and how long at least for a raised one (T4).
 const SEEKY_IDLE: Duration = ms(2);
@@ -126,8 +127,9 @@ impl Bfq {
             && (queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) < idle))
     }
 
-    pub(super) fn hold(&mut self, turn: &Turn, until: Instant) {
+    pub(super) fn hold(&mut self, now: Instant, turn: &Turn, until: Instant) {
         if turn.held.is_none() {
+            self.note(turn.queue, Note::Held { longest: until.since(now), busy: self.in_flight > 0 });
             let counts = &mut self.counts;
             *(if turn.served == 0 { &mut counts.lulls } else { &mut counts.holds }) += 1;
         }

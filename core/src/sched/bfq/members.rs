@@ -2,6 +2,7 @@
 
 use super::merge::Moved;
 use super::*;
+use crate::trace::Note;
 
 /// A queue's weight among its siblings follows from its level (F1).
 fn weight_of(priority: Priority) -> u32 {
@@ -15,7 +16,14 @@ impl Bfq {
         let index = usize::from(id.0);
         if self.groups.len() <= index {
             let asyncs = [[NIL; 8]; PriorityClass::COUNT];
-            let none = GroupState { asyncs, fair: GroupId::ROOT, bursts: Bursts::new(), is_there: false };
+            let none = GroupState {
+                asyncs,
+                fair: GroupId::ROOT,
+                bursts: Bursts::new(),
+                written: 0,
+                covered: 0,
+                is_there: false,
+            };
             self.groups.resize(index + 1, none);
         }
         if self.groups[index].is_there {
@@ -258,6 +266,7 @@ impl Bfq {
         if let Some(moved) = self.merging.enter(stream.0) {
             self.move_waiting(now, moved, stream);
             self.queue_mut(moved.to).think.forget();
+            self.note_stream(moved.to, stream, Note::Parted);
         }
         let own = self.merging.queue_of(stream.0);
         let home = self.homes[stream.0 as usize];
@@ -280,6 +289,7 @@ impl Bfq {
         };
         if let Some(to) = self.merging.cooperator(now, &asker, fits) {
             let moved = self.merging.join(stream.0, to);
+            self.note_stream(to, stream, Note::Merged);
             let raise = self.queue(own).raise;
             let queue = self.queue_mut(to);
             let was_raised = queue.raise.is_raised();

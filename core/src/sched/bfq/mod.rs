@@ -35,11 +35,12 @@
 //!
 //! S1  A turn is at most [`QUANTUM`] sectors, and no request grows beyond that by merging.
 //! S2  A queue whose requests are all in the device, and that asks again as soon as it is answered, keeps its place in the
-//!     order as if something waited, where groups, classes or weights compete. When its turn comes and nothing does, the others wait: they would get ahead of
-//!     their weights. The device is not idle meanwhile: it has that queue's requests.
+//!     order as if something waited, where groups, classes or weights compete. When its turn comes and nothing does, the
+//!     others wait: they would get ahead of their weights. The device is not idle meanwhile: it has that queue's requests.
 //! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average (`lull.rs`), and where streams of a
-//!     single group compete, half of it; never is the device left idle; and a lull ends after `timeout_sync`. Only for a queue that was raised less than half a second ago
-//!     (W2), while others of its group are not and no other group competes, is the device held as in T4.
+//!     single group compete, half of it; never is the device left idle; and a lull ends after `timeout_sync`. Only for a
+//!     queue that was raised less than half a second ago (W2), while others of its group are not and no other group
+//!     competes, is the device held as in T4.
 //! S4  There are no more requests in the device than throughput needs (`depth.rs`). What waits here goes by weight; what
 //!     waits in the device does not.
 //!
@@ -53,7 +54,8 @@
 //! W3  Streams that read one place in turns share a queue ([`merge`]); not on a device that does not rotate and queues, as it
 //!     turns out to be ([`super::queueing`]), and there no part of it runs.
 //! W4  `strict_guarantees`: turns, one request in the device, and it is held idle for whoever may come back.
-//! W5  Time spent on a stream's behalf (flushes) is charged as what the device does at its best in that time.
+//! W5  Time spent on a stream's behalf (flushes) is charged as what others were not served in it
+//!     ([`pace`](super::pace)); until that is known, as what the device does at its best.
 //!
 //! Hence the bounds: that of [`fair`] for backlogged entities, where a slot is at most a budget or one request more, and
 //! times three for async; and nobody waits longer than all others' budgets take.
@@ -70,11 +72,12 @@ pub mod io_bound;
 mod lull;
 mod members;
 pub mod merge;
+mod notes;
 pub mod position;
 pub mod raise;
 pub mod rate;
 mod settings;
-mod trial;
+pub(crate) mod trial;
 mod turn;
 pub mod waker;
 
@@ -95,6 +98,7 @@ use depth::Depth;
 use fair::{Arrival, Fair, Leaf};
 use lull::Lull;
 use merge::{Asker, Merging};
+use notes::Notes;
 use raise::Raise;
 use rate::{Budgets, PeakRate};
 use settings::ROWS;
@@ -145,6 +149,10 @@ struct GroupState {
     /// Which it is to the fair queue.
     fair: GroupId,
     bursts: Bursts,
+    /// Sectors written since the last flush began, and before that since the one before: charged, and yet to be worked off by
+    /// the device (W5).
+    written: u64,
+    covered: u64,
     is_there: bool,
 }
 
@@ -181,6 +189,7 @@ pub struct Bfq {
     /// What trials found, and nobody has taken yet.
     findings: VecDeque<Message>,
     counts: Counts,
+    notes: Notes,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -213,6 +222,7 @@ impl Bfq {
             device: device::Device::new(setup, &settings),
             findings: VecDeque::with_capacity(FINDINGS),
             counts: Counts::default(),
+            notes: Notes::default(),
             settings,
         };
         this.put_group(GroupId::ROOT, &Group::root());
@@ -253,6 +263,7 @@ impl Scheduler for Bfq {
     }
 
     fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
+        self.notes.at(now);
         self.alter_stream(now, id, stream);
     }
 
@@ -264,12 +275,33 @@ impl Scheduler for Bfq {
         self.drop_group(id);
     }
 
+    fn flush_began(&mut self, now: Instant) {
+        self.device.pace.begins(now, self.in_flight);
+        for group in &mut self.groups {
+            (group.covered, group.written) = (group.written, 0);
+        }
+    }
+
+    fn flush_ended(&mut self, now: Instant, charged: Duration) {
+        self.device.pace.ends(now, charged);
+    }
+
     fn charge(&mut self, _now: Instant, stream: StreamId, group: GroupId, time: Duration) {
         self.charge_for(stream, group, time);
     }
 
+    fn set_tracing(&mut self, on: bool) {
+        self.notes.set_on(on);
+    }
+
     fn poll_message(&mut self) -> Option<Message> {
-        self.findings.pop_front()
+        self.findings.pop_front().or_else(|| self.notes.take())
+    }
+
+    fn is_ahead(&mut self, _now: Instant, group: GroupId) -> bool {
+        let state = &self.groups[usize::from(group.0)];
+        let others_go_on = !self.waitings.is_empty() || self.in_flight > 0;
+        others_go_on && state.is_there && self.fair.is_ahead(state.fair)
     }
 
     fn insert(&mut self, now: Instant, request: &Waiting) {

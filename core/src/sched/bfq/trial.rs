@@ -5,7 +5,7 @@
 /// A device that works in bursts makes samples that differ much, and then many are needed; one that is steady is judged by
 /// three.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Trial {
+pub(crate) struct Trial {
     /// Samples of each arm: the present way first, then the other.
     taken: [u32; 2],
     sum: [f64; 2],
@@ -17,12 +17,12 @@ const LEAST: u32 = 3;
 
 impl Trial {
     /// Which arm the next sample is of: 0 is the present way, 1 the other.
-    pub(super) const fn arm(&self) -> usize {
+    pub(crate) const fn arm(&self) -> usize {
         (self.taken[0] > self.taken[1]) as usize
     }
 
     /// Adds a sample: so many sectors in so many nanoseconds, neither of them zero.
-    pub(super) fn add(&mut self, sectors: u64, nanos: u64) {
+    pub(crate) fn add(&mut self, sectors: u64, nanos: u64) {
         let arm = self.arm();
         let each = nanos as f64 / sectors as f64;
         self.taken[arm] += 1;
@@ -32,7 +32,7 @@ impl Trial {
 
     /// Whether the other way is more than `factor` times as fast; `None` while that is not clear and fewer than `most`
     /// samples of each arm were taken.
-    pub(super) fn verdict(&self, factor: f64, most: u32) -> Option<bool> {
+    pub(crate) fn verdict(&self, factor: f64, most: u32) -> Option<bool> {
         let n = self.taken[1];
         if n < LEAST || self.taken[0] != n {
             return None;
@@ -47,7 +47,7 @@ impl Trial {
     }
 
     /// The throughput of the present way, in sectors per second.
-    pub(super) fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         1e9 * f64::from(self.taken[0]) / self.sum[0].max(1e-9)
     }
 }

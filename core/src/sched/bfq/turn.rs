@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::time::ms;
+use crate::trace::{Expiry, Note};
 
 /// Why a turn ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +22,9 @@ impl Bfq {
         let q = turn.queue;
         self.counts.turns += 1;
         self.turn = None;
+        if self.notes.is_on() {
+            self.note(q, self.expired(now, turn, end));
+        }
         let is_shared = self.is_shared();
         if !is_shared {
             self.charge_time(now, turn);
@@ -36,6 +40,22 @@ impl Bfq {
         self.counts.lulls_refused += u64::from(is_shared && is_empty && turn.served == 0);
         let budget = stays.then(|| if end == End::Preempted { self.queue(q).left.max(1) } else { self.budget(q) });
         self.fair.expire(budget);
+    }
+
+    fn expired(&self, now: Instant, turn: &Turn, end: End) -> Note {
+        let why = match end {
+            End::Empty if turn.held.is_some() => Expiry::TooIdle,
+            End::Empty => Expiry::NoMoreRequests,
+            End::Used => Expiry::BudgetExhausted,
+            End::Timeout => Expiry::BudgetTimeout,
+            End::Preempted => Expiry::Preempted,
+        };
+        Note::Expired {
+            why,
+            used: turn.served,
+            budget: self.fair.budget_of(Leaf(turn.queue)),
+            time: now.since(turn.since),
+        }
     }
 
     /// T3
@@ -106,7 +126,13 @@ impl Bfq {
     pub(super) fn charge_for(&mut self, stream: StreamId, group: GroupId, time: Duration) {
         let home = self.homes[stream.0 as usize];
         let q = if self.queue(home).group == group { home } else { self.any_queue_of(group) };
-        let sectors = self.device.rate.sectors_in(time);
+        let pace = &self.device.pace;
+        let worth = pace.worth(time).unwrap_or_else(|| self.device.rate.sectors_in(time));
+        let state = &mut self.groups[usize::from(group.0)];
+        let covered = state.covered.min(worth);
+        state.covered -= covered;
+        let beside = self.fair.beside(state.fair, pace.meanwhile(time));
+        let sectors = (worth - covered).saturating_sub(beside);
         self.fair.charge(Leaf(q), sectors);
     }
 }

@@ -260,6 +260,13 @@ impl Groups {
         if group.time <= even { floor.saturating_sub(1) } else { group.time }
     }
 
+    /// Whether another group that has something to be served is less far on (V2), or, of one that is nowhere, whether it would
+    /// be no exception if it came back (V3).
+    pub(super) fn is_ahead(&self, id: u16) -> bool {
+        let (Some(group), Some(first)) = (self.rows.get(usize::from(id)), self.first_ready()) else { return false };
+        first != id && group.time > self[first].time && (group.stand != Stand::Away || group.time > self.even)
+    }
+
     fn raise_floor(&mut self) {
         let firsts = [self.ready.first(&self.nodes), self.expected.first(&self.nodes)];
         let least = firsts.into_iter().flatten().map(|id| self.nodes.key(id)).min();
@@ -312,6 +319,13 @@ impl Groups {
         let parts = u128::from(self.parts(id));
         let part = u128::from(whole.as_nanos()) * u128::from(WHOLE) / parts;
         Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))
+    }
+
+    /// What a group of which nothing waits would have been served beside others that were served so much; 0 if something does.
+    pub(super) fn beside(&self, id: u16, served: u64) -> u64 {
+        let others = self.parts(id) - WHOLE;
+        let waits = self[id].stand == Stand::Ready || others == 0;
+        if waits { 0 } else { (u128::from(served) * u128::from(WHOLE) / u128::from(others)) as u64 }
     }
 
     /// The part of a number of things that a group's share gives it.

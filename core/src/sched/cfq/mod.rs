@@ -20,7 +20,8 @@
 //! C5  A change of group or priority takes along what waits, at once. What is in the device counts for the group and flow
 //!     that it was sent for.
 //! C6  Device time that was spent for a stream outside of its requests (a flush) moves its group and its flow on as a slice
-//!     of that length does; in IOPS mode as many requests as the device does in that time at its present pace.
+//!     of that length does, and is no part of whose turn it was; in IOPS mode as many requests. What others were served
+//!     meanwhile is taken off ([`pace`](super::pace)).
 //! C7  Without `group_isolation` the flows that the device is not held idle for are served in the root group. (Linux had
 //!     this as the default, and gave it up: weights then hold for nobody whose think time is long or who seeks.)
 //! C8  Flows that read one run together become one, and part again (M1-M4 in `cooperate.rs`), on devices that rotate or do
@@ -63,6 +64,7 @@ pub use settings::Settings;
 
 use super::gain::{End, Gain, Way};
 use super::line::{BackSeek, Waitings};
+use super::pace::Pace;
 use super::queueing::{Depth, Queueing};
 use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
 use crate::trace::{Message, Note};
@@ -105,9 +107,11 @@ pub struct Cfq {
     head: Sector,
     /// When a synchronous request last ended that had waited for too long.
     last_late: Instant,
-    /// How long the device takes for a request, on average, when it has one: in nanoseconds.
-    pace: u64,
-    paced: Instant,
+    /// In requests, each counting [`group::REQUEST`] (C6).
+    pace: Pace,
+    /// Nanoseconds that the device took for each of the last requests, or so, and when one last ended or the first one went.
+    tempo: u64,
+    tempo_since: Instant,
     /// The latest time that was told.
     now: Instant,
     /// Until when the last answer was "nothing" for the sake of someone.
@@ -136,8 +140,8 @@ enum Step {
     Wait,
 }
 
-/// A request moves the pace by one part in so many: ends come in bunches, and the pace should not follow each.
-const PACE: u64 = 64;
+/// A request moves the tempo by one part in so many: ends come in bunches.
+const TEMPO: u64 = 64;
 /// Messages that are kept at most.
 const NOTES: usize = 1024;
 /// Room for those that are kept without tracing.
@@ -166,8 +170,9 @@ impl Cfq {
             busy_sync: 0,
             head: Sector(0),
             last_late: Instant::ZERO,
-            pace: 0,
-            paced: Instant::ZERO,
+            pace: Pace::default(),
+            tempo: 0,
+            tempo_since: Instant::ZERO,
             now: Instant::ZERO,
             held_until: None,
             tracing: false,
@@ -227,7 +232,7 @@ impl Cfq {
         self.expire(self.now);
         self.serving = None;
         self.iops = iops;
-        let pace = (group::REQUEST, self.pace.max(1));
+        let pace = (group::REQUEST, self.tempo.max(1));
         let to = if iops { pace } else { (pace.1, pace.0) };
         for number in self.flows.numbers() {
             let flow = &self.flows[number];
@@ -285,8 +290,9 @@ impl Cfq {
         let number = self.table.owner(id);
         let (now, sync) = (self.now, self.flows[number].sync);
         if self.in_flight == [0; 2] {
-            self.paced = now;
+            self.tempo_since = now;
         }
+        self.pace.count(now, self.in_flight[0] + self.in_flight[1], 0);
         self.sent_for[id.0 as usize] = group;
         self.in_flight[usize::from(sync)] += 1;
         self.flows[number].in_flight += 1;
@@ -316,12 +322,10 @@ impl Cfq {
     #[cold]
     fn tell_finding(&mut self) {
         if let Some(finding) = self.gain.take_finding() {
-            keep(&mut self.notes, Message {
-                at: finding.at,
-                group: GroupId::ROOT,
-                stream: None,
-                note: Note::Compared(finding),
-            });
+            keep(
+                &mut self.notes,
+                Message { at: finding.at, group: GroupId::ROOT, stream: None, note: Note::Compared(finding) },
+            );
         }
     }
 
@@ -374,17 +378,40 @@ impl Scheduler for Cfq {
         }
     }
 
+    fn flush_began(&mut self, now: Instant) {
+        self.pace.begins(now, self.in_flight[0] + self.in_flight[1]);
+    }
+
+    fn flush_ended(&mut self, now: Instant, charged: Duration) {
+        self.pace.ends(now, charged);
+    }
+
     /// C6.
     fn charge(&mut self, now: Instant, stream: StreamId, group: GroupId, time: Duration) {
         self.now = now;
         let charge = match self.iops {
-            true => time.as_nanos().saturating_mul(group::REQUEST / 1024) / (self.pace / 1024).max(1),
-            false => time.as_nanos(),
+            true => {
+                let beside = self.groups.beside(group.0, self.pace.meanwhile(time));
+                self.pace.worth(time).unwrap_or(0).saturating_sub(beside)
+            }
+            false => {
+                let lost = self.pace.lost(time);
+                if let Some(turn) = &mut self.turn {
+                    turn.paid = (turn.paid + lost).min(now.since(turn.began));
+                }
+                lost.as_nanos()
+            }
         };
         self.groups.charge(group.0, charge.min(1 << 50));
         let number = self.seats[stream.0 as usize].flow;
         let served = self.flows[number].weigh(&self.settings, charge.min(1 << 50));
         self.serve(number, served);
+    }
+
+    fn is_ahead(&mut self, now: Instant, group: GroupId) -> bool {
+        self.now = now;
+        let turn = self.turn.map(|turn| self.flows[turn.flow].group);
+        !self.table.is_empty() && turn != Some(group.0) && self.groups.is_ahead(group.0)
     }
 
     fn set_tracing(&mut self, on: bool) {
@@ -505,8 +532,9 @@ impl Scheduler for Cfq {
             seeks: flow.seeks.last_was_seek(),
         };
         let group = self.unsent(id);
-        self.pace = self.pace - self.pace / PACE + now.since(self.paced).as_nanos() / PACE;
-        self.paced = now;
+        self.tempo = self.tempo - self.tempo / TEMPO + now.since(self.tempo_since).as_nanos() / TEMPO;
+        self.tempo_since = now;
+        self.pace.count(now, in_flight, iops::pieces(served.request.extent.sectors) * group::REQUEST);
         if self.flows[number].sync {
             self.flows[number].think.ended(now);
             self.thought_ended(number, group);

@@ -98,8 +98,8 @@ impl Cfq {
     /// A group comes back: who has the device keeps it no longer than for the turn under way (S3, V3).
     fn cut_short(&mut self, id: u16) {
         let group = &self.groups[id];
-        let is_back = group.in_flight == [0; 2]
-            && group.think.last_end().is_none_or(|end| self.now.since(end) > self.idle);
+        let is_back =
+            group.in_flight == [0; 2] && group.think.last_end().is_none_or(|end| self.now.since(end) > self.idle);
         let now = self.now;
         if let Some(serving) = self.serving.as_mut().filter(|serving| is_back && serving.group != id) {
             serving.until = serving.until.min(now);

@@ -43,6 +43,8 @@ pub(super) struct Turn {
     pub(super) sectors: u64,
     /// What the requests count in IOPS mode (I2).
     pub(super) pieces: u64,
+    /// Time of it that others have paid for (C6).
+    pub(super) paid: Duration,
 }
 
 /// What becomes of the present turn.
@@ -247,7 +249,15 @@ impl Cfq {
 
     /// A flow's turn begins.
     pub(super) fn begin(&mut self, number: u32) {
-        self.turn = Some(Turn { flow: number, began: self.now, end: None, dispatched: 0, sectors: 0, pieces: 0 });
+        self.turn = Some(Turn {
+            flow: number,
+            began: self.now,
+            end: None,
+            dispatched: 0,
+            sectors: 0,
+            pieces: 0,
+            paid: Duration::ZERO,
+        });
     }
 
     /// A request of a flow ended: with the first one of its turn, its slice begins (S1).
@@ -286,7 +296,7 @@ impl Cfq {
     /// The present turn is over, and was at `at`; it is paid for (S2, and I2).
     pub(super) fn expire(&mut self, at: Instant) {
         let Some(turn) = self.turn.take() else { return };
-        let used = at.since(turn.began);
+        let used = at.since(turn.began + turn.paid);
         let flow = &self.flows[turn.flow];
         let id = flow.group;
         let mut charge = used.as_nanos();

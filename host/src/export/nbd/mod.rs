@@ -53,7 +53,7 @@ impl Catalogue for Exports {
     }
 }
 
-/// What clients may do with an export.
+/// What clients may do with an export: what its file system was found unable to do is not offered to those who come later.
 ///
 /// `CAN_MULTI_CONN` is true because a flush is of the device, whatever connection it comes by: it covers every write
 /// that was answered before.
@@ -66,8 +66,9 @@ fn transmission_flags(export: &Export) -> u16 {
         (*flush, FLAG_SEND_FLUSH | FLAG_SEND_FUA),
         (*rotational, FLAG_ROTATIONAL),
         (export.read_only, FLAG_READ_ONLY),
-        (writable && limits.max(Op::Discard) > 0, FLAG_SEND_TRIM),
-        (writable && limits.max(Op::WriteZeroes) > 0, FLAG_SEND_WRITE_ZEROES | FLAG_SEND_FAST_ZERO),
+        (writable && limits.max(Op::Discard) > 0 && export.device.can_discard(), FLAG_SEND_TRIM),
+        (writable && limits.max(Op::WriteZeroes) > 0, FLAG_SEND_WRITE_ZEROES),
+        (writable && limits.max(Op::WriteZeroes) > 0 && export.device.can_zero_fast(), FLAG_SEND_FAST_ZERO),
     ];
     offered.iter().filter(|(is, _)| *is).fold(0, |all, (_, flags)| all | flags)
 }

@@ -201,14 +201,22 @@ impl ServiceTree {
     /// Rules 1 and 15: V moves by `sectors`, once the debt is paid.
     #[inline]
     pub(super) fn advance(&mut self, sectors: u64) {
-        self.time += if self.debt == 0 {
-            moved(sectors, self.weights, &mut self.carry)
+        if self.debt == 0 {
+            self.time += moved(sectors, self.weights, &mut self.carry);
         } else {
-            let places = in_places(sectors);
-            let paid = self.debt.min(places);
-            self.debt -= paid;
-            moved_by(places - paid, self.weights, &mut self.carry)
-        };
+            self.pay(sectors);
+        }
+    }
+
+    #[inline(never)]
+    fn pay(&mut self, sectors: u64) {
+        let places = in_places(sectors);
+        if places <= self.debt {
+            self.debt -= places;
+        } else {
+            let debt = core::mem::take(&mut self.debt);
+            self.time += moved_by(places - debt, self.weights, &mut self.carry);
+        }
     }
 }
 

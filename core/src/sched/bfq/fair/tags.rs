@@ -81,6 +81,14 @@ impl Promise {
     #[inline]
     pub(super) fn finish(&mut self, start: Tag, length: Tag, now: Tag, before: Tag) -> Tag {
         let finish = start + length;
+        if self.late == 0 && (finish >= before || start >= now) {
+            return finish; // Most often: nothing was promised, nor is now.
+        }
+        self.keep(start, finish, now, before)
+    }
+
+    #[cold]
+    fn keep(&mut self, start: Tag, finish: Tag, now: Tag, before: Tag) -> Tag {
         if now >= self.due {
             *self = Self::default();
         }

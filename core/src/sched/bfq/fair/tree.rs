@@ -103,12 +103,14 @@ impl Tree {
     }
 
     /// The first slot whose start tag is `time` or less, or [`NIL`] (A2).
-    #[inline]
+    #[inline(always)]
     pub(super) fn eligible(&self, nodes: &Entities, time: Tag) -> u32 {
         // Most often the first of all is eligible.
-        if self.first == NIL || nodes.at(self.first).start <= time {
-            return self.first;
-        }
+        if self.first == NIL || nodes.at(self.first).start <= time { self.first } else { self.search(nodes, time) }
+    }
+
+    #[inline(never)]
+    fn search(&self, nodes: &Entities, time: Tag) -> u32 {
         if nodes.least_of(self.root) > time {
             return NIL;
         }
@@ -132,7 +134,19 @@ impl Tree {
     }
 
     /// Takes `slot` in by the tags that its node has.
+    #[inline(always)]
     pub(super) fn insert(&mut self, nodes: &mut Entities, slot: u32) {
+        if self.root != NIL {
+            return self.insert_below(nodes, slot);
+        }
+        let node = nodes.at_mut(slot);
+        assert!(node.colour == Colour::Outside, "entity {slot} is in a tree already"); // A3
+        (node.least, node.child, node.above, node.colour) = (node.start, [NIL; 2], NIL, Colour::Black);
+        (self.root, self.first) = (slot, slot);
+    }
+
+    #[inline(never)]
+    fn insert_below(&mut self, nodes: &mut Entities, slot: u32) {
         let Entity { finish, start, colour, .. } = *nodes.at(slot);
         assert!(colour == Colour::Outside, "entity {slot} is in a tree already"); // A3
         let (mut parent, mut side, mut at) = (NIL, LEFT, self.root);
@@ -149,11 +163,9 @@ impl Tree {
         }
         let node = nodes.at_mut(slot);
         (node.least, node.child, node.above, node.colour) = (start, [NIL; 2], parent, Colour::Red);
-        if parent == NIL {
-            self.root = slot;
-            nodes.at_mut(slot).colour = Colour::Black;
-        } else {
-            nodes.at_mut(parent).child[side] = slot;
+        let parent = nodes.at_mut(parent);
+        parent.child[side] = slot;
+        if parent.colour == Colour::Red {
             self.part_reds(nodes, slot);
         }
     }
@@ -193,60 +205,80 @@ impl Tree {
     }
 
     /// Takes `slot` out.
+    #[inline(always)]
     pub(super) fn remove(&mut self, nodes: &mut Entities, slot: u32) {
+        let node = nodes.at_mut(slot);
+        if self.root == slot && node.child == [NIL; 2] {
+            node.colour = Colour::Outside;
+            (self.root, self.first) = (NIL, NIL);
+        } else {
+            self.remove_from_others(nodes, slot);
+        }
+    }
+
+    #[inline(never)]
+    fn remove_from_others(&mut self, nodes: &mut Entities, slot: u32) {
         if self.first == slot {
             self.first = nodes.beside(slot, RIGHT);
         }
         let Entity { child: [left, right], above: parent, colour, .. } = *nodes.at(slot);
         assert!(colour != Colour::Outside, "entity {slot} is in no tree");
-        nodes.at_mut(slot).colour = Colour::Outside;
-        // Where a node went missing, what is there now, the colour that is missing, and who took the slot's place.
-        let (gap_parent, gap_side, filler, missing, heir);
         if left != NIL && right != NIL {
-            // The next node, which has no left child, leaves its own place and takes this one over.
-            heir = nodes.outermost(right, LEFT);
-            let Entity { child: [_, below], above: heir_parent, colour: heir_colour, .. } = *nodes.at(heir);
-            (filler, missing) = (below, heir_colour);
-            if heir == right {
-                (gap_parent, gap_side) = (heir, RIGHT);
-            } else {
-                (gap_parent, gap_side) = (heir_parent, LEFT);
-                adopt(nodes, heir_parent, LEFT, below);
-                adopt(nodes, heir, RIGHT, right);
-            }
-            adopt(nodes, heir, LEFT, left);
-            self.put_in_place_of(nodes, slot, parent, heir);
-            nodes.at_mut(heir).colour = colour;
-        } else {
-            heir = NIL;
-            (filler, missing) = (if left == NIL { right } else { left }, colour);
-            gap_parent = parent;
-            gap_side = if parent == NIL { LEFT } else { nodes.side_of(slot, parent) };
-            self.put_in_place_of(nodes, slot, parent, filler);
+            return self.replace(nodes, slot);
         }
-        self.least_changed(nodes, gap_parent, heir);
+        nodes.at_mut(slot).colour = Colour::Outside;
+        let filler = if left == NIL { right } else { left };
+        if parent == NIL {
+            self.root = filler;
+            let node = nodes.at_mut(filler);
+            (node.above, node.colour) = (NIL, Colour::Black);
+            return;
+        }
+        let side = nodes.side_of(slot, parent);
+        adopt(nodes, parent, side, filler);
+        least_changed(nodes, parent);
+        self.make_up_for(nodes, colour, parent, side, filler);
+    }
+
+    /// Takes `slot`, which has two children, out: the next node, which has no left child, leaves its own place and takes
+    /// this one over.
+    fn replace(&mut self, nodes: &mut Entities, slot: u32) {
+        let Entity { child: [left, right], above: parent, colour, .. } = *nodes.at(slot);
+        nodes.at_mut(slot).colour = Colour::Outside;
+        let heir = nodes.outermost(right, LEFT);
+        let Entity { child: [_, filler], above: heir_parent, colour: missing, .. } = *nodes.at(heir);
+        // Where a node goes missing.
+        let (gap_parent, gap_side) = if heir == right { (heir, RIGHT) } else { (heir_parent, LEFT) };
+        if heir != right {
+            adopt(nodes, heir_parent, LEFT, filler);
+            adopt(nodes, heir, RIGHT, right);
+        }
+        adopt(nodes, heir, LEFT, left);
+        self.put_in_place_of(nodes, slot, parent, heir);
+        // Of the heir the old value is of another place: between the gap and the heir all that changes is above the gap.
+        let mut at = gap_parent;
+        while at != heir {
+            let least = nodes.computed(at);
+            let node = nodes.at_mut(at);
+            node.least = least;
+            at = node.above;
+        }
+        let least = nodes.computed(heir);
+        let node = nodes.at_mut(heir);
+        (node.colour, node.least) = (colour, least);
+        least_changed(nodes, parent);
+        self.make_up_for(nodes, missing, gap_parent, gap_side, filler);
+    }
+
+    /// Mends the tree where a node of some colour went missing and `filler` (or nothing) is in its place.
+    #[inline]
+    fn make_up_for(&mut self, nodes: &mut Entities, missing: Colour, parent: u32, side: usize, filler: u32) {
         if missing == Colour::Black {
             if nodes.is_red(filler) {
                 nodes.at_mut(filler).colour = Colour::Black;
             } else {
-                self.make_up_for_black(nodes, gap_parent, gap_side);
+                self.make_up_for_black(nodes, parent, side);
             }
-        }
-    }
-
-    /// Brings `least` up to date from `at` upwards, at least until `heir` is (A2).
-    fn least_changed(&mut self, nodes: &mut Entities, mut at: u32, heir: u32) {
-        let mut past = heir == NIL;
-        while at != NIL {
-            let least = nodes.computed(at);
-            past |= at == heir;
-            let node = nodes.at_mut(at);
-            // Of an heir, the old value is of another place.
-            if node.least == least && past && at != heir {
-                return;
-            }
-            node.least = least;
-            at = node.above;
         }
     }
 
@@ -313,6 +345,19 @@ impl Tree {
         } else {
             adopt(nodes, parent, nodes.side_of(old, parent), new);
         }
+    }
+}
+
+/// Brings `least` up to date from `at` upwards, as far as it changes (A2).
+fn least_changed(nodes: &mut Entities, mut at: u32) {
+    while at != NIL {
+        let least = nodes.computed(at);
+        let node = nodes.at_mut(at);
+        if node.least == least {
+            return;
+        }
+        node.least = least;
+        at = node.above;
     }
 }
 

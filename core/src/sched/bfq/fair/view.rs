@@ -107,6 +107,54 @@ impl Fair {
         share as u32
     }
 
+    /// What a group, if nothing waits of it, would have been served beside others that were served so much; 0 if something
+    /// waits.
+    #[must_use]
+    pub fn beside(&self, group: GroupId, served: u64) -> u64 {
+        const WHOLE: u64 = 1 << 16;
+        let (mut slot, mut share) = (self.group(group).entity, WHOLE);
+        if slot == NIL || self.entities.at(slot).state.is_backlogged() {
+            return 0;
+        }
+        while slot != NIL {
+            let entity = self.entities.at(slot);
+            let (weight, weights) = (u64::from(entity.weight), self.tree_of(slot).weights());
+            let counted = entity.state != State::Forgotten;
+            share = share * weight / if counted { weights.max(weight) } else { weights + weight };
+            slot = self.group(entity.parent).entity;
+        }
+        if share == WHOLE {
+            return 0;
+        }
+        u64::try_from(u128::from(served) * u128::from(share) / u128::from(WHOLE - share)).unwrap_or(u64::MAX)
+    }
+
+    /// Whether a group, or one above it, was served beyond its share (S > V, or F > V of an idle one) while a sibling waits or
+    /// is in service: a queue of it that asked now would have to wait.
+    pub fn is_ahead(&mut self, group: GroupId) -> bool {
+        self.settle();
+        let mut slot = self.group(group).entity;
+        while slot != NIL {
+            let entity = self.entities.at(slot);
+            let row = self.group(entity.parent);
+            let tree = &row.trees[entity.class as usize];
+            let (at, is_alone) = match entity.state {
+                State::InService => return false,
+                State::Forgotten => (tree.time, true),
+                State::Idle => (entity.finish, row.next == NIL && row.in_service == NIL),
+                State::Active => {
+                    let alone = tree.active.first() == slot && tree.active.last(&self.entities) == slot;
+                    (entity.start, alone && row.in_service == NIL)
+                }
+            };
+            if at > tree.time && !is_alone {
+                return true;
+            }
+            slot = row.entity;
+        }
+        false
+    }
+
     /// The budget that a queue was last given, in sectors.
     #[must_use]
     pub fn budget_of(&self, leaf: Leaf) -> u32 {

@@ -1,0 +1,361 @@
+//! `fairlift iostune`: what a disk is like, and what to set for it.
+
+mod args;
+mod around;
+mod real;
+mod scratch;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use fairlift::bench;
+use fairlift::config::Backing;
+use fairlift_core::Duration;
+use fairlift_core::time::secs;
+use fairlift_lab::iostune::{
+    Disk, Facts, Findings, Header, Kernel, Paper, Progress, Step, advise, find, measure, plan,
+};
+use fairlift_lab::model::Spec;
+use fairlift_lab::report;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::backing;
+use crate::mistake::{Mistake, render};
+use crate::output::{is_stdout, quoted, try_writing};
+use crate::show;
+use crate::signals::{self, Stop};
+use crate::units::show_size;
+
+pub(crate) use args::IostuneArgs;
+use around::Around;
+use real::Real;
+use scratch::Scratch;
+
+/// The least that can be told apart from a cache, and cut among 16 streams.
+const LEAST: u64 = 32 << 20;
+/// Below it, caches of any kind hold most of it.
+const SMALL: u64 = 1 << 30;
+/// One part of so many of the time, at most, is for filling a scratch file.
+const FILLING: u64 = 6;
+
+/// Measures and reports. Wrong flags, or a disk that cannot be measured: status 2; what goes wrong later: 1; stopped by a
+/// signal: 128 + its number.
+pub(crate) fn iostune(flags: &IostuneArgs) -> ExitCode {
+    match attempt(flags) {
+        Ok(code) => code,
+        Err((code, says)) => {
+            eprintln!("{}", says.trim_end());
+            code
+        }
+    }
+}
+
+/// What is measured.
+struct Asked {
+    name: String,
+    target: Option<Target>,
+    time: Duration,
+    warnings: Vec<String>,
+}
+
+enum Target {
+    Model(Spec),
+    Real { backing: Backing, facts: Facts, around: Option<Around>, write_to: Option<WriteTo> },
+}
+
+fn attempt(flags: &IostuneArgs) -> Result<ExitCode, (ExitCode, String)> {
+    let failed = |says: String| (ExitCode::FAILURE, format!("fairlift: {says}"));
+    let mut mistakes = Vec::new();
+    for (flag, path) in [("--json", &flags.json), ("--html", &flags.html)] {
+        if let Some(path) = path.as_ref().filter(|path| !is_stdout(path))
+            && let Err(error) = try_writing(path)
+        {
+            mistakes.push(Mistake::in_flag(flag, format!("{}: {error}", path.display())));
+        }
+    }
+    if flags.json.is_some() && flags.json == flags.html {
+        mistakes.push(Mistake::in_flag("--html", "is the file of --json; name another"));
+    }
+    let asked = look(flags).map_err(|(flag, says)| mistakes.push(Mistake::in_flag(flag, says))).ok();
+    let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
+        return Err((ExitCode::from(2), render(None, &mistakes)));
+    };
+    let stop = signals::stop_on_signal().map_err(|error| failed(error.to_string()))?;
+    let (found, error) = run(flags, &asked, &stop).map_err(|says| (ExitCode::from(2), says))?;
+    report(flags, &found).map_err(failed)?;
+    match (error, stop.signal()) {
+        (Some(error), _) => Err(failed(error)),
+        (None, Some(signal)) if found.header.interrupted => Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))),
+        (None, _) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Looks at the disk before anything is measured.
+///
+/// # Errors
+/// It cannot be measured: the flag, and why.
+fn look(flags: &IostuneArgs) -> Result<Asked, (&'static str, String)> {
+    let device = |says| ("--device", says);
+    let name = flags.device.as_deref().or(flags.path.as_deref());
+    let name = name.ok_or_else(|| device("name the disk: a path, or sim:MODEL (see `fairlift models`)".into()))?;
+    let time = flags.time.unwrap_or(if flags.quick { secs(30) } else { secs(180) });
+    let mut asked = Asked { name: name.into(), target: None, time, warnings: Vec::new() };
+    if let Some(model) = name.strip_prefix("sim:") {
+        let spec = Spec::parse(model).map_err(|error| device(error.to_string()))?;
+        enough(spec.size).map_err(device)?;
+        if flags.scratch.is_some() {
+            return Err(("--scratch", "a model has no files: --write alone writes on it".into()));
+        }
+        asked.target = Some(Target::Model(spec));
+        return Ok(asked);
+    }
+    let backing =
+        backing::parse(name).and_then(|backing| backing::check(&backing).map(|()| backing)).map_err(device)?;
+    let shape = bench::shape(&backing).map_err(|error| device(error.to_string()))?;
+    enough(shape.bytes).map_err(device)?;
+    // RAM is empty at the start of every run.
+    let mut facts = Facts { bytes: shape.bytes, block: shape.block, scratch: None, at_rest: true };
+    let (mut around, mut write_to) = (None, None);
+    if let Backing::File { path, .. } = &backing {
+        facts.at_rest = false;
+        around = Around::of(path).filter(|_| !shape.in_ram);
+        let is_file = path.is_file();
+        asked.warnings.extend(look_inside(path, shape).map_err(device)?);
+        let mounted = around.as_ref().and_then(Around::mounted);
+        if flags.write {
+            let to = where_to_write(flags, path, is_file, mounted.as_deref())?;
+            facts.scratch = matches!(to, WriteTo::Device).then_some(shape.bytes);
+            write_to = Some(to);
+        }
+        if let Some(mounted) = mounted {
+            asked.warnings.push(format!("{mounted}: what others do there disturbs the measurement"));
+        }
+    } else if flags.scratch.is_some() || flags.i_know_this_destroys_data {
+        return Err(("--write", "is enough: there is nothing to lose on this disk".into()));
+    } else if flags.write {
+        facts.scratch = Some(shape.bytes);
+    }
+    asked.warnings.extend(busy());
+    asked.target = Some(Target::Real { backing, facts, around, write_to });
+    Ok(asked)
+}
+
+/// Whether it is large enough.
+fn enough(bytes: u64) -> Result<(), String> {
+    if bytes >= LEAST {
+        return Ok(());
+    }
+    Err(format!("it has {}, and {} are the least that can be measured", show_size(bytes), show_size(LEAST)))
+}
+
+/// What of a file or device casts doubt on its rates.
+fn look_inside(path: &Path, shape: bench::Shape) -> Result<Vec<String>, String> {
+    let mut warnings = Vec::new();
+    let holes = if path.is_file() { around::holes(path) } else { 0.0 };
+    if holes >= 99.0 {
+        return Err(format!(
+            "{0}: there is no data in it, only holes, which are read without asking a disk; fill it first: \
+             dd if=/dev/urandom of={0} bs=1M count={1} conv=notrunc",
+            path.display(),
+            shape.bytes >> 20
+        ));
+    }
+    if holes > 5.0 {
+        warnings.push(format!("{holes:.0} % of the file are holes, read without asking a disk: rates are too high"));
+    }
+    if !shape.direct && !shape.in_ram {
+        warnings.push("no direct I/O here: the rates are those of the page cache, not of the disk".into());
+    }
+    if shape.bytes < SMALL && !shape.in_ram {
+        warnings.push(format!("{} is small: caches may hold it; 1 GiB or more tells more", show_size(shape.bytes)));
+    }
+    Ok(warnings)
+}
+
+/// Where writes may go.
+enum WriteTo {
+    /// On the device itself.
+    Device,
+    /// Into a file that is made for it.
+    Scratch(PathBuf),
+}
+
+/// Decides where is written, and refuses where somebody's data is.
+fn where_to_write(
+    flags: &IostuneArgs,
+    path: &Path,
+    is_file: bool,
+    mounted: Option<&str>,
+) -> Result<WriteTo, (&'static str, String)> {
+    if is_file {
+        if flags.i_know_this_destroys_data {
+            let says = "is for block devices; beside a file, --write makes a scratch file".into();
+            return Err(("--i-know-this-destroys-data", says));
+        }
+        let beside = || PathBuf::from(format!("{}.iostune", path.display()));
+        let scratch = flags.scratch.clone().unwrap_or_else(beside);
+        if scratch.symlink_metadata().is_ok() {
+            let says = format!(
+                "{} is there already, and is left alone; name another with --scratch, or remove it",
+                scratch.display()
+            );
+            return Err(("--scratch", says));
+        }
+        return Ok(WriteTo::Scratch(scratch));
+    }
+    if let Some(scratch) = &flags.scratch {
+        let says = format!("{}: a file lies on another disk than this device; leave --scratch out", scratch.display());
+        return Err(("--scratch", says));
+    }
+    if !flags.i_know_this_destroys_data {
+        let says = format!(
+            "would destroy what is on {}; say --i-know-this-destroys-data if all of it may go, or leave --write out",
+            path.display()
+        );
+        return Err(("--write", says));
+    }
+    if let Some(mounted) = mounted {
+        return Err(("--write", format!("{}: {mounted}; nothing is written on it", path.display())));
+    }
+    // The kernel answers EBUSY if a file system, swap or another device has it.
+    let exclusive = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::EXCL | rustix::fs::OFlags::CLOEXEC;
+    match rustix::fs::open(path, exclusive, rustix::fs::Mode::empty()) {
+        Ok(_) => Ok(WriteTo::Device),
+        Err(error) => Err(("--write", format!("{}: {}", path.display(), std::io::Error::from(error)))),
+    }
+}
+
+/// Whether the machine does so much that rates are not the disk's.
+fn busy() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let load: f64 = text.split(' ').next()?.parse().ok()?;
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    (load > 0.7 * cpus as f64)
+        .then(|| format!("the machine is busy (load {load:.1} on {cpus} CPUs): rates of fast disks are too low"))
+}
+
+/// Measures, and finds out what follows.
+///
+/// # Errors
+/// The scratch file could not be made.
+fn run(flags: &IostuneArgs, asked: &Asked, stop: &Stop) -> Result<(Findings, Option<String>), String> {
+    let stopped = || stop.signal().is_some();
+    let bar = bar();
+    let mut time = asked.time;
+    let mut kernel = Kernel::default();
+    let mut scratch = None;
+    let mut warnings = asked.warnings.clone();
+    let mut disk: Box<dyn Disk> = match asked.target.as_ref().expect("looked at") {
+        Target::Model(spec) => Box::new(Paper { spec: spec.clone(), write: flags.write }),
+        Target::Real { backing, facts, around, write_to } => {
+            if let Some(named) = around.as_ref().and_then(Around::kernel) {
+                kernel = named;
+            }
+            let mut facts = *facts;
+            if let Some(WriteTo::Scratch(path)) = write_to {
+                bar.set_message(format!("filling {}", path.display()));
+                let filling = Duration::from_nanos(time.as_nanos() / FILLING);
+                time = time - filling;
+                let bytes = if flags.quick { 256 << 20 } else { SMALL };
+                scratch = Scratch::make(path, bytes, filling, &stopped).map_err(|says| format!("--scratch: {says}"))?;
+                facts.scratch = scratch.as_ref().map(Scratch::bytes);
+            }
+            let scratch = scratch.as_ref().map(Scratch::path);
+            Box::new(Real { backing: backing.clone(), facts, scratch, around: around.clone(), own: 0, all: 0 })
+        }
+    };
+    let facts = disk.facts();
+    let steps = plan(&facts, time, flags.quick);
+    announce(asked, flags);
+    let all: u64 = steps.iter().map(|step| step.each.as_nanos() * u64::from(step.runs)).sum();
+    bar.set_length(all / 1_000_000);
+    let count = steps.len();
+    let mut number = 0;
+    let mut progress = |progress: Progress<'_>| match progress {
+        Progress::Begins(Step { probe, .. }, at) => {
+            number += 1;
+            bar.set_position(at.as_nanos() / 1_000_000);
+            bar.set_message(format!("{number}/{count} {}", probe.about()));
+        }
+        Progress::Goes(at) => bar.set_position(at.as_nanos() / 1_000_000),
+    };
+    let measured = measure(&steps, &mut *disk, flags.seed, &mut progress, &stopped);
+    bar.finish_and_clear();
+    warnings.extend(disk.disturbed());
+    drop(scratch);
+    let header = Header {
+        tool: "iostune".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        device: asked.name.clone(),
+        seed: flags.seed,
+        command: command(flags, asked),
+        bytes: facts.bytes,
+        block: facts.block,
+        virtual_time: matches!(asked.target, Some(Target::Model(_))),
+        took_s: measured.ran.as_nanos() as f64 / 1e9,
+        interrupted: measured.interrupted || measured.error.is_some(),
+    };
+    let mut found = find(header, &measured.outcomes);
+    found.recommend = advise(&found, &asked.name, &kernel);
+    warnings.append(&mut found.warnings);
+    found.warnings = warnings;
+    Ok((found, measured.error.map(|error| error.to_string())))
+}
+
+/// How long it will take, before it begins.
+fn announce(asked: &Asked, flags: &IostuneArgs) {
+    let seconds = asked.time.as_nanos() as f64 / 1e9;
+    let of = if matches!(asked.target, Some(Target::Model(_))) { " of virtual time" } else { "" };
+    let writes = if flags.write { "" } else { "; nothing is written" };
+    eprintln!("fairlift: measuring {}: at most about {seconds:.0} s{of}{writes}", asked.name);
+}
+
+/// What to type to measure the same again.
+fn command(flags: &IostuneArgs, asked: &Asked) -> String {
+    let mut words = vec!["fairlift".to_owned(), "iostune".into(), "--device".into(), quoted(&asked.name)];
+    if flags.quick {
+        words.push("--quick".into());
+    }
+    words.extend(["--time".into(), asked.time.to_string()]);
+    if flags.write {
+        words.push("--write".into());
+    }
+    if let Some(path) = &flags.scratch {
+        words.extend(["--scratch".into(), quoted(&path.display().to_string())]);
+    }
+    if flags.i_know_this_destroys_data {
+        words.push("--i-know-this-destroys-data".into());
+    }
+    words.extend(["--seed".into(), flags.seed.to_string()]);
+    words.join(" ")
+}
+
+/// Writes the reports, and to standard output what belongs there.
+fn report(flags: &IostuneArgs, found: &Findings) -> Result<(), String> {
+    let (mut shown, mut failed) = (None, Vec::new());
+    let forms: [(&Option<PathBuf>, fn(&Findings) -> String); 2] =
+        [(&flags.json, report::tune::to_json), (&flags.html, report::html::tuning)];
+    for (path, form) in forms {
+        let Some(path) = path else { continue };
+        if is_stdout(path) {
+            shown = Some(form(found));
+        } else if let Err(error) = std::fs::write(path, form(found)) {
+            failed.push(format!("{}: {error}", path.display()));
+        }
+    }
+    let shown = shown.unwrap_or_else(|| report::tune::text(found));
+    if let Err(error) = show::print(shown.as_bytes()) {
+        failed.push(error.to_string());
+    }
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\nfairlift: ")) }
+}
+
+/// On a terminal only, and beside what goes to standard output.
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed} {msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(std::time::Duration::from_millis(200));
+    bar
+}

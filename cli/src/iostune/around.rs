@@ -1,0 +1,114 @@
+//! What is around a disk: what the kernel calls it, who has it mounted, and what others do with it meanwhile.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use fairlift_lab::iostune::Kernel;
+use rustix::fs::{SeekFrom, major, minor, seek};
+
+/// The disk below a file or device, as far as the kernel tells.
+#[derive(Clone, Debug)]
+pub(crate) struct Around {
+    /// `/sys/dev/block/8:1`, resolved: that of a partition is below its disk.
+    place: PathBuf,
+    number: String,
+    is_device: bool,
+}
+
+impl Around {
+    /// Of this path; `None` if there is no one disk below it: a file in RAM or on a network, several disks in one file system.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok()?;
+        let is_device = metadata.file_type().is_block_device();
+        let device = if is_device { metadata.rdev() } else { metadata.dev() };
+        let number = format!("{}:{}", major(device), minor(device));
+        let place = fs::canonicalize(format!("/sys/dev/block/{number}")).ok()?;
+        Some(Self { place, number, is_device })
+    }
+
+    /// The disk, of which this may be a partition.
+    fn disk(&self) -> &Path {
+        let is_part = self.place.join("partition").exists();
+        self.place.parent().filter(|_| is_part).unwrap_or(&self.place)
+    }
+
+    /// As udev and cgroups name the disk.
+    pub(crate) fn kernel(&self) -> Option<Kernel> {
+        let name = self.disk().file_name()?.to_str()?.to_owned();
+        let number = fs::read_to_string(self.disk().join("dev")).ok()?.trim().to_owned();
+        Some(Kernel { name, number })
+    }
+
+    /// Where the device, or a partition of it, is mounted; or who has it otherwise. Of a file: nothing.
+    pub(crate) fn mounted(&self) -> Option<String> {
+        if !self.is_device {
+            return None;
+        }
+        let dev = |path: &Path| fs::read_to_string(path.join("dev")).ok().map(|text| text.trim().to_owned());
+        let below = |path: &Path| {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).collect::<Vec<_>>()
+        };
+        let parts = below(&self.place).into_iter().filter(|path| path.join("partition").exists());
+        let numbers: Vec<String> =
+            std::iter::once(self.number.clone()).chain(parts.filter_map(|path| dev(&path))).collect();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let place = mounts.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split(' ').collect();
+            numbers.iter().any(|number| fields.get(2) == Some(&number.as_str())).then(|| fields.get(4).copied())?
+        });
+        if let Some(place) = place {
+            return Some(format!("it is mounted at {place}"));
+        }
+        let holder = below(&self.place.join("holders")).into_iter().next()?;
+        Some(format!("{} is made of it", holder.file_name()?.to_string_lossy()))
+    }
+
+    /// Bytes that the device, or the partition, has read and written so far.
+    pub(crate) fn moved(&self) -> Option<u64> {
+        let text = fs::read_to_string(self.place.join("stat")).ok()?;
+        let fields: Vec<u64> = text.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+        Some((fields.get(2)? + fields.get(6)?) * 512)
+    }
+}
+
+/// Which part of a file is holes, which are read without asking a disk, in %. Zero of what has none.
+pub(crate) fn holes(path: &Path) -> f64 {
+    /// Enough to tell; a file may have millions.
+    const RUNS_MAX: usize = 4096;
+    let Ok(file) = File::open(path) else { return 0.0 };
+    let Ok(size) = file.metadata().map(|metadata| metadata.len()) else { return 0.0 };
+    let (mut at, mut data) = (0, 0);
+    for _ in 0..RUNS_MAX {
+        match seek(&file, SeekFrom::Data(at)) {
+            Ok(start) if start < size => {
+                let end = seek(&file, SeekFrom::Hole(start)).unwrap_or(size).min(size);
+                data += end - start;
+                at = end;
+            }
+            Err(rustix::io::Errno::NXIO) => at = size, // no data behind it
+            _ => return 0.0,
+        }
+        if at >= size {
+            break;
+        }
+    }
+    if at == 0 { 0.0 } else { 100.0 - data as f64 / at as f64 * 100.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let file = File::create(&path).unwrap();
+        file.set_len(8 << 20).unwrap();
+        assert_eq!(holes(&path), 100.0);
+        std::os::unix::fs::FileExt::write_all_at(&file, &vec![1; 2 << 20], 2 << 20).unwrap();
+        assert_eq!(holes(&path), 75.0);
+    }
+}

@@ -1,0 +1,82 @@
+//! Probes of disks that are there: straight to the path, or through Fairlift's engine.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use fairlift::bench;
+use fairlift::config::{Backing, Direct, Disk as DiskConfig};
+use fairlift_lab::iostest::{Case, Measured, Watch};
+use fairlift_lab::iostune::{Disk, Facts, Place, Way};
+
+use super::around::Around;
+
+/// Runs probes in real time.
+pub(crate) struct Real {
+    pub(crate) backing: Backing,
+    pub(crate) facts: Facts,
+    /// Where is written, if anywhere.
+    pub(crate) scratch: Option<PathBuf>,
+    pub(crate) around: Option<Around>,
+    /// Bytes that we read from the device, in runs during which it was watched.
+    pub(crate) own: u64,
+    /// Bytes that the device moved in those runs.
+    pub(crate) all: u64,
+}
+
+impl Disk for Real {
+    fn facts(&self) -> Facts {
+        self.facts
+    }
+
+    fn run(
+        &mut self,
+        way: Way,
+        place: Place,
+        case: &Case,
+        watch: Watch<'_>,
+    ) -> Result<Measured, Box<dyn Error + Send + Sync>> {
+        let backing = match (place, &self.scratch) {
+            (Place::Scratch, Some(path)) => Backing::File { path: path.clone(), direct: Direct::Auto },
+            _ => self.backing.clone(),
+        };
+        let capacity = bench::capacity(&backing)?;
+        let jobs = case.jobs(capacity / fairlift_core::Sector::SIZE)?;
+        let (scheduler, set) = way.setting();
+        let setup = bench::Setup {
+            disk: DiskConfig {
+                name: "iostune".into(),
+                scheduler,
+                set: set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+                depth: None,
+                shared_tags: false,
+                nr_requests: None,
+                io_timeout: None,
+                concurrency: Default::default(),
+            },
+            groups: case.groups.clone(),
+            read_only: !case.workload.writes(),
+            workers: None,
+            runtime: case.runtime,
+            slots: case.slots,
+            backing,
+        };
+        let before = self.around.as_ref().and_then(Around::moved);
+        let straight = way == Way::Straight && matches!(setup.backing, Backing::File { .. });
+        let measured = if straight { bench::run_raw(&setup, jobs, watch) } else { bench::run(&setup, jobs, watch) }?;
+        if let (Place::Device, Some(before), Some(after)) =
+            (place, before, self.around.as_ref().and_then(Around::moved))
+        {
+            self.own += measured.meters.iter().map(|(_, meter)| meter.bytes).sum::<u64>();
+            // What was under way at the end is ours, too.
+            self.own += measured.meters.len() as u64 * (1 << 20);
+            self.all += after.saturating_sub(before);
+        }
+        Ok(measured)
+    }
+
+    fn disturbed(&self) -> Option<String> {
+        let others = self.all.saturating_sub(self.own);
+        let part = others as f64 / (self.all.max(1)) as f64 * 100.0;
+        (part > 5.0).then(|| format!("others used the disk meanwhile: {part:.0} % of the bytes that it moved"))
+    }
+}

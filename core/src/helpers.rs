@@ -1,0 +1,251 @@
+//! Helpers: which blocking work goes next where threads are few, and how much of it at once.
+//!
+//! Some files can only be read by a thread that waits. Here is decided what the threads of a server do; who runs them brings
+//! [`push`](Helpers::push) and [`ended`](Helpers::ended), and asks [`start`](Helpers::start).
+//!
+//! H1  At most `threads` jobs at once, however many disks and files there are.
+//! H2  A disk has at most as many concurrent jobs out as pay there ([`Concurrency`]); the others wait in order of arrival.
+//! H3  Ordered jobs of one file go one at a time, in order of arrival, beside the concurrent ones of its disk.
+//! H4  A disk takes another thread only while it has fewer than are free. So one that hangs has half of them, the next half
+//!     of the rest, and whoever comes later still finds one.
+//! H5  Sources (a disk's concurrent jobs, a file's ordered ones) take turns.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::Instant;
+use crate::concurrency::{Concurrency, Settings};
+
+/// How a job goes with the others of its disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// As many at once as pay (H2).
+    Concurrent,
+    /// After those of the same file that came before (H3).
+    Ordered,
+    /// At once, if there is a thread: somebody counts already how many there are.
+    Alone,
+}
+
+/// Which source a job is of, for [`Helpers::ended`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Source(usize);
+
+/// Decides what the helper threads of a server do. `J` is a job, and is not looked at.
+#[derive(Debug)]
+pub struct Helpers<J> {
+    threads: usize,
+    running: usize,
+    most: usize,
+    disks: Vec<Disk>,
+    sources: Vec<Queue<J>>,
+    /// Sources with waiting jobs, the next first (H5).
+    turns: VecDeque<usize>,
+}
+
+#[derive(Debug)]
+struct Disk {
+    concurrency: Concurrency,
+    /// Of all its sources.
+    running: usize,
+}
+
+#[derive(Debug)]
+struct Queue<J> {
+    disk: usize,
+    order: Order,
+    waiting: VecDeque<J>,
+    running: usize,
+}
+
+impl<J> Helpers<J> {
+    /// Helpers of at most `threads`, for `disks`, and for files of which each is on a disk.
+    ///
+    /// # Panics
+    /// If there are no threads, or a file is on no disk.
+    #[must_use]
+    pub fn new(threads: usize, disks: &[Settings], files: &[usize]) -> Self {
+        assert!(threads > 0, "no helper threads");
+        assert!(files.iter().all(|disk| *disk < disks.len()), "a file on no disk");
+        let of = |disk, order| Queue { disk, order, waiting: VecDeque::new(), running: 0 };
+        let mut sources: Vec<_> =
+            (0..disks.len()).flat_map(|disk| [of(disk, Order::Concurrent), of(disk, Order::Alone)]).collect();
+        sources.extend(files.iter().map(|disk| of(*disk, Order::Ordered)));
+        let disks =
+            disks.iter().map(|settings| Disk { concurrency: Concurrency::new(*settings), running: 0 }).collect();
+        Self { threads, running: 0, most: 0, disks, sources, turns: VecDeque::new() }
+    }
+
+    /// Takes a job for a file in.
+    ///
+    /// # Panics
+    /// If there is no such file.
+    pub fn push(&mut self, file: usize, order: Order, job: J) {
+        let own = 2 * self.disks.len() + file;
+        let disk = self.sources[own].disk;
+        let source = match order {
+            Order::Concurrent => 2 * disk,
+            Order::Alone => 2 * disk + 1,
+            Order::Ordered => own,
+        };
+        let queue = &mut self.sources[source];
+        if queue.waiting.is_empty() {
+            self.turns.push_back(source);
+        }
+        queue.waiting.push_back(job);
+    }
+
+    /// The job that goes next, if one may.
+    pub fn start(&mut self) -> Option<(Source, J)> {
+        let at = (0..self.turns.len()).find(|at| self.may_start(self.turns[*at]))?;
+        let source = self.turns.remove(at).expect("found just now");
+        let queue = &mut self.sources[source];
+        let job = queue.waiting.pop_front().expect("whose turn comes has jobs");
+        queue.running += 1;
+        if !queue.waiting.is_empty() {
+            self.turns.push_back(source); // H5
+        }
+        self.disks[queue.disk].running += 1;
+        self.running += 1;
+        self.most = self.most.max(self.running);
+        Some((Source(source), job))
+    }
+
+    /// Whether [`start`](Self::start) would answer with a job.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.turns.iter().any(|source| self.may_start(*source))
+    }
+
+    /// A job of so many sectors ended.
+    ///
+    /// # Panics
+    /// If none of that source was out.
+    pub fn ended(&mut self, now: Instant, Source(source): Source, sectors: u64) {
+        let queue = &mut self.sources[source];
+        assert!(queue.running > 0, "a job ended that was not out: source {source}");
+        let disk = &mut self.disks[queue.disk];
+        if queue.order == Order::Concurrent {
+            let full = queue.running >= usize::from(disk.concurrency.allowed()) && !queue.waiting.is_empty();
+            disk.concurrency.ended(now, sectors, full);
+        }
+        queue.running -= 1;
+        disk.running -= 1;
+        self.running -= 1;
+    }
+
+    /// Jobs that are out.
+    #[must_use]
+    pub const fn running(&self) -> usize {
+        self.running
+    }
+
+    /// The most that were out at once.
+    #[must_use]
+    pub const fn most(&self) -> usize {
+        self.most
+    }
+
+    /// How many at once are known to pay on a disk, and how often that has changed.
+    #[must_use]
+    pub fn learned(&self, disk: usize) -> (u16, u64) {
+        let concurrency = &self.disks[disk].concurrency;
+        (concurrency.level(), concurrency.changes())
+    }
+
+    fn may_start(&self, source: usize) -> bool {
+        let queue = &self.sources[source];
+        let disk = &self.disks[queue.disk];
+        let fits = match queue.order {
+            Order::Concurrent => queue.running < usize::from(disk.concurrency.allowed()), // H2
+            Order::Ordered => queue.running == 0,                                         // H3
+            Order::Alone => true,
+        };
+        fits && disk.running < self.threads - self.running // H1, H4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::ms;
+
+    const SIXTEEN: Settings = Settings { most: 16, fixed: true };
+
+    fn all<J>(helpers: &mut Helpers<J>) -> Vec<(Source, J)> {
+        core::iter::from_fn(|| helpers.start()).collect()
+    }
+
+    /// H2
+    #[test]
+    fn past_the_bound_of_a_disk_jobs_wait_in_order() {
+        let mut helpers = Helpers::new(100, &[Settings { most: 3, fixed: true }], &[0]);
+        (0..6).for_each(|n| helpers.push(0, Order::Concurrent, n));
+        let out = all(&mut helpers);
+        assert_eq!(out.iter().map(|(_, n)| *n).collect::<Vec<_>>(), [0, 1, 2]);
+        helpers.ended(Instant::ZERO, out[1].0, 8);
+        assert_eq!(helpers.start().map(|(_, n)| n), Some(3));
+        assert!(!helpers.has_work());
+    }
+
+    /// H3
+    #[test]
+    fn writes_of_a_file_go_one_by_one_and_reads_beside_them() {
+        let mut helpers = Helpers::new(100, &[SIXTEEN], &[0, 0]);
+        for (file, order, name) in [(0, Order::Ordered, "a"), (0, Order::Ordered, "b"), (1, Order::Ordered, "c")] {
+            helpers.push(file, order, name);
+        }
+        helpers.push(0, Order::Concurrent, "r");
+        let out = all(&mut helpers);
+        assert_eq!(out.iter().map(|(_, n)| *n).collect::<Vec<_>>(), ["a", "c", "r"]);
+        helpers.ended(Instant::ZERO, out[0].0, 8);
+        assert_eq!(helpers.start().map(|(_, n)| n), Some("b"));
+    }
+
+    /// H1, H4
+    #[test]
+    fn disks_that_hang_leave_threads_to_those_that_come_later() {
+        let mut helpers = Helpers::new(32, &[SIXTEEN; 4], &[0, 1, 2, 3]);
+        let mut taken = Vec::new();
+        for disk in 0..4 {
+            (0..100).for_each(|n| helpers.push(disk, Order::Concurrent, n));
+            taken.push(all(&mut helpers).len());
+        }
+        assert_eq!(taken, [16, 8, 4, 2]);
+        assert_eq!(helpers.running(), 30);
+    }
+
+    /// H1
+    #[test]
+    fn no_more_threads_are_busy_than_there_are() {
+        let (disks, files): (Vec<_>, Vec<_>) = (0..100).map(|disk| (SIXTEEN, disk)).unzip();
+        let mut helpers = Helpers::new(32, &disks, &files);
+        for n in 0..10_000 {
+            helpers.push(n % 100, [Order::Concurrent, Order::Ordered, Order::Alone][n % 3], n);
+        }
+        let mut ended = 0;
+        let mut out = VecDeque::new();
+        loop {
+            out.extend(all(&mut helpers));
+            assert!(helpers.running() <= 32);
+            let Some((source, _)) = out.pop_front() else { break };
+            helpers.ended(Instant::ZERO + ms(ended), source, 8);
+            ended += 1;
+        }
+        assert_eq!((ended, helpers.most()), (10_000, 32));
+    }
+
+    /// H5
+    #[test]
+    fn sources_take_turns() {
+        let mut helpers = Helpers::new(2, &[SIXTEEN; 2], &[0, 1]);
+        (0..100).for_each(|_| helpers.push(0, Order::Concurrent, 'a'));
+        (0..3).for_each(|_| helpers.push(1, Order::Concurrent, 'b'));
+        let mut order = alloc::string::String::new();
+        while let Some((source, name)) = helpers.start() {
+            order.push(name);
+            helpers.ended(Instant::ZERO, source, 8);
+        }
+        assert!(order.starts_with("abababaaa"), "{order}");
+    }
+}

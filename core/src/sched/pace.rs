@@ -1,0 +1,130 @@
+//! Pace: what a device does while it is busy, and so what time that is taken from it is worth.
+//!
+//! A flush is no request of anybody's turn: it takes time, and schedulers charge in sectors or requests. What it costs is
+//! what those who wait would have been served in that time, and were not.
+//!
+//! P1  The pace is the service of those who ask, in the scheduler's own unit, over the time in which the device had
+//!     something to do and no work *apart* (a flush, a discard) was under way. So a device that such work stops is not
+//!     taken for a slow one.
+//! P2  It is that of the last second or two of such time: both counts are halved whenever the time reaches two seconds.
+//! P3  Work apart is worth its time at that pace, less what was served meanwhile: a flush that others are served beside
+//!     costs less than one that keeps them out, and one that nobody notices nothing. What had been sent to the device
+//!     before and still had to end counts as served meanwhile, so waiting for that is nobody's cost.
+//! P4  While a group waits for its flush and asks for nothing else, others get ahead of it by what they are served, and
+//!     nothing waits of it that would remind the scheduler. So what would have been its own part beside that
+//!     ([`Pace::meanwhile`]) is taken off what it pays.
+//! P5  Where several works are apart at once, each moment is worth something once.
+//! P6  Until the device was busy for 5 ms in all, nothing is known.
+//!
+//! Linux charges nobody for flushes. Charging time at the device's best rate ever makes a flush cost hundreds of times what
+//! it takes from readers that seek.
+
+use crate::time::{ms, secs};
+use crate::{Duration, Instant};
+
+/// How much time counts at most (P2).
+const MEMORY: Duration = secs(2);
+/// How much makes a pace (P6).
+const KNOWN: Duration = ms(5);
+
+/// How fast a device serves those who ask.
+#[derive(Clone, Debug, Default)]
+pub struct Pace {
+    /// Service, and nanoseconds that it took (P1).
+    units: u64,
+    time: u64,
+    /// Up to when time was counted.
+    until: Instant,
+    /// Works apart that are under way, since when the present stretch of them lasts, and what was served in it.
+    apart: u32,
+    since: Instant,
+    meanwhile: u64,
+    /// What the last work apart that ended was worth (P3).
+    price: Option<Price>,
+}
+
+/// What so many nanoseconds apart were worth, and how many of them nobody was served in.
+#[derive(Clone, Copy, Debug)]
+struct Price {
+    units: u64,
+    meanwhile: u64,
+    lost: u64,
+    time: u64,
+}
+
+impl Pace {
+    /// Requests went to the device or came back, of so much service; so many were in flight before that.
+    #[inline]
+    pub fn count(&mut self, now: Instant, in_flight: u32, units: u64) {
+        let gone = now.since(self.until).as_nanos();
+        self.until = self.until.max(now);
+        if self.apart > 0 {
+            self.meanwhile += units;
+        } else if in_flight > 0 {
+            self.units += units;
+            self.time += gone;
+            if self.time >= MEMORY.as_nanos() {
+                (self.units, self.time) = (self.units / 2, self.time / 2);
+            }
+        }
+    }
+
+    /// Work apart begins.
+    pub fn begins(&mut self, now: Instant, in_flight: u32) {
+        self.count(now, in_flight, 0);
+        if self.apart == 0 {
+            (self.since, self.meanwhile) = (now, 0);
+        }
+        self.apart += 1;
+    }
+
+    /// Work apart has ended, of which so much time is to be paid for: that is worth what was lost since it began, or since
+    /// other work apart ended (P5).
+    pub fn ends(&mut self, now: Instant, paid: Duration) {
+        // A scheduler that takes over hears of the end alone.
+        let Some(left) = self.apart.checked_sub(1) else { return };
+        self.apart = left;
+        let took = now.since(self.since).as_nanos();
+        self.price = self.units_in(took).map(|whole| {
+            let units = whole.saturating_sub(self.meanwhile);
+            Price { units, meanwhile: self.meanwhile, lost: scale(took, units, whole), time: paid.as_nanos().max(took) }
+        });
+        (self.since, self.meanwhile, self.until) = (now, 0, self.until.max(now));
+    }
+
+    /// What a part of the time of the work apart that [ended](Pace::ends) last is worth, in units (P3); `None`: not known
+    /// yet (P6).
+    #[must_use]
+    pub fn worth(&self, part: Duration) -> Option<u64> {
+        match self.price {
+            Some(price) => Some(scale(price.units, part.as_nanos(), price.time)),
+            None => self.units_in(part.as_nanos()),
+        }
+    }
+
+    /// What others were served in that part of the time.
+    #[must_use]
+    pub fn meanwhile(&self, part: Duration) -> u64 {
+        self.price.map_or(0, |price| scale(price.meanwhile, part.as_nanos(), price.time))
+    }
+
+    /// In how much of it those who wait were not served (P3).
+    #[must_use]
+    pub fn lost(&self, part: Duration) -> Duration {
+        self.price.map_or(part, |price| Duration::from_nanos(scale(price.lost, part.as_nanos(), price.time)))
+    }
+
+    /// What is served in so many nanoseconds.
+    fn units_in(&self, nanos: u64) -> Option<u64> {
+        self.is_known().then(|| scale(self.units, nanos, self.time))
+    }
+
+    const fn is_known(&self) -> bool {
+        self.time >= KNOWN.as_nanos()
+    }
+}
+
+/// `value * times / parts`, without overflow in between.
+fn scale(value: u64, times: u64, parts: u64) -> u64 {
+    u64::try_from(u128::from(value) * u128::from(times) / u128::from(parts.max(1))).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,134 @@
+//! Opening a file, and whether the page cache is bypassed.
+//!
+//! O1  Direct I/O is used where the kernel says how (`statx`, a block device's sector), or, where it says nothing, where a
+//!     first read goes through. A file system may open a file with `O_DIRECT` and then refuse each request, or cache it all
+//!     the same: what is cached by clients already would then be twice in memory.
+//! O2  What direct I/O cannot reach (a size that is no multiple of its block) is no reason to refuse a file: unless direct
+//!     I/O was asked for, it goes through the page cache, and the log says why.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use fairlift_core::Sector;
+
+use super::{Kind, sys};
+use crate::buffer::Pages;
+use crate::config::Direct;
+
+/// A file that was opened, and how.
+pub(super) struct Opened {
+    pub(super) file: fs::File,
+    pub(super) direct: bool,
+    /// What all requests are multiples of, in bytes.
+    pub(super) block: u32,
+    pub(super) size: u64,
+    /// Why it is direct, or why not.
+    pub(super) why: String,
+}
+
+/// The largest block of direct I/O that clients are asked to keep to.
+const BLOCK_MOST: u32 = 65536;
+
+/// What a path leads to, before it is opened: opening a fifo would wait for its other end.
+pub(super) fn kind(path: &Path) -> Result<Kind, String> {
+    let metadata = fs::metadata(path).map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => format!("{error}: its symbolic links lead in a circle, or there are more than 40"),
+        _ => error.to_string(),
+    })?;
+    match metadata.file_type() {
+        kind if kind.is_file() => Ok(Kind::Regular),
+        kind if kind.is_block_device() => Ok(Kind::Block),
+        kind if kind.is_dir() => Err("is a directory; a regular file or block device is needed".into()),
+        _ => Err("is neither a regular file nor a block device".into()),
+    }
+}
+
+pub(super) fn open(path: &Path, kind: Kind, direct: Direct, read_only: bool) -> Result<Opened, String> {
+    let access = |error: io::Error| match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if !read_only => {
+            format!("not writable ({error}); export it read-only, or change its permissions")
+        }
+        _ => error.to_string(),
+    };
+    let open = |flags| fs::OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path);
+    let cached = |why: String| {
+        let file = open(0).map_err(access)?;
+        let size = size_of(&file, kind, path)?;
+        let block =
+            if kind == Kind::Block { sys::block_size(&file).unwrap_or(512).clamp(512, BLOCK_MOST) } else { 512 };
+        Ok(Opened { file, direct: false, block, size, why })
+    };
+    if direct == Direct::Off {
+        return cached("direct=off".into());
+    }
+    let why_not = match open(libc::O_DIRECT) {
+        Ok(file) => {
+            let size = size_of(&file, kind, path)?;
+            match direct_block(&file, kind, size) {
+                Ok((block, why)) => return Ok(Opened { file, direct: true, block, size, why }),
+                Err(why) => why,
+            }
+        }
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => "this file system takes no direct I/O".to_owned(),
+        Err(error) => return Err(access(error)),
+    };
+    match direct {
+        Direct::On => Err(format!("{why_not}; use direct = \"auto\" or \"off\"")),
+        Direct::Auto | Direct::Off => cached(why_not), // O2
+    }
+}
+
+/// What direct I/O on an open file must be a multiple of and who says so; or why there is none (O1).
+fn direct_block(file: &fs::File, kind: Kind, size: u64) -> Result<(u32, String), String> {
+    let (block, why) = match (kind, sys::direct_alignment(file)) {
+        (Kind::Block, _) => (sys::block_size(file).unwrap_or(512), "its sector"),
+        (Kind::Regular, Some((0, _))) => return Err("this file takes no direct I/O, by statx".into()),
+        (Kind::Regular, Some((_, memory))) if memory > sys::PAGE as u32 => {
+            return Err(format!("direct I/O needs memory on multiples of {memory} here"));
+        }
+        (Kind::Regular, Some((block, _))) => (block, "by statx"),
+        (Kind::Regular, None) => (tried(file)?, "by trying"),
+    };
+    let block = block.max(512);
+    match block {
+        _ if block > BLOCK_MOST => Err(format!("direct I/O is in blocks of {block} here")),
+        _ if !size.is_multiple_of(u64::from(block)) => {
+            Err(format!("its {size} bytes are not a multiple of {block}, the block of direct I/O here"))
+        }
+        _ => Ok((block, why.into())),
+    }
+}
+
+/// The least block that a direct read takes.
+fn tried(file: &fs::File) -> Result<u32, String> {
+    let mut memory = Pages::new(sys::PAGE as usize);
+    for block in [512, 4096] {
+        match file.read_at(&mut memory.bytes_mut()[..block as usize], 0) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            // Whatever else is wrong with it, requests will meet it too.
+            _ => return Ok(block),
+        }
+    }
+    Err("a direct read was refused".into())
+}
+
+fn size_of(file: &fs::File, kind: Kind, path: &Path) -> Result<u64, String> {
+    let size = match kind {
+        Kind::Regular => file.metadata().map_err(|error| error.to_string())?.len(),
+        Kind::Block => io::Seek::seek(&mut &*file, io::SeekFrom::End(0)).map_err(|error| error.to_string())?,
+    };
+    if size == 0 {
+        return Err("is empty; give it a size first (truncate -s 10G FILE)".into());
+    }
+    if size % Sector::SIZE != 0 {
+        let whole = size.next_multiple_of(Sector::SIZE);
+        return Err(format!(
+            "has {size} bytes, which is not a multiple of 512, and a disk has whole sectors; pad it with: \
+             truncate -s {whole} {}",
+            path.display()
+        ));
+    }
+    Ok(size)
+}

@@ -1,0 +1,124 @@
+//! Peek: reading what is in the page cache without a thread, where the ring would take one.
+//!
+//! K1  Where the file system says whether it would wait (`RWF_NOWAIT`), it is asked with the read itself.
+//! K2  Else the kernel is asked which pages are there (`mincore`), and an ordinary read copies them. If one goes in between,
+//!     that read waits for the disk: rare, and harmless unless the disk waits for us. So this is done only where nothing
+//!     but the kernel lies below the file system: with an image that lies on a disk that we serve, a worker would wait for
+//!     itself, for ever.
+//! K3  The kernel answers "all there" to those who may not know. So it is asked only about files that are our user's own, or
+//!     anybody's if we are allowed to act for all owners.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::sys::{self, Mapping};
+
+pub(super) enum Peek {
+    Never,
+    /// K1
+    Nowait,
+    /// K2
+    Resident(Mapping),
+}
+
+impl fmt::Display for Peek {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Never => "each request",
+            Self::Nowait => "cached data at once (RWF_NOWAIT)",
+            Self::Resident(_) => "cached data at once (mincore)",
+        })
+    }
+}
+
+impl Peek {
+    pub(super) fn new(file: &fs::File, metadata: &fs::Metadata, size: u64, direct: bool) -> Self {
+        if direct {
+            return Self::Never;
+        }
+        let mut byte = [0u8; 1];
+        let iovec = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+        // SAFETY: the memory is ours, and outlives the call.
+        match unsafe { sys::read(file, &[iovec], 0, libc::RWF_NOWAIT) } {
+            Ok(_) => return Self::Nowait,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Self::Nowait,
+            Err(_) => {}
+        }
+        let mapping = (may_know(metadata) && is_of_kernel(metadata.dev(), 0)).then(|| Mapping::new(file, size));
+        match mapping {
+            Some(Ok(mapping)) => Self::Resident(mapping),
+            Some(Err(_)) | None => Self::Never,
+        }
+    }
+
+    /// What can be had now: how many bytes; `None` if that would be to wait.
+    ///
+    /// # Safety
+    /// The memory is valid, and nobody else's.
+    pub(super) unsafe fn read(&self, file: &fs::File, iovecs: &[libc::iovec], at: u64, len: u64) -> Option<usize> {
+        let flags = match self {
+            Self::Never => return None,
+            Self::Nowait => libc::RWF_NOWAIT,
+            Self::Resident(mapping) => {
+                if !mapping.is_resident(at, len) {
+                    return None;
+                }
+                0
+            }
+        };
+        // SAFETY: the memory is the caller's promise.
+        unsafe { sys::read(file, iovecs, at, flags) }.ok()
+    }
+}
+
+/// Whether the kernel tells us the truth about a file's pages (K3).
+fn may_know(metadata: &fs::Metadata) -> bool {
+    const CAP_FOWNER: u32 = 3;
+    let all_users = || {
+        fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
+    };
+    let for_all_owners = || {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set >> CAP_FOWNER & 1 == 1)
+    };
+    all_users() && (metadata.uid() == sys::user() || for_all_owners())
+}
+
+/// Whether a block device is the kernel's down to the hardware (K2), as far as can be told; else `false`.
+fn is_of_kernel(device: u64, depth: u32) -> bool {
+    /// Drivers whose disks are hardware, or the hypervisor's.
+    const DRIVERS: [&str; 7] = ["sd", "vd", "nvme", "xvd", "mmcblk", "sr", "pmem"];
+    let place = format!("/sys/dev/block/{}:{}", libc::major(device), libc::minor(device));
+    let Ok(place) = fs::canonicalize(place) else { return false };
+    // A partition's directory lies in that of its disk.
+    let disk = if place.join("partition").exists() { place.parent().unwrap_or(&place) } else { &place };
+    let name = disk.file_name().unwrap_or_default().to_string_lossy();
+    if depth > 8 {
+        return false;
+    }
+    if name.starts_with("loop") {
+        let below = fs::read_to_string(disk.join("loop/backing_file"));
+        return below.is_ok_and(|path| {
+            let metadata = fs::metadata(Path::new(path.trim_end()));
+            metadata.is_ok_and(|metadata| is_of_kernel(metadata.dev(), depth + 1))
+        });
+    }
+    if name.starts_with("dm-") || name.starts_with("md") {
+        let Ok(slaves) = fs::read_dir(disk.join("slaves")) else { return false };
+        let devices = slaves.flatten().filter_map(|slave| fs::read_to_string(slave.path().join("dev")).ok());
+        let mut devices = devices.map(|text| {
+            let (major, minor) = text.trim().split_once(':')?;
+            Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
+        });
+        let mut some = false;
+        return devices.all(|device| {
+            some = true;
+            device.is_some_and(|device| is_of_kernel(device, depth + 1))
+        }) && some;
+    }
+    DRIVERS.iter().any(|driver| name.starts_with(driver))
+}

@@ -1,0 +1,152 @@
+//! The system calls that the standard library has no name for.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+
+fn check(result: i32) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Takes a lock that the process holds until it ends or closes the file; whether nobody else has it. It is taken as had
+/// where there are no such locks.
+pub(super) fn process_lock(file: &std::fs::File, shared: bool) -> bool {
+    let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
+    // SAFETY: all zeroes are a valid `flock`: from the start of the file.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    (lock.l_type, lock.l_whence, lock.l_len) = (kind as libc::c_short, libc::SEEK_SET as libc::c_short, 1);
+    // SAFETY: `lock` outlives the call.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) };
+    let error = io::Error::last_os_error().raw_os_error();
+    result == 0 || !matches!(error, Some(libc::EACCES | libc::EAGAIN))
+}
+
+/// The next data or hole at or after `at`; `None` if there is none.
+pub(super) fn seek(file: &std::fs::File, at: u64, whence: i32) -> io::Result<Option<u64>> {
+    // SAFETY: takes and returns numbers. The file position that it moves is used by nobody.
+    let found = unsafe { libc::lseek64(file.as_raw_fd(), at as i64, whence) };
+    match u64::try_from(found) {
+        Ok(found) => Ok(Some(found)),
+        Err(_) => match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+            error => Err(error),
+        },
+    }
+}
+
+pub(super) fn fallocate(file: &std::fs::File, mode: i32, at: u64, len: u64) -> io::Result<()> {
+    // SAFETY: takes numbers.
+    check(unsafe { libc::fallocate64(file.as_raw_fd(), mode, at as i64, len as i64) })
+}
+
+pub(super) fn will_need(file: &std::fs::File, at: u64, len: u64) {
+    // SAFETY: takes numbers. It is advice: an error means that nothing was read ahead.
+    unsafe { libc::posix_fadvise64(file.as_raw_fd(), at as i64, len as i64, libc::POSIX_FADV_WILLNEED) };
+}
+
+/// The magic number of the file system.
+pub(super) fn file_system(file: &std::fs::File) -> io::Result<i64> {
+    let mut stat = MaybeUninit::<libc::statfs64>::zeroed();
+    // SAFETY: `stat` has room for what the call writes; all zeroes are a valid value of it.
+    let stat = unsafe {
+        check(libc::fstatfs64(file.as_raw_fd(), stat.as_mut_ptr()))?;
+        stat.assume_init()
+    };
+    Ok(stat.f_type)
+}
+
+/// The block of a block device, in bytes.
+pub(super) fn block_size(file: &std::fs::File) -> io::Result<u32> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: BLKSSZGET writes one int.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), libc::BLKSSZGET, &raw mut bytes) })?;
+    u32::try_from(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// What offsets and lengths of direct I/O must be multiples of, and addresses, in bytes; zeroes where this file takes none.
+/// `None` where the kernel does not say (before Linux 6.1, and on some file systems).
+pub(super) fn direct_alignment(file: &std::fs::File) -> Option<(u32, u32)> {
+    let stat = statx(file, libc::AT_STATX_SYNC_AS_STAT, libc::STATX_DIOALIGN).ok()?;
+    (stat.stx_mask & libc::STATX_DIOALIGN != 0).then_some((stat.stx_dio_offset_align, stat.stx_dio_mem_align))
+}
+
+/// The size of a file and how many names it has, as far as is known without asking anybody.
+pub(super) fn size_and_names(file: &std::fs::File) -> io::Result<(u64, u32)> {
+    let stat = statx(file, libc::AT_STATX_DONT_SYNC, libc::STATX_SIZE | libc::STATX_NLINK)?;
+    Ok((stat.stx_size, stat.stx_nlink))
+}
+
+fn statx(file: &std::fs::File, flags: i32, mask: u32) -> io::Result<libc::statx> {
+    let mut stat = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the path is empty and terminated, `stat` has room for what the call writes; all zeroes are valid.
+    unsafe {
+        let (fd, empty) = (file.as_raw_fd(), c"".as_ptr());
+        check(libc::statx(fd, empty, libc::AT_EMPTY_PATH | flags, mask, stat.as_mut_ptr()))?;
+        Ok(stat.assume_init())
+    }
+}
+
+/// Reads into memory that is described, without waiting if `flags` say so; how many bytes.
+///
+/// # Safety
+/// The memory is valid, and nobody else's.
+pub(super) unsafe fn read(file: &std::fs::File, iovecs: &[libc::iovec], at: u64, flags: i32) -> io::Result<usize> {
+    // SAFETY: the memory is the caller's promise.
+    let count =
+        unsafe { libc::preadv2(file.as_raw_fd(), iovecs.as_ptr(), iovecs.len() as libc::c_int, at as i64, flags) };
+    usize::try_from(count).map_err(|_| io::Error::last_os_error())
+}
+
+/// A file's pages, mapped so as to ask which of them are in the cache; never read or written.
+pub(super) struct Mapping {
+    start: *mut libc::c_void,
+    len: usize,
+}
+
+// SAFETY: nobody looks through the pointer; the kernel is asked about it, by any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// What the kernel counts in; we run where it is this.
+pub(super) const PAGE: u64 = 4096;
+
+impl Mapping {
+    pub(super) fn new(file: &std::fs::File, size: u64) -> io::Result<Self> {
+        let len = usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        // SAFETY: a new mapping, where the kernel likes, touches no memory of ours.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { start, len }) }
+    }
+
+    /// Whether all pages of a range are in the cache and up to date.
+    pub(super) fn is_resident(&self, at: u64, len: u64) -> bool {
+        const MOST: usize = 257; // of a request of 1 MiB that starts within a page
+        let first = at / PAGE * PAGE;
+        let pages = (at + len - first).div_ceil(PAGE) as usize;
+        let mut present = [0u8; MOST];
+        if pages > MOST || at + len > self.len as u64 {
+            return false;
+        }
+        // SAFETY: the range lies within the mapping (checked), and `present` has a byte for each of its pages.
+        let result = unsafe {
+            let start = self.start.wrapping_byte_add(first as usize);
+            libc::mincore(start, (at + len - first) as usize, present.as_mut_ptr())
+        };
+        result == 0 && present[..pages].iter().all(|page| page & 1 == 1)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `start` came from `mmap` with this length and is unmapped only here.
+        unsafe { libc::munmap(self.start, self.len) };
+    }
+}
+
+/// The effective user.
+pub(super) fn user() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}

@@ -1,0 +1,175 @@
+//! iostune: what a disk is like, and what to set for it.
+//!
+//! U1  What is measured is a list of [`Probe`]s. Each is a case as of [`iostest`](crate::iostest), so that the same steps run on
+//!     a disk on paper ([`Paper`]) and on a real one (`cli`).
+//! U2  The time is bounded: each step has its part of it, cut into equal runs. A step ends early when three runs or more are
+//!     so close that their mean is known to [`KNOWN`].
+//! U3  Runs of a step differ in their seeds and places, so that none reads what was read just before; but for the step that
+//!     finds out whether that is faster.
+//! U4  Nothing is written unless there is somewhere to write ([`Facts::scratch`]).
+//! U5  When it is stopped, what was measured before counts.
+//! U6  A verdict or advice names the figures that it follows from; a figure that was not measured is absent, not guessed.
+//!
+//! The idea is Vivek Goyal's: "identify if we should use slice_idle or not" by parallel sequential readers in different areas
+//! of a disk (July 2010, seed 001). What to set follows from what the queue does here with either setting, as measured.
+
+mod advice;
+mod findings;
+mod judge;
+mod paper;
+mod probe;
+mod sample;
+
+use std::error::Error as AnyError;
+
+use fairlift_core::Duration;
+
+use crate::iostest::{Case, Error, Measured, Watch};
+
+pub use advice::{Kernel, advise};
+pub use findings::{
+    Again, Alignment, Character, CostModel, Durable, Findings, Header, Op, Recommend, RecommendFairlift,
+    RecommendKernel, Reference, Size, Streams, Verdict, Writes,
+};
+pub use judge::find;
+pub use paper::Paper;
+pub use probe::{Place, Probe, Step, Way, plan};
+pub use sample::{Figure, Sample};
+
+/// How well the mean of runs is to be known for a step to end early: its standard error, against the mean.
+pub const KNOWN: f64 = 0.02;
+
+/// What is known of a disk before anything is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Facts {
+    /// Bytes that are read.
+    pub bytes: u64,
+    /// The smallest request, in bytes.
+    pub block: u32,
+    /// Bytes that may be written, if any may (U4).
+    pub scratch: Option<u64>,
+    /// Whether each run finds the disk at rest, as those on paper are: nothing that one run leaves behind meets the next.
+    pub at_rest: bool,
+}
+
+/// Who runs probes.
+pub trait Disk {
+    /// What is known of it.
+    fn facts(&self) -> Facts;
+
+    /// Runs a case on this way and place. `watch` is told now and then how far it is, and answers whether it is to stop.
+    ///
+    /// # Errors
+    /// It could not be run: for whoever asked, in one line.
+    fn run(
+        &mut self,
+        way: Way,
+        place: Place,
+        case: &Case,
+        watch: Watch<'_>,
+    ) -> Result<Measured, Box<dyn AnyError + Send + Sync>>;
+
+    /// Whether others used it meanwhile, in words.
+    fn disturbed(&self) -> Option<String> {
+        None
+    }
+}
+
+/// What a step measured.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The step.
+    pub probe: Probe,
+    /// One for each run that ended.
+    pub samples: Vec<Sample>,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress<'a> {
+    /// A step begins, with so much of the planned time behind it.
+    Begins(&'a Step, Duration),
+    /// So much of the planned time is over.
+    Goes(Duration),
+}
+
+/// What was measured, and how it ended.
+#[derive(Debug)]
+pub struct Measurement {
+    /// By step, in order; of the last one perhaps fewer runs than planned.
+    pub outcomes: Vec<Outcome>,
+    /// Whether it was stopped (U5).
+    pub interrupted: bool,
+    /// What ended it, if not a stop.
+    pub error: Option<Error>,
+    /// Time of the disk that it took.
+    pub ran: Duration,
+}
+
+/// Runs the steps of a [`plan`].
+pub fn measure(
+    steps: &[Step],
+    disk: &mut dyn Disk,
+    seed: u64,
+    progress: &mut dyn FnMut(Progress<'_>),
+    stop: &dyn Fn() -> bool,
+) -> Measurement {
+    let facts = disk.facts();
+    let mut all = Measurement { outcomes: Vec::new(), interrupted: false, error: None, ran: Duration::ZERO };
+    let (mut planned, mut count) = (Duration::ZERO, 0);
+    for step in steps {
+        progress(Progress::Begins(step, planned));
+        let mut samples = Vec::new();
+        for run in 0..step.runs {
+            if stop() {
+                all.interrupted = true; // U5
+                break;
+            }
+            // U3
+            let number = if facts.at_rest { u64::from(run) } else { count };
+            count += 1;
+            let case = step.case(&facts, seed, if step.probe == Probe::Again { 0 } else { number });
+            let before = planned + nanos(step.each, u64::from(run));
+            let mut watch = |ran| {
+                progress(Progress::Goes(before + ran));
+                stop()
+            };
+            match disk.run(step.probe.way(), step.probe.place(), &case, &mut watch) {
+                Err(why) => all.error = Some(Error::of(&case, why)),
+                Ok(measured) => {
+                    all.ran = all.ran + measured.runtime;
+                    if let Some(failed) = crate::iostest::failure(&measured) {
+                        all.error = Some(Error::of(&case, failed.into()));
+                    } else if measured.runtime < case.runtime {
+                        all.interrupted = true; // U5
+                    } else {
+                        samples.push(Sample::of(&measured, step.probe.in_flight()));
+                    }
+                }
+            }
+            if all.error.is_some() || all.interrupted || is_known(&samples) && step.probe != Probe::Again {
+                break; // U2
+            }
+        }
+        planned = planned + nanos(step.each, u64::from(step.runs));
+        if !samples.is_empty() {
+            all.outcomes.push(Outcome { probe: step.probe, samples });
+        }
+        if all.error.is_some() || all.interrupted {
+            break;
+        }
+    }
+    all
+}
+
+fn nanos(each: Duration, times: u64) -> Duration {
+    Duration::from_nanos(each.as_nanos() * times)
+}
+
+/// Whether the mean rate is known well enough (U2).
+fn is_known(samples: &[Sample]) -> bool {
+    samples.len() >= 3 && sample::standard_error(samples.iter().map(|sample| sample.iops)) <= KNOWN
+}
+
+#[cfg(test)]
+mod tests;

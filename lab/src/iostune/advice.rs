@@ -1,0 +1,170 @@
+//! What to set, each with the figure that it follows from.
+
+use std::fmt::Write as _;
+
+use super::Findings;
+use super::findings::{Recommend, RecommendFairlift, RecommendKernel};
+
+/// What the kernel calls the disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kernel {
+    /// `sda`.
+    pub name: String,
+    /// Its number, `8:0`.
+    pub number: String,
+}
+
+impl Default for Kernel {
+    /// Of a disk that is not there: to be filled in.
+    fn default() -> Self {
+        Self { name: "sdX".into(), number: "MAJ:MIN".into() }
+    }
+}
+
+/// So many random reads a second are more than one queue for all should decide about.
+const MANY: f64 = 300_000.0;
+
+/// What to set for a disk like this; `backing` is how a config file names it. Nothing without a verdict.
+#[must_use]
+pub fn advise(found: &Findings, backing: &str, kernel: &Kernel) -> Recommend {
+    let Some(verdict) = &found.verdict else { return Recommend::default() };
+    let idle = verdict.says == "idle";
+    let iops = found.random.iter().map(|size| size.figure.iops).fold(0.0, f64::max);
+    let many = iops >= MANY;
+    let mut fairlift = RecommendFairlift::default();
+    let scheduler = if many && !idle { "none" } else { "bfq" };
+    fairlift.scheduler = Some(scheduler.into());
+    fairlift.why.push(match scheduler {
+        "none" => format!(
+            "scheduler none: {iops:.0} reads a second are more than one queue should decide about; bfq where weights matter more"
+        ),
+        _ => "scheduler bfq: weights hold, in bytes; what it costs a request is little beside what this disk takes".into(),
+    });
+    if scheduler == "bfq" {
+        fairlift.slice_idle = Some(verdict.slice_idle.clone());
+        fairlift.why.push(format!("slice_idle {}: {}", verdict.slice_idle, verdict.why));
+    }
+    if let Some(depth) = depth(found) {
+        fairlift.depth = Some(depth);
+        let saturates = found.character.depth_saturates.unwrap_or_default();
+        let rises = if found.character.depth_rises == Some(true) { ", and more may give more" } else { "" };
+        fairlift.why.push(format!(
+            "depth {depth}: {saturates} random reads in flight get 95 % of the most that was seen, {iops:.0} a second{rises}"
+        ));
+    }
+    if let Some(writes) = &found.writes
+        && let Some(gain) = writes.shared_gain
+    {
+        fairlift.flush_coordinate = Some(gain >= 0.95);
+        fairlift.why.push(format!(
+            "flush_coordinate {}: 16 writers get {gain:.2} times as many durable writes done with flushes shared as without",
+            u8::from(gain >= 0.95)
+        ));
+    }
+    fairlift.config = Some(config(&fairlift, backing));
+    Recommend { kernel: of_kernel(found, kernel, idle, iops), fairlift }
+}
+
+/// Enough for random reads, and for two requests of each of some streams.
+fn depth(found: &Findings) -> Option<u16> {
+    let saturates = found.character.depth_saturates?;
+    Some(saturates.clamp(8, 1024).next_power_of_two() as u16)
+}
+
+/// A config file that serves the disk so.
+fn config(set: &RecommendFairlift, backing: &str) -> String {
+    let mut out = String::from("# By fairlift iostune.\n[disk.tuned]\n");
+    if let Some(scheduler) = &set.scheduler {
+        let _ = writeln!(out, "scheduler = \"{scheduler}\"");
+    }
+    if let Some(depth) = set.depth {
+        let _ = writeln!(out, "depth = {depth}");
+    }
+    let idle = set.slice_idle.iter().map(|value| format!("slice_idle = \"{value}\""));
+    let flush = set.flush_coordinate.iter().map(|shared| format!("flush_coordinate = \"{}\"", u8::from(*shared)));
+    let turned: Vec<String> = idle.chain(flush).collect();
+    if !turned.is_empty() {
+        let _ = writeln!(out, "set = {{ {} }}", turned.join(", "));
+    }
+    let _ = writeln!(out, "\n[export.disk]\nbacking = {}\ndisk = \"tuned\"", quoted(backing));
+    out
+}
+
+/// As TOML has text.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04X}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+fn of_kernel(found: &Findings, kernel: &Kernel, idle: bool, iops: f64) -> RecommendKernel {
+    let mut set = RecommendKernel::default();
+    let rotates = found.character.rotational_like == Some(true);
+    let (scheduler, why) = match () {
+        () if idle => ("bfq", format!("bfq with slice_idle=8: {}", found.verdict.as_ref().map_or("", |one| &one.why))),
+        () if rotates => {
+            ("mq-deadline", "mq-deadline: the order of requests matters, waiting for one stream does not pay".into())
+        }
+        () if iops >= 100_000.0 => {
+            ("none", format!("none: {iops:.0} random reads a second; a scheduler would cost some of them"))
+        }
+        () => (
+            "mq-deadline",
+            format!("mq-deadline: {iops:.0} random reads a second, in any order; it bounds how long one waits"),
+        ),
+    };
+    set.scheduler = Some(scheduler.into());
+    set.why.push(why);
+    let name = &kernel.name;
+    let rule = |what: &str| format!("ACTION==\"add|change\", SUBSYSTEM==\"block\", KERNEL==\"{name}\", {what}");
+    set.udev.push(rule(&format!("ATTR{{queue/scheduler}}=\"{scheduler}\"")));
+    if scheduler == "bfq" {
+        set.udev.push(rule("ATTR{queue/iosched/slice_idle}=\"8\""));
+    }
+    if let Some(rotational) = found.character.rotational_like {
+        set.udev.push(rule(&format!("ATTR{{queue/rotational}}=\"{}\"", u8::from(rotational))));
+        let (random, times) = (
+            found.random.first().map_or(0.0, |size| size.figure.mean_us),
+            found.character.random_cost.unwrap_or_default(),
+        );
+        set.why.push(format!(
+            "rotational={}: a random read of 4 KiB takes {random:.0} µs, {times:.1} times as long as one in order",
+            u8::from(rotational)
+        ));
+    }
+    if let Some(model) = &found.model {
+        let mut line = format!(
+            "{} ctrl=user model=linear rbps={:.0} rseqiops={:.0} rrandiops={:.0}",
+            kernel.number, model.rbps, model.rseqiops, model.rrandiops
+        );
+        match (model.wbps, model.wseqiops, model.wrandiops) {
+            (Some(bps), Some(seq), Some(rand)) => {
+                let _ = write!(line, " wbps={bps:.0} wseqiops={seq:.0} wrandiops={rand:.0}");
+            }
+            _ => set
+                .why
+                .push("io.cost.model without writes: none were measured (--write); the kernel keeps its own".into()),
+        }
+        set.io_cost_model = Some(line);
+    }
+    set
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_in_a_config_file_is_text_whatever_is_in_it() {
+        assert_eq!(quoted("file:/a \"b\"\\\n"), "\"file:/a \\\"b\\\"\\\\\\u000A\"");
+    }
+}

@@ -1,0 +1,244 @@
+//! What is asked of a disk, step by step, and how long each step may take.
+
+use fairlift_core::{Duration, Group, Op};
+
+use super::Facts;
+use crate::Random;
+use crate::iostest::{Case, Placement};
+use crate::program::{Order, PAGE};
+use crate::workload::{Does, Role, Workload};
+
+/// By what way requests go to the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Way {
+    /// As they come: what the disk does by itself. Goyal's table calls it Noop.
+    Straight,
+    /// Through `cfq` with `slice_idle=8ms`.
+    Idling,
+    /// Through `cfq` with `slice_idle=0`.
+    NotIdling,
+    /// Through Fairlift's queue with `none`, whose flushes are shared.
+    Shared,
+}
+
+/// Where requests go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// What is measured; it is only read.
+    Device,
+    /// Where may be written.
+    Scratch,
+}
+
+/// One thing that is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Probe {
+    /// So many sequential readers, as far apart as can be: 128 KiB at a time, two in flight for each, as read-ahead has.
+    Streams(u32, Way),
+    /// One reader of blocks of so many bytes, with so many in flight.
+    Read(Order, u32, u32),
+    /// As `Read(Random, 4096, 8)`, with blocks that start amid a page.
+    Shifted,
+    /// The same random places twice.
+    Again,
+    /// What was measured first, at the end: `Streams(1, Straight)` and then `Read(Random, 4096, 8)`.
+    Reference(Order),
+    /// One writer of blocks of so many bytes, with so many in flight.
+    Write(Order, u32, u32),
+    /// Random reads and writes of 4 KiB: so many of each in flight.
+    Mixed(u32, u32),
+    /// So many writers, each of which makes 4 KiB durable before the next.
+    Durable(u32, Way),
+}
+
+/// Bytes that a stream reads at a time: as the kernel's read-ahead.
+const WINDOW: u32 = 128 << 10;
+/// A small block.
+pub(super) const SMALL: u32 = 4096;
+/// In flight where the place is what matters.
+const SOME: u32 = 8;
+
+impl Probe {
+    /// By what way it goes.
+    #[must_use]
+    pub const fn way(self) -> Way {
+        match self {
+            Self::Streams(_, way) | Self::Durable(_, way) => way,
+            _ => Way::Straight,
+        }
+    }
+
+    /// Where it goes.
+    #[must_use]
+    pub const fn place(self) -> Place {
+        match self {
+            Self::Write(..) | Self::Mixed(..) | Self::Durable(..) => Place::Scratch,
+            _ => Place::Device,
+        }
+    }
+
+    /// Requests in flight.
+    #[must_use]
+    pub const fn in_flight(self) -> u32 {
+        match self {
+            Self::Streams(n, _) => 2 * n,
+            Self::Read(_, _, depth) | Self::Write(_, _, depth) => depth,
+            Self::Shifted | Self::Again | Self::Reference(Order::Random) => SOME,
+            Self::Reference(Order::Sequential) => 2,
+            Self::Mixed(reads, writes) => reads + writes,
+            Self::Durable(writers, _) => writers,
+        }
+    }
+
+    /// In a few words, for whoever waits.
+    #[must_use]
+    pub fn about(self) -> String {
+        let order = |order| if order == Order::Random { "random" } else { "sequential" };
+        let size = |bytes: u32| if bytes < 1 << 20 { format!("{}k", bytes >> 10) } else { format!("{}m", bytes >> 20) };
+        match self {
+            Self::Streams(n, way) => {
+                let s = if n == 1 { "" } else { "s" };
+                let how = match way {
+                    Way::Idling => ", idling",
+                    Way::NotIdling => ", not idling",
+                    Way::Straight | Way::Shared => "",
+                };
+                format!("{n} stream{s}{how}")
+            }
+            Self::Read(by, block, depth) => format!("{} reads of {}, {depth} in flight", order(by), size(block)),
+            Self::Shifted => "alignment".into(),
+            Self::Again => "the same places twice".into(),
+            Self::Reference(_) => "the first figures again".into(),
+            Self::Write(by, block, depth) => format!("{} writes of {}, {depth} in flight", order(by), size(block)),
+            Self::Mixed(..) => "reads and writes".into(),
+            Self::Durable(n, way) => {
+                let (s, how) = (if n == 1 { "" } else { "s" }, if way == Way::Shared { ", shared" } else { "" });
+                format!("durable writes, {n} writer{s}{how}")
+            }
+        }
+    }
+}
+
+/// A probe, and how long it may take.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Step {
+    /// What.
+    pub probe: Probe,
+    /// At most so many runs.
+    pub runs: u32,
+    /// Of a run.
+    pub each: Duration,
+}
+
+/// The steps that fit into `time`; `quick` leaves some out and repeats less.
+#[must_use]
+pub fn plan(facts: &Facts, time: Duration, quick: bool) -> Vec<Step> {
+    use Order::{Random, Sequential};
+    use Way::{Idling, NotIdling, Shared, Straight};
+    // What to measure, how many times as long as the others.
+    let mut list: Vec<(Probe, f64)> = [1, 2, 4, 8, 16].map(|n| (Probe::Streams(n, Straight), 1.0)).into();
+    list.push((Probe::Read(Random, SMALL, 1), 0.8));
+    let deepest = if quick { 64 } else { 256 };
+    let depths = (1..).map(|power| 1 << power).take_while(|depth| *depth <= deepest);
+    list.extend(depths.map(|depth| (Probe::Read(Random, SMALL, depth), 0.6)));
+    // A slice is 100 ms: to see each stream's turn several times, idling takes long.
+    list.extend([(1, 0.6), (2, 0.9), (4, 1.3), (8, 2.0), (16, 3.8)].map(|(n, part)| (Probe::Streams(n, Idling), part)));
+    list.extend([(2, 0.9), (4, 0.9), (8, 1.0), (16, 1.2)].map(|(n, part)| (Probe::Streams(n, NotIdling), part)));
+    list.extend([64 << 10, 256 << 10, 1 << 20].map(|block| (Probe::Read(Random, block, 1), 0.5)));
+    list.push((Probe::Read(Sequential, SMALL, 1), 0.4));
+    list.push((Probe::Read(Sequential, SMALL, 32), 0.6));
+    list.push((Probe::Read(Sequential, 1 << 20, 4), 0.6));
+    if facts.block < SMALL {
+        list.push((Probe::Shifted, 0.5));
+    }
+    if facts.scratch.is_some() {
+        list.push((Probe::Write(Random, SMALL, 1), 0.6));
+        list.push((Probe::Write(Random, SMALL, 32), 0.8));
+        list.push((Probe::Write(Sequential, SMALL, 32), 0.6));
+        list.push((Probe::Write(Sequential, 1 << 20, 4), 0.8));
+        list.push((Probe::Mixed(22, 10), 0.8));
+        list.extend([(1, Straight), (16, Straight), (16, Shared)].map(|(n, way)| (Probe::Durable(n, way), 0.8)));
+    }
+    if !facts.at_rest {
+        list.push((Probe::Again, 0.8));
+        list.extend([Sequential, Random].map(|order| (Probe::Reference(order), 0.7)));
+    }
+    let whole: f64 = list.iter().map(|(_, part)| part).sum();
+    let step = |(probe, part): (Probe, f64)| {
+        let runs = match probe {
+            Probe::Again | Probe::Streams(8.., Idling) => 2,
+            _ if quick => 3,
+            Probe::Streams(_, Idling) => 4,
+            _ => 6,
+        };
+        let nanos = time.as_nanos() as f64 * part / whole / f64::from(runs);
+        Step { probe, runs, each: Duration::from_nanos((nanos as u64).max(1_000_000)) }
+    };
+    list.into_iter().map(step).collect()
+}
+
+/// Where the first file of a case begins.
+const START: u64 = 1 << 20;
+
+impl Step {
+    /// The case of one of its runs; `number` tells it from others (U3).
+    #[must_use]
+    pub fn case(&self, facts: &Facts, seed: u64, number: u64) -> Case {
+        let bytes = match self.probe.place() {
+            Place::Device => facts.bytes,
+            Place::Scratch => facts.scratch.unwrap_or(facts.bytes),
+        };
+        let direct = |op, order, block, depth| {
+            let does = Does::Direct(op, order);
+            Role { block_size: block, iodepth: Some(depth), ..Role::new("probe", does) }
+        };
+        let (roles, jobs) = match self.probe {
+            Probe::Streams(n, _) => (vec![direct(Op::Read, Order::Sequential, WINDOW, 2)], n),
+            Probe::Reference(Order::Sequential) => (vec![direct(Op::Read, Order::Sequential, WINDOW, 2)], 1),
+            Probe::Read(order, block, depth) => (vec![direct(Op::Read, order, block, depth)], 1),
+            Probe::Shifted | Probe::Reference(Order::Random) => (vec![direct(Op::Read, Order::Random, SMALL, SOME)], 1),
+            Probe::Again => (vec![direct(Op::Read, Order::Random, 16 << 10, SOME)], 1),
+            Probe::Write(order, block, depth) => (vec![direct(Op::Write, order, block, depth)], 1),
+            Probe::Mixed(reads, writes) => {
+                let roles = [(Op::Read, reads), (Op::Write, writes)];
+                (roles.map(|(op, depth)| direct(op, Order::Random, SMALL, depth)).into(), 2)
+            }
+            Probe::Durable(writers, _) => {
+                (vec![Role { block_size: SMALL, ..Role::new("probe", Does::Fsync { fua: false }) }], writers)
+            }
+        };
+        let part = (bytes.saturating_sub(START) / u64::from(jobs) / PAGE * PAGE).max(PAGE);
+        let skip = self.skip(part, number);
+        Case {
+            workload: Workload { name: self.probe.about(), about: String::new(), roles },
+            set: number as u32 + 1,
+            jobs,
+            runtime: self.each,
+            slots: SLOTS,
+            groups: vec![Group::root()],
+            block_size: None,
+            file_size: (part - skip) / PAGE * PAGE,
+            iodepth: 1,
+            placement: Placement::Within(skip),
+            seed: Random::new(seed ^ number.rotate_left(32)).bits(),
+        }
+    }
+
+    /// How far into its part a file begins.
+    fn skip(&self, part: u64, number: u64) -> u64 {
+        /// So many places, then the first again.
+        const PLACES: u64 = 64;
+        let sequential = match self.probe {
+            Probe::Shifted => return if part > 2 * PAGE { 512 } else { 0 },
+            Probe::Streams(..) | Probe::Durable(..) => true,
+            Probe::Read(order, ..) | Probe::Write(order, ..) | Probe::Reference(order) => order == Order::Sequential,
+            Probe::Again | Probe::Mixed(..) => false,
+        };
+        // Not far: on a disk that rotates, the rate follows from the place.
+        let apart = (part / (2 * PLACES)).min(1 << 30) / PAGE * PAGE;
+        if sequential { number % PLACES * apart } else { 0 }
+    }
+}
+
+/// Into how many parts the timeline of a run is cut.
+const SLOTS: u32 = 8;
