@@ -333,13 +333,12 @@ fn command(flags: &IostuneArgs, asked: &Asked) -> String {
 /// Writes the reports, and to standard output what belongs there.
 fn report(flags: &IostuneArgs, found: &Findings) -> Result<(), String> {
     let (mut shown, mut failed) = (None, Vec::new());
-    let forms: [(&Option<PathBuf>, fn(&Findings) -> String); 2] =
-        [(&flags.json, report::tune::to_json), (&flags.html, report::html::tuning)];
-    for (path, form) in forms {
-        let Some(path) = path else { continue };
+    let json = flags.json.as_ref().map(|path| (path, report::tune::to_json(found)));
+    let html = flags.html.as_ref().map(|path| (path, report::html::tuning(found)));
+    for (path, text) in json.into_iter().chain(html) {
         if is_stdout(path) {
-            shown = Some(form(found));
-        } else if let Err(error) = std::fs::write(path, form(found)) {
+            shown = Some(text);
+        } else if let Err(error) = std::fs::write(path, text) {
             failed.push(format!("{}: {error}", path.display()));
         }
     }
@@ -358,4 +357,78 @@ fn bar() -> ProgressBar {
     }
     bar.enable_steady_tick(std::time::Duration::from_millis(200));
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use crate::mistake::Source;
+
+    fn advice(model: &str, write: bool) -> Findings {
+        let mut disk = Paper { spec: Spec::parse(model).unwrap(), write };
+        let steps = plan(&disk.facts(), secs(4), true);
+        let measured = measure(&steps, &mut disk, 1, &mut |_| (), &|| false);
+        let mut found = find(Header::default(), &measured.outcomes);
+        found.recommend = advise(&found, &format!("sim:{model}"), &Kernel::default());
+        found
+    }
+
+    /// What is recommended is what `fairlift serve --config` takes.
+    #[test]
+    fn the_recommended_config_is_read_without_a_mistake() {
+        for (model, write) in [("sata-7200", false), ("eva-raid5-12", true), ("ssd-2010", true), ("nvme-plp", false)] {
+            let fairlift = advice(model, write).recommend.fairlift;
+            let text = fairlift.config.unwrap();
+            let source = Source { name: "recommended".into(), text };
+            let mut mistakes = Vec::new();
+            let file = config::read(&source, Path::new(""), &mut mistakes);
+            assert!(mistakes.is_empty(), "{}\n{}", source.text, render(Some(&source), &mistakes));
+            assert_eq!((file.disks.len(), file.exports.len()), (1, 1), "{model}");
+            assert_eq!(fairlift.flush_coordinate.is_some(), write, "{model}");
+            assert!(
+                fairlift
+                    .why
+                    .iter()
+                    .all(|why| why.chars().any(|c| c.is_ascii_digit()) || why.starts_with("scheduler bfq"))
+            );
+        }
+    }
+
+    /// Somebody's data is not written on.
+    #[test]
+    fn writes_go_into_a_new_file_or_where_it_was_said_that_all_may_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let to = |flags: &IostuneArgs, is_file, mounted| match where_to_write(flags, &path, is_file, mounted) {
+            Ok(WriteTo::Device) => "device".to_owned(),
+            Ok(WriteTo::Scratch(path)) => path.file_name().unwrap().to_str().unwrap().to_owned(),
+            Err((flag, says)) => format!("{flag}: {says}"),
+        };
+        let plain = IostuneArgs { write: true, ..IostuneArgs::default() };
+        let sure = IostuneArgs { i_know_this_destroys_data: true, ..IostuneArgs::default() };
+        let named = IostuneArgs { scratch: Some(dir.path().join("mine")), ..IostuneArgs::default() };
+        assert_eq!(to(&plain, true, None), "image.iostune");
+        assert_eq!(to(&named, true, None), "mine");
+        assert!(to(&sure, true, None).contains("is for block devices"));
+        assert!(to(&plain, false, None).contains("say --i-know-this-destroys-data"));
+        assert!(to(&sure, false, Some("it is mounted at /srv")).contains("it is mounted at /srv; nothing is written"));
+        assert!(to(&named, false, None).contains("leave --scratch out"));
+        std::fs::write(dir.path().join("image.iostune"), "kept").unwrap();
+        assert!(to(&plain, true, None).contains("is there already, and is left alone"));
+    }
+
+    #[test]
+    fn a_disk_has_to_be_large_enough() {
+        assert_eq!(enough(32 << 20), Ok(()));
+        assert_eq!(enough(1 << 20), Err("it has 1 MiB, and 32 MiB are the least that can be measured".into()));
+    }
+
+    #[test]
+    fn the_command_in_the_results_is_what_was_asked() {
+        let flags = IostuneArgs { quick: true, write: true, seed: 7, ..IostuneArgs::default() };
+        let asked = Asked { name: "a b.img".into(), target: None, time: secs(30), warnings: Vec::new() };
+        let expected = "fairlift iostune --device 'a b.img' --quick --time 30s --write --seed 7";
+        assert_eq!(command(&flags, &asked), expected);
+    }
 }

@@ -172,12 +172,14 @@ impl Worker {
                 std::mem::forget(self);
                 return lost;
             }
+            // The one who was to look at the queue when a hold of the disk ends may have gone: each looks for himself.
+            self.engine.woken();
             self.engine.turn(now);
             let news = std::mem::take(&mut self.engine.news);
             for &(command, what) in &news {
                 self.release(command, what);
             }
-            let due = now + fairlift_core::time::ms(if news.is_empty() { 100 } else { 0 });
+            let due = now + fairlift_core::time::ms(if news.is_empty() { 2 } else { 0 });
             now = self.wait(now, due.min(self.engine.poll_timeout().unwrap_or(Instant::MAX)));
         }
         self.engine.ring.unregister_files();

@@ -285,15 +285,23 @@ fn doubts(found: &Findings, outcomes: &[Outcome]) -> Vec<String> {
                 moved / 1e6,
                 model.rbps / 1e6
             ));
-        } else if (model.rseqiops / model.rrandiops - 1.0).abs() < 0.03
-            && found.character.rotational_like == Some(false)
-            && found.character.depth_rises == Some(false)
-        {
-            doubts.push(format!(
-                "{:.0} reads of 4 KiB a second, in order or not: this may be a limit that somebody set (IOPS) rather than what the \
-                 disk can do",
-                model.rrandiops
-            ));
+        }
+        if let (Some(wbps), Some(wrandiops)) = (model.wbps, model.wrandiops) {
+            let near = |one: f64, other: f64| (one / other.max(1e-9) - 1.0).abs() < 0.03;
+            if near(model.rseqiops, model.rrandiops) && near(wrandiops, model.rrandiops) {
+                doubts.push(format!(
+                    "{:.0} requests of 4 KiB a second, read or written, in order or not: more like a limit that somebody set than \
+                     like what a disk does",
+                    model.rrandiops
+                ));
+            }
+            if wbps > 1.1 * model.rbps || wrandiops > 2.0 * model.rrandiops && wrandiops * f64::from(SMALL) < 0.5 * wbps
+            {
+                doubts.push(
+                    "writes are faster than reads: a cache takes them in, and in the long run they are slower; take a larger --time"
+                        .into(),
+                );
+            }
         }
     }
     if let Some(alignment) = &found.alignment
