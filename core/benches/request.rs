@@ -65,7 +65,16 @@ impl Load {
         let places = || (0..streams as u64).map(|n| n * ((1 << 28) / streams as u64)).collect();
         let in_order = set.contains(&"in_order=1").then(places);
         let streams = (0..streams).map(|n| queue.add_stream(stream(n))).collect();
-        Self { queue, streams, random: Random::new(1), now: Instant::ZERO, in_flight: vec![], next: 0, surplus: 0, in_order }
+        Self {
+            queue,
+            streams,
+            random: Random::new(1),
+            now: Instant::ZERO,
+            in_flight: vec![],
+            next: 0,
+            surplus: 0,
+            in_order,
+        }
     }
 
     fn filled(kind: Kind, streams: usize, groups: u16, set: &[&str]) -> Self {
