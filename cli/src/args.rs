@@ -80,7 +80,8 @@ pub(crate) enum Command {
 /// directory. Sockets from systemd (LISTEN_FDS) are served in any case.
 ///
 /// Ctrl-C or SIGTERM: accept nobody new, finish what is under way, flush, exit 0. A second one: stop at once.
-/// SIGUSR1: log what each group has had so far of each disk.
+/// SIGUSR1: log what each group has had so far of each disk. SIGUSR2: after a flush failed, all later ones of that file
+/// fail too; this says that the operator has taken note, and flushes succeed again.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ServeArgs {
     /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off], sim:PROFILE[,size=SIZE], or a path

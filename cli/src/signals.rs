@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: first gently, then at once. SIGUSR1: who has had how much.
+//! Ctrl-C and SIGTERM: first gently, then at once. SIGUSR1: who has had how much. SIGUSR2: flush errors are taken note of.
 
 use std::io;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use fairlift::Handle;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 /// A thread that waits for signals, until this is dropped.
@@ -16,12 +16,12 @@ pub(crate) struct Watch {
 }
 
 /// From now on the first signal drains the server and the second ends the process with status 128 + its number; but
-/// SIGUSR1 has the shares of the groups logged.
+/// SIGUSR1 has the shares of the groups logged, and SIGUSR2 says that the operator has taken note of all flush errors.
 ///
 /// # Errors
 /// The signals cannot be watched.
 pub(crate) fn drain_on_signal(handle: Handle) -> io::Result<Watch> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])?;
     let stop = signals.handle();
     let mut handle = Some(handle);
     let watch = move || {
@@ -29,6 +29,12 @@ pub(crate) fn drain_on_signal(handle: Handle) -> io::Result<Watch> {
             if signal == SIGUSR1 {
                 if let Some(handle) = &handle {
                     handle.log_shares();
+                }
+                continue;
+            }
+            if signal == SIGUSR2 {
+                if handle.as_ref().is_some_and(|handle| handle.acknowledge_flush_errors() == 0) {
+                    tracing::info!("SIGUSR2: there is no flush error to take note of");
                 }
                 continue;
             }

@@ -5,14 +5,16 @@
 //! - `--count SCHEDULER STREAMS GROUPS TURNS [KEY=VALUE...]`: so many turns of 32 requests, for `benches/instructions.sh`;
 //! - `--memory [SCHEDULER...]`: bytes for each stream, as a Markdown table.
 //!
-//! `KEY=VALUE` is a tunable, `rotational=1`, or `in_order=1`: each stream reads on in a place of its own. Streams are spread over the groups, which have weights from 100 to 800 and are
-//! below the root; 0 groups: all streams are in the root.
+//! `KEY=VALUE` is a tunable, `rotational=1`, `in_order=1`: each stream reads on in a place of its own, or `again=1`: who is
+//! answered asks again. Otherwise streams ask in turn, whoever is answered: then those of heavy groups seldom have more than
+//! one request waiting, and nearly every turn of a fair scheduler is one request, which is the worst case. Streams are spread
+//! over the groups, which have weights from 100 to 800 and are below the root; 0 groups: all streams are in the root.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use fairlift_core::queue::Settings;
+use fairlift_core::queue::{Finished, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::us;
 use fairlift_core::*;
@@ -40,6 +42,8 @@ struct Load {
     surplus: usize,
     /// By stream, in blocks, if each reads on.
     in_order: Option<Vec<u64>>,
+    /// Who is answered asks again.
+    again: bool,
 }
 
 impl Load {
@@ -52,7 +56,7 @@ impl Load {
         }));
         // Words of this bench, and then tunables.
         settings.character.rotational = set.contains(&"rotational=1");
-        let of_queue = |pair: &(&str, &str)| !["rotational", "in_order"].contains(&pair.0);
+        let of_queue = |pair: &(&str, &str)| !["rotational", "in_order", "again"].contains(&pair.0);
         let mut queue = Queue::new(settings);
         for (name, value) in set.iter().filter_map(|pair| pair.split_once('=')).filter(of_queue) {
             queue.set_tunable(name, value).expect("a tunable and its value");
@@ -65,7 +69,17 @@ impl Load {
         let places = || (0..streams as u64).map(|n| n * ((1 << 28) / streams as u64)).collect();
         let in_order = set.contains(&"in_order=1").then(places);
         let streams = (0..streams).map(|n| queue.add_stream(stream(n))).collect();
-        Self { queue, streams, random: Random::new(1), now: Instant::ZERO, in_flight: vec![], next: 0, surplus: 0, in_order }
+        Self {
+            queue,
+            streams,
+            random: Random::new(1),
+            now: Instant::ZERO,
+            in_flight: vec![],
+            next: 0,
+            surplus: 0,
+            in_order,
+            again: set.contains(&"again=1"),
+        }
     }
 
     fn filled(kind: Kind, streams: usize, groups: u16, set: &[&str]) -> Self {
@@ -74,18 +88,23 @@ impl Load {
         load
     }
 
+    /// The next stream asks.
     fn submit(&mut self) {
         self.next = if self.next + 1 == self.streams.len() { 0 } else { self.next + 1 };
+        self.ask(self.next);
+    }
+
+    fn ask(&mut self, nth: usize) {
         let block = match &mut self.in_order {
             None => self.random.below(1 << 28),
             Some(places) => {
-                places[self.next] = (places[self.next] + 2) % (1 << 28);
-                places[self.next]
+                places[nth] = (places[nth] + 2) % (1 << 28);
+                places[nth]
             }
         };
         let extent = Extent::new(Sector(block * 8), 8);
-        let stream = self.streams[self.next];
-        let bio = Bio { op: Op::Read, flags: Flags::SYNC, extent, stream, token: Token(7) };
+        let stream = self.streams[nth];
+        let bio = Bio { op: Op::Read, flags: Flags::SYNC, extent, stream, token: Token(nth as u64) };
         self.queue.submit(self.now, bio).expect("there is room");
     }
 
@@ -104,9 +123,11 @@ impl Load {
                 self.queue.handle_completion(self.now, tag, Outcome::Done);
             }
             while let Some(news) = self.queue.poll_finished(CONTEXT) {
-                black_box(news);
                 ended += 1;
-                self.submit();
+                match black_box(news) {
+                    Finished::Done(Token(nth), _) if self.again => self.ask(nth as usize),
+                    _ => self.submit(),
+                }
             }
             while let Some(request) = self.queue.poll_dispatch(self.now, CONTEXT) {
                 self.in_flight.push(black_box(request).tag);

@@ -214,7 +214,7 @@ impl Queue {
             plug: Vec::with_capacity(requests),
             again: VecDeque::with_capacity(16),
             caches: settings.backings.iter().map(|backing| Cache::new(backing, &settings.flush)).collect(),
-            flushes: Flushes::default(),
+            flushes: Flushes::new(),
             rest: None,
             oldest: NIL,
             youngest: NIL,

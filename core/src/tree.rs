@@ -201,7 +201,18 @@ impl Tree {
     ///
     /// # Panics
     /// The slot is in a tree already, or beyond the capacity.
+    #[inline]
     pub fn insert(&mut self, nodes: &mut Nodes, slot: u32, key: u64) {
+        if self.root != NIL {
+            return self.insert_below(nodes, slot, key);
+        }
+        assert!(!nodes.contains(slot), "slot {slot} is in a tree already"); // T2
+        *nodes.at_mut(slot) = Node { key, child: [NIL; 2], parent: NIL, colour: Colour::Black };
+        self.root = slot;
+    }
+
+    #[inline(never)]
+    fn insert_below(&mut self, nodes: &mut Nodes, slot: u32, key: u64) {
         assert!(!nodes.contains(slot), "slot {slot} is in a tree already"); // T2
         let (mut parent, mut side, mut at) = (NIL, LEFT, self.root);
         while at != NIL {
@@ -210,11 +221,9 @@ impl Tree {
             at = node.child[side];
         }
         *nodes.at_mut(slot) = Node { key, child: [NIL; 2], parent, colour: Colour::Red };
-        if parent == NIL {
-            self.root = slot;
-            nodes.at_mut(slot).colour = Colour::Black;
-        } else {
-            nodes.at_mut(parent).child[side] = slot;
+        let parent = nodes.at_mut(parent);
+        parent.child[side] = slot;
+        if parent.colour == Colour::Red {
             self.part_reds(nodes, slot);
         }
     }
@@ -257,7 +266,19 @@ impl Tree {
     ///
     /// # Panics
     /// The slot is in no tree, or beyond the capacity.
+    #[inline]
     pub fn remove(&mut self, nodes: &mut Nodes, slot: u32) {
+        let node = nodes.at_mut(slot);
+        if self.root == slot && node.child == [NIL; 2] {
+            node.colour = Colour::Outside;
+            self.root = NIL;
+        } else {
+            self.remove_from_others(nodes, slot);
+        }
+    }
+
+    #[inline(never)]
+    fn remove_from_others(&mut self, nodes: &mut Nodes, slot: u32) {
         assert!(nodes.contains(slot), "slot {slot} is in no tree");
         let Node { child: [left, right], parent, colour, .. } = *nodes.at(slot);
         nodes.at_mut(slot).colour = Colour::Outside;

@@ -168,6 +168,22 @@ fn a_stuck_flush_is_told_of_and_no_other_starts_before_the_device_has_answered()
 
 /// U3
 #[test]
+fn who_waits_for_a_flush_that_gets_no_tag_is_told_in_time() {
+    let (mut queue, s) = queue(1, |settings| (settings.depth, settings.io_timeout) = (1, secs(30)));
+    ask(&mut queue, at(0), Op::Read, Flags::NONE, s[0], 0).unwrap();
+    let hung = next(&mut queue, at(0));
+    flush(&mut queue, at(1000), s[0], 1);
+    assert_eq!((queue.poll_dispatch(at(1000), C0), queue.poll_timeout()), (None, Some(at(30_000))));
+    queue.handle_timeout(at(30_000));
+    assert_eq!((news(&mut queue), queue.poll_timeout()), (vec![Finished::TimedOut(Token(0))], Some(at(31_000))));
+    queue.handle_timeout(at(31_000));
+    assert_eq!(news(&mut queue), [Finished::TimedOut(Token(1)), Finished::Released(Token(1))]);
+    queue.handle_completion(at(32_000), hung.tag, DONE);
+    assert_eq!((news(&mut queue), queue.poll_dispatch(at(32_000), C0)), (vec![Finished::Released(Token(0))], None));
+}
+
+/// U3
+#[test]
 fn a_stuck_flush_that_fails_in_the_end_is_remembered() {
     let (mut queue, s) = queue(1, |settings| settings.io_timeout = secs(30));
     flush(&mut queue, at(0), s[0], 1);
@@ -213,9 +229,15 @@ fn flushes_that_are_not_coordinated_go_down_each_by_itself() {
 type Charges = Arc<Mutex<Vec<(u32, u16, u64)>>>;
 
 /// None, and writes down what it is charged: stream, group, microseconds.
-struct Charged(NoScheduler, Charges);
+struct Charged(NoScheduler, Charges, Ahead);
+
+/// The groups that have had more than their share.
+type Ahead = Arc<Mutex<Vec<u16>>>;
 
 impl Scheduler for Charged {
+    fn is_ahead(&mut self, _now: Instant, group: GroupId) -> bool {
+        self.2.lock().unwrap().contains(&group.0)
+    }
     fn charge(&mut self, _now: Instant, stream: StreamId, group: GroupId, time: Duration) {
         self.1.lock().unwrap().push((stream.0, group.0, time.as_nanos() / 1000));
     }
@@ -245,10 +267,71 @@ fn charged(charge: bool, change: impl FnOnce(&mut Settings)) -> (Queue, Vec<Stre
         }
     });
     let charges = Charges::default();
-    let scheduler = Charged(NoScheduler::new(settings.setup().capacity), Arc::clone(&charges));
+    let (queue, streams, _) = with_debts(settings, &charges);
+    (queue, streams, charges)
+}
+
+fn with_debts(settings: Settings, charges: &Charges) -> (Queue, Vec<StreamId>, Ahead) {
+    let ahead = Ahead::default();
+    let scheduler = Charged(NoScheduler::new(settings.setup().capacity), Arc::clone(charges), Arc::clone(&ahead));
     let mut queue = Queue::with_scheduler(settings, Box::new(scheduler));
     let streams = add_streams(&mut queue, 4); // in /, /a, /b, /b
-    (queue, streams, charges)
+    (queue, streams, ahead)
+}
+
+/// With /a in debt.
+fn in_debt(charge: bool) -> (Queue, Vec<StreamId>, Ahead) {
+    let settings = settings(|settings| {
+        (settings.flush.charge, settings.io_timeout) = (charge, secs(30));
+        for path in ["/a", "/b"] {
+            settings.groups.push(Group { path: path.into(), parent: Some(GroupId::ROOT), weight: 100 });
+        }
+    });
+    let (queue, streams, ahead) = with_debts(settings, &Charges::default());
+    ahead.lock().unwrap().push(1);
+    (queue, streams, ahead)
+}
+
+/// U5
+#[test]
+fn a_flush_waits_until_the_only_group_that_asks_has_paid() {
+    let (mut queue, s, ahead) = in_debt(true);
+    flush(&mut queue, at(0), s[1], 1);
+    assert_eq!((queue.poll_dispatch(at(0), C0), queue.poll_timeout()), (None, Some(at(30_000))));
+    ahead.lock().unwrap().clear();
+    let one = next(&mut queue, at(5));
+    queue.handle_completion(at(9), one.tag, DONE);
+    assert_eq!(news(&mut queue), [done(1)]);
+}
+
+/// U5
+#[test]
+fn nobody_waits_for_anothers_debt_and_the_debtor_shares_what_others_start() {
+    let (mut queue, s, _) = in_debt(true);
+    flush(&mut queue, at(0), s[1], 1);
+    assert_eq!(queue.poll_dispatch(at(0), C0), None);
+    flush(&mut queue, at(1), s[2], 2);
+    let one = next(&mut queue, at(1));
+    queue.handle_completion(at(9), one.tag, DONE);
+    assert_eq!(news(&mut queue), [done(1), done(2)]);
+}
+
+/// U5, U3
+#[test]
+fn a_debtor_that_waits_for_too_long_is_told() {
+    let (mut queue, s, _) = in_debt(true);
+    flush(&mut queue, at(0), s[1], 1);
+    assert_eq!(queue.poll_dispatch(at(0), C0), None);
+    queue.handle_timeout(at(30_000));
+    assert_eq!(news(&mut queue), [Finished::TimedOut(Token(1)), Finished::Released(Token(1))]);
+}
+
+/// U5
+#[test]
+fn where_flushes_are_not_charged_none_waits_for_debts() {
+    let (mut queue, s, _) = in_debt(false);
+    flush(&mut queue, at(0), s[1], 1);
+    assert_eq!(next(&mut queue, at(0)).op, Op::Flush);
 }
 
 /// U4

@@ -161,6 +161,22 @@ impl Disk {
         Some((&self.places[place].device, errno))
     }
 
+    /// Takes note of all flush errors: later flushes succeed if the devices say so. Answers which were remembered.
+    pub(crate) fn acknowledge_flush_errors(&self) -> Vec<(&Device, Errno)> {
+        let mut noted = Vec::new();
+        for number in 0..self.queues.len() {
+            let mut queue = self.queue(ContextId(number as u16));
+            for place in &self.places {
+                // Queues of several workers share what they remember: the first finds it.
+                if let Some(errno) = queue.flush_error(place.start) {
+                    queue.acknowledge_flush_error(place.start);
+                    noted.push((&*place.device, errno));
+                }
+            }
+        }
+        noted
+    }
+
     /// Tells what all its queues counted: [`Queue::counters`], once for each.
     pub(crate) fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         for number in 0..self.queues.len() {

@@ -483,6 +483,7 @@ impl Engine {
         let file = file_of(&side.disk, flight.place);
         flight.step = match dispatch.op {
             Op::Read | Op::Write => Step::Transfer,
+            Op::Flush if file.is_read_only() => return self.land(number, tag, Outcome::Done),
             Op::Flush => Step::Sync,
             Op::Discard => match file.discard_mode() {
                 Some(mode) => Step::Allocate(mode),

@@ -8,8 +8,11 @@
 //! B3  Then the one who has waited longest is woken to lead the next. Whoever comes first leads instead, and that one waits
 //!     on: it is not counted on for anything but to look.
 //! B4  Who gives up, woken or not, has somebody else look.
-//! B5  A leader that gives up, or panics, leaves a flush of which nothing is known: it counts as failed (`ECANCELED`),
-//!     and is remembered like any failure: what it made of the device's word, nobody else can hear again.
+//! B5  A leader that gives up before it has begun hands over: somebody else leads. One that gives up later, or panics,
+//!     leaves a flush of which nothing is known: it counts as failed (`ECANCELED`), and is remembered like any failure:
+//!     what it made of the device's word, nobody else can hear again. A task that may be dropped has the device asked by
+//!     somebody who is not.
+//! B6  Who waits for a time only ([`FlushQueue::flush_within`]) gives up when it is over, however long the device takes.
 //!
 //! Nobody waits for company here, as that would take a timer.
 //!
@@ -32,12 +35,42 @@
 //! # std::fs::remove_file(&path)?;
 //! # Ok::<(), std::io::Error>(())
 //! ```
+//!
+//! A task asks by [`FlushQueue::join`]. If it is to lead, the device is best asked on a thread that nobody drops:
+//!
+//! ```
+//! use fairlift::flush::{FlushQueue, Turn};
+//! use fairlift_core::{Errno, Outcome};
+//! use std::{fs::File, sync::Arc};
+//!
+//! async fn flush(file: Arc<File>, flushes: &'static FlushQueue) -> Outcome {
+//!     let lead = match flushes.join().await {
+//!         Turn::Ended(outcome) => return outcome, // shared with somebody else
+//!         Turn::Lead(lead) => lead,
+//!     };
+//!     // With an executor: spawn_blocking(..).await. Dropped while it waits, this task takes nothing from those who share.
+//!     let device = std::thread::spawn(move || {
+//!         let running = lead.begin();
+//!         running.ended(match file.sync_data() {
+//!             Ok(()) => Outcome::Done,
+//!             Err(error) => Outcome::Failed(Errno(error.raw_os_error().unwrap_or(5))),
+//!         })
+//!     });
+//!     device.join().expect("it does not panic")
+//! }
+//! # use std::{pin::pin, task::{Context, Poll, Waker}};
+//! # let flushes = Box::leak(Box::new(FlushQueue::new()));
+//! # let file = Arc::new(File::open("/dev/null")?);
+//! # let _ = pin!(flush(file, flushes)).poll(&mut Context::from_waker(Waker::noop()));
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use fairlift_core::flush::{Counts, Dirty, Flush, Round, Settings, Share, Start};
 use fairlift_core::{ContextId, Errno, Outcome};
@@ -77,6 +110,8 @@ struct State {
     seats: Slab<Seat>,
     /// Who waits and has not been told, in the order in which they asked.
     line: VecDeque<usize>,
+    /// Somebody is to lead, and has not begun (B5).
+    leading: bool,
 }
 
 struct Seat {
@@ -119,7 +154,7 @@ impl FlushQueue {
     pub fn with_settings(settings: Settings) -> Self {
         let flush = Flush::new(Settings { company: 0, ..settings }, true);
         let dirty = Arc::clone(flush.dirty());
-        Self { dirty, state: Mutex::new(State { flush, seats: Slab::new(), line: VecDeque::new() }) }
+        Self { dirty, state: Mutex::new(State { flush, seats: Slab::new(), line: VecDeque::new(), leading: false }) }
     }
 
     /// A write has ended. Without this, flushes find nothing to do: to be said before anybody counts on the write.
@@ -133,17 +168,31 @@ impl FlushQueue {
     /// # Errors
     /// The device failed; or one before did, and nobody has [taken note](FlushQueue::acknowledge).
     pub fn flush(&self, device: impl FnOnce() -> io::Result<()>) -> Result<(), Errno> {
+        self.flush_by(None, device)
+    }
+
+    /// The same, waiting for others' flushes for so long at most (B6): a device that hangs in one of them is not waited for.
+    /// One's own call of `device` takes as long as it takes.
+    ///
+    /// # Errors
+    /// As [`FlushQueue::flush`]; and `ETIMEDOUT`: it is not known whether what was written is durable.
+    pub fn flush_within(&self, time: Duration, device: impl FnOnce() -> io::Result<()>) -> Result<(), Errno> {
+        self.flush_by(Instant::now().checked_add(time), device)
+    }
+
+    fn flush_by(&self, end: Option<Instant>, device: impl FnOnce() -> io::Result<()>) -> Result<(), Errno> {
         let parker = Parker::new();
-        let mut seated = Seated { queue: self, seat: None };
+        let mut seated = Seated { queue: self, seat: None, leads: false };
         let turn = loop {
             match seated.look(|| Sleeper::Thread(parker.unparker())) {
                 Some(turn) => break turn,
-                None => parker.park(),
+                None if parker.park_until(end) => {}
+                None => return Err(Errno::ETIMEDOUT),
             }
         };
         let outcome = match turn {
             Turn::Ended(outcome) => outcome,
-            Turn::Lead(lead) => lead.ended(crate::device::outcome(device())),
+            Turn::Lead(lead) => lead.begin().ended(crate::device::outcome(device())),
         };
         match outcome {
             Outcome::Done => Ok(()),
@@ -154,7 +203,7 @@ impl FlushQueue {
     /// Asks for a flush as a task: awaited, it has ended or is to be done. Dropped before, it disturbs nobody. Kept, but not
     /// polled when it is woken, it may hold up those who wait behind it: it could be the one that is to look (B3).
     pub fn join(&self) -> Join<'_> {
-        Join(Seated { queue: self, seat: None })
+        Join(Seated { queue: self, seat: None, leads: false })
     }
 
     /// Somebody who knows what was lost has taken note: later flushes succeed if the device says so.
@@ -183,6 +232,9 @@ impl State {
     /// Puts how it ended into the seats of those for whom it has (B2), and answers whether a flush is to start; `wake` is
     /// whom to wake when the lock has been given back.
     fn settle(&mut self, wake: &mut Vec<Sleeper>) -> bool {
+        if self.leading {
+            return false;
+        }
         let start = self.flush.poll_start(clock::now());
         while let Some(number) = self.line.front()
             && let Some(outcome) = self.flush.take(self.seats[*number].round)
@@ -218,6 +270,8 @@ fn wake_all(sleepers: Vec<Sleeper>) {
 struct Seated<'a> {
     queue: &'a FlushQueue,
     seat: Option<usize>,
+    /// It is to lead, and has not begun.
+    leads: bool,
 }
 
 impl<'a> Seated<'a> {
@@ -260,11 +314,9 @@ impl<'a> Seated<'a> {
         if !start {
             return None;
         }
-        let round = state.flush.start(clock::now()); // B1
-        state.line.retain(|other| *other != number);
-        state.seats.remove(number);
+        state.leading = true; // B1
         self.seat = None;
-        Some(Turn::Lead(Lead { queue: self.queue, round: Some(round) }))
+        Some(Turn::Lead(Lead(Seated { queue: self.queue, seat: Some(number), leads: true })))
     }
 }
 
@@ -274,6 +326,9 @@ impl Drop for Seated<'_> {
         let mut wake = Vec::new();
         let mut state = self.queue.lock();
         let seat = state.seats.remove(number);
+        if self.leads {
+            state.leading = false; // B5
+        }
         if seat.ended.is_none() {
             state.line.retain(|other| *other != number);
             state.flush.cancel(seat.round);
@@ -284,17 +339,36 @@ impl Drop for Seated<'_> {
     }
 }
 
-/// The duty to flush the device; see [`Turn::Lead`].
+/// The duty to flush the device; see [`Turn::Lead`]. Dropped, it is somebody else's (B5).
 #[must_use = "others wait until it has ended"]
-pub struct Lead<'a> {
+pub struct Lead<'a>(Seated<'a>);
+
+impl<'a> Lead<'a> {
+    /// The device is about to be asked: who asks from now on shares the next flush.
+    pub fn begin(mut self) -> Running<'a> {
+        let queue = self.0.queue;
+        let number = self.0.seat.take().expect("who leads has a seat until it begins");
+        let mut state = queue.lock();
+        state.leading = false;
+        let round = state.flush.start(clock::now());
+        state.line.retain(|other| *other != number);
+        state.seats.remove(number);
+        drop(state);
+        Running { queue, round: Some(round) }
+    }
+}
+
+/// A flush that is under way; see [`Lead::begin`].
+#[must_use = "others wait until it has ended"]
+pub struct Running<'a> {
     queue: &'a FlushQueue,
     /// The flush; `None` once it has ended.
     round: Option<Round>,
 }
 
-impl Lead<'_> {
-    /// The device has answered a flush that was asked for after this was given out. Answers how it ended for the one who
-    /// led: a success after a failure that nobody has taken note of is none.
+impl Running<'_> {
+    /// The device has answered a flush that was asked for after this began. Answers how it ended for the one who led: a
+    /// success after a failure that nobody has taken note of is none.
     pub fn ended(mut self, outcome: Outcome) -> Outcome {
         self.tell(outcome)
     }
@@ -312,7 +386,7 @@ impl Lead<'_> {
     }
 }
 
-impl Drop for Lead<'_> {
+impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.tell(Outcome::Failed(Errno(libc::ECANCELED))); // B5
     }
@@ -330,5 +404,38 @@ impl<'a> Future for Join<'a> {
             Some(turn) => Poll::Ready(turn),
             None => Poll::Pending,
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// B6
+    #[test]
+    fn who_waits_for_a_time_only_is_told_though_the_device_hangs() {
+        let flushes = FlushQueue::new();
+        let (began, hear) = channel();
+        let (release, released) = channel::<()>();
+        std::thread::scope(|scope| {
+            let flushes = &flushes;
+            let stuck = scope.spawn(move || {
+                flushes.flush(|| {
+                    began.send(()).unwrap();
+                    released.recv().unwrap();
+                    Ok(())
+                })
+            });
+            hear.recv().unwrap();
+            let late = flushes.flush_within(Duration::from_millis(1), || unreachable!("a flush is under way"));
+            assert_eq!((late, flushes.waiting()), (Err(Errno::ETIMEDOUT), 0));
+            release.send(()).unwrap();
+            assert_eq!(stuck.join().unwrap(), Ok(()));
+        });
+        // Nothing was poisoned, and who is alone waits for nobody.
+        flushes.wrote();
+        assert_eq!(flushes.flush_within(Duration::ZERO, || Ok(())), Ok(()));
     }
 }

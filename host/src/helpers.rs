@@ -3,8 +3,8 @@
 //! What they do next, and how many of them at once for whom, is decided in `fairlift_core::helpers`; here are the threads.
 //!
 //! H1  A helper exists only while there is work for it, and some seconds longer.
-//! H2  Who pushes a job that may start wakes one helper; who ends one takes the next itself, and wakes one for each other
-//!     that may start by its end.
+//! H2  As many helpers are awake as jobs are out, and no more: who pushes a job that may start wakes one; who ends one takes
+//!     the next itself, and wakes others only if by its end more may start.
 //! H3  A worker's bell rings when the first result is put on its list, and not again before it took the list.
 
 use std::collections::VecDeque;
@@ -99,8 +99,7 @@ impl Helpers {
     pub(crate) unsafe fn push(self: &Arc<Self>, file: usize, order: Order, job: Job) {
         let mut state = self.state();
         state.plan.push(file, order, job);
-        let count = Self::start(&mut state);
-        let spawn = self.call(&mut state, count);
+        let spawn = self.start(&mut state);
         drop(state);
         (0..spawn).for_each(|_| self.spawn());
     }
@@ -123,21 +122,17 @@ impl Helpers {
         (state.plan.most(), (0..disks).map(|disk| state.plan.learned(disk)).collect())
     }
 
-    /// Makes ready what may start; how much that was.
-    fn start(state: &mut State) -> usize {
-        let before = state.ready.len();
+    /// Makes ready what may start, and wakes helpers for it; how many are to be made, for lack of sleeping ones (H2).
+    fn start(&self, state: &mut State) -> usize {
         while let Some(started) = state.plan.start() {
             state.ready.push_back(started);
         }
-        state.ready.len() - before
-    }
-
-    /// Wakes so many helpers; how many are to be made, for lack of sleeping ones (H2).
-    fn call(&self, state: &mut State, count: usize) -> usize {
-        let awake = count.min(state.sleeping - state.called);
-        (0..awake).for_each(|_| self.work.notify_one());
-        state.called += awake;
-        let spawn = (count - awake).min(self.threads - state.alive);
+        let awake = state.alive - state.sleeping + state.called;
+        let lacking = state.plan.running().saturating_sub(awake);
+        let called = lacking.min(state.sleeping - state.called);
+        (0..called).for_each(|_| self.work.notify_one());
+        state.called += called;
+        let spawn = (lacking - called).min(self.threads - state.alive);
         state.alive += spawn;
         spawn
     }
@@ -186,9 +181,7 @@ impl Helpers {
             let now = clock::now();
             state = self.state();
             state.plan.ended(now, source, job.sectors);
-            // One of those that are ready is ours (H2).
-            let others = Self::start(&mut state).min(state.ready.len().saturating_sub(1));
-            let spawn = self.call(&mut state, others);
+            let spawn = self.start(&mut state);
             drop(state);
             (0..spawn).for_each(|_| self.spawn());
             self.tell(job.worker, (job.disk, job.tag, result));

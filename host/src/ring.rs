@@ -161,11 +161,10 @@ impl AsRawFd for Ring {
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
 
 /// Says that the calling thread, and the kernel's helpers of it, serve the I/O of others: memory that they ask for is not
-/// waited for if that means I/O, which might be ours to do. Where it is refused (it needs `CAP_SYS_RESOURCE`), nothing else
-/// changes.
-pub(crate) fn be_flusher() {
+/// waited for if that means I/O, which might be ours to do. Answers whether that was granted: it needs `CAP_SYS_RESOURCE`.
+pub(crate) fn be_flusher() -> bool {
     // SAFETY: takes numbers, and concerns this thread alone.
-    unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) };
+    unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) == 0 }
 }
 
 /// How long a turn may wait.

@@ -40,6 +40,12 @@ impl Handle {
         }
     }
 
+    /// Takes note, for the operator, of all flush errors there have been, and logs each: what was written before them may
+    /// be lost, and flushes of those devices succeed again if the devices say so. Answers how many there were.
+    pub fn acknowledge_flush_errors(&self) -> usize {
+        self.shared.upgrade().map_or(0, |shared| shared.acknowledge_flush_errors())
+    }
+
     /// Stops accepting, finishes what is in flight, closes connections and flushes; then [`Server::run`] returns.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);

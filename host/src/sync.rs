@@ -24,6 +24,7 @@ pub(crate) use parking::{Parker, Unparker};
 #[cfg(not(any(loom, shuttle)))]
 mod parking {
     use std::thread::{self, Thread};
+    use std::time::Instant;
 
     /// Lets the thread that made it sleep until it is unparked.
     pub(crate) struct Parker;
@@ -43,6 +44,19 @@ mod parking {
         /// Sleeps until unparked, before or after; may also return for no reason.
         pub(crate) fn park(&self) {
             thread::park();
+        }
+
+        /// The same, until then at the latest; whether it is not over yet.
+        pub(crate) fn park_until(&self, end: Option<Instant>) -> bool {
+            let Some(end) = end else {
+                self.park();
+                return true;
+            };
+            let left = end.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                thread::park_timeout(left);
+            }
+            !left.is_zero()
         }
     }
 
@@ -84,6 +98,12 @@ mod parking {
                 token = self.0.1.wait(token).unwrap();
             }
             *token = false;
+        }
+
+        /// There is no time in a model: it is never over.
+        pub(crate) fn park_until(&self, _end: Option<std::time::Instant>) -> bool {
+            self.park();
+            true
         }
     }
 

@@ -81,7 +81,9 @@ impl Worker {
     /// A worker for the calling thread.
     pub(crate) fn new(context: ContextId, shared: Arc<Shared>) -> std::io::Result<Self> {
         let workers = shared.loads.len() as u64;
-        crate::ring::be_flusher();
+        if !crate::ring::be_flusher() && context.0 == 0 {
+            tracing::debug!("PR_SET_IO_FLUSHER refused (CAP_SYS_RESOURCE): images inside images need memory of their own");
+        }
         let mut ring = Ring::new(1024, 8192, shared.limits.helpers.div_ceil(workers as u32))?;
         ring.register_files(&shared.files)?;
         let pool = Pool::new(shared.limits.memory / workers, 64);
@@ -428,6 +430,20 @@ impl Shared {
         }
     }
 
+    /// Takes note of all flush errors and logs each; answers how many there were.
+    pub(crate) fn acknowledge_flush_errors(&self) -> usize {
+        let mut count = 0;
+        for disk in &self.disks {
+            for (device, errno) in disk.acknowledge_flush_errors() {
+                let path = device.path().unwrap_or_else(|| "memory".as_ref()).display();
+                let error = std::io::Error::from_raw_os_error(errno.0);
+                tracing::warn!(%path, %error, "a flush error was acknowledged: from now on flushes succeed again");
+                count += 1;
+            }
+        }
+        count
+    }
+
     /// What each group has had of each disk, one line each.
     pub(crate) fn log_shares(&self) {
         use fairlift_core::Op;
@@ -468,6 +484,15 @@ impl Shared {
                     of("flushes_failed"),
                     of("flush_waits"),
                 );
+            }
+        }
+        let (most, learned) = self.helpers.learned(self.disks.len());
+        if most > 0 {
+            tracing::info!("stats helpers busy_most={most} of={}", self.limits.helpers);
+        }
+        for (disk, (level, changes)) in self.disks.iter().zip(learned) {
+            if disk.places().iter().any(|place| place.device.needs_helpers()) {
+                tracing::info!("stats disk={:?} concurrency={level} changes={changes}", disk.name);
             }
         }
         for export in &self.exports.list {

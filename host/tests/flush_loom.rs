@@ -240,8 +240,9 @@ fn a_task_that_gives_up_leaves_nobody_asleep() {
                 device.assert_durable(written);
             }
         });
+        let running = lead.begin();
         device.flush().unwrap();
-        assert_eq!(lead.ended(Outcome::Done), Outcome::Done);
+        assert_eq!(running.ended(Outcome::Done), Outcome::Done);
         drop(task);
         thread.join().unwrap();
         drop(first);
@@ -261,6 +262,31 @@ fn a_leader_that_gives_up_is_replaced() {
         let Poll::Ready(Turn::Lead(lead)) = first.as_mut().poll(&mut Context::from_waker(&waker)) else {
             panic!("it is alone")
         };
+        let running = lead.begin();
+        let thread = thread::spawn({
+            let (flushes, device) = (Arc::clone(&flushes), Arc::clone(&device));
+            move || {
+                let written = device.write();
+                flushes.wrote();
+                flushes.flush(|| device.flush()).unwrap();
+                device.assert_durable(written);
+            }
+        });
+        drop(running);
+        thread.join().unwrap();
+    });
+}
+
+/// A leader that goes before it has begun hands over, and nothing is taken for lost: though failures are remembered.
+#[test]
+fn a_leader_that_never_begins_hands_over() {
+    check(3, || {
+        let flushes = Arc::new(FlushQueue::new());
+        let device = Arc::new(Device::default());
+        let waker = Waker::from(Arc::new(Nobody));
+        let mut context = Context::from_waker(&waker);
+        let mut first = Box::pin(flushes.join());
+        let Poll::Ready(Turn::Lead(lead)) = first.as_mut().poll(&mut context) else { panic!("it is alone") };
         let thread = thread::spawn({
             let (flushes, device) = (Arc::clone(&flushes), Arc::clone(&device));
             move || {
@@ -272,6 +298,37 @@ fn a_leader_that_gives_up_is_replaced() {
         });
         drop(lead);
         thread.join().unwrap();
+        assert_eq!((flushes.waiting(), flushes.counts().failed), (0, 0));
+    });
+}
+
+/// Who asks after somebody was given the lead, and before the device is asked, shares that flush.
+#[test]
+fn who_asks_before_the_leader_begins_shares_its_flush() {
+    check(3, || {
+        let flushes = Arc::new(FlushQueue::new());
+        let device = Arc::new(Device::default());
+        let waker = Waker::from(Arc::new(Nobody));
+        let mut context = Context::from_waker(&waker);
+        let mut first = Box::pin(flushes.join());
+        let Poll::Ready(Turn::Lead(lead)) = first.as_mut().poll(&mut context) else { panic!("it is alone") };
+        let thread = thread::spawn({
+            let (flushes, device) = (Arc::clone(&flushes), Arc::clone(&device));
+            move || {
+                let written = device.write();
+                flushes.wrote();
+                flushes.flush(|| device.flush()).unwrap();
+                device.assert_durable(written);
+            }
+        });
+        while flushes.waiting() < 2 {
+            thread::yield_now();
+        }
+        let running = lead.begin();
+        device.flush().unwrap();
+        assert_eq!(running.ended(Outcome::Done), Outcome::Done);
+        thread.join().unwrap();
+        assert_eq!(device.flushes.load(Ordering::SeqCst), 1);
     });
 }
 

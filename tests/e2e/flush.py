@@ -177,6 +177,33 @@ def after_a_flush_that_fails_every_later_one_fails_too_until_the_server_starts_a
 
 
 @test(fairlift_only=True)
+def flushes_succeed_again_when_the_operator_has_taken_note_that_one_failed(t):
+    for scheduler in "none", "mq-deadline":
+        disk = Disk(t, scheduler)
+        server = t.server(config=f'[disk.one]\nscheduler = "{scheduler}"\n[export.disk]\nbacking = "file:{disk.file}"\n'
+                          'disk = "one"\n', args=["--workers", "2"])
+        one, other = server.connect("disk"), server.connect("disk")
+        one.write(0, data(4096, 1))
+        disk.fail.write_text("1")
+        with refused(EIO):
+            one.flush()
+        disk.fail.unlink()
+        with refused(EIO):
+            other.flush()
+        server.process.send_signal(signal.SIGUSR2)
+        until(lambda: "a flush error was acknowledged" in server.log(), "the server takes note")
+        for client in one, other:
+            client.write(8192, data(4096, 2))
+            client.flush()
+        server.process.send_signal(signal.SIGUSR2)
+        until(lambda: "no flush error to take note of" in server.log(), "the server says that there is nothing more")
+        for client in one, other:
+            client.close()
+        server.process.send_signal(signal.SIGTERM)
+        server.ended(0)
+
+
+@test(fairlift_only=True)
 def where_a_retry_counts_a_flush_after_a_failed_one_must_make_all_of_it_durable(t):
     disk = Disk(t)
     config = f'[disk.one]\nset = {{ flush_remember = "0" }}\n[export.disk]\nbacking = "file:{disk.file}"\ndisk = "one"\n'

@@ -1,15 +1,15 @@
 //! The queue's flushes: who waits for one, and what FUA and PREFLUSH need of them (Q5).
 //!
 //! U1  Who asks for a flush waits without a request and without a tag. The flush that the device is given is a request
-//!     with no memory, in the context of one who waits for it, and has a row of the table of its own: neither a full table
-//!     of requests nor a scheduler holds it up. Only four times `nr_requests` bios, of whatever kind, are taken in at a time.
+//!     with no memory, in the context of one who waits for it, and has a row of the table of its own: no full table of
+//!     requests holds it up, and a scheduler only as U5 says. Only four times `nr_requests` bios, of whatever kind, are taken in at a time.
 //!     Flushes are shared within a backing, by the rules of [`flush`](crate::flush).
 //! U2  A write with PREFLUSH waits for a flush, then for its data, and with FUA for a flush again. A backing that makes
 //!     single writes durable is left to do so; a discard or write of zeroes is always followed by a flush. A step that
 //!     fails is the last. Where no cache is volatile only the data is left.
 //! U3  A flush is in the device as long as it takes; who shares it is told after `io_timeout` that it took too long. Who
-//!     waits behind it is told so when as much time has gone by since they asked. The next starts when the device has
-//!     answered.
+//!     waits behind it, or for a tag, is told so when as much time has gone by since they asked. The next starts when the
+//!     device has answered.
 //! U4  The device time of a flush is charged in equal parts to the groups that shared it, within a group to those of its
 //!     streams that did. Time is charged once: from the later of the dispatch and the end of what was charged last. All else
 //!     passes through the scheduler, discards and writes of zeroes too, and is charged there like any request.
@@ -124,6 +124,13 @@ pub(super) struct Flushes {
     /// How many of each group share a flush: zeroes between calls.
     sharers: alloc::vec::Vec<u32>,
     counts: Counts,
+}
+
+impl Flushes {
+    /// None yet, with room for as many who wait as a cache has ([`Cache::new`]).
+    pub(super) fn new() -> Self {
+        Self { ended: alloc::vec::Vec::with_capacity(128), resuming: VecDeque::with_capacity(64), ..Self::default() }
+    }
 }
 
 impl Queue {
@@ -256,10 +263,10 @@ impl Queue {
         });
         // If only others wait, they were told, and one of them starts it.
         *ready = start == Start::Now && !waiters.is_empty();
-        *due = match (start, since, waiters.front()) {
-            (Start::At(at), ..) => Some(at),
-            (_, Some(since), Some(first)) => Some(overdue(since, first, *sharing, self.settings.io_timeout)),
-            _ => None,
+        let late = waiters.front().map(|first| overdue(since, first, *sharing, self.settings.io_timeout));
+        *due = match start {
+            Start::At(at) => late.map(|late| late.min(at)),
+            _ => late,
         };
         if let Start::Spared(contexts) = start {
             self.wake |= contexts.0;
@@ -332,7 +339,7 @@ impl Queue {
         let BioState { stream, context, .. } = *waiters.find(|bio| bio.context == context).unwrap_or(first);
         let extent = Extent::new(cache.start, 0);
         let (since, front) = (now, cache.waiters[0]);
-        cache.due = Some(overdue(since, &front, cache.sharing, self.settings.io_timeout));
+        cache.due = Some(overdue(Some(since), &front, cache.sharing, self.settings.io_timeout));
         let Stream { group, priority, .. } = self.streams[stream.0 as usize].stream;
         let (op, flags, id) = (Op::Flush, Flags::NONE, RequestId(self.requests.next()));
         self.flushes.rows += 1;
@@ -438,7 +445,7 @@ impl Queue {
         }
         for index in 0..self.caches.len() {
             let Cache { flush, waiters, sharing, due, .. } = &mut self.caches[index];
-            let Some(since) = flush.with(|flush| flush.running_since()) else { continue };
+            let since = flush.with(|flush| flush.running_since());
             let mut late = core::mem::take(&mut self.flushes.ended);
             while let Some(first) = waiters.front().copied()
                 && overdue(since, &first, *sharing, self.settings.io_timeout) <= now
@@ -553,6 +560,6 @@ impl Request {
 }
 
 /// When the first of those who wait has waited too long: since the flush began that it shares, or since it asked (U3).
-fn overdue(since: Instant, first: &Waiter, sharing: usize, io_timeout: Duration) -> Instant {
-    (if sharing > 0 { since } else { first.asked }) + io_timeout
+fn overdue(since: Option<Instant>, first: &Waiter, sharing: usize, io_timeout: Duration) -> Instant {
+    since.filter(|_| sharing > 0).unwrap_or(first.asked) + io_timeout
 }

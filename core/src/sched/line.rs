@@ -458,8 +458,13 @@ impl List {
         (self.tail != NIL).then_some(RequestId(self.tail))
     }
 
+    #[inline]
     fn push_back(&mut self, rows: &mut [Row], id: u32) {
-        self.insert_after(rows, self.tail, id);
+        let prev = core::mem::replace(&mut self.tail, id);
+        let before_id = if prev == NIL { &mut self.head } else { &mut rows[prev as usize].next };
+        *before_id = id;
+        let row = &mut rows[id as usize];
+        (row.prev, row.next) = (prev, NIL);
     }
 
     fn push_front(&mut self, rows: &mut [Row], id: u32) {
@@ -473,12 +478,14 @@ impl List {
         self.join(rows, id, next);
     }
 
+    #[inline]
     fn remove(&mut self, rows: &mut [Row], id: u32) {
         let Row { prev, next, .. } = rows[id as usize];
         self.join(rows, prev, next);
     }
 
     /// Makes `prev` and `next` neighbours; `NIL` is what lies beyond either end.
+    #[inline]
     fn join(&mut self, rows: &mut [Row], prev: u32, next: u32) {
         let after_prev = if prev == NIL { &mut self.head } else { &mut rows[prev as usize].next };
         *after_prev = next;

@@ -20,7 +20,7 @@
 //! it takes from readers that seek.
 
 use crate::time::{ms, secs};
-use crate::{Duration, Instant};
+use crate::{Duration, Instant, Op};
 
 /// How much time counts at most (P2).
 const MEMORY: Duration = secs(2);
@@ -52,11 +52,20 @@ struct Price {
     time: u64,
 }
 
+/// Whether a device does this apart from all else (P1), and in a time that its length says nothing of.
+#[must_use]
+pub const fn is_apart(op: Op) -> bool {
+    matches!(op, Op::Flush | Op::Discard | Op::WriteZeroes)
+}
+
 impl Pace {
     /// Requests went to the device or came back, of so much service; so many were in flight before that.
     #[inline]
     pub fn count(&mut self, now: Instant, in_flight: u32, units: u64) {
         let gone = now.since(self.until).as_nanos();
+        if gone == 0 && units == 0 {
+            return;
+        }
         self.until = self.until.max(now);
         if self.apart > 0 {
             self.meanwhile += units;
@@ -79,10 +88,10 @@ impl Pace {
     }
 
     /// Work apart has ended, of which so much time is to be paid for: that is worth what was lost since it began, or since
-    /// other work apart ended (P5).
-    pub fn ends(&mut self, now: Instant, paid: Duration) {
+    /// other work apart ended (P5). Answers how long that is.
+    pub fn ends(&mut self, now: Instant, paid: Duration) -> Duration {
         // A scheduler that takes over hears of the end alone.
-        let Some(left) = self.apart.checked_sub(1) else { return };
+        let Some(left) = self.apart.checked_sub(1) else { return Duration::ZERO };
         self.apart = left;
         let took = now.since(self.since).as_nanos();
         self.price = self.units_in(took).map(|whole| {
@@ -90,6 +99,7 @@ impl Pace {
             Price { units, meanwhile: self.meanwhile, lost: scale(took, units, whole), time: paid.as_nanos().max(took) }
         });
         (self.since, self.meanwhile, self.until) = (now, 0, self.until.max(now));
+        Duration::from_nanos(took)
     }
 
     /// What a part of the time of the work apart that [ended](Pace::ends) last is worth, in units (P3); `None`: not known
@@ -127,4 +137,101 @@ impl Pace {
 /// `value * times / parts`, without overflow in between.
 fn scale(value: u64, times: u64, parts: u64) -> u64 {
     u64::try_from(u128::from(value) * u128::from(times) / u128::from(parts.max(1))).unwrap_or(u64::MAX)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::time::us;
+
+    fn at(micros: u64) -> Instant {
+        Instant::ZERO + us(micros)
+    }
+
+    /// A device that serves 8 units every 10 us, up to 10 ms.
+    fn busy() -> Pace {
+        let mut pace = Pace::default();
+        pace.count(at(0), 0, 0);
+        (1..=1000).for_each(|n| pace.count(at(10 * n), 1, 8));
+        pace
+    }
+
+    /// P3
+    #[test]
+    fn a_flush_that_keeps_others_out_is_worth_its_time() {
+        let mut pace = busy();
+        pace.begins(at(10_000), 1);
+        pace.ends(at(12_000), us(2000));
+        assert_eq!((pace.worth(us(2000)), pace.worth(us(500))), (Some(1600), Some(400)));
+        assert_eq!(pace.lost(us(2000)), us(2000));
+    }
+
+    /// P3
+    #[test]
+    fn a_flush_that_nobody_notices_is_worth_nothing() {
+        let mut pace = busy();
+        pace.begins(at(10_000), 1);
+        (1001..=1200).for_each(|n| pace.count(at(10 * n), 1, 8));
+        pace.ends(at(12_000), us(2000));
+        assert_eq!((pace.worth(us(2000)), pace.lost(us(2000))), (Some(0), Duration::ZERO));
+    }
+
+    /// P3, P4
+    #[test]
+    fn who_is_served_beside_it_lowers_its_worth() {
+        let mut pace = busy();
+        pace.begins(at(10_000), 1);
+        pace.count(at(10_100), 1, 400);
+        pace.ends(at(12_000), us(2000));
+        assert_eq!((pace.worth(us(1000)), pace.meanwhile(us(1000))), (Some(600), 200));
+        assert_eq!(pace.lost(us(2000)), us(1500));
+    }
+
+    /// P1
+    #[test]
+    fn neither_idleness_nor_flushes_make_a_device_slow() {
+        let mut pace = busy();
+        pace.begins(at(10_000), 0);
+        pace.ends(at(50_000), us(1));
+        pace.count(at(90_000), 0, 0);
+        pace.begins(at(90_000), 0);
+        pace.ends(at(91_000), us(1000));
+        assert_eq!(pace.worth(us(1000)), Some(800));
+    }
+
+    /// P2
+    #[test]
+    fn it_follows_the_device_within_seconds() {
+        let mut pace = busy();
+        (1..=1000).for_each(|n| pace.count(at(10_000 + 10_000 * n), 1, 8));
+        pace.begins(at(10_010_000), 0);
+        pace.ends(at(10_020_000), us(10_000));
+        assert_eq!(pace.worth(us(10_000)), Some(8));
+    }
+
+    /// P5
+    #[test]
+    fn each_moment_is_worth_something_once() {
+        let mut pace = busy();
+        pace.begins(at(10_000), 1);
+        pace.begins(at(10_500), 1);
+        assert_eq!(pace.ends(at(11_000), us(1000)), us(1000));
+        assert_eq!(pace.worth(us(1000)), Some(800));
+        assert_eq!(
+            pace.ends(at(11_500), us(1500)),
+            us(500),
+            "paid for by another scheduler's clock, and half of it here"
+        );
+        assert_eq!(pace.worth(us(1500)), Some(400));
+    }
+
+    /// P6
+    #[test]
+    fn nothing_is_known_at_first_and_an_end_alone_does_no_harm() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.ends(at(5), us(5)), Duration::ZERO);
+        pace.begins(at(10), 0);
+        pace.ends(at(20), us(10));
+        assert_eq!((pace.worth(us(10)), pace.lost(us(10))), (None, us(10)));
+    }
 }

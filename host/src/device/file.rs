@@ -53,6 +53,7 @@ pub(crate) struct File {
     direct: bool,
     way: Way,
     trusted: bool,
+    read_only: bool,
     /// Cleared when the file system said that it cannot (F5).
     can_punch: AtomicBool,
     can_zero_range: AtomicBool,
@@ -119,6 +120,7 @@ impl File {
             direct,
             way,
             trusted,
+            read_only,
             can_punch: AtomicBool::new(true),
             can_zero_range: AtomicBool::new(true),
             faults: Faults::default(),
@@ -243,10 +245,17 @@ impl File {
     }
 
     pub(crate) fn flush_now(&self) -> io::Result<()> {
+        self.look();
         match self.kind {
+            _ if self.read_only => Ok(()),          // and some file systems would refuse it
             Kind::Regular => self.file.sync_data(), // F4
             Kind::Block => self.file.sync_all(),
         }
+    }
+
+    /// Whether there can be nothing to make durable.
+    pub(crate) const fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     /// Whether a flush through the ring shall be an `fdatasync` (F4).

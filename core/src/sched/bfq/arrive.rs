@@ -10,13 +10,13 @@ impl Bfq {
     pub(super) fn arrive(&mut self, now: Instant, request: &Waiting) {
         self.account(now);
         let q = self.queue_for(now, request);
-        let (seek, low_latency) = (self.seek(), self.settings.low_latency);
-        let cap = Duration::from_nanos(self.slice_idle().as_nanos() * 2);
-        let queue = self.queues[q as usize].as_mut().expect("it was found");
-        if queue.line.is_empty() && queue.in_flight == 0 {
-            queue.think.arrived(now, cap);
+        if !self.queue(q).is_open() {
+            let cap = Duration::from_nanos(self.slice_idle().as_nanos() * 2);
+            self.queue_mut(q).think.arrived(now, cap);
             self.open += 1;
         }
+        let (seek, low_latency) = (self.seek(), self.settings.low_latency);
+        let queue = self.queues[q as usize].as_mut().expect("it was found");
         queue.seeks.arrived(request.extent, seek);
         let was_empty = queue.line.is_empty();
         queue.line.add(&mut self.waitings, now, request);
@@ -41,19 +41,36 @@ impl Bfq {
         if queue.line.is_empty() || self.fair.is_backlogged(Leaf(q)) {
             return;
         }
-        let last_end = queue.think.last_end();
-        let soon = Duration::from_nanos(idle.as_nanos() * IN_TIME);
-        let in_time = queue.ran_empty && (queue.in_flight > 0 || last_end.is_some_and(|end| now.since(end) <= soon)); // T5
+        let is_soon = || {
+            let soon = Duration::from_nanos(idle.as_nanos() * IN_TIME);
+            queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) <= soon)
+        };
+        let in_time = queue.ran_empty && is_soon(); // T5
         let coefficient = queue.raise.coefficient();
         let left = queue.left;
-        let budget = match self.budget(q) {
-            all if in_time && left > 0 && !self.is_shared() => left.min(all),
-            all => all,
-        };
+        let is_shared = self.is_shared();
+        let mut budget = self.budget(q, is_shared);
+        if in_time && left > 0 && !is_shared {
+            budget = budget.min(left);
+        }
         let arrival = if in_time { Arrival::InTime { coefficient } } else { Arrival::New };
+        let groups = self.fair.backlogged_groups();
         self.fair.activate(Leaf(q), budget, arrival);
+        if self.fair.backlogged_groups() > groups {
+            self.shorten_turn();
+        }
         self.merging.became_busy(q);
         self.preempt(now, q, in_time);
+    }
+
+    /// T2: another group competes; the turn under way is no longer than if it had begun now.
+    fn shorten_turn(&mut self) {
+        let Some(turn) = self.turn.filter(|_| !self.is_shared()) else { return };
+        let budget = u64::from(self.budget(turn.queue, false)).saturating_sub(turn.served);
+        let queue = self.queue_mut(turn.queue);
+        queue.left = queue.left.min(budget as u32);
+        let timeout = turn.timeout.min(self.timeout(turn.queue));
+        self.turn = Some(Turn { timeout, ..turn });
     }
 
     /// T5: the newcomer may take over from the queue in service.
@@ -70,7 +87,7 @@ impl Bfq {
             || old.line.is_empty() && !self.is_worth_holding(turn.queue);
         if goes {
             self.counts.preemptions += 1;
-            self.end_turn(now, &turn, turn::End::Preempted);
+            self.end_turn(now, turn::End::Preempted);
         }
     }
 
@@ -79,18 +96,20 @@ impl Bfq {
         let q = self.waitings.owner(id);
         self.account(now);
         self.learn(now, served);
-        let (idle, low_latency) = (self.slice_idle(), self.settings.low_latency);
+        self.apart_ends(now, served.request.op, served.ok.then_some((q, served.request.extent.sectors)));
+        let low_latency = self.settings.low_latency;
         let queue = self.queue_mut(q);
         queue.think.ended(now);
         if low_latency && queue.in_flight == 1 && queue.line.is_empty() {
-            queue.raise.ran_empty(now, idle);
+            let idle = self.slice_idle();
+            self.queue_mut(q).raise.ran_empty(now, idle);
         }
-        self.left_device(id);
+        self.left_device(q, id);
     }
 
-    /// A request is not in the device any more.
-    pub(super) fn left_device(&mut self, id: RequestId) {
-        let q = self.waitings.owner(id);
+    /// A request of a queue is not in the device any more.
+    #[inline(always)]
+    pub(super) fn left_device(&mut self, q: u32, id: RequestId) {
         self.waitings.forget(id);
         self.in_flight -= 1;
         let queue = self.queue_mut(q);
@@ -133,6 +152,7 @@ impl Bfq {
     }
 
     /// W2: whether a queue that is about to be served is to be raised still.
+    #[inline(never)]
     pub(super) fn check_raising(&mut self, now: Instant, q: u32) {
         let rotational = self.device.is_rotational();
         let queue = self.queues[q as usize].as_mut().expect("it is served");

@@ -40,6 +40,9 @@ pub(super) struct Depth {
     max: u32,
     /// What is thought right.
     base: u32,
+    /// What is in force, and how much must be there for a window to tell something (E1).
+    limit: u32,
+    needed: u32,
     step: Step,
     window: Window,
     /// The next rest (E4).
@@ -91,19 +94,40 @@ impl Depth {
         let base = if rotational { max } else { FIRST.min(max) };
         let step = Step::Rest { left: 0, unusual: 0 };
         let window = Window::new(base, base);
-        let mut this =
-            Self { max, base, step, window, rest: REST_MIN, usual: 0.0, by_demand: false, most: 0, trials: 0 };
+        let mut this = Self {
+            max,
+            base,
+            limit: base,
+            needed: base,
+            step,
+            window,
+            rest: REST_MIN,
+            usual: 0.0,
+            by_demand: false,
+            most: 0,
+            trials: 0,
+        };
         this.try_up();
+        this.apply();
         this
     }
 
     /// How many may be in the device at once.
     #[inline]
     pub(super) const fn limit(&self) -> u32 {
-        match &self.step {
+        self.limit
+    }
+
+    /// What the present step means: of a trial with half as many, what is enough for the present limit is needed for it too.
+    const fn apply(&mut self) {
+        self.limit = match &self.step {
             Step::Trial { other, trial, .. } if trial.arm() == 1 => *other,
             Step::Rest { .. } | Step::Trial { .. } => self.base,
-        }
+        };
+        self.needed = match &self.step {
+            Step::Trial { other, .. } if *other < self.base => *other,
+            Step::Trial { .. } | Step::Rest { .. } => self.limit,
+        };
     }
 
     /// What is thought right, trials aside.
@@ -122,21 +146,11 @@ impl Depth {
         self.window = Window::new(depth, depth);
     }
 
-    /// How much must be there to be in the device for a window to tell something (E1): of a trial with half as many, that is
-    /// enough for the present limit too.
-    #[inline]
-    const fn needed(&self) -> u32 {
-        match &self.step {
-            Step::Trial { other, .. } if *other < self.base => *other,
-            Step::Trial { .. } | Step::Rest { .. } => self.limit(),
-        }
-    }
-
     /// A request of so many sectors ended, when so many were in the device or could have been but for the limit; `lull` says
     /// that they waited for somebody.
     #[inline]
     pub(super) fn ended(&mut self, now: Instant, sectors: u64, demand: u32, lull: bool) {
-        let needed = self.needed();
+        let needed = self.needed;
         let window = &mut self.window;
         if window.skip > 0 {
             window.skip -= 1;
@@ -179,6 +193,7 @@ impl Depth {
             // E1: the load does not carry the trial.
             self.step = Step::Rest { left: REST_MIN, unusual: 0 };
         }
+        self.apply();
         let after = self.limit();
         let skip = if before == after { 0 } else { before.max(after) };
         self.window = Window { start: now, ..Window::new(before.max(after), skip) };

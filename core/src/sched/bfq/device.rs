@@ -100,8 +100,8 @@ impl Bfq {
 
     /// The largest budget, in sectors.
     #[inline]
-    pub(super) fn budget_max(&self) -> u64 {
-        if self.settings.max_budget == 0 && self.is_shared() {
+    pub(super) fn budget_max(&self, is_shared: bool) -> u64 {
+        if self.settings.max_budget == 0 && is_shared {
             QUANTUM.into() // S1
         } else {
             self.device.budgets.max()
@@ -118,13 +118,13 @@ impl Bfq {
     /// Whether a waiting request may become larger by so much (S1): one large command would leave a device that works on
     /// several at a time with one thing to do.
     pub(super) fn may_grow(&self, id: RequestId, by: u64) -> bool {
-        !self.is_shared() || self.waitings.extent(id).sectors + by <= self.budget_max()
+        !self.is_shared() || self.waitings.extent(id).sectors + by <= self.budget_max(true)
     }
 
     /// A request of such size ended, of those that were in flight; learns from it.
     pub(super) fn learn(&mut self, now: Instant, served: &Served) {
         let (in_flight, waiting) = (self.in_flight, self.waitings.len() as u32);
-        let sectors = served.request.extent.sectors;
+        let sectors = turn::size(served.request.op, served.request.extent.sectors);
         let is_shared = self.is_shared();
         let is_held = self.turn.is_some_and(|turn| turn.held.is_some());
         let held_back = self.device.is_full || is_held;
@@ -133,10 +133,9 @@ impl Bfq {
             Some(turn) if !is_shared => self.queue(turn.queue).line.len(),
             _ => waiting,
         };
-        let several = self.open > 1 && !self.raising_matters();
         let device = &mut self.device;
         device.rate.ended(now);
-        device.pace.count(now, in_flight, sectors);
+        device.pace.count(now, in_flight, if pace::is_apart(served.request.op) { 0 } else { sectors });
         let mut changed = device.queueing.ended(in_flight, waiting, held_back);
         if let Some((id, lone)) = device.lone.take_if(|(id, _)| *id == served.request.id)
             && id == served.request.id
@@ -149,7 +148,9 @@ impl Bfq {
         }
         depth.ended(now, sectors, in_flight + could, is_held && is_shared);
         if device.is_rotational() {
-            device.together.ended(now, sectors, several);
+            let several = self.open > 1 && !self.raising_matters();
+            // This request is among those in flight still.
+            self.device.together.ended(now, sectors, several, in_flight - 1);
         }
         if changed {
             self.review_merging();
@@ -160,6 +161,9 @@ impl Bfq {
     #[inline]
     pub(super) fn account(&mut self, now: Instant) {
         self.notes.at(now);
+        if now == self.device.lull.since() {
+            return; // The rest of a batch.
+        }
         let useful = self.limit().min(self.in_flight + self.waitings.len() as u32);
         // Within one group it is levels that compete, hints of programs, and not the weights that tenants were promised.
         let floor = match self.settings.share_floor {
@@ -170,13 +174,14 @@ impl Bfq {
     }
 
     /// A request goes to the device.
-    pub(super) fn note_dispatch(&mut self, now: Instant, id: RequestId) {
+    #[inline]
+    pub(super) fn note_dispatch(&mut self, now: Instant, id: RequestId, extent: Extent) {
         let seek = self.seek();
-        let extent = self.waitings.extent(id);
         let op = self.waitings.op(id);
         let device = &mut self.device;
         device.pace.count(now, self.in_flight, 0);
-        if device.rate.dispatched(now, extent, self.in_flight, seek) {
+        let counts = Extent::new(extent.start, turn::size(op, extent.sectors));
+        if device.rate.dispatched(now, counts, self.in_flight, seek) {
             device.budgets.follow(&device.rate, self.settings.timeout_sync);
         }
         device.lone = (self.in_flight == 0 && op == Op::Read).then(|| {

@@ -8,6 +8,7 @@ impl Bfq {
         self.notes.at(now);
         self.device.is_full = false;
         if let Some(id) = self.waitings.take_returned() {
+            self.apart_begins(now, self.waitings.op(id));
             self.in_flight += 1; // F5, F2
             return Next::Request(id);
         }
@@ -19,54 +20,78 @@ impl Bfq {
             return Next::Nothing;
         }
         loop {
-            let turn = match self.turn {
-                Some(turn) => turn,
-                None => self.begin_turn(now),
+            let Some(Turn { queue: q, since, timeout, served, .. }) = self.turn else {
+                self.begin_turn(now);
+                continue;
             };
-            let queue = self.queue(turn.queue);
-            if queue.line.is_empty() {
-                if !all && let Some(until) = self.may_hold(now, &turn) {
-                    self.hold(now, &turn, until);
+            let queue = self.queue(q);
+            let Some(id) = self.choose(now, queue) else {
+                if let Some(until) = self.runs_empty(now, all) {
                     return Next::Hold { until };
                 }
-                self.end_turn(now, &turn, turn::End::Empty);
                 continue;
-            }
-            let id = self.choose(now, turn.queue);
-            let sectors = self.waitings.extent(id).sectors;
-            if turn.served > 0 {
-                let is_used = sectors > queue.left.into();
-                if is_used || now.since(turn.since) >= self.timeout(turn.queue) {
+            };
+            let extent = self.waitings.extent(id);
+            if served > 0 {
+                let is_used = turn::size(self.waitings.op(id), extent.sectors) > queue.left.into();
+                if is_used || now.since(since) >= timeout {
                     let end = if is_used { turn::End::Used } else { turn::End::Timeout };
-                    self.end_turn(now, &turn, end); // F3
+                    self.end_turn(now, end); // F3
                     continue;
                 }
             }
-            self.send(now, turn, id, sectors);
+            self.send(now, q, id, extent);
             return Next::Request(id);
         }
     }
 
-    fn begin_turn(&mut self, now: Instant) -> Turn {
+    /// The queue in service has nothing to ask: until when the others wait for it, or else its turn ends.
+    #[inline(never)]
+    fn runs_empty(&mut self, now: Instant, all: bool) -> Option<Instant> {
+        let turn = self.turn.as_ref().expect("it is in service");
+        // Served together, a turn that had something is over (S2).
+        let is_over = all || turn.served > 0 && self.is_shared();
+        if !is_over && let Some(until) = self.may_hold(now, turn) {
+            self.hold(now, until);
+            return Some(until);
+        }
+        self.end_turn(now, turn::End::Empty);
+        None
+    }
+
+    fn begin_turn(&mut self, now: Instant) {
         let queue = self.fair.select(now).expect("something waits, so some queue is backlogged").0;
-        self.check_raising(now, queue);
-        self.queue_mut(queue).left = self.fair.budget_of(Leaf(queue));
-        let turn = Turn { queue, since: now, served: 0, held: None };
-        self.turn = Some(turn);
-        turn
+        if self.raised > 0 {
+            self.check_raising(now, queue);
+        }
+        let budget = self.fair.budget_of(Leaf(queue));
+        // Since it began to wait more may compete, or the way to use the device have changed.
+        let is_shared = self.is_shared();
+        let most = if is_shared { self.budget_max(true).min(1 << 30) as u32 } else { self.budget(queue, false) };
+        self.queue_mut(queue).left = budget.min(most);
+        let timeout = if is_shared { self.settings.timeout_sync } else { self.timeout(queue) };
+        self.turn = Some(Turn { queue, since: now, timeout, served: 0, wrote: false, held: None });
     }
 
-    fn timeout(&self, q: u32) -> Duration {
-        let factor = self.queue(q).raise.timeout_factor();
-        Duration::from_nanos(self.settings.timeout_sync.as_nanos().saturating_mul(factor.into()))
+    /// The longest time for a turn (F3, T2).
+    pub(super) fn timeout(&self, q: u32) -> Duration {
+        let timeout = self.settings.timeout_sync.as_nanos();
+        if self.is_shared() {
+            return self.settings.timeout_sync;
+        }
+        // Raised within its group, it has no more of the device than its group, where groups compete.
+        let factor = if self.groups_compete() { 1 } else { self.queue(q).raise.timeout_factor() };
+        let part = ((u128::from(timeout) * u128::from(self.part(q))) >> 16) as u64;
+        Duration::from_nanos(part.saturating_mul(factor.into()))
     }
 
-    fn send(&mut self, now: Instant, turn: Turn, id: RequestId, sectors: u64) {
-        self.note_dispatch(now, id);
-        let q = turn.queue;
-        let charge = sectors * self.async_factor(q);
-        let end = self.waitings.extent(id).end();
-        if self.waitings.op(id) == Op::Write {
+    fn send(&mut self, now: Instant, q: u32, id: RequestId, extent: Extent) {
+        self.note_dispatch(now, id, extent);
+        let op = self.waitings.op(id);
+        let sectors = turn::size(op, extent.sectors);
+        let charge = self.price(q, op, sectors);
+        self.apart_begins(now, op);
+        if op == Op::Write {
             let group = self.queue(q).group;
             self.groups[usize::from(group.0)].written += charge;
         }
@@ -74,42 +99,56 @@ impl Bfq {
         queue.line.take(&mut self.waitings, id);
         queue.in_flight += 1;
         queue.left = queue.left.saturating_sub(u32::try_from(charge).unwrap_or(u32::MAX));
-        queue.position = end;
+        queue.position = extent.end();
         queue.raise.served(sectors);
         self.in_flight += 1;
-        self.turn = Some(Turn { served: turn.served + sectors, held: None, ..turn });
+        let wrote = op != Op::Read;
+        let turn = self.turn.as_mut().expect("it is in service");
+        turn.served += sectors;
+        turn.wrote |= wrote;
+        turn.held = None;
         self.fair.serve(charge); // F2
         self.merging.served(now, q);
         self.head_changed(q);
     }
 
     /// How often a sector of a queue counts (W1).
-    fn async_factor(&self, q: u32) -> u64 {
+    pub(super) fn async_factor(&self, q: u32) -> u64 {
         const FACTOR: u64 = 3;
         if self.queue(q).is_sync || self.is_asymmetric() { 1 } else { FACTOR }
     }
 
-    /// The next request of a queue (F4).
+    /// The next request of a queue, if it has one (F4).
     #[inline]
-    fn choose(&self, now: Instant, q: u32) -> RequestId {
-        let queue = self.queue(q);
+    fn choose(&self, now: Instant, queue: &Queue) -> Option<RequestId> {
+        let oldest = queue.line.oldest()?;
+        let is_alone = queue.line.len() == 1;
+        if is_alone { Some(oldest) } else { self.choose_one(now, queue, oldest) }
+    }
+
+    #[inline(never)]
+    fn choose_one(&self, now: Instant, queue: &Queue, oldest: RequestId) -> Option<RequestId> {
         let expire = if queue.is_sync { self.settings.fifo_expire_sync } else { self.settings.fifo_expire_async };
-        let oldest = queue.line.oldest().expect("something waits");
-        if queue.line.len() == 1 || now.since(self.waitings.arrived(oldest)) >= expire {
-            return oldest;
+        if now.since(self.waitings.arrived(oldest)) >= expire {
+            return Some(oldest);
         }
-        queue.line.next_from(&self.waitings, queue.position, self.back_seek()).expect("something waits")
+        queue.line.next_from(&self.waitings, queue.position, self.back_seek())
     }
 
     /// Tells merging where a queue goes on (W3).
     #[inline]
     pub(super) fn head_changed(&mut self, q: u32) {
         if self.merging.is_on() {
-            let queue = self.queue(q);
-            let next = queue.line.next_from(&self.waitings, queue.position, self.back_seek());
-            let head = next.filter(|_| queue.is_sync).map(|id| self.waitings.extent(id).start);
-            let group = queue.group.0;
-            self.merging.set_head(q, group, head);
+            self.tell_head(q);
         }
+    }
+
+    #[inline(never)]
+    fn tell_head(&mut self, q: u32) {
+        let queue = self.queue(q);
+        let next = queue.line.next_from(&self.waitings, queue.position, self.back_seek());
+        let head = next.filter(|_| queue.is_sync).map(|id| self.waitings.extent(id).start);
+        let group = queue.group.0;
+        self.merging.set_head(q, group, head);
     }
 }

@@ -485,7 +485,7 @@ impl ServiceTree {
             return;
         }
         self.debt = 0;
-        let last = self.idle.last(entities);
+        let last = self.idle.last();
         if last != NIL && entities.at(last).finish <= self.time {
             self.time = entities.at(last).finish;
         }

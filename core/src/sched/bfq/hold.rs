@@ -79,27 +79,27 @@ impl Bfq {
     }
 
     /// Whether it is unfair to a queue, or to its group, if it is passed over because it has nothing to ask just now.
+    #[inline]
     fn shares_would_suffer(&self, q: u32) -> bool {
         let queue = self.queue(q);
         // Of streams in one group, those of the least weight have what they are entitled to without being waited for.
-        let is_heavier = |level: u8| self.levels[usize::from(level) + 1..].iter().any(|streams| *streams > 0);
-        if is_heavier(queue.priority.level) || queue.raise.is_raised() && self.raised < self.fair.backlogged() {
+        let is_heavier = self.levels.has_lighter(queue.priority.level);
+        if is_heavier || queue.raise.is_raised() && self.raised < self.fair.backlogged() {
             return true;
         }
         // Others that wait keep the place of the group.
         let group = self.groups[usize::from(queue.group.0)].fair;
-        self.classes_compete() || self.groups_compete() && self.fair.backlogged_queues_of(group) <= 1
+        self.groups_compete() && self.fair.backlogged_queues_of(group) <= 1 || self.classes_compete()
     }
 
     /// Whether groups or classes compete, or streams of several weights.
     #[inline]
     pub(super) fn is_asymmetric(&self) -> bool {
-        let several_weights = || self.levels.iter().filter(|streams| **streams > 0).count() > 1;
-        self.groups_compete() || self.classes_compete() || several_weights()
+        self.groups_compete() || self.classes_compete() || self.levels.are_several()
     }
 
     #[inline]
-    fn groups_compete(&self) -> bool {
+    pub(super) fn groups_compete(&self) -> bool {
         self.fair.backlogged_groups() > 1
     }
 
@@ -116,20 +116,20 @@ impl Bfq {
 
     /// S2: whether a queue without requests is likely to ask again at once.
     pub(super) fn comes_back(&self, now: Instant, q: u32) -> bool {
-        let queue = self.queue(q);
+        let (queue, idle) = (self.queue(q), self.slice_idle());
         queue.is_sync
             && queue.priority.class != PriorityClass::Idle
-            && !queue.think.is_longer_than(self.short())
+            && !queue.think.is_longer_than(Duration::from_nanos(idle.as_nanos() / 2))
             && self.shares_would_suffer(q)
-            && (queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) < self.slice_idle()))
+            && (queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) < idle))
     }
 
-    pub(super) fn hold(&mut self, now: Instant, turn: &Turn, until: Instant) {
-        if turn.held.is_none() {
-            self.note(turn.queue, Note::Held { longest: until.since(now), busy: self.in_flight > 0 });
-            let counts = &mut self.counts;
-            *(if turn.served == 0 { &mut counts.lulls } else { &mut counts.holds }) += 1;
+    pub(super) fn hold(&mut self, now: Instant, until: Instant) {
+        let turn = self.turn.as_mut().expect("the disk is held for the queue in service");
+        let (q, is_lull) = (turn.queue, turn.served == 0);
+        if turn.held.replace(until).is_none() {
+            *(if is_lull { &mut self.counts.lulls } else { &mut self.counts.holds }) += 1;
+            self.note(q, Note::Held { longest: until.since(now), busy: self.in_flight > 0 });
         }
-        self.turn = Some(Turn { held: Some(until), ..*turn });
     }
 }

@@ -22,6 +22,12 @@ pub(super) struct Lull {
 }
 
 impl Lull {
+    /// When it was last called.
+    #[inline]
+    pub(super) const fn since(&self) -> Instant {
+        self.since
+    }
+
     /// From the last call until `now` so many were in flight of so many that could have been.
     #[inline]
     pub(super) fn was(&mut self, now: Instant, in_flight: u32, useful: u32, floor: u32) {

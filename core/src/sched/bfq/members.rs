@@ -9,6 +9,41 @@ fn weight_of(priority: Priority) -> u32 {
     (8 - u32::from(priority.level)) * 10
 }
 
+/// How many streams there are of each level.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Levels {
+    streams: [u32; 8],
+    /// One bit for each level that has some.
+    present: u8,
+}
+
+impl Levels {
+    fn add(&mut self, level: u8) {
+        self.streams[usize::from(level)] += 1;
+        self.present |= 1 << level;
+    }
+
+    fn remove(&mut self, level: u8) {
+        let streams = &mut self.streams[usize::from(level)];
+        *streams -= 1;
+        if *streams == 0 {
+            self.present &= !(1 << level);
+        }
+    }
+
+    /// Whether there are streams of less weight than those of a level.
+    #[inline]
+    pub(super) const fn has_lighter(&self, level: u8) -> bool {
+        self.present >> level > 1
+    }
+
+    /// Whether there are streams of several levels.
+    #[inline]
+    pub(super) const fn are_several(&self) -> bool {
+        self.present & self.present.wrapping_sub(1) != 0
+    }
+}
+
 impl Bfq {
     // ---- groups ----
 
@@ -59,12 +94,12 @@ impl Bfq {
         let home = self.new_queue(stream.group, stream.priority, true);
         self.homes[index] = home;
         self.merging.add_stream(id.0, home);
-        self.levels[usize::from(stream.priority.level)] += 1;
+        self.levels.add(stream.priority.level);
     }
 
     pub(super) fn drop_stream(&mut self, id: StreamId) {
         let home = core::mem::replace(&mut self.homes[id.0 as usize], NIL);
-        self.levels[usize::from(self.queue(home).priority.level)] -= 1;
+        self.levels.remove(self.queue(home).priority.level);
         self.empty_home(Instant::ZERO, id, home);
         self.merging.remove_stream(id.0);
         if self.queue(home).in_flight > 0 {
@@ -101,8 +136,8 @@ impl Bfq {
         if (group, priority) == (stream.group, stream.priority) {
             return;
         }
-        self.levels[usize::from(priority.level)] -= 1;
-        self.levels[usize::from(stream.priority.level)] += 1;
+        self.levels.remove(priority.level);
+        self.levels.add(stream.priority.level);
         self.empty_home(now, id, home);
         self.merging.set_head(home, group.0, None);
         self.end_turn_of(now, home);
@@ -217,8 +252,8 @@ impl Bfq {
 
     /// Ends the turn of a queue, if it has one.
     fn end_turn_of(&mut self, now: Instant, q: u32) {
-        if let Some(turn) = self.turn.filter(|turn| turn.queue == q) {
-            self.end_turn(now, &turn, turn::End::Preempted);
+        if self.turn.is_some_and(|turn| turn.queue == q) {
+            self.end_turn(now, turn::End::Preempted);
         }
     }
 

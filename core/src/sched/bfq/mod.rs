@@ -17,11 +17,15 @@
 //! T1  Budgets follow use: times 4 when used up, times 2 when the time was up; less by 4 minimal ones (or minimal) when
 //!     nobody came; what was used when it was not waited for. The largest is what the device does at its best in
 //!     `timeout_sync` ([`rate`]), the smallest 1/32 of it.
-//! T2  Who is entitled to less than the average of those that compete gets a budget smaller in proportion, down to 1/8: his
-//!     turns are short rather than rare. (Added: the original's light queues wait for all of the others' budgets.)
+//! T2  Who is entitled to less than the average of those that compete gets a budget and a time smaller in proportion, down to
+//!     1/8: his turns are short rather than rare. And no group has more at a time than its part of a round of 600 ms, down to
+//!     the same, so that none is left alone for a second, whoever asks and however slow his requests are. Where another group
+//!     begins to compete, the turn under way is shortened. (Added: the original's light queues wait for all of the others'
+//!     budgets.)
 //! T3  A queue that seeks and did less than a quarter of what the fastest turns of late did in such a time is charged what
-//!     they would have done, so that it does not have the device nearly for itself. Linux compares with the device's best
-//!     ever, and charges slow queues so even when all are slow, which makes shares a matter of luck.
+//!     they would have done, so that it does not have the device nearly for itself; no more than the largest budget. Turns
+//!     that wrote say nothing of what is fast: a volatile cache takes in as much as it has room for. Linux compares with
+//!     the device's best ever, and charges slow queues so even when all are slow, which makes shares a matter of luck.
 //! T4  When the queue in service runs empty, the device is held idle for it if it is sync, asks again soon, and either
 //!     order pays (a sequential stream, on a device that rotates) or shares would suffer (somebody of another group, class
 //!     or weight competes). Held for `slice_idle` at most, 2 ms for a stream that seeks and competes with its like, 20 ms or
@@ -49,12 +53,15 @@
 //! **Both.**
 //!
 //! W1  Async sectors count three times, unless groups or classes compete (then it would distort their shares).
-//! W2  With `low_latency`, a stream that someone waits at has a higher weight within its group ([`raise`], [`burst`]).
+//! W2  With `low_latency`, a stream that someone waits at has a higher weight within its group ([`raise`], [`burst`]), and,
+//!     beside others that are not raised, a small budget. Its time is that of its group, where groups compete.
 //! W3  Streams that read one place in turns share a queue ([`merge`]); not on a device that does not rotate and queues, as it
 //!     turns out to be ([`super::queueing`]), and there no part of it runs.
 //! W4  `strict_guarantees`: turns, one request in the device, and it is held idle for whoever may come back.
 //! W5  Time spent on a stream's behalf (flushes) is charged as what others were not served in it
-//!     ([`pace`](super::pace)); until that is known, as what the device does at its best.
+//!     ([`pace`]); until that is known, as what the device does at its best. What the group wrote since its last
+//!     flush, and was charged for, is taken off: it is what the flush works off. So are discards and zeroes charged, whose
+//!     length says little of their time.
 //!
 //! Hence the bounds: that of [`fair`] for backlogged entities, where a slot is at most a budget or one request more, and
 //! times three for async; and nobody waits longer than all others' budgets take.
@@ -86,15 +93,17 @@ use alloc::vec::Vec;
 
 use super::habits::{Seek, Seekiness, ThinkTime};
 use super::line::{BackSeek, Line, Waitings};
+use super::pace;
 use super::queueing::{self, Lone, Queueing, Rotation};
 use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
 use crate::trace::Message;
 use crate::tunable::{self, TunableInfo};
-use crate::{Duration, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
+use crate::{Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use burst::{Bursts, Member};
 use depth::Depth;
 use fair::{Arrival, Fair, Leaf};
 use lull::Lull;
+use members::Levels;
 use merge::{Asker, Merging};
 use notes::Notes;
 use raise::Raise;
@@ -158,7 +167,11 @@ struct GroupState {
 struct Turn {
     queue: u32,
     since: Instant,
+    /// The longest that it may take.
+    timeout: Duration,
     served: u64,
+    /// Not all of that was read.
+    wrote: bool,
     /// The device is held for it until then.
     held: Option<Instant>,
 }
@@ -174,8 +187,7 @@ pub struct Bfq {
     groups: Vec<GroupState>,
     /// Queues that are raised.
     raised: u32,
-    /// Streams by level.
-    levels: [u32; 8],
+    levels: Levels,
     fair: Fair,
     merging: Merging,
     turn: Option<Turn>,
@@ -208,7 +220,7 @@ impl Bfq {
             homes: Vec::new(),
             groups: Vec::new(),
             raised: 0,
-            levels: [0; 8],
+            levels: Levels::default(),
             fair: Fair::new(&[Group::root()]),
             merging: Merging::new(false),
             turn: None,
@@ -309,14 +321,16 @@ impl Scheduler for Bfq {
     fn drain(&mut self, now: Instant) -> Option<RequestId> {
         match self.next(now, true) {
             Next::Request(id) => {
-                self.left_device(id);
+                self.apart_ends(now, self.waitings.op(id), None);
+                self.left_device(self.waitings.owner(id), id);
                 Some(id)
             }
             Next::Hold { .. } | Next::Nothing => None,
         }
     }
 
-    fn requeue(&mut self, _now: Instant, request: &Waiting) {
+    fn requeue(&mut self, now: Instant, request: &Waiting) {
+        self.apart_ends(now, request.op, None);
         // To its queue it is in flight still: nothing more is asked before it has gone again.
         self.in_flight -= 1;
         self.device.lone = None;
@@ -333,7 +347,11 @@ impl Scheduler for Bfq {
 
     fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         let q = self.queue_of(newcomer)?;
-        let (id, side) = self.queue(q).line.merge_candidate(&self.waitings, newcomer)?;
+        let line = &self.queue(q).line;
+        if line.is_empty() {
+            return None;
+        }
+        let (id, side) = line.merge_candidate(&self.waitings, newcomer)?;
         self.may_grow(id, newcomer.extent.sectors).then_some((id, side))
     }
 

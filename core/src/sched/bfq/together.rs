@@ -9,7 +9,9 @@
 //! G2  The other way must be 10 % faster to be taken.
 //! G3  Between trials is rest: ten times as long as the trial was, and twice the rest before, up to [`REST_MAX`].
 //! G4  No trial goes on while somebody is raised beside others of his group: then it is turns, whatever does more.
-//! G5  Shares do not depend on the way: either keeps the order of the fair queue.
+//! G5  A window begins when all that was in the device at the change has ended: it was chosen in the other way, and where that
+//!     is many at once, half a window's time goes by with it.
+//! G6  Shares do not depend on the way: either keeps the order of the fair queue.
 
 use super::trial::Trial;
 use crate::time::{ms, secs};
@@ -17,8 +19,6 @@ use crate::{Duration, Instant};
 
 /// How long each way is tried at a time (G1).
 const WINDOW: Duration = ms(400);
-/// What was begun in the other way is left to end before it is measured.
-const SETTLE: Duration = ms(50);
 const PAIRS_MAX: u32 = 8;
 const REST_MIN: Duration = secs(10);
 const REST_MAX: Duration = secs(160);
@@ -35,13 +35,15 @@ pub(super) struct Together {
     until: Instant,
     sectors: u64,
     rest: Duration,
+    /// Requests still to end before the window begins (G5).
+    skip: u32,
 }
 
 impl Together {
     /// Turns, until something else is known.
     pub(super) fn new() -> Self {
         let zero = Instant::ZERO;
-        Self { base: false, trial: None, began: zero, start: zero, until: zero, sectors: 0, rest: REST_MIN }
+        Self { base: false, trial: None, began: zero, start: zero, until: zero, sectors: 0, rest: REST_MIN, skip: 0 }
     }
 
     /// Whether many are served at once.
@@ -53,36 +55,43 @@ impl Together {
         }
     }
 
-    /// A request of so many sectors ended. Two or more queues have something to do now, or not.
+    /// A request of so many sectors ended, and so many others are in the device. Two or more queues have something to do
+    /// now, or not.
     #[inline]
-    pub(super) fn ended(&mut self, now: Instant, sectors: u64, several: bool) {
+    pub(super) fn ended(&mut self, now: Instant, sectors: u64, several: bool, in_flight: u32) {
         if !several {
             // A window that is interrupted is begun again.
             if self.trial.is_some() {
-                self.open(now);
+                self.open(now, in_flight);
             }
             return;
         }
-        if now >= self.start {
-            self.sectors += sectors;
+        if self.skip > 0 {
+            self.skip -= 1;
+            if self.skip == 0 {
+                self.open(now, 0);
+            }
+            return;
         }
+        self.sectors += sectors;
         if now >= self.until {
-            self.window_is_over(now);
+            self.window_is_over(now, in_flight);
         }
     }
 
-    fn open(&mut self, now: Instant) {
-        self.start = now + SETTLE;
-        self.until = self.start + WINDOW;
+    fn open(&mut self, now: Instant, in_flight: u32) {
+        self.skip = in_flight;
+        self.start = now;
+        self.until = now + WINDOW;
         self.sectors = 0;
     }
 
     #[cold]
-    fn window_is_over(&mut self, now: Instant) {
+    fn window_is_over(&mut self, now: Instant, in_flight: u32) {
         let Some(trial) = &mut self.trial else {
             self.trial = Some(Trial::default());
             self.began = now;
-            return self.open(now);
+            return self.open(now, in_flight);
         };
         trial.add(self.sectors.max(1), now.since(self.start).as_nanos().max(1));
         if let Some(better) = trial.verdict(1.1, PAIRS_MAX) {
@@ -97,7 +106,7 @@ impl Together {
             self.start = self.until;
             return;
         }
-        self.open(now);
+        self.open(now, in_flight);
     }
 }
 
@@ -113,7 +122,7 @@ mod tests {
             let now = Instant::ZERO + ms(10 * end);
             let sectors = if way.is_shared() { together } else { turns };
             shared += u64::from(way.is_shared());
-            way.ended(now, sectors + end % 3, several(end));
+            way.ended(now, sectors + end % 3, several(end), 0);
         }
         (way, shared as f64 / ends as f64)
     }
@@ -147,13 +156,28 @@ mod tests {
         assert!(!run(1000, 3000, |end| end % 20 != 0, secs(20)).0.base, "windows that are interrupted do not count");
     }
 
+    /// G5
+    #[test]
+    fn what_was_chosen_in_the_other_way_is_not_measured() {
+        // At each change to turns 30 requests are in the device that end much more slowly than what follows.
+        let (mut way, mut stale) = (Together::new(), 0);
+        for end in 1..=3000 {
+            let before = way.is_shared();
+            let (sectors, in_flight) =
+                if before || stale > 0 { (if before { 600 } else { 100 }, 30) } else { (1000, 1) };
+            way.ended(Instant::ZERO + ms(10 * end), sectors + end % 3, true, in_flight);
+            stale = if before && !way.is_shared() { 30 } else { u32::saturating_sub(stale, 1) };
+        }
+        assert!(!way.base);
+    }
+
     /// G3
     #[test]
     fn a_device_that_changes_is_seen_to_have_changed() {
         let (mut way, mut now) = (run(1000, 3000, |_| true, secs(5)).0, Instant::ZERO + secs(5));
         for _ in 0..12_000 {
             now += ms(10);
-            way.ended(now, if way.is_shared() { 300 } else { 1000 }, true);
+            way.ended(now, if way.is_shared() { 300 } else { 1000 }, true, 0);
         }
         assert!(!way.base);
     }

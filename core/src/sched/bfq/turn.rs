@@ -4,6 +4,12 @@ use super::*;
 use crate::time::ms;
 use crate::trace::{Expiry, Note};
 
+/// A round in which every group has a turn takes about so long at most (T2), where no turn would be too short for it: and who
+/// is unlucky waits for nearly two turns' time, which is to be less than a second.
+const ROUND: Duration = ms(600);
+/// What a request that is done apart is charged at first, in sectors: who sends many at a time has few turns with them.
+const APART: u64 = 8;
+
 /// Why a turn ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
@@ -17,11 +23,17 @@ pub(super) enum End {
     Preempted,
 }
 
+/// What a request counts: one that is done apart moves no data, and its length says nothing of the device (W5).
+pub(super) const fn size(op: Op, sectors: u64) -> u64 {
+    if pace::is_apart(op) && sectors > APART { APART } else { sectors }
+}
+
 impl Bfq {
-    pub(super) fn end_turn(&mut self, now: Instant, turn: &Turn, end: End) {
+    /// Ends the turn that there is.
+    pub(super) fn end_turn(&mut self, now: Instant, end: End) {
+        let turn = &self.turn.take().expect("a turn that ends has begun");
         let q = turn.queue;
         self.counts.turns += 1;
-        self.turn = None;
         if self.notes.is_on() {
             self.note(q, self.expired(now, turn, end));
         }
@@ -30,15 +42,18 @@ impl Bfq {
             self.charge_time(now, turn);
             self.learn_budget(turn, end);
         }
-        let is_seeky = self.queue(q).seeks.is_seeky(SEEKY);
-        self.merging.turn_ended(q, is_seeky);
+        if self.merging.is_on() {
+            let is_seeky = self.queue(q).seeks.is_seeky(SEEKY);
+            self.merging.turn_ended(q, is_seeky);
+        }
         let queue = self.queue_mut(q);
         queue.raise.turn_ended(now);
         let is_empty = queue.line.is_empty();
         queue.ran_empty = is_empty && (is_shared || turn.held.is_none());
         let stays = !is_empty || is_shared && turn.served > 0 && self.comes_back(now, q); // S2
         self.counts.lulls_refused += u64::from(is_shared && is_empty && turn.served == 0);
-        let budget = stays.then(|| if end == End::Preempted { self.queue(q).left.max(1) } else { self.budget(q) });
+        let preempted = end == End::Preempted;
+        let budget = stays.then(|| if preempted { self.queue(q).left.max(1) } else { self.budget(q, is_shared) });
         self.fair.expire(budget);
     }
 
@@ -68,12 +83,13 @@ impl Bfq {
         let queue = self.queues[turn.queue as usize].as_ref().expect("it was in service");
         if queue.seeks.is_seeky(SEEKY) {
             *best -= *best / 256;
-        } else if nanos >= ms(2).as_nanos() {
+        } else if !turn.wrote && nanos >= ms(2).as_nanos() {
             let rate = ((u128::from(turn.served) << 20) / u128::from(nanos)) as u64;
             *best = if rate > *best { rate } else { *best - (*best - rate) / 64 };
         }
-        let nanos = nanos.min(self.settings.timeout_sync.as_nanos());
+        let nanos = nanos.min(turn.timeout.as_nanos());
         let could = ((u128::from(*best) * u128::from(nanos)) >> 20) as u64;
+        let could = could.min(self.device.budgets.max());
         if turn.served < could / 4 && queue.seeks.is_seeky(SEEKY) && !queue.raise.is_raised() {
             self.counts.slow_turns += 1;
             self.fair.serve(could - turn.served);
@@ -100,26 +116,34 @@ impl Bfq {
             End::Preempted => before,
         };
         queue.budget_max = after.clamp(least, most);
-        if queue.raise.is_raised() {
-            queue.budget_max = queue.budget_max.min(2 * least);
-        }
     }
 
     /// The budget of a queue's next turn, in sectors.
-    pub(super) fn budget(&self, q: u32) -> u32 {
-        let max = self.budget_max().clamp(1, 1 << 30) as u32;
+    pub(super) fn budget(&self, q: u32, is_shared: bool) -> u32 {
         let queue = self.queue(q);
         // Enough for the next request, so that the order counts with what will be served.
-        let next =
-            queue.line.oldest().map_or(1, |oldest| self.waitings.extent(oldest).sectors.clamp(1, 1 << 30) as u32);
-        if self.is_shared() || !queue.is_sync {
-            return max.max(next);
+        let next = queue.line.oldest().map_or(1, |oldest| self.size_of(oldest).clamp(1, 1 << 30) as u32);
+        let max = self.budget_max(is_shared).min(1 << 30) as u32;
+        if is_shared {
+            return max.max(next).max(1);
         }
-        // T2
-        let budget = queue.budget_max.clamp(1, max);
+        let max = max.max(1);
+        let budget = if queue.is_sync { queue.budget_max.clamp(1, max) } else { max };
+        // Who waits for an answer needs little at a time; where all do, throughput is what they wait for.
+        let is_raised = queue.raise.is_raised() && self.raised < self.fair.backlogged();
+        let budget = if is_raised { budget.min(2 * self.device.budgets.min().min(1 << 30) as u32) } else { budget };
+        let scaled = (u64::from(max) * u64::from(self.part(q))) >> 16;
+        budget.min(scaled as u32).max(1).max(next)
+    }
+
+    /// T2: which part of the largest budget, and of the longest time, a queue's turn may be; in parts of 65,536.
+    pub(super) fn part(&self, q: u32) -> u32 {
+        const ALL: u64 = 1 << 16;
         let competitors = u64::from(self.fair.backlogged().max(1));
-        let scaled = (u64::from(budget) * u64::from(self.fair.share_of(Leaf(q))) * competitors) >> 16;
-        (scaled.min(budget.into()) as u32).max((max / 8).min(budget)).max(next)
+        let average = u64::from(self.fair.share_of(Leaf(q))) * competitors;
+        let timeout = self.settings.timeout_sync.as_nanos().max(1);
+        let round = u64::from(self.fair.share_of_group(Leaf(q))) * ROUND.as_nanos() / timeout;
+        average.min(round).clamp(ALL / 8, ALL) as u32
     }
 
     /// W5
@@ -132,7 +156,36 @@ impl Bfq {
         let covered = state.covered.min(worth);
         state.covered -= covered;
         let beside = self.fair.beside(state.fair, pace.meanwhile(time));
-        let sectors = (worth - covered).saturating_sub(beside);
-        self.fair.charge(Leaf(q), sectors);
+        self.fair.charge(Leaf(q), (worth - covered).saturating_sub(beside));
+    }
+
+    /// What a request is charged when it goes to the device (F2, W1); of one that is done apart the time is charged when it
+    /// has ended (W5).
+    pub(super) fn price(&self, q: u32, op: Op, sectors: u64) -> u64 {
+        size(op, sectors) * self.async_factor(q)
+    }
+
+    /// What a waiting request counts.
+    pub(super) fn size_of(&self, id: RequestId) -> u64 {
+        size(self.waitings.op(id), self.waitings.extent(id).sectors)
+    }
+
+    /// W5: a request that is done apart goes to the device.
+    pub(super) fn apart_begins(&mut self, now: Instant, op: Op) {
+        if pace::is_apart(op) {
+            self.device.pace.begins(now, self.in_flight);
+        }
+    }
+
+    /// W5: it has ended, or was turned back and is not charged.
+    pub(super) fn apart_ends(&mut self, now: Instant, op: Op, ended: Option<(u32, u64)>) {
+        if !pace::is_apart(op) {
+            return;
+        }
+        let took = self.device.pace.ends(now, Duration::ZERO);
+        if let Some((q, sectors)) = ended {
+            let worth = self.device.pace.worth(took).unwrap_or(0);
+            self.fair.charge(Leaf(q), worth.saturating_sub(self.price(q, op, sectors)));
+        }
     }
 }

@@ -20,7 +20,7 @@
 //!     that it was sent for.
 //! C6  Device time that was spent for a stream outside of its requests (a flush) moves its group and its flow on as a slice
 //!     of that length does, and is no part of whose turn it was; in IOPS mode as many requests. What others were served
-//!     meanwhile is taken off ([`pace`](super::pace)).
+//!     meanwhile is taken off ([`pace`]). So are discards and zeroes charged in IOPS mode: for their time.
 //! C7  Without `group_isolation` the flows that the device is not held idle for are served in the root group. (Linux had
 //!     this as the default, and gave it up: weights then hold for nobody whose think time is long or who seeks.)
 //! C8  Flows that read one run together become one, and part again (M1-M4 in `cooperate.rs`), on devices that rotate or do
@@ -62,7 +62,7 @@ use alloc::vec::Vec;
 pub use settings::Settings;
 
 use super::line::{BackSeek, Waitings};
-use super::pace::Pace;
+use super::pace::{self, Pace};
 use super::queueing::{Depth, Queueing};
 use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
 use crate::trace::{Message, Note};
@@ -103,6 +103,8 @@ pub struct Cfq {
     last_late: Instant,
     /// In requests, each counting [`group::REQUEST`] (C6).
     pace: Pace,
+    /// What the last discard or write of zeroes took.
+    apart: Duration,
     /// The latest time that was told.
     now: Instant,
     /// Until when the last answer was "nothing" for the sake of someone.
@@ -159,6 +161,7 @@ impl Cfq {
             head: Sector(0),
             last_late: Instant::ZERO,
             pace: Pace::default(),
+            apart: Duration::ZERO,
             now: Instant::ZERO,
             held_until: None,
             tracing: false,
@@ -238,7 +241,7 @@ impl Cfq {
         if let Some(turn) = &mut self.turn {
             turn.dispatched += 1;
             turn.sectors += extent.sectors;
-            turn.pieces += iops::pieces(extent.sectors);
+            turn.pieces += if pace::is_apart(self.table.op(id)) { 1 } else { iops::pieces(extent.sectors) };
         }
         id
     }
@@ -247,7 +250,11 @@ impl Cfq {
     fn sent(&mut self, id: RequestId, group: u16) {
         let number = self.table.owner(id);
         let (now, sync) = (self.now, self.flows[number].sync);
-        self.pace.count(now, self.in_flight[0] + self.in_flight[1], 0);
+        let in_flight = self.in_flight[0] + self.in_flight[1];
+        self.pace.count(now, in_flight, 0);
+        if pace::is_apart(self.table.op(id)) {
+            self.pace.begins(now, in_flight);
+        }
         self.sent_for[id.0 as usize] = group;
         self.in_flight[usize::from(sync)] += 1;
         self.flows[number].in_flight += 1;
@@ -261,6 +268,9 @@ impl Cfq {
         let number = self.table.owner(id);
         let sync = usize::from(self.flows[number].sync);
         let group = self.sent_for[id.0 as usize];
+        if pace::is_apart(self.table.op(id)) {
+            self.apart = self.pace.ends(self.now, Duration::ZERO);
+        }
         self.in_flight[sync] -= 1;
         self.flows[number].in_flight -= 1;
         self.groups[group].in_flight[sync] -= 1;
@@ -464,7 +474,15 @@ impl Scheduler for Cfq {
         let number = self.table.owner(id);
         let (in_flight, waiting) = (self.in_flight[0] + self.in_flight[1], self.table.len() as u32);
         let group = self.unsent(id);
-        self.pace.count(now, in_flight, iops::pieces(served.request.extent.sectors) * group::REQUEST);
+        if !pace::is_apart(served.request.op) {
+            self.pace.count(now, in_flight, iops::pieces(served.request.extent.sectors) * group::REQUEST);
+        }
+        if self.iops && served.ok && pace::is_apart(served.request.op) {
+            // One request of it is charged already.
+            let worth = self.pace.worth(self.apart);
+            let rest = worth.map_or(0, |worth| worth.saturating_sub(group::REQUEST));
+            self.groups.charge(group, rest.min(1 << 50));
+        }
         if self.flows[number].sync {
             self.flows[number].think.ended(now);
             self.thought_ended(number, group);

@@ -33,10 +33,7 @@ const BLOCK_MOST: u32 = 65536;
 
 /// What a path leads to, before it is opened: opening a fifo would wait for its other end.
 pub(super) fn kind(path: &Path) -> Result<Kind, String> {
-    let metadata = fs::metadata(path).map_err(|error| match error.raw_os_error() {
-        Some(libc::ELOOP) => format!("{error}: its symbolic links lead in a circle, or there are more than 40"),
-        _ => error.to_string(),
-    })?;
+    let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
     match metadata.file_type() {
         kind if kind.is_file() => Ok(Kind::Regular),
         kind if kind.is_block_device() => Ok(Kind::Block),

@@ -4,6 +4,7 @@
 //! A2  Every node knows the least start tag at and below it, so the eligible entity with the least finish tag (1.2(9) of
 //!     the rules in [`super`]) is found on one way down.
 //! A3  A node is a row of the entity table, in at most one tree; nothing is allocated.
+//! A4  Who comes last in order is put there without a search.
 //!
 //! A red-black tree as in [`crate::tree`], which see; that one has keys of 64 bits, no augmentation, and no first slot at
 //! hand. What a way down reads of an entity is one cache line of it, so a level costs one miss.
@@ -30,6 +31,8 @@ pub(super) struct Tree {
     root: u32,
     /// The slot with the least finish tag, which is looked at far more often than any other.
     first: u32,
+    /// And that with the greatest: among equals who was served comes after all others (A4).
+    last: u32,
 }
 
 impl Entities {
@@ -51,6 +54,16 @@ impl Entities {
     fn computed(&self, slot: u32) -> Tag {
         let node = self.at(slot);
         node.start.min(self.least_of(node.child[LEFT])).min(self.least_of(node.child[RIGHT]))
+    }
+
+    /// A node with the start tag `start` comes below `at` (A2).
+    #[inline]
+    fn lower_least(&mut self, mut at: u32, start: Tag) {
+        while at != NIL && self.at(at).least > start {
+            let node = self.at_mut(at);
+            node.least = start;
+            at = node.above;
+        }
     }
 
     fn outermost(&self, mut at: u32, side: usize) -> u32 {
@@ -78,7 +91,7 @@ impl Entities {
 }
 
 impl Tree {
-    pub(super) const EMPTY: Self = Self { root: NIL, first: NIL };
+    pub(super) const EMPTY: Self = Self { root: NIL, first: NIL, last: NIL };
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
@@ -92,8 +105,8 @@ impl Tree {
     }
 
     /// The slot with the greatest finish tag, or [`NIL`].
-    pub(super) fn last(&self, nodes: &Entities) -> u32 {
-        if self.root == NIL { NIL } else { nodes.outermost(self.root, RIGHT) }
+    pub(super) fn last(&self) -> u32 {
+        self.last
     }
 
     /// The least start tag; [`Tag::MAX`] if there is no slot.
@@ -142,13 +155,31 @@ impl Tree {
         let node = nodes.at_mut(slot);
         assert!(node.colour == Colour::Outside, "entity {slot} is in a tree already"); // A3
         (node.least, node.child, node.above, node.colour) = (node.start, [NIL; 2], NIL, Colour::Black);
-        (self.root, self.first) = (slot, slot);
+        (self.root, self.first, self.last) = (slot, slot, slot);
     }
 
     #[inline(never)]
     fn insert_below(&mut self, nodes: &mut Entities, slot: u32) {
         let Entity { finish, start, colour, .. } = *nodes.at(slot);
         assert!(colour == Colour::Outside, "entity {slot} is in a tree already"); // A3
+        let (parent, side) = if nodes.at(self.last).finish <= finish {
+            nodes.lower_least(self.last, start);
+            (core::mem::replace(&mut self.last, slot), RIGHT) // A4, A1
+        } else {
+            self.place_for(nodes, slot)
+        };
+        let node = nodes.at_mut(slot);
+        (node.least, node.child, node.above, node.colour) = (start, [NIL; 2], parent, Colour::Red);
+        let parent = nodes.at_mut(parent);
+        parent.child[side] = slot;
+        if parent.colour == Colour::Red {
+            self.part_reds(nodes, slot);
+        }
+    }
+
+    /// Where `slot`, which is not the last, belongs: below whom, and on which side.
+    fn place_for(&mut self, nodes: &mut Entities, slot: u32) -> (u32, usize) {
+        let Entity { finish, start, .. } = *nodes.at(slot);
         let (mut parent, mut side, mut at) = (NIL, LEFT, self.root);
         let mut is_first = true;
         while at != NIL {
@@ -161,13 +192,7 @@ impl Tree {
         if is_first {
             self.first = slot;
         }
-        let node = nodes.at_mut(slot);
-        (node.least, node.child, node.above, node.colour) = (start, [NIL; 2], parent, Colour::Red);
-        let parent = nodes.at_mut(parent);
-        parent.child[side] = slot;
-        if parent.colour == Colour::Red {
-            self.part_reds(nodes, slot);
-        }
+        (parent, side)
     }
 
     /// Mends the tree when `red` may have a red parent.
@@ -210,7 +235,7 @@ impl Tree {
         let node = nodes.at_mut(slot);
         if self.root == slot && node.child == [NIL; 2] {
             node.colour = Colour::Outside;
-            (self.root, self.first) = (NIL, NIL);
+            *self = Self::EMPTY;
         } else {
             self.remove_from_others(nodes, slot);
         }
@@ -220,6 +245,8 @@ impl Tree {
     fn remove_from_others(&mut self, nodes: &mut Entities, slot: u32) {
         if self.first == slot {
             self.first = nodes.beside(slot, RIGHT);
+        } else if self.last == slot {
+            self.last = nodes.beside(slot, LEFT);
         }
         let Entity { child: [left, right], above: parent, colour, .. } = *nodes.at(slot);
         assert!(colour != Colour::Outside, "entity {slot} is in no tree");
@@ -422,7 +449,7 @@ mod tests {
             check(&nodes, tree.root, NIL, &mut order);
             assert_eq!(order, list);
             assert_eq!(tree.first(), list.first().copied().unwrap_or(NIL));
-            assert_eq!(tree.last(&nodes), list.last().copied().unwrap_or(NIL));
+            assert_eq!(tree.last(), list.last().copied().unwrap_or(NIL));
             assert_eq!(tree.least(&nodes), list.iter().map(|&s| nodes.at(s).start).min().unwrap_or(Tag::MAX));
             let time = Tag::from(random(60));
             let expected = list.iter().copied().find(|&s| nodes.at(s).start <= time).unwrap_or(NIL);

@@ -97,7 +97,17 @@ impl Fair {
     /// parts of 65,536, rounded up.
     #[must_use]
     pub fn share_of(&self, leaf: Leaf) -> u32 {
-        let (mut slot, mut share) = (leaf.0, 1_u64 << 16);
+        self.share_from(leaf.0)
+    }
+
+    /// The same of its group.
+    #[must_use]
+    pub fn share_of_group(&self, leaf: Leaf) -> u32 {
+        self.share_from(self.group(self.leaf(leaf).parent).entity)
+    }
+
+    fn share_from(&self, mut slot: u32) -> u32 {
+        let mut share = 1_u64 << 16;
         while slot != NIL {
             let entity = self.entities.at(slot);
             let (parent, weight) = (entity.parent, u64::from(entity.weight));
@@ -143,7 +153,7 @@ impl Fair {
                 State::Forgotten => (tree.time, true),
                 State::Idle => (entity.finish, row.next == NIL && row.in_service == NIL),
                 State::Active => {
-                    let alone = tree.active.first() == slot && tree.active.last(&self.entities) == slot;
+                    let alone = tree.active.first() == slot && tree.active.last() == slot;
                     (entity.start, alone && row.in_service == NIL)
                 }
             };

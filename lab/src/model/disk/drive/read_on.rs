@@ -6,6 +6,7 @@ use super::{Arm, Drive, Waiting};
 impl Drive {
     /// What lies before `there` of a read was read.
     pub(super) fn leave_out(&self, read: &mut Waiting, there: u64) {
+        assert!(there < read.end, "nothing of a read is left, and it waits");
         (read.start, read.place) = (there, self.geometry.place(there));
     }
 
@@ -97,6 +98,12 @@ impl Drive {
             let there = self.head.sector;
             for index in 0..self.joined.len() {
                 let mut read = self.joined[index];
+                if read.end <= there {
+                    // All of it has come this very nanosecond.
+                    self.cache.hit(segment, read.end);
+                    self.transfer(now, read.arrived, read.id, read.sectors);
+                    continue;
+                }
                 if read.start < there {
                     self.leave_out(&mut read, there);
                 }
