@@ -9,6 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::model::Work;
+use crate::sched::gain::Finding;
 use crate::stats::Histogram;
 use crate::{Duration, Errno, Extent, Flags, GroupId, Instant, Op, Outcome, Priority};
 
@@ -174,6 +175,8 @@ pub struct Measured {
     pub work: Work,
     /// What the queue and its scheduler counted ([`Queue::counters`](crate::Queue::counters)).
     pub counters: BTreeMap<String, u64>,
+    /// What the scheduler decided about holding the disk idle (`slice_idle=auto`), counted from the beginning of the run.
+    pub findings: Vec<Finding>,
 }
 
 #[cfg(test)]

@@ -46,10 +46,11 @@ use members::{Groups, StreamState};
 
 use crate::flush;
 use crate::group::{ContextId, GroupId, Stream, StreamId};
+use crate::sched::gain::Finding;
 use crate::sched::{BUSY_DELAY, Next, RequestId, Scheduler, Served, Side, Waiting};
 use crate::table::Table;
 use crate::tags::{Bitmap, Hint};
-use crate::trace::{Action, Event, Message, Trace};
+use crate::trace::{Action, Event, Message, Note, Trace};
 use crate::tunable;
 use crate::{Bio, Errno, Extent, Flags, Instant, Limits, Op, Outcome, Sector, Tag, Token};
 
@@ -501,6 +502,16 @@ impl Queue {
     /// The oldest message of the scheduler that was kept.
     pub fn poll_message(&mut self) -> Option<Message> {
         self.scheduler.poll_message()
+    }
+
+    /// What its scheduler decided about holding the device idle (`slice_idle=auto`) since this was asked last; other messages
+    /// that were kept are lost.
+    pub fn take_findings(&mut self, tell: &mut dyn FnMut(Finding)) {
+        while let Some(message) = self.poll_message() {
+            if let Note::Compared(finding) = message.note {
+                tell(finding);
+            }
+        }
     }
 
     /// The oldest event that was kept.

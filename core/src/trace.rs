@@ -6,6 +6,7 @@
 use alloc::collections::VecDeque;
 use core::fmt;
 
+use crate::sched::gain::Finding;
 use crate::{Duration, Extent, GroupId, Instant, Op, StreamId};
 
 /// What happened to a bio or request.
@@ -108,6 +109,8 @@ pub enum Note {
     Merged,
     /// CFQ, BFQ: a stream asks through a queue of its own again.
     Parted,
+    /// CFQ, BFQ: with `slice_idle=auto`, a trial found what the device does when it is held idle, and when it is not.
+    Compared(Finding),
     /// BFQ: a queue's turn with the device is over.
     Expired {
         /// Why.
@@ -182,6 +185,9 @@ impl fmt::Display for Note {
             Self::Preempted => f.write_str("preempt"),
             Self::Merged => f.write_str("scheduling queue merge"),
             Self::Parted => f.write_str("splitting queue"),
+            Self::Compared(Finding { from, to, idle, parallel, .. }) => {
+                write!(f, "slice_idle auto: {from} -> {to}, {idle} KiB/s idling, {parallel} KiB/s without")
+            }
             Self::Expired { why, used, budget, time } => {
                 write!(f, "expire ({}) used={used} budget={budget} ms={}", why.name(), Self::millis(time))
             }

@@ -28,8 +28,12 @@ pub struct TunableInfo {
 pub enum Range {
     /// A length of time. A bare number counts milliseconds, as in the kernel's files.
     Duration(Duration, Duration),
+    /// `auto`, or a length of time as in [`Range::Duration`].
+    AutoDuration(Duration, Duration),
     /// A number.
     Count(u32, u32),
+    /// `auto`, or a number.
+    AutoCount(u32, u32),
     /// Yes or no: `1` or `0`, as in the kernel's files.
     Switch,
     /// One of these words.
@@ -50,7 +54,14 @@ enum Field<S> {
     Choice(fn(&mut S) -> &mut u8),
     /// As a length of time, but a bare number counts microseconds, and so it is shown.
     Micros(fn(&mut S) -> &mut Duration),
+    /// `None` is `auto`.
+    AutoDuration(fn(&mut S) -> &mut Option<Duration>),
+    /// The same, in microseconds.
+    AutoMicros(fn(&mut S) -> &mut Option<Duration>),
 }
+
+/// The word for a value that is found out while running.
+const AUTO: &str = "auto";
 
 impl<S> Tunable<S> {
     /// A length of time from `min` to `max`.
@@ -81,6 +92,27 @@ impl<S> Tunable<S> {
         says: &'static str,
     ) -> Self {
         Self { info: TunableInfo { name, range: Range::Count(min, max), says }, field: Field::Micros(field) }
+    }
+
+    /// A length of time from `min` to `max`, or `auto`: the field is `None` then.
+    pub const fn auto_duration(
+        name: &'static str,
+        (min, max): (Duration, Duration),
+        field: fn(&mut S) -> &mut Option<Duration>,
+        says: &'static str,
+    ) -> Self {
+        let range = Range::AutoDuration(min, max);
+        Self { info: TunableInfo { name, range, says }, field: Field::AutoDuration(field) }
+    }
+
+    /// A second name for one of [`Tunable::auto_duration`], in microseconds.
+    pub const fn auto_micros(
+        name: &'static str,
+        (min, max): (u32, u32),
+        field: fn(&mut S) -> &mut Option<Duration>,
+        says: &'static str,
+    ) -> Self {
+        Self { info: TunableInfo { name, range: Range::AutoCount(min, max), says }, field: Field::AutoMicros(field) }
     }
 
     /// One of several words; the field holds the place of the word in the list.
@@ -120,6 +152,11 @@ pub fn get<S: Clone>(rows: &[Tunable<S>], settings: &S, name: &str) -> Option<St
         Field::Count(field) => field(&mut settings).to_string(),
         Field::Switch(field) => u8::from(*field(&mut settings)).to_string(),
         Field::Micros(field) => (field(&mut settings).as_nanos() / 1000).to_string(),
+        Field::AutoDuration(field) => field(&mut settings).map_or_else(|| AUTO.into(), |time| time.to_string()),
+        Field::AutoMicros(field) => match field(&mut settings) {
+            Some(time) => (time.as_nanos() / 1000).to_string(),
+            None => AUTO.into(),
+        },
         Field::Choice(field) => match row.info.range {
             Range::Choice(words) => words[usize::from(*field(&mut settings))].to_string(),
             _ => unreachable!("a row's field and range are made together"),
@@ -149,6 +186,16 @@ pub fn set<S>(rows: &[Tunable<S>], settings: &mut S, name: &str, value: &str) ->
         (Field::Micros(field), Range::Count(min, max)) => {
             let count = value.trim().parse().ok().filter(|count| (min..=max).contains(count)).ok_or_else(bad)?;
             *field(settings) = us(count.into());
+        }
+        (Field::AutoDuration(field), Range::AutoDuration(..)) if value.trim() == AUTO => *field(settings) = None,
+        (Field::AutoDuration(field), Range::AutoDuration(min, max)) => {
+            let length = parse_duration(value).filter(|length| (min..=max).contains(length)).ok_or_else(bad)?;
+            *field(settings) = Some(length);
+        }
+        (Field::AutoMicros(field), Range::AutoCount(..)) if value.trim() == AUTO => *field(settings) = None,
+        (Field::AutoMicros(field), Range::AutoCount(min, max)) => {
+            let count = value.trim().parse().ok().filter(|count| (min..=max).contains(count)).ok_or_else(bad)?;
+            *field(settings) = Some(us(count.into()));
         }
         (Field::Choice(field), Range::Choice(words)) => {
             let place = words.iter().position(|word| *word == value.trim()).ok_or_else(bad)?;
@@ -242,7 +289,9 @@ impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Duration(min, max) => write!(f, "a time from {min} to {max} (a bare number counts ms)"),
+            Self::AutoDuration(min, max) => write!(f, "auto, or {}", Self::Duration(*min, *max)),
             Self::Count(min, max) => write!(f, "a number from {min} to {max}"),
+            Self::AutoCount(min, max) => write!(f, "auto, or {}", Self::Count(*min, *max)),
             Self::Switch => write!(f, "0 or 1"),
             Self::Choice(words) => write!(f, "one of {}", words.join(", ")),
         }

@@ -14,7 +14,8 @@ use std::sync::{Arc, mpsc};
 
 use fairlift_core::model::Work;
 use fairlift_core::program::Meter;
-use fairlift_core::{ContextId, Duration, Group, GroupId, Stream};
+use fairlift_core::sched::gain::Finding;
+use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Stream};
 
 use crate::config::{self, Backing};
 use crate::device::Device;
@@ -179,6 +180,10 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
         }
         let mut measured = measured(count, &course, all, gauge.read());
         disk.counters(&mut |name, count| *measured.counters.entry(name.to_owned()).or_default() += count);
+        disk.take_findings(&mut |finding| {
+            let at = Instant::ZERO + finding.at.since(course.start);
+            measured.findings.push(Finding { at, ..finding });
+        });
         let (most, learned) = helpers.learned(1);
         if most > 0 {
             measured.counters.insert("helpers_most".into(), most as u64);
@@ -269,5 +274,5 @@ fn measured(count: usize, course: &Course, all: Vec<Done>, work: Work) -> Measur
     meters.sort_by_key(|(index, ..)| *index);
     let meters = meters.into_iter().map(|(_, group, meter)| (group, meter)).collect();
     let (runtime, unserved) = (course.ran(), course.longest_unserved());
-    Measured { meters, runtime, timeline, unserved, work, counters: BTreeMap::new() }
+    Measured { meters, runtime, timeline, unserved, work, counters: BTreeMap::new(), findings: Vec::new() }
 }

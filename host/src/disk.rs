@@ -13,6 +13,7 @@ use fairlift_core::concurrency;
 use fairlift_core::flush::{self, Share};
 use fairlift_core::model::Character;
 use fairlift_core::queue::{Backing, Settings, SharedTags};
+use fairlift_core::sched::gain::Finding;
 use fairlift_core::stats::Stats;
 use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Limits, Op, Priority, Queue, Sector};
 
@@ -181,6 +182,13 @@ impl Disk {
     pub(crate) fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         for number in 0..self.queues.len() {
             self.queue(ContextId(number as u16)).counters(tell);
+        }
+    }
+
+    /// Tells what its schedulers decided since this was asked last: [`Queue::take_findings`].
+    pub(crate) fn take_findings(&self, tell: &mut dyn FnMut(Finding)) {
+        for number in 0..self.queues.len() {
+            self.queue(ContextId(number as u16)).take_findings(tell);
         }
     }
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use fairlift_core::sched::gain::Finding;
 use serde::{Deserialize, Serialize};
 
 /// All that one call of `iostest` measured.
@@ -101,12 +102,44 @@ pub struct Run {
     pub device_stats: DeviceStats,
     /// What the scheduler counted.
     pub counters: BTreeMap<String, u64>,
+    /// With `slice_idle=auto`: what its trials found, in the order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<Decision>,
     /// Who was served when: for each of equal slots of the run, the bytes that each group got.
     #[serde(default)]
     pub timeline: Vec<Vec<u64>>,
     /// The latencies of all operations: (upper bound in µs, operations), rising.
     #[serde(default)]
     pub latencies: Vec<(f64, u64)>,
+}
+
+/// What a trial of `slice_idle=auto` found.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Decision {
+    /// When, in seconds of the run.
+    pub at_s: f64,
+    /// What was thought right: `idle`, the disk is held idle for one stream at a time; or `parallel`, it is not.
+    pub from: String,
+    /// The same from then on.
+    pub to: String,
+    /// Throughput with the disk held idle, in 1024 bytes.
+    pub idle_kb_s: f64,
+    /// Throughput without, in 1024 bytes.
+    pub parallel_kb_s: f64,
+}
+
+impl Decision {
+    /// In the words of the results.
+    #[must_use]
+    pub fn of(finding: &Finding) -> Self {
+        Self {
+            at_s: finding.at.as_nanos() as f64 / 1e9,
+            from: finding.from.to_string(),
+            to: finding.to.to_string(),
+            idle_kb_s: finding.idle as f64,
+            parallel_kb_s: finding.parallel as f64,
+        }
+    }
 }
 
 /// What a group got.

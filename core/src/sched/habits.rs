@@ -143,6 +143,12 @@ impl Seekiness {
         is_seek
     }
 
+    /// Whether the last request was a seek.
+    #[must_use]
+    pub const fn last_was_seek(&self) -> bool {
+        self.history & 1 == 1
+    }
+
     /// A waiting request grew at its back, from where it ended (`old_end`) to where it ends now (H5).
     pub fn grown(&mut self, old_end: Sector, end: Sector) {
         if self.last_end == old_end {

@@ -284,7 +284,7 @@ impl Run {
                 prop_assert!(until > self.now, "it is held until a time that has passed");
                 prop_assert_eq!(self.cfq.next_timeout(), Some(until));
                 if self.out.is_empty() {
-                    let idle = self.settings.slice_idle.max(self.settings.group_idle);
+                    let idle = self.settings.slice_idle.unwrap_or(Settings::SLICE_IDLE).max(self.settings.group_idle);
                     let held = until.since(self.now);
                     prop_assert!(held <= idle, "held for {}, and the longest idle time is {}", held, idle);
                 }
@@ -304,8 +304,8 @@ impl Run {
     fn set(&mut self, knob: usize, end: u8) {
         let info = Settings::INFO[knob % Settings::INFO.len()];
         let (least, most) = match info.range {
-            Range::Duration(least, most) => (least.to_string(), most.to_string()),
-            Range::Count(least, most) => (least.to_string(), most.to_string()),
+            Range::Duration(least, most) | Range::AutoDuration(least, most) => (least.to_string(), most.to_string()),
+            Range::Count(least, most) | Range::AutoCount(least, most) => (least.to_string(), most.to_string()),
             Range::Switch => ("0".to_owned(), "1".to_owned()),
             Range::Choice(names) => (names[0].to_owned(), names[names.len() - 1].to_owned()),
         };
@@ -316,10 +316,10 @@ impl Run {
             _ => usual,
         };
         self.cfq.set(info.name, &value).unwrap();
-        let now = |name| fairlift_core::tunable::parse_duration(&self.cfq.get(name).unwrap()).unwrap();
+        let now = |name| fairlift_core::tunable::parse_duration(&self.cfq.get(name).unwrap());
         // What is held already was held by the rule of then; a shorter time counts at the next look.
         self.settings.slice_idle = now("slice_idle");
-        self.settings.group_idle = now("group_idle");
+        self.settings.group_idle = now("group_idle").unwrap();
     }
 
     /// Another scheduler takes over and gives back: here, a new one of the same kind.
@@ -348,7 +348,7 @@ impl Run {
 
     /// All that waits goes, each within its bound, when nothing new comes.
     fn finish(&mut self) -> Result<(), TestCaseError> {
-        let idle = self.settings.slice_idle.max(self.settings.group_idle);
+        let idle = self.settings.slice_idle.unwrap_or(Settings::SLICE_IDLE).max(self.settings.group_idle);
         let mut holds = 0;
         while !self.waiting.is_empty() || !self.out.is_empty() {
             if self.dispatch()? {

@@ -401,11 +401,11 @@ fn a_tunable_out_of_range_or_of_the_wrong_unit_is_refused() {
     assert_eq!(says("quantum", "0"), "quantum=0 is not possible: it takes a number from 1 to 2147483647");
     assert_eq!(
         says("slice_idle", "8kb"),
-        "slice_idle=8kb is not possible: it takes a time from 0s to 1s (a bare number counts ms)"
+        "slice_idle=8kb is not possible: it takes auto, or a time from 0s to 1s (a bare number counts ms)"
     );
     assert!(says("slice_async_us", "1").contains("this scheduler has quantum, fifo_expire_sync"));
-    assert_eq!(sim.cfq.get("slice_idle").as_deref(), Some("0s"), "of a device that does not rotate");
-    assert_eq!(Sim::new(DISK, 1, &[]).cfq.get("slice_idle").as_deref(), Some("8ms"));
+    sim.cfq.set("slice_idle", "auto").unwrap();
+    assert_eq!(sim.cfq.get("slice_idle").as_deref(), Some("auto"));
     assert_eq!(sim.held, Duration::ZERO);
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Sim {
     pub(crate) cfq: Cfq,
     pub(crate) now: Instant,
     pub(crate) depth: usize,
-    device: Device,
+    pub(crate) device: Device,
     pub(crate) groups: Vec<Group>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) clients: Vec<Client>,
@@ -76,7 +76,9 @@ impl Sim {
         let rotational = matches!(device, Device::Arm(..));
         let character = Character { rotational, volatile_cache: false };
         let setup = Setup { depth: depth as u16, character, ..Setup::new(CAPACITY as usize) };
-        let mut cfq = Cfq::new(&setup, Settings::default());
+        // The rules are those of one way to take turns; what `auto` does is tested in `auto.rs`.
+        let slice_idle = Some(if rotational { Settings::SLICE_IDLE } else { Duration::ZERO });
+        let mut cfq = Cfq::new(&setup, Settings { slice_idle, ..Settings::default() });
         for (name, value) in set {
             cfq.set(name, value).unwrap();
         }

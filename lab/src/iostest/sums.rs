@@ -7,7 +7,7 @@ use fairlift_core::stats::Histogram;
 use fairlift_core::{Duration, GroupId};
 
 use super::{Case, Measured};
-use crate::result::{DeviceStats, Group, Role, Run};
+use crate::result::{Decision, DeviceStats, Group, Role, Run};
 
 impl Case {
     /// What was measured, in the words of the results.
@@ -54,6 +54,7 @@ impl Case {
                 depth_mean: work.depth_time as f64 / 1e9 / seconds,
             },
             counters: measured.counters.clone(),
+            decisions: measured.findings.iter().map(Decision::of).collect(),
             timeline: of_leaves(&measured.timeline, &leaves),
             latencies: latencies(&all.latency),
             roles: self.roles(measured, seconds),

@@ -351,6 +351,7 @@ fn measured(bytes: &[(u16, u64)]) -> Measured {
         unserved: vec![ms(3); 8],
         work: Work { requests: 7, flushes: 1, busy: 1_000_000_000, depth_time: 3_000_000_000 },
         counters: BTreeMap::new(),
+        findings: Vec::new(),
     }
 }
 

@@ -57,6 +57,7 @@ pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) ->
         roles: Vec::new(),
         device_stats: DeviceStats { requests: 1000, flushes: 0, busy: 0.98, depth_mean: 12.1 },
         counters: BTreeMap::from([("queue_merges".into(), 0)]),
+        decisions: Vec::new(),
         timeline: vec![groups.iter().map(|group| group.kb_s as u64 * 1024).collect(); 4],
         latencies: vec![(100.0, 50), (1000.0, 40), (20_000.0, 10)],
         groups,

@@ -8,9 +8,9 @@
 use std::fmt::Write as _;
 
 use super::grid::{Grid, grids};
-use super::summary::workloads;
+use super::summary::{shown_settings, workloads};
 use super::{block_size, is_ungrouped, printable};
-use crate::result::Results;
+use crate::result::{Decision, Results};
 
 /// What the tables show.
 #[derive(Clone, Copy, Default, Debug)]
@@ -46,6 +46,38 @@ fn tables_of(out: &mut String, results: &Results, workload: &str, options: Optio
         }
         let _ = writeln!(out, "{}[{}] [{}]", table.title, printable(workload), table.unit);
         grid(out, table);
+    }
+    decisions(out, results, workload);
+}
+
+/// What `slice_idle=auto` found, a line for each trial; nothing if there was none.
+fn decisions(out: &mut String, results: &Results, workload: &str) {
+    let runs = || results.runs.iter().filter(|run| run.workload == workload);
+    if runs().all(|run| run.decisions.is_empty()) {
+        return;
+    }
+    let _ = writeln!(out, "\nSLICE_IDLE[{}] [what auto found, in KB/s of all groups]\n-------", printable(workload));
+    let mut line = |cells: [&str; 8]| {
+        let [set, jobs, settings, at, from, to, idle, parallel] = cells;
+        let text = format!("{set:4}{jobs:4}{at:>8}  {from:9}{to:9}{idle:>10}{parallel:>10}  {settings}");
+        let _ = writeln!(out, "{}", text.trim_end());
+    };
+    line(["Set", "NR", "", "at s", "from", "to", "idle", "parallel"]);
+    line(["---", "--", "", "----", "----", "--", "----", "--------"]);
+    for run in runs() {
+        let settings = printable(&shown_settings(run));
+        for Decision { at_s, from, to, idle_kb_s, parallel_kb_s } in &run.decisions {
+            line([
+                &run.set.to_string(),
+                &run.jobs.to_string(),
+                &settings,
+                &format!("{at_s:.2}"),
+                &printable(from),
+                &printable(to),
+                &format!("{idle_kb_s:.0}"),
+                &format!("{parallel_kb_s:.0}"),
+            ]);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ impl Bfq {
         self.account(now);
         let q = self.queue_for(now, request);
         if !self.queue(q).is_open() {
-            let cap = Duration::from_nanos(self.slice_idle().as_nanos() * 2);
+            let cap = Duration::from_nanos(self.habitual_idle().as_nanos() * 2);
             self.queue_mut(q).think.arrived(now, cap);
             self.open += 1;
         }
@@ -36,7 +36,7 @@ impl Bfq {
 
     /// A queue with requests that is not in the fair queue's order goes there.
     pub(super) fn wake_if_waiting(&mut self, now: Instant, q: u32) {
-        let idle = self.slice_idle();
+        let idle = self.habitual_idle();
         let queue = self.queue(q);
         if queue.line.is_empty() || self.fair.is_backlogged(Leaf(q)) {
             return;

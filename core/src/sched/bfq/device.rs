@@ -19,7 +19,7 @@ pub(super) struct Device {
     pub(super) budgets: Budgets,
     /// The depth for turns, and for many at once.
     pub(super) depths: [Depth; 2],
-    pub(super) together: Together,
+    pub(super) gain: Gain,
     pub(super) was_shared: bool,
     /// Sectors per 2^20 ns of the fastest turns of late (T3).
     pub(super) best: u64,
@@ -44,7 +44,7 @@ impl Device {
             pace: Pace::default(),
             budgets: Budgets::new(settings.max_budget.into()),
             depths: [true, rotational].map(|all| Depth::new(depth, all)),
-            together: Together::new(),
+            gain: Gain::new(if rotational { Way::Idle } else { Way::Parallel }),
             was_shared: false,
             best: 0,
             lull: Lull::default(),
@@ -63,6 +63,7 @@ impl Device {
         tell("device_depth", self.depths[usize::from(is_shared)].base().into());
         tell("depth_trials", self.depths.iter().map(Depth::trials).sum());
         tell("together", is_shared.into());
+        tell("idle_trials", self.gain.trials());
     }
 }
 
@@ -73,12 +74,14 @@ impl Bfq {
         if self.settings.strict_guarantees {
             return false; // W4
         }
-        match self.settings.service {
-            0 if self.device.is_rotational() => {
-                self.device.depth > 1 && self.device.together.is_shared() && !self.raising_matters()
-            }
-            0 => self.device.queueing.is_queueing(),
-            choice => choice == 2,
+        let device = &self.device;
+        match (self.settings.service, self.settings.slice_idle) {
+            (1, _) => false,
+            (2, _) => true,
+            _ if device.depth <= 1 || device.is_rotational() && self.raising_matters() => false,
+            (_, None) => device.gain.way() == Way::Parallel,
+            (_, Some(idle)) if device.is_rotational() => idle == Duration::ZERO,
+            (_, Some(_)) => device.queueing.is_queueing(),
         }
     }
 
@@ -111,8 +114,14 @@ impl Bfq {
     /// How long others may be held for one who thinks; W4 asks for no less than the default.
     #[inline]
     pub(super) fn slice_idle(&self) -> Duration {
-        let idle = self.settings.slice_idle;
-        if self.settings.strict_guarantees { idle.max(Settings::default().slice_idle) } else { idle }
+        let idle = self.settings.slice_idle.unwrap_or(Settings::SLICE_IDLE);
+        if self.settings.strict_guarantees { idle.max(Settings::SLICE_IDLE) } else { idle }
+    }
+
+    /// The time by which habits are judged: the longest for which anybody may be waited for.
+    #[inline]
+    pub(super) fn habitual_idle(&self) -> Duration {
+        self.slice_idle().max(self.settings.group_idle)
     }
 
     /// Whether a waiting request may become larger by so much (S1): one large command would leave a device that works on
@@ -133,6 +142,8 @@ impl Bfq {
             Some(turn) if !is_shared => self.queue(turn.queue).line.len(),
             _ => waiting,
         };
+        let several = self.open > 1 && !(self.device.is_rotational() && self.raising_matters());
+        let seeks = self.queue(self.waitings.owner(served.request.id)).seeks.last_was_seek();
         let device = &mut self.device;
         device.rate.ended(now);
         device.pace.count(now, in_flight, if pace::is_apart(served.request.op) { 0 } else { sectors });
@@ -140,20 +151,37 @@ impl Bfq {
         if let Some((id, lone)) = device.lone.take_if(|(id, _)| *id == served.request.id)
             && id == served.request.id
         {
+            let before = device.is_rotational();
             changed |= device.rotation.ended(now, lone);
+            if device.is_rotational() != before {
+                device.gain.guess(now, if before { Way::Parallel } else { Way::Idle });
+            }
         }
         let depth = &mut device.depths[usize::from(is_shared)];
         if is_shared != core::mem::replace(&mut device.was_shared, is_shared) {
             depth.resume();
         }
         depth.ended(now, sectors, in_flight + could, is_held && is_shared);
-        if device.is_rotational() {
-            let several = self.open > 1 && !self.raising_matters();
-            // This request is among those in flight still.
-            self.device.together.ended(now, sectors, several, in_flight - 1);
+        if self.settings.slice_idle.is_none() && self.settings.service == 0 {
+            let end = End { sectors, open: in_flight - 1 + waiting, several, seeks };
+            if device.gain.ended(now, end) {
+                self.tell_finding();
+            }
         }
         if changed {
             self.review_merging();
+        }
+    }
+
+    /// Says what a trial found.
+    #[cold]
+    fn tell_finding(&mut self) {
+        if let Some(finding) = self.device.gain.take_finding() {
+            if self.findings.len() == FINDINGS {
+                self.findings.pop_front();
+            }
+            let note = Note::Compared(finding);
+            self.findings.push_back(Message { at: finding.at, group: GroupId::ROOT, stream: None, note });
         }
     }
 

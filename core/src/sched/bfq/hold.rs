@@ -15,10 +15,12 @@ impl Bfq {
     /// Whether others wait for the queue in service, which has nothing to ask, and until when.
     pub(super) fn may_hold(&self, now: Instant, turn: &Turn) -> Option<Instant> {
         let queue = self.queue(turn.queue);
-        if !queue.is_sync || self.slice_idle() == Duration::ZERO {
+        let is_shared = self.is_shared();
+        let idle = if is_shared { self.settings.group_idle } else { self.slice_idle() };
+        if !queue.is_sync || idle == Duration::ZERO {
             return None;
         }
-        let until = if self.is_shared() { self.lull_until(now, turn) } else { self.hold_until(now, turn) };
+        let until = if is_shared { self.lull_until(now, turn) } else { self.hold_until(now, turn) };
         until.filter(|until| now < *until)
     }
 
@@ -34,7 +36,8 @@ impl Bfq {
         let is_raised = queue.raise.is_raised() && queue.raise.raised_for(now) < RAISED_ALONE && !self.groups_compete();
         if queue.in_flight == 0 && (is_raised || self.in_flight == 0) {
             // Otherwise nothing is left idle, unless shares may cost all.
-            let length = if is_raised { self.slice_idle().max(RAISED_IDLE) } else { self.slice_idle() };
+            let idle = self.settings.group_idle;
+            let length = if is_raised { idle.max(RAISED_IDLE) } else { idle };
             let may_idle = is_raised || self.settings.share_floor == 0;
             return may_idle.then_some(queue.think.last_end()? + length);
         }
@@ -116,7 +119,7 @@ impl Bfq {
 
     /// S2: whether a queue without requests is likely to ask again at once.
     pub(super) fn comes_back(&self, now: Instant, q: u32) -> bool {
-        let (queue, idle) = (self.queue(q), self.slice_idle());
+        let (queue, idle) = (self.queue(q), self.settings.group_idle);
         queue.is_sync
             && queue.priority.class != PriorityClass::Idle
             && !queue.think.is_longer_than(Duration::from_nanos(idle.as_nanos() / 2))

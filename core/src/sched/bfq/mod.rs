@@ -34,7 +34,8 @@
 //!     by the hole. He takes over from the queue in service if he would be next; so does who has the higher class, or is
 //!     raised more.
 //!
-//! **Together**, on a device that serves many at once and does more that way (flash with queueing; arrays: `together.rs`):
+//! **Together**, on a device that serves many at once and does more that way ([`gain`](super::gain), with `slice_idle=auto`;
+//! `service` decides otherwise, or a fixed `slice_idle`: turns on a device that rotates, but for 0):
 //!
 //! S1  A turn is at most [`QUANTUM`] sectors, and no request grows beyond that by merging.
 //! S2  A queue whose requests are all in the device, and that asks again as soon as it is answered, keeps its place in the
@@ -83,20 +84,21 @@ pub mod position;
 pub mod raise;
 pub mod rate;
 mod settings;
-mod together;
 pub(crate) mod trial;
 mod turn;
 pub mod waker;
 
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::gain::{End, Gain, Way};
 use super::habits::{Seek, Seekiness, ThinkTime};
 use super::line::{BackSeek, Line, Waitings};
 use super::pace;
 use super::queueing::{self, Lone, Queueing, Rotation};
 use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
-use crate::trace::Message;
+use crate::trace::{Message, Note};
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use burst::{Bursts, Member};
@@ -110,10 +112,11 @@ use raise::Raise;
 use rate::{Budgets, PeakRate};
 use settings::ROWS;
 pub use settings::{QUANTUM, Settings};
-use together::Together;
 
 /// No queue.
 const NIL: u32 = u32::MAX;
+/// Findings of trials that are kept for [`Scheduler::poll_message`].
+const FINDINGS: usize = 64;
 /// More than so many of the last 32 requests must be seeks for a queue to be one that seeks.
 const SEEKY: u32 = 19;
 
@@ -195,6 +198,8 @@ pub struct Bfq {
     /// Queues of which something waits or is in flight.
     open: u32,
     device: device::Device,
+    /// What trials found, and nobody has taken yet.
+    findings: VecDeque<Message>,
     counts: Counts,
     notes: Notes,
 }
@@ -227,6 +232,7 @@ impl Bfq {
             in_flight: 0,
             open: 0,
             device: device::Device::new(setup, &settings),
+            findings: VecDeque::with_capacity(FINDINGS),
             counts: Counts::default(),
             notes: Notes::default(),
             settings,
@@ -301,7 +307,7 @@ impl Scheduler for Bfq {
     }
 
     fn poll_message(&mut self) -> Option<Message> {
-        self.notes.take()
+        self.findings.pop_front().or_else(|| self.notes.take())
     }
 
     fn is_ahead(&mut self, _now: Instant, group: GroupId) -> bool {

@@ -7,8 +7,11 @@ use crate::tunable::{Tunable, TunableInfo, infos};
 /// What can be turned; names, units and defaults are the kernel's where it has them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// The longest time for which the device is held idle for a stream that ran out of requests; 0: nobody is waited for.
-    pub slice_idle: Duration,
+    /// The longest time for which the device is held idle for a stream that ran out of requests; 0: never, for many are
+    /// served at once; `None`: [`Settings::SLICE_IDLE`] where that pays, which is found out ([`gain`](crate::sched::gain)).
+    pub slice_idle: Option<Duration>,
+    /// How long others wait, where many are served at once, for a group that is expected to ask again soon; 0: not at all.
+    pub group_idle: Duration,
     /// The longest time for which one stream is served in a row.
     pub timeout_sync: Duration,
     /// The most sectors of one stream that are served in a row; 0: what the device does at its best in `timeout_sync`, and
@@ -42,7 +45,8 @@ pub const QUANTUM: u32 = 256;
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            slice_idle: ms(8),
+            slice_idle: None,
+            group_idle: ms(8),
             timeout_sync: ms(125),
             max_budget: 0,
             low_latency: true,
@@ -62,14 +66,21 @@ impl Default for Settings {
 const INT_MAX: u32 = i32::MAX as u32;
 const MS_MAX: Duration = ms(INT_MAX as u64);
 
-pub(super) const ROWS: [Tunable<Settings>; 14] = [
-    Tunable::duration(
+pub(super) const ROWS: [Tunable<Settings>; 15] = [
+    Tunable::auto_duration(
         "slice_idle",
         (ms(0), secs(1)),
         |s| &mut s.slice_idle,
-        "the longest time for which the device is held idle for a stream that ran out of requests; 0: nobody is waited for",
+        "the longest time for which the device is held idle for a stream that ran out of requests; auto: 8ms where the \
+         device does more that way, else 0",
     ),
-    Tunable::micros("slice_idle_us", (0, 1_000_000), |s| &mut s.slice_idle, "the same in microseconds"),
+    Tunable::auto_micros("slice_idle_us", (0, 1_000_000), |s| &mut s.slice_idle, "the same in microseconds"),
+    Tunable::duration(
+        "group_idle",
+        (ms(0), secs(1)),
+        |s| &mut s.group_idle,
+        "how long others wait, where many are served at once, for a group that is expected to ask again soon; 0: not at all",
+    ),
     Tunable::duration(
         "timeout_sync",
         (ms(1), MS_MAX),
@@ -140,6 +151,9 @@ pub(super) const ROWS: [Tunable<Settings>; 14] = [
 ];
 
 impl Settings {
+    /// How long the device is held idle where that was found to pay; the kernel's default.
+    pub const SLICE_IDLE: Duration = ms(8);
+
     /// The tunables.
     pub const INFO: &'static [TunableInfo] = &infos(&ROWS);
 }

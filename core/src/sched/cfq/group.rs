@@ -36,6 +36,11 @@ const STUCK: Duration = crate::time::secs(2);
 /// How many kinds of asynchronous flows a group has: a level each of two classes, and one of the idle class.
 const ASYNCS: usize = 17;
 
+/// So much in another unit, `to.0` of which are `to.1` of this one; no more than lasts for ever.
+pub(super) fn convert(value: u64, to: (u64, u64)) -> u64 {
+    (u128::from(value) * u128::from(to.0) / u128::from(to.1)).min(1 << 60) as u64
+}
+
 /// Where a group is in the order of service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stand {
@@ -356,11 +361,14 @@ impl Groups {
         }
     }
 
-    /// Everybody starts anew: charges count in another unit from now on.
-    pub(super) fn level(&mut self) {
+    /// Charges count in another unit from now on, `to.0` of which are `to.1` of those of before.
+    pub(super) fn convert(&mut self, to: (u64, u64)) {
+        self.raise_floor();
+        let floor = self.floor;
         for id in 0..self.rows.len() {
             let group = &mut self.rows[id];
-            group.time = 0;
+            let time = convert(group.time.saturating_sub(floor), to);
+            group.time = time;
             for class in &mut group.classes {
                 class.floor = 0;
             }
@@ -370,9 +378,10 @@ impl Groups {
                 Stand::Expected => &mut self.expected,
             };
             tree.remove(&mut self.nodes, id as u32);
-            tree.insert(&mut self.nodes, id as u32, 0);
+            tree.insert(&mut self.nodes, id as u32, time);
         }
-        (self.floor, self.even) = (0, 0);
+        self.even = convert(self.even.saturating_sub(floor), to);
+        self.floor = 0;
     }
 }
 

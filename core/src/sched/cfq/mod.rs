@@ -12,8 +12,9 @@
 //!     those that are there (as V3). So flows of a class share by level, and each waits at most for one turn of each other.
 //!
 //! There are two ways to take turns: slices (S1-S7 in `slice.rs`), where one flow has the device for a time, and IOPS mode
-//! (I1-I4 in `iops.rs`), where many are in the device at once. IOPS mode is on when `slice_idle` is 0 and the device
-//! queues. When it changes, all virtual times start anew, for they count something else.
+//! (I1-I4 in `iops.rs`), where many are in the device at once. IOPS mode is on when the device queues, and `slice_idle` is 0
+//! or `auto` and the device does more that way ([`gain`](super::gain)). When it changes, all virtual times count something
+//! else, requests or time: each is as far ahead of the least as before, at the device's present pace.
 //!
 //! C4  A request that the device turned back goes before all others, and is not charged again.
 //! C5  A change of group or priority takes along what waits, at once. What is in the device counts for the group and flow
@@ -61,6 +62,7 @@ use alloc::vec::Vec;
 
 pub use settings::Settings;
 
+use super::gain::{End, Gain, Way};
 use super::line::{BackSeek, Waitings};
 use super::pace::{self, Pace};
 use super::queueing::{Depth, Queueing};
@@ -92,6 +94,10 @@ pub struct Cfq {
     queueing: Queueing,
     /// Whether IOPS mode is on.
     iops: bool,
+    /// What `slice_idle` is now.
+    idle: Duration,
+    /// With `auto`: whether it pays.
+    gain: Gain,
     /// In the device: asynchronous, synchronous.
     in_flight: [u32; 2],
     /// Flows that take turns, in all groups; and those of them that are synchronous.
@@ -105,6 +111,9 @@ pub struct Cfq {
     pace: Pace,
     /// What the last discard or write of zeroes took.
     apart: Duration,
+    /// Nanoseconds that the device took for each of the last requests, or so, and when one last ended or the first one went.
+    tempo: u64,
+    tempo_since: Instant,
     /// The latest time that was told.
     now: Instant,
     /// Until when the last answer was "nothing" for the sake of someone.
@@ -133,16 +142,17 @@ enum Step {
     Wait,
 }
 
+/// A request moves the tempo by one part in so many: ends come in bunches.
+const TEMPO: u64 = 64;
 /// Messages that are kept at most.
 const NOTES: usize = 1024;
+/// Room for those that are kept without tracing.
+const NOTES_FIRST: usize = 64;
 
 impl Cfq {
-    /// A scheduler for what `setup` says. On a device that does not rotate, `slice_idle` is 0.
+    /// A scheduler for what `setup` says.
     #[must_use]
-    pub fn new(setup: &Setup<'_>, mut settings: Settings) -> Self {
-        if !setup.character.rotational {
-            settings.slice_idle = Duration::ZERO;
-        }
+    pub fn new(setup: &Setup<'_>, settings: Settings) -> Self {
         let mut this = Self {
             settings,
             rotational: setup.character.rotational,
@@ -155,6 +165,8 @@ impl Cfq {
             serving: None,
             queueing: Queueing::new(Depth::CFQ, u32::from(setup.depth) > Depth::CFQ.threshold),
             iops: false,
+            idle: Duration::ZERO,
+            gain: Gain::new(if setup.character.rotational { Way::Idle } else { Way::Parallel }),
             in_flight: [0; 2],
             busy: 0,
             busy_sync: 0,
@@ -162,15 +174,18 @@ impl Cfq {
             last_late: Instant::ZERO,
             pace: Pace::default(),
             apart: Duration::ZERO,
+            tempo: 0,
+            tempo_since: Instant::ZERO,
             now: Instant::ZERO,
             held_until: None,
             tracing: false,
-            notes: VecDeque::new(),
+            notes: VecDeque::with_capacity(NOTES_FIRST),
             counts: Counts::default(),
         };
         for (id, group) in (0..).zip(setup.groups) {
             this.groups.set(id, group.parent.map(|parent| parent.0), group.weight);
         }
+        this.idle = this.slice_idle();
         this.iops = this.is_iops();
         this
     }
@@ -188,11 +203,31 @@ impl Cfq {
     }
 
     fn is_iops(&self) -> bool {
-        self.settings.slice_idle == Duration::ZERO && self.queueing.is_queueing()
+        self.idle == Duration::ZERO && self.queueing.is_queueing()
+    }
+
+    /// For how long the device is held idle, where it is.
+    fn slice_idle(&self) -> Duration {
+        match self.settings.slice_idle {
+            Some(fixed) => fixed,
+            None if self.gain.way() == Way::Idle => Settings::SLICE_IDLE,
+            None => Duration::ZERO,
+        }
+    }
+
+    /// The time by which habits are judged: that for which the device would be held idle.
+    fn habitual_idle(&self) -> Duration {
+        self.settings.slice_idle.unwrap_or(Settings::SLICE_IDLE)
     }
 
     /// Turns IOPS mode on or off, as settings and device now are.
     fn choose_mode(&mut self) {
+        let idle = self.slice_idle();
+        if idle != core::mem::replace(&mut self.idle, idle) {
+            for number in self.flows.numbers() {
+                self.flows[number].learn(self.idle);
+            }
+        }
         let iops = self.is_iops();
         if iops == self.iops {
             return;
@@ -200,13 +235,20 @@ impl Cfq {
         self.expire(self.now);
         self.serving = None;
         self.iops = iops;
-        self.groups.level();
+        let pace = (group::REQUEST, self.tempo.max(1));
+        let to = if iops { pace } else { (pace.1, pace.0) };
         for number in self.flows.numbers() {
-            self.flows[number].served = 0;
-            if self.flows[number].is_busy {
+            let flow = &self.flows[number];
+            let floor = self.groups[flow.group].classes[flow.priority.class as usize].floor;
+            if flow.is_busy {
                 self.leave(number);
-                self.join(number);
             }
+            let flow = &mut self.flows[number];
+            flow.served = group::convert(flow.served.saturating_sub(floor), to);
+        }
+        self.groups.convert(to);
+        for number in self.flows.numbers() {
+            self.settle(number);
         }
         for id in 0..self.groups.len() {
             self.place(id as u16);
@@ -251,6 +293,9 @@ impl Cfq {
         let number = self.table.owner(id);
         let (now, sync) = (self.now, self.flows[number].sync);
         let in_flight = self.in_flight[0] + self.in_flight[1];
+        if in_flight == 0 {
+            self.tempo_since = now;
+        }
         self.pace.count(now, in_flight, 0);
         if pace::is_apart(self.table.op(id)) {
             self.pace.begins(now, in_flight);
@@ -279,10 +324,18 @@ impl Cfq {
 
     fn note(&mut self, group: u16, stream: Option<StreamId>, note: Note) {
         if self.tracing {
-            if self.notes.len() == NOTES {
-                self.notes.pop_front();
-            }
-            self.notes.push_back(Message { at: self.now, group: GroupId(group), stream, note });
+            keep(&mut self.notes, Message { at: self.now, group: GroupId(group), stream, note });
+        }
+    }
+
+    /// Says what a trial found, whether somebody traces or not: there are few.
+    #[cold]
+    fn tell_finding(&mut self) {
+        if let Some(finding) = self.gain.take_finding() {
+            keep(
+                &mut self.notes,
+                Message { at: finding.at, group: GroupId::ROOT, stream: None, note: Note::Compared(finding) },
+            );
         }
     }
 
@@ -295,6 +348,14 @@ impl Cfq {
             self.join(number);
         }
     }
+}
+
+/// Keeps a message, and forgets the oldest if there are many.
+fn keep(notes: &mut VecDeque<Message>, message: Message) {
+    if notes.len() == NOTES {
+        notes.pop_front();
+    }
+    notes.push_back(message);
 }
 
 impl Scheduler for Cfq {
@@ -366,7 +427,7 @@ impl Scheduler for Cfq {
     fn set_tracing(&mut self, on: bool) {
         self.tracing = on;
         if !on {
-            self.notes.clear();
+            self.notes.retain(|message| matches!(message.note, Note::Compared(_)));
         }
     }
 
@@ -384,7 +445,7 @@ impl Scheduler for Cfq {
         }
         self.flows[number].line.add(&mut self.table, now, request);
         if sync {
-            self.flows[number].learn(self.settings.slice_idle);
+            self.flows[number].learn(self.idle);
         }
         self.settle(number);
         if !self.iops {
@@ -473,7 +534,17 @@ impl Scheduler for Cfq {
         let id = served.request.id;
         let number = self.table.owner(id);
         let (in_flight, waiting) = (self.in_flight[0] + self.in_flight[1], self.table.len() as u32);
+        let flow = &self.flows[number];
+        let end = End {
+            // Discards move no data, whatever they cover.
+            sectors: if pace::is_apart(served.request.op) { 0 } else { served.request.extent.sectors },
+            open: in_flight - 1 + waiting,
+            several: in_flight + waiting > flow.in_flight + flow.line.len(),
+            seeks: flow.seeks.last_was_seek(),
+        };
         let group = self.unsent(id);
+        self.tempo = self.tempo - self.tempo / TEMPO + now.since(self.tempo_since).as_nanos() / TEMPO;
+        self.tempo_since = now;
         if !pace::is_apart(served.request.op) {
             self.pace.count(now, in_flight, iops::pieces(served.request.extent.sectors) * group::REQUEST);
         }
@@ -493,7 +564,12 @@ impl Scheduler for Cfq {
         self.table.forget(id);
         self.start_slice(number);
         let held_back = !self.iops || self.held_until.is_some();
-        if self.queueing.ended(in_flight, waiting, held_back) {
+        let mut changed = self.queueing.ended(in_flight, waiting, held_back);
+        if self.settings.slice_idle.is_none() && self.gain.ended(now, end) {
+            self.tell_finding();
+            changed = true;
+        }
+        if changed {
             self.choose_mode();
         }
         if self.iops {
@@ -511,6 +587,7 @@ impl Scheduler for Cfq {
         tell("queue_splits", self.counts.splits);
         tell("preemptions", self.counts.preemptions);
         tell("holds", self.counts.holds);
+        tell("idle_trials", self.gain.trials());
     }
 
     fn tunables(&self) -> &'static [TunableInfo] {

@@ -98,8 +98,8 @@ impl Cfq {
     /// A group comes back: who has the device keeps it no longer than for the turn under way (S3, V3).
     fn cut_short(&mut self, id: u16) {
         let group = &self.groups[id];
-        let is_back = group.in_flight == [0; 2]
-            && group.think.last_end().is_none_or(|end| self.now.since(end) > self.settings.slice_idle);
+        let is_back =
+            group.in_flight == [0; 2] && group.think.last_end().is_none_or(|end| self.now.since(end) > self.idle);
         let now = self.now;
         if let Some(serving) = self.serving.as_mut().filter(|serving| is_back && serving.group != id) {
             serving.until = serving.until.min(now);
@@ -174,10 +174,11 @@ impl Cfq {
     pub(super) fn learn(&mut self, number: u32, request: &Waiting) {
         let (now, cap) = (self.now, |idle: Duration| Duration::from_nanos(idle.as_nanos().saturating_mul(2)));
         let seek = Flow::seek(self.rotational);
+        let idle = self.habitual_idle();
         let flow = &mut self.flows[number];
         flow.seeks.arrived(request.extent, seek);
         if flow.line.is_empty() && flow.in_flight == 0 {
-            flow.think.arrived(now, cap(self.settings.slice_idle));
+            flow.think.arrived(now, cap(idle));
         }
         let group = &mut self.groups[flow.group];
         let is_asked_for = group.busy_sync > u32::from(flow.is_busy && flow.line.is_empty());
@@ -186,7 +187,7 @@ impl Cfq {
         }
         let waiters = &mut group.classes[flow.priority.class as usize].services[flow.service as usize];
         if waiters.count <= u32::from(flow.is_busy && flow.line.is_empty()) {
-            waiters.think.arrived(now, cap(self.settings.slice_idle));
+            waiters.think.arrived(now, cap(idle));
         }
     }
 

@@ -24,8 +24,9 @@ pub struct Settings {
     pub slice_async: Duration,
     /// Requests of an asynchronous slice while others wait: twice this for each level above 8.
     pub slice_async_rq: u32,
-    /// How long the device is held idle for a queue that is expected to ask again soon; 0: never.
-    pub slice_idle: Duration,
+    /// How long the device is held idle for a queue that is expected to ask again soon; 0: never; `None`: for
+    /// [`Settings::SLICE_IDLE`] where that pays, which is found out ([`gain`](crate::sched::gain)).
+    pub slice_idle: Option<Duration>,
     /// How long others wait for a group that is expected to ask again soon; 0: not at all.
     pub group_idle: Duration,
     /// Requests by which groups that have some waiting may get ahead of one that is expected to ask again soon, in IOPS
@@ -50,7 +51,7 @@ impl Default for Settings {
             slice_sync: ms(100),
             slice_async: ms(40),
             slice_async_rq: 2,
-            slice_idle: ms(8),
+            slice_idle: None,
             group_idle: ms(8),
             group_lead: 32,
             group_isolation: true,
@@ -106,12 +107,12 @@ pub(super) const ROWS: [Tunable<Settings>; 14] = [
         |s| &mut s.slice_async_rq,
         "requests of an asynchronous slice while others wait: this times 2 * (8 - level)",
     ),
-    Tunable::duration(
+    Tunable::auto_duration(
         "slice_idle",
         (ms(0), IDLE_MAX),
         |s| &mut s.slice_idle,
-        "how long the device is held idle for a queue that is expected to ask again soon; default on a device that does not \
-         rotate: 0",
+        "how long the device is held idle for a queue that is expected to ask again soon; auto: 8ms where the device does \
+         more that way, else 0",
     ),
     Tunable::duration(
         "group_idle",
@@ -144,6 +145,9 @@ pub(super) const ROWS: [Tunable<Settings>; 14] = [
 ];
 
 impl Settings {
+    /// How long the device is held idle where that was found to pay; the kernel's default.
+    pub const SLICE_IDLE: Duration = ms(8);
+
     /// What can be turned, described.
     pub const INFO: &[TunableInfo] = &infos(&ROWS);
 

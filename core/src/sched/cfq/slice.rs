@@ -103,7 +103,7 @@ impl Cfq {
             let since = flow.last_end().unwrap_or(turn.began).max(turn.began);
             let left = turn.end.map_or(Duration::MAX, |end| end.since(since));
             if !flow.think.is_longer_than(left) {
-                return Some(self.wait_until(since + self.settings.slice_idle)); // S4
+                return Some(self.wait_until(since + self.idle)); // S4
             }
         }
         let group = &self.groups[flow.group];
@@ -140,7 +140,7 @@ impl Cfq {
     /// S4.
     pub(super) fn is_worth_idling(&self, number: u32) -> bool {
         let flow = &self.flows[number];
-        if self.settings.slice_idle == Duration::ZERO || !flow.sync || flow.priority.class == PriorityClass::Idle {
+        if self.idle == Duration::ZERO || !flow.sync || flow.priority.class == PriorityClass::Idle {
             return false;
         }
         if flow.idles && (self.rotational || !self.queueing.is_queueing()) {
@@ -148,7 +148,7 @@ impl Cfq {
         }
         let class = &self.groups[flow.group].classes[flow.priority.class as usize];
         let waiters = &class.services[flow.service as usize];
-        waiters.count == 1 && !waiters.think.is_longer_than(self.settings.slice_idle)
+        waiters.count == 1 && !waiters.think.is_longer_than(self.idle)
     }
 
     /// S6.
@@ -175,7 +175,7 @@ impl Cfq {
     /// Whether what the flow has in the device will probably take the rest of its slice.
     fn is_nearly_over(&self, number: u32) -> bool {
         let Some(end) = self.turn.and_then(|turn| turn.end) else { return true };
-        let each = self.settings.slice_idle.as_nanos().saturating_mul(self.flows[number].in_flight.into());
+        let each = self.idle.as_nanos().saturating_mul(self.flows[number].in_flight.into());
         self.now + Duration::from_nanos(each) > end
     }
 
@@ -234,7 +234,7 @@ impl Cfq {
             let (own, sync) = (self.settings.slice_async.as_nanos(), self.settings.slice_sync.as_nanos().max(1));
             part = u64::try_from(u128::from(part) * u128::from(own) / u128::from(sync)).unwrap_or(u64::MAX);
         } else {
-            part = part.max(self.settings.slice_idle.as_nanos().saturating_mul(2));
+            part = part.max(self.idle.as_nanos().saturating_mul(2));
         }
         Duration::from_nanos(part).max(SERVING_MIN)
     }
@@ -289,7 +289,7 @@ impl Cfq {
             let scaled = u128::from(slice.as_nanos()) * u128::from(to) / u128::from(by.max(1));
             Duration::from_nanos(u64::try_from(scaled).unwrap_or(u64::MAX))
         };
-        let least = scaled(self.settings.slice_idle.as_nanos().saturating_mul(2), base).min(slice);
+        let least = scaled(self.idle.as_nanos().saturating_mul(2), base).min(slice);
         scaled(there.as_nanos(), wanted).max(least).min(slice)
     }
 
