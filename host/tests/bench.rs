@@ -320,12 +320,12 @@ fn raw_is_for_files_alone() {
 /// requests time out, this would not come to its end.
 #[test]
 fn a_run_ends_though_the_disk_is_held_idle_when_its_time_is_over() {
-    let backing = Backing::Null { size: 1 << 30, delay: ms(1) };
-    let mut setup = Setup { runtime: ms(30), ..setup(backing, sched::Kind::Cfq, 2) };
+    let dir = Dir::new("held");
+    let mut setup = Setup { runtime: ms(30), ..setup(image(&dir.0), sched::Kind::Cfq, 2) };
     setup.disk.set = vec![("slice_idle".into(), "8ms".into())];
     setup.disk.io_timeout = Some(secs(3600));
-    for _ in 0..10 {
-        let jobs = [0, 1 << 20].map(|start| job(1, walker(Op::Read, 2, start, 8192)).0);
+    for _ in 0..20 {
+        let jobs = [0, 16384].map(|start| job(1, walker(Op::Read, 2, start, 8192)).0);
         let measured = run(&setup, jobs.into(), &mut never).unwrap();
         assert_eq!(measured.meters.len(), 2);
     }
