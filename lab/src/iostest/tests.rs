@@ -245,6 +245,22 @@ fn a_block_smaller_than_the_disks_own_is_refused() {
     }
 }
 
+/// `slice_idle=auto`: an array and a lone disk, by both schedulers, from the same guess.
+#[test]
+fn an_array_is_found_to_do_more_when_it_is_not_held_idle_and_a_disk_when_it_is_and_the_results_say_so() {
+    for scheduler in [Kind::Cfq, Kind::Bfq] {
+        for (disk, better) in [("eva-raid5-12", "parallel"), ("sata-7200", "idle")] {
+            let mut runner = Modelled { scheduler, ..modelled(disk) };
+            let groups = tree(&[100; 8]);
+            let plan = Plan { runtime: secs(3), jobs: vec![2], groups, file_size: 512 << 20, ..plan(&["bsr"]) };
+            let results = run(&plan, &mut runner, header(), &mut |_| (), &|| false).unwrap();
+            let first = results.runs[0].decisions.first().expect("something was tried");
+            assert_eq!((first.from.as_str(), first.to.as_str()), ("idle", better), "{scheduler:?} on {disk}");
+            assert!(first.at_s <= 2.0 && first.idle_kb_s > 0.0 && first.parallel_kb_s > 0.0, "{first:?}");
+        }
+    }
+}
+
 #[test]
 fn a_tunable_that_the_scheduler_has_not_is_refused() {
     let mut runner = Modelled { set: vec![("slice_idle".into(), "8ms".into())], ..modelled("ssd-2010") };

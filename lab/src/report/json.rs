@@ -111,7 +111,7 @@ impl Formatter for Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::fixture::{results, role, run};
+    use crate::report::fixture::{decision, results, role, run};
 
     #[test]
     fn what_is_written_is_read_again() {
@@ -188,6 +188,7 @@ mod tests {
         let mut results = results(&[]);
         results.runs = vec![run("bsr", 1, 4, &[(100, 100.0)])];
         results.runs[0].roles = vec![role("journal", 1.0)];
+        results.runs[0].decisions = vec![decision()];
         results.baseline = results.runs.clone();
         let mut fields = std::collections::BTreeSet::new();
         keys(&serde_json::from_str(&to_json(&results)).unwrap(), &mut fields);

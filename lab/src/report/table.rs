@@ -173,6 +173,18 @@ mod tests {
 
     /// The array's table of 2010, line by line, but for how blanks are counted where it was kept.
     #[test]
+    fn what_auto_found_has_a_line_for_each_trial_and_no_table_without_one() {
+        let mut results = results(&[100, 200]);
+        results.runs = vec![run("bsr", 1, 4, &[(100, 1000.0), (200, 2000.0)])];
+        assert!(!table(&results, Options::default()).contains("SLICE_IDLE"));
+        results.runs[0].decisions = vec![crate::report::fixture::decision()];
+        let text = table(&results, Options::default());
+        let (_, found) = text.split_once("SLICE_IDLE[bsr]").expect("a table of what was found");
+        let last: Vec<_> = found.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(last, ["1", "4", "0.70", "idle", "parallel", "60412", "187000"], "{text}");
+    }
+
+    #[test]
     fn averages_are_laid_out_as_in_2010() {
         let figures = [6186, 12752, 16568, 23068, 28608, 35785, 42322, 48409];
         let groups: Vec<_> = (1..).map(|n| n * 100).zip(figures.map(f64::from)).collect();
