@@ -82,7 +82,9 @@ impl Worker {
     pub(crate) fn new(context: ContextId, shared: Arc<Shared>) -> std::io::Result<Self> {
         let workers = shared.loads.len() as u64;
         if !crate::ring::be_flusher() && context.0 == 0 {
-            tracing::debug!("PR_SET_IO_FLUSHER refused (CAP_SYS_RESOURCE): images inside images need memory of their own");
+            tracing::debug!(
+                "PR_SET_IO_FLUSHER refused (CAP_SYS_RESOURCE): images inside images need memory of their own"
+            );
         }
         let mut ring = Ring::new(1024, 8192, shared.limits.helpers.div_ceil(workers as u32))?;
         ring.register_files(&shared.files)?;
