@@ -85,10 +85,12 @@ impl Disk {
             next = (next + sectors + GAP).next_multiple_of(GAP); // K1
         }
         let limits = common(devices.iter().map(|(device, _)| device.facts().limits), next);
-        // What waits for helpers is out of the scheduler's hands: few more than they take at once.
+        // What waits for helpers is out of the scheduler's hands: few more than they take at once. As many as ever may wait
+        // in the scheduler.
         let few = devices.iter().any(|(device, _)| device.needs_helpers()).then_some(2 * settings.concurrency.most);
         let depth = settings.depth.or(few).unwrap_or(Settings::DEPTH);
-        let nr_requests = settings.nr_requests.unwrap_or(settings.scheduler.nr_requests(depth));
+        let waiting = settings.scheduler.nr_requests(settings.depth.unwrap_or(Settings::DEPTH));
+        let nr_requests = settings.nr_requests.unwrap_or(waiting);
         if depth == 0 || nr_requests < u32::from(depth) {
             let why =
                 format!("nr_requests is {nr_requests}, and must be at least the depth, which is {depth} (and not 0)");

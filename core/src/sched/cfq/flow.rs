@@ -111,7 +111,8 @@ impl Flow {
         self.is_deep |= self.line.len() >= DEEP;
         if slice_idle == Duration::ZERO || (!self.is_deep && self.is_seeky()) {
             self.idles = false;
-        } else if self.think.is_known() {
+        } else {
+            // Who always has something in the device never thinks, and is taken for one who will ask again, as at first.
             self.idles = !self.think.is_longer_than(slice_idle);
         }
     }
