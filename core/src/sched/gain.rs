@@ -7,22 +7,22 @@
 //!
 //! A1  Two ways are compared by sectors per time, in windows that alternate, so that a load that changes slowly is the same
 //!     for both. A window begins when as much has ended as waited or was in the device at the change, for that was shaped by
-//!     the other way; no earlier than [`SETTLE`] after it, and no later than the window is long.
+//!     the other way; no earlier than `SETTLE` after it, and no later than the window is long.
 //! A2  A window counts if at seven in eight of its ends somebody else had something to do as well: who is alone says
-//!     nothing about many. After [`SPOILT_MAX`] that do not count the trial is given up for a while.
+//!     nothing about many. After `SPOILT_MAX` that do not count the trial is given up for a while.
 //! A3  Windows are short at first. A short one may be off by what does not fit into it (a round over all streams), so it
 //!     tells large differences alone: `BIAS` / length is what a difference must exceed, besides three deviations of the
-//!     mean. If [`PAIRS`] pairs leave it open, windows of twice the length follow, [`LENGTHS`] lengths in all; then the
+//!     mean. If `PAIRS` pairs leave it open, windows of twice the length follow, `LENGTHS` lengths in all; then the
 //!     mean decides. Two pairs that agree on nearly twice as much are enough.
 //!     The present way is what it does in its windows, or did before the trial if that was more: who takes turns needs a
 //!     while to be as good as it can be. So a load that reads on, with which nothing was done before, is judged by the first
-//!     length alone; after [`REST_OPEN`] it is looked at again.
-//! A4  The other way must do [`MARGIN`] more to be taken, so that two ways that do the same do not alternate.
+//!     length alone; after `REST_OPEN` it is looked at again.
+//! A4  The other way must do `MARGIN` more to be taken, so that two ways that do the same do not alternate.
 //! A5  A trial costs what the present way would have done in its time and was not done. There is credit for
-//!     [`CREDIT_MAX`] of the device's time, and one part in [`COST`] of the time under load is added to it; a trial that
+//!     `CREDIT_MAX` of the device's time, and one part in `COST` of the time under load is added to it; a trial that
 //!     uses it up ends, and the way stays. So no more than that part is lost, beyond the credit and a window.
-//! A6  After a trial there is rest: [`REST_MIN`], and the double of the one before if nothing changed, up to [`REST_MAX`].
-//! A7  It ends early when the load or the device is another: for four windows of [`WATCH`] in a row the present way does a
+//! A6  After a trial there is rest: `REST_MIN`, and the double of the one before if nothing changed, up to `REST_MAX`.
+//! A7  It ends early when the load or the device is another: for four windows of `WATCH` in a row the present way does a
 //!     fifth more or less than it did (and more than its usual ups and downs make), or requests that seek make another part
 //!     of them.
 //! A8  Nothing is random: the same ends at the same times give the same ways.
