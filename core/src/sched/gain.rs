@@ -13,18 +13,21 @@
 //! A3  Windows are short at first. A short one may be off by what does not fit into it (a round over all streams), so it
 //!     tells large differences alone: `BIAS` / length is what a difference must exceed, besides three deviations of the
 //!     mean. If `PAIRS` pairs leave it open, windows of twice the length follow, `LENGTHS` lengths in all; then the
-//!     mean decides. Two pairs that agree on nearly twice as much are enough.
+//!     mean decides. They do not follow if the present way is the guess and the other does not look better by then. Two pairs
+//!     that agree on nearly twice as much are enough.
 //!     The present way is what it does in its windows, or did before the trial if that was more: who takes turns needs a
 //!     while to be as good as it can be. So a load that reads on, with which nothing was done before, is judged by the first
 //!     length alone; after `REST_OPEN` it is looked at again.
-//! A4  The other way must do `MARGIN` more to be taken, so that two ways that do the same do not alternate.
+//! A4  The other way must do `MARGIN` more to be taken, so that two ways that do the same do not alternate; and
+//!     `MARGIN_FLASH` where not idling was the guess: there turns cost those who seek more than they can bring.
 //! A5  A trial costs what the present way would have done in its time and was not done. There is credit for
 //!     `CREDIT_MAX` of the device's time, and one part in `COST` of the time under load is added to it; a trial that
 //!     uses it up ends, and the way stays. So no more than that part is lost, beyond the credit and a window.
-//! A6  After a trial there is rest: `REST_MIN`, and the double of the one before if nothing changed, up to `REST_MAX`.
+//! A6  After a trial there is rest: `REST_MIN` (`REST_FLASH` where not idling was the guess and is right), and the double of
+//!     the one before if nothing changed, up to `REST_MAX`.
 //! A7  It ends early when the load or the device is another: for four windows of `WATCH` in a row the present way does a
 //!     fifth more or less than it did (and more than its usual ups and downs make), or requests that seek make another part
-//!     of them.
+//!     of them; or when the scheduler says so ([`Gain::review`]).
 //! A8  Nothing is random: the same ends at the same times give the same ways.
 
 use crate::time::{ms, secs};
@@ -46,6 +49,8 @@ const BIAS: f64 = 0.015;
 const PLAIN: f64 = 0.31;
 /// The other way is taken from 4 % more on (A4): (1.04 − 1) / (1.04 + 1).
 const MARGIN: f64 = 0.0196;
+/// The same of 8 %.
+const MARGIN_FLASH: f64 = 0.0385;
 const SPOILT_MAX: u32 = 4;
 /// A5.
 const CREDIT_MAX: Duration = ms(600);
@@ -55,6 +60,8 @@ const CREDIT_MIN: Duration = ms(150);
 /// A6.
 const REST_MIN: Duration = secs(10);
 const REST_MAX: Duration = secs(160);
+/// Where it was right to begin without idling: turns cost few bytes there, but milliseconds for those who seek.
+const REST_FLASH: Duration = secs(40);
 /// The rest after a trial that came to nothing (A2).
 const REST_SPOILT: Duration = secs(1);
 /// The rest after one that came too early to tell (A3).
@@ -176,7 +183,7 @@ impl Pairs {
     }
 
     /// Whether the other way is better, if that is clear for windows of such length (A3, A4).
-    fn verdict(&self, length: Duration) -> Option<bool> {
+    fn verdict(&self, length: Duration, margin: f64) -> Option<bool> {
         if self.count >= 2 && (self.least > PLAIN || self.most < -PLAIN) {
             return Some(self.least > 0.0);
         }
@@ -185,7 +192,7 @@ impl Pairs {
         }
         let count = f64::from(self.count);
         let bias = bias(length);
-        let ahead = self.mean() - MARGIN;
+        let ahead = self.mean() - margin;
         let spread = (self.squares / count - self.mean() * self.mean()).max(0.0) / (count - 1.0);
         // To stay needs less proof: a trial that was wrong about it is followed by another.
         let beyond = if ahead > 0.0 { ahead - bias } else { -ahead };
@@ -343,8 +350,9 @@ impl Usual {
 /// The estimator: see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Gain {
-    /// What is thought right.
+    /// What is thought right, and was before anything was tried.
     base: Way,
+    guess: Way,
     trial: Option<Trial>,
     window: Window,
     /// When the next trial is due.
@@ -367,6 +375,7 @@ impl Gain {
     pub const fn new(guess: Way) -> Self {
         Self {
             base: guess,
+            guess,
             trial: None,
             window: Window::later(Instant::ZERO, WATCH, 0),
             due: Instant::ZERO,
@@ -408,10 +417,18 @@ impl Gain {
         self.found.take()
     }
 
+    /// The load is another, as the scheduler knows (A7): it is looked at again as soon as it is known what it does this way.
+    pub fn review(&mut self) {
+        if self.trial.is_none() {
+            let soon = self.window.until + Duration::from_nanos(u64::from(UNUSUAL) * WATCH.as_nanos());
+            (self.due, self.rest, self.usual) = (self.due.min(soon), REST_MIN, Usual::NONE);
+        }
+    }
+
     /// What the device is taken for has changed: it is tried anew, from another guess.
     pub fn guess(&mut self, now: Instant, guess: Way) {
         self.trial = None;
-        (self.base, self.due, self.rest) = (guess, now, REST_MIN);
+        (self.base, self.guess, self.due, self.rest) = (guess, guess, now, REST_MIN);
         self.watch_anew(now);
     }
 
@@ -539,9 +556,10 @@ impl Gain {
     }
 
     fn pair_is_over(&mut self, now: Instant) {
+        let margin = if self.is_flash() { MARGIN_FLASH } else { MARGIN };
         let Some(trial) = &mut self.trial else { return };
         let cost = Self::cost(trial, now);
-        let verdict = trial.pairs.verdict(trial.length);
+        let verdict = trial.pairs.verdict(trial.length, margin);
         let is_early = trial.is_early();
         let mean = trial.pairs.mean();
         let is_last = match is_early {
@@ -551,18 +569,25 @@ impl Gain {
         if let Some(better) = verdict {
             self.decide(now, better, cost);
         } else if is_last {
-            let better = mean > if is_early { MARGIN + bias(trial.length) } else { MARGIN };
+            let better = mean > if is_early { margin + bias(trial.length) } else { margin };
             self.decide(now, better, cost);
             if is_early && !better {
                 (self.due, self.rest) = (now + REST_OPEN, REST_MIN);
             }
         } else if cost > self.credit {
             self.decide(now, false, cost);
+        } else if trial.pairs.count >= PAIRS && self.base == self.guess && mean < margin {
+            self.decide(now, false, cost);
         } else if trial.pairs.count >= PAIRS {
             trial.length = Duration::from_nanos(2 * trial.length.as_nanos());
             trial.lengths += 1;
             trial.pairs = Pairs::default();
         }
+    }
+
+    /// Not to idle was the guess, and is thought right still (A4, A6).
+    fn is_flash(&self) -> bool {
+        (self.base, self.guess) == (Way::Parallel, Way::Parallel)
     }
 
     fn decide(&mut self, now: Instant, better: bool, cost: u64) {
@@ -578,6 +603,9 @@ impl Gain {
         }
         let (idle, parallel) = if from == Way::Idle { (present, other) } else { (other, present) };
         self.found = Some(Finding { at: now, from, to: self.base, idle, parallel });
+        if !better && self.is_flash() {
+            self.rest = self.rest.max(REST_FLASH);
+        }
         self.due = now + self.rest; // A6
         self.rest = Duration::from_nanos(2 * self.rest.as_nanos()).min(REST_MAX);
     }

@@ -358,12 +358,17 @@ impl Inline for File {
 const LOCK_PATIENCE: time::Duration = time::Duration::from_secs(10);
 
 /// Whether the kernel calls the disk below a device number rotational; `false` where there is no such disk (a network file
-/// system, several disks in one file system).
+/// system, several disks in one file system). Of a virtio disk it says so whatever the disk is, since no host tells: that is
+/// no reason to take it for one whose arm must be waited for.
 fn is_rotational(device: u64) -> bool {
     let place = format!("/sys/dev/block/{}:{}", libc::major(device), libc::minor(device));
     // A partition has no queue of its own: its disk, the directory above, has.
     let says = |path: &str| fs::read_to_string(format!("{place}/{path}/queue/rotational"));
-    says(".").or_else(|_| says("..")).is_ok_and(|text| text.trim() == "1")
+    let is_virtio = |path: &str| {
+        fs::canonicalize(format!("{place}/{path}/device/subsystem")).is_ok_and(|bus| bus.ends_with("virtio"))
+    };
+    let declared = says(".").or_else(|_| says("..")).is_ok_and(|text| text.trim() == "1");
+    declared && !is_virtio(".") && !is_virtio("..")
 }
 
 /// Locks the file, or says who else might have it (F3).

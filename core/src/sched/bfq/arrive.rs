@@ -110,6 +110,7 @@ impl Bfq {
     /// A request of a queue is not in the device any more.
     #[inline(always)]
     pub(super) fn left_device(&mut self, q: u32, id: RequestId) {
+        self.ahead -= self.size_of(id);
         self.waitings.forget(id);
         self.in_flight -= 1;
         let queue = self.queue_mut(q);
@@ -168,6 +169,9 @@ impl Bfq {
     pub(super) fn raising_changed(&mut self, before: bool, q: u32) {
         let after = self.queue(q).raise.is_raised();
         self.raised = self.raised + u32::from(after) - u32::from(before);
+        if before && self.raised == 0 && self.device.is_rotational() {
+            self.device.gain.review(); // turns were not what they are otherwise
+        }
         match (before, after) {
             (false, true) => self.note(q, Note::Raised { times: self.queue(q).raise.coefficient() }),
             (true, false) => self.note(q, Note::Lowered),

@@ -5,6 +5,9 @@ use super::*;
 
 /// The least `share_floor`, but for 0, where streams of one group compete (S3).
 const FLOOR_WITHIN: u32 = 50;
+/// How far ahead a device that does not rotate has work (S5): so long, and no less than so many sectors.
+const AHEAD: Duration = crate::time::ms(1);
+const AHEAD_MIN: u64 = 2048;
 
 /// All that is learned of the device.
 #[derive(Debug)]
@@ -99,6 +102,18 @@ impl Bfq {
             0 => self.device.depths[usize::from(self.is_shared())].limit(),
             depth => depth.min(self.device.depth),
         }
+    }
+
+    /// Whether the device has enough to do for some time (S5).
+    #[inline]
+    pub(super) fn is_far_ahead(&self) -> bool {
+        self.ahead >= AHEAD_MIN && self.has_work_for(AHEAD)
+    }
+
+    #[inline(never)]
+    fn has_work_for(&self, time: Duration) -> bool {
+        let in_that_time = self.device.pace.served_in(time);
+        self.is_shared() && !self.device.is_rotational() && in_that_time.is_some_and(|sectors| self.ahead >= sectors)
     }
 
     /// The largest budget, in sectors.
