@@ -10,9 +10,9 @@
 //!     the other way; no earlier than `SETTLE` after it, and no later than the window is long.
 //! A2  A window counts if at seven in eight of its ends somebody else had something to do as well: who is alone says
 //!     nothing about many. After `SPOILT_MAX` that do not count the trial is given up for a while.
-//! A3  Windows are short at first. A short one may be off by what does not fit into it (a round over all streams), so it
+//! A3  Windows are short at first, but so long that all that waits would end in one. A short one may be off by what does not fit into it (a round over all streams), so it
 //!     tells large differences alone: `BIAS` / length is what a difference must exceed, besides three deviations of the
-//!     mean. If `PAIRS` pairs leave it open, windows of twice the length follow, `LENGTHS` lengths in all; then the
+//!     mean. If `PAIRS` pairs leave it open, windows of twice the length follow, up to `LONGEST`; then the
 //!     mean decides. They do not follow if the present way is the guess and the other does not look better by then. Two pairs
 //!     that agree on nearly twice as much are enough.
 //!     The present way is what it does in its windows, or did before the trial if that was more: who takes turns needs a
@@ -35,9 +35,9 @@ use crate::{Duration, Instant};
 
 /// What was sent before a change of way has at least so long to end (A1).
 const SETTLE: Duration = ms(10);
-/// The first length of a window, and how many there are, each twice the one before (A3).
+/// The first length of a window, and the longest (A3).
 const WINDOW: Duration = ms(100);
-const LENGTHS: u32 = 3;
+const LONGEST: Duration = ms(400);
 /// Pairs of windows of one length, from and to (A3).
 const PAIRS_MIN: u32 = 3;
 const PAIRS: u32 = 4;
@@ -268,7 +268,6 @@ struct Trial {
     /// The window under way is of the other way.
     is_other: bool,
     length: Duration,
-    lengths: u32,
     pairs: Pairs,
     /// The present way in the window before.
     present: f64,
@@ -499,7 +498,8 @@ impl Gain {
                     self.usual = Usual { rate: recent, recent, watched: UNUSUAL, windows: 1, ..Usual::NONE };
                 }
                 if now >= self.due && self.credit >= CREDIT_MIN.as_nanos() {
-                    self.start(now);
+                    let each = window.rate.nanos / u64::from(window.ends.max(1));
+                    self.start(now, Duration::from_nanos(each.saturating_mul(open.into())));
                 }
             }
             None => {}
@@ -512,13 +512,13 @@ impl Gain {
         self.way() != before || self.found.is_some()
     }
 
-    fn start(&mut self, now: Instant) {
+    /// `open` is how long all that waits or is in the device takes.
+    fn start(&mut self, now: Instant, open: Duration) {
         self.trials += 1;
         self.trial = Some(Trial {
             began: now,
             is_other: false,
-            length: WINDOW,
-            lengths: 1,
+            length: open.clamp(WINDOW, LONGEST),
             pairs: Pairs::default(),
             present: 0.0,
             rates: [Rate::default(); 2],
@@ -564,7 +564,7 @@ impl Gain {
         let mean = trial.pairs.mean();
         let is_last = match is_early {
             true => trial.pairs.count >= if mean < PLAIN / 2.0 { PAIRS_EARLY } else { PAIRS },
-            false => trial.pairs.count >= PAIRS && trial.lengths >= LENGTHS,
+            false => trial.pairs.count >= PAIRS && trial.length == LONGEST,
         };
         if let Some(better) = verdict {
             self.decide(now, better, cost);
@@ -579,8 +579,7 @@ impl Gain {
         } else if trial.pairs.count >= PAIRS && self.base == self.guess && mean < margin {
             self.decide(now, false, cost);
         } else if trial.pairs.count >= PAIRS {
-            trial.length = Duration::from_nanos(2 * trial.length.as_nanos());
-            trial.lengths += 1;
+            trial.length = Duration::from_nanos(2 * trial.length.as_nanos()).min(LONGEST);
             trial.pairs = Pairs::default();
         }
     }
