@@ -10,7 +10,7 @@
 //!     the other way; no earlier than `SETTLE` after it, and no later than the window is long.
 //! A2  A window counts if at seven in eight of its ends somebody else had something to do as well: who is alone says
 //!     nothing about many. After `SPOILT_MAX` that do not count the trial is given up for a while.
-//! A3  Windows are short at first, but so long that all that waits would end in one. A short one may be off by what does not fit into it (a round over all streams), so it
+//! A3  Windows are short at first, but so long that twice what waits would end in one. A short one may be off by what does not fit into it (a round over all streams), so it
 //!     tells large differences alone: `BIAS` / length is what a difference must exceed, besides three deviations of the
 //!     mean. If `PAIRS` pairs leave it open, windows of twice the length follow, up to `LONGEST`; then the
 //!     mean decides. They do not follow if the present way is the guess and the other does not look better by then. Two pairs
@@ -499,7 +499,7 @@ impl Gain {
                 }
                 if now >= self.due && self.credit >= CREDIT_MIN.as_nanos() {
                     let each = window.rate.nanos / u64::from(window.ends.max(1));
-                    self.start(now, Duration::from_nanos(each.saturating_mul(open.into())));
+                    self.start(now, Duration::from_nanos(each.saturating_mul(2 * u64::from(open))));
                 }
             }
             None => {}
@@ -512,13 +512,13 @@ impl Gain {
         self.way() != before || self.found.is_some()
     }
 
-    /// `open` is how long all that waits or is in the device takes.
-    fn start(&mut self, now: Instant, open: Duration) {
+    /// `twice` is how long twice what waits or is in the device takes: each stream is served in a window, most likely.
+    fn start(&mut self, now: Instant, twice: Duration) {
         self.trials += 1;
         self.trial = Some(Trial {
             began: now,
             is_other: false,
-            length: open.clamp(WINDOW, LONGEST),
+            length: twice.clamp(WINDOW, LONGEST),
             pairs: Pairs::default(),
             present: 0.0,
             rates: [Rate::default(); 2],
@@ -571,7 +571,7 @@ impl Gain {
         } else if is_last {
             let better = mean > if is_early { margin + bias(trial.length) } else { margin };
             self.decide(now, better, cost);
-            if is_early && !better {
+            if is_early {
                 (self.due, self.rest) = (now + REST_OPEN, REST_MIN);
             }
         } else if cost > self.credit {
