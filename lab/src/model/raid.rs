@@ -8,7 +8,7 @@
 //!     complete, after a second, or when the memory is half full.
 //! R4  A flush ends at once if no memory that it concerns is volatile: the cache has a battery, and the disks' own write
 //!     caches are off. Otherwise it waits until all is on the disks, and the disks are flushed.
-//! R5  The first `missing` disks are not there: what they held is made from all others.
+//! R5  The first `missing` disks are not there, from `missing_from` on: what they held is made from all others.
 //! R6  With `rebuild` the array reads all disks from start to end, a MiB at a time, and writes what a missing one held to its
 //!     spare, at that rate at most.
 //!
@@ -62,6 +62,8 @@ pub struct Raid {
     flushing: bool,
     /// When the next part is rebuilt, and where on each disk.
     rebuild: Option<(u64, u64)>,
+    /// When so many disks fail.
+    fails: Option<(u64, usize)>,
     ended: VecDeque<Ended>,
     heard: Vec<usize>,
     told: Vec<usize>,
@@ -146,7 +148,7 @@ impl Raid {
                 battery: settings.battery,
                 volatile: settings.is_volatile(),
                 flush_members: settings.disk.write_cache,
-                missing: settings.missing as usize,
+                missing: 0,
                 rebuild: u64::from(settings.rebuild) * 1000,
             },
             sectors,
@@ -162,7 +164,8 @@ impl Raid {
             leaving_sectors: 0,
             flushes: VecDeque::new(),
             flushing: false,
-            rebuild: (settings.rebuild > 0).then_some((0, 0)),
+            fails: (settings.missing > 0).then_some((settings.missing_from.as_nanos(), settings.missing as usize)),
+            rebuild: (settings.rebuild > 0).then_some((settings.missing_from.as_nanos(), 0)),
             ended: VecDeque::with_capacity(256),
             heard: Vec::with_capacity(64),
             told: Vec::with_capacity(64),
@@ -263,9 +266,10 @@ impl Raid {
         let arriving = self.arriving.front().map(|(at, _)| *at);
         let ended = self.ended.front().map(|one| one.at.as_nanos());
         let rebuild = self.rebuild.map(|(at, _)| at);
+        let fails = self.fails.map(|(at, _)| at);
         let stay =
             self.cache.came_first().map(|at| at + STAY).filter(|_| self.leaving < self.layout.disks as usize * 2);
-        [arriving, ended, rebuild, stay, self.members.poll_event()].into_iter().flatten().min()
+        [arriving, ended, rebuild, fails, stay, self.members.poll_event()].into_iter().flatten().min()
     }
 }
 
@@ -290,6 +294,9 @@ impl Model for Raid {
 
     fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
         while let Some(at) = self.next().filter(|at| *at <= now.as_nanos()) {
+            if let Some((_, missing)) = self.fails.take_if(|(when, _)| *when <= at) {
+                self.numbers.missing = missing; // what they are asked already they still answer
+            }
             while let Some(one) = self.ended.pop_front_if(|one| one.at.as_nanos() <= at) {
                 self.busy.ended(&one);
                 ended.push(one);

@@ -72,6 +72,7 @@ fn eva_raid5_12() -> raid::Settings {
         controller_cache: 1 << 20,   // E: half of 2 GiB, for it is mirrored
         battery: true,               // R
         missing: 0,
+        missing_from: us(0),
         rebuild: 0,
         disk: disk::Settings {
             cache_segments: 32, // E: more streams meet on it than on a disk in a desktop

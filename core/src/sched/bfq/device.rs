@@ -181,10 +181,24 @@ impl Bfq {
             let end = End { sectors, open: in_flight - 1 + waiting, several, seeks };
             if device.gain.ended(now, end) {
                 self.tell_finding();
+                self.plan_anew();
             }
         }
         if changed {
             self.review_merging();
+        }
+    }
+
+    /// Another way is gone: who waits is in the order by a turn of the other's length, which may be many times as long.
+    #[cold]
+    fn plan_anew(&mut self) {
+        let is_shared = self.is_shared();
+        let in_service = self.turn.map(|turn| turn.queue);
+        for q in 0..self.queues.len() as u32 {
+            let waits = self.queues[q as usize].as_ref().is_some_and(|queue| !queue.line.is_empty());
+            if waits && in_service != Some(q) {
+                self.fair.set_budget(Leaf(q), self.budget(q, is_shared));
+            }
         }
     }
 

@@ -18,7 +18,7 @@
 //!     nobody came; what was used when it was not waited for. The largest is what the device does at its best in
 //!     `timeout_sync` ([`rate`]), the smallest 1/32 of it.
 //! T2  Who is entitled to less than the average of those that compete gets a budget and a time smaller in proportion, down to
-//!     1/8: his turns are short rather than rare. And no group has more at a time than its part of a round of 600 ms, down to
+//!     1/8: his turns are short rather than rare. And no group has more at a time than its part of a round of 550 ms, down to
 //!     the same, so that none is left alone for a second, whoever asks and however slow his requests are. Where another group
 //!     begins to compete, the turn under way is shortened. (Added: the original's light queues wait for all of the others'
 //!     budgets.)

@@ -6,7 +6,7 @@ use crate::trace::{Expiry, Note};
 
 /// A round in which every group has a turn takes about so long at most (T2), where no turn would be too short for it: and who
 /// is unlucky waits for nearly two turns' time, which is to be less than a second.
-const ROUND: Duration = ms(600);
+const ROUND: Duration = ms(550);
 /// What a request that is done apart is charged at first, in sectors: who sends many at a time has few turns with them.
 const APART: u64 = 8;
 

@@ -39,6 +39,8 @@ pub struct Settings {
     pub battery: bool,
     /// Disks that are not there.
     pub missing: u32,
+    /// From when on: until then they are there.
+    pub missing_from: Duration,
     /// At what rate one that is missing is rebuilt, in units of 1000 bytes in a second of each disk; 0: not.
     pub rebuild: u32,
     /// The disks.
@@ -61,6 +63,7 @@ impl Default for Settings {
             controller_cache: 512 * 1024,
             battery: true,
             missing: 0,
+            missing_from: Duration::ZERO,
             rebuild: 0,
             disk: disk::Settings { write_cache: false, ..disk::Settings::default() },
         }
@@ -73,7 +76,7 @@ impl Settings {
     /// The same, described.
     pub const INFO: &[TunableInfo] = &tunable::infos(&Self::ROWS);
     #[rustfmt::skip]
-    const ROWS: [Tunable<Self>; 34] = rows![s => s.disk;
+    const ROWS: [Tunable<Self>; 35] = rows![s => s.disk;
         Tunable::count("disks", (2, DISKS as u32), |s| &mut s.disks, "disks, those for parity included");
         Tunable::count("level", (0, 6), |s| &mut s.level, "0, 5 or 6: no parity, one chunk of each stripe, or two");
         Tunable::count("chunk", (4, 16 << 10), |s| &mut s.chunk, "KiB that lie together on one disk");
@@ -87,6 +90,7 @@ impl Settings {
         Tunable::count("controller_cache", (0, 64 << 20), |s| &mut s.controller_cache, "KiB of memory in which writes end; 0: they go through");
         Tunable::switch("battery", |s| &mut s.battery, "whether that memory survives a power cut");
         Tunable::count("missing", (0, 2), |s| &mut s.missing, "disks that are not there");
+        Tunable::duration("missing_from", (us(0), secs(100_000)), |s| &mut s.missing_from, "when they fail; 0: they were never there");
         Tunable::count("rebuild", RATE_OR_NONE, |s| &mut s.rebuild, "at what rate a missing disk is rebuilt, in 1000 bytes/s; 0: not");
     ];
 
@@ -135,6 +139,9 @@ impl Settings {
         }
         if self.rebuild > 0 && self.missing == 0 {
             return Err(format!("rebuild={} is not possible: no disk is missing (missing=0)", self.rebuild));
+        }
+        if self.missing_from > Duration::ZERO && self.missing == 0 {
+            return Err("missing_from is not possible: no disk is to fail (missing=0)".into());
         }
         let (least, each) = (self.layout().each(size / 512), self.each(size));
         if least > each {

@@ -1,7 +1,7 @@
 //! Scenarios on an array: the rules R1 to R6 of `raid.rs`.
 
 use fairlift_core::model::{Asked, Ended, Model};
-use fairlift_core::time::{secs, us};
+use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{Extent, Flags, Instant, Op, Outcome, Sector};
 
 use super::{Raid, Settings};
@@ -198,6 +198,18 @@ fn reads_with_a_disk_missing_are_made_from_all_others() {
     assert!((1.5..2.6).contains(&ratio), "{all} reads, {less} with a disk missing");
 }
 
+/// R5: until it fails, a disk does its part.
+#[test]
+fn a_disk_that_fails_later_is_there_until_then() {
+    let rate = |missing, from| bench(|s| (s.missing, s.missing_from) = (missing, from)).rate(Op::Read, 8, 64);
+    let (all, less, half) = (rate(0, secs(0)), rate(1, secs(0)), rate(1, secs(5)));
+    let mean = (all + less) / 2;
+    assert!(
+        half.abs_diff(mean) < mean / 20,
+        "{half} reads in 10 s, in 5 of them with all disks; {all} with all, {less} with less"
+    );
+}
+
 /// R6: the rebuild keeps its rate, takes from others, and ends.
 #[test]
 fn a_missing_disk_is_rebuilt_at_the_rate_that_was_set() {
@@ -221,6 +233,7 @@ fn every_request_ends_once() {
         let mut bench = bench_of(4_000_000, |s| {
             s.level = [0, 5, 6][seed as usize % 3];
             s.missing = [0, 1, 2][seed as usize % 3] * (seed as u32 / 3 % 2);
+            s.missing_from = if s.missing > 0 { ms(seed * 5) } else { ms(0) };
             s.rebuild = if s.missing > 0 { 50_000 } else { 0 };
             s.controller_cache = [0, 256, 64 << 10][seed as usize / 6 % 3];
             s.battery = seed % 4 < 2;
