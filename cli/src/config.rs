@@ -384,7 +384,7 @@ impl Reading<'_> {
                 .take(self.mistakes, "drain_timeout", time)
                 .map_or(usual.drain_timeout, |placed| placed.value),
             helpers: section
-                .take(self.mistakes, "helpers", number(1..=256))
+                .take(self.mistakes, "helpers", number(2..=256))
                 .map_or(usual.helpers, |placed| placed.value),
         }
     }

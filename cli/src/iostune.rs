@@ -5,6 +5,8 @@ mod around;
 mod real;
 mod scratch;
 
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -21,7 +23,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::backing;
 use crate::mistake::{Mistake, render};
-use crate::output::{is_stdout, quoted, try_writing};
+use crate::output::{are_same, is_stdout, quoted, try_writing};
 use crate::show;
 use crate::signals::{self, Stop};
 use crate::units::show_size;
@@ -58,6 +60,24 @@ struct Asked {
     warnings: Vec<String>,
 }
 
+impl Asked {
+    /// The file or device that is measured.
+    fn file(&self) -> Option<&Path> {
+        match &self.target {
+            Some(Target::Real { backing: Backing::File { path, .. }, .. }) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The disk as a config file has it, wherever that file may lie.
+    fn in_a_config(&self) -> String {
+        let Some(path) = self.file() else { return self.name.clone() };
+        let (shown, whole) =
+            (path.display().to_string(), std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+        self.name.replacen(&shown, &whole.display().to_string(), 1)
+    }
+}
+
 enum Target {
     Model(Spec),
     Real { backing: Backing, facts: Facts, around: Option<Around>, write_to: Option<WriteTo> },
@@ -77,6 +97,14 @@ fn attempt(flags: &IostuneArgs) -> Result<ExitCode, (ExitCode, String)> {
         mistakes.push(Mistake::in_flag("--html", "is the file of --json; name another"));
     }
     let asked = look(flags).map_err(|(flag, says)| mistakes.push(Mistake::in_flag(flag, says))).ok();
+    let disk = asked.as_ref().and_then(Asked::file);
+    for (flag, path) in [("--json", &flags.json), ("--html", &flags.html)] {
+        if let (Some(path), Some(disk)) = (path, disk)
+            && are_same(path, disk)
+        {
+            mistakes.push(Mistake::in_flag(flag, "is the disk itself, which the report would overwrite; name another"));
+        }
+    }
     let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
         return Err((ExitCode::from(2), render(None, &mistakes)));
     };
@@ -124,7 +152,7 @@ fn look(flags: &IostuneArgs) -> Result<Asked, (&'static str, String)> {
         let mounted = around.as_ref().and_then(Around::mounted);
         if flags.write {
             let to = where_to_write(flags, path, is_file, mounted.as_deref())?;
-            facts.scratch = matches!(to, WriteTo::Device).then_some(shape.bytes);
+            facts.scratch = matches!(to, WriteTo::Device(_)).then_some(shape.bytes);
             write_to = Some(to);
         }
         if let Some(mounted) = mounted {
@@ -174,8 +202,8 @@ fn look_inside(path: &Path, shape: bench::Shape) -> Result<Vec<String>, String> 
 
 /// Where writes may go.
 enum WriteTo {
-    /// On the device itself.
-    Device,
+    /// On the device itself, which is held so that nobody mounts it meanwhile.
+    Device(#[expect(dead_code, reason = "held, not used")] OwnedFd),
     /// Into a file that is made for it.
     Scratch(PathBuf),
 }
@@ -192,8 +220,22 @@ fn where_to_write(
             let says = "is for block devices; beside a file, --write makes a scratch file".into();
             return Err(("--i-know-this-destroys-data", says));
         }
+        // Not beside a link to it, which may be on another disk.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let beside = || PathBuf::from(format!("{}.iostune", path.display()));
         let scratch = flags.scratch.clone().unwrap_or_else(beside);
+        let disk = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.dev()).ok();
+        let folder = scratch.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if let (Some(there), Some(here)) = (disk(folder), disk(&path))
+            && there != here
+        {
+            let says = format!(
+                "{} is on another file system than {}: what it can write says nothing about this disk",
+                scratch.display(),
+                path.display()
+            );
+            return Err(("--scratch", says));
+        }
         if scratch.symlink_metadata().is_ok() {
             let says = format!(
                 "{} is there already, and is left alone; name another with --scratch, or remove it",
@@ -220,7 +262,7 @@ fn where_to_write(
     // The kernel answers EBUSY if a file system, swap or another device has it.
     let exclusive = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::EXCL | rustix::fs::OFlags::CLOEXEC;
     match rustix::fs::open(path, exclusive, rustix::fs::Mode::empty()) {
-        Ok(_) => Ok(WriteTo::Device),
+        Ok(held) => Ok(WriteTo::Device(held)),
         Err(error) => Err(("--write", format!("{}: {}", path.display(), std::io::Error::from(error)))),
     }
 }
@@ -296,7 +338,7 @@ fn run(flags: &IostuneArgs, asked: &Asked, stop: &Stop) -> Result<(Findings, Opt
         interrupted: measured.interrupted || measured.error.is_some(),
     };
     let mut found = find(header, &measured.outcomes);
-    found.recommend = advise(&found, &asked.name, &kernel);
+    found.recommend = advise(&found, &asked.in_a_config(), &kernel);
     warnings.append(&mut found.warnings);
     found.warnings = warnings;
     Ok((found, measured.error.map(|error| error.to_string())))
@@ -401,7 +443,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         let to = |flags: &IostuneArgs, is_file, mounted| match where_to_write(flags, &path, is_file, mounted) {
-            Ok(WriteTo::Device) => "device".to_owned(),
+            Ok(WriteTo::Device(_)) => "device".to_owned(),
             Ok(WriteTo::Scratch(path)) => path.file_name().unwrap().to_str().unwrap().to_owned(),
             Err((flag, says)) => format!("{flag}: {says}"),
         };

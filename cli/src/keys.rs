@@ -97,7 +97,7 @@ pub(crate) const DISK: Sort = Sort {
             "`auto`: learned while it runs",
             "how many requests at once are given to files that helper threads must wait for (squashfs, FUSE, network file systems)",
         ),
-        key("concurrency_max", "1 to 256", "16", "the most that `auto` tries"),
+        key("concurrency_max", "1 to 256", "16", "the most that `auto` tries; no more than half of `helpers`"),
     ],
 };
 
@@ -150,7 +150,7 @@ pub(crate) const SERVER: Sort = Sort {
         key("drain_timeout", "a time", "10s", "how long a stopping server waits for clients to take their replies"),
         key(
             "helpers",
-            "1 to 256",
+            "2 to 256",
             "32",
             "threads that wait for files which cannot be asked without waiting, all disks together; see `docs/files.md`",
         ),

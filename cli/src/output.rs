@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
 /// `-` is standard output.
@@ -16,10 +17,22 @@ pub(crate) fn try_writing(path: &Path) -> io::Result<()> {
         Ok(_) => fs::remove_file(path),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let kind = fs::metadata(path)?.file_type();
+            if kind.is_block_device() {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "it is a disk, and a report would overwrite its data",
+                ));
+            }
             if kind.is_file() || kind.is_dir() { OpenOptions::new().write(true).open(path).map(drop) } else { Ok(()) }
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether two paths lead to one file.
+pub(crate) fn are_same(one: &Path, other: &Path) -> bool {
+    let inode = |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
+    inode(one).is_some() && inode(one) == inode(other)
 }
 
 /// As a shell takes it for one word.

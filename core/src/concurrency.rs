@@ -7,7 +7,7 @@
 //! C2  Levels are powers of two (and `most`). A trial compares the present level with twice or half of it, in samples that
 //!     alternate, so that a load that changes is the same for both.
 //! C3  A sample counts only while the backing was kept full: as many out as allowed, and more waiting. What is not wanted
-//!     cannot be learned.
+//!     cannot be learned: a trial whose other level is never reached is given up.
 //! C4  Twice as many pay if that is more than a tenth faster. Half as many do if that loses less than 3 %: fewer threads for
 //!     the same work. In between, nothing changes: no level is left for one that would be left for it.
 //! C5  After a level has withstood both trials there is rest, twice as long each time, up to half a minute under load; a
@@ -44,7 +44,7 @@ const SAMPLE_ENDS: u32 = 16;
 const SAMPLE_TIME: Duration = ms(2);
 /// The most pairs of samples in a trial.
 const PAIRS: u32 = 8;
-/// Samples that may be interrupted (C3) before a trial is given up.
+/// How often all that is out may end without the backing being full (C3) before a trial is given up.
 const PATIENCE: u32 = 64;
 /// C4
 const UP: f64 = 1.1;
@@ -143,10 +143,10 @@ impl Concurrency {
                     self.begin(self.level.saturating_mul(2));
                 }
             }
-            Stage::Trial { interrupted, .. } if !full => {
-                // C3
-                *interrupted += u32::from(self.sample.since.is_some());
-                let give_up = *interrupted > PATIENCE;
+            Stage::Trial { other, interrupted, .. } if !full => {
+                // C3. Each that was out ends so when there is no more to do.
+                *interrupted += 1;
+                let give_up = *interrupted > PATIENCE * u32::from(self.level.max(*other));
                 self.sample = Sample { skip: self.sample.skip.saturating_sub(1), ..Sample::default() };
                 if give_up {
                     self.lie_down();

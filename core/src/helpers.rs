@@ -7,7 +7,8 @@
 //! H2  A disk has at most as many concurrent jobs out as pay there ([`Concurrency`]); the others wait in order of arrival.
 //! H3  Ordered jobs of one file go one at a time, in order of arrival, beside the concurrent ones of its disk.
 //! H4  A disk takes another thread only while it has fewer than are free. So one that hangs has half of them, the next half
-//!     of the rest, and whoever comes later still finds one.
+//!     of the rest: of 32, disks that hang take 16, 8, 4, 2, 1 and 1, and only the seventh finds none. What a disk cannot
+//!     have is not tried: half of the threads bounds what its [`Concurrency`] may learn or be fixed at.
 //! H5  Sources (a disk's concurrent jobs, a file's ordered ones) take turns.
 
 use alloc::collections::VecDeque;
@@ -23,7 +24,7 @@ pub enum Order {
     Concurrent,
     /// After those of the same file that came before (H3).
     Ordered,
-    /// At once, if there is a thread: somebody counts already how many there are.
+    /// Not counted by H2, and not after others: as soon as there is a thread that its disk may take (H4).
     Alone,
 }
 
@@ -71,8 +72,12 @@ impl<J> Helpers<J> {
         let mut sources: Vec<_> =
             (0..disks.len()).flat_map(|disk| [of(disk, Order::Concurrent), of(disk, Order::Alone)]).collect();
         sources.extend(files.iter().map(|disk| of(*disk, Order::Ordered)));
-        let disks =
-            disks.iter().map(|settings| Disk { concurrency: Concurrency::new(*settings), running: 0 }).collect();
+        let half = u16::try_from(threads.div_ceil(2)).unwrap_or(u16::MAX); // H4
+        let disk = |settings: &Settings| {
+            let concurrency = Concurrency::new(Settings { most: settings.most.min(half), ..*settings });
+            Disk { concurrency, running: 0 }
+        };
+        let disks = disks.iter().map(disk).collect();
         Self { threads, running: 0, most: 0, disks, sources, turns: VecDeque::new() }
     }
 
@@ -205,14 +210,32 @@ mod tests {
     /// H1, H4
     #[test]
     fn disks_that_hang_leave_threads_to_those_that_come_later() {
-        let mut helpers = Helpers::new(32, &[SIXTEEN; 4], &[0, 1, 2, 3]);
+        let mut helpers = Helpers::new(32, &[SIXTEEN; 7], &[0, 1, 2, 3, 4, 5, 6]);
         let mut taken = Vec::new();
-        for disk in 0..4 {
+        for disk in 0..7 {
             (0..100).for_each(|n| helpers.push(disk, Order::Concurrent, n));
             taken.push(all(&mut helpers).len());
         }
-        assert_eq!(taken, [16, 8, 4, 2]);
-        assert_eq!(helpers.running(), 30);
+        assert_eq!(taken, [16, 8, 4, 2, 1, 1, 0]);
+        assert_eq!(helpers.running(), 32);
+    }
+
+    /// H4
+    #[test]
+    fn no_more_is_learned_than_half_of_the_threads() {
+        let learn = Settings { most: 16, fixed: false };
+        let mut helpers = Helpers::new(7, &[SIXTEEN, learn], &[0, 1]);
+        assert_eq!(helpers.learned(0).0, 4);
+        // It does one at a time: that is found out, though eight at once cannot be tried.
+        (0..100).for_each(|n| helpers.push(1, Order::Concurrent, n));
+        let mut out = VecDeque::new();
+        for n in 0..2000 {
+            out.extend(all(&mut helpers));
+            let (source, _) = out.pop_front().expect("there is always more to do");
+            helpers.push(1, Order::Concurrent, n);
+            helpers.ended(Instant::ZERO + ms(n), source, 8);
+        }
+        assert_eq!((helpers.learned(1).0, helpers.most()), (1, 4));
     }
 
     /// H1

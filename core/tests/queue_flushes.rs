@@ -1,4 +1,4 @@
-//! The queue's flushes, one scenario each (U1–U4); against a dull model they are in `flush.rs`.
+//! The queue's flushes, one scenario each (U1–U5); against a dull model they are in `flush.rs`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -297,7 +297,7 @@ fn in_debt(charge: bool) -> (Queue, Vec<StreamId>, Ahead) {
 fn a_flush_waits_until_the_only_group_that_asks_has_paid() {
     let (mut queue, s, ahead) = in_debt(true);
     flush(&mut queue, at(0), s[1], 1);
-    assert_eq!((queue.poll_dispatch(at(0), C0), queue.poll_timeout()), (None, Some(at(30_000))));
+    assert_eq!((queue.poll_dispatch(at(0), C0), queue.poll_timeout()), (None, Some(at(7_500))));
     ahead.lock().unwrap().clear();
     let one = next(&mut queue, at(5));
     queue.handle_completion(at(9), one.tag, DONE);
@@ -316,14 +316,25 @@ fn nobody_waits_for_anothers_debt_and_the_debtor_shares_what_others_start() {
     assert_eq!(news(&mut queue), [done(1), done(2)]);
 }
 
-/// U5, U3
+/// U5: where it is held back for ever, it goes before it would take too long.
 #[test]
-fn a_debtor_that_waits_for_too_long_is_told() {
+fn a_debtor_waits_for_a_quarter_of_io_timeout_and_no_longer() {
     let (mut queue, s, _) = in_debt(true);
     flush(&mut queue, at(0), s[1], 1);
-    assert_eq!(queue.poll_dispatch(at(0), C0), None);
-    queue.handle_timeout(at(30_000));
-    assert_eq!(news(&mut queue), [Finished::TimedOut(Token(1)), Finished::Released(Token(1))]);
+    for time in [0, 1_000, 7_499] {
+        assert_eq!((queue.poll_dispatch(at(time), C0), queue.poll_timeout()), (None, Some(at(7_500))));
+    }
+    queue.handle_timeout(at(7_500));
+    let one = next(&mut queue, at(7_500));
+    // Who asks meanwhile has waited for less when that one ends.
+    ask(&mut queue, at(7_501), Op::Write, Flags::NONE, s[1], 2).unwrap();
+    let data = next(&mut queue, at(7_501));
+    queue.handle_completion(at(7_502), data.tag, DONE);
+    flush(&mut queue, at(7_503), s[1], 3);
+    queue.handle_completion(at(7_510), one.tag, DONE);
+    assert_eq!(news(&mut queue), [done(2), done(1)]);
+    assert_eq!((queue.poll_dispatch(at(7_510), C0), queue.poll_timeout()), (None, Some(at(15_003))));
+    assert_eq!(next(&mut queue, at(15_003)).op, Op::Flush);
 }
 
 /// U5

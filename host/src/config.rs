@@ -52,7 +52,8 @@ pub struct Disk {
     pub nr_requests: Option<u32>,
     /// How long a request may be in the device; `None`: 30 s.
     pub io_timeout: Option<Duration>,
-    /// How many requests at once are given to files that helper threads must wait for.
+    /// How many requests at once are given to files that helper threads must wait for; never more than half of
+    /// [`Limits::helpers`].
     pub concurrency: concurrency::Settings,
 }
 
@@ -207,8 +208,12 @@ pub struct Limits {
     pub memory: u64,
     /// How long a stopping server waits for clients to take their replies.
     pub drain_timeout: Duration,
-    /// Threads that wait for files which cannot be asked without waiting, 1 to 256, for all disks together. As many again
-    /// are allowed to the kernel, for what io_uring cannot do at once (flushes, holes, files that grow).
+    /// Threads that wait for files which cannot be asked without waiting, 1 to 256, for all disks together; 1 is taken as 2,
+    /// for one disk that hangs would take it.
+    ///
+    /// The kernel has threads of its own for what io_uring cannot do at once (flushes, holes, files that grow): each
+    /// worker's ring at most this by the number of workers, and at least 16, for files and block devices, and as many again
+    /// for sockets and all else, which hardly need any.
     pub helpers: u32,
 }
 

@@ -85,12 +85,7 @@ impl Disk {
             next = (next + sectors + GAP).next_multiple_of(GAP); // K1
         }
         let limits = common(devices.iter().map(|(device, _)| device.facts().limits), next);
-        // What waits for helpers is out of the scheduler's hands: few more than they take at once. As many as ever may wait
-        // in the scheduler.
-        let few = devices.iter().any(|(device, _)| device.needs_helpers()).then_some(2 * settings.concurrency.most);
-        let depth = settings.depth.or(few).unwrap_or(Settings::DEPTH);
-        let waiting = settings.scheduler.nr_requests(settings.depth.unwrap_or(Settings::DEPTH));
-        let nr_requests = settings.nr_requests.unwrap_or(waiting);
+        let (depth, nr_requests) = bounds(settings, devices.iter().any(|(device, _)| device.needs_helpers()));
         if depth == 0 || nr_requests < u32::from(depth) {
             let why =
                 format!("nr_requests is {nr_requests}, and must be at least the depth, which is {depth} (and not 0)");
@@ -229,6 +224,16 @@ impl Disk {
     }
 }
 
+/// How many requests may be in flight, and how many wait or be in flight.
+fn bounds(settings: &config::Disk, needs_helpers: bool) -> (u16, u32) {
+    // What waits for helpers is out of the scheduler's hands: few more than they take at once. As many as ever may wait
+    // in the scheduler.
+    let few = needs_helpers.then(|| settings.concurrency.most.saturating_mul(2));
+    let depth = settings.depth.or(few).unwrap_or(Settings::DEPTH);
+    let usual = settings.scheduler.nr_requests(settings.depth.unwrap_or(Settings::DEPTH));
+    (depth, settings.nr_requests.unwrap_or_else(|| usual.max(2 * u32::from(depth))))
+}
+
 /// What all of some devices can take that lie on a disk of `capacity` sectors.
 ///
 /// Devices start on multiples of [`GAP`], and a line every `a` sectors is one every `b` as well if `b` divides `a`: so a
@@ -262,7 +267,30 @@ const fn gcd(mut a: u64, mut b: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use fairlift_core::sched::Kind;
+
     use super::*;
+
+    #[test]
+    fn where_helpers_wait_few_are_in_flight_and_as_many_wait_as_ever_or_twice_as_many() {
+        let with = |most, own| {
+            let settings = config::Disk {
+                name: "d".into(),
+                scheduler: Kind::MqDeadline,
+                set: Vec::new(),
+                depth: own,
+                shared_tags: false,
+                nr_requests: None,
+                io_timeout: None,
+                concurrency: concurrency::Settings { most, fixed: false },
+            };
+            (bounds(&settings, true), bounds(&settings, false))
+        };
+        assert_eq!(with(16, None), ((32, 256), (128, 256)));
+        assert_eq!(with(256, None), ((512, 1024), (128, 256)));
+        assert_eq!(with(u16::MAX, None), ((u16::MAX, 131_070), (128, 256)));
+        assert_eq!(with(256, Some(4)), ((4, 8), (4, 8)));
+    }
 
     #[test]
     fn one_device_keeps_its_own_limits() {

@@ -536,7 +536,11 @@ impl Engine {
                 Step::Allocate(mode) => Work::Allocate { mode, at, len: left },
                 Step::Sync => Work::Sync { data_only: file.flush_is_datasync() },
             };
-            let sectors = left / fairlift_core::Sector::SIZE;
+            let bytes = match work {
+                Work::WriteOut { len, .. } => len as u64,
+                Work::Read { .. } | Work::Write { .. } | Work::Allocate { .. } | Work::Sync { .. } => left,
+            };
+            let sectors = bytes / fairlift_core::Sector::SIZE;
             let job = Job { worker: self.context, disk: number, tag, fd: file.as_raw_fd(), sectors, work };
             // SAFETY: as for the ring, below; the result is taken in `woken`.
             unsafe { self.helpers.push(number_of_file as usize, order, job) }

@@ -8,6 +8,7 @@
 //! H3  A worker's bell rings when the first result is put on its list, and not again before it took the list.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time;
@@ -16,6 +17,7 @@ use fairlift_core::{ContextId, Tag, concurrency, helpers as plan};
 
 use crate::clock;
 use crate::notify::Notifiers;
+use crate::server::AbortOnPanic;
 
 pub(crate) use plan::Order;
 
@@ -101,7 +103,11 @@ impl Helpers {
         state.plan.push(file, order, job);
         let spawn = self.start(&mut state);
         drop(state);
-        (0..spawn).for_each(|_| self.spawn());
+        if let Err(error) = self.spawn(spawn) {
+            // Nobody else would do it. We block, and go on.
+            tracing::error!(%error, "no helper thread can be made: a worker waits for a file itself");
+            drop(self.work_off(self.state()));
+        }
     }
 
     /// Takes what was done for a worker: `into` must be empty, and is filled.
@@ -137,22 +143,26 @@ impl Helpers {
         spawn
     }
 
-    fn spawn(self: &Arc<Self>) {
-        let helpers = Arc::clone(self);
-        let name = "helper".to_owned();
-        if let Err(error) = std::thread::Builder::new().name(name).stack_size(64 << 10).spawn(move || helpers.help()) {
-            let mut state = self.state();
-            state.alive -= 1;
-            if state.alive == 0 {
-                // Nobody else would do it. We block, and go on.
-                tracing::error!(%error, "no helper thread can be made: a worker waits for a file itself");
-                drop(self.work_off(state));
+    /// Makes so many helpers, which [`start`](Self::start) has counted already, or as many of them as can be made.
+    ///
+    /// # Errors
+    /// There is none, these or others: what is ready is left to whoever asked.
+    fn spawn(self: &Arc<Self>, count: usize) -> io::Result<()> {
+        for left in (1..=count).rev() {
+            let helpers = Arc::clone(self);
+            let builder = std::thread::Builder::new().name("helper".to_owned()).stack_size(64 << 10);
+            if let Err(error) = builder.spawn(move || helpers.help()) {
+                let mut state = self.state();
+                state.alive -= left;
+                return if state.alive > 0 { Ok(()) } else { Err(error) };
             }
         }
+        Ok(())
     }
 
     /// A helper's life.
     fn help(self: Arc<Self>) {
+        let _guard = AbortOnPanic; // or its job would never end, nor be told of
         crate::ring::be_flusher();
         let mut state = self.state();
         loop {
@@ -183,7 +193,7 @@ impl Helpers {
             state.plan.ended(now, source, job.sectors);
             let spawn = self.start(&mut state);
             drop(state);
-            (0..spawn).for_each(|_| self.spawn());
+            let _ = self.spawn(spawn); // if there is nobody else, what is ready is ours, in the next round
             self.tell(job.worker, (job.disk, job.tag, result));
             state = self.state();
         }
@@ -231,7 +241,7 @@ impl Work {
         };
         match result {
             0.. => i32::try_from(result).expect("a request is shorter than 2 GiB"),
-            _ => -std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
+            _ => -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
         }
     }
 }

@@ -31,8 +31,9 @@ enum Fixed {
 impl Ring {
     /// Makes a ring for the calling thread alone.
     ///
-    /// The kernel gives it at most `helpers` threads for what would block.
-    pub(crate) fn new(entries: u32, completions: u32, helpers: u32) -> io::Result<Self> {
+    /// The kernel gives it at most `threads` threads for what would block in files and block devices (it calls that bounded
+    /// work), and as many for all else (unbounded): for this ring, whatever others have.
+    pub(crate) fn new(entries: u32, completions: u32, threads: u32) -> io::Result<Self> {
         let mut builder = IoUring::builder();
         builder.setup_cqsize(completions).setup_clamp().setup_submit_all();
         builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
@@ -44,8 +45,8 @@ impl Ring {
             }
             other => other?,
         };
-        // Bounded and unbounded work, as the kernel calls it. Before Linux 5.15 there is no bound to be had.
-        let _ = ring.submitter().register_iowq_max_workers(&mut [helpers.max(1), helpers.max(1)]);
+        // Bounded, unbounded. Before Linux 5.15 there is no bound to be had.
+        let _ = ring.submitter().register_iowq_max_workers(&mut [threads.max(1), threads.max(1)]);
         Ok(Self { ring, fixed: Vec::new() })
     }
 

@@ -66,6 +66,7 @@ impl Server {
         assert!((512..=1 << 30).contains(&request_max), "request_max is {request_max}");
         assert!((1..=480).contains(&connection_requests), "connection_requests is {connection_requests}");
         assert!((1..=256).contains(&helpers), "helpers is {helpers}");
+        let limits = Limits { helpers: helpers.max(2), ..config.limits };
         let workers = config.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let workers = workers.clamp(1, 64);
         crate::ring::Ring::new(1, 1, 1).map_err(Error::Ring)?; // or we would find out only once clients come
@@ -79,8 +80,8 @@ impl Server {
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let lanes: Vec<_> = disks.iter().map(|disk| disk.concurrency).collect();
         let shared = Shared {
-            limits: config.limits,
-            helpers: Helpers::new(helpers as usize, &lanes, &disk_of_file, workers, Arc::clone(&notifiers)),
+            limits,
+            helpers: Helpers::new(limits.helpers as usize, &lanes, &disk_of_file, workers, Arc::clone(&notifiers)),
             exports: Exports { list: exports, request_max: config.limits.request_max },
             disks,
             files,
@@ -149,8 +150,8 @@ impl Server {
     }
 }
 
-/// A worker that panics found something wrong that was ours to get right: nobody goes on after it.
-struct AbortOnPanic;
+/// A worker or helper that panics found something wrong that was ours to get right: nobody goes on after it.
+pub(crate) struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {

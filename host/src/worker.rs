@@ -29,6 +29,10 @@ use crate::sleep::Sleep;
 /// How long a client may take nothing of its replies while others need the memory that they hold.
 const STALL: Duration = fairlift_core::time::secs(5);
 
+/// How many threads the kernel may have for a worker's ring, at least: who waits for a disk that hangs takes one for each
+/// request that does, and the flushes of other disks need some as well.
+const KERNEL_THREADS: u32 = 16;
+
 /// How long a listener that could not accept is left alone.
 const ACCEPT_PAUSE: Duration = fairlift_core::time::ms(100);
 
@@ -86,7 +90,8 @@ impl Worker {
                 "PR_SET_IO_FLUSHER refused (CAP_SYS_RESOURCE): images inside images need memory of their own"
             );
         }
-        let mut ring = Ring::new(1024, 8192, shared.limits.helpers.div_ceil(workers as u32))?;
+        let threads = shared.limits.helpers.div_ceil(workers as u32).max(KERNEL_THREADS);
+        let mut ring = Ring::new(1024, 8192, threads)?;
         ring.register_files(&shared.files)?;
         let pool = Pool::new(shared.limits.memory / workers, 64);
         ring.register_pool(&pool);

@@ -1,7 +1,7 @@
 """Files as backings: on file systems that make us wait, under names that change, and on disks that go away."""
 
 from harness import *
-from nbdclient import READ, NbdError
+from nbdclient import CACHE, READ, NbdError
 
 TRIM, FAST_ZERO = 1 << 5, 1 << 11
 
@@ -388,6 +388,22 @@ def what_a_file_system_cannot_do_is_not_offered_to_those_who_come_later(t):
         assert not client.flags & FAST_ZERO, f"flags {client.flags:#x}"
         client.zero(0, 64 * KIB)
         equal(client.read(0, 64 * KIB), bytes(64 * KIB), "zeroes")
+
+
+@test(fairlift_only=True)
+def where_a_worker_would_wait_for_another_process_all_is_data(t):
+    """Block status and CACHE of a FUSE file are answered while its server stands still, and so are other exports."""
+    path, process = fuse(t, "memory", "8M")
+    server = t.server(f"disk=file:{path},direct=off", "other=mem:1M")
+    process.send_signal(signal.SIGSTOP)
+    try:
+        with server.connect("disk") as client:
+            equal(client.status(0, 8 * MIB), [(8 * MIB, 0)], "what is there of an empty file")
+            client.ask(CACHE, 0, 8 * MIB)
+            for _ in range(4):
+                server.serves("other")
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 @test(fairlift_only=True)

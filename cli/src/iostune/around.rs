@@ -37,7 +37,9 @@ impl Around {
     pub(crate) fn kernel(&self) -> Option<Kernel> {
         let name = self.disk().file_name()?.to_str()?.to_owned();
         let number = fs::read_to_string(self.disk().join("dev")).ok()?.trim().to_owned();
-        Some(Kernel { name, number })
+        let schedulers = fs::read_to_string(self.disk().join("queue/scheduler")).unwrap_or_default();
+        let has_scheduler = schedulers.contains("mq-deadline") || schedulers.contains("bfq");
+        Some(Kernel { name, number, has_scheduler })
     }
 
     /// Where the device, or a partition of it, is mounted; or who has it otherwise. Of a file: nothing.

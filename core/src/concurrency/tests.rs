@@ -122,3 +122,19 @@ fn a_load_that_never_fills_the_backing_teaches_nothing() {
     }
     assert_eq!((concurrency.level(), concurrency.changes()), (4, 0));
 }
+
+/// C3
+#[test]
+fn a_trial_of_more_than_there_ever_is_ends() {
+    let mut concurrency = Concurrency::new(Settings::default());
+    let mut longest = 0;
+    let mut row = 0;
+    for n in 0..100_000 {
+        let most = concurrency.allowed();
+        row = if most > 4 { row + 1 } else { 0 };
+        longest = longest.max(row);
+        concurrency.ended(Instant::ZERO + us(100 * n), 8, most <= 4);
+    }
+    assert_eq!((concurrency.level(), concurrency.changes()), (4, 0));
+    assert!(longest <= 64 * 8 + 1, "{longest} requests in a trial that could not end");
+}

@@ -15,7 +15,7 @@
 //!     passes through the scheduler, discards and writes of zeroes too, and is charged there like any request.
 //! U5  A flush that only groups ask for which have had more than their share waits until they have caught up, as a request of
 //!     theirs would ([`Scheduler::is_ahead`]). As soon as anybody else asks it goes, and they share it: nobody waits for
-//!     another's debt.
+//!     another's debt. It goes too once who asked first has waited for a quarter of `io_timeout`: no debt makes it fail (U3).
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -241,16 +241,19 @@ impl Queue {
         }
         let mut ended = core::mem::take(&mut self.flushes.ended);
         let (charge, scheduler) = (self.settings.flush.charge, &mut self.scheduler);
+        let patience = Duration::from_nanos(self.settings.io_timeout.as_nanos() / 4);
         let (start, since) = flush.with(|flush| {
             let mut start = flush.poll_start(now);
             // U5
             if matches!(start, Start::Now | Start::At(_))
                 && charge
                 && !askers.is_empty()
+                && let Some(first) = waiters.get(waiters.partition_point(|waiter| flush.has_started(waiter.round)))
+                && now < first.asked + patience
                 && askers.iter().all(|group| scheduler.is_ahead(now, *group))
             {
                 flush.hold(now);
-                start = Start::No;
+                start = Start::At(first.asked + patience);
             }
             while let Some(waiter) = waiters.front()
                 && let Some(outcome) = flush.take(waiter.round)

@@ -10,11 +10,11 @@
 //!     the other way; no earlier than `SETTLE` after it, and no later than the window is long.
 //! A2  A window counts if at seven in eight of its ends somebody else had something to do as well: who is alone says
 //!     nothing about many. After `SPOILT_MAX` that do not count the trial is given up for a while.
-//! A3  Windows are short at first, but so long that twice what waits would end in one. A short one may be off by what does not fit into it (a round over all streams), so it
-//!     tells large differences alone: `BIAS` / length is what a difference must exceed, besides three deviations of the
-//!     mean. If `PAIRS` pairs leave it open, windows of twice the length follow, up to `LONGEST`; then the
-//!     mean decides. They do not follow if the present way is the guess and the other does not look better by then. Two pairs
-//!     that agree on nearly twice as much are enough.
+//! A3  Windows are short at first, but so long that twice what waits would end in one. A short one may be off by what does
+//!     not fit into it (a round over all streams), so it tells large differences alone: `BIAS` / length is what a difference
+//!     must exceed, besides three deviations of the mean. If `PAIRS` pairs leave it open, windows of twice the length
+//!     follow, up to `LONGEST`; then the mean decides. They do not follow if the present way is the guess and the other does
+//!     not look better by then. Two pairs that agree on nearly twice as much are enough.
 //!     The present way is what it does in its windows, or did before the trial if that was more: who takes turns needs a
 //!     while to be as good as it can be. So a load that reads on, with which nothing was done before, is judged by the first
 //!     length alone; after `REST_OPEN` it is looked at again.
@@ -566,6 +566,8 @@ impl Gain {
             true => trial.pairs.count >= if mean < PLAIN / 2.0 { PAIRS_EARLY } else { PAIRS },
             false => trial.pairs.count >= PAIRS && trial.length == LONGEST,
         };
+        let is_round = trial.pairs.count >= PAIRS;
+        let is_hopeless = is_round && self.base == self.guess && mean < margin;
         if let Some(better) = verdict {
             self.decide(now, better, cost);
         } else if is_last {
@@ -574,11 +576,9 @@ impl Gain {
             if is_early {
                 (self.due, self.rest) = (now + REST_OPEN, REST_MIN);
             }
-        } else if cost > self.credit {
+        } else if cost > self.credit || is_hopeless {
             self.decide(now, false, cost);
-        } else if trial.pairs.count >= PAIRS && self.base == self.guess && mean < margin {
-            self.decide(now, false, cost);
-        } else if trial.pairs.count >= PAIRS {
+        } else if is_round {
             trial.length = Duration::from_nanos(2 * trial.length.as_nanos()).min(LONGEST);
             trial.pairs = Pairs::default();
         }

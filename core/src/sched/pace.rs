@@ -124,12 +124,6 @@ impl Pace {
         self.price.map_or(part, |price| Duration::from_nanos(scale(price.lost, part.as_nanos(), price.time)))
     }
 
-    /// What is served in such a time, of late; `None`: not known yet (P6).
-    #[must_use]
-    pub fn served_in(&self, time: Duration) -> Option<u64> {
-        self.units_in(time.as_nanos())
-    }
-
     /// What is served in so many nanoseconds.
     fn units_in(&self, nanos: u64) -> Option<u64> {
         self.is_known().then(|| scale(self.units, nanos, self.time))

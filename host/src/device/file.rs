@@ -14,7 +14,8 @@
 //!     not to work.
 //! F6  Where the ring would hand each request to a thread of its own (all but the file systems named in `is_trusted`, and
 //!     block devices), our own few helper threads wait: as many reads at once as pay there. What is in the page cache is
-//!     read at once, where it can be told (`peek`).
+//!     read at once, where it can be told (`peek`). Where holes are is not asked there, nor is anything read ahead: the
+//!     worker that asked might wait for another process. All counts as data.
 //! F7  Writes into the page cache go one by one, in their order: they are copies, or wait for the disk together. Direct
 //!     writes go at once.
 //! F8  A fault is one line in the log, not one for each request that meets it (`faults`).
@@ -222,24 +223,19 @@ impl File {
 
     /// The run of data or hole that starts at `at`, up to `len` bytes of it.
     pub(crate) fn run(&self, at: u64, len: u64) -> io::Result<Run> {
-        if self.kind == Kind::Block {
-            return Ok(Run { len, hole: false });
+        if self.kind == Kind::Block || self.needs_helpers() {
+            return Ok(Run { len, hole: false }); // F6
         }
         let data = sys::seek(&self.file, at, libc::SEEK_DATA)?;
-        let (end, hole) = match data {
-            Some(data) if data == at => (sys::seek(&self.file, at, libc::SEEK_HOLE)?, false),
-            data => (data, true), // none: a hole up to the end
+        let hole = match data {
+            Some(data) if data <= at => sys::seek(&self.file, at, libc::SEEK_HOLE)?,
+            _ => None,
         };
-        let run = end.map_or(len, |end| (end - at).min(len));
-        // Where holes are finer than our sectors, a started sector counts as data.
-        Ok(match run.next_multiple_of(Sector::SIZE).min(len) {
-            whole if whole == run => Run { len: run, hole },
-            whole => Run { len: whole, hole: false },
-        })
+        Ok(run_of(at, len, data, hole))
     }
 
     pub(crate) fn will_need(&self, at: u64, len: u64) {
-        if !self.direct {
+        if !self.direct && !self.needs_helpers() {
             sys::will_need(&self.file, at, len);
         }
     }
@@ -290,6 +286,22 @@ impl File {
             let what = if mode == PUNCH { "punch holes" } else { "zero ranges" };
             tracing::info!(path = %self.path.display(), "the file system cannot {what}; done without from now on");
         }
+    }
+}
+
+/// The run that starts at `at`, up to `len` bytes of it, by what the file system says of the next data and, if that starts
+/// there, of the next hole; `None`: there is none up to the end.
+///
+/// Between the two answers the data may have been discarded: the hole then starts at `at` too. It is data for one more
+/// sector, as is whatever else would make a run that leads nowhere.
+fn run_of(at: u64, len: u64, data: Option<u64>, hole: Option<u64>) -> Run {
+    let is_hole = data.is_none_or(|data| data > at);
+    let end = if is_hole { data } else { hole };
+    let run = end.map_or(len, |end| end.saturating_sub(at).min(len));
+    // Where holes are finer than our sectors, a started sector counts as data.
+    match run.max(1).next_multiple_of(Sector::SIZE).min(len) {
+        whole if whole == run => Run { len: run, hole: is_hole },
+        whole => Run { len: whole, hole: false },
     }
 }
 
@@ -409,4 +421,37 @@ const RAMFS: i64 = 0x8584_58f6;
 
 fn lives_in_ram(file: &fs::File) -> bool {
     matches!(sys::file_system(file), Ok(TMPFS | RAMFS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn data(len: u64) -> Run {
+        Run { len, hole: false }
+    }
+
+    const fn hole(len: u64) -> Run {
+        Run { len, hole: true }
+    }
+
+    #[test]
+    fn a_run_ends_where_the_next_one_starts_in_whole_sectors() {
+        assert_eq!(run_of(4096, 1 << 20, Some(4096), Some(8192)), data(4096));
+        assert_eq!(run_of(4096, 1 << 20, Some(8192), None), hole(4096));
+        assert_eq!(run_of(4096, 1024, Some(8192), None), hole(1024));
+        assert_eq!(run_of(4096, 1 << 20, None, None), hole(1 << 20));
+        assert_eq!(run_of(4096, 1 << 20, Some(4096), None), data(1 << 20));
+        assert_eq!(run_of(4096, 1 << 20, Some(4196), None), data(512), "a started sector counts as data");
+        assert_eq!(run_of(4096, 1 << 20, Some(4096), Some(4196)), data(512));
+    }
+
+    /// A discard between the two questions, and file systems that answer what cannot be.
+    #[test]
+    fn a_run_is_never_empty() {
+        assert_eq!(run_of(4096, 1 << 20, Some(4096), Some(4096)), data(512));
+        assert_eq!(run_of(4096, 1 << 20, Some(4096), Some(0)), data(512));
+        assert_eq!(run_of(4096, 1 << 20, Some(0), Some(8192)), data(4096));
+        assert_eq!(run_of(4096, 512, Some(0), Some(u64::MAX)), data(512));
+    }
 }

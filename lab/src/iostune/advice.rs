@@ -12,12 +12,14 @@ pub struct Kernel {
     pub name: String,
     /// Its number, `8:0`.
     pub number: String,
+    /// It has a scheduler and a cost model of its own; what is made of several disks (md, dm) leaves both to them.
+    pub has_scheduler: bool,
 }
 
 impl Default for Kernel {
     /// Of a disk that is not there: to be filled in.
     fn default() -> Self {
-        Self { name: "sdX".into(), number: "MAJ:MIN".into() }
+        Self { name: "sdX".into(), number: "MAJ:MIN".into(), has_scheduler: true }
     }
 }
 
@@ -108,6 +110,12 @@ fn quoted(text: &str) -> String {
 
 fn of_kernel(found: &Findings, kernel: &Kernel, idle: bool, iops: f64) -> RecommendKernel {
     let mut set = RecommendKernel::default();
+    if !kernel.has_scheduler {
+        let name = &kernel.name;
+        set.why
+            .push(format!("{name} has no scheduler: what it is made of has, and is to be measured and set for itself"));
+        return set;
+    }
     let rotates = found.character.rotational_like == Some(true);
     let (scheduler, why) = match () {
         () if idle => ("bfq", format!("bfq with slice_idle=8: {}", found.verdict.as_ref().map_or("", |one| &one.why))),

@@ -13,7 +13,7 @@ impl Bfq {
         if !self.queue(q).is_open() {
             let cap = Duration::from_nanos(self.habitual_idle().as_nanos() * 2);
             self.queue_mut(q).think.arrived(now, cap);
-            self.open += 1;
+            self.opens(q);
         }
         let (seek, low_latency) = (self.seek(), self.settings.low_latency);
         let queue = self.queues[q as usize].as_mut().expect("it was found");
@@ -117,11 +117,25 @@ impl Bfq {
         queue.in_flight -= 1;
         if queue.in_flight == 0 && queue.line.is_empty() {
             let is_leaving = queue.is_leaving;
-            self.open -= 1;
+            self.closes(q);
             if is_leaving {
                 self.drop_queue(q);
             }
         }
+    }
+
+    /// A queue has something waiting or in the device, which it had not.
+    #[inline]
+    pub(super) fn opens(&mut self, q: u32) {
+        self.open += 1;
+        self.open_raised += u32::from(self.queue(q).raise.is_raised());
+    }
+
+    /// It has nothing any more.
+    #[inline]
+    pub(super) fn closes(&mut self, q: u32) {
+        self.open -= 1;
+        self.open_raised -= u32::from(self.queue(q).raise.is_raised());
     }
 
     // ---- raising ----
@@ -169,7 +183,10 @@ impl Bfq {
     pub(super) fn raising_changed(&mut self, before: bool, q: u32) {
         let after = self.queue(q).raise.is_raised();
         self.raised = self.raised + u32::from(after) - u32::from(before);
-        if before && self.raised == 0 && self.device.is_rotational() {
+        if self.queue(q).is_open() {
+            self.open_raised = self.open_raised + u32::from(after) - u32::from(before);
+        }
+        if before && !after && self.open_raised == 0 && self.device.is_rotational() {
             self.device.gain.review(); // turns were not what they are otherwise
         }
         match (before, after) {

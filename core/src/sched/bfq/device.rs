@@ -6,7 +6,7 @@ use super::*;
 /// The least `share_floor`, but for 0, where streams of one group compete (S3).
 const FLOOR_WITHIN: u32 = 50;
 /// How far ahead a device that does not rotate has work (S5): so long, and no less than so many sectors.
-const AHEAD: Duration = crate::time::ms(1);
+const AHEAD: Duration = crate::time::us(1500);
 const AHEAD_MIN: u64 = 2048;
 
 /// All that is learned of the device.
@@ -88,10 +88,15 @@ impl Bfq {
         }
     }
 
-    /// Whether one is raised beside others in the only group that competes: then a disk takes turns, for its arm follows one.
+    /// Whether one is raised, and has something to do or is waited for, beside others in the only group that competes: then a
+    /// disk takes turns, for its arm follows one.
     #[inline]
     fn raising_matters(&self) -> bool {
-        self.raised > 0 && self.raised < self.open && self.fair.backlogged_groups() <= 1
+        let is_turn = || self.turn.is_some_and(|turn| self.queue(turn.queue).raise.is_raised());
+        self.raised > 0
+            && self.open > self.open_raised
+            && (self.open_raised > 0 || is_turn())
+            && self.fair.backlogged_groups() <= 1
     }
 
     /// How many requests may be in the device (S4).
@@ -112,8 +117,8 @@ impl Bfq {
 
     #[inline(never)]
     fn has_work_for(&self, time: Duration) -> bool {
-        let in_that_time = self.device.pace.served_in(time);
-        self.is_shared() && !self.device.is_rotational() && in_that_time.is_some_and(|sectors| self.ahead >= sectors)
+        let is_learned = self.settings.device_depth == 0 && self.is_shared() && !self.device.is_rotational();
+        is_learned && self.ahead >= self.device.rate.sectors_in(time)
     }
 
     /// The largest budget, in sectors.
@@ -148,7 +153,8 @@ impl Bfq {
     /// A request of such size ended, of those that were in flight; learns from it.
     pub(super) fn learn(&mut self, now: Instant, served: &Served) {
         let (in_flight, waiting) = (self.in_flight, self.waitings.len() as u32);
-        let sectors = turn::size(served.request.op, served.request.extent.sectors);
+        // What failed says nothing of how much the device does.
+        let sectors = if served.ok { turn::size(served.request.op, served.request.extent.sectors) } else { 0 };
         let is_shared = self.is_shared();
         let is_held = self.turn.is_some_and(|turn| turn.held.is_some());
         let held_back = self.device.is_full || is_held;
@@ -172,27 +178,30 @@ impl Bfq {
                 device.gain.guess(now, if before { Way::Parallel } else { Way::Idle });
             }
         }
+        let mut has_other_turns = false;
         let depth = &mut device.depths[usize::from(is_shared)];
         if is_shared != core::mem::replace(&mut device.was_shared, is_shared) {
             depth.resume();
+            has_other_turns = true;
         }
         depth.ended(now, sectors, in_flight + could, is_held && is_shared);
         if self.settings.slice_idle.is_none() && self.settings.service == 0 {
             let end = End { sectors, open: in_flight - 1 + waiting, several, seeks };
             if device.gain.ended(now, end) {
                 self.tell_finding();
-                self.plan_anew();
             }
         }
         if changed {
             self.review_merging();
         }
+        if has_other_turns {
+            self.plan_anew(is_shared);
+        }
     }
 
     /// Another way is gone: who waits is in the order by a turn of the other's length, which may be many times as long.
     #[cold]
-    fn plan_anew(&mut self) {
-        let is_shared = self.is_shared();
+    fn plan_anew(&mut self, is_shared: bool) {
         let in_service = self.turn.map(|turn| turn.queue);
         for q in 0..self.queues.len() as u32 {
             let waits = self.queues[q as usize].as_ref().is_some_and(|queue| !queue.line.is_empty());
@@ -222,6 +231,8 @@ impl Bfq {
             return; // The rest of a batch.
         }
         let useful = self.limit().min(self.in_flight + self.waitings.len() as u32);
+        // S5
+        let useful = if self.is_far_ahead() { useful.min(self.in_flight) } else { useful };
         // Within one group it is levels that compete, hints of programs, and not the weights that tenants were promised.
         let floor = match self.settings.share_floor {
             floor @ 1..FLOOR_WITHIN if self.fair.backlogged_groups() <= 1 => FLOOR_WITHIN.max(floor),

@@ -87,7 +87,7 @@ impl Bfq {
         let queue = self.queue(q);
         // Of streams in one group, those of the least weight have what they are entitled to without being waited for.
         let is_heavier = self.levels.has_lighter(queue.priority.level);
-        if is_heavier || queue.raise.is_raised() && self.raised < self.fair.backlogged() {
+        if is_heavier || queue.raise.is_raised() && self.open_raised < self.open {
             return true;
         }
         // Others that wait keep the place of the group.

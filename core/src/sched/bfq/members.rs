@@ -184,8 +184,12 @@ impl Bfq {
             let source = self.queue_mut(from);
             source.in_flight -= 1;
             let (is_open, is_leaving) = (source.is_open(), source.is_leaving);
-            self.open += u32::from(!was_open);
-            self.open -= u32::from(!is_open);
+            if !was_open {
+                self.opens(to);
+            }
+            if !is_open {
+                self.closes(from);
+            }
             if !is_open && is_leaving {
                 self.drop_queue(from);
             }
@@ -199,9 +203,14 @@ impl Bfq {
         let target = self.queues[to as usize].as_mut().expect("the queue exists");
         let before = (source.is_open(), target.is_open());
         source.line.move_to(&mut self.waitings, &mut target.line, |stream| stream == id);
-        self.open -= u32::from(before.0 && !source.is_open());
-        self.open += u32::from(!before.1 && target.is_open());
+        let (has_closed, has_opened) = (before.0 && !source.is_open(), !before.1 && target.is_open());
         self.queues[from as usize] = Some(source);
+        if has_closed {
+            self.closes(from);
+        }
+        if has_opened {
+            self.opens(to);
+        }
         self.head_changed(from);
         self.head_changed(to);
         self.wake_if_waiting(now, to);

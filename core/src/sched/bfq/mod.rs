@@ -47,7 +47,7 @@
 //!     competes, is the device held as in T4.
 //! S4  There are no more requests in the device than throughput needs (`depth.rs`). What waits here goes by weight; what
 //!     waits in the device does not.
-//! S5  Nor are there more sectors in a device that does not rotate than it does in 1 ms, of late, or 1 MiB if that is more: 32
+//! S5  Nor are there more sectors in a device that does not rotate than it does in 1.5 ms at its best, or 1 MiB if that is more (unless `device_depth` says how many requests there are to be): 32
 //!     writes of 1 MiB are 10 ms for whoever comes next, however fast the device is.
 //!
 //! With S2 to S4 there is no choice between shares and throughput for groups that can use their share, which the original
@@ -205,8 +205,9 @@ pub struct Bfq {
     in_flight: u32,
     /// Sectors in the device (S5).
     ahead: u64,
-    /// Queues of which something waits or is in flight.
+    /// Queues of which something waits or is in flight, and those of them that are raised.
     open: u32,
+    open_raised: u32,
     device: device::Device,
     /// What trials found, and nobody has taken yet.
     findings: VecDeque<Message>,
@@ -240,6 +241,7 @@ impl Bfq {
             merging: Merging::new(false),
             turn: None,
             in_flight: 0,
+            open_raised: 0,
             ahead: 0,
             open: 0,
             device: device::Device::new(setup, &settings),

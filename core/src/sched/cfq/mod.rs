@@ -536,8 +536,8 @@ impl Scheduler for Cfq {
         let (in_flight, waiting) = (self.in_flight[0] + self.in_flight[1], self.table.len() as u32);
         let flow = &self.flows[number];
         let end = End {
-            // Discards move no data, whatever they cover.
-            sectors: if pace::is_apart(served.request.op) { 0 } else { served.request.extent.sectors },
+            // Discards move no data, whatever they cover, nor does what failed.
+            sectors: if pace::is_apart(served.request.op) || !served.ok { 0 } else { served.request.extent.sectors },
             open: in_flight - 1 + waiting,
             several: in_flight + waiting > flow.in_flight + flow.line.len(),
             seeks: flow.seeks.last_was_seek(),
@@ -545,7 +545,7 @@ impl Scheduler for Cfq {
         let group = self.unsent(id);
         self.tempo = self.tempo - self.tempo / TEMPO + now.since(self.tempo_since).as_nanos() / TEMPO;
         self.tempo_since = now;
-        if !pace::is_apart(served.request.op) {
+        if !pace::is_apart(served.request.op) && served.ok {
             self.pace.count(now, in_flight, iops::pieces(served.request.extent.sectors) * group::REQUEST);
         }
         if self.iops && served.ok && pace::is_apart(served.request.op) {

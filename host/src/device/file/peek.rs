@@ -4,7 +4,8 @@
 //! K2  Else the kernel is asked which pages are there (`mincore`), and an ordinary read copies them. If one goes in between,
 //!     that read waits for the disk: rare, and harmless unless the disk waits for us. So this is done only where nothing
 //!     but the kernel lies below the file system: with an image that lies on a disk that we serve, a worker would wait for
-//!     itself, for ever.
+//!     itself, for ever. FUSE is never such a file system, though it may have a block device (`fuseblk`): it asks a process
+//!     before it looks into the page cache, even where it was told not to wait. So it is not asked by K1 either.
 //! K3  The kernel answers "all there" to those who may not know. So it is asked only about files that are our user's own, or
 //!     anybody's if we are allowed to act for all owners.
 
@@ -36,7 +37,7 @@ impl fmt::Display for Peek {
 
 impl Peek {
     pub(super) fn new(file: &fs::File, metadata: &fs::Metadata, size: u64, direct: bool) -> Self {
-        if direct {
+        if direct || is_fuse(file) {
             return Self::Never;
         }
         let mut byte = [0u8; 1];
@@ -74,6 +75,12 @@ impl Peek {
     }
 }
 
+/// Whether a process may lie below a file's file system (K2); also where that cannot be told.
+fn is_fuse(file: &fs::File) -> bool {
+    const FUSE: i64 = 0x6573_5546;
+    sys::file_system(file).map_or(true, |magic| magic == FUSE)
+}
+
 /// Whether the kernel tells us the truth about a file's pages (K3).
 fn may_know(metadata: &fs::Metadata) -> bool {
     const CAP_FOWNER: u32 = 3;
@@ -102,9 +109,8 @@ fn is_of_kernel(device: u64, depth: u32) -> bool {
     }
     if name.starts_with("loop") {
         let below = fs::read_to_string(disk.join("loop/backing_file"));
-        return below.is_ok_and(|path| {
-            let metadata = fs::metadata(Path::new(path.trim_end()));
-            metadata.is_ok_and(|metadata| is_of_kernel(metadata.dev(), depth + 1))
+        return below.and_then(|path| fs::File::open(Path::new(path.trim_end()))).is_ok_and(|file| {
+            !is_fuse(&file) && file.metadata().is_ok_and(|metadata| is_of_kernel(metadata.dev(), depth + 1))
         });
     }
     if name.starts_with("dm-") || name.starts_with("md") {
