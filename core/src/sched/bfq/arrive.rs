@@ -110,7 +110,6 @@ impl Bfq {
     /// A request of a queue is not in the device any more.
     #[inline(always)]
     pub(super) fn left_device(&mut self, q: u32, id: RequestId) {
-        self.ahead -= self.size_of(id);
         self.waitings.forget(id);
         self.in_flight -= 1;
         let queue = self.queue_mut(q);
@@ -186,8 +185,12 @@ impl Bfq {
         if self.queue(q).is_open() {
             self.open_raised = self.open_raised + u32::from(after) - u32::from(before);
         }
-        if before && !after && self.open_raised == 0 && self.device.is_rotational() {
-            self.device.gain.review(); // turns were not what they are otherwise
+        if before && !after && self.open_raised == 0 {
+            // Neither turns nor the depth were what they are otherwise.
+            if self.device.is_rotational() {
+                self.device.gain.review();
+            }
+            self.device.depths.iter_mut().for_each(Depth::review);
         }
         match (before, after) {
             (false, true) => self.note(q, Note::Raised { times: self.queue(q).raise.coefficient() }),

@@ -12,7 +12,7 @@
 //! E3  Twice as many must bring 1.5 % to be taken; half as many may cost 0.5 %.
 //! E4  After a trial that changes nothing there is rest, of four times as many windows as the trial had, and the double of
 //!     the rest before: so at most a fifth of the time goes by at another limit than the one thought right, and less and
-//!     less the longer nothing changes. A throughput that is no longer what it was ends the rest.
+//!     less the longer nothing changes. A throughput that is no longer what it was ends the rest, and so does [`Depth::review`].
 //! E5  The first trials go up from [`FIRST`], on flash: a device is filled within some hundred requests. Where seeks are
 //!     what costs, all that the device takes is what it sorts best, so there they go down.
 //! E6  A limit that the load does not reach is no limit: it comes down to what there is, but not below [`FIRST`], and goes up
@@ -144,6 +144,14 @@ impl Depth {
     pub(super) fn resume(&mut self) {
         let depth = self.limit();
         self.window = Window::new(depth, depth);
+    }
+
+    /// The load is another, as the scheduler knows: what was found before says little (E4).
+    pub(super) const fn review(&mut self) {
+        self.rest = REST_MIN;
+        if let Step::Rest { left, .. } = &mut self.step {
+            *left = 0;
+        }
     }
 
     /// A request of so many sectors ended, when so many were in the device or could have been but for the limit; `lull` says

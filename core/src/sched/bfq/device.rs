@@ -5,10 +5,6 @@ use super::*;
 
 /// The least `share_floor`, but for 0, where streams of one group compete (S3).
 const FLOOR_WITHIN: u32 = 50;
-/// How far ahead a device that does not rotate has work (S5): so long, and no less than so many sectors.
-const AHEAD: Duration = crate::time::us(1500);
-const AHEAD_MIN: u64 = 2048;
-
 /// All that is learned of the device.
 #[derive(Debug)]
 pub(super) struct Device {
@@ -107,18 +103,6 @@ impl Bfq {
             0 => self.device.depths[usize::from(self.is_shared())].limit(),
             depth => depth.min(self.device.depth),
         }
-    }
-
-    /// Whether the device has enough to do for some time (S5).
-    #[inline]
-    pub(super) fn is_far_ahead(&self) -> bool {
-        self.ahead >= AHEAD_MIN && self.has_work_for(AHEAD)
-    }
-
-    #[inline(never)]
-    fn has_work_for(&self, time: Duration) -> bool {
-        let is_learned = self.settings.device_depth == 0 && self.is_shared() && !self.device.is_rotational();
-        is_learned && self.ahead >= self.device.rate.sectors_in(time)
     }
 
     /// The largest budget, in sectors.
@@ -231,8 +215,6 @@ impl Bfq {
             return; // The rest of a batch.
         }
         let useful = self.limit().min(self.in_flight + self.waitings.len() as u32);
-        // S5
-        let useful = if self.is_far_ahead() { useful.min(self.in_flight) } else { useful };
         // Within one group it is levels that compete, hints of programs, and not the weights that tenants were promised.
         let floor = match self.settings.share_floor {
             floor @ 1..FLOOR_WITHIN if self.fair.backlogged_groups() <= 1 => FLOOR_WITHIN.max(floor),

@@ -9,13 +9,13 @@ impl Bfq {
         self.device.is_full = false;
         if let Some(id) = self.waitings.take_returned() {
             self.apart_begins(now, self.waitings.op(id));
-            self.goes_to_device(id); // F5, F2
+            self.in_flight += 1; // F5, F2
             return Next::Request(id);
         }
         if self.waitings.is_empty() {
             return Next::Nothing;
         }
-        if !all && (self.in_flight >= self.limit() || self.is_far_ahead()) {
+        if !all && self.in_flight >= self.limit() {
             self.device.is_full = true; // S4
             return Next::Nothing;
         }
@@ -85,13 +85,6 @@ impl Bfq {
         Duration::from_nanos(part.saturating_mul(factor.into()))
     }
 
-    /// A request is in the device from now on.
-    #[inline]
-    fn goes_to_device(&mut self, id: RequestId) {
-        self.in_flight += 1;
-        self.ahead += self.size_of(id);
-    }
-
     fn send(&mut self, now: Instant, q: u32, id: RequestId, extent: Extent) {
         self.note_dispatch(now, id, extent);
         let op = self.waitings.op(id);
@@ -108,7 +101,7 @@ impl Bfq {
         queue.left = queue.left.saturating_sub(u32::try_from(charge).unwrap_or(u32::MAX));
         queue.position = extent.end();
         queue.raise.served(sectors);
-        self.goes_to_device(id);
+        self.in_flight += 1;
         let wrote = op != Op::Read;
         let turn = self.turn.as_mut().expect("it is in service");
         turn.served += sectors;

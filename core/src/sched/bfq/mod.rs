@@ -47,8 +47,6 @@
 //!     competes, is the device held as in T4.
 //! S4  There are no more requests in the device than throughput needs (`depth.rs`). What waits here goes by weight; what
 //!     waits in the device does not.
-//! S5  Nor are there more sectors in a device that does not rotate than it does in 1.5 ms at its best, or 1 MiB if that is more (unless `device_depth` says how many requests there are to be): 32
-//!     writes of 1 MiB are 10 ms for whoever comes next, however fast the device is.
 //!
 //! With S2 to S4 there is no choice between shares and throughput for groups that can use their share, which the original
 //! lacks ("no solution currently exists"); for groups that cannot, `share_floor` says what shares may cost.
@@ -203,8 +201,6 @@ pub struct Bfq {
     merging: Merging,
     turn: Option<Turn>,
     in_flight: u32,
-    /// Sectors in the device (S5).
-    ahead: u64,
     /// Queues of which something waits or is in flight, and those of them that are raised.
     open: u32,
     open_raised: u32,
@@ -242,7 +238,6 @@ impl Bfq {
             turn: None,
             in_flight: 0,
             open_raised: 0,
-            ahead: 0,
             open: 0,
             device: device::Device::new(setup, &settings),
             findings: VecDeque::with_capacity(FINDINGS),
@@ -352,7 +347,6 @@ impl Scheduler for Bfq {
         self.apart_ends(now, request.op, None);
         // To its queue it is in flight still: nothing more is asked before it has gone again.
         self.in_flight -= 1;
-        self.ahead -= self.size_of(request.id);
         self.device.lone = None;
         self.waitings.turn_back(request.id);
     }
