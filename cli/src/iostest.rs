@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use fairlift_core::Duration;
 use fairlift_lab::iostest::{Error, Progress, Runner, run};
 use fairlift_lab::result::{Results, Run};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::mistake::render;
+use crate::progress::bar;
 use crate::show;
 use crate::signals::{self, Stop};
 
@@ -161,14 +161,4 @@ const PARTS: u64 = 1000;
 fn part(ran: Duration, runtime: Duration) -> u64 {
     let parts = u128::from(ran.as_nanos()) * u128::from(PARTS) / u128::from(runtime.as_nanos().max(1));
     (parts as u64).min(PARTS)
-}
-
-/// On a terminal only, and beside what goes to standard output.
-fn bar() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed} {msg}") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(std::time::Duration::from_millis(200));
-    bar
 }

@@ -19,11 +19,11 @@ use fairlift_lab::iostune::{
 };
 use fairlift_lab::model::Spec;
 use fairlift_lab::report;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::backing;
 use crate::mistake::{Mistake, render};
 use crate::output::{are_same, is_stdout, quoted, try_writing};
+use crate::progress::bar;
 use crate::show;
 use crate::signals::{self, Stop};
 use crate::units::show_size;
@@ -389,16 +389,6 @@ fn report(flags: &IostuneArgs, found: &Findings) -> Result<(), String> {
         failed.push(error.to_string());
     }
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\nfairlift: ")) }
-}
-
-/// On a terminal only, and beside what goes to standard output.
-fn bar() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed} {msg}") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(std::time::Duration::from_millis(200));
-    bar
 }
 
 #[cfg(test)]

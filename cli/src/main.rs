@@ -25,6 +25,7 @@ mod mistake;
 mod output;
 mod place;
 mod plan;
+mod progress;
 mod section;
 mod serve;
 mod show;
