@@ -47,7 +47,7 @@ pub(super) struct Depth {
     window: Window,
     /// The next rest (E4).
     rest: u32,
-    /// Throughput at `base` when it was last compared, in sectors per second.
+    /// Throughput at `base` when it was last compared, in sectors per second (E4).
     usual: f64,
     /// `base` is what there was to do, not what the device needs (E6).
     by_demand: bool,
@@ -227,7 +227,7 @@ impl Depth {
                 *windows += 1;
                 let factor = if *other > self.base { 1.015 } else { 0.995 }; // E3
                 if let Some(better) = trial.verdict(factor, PAIRS_MAX) {
-                    let (other, rate, windows) = (*other, trial.rate(), *windows);
+                    let (other, rate, windows) = (*other, trial.rate(better), *windows);
                     self.end_trial(other, better, rate, windows);
                 }
             }

@@ -46,9 +46,10 @@ impl Trial {
         (n >= most || ahead * ahead > 9.0 * variance).then_some(ahead > 0.0)
     }
 
-    /// The throughput of the present way, in sectors per second.
-    pub(crate) fn rate(&self) -> f64 {
-        1e9 * f64::from(self.taken[0]) / self.sum[0].max(1e-9)
+    /// The throughput of the present way, or of the other, in sectors per second.
+    pub(crate) fn rate(&self, other: bool) -> f64 {
+        let arm = usize::from(other);
+        1e9 * f64::from(self.taken[arm]) / self.sum[arm].max(1e-9)
     }
 }
 
