@@ -454,6 +454,35 @@ fn strict_guarantees_have_one_request_in_the_device_and_wait_for_the_stream() {
     assert_eq!(bench.dispatch(32)[0].stream, StreamId(1), "and not for longer than slice_idle");
 }
 
+/// T4: whether the disk takes several at once or not, an arm follows one stream; what it writes goes to its cache.
+#[test]
+fn a_disk_that_rotates_is_held_for_a_reader_that_seeks_though_it_queues() {
+    for (op, held) in [(Op::Read, true), (Op::Write, false)] {
+        let mut bench = Bench::new(0, bfq(&groups(&[]), 32, true, Settings::default()));
+        for (name, value) in [("service", "turns"), ("low_latency", "0"), ("queue_merging", "off")] {
+            bench.bfq.set(name, value).expect("it can be set");
+        }
+        (0..3).for_each(|id| bench.add_stream(id, stream(0, PriorityClass::BestEffort, 4)));
+        // Many in the device at once: it queues. And all far apart: both seek.
+        let far = |n: u64| n * 7919 % 1000 * (1 << 16);
+        for round in 0..20 {
+            for n in 0..16 {
+                bench.ask(StreamId(n % 2), op, Flags::SYNC, far(round * 16 + u64::from(n)), 8);
+            }
+            bench.settle(32);
+        }
+        // Nobody is held for any more.
+        bench.now += ms(3);
+        bench.ask(StreamId(0), op, Flags::SYNC, far(3), 8);
+        let first = bench.dispatch(32)[0];
+        bench.ask(StreamId(2), op, Flags::SYNC, far(5), 8);
+        bench.pass(ms(5));
+        bench.end(first.id);
+        let next = bench.dispatch(32);
+        assert_eq!(next.is_empty(), held, "{op:?}: {next:?}");
+    }
+}
+
 /// W3: M7 of merging.
 #[test]
 fn on_a_device_that_does_not_rotate_and_queues_no_position_is_kept() {

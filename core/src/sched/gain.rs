@@ -10,11 +10,11 @@
 //!     the other way; no earlier than `SETTLE` after it, and no later than the window is long.
 //! A2  A window counts if at seven in eight of its ends somebody else had something to do as well: who is alone says
 //!     nothing about many. After `SPOILT_MAX` that do not count the trial is given up for a while.
-//! A3  Windows are short at first, but so long that twice what waits would end in one. A short one may be off by what does
-//!     not fit into it (a round over all streams), so it tells large differences alone: `BIAS` / length is what a difference
-//!     must exceed, besides three deviations of the mean. If `PAIRS` pairs leave it open, windows of twice the length
-//!     follow, up to `LONGEST`; then the mean decides. They do not follow if the present way is the guess and the other does
-//!     not look better by then. Two pairs that agree on nearly twice as much are enough.
+//! A3  Windows are short at first, but so long that twice what waits would end in one, and `ENDS`. A short one may be off by
+//!     what does not fit into it (a round over all streams), so it tells large differences alone: `BIAS` / length is what a
+//!     difference must exceed, besides three deviations of the mean. If `PAIRS` pairs leave it open, windows of twice the
+//!     length follow, up to `LONGEST`; then the mean decides. They do not follow if the present way is the guess and the other
+//!     does not look better by then. Two pairs that agree on nearly twice as much are enough, and one that says three times.
 //!     The present way is what it does in its windows, or did before the trial if that was more: who takes turns needs a
 //!     while to be as good as it can be. So a load that reads on, with which nothing was done before, is judged by the first
 //!     length alone; after `REST_OPEN` it is looked at again.
@@ -23,8 +23,9 @@
 //! A5  A trial costs what the present way would have done in its time and was not done. There is credit for
 //!     `CREDIT_MAX` of the device's time, and one part in `COST` of the time under load is added to it; a trial that
 //!     uses it up ends, and the way stays. So no more than that part is lost, beyond the credit and a window.
-//! A6  After a trial there is rest: `REST_MIN` (`REST_FLASH` where not idling was the guess and is right), and the double of
-//!     the one before if nothing changed, up to `REST_MAX`.
+//! A6  After a trial there is rest: `REST_MIN` (`REST_FLASH` where not idling was the guess and is right, or is right for
+//!     a load of which nearly all seeks: turns have no order to bring to that), and the double of the one before if nothing
+//!     changed, up to `REST_MAX`.
 //! A7  It ends early when the load or the device is another: for four windows of `WATCH` in a row the present way does a
 //!     fifth more or less than it did (and more than its usual ups and downs make), or requests that seek make another part
 //!     of them; or when the scheduler says so ([`Gain::review`]).
@@ -45,8 +46,11 @@ const PAIRS: u32 = 4;
 const PAIRS_EARLY: u32 = 2;
 /// By how much a window of one second may be off for its length (A3), as [`Pair`] counts.
 const BIAS: f64 = 0.015;
-/// What two pairs must both exceed to be enough: 1.9 times as much (A3).
+/// What two pairs must both exceed to be enough: 1.9 times as much (A3). And one: three times as much.
 const PLAIN: f64 = 0.31;
+const PLAINEST: f64 = 0.5;
+/// So many requests end in a window at least, if it need not be too long for it (A3).
+const ENDS: u64 = 20;
 /// The other way is taken from 4 % more on (A4): (1.04 − 1) / (1.04 + 1).
 const MARGIN: f64 = 0.0196;
 /// The same of 8 %.
@@ -184,7 +188,8 @@ impl Pairs {
 
     /// Whether the other way is better, if that is clear for windows of such length (A3, A4).
     fn verdict(&self, length: Duration, margin: f64) -> Option<bool> {
-        if self.count >= 2 && (self.least > PLAIN || self.most < -PLAIN) {
+        let plain = if self.count >= 2 { PLAIN } else { PLAINEST };
+        if self.least > plain || self.most < -plain {
             return Some(self.least > 0.0);
         }
         if self.count < PAIRS_MIN {
@@ -278,6 +283,8 @@ struct Trial {
     spoilt: u32,
     /// Throughput before it; 0 if that is not known (A3).
     before: f64,
+    /// The best of the other way's windows.
+    best: f64,
     ends: u64,
     seeks: u64,
 }
@@ -477,6 +484,7 @@ impl Gain {
                 trial.seeks += u64::from(window.seeks);
                 if trial.is_other {
                     trial.pairs.add(trial.usual_of(trial.present), rate);
+                    trial.best = trial.best.max(rate);
                 } else {
                     trial.present = rate;
                 }
@@ -499,7 +507,7 @@ impl Gain {
                 }
                 if now >= self.due && self.credit >= CREDIT_MIN.as_nanos() {
                     let each = window.rate.nanos / u64::from(window.ends.max(1));
-                    self.start(now, Duration::from_nanos(each.saturating_mul(2 * u64::from(open))));
+                    self.start(now, Duration::from_nanos(each.saturating_mul(ENDS.max(2 * u64::from(open)))));
                 }
             }
             None => {}
@@ -512,19 +520,21 @@ impl Gain {
         self.way() != before || self.found.is_some()
     }
 
-    /// `twice` is how long twice what waits or is in the device takes: each stream is served in a window, most likely.
-    fn start(&mut self, now: Instant, twice: Duration) {
+    /// `enough` is how long it takes that [`ENDS`] requests end, and twice those that wait or are in the device: so each stream
+    /// is served in a window, most likely.
+    fn start(&mut self, now: Instant, enough: Duration) {
         self.trials += 1;
         self.trial = Some(Trial {
             began: now,
             is_other: false,
-            length: twice.clamp(WINDOW, LONGEST),
+            length: enough.clamp(WINDOW, LONGEST),
             pairs: Pairs::default(),
             present: 0.0,
             rates: [Rate::default(); 2],
             sectors: 0,
             spoilt: 0,
             before: self.usual.before(),
+            best: 0.0,
             ends: 0,
             seeks: 0,
         });
@@ -559,7 +569,9 @@ impl Gain {
         let margin = if self.is_flash() { MARGIN_FLASH } else { MARGIN };
         let Some(trial) = &mut self.trial else { return };
         let cost = Self::cost(trial, now);
-        let verdict = trial.pairs.verdict(trial.length, margin);
+        // A single pair with a bad moment of the present way proves nothing against what that did before.
+        let is_moment = trial.pairs.count == 1 && trial.best < 3.0 * trial.before;
+        let verdict = trial.pairs.verdict(trial.length, margin).filter(|better| !(*better && is_moment));
         let is_early = trial.is_early();
         let mean = trial.pairs.mean();
         let is_last = match is_early {
@@ -602,7 +614,8 @@ impl Gain {
         }
         let (idle, parallel) = if from == Way::Idle { (present, other) } else { (other, present) };
         self.found = Some(Finding { at: now, from, to: self.base, idle, parallel });
-        if !better && self.is_flash() {
+        let all_seek = self.base == Way::Parallel && 8 * trial.seeks >= 7 * trial.ends;
+        if !better && (self.is_flash() || all_seek) {
             self.rest = self.rest.max(REST_FLASH);
         }
         self.due = now + self.rest; // A6

@@ -84,7 +84,7 @@ impl Bfq {
         let goes = new.priority.class < old.priority.class
             || raised.is_gt()
             || in_time && raised.is_ge()
-            || old.line.is_empty() && !self.is_worth_holding(turn.queue);
+            || old.line.is_empty() && !self.is_worth_holding(&turn);
         if goes {
             self.counts.preemptions += 1;
             self.end_turn(now, turn::End::Preempted);

@@ -48,7 +48,7 @@ impl Bfq {
     /// T4
     fn hold_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
         let queue = self.queue(turn.queue);
-        if turn.served == 0 || !self.is_worth_holding(turn.queue) {
+        if turn.served == 0 || !self.is_worth_holding(turn) {
             return None;
         }
         let idle = self.slice_idle();
@@ -68,8 +68,8 @@ impl Bfq {
     }
 
     /// T4: whether to hold the device for a queue that runs empty.
-    pub(super) fn is_worth_holding(&self, q: u32) -> bool {
-        let queue = self.queue(q);
+    pub(super) fn is_worth_holding(&self, turn: &Turn) -> bool {
+        let queue = self.queue(turn.queue);
         if self.settings.strict_guarantees {
             return true; // W4
         }
@@ -77,8 +77,11 @@ impl Bfq {
             return false;
         }
         let (rotational, queueing) = (self.device.is_rotational(), self.device.queueing.is_queueing());
-        let order_pays = rotational && !queueing || (rotational || !queueing) && !queue.seeks.is_seeky(SEEKY);
-        order_pays || self.shares_would_suffer(q)
+        let order_pays = match queue.seeks.is_seeky(SEEKY) {
+            false => rotational || !queueing,
+            true => rotational && !(queueing && turn.wrote),
+        };
+        order_pays || self.shares_would_suffer(turn.queue)
     }
 
     /// Whether it is unfair to a queue, or to its group, if it is passed over because it has nothing to ask just now.

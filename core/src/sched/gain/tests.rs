@@ -189,3 +189,38 @@ fn the_same_ends_give_the_same_ways() {
     };
     assert_eq!(run(), run());
 }
+
+/// A3
+#[test]
+fn one_pair_that_says_three_times_is_enough() {
+    for (parallel, pairs) in [(4000, 1), (2500, 2)] {
+        let ran = run(Way::Idle, bed(1000, parallel), secs(2));
+        // Windows of twenty ends, 10 ms each, after one of `WATCH`; each begins `SETTLE` and an end after the one before.
+        let windows = ran.found[0].at.since(Instant::ZERO + WATCH).as_nanos() / ms(200).as_nanos();
+        assert_eq!((ran.gain.settled(), windows), (Way::Parallel, 2 * pairs), "{parallel}: {:?}", ran.found);
+    }
+}
+
+/// A3: for the length of a window nobody but who seeks had anything to ask.
+#[test]
+fn a_bad_moment_proves_nothing_against_what_a_way_did_before() {
+    let mut ran = Ran::new(Way::Idle, 1);
+    ran.go(Bed { seeks: false, ..bed(1000, 900) }, secs(5), |_| true);
+    for _ in 0..6000 {
+        let is_first = ran.gain.trial.as_ref().is_some_and(|trial| !trial.is_other && trial.pairs.count == 0);
+        ran.go(Bed { seeks: false, ..bed(if is_first { 50 } else { 1000 }, 900) }, ms(10), |_| true);
+    }
+    assert!(ran.found.len() > 1 && ran.changes() == 0, "{:?}", ran.found);
+}
+
+/// A6: turns have nothing to bring to a load that seeks.
+#[test]
+fn many_at_once_for_those_who_seek_is_left_alone_for_longer() {
+    let trials = |seeks| {
+        let mut ran = Ran::new(Way::Idle, 1);
+        ran.go(Bed { seeks, ..bed(500, 1000) }, secs(40), |_| true);
+        assert_eq!(ran.gain.settled(), Way::Parallel);
+        ran.found.iter().filter(|found| found.from == Way::Parallel).count()
+    };
+    assert_eq!((trials(true), trials(false)), (1, 2));
+}
