@@ -454,6 +454,60 @@ fn strict_guarantees_have_one_request_in_the_device_and_wait_for_the_stream() {
     assert_eq!(bench.dispatch(32)[0].stream, StreamId(1), "and not for longer than slice_idle");
 }
 
+/// S5
+#[test]
+fn a_device_full_of_writes_takes_reads_as_many_as_it_has_places() {
+    let mut bench = Bench::new(0, bfq(&groups(&[100, 1000, 1000, 1000]), 32, false, Settings::default()));
+    for (name, value) in [("service", "together"), ("low_latency", "0"), ("device_depth", "2")] {
+        bench.bfq.set(name, value).expect("it can be set");
+    }
+    (0..4).for_each(|id| bench.add_stream(u32::from(id), stream(1 + id, PriorityClass::BestEffort, 4)));
+    for n in 0..8 {
+        bench.ask(StreamId(0), Op::Write, Flags::SYNC, n << 16, 256);
+    }
+    assert_eq!(bench.dispatch(32).len(), 2, "what `device_depth` says");
+    assert!(bench.dispatch(32).is_empty(), "and no write more");
+    (1..4).for_each(|id| bench.ask(StreamId(id), Op::Read, Flags::NONE, u64::from(id) << 32, 8));
+    let reads = bench.dispatch(32);
+    assert!(reads.len() == 2 && reads.iter().all(|gone| gone.op == Op::Read), "{reads:?}");
+    assert!(bench.dispatch(32).is_empty(), "as many reads, and no more");
+    let write = *bench.in_device.iter().find(|(_, (gone, _))| gone.op == Op::Write).expect("two of them").0;
+    bench.pass(ms(1));
+    bench.end(write);
+    assert!(bench.dispatch(32).is_empty(), "three are there: no place for a write, and reads have theirs");
+    bench.end(reads[0].id);
+    assert_eq!(bench.dispatch(32)[0].op, Op::Read);
+}
+
+/// S5: who writes has his turn, and no room; who reads and would be next is not in his way.
+#[test]
+fn a_newcomer_that_reads_passes_a_writer_that_waits_for_room_if_he_would_be_next() {
+    for (weight, passes) in [(1000, true), (1, false)] {
+        let mut bench = Bench::new(0, bfq(&groups(&[100, 100, weight]), 32, false, Settings::default()));
+        for (name, value) in [("service", "together"), ("low_latency", "0"), ("device_depth", "1")] {
+            bench.bfq.set(name, value).expect("it can be set");
+        }
+        (0..3).for_each(|id| bench.add_stream(u32::from(id), stream(1 + id, PriorityClass::BestEffort, 4)));
+        for n in 0..4 {
+            bench.ask(StreamId(0), Op::Write, Flags::SYNC, n << 16, 256);
+            bench.ask(StreamId(1), Op::Read, Flags::NONE, (n + 9) << 16, 256);
+        }
+        let mut reads = 0;
+        loop {
+            let gone = bench.dispatch(32);
+            let writes = bench.in_device.values().filter(|(gone, _)| gone.op == Op::Write).count();
+            assert_eq!(writes, 1, "there is one place for those");
+            let Some(read) = gone.iter().find(|gone| gone.op == Op::Read) else { break };
+            reads += 1;
+            bench.pass(us(100));
+            bench.end(read.id);
+        }
+        assert!(reads <= 2, "{reads} reads, and the writer has had one request: his turn it is");
+        bench.ask(StreamId(2), Op::Read, Flags::NONE, 1 << 32, 256);
+        assert_eq!(bench.dispatch(32).len(), usize::from(passes), "weight {weight}");
+    }
+}
+
 /// T4: whether the disk takes several at once or not, an arm follows one stream; what it writes goes to its cache.
 #[test]
 fn a_disk_that_rotates_is_held_for_a_reader_that_seeks_though_it_queues() {

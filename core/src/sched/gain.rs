@@ -14,7 +14,7 @@
 //!     what does not fit into it (a round over all streams), so it tells large differences alone: `BIAS` / length is what a
 //!     difference must exceed, besides three deviations of the mean. If `PAIRS` pairs leave it open, windows of twice the
 //!     length follow, up to `LONGEST`; then the mean decides. They do not follow if the present way is the guess and the other
-//!     does not look better by then. Two pairs that agree on nearly twice as much are enough, and one that says three times.
+//!     does not look better by then; if it is not to idle, by the first pair. Two pairs that agree on nearly twice as much are enough, and one that says three times.
 //!     The present way is what it does in its windows, or did before the trial if that was more: who takes turns needs a
 //!     while to be as good as it can be. So a load that reads on, with which nothing was done before, is judged by the first
 //!     length alone; after `REST_OPEN` it is looked at again.
@@ -579,7 +579,7 @@ impl Gain {
             false => trial.pairs.count >= PAIRS && trial.length == LONGEST,
         };
         let is_round = trial.pairs.count >= PAIRS;
-        let is_hopeless = is_round && self.base == self.guess && mean < margin;
+        let is_hopeless = self.base == self.guess && mean < margin && (is_round || self.base == Way::Parallel);
         if let Some(better) = verdict {
             self.decide(now, better, cost);
         } else if is_last {

@@ -30,8 +30,9 @@ pub struct Waitings {
     rows: Vec<Row>,
     /// What the device could not take (L6).
     returned: List,
-    /// How many are in lines or were turned back.
+    /// How many are in lines or were turned back, and how many of them read.
     len: usize,
+    reads: usize,
 }
 
 /// The waiting requests of one queue.
@@ -102,13 +103,19 @@ impl Waitings {
             flags: Flags::NONE,
             place: Place::Elsewhere,
         };
-        Self { nodes: Nodes::new(capacity), rows: vec![row; capacity], returned: List::new(), len: 0 }
+        Self { nodes: Nodes::new(capacity), rows: vec![row; capacity], returned: List::new(), len: 0, reads: 0 }
     }
 
     /// How many wait, in lines or turned back.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
+    }
+
+    /// How many of them read.
+    #[must_use]
+    pub const fn reads(&self) -> usize {
+        self.reads
     }
 
     /// Whether none waits.
@@ -163,6 +170,7 @@ impl Waitings {
         self.rows[id.0 as usize].place = Place::Returned;
         self.returned.push_front(&mut self.rows, id.0);
         self.len += 1;
+        self.reads += usize::from(self.op(id) == Op::Read);
     }
 
     /// The request that was turned back last and waits, if one does.
@@ -198,6 +206,7 @@ impl Waitings {
         self.returned.remove(&mut self.rows, id.0);
         self.rows[id.0 as usize].place = Place::Out;
         self.len -= 1;
+        self.reads -= usize::from(self.op(id) == Op::Read);
         Some(id)
     }
 
@@ -277,6 +286,7 @@ impl Line {
             place: Place::InLine,
         };
         table.len += 1;
+        table.reads += usize::from(request.op == Op::Read);
         self.len += 1;
         self.aged.push_back(&mut table.rows, id);
         self.sorted.insert(&mut table.nodes, id, request.extent.start.0);
@@ -290,6 +300,7 @@ impl Line {
         self.unlink(table, id);
         table.rows[id.0 as usize].place = Place::Out;
         table.len -= 1;
+        table.reads -= usize::from(table.op(id) == Op::Read);
     }
 
     fn unlink(&mut self, table: &mut Waitings, id: RequestId) {
@@ -408,6 +419,7 @@ impl Line {
             self.aged.insert_after(&mut table.rows, gone.0, kept.id.0);
         }
         self.unlink(table, gone);
+        table.reads -= usize::from(table.op(gone) == Op::Read);
         table.rows[gone.0 as usize].place = Place::Elsewhere;
         table.len -= 1;
     }

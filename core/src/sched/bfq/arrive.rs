@@ -75,13 +75,16 @@ impl Bfq {
 
     /// T5: the newcomer may take over from the queue in service.
     fn preempt(&mut self, now: Instant, q: u32, in_time: bool) {
-        let Some(turn) = self.turn.filter(|turn| turn.queue != q && !self.is_shared()) else { return };
+        let may_go = |turn: &Turn| turn.queue != q && (turn.is_blocked || !self.is_shared());
+        let Some(turn) = self.turn.filter(may_go) else { return };
         if !self.fair.would_preempt(Leaf(q)) {
             return;
         }
         let (new, old) = (self.queue(q), self.queue(turn.queue));
         let raised = new.raise.coefficient().cmp(&old.raise.coefficient());
-        let goes = new.priority.class < old.priority.class
+        let reads = || new.line.oldest().is_some_and(|oldest| self.waitings.op(oldest) == Op::Read);
+        let goes = turn.is_blocked && reads() // S5
+            || new.priority.class < old.priority.class
             || raised.is_gt()
             || in_time && raised.is_ge()
             || old.line.is_empty() && !self.is_worth_holding(&turn);
@@ -110,8 +113,10 @@ impl Bfq {
     /// A request of a queue is not in the device any more.
     #[inline(always)]
     pub(super) fn left_device(&mut self, q: u32, id: RequestId) {
+        let is_read = self.waitings.op(id) == Op::Read;
         self.waitings.forget(id);
         self.in_flight -= 1;
+        self.reads -= u32::from(is_read);
         let queue = self.queue_mut(q);
         queue.in_flight -= 1;
         if queue.in_flight == 0 && queue.line.is_empty() {

@@ -148,7 +148,9 @@ impl Bfq {
             _ => waiting,
         };
         let several = self.open > 1 && !(self.device.is_rotational() && self.raising_matters());
-        let seeks = self.queue(self.waitings.owner(served.request.id)).seeks.last_was_seek();
+        let queue = self.queue(self.waitings.owner(served.request.id));
+        let seeks = queue.seeks.last_was_seek();
+        let lone = queue.is_sync && queue.in_flight == 1 && queue.line.is_empty();
         let device = &mut self.device;
         device.rate.ended(now);
         device.pace.count(now, in_flight, if pace::is_apart(served.request.op) { 0 } else { sectors });
@@ -168,7 +170,7 @@ impl Bfq {
             depth.resume();
             has_other_turns = true;
         }
-        depth.ended(now, sectors, in_flight + could, is_held && is_shared);
+        depth.ended(now, sectors, in_flight + could, is_held && is_shared, lone);
         if self.settings.slice_idle.is_none() && self.settings.service == 0 {
             let end = End { sectors, open: in_flight - 1 + waiting, several, seeks };
             if device.gain.ended(now, end) {

@@ -10,12 +10,15 @@ impl Bfq {
         if let Some(id) = self.waitings.take_returned() {
             self.apart_begins(now, self.waitings.op(id));
             self.in_flight += 1; // F5, F2
+            self.reads += u32::from(self.waitings.op(id) == Op::Read);
             return Next::Request(id);
         }
         if self.waitings.is_empty() {
             return Next::Nothing;
         }
-        if !all && self.in_flight >= self.limit() {
+        let limit = self.limit();
+        let is_full = !all && self.in_flight >= limit;
+        if is_full && !self.reads_pass(limit) {
             self.device.is_full = true; // S4
             return Next::Nothing;
         }
@@ -40,9 +43,21 @@ impl Bfq {
                     continue;
                 }
             }
+            if is_full && self.waitings.op(id) != Op::Read {
+                self.device.is_full = true; // S5
+                self.turn.as_mut().expect("it is in service").is_blocked = true;
+                return Next::Nothing;
+            }
             self.send(now, q, id, extent);
             return Next::Request(id);
         }
+    }
+
+    /// S5: the device has all that `limit` allows, and takes a read yet.
+    fn reads_pass(&self, limit: u32) -> bool {
+        let has_room = self.reads < limit && self.in_flight < self.device.depth;
+        let are_between = self.waitings.reads() > 0 && self.reads < self.in_flight;
+        are_between && has_room && !self.device.is_rotational() && self.is_shared()
     }
 
     /// The queue in service has nothing to ask: until when the others wait for it, or else its turn ends.
@@ -70,7 +85,7 @@ impl Bfq {
         let most = if is_shared { self.budget_max(true).min(1 << 30) as u32 } else { self.budget(queue, false) };
         self.queue_mut(queue).left = budget.min(most);
         let timeout = if is_shared { self.settings.timeout_sync } else { self.timeout(queue) };
-        self.turn = Some(Turn { queue, since: now, timeout, served: 0, wrote: false, held: None });
+        self.turn = Some(Turn { queue, since: now, timeout, served: 0, wrote: false, held: None, is_blocked: false });
     }
 
     /// The longest time for a turn (F3, T2).
@@ -102,11 +117,13 @@ impl Bfq {
         queue.position = extent.end();
         queue.raise.served(sectors);
         self.in_flight += 1;
+        self.reads += u32::from(op == Op::Read);
         let wrote = op != Op::Read;
         let turn = self.turn.as_mut().expect("it is in service");
         turn.served += sectors;
         turn.wrote |= wrote;
         turn.held = None;
+        turn.is_blocked = false;
         self.fair.serve(charge); // F2
         self.merging.served(now, q);
         self.head_changed(q);

@@ -50,6 +50,10 @@
 //! S4  There are no more requests in the device than throughput needs (`depth.rs`). What waits here goes by weight; what
 //!     waits in the device does not.
 //!
+//! S5  Reads do not wait until writes make room: of a device that does not rotate they have as many places as S4 gives to all,
+//!     beyond those. A cache that is full takes milliseconds for each write, and reads would have nothing to do with it. Who
+//!     writes keeps his turn until there is room, but for one who reads and would be next.
+//!
 //! With S2 to S4 there is no choice between shares and throughput for groups that can use their share, which the original
 //! lacks ("no solution currently exists"); for groups that cannot, `share_floor` says what shares may cost.
 //!
@@ -185,6 +189,8 @@ struct Turn {
     wrote: bool,
     /// The device is held for it until then.
     held: Option<Instant>,
+    /// It writes, and the device is full (S5).
+    is_blocked: bool,
 }
 
 /// Fair queueing by weight: see the [module](self).
@@ -203,6 +209,8 @@ pub struct Bfq {
     merging: Merging,
     turn: Option<Turn>,
     in_flight: u32,
+    /// Those of them that read.
+    reads: u32,
     /// Queues of which something waits or is in flight, and those of them that are raised.
     open: u32,
     open_raised: u32,
@@ -239,6 +247,7 @@ impl Bfq {
             merging: Merging::new(false),
             turn: None,
             in_flight: 0,
+            reads: 0,
             open_raised: 0,
             open: 0,
             device: device::Device::new(setup, &settings),
@@ -349,6 +358,7 @@ impl Scheduler for Bfq {
         self.apart_ends(now, request.op, None);
         // To its queue it is in flight still: nothing more is asked before it has gone again.
         self.in_flight -= 1;
+        self.reads -= u32::from(request.op == Op::Read);
         self.device.lone = None;
         self.waitings.turn_back(request.id);
     }

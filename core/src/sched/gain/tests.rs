@@ -201,6 +201,17 @@ fn one_pair_that_says_three_times_is_enough() {
     }
 }
 
+/// A3: a second pair would cost as much as the first, and say the same.
+#[test]
+fn where_not_to_idle_was_the_guess_a_pair_that_does_not_gain_ends_the_trial() {
+    for (guess, least) in [(Way::Parallel, 2), (Way::Idle, 4)] {
+        let (idle, parallel) = if guess == Way::Parallel { (900, 1000) } else { (1000, 900) };
+        let ran = run(guess, bed(idle, parallel), secs(3));
+        let windows = ran.found[0].at.since(Instant::ZERO + WATCH).as_nanos() / ms(200).as_nanos();
+        assert_eq!((ran.gain.settled(), windows / least), (guess, 1), "{windows}: {:?}", ran.found);
+    }
+}
+
 /// A3: for the length of a window nobody but who seeks had anything to ask.
 #[test]
 fn a_bad_moment_proves_nothing_against_what_a_way_did_before() {
