@@ -19,20 +19,23 @@
 //!     again by trials as soon as there is more. A trial with half as many needs a load of twice the present limit: few
 //!     streams that ask one request at a time are left alone, in their own order.
 //! E7  Nothing is random: the same ends at the same times give the same limits.
-//! E8  Where somebody who is waited for has one request at a time, while others fill the device, each that is in it before
-//!     his is what he waits for. There twice as many must bring 8 %, and half as many may cost 4 %.
+//! E8  Where somebody reads here and there, one request at a time, and most of what ends is written, each write that is in
+//!     the device before his read is what he waits for, and nobody waits for the write. There twice as many must bring 12 %,
+//!     and half as many may cost 8 %; a trial goes down first, is ended by few pairs, and is followed by four times the
+//!     rest.
 
 use super::trial::Trial;
 use crate::Instant;
 
 /// Where it starts (E5).
 const FIRST: u32 = 8;
-/// The most pairs of windows in a trial (E2).
+/// The most pairs of windows in a trial (E2), and in one that E8 is about.
 const PAIRS_MAX: u32 = 24;
+const PAIRS_LONE: u32 = 8;
 /// Rest after a trial, in windows (E4).
 const REST_MIN: u32 = 32;
 const REST_MAX: u32 = 4096;
-/// Somebody who had one request at a time counts for so many windows (E8).
+/// Somebody who read so counts for so many windows (E8).
 const LONE: u32 = 16;
 /// So many unusual windows in a row end a rest (E4).
 const UNUSUAL: u32 = 6;
@@ -57,7 +60,7 @@ pub(super) struct Depth {
     by_demand: bool,
     /// The load of the last window.
     most: u32,
-    /// So many windows ago somebody had one request at a time (E8).
+    /// So many windows ago somebody read so beside writers (E8).
     lone: u32,
     trials: u64,
 }
@@ -68,6 +71,15 @@ enum Step {
     Rest { left: u32, unusual: u32 },
     /// Between `base` and `other`.
     Trial { other: u32, trial: Trial, windows: u32 },
+}
+
+/// What a request was that ended (E8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Write,
+    /// A read far from the one before, of somebody who had no other.
+    Lone,
+    Other,
 }
 
 /// What is measured at one limit.
@@ -85,14 +97,26 @@ struct Window {
     most: u32,
     /// Requests that ended while others waited for somebody.
     lulls: u32,
-    /// Those of somebody who had no other (E8).
+    /// Reads of somebody who had no other, and writes (E8).
     lone: u32,
+    writes: u32,
 }
 
 impl Window {
     const fn new(depth: u32, skip: u32) -> Self {
         let size = if depth > 32 { 2 * depth } else { 64 };
-        Self { skip, left: size, size, start: Instant::ZERO, sectors: 0, slack: 0, most: 0, lulls: 0, lone: 0 }
+        Self {
+            skip,
+            left: size,
+            size,
+            start: Instant::ZERO,
+            sectors: 0,
+            slack: 0,
+            most: 0,
+            lulls: 0,
+            lone: 0,
+            writes: 0,
+        }
     }
 }
 
@@ -164,9 +188,9 @@ impl Depth {
     }
 
     /// A request of so many sectors ended, when so many were in the device or could have been but for the limit; `lull` says
-    /// that they waited for somebody, `lone` that it is waited for and was all that its queue had.
+    /// that they waited for somebody.
     #[inline]
-    pub(super) fn ended(&mut self, now: Instant, sectors: u64, demand: u32, lull: bool, lone: bool) {
+    pub(super) fn ended(&mut self, now: Instant, sectors: u64, kind: Kind, demand: u32, lull: bool) {
         let needed = self.needed;
         let window = &mut self.window;
         if window.skip > 0 {
@@ -178,7 +202,8 @@ impl Depth {
         window.slack += u32::from(demand < needed);
         window.most = window.most.max(demand);
         window.lulls += u32::from(lull);
-        window.lone += u32::from(lone);
+        window.lone += u32::from(kind == Kind::Lone);
+        window.writes += u32::from(kind == Kind::Write);
         window.left -= 1;
         if window.left == 0 {
             self.window_is_full(now);
@@ -187,13 +212,18 @@ impl Depth {
 
     #[cold]
     fn window_is_full(&mut self, now: Instant) {
-        let Window { size, start, sectors, slack, most, lulls, lone, .. } = self.window;
+        let Window { size, start, sectors, slack, most, lulls, lone, writes, .. } = self.window;
         let nanos = now.since(start).as_nanos().max(1);
         let before = self.limit();
         self.most = most;
-        self.lone = if lone > 0 { 0 } else { self.lone.saturating_add(1) };
+        let was_lone = self.is_lone();
+        self.lone = if lone > 0 && 2 * writes > size { 0 } else { self.lone.saturating_add(1) };
+        let is_newly_lone = self.is_lone() && !was_lone;
         let goes_down = matches!(&self.step, Step::Trial { other, .. } if *other < self.base);
-        if goes_down && lulls > size / 4 {
+        if is_newly_lone && !goes_down && slack <= size / 8 {
+            self.rest = REST_MIN;
+            self.try_down(); // E8
+        } else if goes_down && lulls > size / 4 {
             self.go_to_rest(0); // E1
         } else if slack <= size / 8 {
             if core::mem::take(&mut self.by_demand) && matches!(self.step, Step::Rest { .. }) {
@@ -219,6 +249,7 @@ impl Depth {
     }
 
     fn learn(&mut self, sectors: u64, nanos: u64) {
+        let is_lone = self.is_lone();
         match &mut self.step {
             Step::Rest { left, unusual } => {
                 let rate = 1e9 * sectors as f64 / nanos as f64;
@@ -236,13 +267,13 @@ impl Depth {
             Step::Trial { other, trial, windows } => {
                 trial.add(sectors, nanos);
                 *windows += 1;
-                let factor = match (*other > self.base, self.lone < LONE) {
-                    (true, false) => 1.015,
-                    (false, false) => 0.995, // E3
-                    (true, true) => 1.08,
-                    (false, true) => 0.96, // E8
+                let (factor, pairs) = match (*other > self.base, is_lone) {
+                    (true, false) => (1.015, PAIRS_MAX),
+                    (false, false) => (0.995, PAIRS_MAX), // E3
+                    (true, true) => (1.12, PAIRS_LONE),
+                    (false, true) => (0.92, PAIRS_LONE), // E8
                 };
-                if let Some(better) = trial.verdict(factor, PAIRS_MAX) {
+                if let Some(better) = trial.verdict(factor, pairs) {
                     let (other, rate, windows) = (*other, trial.rate(better), *windows);
                     self.end_trial(other, better, rate, windows);
                 }
@@ -264,6 +295,10 @@ impl Depth {
         }
     }
 
+    const fn is_lone(&self) -> bool {
+        self.lone < LONE
+    }
+
     fn try_up(&mut self) {
         if self.base >= self.max {
             return self.try_down();
@@ -280,7 +315,8 @@ impl Depth {
 
     /// E4
     fn go_to_rest(&mut self, windows: u32) {
-        self.step = Step::Rest { left: self.rest.max(4 * windows), unusual: 0 };
+        let rest = self.rest.max(4 * windows);
+        self.step = Step::Rest { left: if self.is_lone() { 4 * rest } else { rest }, unusual: 0 };
         self.rest = (self.rest * 2).min(REST_MAX);
     }
 
@@ -315,7 +351,7 @@ mod tests {
                 let noise = if jitter > 0 { (end * 7919) % (2 * jitter) } else { 0 };
                 let nanos = (100_000 - jitter * 500 + noise * 500) / u64::from(useful);
                 self.now += Duration::from_nanos(nanos);
-                self.depth.ended(self.now, 8, demand, false, false);
+                self.depth.ended(self.now, 8, Kind::Other, demand, false);
                 self.ends += 1;
                 self.other += u64::from(self.depth.limit() != self.depth.base());
             }
@@ -373,14 +409,14 @@ mod tests {
 
     /// E8: of a device that does 0.6 to 2.4 % less with half as many.
     #[test]
-    fn who_asks_one_at_a_time_is_worth_four_percent_of_what_the_others_do() {
+    fn who_asks_one_at_a_time_is_worth_some_percent_of_what_the_others_do() {
         for (lone, base) in [(false, 8), (true, 1)] {
             let mut depth = Depth::new(256, false);
             let mut now = Instant::ZERO;
             for end in 0..20_000 {
                 let limit = u64::from(depth.limit());
                 now += Duration::from_nanos(100_000 + 5_000 / limit);
-                depth.ended(now, 8, 1000, false, lone && end % 50 == 0);
+                depth.ended(now, 8, if lone && end % 50 == 0 { Kind::Lone } else { Kind::Write }, 1000, false);
             }
             assert_eq!(depth.base(), base, "somebody asks one at a time: {lone}");
         }

@@ -150,7 +150,12 @@ impl Bfq {
         let several = self.open > 1 && !(self.device.is_rotational() && self.raising_matters());
         let queue = self.queue(self.waitings.owner(served.request.id));
         let seeks = queue.seeks.last_was_seek();
-        let lone = queue.is_sync && queue.in_flight == 1 && queue.line.is_empty();
+        let is_alone = queue.in_flight == 1 && queue.line.is_empty();
+        let kind = match served.request.op {
+            Op::Read if is_alone && seeks && !self.device.is_rotational() => Kind::Lone,
+            Op::Write => Kind::Write,
+            _ => Kind::Other,
+        };
         let device = &mut self.device;
         device.rate.ended(now);
         device.pace.count(now, in_flight, if pace::is_apart(served.request.op) { 0 } else { sectors });
@@ -170,7 +175,7 @@ impl Bfq {
             depth.resume();
             has_other_turns = true;
         }
-        depth.ended(now, sectors, in_flight + could, is_held && is_shared, lone);
+        depth.ended(now, sectors, kind, in_flight + could, is_held && is_shared);
         if self.settings.slice_idle.is_none() && self.settings.service == 0 {
             let end = End { sectors, open: in_flight - 1 + waiting, several, seeks };
             if device.gain.ended(now, end) {

@@ -114,7 +114,7 @@ use crate::trace::{Message, Note};
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use burst::{Bursts, Member};
-use depth::Depth;
+use depth::{Depth, Kind};
 use fair::{Arrival, Fair, Leaf};
 use lull::Lull;
 use members::Levels;
