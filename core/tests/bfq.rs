@@ -508,6 +508,40 @@ fn a_newcomer_that_reads_passes_a_writer_that_waits_for_room_if_he_would_be_next
     }
 }
 
+/// S5: small writes, many of them in a turn, and the first reader that there is.
+#[test]
+fn a_reader_is_not_behind_the_rest_of_a_turn_of_writes_that_waits_for_room() {
+    let mut bench = Bench::new(0, bfq(&groups(&[100, 1000]), 32, false, Settings::default()));
+    for (name, value) in [("service", "together"), ("low_latency", "0"), ("device_depth", "1")] {
+        bench.bfq.set(name, value).expect("it can be set");
+    }
+    (0..2).for_each(|id| bench.add_stream(u32::from(id), stream(1 + id, PriorityClass::BestEffort, 4)));
+    for n in 0..16 {
+        bench.ask(StreamId(0), Op::Write, Flags::SYNC, n << 16, 8);
+    }
+    assert_eq!(bench.dispatch(32).len(), 1);
+    bench.ask(StreamId(1), Op::Read, Flags::NONE, 1 << 32, 8);
+    assert_eq!(bench.dispatch(32)[0].op, Op::Read);
+}
+
+/// S5: a newcomer that writes has no room either.
+#[test]
+fn who_writes_does_not_end_the_turn_of_another_that_waits_for_room() {
+    let mut bench = Bench::new(0, bfq(&groups(&[100, 1000]), 32, false, Settings::default()));
+    for (name, value) in [("service", "together"), ("low_latency", "0"), ("device_depth", "1")] {
+        bench.bfq.set(name, value).expect("it can be set");
+    }
+    (0..2).for_each(|id| bench.add_stream(u32::from(id), stream(1 + id, PriorityClass::BestEffort, 4)));
+    for n in 0..16 {
+        bench.ask(StreamId(0), Op::Write, Flags::SYNC, n << 16, 8);
+    }
+    bench.dispatch(32);
+    bench.ask(StreamId(1), Op::Write, Flags::SYNC, 1 << 32, 8);
+    let mut preemptions = 0;
+    bench.bfq.counters(&mut |name, count| preemptions += if name == "preemptions" { count } else { 0 });
+    assert_eq!(preemptions, 0);
+}
+
 /// T4: whether the disk takes several at once or not, an arm follows one stream; what it writes goes to its cache.
 #[test]
 fn a_disk_that_rotates_is_held_for_a_reader_that_seeks_though_it_queues() {

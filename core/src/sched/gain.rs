@@ -10,14 +10,15 @@
 //!     the other way; no earlier than `SETTLE` after it, and no later than the window is long.
 //! A2  A window counts if at seven in eight of its ends somebody else had something to do as well: who is alone says
 //!     nothing about many. After `SPOILT_MAX` that do not count the trial is given up for a while.
-//! A3  Windows are short at first, but so long that twice what waits would end in one, and `ENDS`. A short one may be off by
+//! A3  Windows are short at first, but so long that twice what waits would end in one, and `ENDS`, up to `LONGEST`. A short one may be off by
 //!     what does not fit into it (a round over all streams), so it tells large differences alone: `BIAS` / length is what a
 //!     difference must exceed, besides three deviations of the mean. If `PAIRS` pairs leave it open, windows of twice the
 //!     length follow, up to `LONGEST`; then the mean decides. They do not follow if the present way is the guess and the other
-//!     does not look better by then; if it is not to idle, by the first pair. Two pairs that agree on nearly twice as much are enough, and one that says three times.
+//!     does not look better by then; if it is not to idle, by the first pair. Two pairs that agree on nearly twice as much are enough, and one that says three times
+//!     (as much as before the trial, too, if that is known).
 //!     The present way is what it does in its windows, or did before the trial if that was more: who takes turns needs a
-//!     while to be as good as it can be. So a load that reads on, with which nothing was done before, is judged by the first
-//!     length alone; after `REST_OPEN` it is looked at again.
+//!     while to be as good as it can be. So turns for a load that reads on, with which nothing was done before, are judged by
+//!     the first length alone; after `REST_OPEN` they are looked at again.
 //! A4  The other way must do `MARGIN` more to be taken, so that two ways that do the same do not alternate; and
 //!     `MARGIN_FLASH` where not idling was the guess: there turns cost those who seek more than they can bring.
 //! A5  A trial costs what the present way would have done in its time and was not done. There is credit for
@@ -283,8 +284,6 @@ struct Trial {
     spoilt: u32,
     /// Throughput before it; 0 if that is not known (A3).
     before: f64,
-    /// The best of the other way's windows.
-    best: f64,
     ends: u64,
     seeks: u64,
 }
@@ -484,7 +483,6 @@ impl Gain {
                 trial.seeks += u64::from(window.seeks);
                 if trial.is_other {
                     trial.pairs.add(trial.usual_of(trial.present), rate);
-                    trial.best = trial.best.max(rate);
                 } else {
                     trial.present = rate;
                 }
@@ -492,7 +490,7 @@ impl Gain {
                 if trial.is_other {
                     self.first_is_over(now);
                 } else {
-                    self.pair_is_over(now);
+                    self.pair_is_over(now, rate);
                 }
             }
             None if window.counts() => {
@@ -534,7 +532,6 @@ impl Gain {
             sectors: 0,
             spoilt: 0,
             before: self.usual.before(),
-            best: 0.0,
             ends: 0,
             seeks: 0,
         });
@@ -565,14 +562,17 @@ impl Gain {
         }
     }
 
-    fn pair_is_over(&mut self, now: Instant) {
+    /// A pair is over, with so much of the other way (A3).
+    fn pair_is_over(&mut self, now: Instant, rate: f64) {
         let margin = if self.is_flash() { MARGIN_FLASH } else { MARGIN };
         let Some(trial) = &mut self.trial else { return };
         let cost = Self::cost(trial, now);
         // A single pair with a bad moment of the present way proves nothing against what that did before.
-        let is_moment = trial.pairs.count == 1 && trial.best < 3.0 * trial.before;
+        let is_moment = trial.pairs.count == 1 && rate < 3.0 * trial.before;
         let verdict = trial.pairs.verdict(trial.length, margin).filter(|better| !(*better && is_moment));
-        let is_early = trial.is_early();
+        // What turns do so early is the least that they can.
+        let came_early = trial.is_early();
+        let is_early = came_early && self.base == Way::Idle;
         let mean = trial.pairs.mean();
         let is_last = match is_early {
             true => trial.pairs.count >= if mean < PLAIN / 2.0 { PAIRS_EARLY } else { PAIRS },
@@ -590,6 +590,9 @@ impl Gain {
             }
         } else if cost > self.credit || is_hopeless {
             self.decide(now, false, cost);
+            if came_early {
+                (self.due, self.rest) = (now + REST_OPEN, REST_MIN);
+            }
         } else if is_round {
             trial.length = Duration::from_nanos(2 * trial.length.as_nanos()).min(LONGEST);
             trial.pairs = Pairs::default();

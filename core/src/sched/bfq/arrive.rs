@@ -75,15 +75,17 @@ impl Bfq {
 
     /// T5: the newcomer may take over from the queue in service.
     fn preempt(&mut self, now: Instant, q: u32, in_time: bool) {
-        let may_go = |turn: &Turn| turn.queue != q && (turn.is_blocked || !self.is_shared());
-        let Some(turn) = self.turn.filter(may_go) else { return };
+        let Some(turn) = self.turn.filter(|turn| turn.queue != q) else { return };
+        let is_shared = self.is_shared();
+        if is_shared && !self.passes(q, &turn) {
+            return;
+        }
         if !self.fair.would_preempt(Leaf(q)) {
             return;
         }
         let (new, old) = (self.queue(q), self.queue(turn.queue));
         let raised = new.raise.coefficient().cmp(&old.raise.coefficient());
-        let reads = || new.line.oldest().is_some_and(|oldest| self.waitings.op(oldest) == Op::Read);
-        let goes = turn.is_blocked && reads() // S5
+        let goes = is_shared // S5
             || new.priority.class < old.priority.class
             || raised.is_gt()
             || in_time && raised.is_ge()
@@ -92,6 +94,16 @@ impl Bfq {
             self.counts.preemptions += 1;
             self.end_turn(now, turn::End::Preempted);
         }
+    }
+
+    /// S5: a queue reads, and the one in service writes and waits for room.
+    fn passes(&self, q: u32, turn: &Turn) -> bool {
+        let reads = |q: u32| self.queue(q).line.oldest().map(|oldest| self.waitings.op(oldest) == Op::Read);
+        let old = self.queue(turn.queue);
+        let goes_on =
+            || old.line.oldest().is_some_and(|oldest| turn.served == 0 || self.size_of(oldest) <= old.left.into());
+        let is_blocked = self.device.is_full && !self.device.is_rotational() && reads(turn.queue) == Some(false);
+        is_blocked && goes_on() && reads(q) == Some(true)
     }
 
     pub(super) fn ended(&mut self, now: Instant, served: &Served) {

@@ -20,12 +20,14 @@
 //!     streams that ask one request at a time are left alone, in their own order.
 //! E7  Nothing is random: the same ends at the same times give the same limits.
 //! E8  Where somebody reads here and there, one request at a time, and most of what ends is written, each write that is in
-//!     the device before his read is what he waits for, and nobody waits for the write. There twice as many must bring 12 %,
-//!     and half as many may cost 8 %; a trial goes down first, is ended by few pairs, and is followed by four times the
-//!     rest.
+//!     the device before his read is what he waits for, and nobody waits for the write. On flash, for as long as he did so
+//!     within the last ten seconds, twice as many must bring 12 %, and half as many may cost 8 %, and all together a fifth; a
+//!     trial is ended by few pairs, and followed by four times the rest. It goes down first when he comes, and up when he has
+//!     gone.
 
 use super::trial::Trial;
-use crate::Instant;
+use crate::time::secs;
+use crate::{Duration, Instant};
 
 /// Where it starts (E5).
 const FIRST: u32 = 8;
@@ -35,8 +37,9 @@ const PAIRS_LONE: u32 = 8;
 /// Rest after a trial, in windows (E4).
 const REST_MIN: u32 = 32;
 const REST_MAX: u32 = 4096;
-/// Somebody who read so counts for so many windows (E8).
-const LONE: u32 = 16;
+/// Somebody who read so counts for so long (E8), and all that may be lost for him.
+const LONE: Duration = secs(10);
+const LEAST: f64 = 0.8;
 /// So many unusual windows in a row end a rest (E4).
 const UNUSUAL: u32 = 6;
 
@@ -60,8 +63,9 @@ pub(super) struct Depth {
     by_demand: bool,
     /// The load of the last window.
     most: u32,
-    /// So many windows ago somebody read so beside writers (E8).
-    lone: u32,
+    /// Until then somebody counts who read so beside writers, and what throughput was before he did; 0: not known (E8).
+    lone_until: Instant,
+    reference: f64,
     trials: u64,
 }
 
@@ -137,7 +141,8 @@ impl Depth {
             usual: 0.0,
             by_demand: false,
             most: 0,
-            lone: u32::MAX,
+            lone_until: Instant::ZERO,
+            reference: 0.0,
             trials: 0,
         };
         this.try_up();
@@ -216,12 +221,9 @@ impl Depth {
         let nanos = now.since(start).as_nanos().max(1);
         let before = self.limit();
         self.most = most;
-        let was_lone = self.is_lone();
-        self.lone = if lone > 0 && 2 * writes > size { 0 } else { self.lone.saturating_add(1) };
-        let is_newly_lone = self.is_lone() && !was_lone;
+        let has_come = self.watch_reader(now, lone > 0 && 2 * writes > size);
         let goes_down = matches!(&self.step, Step::Trial { other, .. } if *other < self.base);
-        if is_newly_lone && !goes_down && slack <= size / 8 {
-            self.rest = REST_MIN;
+        if has_come && !goes_down && slack <= size / 8 {
             self.try_down(); // E8
         } else if goes_down && lulls > size / 4 {
             self.go_to_rest(0); // E1
@@ -246,6 +248,23 @@ impl Depth {
         let after = self.limit();
         let skip = if before == after { 0 } else { before.max(after) };
         self.window = Window { start: now, ..Window::new(before.max(after), skip) };
+    }
+
+    /// E8: somebody reads beside writers, or has not for a while. Answers whether he has come.
+    fn watch_reader(&mut self, now: Instant, is_there: bool) -> bool {
+        let was_there = self.is_lone();
+        if is_there {
+            self.lone_until = now + LONE;
+        } else if now >= self.lone_until {
+            self.lone_until = Instant::ZERO;
+        }
+        let has_come = self.is_lone() && !was_there;
+        if has_come {
+            self.reference = 0.0;
+        } else if was_there && !self.is_lone() {
+            self.review();
+        }
+        has_come
     }
 
     fn learn(&mut self, sectors: u64, nanos: u64) {
@@ -274,6 +293,10 @@ impl Depth {
                     (false, true) => (0.92, PAIRS_LONE), // E8
                 };
                 if let Some(better) = trial.verdict(factor, pairs) {
+                    if self.reference == 0.0 {
+                        self.reference = trial.rate(false);
+                    }
+                    let better = better && (!is_lone || trial.rate(true) >= LEAST * self.reference);
                     let (other, rate, windows) = (*other, trial.rate(better), *windows);
                     self.end_trial(other, better, rate, windows);
                 }
@@ -296,7 +319,7 @@ impl Depth {
     }
 
     const fn is_lone(&self) -> bool {
-        self.lone < LONE
+        self.lone_until.as_nanos() > 0
     }
 
     fn try_up(&mut self) {
@@ -420,6 +443,26 @@ mod tests {
             }
             assert_eq!(depth.base(), base, "somebody asks one at a time: {lone}");
         }
+    }
+
+    /// E8: of a device that does 7 % less with half as many.
+    #[test]
+    fn all_that_is_lost_for_him_is_a_fifth_and_until_he_has_gone() {
+        let mut depth = Depth::new(64, false);
+        let mut now = Instant::ZERO;
+        let mut run = |ends: u64, every: u64| {
+            for end in 0..ends {
+                let halvings = 6 - depth.limit().ilog2();
+                let nanos = (0..halvings).fold(100_000, |nanos: u64, _| nanos * 100 / 93);
+                now += Duration::from_nanos(nanos);
+                depth.ended(now, 8, if end % every == 0 { Kind::Lone } else { Kind::Write }, 1000, false);
+            }
+            depth.base()
+        };
+        assert_eq!(run(20_000, u64::MAX), 64);
+        assert_eq!(run(20_000, 50), 8, "0.93 times 0.93 times 0.93");
+        assert_eq!(run(200_000, 20_000), 8, "one every two seconds is enough for that");
+        assert_eq!(run(200_000, u64::MAX), 64);
     }
 
     /// E1, E6

@@ -95,7 +95,7 @@ impl Bfq {
             && self.fair.backlogged_groups() <= 1
     }
 
-    /// How many requests may be in the device (S4).
+    /// How many requests may be in the device (S4), and reads whatever else is in it (S5).
     #[inline]
     pub(super) fn limit(&self) -> u32 {
         match self.settings.device_depth {
@@ -227,7 +227,8 @@ impl Bfq {
             floor @ 1..FLOOR_WITHIN if self.fair.backlogged_groups() <= 1 => FLOOR_WITHIN.max(floor),
             floor => floor,
         };
-        self.device.lull.was(now, self.in_flight, useful, floor);
+        // Reads beyond it (S5) are no depth that anybody was held back from.
+        self.device.lull.was(now, self.in_flight.min(useful), useful, floor);
     }
 
     /// A request goes to the device.

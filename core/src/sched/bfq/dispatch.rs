@@ -45,7 +45,6 @@ impl Bfq {
             }
             if is_full && self.waitings.op(id) != Op::Read {
                 self.device.is_full = true; // S5
-                self.turn.as_mut().expect("it is in service").is_blocked = true;
                 return Next::Nothing;
             }
             self.send(now, q, id, extent);
@@ -85,7 +84,7 @@ impl Bfq {
         let most = if is_shared { self.budget_max(true).min(1 << 30) as u32 } else { self.budget(queue, false) };
         self.queue_mut(queue).left = budget.min(most);
         let timeout = if is_shared { self.settings.timeout_sync } else { self.timeout(queue) };
-        self.turn = Some(Turn { queue, since: now, timeout, served: 0, wrote: false, held: None, is_blocked: false });
+        self.turn = Some(Turn { queue, since: now, timeout, served: 0, wrote: false, held: None });
     }
 
     /// The longest time for a turn (F3, T2).
@@ -123,7 +122,6 @@ impl Bfq {
         turn.served += sectors;
         turn.wrote |= wrote;
         turn.held = None;
-        turn.is_blocked = false;
         self.fair.serve(charge); // F2
         self.merging.served(now, q);
         self.head_changed(q);

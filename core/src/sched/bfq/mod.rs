@@ -27,7 +27,7 @@
 //!     that wrote say nothing of what is fast: a volatile cache takes in as much as it has room for. Linux compares with
 //!     the device's best ever, and charges slow queues so even when all are slow, which makes shares a matter of luck.
 //! T4  When the queue in service runs empty, the device is held idle for it if it is sync, asks again soon, and either
-//!     order pays (on a device that rotates) or shares would suffer (somebody of another group, class or weight competes).
+//!     order pays (on a device that rotates, or takes one request at a time from who reads on) or shares would suffer (somebody of another group, class or weight competes).
 //!     Held for `slice_idle` at most, 2 ms for a stream that seeks and competes with its like, 20 ms or more for a raised
 //!     one. Linux holds a disk that queues for no stream that seeks; here such a disk has T1 to T5 only where turns are what it
 //!     does most with, and one request at a time would be a turn of no time, so that T3 never charged it. One that seeks and
@@ -47,12 +47,13 @@
 //!     single group compete, half of it; never is the device left idle; and a lull ends after `timeout_sync`. Only for a
 //!     queue that was raised less than half a second ago (W2), while others of its group are not and no other group
 //!     competes, is the device held as in T4.
-//! S4  There are no more requests in the device than throughput needs (`depth.rs`). What waits here goes by weight; what
+//! S4  There are no more requests in the device than throughput needs (`depth.rs`), S5 aside. What waits here goes by weight; what
 //!     waits in the device does not.
 //!
-//! S5  Reads do not wait until writes make room: of a device that does not rotate they have as many places as S4 gives to all,
-//!     beyond those. A cache that is full takes milliseconds for each write, and reads would have nothing to do with it. Who
-//!     writes keeps his turn until there is room, but for one who reads and would be next.
+//! S5  Of a device that does not rotate, reads have as many places as S4 gives to all, whatever writes have of those: a cache
+//!     that is full takes milliseconds for each write, and reads would have nothing to do with it. Who writes and finds no
+//!     room keeps his turn, and whoever is behind him in the order waits; but a reader who comes then, and would be next if the
+//!     writer had nothing to ask, goes before him.
 //!
 //! With S2 to S4 there is no choice between shares and throughput for groups that can use their share, which the original
 //! lacks ("no solution currently exists"); for groups that cannot, `share_floor` says what shares may cost.
@@ -189,8 +190,6 @@ struct Turn {
     wrote: bool,
     /// The device is held for it until then.
     held: Option<Instant>,
-    /// It writes, and the device is full (S5).
-    is_blocked: bool,
 }
 
 /// Fair queueing by weight: see the [module](self).

@@ -127,7 +127,7 @@ pub(super) const ROWS: [Tunable<Settings>; 15] = [
         "device_depth",
         (0, 65_535),
         |s| &mut s.device_depth,
-        "requests in the device at once; 0: as many as throughput needs, which is learned",
+        "requests in the device at once, reads beside writes aside (S5); 0: as many as throughput needs, which is learned",
     ),
     Tunable::count(
         "share_floor",

@@ -212,6 +212,16 @@ fn where_not_to_idle_was_the_guess_a_pair_that_does_not_gain_ends_the_trial() {
     }
 }
 
+/// A3: too early to tell, it is looked at again soon.
+#[test]
+fn a_first_pair_of_streams_that_read_on_is_not_the_last_for_long() {
+    let mut ran = Ran::new(Way::Parallel, 1);
+    ran.go(Bed { seeks: false, ..bed(1000, 1000) }, secs(10), |_| true);
+    assert_eq!(ran.found.len(), 2, "{:?}", ran.found);
+    ran.go(Bed { seeks: false, ..bed(1000, 1000) }, secs(30), |_| true);
+    assert_eq!(ran.found.len(), 2, "and then left alone: {:?}", ran.found);
+}
+
 /// A3: for the length of a window nobody but who seeks had anything to ask.
 #[test]
 fn a_bad_moment_proves_nothing_against_what_a_way_did_before() {
