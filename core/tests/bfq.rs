@@ -542,6 +542,26 @@ fn who_writes_does_not_end_the_turn_of_another_that_waits_for_room() {
     assert_eq!(preemptions, 0);
 }
 
+/// S3: the others wait for one who starts a program, and not where most do.
+#[test]
+fn where_most_are_raised_nobody_has_the_device_for_himself() {
+    for (level, waits) in [(7, true), (4, false)] {
+        let mut bench = Bench::new(0, bfq(&groups(&[]), 32, false, Settings::default()));
+        bench.bfq.set("service", "together").expect("it can be set");
+        // Of another level than the default, it is not raised.
+        for (id, level) in [(0, 4), (1, 7), (2, level)] {
+            bench.add_stream(id, stream(0, PriorityClass::BestEffort, level));
+        }
+        bench.ask(StreamId(0), Op::Read, Flags::NONE, 0, 8);
+        assert_eq!(bench.dispatch(32).len(), 1);
+        for id in [1, 2] {
+            bench.ask(StreamId(id), Op::Read, Flags::NONE, u64::from(id) << 20, 8);
+        }
+        let gone = bench.dispatch(32);
+        assert_eq!(gone.iter().all(|gone| gone.stream != StreamId(1)), waits, "level {level}: {gone:?}");
+    }
+}
+
 /// T4: whether the disk takes several at once or not, an arm follows one stream; what it writes goes to its cache.
 #[test]
 fn a_disk_that_rotates_is_held_for_a_reader_that_seeks_though_it_queues() {

@@ -33,7 +33,8 @@ impl Bfq {
         let queue = self.queue(turn.queue);
         // Somebody waits at it: for a short time, that counts more than what the device could do.
         // Its group is not raised, so where groups compete it is not.
-        let is_raised = queue.raise.is_raised() && queue.raise.raised_for(now) < RAISED_ALONE && !self.groups_compete();
+        let is_fresh = queue.raise.is_raised() && queue.raise.raised_for(now) < RAISED_ALONE;
+        let is_raised = is_fresh && self.few_are_raised() && !self.groups_compete();
         if queue.in_flight == 0 && (is_raised || self.in_flight == 0) {
             // Otherwise nothing is left idle, unless shares may cost all.
             let idle = self.settings.group_idle;
@@ -96,6 +97,12 @@ impl Bfq {
         // Others that wait keep the place of the group.
         let group = self.groups[usize::from(queue.group.0)].fair;
         self.groups_compete() && self.fair.backlogged_queues_of(group) <= 1 || self.classes_compete()
+    }
+
+    /// Whether those that somebody waits at are no more than the others: where most are, throughput is what they wait for.
+    #[inline]
+    pub(super) const fn few_are_raised(&self) -> bool {
+        2 * self.open_raised <= self.open
     }
 
     /// Whether groups or classes compete, or streams of several weights.

@@ -129,8 +129,8 @@ impl Bfq {
         }
         let max = max.max(1);
         let budget = if queue.is_sync { queue.budget_max.clamp(1, max) } else { max };
-        // Who waits for an answer needs little at a time; where most do, throughput is what they wait for.
-        let is_raised = queue.raise.is_raised() && 2 * self.open_raised <= self.open;
+        // Who waits for an answer needs little at a time.
+        let is_raised = queue.raise.is_raised() && self.few_are_raised();
         let budget = if is_raised { budget.min(2 * self.device.budgets.min().min(1 << 30) as u32) } else { budget };
         let scaled = (u64::from(max) * u64::from(self.part(q))) >> 16;
         budget.min(scaled as u32).max(1).max(next)
