@@ -17,8 +17,8 @@
 //!     does not look better by then; if it is not to idle, by the first pair. Two pairs that agree on nearly twice as much are enough, and one that says three times
 //!     (as much as before the trial, too, if that is known).
 //!     The present way is what it does in its windows, or did before the trial if that was more: who takes turns needs a
-//!     while to be as good as it can be. So turns for a load that reads on, with which nothing was done before, are judged by
-//!     the first length alone; after `REST_OPEN` they are looked at again.
+//!     while to be as good as it can be. So turns that are the present way of a load that reads on, with which nothing was
+//!     done before, are judged by the first length alone; after `REST_OPEN` they are looked at again.
 //! A4  The other way must do `MARGIN` more to be taken, so that two ways that do the same do not alternate; and
 //!     `MARGIN_FLASH` where not idling was the guess: there turns cost those who seek more than they can bring.
 //! A5  A trial costs what the present way would have done in its time and was not done. There is credit for

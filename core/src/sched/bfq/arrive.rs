@@ -77,7 +77,7 @@ impl Bfq {
     fn preempt(&mut self, now: Instant, q: u32, in_time: bool) {
         let Some(turn) = self.turn.filter(|turn| turn.queue != q) else { return };
         let is_shared = self.is_shared();
-        if is_shared && !self.passes(q, &turn) {
+        if is_shared && !self.passes(now, q, &turn) {
             return;
         }
         if !self.fair.would_preempt(Leaf(q)) {
@@ -97,13 +97,17 @@ impl Bfq {
     }
 
     /// S5: a queue reads, and the one in service writes and waits for room.
-    fn passes(&self, q: u32, turn: &Turn) -> bool {
-        let reads = |q: u32| self.queue(q).line.oldest().map(|oldest| self.waitings.op(oldest) == Op::Read);
+    fn passes(&self, now: Instant, q: u32, turn: &Turn) -> bool {
+        if !self.device.is_full || self.device.is_rotational() {
+            return false;
+        }
+        let reads = |id| self.waitings.op(id) == Op::Read;
         let old = self.queue(turn.queue);
-        let goes_on =
-            || old.line.oldest().is_some_and(|oldest| turn.served == 0 || self.size_of(oldest) <= old.left.into());
-        let is_blocked = self.device.is_full && !self.device.is_rotational() && reads(turn.queue) == Some(false);
-        is_blocked && goes_on() && reads(q) == Some(true)
+        let is_blocked = self.choose(now, old).is_some_and(|next| {
+            let goes_on = turn.served == 0 || self.size_of(next) <= old.left.into();
+            goes_on && !reads(next)
+        });
+        is_blocked && self.queue(q).line.oldest().is_some_and(reads)
     }
 
     pub(super) fn ended(&mut self, now: Instant, served: &Served) {

@@ -37,7 +37,7 @@ const PAIRS_LONE: u32 = 8;
 /// Rest after a trial, in windows (E4).
 const REST_MIN: u32 = 32;
 const REST_MAX: u32 = 4096;
-/// Somebody who read so counts for so long (E8), and all that may be lost for him.
+/// Somebody who read so counts for so long (E8), and what is kept of throughput beside him.
 const LONE: Duration = secs(10);
 const LEAST: f64 = 0.8;
 /// So many unusual windows in a row end a rest (E4).
@@ -63,9 +63,10 @@ pub(super) struct Depth {
     by_demand: bool,
     /// The load of the last window.
     most: u32,
-    /// Until then somebody counts who read so beside writers, and what throughput was before he did; 0: not known (E8).
+    /// Until then somebody counts who read so beside writers, and what part of throughput is kept for all that was done for
+    /// him (E8).
     lone_until: Instant,
-    reference: f64,
+    kept: f64,
     trials: u64,
 }
 
@@ -142,7 +143,7 @@ impl Depth {
             by_demand: false,
             most: 0,
             lone_until: Instant::ZERO,
-            reference: 0.0,
+            kept: 1.0,
             trials: 0,
         };
         this.try_up();
@@ -260,8 +261,9 @@ impl Depth {
         }
         let has_come = self.is_lone() && !was_there;
         if has_come {
-            self.reference = 0.0;
-        } else if was_there && !self.is_lone() {
+            self.kept = 1.0;
+        }
+        if was_there != self.is_lone() {
             self.review();
         }
         has_come
@@ -293,10 +295,11 @@ impl Depth {
                     (false, true) => (0.92, PAIRS_LONE), // E8
                 };
                 if let Some(better) = trial.verdict(factor, pairs) {
-                    if self.reference == 0.0 {
-                        self.reference = trial.rate(false);
+                    let gain = trial.rate(true) / trial.rate(false);
+                    let better = better && (!is_lone || self.kept * gain >= LEAST);
+                    if better && is_lone {
+                        self.kept = (self.kept * gain).min(1.0);
                     }
-                    let better = better && (!is_lone || trial.rate(true) >= LEAST * self.reference);
                     let (other, rate, windows) = (*other, trial.rate(better), *windows);
                     self.end_trial(other, better, rate, windows);
                 }
@@ -450,19 +453,21 @@ mod tests {
     fn all_that_is_lost_for_him_is_a_fifth_and_until_he_has_gone() {
         let mut depth = Depth::new(64, false);
         let mut now = Instant::ZERO;
-        let mut run = |ends: u64, every: u64| {
+        let mut run = |ends: u64, every: u64, kept: u64| {
             for end in 0..ends {
                 let halvings = 6 - depth.limit().ilog2();
-                let nanos = (0..halvings).fold(100_000, |nanos: u64, _| nanos * 100 / 93);
+                let nanos = (0..halvings).fold(100_000, |nanos: u64, _| nanos * 100 / kept);
                 now += Duration::from_nanos(nanos);
                 depth.ended(now, 8, if end % every == 0 { Kind::Lone } else { Kind::Write }, 1000, false);
             }
             depth.base()
         };
-        assert_eq!(run(20_000, u64::MAX), 64);
-        assert_eq!(run(20_000, 50), 8, "0.93 times 0.93 times 0.93");
-        assert_eq!(run(200_000, 20_000), 8, "one every two seconds is enough for that");
-        assert_eq!(run(200_000, u64::MAX), 64);
+        assert_eq!(run(20_000, u64::MAX, 93), 64);
+        assert_eq!(run(20_000, 50, 93), 8, "0.93 times 0.93 times 0.93");
+        assert_eq!(run(200_000, 20_000, 93), 8, "one every two seconds is enough for that");
+        assert_eq!(run(200_000, 50, 60), 64, "on a device that needs more, more are taken, though it does less");
+        assert_eq!(run(400_000, 50, 93), 8);
+        assert_eq!(run(200_000, u64::MAX, 93), 64);
     }
 
     /// E1, E6

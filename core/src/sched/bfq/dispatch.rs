@@ -135,7 +135,7 @@ impl Bfq {
 
     /// The next request of a queue, if it has one (F4).
     #[inline]
-    fn choose(&self, now: Instant, queue: &Queue) -> Option<RequestId> {
+    pub(super) fn choose(&self, now: Instant, queue: &Queue) -> Option<RequestId> {
         let oldest = queue.line.oldest()?;
         let is_alone = queue.line.len() == 1;
         if is_alone { Some(oldest) } else { self.choose_one(now, queue, oldest) }

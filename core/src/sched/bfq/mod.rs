@@ -45,14 +45,14 @@
 //!     others wait: they would get ahead of their weights. The device is not idle meanwhile: it has that queue's requests.
 //! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average (`lull.rs`), and where streams of a
 //!     single group compete, half of it; never is the device left idle; and a lull ends after `timeout_sync`. Only for a
-//!     queue that was raised less than half a second ago (W2), while most of its group are not and no other group
+//!     queue that was raised less than half a second ago (W2), while no more than half of all are and no other group
 //!     competes, is the device held as in T4.
 //! S4  There are no more requests in the device than throughput needs (`depth.rs`), S5 aside. What waits here goes by
 //!     weight; what waits in the device does not.
 //! S5  Of a device that does not rotate, reads have as many places as S4 gives to all, whatever writes have of those: a cache
 //!     that is full takes milliseconds for each write, and reads would have nothing to do with it. Who writes and finds no
 //!     room keeps his turn, and whoever is behind him in the order waits; but a reader who comes then, and would be next if the
-//!     writer had nothing to ask, goes before him.
+//!     writer had nothing to ask, goes before him, unless the writer is owed more.
 //!
 //! With S2 to S4 there is no choice between shares and throughput for groups that can use their share, which the original
 //! lacks ("no solution currently exists"); for groups that cannot, `share_floor` says what shares may cost.
