@@ -454,14 +454,22 @@ fn strict_guarantees_have_one_request_in_the_device_and_wait_for_the_stream() {
     assert_eq!(bench.dispatch(32)[0].stream, StreamId(1), "and not for longer than slice_idle");
 }
 
+/// On a device that does not rotate, many at once, with so many places: a stream in a group of each weight.
+fn on_flash(places: &str, weights: &[u16]) -> Bench {
+    let mut bench = Bench::new(0, bfq(&groups(weights), 32, false, Settings::default()));
+    for (name, value) in [("service", "together"), ("low_latency", "0"), ("device_depth", places)] {
+        bench.bfq.set(name, value).expect("it can be set");
+    }
+    for id in 0..weights.len() {
+        bench.add_stream(id as u32, stream(1 + id as u16, PriorityClass::BestEffort, 4));
+    }
+    bench
+}
+
 /// S5
 #[test]
 fn a_device_full_of_writes_takes_reads_as_many_as_it_has_places() {
-    let mut bench = Bench::new(0, bfq(&groups(&[100, 1000, 1000, 1000]), 32, false, Settings::default()));
-    for (name, value) in [("service", "together"), ("low_latency", "0"), ("device_depth", "2")] {
-        bench.bfq.set(name, value).expect("it can be set");
-    }
-    (0..4).for_each(|id| bench.add_stream(u32::from(id), stream(1 + id, PriorityClass::BestEffort, 4)));
+    let mut bench = on_flash("2", &[100, 1000, 1000, 1000]);
     for n in 0..8 {
         bench.ask(StreamId(0), Op::Write, Flags::SYNC, n << 16, 256);
     }
@@ -483,11 +491,7 @@ fn a_device_full_of_writes_takes_reads_as_many_as_it_has_places() {
 #[test]
 fn a_newcomer_that_reads_passes_a_writer_that_waits_for_room_if_he_would_be_next() {
     for (weight, passes) in [(1000, true), (1, false)] {
-        let mut bench = Bench::new(0, bfq(&groups(&[100, 100, weight]), 32, false, Settings::default()));
-        for (name, value) in [("service", "together"), ("low_latency", "0"), ("device_depth", "1")] {
-            bench.bfq.set(name, value).expect("it can be set");
-        }
-        (0..3).for_each(|id| bench.add_stream(u32::from(id), stream(1 + id, PriorityClass::BestEffort, 4)));
+        let mut bench = on_flash("1", &[100, 100, weight]);
         for n in 0..4 {
             bench.ask(StreamId(0), Op::Write, Flags::SYNC, n << 16, 256);
             bench.ask(StreamId(1), Op::Read, Flags::NONE, (n + 9) << 16, 256);
@@ -511,11 +515,7 @@ fn a_newcomer_that_reads_passes_a_writer_that_waits_for_room_if_he_would_be_next
 /// S5: small writes, many of them in a turn, and the first reader that there is.
 #[test]
 fn a_reader_is_not_behind_the_rest_of_a_turn_of_writes_that_waits_for_room() {
-    let mut bench = Bench::new(0, bfq(&groups(&[100, 1000]), 32, false, Settings::default()));
-    for (name, value) in [("service", "together"), ("low_latency", "0"), ("device_depth", "1")] {
-        bench.bfq.set(name, value).expect("it can be set");
-    }
-    (0..2).for_each(|id| bench.add_stream(u32::from(id), stream(1 + id, PriorityClass::BestEffort, 4)));
+    let mut bench = on_flash("1", &[100, 1000]);
     for n in 0..16 {
         bench.ask(StreamId(0), Op::Write, Flags::SYNC, n << 16, 8);
     }
@@ -527,11 +527,7 @@ fn a_reader_is_not_behind_the_rest_of_a_turn_of_writes_that_waits_for_room() {
 /// S5: a newcomer that writes has no room either.
 #[test]
 fn who_writes_does_not_end_the_turn_of_another_that_waits_for_room() {
-    let mut bench = Bench::new(0, bfq(&groups(&[100, 1000]), 32, false, Settings::default()));
-    for (name, value) in [("service", "together"), ("low_latency", "0"), ("device_depth", "1")] {
-        bench.bfq.set(name, value).expect("it can be set");
-    }
-    (0..2).for_each(|id| bench.add_stream(u32::from(id), stream(1 + id, PriorityClass::BestEffort, 4)));
+    let mut bench = on_flash("1", &[100, 1000]);
     for n in 0..16 {
         bench.ask(StreamId(0), Op::Write, Flags::SYNC, n << 16, 8);
     }

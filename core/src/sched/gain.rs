@@ -10,12 +10,12 @@
 //!     the other way; no earlier than `SETTLE` after it, and no later than the window is long.
 //! A2  A window counts if at seven in eight of its ends somebody else had something to do as well: who is alone says
 //!     nothing about many. After `SPOILT_MAX` that do not count the trial is given up for a while.
-//! A3  Windows are short at first, but so long that twice what waits would end in one, and `ENDS`, up to `LONGEST`. A short one may be off by
-//!     what does not fit into it (a round over all streams), so it tells large differences alone: `BIAS` / length is what a
-//!     difference must exceed, besides three deviations of the mean. If `PAIRS` pairs leave it open, windows of twice the
-//!     length follow, up to `LONGEST`; then the mean decides. They do not follow if the present way is the guess and the other
-//!     does not look better by then; if it is not to idle, by the first pair. Two pairs that agree on nearly twice as much are enough, and one that says three times
-//!     (as much as before the trial, too, if that is known).
+//! A3  Windows are short at first, but so long that twice what waits would end in one, and `ENDS`, up to `LONGEST`. A short
+//!     one may be off by what does not fit into it (a round over all streams), so it tells large differences alone: `BIAS` /
+//!     length is what a difference must exceed, besides three deviations of the mean. If `PAIRS` pairs leave it open, windows
+//!     of twice the length follow, up to `LONGEST`; then the mean decides. They do not follow if the present way is the guess
+//!     and the other does not look better by then; if it is not to idle, by the first pair. Two pairs that agree on nearly
+//!     twice as much are enough, and one that says three times (as much as before the trial, too, if that is known).
 //!     The present way is what it does in its windows, or did before the trial if that was more: who takes turns needs a
 //!     while to be as good as it can be. So turns that are the present way of a load that reads on, with which nothing was
 //!     done before, are judged by the first length alone; after `REST_OPEN` they are looked at again.

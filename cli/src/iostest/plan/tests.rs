@@ -54,7 +54,7 @@ fn what_flags_leave_open_is_decided() {
     assert_eq!(weights(&asked)[9..], [("/g9", 900), ("/g10", 1000), ("/g11", 1000), ("/g12", 1000)]);
 }
 
-/// What docs/iostest.md names can be run.
+/// What docs/ name can be run.
 #[test]
 fn the_examples_of_the_documentation_are_plans() {
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples");
@@ -67,6 +67,10 @@ fn the_examples_of_the_documentation_are_plans() {
     assert_eq!(roles, ["db-log", "db", "db", "backup", "backup", "web", "web", "scrub", "scrub"]);
     let Err(refused) = planned(&format!("sim:sata-7200 -w {docs}/unlike-groups.toml -G")) else { panic!("planned") };
     assert!(refused.contains("unlike: db is for the group /tenants/a/db, and there is /g1, "), "{refused}");
+    for example in ["one-syncs", "readers-beside-writers", "start-beside-writers"] {
+        let asked = planned(&format!("sim:sata-7200 -w {docs}/{example}.toml --jobs 4 -G --nrgrp 2"));
+        assert_eq!(asked.unwrap().plan.cases().unwrap().len(), 1, "{example}");
+    }
 }
 
 #[test]

@@ -33,12 +33,12 @@ use crate::{Duration, Instant};
 const FIRST: u32 = 8;
 /// The most pairs of windows in a trial (E2), and in one that E8 is about.
 const PAIRS_MAX: u32 = 24;
-const PAIRS_LONE: u32 = 8;
+const PAIRS_READER: u32 = 8;
 /// Rest after a trial, in windows (E4).
 const REST_MIN: u32 = 32;
 const REST_MAX: u32 = 4096;
 /// Somebody who read so counts for so long (E8), and what is kept of throughput beside him.
-const LONE: Duration = secs(10);
+const READER: Duration = secs(10);
 const LEAST: f64 = 0.8;
 /// So many unusual windows in a row end a rest (E4).
 const UNUSUAL: u32 = 6;
@@ -65,7 +65,7 @@ pub(super) struct Depth {
     most: u32,
     /// Until then somebody counts who read so beside writers, and what part of throughput is kept for all that was done for
     /// him (E8).
-    lone_until: Instant,
+    reader_until: Instant,
     kept: f64,
     trials: u64,
 }
@@ -80,10 +80,10 @@ enum Step {
 
 /// What a request was that ended (E8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum Ended {
     Write,
     /// A read far from the one before, of somebody who had no other.
-    Lone,
+    Single,
     Other,
 }
 
@@ -103,7 +103,7 @@ struct Window {
     /// Requests that ended while others waited for somebody.
     lulls: u32,
     /// Reads of somebody who had no other, and writes (E8).
-    lone: u32,
+    singles: u32,
     writes: u32,
 }
 
@@ -119,7 +119,7 @@ impl Window {
             slack: 0,
             most: 0,
             lulls: 0,
-            lone: 0,
+            singles: 0,
             writes: 0,
         }
     }
@@ -142,7 +142,7 @@ impl Depth {
             usual: 0.0,
             by_demand: false,
             most: 0,
-            lone_until: Instant::ZERO,
+            reader_until: Instant::ZERO,
             kept: 1.0,
             trials: 0,
         };
@@ -196,7 +196,7 @@ impl Depth {
     /// A request of so many sectors ended, when so many were in the device or could have been but for the limit; `lull` says
     /// that they waited for somebody.
     #[inline]
-    pub(super) fn ended(&mut self, now: Instant, sectors: u64, kind: Kind, demand: u32, lull: bool) {
+    pub(super) fn ended(&mut self, now: Instant, sectors: u64, what: Ended, demand: u32, lull: bool) {
         let needed = self.needed;
         let window = &mut self.window;
         if window.skip > 0 {
@@ -208,8 +208,8 @@ impl Depth {
         window.slack += u32::from(demand < needed);
         window.most = window.most.max(demand);
         window.lulls += u32::from(lull);
-        window.lone += u32::from(kind == Kind::Lone);
-        window.writes += u32::from(kind == Kind::Write);
+        window.singles += u32::from(what == Ended::Single);
+        window.writes += u32::from(what == Ended::Write);
         window.left -= 1;
         if window.left == 0 {
             self.window_is_full(now);
@@ -218,11 +218,11 @@ impl Depth {
 
     #[cold]
     fn window_is_full(&mut self, now: Instant) {
-        let Window { size, start, sectors, slack, most, lulls, lone, writes, .. } = self.window;
+        let Window { size, start, sectors, slack, most, lulls, singles, writes, .. } = self.window;
         let nanos = now.since(start).as_nanos().max(1);
         let before = self.limit();
         self.most = most;
-        let has_come = self.watch_reader(now, lone > 0 && 2 * writes > size);
+        let has_come = self.watch_reader(now, singles > 0 && 2 * writes > size);
         let goes_down = matches!(&self.step, Step::Trial { other, .. } if *other < self.base);
         if has_come && !goes_down && slack <= size / 8 {
             self.try_down(); // E8
@@ -253,24 +253,21 @@ impl Depth {
 
     /// E8: somebody reads beside writers, or has not for a while. Answers whether he has come.
     fn watch_reader(&mut self, now: Instant, is_there: bool) -> bool {
-        let was_there = self.is_lone();
+        let was_there = self.has_reader();
         if is_there {
-            self.lone_until = now + LONE;
-        } else if now >= self.lone_until {
-            self.lone_until = Instant::ZERO;
+            self.reader_until = now + READER;
+        } else if now >= self.reader_until {
+            self.reader_until = Instant::ZERO;
         }
-        let has_come = self.is_lone() && !was_there;
-        if has_come {
+        if self.has_reader() != was_there {
             self.kept = 1.0;
-        }
-        if was_there != self.is_lone() {
             self.review();
         }
-        has_come
+        self.has_reader() && !was_there
     }
 
     fn learn(&mut self, sectors: u64, nanos: u64) {
-        let is_lone = self.is_lone();
+        let has_reader = self.has_reader();
         match &mut self.step {
             Step::Rest { left, unusual } => {
                 let rate = 1e9 * sectors as f64 / nanos as f64;
@@ -288,16 +285,16 @@ impl Depth {
             Step::Trial { other, trial, windows } => {
                 trial.add(sectors, nanos);
                 *windows += 1;
-                let (factor, pairs) = match (*other > self.base, is_lone) {
+                let (factor, pairs) = match (*other > self.base, has_reader) {
                     (true, false) => (1.015, PAIRS_MAX),
                     (false, false) => (0.995, PAIRS_MAX), // E3
-                    (true, true) => (1.12, PAIRS_LONE),
-                    (false, true) => (0.92, PAIRS_LONE), // E8
+                    (true, true) => (1.12, PAIRS_READER),
+                    (false, true) => (0.92, PAIRS_READER), // E8
                 };
                 if let Some(better) = trial.verdict(factor, pairs) {
                     let gain = trial.rate(true) / trial.rate(false);
-                    let better = better && (!is_lone || self.kept * gain >= LEAST);
-                    if better && is_lone {
+                    let better = better && (!has_reader || self.kept * gain >= LEAST);
+                    if better && has_reader {
                         self.kept = (self.kept * gain).min(1.0);
                     }
                     let (other, rate, windows) = (*other, trial.rate(better), *windows);
@@ -321,8 +318,8 @@ impl Depth {
         }
     }
 
-    const fn is_lone(&self) -> bool {
-        self.lone_until.as_nanos() > 0
+    const fn has_reader(&self) -> bool {
+        self.reader_until.as_nanos() > 0
     }
 
     fn try_up(&mut self) {
@@ -342,7 +339,7 @@ impl Depth {
     /// E4
     fn go_to_rest(&mut self, windows: u32) {
         let rest = self.rest.max(4 * windows);
-        self.step = Step::Rest { left: if self.is_lone() { 4 * rest } else { rest }, unusual: 0 };
+        self.step = Step::Rest { left: if self.has_reader() { 4 * rest } else { rest }, unusual: 0 };
         self.rest = (self.rest * 2).min(REST_MAX);
     }
 
@@ -377,7 +374,7 @@ mod tests {
                 let noise = if jitter > 0 { (end * 7919) % (2 * jitter) } else { 0 };
                 let nanos = (100_000 - jitter * 500 + noise * 500) / u64::from(useful);
                 self.now += Duration::from_nanos(nanos);
-                self.depth.ended(self.now, 8, Kind::Other, demand, false);
+                self.depth.ended(self.now, 8, Ended::Other, demand, false);
                 self.ends += 1;
                 self.other += u64::from(self.depth.limit() != self.depth.base());
             }
@@ -436,15 +433,15 @@ mod tests {
     /// E8: of a device that does 0.6 to 2.4 % less with half as many.
     #[test]
     fn who_asks_one_at_a_time_is_worth_some_percent_of_what_the_others_do() {
-        for (lone, base) in [(false, 8), (true, 1)] {
+        for (single, base) in [(false, 8), (true, 1)] {
             let mut depth = Depth::new(256, false);
             let mut now = Instant::ZERO;
             for end in 0..20_000 {
                 let limit = u64::from(depth.limit());
                 now += Duration::from_nanos(100_000 + 5_000 / limit);
-                depth.ended(now, 8, if lone && end % 50 == 0 { Kind::Lone } else { Kind::Write }, 1000, false);
+                depth.ended(now, 8, if single && end % 50 == 0 { Ended::Single } else { Ended::Write }, 1000, false);
             }
-            assert_eq!(depth.base(), base, "somebody asks one at a time: {lone}");
+            assert_eq!(depth.base(), base, "somebody asks one at a time: {single}");
         }
     }
 
@@ -458,7 +455,7 @@ mod tests {
                 let halvings = 6 - depth.limit().ilog2();
                 let nanos = (0..halvings).fold(100_000, |nanos: u64, _| nanos * 100 / kept);
                 now += Duration::from_nanos(nanos);
-                depth.ended(now, 8, if end % every == 0 { Kind::Lone } else { Kind::Write }, 1000, false);
+                depth.ended(now, 8, if end % every == 0 { Ended::Single } else { Ended::Write }, 1000, false);
             }
             depth.base()
         };

@@ -151,10 +151,10 @@ impl Bfq {
         let queue = self.queue(self.waitings.owner(served.request.id));
         let seeks = queue.seeks.last_was_seek();
         let is_alone = queue.in_flight == 1 && queue.line.is_empty();
-        let kind = match served.request.op {
-            Op::Read if is_alone && seeks && !self.device.is_rotational() => Kind::Lone,
-            Op::Write => Kind::Write,
-            _ => Kind::Other,
+        let what = match served.request.op {
+            Op::Read if is_alone && seeks && !self.device.is_rotational() => Ended::Single,
+            Op::Write => Ended::Write,
+            _ => Ended::Other,
         };
         let device = &mut self.device;
         device.rate.ended(now);
@@ -175,7 +175,7 @@ impl Bfq {
             depth.resume();
             has_other_turns = true;
         }
-        depth.ended(now, sectors, kind, in_flight + could, is_held && is_shared);
+        depth.ended(now, sectors, what, in_flight + could, is_held && is_shared);
         if self.settings.slice_idle.is_none() && self.settings.service == 0 {
             let end = End { sectors, open: in_flight - 1 + waiting, several, seeks };
             if device.gain.ended(now, end) {

@@ -27,11 +27,12 @@
 //!     that wrote say nothing of what is fast: a volatile cache takes in as much as it has room for. Linux compares with
 //!     the device's best ever, and charges slow queues so even when all are slow, which makes shares a matter of luck.
 //! T4  When the queue in service runs empty, the device is held idle for it if it is sync, asks again soon, and either
-//!     order pays (on a device that rotates, or takes one request at a time from who reads on) or shares would suffer (somebody of another group, class or weight competes).
-//!     Held for `slice_idle` at most, 2 ms for a stream that seeks and competes with its like, 20 ms or more for a raised
-//!     one. Linux holds a disk that queues for no stream that seeks; here such a disk has T1 to T5 only where turns are what it
-//!     does most with, and one request at a time would be a turn of no time, so that T3 never charged it. One that seeks and
-//!     writes is not waited for there: a cache takes that, and orders it.
+//!     order pays (on a device that rotates, or takes one request at a time from who reads on) or shares would suffer
+//!     (somebody of another group, class or weight competes). Held for `slice_idle` at most, 2 ms for a stream that seeks
+//!     and competes with its like, 20 ms or more for a raised one. Linux holds a disk that queues for no stream that seeks;
+//!     here such a disk has T1 to T5 only where turns are what it does most with, and one request at a time would be a turn
+//!     of no time, so that T3 never charged it. One that seeks and writes is not waited for there: a cache takes that, and
+//!     orders it.
 //! T5  Who is back within 3 · `slice_idle` after it ran empty, not waited for, has the rest of its budget and loses nothing
 //!     by the hole. He takes over from the queue in service if he would be next; so does who has the higher class, or is
 //!     raised more.
@@ -114,7 +115,7 @@ use crate::trace::{Message, Note};
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use burst::{Bursts, Member};
-use depth::{Depth, Kind};
+use depth::{Depth, Ended};
 use fair::{Arrival, Fair, Leaf};
 use lull::Lull;
 use members::Levels;
