@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v valgrind >/dev/null || { echo "valgrind is missing (Debian: apt-get install valgrind)"; exit 1; }
 if [ "${1:-}" = fair ]; then
-  bench=$(cargo bench --no-run -p fairlift-core --bench fair 2>&1 | sed -n 's/.*(\(.*fair-[0-9a-f]*\)).*/\1/p')
+  bench=$(cargo bench --no-run -p fairlift-core --bench fair_queue 2>&1 | sed -n 's/.*(\(.*fair_queue-[0-9a-f]*\)).*/\1/p')
   count() { valgrind --tool=callgrind --callgrind-out-file=/dev/null "$bench" --count "$@" 2>&1 | sed -n 's/.*Collected : //p'; }
   echo "| groups | queues | instructions per slot: leaves | stays |"; echo "|---|---|---|---|"
   for groups in 0 8 1000; do for queues in 1 8 64 512 1000 10000; do

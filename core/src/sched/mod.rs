@@ -6,6 +6,7 @@
 pub mod bfq;
 pub mod cfq;
 pub mod deadline;
+pub mod fair_queue;
 pub mod gain;
 pub mod habits;
 pub mod line;

@@ -235,6 +235,6 @@ impl Bfq {
     pub(super) fn weigh(&mut self, q: u32) {
         let queue = self.queue(q);
         let weight = (8 - u32::from(queue.priority.level)) * 10 * queue.raise.coefficient();
-        self.fair.set_queue_weight(Leaf(q), weight.min(Fair::WEIGHT_MAX));
+        self.fair.set_queue_weight(Leaf(q), weight.min(FairQueue::WEIGHT_MAX));
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! **Who shares.** Each stream has a queue of its own for what it waits for (reads, and writes with SYNC or FUA); what is
 //! written behind its back is in a queue that it shares with the streams of its group and priority. Queues and groups are
-//! entities of the fair queue, hierarchical B-WF2Q+ ([`fair`]), which says whose turn it is.
+//! entities of the fair queue, hierarchical B-WF2Q+ ([`fair_queue`](super::fair_queue)), which says whose turn it is.
 //!
-//! F1  A queue's weight within its group is (8 − level) · 10; a group's is its own. Classes are strict ([`fair`], rule 12).
+//! F1  A queue's weight within its group is (8 − level) · 10; a group's is its own. Classes are strict ([`fair_queue`](super::fair_queue), rule 12).
 //! F2  A request is charged when it goes to the device, its sectors; one that the device turned back is not charged again.
 //! F3  A queue has the device until its budget is used, `timeout_sync` has passed, or it has nothing to ask and is not
 //!     waited for. A request larger than what is left of the budget ends the turn, unless it is the first.
@@ -80,7 +80,7 @@
 //! - *I/O bound* as a condition for holding the device where order pays: a stream that thinks beside three sequential readers
 //!   made the total 40.1 MB/s with and without it, one that seeks and thinks 30.6 with it and 49.5 without.
 //!
-//! Hence the bounds: that of [`fair`] for backlogged entities, where a slot is at most a budget or one request more, and
+//! Hence the bounds: that of [`fair_queue`](super::fair_queue) for backlogged entities, where a slot is at most a budget or one request more, and
 //! times three for async; and nobody waits longer than all others' budgets take.
 
 mod arrive;
@@ -88,7 +88,6 @@ pub mod burst;
 mod depth;
 mod device;
 mod dispatch;
-pub mod fair;
 mod hold;
 mod lull;
 mod members;
@@ -105,6 +104,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::fair_queue::{Arrival, FairQueue, Leaf};
 use super::gain::{End, Gain, Way};
 use super::habits::{Seek, Seekiness, ThinkTime};
 use super::line::{BackSeek, Line, Waitings};
@@ -116,7 +116,6 @@ use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use burst::{Bursts, Member};
 use depth::{Depth, Ended};
-use fair::{Arrival, Fair, Leaf};
 use lull::Lull;
 use members::Levels;
 use merge::{Asker, Merging};
@@ -204,7 +203,7 @@ pub struct Bfq {
     /// Queues that are raised.
     raised: u32,
     levels: Levels,
-    fair: Fair,
+    fair: FairQueue,
     merging: Merging,
     turn: Option<Turn>,
     in_flight: u32,
@@ -242,7 +241,7 @@ impl Bfq {
             groups: Vec::new(),
             raised: 0,
             levels: Levels::default(),
-            fair: Fair::new(&[Group::root()]),
+            fair: FairQueue::new(&[Group::root()]),
             merging: Merging::new(false),
             turn: None,
             in_flight: 0,

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use fairlift_core::sched::bfq::fair::{Arrival, Fair};
+use fairlift_core::sched::fair_queue::{Arrival, FairQueue};
 use fairlift_core::time::us;
 use fairlift_core::{Group, GroupId, Instant, PriorityClass};
 
@@ -16,7 +16,7 @@ use fairlift_core::{Group, GroupId, Instant, PriorityClass};
 const SLOTS: u32 = 1000;
 
 struct Load {
-    fair: Fair,
+    fair: FairQueue,
     now: Instant,
     turn: u32,
 }
@@ -24,7 +24,7 @@ struct Load {
 impl Load {
     /// `groups` of weights 100 to 800, or none, with the queues spread over them; queues of weights 10 to 80.
     fn new(groups: u32, queues: u32) -> Self {
-        let mut fair = Fair::new(&[Group::root()]);
+        let mut fair = FairQueue::new(&[Group::root()]);
         let groups: Vec<GroupId> =
             (0..groups).map(|group| fair.add_group(GroupId::ROOT, 100 * (1 + group % 8))).collect();
         for queue in 0..queues {

@@ -13,7 +13,7 @@ use crate::{Group, GroupId, Instant, PriorityClass};
 
 /// The fair queue of one disk; see the [module](super).
 #[derive(Debug)]
-pub struct Fair {
+pub struct FairQueue {
     pub(super) entities: Entities,
     pub(super) groups: Vec<GroupRow>,
     /// Numbers of removed entities and groups.
@@ -237,7 +237,7 @@ impl GroupRow {
     }
 }
 
-impl Fair {
+impl FairQueue {
     /// The groups of a configuration, by their places in it: the root first, a parent before its children.
     ///
     /// # Panics
@@ -295,7 +295,7 @@ impl Fair {
     /// Adds an idle queue to `group`.
     ///
     /// # Panics
-    /// There is no such group, or the weight is not between 1 and [`Fair::WEIGHT_MAX`].
+    /// There is no such group, or the weight is not between 1 and [`FairQueue::WEIGHT_MAX`].
     pub fn add_queue(&mut self, group: GroupId, class: PriorityClass, weight: u32) -> Leaf {
         Leaf(self.add_entity(group, class, weight, None))
     }
@@ -353,7 +353,7 @@ impl Fair {
         &self.groups[usize::from(entity.parent.0)].trees[entity.class as usize]
     }
 
-    /// As [`Fair::tree_of`], to change, and the entities beside it.
+    /// As [`FairQueue::tree_of`], to change, and the entities beside it.
     #[inline]
     pub(super) fn tree_and_entities(&mut self, slot: u32) -> (&mut ServiceTree, &mut Entities) {
         let entity = self.entities.at(slot);

@@ -3,7 +3,7 @@
 use super::entity::{Entity, State, check_weight};
 use super::tags::{Promise, Tag, rescaled};
 use super::tree::NIL;
-use super::{Fair, Leaf};
+use super::{FairQueue, Leaf};
 use crate::{GroupId, PriorityClass};
 
 /// What an entity takes along from one tree to another.
@@ -14,17 +14,17 @@ struct Baggage {
     behind: Tag,
 }
 
-impl Fair {
+impl FairQueue {
     /// Gives a queue another weight, effective at once and exactly (rule 11). Raising is a weight like any other.
     ///
     /// # Panics
-    /// The weight is not between 1 and [`Fair::WEIGHT_MAX`].
+    /// The weight is not between 1 and [`FairQueue::WEIGHT_MAX`].
     pub fn set_queue_weight(&mut self, leaf: Leaf, weight: u32) {
         let _ = self.leaf(leaf);
         self.reweigh(leaf.0, weight);
     }
 
-    /// Gives a group another weight; as [`Fair::set_queue_weight`]. That of the root has no meaning and stays.
+    /// Gives a group another weight; as [`FairQueue::set_queue_weight`]. That of the root has no meaning and stays.
     ///
     /// # Panics
     /// As there, or there is no such group.

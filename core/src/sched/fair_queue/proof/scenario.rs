@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::super::tags::{SHIFT, WEIGHT_MAX};
-use super::super::{Arrival, Fair, IDLE_CLASS_TIMEOUT, Leaf};
+use super::super::{Arrival, FairQueue, IDLE_CLASS_TIMEOUT, Leaf};
 use crate::time::ms;
 use crate::{Group, GroupId, Instant, PriorityClass};
 
@@ -12,14 +12,14 @@ const ROOT: GroupId = GroupId::ROOT;
 const BE: PriorityClass = PriorityClass::BestEffort;
 
 /// Queues of the root, best effort, by weight.
-fn queues<const N: usize>(weights: [u32; N]) -> (Fair, [Leaf; N]) {
-    let mut fair = Fair::new(&[Group::root()]);
+fn queues<const N: usize>(weights: [u32; N]) -> (FairQueue, [Leaf; N]) {
+    let mut fair = FairQueue::new(&[Group::root()]);
     let leaves = weights.map(|weight| fair.add_queue(ROOT, BE, weight));
     (fair, leaves)
 }
 
 /// One slot of `sectors`; the queue stays, with the same budget, or goes.
-fn slot(fair: &mut Fair, sectors: u64, stays: bool) -> Leaf {
+fn slot(fair: &mut FairQueue, sectors: u64, stays: bool) -> Leaf {
     let leaf = fair.select(Instant::ZERO).expect("somebody waits");
     fair.serve(sectors);
     fair.expire(stays.then(|| fair.budget_of(leaf)));
@@ -27,7 +27,7 @@ fn slot(fair: &mut Fair, sectors: u64, stays: bool) -> Leaf {
 }
 
 /// Where a queue is, in sectors ÷ weight ahead of V.
-fn ahead(fair: &mut Fair, leaf: Leaf) -> f64 {
+fn ahead(fair: &mut FairQueue, leaf: Leaf) -> f64 {
     fair.settle();
     let (node, now) = (fair.entities.at(leaf.0), fair.tree_of(leaf.0).time);
     let tag = if fair.is_backlogged(leaf) { node.start } else { node.finish };
@@ -179,7 +179,7 @@ fn a_new_weight_in_the_middle_of_a_slot_counts_from_there() {
 /// 12: strict classes, and 200 ms.
 #[test]
 fn the_idle_class_waits_for_200_ms_at_most() {
-    let mut fair = Fair::new(&[Group::root()]);
+    let mut fair = FairQueue::new(&[Group::root()]);
     let [real, best, idle] = PriorityClass::ALL.map(|class| fair.add_queue(ROOT, class, 1));
     let _ = [idle, best].map(|leaf| fair.activate(leaf, 8, Arrival::New));
     let mut now = Instant::ZERO;
@@ -202,7 +202,7 @@ fn the_idle_class_waits_for_200_ms_at_most() {
 /// 12: a group that is served less often than every 200 ms serves others than its idle class too.
 #[test]
 fn the_idle_class_does_not_starve_the_others_of_a_group_that_is_seldom_served() {
-    let mut fair = Fair::new(&[Group::root()]);
+    let mut fair = FairQueue::new(&[Group::root()]);
     let [_, best, idle] = PriorityClass::ALL.map(|class| fair.add_queue(ROOT, class, 1));
     let _ = [idle, best].map(|leaf| fair.activate(leaf, 8, Arrival::New));
     let mut now = Instant::ZERO;
@@ -219,7 +219,7 @@ fn the_idle_class_does_not_starve_the_others_of_a_group_that_is_seldom_served() 
 /// 13: what would be next, with what is left of the path in service competing too.
 #[test]
 fn preemption_looks_at_who_would_be_next() {
-    let mut fair = Fair::new(&[Group::root()]);
+    let mut fair = FairQueue::new(&[Group::root()]);
     let group = fair.add_group(ROOT, 100);
     let [inner, sibling] = [1, 1].map(|weight| fair.add_queue(group, BE, weight));
     let outer = fair.add_queue(ROOT, BE, 100);
@@ -240,7 +240,7 @@ fn preemption_looks_at_who_would_be_next() {
 fn a_crowd_of_shrinking_budgets_holds_nobody_up() {
     const CROWD: u32 = 200;
     let (big, small) = (1000, 1);
-    let mut fair = Fair::new(&[Group::root()]);
+    let mut fair = FairQueue::new(&[Group::root()]);
     let heavy = [(); 2].map(|()| fair.add_queue(ROOT, BE, 100));
     let mut small_ones = Vec::new();
     for _ in 0..CROWD {
@@ -270,7 +270,7 @@ fn a_crowd_of_shrinking_budgets_holds_nobody_up() {
 /// 15: who leaves with a lead, by a new class, does not leave the loss to the others.
 #[test]
 fn what_a_queue_was_ahead_is_made_up_for_when_it_leaves() {
-    let mut fair = Fair::new(&[Group::root()]);
+    let mut fair = FairQueue::new(&[Group::root()]);
     let stays = [(); 4].map(|()| fair.add_queue(ROOT, BE, 1));
     let goes = [(); 20].map(|()| fair.add_queue(ROOT, BE, 1));
     let _ = stays.map(|leaf| fair.activate(leaf, 100, Arrival::New));
@@ -292,7 +292,7 @@ fn what_a_queue_was_ahead_is_made_up_for_when_it_leaves() {
 /// Charges: what a flush took is paid back in turns that others have, at every level.
 #[test]
 fn service_outside_of_slots_is_charged() {
-    let mut fair = Fair::new(&[Group::root()]);
+    let mut fair = FairQueue::new(&[Group::root()]);
     let groups = [(); 2].map(|()| fair.add_group(ROOT, 10));
     let leaves = groups.map(|group| fair.add_queue(group, BE, 1));
     fair.activate(leaves[0], 10, Arrival::New);
@@ -314,7 +314,7 @@ fn service_outside_of_slots_is_charged() {
 #[test]
 fn depth_has_no_limit() {
     let depth = if cfg!(miri) { 500 } else { 60_000 };
-    let mut fair = Fair::new(&[Group::root()]);
+    let mut fair = FairQueue::new(&[Group::root()]);
     let mut group = ROOT;
     let mut leaves = vec![fair.add_queue(ROOT, BE, 1)];
     for _ in 0..depth {

@@ -28,7 +28,7 @@
 //!     that was passed over for 200 ms is served next, once; then somebody else is. Linux looks at the 200 ms alone: a group
 //!     that is served less often than that then serves nobody but its idle class. Groups are best-effort.
 //! 13. What would be served next is known for every group that is not in service; for the path in service it is worked out
-//!     when asked ([`Fair::next_if_idle`]).
+//!     when asked ([`FairQueue::next_if_idle`]).
 //! 14. *Added.* Who lags (S < V) and waits with a smaller budget than before is not due at S + B ÷ w, perhaps long past, but
 //!     at V + B ÷ w, later slots following at its rate, and nothing later than it was due before (`tags::Promise`).
 //!     By rule 10 alone a thousand light groups whose next child changes would all be overdue at once, and everybody else
@@ -63,7 +63,7 @@
 //! level's V counts only that level's service, and for every class. Where W changes, W is the least there was: no less than
 //! wᵢ + wⱼ, and for the last term wᵢ and the least other weight. To the lag of the others add, ÷ W:
 //! service beyond a budget, by its excess, at most once for each sibling at a time; service outside of slots
-//! ([`Fair::charge`]), by its amount. A weight that changes scales what its owner is ahead or behind in sectors to the new weight.
+//! ([`FairQueue::charge`]), by its amount. A weight that changes scales what its owner is ahead or behind in sectors to the new weight.
 //!
 //! # Cost
 //! Every operation is O(depth · log n). An entity is 128 bytes, two cache lines, of which a search reads one. Nothing is
@@ -80,12 +80,12 @@ mod view;
 use crate::time::ms;
 use crate::{Duration, GroupId, Instant, PriorityClass};
 
-pub use entity::Fair;
+pub use entity::FairQueue;
 use entity::{Entities, Entity, GroupRow, ServiceTree, State};
 use tags::{Tag, length};
 use tree::NIL;
 
-/// A queue of the fair queue, from [`Fair::add_queue`] until [`Fair::remove_queue`]; then the number is given out again.
+/// A queue of the fair queue, from [`FairQueue::add_queue`] until [`FairQueue::remove_queue`]; then the number is given out again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Leaf(pub u32);
 
@@ -104,7 +104,7 @@ pub enum Arrival {
 /// The longest that an idle class is passed over (rule 12).
 pub const IDLE_CLASS_TIMEOUT: Duration = ms(200);
 
-impl Fair {
+impl FairQueue {
     /// Tells that an idle queue is backlogged, with `budget` sectors for its next slot.
     ///
     /// # Panics
@@ -139,7 +139,7 @@ impl Fair {
     /// Begins the slot of whoever is next and says who it is; `None` if nobody waits.
     ///
     /// # Panics
-    /// A slot has not ended ([`Fair::expire`]).
+    /// A slot has not ended ([`FairQueue::expire`]).
     pub fn select(&mut self, now: Instant) -> Option<Leaf> {
         assert!(self.in_service == NIL, "queue {} is in service", self.in_service);
         let Self { entities, groups, .. } = self;

@@ -18,7 +18,7 @@ use self::model::{Is, Model};
 use super::entity::State;
 use super::tags::ORIGIN;
 use super::tree::NIL;
-use super::{Arrival, Fair, Leaf};
+use super::{Arrival, FairQueue, Leaf};
 use crate::{Group, GroupId, Instant, PriorityClass};
 
 /// A small generator of our own, so that a seed means the same run for ever.
@@ -91,7 +91,7 @@ const PLAIN: Load = Load {
 
 /// The real thing and the model, doing the same.
 struct Pair {
-    fair: Fair,
+    fair: FairQueue,
     model: Model,
     leaves: Vec<Leaf>,
     groups: Vec<GroupId>,
@@ -107,7 +107,7 @@ struct Pair {
 
 impl Pair {
     fn new(origin: u128) -> Self {
-        let (fair, model) = (Fair::new(&[Group::root()]), Model::new(origin));
+        let (fair, model) = (FairQueue::new(&[Group::root()]), Model::new(origin));
         let groups = vec![GroupId::ROOT];
         let mut pair =
             Self { fair, model, leaves: vec![], groups, now: Instant::ZERO, left: 0, unsettled: 0, origin, steps: 0 };

@@ -3,7 +3,7 @@
 use super::entity::State;
 use super::tags::Tag;
 use super::tree::NIL;
-use super::{Fair, Leaf};
+use super::{FairQueue, Leaf};
 use crate::{GroupId, PriorityClass};
 
 /// The tags of an entity in service as they would be if it waited.
@@ -16,7 +16,7 @@ struct Waiting {
     budget: u32,
 }
 
-impl Fair {
+impl FairQueue {
     /// The queue in service.
     #[inline]
     #[must_use]
