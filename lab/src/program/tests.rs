@@ -248,7 +248,7 @@ fn no_page_is_on_its_way_twice() {
 // ---- direct and paged ----
 
 fn direct(op: Op, order: Order, depth: u32, think: Duration) -> Play<Direct> {
-    let settings = direct::Settings { op, order, block: 32 * KIB, depth, think };
+    let settings = direct::Settings { think, ..direct::Settings::new(op, order, 32 * KIB, depth) };
     Play::new(Direct::new(settings, file(MIB), 1))
 }
 
@@ -277,8 +277,7 @@ fn a_direct_writer_thinks_before_it_asks_again() {
 
 #[test]
 fn interleaved_readers_together_read_every_block_once() {
-    let settings =
-        direct::Settings { op: Op::Read, order: Order::Sequential, block: 32 * KIB, depth: 1, think: Duration::ZERO };
+    let settings = direct::Settings::new(Op::Read, Order::Sequential, 32 * KIB, 1);
     let mut seen = Vec::new();
     for index in 0..3 {
         let mut play = Play::new(Direct::interleaved(settings, file(MIB), index, 3));
@@ -415,7 +414,15 @@ fn every_program_keeps_to_its_file_and_lets_time_pass() {
         for role in Workload::named(name).unwrap().roles {
             for block in [512, 4 * KIB, 12 * KIB, 256 * KIB] {
                 let bytes = 3 * MIB;
-                let part = Part { file: file(bytes), block, depth: 4, index: (1, 3), seed: block };
+                let part = Part {
+                    file: file(bytes),
+                    block,
+                    depth: 4,
+                    index: (1, 3),
+                    round_trip: Duration::ZERO,
+                    counts_from: Instant::ZERO,
+                    seed: block,
+                };
                 let mut play = Play::new(Boxed(role.program(&part)));
                 let mut random = Random::new(block);
                 for _ in 0..300 {

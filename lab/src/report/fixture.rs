@@ -41,6 +41,7 @@ pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) ->
             lat_p99_us: 1000.0 * f64::from(number),
             lat_max_us: 20_000.0 * f64::from(number),
             unserved_max_us: 0.0,
+            tenant: None,
         })
         .collect();
     let errors = groups.iter().map(|group| (group.share - group.ideal).abs() / group.ideal);
@@ -55,6 +56,7 @@ pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) ->
         share_error_max: errors.fold(0.0, f64::max),
         jain: 0.987,
         roles: Vec::new(),
+        together: None,
         device_stats: DeviceStats { requests: 1000, flushes: 0, busy: 0.98, depth_mean: 12.1 },
         counters: BTreeMap::from([("queue_merges".into(), 0)]),
         decisions: Vec::new(),

@@ -246,7 +246,7 @@ fn a_tree_of_groups_comes_from_a_config_file() {
         let refusal = planned(&format!("sim:sata-7200 --groups {}", file.display())).err().unwrap();
         assert!(refusal.contains(why), "{refusal}");
     }
-    assert_eq!(ms(500), parse("sim:x --runtime 0.5").unwrap().runtime);
+    assert_eq!(Some(ms(500)), parse("sim:x --runtime 0.5").unwrap().runtime);
 }
 
 #[test]
