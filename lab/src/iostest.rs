@@ -79,7 +79,7 @@ impl Default for Plan {
             sets: 1,
             runtime: secs(30),
             warm_up: tenants::WARM_UP,
-            round_trip: Duration::ZERO,
+            round_trip: tenants::ROUND_TRIP,
             block_size: None,
             file_size: 512 << 20,
             iodepth: 1,

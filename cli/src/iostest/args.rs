@@ -103,8 +103,8 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "S", value_parser = parse_runtime)]
     pub(crate) runtime: Option<Duration>,
 
-    /// Of tenants on a modelled disk: how long a reply and the next request are on their way, on average
-    #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
+    /// Of tenants on a modelled disk: how long a reply and the next request are on their way, on average [default: 50us]
+    #[arg(long, value_name = "TIME", value_parser = parse_way)]
     pub(crate) round_trip: Option<Duration>,
 
     /// How often all is repeated, for means and their spread
@@ -201,6 +201,14 @@ fn parse_runtime(text: &str) -> Result<Duration, String> {
         return Err("a run lasts at most a day: 86400".into());
     }
     units::some_time(time)
+}
+
+/// Reads `50us`; `0s` is no time.
+fn parse_way(text: &str) -> Result<Duration, String> {
+    match units::parse_time(text)? {
+        time if time <= fairlift_core::time::secs(10) => Ok(time),
+        _ => Err("a request is on its way for at most 10s".into()),
+    }
 }
 
 fn parse_block(text: &str) -> Result<u32, String> {

@@ -117,7 +117,10 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         jobs,
         sets: flags.sets,
         runtime: flags.runtime.unwrap_or(if are_tenants { RUNTIME_OF_TENANTS } else { Plan::default().runtime }),
-        round_trip: flags.round_trip.unwrap_or(Plan::default().round_trip),
+        round_trip: match device {
+            Device::Model(_) => flags.round_trip.unwrap_or(Plan::default().round_trip),
+            Device::Real(_) => Duration::ZERO, // time passes by itself
+        },
         block_size: flags.bs,
         file_size: flags.filesize,
         iodepth: flags.iodepth,
@@ -436,8 +439,8 @@ fn command(flags: &IostestArgs, plan: &Plan, device: &str, scheduler: sched::Kin
         say("--sweep", format!("{name}={}", distinct(values).join(",")));
     }
     say("--runtime", plan.runtime.to_string());
-    if plan.round_trip != Plan::default().round_trip {
-        say("--round-trip", plan.round_trip.to_string());
+    if let Some(time) = flags.round_trip {
+        say("--round-trip", time.to_string());
     }
     say("-s", plan.sets.to_string());
     if plan.iodepth != 1 {

@@ -22,7 +22,7 @@ pub(super) fn lines(row: &Row) -> Vec<[String; 8]> {
         Some([
             heading(&group.path),
             group.weight.to_string(),
-            printable(&tenant.does),
+            does(tenant),
             format!("{:.0}", tenant.alone.mean),
             format!("{:.3}", tenant.entitled.mean),
             format!("{:.0}", group.iops.mean),
@@ -31,6 +31,11 @@ pub(super) fn lines(row: &Row) -> Vec<[String; 8]> {
         ])
     };
     row.groups.iter().filter_map(line).collect()
+}
+
+/// What a tenant does, as text that moves no cursor.
+pub(super) fn does(tenant: &super::summary::Tenant) -> String {
+    printable(&tenant.does)
 }
 
 /// `isolation 0.21  use 0.69  share error 1.2 %`.
