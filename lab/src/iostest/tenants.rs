@@ -194,3 +194,71 @@ pub fn max_min(whole: f64, wants: &[(f64, f64)]) -> Vec<f64> {
     }
     shares
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn near(a: &[f64], b: &[f64]) -> bool {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9)
+    }
+
+    /// N3
+    #[test]
+    fn what_a_tenant_cannot_use_goes_to_the_others_by_weight() {
+        assert_eq!(max_min(1.0, &[(100.0, 1.0), (300.0, 1.0)]), [0.25, 0.75], "both want more than there is");
+        assert_eq!(max_min(1.0, &[(100.0, 0.1), (100.0, 1.0)]), [0.1, 0.9]);
+        assert_eq!(max_min(1.0, &[(400.0, 0.1), (100.0, 0.2)]), [0.1, 0.2], "together they want less than there is");
+        // The second is bounded only when the first has left some of its part.
+        let shares = max_min(1.0, &[(200.0, 0.1), (100.0, 0.4), (100.0, 1.0)]);
+        assert!(near(&shares, &[0.1, 0.4, 0.5]), "{shares:?}");
+        assert_eq!(max_min(1.0, &[]), [] as [f64; 0]);
+    }
+
+    /// N3
+    #[test]
+    fn a_group_divides_what_it_has_among_those_below_it() {
+        let group = |path: &str, parent, weight| Group { path: path.into(), parent: Some(GroupId(parent)), weight };
+        let groups = [
+            Group::root(),
+            group("/a", 0, 300),
+            group("/a/x", 1, 100),
+            group("/a/y", 1, 200),
+            group("/b", 0, 100),
+            group("/b/x", 4, 100),
+        ];
+        let leaves = |a, b, c| [(GroupId(2), a), (GroupId(3), b), (GroupId(5), c)];
+        assert!(near(&tree_max_min(&groups, &leaves(1.0, 1.0, 1.0)), &[0.25, 0.5, 0.25]));
+        // What /a/y leaves is for /a/x before it is for /b.
+        assert!(near(&tree_max_min(&groups, &leaves(1.0, 0.15, 1.0)), &[0.6, 0.15, 0.25]));
+        assert!(near(&tree_max_min(&groups, &leaves(0.1, 0.15, 1.0)), &[0.1, 0.15, 0.75]));
+    }
+
+    /// The dullest version: a level is raised until all is given away; at each, nobody has more than its demand.
+    fn by_level(whole: f64, wants: &[(f64, f64)]) -> Vec<f64> {
+        let at = |level: f64| -> Vec<f64> { wants.iter().map(|(weight, demand)| demand.min(level * weight)).collect() };
+        let (mut low, mut high) = (0.0, 2.0);
+        for _ in 0..200 {
+            let middle = f64::midpoint(low, high);
+            if at(middle).iter().sum::<f64>() < whole { low = middle } else { high = middle }
+        }
+        at(low)
+    }
+
+    proptest! {
+        /// N3
+        #[test]
+        fn max_min_is_the_level_at_which_all_is_given_away(
+            wants in proptest::collection::vec((1_u16..=1000, 0.0_f64..=1.0), 1..12),
+            whole in 0.01_f64..=1.0,
+        ) {
+            let wants: Vec<_> = wants.into_iter().map(|(weight, demand)| (f64::from(weight), demand)).collect();
+            let (shares, dull) = (max_min(whole, &wants), by_level(whole, &wants));
+            for (share, dull) in shares.iter().zip(&dull) {
+                prop_assert!((share - dull).abs() < 1e-6, "{shares:?}, not {dull:?}");
+            }
+        }
+    }
+}

@@ -275,6 +275,61 @@ fn a_direct_writer_thinks_before_it_asks_again() {
     assert_eq!(play.wait(at(80)).len(), 1);
 }
 
+/// P4
+#[test]
+fn a_lane_that_flushes_commits_its_writes_together() {
+    let settings =
+        direct::Settings { flush_every: 2, ..direct::Settings::new(Op::Write, Order::Sequential, 32 * KIB, 1) };
+    let mut play = Play::new(Direct::new(settings, file(MIB), 1));
+    for offset in [0, 64 * KIB] {
+        let before = play.operations();
+        for place in 0..2 {
+            assert_eq!(play.asks(), [(Op::Write, offset + place * 32 * KIB, 32 * KIB)]);
+            play.now += us(10);
+            play.end();
+        }
+        assert_eq!((play.asks(), play.operations()), (vec![(Op::Flush, 0, 0)], before));
+        play.now += us(500);
+        play.end();
+        assert_eq!(play.operations(), before + 1);
+    }
+    assert_eq!((play.program.meter().bytes, play.program.meter().latency_max), (128 * KIB, us(520)));
+}
+
+/// P5
+#[test]
+fn a_request_is_on_its_way_for_half_to_one_and_a_half_of_the_round_trip() {
+    let settings =
+        direct::Settings { round_trip: us(100), ..direct::Settings::new(Op::Read, Order::Random, 32 * KIB, 1) };
+    let mut play = Play::new(Direct::new(settings, file(MIB), 1));
+    let mut all = Duration::ZERO;
+    for _ in 0..1000 {
+        assert_eq!(play.asks().len(), 1);
+        play.end();
+        assert_eq!(play.asks(), []);
+        let next = play.program.poll_timeout().unwrap();
+        let way = next.since(play.now);
+        assert!((us(50)..us(150)).contains(&way), "{way}");
+        all = all + way;
+        play.now = next;
+    }
+    assert!((all.as_nanos() as f64 / 1e8 - 1.0).abs() < 0.05, "100 us on average: {all}");
+}
+
+/// P6
+#[test]
+fn what_ends_before_it_counts_is_warm_up() {
+    let settings =
+        direct::Settings { counts_from: at(20), ..direct::Settings::new(Op::Read, Order::Random, 32 * KIB, 1) };
+    let mut play = Play::new(Direct::new(settings, file(MIB), 1));
+    for (now, operations) in [(19, 0), (20, 1), (21, 2)] {
+        play.asks();
+        play.now = at(now);
+        play.end();
+        assert_eq!(play.operations(), operations, "at {now}");
+    }
+}
+
 #[test]
 fn interleaved_readers_together_read_every_block_once() {
     let settings = direct::Settings::new(Op::Read, Order::Sequential, 32 * KIB, 1);

@@ -61,7 +61,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::fixture::{results, run};
+    use crate::report::fixture::{results, run, situation};
 
     #[test]
     fn each_run_and_group_has_a_line_with_as_many_cells_as_the_header() {
@@ -77,6 +77,17 @@ sim:eva-raid5-12,cfq,bsr,1,4,30,/g2,300,300,75,0.75,0.75,200,2000,40000,400,100,
 sim:eva-raid5-12,raw,bsr,1,4,30,/g1,100,200.5,50.125,1,1,100,1000,20000,200.5,50.125,0,0.987,0,,,,,,,,,
 ";
         assert!(text == expected, "{text}");
+    }
+
+    #[test]
+    fn a_tenant_has_its_figures_behind_the_others() {
+        let mut results = results(&[]);
+        results.runs = vec![situation("tenants:many")];
+        let text = csv(&[results]);
+        let line = text.lines().nth(2).unwrap();
+        assert!(line.ends_with(",randread 4k x32,1000,0.9,0.75,0.5,0.5,0.75,0.5"), "{line}");
+        let cells = |line: &str| line.split(',').count();
+        assert!(text.lines().all(|line| cells(line) == cells(HEADER)), "{text}");
     }
 
     /// R2

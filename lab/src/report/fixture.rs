@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::result::{Decision, DeviceStats, Group, Results, Role, Run};
+use crate::result::{Decision, DeviceStats, Group, Results, Role, Run, Tenant, Together};
 
 /// Results without runs, of so many groups with these weights.
 pub(super) fn results(weights: &[u32]) -> Results {
@@ -64,6 +64,18 @@ pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) ->
         latencies: vec![(100.0, 50), (1000.0, 40), (20_000.0, 10)],
         groups,
     }
+}
+
+/// A run of a situation in which the second of two tenants has a score of 0.5.
+pub(super) fn situation(name: &str) -> Run {
+    let mut run = run(name, 1, 1, &[(100, 100.0), (300, 300.0)]);
+    for (group, score) in run.groups.iter_mut().zip([1.5, 0.5]) {
+        let tenant =
+            Tenant { does: "randread 4k x32".into(), capacity: 1000.0, demand: 0.9, entitled: group.ideal, score };
+        group.tenant = Some(tenant);
+    }
+    run.together = Some(Together { isolation: 0.5, used: 0.75, share_error_1s: Some(0.5) });
+    run
 }
 
 /// Results of a sweep over `slice_idle`: two numbers of jobs with each of two values.

@@ -103,7 +103,9 @@ fn header(out: &mut String, results: &Results, workload: &str) {
     let groups = results.runs.iter().chain(&results.baseline).find(|run| run.workload == workload);
     let _ = writeln!(out, "Fairlift={}", printable(&results.version));
     if let Some(run) = groups {
-        if is_ungrouped(&run.groups) {
+        if run.together.is_some() {
+            // Each situation has groups of its own.
+        } else if is_ungrouped(&run.groups) {
             let _ = writeln!(out, "GROUPMODE=0");
         } else {
             let _ = writeln!(out, "GROUPMODE=1 NRGRP={}", run.groups.len());

@@ -84,3 +84,46 @@ pub(super) fn laid_out<const N: usize>(heads: [&str; N], lines: &[[String; N]], 
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::report::fixture::{results, situation};
+    use crate::report::html::html;
+    use crate::report::table::{Options, table};
+
+    #[test]
+    fn a_situation_is_a_table_with_a_row_for_each_tenant_and_several_have_a_table_of_all() {
+        let mut results = results(&[]);
+        results.runs = vec![situation("tenants:a")];
+        let text = table(&results, Options::default());
+        let expected = "\
+tenants:a
+tenant  weight  does             alone  entitled  rate  score  p99 us
+---------------------------------------------------------------------
+cgrp1      100  randread 4k x32    900     0.250    25   1.50    1000
+cgrp2      300  randread 4k x32    900     0.750    75   0.50    2000
+isolation 0.50  use 0.75  share error of saturating tenants over any second 50.0 %
+";
+        assert!(text.ends_with(expected), "{text}");
+        results.runs.push(situation("tenants:b"));
+        let text = table(&results, Options::default());
+        let expected = "\
+situation  isolation   use  share error
+---------------------------------------
+tenants:a       0.50  0.75       50.0 %
+tenants:b       0.50  0.75       50.0 %
+";
+        assert!(text.ends_with(expected), "{text}");
+        assert_eq!(text.matches("WEIGHTS=").count(), 0, "each situation has weights of its own: {text}");
+    }
+
+    #[test]
+    fn the_page_has_a_bar_of_score_for_each_tenant_and_compares_isolation() {
+        let mut results = results(&[]);
+        results.runs = vec![situation("tenants:a"), situation("tenants:b")];
+        let page = html(std::slice::from_ref(&results));
+        assert_eq!(page.matches(": score 0.50: ").count(), 2, "the second tenant of each");
+        assert!(page.contains("Score of each tenant") && page.contains("All situations"));
+        assert!(html(&[results.clone(), results]).contains("<td>0.50 / 0.75</td>"));
+    }
+}

@@ -443,6 +443,63 @@ roles = [{ does = "direct-write", block_size = 1048576 }]
         assert_eq!(alone.roles, [Role { block_size: 1 << 20, ..role("direct-write", writes) }]);
     }
 
+    /// W5
+    #[test]
+    fn tenants_have_leaves_of_their_own_in_a_tree_of_weights() {
+        let read = Workload::read(
+            r#"
+[office]
+weights = { "/web" = 300 }
+tenants = [
+  { group = "/web/a", does = "direct-read", order = "random", block_size = "4k", iodepth = 8 },
+  { weight = 50, does = "direct-write", block_size = "16k", iodepth = 4, flush_every = 1 },
+]
+"#,
+        );
+        let [office] = &read.unwrap()[..] else { panic!("one") };
+        let weights: Vec<_> = office.groups.iter().map(|group| (group.path.as_str(), group.weight)).collect();
+        assert_eq!(weights, [("/", 100), ("/web", 300), ("/web/a", 100), ("/t2", 50)]);
+        let says: Vec<_> = office.roles.iter().map(|role| (role.name.as_str(), role.says())).collect();
+        assert_eq!(says, [("/web/a", "randread 4k x8".to_string()), ("/t2", "write 16k x4 flush_every=1".to_string())]);
+        assert!(office.is_situation() && office.writes());
+    }
+
+    #[test]
+    fn what_is_wrong_with_tenants_is_said_with_its_place() {
+        let reader = "does = \"direct-read\", iodepth = 1";
+        for (tenants, says) in [
+            (format!("{{ {reader}, weight = 0 }}"), "a weight is 1 to 1000"),
+            (format!("{{ {reader}, once = true }}"), "a tenant has an iodepth, and is there once"),
+            ("{ does = \"direct-read\" }".into(), "a tenant has an iodepth, and is there once"),
+            (format!("{{ {reader}, flush_every = 1 }}"), "direct-read has no flush_every: direct-write has"),
+            (format!("{{ {reader}, group = \"/a\" }}, {{ {reader}, group = \"/a\" }}"), "/a has another tenant"),
+            (format!("{{ {reader}, group = \"/a\" }}, {{ {reader}, group = \"/a/b\" }}"), "/a/b has another tenant"),
+            (format!("{{ {reader}, group = \"/a/b\" }}, {{ {reader}, group = \"/a\" }}"), "/a has another tenant"),
+            (format!("{{ {reader}, group = \"/a//b\" }}"), "\"/a/\" is no group"),
+        ] {
+            let why = Workload::read(&format!("[x]\ntenants = [{tenants}]")).unwrap_err();
+            assert!(why.place.0 == 2 && why.says.contains(says), "{tenants}: {why}");
+        }
+        for (text, says) in [
+            (
+                "[a]\nweights = { \"/a\" = 3 }\n[[a.roles]]\ndoes = \"fsync\"",
+                "2:13: weights are those of groups of tenants",
+            ),
+            ("[[a.roles]]\ndoes = \"fsync\"\nweight = 3", "3:10: a role has no weight: tenants have"),
+            (
+                "[a]\nweights = { \"/t1\" = 3 }\n[[a.tenants]]\ndoes = \"direct-read\"\niodepth = 1",
+                "2:13: /t1 has no tenants below it; a tenant says its own weight",
+            ),
+            (
+                "[[a.roles]]\ndoes = \"fsync\"\n[[a.tenants]]\ndoes = \"direct-read\"\niodepth = 1",
+                "1:1: a workload has roles or tenants, not both",
+            ),
+        ] {
+            let why = Workload::read(text).unwrap_err().to_string();
+            assert!(why.starts_with(says), "{text}: {why}");
+        }
+    }
+
     #[test]
     fn what_is_wrong_is_said_with_its_place_and_what_is_possible() {
         let keys = ROLE_KEYS.join(", ");
