@@ -58,7 +58,7 @@ fn main() {
 
 fn program(spec: &Spec, load: Load) -> Direct {
     let Load { op, order, block, depth } = load;
-    let settings = direct::Settings { op, order, block, depth, think: Duration::ZERO };
+    let settings = direct::Settings::new(op, order, block, depth);
     let bytes = (32 << 30).min(spec.size / 2);
     Direct::new(settings, File { start: Sector(0), bytes }, SEED)
 }

@@ -51,7 +51,7 @@ fn turn(model: Box<dyn Model>, kind: Kind, op: Op, streams: u64, depth: u32) -> 
     let share = limits.capacity / streams * Sector::SIZE / 4096 * 4096;
     for index in 0..streams {
         let file = File { start: Sector(index * share / Sector::SIZE), bytes: share };
-        let settings = direct::Settings { op, order: Order::Random, block: 4096, depth, think: Duration::ZERO };
+        let settings = direct::Settings::new(op, Order::Random, 4096, depth);
         let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(0) };
         world.add(stream, Box::new(Direct::new(settings, file, index)));
     }

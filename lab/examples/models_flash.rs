@@ -3,7 +3,7 @@
 use std::time::Instant as Clock;
 
 use fairlift_core::time::{ms, secs};
-use fairlift_core::{Duration, Instant, Op, Sector};
+use fairlift_core::{Instant, Op, Sector};
 use fairlift_lab::model::{Spec, profiles};
 use fairlift_lab::program::{Direct, File, Order, direct};
 
@@ -102,8 +102,7 @@ fn speed() {
         let alone = got.latencies.len() as f64 * 1.1 / began.elapsed().as_secs_f64() / 1e6;
         let mut world = worlds::world("nvme-plp", 1023);
         let file = File { start: Sector(0), bytes: 1 << 40 };
-        let settings =
-            direct::Settings { op: Op::Read, order: Order::Random, block: 4096, depth, think: Duration::ZERO };
+        let settings = direct::Settings::new(Op::Read, Order::Random, 4096, depth);
         world.add(worlds::stream(), Box::new(Direct::new(settings, file, 1)));
         let began = Clock::now();
         world.run_until(Instant::ZERO + secs(4));

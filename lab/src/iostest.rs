@@ -6,11 +6,14 @@
 //!     be repeated alone.
 //! I4  A case in which an operation failed is no measurement: the plan ends with the reason.
 //! I5  When it is stopped, cases that ended are kept, and the one under way is not.
+//! I6  A situation of tenants has one case, with groups of its own, and before it those of its tenants alone. Those are run
+//!     under `none`, whatever the scheduler, and are no result by themselves: see [`tenants`].
 
 mod case;
 mod error;
 mod modelled;
 mod sums;
+pub mod tenants;
 
 use std::error::Error as AnyError;
 
@@ -23,6 +26,7 @@ use crate::workload::Workload;
 pub use error::Error;
 pub use fairlift_core::program::{Job, Measured};
 pub use modelled::Modelled;
+use tenants::Alone;
 
 /// What is to be measured.
 #[derive(Clone, Debug)]
@@ -37,6 +41,10 @@ pub struct Plan {
     pub sets: u32,
     /// Of one case, in time of the disk.
     pub runtime: Duration,
+    /// How long the disk is in use before, in situations.
+    pub warm_up: Duration,
+    /// Time that a reply and the next request are on their way, in situations on a modelled disk.
+    pub round_trip: Duration,
     /// Bytes of an operation; `None`: what each workload has by default.
     pub block_size: Option<u32>,
     /// Bytes of each job's file.
@@ -70,6 +78,8 @@ impl Default for Plan {
             jobs: vec![1],
             sets: 1,
             runtime: secs(30),
+            warm_up: tenants::WARM_UP,
+            round_trip: tenants::ROUND_TRIP,
             block_size: None,
             file_size: 512 << 20,
             iodepth: 1,
@@ -88,8 +98,14 @@ pub struct Case {
     pub set: u32,
     /// Jobs in each group.
     pub jobs: u32,
-    /// How long.
+    /// Whether it says what a tenant can do alone, under `none` (I6).
+    pub alone: bool,
+    /// How long, with its warm-up.
     pub runtime: Duration,
+    /// How long the disk is in use before anything is counted.
+    pub warm_up: Duration,
+    /// As in [`Plan`].
+    pub round_trip: Duration,
     /// Into how many equal parts the timeline divides it; at least 1.
     pub slots: u32,
     /// The weight tree, the root first.
@@ -161,6 +177,7 @@ pub fn run(
     for case in cases.iter().filter(|case| case.set == 1) {
         runner.check(case).map_err(|why| Error::of(case, why))?;
     }
+    let mut alone = Alone::default();
     for (index, case) in cases.iter().enumerate() {
         if stop() {
             results.interrupted = true; // I5
@@ -179,7 +196,14 @@ pub fn run(
             results.interrupted = true; // I5
             break;
         }
-        let run = case.run_of(&measured);
+        let mut run = case.run_of(&measured);
+        if case.alone {
+            alone.note(case, &run); // I6
+            continue;
+        }
+        if case.workload.is_situation() {
+            alone.judge(case, &mut run);
+        }
         progress(Progress::Ended(&run));
         results.runs.push(run);
     }

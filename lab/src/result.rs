@@ -98,6 +98,9 @@ pub struct Run {
     /// Of a workload with several roles, what each got: in the order of the workload.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<Role>,
+    /// Of a situation: how its tenants got on together.
+    #[serde(flatten)]
+    pub together: Option<Together>,
     /// What the disk did.
     pub device_stats: DeviceStats,
     /// What the scheduler counted.
@@ -166,6 +169,37 @@ pub struct Group {
     /// The longest time in which nothing that it had asked of the disk ended, though something was under way.
     #[serde(default)]
     pub unserved_max_us: f64,
+    /// Of a situation: what it is entitled to, and how near it came.
+    #[serde(flatten)]
+    pub tenant: Option<Tenant>,
+}
+
+/// What a tenant is entitled to, and how near it came: see [`tenants`](crate::iostest::tenants).
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Tenant {
+    /// What it does: `randread 4k x32`.
+    pub does: String,
+    /// Operations of its kind that the disk does in a second when it is saturated with them.
+    pub capacity: f64,
+    /// The part of the capacity that it can use: what it does alone, 0 to 1.
+    pub demand: f64,
+    /// The part of the disk that it is entitled to, 0 to 1.
+    pub entitled: f64,
+    /// The part of the capacity that it had, over what it is entitled to.
+    pub score: f64,
+}
+
+/// How the tenants of a run got on together.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Together {
+    /// The least score.
+    pub isolation: f64,
+    /// How much of the disk was at work: what all had, over what all are entitled to.
+    #[serde(rename = "use")]
+    pub used: f64,
+    /// The largest |share − due| ÷ due of a saturating tenant over any second of the run, if there are two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_error_1s: Option<f64>,
 }
 
 /// What the jobs that play a role got, in all groups together.

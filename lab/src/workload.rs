@@ -5,12 +5,15 @@
 //! W2  A role that is there `once` is played once in the whole run, in the first group, beside its jobs.
 //! W3  What a role does not say has the built-in value. A block size that the run says goes for all roles.
 //! W4  A role with a group is for the jobs of that group, or of the leaves below it; these play no role without a group.
+//! W5  A workload with groups of its own is a situation of tenants: each leaf is a tenant and has one job, whose role names
+//!     that leaf. It is judged by what each tenant is entitled to: see [`iostest`](crate::iostest).
 //!
 //! Those with a name are built in; others come from a TOML file: see [`Workload::read`].
 
 mod file;
+pub mod tenants;
 
-use fairlift_core::{Duration, Op, Priority, PriorityClass};
+use fairlift_core::{Duration, Group, Instant, Op, Priority, PriorityClass};
 
 use crate::program::{
     Direct, File, Fsync, Interactive, Journal, OpenLoop, Order, PAGE, Pages, Program, ReadAhead, WriteBack, direct,
@@ -29,6 +32,8 @@ pub struct Workload {
     pub about: String,
     /// Who is there; at least one of them not `once`.
     pub roles: Vec<Role>,
+    /// The weight tree of a situation, the root first (W5); empty: the groups are those of the run.
+    pub groups: Vec<Group>,
 }
 
 /// A kind of program in a workload.
@@ -50,6 +55,8 @@ pub struct Role {
     pub group: Option<String>,
     /// Requests that it keeps in flight, if it is direct, unless the run's number holds.
     pub iodepth: Option<u32>,
+    /// Writes between two flushes, if it is direct and writes; 0: it does not flush.
+    pub flush_every: u32,
     /// Its I/O priority.
     pub priority: Priority,
 }
@@ -94,6 +101,10 @@ pub struct Part {
     pub depth: u32,
     /// Which of the jobs that share the file, and how many those are (`Interleaved`).
     pub index: (u64, u64),
+    /// Time that a reply and the next request are on their way, of direct roles.
+    pub round_trip: Duration,
+    /// From when on what ends is counted, of direct roles.
+    pub counts_from: Instant,
     /// Seed of its random choices.
     pub seed: u64,
 }
@@ -123,8 +134,12 @@ impl Workload {
     pub fn named(name: &str) -> Result<Self, String> {
         use Does::{Buffered, Direct};
         use Order::{Random, Sequential};
-        let one =
-            |about: &str, does| Ok(Self { name: name.into(), about: about.into(), roles: vec![Role::new(name, does)] });
+        let several =
+            |about: &str, roles| Ok(Self { name: name.into(), about: about.into(), roles, groups: Vec::new() });
+        let one = |about: &str, does| several(about, vec![Role::new(name, does)]);
+        if let Some(situation) = name.strip_prefix(tenants::PREFIX) {
+            return tenants::named(situation);
+        }
         match name {
             "bsr" => one("buffered sequential readers", Buffered(Op::Read, Sequential)),
             "brr" => one("buffered random readers", Buffered(Op::Read, Random)),
@@ -135,42 +150,53 @@ impl Workload {
             "dsw" => one("direct sequential writers", Direct(Op::Write, Sequential)),
             "drw" => one("direct random writers", Direct(Op::Write, Random)),
             "fsync" => one("writers that make each block durable", Does::Fsync { fua: false }),
-            "mixed" => Ok(Self {
-                name: name.into(),
-                about: "readers and writers, sequential and random".into(),
-                roles: vec![
+            "mixed" => several(
+                "readers and writers, sequential and random",
+                vec![
                     Role::new("bsr", Buffered(Op::Read, Sequential)),
                     Role::new("bsw", Buffered(Op::Write, Sequential)),
                     Role::new("drr", Direct(Op::Read, Random)),
                     Role::new("drw", Direct(Op::Write, Random)),
                 ],
-            }),
+            ),
             "interleaved" => {
                 one("the jobs of a group read one file together, block by block in turn", Does::Interleaved)
             }
-            "journal" => Ok(Self {
-                name: name.into(),
-                about: "a file system's journal beside many clients".into(),
-                roles: vec![
+            "journal" => several(
+                "a file system's journal beside many clients",
+                vec![
                     Role { once: true, priority: HIGH, ..Role::new("journal", Does::Journal) },
                     Role::new("bsw", Buffered(Op::Write, Sequential)),
                     Role::new("brr", Buffered(Op::Read, Random)),
                 ],
-            }),
-            "interactive" => Ok(Self {
-                name: name.into(),
-                about: "a program start beside sequential readers".into(),
-                roles: vec![
+            ),
+            "interactive" => several(
+                "a program start beside sequential readers",
+                vec![
                     Role { once: true, ..Role::new("start", Does::Interactive) },
                     Role::new("bsr", Buffered(Op::Read, Sequential)),
                 ],
-            }),
-            "" => Err(format!("a workload without a name: there is {}", Self::NAMES.join(", "))),
+            ),
+            "" => Err(format!("a workload without a name: there is {}, {}", Self::NAMES.join(", "), tenants::ALL)),
             _ => {
-                let hint = suggestion(name, Self::NAMES);
-                Err(format!("unknown workload \"{name}\": there is {}{hint}", Self::NAMES.join(", ")))
+                let hint = suggestion(name, Self::NAMES.into_iter().chain([tenants::ALL]));
+                Err(format!("unknown workload \"{name}\": there is {}, {}{hint}", Self::NAMES.join(", "), tenants::ALL))
             }
         }
+    }
+
+    /// The workloads of that name: one, or for `tenants` the situations that are run together.
+    ///
+    /// # Errors
+    /// As [`Workload::named`].
+    pub fn all_named(name: &str) -> Result<Vec<Self>, String> {
+        if name == tenants::ALL { Ok(tenants::all()) } else { Self::named(name).map(|one| vec![one]) }
+    }
+
+    /// Whether its groups are tenants, which are judged by what they are entitled to (W5).
+    #[must_use]
+    pub const fn is_situation(&self) -> bool {
+        !self.groups.is_empty()
     }
 
     /// Whether it changes what is on the disk.
@@ -209,15 +235,31 @@ impl Role {
             once: false,
             group: None,
             iodepth: None,
+            flush_every: 0,
             priority: Priority::default(),
         }
+    }
+
+    /// What it does, in fio's words: `randread 4k x32`, `randwrite 4k x4 flush_every=1`; what it is called if it is not direct.
+    #[must_use]
+    pub fn says(&self) -> String {
+        let Does::Direct(op, order) = self.does else { return self.name.clone() };
+        let order = if order == Order::Random { "rand" } else { "" };
+        let op = if op == Op::Read { "read" } else { "write" };
+        let block = match self.block_size {
+            bytes if bytes.is_multiple_of(1 << 20) => format!("{}m", bytes >> 20),
+            bytes if bytes.is_multiple_of(1 << 10) => format!("{}k", bytes >> 10),
+            bytes => bytes.to_string(),
+        };
+        let depth = self.iodepth.map_or(String::new(), |depth| format!(" x{depth}"));
+        let flush = if self.flush_every > 0 { format!(" flush_every={}", self.flush_every) } else { String::new() };
+        format!("{order}{op} {block}{depth}{flush}")
     }
 
     /// Whether it names this group, or one above it (W4).
     #[must_use]
     pub fn is_of(&self, path: &str) -> bool {
-        let below = |group: &str| path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        self.group.as_deref().is_some_and(below)
+        self.group.as_deref().is_some_and(|group| is_at_or_below(path, group))
     }
 
     /// The largest read or write that it asks with such blocks, in bytes, before the file ends.
@@ -237,12 +279,15 @@ impl Role {
     /// The program that plays it.
     #[must_use]
     pub fn program(&self, part: &Part) -> Box<dyn Program> {
-        let Part { file, block, depth, index: (index, of), seed } = *part;
+        let Part { file, block, depth, index: (index, of), round_trip, counts_from, seed } = *part;
         let think = self.think;
         match self.does {
             Does::Buffered(Op::Read, Order::Sequential) => Box::new(ReadAhead::new(file, block, think)),
             Does::Direct(op, order) => {
-                Box::new(Direct::new(direct::Settings { op, order, block, depth, think }, file, seed))
+                let flush_every = self.flush_every;
+                let settings = direct::Settings::new(op, order, block, depth);
+                let settings = direct::Settings { think, round_trip, flush_every, counts_from, ..settings };
+                Box::new(Direct::new(settings, file, seed))
             }
             Does::Buffered(Op::Read, Order::Random) => Box::new(Pages::new(file, block, think, seed)),
             Does::Buffered(_, order) => {
@@ -252,13 +297,19 @@ impl Role {
             Does::Fsync { fua } => Box::new(Fsync::new(file, block, fua, think)),
             Does::OpenLoop { op, order, rate } => Box::new(OpenLoop::new(op, order, rate, file, block, seed)),
             Does::Interleaved => {
-                let settings = direct::Settings { op: Op::Read, order: Order::Sequential, block, depth: 1, think };
+                let settings = direct::Settings::new(Op::Read, Order::Sequential, block, 1);
+                let settings = direct::Settings { think, ..settings };
                 Box::new(Direct::interleaved(settings, file, index, of))
             }
             Does::Journal => Box::new(Journal::new(file, block, think, seed)),
             Does::Interactive => Box::new(Interactive::new(file, block, seed)),
         }
     }
+}
+
+/// Whether a group's path is another's, or one below it.
+fn is_at_or_below(path: &str, group: &str) -> bool {
+    path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl Does {

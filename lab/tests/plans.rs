@@ -86,7 +86,8 @@ fn readers_and_writers_of_one_file_see_the_latest_writes() {
                 let op = if index % 2 == 0 { Op::Read } else { Op::Write };
                 let block = 4096 << (index / 2 % 3);
                 let (order, think) = (Order::Random, us(index * 50));
-                let program = Direct::new(direct::Settings { op, order, block, depth: 4, think }, file, index);
+                let program =
+                    Direct::new(direct::Settings { think, ..direct::Settings::new(op, order, block, 4) }, file, index);
                 let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(0) };
                 world.add(stream, Box::new(program));
             }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use fairlift_core::{Duration, sched};
-use fairlift_lab::workload::Workload;
+use fairlift_lab::workload::{Workload, tenants};
 
 use crate::args::scheduler_help;
 use crate::units;
@@ -18,6 +18,8 @@ Examples:
       a smaller disk, two workloads, as a page with plots
   fairlift iostest /dev/nvme0n1 -w drr --iodepth 32 -m 1 --raw
       a real disk, with Fairlift and without
+  fairlift iostest sim:nvme-plp --scheduler bfq -w tenants
+      situations of tenants: what each gets beside what it is entitled to
   fairlift iostest sim:sata-7200 -G -s 3 -o results/one
   fairlift iostest -R results/one --html page.html
       keep what was measured, and report it again
@@ -52,12 +54,14 @@ pub(crate) struct IostestArgs {
     pub(crate) scheduler: Option<sched::Kind>,
 
     /// What the jobs do: one or more of the workloads listed below, or a TOML file of workloads
+    ///
+    /// `tenants` is a set of situations that bring groups and weights of their own; `tenants:NAME` is one of them.
     #[arg(short, long, value_name = "WORKLOAD", value_delimiter = ',', default_value = "bsr")]
     pub(crate) workload: Vec<String>,
 
-    /// The largest number of jobs in each group: 1, 2, 4, ... below it, then it
-    #[arg(short, long, value_name = "MAXJOBS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) max_jobs: u32,
+    /// The largest number of jobs in each group: 1, 2, 4, ... below it, then it [default: 8]
+    #[arg(short, long, value_name = "MAXJOBS", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) max_jobs: Option<u32>,
 
     /// The numbers of jobs, instead of -m
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024), conflicts_with = "max_jobs")]
@@ -95,9 +99,13 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "KEY=V,V", value_parser = parse_sweep)]
     pub(crate) sweep: Option<(String, Vec<String>)>,
 
-    /// How long each run lasts, in seconds or with a unit
-    #[arg(long, value_name = "S", default_value = "30", value_parser = parse_runtime)]
-    pub(crate) runtime: Duration,
+    /// How long each run lasts, in seconds or with a unit [default: 30; of tenants 2, behind a second of warm-up]
+    #[arg(long, value_name = "S", value_parser = parse_runtime)]
+    pub(crate) runtime: Option<Duration>,
+
+    /// Of tenants on a modelled disk: how long a reply and the next request are on their way, on average [default: 50us]
+    #[arg(long, value_name = "TIME", value_parser = parse_way)]
+    pub(crate) round_trip: Option<Duration>,
 
     /// How often all is repeated, for means and their spread
     #[arg(short, long, value_name = "SETS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -160,7 +168,8 @@ fn schedulers() -> impl TypedValueParser<Value = sched::Kind> {
 /// The workloads and the models, then examples.
 fn lists() -> String {
     let mut out = String::from("Workloads:\n");
-    let built_in: Vec<_> = Workload::NAMES.iter().filter_map(|name| Workload::named(name).ok()).collect();
+    let mut built_in: Vec<_> = Workload::NAMES.iter().filter_map(|name| Workload::named(name).ok()).collect();
+    built_in.extend(tenants::built_in());
     let rows: Vec<_> = built_in.iter().map(|workload| (workload.name.as_str(), workload.about.as_str())).collect();
     crate::show::pairs(&mut out, &rows);
     out.push_str("\nModels (`fairlift models MODEL` shows the parameters of one):\n");
@@ -192,6 +201,14 @@ fn parse_runtime(text: &str) -> Result<Duration, String> {
         return Err("a run lasts at most a day: 86400".into());
     }
     units::some_time(time)
+}
+
+/// Reads `50us`; `0s` is no time.
+fn parse_way(text: &str) -> Result<Duration, String> {
+    match units::parse_time(text)? {
+        time if time <= fairlift_core::time::secs(10) => Ok(time),
+        _ => Err("a request is on its way for at most 10s".into()),
+    }
 }
 
 fn parse_block(text: &str) -> Result<u32, String> {

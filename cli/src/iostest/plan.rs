@@ -10,7 +10,8 @@ use std::path::Path;
 
 use fairlift::bench::{ASK_MAX, capacity};
 use fairlift::config::Backing;
-use fairlift_core::{Group, Sector, sched};
+use fairlift_core::time::secs;
+use fairlift_core::{Duration, Group, Sector, sched};
 use fairlift_lab::iostest::{Case, Modelled, Plan, Runner as _};
 use fairlift_lab::model::Spec;
 use fairlift_lab::result::Results;
@@ -84,7 +85,8 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
             note("--device", format!("a report would be written to {}, which is measured", path.display()));
         }
     }
-    if flags.iodepth > 1 && !workloads.is_empty() && !workloads.iter().any(Workload::has_depth) {
+    let has_depth = |workload: &Workload| workload.has_depth() || workload.is_situation(); // refused for another reason
+    if flags.iodepth > 1 && !workloads.is_empty() && !workloads.iter().any(has_depth) {
         let names: Vec<_> = workloads.iter().map(|workload| workload.name.as_str()).collect();
         let (names, has) = (names.join(", "), if names.len() == 1 { "has" } else { "have" });
         note("--iodepth", format!("{names} {has} no direct reader or writer; dsr, drr, dsw, drw and mixed have"));
@@ -92,12 +94,19 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     if flags.raw && !matches!(&device, None | Some(Device::Real(Backing::File { .. }))) {
         note("--raw", "only a file or block device can be measured without Fairlift".into());
     }
+    let are_tenants = tenants(flags, &workloads, device.as_ref(), &mut note);
     let groups = groups(flags, &mut note);
-    let leaves = groups.as_deref().map_or(1, leaves);
+    let leaves = if are_tenants { 2 } else { groups.as_deref().map_or(1, leaves) };
     let scheduler = flags.scheduler.unwrap_or_else(|| scheduler_default(leaves));
     let set = settings(flags, scheduler, &mut note);
     let sweep = sweep(flags, scheduler, &mut note);
-    let jobs = if flags.jobs.is_empty() { rising(flags.max_jobs) } else { distinct(&flags.jobs) };
+    let jobs = if are_tenants {
+        vec![1]
+    } else if flags.jobs.is_empty() {
+        rising(flags.max_jobs.unwrap_or(JOBS_MAX))
+    } else {
+        distinct(&flags.jobs)
+    };
     let (device, groups, set) = (device?, groups?, set?);
     if !mistakes.is_empty() {
         return None;
@@ -107,7 +116,11 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         workloads,
         jobs,
         sets: flags.sets,
-        runtime: flags.runtime,
+        runtime: flags.runtime.unwrap_or(if are_tenants { RUNTIME_OF_TENANTS } else { Plan::default().runtime }),
+        round_trip: match device {
+            Device::Model(_) => flags.round_trip.unwrap_or(Plan::default().round_trip),
+            Device::Real(_) => Duration::ZERO, // time passes by itself
+        },
         block_size: flags.bs,
         file_size: flags.filesize,
         iodepth: flags.iodepth,
@@ -146,6 +159,50 @@ impl Asked {
     }
 }
 
+/// How long a situation of tenants lasts by default: all of them together are then a matter of seconds on a model.
+const RUNTIME_OF_TENANTS: Duration = secs(2);
+
+/// Whether the workloads are situations of tenants, for which the flags of groups and jobs say nothing.
+fn tenants(
+    flags: &IostestArgs,
+    workloads: &[Workload],
+    device: Option<&Device>,
+    note: &mut impl FnMut(&str, String),
+) -> bool {
+    let (situations, others): (Vec<_>, Vec<_>) = workloads.iter().partition(|workload| workload.is_situation());
+    let Some(first) = situations.first() else {
+        if flags.round_trip.is_some() {
+            note("--round-trip", "only situations of tenants have it: -w tenants".into());
+        }
+        return false;
+    };
+    if let Some(other) = others.first() {
+        let says =
+            format!("{} brings groups of its own, {} has those of the flags; run them apart", first.name, other.name);
+        note("--workload", says);
+    }
+    for (flag, given) in [
+        ("-G", flags.group_mode),
+        ("--nrgrp", flags.nrgrp.is_some()),
+        ("--weights", !flags.weights.is_empty()),
+        ("--groups", flags.groups.is_some()),
+        ("-m", flags.max_jobs.is_some()),
+        ("--jobs", !flags.jobs.is_empty()),
+        ("--iodepth", flags.iodepth != 1),
+        ("--bs", flags.bs.is_some()),
+    ] {
+        if given {
+            let says =
+                "tenants have groups, weights, depths and block sizes of their own; others go in a file, -w FILE.toml";
+            note(flag, says.into());
+        }
+    }
+    if flags.round_trip.is_some() && matches!(device, Some(Device::Real(_))) {
+        note("--round-trip", "only a modelled disk needs it: of a real one, requests are on their way".into());
+    }
+    true
+}
+
 /// A model, or something that is there.
 fn device(text: &str) -> Result<Device, String> {
     if let Some(model) = text.strip_prefix("sim:") {
@@ -159,7 +216,7 @@ fn device(text: &str) -> Result<Device, String> {
 /// A built-in workload, or those that a file describes.
 fn workloads_of(name: &str) -> Result<Vec<Workload>, String> {
     if Path::new(name).extension().is_none_or(|extension| extension != "toml") {
-        return Workload::named(name).map(|workload| vec![workload]);
+        return Workload::all_named(name);
     }
     let text = std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}"))?;
     let workloads = Workload::read(&text).map_err(|mistake| format!("{name}:{mistake}"))?;
@@ -304,6 +361,9 @@ fn groups_of(path: &Path) -> Result<Vec<Group>, String> {
     Ok(groups)
 }
 
+/// The largest number of jobs, unless -m says otherwise.
+const JOBS_MAX: u32 = 8;
+
 /// 1, 2, 4, … below `max`, then `max`.
 fn rising(max: u32) -> Vec<u32> {
     let mut jobs: Vec<u32> = (0..32).map(|power| 1 << power).take_while(|jobs| *jobs < max).collect();
@@ -360,7 +420,10 @@ fn command(flags: &IostestArgs, plan: &Plan, device: &str, scheduler: sched::Kin
     let mut say = |flag: &str, value: String| words.extend([flag.to_owned(), quoted(&value)]);
     say("--scheduler", scheduler.name().into());
     say("-w", flags.workload.join(","));
-    say("--jobs", list(&plan.jobs));
+    let are_tenants = plan.workloads.iter().any(Workload::is_situation);
+    if !are_tenants {
+        say("--jobs", list(&plan.jobs));
+    }
     match &flags.groups {
         Some(path) => say("--groups", path.display().to_string()),
         None if plan.groups.len() > 1 => {
@@ -375,7 +438,10 @@ fn command(flags: &IostestArgs, plan: &Plan, device: &str, scheduler: sched::Kin
     if let Some((name, values)) = &flags.sweep {
         say("--sweep", format!("{name}={}", distinct(values).join(",")));
     }
-    say("--runtime", flags.runtime.to_string());
+    say("--runtime", plan.runtime.to_string());
+    if let Some(time) = flags.round_trip {
+        say("--round-trip", time.to_string());
+    }
     say("-s", plan.sets.to_string());
     if plan.iodepth != 1 {
         say("--iodepth", plan.iodepth.to_string());

@@ -25,11 +25,14 @@ impl Runner for Real {
     fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn Error + Send + Sync>> {
         let capacity = bench::capacity(&self.backing)?;
         let jobs = case.jobs(capacity / fairlift_core::Sector::SIZE)?;
+        // A tenant alone is as there is without fairness.
+        let (scheduler, set) =
+            if case.alone { (sched::Kind::None, Vec::new()) } else { (self.scheduler, self.set.clone()) };
         let setup = bench::Setup {
             disk: Disk {
                 name: "iostest".into(),
-                scheduler: self.scheduler,
-                set: self.set.clone(),
+                scheduler,
+                set,
                 depth: self.depth,
                 shared_tags: false,
                 nr_requests: None,

@@ -22,8 +22,7 @@ fn run(queue: Queue, model: Box<dyn Model>) {
     world.check().seed(77);
     for index in 0..4 {
         let file = File { start: Sector(index * 8192), bytes: 1 << 20 };
-        let settings =
-            direct::Settings { op: Op::Read, order: Order::Random, block: 4096, depth: 4, think: Duration::ZERO };
+        let settings = direct::Settings::new(Op::Read, Order::Random, 4096, 4);
         let stream =
             Stream { group: GroupId::ROOT, priority: Priority::default(), context: fairlift_core::ContextId(0) };
         world.add(stream, Box::new(Direct::new(settings, file, index)));

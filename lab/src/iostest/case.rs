@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use fairlift_core::{Group, GroupId, Sector};
+use fairlift_core::{Duration, Group, GroupId, Instant, Sector};
 
-use super::{Case, Error, Job, Placement, Plan};
+use super::{Case, Error, Job, Placement, Plan, tenants};
 use crate::Random;
 use crate::program::{File, PAGE};
-use crate::workload::{Does, Part, Role};
+use crate::workload::{Does, Part, Role, Workload};
 
 /// Where the first file begins: as partitions and file systems do, a mebibyte from the start.
 const START: u64 = 1 << 20;
@@ -26,26 +26,54 @@ impl Plan {
         self.check()?;
         let mut cases = Vec::new();
         for set in 1..=self.sets {
+            let mut alone = Vec::new();
             for workload in &self.workloads {
-                for &jobs in &self.jobs {
-                    cases.push(Case {
-                        workload: workload.clone(),
-                        set,
-                        jobs,
-                        runtime: self.runtime,
-                        slots: Self::SLOTS,
-                        groups: self.groups.clone(),
-                        block_size: self.block_size,
-                        file_size: self.file_size,
-                        iodepth: self.iodepth,
-                        placement: self.placement,
-                        seed: seed_of(self.seed, &workload.name, jobs, set),
-                    });
+                if workload.is_situation() {
+                    for (role, streams) in tenants::references(workload) {
+                        if !alone.contains(&(role.clone(), streams)) {
+                            let case = self.case(&tenants::reference(&role, streams), set, streams);
+                            cases.push(Case { groups: vec![Group::root()], alone: true, ..self.tenants(case) });
+                            alone.push((role, streams));
+                        }
+                    }
+                    let case = self.case(workload, set, 1);
+                    cases.push(Case { groups: workload.groups.clone(), ..self.tenants(case) });
+                    continue;
                 }
+                cases.extend(self.jobs.iter().map(|&jobs| self.case(workload, set, jobs)));
             }
         }
         cases.iter().filter(|case| case.set == 1).try_for_each(Case::check_roles)?;
         Ok(cases)
+    }
+
+    fn case(&self, workload: &Workload, set: u32, jobs: u32) -> Case {
+        Case {
+            workload: workload.clone(),
+            set,
+            jobs,
+            alone: false,
+            runtime: self.runtime,
+            warm_up: Duration::ZERO,
+            round_trip: Duration::ZERO,
+            slots: Self::SLOTS,
+            groups: self.groups.clone(),
+            block_size: self.block_size,
+            file_size: self.file_size,
+            iodepth: self.iodepth,
+            placement: self.placement,
+            seed: seed_of(self.seed, &workload.name, jobs, set),
+        }
+    }
+
+    /// With warm-up, a timeline fine enough for windows of a second, and blocks of the tenants' own sizes.
+    fn tenants(&self, case: Case) -> Case {
+        /// Of a run of minutes.
+        const SLOTS_MAX: u64 = 1200;
+        let runtime = self.runtime + self.warm_up;
+        let slots = runtime.as_nanos().div_ceil(tenants::SLOT.as_nanos()).clamp(1, SLOTS_MAX) as u32;
+        let (warm_up, round_trip) = (self.warm_up, self.round_trip);
+        Case { runtime, warm_up, round_trip, slots, block_size: None, ..case }
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -195,6 +223,8 @@ impl Case {
                 block: self.block_size(role),
                 depth: role.iodepth.unwrap_or(self.iodepth),
                 index: (index, of),
+                round_trip: self.round_trip,
+                counts_from: Instant::ZERO + self.warm_up,
                 seed: random.bits(),
             };
             Job { group, priority: role.priority, program: role.program(&part) }
@@ -229,9 +259,12 @@ impl Case {
     }
 }
 
-/// `bsr, set 2, 4 jobs`.
+/// `bsr, set 2, 4 jobs`; of tenants `tenants:many, set 2`.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.alone || self.workload.is_situation() {
+            return write!(f, "{}, set {}", self.workload.name, self.set);
+        }
         let s = if self.jobs == 1 { "" } else { "s" };
         write!(f, "{}, set {}, {} job{s}", self.workload.name, self.set, self.jobs)
     }

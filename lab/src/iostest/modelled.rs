@@ -98,19 +98,21 @@ impl Modelled {
                 return Err(Error::Plan(why));
             }
         }
-        let mut settings = Settings { groups: case.groups.clone(), ..Settings::new(self.scheduler, limits) };
+        // A tenant alone is as there is without fairness (I6).
+        let (scheduler, set) = if case.alone { (Kind::None, &[][..]) } else { (self.scheduler, &self.set[..]) };
+        let mut settings = Settings { groups: case.groups.clone(), ..Settings::new(scheduler, limits) };
         settings.depth = self.depth.unwrap_or_else(|| self.spec.depth());
         settings.io_timeout = PATIENCE;
         settings.character = model.character();
         settings.backings[0].volatile_cache = settings.character.volatile_cache;
         settings.seed = case.seed;
-        settings.nr_requests = settings.nr_requests.max(self.scheduler.nr_requests(settings.depth));
+        settings.nr_requests = settings.nr_requests.max(scheduler.nr_requests(settings.depth));
         let mut queue = Queue::new(settings);
-        for (name, value) in &self.set {
+        for (name, value) in set {
             queue.set_tunable(name, value).map_err(|why| Error::Plan(why.to_string()))?;
         }
         let jobs = case.jobs(limits.capacity)?;
-        let idle = self.scheduler.tunables().iter().filter(|info| info.name.ends_with("_idle"));
+        let idle = scheduler.tunables().iter().filter(|info| info.name.ends_with("_idle"));
         let hold_max = hold_max(idle.filter_map(|info| queue.tunable(info.name)));
         let mut world = World::new(queue, model);
         world.check().seed(case.seed);

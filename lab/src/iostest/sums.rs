@@ -14,7 +14,9 @@ impl Case {
     #[must_use]
     pub fn run_of(&self, measured: &Measured) -> Run {
         let leaves = self.leaves();
-        let seconds = nanos(measured.runtime) / 1e9;
+        // Programs count from the end of the warm-up on; the disk is looked at from the start.
+        let whole = nanos(measured.runtime) / 1e9;
+        let seconds = (nanos(measured.runtime) - nanos(self.warm_up)).max(1.0) / 1e9;
         let mut all = Meter::default();
         let meters: Vec<Meter> = leaves.iter().map(|leaf| sum(measured, *leaf)).collect();
         meters.iter().for_each(|meter| all.add(meter));
@@ -34,6 +36,7 @@ impl Case {
                 lat_p99_us: quantile_us(meter, 990),
                 lat_max_us: nanos(meter.latency_max) / 1e3,
                 unserved_max_us: nanos(measured.unserved[usize::from(leaf.0)]) / 1e3,
+                tenant: None,
             })
             .collect();
         let work = measured.work;
@@ -50,16 +53,24 @@ impl Case {
             device_stats: DeviceStats {
                 requests: work.requests,
                 flushes: work.flushes,
-                busy: work.busy as f64 / 1e9 / seconds,
-                depth_mean: work.depth_time as f64 / 1e9 / seconds,
+                busy: work.busy as f64 / 1e9 / whole,
+                depth_mean: work.depth_time as f64 / 1e9 / whole,
             },
             counters: measured.counters.clone(),
             decisions: measured.findings.iter().map(Decision::of).collect(),
-            timeline: of_leaves(&measured.timeline, &leaves),
+            timeline: of_leaves(self.counted(&measured.timeline), &leaves),
             latencies: latencies(&all.latency),
-            roles: self.roles(measured, seconds),
+            roles: if self.workload.is_situation() { Vec::new() } else { self.roles(measured, seconds) },
+            together: None,
             groups,
         }
+    }
+
+    /// The slots behind the warm-up.
+    fn counted<'a>(&self, timeline: &'a [Vec<u64>]) -> &'a [Vec<u64>] {
+        let slots = u128::from(self.slots) * u128::from(self.warm_up.as_nanos());
+        let warm = slots.div_ceil(u128::from(self.runtime.as_nanos()).max(1)) as usize;
+        &timeline[warm.min(timeline.len())..]
     }
 
     /// What each role got, where there are several.

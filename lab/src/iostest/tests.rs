@@ -347,6 +347,83 @@ fn a_group_is_unserved_from_one_end_to_the_next() {
     }
 }
 
+// ---- tenants ----
+
+fn tenants(names: &[&str]) -> Plan {
+    Plan { runtime: secs(1), warm_up: ms(200), file_size: 64 << 20, ..plan(names) }
+}
+
+fn judged(names: &[&str], spec: &str, scheduler: Kind) -> Vec<Run> {
+    let mut runner = Modelled { scheduler, ..modelled(spec) };
+    run(&tenants(names), &mut runner, header(), &mut |_| (), &|| false).unwrap().runs
+}
+
+/// N4: what the small tenant needs is there, and the disk's own queue keeps it from it.
+#[test]
+fn without_a_scheduler_a_small_reader_beside_a_deep_one_has_less_than_half_of_its_due() {
+    let runs = judged(&["tenants:small-beside-deep"], "ssd-sata-plp", Kind::None);
+    let [run] = &runs[..] else { panic!("runs alone are no results: {runs:?}") };
+    let [small, deep] = &run.groups[..] else { panic!("{run:?}") };
+    let (small, deep) = (small.tenant.as_ref().unwrap(), deep.tenant.as_ref().unwrap());
+    let together = run.together.unwrap();
+    assert!(together.isolation < 0.5 && near(together.isolation, small.score), "{together:?}");
+    assert!(together.used > 0.95, "the disk is at work all the same: {together:?}");
+    assert!(small.entitled < 0.2 && near(small.entitled, small.demand), "entitled to all that it can use: {small:?}");
+    assert!(near(small.entitled + deep.entitled, 1.0), "the deep one is entitled to the rest: {deep:?}");
+    assert!(together.share_error_1s.is_none(), "only one tenant is bounded by its weight");
+}
+
+/// N6
+#[test]
+fn a_fair_scheduler_keeps_the_shares_of_saturating_tenants_over_any_second_on_every_level() {
+    for (scheduler, is_fair) in [(Kind::None, false), (Kind::Bfq, true)] {
+        let runs = judged(&["tenants:readers-deep", "tenants:two-levels"], "ssd-sata-plp", scheduler);
+        for run in &runs {
+            let error = run.together.unwrap().share_error_1s.expect("all of them are");
+            assert!(if is_fair { error < 0.02 } else { error > 0.5 }, "{scheduler:?}, {}: {error}", run.workload);
+        }
+        let entitled: Vec<f64> = runs[0].groups.iter().map(|group| group.tenant.as_ref().unwrap().entitled).collect();
+        assert!(entitled.iter().zip([0.1, 0.2, 0.3, 0.4]).all(|(one, due)| near(*one, due)), "{entitled:?}");
+    }
+}
+
+/// N2, N5, I6
+#[test]
+fn what_tenants_do_alone_is_measured_once_and_does_not_depend_on_the_scheduler() {
+    let names = ["tenants:small-beside-deep", "tenants:small-writer-beside-readers"];
+    let alone = tenants(&names).cases().unwrap().into_iter().map(|case| case.to_string()).collect::<Vec<_>>();
+    assert_eq!(
+        alone,
+        [
+            "alone: 4 × randread 4k x32, set 1",
+            "alone: randread 4k x1, set 1",
+            "alone: randread 4k x64, set 1",
+            "tenants:small-beside-deep, set 1",
+            "alone: 4 × randwrite 4k x32, set 1",
+            "alone: randwrite 4k x1, set 1",
+            "tenants:small-writer-beside-readers, set 1",
+        ]
+    );
+    let figures = |scheduler| -> Vec<(f64, f64)> {
+        let runs = judged(&names, "ssd-sata-plp", scheduler);
+        let tenants = runs.iter().flat_map(|run| &run.groups).filter_map(|group| group.tenant.as_ref());
+        tenants.map(|tenant| (tenant.capacity, tenant.entitled)).collect()
+    };
+    assert_eq!(figures(Kind::None), figures(Kind::Bfq));
+}
+
+#[test]
+fn what_ends_in_the_warm_up_is_not_counted() {
+    let plan = Plan { warm_up: secs(1), ..tenants(&["tenants:readers-shallow"]) };
+    let long = run_all(&plan, "ssd-sata-plp");
+    let short = run_all(&Plan { warm_up: Duration::ZERO, ..plan }, "ssd-sata-plp");
+    let (long, short) = (&long.runs[0], &short.runs[0]);
+    assert_eq!((long.runtime_s, long.timeline.len(), short.timeline.len()), (1.0, 10, 10));
+    assert!((long.iops / short.iops - 1.0).abs() < 0.05, "{} and {}", long.iops, short.iops);
+    let bytes: u64 = long.timeline.iter().flatten().sum();
+    assert!((bytes as f64 / 1024.0 - long.total_kb_s).abs() < 0.001);
+}
+
 // ---- sums ----
 
 /// A meter of one operation of so many bytes.

@@ -210,10 +210,13 @@ impl Step {
         let part = (bytes.saturating_sub(START) / u64::from(jobs) / PAGE * PAGE).max(PAGE);
         let skip = self.skip(part, number);
         Case {
-            workload: Workload { name: self.probe.about(), about: String::new(), roles },
+            workload: Workload { name: self.probe.about(), about: String::new(), roles, groups: Vec::new() },
             set: number as u32 + 1,
             jobs,
+            alone: false,
             runtime: self.each,
+            warm_up: Duration::ZERO,
+            round_trip: Duration::ZERO,
             slots: SLOTS,
             groups: vec![Group::root()],
             block_size: None,

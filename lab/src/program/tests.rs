@@ -248,7 +248,7 @@ fn no_page_is_on_its_way_twice() {
 // ---- direct and paged ----
 
 fn direct(op: Op, order: Order, depth: u32, think: Duration) -> Play<Direct> {
-    let settings = direct::Settings { op, order, block: 32 * KIB, depth, think };
+    let settings = direct::Settings { think, ..direct::Settings::new(op, order, 32 * KIB, depth) };
     Play::new(Direct::new(settings, file(MIB), 1))
 }
 
@@ -275,10 +275,64 @@ fn a_direct_writer_thinks_before_it_asks_again() {
     assert_eq!(play.wait(at(80)).len(), 1);
 }
 
+/// P4
+#[test]
+fn a_lane_that_flushes_commits_its_writes_together() {
+    let settings =
+        direct::Settings { flush_every: 2, ..direct::Settings::new(Op::Write, Order::Sequential, 32 * KIB, 1) };
+    let mut play = Play::new(Direct::new(settings, file(MIB), 1));
+    for offset in [0, 64 * KIB] {
+        let before = play.operations();
+        for place in 0..2 {
+            assert_eq!(play.asks(), [(Op::Write, offset + place * 32 * KIB, 32 * KIB)]);
+            play.now += us(10);
+            play.end();
+        }
+        assert_eq!((play.asks(), play.operations()), (vec![(Op::Flush, 0, 0)], before));
+        play.now += us(500);
+        play.end();
+        assert_eq!(play.operations(), before + 1);
+    }
+    assert_eq!((play.program.meter().bytes, play.program.meter().latency_max), (128 * KIB, us(520)));
+}
+
+/// P5
+#[test]
+fn a_request_is_on_its_way_for_half_to_one_and_a_half_of_the_round_trip() {
+    let settings =
+        direct::Settings { round_trip: us(100), ..direct::Settings::new(Op::Read, Order::Random, 32 * KIB, 1) };
+    let mut play = Play::new(Direct::new(settings, file(MIB), 1));
+    let mut all = Duration::ZERO;
+    for _ in 0..1000 {
+        assert_eq!(play.asks().len(), 1);
+        play.end();
+        assert_eq!(play.asks(), []);
+        let next = play.program.poll_timeout().unwrap();
+        let way = next.since(play.now);
+        assert!((us(50)..us(150)).contains(&way), "{way}");
+        all = all + way;
+        play.now = next;
+    }
+    assert!((all.as_nanos() as f64 / 1e8 - 1.0).abs() < 0.05, "100 us on average: {all}");
+}
+
+/// P6
+#[test]
+fn what_ends_before_it_counts_is_warm_up() {
+    let settings =
+        direct::Settings { counts_from: at(20), ..direct::Settings::new(Op::Read, Order::Random, 32 * KIB, 1) };
+    let mut play = Play::new(Direct::new(settings, file(MIB), 1));
+    for (now, operations) in [(19, 0), (20, 1), (21, 2)] {
+        play.asks();
+        play.now = at(now);
+        play.end();
+        assert_eq!(play.operations(), operations, "at {now}");
+    }
+}
+
 #[test]
 fn interleaved_readers_together_read_every_block_once() {
-    let settings =
-        direct::Settings { op: Op::Read, order: Order::Sequential, block: 32 * KIB, depth: 1, think: Duration::ZERO };
+    let settings = direct::Settings::new(Op::Read, Order::Sequential, 32 * KIB, 1);
     let mut seen = Vec::new();
     for index in 0..3 {
         let mut play = Play::new(Direct::interleaved(settings, file(MIB), index, 3));
@@ -415,7 +469,15 @@ fn every_program_keeps_to_its_file_and_lets_time_pass() {
         for role in Workload::named(name).unwrap().roles {
             for block in [512, 4 * KIB, 12 * KIB, 256 * KIB] {
                 let bytes = 3 * MIB;
-                let part = Part { file: file(bytes), block, depth: 4, index: (1, 3), seed: block };
+                let part = Part {
+                    file: file(bytes),
+                    block,
+                    depth: 4,
+                    index: (1, 3),
+                    round_trip: Duration::ZERO,
+                    counts_from: Instant::ZERO,
+                    seed: block,
+                };
                 let mut play = Play::new(Boxed(role.program(&part)));
                 let mut random = Random::new(block);
                 for _ in 0..300 {

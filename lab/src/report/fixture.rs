@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::result::{Decision, DeviceStats, Group, Results, Role, Run};
+use crate::result::{Decision, DeviceStats, Group, Results, Role, Run, Tenant, Together};
 
 /// Results without runs, of so many groups with these weights.
 pub(super) fn results(weights: &[u32]) -> Results {
@@ -41,6 +41,7 @@ pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) ->
             lat_p99_us: 1000.0 * f64::from(number),
             lat_max_us: 20_000.0 * f64::from(number),
             unserved_max_us: 0.0,
+            tenant: None,
         })
         .collect();
     let errors = groups.iter().map(|group| (group.share - group.ideal).abs() / group.ideal);
@@ -55,6 +56,7 @@ pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) ->
         share_error_max: errors.fold(0.0, f64::max),
         jain: 0.987,
         roles: Vec::new(),
+        together: None,
         device_stats: DeviceStats { requests: 1000, flushes: 0, busy: 0.98, depth_mean: 12.1 },
         counters: BTreeMap::from([("queue_merges".into(), 0)]),
         decisions: Vec::new(),
@@ -62,6 +64,18 @@ pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) ->
         latencies: vec![(100.0, 50), (1000.0, 40), (20_000.0, 10)],
         groups,
     }
+}
+
+/// A run of a situation in which the second of two tenants has a score of 0.5.
+pub(super) fn situation(name: &str) -> Run {
+    let mut run = run(name, 1, 1, &[(100, 100.0), (300, 300.0)]);
+    for (group, score) in run.groups.iter_mut().zip([1.5, 0.5]) {
+        let tenant =
+            Tenant { does: "randread 4k x32".into(), capacity: 1000.0, demand: 0.9, entitled: group.ideal, score };
+        group.tenant = Some(tenant);
+    }
+    run.together = Some(Together { isolation: 0.5, used: 0.75, share_error_1s: Some(0.5) });
+    run
 }
 
 /// Results of a sweep over `slice_idle`: two numbers of jobs with each of two values.

@@ -7,6 +7,7 @@
 mod comparison;
 mod frontier;
 mod latency;
+mod scores;
 mod shares;
 mod svg;
 mod throughput;
@@ -16,9 +17,9 @@ mod tune;
 use std::fmt::Write as _;
 
 use super::grid::grids;
-use super::heading;
 use super::summary::{Row, rows, workloads};
 use super::table::{round, size};
+use super::{heading, tenants};
 use crate::result::{Results, Run};
 use svg::escaped;
 
@@ -59,8 +60,16 @@ fn section(out: &mut String, results: &Results, among: Option<&String>) {
     if results.interrupted {
         out.push_str("<p class=\"note\">Interrupted: only finished runs are counted.</p>\n");
     }
+    let overview = tenants::overview(results);
+    if !overview.is_empty() {
+        table(out, "All situations", tenants::OVERVIEW, &overview);
+    }
     for workload in workloads(results) {
         let rows = rows(results, workload);
+        if rows.iter().any(tenants::is_situation) {
+            situation(out, results, workload, &rows);
+            continue;
+        }
         let runs: Vec<&Run> = results.runs.iter().filter(|run| run.workload == workload).collect();
         let baseline: Vec<&Run> = results.baseline.iter().filter(|run| run.workload == workload).collect();
         let _ = writeln!(out, "<section>\n<h3>Workload {}</h3>", escaped(workload));
@@ -110,6 +119,54 @@ fn section(out: &mut String, results: &Results, among: Option<&String>) {
         }
         out.push_str("</details>\n</section>\n");
     }
+}
+
+/// A situation of tenants: the score of each, and what it follows from.
+fn situation(out: &mut String, results: &Results, workload: &str, rows: &[Row]) {
+    let of = |runs: &'_ [Run]| runs.iter().filter(|run| run.workload == workload).cloned().collect::<Vec<_>>();
+    let (runs, baseline) = (of(&results.runs), of(&results.baseline));
+    let _ = writeln!(out, "<section>\n<h3>{}</h3>", escaped(workload));
+    legend(out, rows);
+    out.push_str("<div class=\"plots\">\n");
+    figure(
+        out,
+        "Score of each tenant",
+        "Bars: what it had, over what it is entitled to. The line: all of that. A score above 2 is cut.",
+        &scores::plot(rows),
+    );
+    figure(
+        out,
+        "Latency",
+        "The part of operations that took no longer, all tenants and sets together; each line up is ten times rarer.",
+        &latency::plot(&runs.iter().collect::<Vec<_>>(), &baseline.iter().collect::<Vec<_>>()),
+    );
+    let plots = timeline::plots(&runs.iter().collect::<Vec<_>>());
+    if !plots.is_empty() {
+        figure(out, "Who is served", "Over the first set.", &plots);
+    }
+    out.push_str("</div>\n<details open=\"open\">\n<summary>Tables</summary>\n");
+    for row in rows {
+        table(out, &format!("{}: {}", row.name(), tenants::says(row)), tenants::COLUMNS, &tenants::lines(row));
+    }
+    out.push_str("</details>\n</section>\n");
+}
+
+/// A table with these headings.
+fn table<const N: usize>(out: &mut String, caption: &str, heads: [&str; N], lines: &[[String; N]]) {
+    let heads: String = heads.iter().map(|head| format!("<th>{}</th>", escaped(head))).collect();
+    let _ = writeln!(
+        out,
+        "<div class=\"wide\"><table>\n<caption>{}</caption>\n<thead><tr>{heads}</tr></thead>\n<tbody>",
+        escaped(caption)
+    );
+    for line in lines {
+        let cell = |(place, cell): (usize, &String)| {
+            let tag = if place == 0 { "th" } else { "td" };
+            format!("<{tag}>{}</{tag}>", escaped(cell))
+        };
+        let _ = writeln!(out, "<tr>{}</tr>", line.iter().enumerate().map(cell).collect::<String>());
+    }
+    out.push_str("</tbody>\n</table></div>\n");
 }
 
 /// How it was measured, and what to type to measure it again.

@@ -111,13 +111,14 @@ impl Formatter for Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::fixture::{decision, results, role, run};
+    use crate::report::fixture::{decision, results, role, run, situation};
 
     #[test]
     fn what_is_written_is_read_again() {
         let mut results = results(&[]);
         results.device = "file:/srv/\"quoted\"\n\u{e4}".into();
         results.runs = vec![run("bsr", 1, 4, &[(100, 100.0), (300, 1.0 / 3.0)]), run("bsr", 2, 4, &[(100, 0.1)])];
+        results.runs.push(situation("tenants:many"));
         let text = to_json(&results);
         assert_eq!(from_json(&text), Ok(results.clone()));
         assert!(!text.contains("baseline"), "what was not measured is left out");
@@ -189,6 +190,7 @@ mod tests {
         results.runs = vec![run("bsr", 1, 4, &[(100, 100.0)])];
         results.runs[0].roles = vec![role("journal", 1.0)];
         results.runs[0].decisions = vec![decision()];
+        results.runs.push(situation("tenants:many"));
         results.baseline = results.runs.clone();
         let mut fields = std::collections::BTreeSet::new();
         keys(&serde_json::from_str(&to_json(&results)).unwrap(), &mut fields);

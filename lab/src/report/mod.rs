@@ -18,6 +18,7 @@ pub mod html;
 pub mod json;
 pub mod summary;
 pub mod table;
+mod tenants;
 pub mod tune;
 
 #[cfg(test)]

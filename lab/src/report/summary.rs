@@ -56,6 +56,34 @@ pub struct Group {
     pub lat_max_us: Spread,
     /// The longest time, in microseconds, that it was left unserved.
     pub unserved_max_us: Spread,
+    /// Operations a second.
+    pub iops: Spread,
+    /// Of a situation: what it is entitled to.
+    pub tenant: Option<Tenant>,
+}
+
+/// What a tenant is entitled to, and how near it came, over sets.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tenant {
+    /// What it does.
+    pub does: String,
+    /// Operations a second alone.
+    pub alone: Spread,
+    /// The part of the disk that it is entitled to.
+    pub entitled: Spread,
+    /// The part that it had, over that.
+    pub score: Spread,
+}
+
+/// How the tenants of a situation got on together, over sets.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Together {
+    /// The least score.
+    pub isolation: Spread,
+    /// How much of the disk was at work.
+    pub used: Spread,
+    /// The largest error of a share of saturating tenants over any second.
+    pub share_error_1s: Option<Spread>,
 }
 
 impl Group {
@@ -102,6 +130,8 @@ pub struct Row {
     pub share_error_max: Spread,
     /// Jain's index of bandwidth ÷ weight.
     pub jain: Spread,
+    /// Of a situation.
+    pub together: Option<Together>,
 }
 
 impl Row {
@@ -169,6 +199,8 @@ fn row(sets: &[&Run], raw: bool) -> Row {
             lat_p99_us: over(|group| group.lat_p99_us),
             lat_max_us: over(|group| group.lat_max_us),
             unserved_max_us: over(|group| group.unserved_max_us),
+            iops: over(|group| group.iops),
+            tenant: group.tenant.as_ref().map(|tenant| tenant_of(&tenant.does, sets, place)),
         }
     });
     let roles = first.roles.iter().enumerate().map(|(place, role)| {
@@ -189,6 +221,29 @@ fn row(sets: &[&Run], raw: bool) -> Row {
         iops: over(|run| run.iops),
         share_error_max: over(|run| run.share_error_max),
         jain: over(|run| run.jain),
+        together: first.together.map(|_| together(sets)),
+    }
+}
+
+fn tenant_of(does: &str, sets: &[&Run], place: usize) -> Tenant {
+    let over = |figure: fn(&crate::result::Tenant) -> f64| {
+        Spread::of(sets.iter().filter_map(|run| run.groups.get(place)?.tenant.as_ref()).map(figure))
+    };
+    Tenant {
+        does: does.into(),
+        alone: over(|tenant| tenant.demand * tenant.capacity),
+        entitled: over(|tenant| tenant.entitled),
+        score: over(|tenant| tenant.score),
+    }
+}
+
+fn together(sets: &[&Run]) -> Together {
+    let all = || sets.iter().filter_map(|run| run.together);
+    let errors: Vec<f64> = all().filter_map(|one| one.share_error_1s).collect();
+    Together {
+        isolation: Spread::of(all().map(|one| one.isolation)),
+        used: Spread::of(all().map(|one| one.used)),
+        share_error_1s: (!errors.is_empty()).then(|| Spread::of(errors.iter().copied())),
     }
 }
 

@@ -3,13 +3,14 @@
 //! T1  One table of averages for each workload: a row for each number of jobs, a column for each group.
 //! T2  Below it, in the same form: the longest latency, the 99th percentile, how far shares are from weights, and how
 //!     far sets are apart.
+//! T4  A situation of tenants has a table of its own instead: a row for each tenant. Behind several of them is a table of all.
 //! T3  A column is seven wide, more where a cell needs it; `job`, `Set` and `NR` are eight, four and four.
 
 use std::fmt::Write as _;
 
 use super::grid::{Grid, grids};
-use super::summary::{shown_settings, workloads};
-use super::{block_size, is_ungrouped, printable};
+use super::summary::{rows, shown_settings, workloads};
+use super::{block_size, is_ungrouped, printable, tenants};
 use crate::result::{Decision, Results};
 
 /// What the tables show.
@@ -31,6 +32,10 @@ pub fn table(results: &Results, options: Options) -> String {
         }
         tables_of(&mut out, results, workload, options);
     }
+    let overview = tenants::overview(results);
+    if !overview.is_empty() {
+        let _ = write!(out, "\n{}", tenants::laid_out(tenants::OVERVIEW, &overview, &[0]));
+    }
     if results.interrupted {
         let counted = if results.runs.is_empty() { "no run was finished" } else { "only finished runs are counted" };
         let _ = writeln!(out, "{}interrupted: {counted}", if out.is_empty() { "" } else { "\n" });
@@ -39,6 +44,18 @@ pub fn table(results: &Results, options: Options) -> String {
 }
 
 fn tables_of(out: &mut String, results: &Results, workload: &str, options: Options) {
+    let rows = rows(results, workload);
+    if rows.iter().any(tenants::is_situation) {
+        // The head is the same for all: what differs is in the table.
+        if workloads(results).first() == Some(&workload) {
+            header(out, results, workload);
+        }
+        for row in &rows {
+            let lines = tenants::laid_out(tenants::COLUMNS, &tenants::lines(row), &[0, 2]);
+            let _ = writeln!(out, "{}\n{lines}{}", row.name(), tenants::says(row));
+        }
+        return;
+    }
     header(out, results, workload);
     for (place, table) in grids(results, workload, options.total).iter().enumerate() {
         if place > 0 {
@@ -86,7 +103,9 @@ fn header(out: &mut String, results: &Results, workload: &str) {
     let groups = results.runs.iter().chain(&results.baseline).find(|run| run.workload == workload);
     let _ = writeln!(out, "Fairlift={}", printable(&results.version));
     if let Some(run) = groups {
-        if is_ungrouped(&run.groups) {
+        if run.together.is_some() {
+            // Each situation has groups of its own.
+        } else if is_ungrouped(&run.groups) {
             let _ = writeln!(out, "GROUPMODE=0");
         } else {
             let _ = writeln!(out, "GROUPMODE=1 NRGRP={}", run.groups.len());

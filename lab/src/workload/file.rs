@@ -5,11 +5,11 @@ use std::fmt;
 use std::ops::Range;
 
 use fairlift_core::tunable::{parse_duration, parse_size};
-use fairlift_core::{Op, Sector};
+use fairlift_core::{Group, GroupId, Op, Sector};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Does, Role, Workload};
+use super::{Does, Role, Workload, is_at_or_below};
 use crate::program::Order;
 use crate::suggestion;
 
@@ -40,6 +40,10 @@ struct RawWorkload {
     about: String,
     #[serde(default)]
     roles: Vec<Spanned<RawRole>>,
+    #[serde(default)]
+    tenants: Vec<Spanned<RawRole>>,
+    #[serde(default)]
+    weights: BTreeMap<Spanned<String>, Spanned<i64>>,
 }
 
 #[derive(Deserialize)]
@@ -54,6 +58,8 @@ struct RawRole {
     once: Option<bool>,
     group: Option<Spanned<String>>,
     iodepth: Option<Spanned<i64>>,
+    flush_every: Option<Spanned<i64>>,
+    weight: Option<Spanned<i64>>,
     ioprio: Option<Spanned<String>>,
     rate: Option<Spanned<i64>>,
     fua: Option<Spanned<bool>>,
@@ -67,9 +73,23 @@ enum Size {
     Text(String),
 }
 
-const WORKLOAD_KEYS: [&str; 2] = ["about", "roles"];
-const ROLE_KEYS: [&str; 12] =
-    ["name", "does", "order", "block_size", "think", "share", "once", "group", "iodepth", "ioprio", "rate", "fua"];
+const WORKLOAD_KEYS: [&str; 4] = ["about", "roles", "tenants", "weights"];
+const ROLE_KEYS: [&str; 14] = [
+    "name",
+    "does",
+    "order",
+    "block_size",
+    "think",
+    "share",
+    "once",
+    "group",
+    "iodepth",
+    "flush_every",
+    "weight",
+    "ioprio",
+    "rate",
+    "fua",
+];
 const DOES: [&str; 10] = [
     "buffered-read",
     "buffered-write",
@@ -119,6 +139,18 @@ impl Workload {
     /// think = "2ms"               # between operations
     /// ```
     ///
+    /// A workload with `tenants` instead of `roles` is a situation (W5). A tenant is a direct reader or writer with a leaf of
+    /// its own (`group`, else `/t1`, `/t2`, …) and a `weight`; `weights` has those of the groups above.
+    ///
+    /// ```toml
+    /// [office]
+    /// weights = { "/web" = 300 }
+    /// tenants = [
+    ///   { group = "/web/a", does = "direct-read", order = "random", block_size = "4k", iodepth = 8 },
+    ///   { group = "/log", weight = 50, does = "direct-write", block_size = "16k", iodepth = 4, flush_every = 1 },
+    /// ]
+    /// ```
+    ///
     /// # Errors
     /// The first thing that is wrong: a key or name that nobody knows, a value that is not possible, or nobody for the
     /// jobs to play.
@@ -142,10 +174,20 @@ impl Workload {
 }
 
 fn workload(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Wrong> {
+    if !raw.tenants.is_empty() {
+        return situation(name, raw);
+    }
+    if let Some((path, _)) = raw.weights.first_key_value() {
+        return Err((path.span(), "weights are those of groups of tenants: [[NAME.tenants]]".into()));
+    }
     let mut roles: Vec<Role> = Vec::new();
     for raw in raw.roles {
         let at = raw.span();
-        let role = role(raw.into_inner())?;
+        let raw = raw.into_inner();
+        if let Some(weight) = &raw.weight {
+            return Err((weight.span(), "a role has no weight: tenants have".into()));
+        }
+        let role = role(raw)?;
         if roles.iter().any(|other| other.name == role.name) {
             return Err((at, format!("a second role \"{}\": give it a name of its own", role.name)));
         }
@@ -155,7 +197,73 @@ fn workload(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Wrong>
     if !roles.iter().any(|role| !role.once && role.share > 0) {
         return Err((name.span(), format!("{name_text}: no role for the jobs to play: [[{name_text}.roles]]")));
     }
-    Ok(Workload { name: name_text, about: raw.about, roles })
+    Ok(Workload { name: name_text, about: raw.about, roles, groups: Vec::new() })
+}
+
+/// Tenants, each in a leaf of its own, and the tree of their weights.
+fn situation(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Wrong> {
+    if let Some(role) = raw.roles.first() {
+        return Err((role.span(), "a workload has roles or tenants, not both".into()));
+    }
+    let (mut groups, mut roles) = (vec![Group::root()], Vec::<Role>::new());
+    for (place, raw) in raw.tenants.into_iter().enumerate() {
+        let at = raw.span();
+        let raw = raw.into_inner();
+        if raw.share.is_some() || raw.once.is_some() || raw.iodepth.is_none() {
+            return Err((at, "a tenant has an iodepth, and is there once: it has no share and no once".into()));
+        }
+        let weight = raw.weight.as_ref().map_or(Ok(Group::WEIGHT_DEFAULT), weight)?;
+        let mut role = role(raw)?;
+        if !matches!(role.does, Does::Direct(..)) {
+            return Err((at, "a tenant is direct-read or direct-write".into()));
+        }
+        let path = role.group.take().unwrap_or_else(|| format!("/t{}", place + 1));
+        let is_near =
+            |other: &Role| other.is_of(&path) || other.group.as_deref().is_some_and(|own| is_at_or_below(own, &path));
+        if roles.iter().any(is_near) {
+            return Err((at, format!("a tenant has a group of its own, a leaf: {path} has another tenant")));
+        }
+        let leaf = group_at(&mut groups, &path).map_err(|says| (at, says))?;
+        groups[usize::from(leaf.0)].weight = weight;
+        role.name = path.clone();
+        role.group = Some(path);
+        roles.push(role);
+    }
+    for (path, given) in raw.weights {
+        let weight = weight(&given)?;
+        let is_above = |role: &Role| {
+            let own = role.group.as_deref().unwrap_or_default();
+            own != path.get_ref() && is_at_or_below(own, path.get_ref())
+        };
+        if !roles.iter().any(is_above) {
+            let says = format!("{} has no tenants below it; a tenant says its own weight", path.get_ref());
+            return Err((path.span(), says));
+        }
+        if let Some(group) = groups.iter_mut().find(|group| group.path == *path.get_ref()) {
+            group.weight = weight;
+        }
+    }
+    Ok(Workload { name: name.get_ref().clone(), about: raw.about, roles, groups })
+}
+
+fn weight(given: &Spanned<i64>) -> Result<u16, Wrong> {
+    let weight = u16::try_from(*given.get_ref()).ok().filter(|weight| (1..=Group::WEIGHT_MAX).contains(weight));
+    weight.ok_or_else(|| (given.span(), format!("a weight is 1 to {}", Group::WEIGHT_MAX)))
+}
+
+/// The group of that path, made with its parents if it is not there yet.
+fn group_at(groups: &mut Vec<Group>, path: &str) -> Result<GroupId, String> {
+    if let Some(place) = groups.iter().position(|group| group.path == path) {
+        return Ok(GroupId(place as u16));
+    }
+    let parent = match path.rsplit_once('/') {
+        Some((_, "")) | None => return Err(format!("\"{path}\" is no group: \"/a\", \"/a/b\"")),
+        Some(("", _)) => GroupId::ROOT,
+        Some((above, _)) => group_at(groups, above)?,
+    };
+    let id = u16::try_from(groups.len()).map_err(|_| "there are at most 65535 groups")?;
+    groups.push(Group { path: path.into(), parent: Some(parent), weight: Group::WEIGHT_DEFAULT });
+    Ok(GroupId(id))
 }
 
 fn role(raw: RawRole) -> Result<Role, Wrong> {
@@ -222,6 +330,15 @@ fn role(raw: RawRole) -> Result<Role, Wrong> {
         role.iodepth = match u32::try_from(*depth.get_ref()) {
             Ok(depth @ 1..=4096) => Some(depth),
             _ => return wrong(&depth.span(), "an iodepth is 1 to 4096 requests in flight".into()),
+        };
+    }
+    if let Some(every) = raw.flush_every {
+        if !matches!(does, Does::Direct(Op::Write, _)) {
+            return wrong(&every.span(), format!("{kind} has no flush_every: direct-write has"));
+        }
+        role.flush_every = match u32::try_from(*every.get_ref()) {
+            Ok(every @ 1..=1_000_000) => every,
+            _ => return wrong(&every.span(), "flush_every is 1 to 1000000 writes".into()),
         };
     }
     if let Some(size) = raw.block_size {
@@ -326,12 +443,72 @@ roles = [{ does = "direct-write", block_size = 1048576 }]
         assert_eq!(alone.roles, [Role { block_size: 1 << 20, ..role("direct-write", writes) }]);
     }
 
+    /// W5
+    #[test]
+    fn tenants_have_leaves_of_their_own_in_a_tree_of_weights() {
+        let read = Workload::read(
+            r#"
+[office]
+weights = { "/web" = 300 }
+tenants = [
+  { group = "/web/a", does = "direct-read", order = "random", block_size = "4k", iodepth = 8 },
+  { weight = 50, does = "direct-write", block_size = "16k", iodepth = 4, flush_every = 1 },
+]
+"#,
+        );
+        let [office] = &read.unwrap()[..] else { panic!("one") };
+        let weights: Vec<_> = office.groups.iter().map(|group| (group.path.as_str(), group.weight)).collect();
+        assert_eq!(weights, [("/", 100), ("/web", 300), ("/web/a", 100), ("/t2", 50)]);
+        let says: Vec<_> = office.roles.iter().map(|role| (role.name.as_str(), role.says())).collect();
+        assert_eq!(says, [("/web/a", "randread 4k x8".to_string()), ("/t2", "write 16k x4 flush_every=1".to_string())]);
+        assert!(office.is_situation() && office.writes());
+    }
+
+    #[test]
+    fn what_is_wrong_with_tenants_is_said_with_its_place() {
+        let reader = "does = \"direct-read\", iodepth = 1";
+        for (tenants, says) in [
+            (format!("{{ {reader}, weight = 0 }}"), "a weight is 1 to 1000"),
+            (format!("{{ {reader}, once = true }}"), "a tenant has an iodepth, and is there once"),
+            ("{ does = \"direct-read\" }".into(), "a tenant has an iodepth, and is there once"),
+            (format!("{{ {reader}, flush_every = 1 }}"), "direct-read has no flush_every: direct-write has"),
+            (format!("{{ {reader}, group = \"/a\" }}, {{ {reader}, group = \"/a\" }}"), "/a has another tenant"),
+            (format!("{{ {reader}, group = \"/a\" }}, {{ {reader}, group = \"/a/b\" }}"), "/a/b has another tenant"),
+            (format!("{{ {reader}, group = \"/a/b\" }}, {{ {reader}, group = \"/a\" }}"), "/a has another tenant"),
+            (format!("{{ {reader}, group = \"/a//b\" }}"), "\"/a/\" is no group"),
+        ] {
+            let why = Workload::read(&format!("[x]\ntenants = [{tenants}]")).unwrap_err();
+            assert!(why.place.0 == 2 && why.says.contains(says), "{tenants}: {why}");
+        }
+        for (text, says) in [
+            (
+                "[a]\nweights = { \"/a\" = 3 }\n[[a.roles]]\ndoes = \"fsync\"",
+                "2:13: weights are those of groups of tenants",
+            ),
+            ("[[a.roles]]\ndoes = \"fsync\"\nweight = 3", "3:10: a role has no weight: tenants have"),
+            (
+                "[a]\nweights = { \"/t1\" = 3 }\n[[a.tenants]]\ndoes = \"direct-read\"\niodepth = 1",
+                "2:13: /t1 has no tenants below it; a tenant says its own weight",
+            ),
+            (
+                "[[a.roles]]\ndoes = \"fsync\"\n[[a.tenants]]\ndoes = \"direct-read\"\niodepth = 1",
+                "1:1: a workload has roles or tenants, not both",
+            ),
+        ] {
+            let why = Workload::read(text).unwrap_err().to_string();
+            assert!(why.starts_with(says), "{text}: {why}");
+        }
+    }
+
     #[test]
     fn what_is_wrong_is_said_with_its_place_and_what_is_possible() {
         let keys = ROLE_KEYS.join(", ");
         for (text, says) in [
             ("", "1:1: no workload in it: [NAME] and [[NAME.roles]]".to_string()),
-            ("[a]\nabuot = \"x\"", "2:1: unknown key \"abuot\": there is about, roles; did you mean \"about\"?".into()),
+            (
+                "[a]\nabuot = \"x\"",
+                "2:1: unknown key \"abuot\": there is about, roles, tenants, weights; did you mean \"about\"?".into(),
+            ),
             (
                 "[[a.roles]]\ndoes = \"fsync\"\nblocksize = 1",
                 format!("3:1: unknown key \"blocksize\": there is {keys}; did you mean \"block_size\"?"),

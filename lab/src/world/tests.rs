@@ -159,11 +159,8 @@ fn what_is_asked_at_one_instant_is_one_batch() {
 #[test]
 fn what_is_asked_one_by_one_is_no_batch() {
     let settings = direct::Settings {
-        op: Op::Read,
-        order: Order::Sequential,
-        block: 4096,
-        depth: 4,
         think: fairlift_core::Duration::ZERO,
+        ..direct::Settings::new(Op::Read, Order::Sequential, 4096, 4)
     };
     let mut world = world(|settings| settings.depth = 32, fixed_time(LIMITS, us(100)));
     world.remember();

@@ -117,6 +117,8 @@ fn the_command_to_repeat_it_means_the_same() {
         "--device sim:sata-7200,size=100G --scheduler mq-deadline --set read_expire=20ms --filesize 1g",
         "mem:4g --weights 1000,1 --jobs 3 -w drw",
         "sim:sata-7200 --scheduler mq-deadline --sweep fifo_batch=1,16,1 -G",
+        "sim:nvme-plp -w tenants --round-trip 200us",
+        "sim:nvme-plp -w tenants:many -s 2 --scheduler none",
     ] {
         let first = planned(flags).unwrap();
         let words = first.header.command.strip_prefix("fairlift iostest ").unwrap();
@@ -210,6 +212,57 @@ fn what_a_file_holds_is_not_destroyed_unasked() {
 }
 
 #[test]
+fn situations_of_tenants_bring_groups_of_their_own_and_take_no_flags_of_groups() {
+    let asked = planned("sim:nvme-plp -w tenants").unwrap();
+    assert_eq!((asked.plan.workloads.len(), asked.plan.runtime), (10, secs(2)));
+    assert_eq!(asked.scheduler, scheduler_default(2), "there are groups");
+    let one = planned("sim:nvme-plp -w tenants:two-levels --runtime 1").unwrap();
+    assert_eq!((one.plan.workloads[0].groups.len(), one.plan.runtime), (7, secs(1)));
+    for (flags, says) in [
+        (
+            "-w tenants:small-besides-deep",
+            "--workload: unknown situation \"small-besides-deep\": there is readers-deep, ",
+        ),
+        ("-w tenants:small-besides-deep", "; did you mean \"small-beside-deep\"?"),
+        ("-w tenant", "; did you mean \"tenants\"?"),
+        (
+            "-w tenants,drr",
+            "--workload: tenants:readers-deep brings groups of its own, drr has those of the flags; run them apart",
+        ),
+        (
+            "-w tenants -G",
+            "-G: tenants have groups, weights, depths and block sizes of their own; others go in a file, -w FILE.toml",
+        ),
+        ("-w tenants --nrgrp 2", "--nrgrp: tenants have groups, "),
+        ("-w tenants --weights 1,2", "--weights: tenants have groups, "),
+        ("-w tenants -m 8", "-m: tenants have groups, "),
+        ("-w tenants --jobs 1", "--jobs: tenants have groups, "),
+        ("-w tenants --iodepth 4", "--iodepth: tenants have groups, "),
+        ("-w tenants --bs 4k", "--bs: tenants have groups, "),
+        ("-w drr --round-trip 1ms", "--round-trip: only situations of tenants have it: -w tenants"),
+        ("-w tenants --round-trip 1m", "a time is a whole number of s, ms, us or ns, as in 10s"),
+    ] {
+        let refusal = planned(&format!("sim:nvme-plp {flags}")).err().unwrap_or_else(|| panic!("{flags} is taken"));
+        assert!(refusal.contains(says), "{flags}: wanted {says:?}, got {refusal}");
+    }
+    let refusal = planned("mem:1g -w tenants:readers-shallow --filesize 1m --round-trip 1ms").err().unwrap();
+    assert!(refusal.starts_with("--round-trip: only a modelled disk needs it"), "{refusal}");
+    let real = planned("mem:1g -w tenants:readers-shallow --filesize 1m").unwrap();
+    assert_eq!(real.plan.round_trip, fairlift_core::Duration::ZERO, "time passes by itself");
+}
+
+/// D1
+#[test]
+fn tenants_that_write_do_not_destroy_what_a_file_holds_unasked() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 30).unwrap();
+    let flags = format!("{} -w tenants:readers-deep,tenants:sizes-mixed --filesize 1m", file.path().display());
+    let refusal = planned(&flags).err().unwrap();
+    assert!(refusal.starts_with("--workload: tenants:sizes-mixed would destroy what is in "), "{refusal}");
+    assert!(planned(&format!("{flags} --write-to-device")).is_ok());
+}
+
+#[test]
 fn workloads_come_from_a_file_too() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("w.toml");
@@ -246,7 +299,7 @@ fn a_tree_of_groups_comes_from_a_config_file() {
         let refusal = planned(&format!("sim:sata-7200 --groups {}", file.display())).err().unwrap();
         assert!(refusal.contains(why), "{refusal}");
     }
-    assert_eq!(ms(500), parse("sim:x --runtime 0.5").unwrap().runtime);
+    assert_eq!(Some(ms(500)), parse("sim:x --runtime 0.5").unwrap().runtime);
 }
 
 #[test]

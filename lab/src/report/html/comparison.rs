@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::super::summary::{Row, rows, workloads};
+use super::super::tenants;
 use super::svg::{self, Frame, Svg, colour, escaped};
 use super::{figure, frontier, jobs};
 use crate::result::Results;
@@ -52,6 +53,8 @@ pub(super) fn write(out: &mut String, all: &[Results]) {
         }
     }
     out.push_str("<div class=\"plots\">\n");
+    let is_situation = |name: &str| all.iter().any(|results| rows(results, name).iter().any(tenants::is_situation));
+    let (situations, names): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|name| is_situation(name));
     for workload in names {
         let title = format!("Total throughput of {workload}");
         figure(out, &title, "By jobs in each group, one line for each result.", &plot(all, workload));
@@ -66,7 +69,32 @@ pub(super) fn write(out: &mut String, all: &[Results]) {
         }
     }
     out.push_str("</div>\n");
+    if !situations.is_empty() {
+        isolation(out, all, &situations);
+    }
     table(out, all);
+}
+
+/// Isolation and use of each situation, a column for each result.
+fn isolation(out: &mut String, all: &[Results], situations: &[&str]) {
+    out.push_str(
+        "<div class=\"wide\"><table>\n<caption>Situations of tenants <span>isolation / use</span></caption>\n<thead><tr><th>situation</th>",
+    );
+    for (results, distinction) in all.iter().zip(distinctions(all)) {
+        let (device, scheduler) = (escaped(&results.device), escaped(&results.scheduler));
+        let _ = write!(out, "<th>{device}, {scheduler}{}</th>", escaped(&distinction));
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for situation in situations {
+        let _ = write!(out, "<tr><th>{}</th>", escaped(situation));
+        for results in all {
+            let row = rows(results, situation).into_iter().find(|row| !row.raw).and_then(|row| row.together);
+            let cell = row.map_or("-".into(), |one| format!("{:.2} / {:.2}", one.isolation.mean, one.used.mean));
+            let _ = write!(out, "<td>{cell}</td>");
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody>\n</table></div>\n");
 }
 
 /// A line: what it is called, and its rows.

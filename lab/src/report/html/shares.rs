@@ -48,7 +48,7 @@ pub(super) fn plot(rows: &[Row]) -> String {
 }
 
 /// As many of a name's last letters as fit.
-fn short(name: &str, width: f64) -> String {
+pub(super) fn short(name: &str, width: f64) -> String {
     let fits = (width / 7.0) as usize;
     let length = name.chars().count();
     if length <= fits {
