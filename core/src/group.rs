@@ -3,7 +3,7 @@
 use alloc::string::String;
 
 /// A node of the weight tree, by its place in the configuration. `GroupId(0)` is the root, `/`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct GroupId(pub u16);
 
 impl GroupId {

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::Duration;
+use crate::sched::fair::Model;
 use crate::time::{ms, secs, us};
 
 /// What can be said of a knob without its settings at hand.
@@ -38,6 +39,8 @@ pub enum Range {
     Switch,
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// `auto`, or the six words of a cost model.
+    AutoCostModel,
 }
 
 /// A knob of the settings `S`.
@@ -58,6 +61,8 @@ enum Field<S> {
     AutoDuration(fn(&mut S) -> &mut Option<Duration>),
     /// The same, in microseconds.
     AutoMicros(fn(&mut S) -> &mut Option<Duration>),
+    /// `None` is `auto`.
+    AutoCostModel(fn(&mut S) -> &mut Option<Model>),
 }
 
 /// The word for a value that is found out while running.
@@ -125,6 +130,15 @@ impl<S> Tunable<S> {
         Self { info: TunableInfo { name, range: Range::Choice(words), says }, field: Field::Choice(field) }
     }
 
+    /// What requests cost, or `auto`: the field is `None` then.
+    pub const fn auto_cost_model(
+        name: &'static str,
+        field: fn(&mut S) -> &mut Option<Model>,
+        says: &'static str,
+    ) -> Self {
+        Self { info: TunableInfo { name, range: Range::AutoCostModel, says }, field: Field::AutoCostModel(field) }
+    }
+
     /// Yes or no.
     pub const fn switch(name: &'static str, field: fn(&mut S) -> &mut bool, says: &'static str) -> Self {
         Self { info: TunableInfo { name, range: Range::Switch, says }, field: Field::Switch(field) }
@@ -157,6 +171,7 @@ pub fn get<S: Clone>(rows: &[Tunable<S>], settings: &S, name: &str) -> Option<St
             Some(time) => (time.as_nanos() / 1000).to_string(),
             None => AUTO.into(),
         },
+        Field::AutoCostModel(field) => field(&mut settings).map_or_else(|| AUTO.into(), |model| model.to_string()),
         Field::Choice(field) => match row.info.range {
             Range::Choice(words) => words[usize::from(*field(&mut settings))].to_string(),
             _ => unreachable!("a row's field and range are made together"),
@@ -196,6 +211,11 @@ pub fn set<S>(rows: &[Tunable<S>], settings: &mut S, name: &str, value: &str) ->
         (Field::AutoMicros(field), Range::AutoCount(min, max)) => {
             let count = value.trim().parse().ok().filter(|count| (min..=max).contains(count)).ok_or_else(bad)?;
             *field(settings) = Some(us(count.into()));
+        }
+        (Field::AutoCostModel(field), Range::AutoCostModel) if value.trim() == AUTO => *field(settings) = None,
+        (Field::AutoCostModel(field), Range::AutoCostModel) => {
+            let model = Model::parse(value).map_err(|why| Error(format!("{name}: {why}")))?;
+            *field(settings) = Some(model);
         }
         (Field::Choice(field), Range::Choice(words)) => {
             let place = words.iter().position(|word| *word == value.trim()).ok_or_else(bad)?;
@@ -294,6 +314,7 @@ impl fmt::Display for Range {
             Self::AutoCount(min, max) => write!(f, "auto, or {}", Self::Count(*min, *max)),
             Self::Switch => write!(f, "0 or 1"),
             Self::Choice(words) => write!(f, "one of {}", words.join(", ")),
+            Self::AutoCostModel => write!(f, "auto, or {}", Model::WORDS.map(|word| format!("{word}=N")).join(" ")),
         }
     }
 }

@@ -180,6 +180,8 @@ pub(crate) struct Engine {
     helped: Vec<Done>,
     zeroes: Buffer,
     dirty: Vec<usize>,
+    /// Requests that go into the ring after the replies of the turn.
+    launches: Vec<(usize, Tag)>,
 }
 
 impl Engine {
@@ -238,6 +240,7 @@ impl Engine {
             helped,
             zeroes,
             dirty,
+            launches: Vec::with_capacity(256),
         }
     }
 
@@ -443,7 +446,7 @@ impl Engine {
                         flight.block = block;
                     }
                 }
-                self.launch(number, dispatch.tag);
+                self.launches.push((number, dispatch.tag));
             }
         }
         segments.clear();
@@ -473,6 +476,20 @@ impl Engine {
                 outcome
             }
         }
+    }
+
+    /// Puts the requests of the turn into the ring; whether there were any.
+    ///
+    /// The kernel takes entries in order, and some microseconds for each read or write: the replies of a turn go before them, so
+    /// that clients ask again while it does.
+    pub(crate) fn launch_all(&mut self) -> bool {
+        let mut launches = std::mem::take(&mut self.launches);
+        let some = !launches.is_empty();
+        for (number, tag) in launches.drain(..) {
+            self.launch(number, tag);
+        }
+        self.launches = launches;
+        some
     }
 
     /// Puts a new request into the ring.

@@ -235,8 +235,10 @@ impl Worker {
             while self.exchange(now) {}
             let used = self.engine.pool.used();
             self.tell_kernel(now);
+            // Some requests end on the way into the ring.
+            let launched = self.engine.launch_all();
             // A client that is gone, or has TLS, gives memory back only now: somebody may wait for it.
-            if self.held_back.is_empty() || self.engine.pool.used() == used {
+            if !launched && (self.held_back.is_empty() || self.engine.pool.used() == used) {
                 return;
             }
         }
@@ -480,6 +482,7 @@ impl Shared {
         for disk in &self.disks {
             let mut counts = std::collections::BTreeMap::<&str, u64>::new();
             disk.counters(&mut |name, count| *counts.entry(name).or_default() += count);
+            tracing::debug!(disk = disk.name, ?counts, "what the scheduler and the queue counted");
             if counts.contains_key("flushes_asked") {
                 let of = |name| counts.get(name).copied().unwrap_or_default();
                 tracing::info!(

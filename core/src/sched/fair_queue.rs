@@ -38,6 +38,11 @@
 //!     that of the other, had it been there. Without the debt V runs ahead of everybody by every recovered hole, and rule 5,
 //!     which measures credit against V, takes away what it should give. A jump (9) ends all debts.
 //!
+//! 16. *Added.* Who had requests under way while it had nothing to ask ([`Arrival::Present`]) comes back as 3 and 4 with its
+//!     old F in place of V, but no further behind V than its credit ÷ w, and with the debt of 15 for that. What it missed is
+//!     made up for, as far as what it has under way could have asked for it.
+//! 17. *Added.* A group may be held ([`FairQueue::hold`]): its children wait, and it does not. When it is released it arrives.
+//!
 //! # The bound
 //! Let B̂ᵢ be the largest budget of sibling i, B̂ that of all of them, and nobody be served beyond the budget of its slot. Its
 //! position is P = S + service ÷ w; its lead P − V. While i waits or is in service, and V does not jump,
@@ -99,6 +104,11 @@ pub enum Arrival {
         /// By how much its weight is raised; 1 if it is not.
         coefficient: u32,
     },
+    /// It was not away: it had requests under way, and nothing more to ask for a moment (rule 16).
+    Present {
+        /// The most service that it is given back of what it missed.
+        credit: u32,
+    },
 }
 
 /// The longest that an idle class is passed over (rule 12).
@@ -116,7 +126,11 @@ impl FairQueue {
         self.settle();
         self.count(leaf, true);
         self.wake(leaf.0, budget, arrival);
-        self.ascend(leaf.0, !matches!(arrival, Arrival::New));
+        let above = match arrival {
+            Arrival::InTime { .. } => Arrival::InTime { coefficient: 1 },
+            Arrival::Present { .. } | Arrival::New => arrival,
+        };
+        self.ascend(leaf.0, above);
     }
 
     /// Changes the budget of the next slot of a waiting queue.
@@ -131,7 +145,7 @@ impl FairQueue {
             State::Active => {
                 self.settle();
                 self.rebudget(leaf.0, budget);
-                self.ascend(leaf.0, false);
+                self.ascend(leaf.0, Arrival::New);
             }
         }
     }
@@ -292,7 +306,13 @@ impl FairQueue {
                 }
                 tree.debt += (now - entity.start) * Tag::from(entity.weight); // 15
             }
-            Arrival::InTime { .. } | Arrival::New => tree.join(entities, slot, None),
+            Arrival::Present { credit } if old_finish < now => {
+                let least = now.saturating_sub(length(credit, entities.at(slot).weight));
+                tree.join(entities, slot, Some(old_finish.max(least)));
+                let entity = entities.at(slot);
+                tree.debt += (now - entity.start) * Tag::from(entity.weight); // 15
+            }
+            Arrival::InTime { .. } | Arrival::Present { .. } | Arrival::New => tree.join(entities, slot, None),
         }
         // It was not due at any time.
         entities.at_mut(slot).finish = 0;
@@ -322,7 +342,7 @@ impl FairQueue {
     }
 
     /// Rule 10: `slot`, which waits, came or has new tags, or is not there any more; so all above may change.
-    fn ascend(&mut self, mut slot: u32, in_time: bool) {
+    fn ascend(&mut self, mut slot: u32, arrival: Arrival) {
         loop {
             let Self { groups, entities, .. } = self;
             let group = &mut groups[usize::from(entities.at(slot).parent.0)];
@@ -348,10 +368,7 @@ impl FairQueue {
                     self.rest_tree(parent, class);
                 }
                 (State::Idle | State::Forgotten, None) => return,
-                (State::Idle | State::Forgotten, Some(budget)) => {
-                    let arrival = if in_time { Arrival::InTime { coefficient: 1 } } else { Arrival::New };
-                    self.wake(slot, budget, arrival);
-                }
+                (State::Idle | State::Forgotten, Some(budget)) => self.wake(slot, budget, arrival),
             }
         }
     }
@@ -402,10 +419,10 @@ impl GroupRow {
         }
     }
 
-    /// The budget of the next child; `None` if no child waits.
+    /// The budget of the next child; `None` if no child waits, or the group is held back (17).
     #[inline]
     fn next_budget(&self, entities: &Entities) -> Option<u32> {
-        (self.next != NIL).then(|| entities.at(self.next).budget)
+        (self.next != NIL && !self.is_held).then(|| entities.at(self.next).budget)
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod bfq;
 pub mod cfq;
 pub mod deadline;
+pub mod fair;
 pub mod fair_queue;
 pub mod gain;
 pub mod habits;
@@ -250,11 +251,13 @@ pub enum Kind {
     Cfq,
     /// Fair by weight, in sectors.
     Bfq,
+    /// Fair by weight, in the disk's time.
+    Fair,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::None, Self::MqDeadline, Self::Bfq, Self::Cfq];
+    pub const ALL: [Self; 5] = [Self::None, Self::MqDeadline, Self::Fair, Self::Bfq, Self::Cfq];
 
     /// The name, as in the kernel's `queue/scheduler`.
     #[must_use]
@@ -264,6 +267,7 @@ impl Kind {
             Self::MqDeadline => "mq-deadline",
             Self::Cfq => "cfq",
             Self::Bfq => "bfq",
+            Self::Fair => "fair",
         }
     }
 
@@ -290,7 +294,7 @@ impl Kind {
         let twice = 2 * u32::from(depth);
         match self {
             Self::None | Self::MqDeadline => twice,
-            Self::Bfq | Self::Cfq => twice.max(4096),
+            Self::Bfq | Self::Cfq | Self::Fair => twice.max(4096),
         }
     }
 
@@ -302,6 +306,7 @@ impl Kind {
             Self::MqDeadline => deadline::Settings::INFO,
             Self::Cfq => cfq::Settings::INFO,
             Self::Bfq => bfq::Settings::INFO,
+            Self::Fair => fair::Settings::INFO,
         }
     }
 
@@ -313,6 +318,7 @@ impl Kind {
             Self::MqDeadline => Box::new(deadline::Deadline::new(setup.capacity, deadline::Settings::default())),
             Self::Cfq => Box::new(cfq::Cfq::new(setup, cfq::Settings::default())),
             Self::Bfq => Box::new(bfq::Bfq::new(setup, bfq::Settings::default())),
+            Self::Fair => Box::new(fair::Fair::new(setup, fair::Settings::default())),
         }
     }
 }

@@ -307,6 +307,7 @@ impl Run {
             Range::Duration(least, most) | Range::AutoDuration(least, most) => (least.to_string(), most.to_string()),
             Range::Count(least, most) | Range::AutoCount(least, most) => (least.to_string(), most.to_string()),
             Range::Switch => ("0".to_owned(), "1".to_owned()),
+            Range::AutoCostModel => unreachable!("cfq has none"),
             Range::Choice(names) => (names[0].to_owned(), names[names.len() - 1].to_owned()),
         };
         let usual = Cfq::new(&Setup::new(1), Settings::default()).get(info.name).unwrap();

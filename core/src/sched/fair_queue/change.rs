@@ -3,7 +3,7 @@
 use super::entity::{Entity, State, check_weight};
 use super::tags::{Promise, Tag, rescaled};
 use super::tree::NIL;
-use super::{FairQueue, Leaf};
+use super::{Arrival, FairQueue, Leaf};
 use crate::{GroupId, PriorityClass};
 
 /// What an entity takes along from one tree to another.
@@ -34,6 +34,31 @@ impl FairQueue {
         if slot != NIL {
             self.reweigh(slot, weight);
         }
+    }
+
+    /// Rule 17: holds a group back, whatever waits in it, from the end of the present slot on.
+    ///
+    /// # Panics
+    /// The group is the root, or waits: only one that is in service, or of which nothing waits, can be held.
+    pub fn hold(&mut self, group: GroupId) {
+        let slot = self.group(group).entity;
+        let state = self.entities.at(slot).state;
+        assert!(slot != NIL && state != State::Active, "group {} is held while it waits for its slot", group.0);
+        self.group_mut(group).is_held = true;
+    }
+
+    /// Rule 17: lets a group go on that was held; it arrives so if something waits in it.
+    pub fn release(&mut self, group: GroupId, arrival: Arrival) {
+        self.group_mut(group).is_held = false;
+        let row = self.group(group);
+        let (slot, next) = (row.entity, row.next);
+        if next == NIL || self.entities.at(slot).state.is_backlogged() {
+            return;
+        }
+        self.settle();
+        let budget = self.entities.at(next).budget;
+        self.wake(slot, budget, arrival);
+        self.ascend(slot, arrival);
     }
 
     /// Rule 11.
@@ -78,7 +103,7 @@ impl FairQueue {
         if state == State::Active {
             let budget = entity.budget;
             tree.wait(entities, slot, budget);
-            self.ascend(slot, false);
+            self.ascend(slot, Arrival::New);
         }
     }
 
@@ -123,7 +148,7 @@ impl FairQueue {
             tree.add_weight(weight);
             tree.wait(entities, slot, budget);
             self.count(leaf, true);
-            self.ascend(slot, false);
+            self.ascend(slot, Arrival::New);
         } else if baggage.ahead > 0 {
             entity.state = State::Idle;
             tree.add_weight(weight);
@@ -184,7 +209,7 @@ impl FairQueue {
         self.entities.at_mut(slot).state = State::Forgotten;
         self.rest_tree(parent, class);
         if backlogged {
-            self.ascend(slot, false);
+            self.ascend(slot, Arrival::New);
         }
         Baggage { backlogged, ahead, behind }
     }

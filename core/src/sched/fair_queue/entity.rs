@@ -115,6 +115,8 @@ pub(super) struct GroupRow {
     /// Rule 12: when the idle class was last served or had nothing to do, and whether it was passed over since.
     pub(super) idle_looked_at: Instant,
     pub(super) idle_passed_over: bool,
+    /// Rule 17: its children wait, and it does not.
+    pub(super) is_held: bool,
     pub(super) live: bool,
 }
 
@@ -232,6 +234,7 @@ impl GroupRow {
             backlogged: 0,
             idle_looked_at: Instant::ZERO,
             idle_passed_over: false,
+            is_held: false,
             live: true,
         }
     }

@@ -137,6 +137,7 @@ impl Pair {
         let coefficient = match arrival {
             Arrival::New => None,
             Arrival::InTime { coefficient } => Some(u128::from(coefficient)),
+            Arrival::Present { .. } => unreachable!("the scenarios have none"),
         };
         self.fair.activate(leaf, budget, arrival);
         self.model.activate(leaf.0 as usize, u128::from(budget), coefficient);

@@ -490,7 +490,8 @@ impl Connection {
             Op::Flush => Extent::new(export.start, 0),
             _ => Extent::new(Sector(export.start.0 + command.offset / Sector::SIZE), command.len / Sector::SIZE),
         };
-        let mut flags = if command.op == Op::Read { Flags::SYNC } else { Flags::NONE };
+        // The client waits for each reply, whatever it asked.
+        let mut flags = Flags::SYNC;
         if command.flags & proto::CMD_FLAG_FUA != 0 && command.op != Op::Read {
             flags |= Flags::FUA;
         }

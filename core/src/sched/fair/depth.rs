@@ -1,0 +1,352 @@
+//! How many requests are in the device at once: what throughput needs, or a little less for the sake of isolation.
+//!
+//! What waits in the scheduler goes by weight; what waits in the device does not. A disk that does 11,000 reads a second with
+//! one request in it, 50,000 with 8, 79,000 with 32 and 99,000 with 64 answers in 62, 146, 387 and 643 µs: a tenant with a
+//! single request gets a tenth of what it does alone beside 63 others, and nearly half beside 7. So the depth is the least
+//! with which the disk does nearly all that it can; and where a tenant lacks some of its share for having few requests, it is
+//! the depth at which that tenant gains more than all together lose.
+//!
+//! depth.1  A depth is one of some rungs, two for each doubling. Of each rung it is known what the disk does there, and what
+//!          those tenants get that lack some of their share, both compared to the other rungs.
+//! depth.2  What is measured is the cost that ends in a window, by its time. Only windows in which requests waited for room
+//!          say something about the depth.
+//! depth.3  Windows at the present depth and at another are compared as pairs, one right after the other, so that a disk
+//!          that drifts is the same for both. Requests that were sent at another depth are not counted.
+//! depth.4  Compared are, in turn, the best rung that is known or one that is twice as deep, the rung below, the rung above.
+//!          The more pairs in a row change nothing, the rarer they are: from every window to one in [`REST_MAX`].
+//! depth.5  While no tenant lacks, the depth is the least rung that does all but [`SLACK`] of what the best does.
+//! depth.6  While some tenant lacks, it is the rung with the greatest product of what the disk does and what such tenants get,
+//!          of those where the disk does all but a stated part of what the best does. So a step down that costs 8 % of the
+//!          throughput and brings 20 % more to a tenant that lacks is taken, and one that brings it 5 % is not.
+//! depth.7  The depth moves by one rung at a time, and not below the number of tenants that ask: a tenant with one request is
+//!          not made to wait for room so that another one, with one request too, is answered sooner.
+//! depth.8  A depth that the load does not reach is no limit. While some tenant lacks, it comes down to what there is.
+
+use crate::{Duration, Instant};
+
+/// The rungs (depth.1): powers of two, and one between each two.
+const RUNGS: [u16; 32] = [
+    1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144,
+    8192, 12_288, 16_384, 24_576, 32_768, 49_152, 65_535,
+];
+/// Where a device starts, in rungs: 32.
+const FIRST: usize = 9;
+/// What throughput may be lost where no tenant lacks (depth.5): two windows in a row differ by more than that.
+const SLACK: f64 = 0.02;
+/// How much better another rung has to be, so that two that are alike do not alternate.
+const BETTER: f64 = 1.02;
+/// Pairs before a rung is known.
+const KNOWN: u32 = 3;
+/// A pair moves what is known of a rung by one part in so many at least.
+const MEMORY: u32 = 12;
+/// The most windows between two pairs (depth.4).
+const REST_MAX: u32 = 64;
+/// The fewest requests in a window.
+const WINDOW: u32 = 128;
+
+/// The learned depth: see the [module](self).
+#[derive(Clone, Debug)]
+pub(super) struct Depth {
+    /// The highest rung that the device has.
+    top: usize,
+    base: usize,
+    /// The rung that the present window compares with `base`.
+    probe: Option<usize>,
+    rungs: [Rung; RUNGS.len()],
+    /// What the last window at `base` did.
+    before: Speed,
+    /// Windows to go before the next pair, and how many there are between two.
+    left: u32,
+    rest: u32,
+    /// Which of the rungs of depth.4 is next.
+    next: u32,
+    /// What part of the throughput may be given up for tenants that lack; `None`: none lacks.
+    give: Option<f64>,
+    /// The least that the depth may be (depth.7).
+    least: u32,
+    window: Window,
+    trials: u64,
+}
+
+/// What is known of a rung (depth.1).
+#[derive(Clone, Copy, Default, Debug)]
+struct Rung {
+    speed: Speed,
+    /// Of how many pairs it is known.
+    pairs: u32,
+}
+
+/// What is done in a time: by all, and for tenants that lack.
+#[derive(Clone, Copy, Default, Debug)]
+struct Speed {
+    all: f64,
+    poor: f64,
+}
+
+/// What is measured at one depth.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// Requests still to end before it begins (depth.3).
+    skip: u32,
+    left: u32,
+    size: u32,
+    start: Instant,
+    all: u64,
+    poor: u64,
+    /// Requests that ended while none waited.
+    slack: u32,
+    /// The most that were in the device or waited.
+    most: u32,
+}
+
+/// A window that says something.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Full {
+    /// How long it was.
+    pub(super) time: Duration,
+    /// Whether it was at the depth thought right.
+    pub(super) at_base: bool,
+}
+
+/// What became of a window.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ended {
+    /// It goes on.
+    Open,
+    /// It is over, and says nothing; so is what was summed up for it.
+    Void,
+    /// It is over.
+    Full(Full),
+}
+
+impl Depth {
+    /// For a device that takes `most` at once.
+    pub(super) fn new(most: u32) -> Self {
+        let top = RUNGS.iter().rposition(|rung| u32::from(*rung) <= most.max(1)).unwrap_or(0);
+        let base = FIRST.min(top);
+        let mut rungs = [Rung::default(); RUNGS.len()];
+        rungs[base] = Rung { speed: Speed { all: 1.0, poor: 1.0 }, pairs: KNOWN };
+        let window = Window::new(RUNGS[base].into(), 0);
+        Self {
+            top,
+            base,
+            probe: None,
+            rungs,
+            before: Speed::default(),
+            left: 1,
+            rest: 1,
+            next: 0,
+            give: None,
+            least: 1,
+            window,
+            trials: 0,
+        }
+    }
+
+    /// How many may be in the device now.
+    #[inline]
+    pub(super) const fn limit(&self) -> u32 {
+        let rung = match self.probe {
+            Some(probe) => probe,
+            None => self.base,
+        };
+        RUNGS[rung] as u32
+    }
+
+    /// What is thought right.
+    pub(super) const fn base(&self) -> u32 {
+        RUNGS[self.base] as u32
+    }
+
+    /// How many windows were compared.
+    pub(super) const fn trials(&self) -> u64 {
+        self.trials
+    }
+
+    /// What part of the throughput may be given up for tenants that lack, 0 to 0.9; `None`: none lacks (depth.5, depth.6). So
+    /// many tenants ask (depth.7).
+    pub(super) fn give(&mut self, part: Option<f64>, tenants: u32) {
+        if part.is_some() != self.give.is_some() {
+            for rung in &mut self.rungs {
+                rung.speed.poor = rung.speed.all; // What such tenants get elsewhere is not known yet.
+            }
+            self.hurry();
+        }
+        (self.give, self.least) = (part, tenants);
+    }
+
+    /// The load is another: what is known says less, and is measured again soon.
+    pub(super) fn review(&mut self) {
+        for (at, rung) in self.rungs.iter_mut().enumerate() {
+            if at != self.base {
+                rung.pairs = rung.pairs.min(1);
+            }
+        }
+        self.hurry();
+    }
+
+    fn hurry(&mut self) {
+        self.rest = 1;
+        self.left = self.left.min(1);
+    }
+
+    /// A request of so much cost ended, of which `poor` counts for tenants that lack, when so many were in the device and so
+    /// many waited.
+    #[inline]
+    pub(super) fn ended(&mut self, now: Instant, cost: u32, poor: u64, in_flight: u32, waiting: u32) -> Ended {
+        let window = &mut self.window;
+        if window.skip > 0 {
+            window.skip -= 1;
+            window.start = now;
+            return if window.skip == 0 { Ended::Void } else { Ended::Open };
+        }
+        window.all += u64::from(cost);
+        window.poor += poor;
+        window.slack += u32::from(waiting == 0);
+        window.most = window.most.max(in_flight + waiting);
+        window.left -= 1;
+        if window.left > 0 { Ended::Open } else { self.window_ends(now) }
+    }
+
+    #[cold]
+    fn window_ends(&mut self, now: Instant) -> Ended {
+        let Window { size, start, all, poor, slack, most, .. } = self.window;
+        let time = now.since(start);
+        let before = self.limit();
+        let was_probe = self.probe.take();
+        let is_full = slack <= size / 8 && time > Duration::ZERO;
+        if is_full {
+            let nanos = time.as_nanos() as f64;
+            self.learn(Speed { all: all as f64 / nanos, poor: poor as f64 / nanos }, was_probe, most);
+        } else if was_probe.is_none() {
+            self.follow(most);
+        }
+        let after = self.limit();
+        let skip = if before == after { 0 } else { before.max(after) };
+        self.window = Window { start: now, ..Window::new(before.max(after), skip) };
+        match is_full {
+            true => Ended::Full(Full { time, at_base: was_probe.is_none() }),
+            false => Ended::Void,
+        }
+    }
+
+    fn learn(&mut self, speed: Speed, was_probe: Option<usize>, most: u32) {
+        let Some(probe) = was_probe else {
+            self.before = speed;
+            self.left = self.left.saturating_sub(1);
+            if self.left == 0 {
+                self.probe = self.choose(most);
+                self.left = self.rest;
+            }
+            return;
+        };
+        self.trials += 1;
+        let base = self.rungs[self.base].speed;
+        let rung = &mut self.rungs[probe];
+        rung.pairs = (rung.pairs + 1).min(MEMORY);
+        let part = 1.0 / f64::from(rung.pairs);
+        rung.speed.all += part * (base.all * speed.all / self.before.all - rung.speed.all);
+        if self.before.poor > 0.0 {
+            // A window with few requests of such tenants says little: what is more than twice as much counts as that.
+            let gain = (speed.poor / self.before.poor).clamp(0.25, 4.0);
+            rung.speed.poor += part * (base.poor * gain - rung.speed.poor);
+        }
+        let was = self.base;
+        self.decide();
+        self.rest = if self.base == was { (self.rest + self.rest.div_ceil(4)).min(REST_MAX) } else { 1 };
+        self.left = self.rest;
+    }
+
+    /// depth.4: the next rung to compare, if there is one that the load reaches.
+    fn choose(&mut self, most: u32) -> Option<usize> {
+        let reached = RUNGS.iter().rposition(|rung| u32::from(*rung) < most).unwrap_or(0).min(self.top);
+        for _ in 0..3 {
+            let best = self.best();
+            let rung = match self.next % 3 {
+                0 if best > self.base => best,
+                0 => self.base + 2,
+                1 => self.base.wrapping_sub(1),
+                _ => self.base + 1,
+            };
+            self.next += 1;
+            let rung = if rung == usize::MAX { self.base } else { rung.min(reached) };
+            if rung != self.base {
+                return Some(rung);
+            }
+        }
+        None
+    }
+
+    /// The rung where the disk does most, of those that are known.
+    fn best(&self) -> usize {
+        let mut best = self.base;
+        for (at, rung) in self.rungs[..=self.top].iter().enumerate() {
+            if rung.pairs >= KNOWN && rung.speed.all > self.rungs[best].speed.all {
+                best = at;
+            }
+        }
+        best
+    }
+
+    /// depth.5 to depth.7
+    fn decide(&mut self) {
+        let best = self.best();
+        let floor = self.rungs[best].speed.all * (1.0 - self.give.unwrap_or(0.0).max(SLACK));
+        // Less than zero where the disk does too little.
+        let worth = |at: usize| {
+            let Speed { all, poor } = self.rungs[at].speed;
+            let is_enough = all >= if at < self.base { floor * 1.005 } else { floor * 0.995 };
+            match (is_enough, self.give) {
+                (false, _) => all / floor - 2.0,
+                (true, Some(_)) => all * poor,
+                (true, None) => 1.0 / f64::from(RUNGS[at]),
+            }
+        };
+        let is_known = |at: usize| at <= self.top && self.rungs[at].pairs >= KNOWN;
+        let mut to = self.base;
+        let here = worth(self.base);
+        let above = self.base + 1;
+        if u32::from(RUNGS[self.base]) < self.least && above <= self.top {
+            to = above;
+        } else if self.base > 0 && is_known(self.base - 1) && u32::from(RUNGS[self.base - 1]) >= self.least {
+            let below = worth(self.base - 1);
+            if below > here.abs() * (BETTER - 1.0) + here {
+                to = self.base - 1;
+            }
+        }
+        if to == self.base && above <= self.top {
+            // Towards what is best by far, a rung that was never compared is taken on trust.
+            let is_on_the_way = here < 0.0 && best > self.base;
+            if is_on_the_way || is_known(above) && worth(above) > here.abs() * (BETTER - 1.0) + here {
+                to = above;
+            }
+        }
+        if to != self.base {
+            let speed = self.rungs[self.base].speed;
+            let rung = &mut self.rungs[to];
+            if rung.pairs == 0 {
+                rung.speed = speed;
+            }
+            rung.pairs = rung.pairs.max(KNOWN);
+            self.base = to;
+        }
+    }
+
+    /// depth.8: there were at most so many.
+    fn follow(&mut self, most: u32) {
+        let reached = RUNGS.iter().rposition(|rung| u32::from(*rung) < most).unwrap_or(0);
+        if self.give.is_some() && reached < self.base && u32::from(RUNGS[reached]) >= self.least {
+            let speed = self.rungs[self.base].speed;
+            self.base = reached;
+            self.rungs[reached] = Rung { speed, pairs: KNOWN };
+            self.review();
+        }
+    }
+}
+
+impl Window {
+    const fn new(depth: u32, skip: u32) -> Self {
+        let size = if 2 * depth > WINDOW { 2 * depth } else { WINDOW };
+        Self { skip, left: size, size, start: Instant::ZERO, all: 0, poor: 0, slack: 0, most: 0 }
+    }
+}

@@ -1,0 +1,563 @@
+//! Fair: every tenant gets its part of the disk's time, and the disk is kept busy.
+//!
+//! A tenant is entitled to the smaller of what it could do alone and its weight's part of the disk's time; what it leaves goes
+//! to the others by weight. Four tenants of weight 100 to 400 that each keep 32 reads outstanding get 10, 20, 30 and 40 % of
+//! what the disk can do. If the heaviest keeps one read outstanding, it gets nearly what it does alone, which is 7 %, and
+//! the other three divide the rest.
+//!
+//! fair.1  The currency is the disk's time. What a request takes of it is learned while the disk serves ([`cost`]).
+//! fair.2  The order is virtual time over the tree of groups, one request at a time ([`fair_queue`](super::fair_queue)): there
+//!         are no turns, and an arrival that has had less than its part is next. A stream is an entity of weight
+//!         (8 − level) · 10 in its group; classes are strict, but the idle class moves.
+//! fair.3  Within a stream the oldest request goes first.
+//! fair.4  There are no more requests in the device than throughput needs, and fewer, down to a stated part of the
+//!         throughput, where a tenant gets less than its share for having few ([`depth`], [`tenants`]).
+//! fair.5  Of these each tenant has its own part, which nobody takes while the tenant's requests are on their way to and from
+//!         its clients; what it never uses goes to the others ([`places`]).
+//! fair.6  The device is never held idle: what a tenant does not use goes to the others at once. A tenant that comes back has
+//!         no credit for the time that it was away.
+//! fair.7  Flushes, discards and writes of zeroes are charged to the stream that asked, as what others were not served in
+//!         their time ([`pace`]). What the group wrote since its last flush, and was charged for, is taken off a flush.
+//! fair.8  What the device turned back goes first, and is not charged again.
+//!
+//! Suits disks that do not rotate. Blind to where requests are, but for their cost: a disk that seeks wants
+//! [`bfq`](super::bfq).
+//!
+//! The bound is that of the fair queue with the cost of a request for a budget, for what is dispatched. What was dispatched is
+//! in the disk's hands, which may order it otherwise; it is never more than the depth.
+
+mod cost;
+mod depth;
+mod places;
+mod settings;
+mod tenants;
+
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+pub use cost::Model;
+pub use settings::Settings;
+
+use super::fair_queue::{Arrival, FairQueue, Leaf};
+use super::line::{Line, Waitings};
+use super::pace::{self, Pace};
+use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
+use crate::tunable::{self, TunableInfo};
+use crate::{Duration, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId};
+use cost::{Costs, Shape, Sum};
+use depth::{Depth, Ended};
+use settings::ROWS;
+use tenants::{TenantId, Tenants};
+
+/// Fairness in the disk's time: see the [module](self).
+pub struct Fair {
+    settings: Settings,
+    waitings: Waitings,
+    /// By request: what it is like, and what it was charged.
+    shapes: Vec<Charged>,
+    /// By their numbers in the fair queue, which groups have too.
+    queues: Vec<Option<Queue>>,
+    /// The queue of each stream.
+    homes: Vec<u32>,
+    groups: Vec<GroupState>,
+    order: FairQueue,
+    tenants: Tenants,
+    costs: Costs,
+    /// What ended in the present window.
+    sum: Sum,
+    depth: Depth,
+    /// What the device takes at once.
+    depth_max: u32,
+    in_flight: u32,
+    pace: Pace,
+    /// Tenants that have room again, while it is divided.
+    released: Vec<TenantId>,
+}
+
+/// A stream's requests.
+#[derive(Debug)]
+struct Queue {
+    line: Line,
+    group: GroupId,
+    priority: Priority,
+    /// The tenant that it is while it is in the root.
+    own: TenantId,
+    /// Where its last request ended.
+    position: Sector,
+    /// Its requests in the device.
+    in_flight: u32,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Charged {
+    shape: Shape,
+    cost: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct GroupState {
+    is_there: bool,
+    order: GroupId,
+    tenant: Option<TenantId>,
+    /// What was charged for writes since the last flush, and of those that the last flush covered (fair.7).
+    written: u64,
+    covered: u64,
+}
+
+/// No queue.
+const NIL: u32 = u32::MAX;
+
+/// A queue's weight among its siblings (fair.2).
+fn weight_of(priority: Priority) -> u32 {
+    (8 - u32::from(priority.level)) * 10
+}
+
+impl Fair {
+    /// An empty one, with the groups and the device that the setup names.
+    #[must_use]
+    pub fn new(setup: &Setup<'_>, settings: Settings) -> Self {
+        let mut this = Self {
+            waitings: Waitings::new(setup.capacity),
+            shapes: vec![Charged::default(); setup.capacity],
+            queues: Vec::new(),
+            homes: Vec::new(),
+            groups: Vec::new(),
+            order: FairQueue::new(&[Group::root()]),
+            tenants: Tenants::new(),
+            costs: Costs::new(settings.cost_model),
+            sum: Sum::default(),
+            depth: Depth::new(setup.depth.into()),
+            depth_max: u32::from(setup.depth).max(1),
+            in_flight: 0,
+            pace: Pace::default(),
+            released: Vec::new(),
+            settings,
+        };
+        this.set_group(Instant::ZERO, GroupId::ROOT, &Group::root());
+        for (id, group) in setup.groups.iter().enumerate().skip(1) {
+            this.set_group(Instant::ZERO, GroupId(id as u16), group);
+        }
+        this
+    }
+
+    #[inline]
+    fn queue(&self, q: u32) -> &Queue {
+        self.queues[q as usize].as_ref().expect("the queue exists")
+    }
+
+    #[inline]
+    fn queue_mut(&mut self, q: u32) -> &mut Queue {
+        self.queues[q as usize].as_mut().expect("the queue exists")
+    }
+
+    /// The tenant that a request of a stream's queue, sent for a group, counts for.
+    #[inline]
+    fn tenant(&self, q: u32, group: GroupId) -> TenantId {
+        self.groups[usize::from(group.0)].tenant.unwrap_or_else(|| self.queue(q).own)
+    }
+
+    /// How many requests may be in the device (fair.4).
+    #[inline]
+    fn limit(&self) -> u32 {
+        match self.settings.device_depth {
+            0 => self.depth.limit(),
+            depth => depth.min(self.depth_max),
+        }
+    }
+
+    /// The cost of the oldest request of a queue, if it has one.
+    fn next_cost(&self, q: u32) -> Option<u32> {
+        let oldest = self.queue(q).line.oldest()?;
+        Some(self.costs.of(self.shapes[oldest.0 as usize].shape))
+    }
+
+    /// Puts a queue into the order that has requests, and is in none.
+    fn wake(&mut self, q: u32) {
+        let queue = self.queue(q);
+        let (group, is_present) = (queue.group, queue.in_flight > 0);
+        let tenant = self.tenant(q, group);
+        if self.is_by_itself(group) && self.tenants.is_held(tenant) || self.order.is_backlogged(Leaf(q)) {
+            return;
+        }
+        if let Some(cost) = self.next_cost(q) {
+            let arrival = self.arrival(tenant, is_present);
+            self.order.activate(Leaf(q), cost, arrival);
+        }
+    }
+
+    /// How a tenant's requests come into the order.
+    fn arrival(&self, tenant: TenantId, is_present: bool) -> Arrival {
+        if is_present { Arrival::Present { credit: self.tenants.credit(tenant) } } else { Arrival::New }
+    }
+
+    /// Whether the streams of a group are tenants by themselves.
+    #[inline]
+    fn is_by_itself(&self, group: GroupId) -> bool {
+        self.groups[usize::from(group.0)].tenant.is_none()
+    }
+
+    /// A tenant has room in the device again: a stream's queue, or a group.
+    fn release(&mut self, q: u32, group: GroupId) {
+        if self.is_by_itself(group) {
+            return self.wake(q);
+        }
+        let tenant = self.tenant(q, group);
+        let arrival = self.arrival(tenant, true);
+        self.order.release(self.groups[usize::from(group.0)].order, arrival);
+    }
+
+    /// Gives each tenant its room in the device (fair.5); of `depth` requests in all.
+    #[cold]
+    fn divide(&mut self, depth: u32) {
+        let mut released = core::mem::take(&mut self.released);
+        self.tenants.divide(depth, &mut released);
+        for tenant in released.drain(..) {
+            let (q, group) = self.tenants.home(tenant);
+            self.release(q, group);
+        }
+        self.released = released;
+    }
+
+    /// What goes next; `all`: nothing is held back.
+    fn next(&mut self, now: Instant, all: bool) -> Next {
+        if let Some(id) = self.waitings.take_returned() {
+            self.begins(now, self.waitings.op(id)); // fair.8
+            return Next::Request(id);
+        }
+        if self.waitings.is_empty() || !all && self.in_flight >= self.limit() {
+            return Next::Nothing; // fair.4
+        }
+        let mut chosen = self.order.select(now);
+        if chosen.is_none() && all {
+            self.divide(u32::MAX);
+            chosen = self.order.select(now);
+            assert!(chosen.is_some(), "{} requests wait, and none is in the order", self.waitings.len());
+        }
+        let Some(Leaf(q)) = chosen else { return Next::Nothing }; // fair.5
+        let queue = self.queues[q as usize].as_mut().expect("it waits");
+        let id = queue.line.oldest().expect("a queue in the order has requests"); // fair.3
+        queue.line.take(&mut self.waitings, id);
+        queue.in_flight += 1;
+        let group = queue.group;
+        let charged = &mut self.shapes[id.0 as usize];
+        let cost = self.costs.of(charged.shape);
+        charged.cost = cost;
+        self.order.serve(cost.into());
+        let state = &mut self.groups[usize::from(group.0)];
+        if charged.shape.write {
+            state.written += u64::from(cost);
+        }
+        let (order, is_group) = (state.order, state.tenant.is_some());
+        let tenant = self.tenant(q, group);
+        let is_held = self.tenants.sent(tenant, cost) && !all;
+        if is_held && is_group {
+            self.order.hold(order);
+        }
+        let next = if is_held && !is_group { None } else { self.next_cost(q) };
+        self.order.expire(next);
+        self.begins(now, self.waitings.op(id));
+        Next::Request(id)
+    }
+
+    /// A request goes to the device.
+    #[inline]
+    fn begins(&mut self, now: Instant, op: Op) {
+        self.pace.count(now, self.in_flight, 0);
+        if pace::is_apart(op) {
+            self.pace.begins(now, self.in_flight);
+        }
+        self.in_flight += 1;
+    }
+
+    /// A request is in the device no more, and did not end there.
+    fn comes_back(&mut self, now: Instant, op: Op) {
+        if pace::is_apart(op) {
+            self.pace.ends(now, Duration::ZERO);
+        }
+        self.in_flight -= 1;
+    }
+
+    /// Learns from a request that ended.
+    fn learn(&mut self, now: Instant, tenant: TenantId, id: RequestId, took: Duration) {
+        let Charged { shape, cost } = self.shapes[id.0 as usize];
+        self.sum.add(shape);
+        let before = self.limit();
+        let poor = u64::from(cost) * u64::from(self.tenants.lack(tenant));
+        match self.depth.ended(now, cost, poor, self.in_flight + 1, self.waitings.len() as u32) {
+            Ended::Open => {}
+            Ended::Void => self.sum = Sum::default(),
+            Ended::Full(full) => {
+                let sum = core::mem::take(&mut self.sum);
+                if full.at_base {
+                    self.costs.learn(&sum, full.time);
+                }
+            }
+        }
+        let is_over = self.tenants.served(tenant, cost, took);
+        if is_over {
+            let period = self.tenants.end_period(now);
+            let most = f64::from(self.settings.isolation_cost) / 100.0;
+            self.depth.give(period.lacks.then_some(most), period.asked);
+            if period.changed {
+                self.depth.review();
+            }
+        }
+        let limit = self.limit();
+        if is_over || limit != before {
+            self.divide(limit);
+        }
+    }
+}
+
+impl Scheduler for Fair {
+    fn add_stream(&mut self, id: StreamId, stream: &Stream) {
+        let Stream { group, priority, .. } = *stream;
+        let of = self.groups[usize::from(group.0)].order;
+        let q = self.order.add_queue(of, priority.class, weight_of(priority)).0;
+        if self.queues.len() <= q as usize {
+            self.queues.resize_with(q as usize + 1, || None);
+        }
+        let own = self.tenants.add(GroupId::ROOT, Some((q, weight_of(priority))));
+        self.queues[q as usize] =
+            Some(Queue { line: Line::new(q), group, priority, own, position: Sector(0), in_flight: 0 });
+        let at = id.0 as usize;
+        if self.homes.len() <= at {
+            self.homes.resize(at + 1, NIL);
+        }
+        self.homes[at] = q;
+    }
+
+    fn remove_stream(&mut self, id: StreamId) {
+        let q = core::mem::replace(&mut self.homes[id.0 as usize], NIL);
+        let queue = self.queues[q as usize].take().expect("the stream has a queue");
+        assert!(queue.line.is_empty(), "stream {} goes, and its requests wait", id.0);
+        self.tenants.remove(queue.own);
+        self.order.remove_queue(Leaf(q));
+    }
+
+    fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
+        let q = self.homes[id.0 as usize];
+        let Stream { group, priority, .. } = *stream;
+        let (from, waiting) = (self.queue(q).group, self.queue(q).line.len());
+        let before = self.tenant(q, from);
+        let after = self.tenant(q, group);
+        if before != after {
+            (0..waiting).for_each(|_| self.tenants.left(now, before));
+            (0..waiting).for_each(|_| self.tenants.came(now, after));
+        }
+        let queue = self.queue_mut(q);
+        (queue.group, queue.priority) = (group, priority);
+        let own = queue.own;
+        self.tenants.set_weight(own, weight_of(priority));
+        self.order.set_queue_weight(Leaf(q), weight_of(priority));
+        self.order.set_queue_class(Leaf(q), priority.class);
+        self.order.move_queue(Leaf(q), self.groups[usize::from(group.0)].order);
+        self.wake(q);
+    }
+
+    fn set_group(&mut self, _now: Instant, id: GroupId, group: &Group) {
+        let at = usize::from(id.0);
+        if self.groups.len() <= at {
+            let none = GroupState { is_there: false, order: GroupId::ROOT, tenant: None, written: 0, covered: 0 };
+            self.groups.resize(at + 1, none);
+        }
+        self.tenants.set_group(id, group);
+        if self.groups[at].is_there {
+            return self.order.set_group_weight(self.groups[at].order, group.weight.into());
+        }
+        let (order, tenant) = match group.parent {
+            Some(parent) => {
+                self.becomes_inner(parent);
+                let parent = self.groups[usize::from(parent.0)].order;
+                (self.order.add_group(parent, group.weight.into()), Some(self.tenants.add(id, None)))
+            }
+            None => (GroupId::ROOT, None),
+        };
+        self.groups[at] = GroupState { is_there: true, order, tenant, written: 0, covered: 0 };
+    }
+
+    fn remove_group(&mut self, _now: Instant, id: GroupId) {
+        let group = &mut self.groups[usize::from(id.0)];
+        group.is_there = false;
+        let (order, tenant) = (group.order, group.tenant.take());
+        if let Some(tenant) = tenant {
+            self.tenants.remove(tenant);
+        }
+        self.order.remove_group(order);
+    }
+
+    fn flush_began(&mut self, now: Instant) {
+        self.pace.begins(now, self.in_flight);
+        for group in &mut self.groups {
+            (group.covered, group.written) = (group.written, 0);
+        }
+    }
+
+    fn flush_ended(&mut self, now: Instant, charged: Duration) {
+        self.pace.ends(now, charged);
+    }
+
+    fn charge(&mut self, _now: Instant, stream: StreamId, group: GroupId, time: Duration) {
+        let q = self.homes[stream.0 as usize];
+        // What is not known yet counts as all of the time: that is the unit.
+        let worth = self.pace.worth(time).unwrap_or(time.as_nanos());
+        let state = &mut self.groups[usize::from(group.0)];
+        let covered = state.covered.min(worth);
+        state.covered -= covered;
+        let beside = self.order.beside(state.order, self.pace.meanwhile(time));
+        self.order.charge(Leaf(q), (worth - covered).saturating_sub(beside)); // fair.7
+    }
+
+    fn is_ahead(&mut self, _now: Instant, group: GroupId) -> bool {
+        let state = &self.groups[usize::from(group.0)];
+        let others_go_on = !self.waitings.is_empty() || self.in_flight > 0;
+        others_go_on && state.is_there && self.order.is_ahead(state.order)
+    }
+
+    fn insert(&mut self, now: Instant, request: &Waiting) {
+        let q = self.homes[request.stream.0 as usize];
+        let queue = self.queues[q as usize].as_mut().expect("the stream has a queue");
+        let shape = Shape::new(request.op, request.extent, queue.position);
+        queue.position = request.extent.end();
+        self.shapes[request.id.0 as usize] = Charged { shape, cost: 0 };
+        let was_empty = queue.line.is_empty();
+        queue.line.add(&mut self.waitings, now, request);
+        let tenant = self.tenant(q, request.group);
+        self.tenants.came(now, tenant);
+        if was_empty {
+            self.wake(q);
+        }
+    }
+
+    fn dispatch(&mut self, now: Instant) -> Next {
+        self.next(now, false)
+    }
+
+    fn drain(&mut self, now: Instant) -> Option<RequestId> {
+        let Next::Request(id) = self.next(now, true) else { return None };
+        self.comes_back(now, self.waitings.op(id));
+        let q = self.waitings.owner(id);
+        let tenant = self.tenant(q, self.queue(q).group);
+        self.tenants.left(now, tenant);
+        self.leaves(q, tenant, id);
+        Some(id)
+    }
+
+    fn requeue(&mut self, now: Instant, request: &Waiting) {
+        self.comes_back(now, request.op);
+        self.waitings.turn_back(request.id);
+    }
+
+    fn len(&self) -> usize {
+        self.waitings.len()
+    }
+
+    fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
+        let line = &self.queue(self.homes[newcomer.stream.0 as usize]).line;
+        if line.is_empty() { None } else { line.merge_candidate(&self.waitings, newcomer) }
+    }
+
+    fn grown(&mut self, request: &Waiting, side: Side) {
+        let q = self.waitings.owner(request.id);
+        let queue = self.queues[q as usize].as_mut().expect("it waits there");
+        queue.line.grown(&mut self.waitings, request, side);
+        queue.position = queue.position.max(request.extent.end());
+        self.resized(q, request);
+    }
+
+    fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
+        self.queue(self.waitings.owner(request.id)).line.neighbour_after(&self.waitings, request)
+    }
+
+    fn absorbed(&mut self, kept: &Waiting, gone: RequestId) {
+        let q = self.waitings.owner(kept.id);
+        let queue = self.queues[q as usize].as_mut().expect("it waits there");
+        queue.line.absorbed(&mut self.waitings, kept, gone);
+        let tenant = self.tenant(q, kept.group);
+        self.tenants.left(Instant::ZERO, tenant);
+        self.resized(q, kept);
+    }
+
+    fn completed(&mut self, now: Instant, served: &Served) {
+        let Waiting { id, op, stream, group, .. } = served.request;
+        let q = self.homes[stream.0 as usize];
+        let Charged { cost, .. } = self.shapes[id.0 as usize];
+        let counts = if pace::is_apart(op) || !served.ok { 0 } else { u64::from(cost) };
+        self.pace.count(now, self.in_flight, counts);
+        if pace::is_apart(op) {
+            let took = self.pace.ends(now, Duration::ZERO);
+            if served.ok {
+                let worth = self.pace.worth(took).unwrap_or(0);
+                self.order.charge(Leaf(q), worth.saturating_sub(cost.into())); // fair.7
+            }
+        }
+        let tenant = self.tenant(q, group);
+        self.tenants.left(now, tenant);
+        self.in_flight -= 1;
+        self.learn(now, tenant, id, now.since(served.dispatched));
+        if self.leaves(q, tenant, id) {
+            self.release(q, group);
+        }
+    }
+
+    fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        tell("device_depth", self.depth.base().into());
+        tell("depth_trials", self.depth.trials());
+        let model = self.costs.model();
+        for (name, value) in [
+            ("cost_rbps", model.rbps),
+            ("cost_rseqiops", model.rseqiops),
+            ("cost_rrandiops", model.rrandiops),
+            ("cost_wbps", model.wbps),
+            ("cost_wseqiops", model.wseqiops),
+            ("cost_wrandiops", model.wrandiops),
+        ] {
+            tell(name, value as u64);
+        }
+    }
+
+    fn tunables(&self) -> &'static [TunableInfo] {
+        Settings::INFO
+    }
+
+    fn get(&self, name: &str) -> Option<String> {
+        tunable::get(&ROWS, &self.settings, name)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
+        tunable::set(&ROWS, &mut self.settings, name, value)?;
+        if name == "cost_model" {
+            self.costs = Costs::new(self.settings.cost_model);
+        }
+        Ok(())
+    }
+}
+
+impl Fair {
+    /// A request is not known any more, which was in the device. Answers whether its tenant has room again, and had none.
+    fn leaves(&mut self, q: u32, tenant: TenantId, id: RequestId) -> bool {
+        self.waitings.forget(id);
+        self.queue_mut(q).in_flight -= 1;
+        self.tenants.has_room_again(tenant, self.shapes[id.0 as usize].cost)
+    }
+
+    /// A group has a group below it: its own streams are not held, or those of the group below would be.
+    fn becomes_inner(&mut self, group: GroupId) {
+        if let Some(tenant) = self.groups[usize::from(group.0)].tenant
+            && self.tenants.never_hold(tenant)
+        {
+            self.release(NIL, group);
+        }
+    }
+
+    /// A waiting request became larger; if it is the next of its queue, so is what that waits with.
+    fn resized(&mut self, q: u32, request: &Waiting) {
+        self.shapes[request.id.0 as usize].shape.resize(request.op, request.extent);
+        if self.queue(q).line.oldest() == Some(request.id)
+            && let Some(cost) = self.next_cost(q)
+        {
+            self.order.set_budget(Leaf(q), cost);
+        }
+    }
+}

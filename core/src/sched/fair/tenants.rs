@@ -1,0 +1,350 @@
+//! Tenants: what each has had of the disk, what its weight entitles it to, and what room in the device it has.
+//!
+//! A tenant is a group with streams of its own; a stream in the root is one by itself.
+//!
+//! tenants.1  A period is so many requests, more where there are more tenants. At its end each tenant's part of what was
+//!            served is held against its share: its weight, and those of the groups above it, among all that asked in the
+//!            period.
+//! tenants.2  A tenant *lacks* if it had less than its share by more than [`MUCH`] and two of its requests, though it had
+//!            something outstanding for a quarter of the period or more: a tenant that thinks for longer than that is
+//!            limited by itself.
+//! tenants.3  A tenant that lacked does so until it misses less than half of that.
+//! tenants.4  What a tenant keeps outstanding is the most that it had at a time in this period and the one before.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::places::Places;
+use crate::{Duration, Group, GroupId, Instant};
+
+/// Requests in a period, at least, and for each tenant.
+const PERIOD: u32 = 256;
+const EACH: u32 = 16;
+/// What part of its share a tenant may miss before it lacks (tenants.2).
+const MUCH: f64 = 0.05;
+/// Steps in which the rooms are fitted to the depth: a demand that is met in one step leaves more to others in the next.
+const FITS: u32 = 6;
+
+/// What a tenant had in a period.
+#[derive(Clone, Debug, Default)]
+struct Tenant {
+    /// The group that it is, or whose stream it is.
+    group: GroupId,
+    /// Its queue and its weight, if it is a stream in the root.
+    queue: u32,
+    weight: Option<u32>,
+    /// There are groups below it.
+    is_inner: bool,
+    /// Requests that wait or are in the device; the most of them in this period and in the one before.
+    open: u32,
+    most: u32,
+    most_before: u32,
+    /// Since when it has some, within the period, and for how long it had before that.
+    since: Instant,
+    present: u64,
+    served: u64,
+    requests: u32,
+    /// The time that its requests were in the device, in this period; and of one, on average, with its cost.
+    took: u64,
+    latency: f64,
+    cost: f64,
+    is_touched: bool,
+    /// The cost of what is in the device, and the most that this may be before it waits.
+    out: u64,
+    room: u64,
+    /// While it lacks: how often each of its requests' cost counts, the more the less its share is; else 0.
+    lack: u32,
+    is_held: bool,
+    node: u32,
+}
+
+/// A tenant's number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct TenantId(pub(super) u32);
+
+/// All tenants of a disk.
+#[derive(Debug)]
+pub(super) struct Tenants {
+    tenants: Vec<Tenant>,
+    free: Vec<u32>,
+    /// By group: the one above, and its weight.
+    groups: Vec<(GroupId, u32)>,
+    /// Those that asked in the period or the one before.
+    touched: Vec<u32>,
+    places: Places,
+    /// How many asked in the period before.
+    before: usize,
+    left: u32,
+    start: Instant,
+}
+
+/// What a period showed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Period {
+    /// Whether some tenant lacks (tenants.2).
+    pub(super) lacks: bool,
+    /// How many tenants asked.
+    pub(super) asked: u32,
+    /// Whether those are more or fewer than before.
+    pub(super) changed: bool,
+}
+
+impl Tenants {
+    pub(super) fn new() -> Self {
+        Self {
+            tenants: Vec::new(),
+            free: Vec::new(),
+            groups: vec![(GroupId::ROOT, 0)],
+            touched: Vec::new(),
+            places: Places::new(),
+            before: 0,
+            left: PERIOD,
+            start: Instant::ZERO,
+        }
+    }
+
+    /// A group was added, or has another weight.
+    pub(super) fn set_group(&mut self, id: GroupId, group: &Group) {
+        let at = usize::from(id.0);
+        if self.groups.len() <= at {
+            self.groups.resize(at + 1, (GroupId::ROOT, 0));
+        }
+        self.groups[at] = (group.parent.unwrap_or(GroupId::ROOT), group.weight.into());
+        self.places.reserve(self.groups.len(), self.tenants.len());
+    }
+
+    /// A tenant: a group, or a stream in the root, by its queue and weight.
+    pub(super) fn add(&mut self, group: GroupId, stream: Option<(u32, u32)>) -> TenantId {
+        let (queue, weight) = (stream.map_or(u32::MAX, |(queue, _)| queue), stream.map(|(_, weight)| weight));
+        let tenant = Tenant { group, queue, weight, room: u64::MAX, ..Tenant::default() };
+        if let Some(at) = self.free.pop() {
+            self.tenants[at as usize] = tenant;
+            return TenantId(at);
+        }
+        self.tenants.push(tenant);
+        // So that nothing is allocated for on the way of a request.
+        self.touched.reserve(self.tenants.len() - self.touched.len());
+        self.places.reserve(self.groups.len(), self.tenants.len());
+        TenantId(self.tenants.len() as u32 - 1)
+    }
+
+    /// A stream in the root has another weight.
+    pub(super) fn set_weight(&mut self, id: TenantId, weight: u32) {
+        self.tenants[id.0 as usize].weight = Some(weight);
+    }
+
+    /// A tenant is never held from now on. Answers whether it is.
+    pub(super) fn never_hold(&mut self, id: TenantId) -> bool {
+        let tenant = &mut self.tenants[id.0 as usize];
+        tenant.is_inner = true;
+        core::mem::take(&mut tenant.is_held)
+    }
+
+    /// The queue of a tenant that is a stream, and the group that it is or is in.
+    pub(super) fn home(&self, id: TenantId) -> (u32, GroupId) {
+        let tenant = &self.tenants[id.0 as usize];
+        (tenant.queue, tenant.group)
+    }
+
+    pub(super) fn remove(&mut self, id: TenantId) {
+        self.touched.retain(|at| *at != id.0);
+        self.free.push(id.0);
+    }
+
+    /// A request of a tenant came.
+    #[inline]
+    pub(super) fn came(&mut self, now: Instant, id: TenantId) {
+        let tenant = &mut self.tenants[id.0 as usize];
+        if tenant.open == 0 {
+            tenant.since = now;
+            if !tenant.is_touched {
+                tenant.is_touched = true;
+                self.touched.push(id.0);
+            }
+        }
+        tenant.open += 1;
+        tenant.most = tenant.most.max(tenant.open);
+    }
+
+    /// A request of a tenant is not there any more.
+    #[inline]
+    pub(super) fn left(&mut self, now: Instant, id: TenantId) {
+        let tenant = &mut self.tenants[id.0 as usize];
+        tenant.open -= 1;
+        if tenant.open == 0 {
+            tenant.present += now.since(tenant.since).as_nanos();
+        }
+    }
+
+    /// A request of a tenant goes to the device. Answers whether that is all that it has room for.
+    #[inline]
+    pub(super) fn sent(&mut self, id: TenantId, cost: u32) -> bool {
+        let tenant = &mut self.tenants[id.0 as usize];
+        tenant.out += u64::from(cost);
+        tenant.is_held = tenant.out >= tenant.room && !tenant.is_inner;
+        tenant.is_held
+    }
+
+    /// A request of a tenant is in the device no more. Answers whether it has room again, and had none.
+    #[inline]
+    pub(super) fn has_room_again(&mut self, id: TenantId, cost: u32) -> bool {
+        let tenant = &mut self.tenants[id.0 as usize];
+        tenant.out -= u64::from(cost);
+        tenant.is_held && tenant.out < tenant.room && {
+            tenant.is_held = false;
+            true
+        }
+    }
+
+    /// Whether a tenant has all in the device that it has room for.
+    #[inline]
+    pub(super) fn is_held(&self, id: TenantId) -> bool {
+        self.tenants[id.0 as usize].is_held
+    }
+
+    /// A request of a tenant ended, of such a cost, after so long in the device. Answers whether the period is over.
+    #[inline]
+    pub(super) fn served(&mut self, id: TenantId, cost: u32, took: Duration) -> bool {
+        let tenant = &mut self.tenants[id.0 as usize];
+        tenant.served += u64::from(cost);
+        tenant.requests += 1;
+        tenant.took += took.as_nanos();
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
+    }
+
+    /// Ends a period (tenants.1, tenants.2).
+    #[cold]
+    pub(super) fn end_period(&mut self, now: Instant) -> Period {
+        let length = now.since(self.start);
+        let all: u64 = self.touched.iter().map(|at| self.tenants[*at as usize].served).sum();
+        let asked = self.place(|tenant| tenant.requests > 0);
+        self.places.divide(1.0);
+        let mut lacks = false;
+        for at in 0..self.touched.len() {
+            let tenant = &mut self.tenants[self.touched[at] as usize];
+            if tenant.open > 0 {
+                tenant.present += now.since(tenant.since).as_nanos();
+                tenant.since = now;
+            }
+            if tenant.requests == 0 {
+                tenant.lack = 0;
+                continue;
+            }
+            let requests = f64::from(tenant.requests);
+            let (latency, cost) = (tenant.took as f64 / requests, tenant.served as f64 / requests);
+            let is_known = tenant.latency > 0.0;
+            let part = if is_known { 0.25 } else { 1.0 };
+            tenant.latency += part * (latency - tenant.latency);
+            tenant.cost += part * (cost - tenant.cost);
+            let share = self.places.part(tenant.node);
+            let due = share * all as f64;
+            let missing = due - tenant.served as f64;
+            let is_there = 4 * tenant.present >= length.as_nanos();
+            let part = if tenant.lack > 0 { 0.5 } else { 1.0 }; // tenants.3
+            tenant.lack = match is_there && missing > part * (MUCH * due + 2.0 * cost) {
+                true => (1.0 / share.max(1e-4)) as u32,
+                false => 0,
+            };
+            lacks |= tenant.lack > 0;
+        }
+        let changed = asked as usize != self.before;
+        self.before = asked as usize;
+        self.begin_period(now);
+        Period { lacks, asked, changed }
+    }
+
+    /// How often the cost of a tenant's requests counts for those that lack.
+    #[inline]
+    pub(super) fn lack(&self, id: TenantId) -> u32 {
+        self.tenants[id.0 as usize].lack
+    }
+
+    fn begin_period(&mut self, now: Instant) {
+        let tenants = &mut self.tenants;
+        self.touched.retain(|at| {
+            let tenant = &mut tenants[*at as usize];
+            (tenant.present, tenant.served, tenant.requests, tenant.took) = (0, 0, 0, 0);
+            tenant.most_before = core::mem::replace(&mut tenant.most, tenant.open);
+            tenant.is_touched = tenant.open > 0 || tenant.most_before > 0;
+            tenant.is_touched
+        });
+        self.left = PERIOD.max(EACH * self.before as u32);
+        self.start = now;
+    }
+
+    /// Puts those tenants that are meant, and may have as much as they like, into the tree; says how many they are.
+    fn place(&mut self, is_meant: impl Fn(&Tenant) -> bool) -> u32 {
+        self.places.clear();
+        let mut count = 0;
+        for at in 0..self.touched.len() {
+            let tenant = &mut self.tenants[self.touched[at] as usize];
+            if is_meant(tenant) {
+                count += 1;
+                tenant.node = self.places.add(tenant.group, tenant.weight, |group| self.groups[usize::from(group.0)]);
+                self.places.demand(tenant.node, f64::INFINITY);
+            }
+        }
+        self.places.add_up();
+        count
+    }
+
+    /// Gives each tenant its room, of `depth` requests in all (places.1 to places.3). Tells of those that have room again, and
+    /// had none.
+    pub(super) fn divide(&mut self, depth: u32, released: &mut Vec<TenantId>) {
+        let is_known = |tenant: &Tenant| tenant.latency > 0.0;
+        self.place(is_known);
+        self.places.clear_demands();
+        let mut open = 0.0;
+        for at in 0..self.touched.len() {
+            let tenant = &self.tenants[self.touched[at] as usize];
+            if is_known(tenant) {
+                let most = f64::from(tenant.most.max(tenant.most_before));
+                open += most;
+                self.places.demand(tenant.node, most * tenant.cost / tenant.latency);
+            }
+        }
+        self.places.add_up();
+        let is_bounded = open > f64::from(depth);
+        if is_bounded {
+            let mut whole = 1.0;
+            for _ in 0..FITS {
+                self.places.divide(whole);
+                let mut requests = 0.0;
+                for at in 0..self.touched.len() {
+                    let tenant = &self.tenants[self.touched[at] as usize];
+                    if is_known(tenant) {
+                        requests += self.places.part(tenant.node) * tenant.latency / tenant.cost;
+                    }
+                }
+                if requests <= 0.0 {
+                    break;
+                }
+                whole *= f64::from(depth) / requests;
+            }
+        }
+        for at in 0..self.touched.len() {
+            let id = self.touched[at];
+            let tenant = &mut self.tenants[id as usize];
+            tenant.room = match is_bounded && is_known(tenant) {
+                true => ((self.places.part(tenant.node) * tenant.latency) as u64).max(1),
+                false => u64::MAX,
+            };
+            if tenant.is_held && tenant.out < tenant.room {
+                tenant.is_held = false;
+                released.push(TenantId(id));
+            }
+        }
+    }
+
+    /// What a tenant may be given back of what it missed while its requests were under way: as much as it has room for.
+    pub(super) fn credit(&self, id: TenantId) -> u32 {
+        let tenant = &self.tenants[id.0 as usize];
+        tenant.room.min(tenant.out.max(1)).min(1 << 30) as u32
+    }
+
+    #[cfg(test)]
+    pub(super) fn room(&self, id: TenantId) -> u64 {
+        self.tenants[id.0 as usize].room
+    }
+}
