@@ -9,9 +9,10 @@
 //! cost.2  A window in which the disk was full is one equation: the time that passed is the sum of what ended, each at its
 //!         cost. A Kalman filter keeps the six coefficients that explain the windows best. Where a load never tells two
 //!         coefficients apart, their ratio stays what it was.
-//! cost.3  A window's time is taken to be off by [`NOISE`], and coefficients are taken to drift by [`DRIFT`] a window: the
-//!         filter averages over some hundred windows, and follows a disk that changes within about as many.
-//! cost.4  No coefficient is negative. A request costs at least 1 ns and at most a second.
+//! cost.3  A disk is faster or slower than it was thought as a whole, more often than in one coefficient alone: all coefficients
+//!         have an error in common ([`WHOLE`]), and each a smaller one of its own ([`EACH`]). So a load of one kind moves all of
+//!         them together, and only a load that changes its mixture moves one against another.
+//! cost.4  No coefficient is less than 1 ns. A request costs at most a second.
 //!
 //! Only ratios matter to shares. A model that is wrong by a factor throughout costs nothing.
 
@@ -26,8 +27,13 @@ const FAR: u64 = 4096 * 8;
 /// The deviation of a window's time that has nothing to do with what ended in it: windows of some hundred requests differed by
 /// 5 to 15 % on a virtual disk under a steady load.
 const NOISE: f64 = 0.1;
-/// By what part of what it may be a coefficient drifts from one window to the next (deviation).
-const DRIFT: f64 = 0.005;
+/// How far off all coefficients may be by a common factor, and each by its own, at first: nothing is known of the disk's speed;
+/// of eight profiles of flash disks (docs/models-flash.md) the ratios differ by a factor of two or so.
+const WHOLE: f64 = 2.0;
+const EACH: f64 = 0.5;
+/// The same, from one window to the next: a virtual disk drifts by tens of percent within minutes, which are 10,000 windows.
+const WHOLE_DRIFT: f64 = 0.02;
+const EACH_DRIFT: f64 = 0.002;
 /// How many coefficients there are.
 const COUNT: usize = 6;
 
@@ -169,13 +175,25 @@ impl Costs {
             }
             None => [1000.0, 4000.0, 4000.0, 1000.0, 4000.0, 4000.0],
         };
-        let mut p = [[0.0; COUNT]; COUNT];
-        for (n, row) in p.iter_mut().enumerate() {
-            row[n] = theta[n] * theta[n];
-        }
-        let mut this = Self { theta, p, base: [[1; 2]; 2], rate: [0; 2] };
+        let theta = theta.map(|each: f64| each.max(1.0));
+        let mut this = Self { theta, p: [[0.0; COUNT]; COUNT], base: [[1; 2]; 2], rate: [0; 2] };
+        this.doubt(WHOLE, EACH);
         this.tell();
         this
+    }
+
+    /// The coefficients may be off by so much more, all by the same factor and each by its own (cost.3).
+    fn doubt(&mut self, whole: f64, each: f64) {
+        for n in 0..COUNT {
+            for m in 0..COUNT {
+                self.p[n][m] += self.theta[n] * self.theta[m] * whole * whole;
+            }
+            let own = self.theta[n] * self.theta[n];
+            // What is never seen is not doubted more and more.
+            if self.p[n][n] < own * (WHOLE * WHOLE + EACH * EACH) {
+                self.p[n][n] += own * each * each;
+            }
+        }
     }
 
     /// What a request costs, in nanoseconds of a full disk (cost.4).
@@ -195,21 +213,13 @@ impl Costs {
         if t <= 0.0 || predicted <= 0.0 {
             return;
         }
-        for n in 0..COUNT {
-            if x[n] > 0.0 {
-                // What the coefficient would be if it alone took all of the time: none needs to be less sure than that.
-                let most = t / x[n];
-                if self.p[n][n] < most * most {
-                    self.p[n][n] += (DRIFT * most) * (DRIFT * most);
-                }
-            }
-        }
+        self.doubt(WHOLE_DRIFT, EACH_DRIFT);
         let px: [f64; COUNT] = core::array::from_fn(|n| (0..COUNT).map(|m| self.p[n][m] * x[m]).sum());
         let variance: f64 = (0..COUNT).map(|n| x[n] * px[n]).sum::<f64>() + (NOISE * t) * (NOISE * t);
         let error = t - predicted;
         for n in 0..COUNT {
             let gain = px[n] / variance;
-            self.theta[n] = (self.theta[n] + gain * error).max(0.0); // cost.4
+            self.theta[n] = (self.theta[n] + gain * error).max(1.0); // cost.4
             for m in 0..COUNT {
                 self.p[n][m] -= gain * px[m];
             }

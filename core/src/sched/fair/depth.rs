@@ -6,12 +6,12 @@
 //! with which the disk does nearly all that it can; and where a tenant lacks some of its share for having few requests, it is
 //! the depth at which that tenant gains more than all together lose.
 //!
-//! depth.1  A depth is one of some rungs, two for each doubling. Of each rung it is known what the disk does there, and what
+//! depth.1  A depth is one of some rungs, three for each doubling. Of each rung it is known what the disk does there, and what
 //!          those tenants get that lack some of their share, both compared to the other rungs.
-//! depth.2  What is measured is the cost that ends in a window, by its time. Only windows in which requests waited for room
-//!          say something about the depth.
+//! depth.2  What is measured is the cost that ends in a window, by its time.
 //! depth.3  Windows at the present depth and at another are compared as pairs, one right after the other, so that a disk
-//!          that drifts is the same for both. Requests that were sent at another depth are not counted.
+//!          that drifts is the same for both. A pair counts if at the lesser of the two depths requests waited for room.
+//!          Requests that were sent at another depth are not counted.
 //! depth.4  Compared are, in turn, the best rung that is known or one that is twice as deep, the rung below, the rung above.
 //!          The more pairs in a row change nothing, the rarer they are: from every window to one in [`REST_MAX`].
 //! depth.5  While no tenant lacks, the depth is the least rung that does all but [`SLACK`] of what the best does.
@@ -20,17 +20,18 @@
 //!          throughput and brings 20 % more to a tenant that lacks is taken, and one that brings it 5 % is not.
 //! depth.7  The depth moves by one rung at a time, and not below the number of tenants that ask: a tenant with one request is
 //!          not made to wait for room so that another one, with one request too, is answered sooner.
-//! depth.8  A depth that the load does not reach is no limit. While some tenant lacks, it comes down to what there is.
+//! depth.8  A depth that the load does not reach is no limit: it comes down to the least that is none.
 
 use crate::{Duration, Instant};
 
-/// The rungs (depth.1): powers of two, and one between each two.
-const RUNGS: [u16; 32] = [
-    1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144,
-    8192, 12_288, 16_384, 24_576, 32_768, 49_152, 65_535,
+/// The rungs (depth.1): 1 and 2^(n/3), each a whole number.
+const RUNGS: [u16; 47] = [
+    1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32, 40, 51, 64, 81, 102, 128, 161, 203, 256, 323, 406, 512, 645, 813,
+    1024, 1290, 1625, 2048, 2580, 3251, 4096, 5161, 6502, 8192, 10_321, 13_004, 16_384, 20_643, 26_008, 32_768, 41_285,
+    52_016, 65_534, 65_535,
 ];
 /// Where a device starts, in rungs: 32.
-const FIRST: usize = 9;
+const FIRST: usize = 12;
 /// What throughput may be lost where no tenant lacks (depth.5): two windows in a row differ by more than that.
 const SLACK: f64 = 0.02;
 /// How much better another rung has to be, so that two that are alike do not alternate.
@@ -41,6 +42,8 @@ const KNOWN: u32 = 3;
 const MEMORY: u32 = 12;
 /// The most windows between two pairs (depth.4).
 const REST_MAX: u32 = 64;
+/// A depth at which the disk does so much of its best is deep.
+const DEEP: f64 = 0.93;
 /// The fewest requests in a window.
 const WINDOW: u32 = 128;
 
@@ -53,8 +56,9 @@ pub(super) struct Depth {
     /// The rung that the present window compares with `base`.
     probe: Option<usize>,
     rungs: [Rung; RUNGS.len()],
-    /// What the last window at `base` did.
+    /// What the last window at `base` did, and whether requests waited in it.
     before: Speed,
+    before_is_full: bool,
     /// Windows to go before the next pair, and how many there are between two.
     left: u32,
     rest: u32,
@@ -95,8 +99,8 @@ struct Window {
     poor: u64,
     /// Requests that ended while none waited.
     slack: u32,
-    /// The most that were in the device or waited.
-    most: u32,
+    /// How many were in the device or waited, added up over all that ended.
+    open: u64,
 }
 
 /// A window that says something.
@@ -104,8 +108,8 @@ struct Window {
 pub(super) struct Full {
     /// How long it was.
     pub(super) time: Duration,
-    /// Whether it was at the depth thought right.
-    pub(super) at_base: bool,
+    /// Whether the disk does nearly all that it can at such a depth.
+    pub(super) is_deep: bool,
 }
 
 /// What became of a window.
@@ -133,6 +137,7 @@ impl Depth {
             probe: None,
             rungs,
             before: Speed::default(),
+            before_is_full: false,
             left: 1,
             rest: 1,
             next: 0,
@@ -203,51 +208,73 @@ impl Depth {
         window.all += u64::from(cost);
         window.poor += poor;
         window.slack += u32::from(waiting == 0);
-        window.most = window.most.max(in_flight + waiting);
+        window.open += u64::from(in_flight + waiting);
         window.left -= 1;
         if window.left > 0 { Ended::Open } else { self.window_ends(now) }
     }
 
     #[cold]
     fn window_ends(&mut self, now: Instant) -> Ended {
-        let Window { size, start, all, poor, slack, most, .. } = self.window;
+        let Window { size, start, all, poor, slack, open, .. } = self.window;
         let time = now.since(start);
         let before = self.limit();
         let was_probe = self.probe.take();
-        let is_full = slack <= size / 8 && time > Duration::ZERO;
-        if is_full {
-            let nanos = time.as_nanos() as f64;
-            self.learn(Speed { all: all as f64 / nanos, poor: poor as f64 / nanos }, was_probe, most);
-        } else if was_probe.is_none() {
-            self.follow(most);
+        let at = was_probe.unwrap_or(self.base);
+        let is_full = slack <= size / 8;
+        let nanos = (time.as_nanos() as f64).max(1.0);
+        let speed = Speed { all: all as f64 / nanos, poor: poor as f64 / nanos };
+        match was_probe {
+            None => self.base_ended(speed, is_full, (open / u64::from(size)) as u32),
+            // depth.3
+            Some(probe) if if probe < self.base { is_full } else { self.before_is_full } => self.learn(speed, probe),
+            Some(_) => {}
         }
         let after = self.limit();
         let skip = if before == after { 0 } else { before.max(after) };
         self.window = Window { start: now, ..Window::new(before.max(after), skip) };
-        match is_full {
-            true => Ended::Full(Full { time, at_base: was_probe.is_none() }),
+        match is_full && time > Duration::ZERO {
+            true => Ended::Full(Full { time, is_deep: self.is_deep(at) }),
             false => Ended::Void,
         }
     }
 
-    fn learn(&mut self, speed: Speed, was_probe: Option<usize>, most: u32) {
-        let Some(probe) = was_probe else {
-            self.before = speed;
-            self.left = self.left.saturating_sub(1);
-            if self.left == 0 {
-                self.probe = self.choose(most);
-                self.left = self.rest;
+    /// Whether the disk does nearly all that it can at a rung.
+    fn is_deep(&self, at: usize) -> bool {
+        let best = self.best();
+        at >= best || self.rungs[at].pairs >= KNOWN && self.rungs[at].speed.all >= DEEP * self.rungs[best].speed.all
+    }
+
+    fn base_ended(&mut self, speed: Speed, is_full: bool, open: u32) {
+        (self.before, self.before_is_full) = (speed, is_full);
+        let enough = RUNGS.iter().position(|rung| u32::from(*rung) >= open).unwrap_or(self.top).min(self.top);
+        if !is_full && enough < self.base {
+            // depth.8
+            if self.rungs[enough].pairs == 0 {
+                self.rungs[enough] = self.rungs[self.base];
             }
+            self.rungs[enough].pairs = self.rungs[enough].pairs.max(KNOWN);
+            self.base = enough;
+        }
+        // With none waiting, less would do only for the sake of tenants that lack.
+        if !is_full && self.give.is_none() {
             return;
-        };
+        }
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            self.probe = self.choose(enough);
+            self.left = self.rest;
+        }
+    }
+
+    fn learn(&mut self, speed: Speed, probe: usize) {
         self.trials += 1;
         let base = self.rungs[self.base].speed;
         let rung = &mut self.rungs[probe];
         rung.pairs = (rung.pairs + 1).min(MEMORY);
         let part = 1.0 / f64::from(rung.pairs);
-        rung.speed.all += part * (base.all * speed.all / self.before.all - rung.speed.all);
+        rung.speed.all += part * (base.all * speed.all / self.before.all.max(1e-9) - rung.speed.all);
         if self.before.poor > 0.0 {
-            // A window with few requests of such tenants says little: what is more than twice as much counts as that.
+            // A window with few requests of such tenants says little.
             let gain = (speed.poor / self.before.poor).clamp(0.25, 4.0);
             rung.speed.poor += part * (base.poor * gain - rung.speed.poor);
         }
@@ -258,18 +285,17 @@ impl Depth {
     }
 
     /// depth.4: the next rung to compare, if there is one that the load reaches.
-    fn choose(&mut self, most: u32) -> Option<usize> {
-        let reached = RUNGS.iter().rposition(|rung| u32::from(*rung) < most).unwrap_or(0).min(self.top);
+    fn choose(&mut self, enough: usize) -> Option<usize> {
         for _ in 0..3 {
             let best = self.best();
             let rung = match self.next % 3 {
                 0 if best > self.base => best,
-                0 => self.base + 2,
+                0 => self.base + 3,
                 1 => self.base.wrapping_sub(1),
                 _ => self.base + 1,
             };
             self.next += 1;
-            let rung = if rung == usize::MAX { self.base } else { rung.min(reached) };
+            let rung = if rung == usize::MAX { self.base } else { rung.min(enough) };
             if rung != self.base {
                 return Some(rung);
             }
@@ -331,22 +357,11 @@ impl Depth {
             self.base = to;
         }
     }
-
-    /// depth.8: there were at most so many.
-    fn follow(&mut self, most: u32) {
-        let reached = RUNGS.iter().rposition(|rung| u32::from(*rung) < most).unwrap_or(0);
-        if self.give.is_some() && reached < self.base && u32::from(RUNGS[reached]) >= self.least {
-            let speed = self.rungs[self.base].speed;
-            self.base = reached;
-            self.rungs[reached] = Rung { speed, pairs: KNOWN };
-            self.review();
-        }
-    }
 }
 
 impl Window {
     const fn new(depth: u32, skip: u32) -> Self {
         let size = if 2 * depth > WINDOW { 2 * depth } else { WINDOW };
-        Self { skip, left: size, size, start: Instant::ZERO, all: 0, poor: 0, slack: 0, most: 0 }
+        Self { skip, left: size, size, start: Instant::ZERO, all: 0, poor: 0, slack: 0, open: 0 }
     }
 }
