@@ -251,6 +251,21 @@ fn writers_share_by_the_weights_of_their_groups() {
     assert_shares(&[got[0] + got[1], got[2] + got[3]], &[1, 3], 3.0);
 }
 
+/// I2: the lightest group waits longest, so its requests merge most.
+#[test]
+fn groups_whose_requests_merge_while_they_wait_share_what_they_asked() {
+    let mut sim = Sim::new(FLASH, 128, &[]);
+    sim.merges = true;
+    for weight in [100, 200, 300, 400] {
+        let group = sim.group(ROOT, weight);
+        let writer = sim.reader(group, 32);
+        (sim.clients[writer].op, sim.clients[writer].flags) = (Op::Write, Flags::SYNC);
+        (sim.clients[writer].sectors, sim.clients[writer].stride) = (64, 64);
+    }
+    assert_shares(&sim.run(ms(500)), &[1, 2, 3, 4], 1.0);
+    assert_eq!(sim.longest_request, 256, "four of 32 KiB become one, and no more");
+}
+
 /// Nobody loses by a mode: when it changes, all start anew and share by weight as before.
 #[test]
 fn shares_hold_before_and_after_the_mode_changes() {
