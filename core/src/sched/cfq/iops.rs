@@ -69,7 +69,7 @@ impl Cfq {
         loop {
             let Some(id) = self.groups.first_ready() else { return Step::Wait };
             if let Some(expected) = self.groups.first_expected() {
-                let until = self.groups[expected].expected_until(self.settings.group_idle);
+                let until = self.expected_until(expected);
                 let Some(until) = until.filter(|until| self.now < *until) else {
                     self.groups.stand(expected, Stand::Away);
                     continue;
@@ -106,12 +106,19 @@ impl Cfq {
 
     /// A group that was expected asks too late: it comes back as one that was away (V3).
     pub(super) fn lapse_group(&mut self, id: u16) {
-        let group = &self.groups[id];
-        if group.stand == Stand::Expected
-            && group.expected_until(self.settings.group_idle).is_none_or(|until| self.now >= until)
-        {
+        if self.groups[id].stand == Stand::Expected && self.expected_until(id).is_none_or(|until| self.now >= until) {
             self.groups.stand(id, Stand::Away);
         }
+    }
+
+    /// Until when others wait for a group of which nothing waits; `None` if they don't (V4).
+    pub(super) fn expected_until(&self, id: u16) -> Option<Instant> {
+        let group = &self.groups[id];
+        let is_writing = group.in_flight[1] == 0 && group.in_flight[0] > 0;
+        if is_writing && self.busy_sync + self.in_flight[1] > 0 {
+            return None;
+        }
+        group.expected_until(self.settings.group_idle)
     }
 
     /// Whether a request may grow by so much through merging (I2). What is charged by time may.

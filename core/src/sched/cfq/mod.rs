@@ -39,7 +39,8 @@
 //!   well, and no one has to be given back what was left of a slice;
 //! - who comes back is not put behind everybody (V3);
 //! - in IOPS mode others go on while a group is waited for, within bounds (V4);
-//! - in IOPS mode merging is limited and does not change what is charged (I2);
+//! - in IOPS mode merging is limited and does not change what is charged (I2), and writers wait for each other as readers
+//!   do (V4);
 //! - a lower class has a bound (C2);
 //! - charged is the time for which a flow had the device, without rounding up to a tick.
 
@@ -109,8 +110,8 @@ pub struct Cfq {
     busy_sync: u32,
     /// Where the last request that was sent ends.
     head: Sector,
-    /// When a synchronous request last ended that had waited for too long.
-    last_late: Instant,
+    /// When a synchronous request last ended that had waited for too long, if one has.
+    last_late: Option<Instant>,
     /// In requests, each counting [`group::REQUEST`] (C6).
     pace: Pace,
     /// What the last discard or write of zeroes took.
@@ -172,7 +173,7 @@ impl Cfq {
             busy: 0,
             busy_sync: 0,
             head: Sector(0),
-            last_late: Instant::ZERO,
+            last_late: None,
             pace: Pace::default(),
             apart: Duration::ZERO,
             tempo: Tempo::default(),
@@ -442,6 +443,8 @@ impl Scheduler for Cfq {
         self.lapse(number);
         if sync {
             self.learn(number, request);
+        } else if self.iops {
+            self.learn_write(request.group.0);
         }
         self.pieces[request.id.0 as usize] = iops::pieces(request.extent.sectors);
         self.flows[number].line.add(&mut self.table, now, request);
@@ -563,8 +566,10 @@ impl Scheduler for Cfq {
             self.flows[number].think.ended(now);
             self.thought_ended(number, group);
             if now.since(self.table.arrived(id)) >= self.settings.fifo_expire_sync {
-                self.last_late = now;
+                self.last_late = Some(now);
             }
+        } else if self.iops {
+            self.groups[group].think.ended(now);
         }
         self.table.forget(id);
         self.start_slice(number);
