@@ -251,6 +251,60 @@ fn writers_share_by_the_weights_of_their_groups() {
     assert_shares(&[got[0] + got[1], got[2] + got[3]], &[1, 3], 3.0);
 }
 
+/// I2: the lightest group waits longest, so its requests merge most.
+#[test]
+fn groups_whose_requests_merge_while_they_wait_share_what_they_asked() {
+    let mut sim = Sim::new(FLASH, 128, &[]);
+    sim.merges = true;
+    for weight in [100, 200, 300, 400] {
+        let group = sim.group(ROOT, weight);
+        let writer = sim.reader(group, 32);
+        (sim.clients[writer].op, sim.clients[writer].flags) = (Op::Write, Flags::SYNC);
+        (sim.clients[writer].sectors, sim.clients[writer].stride) = (64, 64);
+    }
+    assert_shares(&sim.run(ms(500)), &[1, 2, 3, 4], 1.0);
+    assert_eq!(sim.longest_request, 256, "four of 32 KiB become one, and no more");
+}
+
+/// V4: the device has all that a group of write-back asks, and others wait for what it asks next.
+#[test]
+fn groups_of_buffered_writers_with_few_requests_share_by_weight() {
+    let mut sim = buffered_writers(&[]);
+    assert_shares(&sim.run(ms(500)), &[1, 2, 3, 4], 1.0);
+}
+
+/// S2: with slices most of a turn's writes go on in the device when the turn is over, and the next turn is soon.
+#[test]
+fn groups_of_buffered_writers_share_by_weight_after_a_time_of_slices() {
+    let mut sim = buffered_writers(&[("slice_idle", "8")]);
+    sim.run(ms(500));
+    sim.cfq.set("slice_idle", "0").unwrap();
+    sim.run(ms(200));
+    assert_shares(&sim.run(ms(500)), &[1, 2, 3, 4], 1.0);
+}
+
+/// V4: a device with room for all serves a reader as often as it asks, though a heavier group is behind its share.
+#[test]
+fn a_reader_does_not_wait_for_the_write_back_of_another_group() {
+    let mut sim = Sim::new(FLASH, 64, &[]);
+    let (heavy, light) = (sim.group(ROOT, 1000), sim.group(ROOT, 100));
+    let (writer, reader) = (sim.reader(heavy, 4), sim.reader(light, 1));
+    sim.clients[writer].op = Op::Write;
+    let got = sim.run(ms(100));
+    assert!(got[reader] > 990, "of a thousand times 100 us: {got:?}");
+}
+
+/// Four groups, each with write-back of 8 requests at a time, on a device that takes all of them.
+fn buffered_writers(set: &[(&str, &str)]) -> Sim {
+    let mut sim = Sim::new(FLASH, 64, set);
+    for weight in [100, 200, 300, 400] {
+        let group = sim.group(ROOT, weight);
+        let writer = sim.reader(group, 8);
+        sim.clients[writer].op = Op::Write;
+    }
+    sim
+}
+
 /// Nobody loses by a mode: when it changes, all start anew and share by weight as before.
 #[test]
 fn shares_hold_before_and_after_the_mode_changes() {

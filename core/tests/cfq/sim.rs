@@ -56,6 +56,11 @@ pub(crate) struct Sim {
     /// When who asks next.
     thinking: Vec<(Instant, usize)>,
     waiting: Vec<Option<(usize, Waiting, Instant)>>,
+    /// Whether requests that touch become one while they wait; and by request, how many were asked.
+    pub(crate) merges: bool,
+    asked: Vec<u32>,
+    /// The longest request in the device so far, in sectors.
+    pub(crate) longest_request: u64,
     in_device: Vec<InDevice>,
     free_at: Instant,
     head: u64,
@@ -92,6 +97,9 @@ impl Sim {
             clients: vec![],
             thinking: vec![],
             waiting: vec![None; CAPACITY as usize],
+            merges: false,
+            asked: vec![1; CAPACITY as usize],
+            longest_request: 0,
             in_device: vec![],
             free_at: Instant::ZERO,
             head: 0,
@@ -192,9 +200,29 @@ impl Sim {
                 priority,
             };
             client.next += client.stride;
+            if self.merge(&request) {
+                self.free.push(id);
+                continue;
+            }
+            self.asked[id as usize] = 1;
             self.waiting[id as usize] = Some((index, request, self.now));
             self.cfq.insert(self.now, &request);
+            if self.merges {
+                // As by `io_submit`: what is asked at one instant is no batch.
+                self.dispatch();
+            }
         }
+    }
+
+    /// Makes a request part of one that waits, if the two touch.
+    fn merge(&mut self, newcomer: &Waiting) -> bool {
+        let Some((kept, side)) = self.cfq.merge_candidate(newcomer).filter(|_| self.merges) else { return false };
+        let (_, request, _) = self.waiting[kept.0 as usize].as_mut().expect("it waits");
+        let start = request.extent.start.min(newcomer.extent.start);
+        request.extent = Extent::new(start, request.extent.sectors + newcomer.extent.sectors);
+        self.asked[kept.0 as usize] += 1;
+        self.cfq.grown(request, side);
+        true
     }
 
     fn dispatch(&mut self) {
@@ -217,6 +245,7 @@ impl Sim {
                 }
             };
             self.head = request.extent.end().0;
+            self.longest_request = self.longest_request.max(request.extent.sectors);
             self.order.push(client);
             self.in_device.push(InDevice { client, request, dispatched: self.now, ends });
         }
@@ -236,8 +265,9 @@ impl Sim {
             self.cfq.completed(self.now, &Served { request, dispatched, ok: true });
             self.free.push(request.id.0);
             let client = &mut self.clients[index];
-            client.done += 1;
-            self.thinking.push((self.now + client.think, index));
+            let asked = self.asked[request.id.0 as usize];
+            client.done += u64::from(asked);
+            (0..asked).for_each(|_| self.thinking.push((self.now + client.think, index)));
         }
     }
 }

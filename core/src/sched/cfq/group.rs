@@ -8,9 +8,10 @@
 //!     keeps its debts and loses its claims. If that is not beyond where an even device would be, which serves all at once
 //!     in proportion to their shares, it goes before all others. So who has had no more than its share waits for the turn
 //!     under way, and for one turn of each that came back since that turn began; others wait until they have had no more.
-//! V4  In IOPS mode a group that has nothing waiting stays for a while: as long as the device has synchronous requests of
-//!     it, and `group_idle` after the last has ended, if it is in the habit of asking again by then. Nobody gets further
-//!     ahead of it than `group_lead` requests of the whole device. See the module above.
+//! V4  In IOPS mode a group that has nothing waiting stays for a while: as long as the device has requests of it, and
+//!     `group_idle` after the last has ended, if it is in the habit of asking again by then. Nobody gets further ahead of it
+//!     than `group_lead` requests of the whole device. See the module above. A group of which the device has asynchronous
+//!     writes alone stays only while no group has synchronous requests: those do not wait for write-back.
 //!
 //! Linux's CFQ puts a group that comes back behind all others (V3), which a group that often runs empty pays for with its
 //! share; to soften that it extends slices ("wait busy"). Here there is nothing to soften.
@@ -143,7 +144,7 @@ impl Group {
     }
 
     /// Whether nothing of it waits or is in the device.
-    const fn is_quiet(&self) -> bool {
+    pub(super) const fn is_quiet(&self) -> bool {
         self.busy == 0 && self.in_flight[0] + self.in_flight[1] == 0
     }
 
@@ -152,7 +153,7 @@ impl Group {
         if group_idle == Duration::ZERO || self.think.is_longer_than(group_idle) {
             return None;
         }
-        if self.in_flight[1] > 0 {
+        if self.in_flight != [0; 2] {
             return Some(self.last_dispatch + STUCK);
         }
         self.think.last_end().map(|end| end + group_idle)

@@ -1,8 +1,11 @@
 //! IOPS mode: many flows have the device at once, and what counts is requests.
 //!
 //! I1  A turn is up to `quantum` requests of a flow. It ends before that when the flow has none left, or a higher class asks.
-//! I2  A turn is charged the requests that it sent, each longer one for as many as it makes of 128 KiB: else a group would
-//!     gain by waiting, while its requests are merged with those behind them, and by asking for much at a time.
+//! I2  A turn is charged the requests that it sent, as they were asked: a merged one counts as all those it was made of, and
+//!     one of more than 128 KiB as several of that size. Example: four groups write 32 KiB at a time, one after the other.
+//!     The lightest waits longest, so its requests merge most. If a merged request of 128 KiB counted as one, that group
+//!     would get four times its bytes. No request grows beyond 128 KiB by merging: an array that gets 32 requests as two
+//!     long ones has two arms at work.
 //! I3  The device is not held for anybody's sake while a group that may go has requests. But nobody gets further ahead
 //!     than `group_lead` of a group that is expected to ask again soon (V4): then all wait for it. So shares hold even for
 //!     a group that has few requests at a time, and the device has no more requests than it takes for that: all others have
@@ -12,13 +15,49 @@
 
 use super::group::{REQUEST, Stand};
 use super::{Cfq, Step};
+use crate::Instant;
+use crate::sched::{RequestId, pace};
 
 /// As many sectors as this count as a request (I2).
 const PIECE: u64 = 256;
 
 /// What a request of so many sectors counts.
-pub(super) const fn pieces(sectors: u64) -> u64 {
-    if sectors <= PIECE { 1 } else { sectors.div_ceil(PIECE) }
+pub(super) const fn pieces(sectors: u64) -> u32 {
+    if sectors <= PIECE { 1 } else { sectors.div_ceil(PIECE) as u32 }
+}
+
+/// How long the device takes for a request, of the last ones, counted as I2 says.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Tempo {
+    /// Nanoseconds, and requests of [`Tempo::MEMORY`] each: the sums of all ends, each end fading as others come.
+    nanos: u64,
+    requests: u64,
+    /// When one last ended, or the first one went.
+    since: Instant,
+}
+
+impl Tempo {
+    /// An end counts for about so many ends: they come in bunches.
+    const MEMORY: u64 = 64;
+
+    /// A request went to a device that had none.
+    pub(super) const fn starts(&mut self, now: Instant) {
+        self.since = now;
+    }
+
+    /// A request ended that counts as so many.
+    pub(super) fn ended(&mut self, now: Instant, pieces: u64) {
+        let took = now.since(self.since);
+        self.since = now;
+        self.nanos = self.nanos - self.nanos / Self::MEMORY + took.as_nanos();
+        self.requests = self.requests - self.requests / Self::MEMORY + pieces * Self::MEMORY;
+    }
+
+    /// So much service, in units of which a request has [`REQUEST`], is worth so many nanoseconds.
+    pub(super) fn pace(&self) -> (u64, u64) {
+        let service = self.requests.saturating_mul(REQUEST / Self::MEMORY);
+        (service.max(1), self.nanos.max(1))
+    }
 }
 
 impl Cfq {
@@ -30,7 +69,7 @@ impl Cfq {
         loop {
             let Some(id) = self.groups.first_ready() else { return Step::Wait };
             if let Some(expected) = self.groups.first_expected() {
-                let until = self.groups[expected].expected_until(self.settings.group_idle);
+                let until = self.expected_until(expected);
                 let Some(until) = until.filter(|until| self.now < *until) else {
                     self.groups.stand(expected, Stand::Away);
                     continue;
@@ -67,11 +106,44 @@ impl Cfq {
 
     /// A group that was expected asks too late: it comes back as one that was away (V3).
     pub(super) fn lapse_group(&mut self, id: u16) {
-        let group = &self.groups[id];
-        if group.stand == Stand::Expected
-            && group.expected_until(self.settings.group_idle).is_none_or(|until| self.now >= until)
-        {
+        if self.groups[id].stand == Stand::Expected && self.expected_until(id).is_none_or(|until| self.now >= until) {
             self.groups.stand(id, Stand::Away);
         }
+    }
+
+    /// Until when others wait for a group of which nothing waits; `None` if they don't (V4).
+    pub(super) fn expected_until(&self, id: u16) -> Option<Instant> {
+        let group = &self.groups[id];
+        let is_writing = group.in_flight[1] == 0 && group.in_flight[0] > 0;
+        if is_writing && self.busy_sync + self.in_flight[1] > 0 {
+            return None;
+        }
+        group.expected_until(self.settings.group_idle)
+    }
+
+    /// Whether a request may grow by so much through merging (I2). What is charged by time may.
+    pub(super) fn may_grow(&self, id: RequestId, sectors: u64) -> bool {
+        !self.iops || pace::is_apart(self.table.op(id)) || self.table.extent(id).sectors + sectors <= PIECE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::us;
+
+    fn tempo(pieces: u64) -> (u64, u64) {
+        let mut tempo = Tempo::default();
+        (1..=1000).for_each(|n| tempo.ended(Instant::ZERO + us(n * pieces * 100), pieces));
+        tempo.pace()
+    }
+
+    /// I2: what a group owes is converted at the rate of requests as they were asked.
+    #[test]
+    fn the_pace_is_the_same_whether_requests_merge_or_not() {
+        let (one, four) = (tempo(1), tempo(4));
+        let nanos_each = |(service, nanos): (u64, u64)| nanos / (service / REQUEST);
+        assert_eq!(nanos_each(one), nanos_each(four));
+        assert!(nanos_each(one).abs_diff(100_000) < 100, "{one:?}");
     }
 }

@@ -39,6 +39,8 @@
 //!   well, and no one has to be given back what was left of a slice;
 //! - who comes back is not put behind everybody (V3);
 //! - in IOPS mode others go on while a group is waited for, within bounds (V4);
+//! - in IOPS mode merging is limited and does not change what is charged (I2), and writers wait for each other as readers
+//!   do (V4);
 //! - a lower class has a bound (C2);
 //! - charged is the time for which a flow had the device, without rounding up to a tick.
 
@@ -72,6 +74,7 @@ use crate::tunable::{self, TunableInfo};
 use crate::{Direction, Duration, Flags, Group, GroupId, Instant, Sector, Stream, StreamId};
 use flow::{Flow, Flows};
 use group::Groups;
+use iops::Tempo;
 use order::Serving;
 use slice::Turn;
 use streams::Seat;
@@ -83,6 +86,8 @@ pub struct Cfq {
     table: Waitings,
     /// By request in the device: the group that it counts for (C5).
     sent_for: Vec<u16>,
+    /// By request: what it counts in IOPS mode (I2).
+    pieces: Vec<u32>,
     flows: Flows,
     groups: Groups,
     /// By stream.
@@ -105,15 +110,13 @@ pub struct Cfq {
     busy_sync: u32,
     /// Where the last request that was sent ends.
     head: Sector,
-    /// When a synchronous request last ended that had waited for too long.
-    last_late: Instant,
+    /// When a synchronous request last ended that had waited for too long, if one has.
+    last_late: Option<Instant>,
     /// In requests, each counting [`group::REQUEST`] (C6).
     pace: Pace,
     /// What the last discard or write of zeroes took.
     apart: Duration,
-    /// Nanoseconds that the device took for each of the last requests, or so, and when one last ended or the first one went.
-    tempo: u64,
-    tempo_since: Instant,
+    tempo: Tempo,
     /// The latest time that was told.
     now: Instant,
     /// Until when the last answer was "nothing" for the sake of someone.
@@ -142,8 +145,6 @@ enum Step {
     Wait,
 }
 
-/// A request moves the tempo by one part in so many: ends come in bunches.
-const TEMPO: u64 = 64;
 /// Messages that are kept at most.
 const NOTES: usize = 1024;
 /// Room for those that are kept without tracing.
@@ -158,6 +159,7 @@ impl Cfq {
             rotational: setup.character.rotational,
             table: Waitings::new(setup.capacity),
             sent_for: vec![0; setup.capacity],
+            pieces: vec![0; setup.capacity],
             flows: Flows::new(),
             groups: Groups::new(),
             seats: Vec::new(),
@@ -171,11 +173,10 @@ impl Cfq {
             busy: 0,
             busy_sync: 0,
             head: Sector(0),
-            last_late: Instant::ZERO,
+            last_late: None,
             pace: Pace::default(),
             apart: Duration::ZERO,
-            tempo: 0,
-            tempo_since: Instant::ZERO,
+            tempo: Tempo::default(),
             now: Instant::ZERO,
             held_until: None,
             tracing: false,
@@ -235,8 +236,8 @@ impl Cfq {
         self.expire(self.now);
         self.serving = None;
         self.iops = iops;
-        let pace = (group::REQUEST, self.tempo.max(1));
-        let to = if iops { pace } else { (pace.1, pace.0) };
+        let (requests, nanos) = self.tempo.pace();
+        let to = if iops { (requests, nanos) } else { (nanos, requests) };
         for number in self.flows.numbers() {
             let flow = &self.flows[number];
             let floor = self.groups[flow.group].classes[flow.priority.class as usize].floor;
@@ -283,7 +284,7 @@ impl Cfq {
         if let Some(turn) = &mut self.turn {
             turn.dispatched += 1;
             turn.sectors += extent.sectors;
-            turn.pieces += if pace::is_apart(self.table.op(id)) { 1 } else { iops::pieces(extent.sectors) };
+            turn.pieces += if pace::is_apart(self.table.op(id)) { 1 } else { self.pieces[id.0 as usize].into() };
         }
         id
     }
@@ -294,7 +295,7 @@ impl Cfq {
         let (now, sync) = (self.now, self.flows[number].sync);
         let in_flight = self.in_flight[0] + self.in_flight[1];
         if in_flight == 0 {
-            self.tempo_since = now;
+            self.tempo.starts(now);
         }
         self.pace.count(now, in_flight, 0);
         if pace::is_apart(self.table.op(id)) {
@@ -442,7 +443,10 @@ impl Scheduler for Cfq {
         self.lapse(number);
         if sync {
             self.learn(number, request);
+        } else if self.iops {
+            self.learn_write(request.group.0);
         }
+        self.pieces[request.id.0 as usize] = iops::pieces(request.extent.sectors);
         self.flows[number].line.add(&mut self.table, now, request);
         if sync {
             self.flows[number].learn(self.idle);
@@ -509,23 +513,27 @@ impl Scheduler for Cfq {
 
     fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         let number = self.flow_for(newcomer, Self::is_sync(newcomer))?;
-        self.flows[number].line.merge_candidate(&self.table, newcomer)
+        let (id, side) = self.flows[number].line.merge_candidate(&self.table, newcomer)?;
+        self.may_grow(id, newcomer.extent.sectors).then_some((id, side))
     }
 
     fn grown(&mut self, request: &Waiting, side: Side) {
+        let old = self.table.extent(request.id);
+        self.pieces[request.id.0 as usize] += iops::pieces(request.extent.sectors - old.sectors);
         let flow = &mut self.flows[self.table.owner(request.id)];
         if side == Side::Back {
-            let old = self.table.extent(request.id).end();
-            flow.seeks.grown(old, request.extent.end());
+            flow.seeks.grown(old.end(), request.extent.end());
         }
         flow.line.grown(&mut self.table, request, side);
     }
 
     fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
-        self.flows[self.table.owner(request.id)].line.neighbour_after(&self.table, request)
+        let after = self.flows[self.table.owner(request.id)].line.neighbour_after(&self.table, request)?;
+        self.may_grow(after, request.extent.sectors).then_some(after)
     }
 
     fn absorbed(&mut self, kept: &Waiting, gone: RequestId) {
+        self.pieces[kept.id.0 as usize] += self.pieces[gone.0 as usize];
         self.flows[self.table.owner(kept.id)].line.absorbed(&mut self.table, kept, gone);
     }
 
@@ -543,10 +551,10 @@ impl Scheduler for Cfq {
             seeks: flow.seeks.last_was_seek(),
         };
         let group = self.unsent(id);
-        self.tempo = self.tempo - self.tempo / TEMPO + now.since(self.tempo_since).as_nanos() / TEMPO;
-        self.tempo_since = now;
+        let pieces = u64::from(self.pieces[id.0 as usize]);
+        self.tempo.ended(now, pieces);
         if !pace::is_apart(served.request.op) && served.ok {
-            self.pace.count(now, in_flight, iops::pieces(served.request.extent.sectors) * group::REQUEST);
+            self.pace.count(now, in_flight, pieces * group::REQUEST);
         }
         if self.iops && served.ok && pace::is_apart(served.request.op) {
             // One request of it is charged already.
@@ -558,8 +566,10 @@ impl Scheduler for Cfq {
             self.flows[number].think.ended(now);
             self.thought_ended(number, group);
             if now.since(self.table.arrived(id)) >= self.settings.fifo_expire_sync {
-                self.last_late = now;
+                self.last_late = Some(now);
             }
+        } else if self.iops {
+            self.groups[group].think.ended(now);
         }
         self.table.forget(id);
         self.start_slice(number);

@@ -81,7 +81,7 @@ impl Cfq {
     /// Puts a group where its flows say (V4).
     pub(super) fn place(&mut self, id: u16) {
         let group = &self.groups[id];
-        let is_expected = || group.expected_until(self.settings.group_idle).is_some_and(|until| self.now < until);
+        let is_expected = || self.expected_until(id).is_some_and(|until| self.now < until);
         let stand = if group.busy_sync > 0 || group.busy > 0 && (!self.iops || self.may_write(id)) {
             Stand::Ready
         } else if self.iops && group.busy == 0 && is_expected() {
@@ -188,6 +188,15 @@ impl Cfq {
         let waiters = &mut group.classes[flow.priority.class as usize].services[flow.service as usize];
         if waiters.count <= u32::from(flow.is_busy && flow.line.is_empty()) {
             waiters.think.arrived(now, cap(idle));
+        }
+    }
+
+    /// An asynchronous write comes, in IOPS mode: what it says of its group's habits (V4).
+    pub(super) fn learn_write(&mut self, id: u16) {
+        let cap = Duration::from_nanos(self.settings.group_idle.as_nanos().saturating_mul(2));
+        let group = &mut self.groups[id];
+        if group.is_quiet() {
+            group.think.arrived(self.now, cap);
         }
     }
 

@@ -6,7 +6,9 @@
 //!     but not below what two idle times are to a slice.
 //! S2  When a slice is over, or its flow has nothing waiting and is not waited for, the group moves on by the time for which
 //!     the flow had the device (V2), and so does the flow (C3). An asynchronous flow of a group in which nobody waits for
-//!     anything is charged its whole slice: its writes go on inside the device.
+//!     anything is charged its whole slice if synchronous requests of other groups wait: its writes go on inside the device.
+//!     If none wait it is not: writers alone have turns of a few requests, and at 40 ms for each, debts would add up to
+//!     seconds that the device never spent.
 //! S3  Flows of one service follow each other for the group's part of `target_latency`, in proportion to how many they are;
 //!     then group and service are chosen anew: if groups took turns at every request of those who seek, all of them would
 //!     be in the device at once, and time would say nothing about who had how much of it. A group that comes back after
@@ -302,7 +304,7 @@ impl Cfq {
         let mut charge = used.as_nanos();
         if self.iops {
             charge = turn.pieces.saturating_mul(super::group::REQUEST).min(1 << 50);
-        } else if !flow.sync && self.groups[id].busy_sync == 0 {
+        } else if !flow.sync && self.groups[id].busy_sync == 0 && self.busy_sync > 0 {
             charge = charge.max(self.settings.slice(false, flow.priority.level).as_nanos());
         }
         let note = Note::SliceUsed {
