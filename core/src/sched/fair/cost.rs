@@ -12,6 +12,8 @@
 //! cost.3  A window's time is taken to be off by [`NOISE`], and coefficients are taken to drift by [`DRIFT`] a window: the
 //!         filter averages over some hundred windows, and follows a disk that changes within about as many.
 //! cost.4  No coefficient is negative. A request costs at least 1 ns and at most a second.
+//! cost.5  Where no model is given, the first window tells the order of magnitude of all coefficients. A disk that takes 5 ms for
+//!         a read would otherwise take hundreds of windows to be known as one, and a write be taken for 600 times cheaper.
 //!
 //! Only ratios matter to shares. A model that is wrong by a factor throughout costs nothing.
 
@@ -148,6 +150,8 @@ impl Sum {
 pub(super) struct Costs {
     /// ns for each KiB read, of a near read, of a far read; the same of writes.
     theta: [f64; COUNT],
+    /// Whether nothing is known of the disk, not even its order of magnitude (cost.5).
+    is_new: bool,
     /// Their covariance.
     p: [[f64; COUNT]; COUNT],
     /// The same for use: base in ns, by write and far; 1/65,536 ns for each sector, by write.
@@ -177,7 +181,7 @@ impl Costs {
         for (n, row) in p.iter_mut().enumerate() {
             row[n] = theta[n] * theta[n];
         }
-        let mut this = Self { theta, p, base: [[1; 2]; 2], rate: [0; 2] };
+        let mut this = Self { theta, is_new: model.is_none(), p, base: [[1; 2]; 2], rate: [0; 2] };
         this.tell();
         this
     }
@@ -198,6 +202,13 @@ impl Costs {
         let predicted: f64 = (0..COUNT).map(|n| x[n] * self.theta[n]).sum();
         if t <= 0.0 || predicted <= 0.0 {
             return;
+        }
+        let mut predicted = predicted;
+        if core::mem::take(&mut self.is_new) {
+            let times = (t / predicted).clamp(1e-3, 1e3);
+            self.theta = self.theta.map(|one| one * times);
+            self.p = self.p.map(|row| row.map(|one| one * times * times));
+            predicted *= times;
         }
         for n in 0..COUNT {
             if x[n] > 0.0 {
@@ -450,6 +461,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// cost.5
+    #[test]
+    fn the_first_window_tells_how_slow_a_disk_is() {
+        let slow = TRUE.map(|one| 300.0 * one);
+        let (mut disk, mut new) = (Disk::new(slow), Costs::new(None));
+        let ratio = |costs: &Costs| costs.theta[5] / costs.theta[2];
+        let before = ratio(&new);
+        disk.teach(&mut new, SMALL_READS, 20);
+        let read = f64::from(new.of(Shape { write: false, far: true, sectors: 8 }));
+        assert!((read / (slow[2] + 4.0 * slow[0]) - 1.0).abs() < 0.2, "a read costs {read}");
+        assert!(
+            (ratio(&new) / before - 1.0).abs() < 0.3,
+            "nothing is known of writes: they cost as much as before, in reads"
+        );
+        // A model that is given is no guess: one coefficient is not a reason to change all.
+        let mut given = Costs::new(Some(Costs::new(None).model()));
+        disk.teach(&mut given, SMALL_READS, 1);
+        assert_eq!(given.theta[5], 4000.0);
     }
 
     /// A window that took no time, or in which nothing ended, says nothing.
