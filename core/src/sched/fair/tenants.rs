@@ -185,6 +185,11 @@ impl Tenants {
         tenant.is_held
     }
 
+    /// A request is a tenant's that another one sent.
+    pub(super) fn brought(&mut self, id: TenantId, cost: u32) {
+        self.tenants[id.0 as usize].out += u64::from(cost);
+    }
+
     /// A request of a tenant is in the device no more. Answers whether it has room again, and had none.
     #[inline]
     pub(super) fn has_room_again(&mut self, id: TenantId, cost: u32) -> bool {
