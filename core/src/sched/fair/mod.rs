@@ -387,6 +387,9 @@ impl Scheduler for Fair {
         let (order, tenant) = (group.order, group.tenant.take());
         if let Some(tenant) = tenant {
             self.tenants.remove(tenant);
+            if let Some(above) = self.groups[usize::from(self.tenants.above(id).0)].tenant {
+                self.tenants.has_less_below(above);
+            }
         }
         self.order.remove_group(order);
     }
