@@ -41,7 +41,9 @@
 //! 16. *Added.* Who had requests under way while it had nothing to ask ([`Arrival::Present`]) comes back as 3 and 4 with its
 //!     old F in place of V, but no further behind V than its credit ÷ w, and with the debt of 15 for that. What it missed is
 //!     made up for, as far as what it has under way could have asked for it.
-//! 17. *Added.* A group may be held ([`FairQueue::hold`]): its children wait, and it does not. When it is released it arrives.
+//! 17. *Added.* A group may be held ([`FairQueue::hold`]), from the end of its slot on: its children wait, and it does not,
+//!     as if they did not either (7). When it is released it arrives, if something waits in it. While it is held V of its
+//!     own children stands still, so among them nothing changes.
 //!
 //! # The bound
 //! Let B̂ᵢ be the largest budget of sibling i, B̂ that of all of them, and nobody be served beyond the budget of its slot. Its
@@ -69,6 +71,19 @@
 //! wᵢ + wⱼ, and for the last term wᵢ and the least other weight. To the lag of the others add, ÷ W:
 //! service beyond a budget, by its excess, at most once for each sibling at a time; service outside of slots
 //! ([`FairQueue::charge`]), by its amount. A weight that changes scales what its owner is ahead or behind in sectors to the new weight.
+//!
+//! *Credit* (16). Let Cᵢ be the largest credit with which i, or a queue below it, comes back. i begins with S = V₀ − c ÷ wᵢ at
+//! most so far behind, and the debt grows by c. Slots with F ≤ θ, for any θ ≥ V₀, ask for c more and are given c more, while
+//! V rests: so the lag of each sibling against V is bounded as before. That of i is bounded as before from its first slot
+//! with F ≥ V₀ on; the slots before that are due at V₀, hence served before V > V₀ + B̂ ÷ W, and i lags by no more than
+//! Cᵢ ÷ wᵢ + B̂ ÷ W until then. So for i, the lag has max(B̂ᵢ, Cᵢ) in place of B̂ᵢ, and that of a pair for each of the two
+//!
+//!   (B̂ᵢ + max(B̂ᵢ, Cᵢ)) ÷ wᵢ + (B̂ − B̂ᵢ) ÷ W.
+//!
+//! Against a V that did not rest, which is what they would have without i's credit, each sibling lags further by the sum of
+//! the credits that are not made up for yet, ÷ W. It is not more: a credit is no more than what i missed (old F to V).
+//! Who is held (17) neither waits nor is in service, so nothing is said of it until it is released; of its children, what is
+//! said above holds throughout.
 //!
 //! # Cost
 //! Every operation is O(depth · log n). An entity is 128 bytes, two cache lines, of which a search reads one. Nothing is
@@ -111,6 +126,16 @@ pub enum Arrival {
     },
 }
 
+impl Arrival {
+    /// How the groups above arrive that are not backlogged yet: raised is the queue alone.
+    const fn above(self) -> Self {
+        match self {
+            Self::InTime { .. } => Self::InTime { coefficient: 1 },
+            Self::Present { .. } | Self::New => self,
+        }
+    }
+}
+
 /// The longest that an idle class is passed over (rule 12).
 pub const IDLE_CLASS_TIMEOUT: Duration = ms(200);
 
@@ -126,11 +151,7 @@ impl FairQueue {
         self.settle();
         self.count(leaf, true);
         self.wake(leaf.0, budget, arrival);
-        let above = match arrival {
-            Arrival::InTime { .. } => Arrival::InTime { coefficient: 1 },
-            Arrival::Present { .. } | Arrival::New => arrival,
-        };
-        self.ascend(leaf.0, above);
+        self.ascend(leaf.0, arrival.above());
     }
 
     /// Changes the budget of the next slot of a waiting queue.

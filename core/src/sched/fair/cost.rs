@@ -13,6 +13,8 @@
 //!         have an error in common ([`WHOLE`]), and each a smaller one of its own ([`EACH`]). So a load of one kind moves all of
 //!         them together, and only a load that changes its mixture moves one against another.
 //! cost.4  No coefficient is less than 1 ns. A request costs at most a second.
+//! cost.5  Where no model is given, the first window tells the order of magnitude of all coefficients. A disk that takes 5 ms for
+//!         a read would otherwise take hundreds of windows to be known as one.
 //!
 //! Only ratios matter to shares. A model that is wrong by a factor throughout costs nothing.
 
@@ -34,6 +36,8 @@ const EACH: f64 = 0.5;
 /// The same, from one window to the next: a virtual disk drifts by tens of percent within minutes, which are 10,000 windows.
 const WHOLE_DRIFT: f64 = 0.02;
 const EACH_DRIFT: f64 = 0.002;
+/// The most that a coefficient may be: a second.
+const MOST: f64 = 1e9;
 /// How many coefficients there are.
 const COUNT: usize = 6;
 
@@ -150,6 +154,8 @@ impl Sum {
 pub(super) struct Costs {
     /// ns for each KiB read, of a near read, of a far read; the same of writes.
     theta: [f64; COUNT],
+    /// Whether nothing is known of the disk, not even its order of magnitude (cost.5).
+    is_new: bool,
     /// Their covariance.
     p: [[f64; COUNT]; COUNT],
     /// The same for use: base in ns, by write and far; 1/65,536 ns for each sector, by write.
@@ -176,7 +182,8 @@ impl Costs {
             None => [1000.0, 4000.0, 4000.0, 1000.0, 4000.0, 4000.0],
         };
         let theta = theta.map(|each: f64| each.max(1.0));
-        let mut this = Self { theta, p: [[0.0; COUNT]; COUNT], base: [[1; 2]; 2], rate: [0; 2] };
+        let p = [[0.0; COUNT]; COUNT];
+        let mut this = Self { theta, is_new: model.is_none(), p, base: [[1; 2]; 2], rate: [0; 2] };
         this.doubt(WHOLE, EACH);
         this.tell();
         this
@@ -213,13 +220,20 @@ impl Costs {
         if t <= 0.0 || predicted <= 0.0 {
             return;
         }
+        let mut predicted = predicted;
+        if core::mem::take(&mut self.is_new) {
+            let times = (t / predicted).clamp(1e-3, 1e3); // cost.5
+            self.theta = self.theta.map(|one| one * times);
+            self.p = self.p.map(|row| row.map(|one| one * times * times));
+            predicted *= times;
+        }
         self.doubt(WHOLE_DRIFT, EACH_DRIFT);
         let px: [f64; COUNT] = core::array::from_fn(|n| (0..COUNT).map(|m| self.p[n][m] * x[m]).sum());
         let variance: f64 = (0..COUNT).map(|n| x[n] * px[n]).sum::<f64>() + (NOISE * t) * (NOISE * t);
         let error = t - predicted;
         for n in 0..COUNT {
             let gain = px[n] / variance;
-            self.theta[n] = (self.theta[n] + gain * error).max(1.0); // cost.4
+            self.theta[n] = (self.theta[n] + gain * error).clamp(1.0, MOST); // cost.4
             for m in 0..COUNT {
                 self.p[n][m] -= gain * px[m];
             }

@@ -365,3 +365,210 @@ impl Window {
         Self { skip, left: size, size, start: Instant::ZERO, all: 0, poor: 0, slack: 0, open: 0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    /// What a device does with so many requests in it, in thousands a second: the rungs' figures, and between them by line.
+    #[derive(Clone, Copy)]
+    struct Device(&'static [(u32, f64)]);
+
+    /// A virtual disk: reads of 4 KiB.
+    const DISK: Device =
+        Device(&[(1, 11.0), (2, 20.0), (4, 36.0), (8, 50.0), (16, 62.0), (32, 79.0), (64, 99.0), (256, 99.0)]);
+    /// Large writes: the fewer, the better, but for the first few.
+    const LARGE: Device = Device(&[(1, 2.0), (4, 5.5), (8, 6.0), (16, 5.4), (64, 4.6), (256, 4.0)]);
+    /// It is full with 12.
+    const EARLY: Device = Device(&[(1, 10.0), (12, 90.0), (256, 91.0)]);
+
+    impl Device {
+        fn at(self, depth: u32) -> f64 {
+            let above = self.0.iter().position(|(at, _)| *at >= depth).unwrap();
+            let (to, high) = self.0[above];
+            if above == 0 || to == depth {
+                return high;
+            }
+            let (from, low) = self.0[above - 1];
+            low + (high - low) * f64::from(depth - from) / f64::from(to - from)
+        }
+    }
+
+    /// A load that keeps so many requests open, one of which is a tenant's that lacks.
+    struct Load {
+        depth: Depth,
+        device: Device,
+        open: u32,
+        now: f64,
+        poor: u32,
+        /// How the device drifts: by what part, and in how many milliseconds there and back.
+        drift: (f64, f64),
+        /// Requests in a thousandth of which it was at that depth.
+        ends: u64,
+        seen: Vec<u32>,
+    }
+
+    impl Load {
+        fn new(device: Device, most: u32, open: u32) -> Self {
+            let depth = Depth::new(most);
+            Self { depth, device, open, now: 0.0, poor: 0, drift: (0.0, 1.0), ends: 0, seen: Vec::new() }
+        }
+
+        fn run(&mut self, ends: u32) -> &mut Self {
+            for _ in 0..ends {
+                let inside = self.open.min(self.depth.limit());
+                let (part, period) = self.drift;
+                let phase = self.now / 1e6 % period / period;
+                let drift = 1.0 + part * if phase < 0.5 { 4.0 * phase - 1.0 } else { 3.0 - 4.0 * phase };
+                self.now += 1e6 / (self.device.at(inside) * drift);
+                // Of all that end, each of those in the device is as often one as the other.
+                self.poor += 1;
+                let is_poor = self.poor >= inside;
+                if is_poor {
+                    self.poor = 0;
+                }
+                let poor = if is_poor && self.depth.give.is_some() { 100_000 } else { 0 };
+                let now = Instant::from_nanos(self.now as u64);
+                let _ = self.depth.ended(now, 10_000, poor, inside, self.open - inside);
+                self.ends += 1;
+                if self.ends.is_multiple_of(1000) {
+                    self.seen.push(self.depth.base());
+                }
+            }
+            self
+        }
+
+        /// What the device does where the depth settled, by the most that it can do.
+        fn part(&self) -> f64 {
+            let most = (1..=256).map(|depth| self.device.at(depth)).fold(0.0, f64::max);
+            self.device.at(self.depth.base()) / most
+        }
+    }
+
+    /// depth.5
+    #[test]
+    fn the_depth_is_what_throughput_needs_while_no_tenant_lacks() {
+        for (device, depths) in [(DISK, 64..=64), (EARLY, 12..=16), (LARGE, 6..=12)] {
+            for most in [64, 256] {
+                let mut load = Load::new(device, most, 256);
+                load.run(300_000);
+                assert!(depths.contains(&load.depth.base()), "{} of {most}", load.depth.base());
+                assert!(load.part() >= 0.96, "{:.2} of what it can do", load.part());
+            }
+        }
+    }
+
+    /// depth.5: and no deeper than the device allows.
+    #[test]
+    fn the_depth_is_never_more_than_the_device_takes() {
+        for most in [1, 2, 5, 31, 33, 100] {
+            let mut load = Load::new(DISK, most, 256);
+            for _ in 0..2000 {
+                load.run(20);
+                assert!(load.depth.limit() <= most && load.depth.base() <= most, "{} of {most}", load.depth.limit());
+            }
+        }
+    }
+
+    /// depth.6: for a tenant that lacks the depth goes down, and the device does nearly all of what it may not do less than.
+    #[test]
+    fn a_tenant_that_lacks_brings_the_depth_down_as_far_as_may_be() {
+        for (give, depths) in [(0.0, 64..=64), (0.15, 48..=48), (0.25, 32..=32), (0.40, 16..=16), (0.90, 4..=8)] {
+            let mut load = Load::new(DISK, 64, 128);
+            load.run(200_000);
+            load.depth.give(Some(give), 2);
+            load.run(600_000);
+            let (base, part) = (load.depth.base(), load.part());
+            assert!(depths.contains(&base), "a depth of {base} for {give}");
+            assert!(part >= 1.0 - give - 0.01, "{part:.3} of what it can do, with {give} to give");
+            // And up again.
+            load.depth.give(None, 2);
+            load.run(600_000);
+            assert_eq!(load.depth.base(), 64, "after {give}");
+        }
+    }
+
+    /// depth.6: nothing is given up that brings nothing.
+    #[test]
+    fn a_step_down_that_brings_a_tenant_nothing_is_not_taken() {
+        let mut load = Load::new(DISK, 64, 128);
+        load.run(200_000);
+        load.depth.give(Some(0.15), 2);
+        for _ in 0..300_000 {
+            // What such a tenant gets is the same at any depth.
+            let now = Instant::from_nanos(load.now as u64);
+            let inside = load.open.min(load.depth.limit());
+            let took = 1e6 / load.device.at(inside);
+            load.now += took;
+            let _ = load.depth.ended(now, 10_000, (took / 10.0) as u64, inside, load.open - inside);
+        }
+        assert_eq!(load.depth.base(), 64);
+    }
+
+    /// depth.7
+    #[test]
+    fn the_depth_is_not_below_the_number_of_tenants() {
+        let mut load = Load::new(DISK, 64, 128);
+        load.depth.give(Some(0.9), 24);
+        load.run(600_000);
+        assert!(load.depth.base() >= 24, "{}", load.depth.base());
+        load.depth.give(Some(0.9), 60);
+        load.run(100_000);
+        assert!(load.depth.base() >= 48, "{}", load.depth.base());
+    }
+
+    /// depth.3: a disk that is half as fast again now and then is the same for both windows of a pair.
+    #[test]
+    fn a_disk_that_drifts_does_not_move_the_depth() {
+        for drift in [(0.1, 700.0), (0.3, 3000.0)] {
+            let mut load = Load::new(DISK, 64, 128);
+            load.drift = drift;
+            load.run(600_000);
+            load.seen.clear();
+            load.run(300_000);
+            assert!(load.seen.iter().all(|depth| *depth >= 48), "{drift:?}: {:?}", load.seen);
+        }
+    }
+
+    /// depth.4: the longer nothing changes, the fewer windows are given to other depths.
+    #[test]
+    fn trials_become_rare() {
+        let mut load = Load::new(DISK, 64, 256);
+        load.run(300_000);
+        let before = load.depth.trials();
+        load.run(128 * 1000);
+        let trials = load.depth.trials() - before;
+        assert!(trials <= 40, "{trials} trials in about 1,000 windows");
+        assert!(trials >= 5, "{trials}: it goes on looking");
+    }
+
+    /// depth.8: what the load does not reach is no depth.
+    #[test]
+    fn a_load_that_does_not_fill_the_device_teaches_nothing() {
+        let mut load = Load::new(DISK, 64, 8);
+        load.run(50_000);
+        assert_eq!((load.depth.base(), load.depth.trials()), (32, 0));
+        load.depth.give(Some(0.15), 2);
+        load.run(50_000);
+        assert!(load.depth.base() <= 8, "{}", load.depth.base());
+    }
+
+    /// Nothing is random, and time that stands still or leaps is no reason to panic.
+    #[test]
+    fn the_same_load_is_answered_in_the_same_way() {
+        let seen = || {
+            let mut load = Load::new(LARGE, 200, 256);
+            load.run(100_000).depth.give(Some(0.15), 3);
+            load.run(100_000).seen.clone()
+        };
+        assert_eq!(seen(), seen());
+        let mut depth = Depth::new(64);
+        for n in 0..10_000_u64 {
+            let now = Instant::from_nanos(if n % 1000 < 500 { 7 } else { n << 40 });
+            let _ = depth.ended(now, u32::MAX, u64::from(u32::MAX), 64, 4096);
+            assert!((1..=64).contains(&depth.limit()));
+        }
+    }
+}

@@ -351,6 +351,7 @@ impl Scheduler for Fair {
             (0..waiting).for_each(|_| self.tenants.left(now, before));
             (0..waiting).for_each(|_| self.tenants.came(now, after));
         }
+        let has_room = before != after && self.move_returned(now, id, before, after);
         let queue = self.queue_mut(q);
         (queue.group, queue.priority) = (group, priority);
         let own = queue.own;
@@ -359,6 +360,9 @@ impl Scheduler for Fair {
         self.order.set_queue_class(Leaf(q), priority.class);
         self.order.move_queue(Leaf(q), self.groups[usize::from(group.0)].order);
         self.wake(q);
+        if has_room {
+            self.release(q, from);
+        }
     }
 
     fn set_group(&mut self, _now: Instant, id: GroupId, group: &Group) {
@@ -388,6 +392,9 @@ impl Scheduler for Fair {
         let (order, tenant) = (group.order, group.tenant.take());
         if let Some(tenant) = tenant {
             self.tenants.remove(tenant);
+            if let Some(above) = self.groups[usize::from(self.tenants.above(id).0)].tenant {
+                self.tenants.has_less_below(above);
+            }
         }
         self.order.remove_group(order);
     }
@@ -545,6 +552,23 @@ impl Fair {
         self.waitings.forget(id);
         self.queue_mut(q).in_flight -= 1;
         self.tenants.has_room_again(tenant, self.shapes[id.0 as usize].cost)
+    }
+
+    /// What the device turned back of a stream waits too, though it was sent: it counts for the tenant that the stream is now.
+    /// Answers whether the one that it was has room again, and had none.
+    fn move_returned(&mut self, now: Instant, stream: StreamId, before: TenantId, after: TenantId) -> bool {
+        let (mut next, mut has_room) = (self.waitings.returned(), false);
+        while let Some(id) = next {
+            next = self.waitings.returned_before(id);
+            if self.waitings.stream(id) == stream {
+                let cost = self.shapes[id.0 as usize].cost;
+                self.tenants.left(now, before);
+                self.tenants.came(now, after);
+                self.tenants.brought(after, cost);
+                has_room |= self.tenants.has_room_again(before, cost);
+            }
+        }
+        has_room
     }
 
     /// A group has a group below it: its own streams are not held, or those of the group below would be.

@@ -172,3 +172,137 @@ impl Node {
         Self { above, first: NIL, next: NIL, weight, demand: 0.0, part: 0.0, is_full: false }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    /// What siblings get of `whole`: the dull way, by looking for the level to which all are filled.
+    fn levels(whole: f64, siblings: &[(f64, f64)]) -> Vec<f64> {
+        if siblings.iter().map(|(_, demand)| demand).sum::<f64>() <= whole {
+            return siblings.iter().map(|(_, demand)| *demand).collect();
+        }
+        let at = |level: f64| siblings.iter().map(move |(weight, demand)| demand.min(level * weight));
+        let (mut low, mut high) = (0.0, 1e18);
+        for _ in 0..300 {
+            let middle = (low + high) / 2.0;
+            if at(middle).sum::<f64>() <= whole { low = middle } else { high = middle }
+        }
+        at(low).collect()
+    }
+
+    /// A group, or a tenant that asks for so much.
+    struct Dull {
+        above: usize,
+        weight: f64,
+        demand: f64,
+        part: f64,
+    }
+
+    /// Parents come before their children.
+    fn divide(whole: f64, tree: &mut [Dull]) {
+        for at in (1..tree.len()).rev() {
+            let (above, demand) = (tree[at].above, tree[at].demand);
+            tree[above].demand += demand;
+        }
+        tree[0].part = whole;
+        for at in 0..tree.len() {
+            let children: Vec<usize> = (1..tree.len()).filter(|child| tree[*child].above == at).collect();
+            let siblings: Vec<_> = children.iter().map(|child| (tree[*child].weight, tree[*child].demand)).collect();
+            for (child, part) in children.iter().zip(levels(tree[at].part, &siblings)) {
+                tree[*child].part = part;
+            }
+        }
+    }
+
+    fn random(seed: &mut u64, below: u64) -> u64 {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*seed >> 33) % below
+    }
+
+    /// places.2: each gets its weight's part, or what it can use, and what that leaves goes to its siblings.
+    #[test]
+    fn parts_are_weighted_max_min_at_every_level() {
+        let seed = &mut 1;
+        let mut places = Places::new();
+        for _ in 0..3000 {
+            let groups = 1 + random(seed, 8) as usize;
+            let above: Vec<(GroupId, u32)> = (0..groups)
+                .map(|at| (GroupId(random(seed, at.max(1) as u64) as u16), 1 + random(seed, 1000) as u32))
+                .collect();
+            let mut tree: Vec<Dull> = above
+                .iter()
+                .map(|(parent, weight)| Dull {
+                    above: usize::from(parent.0),
+                    weight: (*weight).into(),
+                    demand: 0.0,
+                    part: 0.0,
+                })
+                .collect();
+            places.reserve(groups, 40);
+            places.clear();
+            // Some groups are tenants, and some have streams that are tenants.
+            let mut tenants = vec![];
+            for group in 1..groups {
+                if random(seed, 2) == 0 {
+                    let node = places.add(GroupId(group as u16), None, |id| above[usize::from(id.0)]);
+                    tenants.push((node, group));
+                }
+            }
+            for _ in 0..random(seed, 20) {
+                let group = random(seed, groups as u64) as usize;
+                let weight = 10 * (1 + random(seed, 8) as u32);
+                let node = places.add(GroupId(group as u16), Some(weight), |id| above[usize::from(id.0)]);
+                tree.push(Dull { above: group, weight: weight.into(), demand: 0.0, part: 0.0 });
+                tenants.push((node, tree.len() - 1));
+            }
+            places.clear_demands();
+            let mut asked = 0.0;
+            for (node, at) in &tenants {
+                let demand = random(seed, 1000) as f64 / 10_f64.powi(random(seed, 5) as i32);
+                places.demand(*node, demand);
+                tree[*at].demand += demand;
+                asked += demand;
+            }
+            places.add_up();
+            let whole = asked * random(seed, 12) as f64 / 10.0;
+            places.divide(whole);
+            divide(whole, &mut tree);
+            let near = |one: f64, other: f64| (one - other).abs() <= 1e-9 * whole.max(1e-3);
+            for (node, at) in &tenants {
+                assert!(near(places.part(*node), tree[*at].part), "{} and not {}", places.part(*node), tree[*at].part);
+            }
+            let top = places.nodes.iter().filter(|node| node.above == ROOT).map(|node| node.part).sum::<f64>();
+            assert!(near(top, whole.min(asked)), "{top} of {whole}, and {asked} was asked for");
+        }
+    }
+
+    /// places.2: whoever comes first, even if each round finds one more whose demand bounds it.
+    #[test]
+    fn nothing_is_lost_where_the_demands_are_found_one_by_one() {
+        let mut places = Places::new();
+        places.reserve(1, 40);
+        places.clear();
+        let mut demands = vec![];
+        let (mut left, mut before) = (1.0, 0.0);
+        for at in 0..40 {
+            let level = left / f64::from(40 - at);
+            // More than the level was before, and hardly less than it is now.
+            let demand = if at == 0 { level / 2.0 } else { before + (level - before) / 2.0 };
+            (left, before) = (left - demand, level);
+            demands.push(demand * if at == 39 { 10.0 } else { 1.0 });
+        }
+        let nodes: Vec<u32> = demands.iter().map(|_| places.add(GroupId::ROOT, Some(10), |_| unreachable!())).collect();
+        places.clear_demands();
+        nodes.iter().zip(&demands).for_each(|(node, demand)| places.demand(*node, *demand));
+        places.add_up();
+        places.divide(1.0);
+        let parts: Vec<f64> = nodes.iter().map(|node| places.part(*node)).collect();
+        assert!((parts.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{parts:?}");
+        for (part, demand) in parts.iter().zip(&demands) {
+            assert!(*part >= demand.min(1.0 / 40.0) - 1e-12, "{part} of {demand}: less than an equal part");
+        }
+    }
+}

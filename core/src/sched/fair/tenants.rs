@@ -22,6 +22,8 @@ const PERIOD: u32 = 256;
 const EACH: u32 = 16;
 /// What part of its share a tenant may miss before it lacks (tenants.2).
 const MUCH: f64 = 0.05;
+/// The weight of the streams of a group that has groups below it, beside those: that of one stream of the usual priority.
+const OWN: u32 = 40;
 /// Steps in which the rooms are fitted to the depth: a demand that is met in one step leaves more to others in the next.
 const FITS: u32 = 6;
 
@@ -33,8 +35,8 @@ struct Tenant {
     /// Its queue and its weight, if it is a stream in the root.
     queue: u32,
     weight: Option<u32>,
-    /// There are groups below it.
-    is_inner: bool,
+    /// How many groups are below it.
+    below: u32,
     /// Requests that wait or are in the device; the most of them in this period and in the one before.
     open: u32,
     most: u32,
@@ -133,11 +135,21 @@ impl Tenants {
         self.tenants[id.0 as usize].weight = Some(weight);
     }
 
-    /// A tenant is never held from now on. Answers whether it is.
+    /// A tenant has one more group below it: it is not held from now on. Answers whether it is.
     pub(super) fn never_hold(&mut self, id: TenantId) -> bool {
         let tenant = &mut self.tenants[id.0 as usize];
-        tenant.is_inner = true;
+        tenant.below += 1;
         core::mem::take(&mut tenant.is_held)
+    }
+
+    /// A group below a tenant has gone.
+    pub(super) fn has_less_below(&mut self, id: TenantId) {
+        self.tenants[id.0 as usize].below -= 1;
+    }
+
+    /// The group above.
+    pub(super) fn above(&self, group: GroupId) -> GroupId {
+        self.groups[usize::from(group.0)].0
     }
 
     /// The queue of a tenant that is a stream, and the group that it is or is in.
@@ -181,8 +193,13 @@ impl Tenants {
     pub(super) fn sent(&mut self, id: TenantId, cost: u32) -> bool {
         let tenant = &mut self.tenants[id.0 as usize];
         tenant.out += u64::from(cost);
-        tenant.is_held = tenant.out >= tenant.room && !tenant.is_inner;
+        tenant.is_held = tenant.out >= tenant.room && tenant.below == 0;
         tenant.is_held
+    }
+
+    /// A request is a tenant's that another one sent.
+    pub(super) fn brought(&mut self, id: TenantId, cost: u32) {
+        self.tenants[id.0 as usize].out += u64::from(cost);
     }
 
     /// A request of a tenant is in the device no more. Answers whether it has room again, and had none.
@@ -281,7 +298,8 @@ impl Tenants {
             let tenant = &mut self.tenants[self.touched[at] as usize];
             if is_meant(tenant) {
                 count += 1;
-                tenant.node = self.places.add(tenant.group, tenant.weight, |group| self.groups[usize::from(group.0)]);
+                let weight = if tenant.below > 0 { Some(OWN) } else { tenant.weight };
+                tenant.node = self.places.add(tenant.group, weight, |group| self.groups[usize::from(group.0)]);
                 self.places.demand(tenant.node, f64::INFINITY);
             }
         }
@@ -346,5 +364,220 @@ impl Tenants {
     #[cfg(test)]
     pub(super) fn room(&self, id: TenantId) -> u64 {
         self.tenants[id.0 as usize].room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::us;
+
+    /// What a request costs, and how long it is in the device.
+    const COST: u32 = 10_000;
+    const TOOK: Duration = us(300);
+
+    struct Scene {
+        tenants: Tenants,
+        now: Instant,
+        groups: u16,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            Self { tenants: Tenants::new(), now: Instant::ZERO, groups: 0 }
+        }
+
+        fn group(&mut self, parent: u16, weight: u16) -> TenantId {
+            self.groups += 1;
+            let group = Group { path: "/x".into(), parent: Some(GroupId(parent)), weight };
+            self.tenants.set_group(GroupId(self.groups), &group);
+            self.tenants.add(GroupId(self.groups), None)
+        }
+
+        /// So many come and wait or are under way.
+        fn opens(&mut self, tenant: TenantId, requests: u32) {
+            (0..requests).for_each(|_| self.tenants.came(self.now, tenant));
+        }
+
+        fn closes(&mut self, tenant: TenantId, requests: u32) {
+            (0..requests).for_each(|_| self.tenants.left(self.now, tenant));
+        }
+
+        /// Ends of requests in such parts, one every 10 µs, until the period is over.
+        fn period(&mut self, parts: &[(TenantId, u32)]) -> Period {
+            let whole: u32 = parts.iter().map(|(_, part)| part).sum();
+            let mut due = vec![0; parts.len()];
+            loop {
+                // Whoever is furthest behind its part.
+                due.iter_mut().zip(parts).for_each(|(due, (_, part))| *due += i64::from(*part));
+                let next = (0..parts.len()).max_by_key(|at| due[*at]).unwrap();
+                due[next] -= i64::from(whole);
+                self.now += us(10);
+                if self.tenants.served(parts[next].0, COST, TOOK) {
+                    break;
+                }
+            }
+            self.tenants.end_period(self.now)
+        }
+
+        fn rooms(&mut self, depth: u32, tenants: &[TenantId]) -> Vec<u64> {
+            self.tenants.divide(depth, &mut Vec::new());
+            tenants.iter().map(|tenant| self.tenants.room(*tenant)).collect()
+        }
+    }
+
+    /// tenants.2: a tenant with less than its share lacks if it was there; one that thinks for most of the time does not.
+    #[test]
+    fn a_tenant_that_has_less_than_its_share_though_it_asks_lacks() {
+        let mut scene = Scene::new();
+        let [rich, poor, idle] = [100, 100, 100].map(|weight| scene.group(0, weight));
+        scene.opens(rich, 30);
+        scene.opens(poor, 1);
+        for round in 0..3 {
+            scene.opens(idle, 1);
+            scene.closes(idle, 1);
+            let period = scene.period(&[(rich, 80), (poor, 10), (idle, 2)]);
+            assert!(period.lacks && period.asked == 3, "{period:?}");
+            assert_eq!(period.changed, round == 0, "as many as before ask");
+        }
+        assert_eq!([rich, poor, idle].map(|tenant| scene.tenants.lack(tenant)), [0, 3, 0]);
+    }
+
+    /// tenants.2: by weight, at every level.
+    #[test]
+    fn a_share_is_that_of_the_weight_and_of_the_groups_above_it() {
+        let mut scene = Scene::new();
+        let above = scene.group(0, 300);
+        assert!(!scene.tenants.never_hold(above), "it was not held");
+        let [a, b] = [100, 200].map(|weight| scene.group(1, weight));
+        let alone = scene.group(0, 100);
+        [a, b, alone].into_iter().for_each(|tenant| scene.opens(tenant, 8));
+        let period = scene.period(&[(a, 25), (b, 50), (alone, 25)]);
+        assert!(!period.lacks, "each has its share");
+        let period = scene.period(&[(a, 50), (b, 25), (alone, 25)]);
+        assert!(period.lacks);
+        assert_eq!(
+            [a, b, alone].map(|tenant| scene.tenants.lack(tenant)),
+            [0, 2, 0],
+            "counted the more, the less is due"
+        );
+    }
+
+    /// tenants.3
+    #[test]
+    fn a_tenant_that_lacked_does_so_until_it_misses_less_than_half_of_that() {
+        let mut scene = Scene::new();
+        let [rich, poor] = [100, 100].map(|weight| scene.group(0, weight));
+        scene.opens(rich, 30);
+        scene.opens(poor, 1);
+        let mut lacks = |part: u32| scene.period(&[(rich, 200 - part), (poor, part)]).lacks;
+        // Of 256 requests 128 are due: less than 120 or so is much less.
+        assert_eq!([96, 94, 80].map(&mut lacks), [false, false, true]);
+        assert_eq!([94, 96, 98, 96, 94].map(&mut lacks), [true, true, false, false, false]);
+    }
+
+    /// tenants.1: more tenants, longer periods.
+    #[test]
+    fn a_period_has_so_many_requests_for_each_tenant() {
+        let mut scene = Scene::new();
+        let many: Vec<TenantId> = (0..100).map(|_| scene.group(0, 100)).collect();
+        many.iter().for_each(|tenant| scene.opens(*tenant, 1));
+        let parts: Vec<_> = many.iter().map(|tenant| (*tenant, 1)).collect();
+        let _ = scene.period(&parts);
+        let before = scene.now;
+        let _ = scene.period(&parts);
+        assert_eq!(scene.now.since(before), us(10 * 16 * 100));
+    }
+
+    /// places.1, places.3: rooms are as many requests as the depth says, by weight; of one that asks for less, that and the
+    /// rest to the others.
+    #[test]
+    fn rooms_hold_as_many_requests_as_the_depth() {
+        let mut scene = Scene::new();
+        let all = [100, 200, 300, 400].map(|weight| scene.group(0, weight));
+        assert_eq!(scene.rooms(40, &all), [u64::MAX; 4], "nothing is known of those that never asked");
+        all.iter().for_each(|tenant| scene.opens(*tenant, 32));
+        let _ = scene.period(&[(all[0], 1), (all[1], 2), (all[2], 3), (all[3], 4)]);
+        let requests =
+            |rooms: Vec<u64>| -> Vec<f64> { rooms.iter().map(|room| *room as f64 / f64::from(COST)).collect() };
+        let near = |got: Vec<f64>, right: [f64; 4]| {
+            assert!(got.iter().zip(right).all(|(got, right)| (got - right).abs() < 0.05), "{got:?}, and not {right:?}");
+        };
+        near(requests(scene.rooms(40, &all)), [4.0, 8.0, 12.0, 16.0]);
+        near(requests(scene.rooms(20, &all)), [2.0, 4.0, 6.0, 8.0]);
+        near(
+            requests(scene.rooms(100, &all)),
+            [11.3, 22.7, 32.0, 32.0].map(|one| {
+                if one < 20.0 {
+                    12.0
+                } else if one < 30.0 {
+                    24.0
+                } else {
+                    one
+                }
+            }),
+        );
+        assert_eq!(scene.rooms(128, &all), [u64::MAX; 4], "all that they have fits");
+        // The heaviest asks for two at a time from now on: its places are its own for two periods.
+        scene.closes(all[3], 30);
+        let parts = [(all[0], 1), (all[1], 2), (all[2], 3), (all[3], 1)];
+        let _ = scene.period(&parts);
+        near(requests(scene.rooms(40, &all)), [4.0, 8.0, 12.0, 16.0]);
+        let _ = scene.period(&parts);
+        near(requests(scene.rooms(38, &all)), [6.0, 12.0, 18.0, 2.0]);
+    }
+
+    /// places.1: a request of its own fits, however small the part.
+    #[test]
+    fn one_request_always_fits() {
+        let mut scene = Scene::new();
+        let [heavy, light] = [1000, 1].map(|weight| scene.group(0, weight));
+        [heavy, light].into_iter().for_each(|tenant| scene.opens(tenant, 64));
+        let _ = scene.period(&[(heavy, 200), (light, 1)]);
+        assert!(scene.rooms(8, &[light])[0] >= 1);
+        assert!(scene.tenants.sent(light, COST), "that is all that it has room for");
+        assert!(scene.tenants.has_room_again(light, COST), "and now it has room again");
+    }
+
+    /// A tenant whose requests take more than it has room for waits until some have ended, or until there is more room.
+    #[test]
+    fn a_tenant_is_held_until_it_has_room_again() {
+        let mut scene = Scene::new();
+        let both = [100, 100].map(|weight| scene.group(0, weight));
+        both.into_iter().for_each(|tenant| scene.opens(tenant, 16));
+        let _ = scene.period(&[(both[0], 1), (both[1], 1)]);
+        assert_eq!(scene.rooms(8, &both), [4 * u64::from(COST); 2]);
+        let sent = [(); 4].map(|()| scene.tenants.sent(both[0], COST));
+        assert_eq!(sent, [false, false, false, true]);
+        assert!(scene.tenants.is_held(both[0]) && !scene.tenants.is_held(both[1]));
+        assert!(scene.tenants.has_room_again(both[0], COST));
+        assert!(!scene.tenants.has_room_again(both[0], COST), "it has, and had");
+        let _ = [(); 2].map(|()| scene.tenants.sent(both[0], COST));
+        let mut released = Vec::new();
+        scene.tenants.divide(12, &mut released);
+        assert_eq!(released, [both[0]], "with a greater depth there is more room");
+        scene.tenants.divide(4, &mut released);
+        assert!(!scene.tenants.is_held(both[0]), "what is there already stays, and the next holds it");
+        assert!(scene.tenants.sent(both[0], COST));
+    }
+
+    /// A group with groups below it is no tenant among them: it takes no room from them, and does not lack what they have.
+    #[test]
+    fn a_group_with_groups_below_it_shares_with_them() {
+        let mut scene = Scene::new();
+        let above = scene.group(0, 100);
+        let _ = scene.tenants.never_hold(above);
+        let below = [100, 100].map(|weight| scene.group(1, weight));
+        let beside = scene.group(0, 100);
+        [above, below[0], below[1], beside].into_iter().for_each(|tenant| scene.opens(tenant, 16));
+        // Its own streams are siblings of the groups below it, with the weight of a stream.
+        let parts = [(above, 20), (below[0], 50), (below[1], 50), (beside, 120)];
+        let _ = scene.period(&parts);
+        let period = scene.period(&parts);
+        assert_eq!((period.lacks, scene.tenants.lack(above)), (false, 0), "it has what its streams' weight says");
+        let rooms = scene.rooms(24, &[below[0], below[1], beside]);
+        let requests: Vec<f64> = rooms.iter().map(|room| *room as f64 / f64::from(COST)).collect();
+        assert!((requests[2] - 12.0).abs() < 0.1, "{requests:?}");
+        assert!(requests[0] + requests[1] > 9.0, "{requests:?}");
     }
 }

@@ -42,23 +42,27 @@ impl FairQueue {
     /// The group is the root, or waits: only one that is in service, or of which nothing waits, can be held.
     pub fn hold(&mut self, group: GroupId) {
         let slot = self.group(group).entity;
+        assert!(slot != NIL, "the root is held");
         let state = self.entities.at(slot).state;
-        assert!(slot != NIL && state != State::Active, "group {} is held while it waits for its slot", group.0);
+        assert!(state != State::Active, "group {} is held while it waits for its slot", group.0);
         self.group_mut(group).is_held = true;
     }
 
-    /// Rule 17: lets a group go on that was held; it arrives so if something waits in it.
+    /// Rule 17: lets a group go on that was held; it arrives so if something waits in it. Of one that is not held, nothing
+    /// is changed.
     pub fn release(&mut self, group: GroupId, arrival: Arrival) {
-        self.group_mut(group).is_held = false;
+        if !core::mem::take(&mut self.group_mut(group).is_held) {
+            return;
+        }
         let row = self.group(group);
         let (slot, next) = (row.entity, row.next);
-        if next == NIL || self.entities.at(slot).state.is_backlogged() {
-            return;
+        if self.entities.at(slot).state.is_backlogged() || next == NIL {
+            return; // Its slot lasts still, or nothing waits.
         }
         self.settle();
         let budget = self.entities.at(next).budget;
         self.wake(slot, budget, arrival);
-        self.ascend(slot, arrival);
+        self.ascend(slot, arrival.above());
     }
 
     /// Rule 11.

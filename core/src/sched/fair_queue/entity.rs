@@ -1,8 +1,9 @@
 //! What there is: entities, groups with their service trees, and the tables that hold them.
 //!
 //! Invariants. An entity's weight is in the W of its tree unless it is forgotten. It is in the active set when it is
-//! `Active`, in the idle set when it is `Idle`, in neither otherwise. A group is `Active` or `InService` when a child is,
-//! and `InService` when a child is `InService`. Where no child is in service, `next` is right.
+//! `Active`, in the idle set when it is `Idle`, in neither otherwise. A group is `InService` when a child is. A group that
+//! is not held is `Active` when a child is and none is `InService`; a held one is `Idle` or `Forgotten` then, and never
+//! `Active`. Where no child is in service, `next` is right, held or not.
 
 use alloc::vec::Vec;
 

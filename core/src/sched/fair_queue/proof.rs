@@ -67,6 +67,9 @@ struct Load {
     always: bool,
     /// Queues come back in time.
     in_time: bool,
+    /// Groups are held and released, and queues and groups come back with credit: of so many bits.
+    held: bool,
+    credit_bits: u64,
     /// Slots beyond their budget, charges outside of slots, time that passes.
     loose: bool,
     /// Weights, classes, groups, and who there is, change.
@@ -84,6 +87,8 @@ const PLAIN: Load = Load {
     classes: false,
     always: false,
     in_time: false,
+    held: false,
+    credit_bits: 0,
     loose: false,
     changes: false,
     origin: ORIGIN,
@@ -134,13 +139,21 @@ impl Pair {
     }
 
     fn activate(&mut self, leaf: Leaf, budget: u32, arrival: Arrival) {
-        let coefficient = match arrival {
-            Arrival::New => None,
-            Arrival::InTime { coefficient } => Some(u128::from(coefficient)),
-            Arrival::Present { .. } => unreachable!("the scenarios have none"),
-        };
         self.fair.activate(leaf, budget, arrival);
-        self.model.activate(leaf.0 as usize, u128::from(budget), coefficient);
+        self.model.activate(leaf.0 as usize, u128::from(budget), arrival);
+    }
+
+    /// Holds a group if that is allowed, or else lets it go.
+    fn hold_or_release(&mut self, group: GroupId, arrival: Arrival) {
+        let at = usize::from(group.0);
+        let state = self.fair.entities.at(self.fair.group(group).entity).state;
+        if self.fair.group(group).is_held || state == State::Active {
+            self.fair.release(group, arrival);
+            self.model.release(at, arrival);
+        } else {
+            self.fair.hold(group);
+            self.model.hold(at);
+        }
     }
 
     fn select(&mut self) -> Option<Leaf> {
@@ -207,6 +220,14 @@ impl Pair {
         let mut with_queues = 0;
         for (group, row) in model.groups.iter().enumerate() {
             let Some(row) = row else { continue };
+            assert_eq!(fair.groups[group].is_held, row.held, "whether group {group} is held");
+            if let Some(slot) = row.slot {
+                let state = fair.entities.at(slot as u32).state;
+                let any = |is| (0..3).any(|class| !model.all(group, class, is).is_empty());
+                let waits = any(Is::Waiting) && !row.held;
+                assert_eq!(state == State::InService, any(Is::Served), "group {group} and its child in service");
+                assert_eq!(state.is_backlogged(), waits || any(Is::Served), "group {group} and its children that wait");
+            }
             let mut own = 0;
             for class in 0..3 {
                 let tree = &fair.groups[group].trees[class];
@@ -270,12 +291,9 @@ fn run(load: Load, seed: u64, steps: u32) -> Bounds {
             0..4 if !load.always => {
                 pair.settle_model();
                 if !pair.fair.is_backlogged(leaf) {
-                    let arrival = if load.in_time && random.one_in(2) {
-                        Arrival::InTime { coefficient: if load.loose { random.of(&[1, 30]) } else { 1 } }
-                    } else {
-                        Arrival::New
-                    };
+                    let arrival = arrival(random, load);
                     let budget = budget(random, leaf);
+                    bounds.comes(&pair, leaf, arrival);
                     pair.activate(leaf, budget, arrival);
                 }
             }
@@ -292,6 +310,15 @@ fn run(load: Load, seed: u64, steps: u32) -> Bounds {
                 let sectors = 1 + random.below(300);
                 pair.fair.charge(leaf, sectors);
                 pair.model.charge(leaf.0 as usize, u128::from(sectors));
+            }
+            8 | 9 if load.held => {
+                pair.settle_model();
+                let group = random.of(&pair.groups);
+                let arrival = arrival(random, load);
+                if group != GroupId::ROOT {
+                    bounds.comes_group(&pair, group, arrival);
+                    pair.hold_or_release(group, arrival);
+                }
             }
             6 | 7 if load.changes => {
                 pair.settle_model();
@@ -328,6 +355,12 @@ fn run(load: Load, seed: u64, steps: u32) -> Bounds {
         pair.settle_model();
         pair.expire(None);
     }
+    for group in pair.groups.clone() {
+        if pair.fair.group(group).is_held {
+            pair.hold_or_release(group, Arrival::New);
+            pair.compare();
+        }
+    }
     let mut waiting: Vec<Leaf> = pair.leaves.iter().copied().filter(|&leaf| pair.fair.is_backlogged(leaf)).collect();
     while let Some(leaf) = pair.select() {
         let at = waiting.iter().position(|&other| other == leaf).expect("who is picked waits");
@@ -337,6 +370,16 @@ fn run(load: Load, seed: u64, steps: u32) -> Bounds {
     }
     assert_eq!(waiting, [], "who waits is picked");
     bounds
+}
+
+/// How a queue or a group comes back.
+fn arrival(random: &mut Random, load: Load) -> Arrival {
+    match random.below(4) {
+        0 | 1 if load.in_time => Arrival::InTime { coefficient: if load.loose { random.of(&[1, 30]) } else { 1 } },
+        2 if load.credit_bits > 0 => Arrival::Present { credit: random.scale(load.credit_bits) },
+        3 if load.held && load.credit_bits == 0 => Arrival::Present { credit: 0 },
+        _ => Arrival::New,
+    }
 }
 
 /// A change under way.
@@ -431,6 +474,18 @@ fn the_fair_queue_does_what_the_dull_model_does_while_everything_changes() {
     let _ = runs(Load { name: "changing", changes: true, weight_bits: 3, ..PLAIN });
 }
 
+/// 16, 17: by themselves, and beside all others.
+#[test]
+fn the_fair_queue_does_what_the_dull_model_does_while_groups_are_held() {
+    let held = Load { name: "held", held: true, credit_bits: 9, ..PLAIN };
+    let _ = runs(held);
+    let _ = runs(Load { name: "held, deep", groups: 14, ..held });
+    let all = Load { name: "held, changing", classes: true, in_time: true, loose: true, changes: true, ..held };
+    let _ = runs(all);
+    let _ = runs(Load { name: "held, late", weight_bits: 10, origin: u128::MAX - (1 << 90), budget_bits: 32, ..all });
+    let _ = runs(Load { name: "held, large", credit_bits: 32, budget_bits: 32, weight_bits: 10, ..all });
+}
+
 /// Z3: as late as never, and with the largest weights and budgets.
 #[test]
 fn nothing_changes_at_the_end_of_virtual_time() {
@@ -452,6 +507,19 @@ fn siblings_are_never_further_apart_than_the_bound() {
         Load { name: "coming and going", ..PLAIN },
         Load { name: "coming and going, classes", classes: true, ..PLAIN },
         Load { name: "coming and going, in time", in_time: true, ..PLAIN },
+        Load { name: "coming and going, with small credits", credit_bits: 4, ..PLAIN },
+        Load { name: "coming and going, with large credits", credit_bits: 12, ..PLAIN },
+        Load { name: "coming and going, in time and with credit", in_time: true, credit_bits: 8, ..PLAIN },
+        Load { name: "held", held: true, ..PLAIN },
+        Load { name: "held, with credits", held: true, credit_bits: 8, ..PLAIN },
+        Load {
+            name: "held, with large credits and equal weights",
+            held: true,
+            credit_bits: 12,
+            weight_bits: 0,
+            ..PLAIN
+        },
+        Load { name: "held, with credits, deep", held: true, credit_bits: 10, groups: 14, queues: 14, ..PLAIN },
     ] {
         let worst = runs(load);
         say(&format!("fair queue, {}: {worst}", load.name));

@@ -94,7 +94,7 @@ impl FairQueue {
     }
 
     /// The part of all service that a queue, if it is backlogged, is entitled to while those that are backlogged now are: in
-    /// parts of 65,536, rounded up.
+    /// parts of 65,536, rounded up. Held groups above it count as if they were not held.
     #[must_use]
     pub fn share_of(&self, leaf: Leaf) -> u32 {
         self.share_from(leaf.0)
@@ -111,19 +111,26 @@ impl FairQueue {
         while slot != NIL {
             let entity = self.entities.at(slot);
             let (parent, weight) = (entity.parent, u64::from(entity.weight));
-            share = (share * weight).div_ceil(self.tree_of(slot).weights().max(weight));
+            let weights = self.tree_of(slot).weights();
+            let is_left_out = entity.state == State::Forgotten && self.is_held(slot);
+            share = (share * weight).div_ceil(if is_left_out { weights + weight } else { weights.max(weight) });
             slot = self.group(parent).entity;
         }
         share as u32
     }
 
+    /// Whether an entity is a group that is held.
+    fn is_held(&self, slot: u32) -> bool {
+        self.entities.at(slot).group.is_some_and(|group| self.group(group).is_held)
+    }
+
     /// What a group, if nothing waits of it, would have been served beside others that were served so much; 0 if something
-    /// waits.
+    /// waits. In a held group it waits all the same: what that misses is given back when it is released.
     #[must_use]
     pub fn beside(&self, group: GroupId, served: u64) -> u64 {
         const WHOLE: u64 = 1 << 16;
         let (mut slot, mut share) = (self.group(group).entity, WHOLE);
-        if slot == NIL || self.entities.at(slot).state.is_backlogged() {
+        if slot == NIL || self.entities.at(slot).state.is_backlogged() || self.group(group).next != NIL {
             return 0;
         }
         while slot != NIL {
@@ -208,7 +215,8 @@ impl FairQueue {
             let (next, budget) = self.next_with(parent, waiting);
             self.group_mut(parent).next = next;
             slot = self.group(parent).entity;
-            waiting = (slot != NIL && next != NIL).then(|| self.waiting(slot, budget));
+            let goes_on = slot != NIL && next != NIL && !self.group(parent).is_held; // 17
+            waiting = goes_on.then(|| self.waiting(slot, budget));
         }
         let mut group = GroupId::ROOT;
         loop {

@@ -4,7 +4,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::super::Leaf;
+use crate::GroupId;
+
+use super::super::{Arrival, Leaf};
 use super::Pair;
 use super::model::Is;
 
@@ -13,6 +15,8 @@ use super::model::Is;
 pub(super) struct Bounds {
     /// The largest budget of each entity: of a group, that of the queues below.
     budgets: Vec<f64>,
+    /// The largest credit that each was given, or a queue below it.
+    credits: Vec<f64>,
     always: bool,
     /// Sectors served of each entity.
     served: Vec<f64>,
@@ -41,10 +45,27 @@ impl Bounds {
         self.always = always;
         self.budgets.resize(pair.model.entities.len(), 0.0);
         self.served.resize(pair.model.entities.len(), 0.0);
+        self.credits.resize(pair.model.entities.len(), 0.0);
         for &leaf in &pair.leaves {
             let budget = budget(leaf) as f64;
             self.up(pair, leaf, |bounds, slot| bounds.budgets[slot] = bounds.budgets[slot].max(budget));
         }
+    }
+
+    /// A queue comes back, and perhaps groups above it.
+    pub(super) fn comes(&mut self, pair: &Pair, leaf: Leaf, arrival: Arrival) {
+        if let Arrival::Present { credit } = arrival {
+            self.up(pair, leaf, |bounds, slot| {
+                if let Some(most) = bounds.credits.get_mut(slot) {
+                    *most = most.max(f64::from(credit));
+                }
+            });
+        }
+    }
+
+    /// A group comes back, and perhaps those above it.
+    pub(super) fn comes_group(&mut self, pair: &Pair, group: GroupId, arrival: Arrival) {
+        self.comes(pair, Leaf(pair.fair.group(group).entity), arrival);
     }
 
     fn up(&mut self, pair: &Pair, leaf: Leaf, mut act: impl FnMut(&mut Self, usize)) {
@@ -108,7 +129,7 @@ impl Bounds {
                     let most = budget / w * if self.always { 1.0 - w / all } else { 1.0 };
                     if siblings.len() > 1 {
                         worse(&mut self.lead, lead / most);
-                        worse(&mut self.lag, -lead / (budget / w + largest / least(i, None)));
+                        worse(&mut self.lag, -lead / (budget.max(self.credits[i]) / w + largest / least(i, None)));
                     }
                     for &j in &busy[at + 1..] {
                         let difference = self.served[i] / w - self.served[j] / weight(j);
@@ -117,7 +138,9 @@ impl Bounds {
                         });
                         apart.insert((i, j), (low, high));
                         let of = |slot: usize| {
-                            2.0 * self.budgets[slot] / weight(slot) + (largest - self.budgets[slot]) / least(slot, None)
+                            let budget = self.budgets[slot];
+                            let behind = budget.max(self.credits[slot]);
+                            (budget + behind) / weight(slot) + (largest - budget) / least(slot, None)
                         };
                         worse(&mut self.pair, (high - low) / (of(i) + of(j)));
                     }

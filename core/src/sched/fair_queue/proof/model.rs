@@ -6,6 +6,7 @@
 
 use alloc::vec::Vec;
 
+use super::super::Arrival;
 use crate::{Instant, PriorityClass};
 
 const ONE: u128 = 1 << 40;
@@ -44,6 +45,7 @@ pub(super) struct Group {
     carry: [u128; 3],
     /// The entity that it is.
     pub(super) slot: Option<usize>,
+    pub(super) held: bool,
     looked: Instant,
     passed: bool,
 }
@@ -63,6 +65,11 @@ fn put<T>(list: &mut Vec<Option<T>>, at: usize, what: T) {
     }
     assert!(list[at].is_none(), "{at} is in use");
     list[at] = Some(what);
+}
+
+/// Raised is a queue alone (rule 5), not what is above it.
+fn above(arrival: Arrival) -> Arrival {
+    if let Arrival::InTime { .. } = arrival { Arrival::InTime { coefficient: 1 } } else { arrival }
 }
 
 fn up(sectors: u128, weight: u128) -> u128 {
@@ -85,7 +92,8 @@ impl Model {
     }
 
     fn put_group(&mut self, group: usize, slot: Option<usize>, origin: u128) {
-        let row = Group { time: [origin; 3], debt: [0; 3], carry: [0; 3], slot, looked: Instant::ZERO, passed: false };
+        let (time, looked) = ([origin; 3], Instant::ZERO);
+        let row = Group { time, debt: [0; 3], carry: [0; 3], slot, held: false, looked, passed: false };
         put(&mut self.groups, group, row);
     }
 
@@ -254,33 +262,57 @@ impl Model {
         }
     }
 
-    /// Rules 3 to 5.
-    fn wake(&mut self, slot: usize, budget: u128, in_time: Option<u128>) {
+    /// Rules 3 to 5, 15 and 16.
+    fn wake(&mut self, slot: usize, budget: u128, arrival: Arrival) {
         let now = self.time(slot);
         if self.e(slot).is == Is::Forgotten {
             self.sum_changed(slot);
         }
         let entity = self.e(slot);
-        let old = entity.finish;
-        let hole = in_time.filter(|_| old < now);
-        let least = if hole.is_some() { old } else { now };
+        let (old, weight) = (entity.finish, entity.weight);
+        let least = match arrival {
+            Arrival::New => now,
+            Arrival::InTime { .. } => old.min(now),
+            Arrival::Present { credit } => old.max(now - up(u128::from(credit), weight)).min(now),
+        };
         entity.start = if entity.is == Is::Idle { least.max(old) } else { least };
         if entity.is == Is::Forgotten || old < least {
             entity.carry = 0;
         }
-        if let Some(coefficient) = hole {
-            let finish = entity.start + up(budget, entity.weight);
+        if let Arrival::InTime { coefficient } = arrival {
+            let finish = entity.start + up(budget, weight);
             if finish < now {
-                entity.start += (now - finish) / coefficient;
+                entity.start += (now - finish) / u128::from(coefficient);
             }
-            let Entity { parent, class, weight, start, .. } = *entity;
-            self.g(parent).debt[class] += (now - start) * weight;
         }
+        let Entity { parent, class, start, .. } = *entity;
+        self.g(parent).debt[class] += now.saturating_sub(start) * weight;
         self.wait(slot, budget, None);
     }
 
+    /// The budget that a group waits with, if it does (rules 10 and 17).
+    fn budget_of_group(&self, group: usize) -> Option<u128> {
+        let next = self.next(group).filter(|_| !self.groups[group].as_ref().unwrap().held)?;
+        Some(self.entities[next].as_ref().unwrap().budget)
+    }
+
+    /// Rule 17.
+    pub(super) fn hold(&mut self, group: usize) {
+        self.g(group).held = true;
+    }
+
+    /// Rule 17.
+    pub(super) fn release(&mut self, group: usize, arrival: Arrival) {
+        self.g(group).held = false;
+        let slot = self.g(group).slot.unwrap();
+        if let (Is::Idle | Is::Forgotten, Some(budget)) = (self.e(slot).is, self.budget_of_group(group)) {
+            self.wake(slot, budget, arrival);
+        }
+        self.settle(above(arrival));
+    }
+
     /// Rule 10, everywhere: lowest groups first, so that what changes below is seen above.
-    fn settle(&mut self, in_time: bool) {
+    fn settle(&mut self, arrival: Arrival) {
         let mut order: Vec<(usize, usize)> = Vec::new();
         for group in 1..self.groups.len() {
             if let Some(row) = &self.groups[group] {
@@ -295,21 +327,21 @@ impl Model {
         order.sort_by_key(|&(depth, group)| (usize::MAX - depth, group));
         for (_, group) in order {
             let slot = self.g(group).slot.unwrap();
-            let budget = self.next(group).map(|next| self.e(next).budget);
+            let budget = self.budget_of_group(group);
             let Entity { is, budget: before, finish, .. } = *self.e(slot);
             match (is, budget) {
                 (Is::Served, _) | (Is::Forgotten | Is::Idle, None) => {}
                 (Is::Waiting, None) => self.rest(slot),
                 (Is::Waiting, Some(budget)) if budget == before => {}
                 (Is::Waiting, Some(budget)) => self.wait(slot, budget, Some(finish)),
-                (_, Some(budget)) => self.wake(slot, budget, in_time.then_some(1)),
+                (_, Some(budget)) => self.wake(slot, budget, arrival),
             }
         }
     }
 
-    pub(super) fn activate(&mut self, slot: usize, budget: u128, in_time: Option<u128>) {
-        self.wake(slot, budget, in_time);
-        self.settle(in_time.is_some());
+    pub(super) fn activate(&mut self, slot: usize, budget: u128, arrival: Arrival) {
+        self.wake(slot, budget, arrival);
+        self.settle(above(arrival));
     }
 
     pub(super) fn set_budget(&mut self, slot: usize, budget: u128) {
@@ -319,7 +351,7 @@ impl Model {
             Is::Waiting => self.wait(slot, budget, Some(finish)),
             Is::Idle | Is::Forgotten => {}
         }
-        self.settle(false);
+        self.settle(Arrival::New);
     }
 
     pub(super) fn select(&mut self, now: Instant) -> Option<usize> {
@@ -378,8 +410,7 @@ impl Model {
                 Some(budget) => self.wait(slot, budget, Some(before)),
                 None => self.rest(slot),
             }
-            let parent = self.e(slot).parent;
-            budget = self.next(parent).map(|next| self.e(next).budget);
+            budget = self.budget_of_group(self.entities[slot].as_ref().unwrap().parent);
             at = self.above(slot);
         }
     }
@@ -458,7 +489,7 @@ impl Model {
                 if is == Is::Waiting {
                     self.wait(slot, budget, Some(finish));
                 }
-                self.settle(false);
+                self.settle(Arrival::New);
             }
         }
     }
@@ -483,7 +514,7 @@ impl Model {
         let ahead = if is == Is::Forgotten { 0 } else { position.saturating_sub(now) };
         self.g(parent).debt[class] += ahead * weight;
         self.rest_tree(parent, class);
-        self.settle(false);
+        self.settle(Arrival::New);
         (ahead, now.saturating_sub(position), is == Is::Waiting)
     }
 
@@ -505,7 +536,7 @@ impl Model {
         } else if ahead > 0 {
             self.put_in(slot, Is::Idle);
         }
-        self.settle(false);
+        self.settle(Arrival::New);
     }
 
     pub(super) fn remove(&mut self, slot: usize) {

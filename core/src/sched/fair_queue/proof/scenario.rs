@@ -289,6 +289,141 @@ fn what_a_queue_was_ahead_is_made_up_for_when_it_leaves() {
     }
 }
 
+/// 16: a queue with requests under way is given back what it missed, up to its credit, at nobody's cost but the time that
+/// this takes.
+#[test]
+fn a_queue_that_was_present_gets_back_what_it_missed_up_to_its_credit() {
+    for (missed, credit, behind) in [(40, 100, 20.0), (400, 100, 100.0), (400, 0, 0.0)] {
+        let (mut fair, [steady, also, present]) = queues([1, 1, 1]);
+        let _ = [steady, also, present].map(|leaf| fair.activate(leaf, 10, Arrival::New));
+        let _ = [0; 2].map(|_| slot(&mut fair, 10, true));
+        assert_eq!(slot(&mut fair, 10, false), present);
+        // The other two are served by turns; what each is served is what the third misses.
+        (0..missed / 10).for_each(|_| assert_ne!(slot(&mut fair, 10, true), present));
+        fair.activate(present, 10, Arrival::Present { credit });
+        assert_eq!(-ahead(&mut fair, present), behind, "missed {missed}, credit {credit}");
+        let before = [steady, also].map(|leaf| ahead(&mut fair, leaf));
+        // It goes alone until that is made up for, and V rests meanwhile.
+        let alone = (0..).take_while(|_| slot(&mut fair, 10, true) == present).count();
+        assert!((alone as f64 - behind / 10.0).abs() <= 1.0, "{alone} slots of 10 for {behind}");
+        let after = [steady, also].map(|leaf| ahead(&mut fair, leaf));
+        assert!(before.iter().zip(after).all(|(before, after)| after > before - 10.0), "{before:?}, then {after:?}");
+    }
+}
+
+/// 16: credit is no gift: who has had its share has none, whatever is offered.
+#[test]
+fn a_queue_that_had_its_share_is_not_given_more_for_being_present() {
+    let (mut fair, [steady, also, eager]) = queues([1; 3]);
+    let _ = [steady, also, eager].map(|leaf| fair.activate(leaf, 10, Arrival::New));
+    let mut served = [0_u64; 3];
+    for _ in 0..3000 {
+        let leaf = fair.select(Instant::ZERO).expect("somebody waits");
+        fair.serve(10);
+        served[leaf.0 as usize] += 10;
+        fair.expire((leaf != eager).then_some(10));
+        if leaf == eager {
+            fair.activate(eager, 10, Arrival::Present { credit: 1000 });
+        }
+    }
+    assert!(served.iter().all(|&sectors| sectors.abs_diff(10_000) <= 20), "{served:?}");
+}
+
+/// Groups of the root, each with a queue.
+fn groups<const N: usize>(weights: [u32; N]) -> (FairQueue, [(GroupId, Leaf); N]) {
+    let mut fair = FairQueue::new(&[Group::root()]);
+    let groups = weights.map(|weight| {
+        let group = fair.add_group(ROOT, weight);
+        (group, fair.add_queue(group, BE, 1))
+    });
+    (fair, groups)
+}
+
+/// 17: what waits in a held group waits, whoever comes or goes in it; released, the group is given back what it missed.
+#[test]
+fn a_held_group_waits_until_it_is_released() {
+    let (mut fair, [(held, a), (_, b)]) = groups([1, 1]);
+    let also = fair.add_queue(held, BE, 1);
+    let _ = [a, b].map(|leaf| fair.activate(leaf, 10, Arrival::New));
+    assert_eq!(fair.select(Instant::ZERO), Some(a));
+    fair.serve(10);
+    assert_eq!(fair.next_if_idle(), Some(b));
+    fair.hold(held);
+    fair.activate(also, 10, Arrival::New);
+    assert_eq!(fair.next_if_idle(), Some(b), "the slot of the held group will be its last");
+    fair.expire(Some(10));
+    let _ = [0; 10].map(|_| assert_eq!(slot(&mut fair, 10, true), b));
+    assert!(fair.is_backlogged(a) && !fair.would_preempt(a));
+    assert_eq!(fair.backlogged(), 3, "queues of a held group count as backlogged");
+    assert_eq!(slot(&mut fair, 10, false), b);
+    assert_eq!(fair.select(Instant::ZERO), None, "all that waits is held");
+    fair.activate(b, 10, Arrival::New);
+    fair.release(held, Arrival::Present { credit: 45 });
+    let turns = [0; 4].map(|_| slot(&mut fair, 10, true));
+    assert!(!turns.contains(&b), "{turns:?}");
+    let turns: Vec<Leaf> = (0..4).map(|_| slot(&mut fair, 10, true)).collect();
+    assert!(turns.contains(&b), "{turns:?}");
+}
+
+/// 17
+#[test]
+fn what_a_held_group_is_asked_about_is_answered_as_if_it_waited() {
+    let (mut fair, [(held, a), (other, b)]) = groups([3, 1]);
+    let _ = [a, b].map(|leaf| fair.activate(leaf, 10, Arrival::New));
+    assert_eq!(fair.select(Instant::ZERO), Some(a));
+    fair.hold(held);
+    fair.expire(Some(10));
+    assert_eq!((fair.share_of(a), fair.share_of(b)), (3 << 14, 1 << 16), "a share counts those that are not held");
+    assert_eq!(fair.beside(held, 1000), 0, "something waits there");
+    assert!(!fair.is_ahead(held), "it has had no more than its share");
+    fair.charge(a, 300);
+    assert!(fair.is_ahead(held) && !fair.is_ahead(other), "and now it has");
+    assert_eq!(slot(&mut fair, 10, true), b);
+}
+
+/// 17: streams move into and out of held groups, and change what they like; nobody is lost.
+#[test]
+fn queues_move_into_and_out_of_held_groups() {
+    let (mut fair, [(held, a), (open, b)]) = groups([1, 1]);
+    fair.hold(held);
+    let _ = [a, b].map(|leaf| fair.activate(leaf, 10, Arrival::New));
+    fair.move_queue(b, held);
+    assert_eq!(fair.select(Instant::ZERO), None, "both wait in the held group");
+    fair.set_group_weight(held, 7);
+    fair.set_queue_weight(a, 7);
+    fair.set_budget(a, 3);
+    fair.set_queue_class(b, PriorityClass::RealTime);
+    fair.move_queue(a, open);
+    assert_eq!(slot(&mut fair, 3, false), a);
+    fair.release(held, Arrival::New);
+    assert_eq!(fair.select(Instant::ZERO), Some(b));
+    // In the middle of its slot the group is held, and b goes elsewhere.
+    fair.hold(held);
+    fair.move_queue(b, open);
+    assert_eq!(slot(&mut fair, 10, false), b);
+    assert_eq!((fair.backlogged(), fair.select(Instant::ZERO)), (0, None));
+    fair.remove_group(held);
+    let again = fair.add_group(ROOT, 1);
+    assert_eq!(again, held, "its number comes back, and it is not held");
+    fair.move_queue(a, again);
+    fair.activate(a, 10, Arrival::New);
+    assert_eq!(fair.select(Instant::ZERO), Some(a));
+}
+
+#[test]
+#[should_panic(expected = "group 1 is held while it waits for its slot")]
+fn a_group_that_waits_for_its_slot_is_not_held() {
+    let (mut fair, [(group, leaf)]) = groups([1]);
+    fair.activate(leaf, 8, Arrival::New);
+    fair.hold(group);
+}
+
+#[test]
+#[should_panic(expected = "the root is held")]
+fn the_root_is_not_held() {
+    queues([1]).0.hold(ROOT);
+}
+
 /// Charges: what a flush took is paid back in turns that others have, at every level.
 #[test]
 fn service_outside_of_slots_is_charged() {
