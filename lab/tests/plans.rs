@@ -12,7 +12,8 @@ use fairlift_lab::workload::Workload;
 use proptest::prelude::*;
 
 /// One of each kind, and small enough to build quickly.
-const DISKS: [&str; 5] = ["sata-7200", "eva-raid5-12", "ssd-2010", "ssd-sata-consumer,size=8G", "nvme-plp,size=8G"];
+const DISKS: [&str; 6] =
+    ["sata-7200", "eva-raid5-12", "ssd-2010", "ssd-sata-consumer,size=8G", "nvme-plp,size=8G", "virtio-ssd,size=8G"];
 
 fn tree(weights: &[u16]) -> Vec<Group> {
     let leaf = |(index, weight): (usize, &u16)| Group {

@@ -387,6 +387,23 @@ fn a_fair_scheduler_keeps_the_shares_of_saturating_tenants_over_any_second_on_ev
     }
 }
 
+/// As at the wire: all places of a virtual disk become free at once, everything that waits goes, and no order is left.
+#[test]
+fn half_of_what_tenants_have_outstanding_in_a_virtual_disk_leaves_no_order_to_their_scheduler() {
+    let heaviest = |depth: &str| {
+        let one_at_a_time = [("service", "together"), ("max_budget", "8"), ("share_floor", "100"), ("group_idle", "0")];
+        let set = one_at_a_time.into_iter().chain([("device_depth", depth)]);
+        let set = set.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let mut runner = Modelled { scheduler: Kind::Bfq, set, ..modelled("virtio-ssd") };
+        let runs =
+            run(&tenants(&["tenants:readers-deep"]), &mut runner, header(), &mut |_| (), &|| false).unwrap().runs;
+        runs[0].groups[3].share
+    };
+    let (deep, shallow) = (heaviest("64"), heaviest("16"));
+    assert!(deep < 0.3, "it is entitled to 0.4, and has {deep} with 64 places");
+    assert!(shallow > 0.39, "it is entitled to 0.4, and has {shallow} with 16 places");
+}
+
 /// N2, N5, I6
 #[test]
 fn what_tenants_do_alone_is_measured_once_and_does_not_depend_on_the_scheduler() {

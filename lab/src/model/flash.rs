@@ -1,13 +1,13 @@
 //! Profiles of solid-state disks: every number with its source.
 //!
-//! **D** a datasheet, as quoted by the page named; **M** measured by the page named; **F** fitted, on the figures named beside
-//! it; **R** recalled from a datasheet or paper that could not be opened here; **E** estimated. `docs/models-flash.md` sets
-//! what was fitted beside what was checked.
+//! **D** a datasheet, as quoted by the page named; **M** measured by the page named, or by us if none is; **F** fitted, on the
+//! figures named beside it; **R** recalled from a datasheet or paper that could not be opened here; **E** estimated.
+//! `docs/models-flash.md` sets what was fitted beside what was checked.
 
 use fairlift_core::Duration;
 use fairlift_core::time::{ms, us};
 
-use super::{Profile, Settings, ssd};
+use super::{Profile, Settings, ssd, virtio};
 
 pub(super) const PROFILES: &[Profile] = &[
     Profile {
@@ -45,6 +45,12 @@ pub(super) const PROFILES: &[Profile] = &[
         about: "a consumer NVMe SSD: a fast one-bit area, slow flushes (as Samsung 990 Pro, 2 TB)",
         size: 2_000_398_934_016,
         settings: || Settings::Ssd(nvme_consumer()),
+    },
+    Profile {
+        name: "virtio-ssd",
+        about: "the disk of a virtual machine: flash behind a host that answers in lumps (virtio-blk)",
+        size: 1 << 40,
+        settings: || Settings::Virtio(virtio_ssd()),
     },
 ];
 
@@ -227,5 +233,18 @@ fn nvme_consumer() -> ssd::Settings {
         read_ahead: 512,        // E
         overprovision: 70,      // E: 2 TiB of flash for 2 TB, less the one-bit area
         ..ssd::Settings::default()
+    }
+}
+
+/// The virtio disk of a small virtual machine, through ext4 and direct I/O; the host and its flash are not known.
+fn virtio_ssd() -> virtio::Settings {
+    virtio::Settings {
+        base: us(84),   // F: 4 KiB reads at depth 1 and 8
+        request: us(7), // F: the same at depth 8 and 64
+        kib: ns(500),   // F: 64 KiB writes at depth 8
+        flush: us(10),  // E: 5,262 commits a second through a server (docs/flush.md), where two requests take 186 µs
+        lump: 85, // M: what was seen with 128 requests outstanding; a ring of 256 has room for 85 of three entries
+        jitter: 10, // E
+        depth: 128, // E: what Linux sends to a ring of 256
     }
 }

@@ -7,6 +7,7 @@ mod flash;
 pub mod raid;
 mod rotating;
 pub mod ssd;
+pub mod virtio;
 
 use std::fmt;
 
@@ -25,6 +26,8 @@ pub enum Settings {
     Raid(raid::Settings),
     /// A solid-state disk.
     Ssd(ssd::Settings),
+    /// The disk of a virtual machine.
+    Virtio(virtio::Settings),
 }
 
 /// A disk with a name.
@@ -77,14 +80,16 @@ impl Spec {
 
     /// Requests that it takes in at a time: what the kernel would allow it, and what a queue before it should.
     ///
-    /// A hard disk has its command queue, a solid-state disk its slots (NVMe in Linux: at most 1023 for a queue), an array
-    /// what its controller is given by default ([`Settings::DEPTH`](fairlift_core::queue::Settings::DEPTH)).
+    /// A hard disk has its command queue, a solid-state disk its slots (NVMe in Linux: at most 1023 for a queue), a virtual disk
+    /// what its driver sends, an array what its controller is given by default
+    /// ([`Settings::DEPTH`](fairlift_core::queue::Settings::DEPTH)).
     #[must_use]
     pub fn depth(&self) -> u16 {
         let depth = match &self.settings {
             Settings::Disk(settings) => settings.ncq,
             Settings::Raid(_) => u32::from(fairlift_core::queue::Settings::DEPTH),
             Settings::Ssd(settings) => settings.slots,
+            Settings::Virtio(settings) => settings.depth,
         };
         depth.clamp(1, 1023) as u16
     }
@@ -97,6 +102,7 @@ impl Spec {
             Settings::Disk(settings) => Box::new(disk::Disk::new(settings.clone(), sectors, seed)),
             Settings::Raid(settings) => Box::new(raid::Raid::new(settings.clone(), sectors, seed)),
             Settings::Ssd(settings) => Box::new(ssd::Ssd::new(settings.clone(), sectors, seed)),
+            Settings::Virtio(settings) => Box::new(virtio::Virtio::new(settings.clone(), sectors, seed)),
         }
     }
 
@@ -128,6 +134,7 @@ impl Settings {
             Self::Disk(_) => disk::Settings::INFO,
             Self::Raid(_) => raid::Settings::INFO,
             Self::Ssd(_) => ssd::Settings::INFO,
+            Self::Virtio(_) => virtio::Settings::INFO,
         }
     }
 
@@ -138,6 +145,7 @@ impl Settings {
             Self::Disk(settings) => tunable::get(disk::Settings::TUNABLES, settings, name),
             Self::Raid(settings) => tunable::get(raid::Settings::TUNABLES, settings, name),
             Self::Ssd(settings) => tunable::get(ssd::Settings::TUNABLES, settings, name),
+            Self::Virtio(settings) => tunable::get(virtio::Settings::TUNABLES, settings, name),
         }
     }
 
@@ -150,6 +158,7 @@ impl Settings {
             Self::Disk(settings) => tunable::set(disk::Settings::TUNABLES, settings, name, value),
             Self::Raid(settings) => tunable::set(raid::Settings::TUNABLES, settings, name, value),
             Self::Ssd(settings) => tunable::set(ssd::Settings::TUNABLES, settings, name, value),
+            Self::Virtio(settings) => tunable::set(virtio::Settings::TUNABLES, settings, name, value),
         }
     }
 
@@ -159,6 +168,7 @@ impl Settings {
             Self::Disk(settings) => settings.check(size),
             Self::Raid(settings) => settings.check(size),
             Self::Ssd(settings) => settings.check(size),
+            Self::Virtio(_) => Ok(()), // any of them go together
         }
     }
 }
@@ -231,6 +241,7 @@ mod tests {
         let depth = |text| Spec::parse(text).unwrap().depth();
         assert_eq!((depth("sata-7200"), depth("sata-7200,ncq=4"), depth("eva-raid5-12")), (32, 4, 128));
         assert_eq!((depth("ssd-2010"), depth("nvme-plp")), (32, 1023));
+        assert_eq!((depth("virtio-ssd"), depth("virtio-ssd,depth=64")), (128, 64));
     }
 
     #[test]

@@ -77,6 +77,16 @@ fn writes_1(spec: &str) -> f64 {
     alone(spec, writes(1), ms(200)).iops()
 }
 
+/// Operations a second of so many bytes, at random places.
+fn rate(spec: &str, op: Op, block: u64, depth: u32) -> f64 {
+    alone(spec, Load::new(op, block, depth), ms(500)).iops()
+}
+
+/// Microseconds that half of 4 KiB reads do not exceed.
+fn median(spec: &str, depth: u32) -> f64 {
+    alone(spec, reads(depth), ms(500)).quantile_us(0.5)
+}
+
 /// Microseconds of a write of so many bytes and the flush after it.
 fn durable(spec: &str, block: u64) -> f64 {
     alone(spec, Load::new(Op::Write, block, 1).flushed(), secs(1)).mean_us()
@@ -89,6 +99,7 @@ const INTEL: &str = "Intel S4500/S4600 product specification (manualzz.com 48879
 const HEISE: &str = "heise.de 4720224 (Samsung's announcement, 2020)";
 const DIGITEC: &str = "digitec.ch 35511542 (Samsung's figures)";
 const PODER: &str = "tanelpoder.com, using-pg-test-fsync-for-testing-low-latency-writes";
+const WIRE: &str = "fio, io_uring, direct, on a virtual disk";
 const RECALLED: &str = "datasheet, recalled";
 
 macro_rules! figures {
@@ -133,6 +144,10 @@ pub(crate) const FITTED: &[Figure] = figures![
     "nvme-consumer", "4 KiB random reads/s, depth 1", 22_000.0, RECALLED, reads_1;
     "nvme-consumer", "4 KiB random writes/s, depth 1", 80_000.0, RECALLED, writes_1;
     "nvme-consumer", "8 KiB write and fdatasync, µs", 1_643.0, PODER, |spec| durable(spec, 8192);
+    "virtio-ssd", "4 KiB random reads/s, depth 1", 11_000.0, WIRE, |spec| rate(spec, Op::Read, 4096, 1);
+    "virtio-ssd", "4 KiB random reads/s, depth 8", 50_000.0, WIRE, |spec| rate(spec, Op::Read, 4096, 8);
+    "virtio-ssd", "4 KiB random reads/s, depth 64", 98_900.0, WIRE, |spec| rate(spec, Op::Read, 4096, 64);
+    "virtio-ssd", "64 KiB random writes/s, depth 8", 20_900.0, WIRE, |spec| rate(spec, Op::Write, 65_536, 8);
 ];
 
 /// What no parameter was chosen by.
@@ -157,4 +172,24 @@ pub(crate) const CHECKED: &[Figure] = figures![
     "nvme-consumer", "4 KiB random writes/s, as measured (4 TB)", 1_150_000.0, "heise.de, c't 4/2024", writes_512;
     "nvme-consumer", "4 KiB write and fsync, µs, of a Samsung 980", 1_742.0, "igene.tw, choosing-ceph-ssd: 574/s",
         |spec| durable(spec, 4096);
+    "virtio-ssd", "4 KiB random reads/s, depth 2", 20_000.0, WIRE, |spec| rate(spec, Op::Read, 4096, 2);
+    "virtio-ssd", "4 KiB random reads/s, depth 4", 36_000.0, WIRE, |spec| rate(spec, Op::Read, 4096, 4);
+    "virtio-ssd", "4 KiB random reads/s, depth 16", 62_600.0, WIRE, |spec| rate(spec, Op::Read, 4096, 16);
+    "virtio-ssd", "4 KiB random reads/s, depth 32", 78_900.0, WIRE, |spec| rate(spec, Op::Read, 4096, 32);
+    "virtio-ssd", "4 KiB random reads/s, depth 128", 96_400.0, WIRE, |spec| rate(spec, Op::Read, 4096, 128);
+    "virtio-ssd", "4 KiB random writes/s, depth 1", 11_170.0, WIRE, |spec| rate(spec, Op::Write, 4096, 1);
+    "virtio-ssd", "4 KiB random writes/s, depth 8", 44_300.0, WIRE, |spec| rate(spec, Op::Write, 4096, 8);
+    "virtio-ssd", "4 KiB random writes/s, depth 32", 78_000.0, WIRE, |spec| rate(spec, Op::Write, 4096, 32);
+    "virtio-ssd", "4 KiB random writes/s, depth 64", 77_600.0, WIRE, |spec| rate(spec, Op::Write, 4096, 64);
+    "virtio-ssd", "4 KiB random writes/s, depth 128", 94_600.0, WIRE, |spec| rate(spec, Op::Write, 4096, 128);
+    "virtio-ssd", "64 KiB random writes/s, depth 1", 7_190.0, WIRE, |spec| rate(spec, Op::Write, 65_536, 1);
+    "virtio-ssd", "64 KiB random writes/s, depth 4", 16_100.0, WIRE, |spec| rate(spec, Op::Write, 65_536, 4);
+    "virtio-ssd", "64 KiB random writes/s, depth 16", 22_250.0, WIRE, |spec| rate(spec, Op::Write, 65_536, 16);
+    "virtio-ssd", "64 KiB random writes/s, depth 32", 21_900.0, WIRE, |spec| rate(spec, Op::Write, 65_536, 32);
+    "virtio-ssd", "64 KiB random writes/s, depth 64", 23_200.0, WIRE, |spec| rate(spec, Op::Write, 65_536, 64);
+    "virtio-ssd", "1 MiB random writes/s, depth 8", 1_900.0, WIRE, |spec| rate(spec, Op::Write, 1_048_576, 8);
+    "virtio-ssd", "half of 4 KiB random reads, depth 1, µs", 62.0, WIRE, |spec| median(spec, 1);
+    "virtio-ssd", "half of 4 KiB random reads, depth 8, µs", 146.0, WIRE, |spec| median(spec, 8);
+    "virtio-ssd", "half of 4 KiB random reads, depth 64, µs", 643.0, WIRE, |spec| median(spec, 64);
+    "virtio-ssd", "half of 4 KiB random reads, depth 128, µs", 1171.0, WIRE, |spec| median(spec, 128);
 ];
