@@ -5,13 +5,13 @@
 #   benches/instructions.sh bfq cfq                      only these schedulers
 #   benches/instructions.sh bfq rotational=1 KEY=VALUE   with these settings
 #   STREAMS="64" GROUPS_="0 8" benches/instructions.sh   only these numbers
-#   benches/instructions.sh fair                         BFQ's fair queue alone, by the slot: the queue leaves and comes back, or stays
+#   benches/instructions.sh fair_queue                   the fair queue alone, by the slot: the queue leaves and comes back, or stays
 #
 # A request here is all of it: the bio is made, submitted, scheduled, dispatched, completed and told; 256 wait all the time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v valgrind >/dev/null || { echo "valgrind is missing (Debian: apt-get install valgrind)"; exit 1; }
-if [ "${1:-}" = fair ]; then
+if [ "${1:-}" = fair_queue ]; then
   bench=$(cargo bench --no-run -p fairlift-core --bench fair_queue 2>&1 | sed -n 's/.*(\(.*fair_queue-[0-9a-f]*\)).*/\1/p')
   count() { valgrind --tool=callgrind --callgrind-out-file=/dev/null "$bench" --count "$@" 2>&1 | sed -n 's/.*Collected : //p'; }
   echo "| groups | queues | instructions per slot: leaves | stays |"; echo "|---|---|---|---|"

@@ -88,6 +88,7 @@ fn disk() -> Disk {
         set: vec![],
         depth: None,
         shared_tags: false,
+        if_rotational: None,
         nr_requests: None,
         io_timeout: None,
         concurrency: Default::default(),

@@ -152,9 +152,9 @@ pub(crate) struct ServeArgs {
 
 /// With the scheduler that this build takes if none is named.
 pub(crate) fn scheduler_help(says: &str) -> String {
-    let [one, several] = [1, 2].map(|groups| crate::plan::scheduler_default(groups).name());
-    let default = if one == several { one.into() } else { format!("{several} where groups share a disk, else {one}") };
-    format!("{says} [default: {default}]")
+    let [one, several, rotating] =
+        [(1, false), (2, false), (2, true)].map(|(n, rotates)| crate::plan::scheduler_default(n, rotates).name());
+    format!("{says} [default: {several} where groups share a disk, {rotating} if it rotates, else {one}]")
 }
 
 fn schedulers() -> impl TypedValueParser<Value = sched::Kind> {

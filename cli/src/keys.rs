@@ -73,7 +73,7 @@ pub(crate) const DISK: Sort = Sort {
         key(
             "scheduler",
             "the name of a scheduler; see `fairlift tunables`",
-            "`--scheduler`, else `bfq` where exports of several groups are on it (if it is built), else `mq-deadline`",
+            "`--scheduler`, else `fair` where exports of several groups are on it (`bfq` if it rotates), else `mq-deadline`",
             "who goes next",
         ),
         key("set", "a table of tunables; see `docs/tunables.md`", "the scheduler's", "the scheduler's tunables"),

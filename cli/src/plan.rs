@@ -4,8 +4,8 @@
 //! P2  `--scheduler` and `--depth` are for every disk that the file does not give one; `--set` is for every disk whose
 //!     scheduler has that tunable and for which the file does not set it.
 //! P3  Plain text does not leave the machine unless the operator says so.
-//! P4  A disk for which nobody names a scheduler has `bfq` if exports of more than one group are on it, for weights mean
-//!     something there; else `mq-deadline`, which is cheaper and has nobody to be fair to.
+//! P4  A disk for which nobody names a scheduler has `fair` if exports of more than one group are on it, or `bfq` if it
+//!     rotates, for weights mean something there; else `mq-deadline`, which is cheaper and has nobody to be fair to.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -24,10 +24,13 @@ use crate::place::ListenAt;
 use crate::section::{Placed, join};
 use crate::{backing, place, tls};
 
-/// The scheduler of a disk for which nobody names one, by how many groups share it (P4).
-pub(crate) fn scheduler_default(groups: usize) -> sched::Kind {
-    let fair = sched::Kind::from_name("bfq").filter(|_| groups > 1);
-    fair.unwrap_or(sched::Kind::MqDeadline)
+/// The scheduler of a disk for which nobody names one, by how many groups share it and whether it rotates (P4).
+pub(crate) const fn scheduler_default(groups: usize, rotational: bool) -> sched::Kind {
+    match (groups, rotational) {
+        (0 | 1, _) => sched::Kind::MqDeadline,
+        (_, false) => sched::Kind::Fair,
+        (_, true) => sched::Kind::Bfq,
+    }
 }
 
 /// How many groups have exports on a disk of the file, or (`None`) on those that are made for exports that name no disk,
@@ -127,7 +130,12 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
 
 /// The disks of the file, then the default one (P2).
 fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<Mistake>) -> (Vec<Disk>, Disk) {
-    let usual = |place| flags.scheduler.unwrap_or_else(|| scheduler_default(groups_on(exports, place)));
+    let usual = |place| flags.scheduler.unwrap_or_else(|| scheduler_default(groups_on(exports, place), false));
+    // Whether a disk rotates is known when it is opened.
+    let if_rotational = |named: Option<sched::Kind>, place| match named.or(flags.scheduler) {
+        Some(_) => None,
+        None => Some(scheduler_default(groups_on(exports, place), true)),
+    };
     let scheduler = usual(None);
     let mut disks = Vec::new();
     for (place, disk) in file.disks.iter().enumerate() {
@@ -149,6 +157,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
             set,
             depth: disk.depth.or(flags.depth),
             shared_tags: disk.shared_tags,
+            if_rotational: if_rotational(disk.scheduler, Some(place)),
             nr_requests: disk.nr_requests,
             io_timeout: disk.io_timeout,
             concurrency: disk.concurrency,
@@ -160,6 +169,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
         set: Vec::new(),
         depth: flags.depth,
         shared_tags: false,
+        if_rotational: if_rotational(None, None),
         nr_requests: None,
         io_timeout: None,
         concurrency: concurrency::Settings::default(),

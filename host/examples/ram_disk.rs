@@ -17,6 +17,7 @@ fn main() -> Result<(), fairlift::Error> {
         set: vec![],
         depth: None,
         shared_tags: false,
+        if_rotational: None,
         nr_requests: None,
         io_timeout: None,
         concurrency: Default::default(),

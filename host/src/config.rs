@@ -47,6 +47,8 @@ pub struct Disk {
     /// Whether the workers share those `depth` requests where each has a queue of its own (scheduler `none`); else each
     /// may have as many in flight. Where a scheduler decides for all, it has `depth` for all.
     pub shared_tags: bool,
+    /// The scheduler if the disk rotates, as far as that is known when it is opened; `None`: the same.
+    pub if_rotational: Option<sched::Kind>,
     /// Requests that may wait and be in flight, for each hardware context or shared; `None`: what suits the scheduler
     /// ([`sched::Kind::nr_requests`](fairlift_core::sched::Kind::nr_requests)).
     pub nr_requests: Option<u32>,

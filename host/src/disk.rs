@@ -85,13 +85,16 @@ impl Disk {
             next = (next + sectors + GAP).next_multiple_of(GAP); // K1
         }
         let limits = common(devices.iter().map(|(device, _)| device.facts().limits), next);
+        let facts = || devices.iter().map(|(device, _)| device.facts());
+        let rotational = facts().any(|facts| facts.rotational);
+        let scheduler = settings.if_rotational.filter(|_| rotational).unwrap_or(settings.scheduler);
         let (depth, nr_requests) = bounds(settings, devices.iter().any(|(device, _)| device.needs_helpers()));
         if depth == 0 || nr_requests < u32::from(depth) {
             let why =
                 format!("nr_requests is {nr_requests}, and must be at least the depth, which is {depth} (and not 0)");
             return Err(Error::Disk { name: settings.name.clone(), why });
         }
-        let count = if settings.scheduler.is_shared() { 1 } else { contexts }; // K2
+        let count = if scheduler.is_shared() { 1 } else { contexts }; // K2
         let backings: Vec<_> = (places.iter())
             .map(|place| {
                 let Facts { volatile_cache, fua, .. } = place.device.facts();
@@ -101,19 +104,15 @@ impl Disk {
                 Backing { start: place.start, volatile_cache, fua, flush }
             })
             .collect();
-        let facts = || devices.iter().map(|(device, _)| device.facts());
         let queue_settings = Settings {
-            character: Character {
-                rotational: facts().any(|facts| facts.rotational),
-                volatile_cache: facts().any(|facts| facts.flush),
-            },
+            character: Character { rotational, volatile_cache: facts().any(|facts| facts.flush) },
             backings: if backings.is_empty() { vec![Backing::default()] } else { backings },
             depth,
             nr_requests,
             contexts: contexts as u16,
             groups: groups.to_vec(),
             io_timeout: settings.io_timeout.unwrap_or(fairlift_core::time::secs(30)),
-            ..Settings::new(settings.scheduler, limits)
+            ..Settings::new(scheduler, limits)
         };
         let tags = (settings.shared_tags && count > 1).then(|| {
             let settings = tags::Settings { users: count, ..tags::Settings::new(depth.into()) };
@@ -280,6 +279,7 @@ mod tests {
                 set: Vec::new(),
                 depth: own,
                 shared_tags: false,
+                if_rotational: None,
                 nr_requests: None,
                 io_timeout: None,
                 concurrency: concurrency::Settings { most, fixed: false },

@@ -95,6 +95,7 @@ fn setup(backing: Backing, scheduler: sched::Kind, workers: usize) -> Setup {
             set: vec![],
             depth: None,
             shared_tags: false,
+            if_rotational: None,
             nr_requests: None,
             io_timeout: Some(secs(5)),
             concurrency: Default::default(),

@@ -97,7 +97,12 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     let are_tenants = tenants(flags, &workloads, device.as_ref(), &mut note);
     let groups = groups(flags, &mut note);
     let leaves = if are_tenants { 2 } else { groups.as_deref().map_or(1, leaves) };
-    let scheduler = flags.scheduler.unwrap_or_else(|| scheduler_default(leaves));
+    // What a real path is like, bfq finds out.
+    let rotational = match &device {
+        Some(Device::Model(spec)) => spec.build(0).character().rotational,
+        Some(Device::Real(_)) | None => true,
+    };
+    let scheduler = flags.scheduler.unwrap_or_else(|| scheduler_default(leaves, rotational));
     let set = settings(flags, scheduler, &mut note);
     let sweep = sweep(flags, scheduler, &mut note);
     let jobs = if are_tenants {

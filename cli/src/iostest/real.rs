@@ -35,6 +35,7 @@ impl Runner for Real {
                 set,
                 depth: self.depth,
                 shared_tags: false,
+                if_rotational: None,
                 nr_requests: None,
                 io_timeout: None,
                 concurrency: Default::default(),

@@ -49,6 +49,7 @@ impl Disk for Real {
                 set: set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
                 depth: None,
                 shared_tags: false,
+                if_rotational: None,
                 nr_requests: None,
                 io_timeout: None,
                 concurrency: Default::default(),

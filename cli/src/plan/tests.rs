@@ -100,11 +100,14 @@ fn a_disk_that_groups_share_has_the_scheduler_that_keeps_weights() {
         let config = planned(&(text.concat() + more), &format!("--listen unix:/x {flags}")).unwrap();
         config.disks.iter().chain([&config.disk_default]).map(|disk| disk.scheduler).collect::<Vec<_>>()
     };
-    let fair = sched::Kind::from_name("bfq").unwrap_or(sched::Kind::MqDeadline);
+    let fair = sched::Kind::Fair;
     let (plain, none) = (sched::Kind::MqDeadline, sched::Kind::None);
     assert_eq!(schedulers("", ""), [plain, fair, none, plain]);
     assert_eq!(schedulers(&export("h", "group = \"/t/b\""), ""), [plain, fair, none, fair]);
     assert_eq!(schedulers("", "--scheduler none"), [none; 4], "who names one has it everywhere");
+    let config = planned(&text.concat(), "--listen unix:/x").unwrap();
+    let rotating: Vec<_> = config.disks.iter().map(|disk| disk.if_rotational).collect();
+    assert_eq!(rotating, [Some(plain), Some(sched::Kind::Bfq), None], "what rotates is known when it is opened");
 }
 
 #[test]

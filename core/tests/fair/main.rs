@@ -1,1 +1,3 @@
+//! The scheduler `fair` through its trait.
+
 mod random;
