@@ -450,9 +450,12 @@ impl Scheduler for Fair {
         let Next::Request(id) = self.next(now, true) else { return None };
         self.comes_back(now, self.waitings.op(id));
         let q = self.waitings.owner(id);
-        let tenant = self.tenant(q, self.queue(q).group);
+        let group = self.queue(q).group;
+        let tenant = self.tenant(q, group);
         self.tenants.left(now, tenant);
-        self.leaves(q, tenant, id);
+        if self.leaves(q, tenant, id) {
+            self.release(q, group);
+        }
         Some(id)
     }
 
