@@ -142,6 +142,19 @@ impl Sum {
         self.sectors[usize::from(shape.write)] += u64::from(shape.sectors);
     }
 
+    /// Adds what ended in another window.
+    pub(super) fn extend(&mut self, other: &Self) {
+        for write in 0..2 {
+            self.sectors[write] += other.sectors[write];
+            (0..2).for_each(|far| self.counts[write][far] += other.counts[write][far]);
+        }
+    }
+
+    /// How many requests that were.
+    pub(super) fn requests(&self) -> u64 {
+        self.counts.iter().flatten().map(|count| u64::from(*count)).sum()
+    }
+
     fn row(&self) -> [f64; COUNT] {
         let kib = |write: usize| self.sectors[write] as f64 / 2.0;
         let count = |write: usize, far: usize| f64::from(self.counts[write][far]);
