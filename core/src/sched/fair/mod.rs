@@ -73,8 +73,6 @@ pub struct Fair {
     /// What the device takes at once.
     depth_max: u32,
     in_flight: u32,
-    /// How many tenants asked in the last period.
-    asked: u32,
     pace: Pace,
     /// Tenants that have room again, while it is divided.
     released: Vec<TenantId>,
@@ -141,7 +139,6 @@ impl Fair {
             depth: Depth::new(setup.depth.into()),
             depth_max: u32::from(setup.depth).max(1),
             in_flight: 0,
-            asked: 0,
             pace: Pace::default(),
             released: Vec::new(),
             settings,
@@ -237,8 +234,7 @@ impl Fair {
             self.begins(now, self.waitings.op(id)); // fair.8
             return Next::Request(id);
         }
-        // Each tenant's room is rounded up to whole requests, so all together may have one more for each.
-        if self.waitings.is_empty() || !all && self.in_flight >= self.limit() + self.asked {
+        if self.waitings.is_empty() || !all && self.in_flight >= self.limit() {
             return Next::Nothing; // fair.4
         }
         let mut chosen = self.order.select(now);
@@ -316,7 +312,6 @@ impl Fair {
         if is_over {
             let period = self.tenants.end_period(now);
             let most = f64::from(self.settings.isolation_cost) / 100.0;
-            self.asked = period.asked;
             self.depth.give(period.lacks.then_some(most), period.asked);
             if period.changed {
                 self.depth.review();

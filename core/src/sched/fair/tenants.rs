@@ -91,6 +91,15 @@ pub(super) struct Period {
     pub(super) changed: bool,
 }
 
+impl Tenant {
+    /// Whether there is room for another request, or for a part of it that is worth mentioning: what a demand of 1 leaves of 24
+    /// places is 23 but for rounding, and the one that would be 24th is the other's.
+    #[inline]
+    fn has_room(&self) -> bool {
+        self.out == 0 || self.room.saturating_sub(self.out) > self.cost as u64 / 8
+    }
+}
+
 impl Tenants {
     pub(super) fn new() -> Self {
         Self {
@@ -193,7 +202,7 @@ impl Tenants {
     pub(super) fn sent(&mut self, id: TenantId, cost: u32) -> bool {
         let tenant = &mut self.tenants[id.0 as usize];
         tenant.out += u64::from(cost);
-        tenant.is_held = tenant.out >= tenant.room && tenant.below == 0;
+        tenant.is_held = !tenant.has_room() && tenant.below == 0;
         tenant.is_held
     }
 
@@ -207,7 +216,7 @@ impl Tenants {
     pub(super) fn has_room_again(&mut self, id: TenantId, cost: u32) -> bool {
         let tenant = &mut self.tenants[id.0 as usize];
         tenant.out -= u64::from(cost);
-        tenant.is_held && tenant.out < tenant.room && {
+        tenant.is_held && tenant.has_room() && {
             tenant.is_held = false;
             true
         }
@@ -348,7 +357,7 @@ impl Tenants {
                 true => ((self.places.part(tenant.node) * tenant.latency) as u64).max(1),
                 false => u64::MAX,
             };
-            if tenant.is_held && tenant.out < tenant.room {
+            if tenant.is_held && tenant.has_room() {
                 tenant.is_held = false;
                 released.push(TenantId(id));
             }

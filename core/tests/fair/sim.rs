@@ -1,0 +1,301 @@
+//! A device, clients and the scheduler, in virtual time: nothing of the queue, nothing of the lab, nothing random.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use fairlift_core::sched::fair::{Fair, Settings};
+use fairlift_core::sched::{Next, RequestId, Scheduler, Served, Setup, Waiting};
+use fairlift_core::time::us;
+use fairlift_core::{
+    ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId,
+};
+
+/// A device that serves all that is in it at once, the slower each the more there are.
+#[derive(Clone, Copy)]
+pub(crate) struct Device {
+    /// What it does with so many in it: units a second, of which a request has so many.
+    pub(crate) speed: fn(usize) -> f64,
+    pub(crate) work: fn(&Waiting) -> f64,
+    /// It answers only at every such time, all that has ended since.
+    pub(crate) lump: Duration,
+}
+
+/// One request is one unit on average, 5 % more or less: or all that is in the device would end at once.
+pub(crate) fn one(request: &Waiting) -> f64 {
+    0.95 + 0.1 * (request.extent.start.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / (1_u64 << 24) as f64
+}
+
+/// Eight at once, each for 100 µs.
+pub(crate) const EIGHT: Device = Device { speed: |n| n.min(8) as f64 * 10_000.0, work: one, lump: Duration::ZERO };
+
+/// A virtual disk: 11,000 reads a second with one in it, 99,000 with 64.
+pub(crate) const DISK: Device = Device { speed: disk, work: one, lump: Duration::ZERO };
+
+fn disk(n: usize) -> f64 {
+    const AT: [(f64, f64); 8] =
+        [(0.0, 0.0), (1.0, 11e3), (2.0, 20e3), (4.0, 36e3), (8.0, 50e3), (16.0, 62e3), (32.0, 79e3), (64.0, 99e3)];
+    let n = n as f64;
+    let above = AT.iter().position(|(at, _)| *at >= n);
+    let Some(above) = above.filter(|above| *above > 0) else { return if n > 0.0 { 99e3 } else { 0.0 } };
+    let ((from, low), (to, high)) = (AT[above - 1], AT[above]);
+    low + (high - low) * (n - from) / (to - from)
+}
+
+/// Who asks.
+#[derive(Clone, Copy)]
+pub(crate) struct Client {
+    pub(crate) stream: StreamId,
+    pub(crate) op: Op,
+    /// Requests that it keeps waiting or in the device.
+    pub(crate) depth: u32,
+    /// From an end to the next request.
+    pub(crate) think: Duration,
+    /// From one request to the next.
+    pub(crate) stride: u64,
+    pub(crate) sectors: u64,
+    /// It asks from then on, until then.
+    pub(crate) starts: Instant,
+    pub(crate) stops: Instant,
+    next: u64,
+    pub(crate) done: u64,
+    pub(crate) inside: u32,
+    /// The most of it that were in the device, and the longest that one waited.
+    pub(crate) most_inside: u32,
+    pub(crate) longest_wait: Duration,
+}
+
+#[derive(Clone, Copy)]
+struct Told {
+    client: usize,
+    request: Waiting,
+    asked: Instant,
+    dispatched: Instant,
+}
+
+pub(crate) struct Sim {
+    pub(crate) fair: Fair,
+    pub(crate) now: Instant,
+    pub(crate) device: Device,
+    /// How many times slower than it says the device is.
+    pub(crate) slowness: f64,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) clients: Vec<Client>,
+    thinking: BinaryHeap<Reverse<(Instant, usize)>>,
+    told: Vec<Option<Told>>,
+    free: Vec<u32>,
+    /// By the progress at which it ends.
+    inside: BinaryHeap<Reverse<(u64, u32)>>,
+    progress: u64,
+    depth: usize,
+    pub(crate) most_inside: usize,
+}
+
+/// A unit of progress of a request.
+const UNIT: f64 = (1_u64 << 30) as f64;
+
+impl Sim {
+    pub(crate) fn new(device: Device, depth: u16, set: &[(&str, &str)]) -> Self {
+        const CAPACITY: u32 = 8192;
+        let setup = Setup { depth, ..Setup::new(CAPACITY as usize) };
+        let mut fair = Fair::new(&setup, Settings::default());
+        for (name, value) in set {
+            fair.set(name, value).unwrap();
+        }
+        Self {
+            fair,
+            now: Instant::ZERO,
+            device,
+            slowness: 1.0,
+            groups: vec![Group::root()],
+            streams: vec![],
+            clients: vec![],
+            thinking: BinaryHeap::new(),
+            told: vec![None; CAPACITY as usize],
+            free: (0..CAPACITY).rev().collect(),
+            inside: BinaryHeap::new(),
+            progress: 0,
+            depth: depth.into(),
+            most_inside: 0,
+        }
+    }
+
+    pub(crate) fn group(&mut self, parent: GroupId, weight: u16) -> GroupId {
+        let id = GroupId(self.groups.len() as u16);
+        let group = Group { path: format!("/{}", id.0), parent: Some(parent), weight };
+        self.fair.set_group(self.now, id, &group);
+        self.groups.push(group);
+        id
+    }
+
+    pub(crate) fn weigh(&mut self, group: GroupId, weight: u16) {
+        let at = usize::from(group.0);
+        self.groups[at].weight = weight;
+        self.fair.set_group(self.now, group, &self.groups[at]);
+    }
+
+    /// A reader of single blocks, far from one another, in a group of such a weight.
+    pub(crate) fn tenant(&mut self, weight: u16, depth: u32) -> usize {
+        let group = self.group(GroupId::ROOT, weight);
+        self.client(group, Priority::default(), depth)
+    }
+
+    pub(crate) fn client(&mut self, group: GroupId, priority: Priority, depth: u32) -> usize {
+        let id = StreamId(self.streams.len() as u32);
+        let stream = Stream { group, priority, context: ContextId(0) };
+        self.fair.add_stream(id, &stream);
+        self.streams.push(stream);
+        self.clients.push(Client {
+            stream: id,
+            op: Op::Read,
+            depth,
+            think: Duration::ZERO,
+            stride: 1 << 16,
+            sectors: 8,
+            starts: self.now,
+            stops: Instant::MAX,
+            next: u64::from(id.0) << 40,
+            done: 0,
+            inside: 0,
+            most_inside: 0,
+            longest_wait: Duration::ZERO,
+        });
+        self.clients.len() - 1
+    }
+
+    /// The requests of a client begin.
+    pub(crate) fn begin(&mut self, client: usize) {
+        let Client { starts, depth, .. } = self.clients[client];
+        (0..depth).for_each(|_| self.thinking.push(Reverse((starts.max(self.now), client))));
+    }
+
+    pub(crate) fn begin_all(&mut self) {
+        (0..self.clients.len()).for_each(|client| self.begin(client));
+    }
+
+    /// Puts a client's stream elsewhere.
+    pub(crate) fn change(&mut self, client: usize, group: GroupId, priority: Priority) {
+        let id = self.clients[client].stream;
+        let stream = Stream { group, priority, context: ContextId(0) };
+        self.streams[id.0 as usize] = stream;
+        let inside: Vec<u32> = self.inside.iter().map(|Reverse((_, id))| *id).collect();
+        for (at, told) in self.told.iter_mut().enumerate() {
+            if let Some(told) = told.as_mut().filter(|told| told.client == client)
+                && !inside.contains(&(at as u32))
+            {
+                (told.request.group, told.request.priority) = (group, priority);
+            }
+        }
+        self.fair.change_stream(self.now, id, &stream);
+    }
+
+    /// What each of the clients gets from now on for so long.
+    pub(crate) fn run(&mut self, time: Duration) -> Vec<u64> {
+        let before: Vec<u64> = self.clients.iter().map(|client| client.done).collect();
+        let until = self.now + time;
+        loop {
+            self.ask();
+            self.dispatch();
+            let next = [self.next_end(), self.thinking.peek().map(|Reverse((at, _))| *at), self.fair.next_timeout()];
+            let next = next.into_iter().flatten().min();
+            let Some(next) = next.filter(|next| *next <= until) else { break };
+            assert!(next >= self.now);
+            self.pass(next);
+            self.end();
+        }
+        self.pass(until);
+        self.clients.iter().zip(before).map(|(client, before)| client.done - before).collect()
+    }
+
+    /// Units of progress of each request in a nanosecond.
+    fn rate(&self) -> f64 {
+        (self.device.speed)(self.inside.len()) / self.inside.len().max(1) as f64 / self.slowness / 1e9 * UNIT
+    }
+
+    fn pass(&mut self, to: Instant) {
+        if !self.inside.is_empty() {
+            self.progress += (to.since(self.now).as_nanos() as f64 * self.rate()).ceil() as u64;
+        }
+        self.now = to;
+    }
+
+    fn next_end(&self) -> Option<Instant> {
+        let Reverse((at, _)) = self.inside.peek()?;
+        let left = at.saturating_sub(self.progress) as f64 / self.rate();
+        let end = self.now.as_nanos() + left.ceil() as u64;
+        let lump = self.device.lump.as_nanos().max(1);
+        Some(Instant::from_nanos(end.div_ceil(lump) * lump).max(self.now))
+    }
+
+    fn ask(&mut self) {
+        while let Some(Reverse((at, index))) = self.thinking.peek().copied().filter(|Reverse((at, _))| *at <= self.now)
+        {
+            self.thinking.pop();
+            let client = &mut self.clients[index];
+            if at >= client.stops {
+                continue;
+            }
+            let id = self.free.pop().expect("there is room");
+            let Stream { group, priority, .. } = self.streams[client.stream.0 as usize];
+            let extent = Extent::new(Sector(client.next), client.sectors);
+            let (op, stream, id) = (client.op, client.stream, RequestId(id));
+            let request = Waiting { id, op, flags: Flags::NONE, extent, stream, group, priority };
+            client.next += client.stride;
+            self.told[id.0 as usize] = Some(Told { client: index, request, asked: self.now, dispatched: self.now });
+            self.fair.insert(self.now, &request);
+        }
+    }
+
+    fn dispatch(&mut self) {
+        while self.inside.len() < self.depth && !self.fair.is_empty() {
+            let id = match self.fair.dispatch(self.now) {
+                Next::Request(id) => id,
+                Next::Hold { .. } => panic!("the device is held idle"),
+                Next::Nothing => break,
+            };
+            let told = self.told[id.0 as usize].as_mut().expect("it waits");
+            told.dispatched = self.now;
+            let client = &mut self.clients[told.client];
+            client.longest_wait = client.longest_wait.max(self.now.since(told.asked));
+            client.inside += 1;
+            client.most_inside = client.most_inside.max(client.inside);
+            let work = (self.device.work)(&told.request) * UNIT;
+            self.inside.push(Reverse((self.progress + work as u64, id.0)));
+        }
+        self.most_inside = self.most_inside.max(self.inside.len());
+        assert!(!self.inside.is_empty() || self.fair.is_empty(), "requests wait, and nothing is in the device");
+    }
+
+    fn end(&mut self) {
+        while let Some(Reverse((_, id))) = self.inside.peek().copied().filter(|Reverse((at, _))| *at <= self.progress) {
+            self.inside.pop();
+            let Told { client, request, dispatched, .. } = self.told[id as usize].take().expect("it is in the device");
+            self.fair.completed(self.now, &Served { request, dispatched, ok: true });
+            self.free.push(id);
+            let one = &mut self.clients[client];
+            (one.done, one.inside) = (one.done + 1, one.inside - 1);
+            self.thinking.push(Reverse((self.now + one.think + us(1), client)));
+        }
+    }
+
+    /// A counter of the scheduler.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        let mut found = None;
+        self.fair.counters(&mut |known, value| {
+            if known == name {
+                found = Some(value)
+            }
+        });
+        found.expect("it is counted")
+    }
+}
+
+/// That so many are to each other as the parts, within so many per cent of each.
+pub(crate) fn assert_shares(got: &[u64], parts: &[u64], percent: f64) {
+    let (all, whole) = (got.iter().sum::<u64>() as f64, parts.iter().sum::<u64>() as f64);
+    for (got_one, part) in got.iter().zip(parts) {
+        let ideal = all * *part as f64 / whole;
+        let off = (*got_one as f64 / ideal - 1.0) * 100.0;
+        assert!(off.abs() <= percent, "{got:?} for parts {parts:?}: {off:+.1} %");
+    }
+}
