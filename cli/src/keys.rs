@@ -87,7 +87,7 @@ pub(crate) const DISK: Sort = Sort {
         key(
             "nr_requests",
             "1 to 1048576, at least `depth`",
-            "twice the depth; with `bfq` and `cfq` at least 4096",
+            "twice the depth; with `fair`, `bfq` and `cfq` at least 4096",
             "requests that may wait and be in flight; weights count among these only",
         ),
         key("io_timeout", "a time, above zero", "30s", "how long a request may be in the device"),

@@ -478,18 +478,18 @@ impl Engine {
         }
     }
 
-    /// Puts the requests of the turn into the ring; whether there were any.
+    /// Puts the requests of the turn into the ring, to be called before it is waited for; whether one ended on the way, so that
+    /// there is another turn to take.
     ///
     /// The kernel takes entries in order, and some microseconds for each read or write: the replies of a turn go before them, so
     /// that clients ask again while it does.
     pub(crate) fn launch_all(&mut self) -> bool {
         let mut launches = std::mem::take(&mut self.launches);
-        let some = !launches.is_empty();
         for (number, tag) in launches.drain(..) {
             self.launch(number, tag);
         }
         self.launches = launches;
-        some
+        !self.dirty.is_empty()
     }
 
     /// Puts a new request into the ring.

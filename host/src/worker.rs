@@ -235,10 +235,9 @@ impl Worker {
             while self.exchange(now) {}
             let used = self.engine.pool.used();
             self.tell_kernel(now);
-            // Some requests end on the way into the ring.
-            let launched = self.engine.launch_all();
+            let goes_on = self.engine.launch_all();
             // A client that is gone, or has TLS, gives memory back only now: somebody may wait for it.
-            if !launched && (self.held_back.is_empty() || self.engine.pool.used() == used) {
+            if !goes_on && (self.held_back.is_empty() || self.engine.pool.used() == used) {
                 return;
             }
         }

@@ -78,6 +78,7 @@ impl Worker {
 
     /// Submits what was collected, waits, and takes in what completed.
     fn wait(&mut self, before: Instant, due: Instant) -> Instant {
+        let due = if self.engine.launch_all() { before } else { due };
         let now = self.sleep.until(&mut self.engine.ring, before, Some(due));
         while let Some(entry) = self.engine.ring.reap() {
             match Source::unpack(entry.user_data()) {

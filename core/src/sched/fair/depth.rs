@@ -12,8 +12,9 @@
 //! depth.3  Windows at the present depth and at another are compared as pairs, one right after the other, so that a disk
 //!          that drifts is the same for both. A pair counts if at the lesser of the two depths requests waited for room.
 //!          Requests that were sent at another depth are not counted.
-//! depth.4  Compared are, in turn, the best rung that is known or one that is twice as deep, the rung below, the rung above.
-//!          The more pairs in a row change nothing, the rarer they are: from every window to one in [`REST_MAX`].
+//! depth.4  Compared are, in turn, the best rung that is known or one that is twice as deep, the rung below, the rung above, and
+//!          the one below again. The more pairs in a row change nothing, the rarer they are: from every window to one in
+//!          [`REST_MAX`], or in [`REST_MAX_LACK`].
 //! depth.5  While no tenant lacks, the depth is the least rung that does all but [`SLACK`] of what the best does.
 //! depth.6  While some tenant lacks, it is the rung with the greatest product of what the disk does and what such tenants get,
 //!          of those where the disk does all but a stated part of what the best does. So a step down that costs 8 % of the
@@ -22,6 +23,7 @@
 //!          not made to wait for room so that another one, with one request too, is answered sooner.
 //! depth.8  A depth that the load does not reach is no limit. While some tenant lacks, it comes down to the least that is none.
 
+use crate::time::ms;
 use crate::{Duration, Instant};
 
 /// The rungs (depth.1): 1 and 2^(n/3), each a whole number.
@@ -42,10 +44,16 @@ const KNOWN: u32 = 3;
 const MEMORY: u32 = 12;
 /// The most windows between two pairs (depth.4).
 const REST_MAX: u32 = 64;
+/// The same while some tenant lacks: what it gets is known less well from one window.
+const REST_MAX_LACK: u32 = 12;
 /// A depth at which the disk does so much of its best is deep.
 const DEEP: f64 = 0.93;
-/// The fewest requests in a window.
-const WINDOW: u32 = 128;
+/// The fewest requests in a window, and the least time: a disk that answers in lumps does so several times in it, and one that
+/// does 2,000 large writes a second is known within seconds.
+const WINDOW: u32 = 64;
+const WINDOW_TIME: Duration = ms(2);
+/// The most requests by which a window is made longer for that.
+const WINDOW_MOST: u32 = 4096;
 
 /// The learned depth: see the [module](self).
 #[derive(Clone, Debug)]
@@ -59,6 +67,8 @@ pub(super) struct Depth {
     /// What the last window at `base` did, and whether requests waited in it.
     before: Speed,
     before_is_full: bool,
+    /// What tenants that lack get at `base`, over some windows: one has few requests of theirs. Zero: not known.
+    usual_poor: f64,
     /// Windows to go before the next pair, and how many there are between two.
     left: u32,
     rest: u32,
@@ -138,6 +148,7 @@ impl Depth {
             rungs,
             before: Speed::default(),
             before_is_full: false,
+            usual_poor: 0.0,
             left: 1,
             rest: 1,
             next: 0,
@@ -175,6 +186,7 @@ impl Depth {
             for rung in &mut self.rungs {
                 rung.speed.poor = rung.speed.all; // What such tenants get elsewhere is not known yet.
             }
+            self.usual_poor = 0.0;
             self.hurry();
         }
         (self.give, self.least) = (part, tenants);
@@ -210,7 +222,15 @@ impl Depth {
         window.slack += u32::from(waiting == 0);
         window.open += u64::from(in_flight + waiting);
         window.left -= 1;
-        if window.left > 0 { Ended::Open } else { self.window_ends(now) }
+        if window.left > 0 {
+            return Ended::Open;
+        }
+        if now.since(window.start) < WINDOW_TIME && window.size < WINDOW_MOST {
+            window.left = WINDOW;
+            window.size += WINDOW;
+            return Ended::Open;
+        }
+        self.window_ends(now)
     }
 
     #[cold]
@@ -246,6 +266,8 @@ impl Depth {
 
     fn base_ended(&mut self, speed: Speed, is_full: bool, open: u32) {
         (self.before, self.before_is_full) = (speed, is_full);
+        let part = if self.usual_poor > 0.0 { 1.0 / f64::from(MEMORY) } else { 1.0 };
+        self.usual_poor += part * (speed.poor - self.usual_poor);
         let enough = RUNGS.iter().position(|rung| u32::from(*rung) >= open).unwrap_or(self.top).min(self.top);
         if !is_full && self.give.is_some() && enough < self.base {
             // depth.8
@@ -273,14 +295,13 @@ impl Depth {
         rung.pairs = (rung.pairs + 1).min(MEMORY);
         let part = 1.0 / f64::from(rung.pairs);
         rung.speed.all += part * (base.all * speed.all / self.before.all.max(1e-9) - rung.speed.all);
-        if self.before.poor > 0.0 {
-            // A window with few requests of such tenants says little.
-            let gain = (speed.poor / self.before.poor).clamp(0.25, 4.0);
-            rung.speed.poor += part * (base.poor * gain - rung.speed.poor);
+        if self.usual_poor > 0.0 {
+            rung.speed.poor += part * (base.poor * speed.poor / self.usual_poor - rung.speed.poor);
         }
         let was = self.base;
         self.decide();
-        self.rest = if self.base == was { (self.rest + self.rest.div_ceil(4)).min(REST_MAX) } else { 1 };
+        let most = if self.give.is_some() { REST_MAX_LACK } else { REST_MAX };
+        self.rest = if self.base == was { (self.rest + self.rest.div_ceil(4)).min(most) } else { 1 };
         self.left = self.rest;
     }
 
@@ -288,10 +309,10 @@ impl Depth {
     fn choose(&mut self, enough: usize) -> Option<usize> {
         for _ in 0..3 {
             let best = self.best();
-            let rung = match self.next % 3 {
+            let rung = match self.next % 4 {
                 0 if best > self.base => best,
                 0 => self.base + 3,
-                1 => self.base.wrapping_sub(1),
+                1 | 3 => self.base.wrapping_sub(1),
                 _ => self.base + 1,
             };
             self.next += 1;
@@ -355,6 +376,7 @@ impl Depth {
             }
             rung.pairs = rung.pairs.max(KNOWN);
             self.base = to;
+            self.usual_poor = 0.0;
         }
     }
 }

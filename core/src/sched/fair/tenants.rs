@@ -87,7 +87,7 @@ pub(super) struct Period {
     pub(super) lacks: bool,
     /// How many tenants asked.
     pub(super) asked: u32,
-    /// Whether those are more or fewer than before.
+    /// Whether those are more or fewer than before, by more than an eighth.
     pub(super) changed: bool,
 }
 
@@ -274,7 +274,8 @@ impl Tenants {
             };
             lacks |= tenant.lack > 0;
         }
-        let changed = asked as usize != self.before;
+        // Where many tenants ask now and then, it is always others.
+        let changed = 8 * self.before.abs_diff(asked as usize) > self.before;
         self.before = asked as usize;
         self.begin_period(now);
         Period { lacks, asked, changed }
