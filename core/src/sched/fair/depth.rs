@@ -271,6 +271,8 @@ impl Depth {
         (self.before, self.before_is_full) = (speed, is_full);
         let part = if self.usual_poor > 0.0 { 1.0 / f64::from(MEMORY) } else { 1.0 };
         self.usual_poor += part * (speed.poor - self.usual_poor);
+        // On average fewer are open than tenants have at times: each that asks has one (depth.7).
+        let open = open.max(self.least);
         let enough = RUNGS.iter().position(|rung| u32::from(*rung) >= open).unwrap_or(self.top).min(self.top);
         if !is_full && self.give.is_some() && enough < self.base {
             // depth.8
@@ -322,7 +324,7 @@ impl Depth {
             };
             self.next += 1;
             let rung = if rung == usize::MAX { self.base } else { rung.min(enough) };
-            if rung != self.base {
+            if rung != self.base && u32::from(RUNGS[rung]) >= self.least {
                 return Some(rung);
             }
         }
@@ -584,6 +586,17 @@ mod tests {
         load.depth.give(Some(0.15), 2);
         load.run(50_000);
         assert!(load.depth.base() <= 8, "{}", load.depth.base());
+    }
+
+    /// depth.7: four tenants with one request each have four places, though fewer are open on average.
+    #[test]
+    fn each_tenant_that_asks_has_a_place() {
+        let mut depth = Depth::new(128);
+        depth.give(Some(0.15), 4);
+        for n in 0..20_000_u64 {
+            let _ = depth.ended(Instant::from_nanos(n * 50_000), 10_000, 10_000, 1 + (n % 3) as u32, 0);
+            assert!(depth.limit() >= 4, "{}", depth.limit());
+        }
     }
 
     /// Nothing is random, and time that stands still or leaps is no reason to panic.
