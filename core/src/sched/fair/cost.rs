@@ -122,9 +122,10 @@ impl Shape {
         this
     }
 
-    /// It covers another extent. Of a discard the length says nothing; its time is charged when it has ended.
+    /// It covers another extent. Of a discard the length says nothing: it counts as a write of 4 KiB until it has ended, and
+    /// its time is known. Where discards are always under way nothing else tells the two apart.
     pub(super) fn resize(&mut self, op: Op, extent: Extent) {
-        self.sectors = if op.has_payload() { u32::try_from(extent.sectors).unwrap_or(u32::MAX) } else { 0 };
+        self.sectors = if op.has_payload() { u32::try_from(extent.sectors).unwrap_or(u32::MAX) } else { 8 };
     }
 }
 
@@ -526,7 +527,7 @@ mod tests {
         );
         assert_eq!([FAR, FAR + 1].map(|off| cost(Op::Read, (1 << 20) - off, 8)), [8_000, 16_000], "on either side");
         assert_eq!([0, 1 << 30].map(|start| cost(Op::Write, start, 8)), [32_000; 2]);
-        assert_eq!(cost(Op::Discard, 1 << 20, 1 << 40), 8_000, "the length of a discard does not count");
+        assert_eq!(cost(Op::Discard, 1 << 20, 1 << 40), 16_000, "the length of a discard does not count");
         assert_eq!(costs.model(), model);
         assert_eq!(Model::parse(&format!("8:0 ctrl=user model=linear {model}")), Ok(model));
     }
