@@ -405,7 +405,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_is_lost_or_goes_twice_and_the_device_is_never_left_idle(

@@ -248,8 +248,8 @@ impl Costs {
         for n in 0..COUNT {
             let gain = px[n] / variance;
             self.theta[n] = (self.theta[n] + gain * error).clamp(1.0, MOST); // cost.4
-            for m in 0..COUNT {
-                self.p[n][m] -= gain * px[m];
+            for (own, px) in self.p[n].iter_mut().zip(&px) {
+                *own -= gain * px;
             }
         }
         self.stay_possible();

@@ -1,0 +1,133 @@
+//! Loads that are hard on a scheduler. Whatever happens, every request ends, and no tenant starves.
+
+use fairlift_core::sched::Scheduler;
+use fairlift_core::time::{ms, secs, us};
+use fairlift_core::{GroupId, Instant, Op, Priority, PriorityClass};
+
+use crate::sim::{Client, DISK, Sim, assert_shares};
+
+/// No client asks any more, and everything that waits ends.
+fn finish(sim: &mut Sim) {
+    sim.clients.iter_mut().for_each(|client| client.stops = Instant::ZERO);
+    sim.run(secs(30));
+    assert!(sim.fair.is_empty() && sim.clients.iter().all(|client| client.inside == 0));
+}
+
+#[test]
+fn weights_may_change_ten_times_a_second() {
+    let mut sim = Sim::new(DISK, 64, &[("device_depth", "32")]);
+    for _ in 0..4 {
+        sim.tenant(100, 32);
+    }
+    sim.begin_all();
+    sim.run(secs(1));
+    let weights = [[1, 1000, 100, 100], [1000, 1, 100, 100], [100, 100, 1, 1000], [100, 100, 1000, 1]];
+    let mut all = [0; 4];
+    for turn in 0..80 {
+        for (n, weight) in weights[turn % 4].into_iter().enumerate() {
+            sim.weigh(GroupId(n as u16 + 1), weight);
+        }
+        sim.run(ms(100)).iter().zip(&mut all).for_each(|(got, all)| *all += got);
+    }
+    // Each had the same weights, in turn.
+    assert_shares(&all, &[1; 4], 15.0);
+    finish(&mut sim);
+}
+
+#[test]
+fn streams_may_come_go_and_move_between_groups_and_the_root() {
+    let mut sim = Sim::new(DISK, 64, &[]);
+    for weight in [100, 200, 300] {
+        sim.tenant(weight, 16);
+    }
+    sim.begin_all();
+    for turn in 0..300_u64 {
+        let client = turn as usize * 7 % sim.clients.len();
+        let group = GroupId((turn * 5 % 4) as u16);
+        let class = if turn % 9 == 0 { PriorityClass::Idle } else { PriorityClass::BestEffort };
+        sim.change(client, group, Priority { class, level: (turn % 8) as u8 });
+        if turn % 20 == 0 {
+            let new = sim.client(group, Priority::default(), 4);
+            sim.begin(new);
+        }
+        if turn % 30 == 10 {
+            sim.clients[client].stops = sim.now;
+        }
+        sim.run(ms(7));
+    }
+    finish(&mut sim);
+}
+
+#[test]
+fn a_tenant_with_4096_requests_keeps_nobody_out() {
+    let mut sim = Sim::new(DISK, 64, &[]);
+    let deep = sim.tenant(100, 4096);
+    let others = [1, 4, 16].map(|depth| sim.tenant(100, depth));
+    sim.begin_all();
+    sim.run(secs(2));
+    sim.clients.iter_mut().for_each(|client| client.longest_wait = fairlift_core::Duration::ZERO);
+    let got = sim.run(secs(2));
+    for other in others {
+        let Client { depth, longest_wait, .. } = &sim.clients[other];
+        assert!(*longest_wait < ms(3), "a tenant with {depth} waited {longest_wait}");
+    }
+    assert!(got[others[2]] as f64 >= 0.8 * got[deep] as f64 / 3.0, "{got:?}");
+    finish(&mut sim);
+}
+
+#[test]
+fn a_thousand_tenants_may_ask_once_a_minute() {
+    let mut sim = Sim::new(DISK, 64, &[]);
+    let deep = sim.tenant(100, 64);
+    sim.begin(deep);
+    for n in 0..1000_u64 {
+        let tenant = sim.tenant(100, 1);
+        sim.clients[tenant].think = secs(60);
+        sim.clients[tenant].starts = Instant::ZERO + ms(60 * n / 6);
+        sim.begin(tenant);
+    }
+    let got = sim.run(secs(12));
+    assert!(got[deep] > 12 * 75_000, "{} of about 99,000 a second", got[deep]);
+    for client in &sim.clients[1..] {
+        assert!(client.done >= 1 && client.longest_wait < ms(3), "{} after {}", client.done, client.longest_wait);
+    }
+    finish(&mut sim);
+}
+
+#[test]
+fn a_device_may_be_ten_times_slower_for_a_while() {
+    let mut sim = Sim::new(DISK, 64, &[("device_depth", "32")]);
+    for weight in [100, 300] {
+        let tenant = sim.tenant(weight, 32);
+        sim.clients[tenant].think = us(50);
+    }
+    sim.begin_all();
+    sim.run(secs(1));
+    for slowness in [10.0, 1.0] {
+        sim.slowness = slowness;
+        sim.run(secs(1));
+        assert_shares(&sim.run(secs(4)), &[1, 3], 4.0);
+    }
+    finish(&mut sim);
+}
+
+#[test]
+fn a_model_that_is_wrong_by_ten_starves_nobody() {
+    for wrong in 0..6 {
+        for factor in [0.1, 10.0] {
+            let mut words = [1e9, 1e5, 1e5, 1e9, 1e5, 1e5];
+            words[wrong] *= factor;
+            let [a, b, c, d, e, f] = words.map(|word| word as u64);
+            let model = format!("rbps={a} rseqiops={b} rrandiops={c} wbps={d} wseqiops={e} wrandiops={f}");
+            let mut sim = Sim::new(DISK, 64, &[("device_depth", "16"), ("cost_model", &model)]);
+            for (op, sectors) in [(Op::Read, 8), (Op::Read, 64), (Op::Write, 8), (Op::Write, 64)] {
+                let tenant = sim.tenant(100, 16);
+                (sim.clients[tenant].op, sim.clients[tenant].sectors) = (op, sectors);
+            }
+            sim.begin_all();
+            let got = sim.run(secs(2));
+            assert!(got.iter().all(|got| *got > 2_000), "{wrong} times {factor}: {got:?}");
+            finish(&mut sim);
+        }
+    }
+}
