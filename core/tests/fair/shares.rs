@@ -208,6 +208,20 @@ fn streams_in_the_root_are_tenants() {
     assert_shares(&sim.run(secs(2)), &[8, 4, 2, 6], 4.0);
 }
 
+/// Another level is another share, in the order and of the places.
+#[test]
+fn a_stream_in_the_root_may_have_another_level() {
+    let level = |level| Priority { class: PriorityClass::BestEffort, level };
+    let mut sim = Sim::new(DISK, 64, &[("device_depth", "32")]);
+    let [one, _] = [7, 4].map(|at| sim.client(GroupId::ROOT, level(at), 32));
+    sim.begin_all();
+    sim.run(secs(1));
+    assert_shares(&sim.run(secs(1)), &[1, 4], 4.0);
+    sim.change(one, GroupId::ROOT, level(0));
+    sim.run(ms(200));
+    assert_shares(&sim.run(secs(1)), &[8, 4], 4.0);
+}
+
 /// fair.4: the learned depth is what the device needs, and no more requests are in it.
 #[test]
 fn the_depth_is_learned_and_kept() {
