@@ -78,6 +78,13 @@ impl Pace {
         }
     }
 
+    /// The unit is another from now on: what was so much is so many times that.
+    pub fn rescale(&mut self, times: f64) {
+        for units in [&mut self.units, &mut self.meanwhile] {
+            *units = (*units as f64 * times) as u64;
+        }
+    }
+
     /// Work apart begins.
     pub fn begins(&mut self, now: Instant, in_flight: u32) {
         self.count(now, in_flight, 0);

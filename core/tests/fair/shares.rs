@@ -75,7 +75,6 @@ fn a_tenant_with_one_request_at_a_time_leaves_the_rest_to_the_others() {
 
 /// depth.6: of the best that the device can do, 85 %.
 #[test]
-#[ignore = "the depth stays at 20, 67 % of the best: what the device would do with 64 is never looked at while a tenant lacks"]
 fn a_tenant_that_lacks_costs_no_more_than_isolation_cost() {
     let mut sim = Sim::new(DISK, 128, &[]);
     sim.tenant(400, 1);

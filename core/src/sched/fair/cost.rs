@@ -115,17 +115,22 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// `after` is where the stream's last request ended.
+    /// `after` is where the stream's last request ended. A discard counts as a small read while it is in the device: of it the
+    /// length says nothing, and its time is charged when it has ended.
     pub(super) fn new(op: Op, extent: Extent, after: Sector) -> Self {
+        if !op.has_payload() {
+            return Self { write: false, far: true, sectors: 8 };
+        }
         let mut this = Self { write: op != Op::Read, far: extent.start.0.abs_diff(after.0) > FAR, sectors: 0 };
         this.resize(op, extent);
         this
     }
 
-    /// It covers another extent. Of a discard the length says nothing: it counts as a write of 4 KiB until it has ended, and
-    /// its time is known. Where discards are always under way nothing else tells the two apart.
+    /// It covers another extent.
     pub(super) fn resize(&mut self, op: Op, extent: Extent) {
-        self.sectors = if op.has_payload() { u32::try_from(extent.sectors).unwrap_or(u32::MAX) } else { 8 };
+        if op.has_payload() {
+            self.sectors = u32::try_from(extent.sectors).unwrap_or(u32::MAX);
+        }
     }
 }
 
@@ -226,17 +231,19 @@ impl Costs {
         cost.clamp(1, 1 << 30) as u32
     }
 
+    /// Answers by how much all costs are greater now than what they were a guess for (cost.5).
+    ///
     /// The disk was full for so long, and this ended in that time (cost.2, cost.3).
-    pub(super) fn learn(&mut self, sum: &Sum, time: Duration) {
+    pub(super) fn learn(&mut self, sum: &Sum, time: Duration) -> f64 {
         let x = sum.row();
         let t = time.as_nanos() as f64;
         let predicted: f64 = (0..COUNT).map(|n| x[n] * self.theta[n]).sum();
         if t <= 0.0 || predicted <= 0.0 {
-            return;
+            return 1.0;
         }
-        let mut predicted = predicted;
+        let (mut predicted, mut times) = (predicted, 1.0);
         if core::mem::take(&mut self.is_new) {
-            let times = (t / predicted).clamp(1e-3, 1e3); // cost.5
+            times = (t / predicted).clamp(1e-3, 1e3); // cost.5
             self.theta = self.theta.map(|one| one * times);
             self.p = self.p.map(|row| row.map(|one| one * times * times));
             predicted *= times;
@@ -254,6 +261,7 @@ impl Costs {
         }
         self.stay_possible();
         self.tell();
+        times
     }
 
     /// What was rounded may leave a covariance that none can have, from which coefficients go anywhere. Then what is known of

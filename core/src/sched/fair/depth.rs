@@ -12,8 +12,8 @@
 //! depth.3  Windows at the present depth and at another are compared as pairs, one right after the other, so that a disk
 //!          that drifts is the same for both. A pair counts if at the lesser of the two depths requests waited for room.
 //!          Requests that were sent at another depth are not counted.
-//! depth.4  Compared are, in turn, the best rung that is known or one that is twice as deep, the rung below, the rung above, and
-//!          the one below again. The more pairs in a row change nothing, the rarer they are: from every window to one in
+//! depth.4  Compared are, in turn, the best rung that is known, one that is twice as deep, and the rung above, and between any two
+//!          of these the rung below. It does not go down before it is known what more would do. The more pairs in a row change nothing, the rarer they are: from every window to one in
 //!          [`REST_MAX`], or in [`REST_MAX_LACK`].
 //! depth.5  While no tenant lacks, the depth is the least rung that does all but [`SLACK`] of what the best does.
 //! depth.6  While some tenant lacks, it is the rung with the greatest product of what the disk does and what such tenants get,
@@ -76,6 +76,8 @@ pub(super) struct Depth {
     next: u32,
     /// What part of the throughput may be given up for tenants that lack; `None`: none lacks.
     give: Option<f64>,
+    /// The least rung that is no limit to the load.
+    enough: usize,
     /// The least that the depth may be (depth.7).
     least: u32,
     window: Window,
@@ -153,6 +155,7 @@ impl Depth {
             rest: 1,
             next: 0,
             give: None,
+            enough: top,
             least: 1,
             window,
             trials: 0,
@@ -281,6 +284,7 @@ impl Depth {
         if !is_full && self.give.is_none() {
             return;
         }
+        self.enough = enough;
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
             self.probe = self.choose(enough);
@@ -307,13 +311,14 @@ impl Depth {
 
     /// depth.4: the next rung to compare, if there is one that the load reaches.
     fn choose(&mut self, enough: usize) -> Option<usize> {
-        for _ in 0..3 {
+        for _ in 0..8 {
             let best = self.best();
-            let rung = match self.next % 4 {
+            let rung = match self.next % 8 {
                 0 if best > self.base => best,
                 0 => self.base + 3,
-                1 | 3 => self.base.wrapping_sub(1),
-                _ => self.base + 1,
+                4 => best + 3,
+                2 | 6 => self.base + 1,
+                _ => self.base.wrapping_sub(1),
             };
             self.next += 1;
             let rung = if rung == usize::MAX { self.base } else { rung.min(enough) };
@@ -355,7 +360,11 @@ impl Depth {
         let above = self.base + 1;
         if u32::from(RUNGS[self.base]) < self.least && above <= self.top {
             to = above;
-        } else if self.base > 0 && is_known(self.base - 1) && u32::from(RUNGS[self.base - 1]) >= self.least {
+        } else if self.base > 0
+            && is_known(self.base - 1)
+            && u32::from(RUNGS[self.base - 1]) >= self.least
+            && (self.base >= self.enough || ((self.base + 2).min(self.enough)..=self.top).any(is_known))
+        {
             let below = worth(self.base - 1);
             if below > here.abs() * (BETTER - 1.0) + here {
                 to = self.base - 1;

@@ -64,6 +64,8 @@ pub struct Fair {
     order: FairQueue,
     tenants: Tenants,
     costs: Costs,
+    /// Whether something ended in the present window whose time is charged otherwise.
+    is_spoilt: bool,
     /// What ended in the present window.
     sum: Sum,
     /// What ended in those that make the next equation of costs, and how long they were (cost.2).
@@ -133,6 +135,7 @@ impl Fair {
             order: FairQueue::new(&[Group::root()]),
             tenants: Tenants::new(),
             costs: Costs::new(settings.cost_model),
+            is_spoilt: false,
             sum: Sum::default(),
             equation: Sum::default(),
             equation_time: Duration::ZERO,
@@ -291,19 +294,24 @@ impl Fair {
     fn learn(&mut self, now: Instant, tenant: TenantId, id: RequestId, took: Duration) {
         let Charged { shape, cost } = self.shapes[id.0 as usize];
         self.sum.add(shape);
+        // Their time is charged as it turns out, and says nothing of what reads and writes cost.
+        self.is_spoilt |= pace::is_apart(self.waitings.op(id));
         let before = self.limit();
         let poor = u64::from(cost) * u64::from(self.tenants.lack(tenant));
         match self.depth.ended(now, cost, poor, self.in_flight + 1, self.waitings.len() as u32) {
             Ended::Open => {}
-            Ended::Void => self.sum = Sum::default(),
+            Ended::Void => (self.sum, self.is_spoilt) = (Sum::default(), false),
             Ended::Full(full) => {
                 let sum = core::mem::take(&mut self.sum);
-                if full.is_deep {
+                if !core::mem::take(&mut self.is_spoilt) && full.is_deep {
                     self.equation.extend(&sum);
                     self.equation_time = self.equation_time + full.time;
                     if self.equation.requests() >= u64::from(EDGE * before) {
                         let sum = core::mem::take(&mut self.equation);
-                        self.costs.learn(&sum, core::mem::take(&mut self.equation_time));
+                        let times = self.costs.learn(&sum, core::mem::take(&mut self.equation_time));
+                        if times != 1.0 {
+                            self.pace.rescale(times);
+                        }
                     }
                 }
             }
