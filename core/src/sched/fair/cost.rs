@@ -255,8 +255,8 @@ impl Costs {
         for n in 0..COUNT {
             let gain = px[n] / variance;
             self.theta[n] = (self.theta[n] + gain * error).clamp(1.0, MOST); // cost.4
-            for (own, px) in self.p[n].iter_mut().zip(&px) {
-                *own -= gain * px;
+            for (one, column) in self.p[n].iter_mut().zip(px) {
+                *one -= gain * column;
             }
         }
         self.stay_possible();

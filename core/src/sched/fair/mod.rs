@@ -5,15 +5,15 @@
 //! what the disk can do. If the heaviest keeps one read outstanding, it gets nearly what it does alone, which is 7 %, and
 //! the other three divide the rest.
 //!
-//! fair.1  The currency is the disk's time. What a request takes of it is learned while the disk serves ([`cost`]).
+//! fair.1  The currency is the disk's time. What a request takes of it is learned while the disk serves (`cost`).
 //! fair.2  The order is virtual time over the tree of groups, one request at a time ([`fair_queue`](super::fair_queue)): there
 //!         are no turns, and an arrival that has had less than its part is next. A stream is an entity of weight
 //!         (8 − level) · 10 in its group; classes are strict, but the idle class moves.
 //! fair.3  Within a stream the oldest request goes first.
 //! fair.4  There are no more requests in the device than throughput needs, and fewer, down to a stated part of the
-//!         throughput, where a tenant gets less than its share for having few ([`depth`], [`tenants`]).
+//!         throughput, where a tenant gets less than its share for having few (`depth`, `tenants`).
 //! fair.5  Of these each tenant has its own part, which nobody takes while the tenant's requests are on their way to and from
-//!         its clients; what it never uses goes to the others ([`places`]).
+//!         its clients; what it never uses goes to the others (`places`).
 //! fair.6  The device is never held idle: what a tenant does not use goes to the others at once. A tenant that comes back has
 //!         no credit for the time that it was away.
 //! fair.7  Flushes, discards and writes of zeroes are charged to the stream that asked, as what others were not served in
