@@ -303,7 +303,7 @@ impl Fair {
             Ended::Void => (self.sum, self.is_spoilt) = (Sum::default(), false),
             Ended::Full(full) => {
                 let sum = core::mem::take(&mut self.sum);
-                if full.is_deep && !core::mem::take(&mut self.is_spoilt) {
+                if !core::mem::take(&mut self.is_spoilt) && full.is_deep {
                     self.equation.extend(&sum);
                     self.equation_time = self.equation_time + full.time;
                     if self.equation.requests() >= u64::from(EDGE * before) {
