@@ -2,8 +2,8 @@
 //!
 //! A tenant is entitled to the smaller of what it could do alone and its weight's part of the disk's time; what it leaves goes
 //! to the others by weight. Four tenants of weight 100 to 400 that each keep 32 reads outstanding get 10, 20, 30 and 40 % of
-//! what the disk can do. If the heaviest keeps one read outstanding, it gets nearly what it does alone, which is 7 %, and
-//! the other three divide the rest.
+//! what the disk can do. If the heaviest keeps one read outstanding, it is entitled to what it does alone, which is 7 %, and
+//! the other three divide the rest. How near that comes on a real disk, which queues too, is in docs/fairness.md.
 //!
 //! fair.1  The currency is the disk's time. What a request takes of it is learned while the disk serves (`cost`).
 //! fair.2  The order is virtual time over the tree of groups, one request at a time ([`fair_queue`](super::fair_queue)): there
