@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::model::Work;
-use crate::sched::gain::Finding;
+use crate::sched::idling_trial::Finding;
 use crate::stats::Histogram;
 use crate::{Duration, Errno, Extent, Flags, GroupId, Instant, Op, Outcome, Priority};
 

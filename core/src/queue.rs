@@ -46,7 +46,7 @@ use members::{Groups, StreamState};
 
 use crate::flush;
 use crate::group::{ContextId, GroupId, Stream, StreamId};
-use crate::sched::gain::Finding;
+use crate::sched::idling_trial::Finding;
 use crate::sched::{BUSY_DELAY, Next, RequestId, Scheduler, Served, Side, Waiting};
 use crate::table::Table;
 use crate::tags::{Bitmap, Hint};
@@ -377,7 +377,7 @@ impl Queue {
                 Some(id) => id, // Q5
                 None => match self.scheduler.dispatch(now) {
                     Next::Request(id) => id,
-                    Next::Hold { .. } | Next::Nothing => {
+                    Next::Idle { .. } | Next::Nothing => {
                         self.put_back(tag);
                         return None;
                     }

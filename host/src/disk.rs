@@ -13,7 +13,7 @@ use fairlift_core::concurrency;
 use fairlift_core::flush::{self, Share};
 use fairlift_core::model::Character;
 use fairlift_core::queue::{Backing, Settings, SharedTags};
-use fairlift_core::sched::gain::Finding;
+use fairlift_core::sched::idling_trial::Finding;
 use fairlift_core::stats::Stats;
 use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Limits, Op, Priority, Queue, Sector};
 

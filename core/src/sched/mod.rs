@@ -8,8 +8,8 @@ pub mod cfq;
 pub mod deadline;
 pub mod fair;
 pub mod fair_queue;
-pub mod gain;
 pub mod habits;
+pub mod idling_trial;
 pub mod line;
 pub mod none;
 pub mod pace;
@@ -87,7 +87,7 @@ pub enum Next {
     /// This request; it no longer waits.
     Request(RequestId),
     /// Nothing until then: the device is being held idle for someone.
-    Hold {
+    Idle {
         /// When to ask again at the latest.
         until: Instant,
     },
@@ -176,7 +176,7 @@ pub trait Scheduler: Send {
     fn drain(&mut self, now: Instant) -> Option<RequestId> {
         match self.dispatch(now) {
             Next::Request(id) => Some(id),
-            Next::Hold { .. } | Next::Nothing => None,
+            Next::Idle { .. } | Next::Nothing => None,
         }
     }
 

@@ -28,7 +28,7 @@ impl Bfq {
             if let Some(turn) = &mut self.turn
                 && turn.queue == q
             {
-                turn.held = None;
+                turn.idle_until = None;
             }
             self.wake_if_waiting(now, q);
         }
@@ -46,7 +46,7 @@ impl Bfq {
             queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) <= soon)
         };
         let in_time = queue.ran_empty && is_soon(); // T5
-        let coefficient = queue.raise.coefficient();
+        let coefficient = queue.raising.coefficient();
         let left = queue.left;
         let is_shared = self.is_shared();
         let mut budget = self.budget(q, is_shared);
@@ -84,12 +84,12 @@ impl Bfq {
             return;
         }
         let (new, old) = (self.queue(q), self.queue(turn.queue));
-        let raised = new.raise.coefficient().cmp(&old.raise.coefficient());
+        let raised = new.raising.coefficient().cmp(&old.raising.coefficient());
         let goes = is_shared // S5
             || new.priority.class < old.priority.class
             || raised.is_gt()
             || in_time && raised.is_ge()
-            || old.line.is_empty() && !self.is_worth_holding(&turn);
+            || old.line.is_empty() && !self.is_worth_idling(&turn);
         if goes {
             self.counts.preemptions += 1;
             self.end_turn(now, turn::End::Preempted);
@@ -121,7 +121,7 @@ impl Bfq {
         queue.think.ended(now);
         if low_latency && queue.in_flight == 1 && queue.line.is_empty() {
             let idle = self.slice_idle();
-            self.queue_mut(q).raise.ran_empty(now, idle);
+            self.queue_mut(q).raising.ran_empty(now, idle);
         }
         self.left_device(q, id);
     }
@@ -148,14 +148,14 @@ impl Bfq {
     #[inline]
     pub(super) fn opens(&mut self, q: u32) {
         self.open += 1;
-        self.open_raised += u32::from(self.queue(q).raise.is_raised());
+        self.open_raised += u32::from(self.queue(q).raising.is_raised());
     }
 
     /// It has nothing any more.
     #[inline]
     pub(super) fn closes(&mut self, q: u32) {
         self.open -= 1;
-        self.open_raised -= u32::from(self.queue(q).raise.is_raised());
+        self.open_raised -= u32::from(self.queue(q).raising.is_raised());
     }
 
     // ---- raising ----
@@ -172,15 +172,15 @@ impl Bfq {
         if queue.burst == Member::NONE || last_end.is_some_and(|end| now.since(end) > burst::FORGET) {
             queue.burst = bursts.arrived(now);
         }
-        let arrival = raise::Arrival {
+        let arrival = weight_raising::Arrival {
             can_rise: queue.priority == default && !self.merging.is_shared(q),
             in_large_burst: bursts.is_large(queue.burst),
             last_end,
             in_flight: queue.in_flight > 0,
             totally_seeky: queue.seeks.is_totally_seeky(),
         };
-        let was_raised = queue.raise.is_raised();
-        if queue.raise.became_busy(now, &arrival) {
+        let was_raised = queue.raising.is_raised();
+        if queue.raising.became_busy(now, &arrival) {
             self.counts.raised += u64::from(!was_raised);
             self.raising_changed(was_raised, q);
         }
@@ -191,17 +191,17 @@ impl Bfq {
     pub(super) fn check_raising(&mut self, now: Instant, q: u32) {
         let rotational = self.device.is_rotational();
         let queue = self.queues[q as usize].as_mut().expect("it is served");
-        if !queue.raise.is_raised() {
+        if !queue.raising.is_raised() {
             return;
         }
         let in_large_burst = self.groups[usize::from(queue.group.0)].bursts.is_large(queue.burst);
-        if queue.raise.check(now, self.device.rate.raising(rotational), in_large_burst) {
+        if queue.raising.check(now, self.device.rate.raising(rotational), in_large_burst) {
             self.raising_changed(true, q);
         }
     }
 
     pub(super) fn raising_changed(&mut self, before: bool, q: u32) {
-        let after = self.queue(q).raise.is_raised();
+        let after = self.queue(q).raising.is_raised();
         self.raised = self.raised + u32::from(after) - u32::from(before);
         if self.queue(q).is_open() {
             self.open_raised = self.open_raised + u32::from(after) - u32::from(before);
@@ -209,12 +209,12 @@ impl Bfq {
         if before && !after && self.open_raised == 0 {
             // Neither turns nor the depth were what they are otherwise.
             if self.device.is_rotational() {
-                self.device.gain.review();
+                self.device.idling_trial.review();
             }
             self.device.depths.iter_mut().for_each(Depth::review);
         }
         match (before, after) {
-            (false, true) => self.note(q, Note::Raised { times: self.queue(q).raise.coefficient() }),
+            (false, true) => self.note(q, Note::Raised { times: self.queue(q).raising.coefficient() }),
             (true, false) => self.note(q, Note::Lowered),
             _ => {}
         }
@@ -224,7 +224,7 @@ impl Bfq {
     pub(super) fn end_raising(&mut self) {
         for q in 0..self.queues.len() as u32 {
             if let Some(queue) = &mut self.queues[q as usize]
-                && queue.raise.end(Instant::ZERO)
+                && queue.raising.end(Instant::ZERO)
             {
                 self.raising_changed(true, q);
             }
@@ -234,7 +234,7 @@ impl Bfq {
     /// Tells the fair queue a queue's weight (F1, W2).
     pub(super) fn weigh(&mut self, q: u32) {
         let queue = self.queue(q);
-        let weight = (8 - u32::from(queue.priority.level)) * 10 * queue.raise.coefficient();
+        let weight = (8 - u32::from(queue.priority.level)) * 10 * queue.raising.coefficient();
         self.fair.set_queue_weight(Leaf(q), weight.min(FairQueue::WEIGHT_MAX));
     }
 }

@@ -18,11 +18,11 @@ pub(super) struct Device {
     pub(super) budgets: Budgets,
     /// The depth for turns, and for many at once.
     pub(super) depths: [Depth; 2],
-    pub(super) gain: Gain,
+    pub(super) idling_trial: IdlingTrial,
     pub(super) was_shared: bool,
     /// Sectors per 2^20 ns of the fastest turns of late (T3).
     pub(super) best: u64,
-    pub(super) lull: Lull,
+    pub(super) share_wait: ShareWait,
     /// The last answer was that the depth keeps requests waiting.
     pub(super) is_full: bool,
     /// Where the last request that was dispatched ended.
@@ -43,10 +43,10 @@ impl Device {
             pace: Pace::default(),
             budgets: Budgets::new(settings.max_budget.into()),
             depths: [true, rotational].map(|all| Depth::new(depth, all)),
-            gain: Gain::new(if rotational { Way::Idle } else { Way::Parallel }),
+            idling_trial: IdlingTrial::new(if rotational { Way::Idle } else { Way::Parallel }),
             was_shared: false,
             best: 0,
-            lull: Lull::default(),
+            share_wait: ShareWait::default(),
             is_full: false,
             position: Sector(0),
             lone: None,
@@ -62,7 +62,7 @@ impl Device {
         tell("device_depth", self.depths[usize::from(is_shared)].base().into());
         tell("depth_trials", self.depths.iter().map(Depth::trials).sum());
         tell("together", is_shared.into());
-        tell("idle_trials", self.gain.trials());
+        tell("idle_trials", self.idling_trial.trials());
     }
 }
 
@@ -78,7 +78,7 @@ impl Bfq {
             (1, _) => false,
             (2, _) => true,
             _ if device.depth <= 1 || device.is_rotational() && self.raising_matters() => false,
-            (_, None) => device.gain.way() == Way::Parallel,
+            (_, None) => device.idling_trial.way() == Way::Parallel,
             (_, Some(idle)) if device.is_rotational() => idle == Duration::ZERO,
             (_, Some(_)) => device.queueing.is_queueing(),
         }
@@ -88,7 +88,7 @@ impl Bfq {
     /// disk takes turns, for its arm follows one.
     #[inline]
     fn raising_matters(&self) -> bool {
-        let is_turn = || self.turn.is_some_and(|turn| self.queue(turn.queue).raise.is_raised());
+        let is_turn = || self.turn.is_some_and(|turn| self.queue(turn.queue).raising.is_raised());
         self.raised > 0
             && self.open > self.open_raised
             && (self.open_raised > 0 || is_turn())
@@ -140,7 +140,7 @@ impl Bfq {
         // What failed says nothing of how much the device does.
         let sectors = if served.ok { turn::size(served.request.op, served.request.extent.sectors) } else { 0 };
         let is_shared = self.is_shared();
-        let is_held = self.turn.is_some_and(|turn| turn.held.is_some());
+        let is_held = self.turn.is_some_and(|turn| turn.idle_until.is_some());
         let held_back = self.device.is_full || is_held;
         // What could go as well, if only the depth allowed it.
         let could = match self.turn {
@@ -166,7 +166,7 @@ impl Bfq {
             let before = device.is_rotational();
             changed |= device.rotation.ended(now, lone);
             if device.is_rotational() != before {
-                device.gain.guess(now, if before { Way::Parallel } else { Way::Idle });
+                device.idling_trial.guess(now, if before { Way::Parallel } else { Way::Idle });
             }
         }
         let mut has_other_turns = false;
@@ -178,7 +178,7 @@ impl Bfq {
         depth.ended(now, sectors, what, in_flight + could, is_held && is_shared);
         if self.settings.slice_idle.is_none() && self.settings.service == 0 {
             let end = End { sectors, open: in_flight - 1 + waiting, several, seeks };
-            if device.gain.ended(now, end) {
+            if device.idling_trial.ended(now, end) {
                 self.tell_finding();
             }
         }
@@ -205,7 +205,7 @@ impl Bfq {
     /// Says what a trial found.
     #[cold]
     fn tell_finding(&mut self) {
-        if let Some(finding) = self.device.gain.take_finding() {
+        if let Some(finding) = self.device.idling_trial.take_finding() {
             if self.findings.len() == FINDINGS {
                 self.findings.pop_front();
             }
@@ -218,7 +218,7 @@ impl Bfq {
     #[inline]
     pub(super) fn account(&mut self, now: Instant) {
         self.notes.at(now);
-        if now == self.device.lull.since() {
+        if now == self.device.share_wait.since() {
             return; // The rest of a batch.
         }
         let useful = self.limit().min(self.in_flight + self.waitings.len() as u32);
@@ -228,7 +228,7 @@ impl Bfq {
             floor => floor,
         };
         // Reads beyond it (S5) are no depth that anybody was held back from.
-        self.device.lull.was(now, self.in_flight.min(useful), useful, floor);
+        self.device.share_wait.was(now, self.in_flight.min(useful), useful, floor);
     }
 
     /// A request goes to the device.

@@ -30,7 +30,7 @@ impl Bfq {
             let queue = self.queue(q);
             let Some(id) = self.choose(now, queue) else {
                 if let Some(until) = self.runs_empty(now, all) {
-                    return Next::Hold { until };
+                    return Next::Idle { until };
                 }
                 continue;
             };
@@ -65,8 +65,8 @@ impl Bfq {
         let turn = self.turn.as_ref().expect("it is in service");
         // Served together, a turn that had something is over (S2).
         let is_over = all || turn.served > 0 && self.is_shared();
-        if !is_over && let Some(until) = self.may_hold(now, turn) {
-            self.hold(now, until);
+        if !is_over && let Some(until) = self.may_idle_until(now, turn) {
+            self.idle(now, until);
             return Some(until);
         }
         self.end_turn(now, turn::End::Empty);
@@ -84,7 +84,7 @@ impl Bfq {
         let most = if is_shared { self.budget_max(true).min(1 << 30) as u32 } else { self.budget(queue, false) };
         self.queue_mut(queue).left = budget.min(most);
         let timeout = if is_shared { self.settings.timeout_sync } else { self.timeout(queue) };
-        self.turn = Some(Turn { queue, since: now, timeout, served: 0, wrote: false, held: None });
+        self.turn = Some(Turn { queue, since: now, timeout, served: 0, wrote: false, idle_until: None });
     }
 
     /// The longest time for a turn (F3, T2).
@@ -94,7 +94,7 @@ impl Bfq {
             return self.settings.timeout_sync;
         }
         // Raised within its group, it has no more of the device than its group, where groups compete.
-        let factor = if self.groups_compete() { 1 } else { self.queue(q).raise.timeout_factor() };
+        let factor = if self.groups_compete() { 1 } else { self.queue(q).raising.timeout_factor() };
         let part = ((u128::from(timeout) * u128::from(self.part(q))) >> 16) as u64;
         Duration::from_nanos(part.saturating_mul(factor.into()))
     }
@@ -114,14 +114,14 @@ impl Bfq {
         queue.in_flight += 1;
         queue.left = queue.left.saturating_sub(u32::try_from(charge).unwrap_or(u32::MAX));
         queue.position = extent.end();
-        queue.raise.served(sectors);
+        queue.raising.served(sectors);
         self.in_flight += 1;
         self.reads += u32::from(op == Op::Read);
         let wrote = op != Op::Read;
         let turn = self.turn.as_mut().expect("it is in service");
         turn.served += sectors;
         turn.wrote |= wrote;
-        turn.held = None;
+        turn.idle_until = None;
         self.fair.serve(charge); // F2
         self.merging.served(now, q);
         self.head_changed(q);

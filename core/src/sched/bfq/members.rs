@@ -143,9 +143,9 @@ impl Bfq {
         self.end_turn_of(now, home);
         let queue = self.queue_mut(home);
         (queue.group, queue.priority, queue.burst) = (stream.group, stream.priority, Member::NONE);
-        let was_raised = queue.raise.is_raised();
+        let was_raised = queue.raising.is_raised();
         if stream.priority != Priority::default() {
-            queue.raise.end(now);
+            queue.raising.end(now);
         }
         self.raising_changed(was_raised, home);
         self.fair.set_queue_class(Leaf(home), stream.priority.class);
@@ -238,7 +238,7 @@ impl Bfq {
             left: 0,
             think: ThinkTime::new(),
             seeks: Seekiness::new(),
-            raise: Raise::new(),
+            raising: WeightRaising::new(),
             burst: Member::NONE,
             position: Sector(0),
         });
@@ -250,7 +250,7 @@ impl Bfq {
         let queue = self.queue(q);
         assert!(queue.line.is_empty() && queue.in_flight == 0, "queue {q} is dropped with requests");
         let group = queue.group.0;
-        self.raised -= u32::from(queue.raise.is_raised());
+        self.raised -= u32::from(queue.raising.is_raised());
         if self.turn.is_some_and(|turn| turn.queue == q) {
             self.turn = None; // The fair queue ends the slot itself.
         }
@@ -334,10 +334,10 @@ impl Bfq {
         if let Some(to) = self.merging.cooperator(now, &asker, fits) {
             let moved = self.merging.join(stream.0, to);
             self.note_stream(to, stream, Note::Merged);
-            let raise = self.queue(own).raise;
+            let raising = self.queue(own).raising;
             let queue = self.queue_mut(to);
-            let was_raised = queue.raise.is_raised();
-            queue.raise.inherit(&raise);
+            let was_raised = queue.raising.is_raised();
+            queue.raising.inherit(&raising);
             self.raising_changed(was_raised, to);
             self.move_waiting(now, moved, stream);
             if self.merging.users(moved.from) == 0 {

@@ -37,15 +37,15 @@
 //!     by the hole. He takes over from the queue in service if he would be next; so does who has the higher class, or is
 //!     raised more.
 //!
-//! **Together**, on a device that serves many at once and does more that way ([`gain`](super::gain), with `slice_idle=auto`;
+//! **Together**, on a device that serves many at once and does more that way ([`idling_trial`](super::idling_trial), with `slice_idle=auto`;
 //! `service` decides otherwise, or a fixed `slice_idle`: turns on a device that rotates, but for 0):
 //!
 //! S1  A turn is at most [`QUANTUM`] sectors, and no request grows beyond that by merging.
 //! S2  A queue whose requests are all in the device, and that asks again as soon as it is answered, keeps its place in the
 //!     order as if something waited, where groups, classes or weights compete. When its turn comes and nothing does, the
 //!     others wait: they would get ahead of their weights. The device is not idle meanwhile: it has that queue's requests.
-//! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average (`lull.rs`), and where streams of a
-//!     single group compete, half of it; never is the device left idle; and a lull ends after `timeout_sync`. Only for a
+//! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average (`share_wait.rs`), and where streams of a
+//!     single group compete, half of it; never is the device left idle; and a share wait ends after `timeout_sync`. Only for a
 //!     queue that was raised less than half a second ago (W2), while no more than half of all are and no other group
 //!     competes, is the device held as in T4.
 //! S4  There are no more requests in the device than throughput needs (`depth.rs`), S5 aside. What waits here goes by
@@ -61,7 +61,7 @@
 //! **Both.**
 //!
 //! W1  Async sectors count three times, unless groups or classes compete (then it would distort their shares).
-//! W2  With `low_latency`, a stream that someone waits at has a higher weight within its group ([`raise`], [`burst`]), and,
+//! W2  With `low_latency`, a stream that someone waits at has a higher weight within its group ([`weight_raising`], [`burst`]), and,
 //!     beside others that are not raised, a small budget. Its time is that of its group, where groups compete.
 //! W3  Streams that read one place in turns share a queue ([`merge`]); not on a device that does not rotate and queues, as it
 //!     turns out to be ([`super::queueing`]), and there no part of it runs.
@@ -88,25 +88,25 @@ pub mod burst;
 mod depth;
 mod device;
 mod dispatch;
-mod hold;
-mod lull;
+mod idling;
 mod members;
 pub mod merge;
 mod notes;
 pub mod position;
-pub mod raise;
 pub mod rate;
 mod settings;
+mod share_wait;
 pub(crate) mod trial;
 mod turn;
+pub mod weight_raising;
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::fair_queue::{Arrival, FairQueue, Leaf};
-use super::gain::{End, Gain, Way};
 use super::habits::{Seek, Seekiness, ThinkTime};
+use super::idling_trial::{End, IdlingTrial, Way};
 use super::line::{BackSeek, Line, Waitings};
 use super::pace;
 use super::queueing::{self, Lone, Queueing, Rotation};
@@ -116,14 +116,14 @@ use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use burst::{Bursts, Member};
 use depth::{Depth, Ended};
-use lull::Lull;
 use members::Levels;
 use merge::{Asker, Merging};
 use notes::Notes;
-use raise::Raise;
 use rate::{Budgets, PeakRate};
 use settings::ROWS;
 pub use settings::{QUANTUM, Settings};
+use share_wait::ShareWait;
+use weight_raising::WeightRaising;
 
 /// No queue.
 const NIL: u32 = u32::MAX;
@@ -149,7 +149,7 @@ struct Queue {
     left: u32,
     think: ThinkTime,
     seeks: Seekiness,
-    raise: Raise,
+    raising: WeightRaising,
     burst: Member,
     /// Where its last request that was dispatched ended.
     position: Sector,
@@ -188,7 +188,7 @@ struct Turn {
     /// Not all of that was read.
     wrote: bool,
     /// The device is held for it until then.
-    held: Option<Instant>,
+    idle_until: Option<Instant>,
 }
 
 /// Fair queueing by weight: see the [module](self).
@@ -222,9 +222,9 @@ pub struct Bfq {
 #[derive(Clone, Copy, Default, Debug)]
 struct Counts {
     turns: u64,
-    holds: u64,
-    lulls: u64,
-    lulls_refused: u64,
+    idlings: u64,
+    share_waits: u64,
+    share_waits_refused: u64,
     slow_turns: u64,
     preemptions: u64,
     raised: u64,
@@ -348,7 +348,7 @@ impl Scheduler for Bfq {
                 self.left_device(self.waitings.owner(id), id);
                 Some(id)
             }
-            Next::Hold { .. } | Next::Nothing => None,
+            Next::Idle { .. } | Next::Nothing => None,
         }
     }
 
@@ -404,15 +404,15 @@ impl Scheduler for Bfq {
     fn next_timeout(&self) -> Option<Instant> {
         // With nothing waiting, or no room in the device, the end of a hold changes nothing.
         let may_go = !self.waitings.is_empty() && !self.device.is_full;
-        self.turn.and_then(|turn| turn.held).filter(|_| may_go)
+        self.turn.and_then(|turn| turn.idle_until).filter(|_| may_go)
     }
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
-        let Counts { turns, holds, lulls, lulls_refused, slow_turns, preemptions, raised } = self.counts;
+        let Counts { turns, idlings, share_waits, share_waits_refused, slow_turns, preemptions, raised } = self.counts;
         tell("turns", turns);
-        tell("idle_holds", holds);
-        tell("lulls", lulls);
-        tell("lulls_refused", lulls_refused);
+        tell("idle_holds", idlings);
+        tell("lulls", share_waits);
+        tell("lulls_refused", share_waits_refused);
         tell("slow_turns", slow_turns);
         tell("preemptions", preemptions);
         tell("raised", raised);

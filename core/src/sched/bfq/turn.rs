@@ -47,11 +47,11 @@ impl Bfq {
             self.merging.turn_ended(q, is_seeky);
         }
         let queue = self.queue_mut(q);
-        queue.raise.turn_ended(now);
+        queue.raising.turn_ended(now);
         let is_empty = queue.line.is_empty();
-        queue.ran_empty = is_empty && (is_shared || turn.held.is_none());
+        queue.ran_empty = is_empty && (is_shared || turn.idle_until.is_none());
         let stays = !is_empty || is_shared && turn.served > 0 && self.comes_back(now, q); // S2
-        self.counts.lulls_refused += u64::from(is_shared && is_empty && turn.served == 0);
+        self.counts.share_waits_refused += u64::from(is_shared && is_empty && turn.served == 0);
         let preempted = end == End::Preempted;
         let budget = stays.then(|| if preempted { self.queue(q).left.max(1) } else { self.budget(q, is_shared) });
         self.fair.expire(budget);
@@ -59,7 +59,7 @@ impl Bfq {
 
     fn expired(&self, now: Instant, turn: &Turn, end: End) -> Note {
         let why = match end {
-            End::Empty if turn.held.is_some() => Expiry::TooIdle,
+            End::Empty if turn.idle_until.is_some() => Expiry::TooIdle,
             End::Empty => Expiry::NoMoreRequests,
             End::Used => Expiry::BudgetExhausted,
             End::Timeout => Expiry::BudgetTimeout,
@@ -90,7 +90,7 @@ impl Bfq {
         let nanos = nanos.min(turn.timeout.as_nanos());
         let could = ((u128::from(*best) * u128::from(nanos)) >> 20) as u64;
         let could = could.min(self.device.budgets.max());
-        if turn.served < could / 4 && queue.seeks.is_seeky(SEEKY) && !queue.raise.is_raised() {
+        if turn.served < could / 4 && queue.seeks.is_seeky(SEEKY) && !queue.raising.is_raised() {
             self.counts.slow_turns += 1;
             self.fair.serve(could - turn.served);
         }
@@ -108,7 +108,7 @@ impl Bfq {
         }
         let before = queue.budget_max;
         let after = match end {
-            End::Empty if turn.held.is_none() => u32::try_from(turn.served).unwrap_or(u32::MAX),
+            End::Empty if turn.idle_until.is_none() => u32::try_from(turn.served).unwrap_or(u32::MAX),
             End::Empty if queue.in_flight > 0 => before.saturating_mul(2),
             End::Empty => before.saturating_sub(4 * least),
             End::Timeout => before.saturating_mul(2),
@@ -130,7 +130,7 @@ impl Bfq {
         let max = max.max(1);
         let budget = if queue.is_sync { queue.budget_max.clamp(1, max) } else { max };
         // Who waits for an answer needs little at a time.
-        let is_raised = queue.raise.is_raised() && self.few_are_raised();
+        let is_raised = queue.raising.is_raised() && self.few_are_raised();
         let budget = if is_raised { budget.min(2 * self.device.budgets.min().min(1 << 30) as u32) } else { budget };
         let scaled = (u64::from(max) * u64::from(self.part(q))) >> 16;
         budget.min(scaled as u32).max(1).max(next)

@@ -76,7 +76,7 @@ impl Cfq {
                 };
                 let lead = u64::from(self.settings.group_lead) * REQUEST;
                 if self.groups[id].time > self.groups[expected].time.saturating_add(lead) {
-                    return Step::Hold(until); // I3
+                    return Step::Idle(until); // I3
                 }
             }
             let may_write = self.may_write(id);

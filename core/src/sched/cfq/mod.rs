@@ -13,7 +13,7 @@
 //!
 //! There are two ways to take turns: slices (S1-S7 in `slice.rs`), where one flow has the device for a time, and IOPS mode
 //! (I1-I4 in `iops.rs`), where many are in the device at once. IOPS mode is on when the device queues, and `slice_idle` is 0
-//! or `auto` and the device does more that way ([`gain`](super::gain)). When it changes, all virtual times count something
+//! or `auto` and the device does more that way ([`idling_trial`](super::idling_trial)). When it changes, all virtual times count something
 //! else, requests or time: each is as far ahead of the least as before, at the device's present pace.
 //!
 //! C4  A request that the device turned back goes before all others, and is not charged again.
@@ -64,7 +64,7 @@ use alloc::vec::Vec;
 
 pub use settings::Settings;
 
-use super::gain::{End, Gain, Way};
+use super::idling_trial::{End, IdlingTrial, Way};
 use super::line::{BackSeek, Waitings};
 use super::pace::{self, Pace};
 use super::queueing::{Depth, Queueing};
@@ -102,7 +102,7 @@ pub struct Cfq {
     /// What `slice_idle` is now.
     idle: Duration,
     /// With `auto`: whether it pays.
-    gain: Gain,
+    idling_trial: IdlingTrial,
     /// In the device: asynchronous, synchronous.
     in_flight: [u32; 2],
     /// Flows that take turns, in all groups; and those of them that are synchronous.
@@ -120,7 +120,7 @@ pub struct Cfq {
     /// The latest time that was told.
     now: Instant,
     /// Until when the last answer was "nothing" for the sake of someone.
-    held_until: Option<Instant>,
+    idle_until: Option<Instant>,
     tracing: bool,
     notes: VecDeque<Message>,
     counts: Counts,
@@ -131,7 +131,7 @@ struct Counts {
     merges: u64,
     splits: u64,
     preemptions: u64,
-    holds: u64,
+    idlings: u64,
 }
 
 /// What may be done for a request to go.
@@ -140,7 +140,7 @@ enum Step {
     /// This flow sends its next.
     Send(u32),
     /// Nothing, for someone who is expected to ask by then.
-    Hold(Instant),
+    Idle(Instant),
     /// Nothing before something ends.
     Wait,
 }
@@ -168,7 +168,7 @@ impl Cfq {
             queueing: Queueing::new(Depth::CFQ, u32::from(setup.depth) > Depth::CFQ.threshold),
             iops: false,
             idle: Duration::ZERO,
-            gain: Gain::new(if setup.character.rotational { Way::Idle } else { Way::Parallel }),
+            idling_trial: IdlingTrial::new(if setup.character.rotational { Way::Idle } else { Way::Parallel }),
             in_flight: [0; 2],
             busy: 0,
             busy_sync: 0,
@@ -178,7 +178,7 @@ impl Cfq {
             apart: Duration::ZERO,
             tempo: Tempo::default(),
             now: Instant::ZERO,
-            held_until: None,
+            idle_until: None,
             tracing: false,
             notes: VecDeque::with_capacity(NOTES_FIRST),
             counts: Counts::default(),
@@ -211,7 +211,7 @@ impl Cfq {
     fn slice_idle(&self) -> Duration {
         match self.settings.slice_idle {
             Some(fixed) => fixed,
-            None if self.gain.way() == Way::Idle => Settings::SLICE_IDLE,
+            None if self.idling_trial.way() == Way::Idle => Settings::SLICE_IDLE,
             None => Duration::ZERO,
         }
     }
@@ -332,7 +332,7 @@ impl Cfq {
     /// Says what a trial found, whether somebody traces or not: there are few.
     #[cold]
     fn tell_finding(&mut self) {
-        if let Some(finding) = self.gain.take_finding() {
+        if let Some(finding) = self.idling_trial.take_finding() {
             keep(
                 &mut self.notes,
                 Message { at: finding.at, group: GroupId::ROOT, stream: None, note: Note::Compared(finding) },
@@ -459,7 +459,7 @@ impl Scheduler for Cfq {
 
     fn dispatch(&mut self, now: Instant) -> Next {
         self.now = now;
-        self.held_until = None;
+        self.idle_until = None;
         if let Some(id) = self.table.take_returned() {
             return Next::Request(id); // C4
         }
@@ -475,10 +475,10 @@ impl Scheduler for Cfq {
                 }
                 Next::Request(id)
             }
-            Step::Hold(until) => {
-                self.held_until = Some(until);
-                self.counts.holds += 1;
-                Next::Hold { until }
+            Step::Idle(until) => {
+                self.idle_until = Some(until);
+                self.counts.idlings += 1;
+                Next::Idle { until }
             }
             Step::Wait => Next::Nothing,
         }
@@ -573,9 +573,9 @@ impl Scheduler for Cfq {
         }
         self.table.forget(id);
         self.start_slice(number);
-        let held_back = !self.iops || self.held_until.is_some();
+        let held_back = !self.iops || self.idle_until.is_some();
         let mut changed = self.queueing.ended(in_flight, waiting, held_back);
-        if self.settings.slice_idle.is_none() && self.gain.ended(now, end) {
+        if self.settings.slice_idle.is_none() && self.idling_trial.ended(now, end) {
             self.tell_finding();
             changed = true;
         }
@@ -589,15 +589,15 @@ impl Scheduler for Cfq {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        self.held_until.filter(|_| !self.table.is_empty())
+        self.idle_until.filter(|_| !self.table.is_empty())
     }
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         tell("queue_merges", self.counts.merges);
         tell("queue_splits", self.counts.splits);
         tell("preemptions", self.counts.preemptions);
-        tell("holds", self.counts.holds);
-        tell("idle_trials", self.gain.trials());
+        tell("holds", self.counts.idlings);
+        tell("idle_trials", self.idling_trial.trials());
     }
 
     fn tunables(&self) -> &'static [TunableInfo] {

@@ -84,7 +84,7 @@ impl Cfq {
                     return if self.may_send(number) { Step::Send(number) } else { Step::Wait };
                 }
                 Keep::Wait(None) => return Step::Wait,
-                Keep::Wait(Some(until)) => return Step::Hold(until),
+                Keep::Wait(Some(until)) => return Step::Idle(until),
                 Keep::Over(at) => self.expire(at),
             }
         }

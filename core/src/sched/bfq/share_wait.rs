@@ -15,13 +15,13 @@ const SPAN: Duration = ms(4);
 
 /// An account of depth: see the [module](self).
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Lull {
+pub(super) struct ShareWait {
     /// Requests in the device beyond what U1 asks for, times 100, times nanoseconds.
     credit: i64,
     since: Instant,
 }
 
-impl Lull {
+impl ShareWait {
     /// When it was last called.
     #[inline]
     pub(super) const fn since(&self) -> Instant {
@@ -51,33 +51,33 @@ mod tests {
 
     const START: Instant = Instant::from_nanos(1_000_000_000);
 
-    fn lull() -> Lull {
-        Lull { credit: 0, since: START }
+    fn share_wait() -> ShareWait {
+        ShareWait { credit: 0, since: START }
     }
 
     /// U1
     #[test]
     fn half_of_the_useful_depth_in_use_is_enough_for_a_floor_of_half() {
-        let mut lull = lull();
-        lull.was(START + us(100), 5, 8, 50);
-        assert!(lull.may_wait());
-        lull.was(START + us(200), 3, 8, 50);
-        assert!(!lull.may_wait(), "a request too few for 100 µs");
-        lull.was(START + us(300), 5, 8, 50);
-        assert!(lull.may_wait(), "on average it is enough again");
+        let mut share_wait = share_wait();
+        share_wait.was(START + us(100), 5, 8, 50);
+        assert!(share_wait.may_wait());
+        share_wait.was(START + us(200), 3, 8, 50);
+        assert!(!share_wait.may_wait(), "a request too few for 100 µs");
+        share_wait.was(START + us(300), 5, 8, 50);
+        assert!(share_wait.may_wait(), "on average it is enough again");
     }
 
     /// U1
     #[test]
     fn a_long_time_of_plenty_pays_for_some_milliseconds_only() {
-        let mut lull = lull();
+        let mut share_wait = share_wait();
         for at in 1..1000 {
-            lull.was(START + ms(at), 8, 8, 50);
+            share_wait.was(START + ms(at), 8, 8, 50);
         }
         let mut waited = 1000;
-        while lull.may_wait() {
+        while share_wait.may_wait() {
             waited += 1;
-            lull.was(START + ms(waited), 0, 8, 50);
+            share_wait.was(START + ms(waited), 0, 8, 50);
         }
         assert!(waited - 1000 <= 9, "{} ms", waited - 1000);
     }

@@ -71,7 +71,7 @@ pub struct Arrival {
 
 /// What is known of one stream; see the [module](self) for the rules.
 #[derive(Clone, Copy, Debug)]
-pub struct Raise {
+pub struct WeightRaising {
     /// When the present level began or was confirmed; while normal, when it began or the stream was last served.
     since: Instant,
     /// While soft real time: when it began to be interactive, if it was so before (W5). While normal: never.
@@ -89,7 +89,7 @@ pub struct Raise {
 /// It was not interactive.
 const NEVER: Instant = Instant::MAX;
 
-impl Raise {
+impl WeightRaising {
     /// A stream that has not asked yet.
     #[must_use]
     pub const fn new() -> Self {
@@ -239,7 +239,7 @@ impl Raise {
     }
 }
 
-impl Default for Raise {
+impl Default for WeightRaising {
     fn default() -> Self {
         Self::new()
     }
@@ -263,28 +263,28 @@ mod tests {
     }
 
     /// Raised as interactive at 0.
-    fn interactive() -> Raise {
-        let mut raise = Raise::new();
-        assert!(raise.became_busy(at(0), &PLAIN));
-        assert_eq!((raise.level(), raise.coefficient(), raise.timeout_factor()), (Level::Interactive, 30, 30));
-        raise
+    fn interactive() -> WeightRaising {
+        let mut raising = WeightRaising::new();
+        assert!(raising.became_busy(at(0), &PLAIN));
+        assert_eq!((raising.level(), raising.coefficient(), raising.timeout_factor()), (Level::Interactive, 30, 30));
+        raising
     }
 
     /// Asked at 0 and was answered, for so many sectors; it ended at `end` and has nothing any more.
-    fn emptied(arrival: &Arrival, sectors: u64, end: u64) -> Raise {
-        let mut raise = Raise::new();
-        raise.became_busy(at(0), arrival);
-        raise.served(sectors);
-        raise.ran_empty(at(end), IDLE);
-        raise
+    fn emptied(arrival: &Arrival, sectors: u64, end: u64) -> WeightRaising {
+        let mut raising = WeightRaising::new();
+        raising.became_busy(at(0), arrival);
+        raising.served(sectors);
+        raising.ran_empty(at(end), IDLE);
+        raising
     }
 
     /// Soft real time since 1000, and never interactive.
-    fn playing() -> Raise {
-        let mut raise = emptied(&Arrival { can_rise: false, ..PLAIN }, 700, 50);
-        assert!(raise.became_busy(at(1000), &after(50)));
-        assert_eq!((raise.level(), raise.coefficient(), raise.timeout_factor()), (Level::SoftRealTime, 3000, 1));
-        raise
+    fn playing() -> WeightRaising {
+        let mut raising = emptied(&Arrival { can_rise: false, ..PLAIN }, 700, 50);
+        assert!(raising.became_busy(at(1000), &after(50)));
+        assert_eq!((raising.level(), raising.coefficient(), raising.timeout_factor()), (Level::SoftRealTime, 3000, 1));
+        raising
     }
 
     /// W2
@@ -292,8 +292,8 @@ mod tests {
     fn who_asks_first_or_after_two_seconds_is_interactive() {
         interactive();
         for (pause, raised) in [(2000, false), (2001, true)] {
-            let mut raise = emptied(&Arrival { can_rise: false, ..PLAIN }, 1 << 20, 10);
-            assert_eq!(raise.became_busy(at(10 + pause), &after(10)), raised, "after {pause} ms");
+            let mut raising = emptied(&Arrival { can_rise: false, ..PLAIN }, 1 << 20, 10);
+            assert_eq!(raising.became_busy(at(10 + pause), &after(10)), raised, "after {pause} ms");
         }
     }
 
@@ -305,9 +305,9 @@ mod tests {
             Arrival { in_large_burst: true, ..PLAIN },
             Arrival { in_flight: true, ..PLAIN },
         ] {
-            let mut raise = Raise::new();
-            assert!(!raise.became_busy(at(0), &arrival), "{arrival:?}");
-            assert!(!raise.is_raised());
+            let mut raising = WeightRaising::new();
+            assert!(!raising.became_busy(at(0), &arrival), "{arrival:?}");
+            assert!(!raising.is_raised());
         }
     }
 
@@ -315,9 +315,9 @@ mod tests {
     #[test]
     fn who_stays_below_7000_sectors_a_second_is_soft_real_time() {
         for (now, soft) in [(99, false), (100, true)] {
-            let mut raise = emptied(&Arrival { can_rise: false, ..PLAIN }, 700, 50);
-            assert_eq!(raise.became_busy(at(now), &after(50)), soft, "at {now} ms");
-            assert_eq!(raise.level() == Level::SoftRealTime, soft);
+            let mut raising = emptied(&Arrival { can_rise: false, ..PLAIN }, 700, 50);
+            assert_eq!(raising.became_busy(at(now), &after(50)), soft, "at {now} ms");
+            assert_eq!(raising.level() == Level::SoftRealTime, soft);
         }
     }
 
@@ -325,148 +325,152 @@ mod tests {
     #[test]
     fn who_asks_again_as_soon_as_he_is_answered_is_no_player() {
         for (now, soft) in [(61, false), (62, true)] {
-            let mut raise = emptied(&Arrival { can_rise: false, ..PLAIN }, 8, 50);
-            assert_eq!(raise.became_busy(at(now), &after(50)), soft, "slice_idle and 4 ms after the end at 50: {now}");
+            let mut raising = emptied(&Arrival { can_rise: false, ..PLAIN }, 8, 50);
+            assert_eq!(
+                raising.became_busy(at(now), &after(50)),
+                soft,
+                "slice_idle and 4 ms after the end at 50: {now}"
+            );
         }
         for arrival in [Arrival { totally_seeky: true, ..after(50) }, Arrival { in_flight: true, ..after(50) }] {
-            let mut raise = emptied(&Arrival { can_rise: false, ..PLAIN }, 8, 50);
-            assert!(!raise.became_busy(at(100), &arrival), "{arrival:?}");
+            let mut raising = emptied(&Arrival { can_rise: false, ..PLAIN }, 8, 50);
+            assert!(!raising.became_busy(at(100), &arrival), "{arrival:?}");
         }
     }
 
     /// W3: what was too fast once is not forgotten by asking for little.
     #[test]
     fn the_soft_start_never_comes_closer() {
-        let mut raise = emptied(&Arrival { can_rise: false, ..PLAIN }, 7000, 50);
-        assert!(!raise.became_busy(at(500), &after(50)));
-        raise.served(8);
-        raise.ran_empty(at(510), IDLE);
-        assert!(!raise.became_busy(at(999), &after(510)));
-        raise.ran_empty(at(999), IDLE);
-        assert!(raise.became_busy(at(1012), &after(999)));
+        let mut raising = emptied(&Arrival { can_rise: false, ..PLAIN }, 7000, 50);
+        assert!(!raising.became_busy(at(500), &after(50)));
+        raising.served(8);
+        raising.ran_empty(at(510), IDLE);
+        assert!(!raising.became_busy(at(999), &after(510)));
+        raising.ran_empty(at(999), IDLE);
+        assert!(raising.became_busy(at(1012), &after(999)));
     }
 
     /// W4
     #[test]
     fn interactive_raising_ends_with_its_time_or_after_58_mib() {
-        let mut raise = interactive();
-        assert!(!raise.check(at(5000), DURATION, false));
-        assert!(raise.check(at(5001), DURATION, false));
-        assert!(!raise.is_raised());
-        let mut raise = interactive();
-        raise.served(120_000);
-        assert!(!raise.check(at(1), DURATION, false));
-        raise.served(1);
-        assert!(raise.check(at(1), DURATION, false));
+        let mut raising = interactive();
+        assert!(!raising.check(at(5000), DURATION, false));
+        assert!(raising.check(at(5001), DURATION, false));
+        assert!(!raising.is_raised());
+        let mut raising = interactive();
+        raising.served(120_000);
+        assert!(!raising.check(at(1), DURATION, false));
+        raising.served(1);
+        assert!(raising.check(at(1), DURATION, false));
     }
 
     /// W4
     #[test]
     fn a_new_pause_gives_new_time_and_service() {
-        let mut raise = interactive();
-        raise.served(120_000);
-        raise.ran_empty(at(1000), IDLE);
-        assert!(!raise.became_busy(at(3001), &after(1000)), "it was interactive already");
-        raise.served(120_000);
-        assert!(!raise.check(at(8001), DURATION, false));
-        assert!(raise.check(at(8002), DURATION, false));
+        let mut raising = interactive();
+        raising.served(120_000);
+        raising.ran_empty(at(1000), IDLE);
+        assert!(!raising.became_busy(at(3001), &after(1000)), "it was interactive already");
+        raising.served(120_000);
+        assert!(!raising.check(at(8001), DURATION, false));
+        assert!(raising.check(at(8002), DURATION, false));
     }
 
     /// W5
     #[test]
     fn a_player_is_one_for_300_ms_after_it_last_behaved_like_one() {
-        let mut raise = playing();
-        assert!(!raise.check(at(1300), DURATION, false));
-        raise.served(8);
-        raise.ran_empty(at(1250), IDLE);
-        assert!(!raise.became_busy(at(1290), &after(1250)), "confirmed");
-        assert!(!raise.check(at(1590), DURATION, false));
-        assert!(raise.check(at(1591), DURATION, false));
-        assert!(!raise.is_raised());
+        let mut raising = playing();
+        assert!(!raising.check(at(1300), DURATION, false));
+        raising.served(8);
+        raising.ran_empty(at(1250), IDLE);
+        assert!(!raising.became_busy(at(1290), &after(1250)), "confirmed");
+        assert!(!raising.check(at(1590), DURATION, false));
+        assert!(raising.check(at(1591), DURATION, false));
+        assert!(!raising.is_raised());
     }
 
     /// W4
     #[test]
     fn a_player_may_play_for_as_long_as_it_likes() {
-        let mut raise = playing();
+        let mut raising = playing();
         for turn in 0..100 {
-            raise.served(7000);
-            raise.ran_empty(at(1000 + 1000 * turn), IDLE);
-            raise.became_busy(at(2000 + 1000 * turn), &after(1000 + 1000 * turn));
-            assert!(!raise.check(at(2100 + 1000 * turn), DURATION, false));
+            raising.served(7000);
+            raising.ran_empty(at(1000 + 1000 * turn), IDLE);
+            raising.became_busy(at(2000 + 1000 * turn), &after(1000 + 1000 * turn));
+            assert!(!raising.check(at(2100 + 1000 * turn), DURATION, false));
         }
-        assert_eq!(raise.level(), Level::SoftRealTime);
+        assert_eq!(raising.level(), Level::SoftRealTime);
     }
 
     /// W5
     #[test]
     fn a_player_that_started_as_an_application_is_interactive_again_until_its_time_is_over() {
-        let mut raise = interactive();
-        raise.served(8);
-        raise.ran_empty(at(5), IDLE);
-        assert!(raise.became_busy(at(100), &after(5)), "soft real time now");
-        raise.ran_empty(at(101), IDLE);
-        assert!(!raise.became_busy(at(200), &after(101)));
-        assert_eq!(raise.level(), Level::SoftRealTime);
-        assert!(raise.check(at(501), DURATION, false));
-        assert_eq!(raise.level(), Level::Interactive);
-        assert!(!raise.check(at(5000), DURATION, false), "as if it had been so since 0");
-        assert!(raise.check(at(5001), DURATION, false));
+        let mut raising = interactive();
+        raising.served(8);
+        raising.ran_empty(at(5), IDLE);
+        assert!(raising.became_busy(at(100), &after(5)), "soft real time now");
+        raising.ran_empty(at(101), IDLE);
+        assert!(!raising.became_busy(at(200), &after(101)));
+        assert_eq!(raising.level(), Level::SoftRealTime);
+        assert!(raising.check(at(501), DURATION, false));
+        assert_eq!(raising.level(), Level::Interactive);
+        assert!(!raising.check(at(5000), DURATION, false), "as if it had been so since 0");
+        assert!(raising.check(at(5001), DURATION, false));
     }
 
     /// W5
     #[test]
     fn a_player_whose_interactive_time_is_over_is_normal_at_once() {
-        let mut raise = interactive();
-        raise.ran_empty(at(5), IDLE);
-        assert!(raise.became_busy(at(4900), &after(4800)));
-        assert!(raise.check(at(5201), DURATION, false));
-        assert_eq!(raise.level(), Level::Normal);
-        raise.ran_empty(at(5202), IDLE);
-        assert!(raise.became_busy(at(5300), &after(5202)), "a player again, and not interactive before");
-        assert!(raise.check(at(5601), secs(25), false));
-        assert_eq!(raise.level(), Level::Normal);
+        let mut raising = interactive();
+        raising.ran_empty(at(5), IDLE);
+        assert!(raising.became_busy(at(4900), &after(4800)));
+        assert!(raising.check(at(5201), DURATION, false));
+        assert_eq!(raising.level(), Level::Normal);
+        raising.ran_empty(at(5202), IDLE);
+        assert!(raising.became_busy(at(5300), &after(5202)), "a player again, and not interactive before");
+        assert!(raising.check(at(5601), secs(25), false));
+        assert_eq!(raising.level(), Level::Normal);
     }
 
     /// W6
     #[test]
     fn who_turns_out_to_be_in_a_large_burst_is_raised_no_more() {
-        for mut raise in [interactive(), playing()] {
-            assert!(raise.check(at(1001), DURATION, true));
-            assert!(!raise.is_raised());
+        for mut raising in [interactive(), playing()] {
+            assert!(raising.check(at(1001), DURATION, true));
+            assert!(!raising.is_raised());
         }
-        let mut raise = interactive();
-        assert!(raise.became_busy(at(10), &Arrival { in_large_burst: true, ..after(5) }));
-        assert!(!raise.is_raised());
+        let mut raising = interactive();
+        assert!(raising.became_busy(at(10), &Arrival { in_large_burst: true, ..after(5) }));
+        assert!(!raising.is_raised());
     }
 
     /// W6
     #[test]
     fn the_end_of_what_is_over_changes_nothing() {
-        let mut raise = interactive();
-        assert!(raise.end(at(1)));
-        assert!(!raise.end(at(2)));
-        assert_eq!(raise.coefficient(), 1);
+        let mut raising = interactive();
+        assert!(raising.end(at(1)));
+        assert!(!raising.end(at(2)));
+        assert_eq!(raising.coefficient(), 1);
     }
 
     /// W7
     #[test]
     fn a_writer_that_was_not_served_for_half_a_second_is_raised() {
-        let mut raise = Raise::new();
-        raise.turn_ended(at(0));
-        assert!(!raise.asked_async(at(500)));
-        assert!(raise.asked_async(at(501)));
-        assert_eq!(raise.level(), Level::Interactive);
-        assert!(!raise.asked_async(at(5000)), "it is so already");
-        raise.turn_ended(at(900));
-        assert!(raise.check(at(5502), DURATION, false), "while raised, turns do not prolong it");
-        assert!(!raise.asked_async(at(6002)), "the end of raising counts as well");
+        let mut raising = WeightRaising::new();
+        raising.turn_ended(at(0));
+        assert!(!raising.asked_async(at(500)));
+        assert!(raising.asked_async(at(501)));
+        assert_eq!(raising.level(), Level::Interactive);
+        assert!(!raising.asked_async(at(5000)), "it is so already");
+        raising.turn_ended(at(900));
+        assert!(raising.check(at(5502), DURATION, false), "while raised, turns do not prolong it");
+        assert!(!raising.asked_async(at(6002)), "the end of raising counts as well");
     }
 
     /// W8
     #[test]
     fn a_queue_that_takes_another_in_is_taken_for_the_higher_of_both() {
-        let (mut normal, mut raised) = (Raise::new(), playing());
+        let (mut normal, mut raised) = (WeightRaising::new(), playing());
         normal.inherit(&raised);
         assert_eq!(normal.level(), Level::SoftRealTime);
         assert!(!normal.check(at(1300), DURATION, false));
@@ -477,6 +481,6 @@ mod tests {
 
     #[test]
     fn a_stream_takes_48_bytes() {
-        assert_eq!(size_of::<Raise>(), 48);
+        assert_eq!(size_of::<WeightRaising>(), 48);
     }
 }

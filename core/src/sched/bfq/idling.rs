@@ -13,19 +13,19 @@ const RAISED_ALONE: Duration = ms(500);
 
 impl Bfq {
     /// Whether others wait for the queue in service, which has nothing to ask, and until when.
-    pub(super) fn may_hold(&self, now: Instant, turn: &Turn) -> Option<Instant> {
+    pub(super) fn may_idle_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
         let queue = self.queue(turn.queue);
         let is_shared = self.is_shared();
         let idle = if is_shared { self.settings.group_idle } else { self.slice_idle() };
         if !queue.is_sync || idle == Duration::ZERO {
             return None;
         }
-        let until = if is_shared { self.lull_until(now, turn) } else { self.hold_until(now, turn) };
+        let until = if is_shared { self.share_wait_until(now, turn) } else { self.idle_until(now, turn) };
         until.filter(|until| now < *until)
     }
 
     /// S2, S3
-    fn lull_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
+    fn share_wait_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
         // Its turn is over; when the next one comes, others may wait.
         if turn.served > 0 || !self.comes_back(now, turn.queue) {
             return None;
@@ -33,7 +33,7 @@ impl Bfq {
         let queue = self.queue(turn.queue);
         // Somebody waits at it: for a short time, that counts more than what the device could do.
         // Its group is not raised, so where groups compete it is not.
-        let is_fresh = queue.raise.is_raised() && queue.raise.raised_for(now) < RAISED_ALONE;
+        let is_fresh = queue.raising.is_raised() && queue.raising.raised_for(now) < RAISED_ALONE;
         let is_raised = is_fresh && self.few_are_raised() && !self.groups_compete();
         if queue.in_flight == 0 && (is_raised || self.in_flight == 0) {
             // Otherwise nothing is left idle, unless shares may cost all.
@@ -42,22 +42,22 @@ impl Bfq {
             let may_idle = is_raised || self.settings.share_floor == 0;
             return may_idle.then_some(queue.think.last_end()? + length);
         }
-        let may_wait = is_raised || self.device.lull.may_wait();
-        may_wait.then_some(turn.held.unwrap_or(now + self.settings.timeout_sync))
+        let may_wait = is_raised || self.device.share_wait.may_wait();
+        may_wait.then_some(turn.idle_until.unwrap_or(now + self.settings.timeout_sync))
     }
 
     /// T4
-    fn hold_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
+    fn idle_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
         let queue = self.queue(turn.queue);
-        if turn.served == 0 || !self.is_worth_holding(turn) {
+        if turn.served == 0 || !self.is_worth_idling(turn) {
             return None;
         }
         let idle = self.slice_idle();
         if queue.in_flight > 0 {
             // The device is busy with it. That it thinks counts from the end.
-            return Some(turn.held.unwrap_or(now + self.settings.timeout_sync));
+            return Some(turn.idle_until.unwrap_or(now + self.settings.timeout_sync));
         }
-        let is_raised = queue.raise.is_raised();
+        let is_raised = queue.raising.is_raised();
         let length = if is_raised {
             idle.max(RAISED_IDLE)
         } else if queue.seeks.is_seeky(SEEKY) && !self.is_asymmetric() && !self.settings.strict_guarantees {
@@ -69,7 +69,7 @@ impl Bfq {
     }
 
     /// T4: whether to hold the device for a queue that runs empty.
-    pub(super) fn is_worth_holding(&self, turn: &Turn) -> bool {
+    pub(super) fn is_worth_idling(&self, turn: &Turn) -> bool {
         let queue = self.queue(turn.queue);
         if self.settings.strict_guarantees {
             return true; // W4
@@ -91,7 +91,7 @@ impl Bfq {
         let queue = self.queue(q);
         // Of streams in one group, those of the least weight have what they are entitled to without being waited for.
         let is_heavier = self.levels.has_lighter(queue.priority.level);
-        if is_heavier || queue.raise.is_raised() && self.open_raised < self.open {
+        if is_heavier || queue.raising.is_raised() && self.open_raised < self.open {
             return true;
         }
         // Others that wait keep the place of the group.
@@ -137,12 +137,12 @@ impl Bfq {
             && (queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) < idle))
     }
 
-    pub(super) fn hold(&mut self, now: Instant, until: Instant) {
+    pub(super) fn idle(&mut self, now: Instant, until: Instant) {
         let turn = self.turn.as_mut().expect("the disk is held for the queue in service");
-        let (q, is_lull) = (turn.queue, turn.served == 0);
-        if turn.held.replace(until).is_none() {
-            *(if is_lull { &mut self.counts.lulls } else { &mut self.counts.holds }) += 1;
-            self.note(q, Note::Held { longest: until.since(now), busy: self.in_flight > 0 });
+        let (q, is_share_wait) = (turn.queue, turn.served == 0);
+        if turn.idle_until.replace(until).is_none() {
+            *(if is_share_wait { &mut self.counts.share_waits } else { &mut self.counts.idlings }) += 1;
+            self.note(q, Note::Idling { longest: until.since(now), busy: self.in_flight > 0 });
         }
     }
 }

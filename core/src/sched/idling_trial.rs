@@ -1,4 +1,4 @@
-//! Parallel gain: does the device do more when nobody is waited for?
+//! Parallel idling_trial: does the device do more when nobody is waited for?
 //!
 //! A lone disk that rotates does most when it reads on in one place: it pays to hold it idle for the stream that will ask
 //! again at once. An array rotates too, and has a dozen arms: who holds it for one stream leaves eleven of them idle. And
@@ -29,7 +29,7 @@
 //!     changed, up to `REST_MAX`.
 //! A7  It ends early when the load or the device is another: for four windows of `WATCH` in a row the present way does a
 //!     fifth more or less than it did (and more than its usual ups and downs make), or requests that seek make another part
-//!     of them; or when the scheduler says so ([`Gain::review`]).
+//!     of them; or when the scheduler says so ([`IdlingTrial::review`]).
 //! A8  Nothing is random: the same ends at the same times give the same ways.
 
 use crate::time::{ms, secs};
@@ -354,7 +354,7 @@ impl Usual {
 
 /// The estimator: see the [module](self).
 #[derive(Clone, Debug)]
-pub struct Gain {
+pub struct IdlingTrial {
     /// What is thought right, and was before anything was tried.
     base: Way,
     guess: Way,
@@ -374,7 +374,7 @@ pub struct Gain {
     trials: u64,
 }
 
-impl Gain {
+impl IdlingTrial {
     /// With what is thought right before anything was tried.
     #[must_use]
     pub const fn new(guess: Way) -> Self {
