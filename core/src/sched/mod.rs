@@ -10,10 +10,10 @@ pub mod fair;
 pub mod fair_queue;
 pub mod habits;
 pub mod idling_trial;
-pub mod line;
 pub mod none;
 pub mod pace;
 pub mod queueing;
+pub mod request_list;
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -281,7 +281,7 @@ impl Kind {
     ///
     /// `none` decides nothing between contexts, so each has its own and no lock is contended.
     #[must_use]
-    pub const fn is_shared(self) -> bool {
+    pub const fn is_per_disk(self) -> bool {
         !matches!(self, Self::None)
     }
 

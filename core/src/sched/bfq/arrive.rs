@@ -18,8 +18,8 @@ impl Bfq {
         let (seek, low_latency) = (self.seek(), self.settings.low_latency);
         let queue = self.queues[q as usize].as_mut().expect("it was found");
         queue.seeks.arrived(request.extent, seek);
-        let was_empty = queue.line.is_empty();
-        queue.line.add(&mut self.waitings, now, request);
+        let was_empty = queue.requests.is_empty();
+        queue.requests.add(&mut self.waitings, now, request);
         self.head_changed(q);
         if was_empty {
             if low_latency {
@@ -38,7 +38,7 @@ impl Bfq {
     pub(super) fn wake_if_waiting(&mut self, now: Instant, q: u32) {
         let idle = self.habitual_idle();
         let queue = self.queue(q);
-        if queue.line.is_empty() || self.fair.is_backlogged(Leaf(q)) {
+        if queue.requests.is_empty() || self.fair.is_backlogged(Leaf(q)) {
             return;
         }
         let is_soon = || {
@@ -48,9 +48,9 @@ impl Bfq {
         let in_time = queue.ran_empty && is_soon(); // T5
         let coefficient = queue.raising.coefficient();
         let left = queue.left;
-        let is_shared = self.is_shared();
-        let mut budget = self.budget(q, is_shared);
-        if in_time && left > 0 && !is_shared {
+        let is_together = self.is_together();
+        let mut budget = self.budget(q, is_together);
+        if in_time && left > 0 && !is_together {
             budget = budget.min(left);
         }
         let arrival = if in_time { Arrival::InTime { coefficient } } else { Arrival::New };
@@ -65,7 +65,7 @@ impl Bfq {
 
     /// T2: another group competes; the turn under way is no longer than if it had begun now.
     fn shorten_turn(&mut self) {
-        let Some(turn) = self.turn.filter(|_| !self.is_shared()) else { return };
+        let Some(turn) = self.turn.filter(|_| !self.is_together()) else { return };
         let budget = u64::from(self.budget(turn.queue, false)).saturating_sub(turn.served);
         let queue = self.queue_mut(turn.queue);
         queue.left = queue.left.min(budget as u32);
@@ -76,8 +76,8 @@ impl Bfq {
     /// T5: the newcomer may take over from the queue in service.
     fn preempt(&mut self, now: Instant, q: u32, in_time: bool) {
         let Some(turn) = self.turn.filter(|turn| turn.queue != q) else { return };
-        let is_shared = self.is_shared();
-        if is_shared && !self.passes(now, q, &turn) {
+        let is_together = self.is_together();
+        if is_together && !self.passes(now, q, &turn) {
             return;
         }
         if !self.fair.would_preempt(Leaf(q)) {
@@ -85,11 +85,11 @@ impl Bfq {
         }
         let (new, old) = (self.queue(q), self.queue(turn.queue));
         let raised = new.raising.coefficient().cmp(&old.raising.coefficient());
-        let goes = is_shared // S5
+        let goes = is_together // S5
             || new.priority.class < old.priority.class
             || raised.is_gt()
             || in_time && raised.is_ge()
-            || old.line.is_empty() && !self.is_worth_idling(&turn);
+            || old.requests.is_empty() && !self.is_worth_idling(&turn);
         if goes {
             self.counts.preemptions += 1;
             self.end_turn(now, turn::End::Preempted);
@@ -107,7 +107,7 @@ impl Bfq {
             let goes_on = turn.served == 0 || self.size_of(next) <= old.left.into();
             goes_on && !reads(next)
         });
-        is_blocked && self.queue(q).line.oldest().is_some_and(reads)
+        is_blocked && self.queue(q).requests.oldest().is_some_and(reads)
     }
 
     pub(super) fn ended(&mut self, now: Instant, served: &Served) {
@@ -115,11 +115,11 @@ impl Bfq {
         let q = self.waitings.owner(id);
         self.account(now);
         self.learn(now, served);
-        self.apart_ends(now, served.request.op, served.ok.then_some((q, served.request.extent.sectors)));
+        self.non_data_ends(now, served.request.op, served.ok.then_some((q, served.request.extent.sectors)));
         let low_latency = self.settings.low_latency;
         let queue = self.queue_mut(q);
         queue.think.ended(now);
-        if low_latency && queue.in_flight == 1 && queue.line.is_empty() {
+        if low_latency && queue.in_flight == 1 && queue.requests.is_empty() {
             let idle = self.slice_idle();
             self.queue_mut(q).raising.ran_empty(now, idle);
         }
@@ -135,7 +135,7 @@ impl Bfq {
         self.reads -= u32::from(is_read);
         let queue = self.queue_mut(q);
         queue.in_flight -= 1;
-        if queue.in_flight == 0 && queue.line.is_empty() {
+        if queue.in_flight == 0 && queue.requests.is_empty() {
             let is_leaving = queue.is_leaving;
             self.closes(q);
             if is_leaving {
@@ -173,7 +173,7 @@ impl Bfq {
             queue.burst = bursts.arrived(now);
         }
         let arrival = weight_raising::Arrival {
-            can_rise: queue.priority == default && !self.merging.is_shared(q),
+            can_rise: queue.priority == default && !self.merging.has_several_users(q),
             in_large_burst: bursts.is_large(queue.burst),
             last_end,
             in_flight: queue.in_flight > 0,

@@ -15,12 +15,12 @@ impl Bfq {
     /// Whether others wait for the queue in service, which has nothing to ask, and until when.
     pub(super) fn may_idle_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
         let queue = self.queue(turn.queue);
-        let is_shared = self.is_shared();
-        let idle = if is_shared { self.settings.group_idle } else { self.slice_idle() };
+        let is_together = self.is_together();
+        let idle = if is_together { self.settings.group_idle } else { self.slice_idle() };
         if !queue.is_sync || idle == Duration::ZERO {
             return None;
         }
-        let until = if is_shared { self.share_wait_until(now, turn) } else { self.idle_until(now, turn) };
+        let until = if is_together { self.share_wait_until(now, turn) } else { self.idle_until(now, turn) };
         until.filter(|until| now < *until)
     }
 

@@ -89,13 +89,13 @@ mod depth;
 mod device;
 mod dispatch;
 mod idling;
-mod members;
 pub mod merge;
 mod notes;
 pub mod position;
 pub mod rate;
 mod settings;
 mod share_wait;
+mod streams;
 pub(crate) mod trial;
 mod turn;
 pub mod weight_raising;
@@ -107,22 +107,22 @@ use alloc::vec::Vec;
 use super::fair_queue::{Arrival, FairQueue, Leaf};
 use super::habits::{Seek, Seekiness, ThinkTime};
 use super::idling_trial::{End, IdlingTrial, Way};
-use super::line::{BackSeek, Line, Waitings};
 use super::pace;
 use super::queueing::{self, Lone, Queueing, Rotation};
+use super::request_list::{BackSeek, RequestList, RequestTable};
 use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
 use crate::trace::{Message, Note};
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use burst::{Bursts, Member};
 use depth::{Depth, Ended};
-use members::Levels;
 use merge::{Asker, Merging};
 use notes::Notes;
 use rate::{Budgets, PeakRate};
 use settings::ROWS;
 pub use settings::{QUANTUM, Settings};
 use share_wait::ShareWait;
+use streams::Levels;
 use weight_raising::WeightRaising;
 
 /// No queue.
@@ -135,7 +135,7 @@ const SEEKY: u32 = 19;
 /// Requests of one stream that are waited for, or of one group that are not.
 #[derive(Debug)]
 struct Queue {
-    line: Line,
+    requests: RequestList,
     group: GroupId,
     priority: Priority,
     is_sync: bool,
@@ -158,7 +158,7 @@ struct Queue {
 impl Queue {
     /// Whether something of it waits or is in the device.
     const fn is_open(&self) -> bool {
-        self.in_flight > 0 || !self.line.is_empty()
+        self.in_flight > 0 || !self.requests.is_empty()
     }
 }
 
@@ -194,7 +194,7 @@ struct Turn {
 /// Fair queueing by weight: see the [module](self).
 pub struct Bfq {
     settings: Settings,
-    waitings: Waitings,
+    waitings: RequestTable,
     /// By their numbers in the fair queue, which groups have too.
     queues: Vec<Option<Queue>>,
     /// The sync queue of each stream that is its own.
@@ -235,7 +235,7 @@ impl Bfq {
     #[must_use]
     pub fn new(setup: &Setup<'_>, settings: Settings) -> Self {
         let mut this = Self {
-            waitings: Waitings::new(setup.capacity),
+            waitings: RequestTable::new(setup.capacity),
             queues: Vec::new(),
             homes: Vec::new(),
             groups: Vec::new(),
@@ -344,7 +344,7 @@ impl Scheduler for Bfq {
     fn drain(&mut self, now: Instant) -> Option<RequestId> {
         match self.next(now, true) {
             Next::Request(id) => {
-                self.apart_ends(now, self.waitings.op(id), None);
+                self.non_data_ends(now, self.waitings.op(id), None);
                 self.left_device(self.waitings.owner(id), id);
                 Some(id)
             }
@@ -353,12 +353,12 @@ impl Scheduler for Bfq {
     }
 
     fn requeue(&mut self, now: Instant, request: &Waiting) {
-        self.apart_ends(now, request.op, None);
+        self.non_data_ends(now, request.op, None);
         // To its queue it is in flight still: nothing more is asked before it has gone again.
         self.in_flight -= 1;
         self.reads -= u32::from(request.op == Op::Read);
         self.device.lone = None;
-        self.waitings.turn_back(request.id);
+        self.waitings.requeue(request.id);
     }
 
     fn completed(&mut self, now: Instant, served: &Served) {
@@ -371,11 +371,11 @@ impl Scheduler for Bfq {
 
     fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         let q = self.queue_of(newcomer)?;
-        let line = &self.queue(q).line;
-        if line.is_empty() {
+        let requests = &self.queue(q).requests;
+        if requests.is_empty() {
             return None;
         }
-        let (id, side) = line.merge_candidate(&self.waitings, newcomer)?;
+        let (id, side) = requests.merge_candidate(&self.waitings, newcomer)?;
         self.may_grow(id, newcomer.extent.sectors).then_some((id, side))
     }
 
@@ -383,21 +383,21 @@ impl Scheduler for Bfq {
         let q = self.waitings.owner(request.id);
         let old_end = self.waitings.extent(request.id).end();
         let queue = self.queues[q as usize].as_mut().expect("it waits there");
-        queue.line.grown(&mut self.waitings, request, side);
+        queue.requests.grown(&mut self.waitings, request, side);
         queue.seeks.grown(old_end, request.extent.end());
         self.head_changed(q);
     }
 
     fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
         let q = self.waitings.owner(request.id);
-        let after = self.queue(q).line.neighbour_after(&self.waitings, request)?;
+        let after = self.queue(q).requests.neighbour_after(&self.waitings, request)?;
         self.may_grow(after, request.extent.sectors).then_some(after)
     }
 
     fn absorbed(&mut self, kept: &Waiting, gone: RequestId) {
         let q = self.waitings.owner(kept.id);
         let queue = self.queues[q as usize].as_mut().expect("it waits there");
-        queue.line.absorbed(&mut self.waitings, kept, gone);
+        queue.requests.absorbed(&mut self.waitings, kept, gone);
         self.head_changed(q);
     }
 
@@ -419,7 +419,7 @@ impl Scheduler for Bfq {
         tell("queue_merges", self.merging.queue_merges());
         tell("queue_splits", self.merging.queue_splits());
         tell("position_tree_ops", self.merging.position_tree_ops());
-        self.device.counters(self.is_shared(), tell);
+        self.device.counters(self.is_together(), tell);
     }
 
     fn tunables(&self) -> &'static [TunableInfo] {

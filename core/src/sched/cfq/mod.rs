@@ -3,7 +3,7 @@
 //! C1  Each stream has a queue (here: a flow) for its reads and synchronous writes. Asynchronous writes of a group share
 //!     one flow for each priority. Within a flow the oldest request goes first at the start of a turn if it has waited for
 //!     `fifo_expire_sync` or `fifo_expire_async`; else the nearest to where the flow was, a little way back included
-//!     ([`line`](super::line)).
+//!     ([`request_list`](super::request_list)).
 //! C2  Groups are served in the order of their virtual times (V1-V4 in `group.rs`). Within a group the highest priority
 //!     class goes first; a class that has been passed over for 2 s gets one turn.
 //! C3  Within a class, flows are in three trees: synchronous ones that the device is held idle for, the other synchronous
@@ -65,9 +65,9 @@ use alloc::vec::Vec;
 pub use settings::Settings;
 
 use super::idling_trial::{End, IdlingTrial, Way};
-use super::line::{BackSeek, Waitings};
 use super::pace::{self, Pace};
 use super::queueing::{Depth, Queueing};
+use super::request_list::{BackSeek, RequestTable};
 use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
 use crate::trace::{Message, Note};
 use crate::tunable::{self, TunableInfo};
@@ -77,13 +77,13 @@ use group::Groups;
 use iops::Tempo;
 use order::Serving;
 use slice::Turn;
-use streams::Seat;
+use streams::Binding;
 
 /// Complete fairness; see the [module](self) for the rules.
 pub struct Cfq {
     settings: Settings,
     rotational: bool,
-    table: Waitings,
+    table: RequestTable,
     /// By request in the device: the group that it counts for (C5).
     sent_for: Vec<u16>,
     /// By request: what it counts in IOPS mode (I2).
@@ -91,7 +91,7 @@ pub struct Cfq {
     flows: Flows,
     groups: Groups,
     /// By stream.
-    seats: Vec<Seat>,
+    bindings: Vec<Binding>,
     /// Whose turn it is.
     turn: Option<Turn>,
     /// Which flows of which group have the device, with slices.
@@ -115,7 +115,7 @@ pub struct Cfq {
     /// In requests, each counting [`group::REQUEST`] (C6).
     pace: Pace,
     /// What the last discard or write of zeroes took.
-    apart: Duration,
+    non_data: Duration,
     tempo: Tempo,
     /// The latest time that was told.
     now: Instant,
@@ -157,12 +157,12 @@ impl Cfq {
         let mut this = Self {
             settings,
             rotational: setup.character.rotational,
-            table: Waitings::new(setup.capacity),
+            table: RequestTable::new(setup.capacity),
             sent_for: vec![0; setup.capacity],
             pieces: vec![0; setup.capacity],
             flows: Flows::new(),
             groups: Groups::new(),
-            seats: Vec::new(),
+            bindings: Vec::new(),
             turn: None,
             serving: None,
             queueing: Queueing::new(Depth::CFQ, u32::from(setup.depth) > Depth::CFQ.threshold),
@@ -175,7 +175,7 @@ impl Cfq {
             head: Sector(0),
             last_late: None,
             pace: Pace::default(),
-            apart: Duration::ZERO,
+            non_data: Duration::ZERO,
             tempo: Tempo::default(),
             now: Instant::ZERO,
             idle_until: None,
@@ -264,27 +264,27 @@ impl Cfq {
     /// The request of a flow that goes next (C1).
     fn next_of(&self, number: u32) -> RequestId {
         let flow = &self.flows[number];
-        let oldest = flow.line.oldest().expect("a flow that is served has a request");
+        let oldest = flow.requests.oldest().expect("a flow that is served has a request");
         let starts = self.turn.as_ref().is_some_and(|turn| turn.dispatched == 0);
         let age = self.now.since(self.table.arrived(oldest));
-        if flow.line.len() == 1 || starts && age >= self.settings.fifo_expire(flow.sync) {
+        if flow.requests.len() == 1 || starts && age >= self.settings.fifo_expire(flow.sync) {
             return oldest;
         }
-        flow.line.next_from(&self.table, flow.position, self.back()).unwrap_or(oldest)
+        flow.requests.next_from(&self.table, flow.position, self.back()).unwrap_or(oldest)
     }
 
     /// Takes out what a flow sends next.
     fn take(&mut self, number: u32) -> RequestId {
         let id = self.next_of(number);
         let flow = &mut self.flows[number];
-        flow.line.take(&mut self.table, id);
+        flow.requests.take(&mut self.table, id);
         let extent = self.table.extent(id);
         flow.position = extent.end();
         self.head = extent.end();
         if let Some(turn) = &mut self.turn {
             turn.dispatched += 1;
             turn.sectors += extent.sectors;
-            turn.pieces += if pace::is_apart(self.table.op(id)) { 1 } else { self.pieces[id.0 as usize].into() };
+            turn.pieces += if pace::is_non_data(self.table.op(id)) { 1 } else { self.pieces[id.0 as usize].into() };
         }
         id
     }
@@ -298,7 +298,7 @@ impl Cfq {
             self.tempo.starts(now);
         }
         self.pace.count(now, in_flight, 0);
-        if pace::is_apart(self.table.op(id)) {
+        if pace::is_non_data(self.table.op(id)) {
             self.pace.begins(now, in_flight);
         }
         self.sent_for[id.0 as usize] = group;
@@ -314,8 +314,8 @@ impl Cfq {
         let number = self.table.owner(id);
         let sync = usize::from(self.flows[number].sync);
         let group = self.sent_for[id.0 as usize];
-        if pace::is_apart(self.table.op(id)) {
-            self.apart = self.pace.ends(self.now, Duration::ZERO);
+        if pace::is_non_data(self.table.op(id)) {
+            self.non_data = self.pace.ends(self.now, Duration::ZERO);
         }
         self.in_flight[sync] -= 1;
         self.flows[number].in_flight -= 1;
@@ -340,12 +340,12 @@ impl Cfq {
         }
     }
 
-    /// Puts a flow where its line says: among those that take turns, or not.
+    /// Puts a flow where its waiting requests say: among those that take turns, or not.
     fn settle(&mut self, number: u32) {
         let flow = &self.flows[number];
-        if flow.line.is_empty() && flow.is_busy {
+        if flow.requests.is_empty() && flow.is_busy {
             self.leave(number);
-        } else if !flow.line.is_empty() && !flow.is_busy {
+        } else if !flow.requests.is_empty() && !flow.is_busy {
             self.join(number);
         }
     }
@@ -361,16 +361,16 @@ fn keep(notes: &mut VecDeque<Message>, message: Message) {
 
 impl Scheduler for Cfq {
     fn add_stream(&mut self, id: StreamId, stream: &Stream) {
-        self.seat(id, stream);
+        self.bind(id, stream);
     }
 
     fn remove_stream(&mut self, id: StreamId) {
-        self.unseat(id);
+        self.unbind(id);
     }
 
     fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
         self.now = now;
-        self.reseat(id, stream);
+        self.rebind(id, stream);
     }
 
     fn set_group(&mut self, now: Instant, id: GroupId, group: &Group) {
@@ -414,7 +414,7 @@ impl Scheduler for Cfq {
             }
         };
         self.groups.charge(group.0, charge.min(1 << 50));
-        let number = self.seats[stream.0 as usize].flow;
+        let number = self.bindings[stream.0 as usize].flow;
         let served = self.flows[number].weigh(&self.settings, charge.min(1 << 50));
         self.serve(number, served);
     }
@@ -447,7 +447,7 @@ impl Scheduler for Cfq {
             self.learn_write(request.group.0);
         }
         self.pieces[request.id.0 as usize] = iops::pieces(request.extent.sectors);
-        self.flows[number].line.add(&mut self.table, now, request);
+        self.flows[number].requests.add(&mut self.table, now, request);
         if sync {
             self.flows[number].learn(self.idle);
         }
@@ -460,7 +460,7 @@ impl Scheduler for Cfq {
     fn dispatch(&mut self, now: Instant) -> Next {
         self.now = now;
         self.idle_until = None;
-        if let Some(id) = self.table.take_returned() {
+        if let Some(id) = self.table.take_requeued() {
             return Next::Request(id); // C4
         }
         if self.table.is_empty() {
@@ -470,7 +470,7 @@ impl Scheduler for Cfq {
             Step::Send(number) => {
                 let id = self.take(number);
                 self.sent(id, self.flows[number].group);
-                if self.iops && self.flows[number].line.is_empty() {
+                if self.iops && self.flows[number].requests.is_empty() {
                     self.expire(now);
                 }
                 Next::Request(id)
@@ -487,17 +487,17 @@ impl Scheduler for Cfq {
     fn requeue(&mut self, now: Instant, request: &Waiting) {
         self.now = now;
         // It still counts as in the device: it has its place there, and was charged.
-        self.table.turn_back(request.id);
+        self.table.requeue(request.id);
     }
 
     fn drain(&mut self, now: Instant) -> Option<RequestId> {
         self.now = now;
-        let id = match self.table.take_returned() {
+        let id = match self.table.take_requeued() {
             Some(id) => id,
             None => {
                 let number = self.next_unheld()?;
                 let id = self.take(number);
-                if self.flows[number].line.is_empty() {
+                if self.flows[number].requests.is_empty() {
                     self.expire(now);
                 }
                 id
@@ -513,7 +513,7 @@ impl Scheduler for Cfq {
 
     fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         let number = self.flow_for(newcomer, Self::is_sync(newcomer))?;
-        let (id, side) = self.flows[number].line.merge_candidate(&self.table, newcomer)?;
+        let (id, side) = self.flows[number].requests.merge_candidate(&self.table, newcomer)?;
         self.may_grow(id, newcomer.extent.sectors).then_some((id, side))
     }
 
@@ -524,17 +524,17 @@ impl Scheduler for Cfq {
         if side == Side::Back {
             flow.seeks.grown(old.end(), request.extent.end());
         }
-        flow.line.grown(&mut self.table, request, side);
+        flow.requests.grown(&mut self.table, request, side);
     }
 
     fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
-        let after = self.flows[self.table.owner(request.id)].line.neighbour_after(&self.table, request)?;
+        let after = self.flows[self.table.owner(request.id)].requests.neighbour_after(&self.table, request)?;
         self.may_grow(after, request.extent.sectors).then_some(after)
     }
 
     fn absorbed(&mut self, kept: &Waiting, gone: RequestId) {
         self.pieces[kept.id.0 as usize] += self.pieces[gone.0 as usize];
-        self.flows[self.table.owner(kept.id)].line.absorbed(&mut self.table, kept, gone);
+        self.flows[self.table.owner(kept.id)].requests.absorbed(&mut self.table, kept, gone);
     }
 
     fn completed(&mut self, now: Instant, served: &Served) {
@@ -545,20 +545,20 @@ impl Scheduler for Cfq {
         let flow = &self.flows[number];
         let end = End {
             // Discards move no data, whatever they cover, nor does what failed.
-            sectors: if pace::is_apart(served.request.op) || !served.ok { 0 } else { served.request.extent.sectors },
+            sectors: if pace::is_non_data(served.request.op) || !served.ok { 0 } else { served.request.extent.sectors },
             open: in_flight - 1 + waiting,
-            several: in_flight + waiting > flow.in_flight + flow.line.len(),
+            several: in_flight + waiting > flow.in_flight + flow.requests.len(),
             seeks: flow.seeks.last_was_seek(),
         };
         let group = self.unsent(id);
         let pieces = u64::from(self.pieces[id.0 as usize]);
         self.tempo.ended(now, pieces);
-        if !pace::is_apart(served.request.op) && served.ok {
+        if !pace::is_non_data(served.request.op) && served.ok {
             self.pace.count(now, in_flight, pieces * group::REQUEST);
         }
-        if self.iops && served.ok && pace::is_apart(served.request.op) {
+        if self.iops && served.ok && pace::is_non_data(served.request.op) {
             // One request of it is charged already.
-            let worth = self.pace.worth(self.apart);
+            let worth = self.pace.worth(self.non_data);
             let rest = worth.map_or(0, |worth| worth.saturating_sub(group::REQUEST));
             self.groups.charge(group, rest.min(1 << 50));
         }

@@ -21,9 +21,9 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-use super::words::Backing;
+use super::settings::Backing;
 use super::{BioState, NIL, Queue, Request, RequestId, Step};
-use crate::flush::{self, Counts, Dirty, Flush, Round, Share, Start};
+use crate::flush::{self, Counts, Dirty, Flush, Round, SharedFlush, Start};
 use crate::group::{ContextId, GroupId, Stream};
 use crate::sched::Waiting;
 use crate::{Duration, Errno, Extent, Finished, Flags, Instant, Op, Outcome, Sector};
@@ -69,7 +69,7 @@ pub(super) struct Cache {
 /// A state machine of one's own, or one that several queues share.
 enum Holder {
     Own(Box<Flush>),
-    Shared(Arc<dyn Share>),
+    Shared(Arc<dyn SharedFlush>),
 }
 
 impl Holder {
@@ -118,7 +118,7 @@ pub(super) struct Flushes {
     /// Flushes that ended, on their way to who waited: empty between calls.
     ended: alloc::vec::Vec<(u32, Outcome)>,
     /// Which backing comes first when several want to flush.
-    turn: usize,
+    next_backing: usize,
     /// Up to when device time has been charged (U4).
     charged: Instant,
     /// How many of each group share a flush: zeroes between calls.
@@ -301,11 +301,11 @@ impl Queue {
     fn start_one(&mut self, now: Instant, context: ContextId) -> Option<RequestId> {
         let count = self.caches.len();
         for step in 0..count {
-            let index = (self.flushes.turn + step) % count;
+            let index = (self.flushes.next_backing + step) % count;
             if core::mem::take(&mut self.caches[index].ready)
                 && let Some(id) = self.start_flush_of(now, index, context)
             {
-                self.flushes.turn = index + 1;
+                self.flushes.next_backing = index + 1;
                 return Some(id);
             }
         }
@@ -354,7 +354,7 @@ impl Queue {
             head: NIL,
             tail: NIL,
             segments: 0,
-            reign: 0,
+            generation: 0,
             older: NIL,
             younger: NIL,
         });
@@ -378,10 +378,10 @@ impl Queue {
         let Waiting { stream, group, extent, .. } = request.waiting;
         let index = self.cache_of(extent.start);
         let time = self.device_time(now, request.dispatched);
-        if request.reign == self.reign {
+        if request.generation == self.generation {
             self.scheduler.flush_ended(now, time);
         }
-        if !request.is_shared_flush() {
+        if !request.is_coordinated_flush() {
             if self.settings.flush.charge {
                 self.scheduler.charge(now, stream, group, time);
             }
@@ -529,7 +529,7 @@ impl Queue {
 
     /// Takes in what other queues that share a backing's flushes have done: for those who were woken and may not ask for a
     /// request ([`Queue::poll_dispatch`] does it too).
-    pub fn handle_shared(&mut self, now: Instant) {
+    pub fn handle_flushes(&mut self, now: Instant) {
         self.look_at_flushes(now);
     }
 
@@ -557,7 +557,7 @@ impl Queue {
 impl Request {
     /// Whether it is a flush that several may share (U1).
     #[inline]
-    pub(super) fn is_shared_flush(&self) -> bool {
+    pub(super) fn is_coordinated_flush(&self) -> bool {
         self.waiting.op == Op::Flush && self.head == NIL
     }
 }

@@ -1,18 +1,18 @@
 //! The waiting requests of a scheduler's queues: each queue in sector order and by age, all in one table.
 //!
-//! L1  A request is in one [`Line`] at most, and there in both orders: by first sector, and by arrival.
-//! L2  From an insertion to the completion a request has a row here: what was said of it, and which line it is or was
-//!     in ([`Waitings::owner`]). What changes hands while it waits is told anew.
+//! L1  A request is in one [`RequestList`] at most, and there in both orders: by first sector, and by arrival.
+//! L2  From an insertion to the completion a request has a row here: what was said of it, and which list it is or was
+//!     in ([`RequestTable::owner`]). What changes hands while it waits is told anew.
 //! L3  The next by position is the nearest ahead of where the last one ended; but one behind, if it is within
 //!     `back_seek_max` and nearer even when its distance counts `back_seek_penalty` times; and with nothing ahead, the
 //!     first of all, as an arm sweeps. Of the two on either side, the more urgent goes whatever its distance.
-//! L4  A newcomer joins a waiting request of its own line and direction that it touches. Of two requests that become one,
+//! L4  A newcomer joins a waiting request of its own list and direction that it touches. Of two requests that become one,
 //!     the place by age is that of the older.
-//! L5  Moving a line into another keeps both orders; what is moved back is picked by its stream.
-//! L6  What the device turned back waits in a list of its own, the last one first, keeps its age, and goes before all lines.
+//! L5  Moving a list into another keeps both orders; what is moved back is picked by its stream.
+//! L6  What the device turned back waits in a list of its own, the last one first, keeps its age, and goes before all lists.
 //!
-//! A line is 20 bytes and all links are in the table's rows: nothing is allocated once the table is made, a request leaves
-//! from anywhere without a search, and each step costs the logarithm of its own line's length at most.
+//! A list is 20 bytes and all links are in the table's rows: nothing is allocated once the table is made, a request leaves
+//! from anywhere without a search, and each step costs the logarithm of its own list's length at most.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -23,23 +23,23 @@ use crate::{Direction, Extent, Flags, Instant, Op, Sector, StreamId};
 
 /// The table of all requests that a scheduler has taken in; see the [module](self) for the rules.
 #[derive(Debug)]
-pub struct Waitings {
-    /// By position; the tree of each line is made of these.
+pub struct RequestTable {
+    /// By position; the tree of each list is made of these.
     nodes: Nodes,
     /// By request.
     rows: Vec<Row>,
     /// What the device could not take (L6).
-    returned: List,
-    /// How many are in lines or were turned back, and how many of them read.
+    requeued: List,
+    /// How many are in lists or were turned back, and how many of them read.
     len: usize,
     reads: usize,
 }
 
 /// The waiting requests of one queue.
 ///
-/// Every method that takes a [`Waitings`] must be given the same one.
+/// Every method that takes a [`RequestTable`] must be given the same one.
 #[derive(Debug)]
-pub struct Line {
+pub struct RequestList {
     sorted: Tree,
     aged: List,
     len: u32,
@@ -77,10 +77,10 @@ struct Row {
 enum Place {
     /// Not known here.
     Elsewhere,
-    /// It waits in a line.
-    InLine,
+    /// It waits in a list.
+    InList,
     /// The device turned it back, and it waits (L6).
-    Returned,
+    Requeued,
     /// At the device.
     Out,
 }
@@ -88,7 +88,7 @@ enum Place {
 /// No row.
 const NIL: u32 = u32::MAX;
 
-impl Waitings {
+impl RequestTable {
     /// A table for requests whose numbers are below `capacity`.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
@@ -103,10 +103,10 @@ impl Waitings {
             flags: Flags::NONE,
             place: Place::Elsewhere,
         };
-        Self { nodes: Nodes::new(capacity), rows: vec![row; capacity], returned: List::new(), len: 0, reads: 0 }
+        Self { nodes: Nodes::new(capacity), rows: vec![row; capacity], requeued: List::new(), len: 0, reads: 0 }
     }
 
-    /// How many wait, in lines or turned back.
+    /// How many wait, in lists or turned back.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -130,7 +130,7 @@ impl Waitings {
         self.row(id).arrived
     }
 
-    /// The number of the line that a request is in, or was in last (L2).
+    /// The number of the list that a request is in, or was in last (L2).
     #[must_use]
     pub fn owner(&self, id: RequestId) -> u32 {
         self.row(id).owner
@@ -165,18 +165,18 @@ impl Waitings {
     ///
     /// # Panics
     /// If it is not at the device.
-    pub fn turn_back(&mut self, id: RequestId) {
+    pub fn requeue(&mut self, id: RequestId) {
         assert!(self.row(id).place == Place::Out, "{id:?} is turned back, but is not at the device");
-        self.rows[id.0 as usize].place = Place::Returned;
-        self.returned.push_front(&mut self.rows, id.0);
+        self.rows[id.0 as usize].place = Place::Requeued;
+        self.requeued.push_front(&mut self.rows, id.0);
         self.len += 1;
         self.reads += usize::from(self.op(id) == Op::Read);
     }
 
     /// The request that was turned back last and waits, if one does.
     #[must_use]
-    pub fn returned(&self) -> Option<RequestId> {
-        self.returned.front()
+    pub fn requeued(&self) -> Option<RequestId> {
+        self.requeued.front()
     }
 
     /// The request that was turned back before the given one and waits, if one does.
@@ -184,26 +184,26 @@ impl Waitings {
     /// # Panics
     /// If the given one was not turned back, or does not wait.
     #[must_use]
-    pub fn returned_before(&self, id: RequestId) -> Option<RequestId> {
-        assert!(self.row(id).place == Place::Returned, "{id:?} is none that was turned back");
+    pub fn requeued_before(&self, id: RequestId) -> Option<RequestId> {
+        assert!(self.row(id).place == Place::Requeued, "{id:?} is none that was turned back");
         let next = self.row(id).next;
         (next != NIL).then_some(RequestId(next))
     }
 
-    /// Makes a request that is in no line one of another line's: it counts there from now on.
+    /// Makes a request that is in no list one of another list's: it counts there from now on.
     ///
     /// # Panics
-    /// If it waits in a line.
+    /// If it waits in a list.
     pub fn set_owner(&mut self, id: RequestId, owner: u32) {
         let row = &mut self.rows[id.0 as usize];
-        assert!(row.place != Place::InLine, "{id:?} waits in line {}", row.owner);
+        assert!(row.place != Place::InList, "{id:?} waits in list {}", row.owner);
         row.owner = owner;
     }
 
-    /// Takes out what [`Waitings::returned`] answers: it goes to the device once more.
-    pub fn take_returned(&mut self) -> Option<RequestId> {
-        let id = self.returned.front()?;
-        self.returned.remove(&mut self.rows, id.0);
+    /// Takes out what [`RequestTable::returned`] answers: it goes to the device once more.
+    pub fn take_requeued(&mut self) -> Option<RequestId> {
+        let id = self.requeued.front()?;
+        self.requeued.remove(&mut self.rows, id.0);
         self.rows[id.0 as usize].place = Place::Out;
         self.len -= 1;
         self.reads -= usize::from(self.op(id) == Op::Read);
@@ -226,10 +226,10 @@ impl Waitings {
         self.row(id).place == Place::Out
     }
 
-    /// Whether a request waits in a line.
+    /// Whether a request waits in a list.
     #[must_use]
-    pub fn is_in_line(&self, id: RequestId) -> bool {
-        self.row(id).place == Place::InLine
+    pub fn is_in_list(&self, id: RequestId) -> bool {
+        self.row(id).place == Place::InList
     }
 
     fn row(&self, id: RequestId) -> &Row {
@@ -247,8 +247,8 @@ impl Waitings {
     }
 }
 
-impl Line {
-    /// An empty line; `owner` is the number that [`Waitings::owner`] tells of the requests in it.
+impl RequestList {
+    /// An empty list; `owner` is the number that [`RequestTable::owner`] tells of the requests in it.
     #[must_use]
     pub const fn new(owner: u32) -> Self {
         Self { sorted: Tree::new(), aged: List::new(), len: 0, owner }
@@ -270,7 +270,7 @@ impl Line {
     ///
     /// # Panics
     /// If it waits already.
-    pub fn add(&mut self, table: &mut Waitings, now: Instant, request: &Waiting) {
+    pub fn add(&mut self, table: &mut RequestTable, now: Instant, request: &Waiting) {
         let id = request.id.0;
         let row = &mut table.rows[id as usize];
         assert!(matches!(row.place, Place::Elsewhere | Place::Out), "{:?} waits already", request.id); // L1
@@ -283,7 +283,7 @@ impl Line {
             stream: request.stream,
             op: request.op,
             flags: request.flags,
-            place: Place::InLine,
+            place: Place::InList,
         };
         table.len += 1;
         table.reads += usize::from(request.op == Op::Read);
@@ -295,24 +295,24 @@ impl Line {
     /// Takes out a request that goes to the device.
     ///
     /// # Panics
-    /// If it does not wait in this line.
-    pub fn take(&mut self, table: &mut Waitings, id: RequestId) {
+    /// If it does not wait in this list.
+    pub fn take(&mut self, table: &mut RequestTable, id: RequestId) {
         self.unlink(table, id);
         table.rows[id.0 as usize].place = Place::Out;
         table.len -= 1;
         table.reads -= usize::from(table.op(id) == Op::Read);
     }
 
-    fn unlink(&mut self, table: &mut Waitings, id: RequestId) {
+    fn unlink(&mut self, table: &mut RequestTable, id: RequestId) {
         self.check(table, id);
         self.sorted.remove(&mut table.nodes, id.0);
         self.aged.remove(&mut table.rows, id.0);
         self.len -= 1;
     }
 
-    fn check(&self, table: &Waitings, id: RequestId) {
+    fn check(&self, table: &RequestTable, id: RequestId) {
         let row = table.row(id);
-        assert!(row.place == Place::InLine && row.owner == self.owner, "{id:?} does not wait in line {}", self.owner);
+        assert!(row.place == Place::InList && row.owner == self.owner, "{id:?} does not wait in list {}", self.owner);
     }
 
     /// The request that came first.
@@ -329,7 +329,7 @@ impl Line {
 
     /// What goes next for a head that is at `from` (L3).
     #[must_use]
-    pub fn next_from(&self, table: &Waitings, from: Sector, back: BackSeek) -> Option<RequestId> {
+    pub fn next_from(&self, table: &RequestTable, from: Sector, back: BackSeek) -> Option<RequestId> {
         let (behind, ahead) = self.sorted.around(&table.nodes, from.0);
         let Some(behind) = behind else { return ahead.map(RequestId) };
         let back_from = |id| from.0 - table.start(id);
@@ -353,7 +353,7 @@ impl Line {
 
     /// The request whose first sector is nearest to `to`, on either side: what a cooperating queue is known by.
     #[must_use]
-    pub fn nearest(&self, table: &Waitings, to: Sector) -> Option<RequestId> {
+    pub fn nearest(&self, table: &RequestTable, to: Sector) -> Option<RequestId> {
         let (before, after) = self.sorted.around(&table.nodes, to.0);
         let nearest = match (before, after) {
             (Some(before), Some(after)) => {
@@ -368,9 +368,9 @@ impl Line {
         Some(RequestId(nearest))
     }
 
-    /// A request of this line that `newcomer` touches, of its direction (L4).
+    /// A request of this list that `newcomer` touches, of its direction (L4).
     #[must_use]
-    pub fn merge_candidate(&self, table: &Waitings, newcomer: &Waiting) -> Option<(RequestId, Side)> {
+    pub fn merge_candidate(&self, table: &RequestTable, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         let Extent { start, .. } = newcomer.extent;
         let (before, after) = self.sorted.around(&table.nodes, start.0);
         let suits = |id: &u32| table.rows[*id as usize].op.direction() == newcomer.op.direction();
@@ -384,8 +384,8 @@ impl Line {
     /// A waiting request grew at `side` and is now as given.
     ///
     /// # Panics
-    /// If it does not wait in this line.
-    pub fn grown(&mut self, table: &mut Waitings, request: &Waiting, side: Side) {
+    /// If it does not wait in this list.
+    pub fn grown(&mut self, table: &mut RequestTable, request: &Waiting, side: Side) {
         self.check(table, request.id);
         table.rows[request.id.0 as usize].end = request.extent.end();
         if side == Side::Front {
@@ -394,9 +394,9 @@ impl Line {
         }
     }
 
-    /// The request of this line and of the same direction that starts where the given one, which waits here, ends.
+    /// The request of this list and of the same direction that starts where the given one, which waits here, ends.
     #[must_use]
-    pub fn neighbour_after(&self, table: &Waitings, request: &Waiting) -> Option<RequestId> {
+    pub fn neighbour_after(&self, table: &RequestTable, request: &Waiting) -> Option<RequestId> {
         self.check(table, request.id);
         let next = table.nodes.next(request.id.0)?;
         let direction: Direction = table.rows[next as usize].op.direction();
@@ -406,8 +406,8 @@ impl Line {
     /// `gone` became part of `kept`, which is now as given: the older place by age stays (L4). `gone` is forgotten.
     ///
     /// # Panics
-    /// If not both wait in this line.
-    pub fn absorbed(&mut self, table: &mut Waitings, kept: &Waiting, gone: RequestId) {
+    /// If not both wait in this list.
+    pub fn absorbed(&mut self, table: &mut RequestTable, kept: &Waiting, gone: RequestId) {
         self.check(table, kept.id);
         self.check(table, gone);
         let arrived = table.arrived(gone);
@@ -425,7 +425,12 @@ impl Line {
     }
 
     /// Moves every request that `picks` says yes to into `other` (L5), and tells how many. Costs a look at each request.
-    pub fn move_to(&mut self, table: &mut Waitings, other: &mut Self, mut picks: impl FnMut(StreamId) -> bool) -> u32 {
+    pub fn move_to(
+        &mut self,
+        table: &mut RequestTable,
+        other: &mut Self,
+        mut picks: impl FnMut(StreamId) -> bool,
+    ) -> u32 {
         let (mut moved, mut next, mut place) = (0, self.aged.head, other.aged.head);
         while next != NIL {
             let id = next;

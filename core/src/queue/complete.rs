@@ -1,6 +1,6 @@
 //! The way out: requests end, bios end with their last one, and who waits for room hears of it (Q1).
 
-use super::flushes::Stage;
+use super::flush_sequence::Stage;
 use super::{Finished, Queue};
 use crate::group::ContextId;
 use crate::{Errno, Instant, Outcome, Sector};

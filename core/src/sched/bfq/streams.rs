@@ -121,7 +121,7 @@ impl Bfq {
             }
         }
         // From when merging was switched off.
-        while let Some(oldest) = self.queue(home).line.oldest().map(|oldest| self.waitings.stream(oldest)) {
+        while let Some(oldest) = self.queue(home).requests.oldest().map(|oldest| self.waitings.stream(oldest)) {
             if oldest == id {
                 break;
             }
@@ -153,19 +153,19 @@ impl Bfq {
         self.head_changed(home);
         // What was written behind its back leaves the queue that it shares.
         let from = self.async_queue(group, priority);
-        if from != NIL && !self.queue(from).line.is_empty() {
+        if from != NIL && !self.queue(from).requests.is_empty() {
             let to = self.make_async_queue(stream.group, stream.priority);
             self.move_waiting(now, Moved { from, to }, id);
         }
-        self.move_returned(id, home, stream);
+        self.move_requeued(id, home, stream);
     }
 
     /// What the device turned back of a stream waits too, though it counts as in flight: for the queues that the stream has
     /// now.
-    fn move_returned(&mut self, id: StreamId, home: u32, stream: &Stream) {
-        let mut next = self.waitings.returned();
+    fn move_requeued(&mut self, id: StreamId, home: u32, stream: &Stream) {
+        let mut next = self.waitings.requeued();
         while let Some(request) = next {
-            next = self.waitings.returned_before(request);
+            next = self.waitings.requeued_before(request);
             if self.waitings.stream(request) != id {
                 continue;
             }
@@ -202,7 +202,7 @@ impl Bfq {
         let mut source = self.queues[from as usize].take().expect("the queue exists");
         let target = self.queues[to as usize].as_mut().expect("the queue exists");
         let before = (source.is_open(), target.is_open());
-        source.line.move_to(&mut self.waitings, &mut target.line, |stream| stream == id);
+        source.requests.move_to(&mut self.waitings, &mut target.requests, |stream| stream == id);
         let (has_closed, has_opened) = (before.0 && !source.is_open(), !before.1 && target.is_open());
         self.queues[from as usize] = Some(source);
         if has_closed {
@@ -227,7 +227,7 @@ impl Bfq {
         let budgets = &self.device.budgets;
         let budget = if is_sync { budgets.first() } else { budgets.max() };
         self.queues[q as usize] = Some(Queue {
-            line: Line::new(q),
+            requests: RequestList::new(q),
             group,
             priority,
             is_sync,
@@ -248,7 +248,7 @@ impl Bfq {
 
     pub(super) fn drop_queue(&mut self, q: u32) {
         let queue = self.queue(q);
-        assert!(queue.line.is_empty() && queue.in_flight == 0, "queue {q} is dropped with requests");
+        assert!(queue.requests.is_empty() && queue.in_flight == 0, "queue {q} is dropped with requests");
         let group = queue.group.0;
         self.raised -= u32::from(queue.raising.is_raised());
         if self.turn.is_some_and(|turn| turn.queue == q) {

@@ -1,17 +1,16 @@
-//! What is said to a queue and by it: plain data.
+//! What a queue is made from.
 
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::fmt;
 
-use crate::flush::{self, Share};
-use crate::group::{Group, StreamId};
+use crate::flush::{self, SharedFlush};
+use crate::group::Group;
 use crate::model::Character;
 use crate::sched;
 use crate::tags::{Bitmap, Users};
 use crate::time::secs;
-use crate::{Duration, Extent, Flags, Limits, Op, Outcome, Sector, Tag, Token};
+use crate::{Duration, Limits, Sector};
 
 /// What a [`Queue`](super::Queue) is made from.
 #[derive(Clone, Debug)]
@@ -96,7 +95,7 @@ pub struct Backing {
     /// Whether a write with FUA is durable when it ends. If not, it is followed by a flush.
     pub fua: bool,
     /// The state of its flushes, where other queues flush it too; `None`: only this one does. Its own settings hold.
-    pub flush: Option<Arc<dyn Share>>,
+    pub flush: Option<Arc<dyn SharedFlush>>,
 }
 
 impl Default for Backing {
@@ -116,83 +115,3 @@ pub struct SharedTags {
     /// Which of the users this queue is.
     pub user: usize,
 }
-
-/// A piece of a request for the device to do; see [`Queue::segments`](super::Queue::segments) for its memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Dispatch {
-    /// The right to have it in flight; given back by [`Queue::handle_completion`](super::Queue::handle_completion).
-    pub tag: Tag,
-    /// What to do.
-    pub op: Op,
-    /// How to treat it.
-    pub flags: Flags,
-    /// Where on the disk.
-    pub extent: Extent,
-    /// Who asked (first).
-    pub stream: StreamId,
-}
-
-/// A run of a bio's memory that a request uses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Segment {
-    /// The bio.
-    pub token: Token,
-    /// Where in the bio's memory it starts, in bytes.
-    pub offset: u64,
-    /// How long it is, in bytes.
-    pub bytes: u64,
-}
-
-/// News of a bio.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Finished {
-    /// It ended, and its memory is free.
-    Done(Token, Outcome),
-    /// It failed with `ETIMEDOUT`, but the device may still use its memory (Q6).
-    TimedOut(Token),
-    /// The memory of a bio that had timed out is free.
-    Released(Token),
-}
-
-/// Why a bio was not accepted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// All of `nr_requests` are in use. `poll_wake` names the context when there is room.
-    Full,
-    /// It covers nothing, yet is no flush.
-    Empty,
-    /// It goes beyond the end.
-    BeyondEnd {
-        /// What was asked.
-        extent: Extent,
-        /// The device's size in sectors.
-        capacity: u64,
-    },
-    /// It is not whole blocks.
-    Unaligned {
-        /// What was asked.
-        extent: Extent,
-        /// The device's block in sectors.
-        block: u32,
-    },
-    /// The device cannot do this at all.
-    Unsupported(Op),
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("all requests are in use (nr_requests)"),
-            Self::Empty => f.write_str("a request for nothing"),
-            Self::BeyondEnd { extent, capacity } => {
-                write!(f, "sectors {} to {} asked of a disk of {capacity}", extent.start.0, extent.end().0)
-            }
-            Self::Unaligned { extent, block } => {
-                write!(f, "{extent:?} is not whole blocks of {} bytes", u64::from(*block) * Sector::SIZE)
-            }
-            Self::Unsupported(op) => write!(f, "this device cannot {}", op.name()),
-        }
-    }
-}
-
-impl core::error::Error for Refused {}

@@ -1,4 +1,4 @@
-//! Company: whether a flush that could start waits a little for those who are about to ask.
+//! GroupCommit: whether a flush that could start waits a little for those who are about to ask.
 //!
 //! Threads that write and flush in a loop part into two crowds: while one shares a flush, the other asks for the next, and
 //! each thread gets one in every two. If the flush waits for those just released, who are back as soon as their next
@@ -18,7 +18,7 @@ use crate::{Duration, Instant};
 
 /// What is known of those who ask.
 #[derive(Debug, Default)]
-pub(super) struct Company {
+pub(super) struct GroupCommit {
     /// What a flush takes on average (G5).
     mean: Duration,
     /// When the last one ended, and how many are expected to share the next (G1).
@@ -41,7 +41,7 @@ const SKIP_MAX: u32 = 32;
 /// The longest wait (G2): threads that come back at once have done so by then.
 const LONGEST: Duration = ms(10);
 
-impl Company {
+impl GroupCommit {
     /// Somebody asks, and nobody else is waiting.
     pub(super) const fn first_asks(&mut self, now: Instant) {
         self.asked = now;
@@ -57,10 +57,10 @@ impl Company {
         let begin = self.asked.max(self.ended);
         // G1: who has not come back by then is not coming.
         let expected = if begin.since(self.ended) < self.mean { self.expected } else { 1 };
-        if settings.company == 0 || self.mean < settings.company_min || self.skip > 0 || count >= expected {
+        if settings.group_commit == 0 || self.mean < settings.group_commit_min || self.skip > 0 || count >= expected {
             return None; // G2, G3, G4
         }
-        let most = u128::from(self.mean.as_nanos()) * u128::from(settings.company) / 1000;
+        let most = u128::from(self.mean.as_nanos()) * u128::from(settings.group_commit) / 1000;
         let until = begin.max(self.held) + Duration::from_nanos(most as u64).min(LONGEST); // G2
         if until <= now {
             return None;

@@ -7,8 +7,6 @@
 //! Q10 What ended before a move counts for the group of then, and what ends after it for the group of now.
 //! Q11 A group goes when no stream and no group is in it. Nobody can enter it from then on; the scheduler hears of it, and
 //!     its number comes back, when the last of its requests in flight has ended and those below it have gone.
-//! Q12 A scheduler that takes over is told of the groups that there are, parents first, then of the streams, then of what
-//!     waits. It hears nothing of what another has dispatched.
 //!
 //! Nothing here is on the way of a request, so what is looked for is looked for: in the table of requests, by stream.
 
@@ -19,7 +17,7 @@ use core::fmt;
 
 use super::{Queue, Request, Step};
 use crate::group::{Group, GroupId, Stream, StreamId};
-use crate::sched::{Kind, RequestId, Scheduler, Served, Setup};
+use crate::sched::{RequestId, Served};
 use crate::stats::Stats;
 use crate::{Duration, Instant};
 
@@ -84,9 +82,26 @@ impl Groups {
         state.unwrap_or_else(|| panic!("no group {id:?}"))
     }
 
+    /// The root, which is always there.
+    pub(super) fn root(&self) -> &Group {
+        &self.states[0].group
+    }
+
     /// A number that all groups' are below.
     pub(super) fn bound(&self) -> usize {
         self.states.capacity()
+    }
+
+    /// All but the root, those included that leave, each after the one it is in.
+    pub(super) fn parents_first(&self) -> Vec<(GroupId, &Group)> {
+        let depth = |group: &Group| {
+            let up = |at: &GroupId| self.states[usize::from(at.0)].group.parent;
+            core::iter::successors(group.parent, up).count()
+        };
+        let mut all: Vec<_> =
+            self.states.iter().skip(1).map(|(id, state)| (GroupId(id as u16), &state.group)).collect();
+        all.sort_by_key(|(_, group)| depth(group));
+        all
     }
 
     /// Whether a group waits for its last requests.
@@ -204,7 +219,7 @@ impl Queue {
 
     /// Where a request whose stream has moved since it was dispatched goes when the device turns it back (Q9); whether that
     /// is so.
-    pub(super) fn turned_back_elsewhere(&mut self, now: Instant, id: RequestId) -> bool {
+    pub(super) fn requeue_elsewhere(&mut self, now: Instant, id: RequestId) -> bool {
         let request = &mut self.requests[id.0];
         let stream = self.streams[request.waiting.stream.0 as usize].stream;
         if (request.waiting.group, request.waiting.priority) == (stream.group, stream.priority) {
@@ -212,7 +227,7 @@ impl Queue {
         }
         let served = Served { request: request.waiting, dispatched: request.dispatched, ok: false };
         request.follow(&stream);
-        if request.reign == self.reign {
+        if request.generation == self.generation {
             self.scheduler.completed(now, &served);
         }
         self.scheduler.insert(now, &request.waiting);
@@ -221,9 +236,9 @@ impl Queue {
 
     /// The device has turned back a flush: it goes again, for its stream as it is now. Those who shared it may all have
     /// timed out and gone meanwhile.
-    pub(super) fn flush_turned_back(&mut self, now: Instant, id: RequestId) {
+    pub(super) fn requeue_flush(&mut self, now: Instant, id: RequestId) {
         let request = &mut self.requests[id.0];
-        if request.reign == self.reign {
+        if request.generation == self.generation {
             self.scheduler.flush_ended(now, Duration::ZERO);
         }
         if let Some(state) = self.streams.get(request.waiting.stream.0 as usize) {
@@ -302,37 +317,6 @@ impl Queue {
         }
     }
 
-    // ---- another scheduler ----
-
-    /// Changes the scheduler; works under load. What waits goes over in the order in which it would have gone out, and
-    /// the tunables are the new one's defaults.
-    pub fn set_scheduler(&mut self, now: Instant, kind: Kind) {
-        let root = &self.groups.states[0].group;
-        let setup = Setup { groups: core::slice::from_ref(root), ..self.settings.setup() };
-        let next = kind.build(&setup);
-        self.replace_scheduler(now, next);
-        self.settings.scheduler = kind;
-    }
-
-    /// As [`Queue::set_scheduler`], with a scheduler of the caller's own, which was told of no group but the root and is
-    /// made for at least `nr_requests` requests.
-    pub fn replace_scheduler(&mut self, now: Instant, mut next: Box<dyn Scheduler>) {
-        self.unplug(now);
-        for (id, group) in self.groups.parents_first() {
-            next.set_group(now, id, group); // Q12
-        }
-        for (id, state) in &self.streams {
-            next.add_stream(StreamId(id as u32), &state.stream);
-        }
-        next.set_tracing(self.trace.is_some());
-        while let Some(id) = self.scheduler.drain(now) {
-            next.insert(now, &self.requests[id.0].waiting);
-        }
-        assert!(self.scheduler.is_empty(), "{} kept requests to itself", self.settings.scheduler.name());
-        self.scheduler = next;
-        self.reign += 1;
-    }
-
     // ---- what they have done ----
 
     /// What a stream has done, whatever group it was in.
@@ -385,20 +369,6 @@ impl Queue {
         self.groups.states.iter().for_each(|(_, state)| sum.add(&state.retired));
         self.streams.iter().for_each(|(_, state)| sum.add(&state.stats));
         sum
-    }
-}
-
-impl Groups {
-    /// All but the root, those included that leave, each after the one it is in.
-    fn parents_first(&self) -> Vec<(GroupId, &Group)> {
-        let depth = |group: &Group| {
-            let up = |at: &GroupId| self.states[usize::from(at.0)].group.parent;
-            core::iter::successors(group.parent, up).count()
-        };
-        let mut all: Vec<_> =
-            self.states.iter().skip(1).map(|(id, state)| (GroupId(id as u16), &state.group)).collect();
-        all.sort_by_key(|(_, group)| depth(group));
-        all
     }
 }
 
