@@ -7,14 +7,15 @@ use clap::{Args, Parser, Subcommand};
 use fairlift::config::Tls;
 use fairlift_core::{Duration, sched};
 
-use crate::backing::{Named, parse_named};
+use crate::config;
 use crate::iostest::IostestArgs;
 use crate::iostune::IostuneArgs;
-use crate::place::ListenAt;
-use crate::{config, place, units};
+use crate::words::backing::{Named, parse_named};
+use crate::words::place::ListenAt;
+use crate::words::{place, units};
 
 /// The example config file, which explains itself.
-pub(crate) const EXAMPLE: &str = include_str!("example.toml");
+pub(crate) const EXAMPLE: &str = include_str!("config/example.toml");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -152,8 +153,8 @@ pub(crate) struct ServeArgs {
 
 /// With the scheduler that this build takes if none is named.
 pub(crate) fn scheduler_help(says: &str) -> String {
-    let [one, several, rotating] =
-        [(1, false), (2, false), (2, true)].map(|(n, rotates)| crate::plan::scheduler_default(n, rotates).name());
+    let [one, several, rotating] = [(1, false), (2, false), (2, true)]
+        .map(|(n, rotates)| crate::serve::plan::scheduler_default(n, rotates).name());
     format!("{says} [default: {several} where groups share a disk, {rotating} if it rotates, else {one}]")
 }
 

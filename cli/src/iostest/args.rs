@@ -8,7 +8,7 @@ use fairlift_core::{Duration, sched};
 use fairlift_lab::workload::{Workload, tenants};
 
 use crate::args::scheduler_help;
-use crate::units;
+use crate::words::units;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -9,7 +9,7 @@ use fairlift_core::time::secs;
 use super::*;
 use crate::args::{Cli, Command, EXAMPLE};
 use crate::config;
-use crate::mistake::{Source, render};
+use crate::words::mistake::{Source, render};
 
 /// What `fairlift serve FLAGS --config f.toml` makes of a file, or how it refuses.
 fn planned(text: &str, flags: &str) -> Result<Config, String> {

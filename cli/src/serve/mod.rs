@@ -1,5 +1,11 @@
 //! `fairlift serve`: from flags to a server that runs until it is told to stop.
 
+mod log;
+pub(crate) mod plan;
+pub(crate) mod signals;
+mod systemd;
+mod tls;
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -8,9 +14,10 @@ use fairlift::Server;
 use fairlift::config::{Address, Config, Tls};
 
 use crate::args::ServeArgs;
-use crate::mistake::{Mistake, Source, render};
-use crate::plan::plan;
-use crate::{backing, config, log, place, show, signals, systemd};
+use crate::words::mistake::{Mistake, Source, render};
+use crate::words::{backing, place};
+use crate::{config, show};
+use plan::plan;
 
 /// Serves until drained. Wrong flags or config: status 2; what goes wrong later: 1.
 pub(crate) fn serve(flags: &ServeArgs) -> ExitCode {

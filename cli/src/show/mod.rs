@@ -165,7 +165,7 @@ pub(crate) fn man(directory: Option<&Path>) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::args::EXAMPLE;
-    use crate::keys::SORTS;
+    use crate::config::keys::SORTS;
 
     /// Compares a generated document with the file, or rewrites it: `UPDATE_DOCS=1 cargo test -p fairlift-cli`.
     fn check_document(name: &str, generated: &str) {
@@ -211,7 +211,7 @@ mod tests {
              - Times have a unit: `\"10s\"`, `\"250ms\"`, `\"20us\"`, `\"7ns\"`.\n\
              - Relative paths start at the directory of the file.\n\
              - Exports of the file and of the command line are served together; of other settings, the flag wins.\n\
-             - Made from `cli/src/keys.rs` and `cli/src/example.toml` by `UPDATE_DOCS=1 cargo test -p fairlift-cli`; do not edit.\n",
+             - Made from `cli/src/config/keys.rs` and `cli/src/config/example.toml` by `UPDATE_DOCS=1 cargo test -p fairlift-cli`; do not edit.\n",
         );
         for sort in SORTS {
             let _ = writeln!(out, "\n## `{}`\n\n{}\n", sort.header, sort.says);

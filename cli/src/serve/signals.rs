@@ -44,7 +44,7 @@ pub(crate) fn drain_on_signal(handle: Handle) -> io::Result<Watch> {
                 std::process::exit(128 + signal);
             };
             tracing::info!("draining (again to stop at once)");
-            crate::systemd::stopping();
+            super::systemd::stopping();
             handle.drain();
         }
     };

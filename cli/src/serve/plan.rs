@@ -15,14 +15,15 @@ use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener,
 use fairlift_core::tunable::{self, TunableInfo};
 use fairlift_core::{GroupId, Priority, concurrency, flush, sched};
 
+use super::tls;
 use crate::args::ServeArgs;
-use crate::backing::Named;
+use crate::config::section::{Placed, join};
 use crate::config::{File, Server, check_name};
-use crate::groups::Tree;
-use crate::mistake::Mistake;
-use crate::place::ListenAt;
-use crate::section::{Placed, join};
-use crate::{backing, place, tls};
+use crate::words::backing::Named;
+use crate::words::groups::Tree;
+use crate::words::mistake::Mistake;
+use crate::words::place::ListenAt;
+use crate::words::{backing, place};
 
 /// The scheduler of a disk for which nobody names one, by how many groups share it and whether it rotates (P4).
 pub(crate) const fn scheduler_default(groups: usize, rotational: bool) -> sched::Kind {

@@ -1,7 +1,10 @@
 //! The config file: from text to checked parts, with every mistake noted by its place.
 //!
 //! What only the flags can tell (which scheduler a disk has that names none, where to listen) is left open here and
-//! decided in [`plan`](crate::plan).
+//! decided in [`plan`](crate::serve::plan).
+
+pub(crate) mod keys;
+pub(crate) mod section;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -11,13 +14,13 @@ use fairlift_core::{Duration, Group, GroupId, Priority, concurrency, sched};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::groups::Tree;
-use crate::keys::{DISK, EXPORT, GROUP, SERVER, SORTS, Sort};
-use crate::mistake::{Mistake, Source};
-use crate::place::ListenAt;
-use crate::section::{Placed, Section, join, number, parsed, show, size, some_time, switch, text, time};
-use crate::{backing, place, units};
+use crate::words::groups::Tree;
+use crate::words::mistake::{Mistake, Source};
+use crate::words::place::ListenAt;
+use crate::words::{backing, place, units};
 use fairlift_lab::suggestion;
+use keys::{DISK, EXPORT, GROUP, SERVER, SORTS, Sort};
+use section::{Placed, Section, join, number, parsed, show, size, some_time, switch, text, time};
 
 /// All that a config file says; what it doesn't say is `None`.
 #[derive(Debug)]

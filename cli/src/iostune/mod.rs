@@ -20,13 +20,13 @@ use fairlift_lab::iostune::{
 use fairlift_lab::model::Spec;
 use fairlift_lab::report;
 
-use crate::backing;
-use crate::mistake::{Mistake, render};
-use crate::output::{are_same, is_stdout, quoted, try_writing};
-use crate::progress::bar;
+use crate::serve::signals::{self, Stop};
 use crate::show;
-use crate::signals::{self, Stop};
-use crate::units::show_size;
+use crate::terminal::output::{are_same, is_stdout, quoted, try_writing};
+use crate::terminal::progress::bar;
+use crate::words::backing;
+use crate::words::mistake::{Mistake, render};
+use crate::words::units::show_size;
 
 pub(crate) use args::IostuneArgs;
 use around::Around;
@@ -395,7 +395,7 @@ fn report(flags: &IostuneArgs, found: &Findings) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::config;
-    use crate::mistake::Source;
+    use crate::words::mistake::Source;
 
     fn advice(model: &str, write: bool) -> Findings {
         let mut disk = Paper { spec: Spec::parse(model).unwrap(), write };

@@ -12,10 +12,10 @@ use fairlift_core::Duration;
 use fairlift_lab::iostest::{Error, Progress, Runner, run};
 use fairlift_lab::result::{Results, Run};
 
-use crate::mistake::render;
-use crate::progress::bar;
+use crate::serve::signals::{self, Stop};
 use crate::show;
-use crate::signals::{self, Stop};
+use crate::terminal::progress::bar;
+use crate::words::mistake::render;
 
 pub(crate) use args::IostestArgs;
 use plan::{Asked, Device};
