@@ -24,7 +24,9 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::args::{Cli, Command, EXAMPLE};
+use crate::args::{Cli, Command};
+use crate::config::EXAMPLE;
+use crate::terminal::output;
 
 fn main() -> ExitCode {
     let shown = match Cli::parse().command {
@@ -32,16 +34,16 @@ fn main() -> ExitCode {
         Command::Iostest(flags) => return iostest::iostest(&flags),
         Command::Iostune(flags) => return iostune::iostune(&flags),
         Command::Models { model } => match show::models(model.as_deref()) {
-            Ok(text) => show::print(text.as_bytes()),
+            Ok(text) => output::print(text.as_bytes()),
             Err(refusal) => {
                 eprintln!("{refusal}");
                 return ExitCode::from(2);
             }
         },
-        Command::Config => show::print(EXAMPLE.as_bytes()),
-        Command::Tunables { scheduler } => show::print(show::tunables(scheduler).as_bytes()),
-        Command::Completions { shell } => show::print(&show::completions(shell)),
-        Command::Man { directory } => show::man(directory.as_deref()).and_then(|page| show::print(&page)),
+        Command::Config => output::print(EXAMPLE.as_bytes()),
+        Command::Tunables { scheduler } => output::print(show::tunables(scheduler).as_bytes()),
+        Command::Completions { shell } => output::print(&show::completions(shell)),
+        Command::Man { directory } => show::man(directory.as_deref()).and_then(|page| output::print(&page)),
     };
     match shown {
         Ok(()) => ExitCode::SUCCESS,

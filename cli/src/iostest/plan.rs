@@ -20,11 +20,11 @@ use fairlift_lab::workload::Workload;
 use super::args::IostestArgs;
 use super::reports::Reports;
 use crate::config;
-use crate::serve::plan::{check_setting, scheduler_default};
 use crate::terminal::output::quoted;
 use crate::words::backing;
 use crate::words::groups::Tree;
 use crate::words::mistake::{Mistake, Source, render};
+use crate::words::scheduler::{check_setting, scheduler_default};
 use crate::words::units::show_size;
 
 /// What is measured.

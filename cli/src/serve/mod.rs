@@ -1,8 +1,9 @@
 //! `fairlift serve`: from flags to a server that runs until it is told to stop.
 
+mod args;
 mod log;
-pub(crate) mod plan;
-pub(crate) mod signals;
+mod plan;
+mod signals;
 mod systemd;
 mod tls;
 
@@ -13,10 +14,11 @@ use std::process::ExitCode;
 use fairlift::Server;
 use fairlift::config::{Address, Config, Tls};
 
-use crate::args::ServeArgs;
+use crate::config;
+use crate::terminal::output;
 use crate::words::mistake::{Mistake, Source, render};
 use crate::words::{backing, place};
-use crate::{config, show};
+pub(crate) use args::ServeArgs;
 use plan::plan;
 
 /// Serves until drained. Wrong flags or config: status 2; what goes wrong later: 1.
@@ -135,7 +137,7 @@ fn summary(config: &Config) -> String {
 
 /// What nobody reads is no reason to stop serving.
 fn println_or_not(text: &str) {
-    let _ = show::print(text.as_bytes());
+    let _ = output::print(text.as_bytes());
 }
 
 /// Thousands of connections need more files than the usual 1024; the hard limit is the operator's word.

@@ -4,4 +4,5 @@ pub(crate) mod backing;
 pub(crate) mod groups;
 pub(crate) mod mistake;
 pub(crate) mod place;
+pub(crate) mod scheduler;
 pub(crate) mod units;
