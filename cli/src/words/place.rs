@@ -23,10 +23,23 @@ pub(crate) struct ListenAt {
 /// As [`parse`], or the word for TLS is another.
 pub(crate) fn parse_place(text: &str) -> Result<ListenAt, String> {
     let (address, tls) = match text.rsplit_once(",tls=") {
-        Some((address, word)) => (address, Some(crate::config::parse_tls(word)?)),
+        Some((address, word)) => (address, Some(parse_tls(word)?)),
         None => (text, None),
     };
     Ok(ListenAt { address: parse(address)?, tls })
+}
+
+/// Reads whether traffic is encrypted.
+///
+/// # Errors
+/// The text is none of the three words.
+pub(crate) fn parse_tls(text: &str) -> Result<Tls, String> {
+    match text {
+        "off" => Ok(Tls::Off),
+        "on" | "optional" => Ok(Tls::Optional),
+        "require" | "required" => Ok(Tls::Required),
+        _ => Err(format!("takes off, on (if the client asks) or require, not \"{text}\"")),
+    }
 }
 
 /// Reads `unix:PATH` or `tcp:HOST:PORT`. Of a host's several addresses, the first IPv4 one is taken, else the first.

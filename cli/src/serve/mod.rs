@@ -1,5 +1,12 @@
 //! `fairlift serve`: from flags to a server that runs until it is told to stop.
 
+mod args;
+mod log;
+mod plan;
+mod signals;
+mod systemd;
+mod tls;
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -7,10 +14,12 @@ use std::process::ExitCode;
 use fairlift::Server;
 use fairlift::config::{Address, Config, Tls};
 
-use crate::args::ServeArgs;
-use crate::mistake::{Mistake, Source, render};
-use crate::plan::plan;
-use crate::{backing, config, log, place, show, signals, systemd};
+use crate::config;
+use crate::terminal::output;
+use crate::words::mistake::{Mistake, Source, render};
+use crate::words::{backing, place};
+pub(crate) use args::ServeArgs;
+use plan::plan;
 
 /// Serves until drained. Wrong flags or config: status 2; what goes wrong later: 1.
 pub(crate) fn serve(flags: &ServeArgs) -> ExitCode {
@@ -128,7 +137,7 @@ fn summary(config: &Config) -> String {
 
 /// What nobody reads is no reason to stop serving.
 fn println_or_not(text: &str) {
-    let _ = show::print(text.as_bytes());
+    let _ = output::print(text.as_bytes());
 }
 
 /// Thousands of connections need more files than the usual 1024; the hard limit is the operator's word.

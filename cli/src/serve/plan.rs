@@ -12,26 +12,18 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
-use fairlift_core::tunable::{self, TunableInfo};
-use fairlift_core::{GroupId, Priority, concurrency, flush, sched};
+use fairlift_core::{GroupId, Priority, concurrency, sched};
 
-use crate::args::ServeArgs;
-use crate::backing::Named;
+use super::args::ServeArgs;
+use super::tls;
+use crate::config::section::{Placed, join};
 use crate::config::{File, Server, check_name};
-use crate::groups::Tree;
-use crate::mistake::Mistake;
-use crate::place::ListenAt;
-use crate::section::{Placed, join};
-use crate::{backing, place, tls};
-
-/// The scheduler of a disk for which nobody names one, by how many groups share it and whether it rotates (P4).
-pub(crate) const fn scheduler_default(groups: usize, rotational: bool) -> sched::Kind {
-    match (groups, rotational) {
-        (0 | 1, _) => sched::Kind::MqDeadline,
-        (_, false) => sched::Kind::Fair,
-        (_, true) => sched::Kind::Bfq,
-    }
-}
+use crate::words::backing::Named;
+use crate::words::groups::Tree;
+use crate::words::mistake::Mistake;
+use crate::words::place::ListenAt;
+use crate::words::scheduler::{check_setting, scheduler_default, tunables};
+use crate::words::{backing, place};
 
 /// How many groups have exports on a disk of the file, or (`None`) on those that are made for exports that name no disk,
 /// which count together: which of them share a device is known only when they are opened.
@@ -193,30 +185,6 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
         }
     }
     (disks, usual)
-}
-
-/// What can be turned on a disk: its scheduler's tunables, and those that all have.
-pub(crate) fn tunables(kind: sched::Kind) -> impl Iterator<Item = &'static TunableInfo> {
-    kind.tunables().iter().chain(flush::Settings::INFO)
-}
-
-/// Whether a tunable of a disk with this scheduler takes a value.
-///
-/// # Errors
-/// Why it doesn't, and whether that is because of the name.
-pub(crate) fn check_setting(kind: sched::Kind, name: &str, value: &str) -> Result<(), (bool, String)> {
-    if flush::Settings::INFO.iter().any(|info| info.name == name) {
-        let result = tunable::set(flush::Settings::TUNABLES, &mut flush::Settings::default(), name, value);
-        return result.map_err(|error| (false, error.to_string()));
-    }
-    let known = || tunables(kind).map(|info| info.name);
-    kind.build(&sched::Setup::new(1)).set(name, value).map_err(|error| {
-        if known().any(|one| one == name) {
-            return (false, error.to_string());
-        }
-        let says = error.to_string().replace("this scheduler", kind.name());
-        (true, says + &fairlift_lab::suggestion(name, known()))
-    })
 }
 
 /// Where clients connect, and with what certificate (P3).

@@ -6,7 +6,7 @@ use std::path::Path;
 use fairlift::config::{Backing, Direct, Factory};
 use fairlift_core::Duration;
 
-use crate::units::{parse_capacity, parse_time};
+use crate::words::units::{parse_capacity, parse_time};
 use fairlift_lab::{model, suggestion};
 
 /// An export as named on the command line.
@@ -163,7 +163,7 @@ pub(crate) fn check(backing: &Backing) -> Result<(), String> {
 
 /// Shows a backing in a few words.
 pub(crate) fn show(backing: &Backing) -> String {
-    use crate::units::show_size;
+    use crate::words::units::show_size;
     match backing {
         Backing::Null { size, .. } => format!("null, {}", show_size(*size)),
         Backing::Mem { size } => format!("RAM, {}", show_size(*size)),

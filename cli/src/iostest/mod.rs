@@ -12,10 +12,10 @@ use fairlift_core::Duration;
 use fairlift_lab::iostest::{Error, Progress, Runner, run};
 use fairlift_lab::result::{Results, Run};
 
-use crate::mistake::render;
-use crate::progress::bar;
-use crate::show;
-use crate::signals::{self, Stop};
+use crate::terminal::output;
+use crate::terminal::progress::bar;
+use crate::terminal::stop::{Stop, stop_on_signal};
+use crate::words::mistake::render;
 
 pub(crate) use args::IostestArgs;
 use plan::{Asked, Device};
@@ -55,7 +55,7 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, (ExitCode, String)> {
     let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
         return Err((ExitCode::from(2), render(None, &mistakes)));
     };
-    let stop = signals::stop_on_signal().map_err(|error| failed(error.to_string()))?;
+    let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
     let (results, error) = measure(&asked, &stop);
     report(&reports, std::slice::from_ref(&results)).map_err(failed)?;
     match (error, stop.signal()) {
@@ -68,7 +68,7 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, (ExitCode, String)> {
 /// Writes the reports, and to standard output what belongs there.
 fn report(reports: &Reports, all: &[Results]) -> Result<(), String> {
     let (shown, mut failed) = reports.write(all);
-    if let Err(error) = show::print(shown.as_bytes()) {
+    if let Err(error) = output::print(shown.as_bytes()) {
         failed.push(error.to_string());
     }
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\nfairlift: ")) }

@@ -1,7 +1,10 @@
 //! The config file: from text to checked parts, with every mistake noted by its place.
 //!
 //! What only the flags can tell (which scheduler a disk has that names none, where to listen) is left open here and
-//! decided in [`plan`](crate::plan).
+//! decided in [`plan`](crate::serve::plan).
+
+pub(crate) mod keys;
+pub(crate) mod section;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -11,13 +14,16 @@ use fairlift_core::{Duration, Group, GroupId, Priority, concurrency, sched};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::groups::Tree;
-use crate::keys::{DISK, EXPORT, GROUP, SERVER, SORTS, Sort};
-use crate::mistake::{Mistake, Source};
-use crate::place::ListenAt;
-use crate::section::{Placed, Section, join, number, parsed, show, size, some_time, switch, text, time};
-use crate::{backing, place, units};
+use crate::words::groups::Tree;
+use crate::words::mistake::{Mistake, Source};
+use crate::words::place::ListenAt;
+use crate::words::{backing, place, scheduler, units};
 use fairlift_lab::suggestion;
+use keys::{DISK, EXPORT, GROUP, SERVER, SORTS, Sort};
+use section::{Placed, Section, join, number, parsed, show, size, some_time, switch, text, time};
+
+/// The example config file, which explains itself.
+pub(crate) const EXAMPLE: &str = include_str!("example.toml");
 
 /// All that a config file says; what it doesn't say is `None`.
 #[derive(Debug)]
@@ -166,7 +172,8 @@ impl Reading<'_> {
     }
 
     fn disk(&mut self, section: &Section<'_>) -> Disk {
-        let scheduler = section.take(self.mistakes, "scheduler", parsed(parse_scheduler)).map(|placed| placed.value);
+        let scheduler =
+            section.take(self.mistakes, "scheduler", parsed(scheduler::parse_scheduler)).map(|placed| placed.value);
         let mut set = Vec::new();
         if let Some(value) = section.raw("set") {
             match value.get_ref() {
@@ -294,7 +301,7 @@ impl Reading<'_> {
         let section = Section::new(SERVER.name.into(), "", key.span(), SERVER, table, self.mistakes);
         Server {
             listen: self.listen(&section),
-            tls: section.take(self.mistakes, "tls", parsed(parse_tls)),
+            tls: section.take(self.mistakes, "tls", parsed(place::parse_tls)),
             tls_certificates: section
                 .take(self.mistakes, "tls_certificates", text)
                 .map(|placed| Placed { value: self.dir.join(placed.value), at: placed.at }),
@@ -428,31 +435,6 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
         return Err("an export's name has no control characters".into());
     }
     Ok(())
-}
-
-/// Reads the name of a scheduler.
-///
-/// # Errors
-/// There is none of that name.
-pub(crate) fn parse_scheduler(name: &str) -> Result<sched::Kind, String> {
-    let known = || sched::Kind::ALL.into_iter().map(sched::Kind::name);
-    sched::Kind::from_name(name).ok_or_else(|| {
-        let all = known().collect::<Vec<_>>().join(", ");
-        format!("unknown scheduler \"{name}\": there is {all}{}", suggestion(name, known()))
-    })
-}
-
-/// Reads whether traffic is encrypted.
-///
-/// # Errors
-/// The text is none of the three words.
-pub(crate) fn parse_tls(text: &str) -> Result<Tls, String> {
-    match text {
-        "off" => Ok(Tls::Off),
-        "on" | "optional" => Ok(Tls::Optional),
-        "require" | "required" => Ok(Tls::Required),
-        _ => Err(format!("takes off, on (if the client asks) or require, not \"{text}\"")),
-    }
 }
 
 fn find_disk(name: &str, disks: &[Disk]) -> Result<usize, String> {

@@ -20,13 +20,12 @@ use fairlift_lab::iostune::{
 use fairlift_lab::model::Spec;
 use fairlift_lab::report;
 
-use crate::backing;
-use crate::mistake::{Mistake, render};
-use crate::output::{are_same, is_stdout, quoted, try_writing};
-use crate::progress::bar;
-use crate::show;
-use crate::signals::{self, Stop};
-use crate::units::show_size;
+use crate::terminal::output::{self, are_same, is_stdout, quoted, try_writing};
+use crate::terminal::progress::bar;
+use crate::terminal::stop::{Stop, stop_on_signal};
+use crate::words::backing;
+use crate::words::mistake::{Mistake, render};
+use crate::words::units::show_size;
 
 pub(crate) use args::IostuneArgs;
 use around::Around;
@@ -108,7 +107,7 @@ fn attempt(flags: &IostuneArgs) -> Result<ExitCode, (ExitCode, String)> {
     let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
         return Err((ExitCode::from(2), render(None, &mistakes)));
     };
-    let stop = signals::stop_on_signal().map_err(|error| failed(error.to_string()))?;
+    let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
     let (found, error) = run(flags, &asked, &stop).map_err(|says| (ExitCode::from(2), says))?;
     report(flags, &found).map_err(failed)?;
     match (error, stop.signal()) {
@@ -385,7 +384,7 @@ fn report(flags: &IostuneArgs, found: &Findings) -> Result<(), String> {
         }
     }
     let shown = shown.unwrap_or_else(|| report::tune::text(found));
-    if let Err(error) = show::print(shown.as_bytes()) {
+    if let Err(error) = output::print(shown.as_bytes()) {
         failed.push(error.to_string());
     }
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\nfairlift: ")) }
@@ -395,7 +394,7 @@ fn report(flags: &IostuneArgs, found: &Findings) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::config;
-    use crate::mistake::Source;
+    use crate::words::mistake::Source;
 
     fn advice(model: &str, write: bool) -> Findings {
         let mut disk = Paper { spec: Spec::parse(model).unwrap(), write };

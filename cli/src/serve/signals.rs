@@ -1,8 +1,6 @@
 //! Ctrl-C and SIGTERM: first gently, then at once. SIGUSR1: who has had how much. SIGUSR2: flush errors are taken note of.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use fairlift::Handle;
@@ -44,7 +42,7 @@ pub(crate) fn drain_on_signal(handle: Handle) -> io::Result<Watch> {
                 std::process::exit(128 + signal);
             };
             tracing::info!("draining (again to stop at once)");
-            crate::systemd::stopping();
+            super::systemd::stopping();
             handle.drain();
         }
     };
@@ -60,34 +58,4 @@ impl Drop for Watch {
             tracing::error!("the signal thread panicked");
         }
     }
-}
-
-/// Whether a signal said stop.
-pub(crate) struct Stop {
-    signal: Arc<AtomicUsize>,
-}
-
-impl Stop {
-    /// The number of the signal that came.
-    pub(crate) fn signal(&self) -> Option<i32> {
-        match self.signal.load(Ordering::Relaxed) {
-            0 => None,
-            signal => i32::try_from(signal).ok(),
-        }
-    }
-}
-
-/// From now on the first signal is noted and the second one ends the process, as it would have without this.
-///
-/// # Errors
-/// The signals cannot be watched.
-pub(crate) fn stop_on_signal() -> io::Result<Stop> {
-    let (signal, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    for number in [SIGINT, SIGTERM, SIGHUP] {
-        // In this order: the first signal finds `again` unset, and sets it.
-        signal_hook::flag::register_conditional_default(number, Arc::clone(&again))?;
-        signal_hook::flag::register(number, Arc::clone(&again))?;
-        signal_hook::flag::register_usize(number, Arc::clone(&signal), usize::try_from(number).unwrap_or(1))?;
-    }
-    Ok(Stop { signal })
 }

@@ -6,9 +6,9 @@ use fairlift_core::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::keys::Sort;
-use crate::mistake::Mistake;
-use crate::units;
+use super::keys::Sort;
+use crate::words::mistake::Mistake;
+use crate::words::units;
 use fairlift_lab::suggestion;
 
 /// A value and where it is written.

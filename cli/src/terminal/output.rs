@@ -1,9 +1,21 @@
 //! Where reports go, and how commands are shown.
 
 use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
+
+/// Writes to standard output; a reader that has seen enough is no error.
+///
+/// # Errors
+/// Standard output cannot be written to, for instance because the disk is full.
+pub(crate) fn print(text: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
 
 /// `-` is standard output.
 pub(crate) fn is_stdout(path: &Path) -> bool {

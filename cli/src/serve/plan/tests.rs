@@ -7,9 +7,10 @@ use fairlift_core::PriorityClass;
 use fairlift_core::time::secs;
 
 use super::*;
-use crate::args::{Cli, Command, EXAMPLE};
+use crate::args::{Cli, Command};
 use crate::config;
-use crate::mistake::{Source, render};
+use crate::config::EXAMPLE;
+use crate::words::mistake::{Source, render};
 
 /// What `fairlift serve FLAGS --config f.toml` makes of a file, or how it refuses.
 fn planned(text: &str, flags: &str) -> Result<Config, String> {
