@@ -1,6 +1,6 @@
 //! Loads that are hard on a scheduler. Whatever happens, every request ends, and no tenant starves.
 
-use fairlift_core::sched::Scheduler;
+use fairlift_core::sched::traits::*;
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{GroupId, Instant, Op, Priority, PriorityClass};
 
