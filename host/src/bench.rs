@@ -3,7 +3,6 @@
 //! [`run`] lets [`Program`](fairlift_core::program::Program)s ask a backing through the same engine, queue and scheduler that serve clients; [`run_raw`]
 //! gives the same asks straight to a file, as the baseline.
 
-mod gauge;
 mod jobs;
 mod payload;
 mod queued;
@@ -20,13 +19,13 @@ use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Stream};
 use crate::config::{self, Backing};
 use crate::device::Device;
 use crate::disk::Disk;
+use crate::gauge::Gauge;
 use crate::helpers::Helpers;
 use crate::notify::Notifiers;
 use crate::worker::descriptor;
 use crate::{Error, clock};
 
 pub use fairlift_core::program::{Job, Measured};
-pub(crate) use gauge::Gauge;
 pub use jobs::ASK_MAX;
 use jobs::{Bounds, Course, Done, Jobs};
 use queued::Worker;

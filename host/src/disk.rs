@@ -18,10 +18,10 @@ use fairlift_core::stats::Stats;
 use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Limits, Op, Priority, Queue, Sector};
 
 use crate::Error;
-use crate::bench::Gauge;
 use crate::config;
 use crate::device::{Device, Facts};
 use crate::flush::Shared;
+use crate::gauge::Gauge;
 use crate::tags::{self, TagQueue};
 
 /// Between backings, and what their places are multiples of: 1 GiB.

@@ -24,7 +24,7 @@ use crate::disk::Disk;
 use crate::helpers::{Done, Helpers, Job, Work};
 use crate::line::Line;
 use crate::notify::Notifiers;
-use crate::ring::Ring;
+use crate::ring::{Ring, Source};
 
 /// One operation of a client, from its arrival to the reply.
 pub(crate) struct Command {
@@ -52,47 +52,6 @@ pub(crate) enum News {
     TimedOut,
     /// Its memory is free.
     Released,
-}
-
-/// What a completion of the ring belongs to: a kind in the top byte, two numbers below.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
-    Io { disk: usize, tag: Tag },
-    Receive(usize),
-    Send(usize),
-    Accept(usize),
-    Wake,
-    Bell,
-    Nobody,
-}
-
-impl Source {
-    pub(crate) fn pack(self) -> u64 {
-        let (kind, number) = match self {
-            Self::Io { disk, tag } => (1, (disk as u64) << 16 | u64::from(tag.0)),
-            Self::Receive(connection) => (2, connection as u64),
-            Self::Send(connection) => (3, connection as u64),
-            Self::Accept(listener) => (4, listener as u64),
-            Self::Wake => (5, 0),
-            Self::Bell => (6, 0),
-            Self::Nobody => (7, 0),
-        };
-        kind << 56 | number
-    }
-
-    pub(crate) fn unpack(data: u64) -> Self {
-        let number = (data & ((1 << 56) - 1)) as usize;
-        match data >> 56 {
-            1 => Self::Io { disk: number >> 16, tag: Tag((number & 0xffff) as u16) },
-            2 => Self::Receive(number),
-            3 => Self::Send(number),
-            4 => Self::Accept(number),
-            5 => Self::Wake,
-            6 => Self::Bell,
-            7 => Self::Nobody,
-            _ => unreachable!("a completion that was never submitted: {data:#x}"),
-        }
-    }
 }
 
 /// A worker's side of a disk.

@@ -15,9 +15,9 @@ use std::time;
 
 use fairlift_core::{ContextId, Tag, concurrency, helpers as plan};
 
+use crate::abort::AbortOnPanic;
 use crate::clock;
 use crate::notify::Notifiers;
-use crate::server::AbortOnPanic;
 
 pub(crate) use plan::Order;
 

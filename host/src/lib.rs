@@ -14,6 +14,7 @@
 //! | `ring`, `buffer`, `notify` | io_uring, the memory it borrows, and how workers wake each other |
 //! | `device`, `disk` | what holds the data, and the queue in front of it |
 
+mod abort;
 pub mod bench;
 mod buffer;
 mod clock;
@@ -24,6 +25,7 @@ mod engine;
 mod error;
 pub mod export;
 pub mod flush;
+mod gauge;
 mod helpers;
 mod line;
 mod listen;

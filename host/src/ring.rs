@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-use fairlift_core::Duration;
+use fairlift_core::{Duration, Tag};
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, squeue};
 
@@ -148,6 +148,47 @@ impl Ring {
                 Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => {}
                 _ => panic!("io_uring_enter: {error}"),
             }
+        }
+    }
+}
+
+/// What a completion of the ring belongs to: a kind in the top byte, two numbers below.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    Io { disk: usize, tag: Tag },
+    Receive(usize),
+    Send(usize),
+    Accept(usize),
+    Wake,
+    Bell,
+    Nobody,
+}
+
+impl Source {
+    pub(crate) fn pack(self) -> u64 {
+        let (kind, number) = match self {
+            Self::Io { disk, tag } => (1, (disk as u64) << 16 | u64::from(tag.0)),
+            Self::Receive(connection) => (2, connection as u64),
+            Self::Send(connection) => (3, connection as u64),
+            Self::Accept(listener) => (4, listener as u64),
+            Self::Wake => (5, 0),
+            Self::Bell => (6, 0),
+            Self::Nobody => (7, 0),
+        };
+        kind << 56 | number
+    }
+
+    pub(crate) fn unpack(data: u64) -> Self {
+        let number = (data & ((1 << 56) - 1)) as usize;
+        match data >> 56 {
+            1 => Self::Io { disk: number >> 16, tag: Tag((number & 0xffff) as u16) },
+            2 => Self::Receive(number),
+            3 => Self::Send(number),
+            4 => Self::Accept(number),
+            5 => Self::Wake,
+            6 => Self::Bell,
+            7 => Self::Nobody,
+            _ => unreachable!("a completion that was never submitted: {data:#x}"),
         }
     }
 }

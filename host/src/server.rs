@@ -4,15 +4,16 @@ use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use fairlift_core::{ContextId, Sector};
 
 use crate::Error;
+use crate::abort::AbortOnPanic;
 use crate::config::{self, Config, Limits};
 use crate::device::Device;
 use crate::disk::{Disk, Export};
-use crate::export::nbd::Exports;
+use crate::export::nbd::{Exports, Service};
 use crate::helpers::Helpers;
 use crate::listen::Listening;
 use crate::notify::Notifiers;
@@ -80,16 +81,19 @@ impl Server {
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let lanes: Vec<_> = disks.iter().map(|disk| disk.concurrency).collect();
         let shared = Shared {
-            limits,
             helpers: Helpers::new(limits.helpers as usize, &lanes, &disk_of_file, workers, Arc::clone(&notifiers)),
-            exports: Exports { list: exports, request_max: config.limits.request_max },
+            service: Service {
+                exports: Exports { list: exports, request_max: limits.request_max },
+                limits,
+                tls: config.tls,
+            },
             disks,
             files,
-            tls: config.tls,
             listeners,
             notifiers,
             draining: Arc::default(),
             loads: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            newcomers: (0..workers).map(|_| Mutex::default()).collect(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -147,17 +151,6 @@ impl Server {
         self.shared.log_shares();
         self.shared.flush_all()?;
         if lost > 0 { Err(Error::Undrained(lost)) } else { Ok(()) }
-    }
-}
-
-/// A worker or helper that panics found something wrong that was ours to get right: nobody goes on after it.
-pub(crate) struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            std::process::abort();
-        }
     }
 }
 

@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::{ContextId, Duration, Instant};
 use io_uring::{cqueue, opcode, types};
@@ -14,16 +14,16 @@ use slab::Slab;
 
 use crate::buffer::{Pool, RecvRing};
 use crate::clock;
-use crate::config::{Limits, Tls};
+use crate::config::Tls;
 use crate::device::Device;
 use crate::disk::{Disk, Export};
-use crate::engine::{Engine, Source};
-use crate::export::nbd::Exports;
+use crate::engine::Engine;
+use crate::export::nbd::Service;
 use crate::export::nbd::serve::{Connection, Lack};
 use crate::helpers::Helpers;
 use crate::listen::Listening;
 use crate::notify::Notifiers;
-use crate::ring::Ring;
+use crate::ring::{Ring, Source};
 use crate::sleep::Sleep;
 
 /// How long a client may take nothing of its replies while others need the memory that they hold.
@@ -38,18 +38,18 @@ const ACCEPT_PAUSE: Duration = fairlift_core::time::ms(100);
 
 /// What all workers know.
 pub(crate) struct Shared {
-    pub(crate) limits: Limits,
-    pub(crate) exports: Exports,
+    pub(crate) service: Service,
     pub(crate) disks: Vec<Arc<Disk>>,
     /// The files of all disks, by their registered numbers.
     pub(crate) files: Vec<RawFd>,
-    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     pub(crate) listeners: Vec<Listening>,
     pub(crate) notifiers: Arc<Notifiers>,
     pub(crate) helpers: Arc<Helpers>,
     pub(crate) draining: Arc<AtomicBool>,
     /// Connections at each worker.
     pub(crate) loads: Box<[AtomicU32]>,
+    /// Connections that one worker accepted for another, by the number of that one.
+    pub(crate) newcomers: Box<[Mutex<Vec<Newcomer>>]>,
 }
 
 /// A connection that was accepted.
@@ -90,10 +90,10 @@ impl Worker {
                 "PR_SET_IO_FLUSHER refused (CAP_SYS_RESOURCE): images inside images need memory of their own"
             );
         }
-        let threads = shared.limits.helpers.div_ceil(workers as u32).max(KERNEL_THREADS);
+        let threads = shared.service.limits.helpers.div_ceil(workers as u32).max(KERNEL_THREADS);
         let mut ring = Ring::new(1024, 8192, threads)?;
         ring.register_files(&shared.files)?;
-        let pool = Pool::new(shared.limits.memory / workers, 64);
+        let pool = Pool::new(shared.service.limits.memory / workers, 64);
         ring.register_pool(&pool);
         let mut recv = RecvRing::new(64, 256 << 10);
         ring.register_recv(&recv)?;
@@ -141,7 +141,7 @@ impl Worker {
                     self.engine.ring.unregister_files();
                     return 0;
                 }
-                let patience = self.shared.limits.drain_timeout;
+                let patience = self.shared.service.limits.drain_timeout;
                 if self.draining.is_some_and(|since| now.since(since) > patience + patience) {
                     // The kernel may still use our memory: it is left to it until the process ends.
                     let lost = self.engine.in_devices();
@@ -171,7 +171,7 @@ impl Worker {
                 match cqueue::buffer_select(flags) {
                     Some(buffer) if result > 0 => {
                         let bytes = self.recv.received(buffer, result as usize);
-                        connection.received(&mut self.engine, &self.shared, now, bytes, more);
+                        connection.received(&mut self.engine, &self.shared.service, now, bytes, more);
                         self.recv.publish(buffer);
                     }
                     buffer => {
@@ -205,9 +205,10 @@ impl Worker {
 
     /// Somebody has news: newcomers, grants, or the order to drain.
     fn look_around(&mut self, now: Instant) {
-        for newcomer in self.shared.notifiers.taken(self.engine.context) {
-            self.welcome(now, newcomer);
-        }
+        let context = self.engine.context;
+        self.shared.notifiers.take_notice(context);
+        let newcomers = std::mem::take(&mut *self.shared.newcomers_of(context));
+        newcomers.into_iter().for_each(|newcomer| self.welcome(now, newcomer));
         self.engine.woken();
         if self.shared.draining.load(Ordering::Acquire) && self.draining.is_none() {
             self.draining = Some(now);
@@ -264,7 +265,7 @@ impl Worker {
             let number = self.touched[index];
             let connection = &mut self.connections[number];
             if connection.held_back() == Some(Lack::Own) {
-                connection.go_on(&mut self.engine, &self.shared);
+                connection.go_on(&mut self.engine, &self.shared.service);
                 went_on |= connection.held_back() != Some(Lack::Own);
             }
             if matches!(connection.held_back(), Some(Lack::Memory | Lack::Disk)) && !self.held_back.contains(&number) {
@@ -274,7 +275,7 @@ impl Worker {
         let mut index = 0;
         self.engine.first_in_line = None;
         while let Some(number) = self.held_back.get(index).copied() {
-            self.connections[number].go_on(&mut self.engine, &self.shared);
+            self.connections[number].go_on(&mut self.engine, &self.shared.service);
             match self.connections[number].held_back() {
                 Some(Lack::Memory) => {
                     self.engine.first_in_line.get_or_insert(number);
@@ -346,7 +347,7 @@ impl Worker {
                 self.touch(number);
             }
         }
-        if self.draining.is_some_and(|since| now.since(since) > self.shared.limits.drain_timeout) {
+        if self.draining.is_some_and(|since| now.since(since) > self.shared.service.limits.drain_timeout) {
             for number in self.numbers() {
                 self.connections[number].break_off();
                 self.touch(number);
@@ -388,7 +389,7 @@ impl Worker {
     fn place(&mut self, now: Instant, newcomer: Newcomer) {
         let loads = &self.shared.loads;
         let total: u32 = loads.iter().map(|load| load.load(Ordering::Relaxed)).sum();
-        if total >= self.shared.limits.connections {
+        if total >= self.shared.service.limits.connections {
             tracing::warn!("a connection was refused: there are {total} already (max_connections)");
             return; // closes it
         }
@@ -403,7 +404,8 @@ impl Worker {
             self.welcome(now, newcomer);
         } else {
             let shared = Arc::clone(&self.shared);
-            shared.notifiers.hand_over(target, newcomer, &mut self.engine.ring);
+            shared.newcomers_of(target).push(newcomer);
+            shared.notifiers.wake(target, &mut self.engine.ring);
         }
     }
 
@@ -416,7 +418,7 @@ impl Worker {
             self.visits.resize(number + 1, 0);
         }
         self.visits[number] += 1;
-        self.handshakes.push_back((now + self.shared.limits.handshake_timeout, number, self.visits[number]));
+        self.handshakes.push_back((now + self.shared.service.limits.handshake_timeout, number, self.visits[number]));
         if self.draining.is_some() {
             self.connections[number].stop_reading();
         }
@@ -425,6 +427,10 @@ impl Worker {
 }
 
 impl Shared {
+    fn newcomers_of(&self, worker: ContextId) -> MutexGuard<'_, Vec<Newcomer>> {
+        self.newcomers[usize::from(worker.0)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Makes durable all that was written to any device; blocks.
     pub(crate) fn flush_all(&self) -> Result<(), crate::Error> {
         let devices = self.disks.iter().flat_map(|disk| disk.places()).map(|place| &*place.device);
@@ -497,14 +503,14 @@ impl Shared {
         }
         let (most, learned) = self.helpers.learned(self.disks.len());
         if most > 0 {
-            tracing::info!("stats helpers busy_most={most} of={}", self.limits.helpers);
+            tracing::info!("stats helpers busy_most={most} of={}", self.service.limits.helpers);
         }
         for (disk, (level, changes)) in self.disks.iter().zip(learned) {
             if disk.places().iter().any(|place| place.device.needs_helpers()) {
                 tracing::info!("stats disk={:?} concurrency={level} changes={changes}", disk.name);
             }
         }
-        for export in &self.exports.list {
+        for export in &self.service.exports.list {
             let Export { name, stats, .. } = &**export;
             let stats = stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let of = |op| format!("{}/{}", stats.of(op).ops, stats.of(op).bytes);

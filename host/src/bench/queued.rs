@@ -12,10 +12,10 @@ use super::payload;
 use crate::buffer::Pool;
 use crate::clock;
 use crate::disk::Disk;
-use crate::engine::{Command, Engine, News, Source};
+use crate::engine::{Command, Engine, News};
 use crate::helpers::Helpers;
 use crate::notify::Notifiers;
-use crate::ring::Ring;
+use crate::ring::{Ring, Source};
 use crate::sleep::Sleep;
 
 /// How often disk and programs answer each other before the ring and the clock's other hands are looked at: a disk that
@@ -99,7 +99,7 @@ impl Worker {
     }
 
     fn look_around(&mut self) {
-        self.notifiers.taken(self.engine.context);
+        self.notifiers.take_notice(self.engine.context);
         self.engine.woken();
     }
 

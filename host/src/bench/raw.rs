@@ -12,11 +12,12 @@ use io_uring::{opcode, squeue};
 use slab::Slab;
 
 use super::jobs::{Done, Jobs};
-use super::{Gauge, WATCH, Watch, payload};
+use super::{WATCH, Watch, payload};
 use crate::buffer::{Buffer, Pool};
 use crate::clock;
 use crate::device::File;
 use crate::engine::transfer;
+use crate::gauge::Gauge;
 use crate::ring::Ring;
 use crate::sleep::Sleep;
 
