@@ -13,7 +13,7 @@ use std::sync::{Arc, mpsc};
 
 use fairlift_core::model::Work;
 use fairlift_core::program::Meter;
-use fairlift_core::sched::gain::Finding;
+use fairlift_core::sched::idling_trial::Finding;
 use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Stream};
 
 use crate::config::{self, Backing};

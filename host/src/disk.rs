@@ -10,10 +10,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::concurrency;
-use fairlift_core::flush::{self, Share};
+use fairlift_core::flush::{self, SharedFlush};
 use fairlift_core::model::Character;
 use fairlift_core::queue::{Backing, Settings, SharedTags};
-use fairlift_core::sched::gain::Finding;
+use fairlift_core::sched::idling_trial::Finding;
 use fairlift_core::stats::Stats;
 use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Limits, Op, Priority, Queue, Sector};
 
@@ -94,13 +94,13 @@ impl Disk {
                 format!("nr_requests is {nr_requests}, and must be at least the depth, which is {depth} (and not 0)");
             return Err(Error::Disk { name: settings.name.clone(), why });
         }
-        let count = if scheduler.is_shared() { 1 } else { contexts }; // K2
+        let count = if scheduler.is_per_disk() { 1 } else { contexts }; // K2
         let backings: Vec<_> = (places.iter())
             .map(|place| {
                 let Facts { volatile_cache, fua, .. } = place.device.facts();
                 // Workers with queues of their own flush the same devices (K3).
-                let flush =
-                    (count > 1).then(|| Shared::new(flush::Settings::default(), volatile_cache) as Arc<dyn Share>);
+                let flush = (count > 1)
+                    .then(|| Shared::new(flush::Settings::default(), volatile_cache) as Arc<dyn SharedFlush>);
                 Backing { start: place.start, volatile_cache, fua, flush }
             })
             .collect();

@@ -343,7 +343,7 @@ impl Engine {
             }
             may_ask = side.line.as_mut().is_some_and(|line| line.wait(queue.lacks_tag()));
         }
-        queue.handle_shared(now);
+        queue.handle_flushes(now);
         if let Some(gauge) = &side.disk.gauge {
             let flushes = side.dispatches.iter().filter(|(dispatch, _)| dispatch.op == Op::Flush).count();
             gauge.note(now, came, side.dispatches.len(), flushes);

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use fairlift_core::tags::Turn;
+use fairlift_core::tags::Quota;
 use fairlift_core::{Duration, Instant};
 
 use crate::tags::{Caller, TagQueue};
@@ -23,7 +23,7 @@ pub(crate) struct Line {
     caller: Caller,
     waker: Waker,
     user: usize,
-    turn: Turn,
+    turn: Quota,
     over: bool,
     /// Since when nothing is asked for.
     idle: Option<Instant>,
@@ -32,7 +32,7 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn new(tags: &Arc<TagQueue>, user: usize, waker: Waker) -> Self {
         let caller = tags.caller_of(user);
-        Self { tags: Arc::clone(tags), caller, waker, user, turn: Turn::default(), over: false, idle: None }
+        Self { tags: Arc::clone(tags), caller, waker, user, turn: Quota::default(), over: false, idle: None }
     }
 
     /// A turn of the worker begins; its queue has put back so many tags. Answers whether it may ask for requests (L1).
