@@ -23,10 +23,10 @@ use super::Service;
 use super::check::check;
 use super::handshake::{Handshake, Session, Step};
 use super::proto::{self, Command as Verb, RequestHeader};
-use crate::buffer::SMALL;
 use crate::disk::Export;
-use crate::engine::{Command, Engine};
-use crate::ring::{RECV_GROUP, Source};
+use crate::disk::engine::{Command, Engine};
+use crate::kernel::buffer::SMALL;
+use crate::kernel::ring::{RECV_GROUP, Source};
 
 /// From this many bytes on, the rest of a payload is received straight into its buffer.
 const DIRECT: usize = 32 << 10;

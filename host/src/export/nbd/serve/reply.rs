@@ -9,8 +9,8 @@ use io_uring::{opcode, types};
 use super::super::proto::{self, RequestHeader};
 use super::{Connection, Phase, Receiving, Serving};
 use crate::disk::Export;
-use crate::engine::{Command, Engine, News};
-use crate::ring::Source;
+use crate::disk::engine::{Command, Engine, News};
+use crate::kernel::ring::Source;
 
 /// How many runs a block status answers at most.
 const RUNS: usize = 1024;

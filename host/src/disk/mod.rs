@@ -7,6 +7,10 @@
 //! K3  Flushes are shared within a backing by all exports, connections and workers: those of queues of their own under one
 //!     lock, which is taken only while somebody flushes.
 
+pub(crate) mod engine;
+pub(crate) mod gauge;
+mod line;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::concurrency;
@@ -20,8 +24,8 @@ use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Limits, Op, Priori
 use crate::Error;
 use crate::config;
 use crate::device::{Device, Facts};
+use crate::disk::gauge::Gauge;
 use crate::flush::Shared;
-use crate::gauge::Gauge;
 use crate::tags::{self, TagQueue};
 
 /// Between backings, and what their places are multiples of: 1 GiB.

@@ -3,8 +3,6 @@
 //! [`run`] lets [`Program`](fairlift_core::program::Program)s ask a backing through the same engine, queue and scheduler that serve clients; [`run_raw`]
 //! gives the same asks straight to a file, as the baseline.
 
-mod jobs;
-mod payload;
 mod queued;
 mod raw;
 
@@ -16,18 +14,19 @@ use fairlift_core::program::Meter;
 use fairlift_core::sched::idling_trial::Finding;
 use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Stream};
 
+use crate::Error;
 use crate::config::{self, Backing};
 use crate::device::Device;
+use crate::device::helpers::Helpers;
 use crate::disk::Disk;
-use crate::gauge::Gauge;
-use crate::helpers::Helpers;
-use crate::notify::Notifiers;
-use crate::worker::descriptor;
-use crate::{Error, clock};
+use crate::disk::gauge::Gauge;
+use crate::kernel::clock;
+use crate::kernel::notify::Notifiers;
+use crate::server::worker::descriptor;
 
+pub use crate::export::program::jobs::ASK_MAX;
+use crate::export::program::jobs::{Bounds, Course, Done, Jobs};
 pub use fairlift_core::program::{Job, Measured};
-pub use jobs::ASK_MAX;
-use jobs::{Bounds, Course, Done, Jobs};
 use queued::Worker;
 use raw::Raw;
 

@@ -9,7 +9,7 @@ use fairlift_core::{Duration, Tag};
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, squeue};
 
-use crate::buffer::{BLOCK, Pool, RecvRing};
+use crate::kernel::buffer::{BLOCK, Pool, RecvRing};
 
 /// The group number of the buffers that sockets receive into.
 pub(crate) const RECV_GROUP: u16 = 0;

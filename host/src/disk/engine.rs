@@ -18,13 +18,13 @@ use io_uring::types::Fixed;
 use io_uring::{opcode, squeue, types};
 use slab::Slab;
 
-use crate::buffer::{Buffer, Pool};
+use crate::device::helpers::{Done, Helpers, Job, Work};
 use crate::device::{self, Act, File, Inline, Modelled, asked};
 use crate::disk::Disk;
-use crate::helpers::{Done, Helpers, Job, Work};
-use crate::line::Line;
-use crate::notify::Notifiers;
-use crate::ring::{Ring, Source};
+use crate::disk::line::Line;
+use crate::kernel::buffer::{Buffer, Pool};
+use crate::kernel::notify::Notifiers;
+use crate::kernel::ring::{Ring, Source};
 
 /// One operation of a client, from its arrival to the reply.
 pub(crate) struct Command {

@@ -1,5 +1,8 @@
 //! A server: workers, disks and exports, from the configuration to the last flush.
 
+pub(crate) mod listen;
+pub(crate) mod worker;
+
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,15 +12,15 @@ use std::sync::{Arc, Mutex, Weak};
 use fairlift_core::{ContextId, Sector};
 
 use crate::Error;
-use crate::abort::AbortOnPanic;
 use crate::config::{self, Config, Limits};
 use crate::device::Device;
+use crate::device::helpers::Helpers;
 use crate::disk::{Disk, Export};
 use crate::export::nbd::{Exports, Service};
-use crate::helpers::Helpers;
-use crate::listen::Listening;
-use crate::notify::Notifiers;
-use crate::worker::{Shared, Worker, descriptor};
+use crate::kernel::abort::AbortOnPanic;
+use crate::kernel::notify::Notifiers;
+use crate::server::listen::Listening;
+use crate::server::worker::{Shared, Worker, descriptor};
 
 /// A server that listens and is ready to run.
 pub struct Server {
@@ -70,7 +73,7 @@ impl Server {
         let limits = Limits { helpers: helpers.max(2), ..config.limits };
         let workers = config.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let workers = workers.clamp(1, 64);
-        crate::ring::Ring::new(1, 1, 1).map_err(Error::Ring)?; // or we would find out only once clients come
+        crate::kernel::ring::Ring::new(1, 1, 1).map_err(Error::Ring)?; // or we would find out only once clients come
         let mut devices = Devices::default();
         let opened: Vec<_> =
             config.exports.iter().map(|e| devices.open(e, &config.exports)).collect::<Result<_, _>>()?;

@@ -12,19 +12,19 @@ use fairlift_core::{ContextId, Duration, Instant};
 use io_uring::{cqueue, opcode, types};
 use slab::Slab;
 
-use crate::buffer::{Pool, RecvRing};
-use crate::clock;
 use crate::config::Tls;
 use crate::device::Device;
+use crate::device::helpers::Helpers;
+use crate::disk::engine::Engine;
 use crate::disk::{Disk, Export};
-use crate::engine::Engine;
 use crate::export::nbd::Service;
 use crate::export::nbd::serve::{Connection, Lack};
-use crate::helpers::Helpers;
-use crate::listen::Listening;
-use crate::notify::Notifiers;
-use crate::ring::{Ring, Source};
-use crate::sleep::Sleep;
+use crate::kernel::buffer::{Pool, RecvRing};
+use crate::kernel::clock;
+use crate::kernel::notify::Notifiers;
+use crate::kernel::ring::{Ring, Source};
+use crate::kernel::sleep::Sleep;
+use crate::server::listen::Listening;
 
 /// How long a client may take nothing of its replies while others need the memory that they hold.
 const STALL: Duration = fairlift_core::time::secs(5);
@@ -85,7 +85,7 @@ impl Worker {
     /// A worker for the calling thread.
     pub(crate) fn new(context: ContextId, shared: Arc<Shared>) -> std::io::Result<Self> {
         let workers = shared.loads.len() as u64;
-        if !crate::ring::be_flusher() && context.0 == 0 {
+        if !crate::kernel::ring::be_flusher() && context.0 == 0 {
             tracing::debug!(
                 "PR_SET_IO_FLUSHER refused (CAP_SYS_RESOURCE): images inside images need memory of their own"
             );
@@ -410,7 +410,7 @@ impl Worker {
     }
 
     fn welcome(&mut self, now: Instant, newcomer: Newcomer) {
-        crate::listen::prepare(&newcomer.fd);
+        crate::server::listen::prepare(&newcomer.fd);
         let entry = self.connections.vacant_entry();
         let number = entry.key();
         entry.insert(Connection::new(newcomer.fd, number, newcomer.tls, now));
