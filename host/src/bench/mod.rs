@@ -22,7 +22,7 @@ use crate::disk::Disk;
 use crate::disk::gauge::Gauge;
 use crate::kernel::clock;
 use crate::kernel::notify::Notifiers;
-use crate::server::worker::descriptor;
+use crate::server::arrange::descriptor;
 
 pub use crate::export::program::jobs::ASK_MAX;
 use crate::export::program::jobs::{Bounds, Course, Done, Jobs};

@@ -41,7 +41,7 @@ impl Worker {
     ) -> std::io::Result<Self> {
         let mut ring = Ring::new(1024, 8192, 32)?;
         let files: Vec<_> =
-            disk.places().iter().filter_map(|place| crate::server::worker::descriptor(&place.device)).collect();
+            disk.places().iter().filter_map(|place| crate::server::arrange::descriptor(&place.device)).collect();
         ring.register_files(&files)?;
         let pool = Pool::new(memory, 64);
         ring.register_pool(&pool);

@@ -13,7 +13,7 @@ use fairlift_core::Op;
 
 use crate::config::{Limits, Tls};
 use crate::device::Facts;
-use crate::disk::Export;
+use crate::export::Export;
 use handshake::{Catalogue, ExportInfo, TlsPolicy};
 
 /// What is served: the same for all connections.

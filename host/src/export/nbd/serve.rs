@@ -23,8 +23,8 @@ use super::Service;
 use super::check::check;
 use super::handshake::{Handshake, Session, Step};
 use super::proto::{self, Command as Verb, RequestHeader};
-use crate::disk::Export;
 use crate::disk::engine::{Command, Engine};
+use crate::export::Export;
 use crate::kernel::buffer::SMALL;
 use crate::kernel::ring::{RECV_GROUP, Source};
 
