@@ -1,5 +1,7 @@
 //! What clients connect to, one folder for each protocol.
 
+pub(crate) mod front;
+pub(crate) mod listen;
 pub mod nbd;
 pub(crate) mod program;
 

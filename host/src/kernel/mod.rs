@@ -6,3 +6,4 @@ pub(crate) mod clock;
 pub(crate) mod notify;
 pub(crate) mod ring;
 pub(crate) mod sleep;
+pub(crate) mod ticket;

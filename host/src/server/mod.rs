@@ -1,7 +1,6 @@
 //! A server: workers, disks and exports, from the configuration to the last flush.
 
 pub(crate) mod arrange;
-pub(crate) mod listen;
 mod report;
 pub(crate) mod worker;
 
@@ -14,12 +13,14 @@ use fairlift_core::ContextId;
 use crate::Error;
 use crate::config::{Config, Limits};
 use crate::device::helpers::Helpers;
-use crate::export::nbd::{Exports, Service};
+use crate::export::listen::Listening;
+use crate::export::nbd::Exports;
+use crate::export::nbd::front::{Nbd, Service};
 use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::notify::Notifiers;
+use crate::kernel::ring;
 use arrange::{Arranged, Devices, arrange, export};
-use listen::Listening;
-use worker::{Shared, Worker};
+use worker::{Backend, Worker};
 
 /// A server that listens and is ready to run.
 pub struct Server {
@@ -56,6 +57,32 @@ impl Handle {
     }
 }
 
+/// What all workers of a server share.
+struct Shared {
+    backend: Backend,
+    service: Arc<Service>,
+}
+
+/// How many threads the kernel may have for a worker's ring, at least: who waits for a disk that hangs takes one for each
+/// request that does, and the flushes of other disks need some as well.
+const KERNEL_THREADS: u32 = 16;
+
+impl Shared {
+    /// A worker for the calling thread.
+    fn worker(&self, context: ContextId) -> std::io::Result<Worker<Nbd>> {
+        if !ring::be_flusher() && context.0 == 0 {
+            tracing::debug!(
+                "PR_SET_IO_FLUSHER refused (CAP_SYS_RESOURCE): images inside images need memory of their own"
+            );
+        }
+        let (limits, workers) = (&self.service.limits, self.service.loads.len() as u64);
+        let threads = limits.helpers.div_ceil(workers as u32).max(KERNEL_THREADS);
+        let mut engine = self.backend.engine(context, limits.memory / workers, threads)?;
+        let front = Nbd::new(&mut engine, Arc::clone(&self.service))?;
+        Ok(Worker::new(engine, front))
+    }
+}
+
 impl Server {
     /// Opens the backings, locks them, and listens.
     ///
@@ -72,7 +99,7 @@ impl Server {
         let limits = Limits { helpers: helpers.max(2), ..config.limits };
         let workers = config.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let workers = workers.clamp(1, 64);
-        crate::kernel::ring::Ring::new(1, 1, 1).map_err(Error::Ring)?; // or we would find out only once clients come
+        ring::Ring::new(1, 1, 1).map_err(Error::Ring)?; // or we would find out only once clients come
         let mut devices = Devices::default();
         let opened: Vec<_> =
             config.exports.iter().map(|e| devices.open(e, &config.exports)).collect::<Result<_, _>>()?;
@@ -82,37 +109,39 @@ impl Server {
         let listeners = config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?;
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let lanes: Vec<_> = disks.iter().map(|disk| disk.concurrency).collect();
-        let shared = Shared {
+        let backend = Backend {
             helpers: Helpers::new(limits.helpers as usize, &lanes, &disk_of_file, workers, Arc::clone(&notifiers)),
-            service: Service {
-                exports: Exports { list: exports, request_max: limits.request_max },
-                limits,
-                tls: config.tls,
-            },
             disks,
             files,
+            notifiers: Arc::clone(&notifiers),
+        };
+        let service = Service {
+            exports: Exports { list: exports, request_max: limits.request_max },
+            limits,
+            tls: config.tls,
             listeners,
             notifiers,
             draining: Arc::default(),
             loads: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             newcomers: (0..workers).map(|_| Mutex::default()).collect(),
         };
+        let shared = Shared { backend, service: Arc::new(service) };
         Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Where it listens: `unix:/run/fairlift.sock`, `tcp:127.0.0.1:10809`.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
-        self.shared.listeners.iter().map(|listener| listener.name.clone()).collect()
+        self.shared.service.listeners.iter().map(|listener| listener.name.clone()).collect()
     }
 
     /// Tells the server, once it runs, what to do.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        let Shared { draining, notifiers, .. } = &*self.shared;
+        let service = &self.shared.service;
         Handle {
-            draining: Arc::clone(draining),
-            notifiers: Arc::clone(notifiers),
+            draining: Arc::clone(&service.draining),
+            notifiers: Arc::clone(&service.notifiers),
             shared: Arc::downgrade(&self.shared),
         }
     }
@@ -123,17 +152,17 @@ impl Server {
     /// io_uring is not to be had, or the end was not clean.
     pub fn run(self) -> Result<(), Error> {
         let (say, hear) = mpsc::channel();
-        let threads: Vec<_> = (0..self.shared.loads.len())
+        let threads: Vec<_> = (0..self.shared.service.loads.len())
             .map(|number| {
                 let (shared, say) = (Arc::clone(&self.shared), say.clone());
                 let work = move || {
                     let _guard = AbortOnPanic;
-                    let worker = Worker::new(ContextId(number as u16), shared);
+                    let worker = shared.worker(ContextId(number as u16));
                     // The other end waits for one word from each worker.
                     let _ = say.send(worker.as_ref().map(|_| ()).map_err(|error| {
                         error.raw_os_error().map_or(std::io::ErrorKind::Other.into(), std::io::Error::from_raw_os_error)
                     }));
-                    worker.map_or(0, Worker::run)
+                    worker.map_or(0, |worker| worker.run().1)
                 };
                 std::thread::Builder::new().name(format!("worker-{number}")).spawn(work).expect("a thread can be made")
             })
@@ -147,7 +176,7 @@ impl Server {
         for thread in threads {
             lost += thread.join().expect("a worker that panics ends the process");
         }
-        self.shared.helpers.stop();
+        self.shared.backend.helpers.stop();
         started?;
         self.shared.log_stats();
         self.shared.log_shares();

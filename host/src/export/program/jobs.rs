@@ -196,7 +196,7 @@ impl<'a> Jobs<'a> {
     }
 
     /// The time is over.
-    pub(crate) fn finish(mut self) -> Done {
+    pub(crate) fn finish(&mut self) -> Done {
         let end = self.course.end();
         self.sample(end);
         if self.timeline.len() < self.course.slots as usize {
@@ -204,7 +204,7 @@ impl<'a> Jobs<'a> {
         }
         let since = self.since_start(end);
         let meters = self.list.iter().map(|job| (job.index, job.group, job.program.meter_at(since))).collect();
-        Done { meters, timeline: self.timeline }
+        Done { meters, timeline: std::mem::take(&mut self.timeline) }
     }
 
     fn note_slot(&mut self) {
