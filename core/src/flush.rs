@@ -4,7 +4,7 @@
 //!     ended before the device began, so it is durable.
 //! F2  One device flush is under way at a time. Who asks meanwhile shares the next, which starts when that one ends: two
 //!     cover any number of those who ask.
-//! F3  Who is alone goes straight down. A wait for company is short, and only where it has paid (`company.rs`: G1–G5).
+//! F3  Who is alone goes straight down. A wait for company is short, and only where it has paid (`group_commit.rs`: G1–G5).
 //! F4  How a device flush ended is told to all who shared it and to nobody else, however late they look, and however many
 //!     have ended since: flushes are numbered, and the numbers only ever grow.
 //! F5  Who gives up disturbs nobody. When all have, none is sent.
@@ -22,10 +22,10 @@
 //! library one for threads and tasks. Its counts are of flushes asked, started and finished; of writes it need only know
 //! whether there was one ([`Dirty`]).
 //!
-//! A turn: [`Flush::ask`] for all who ask; [`Flush::poll_start`], and [`Flush::start`] if it says so; when the device has
+//! A round: [`Flush::ask`] for all who ask; [`Flush::poll_start`], and [`Flush::start`] if it says so; when the device has
 //! answered, [`Flush::end`]; then [`Flush::take`] for each who asked.
 
-mod company;
+mod group_commit;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
@@ -38,7 +38,7 @@ use crate::time::{ms, secs, us};
 use crate::tunable::{Tunable, TunableInfo, infos};
 use crate::{ContextId, Duration, Errno, Instant, Outcome};
 
-use company::Company;
+use group_commit::GroupCommit;
 
 /// What can be turned.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,9 +46,9 @@ pub struct Settings {
     /// Whether flushes are shared at all; if not, each goes to the device by itself.
     pub coordinate: bool,
     /// How long a flush may wait for company at most, in thousandths of what one takes; 0: not at all.
-    pub company: u32,
+    pub group_commit: u32,
     /// Where flushes take less than this, none waits for company.
-    pub company_min: Duration,
+    pub group_commit_min: Duration,
     /// Whether a failed flush makes the later ones fail (F7).
     pub remember: bool,
     /// Whether the time that flushes take is charged to the groups that asked for them.
@@ -57,7 +57,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { coordinate: true, company: 250, company_min: us(200), remember: true, charge: true }
+        Self { coordinate: true, group_commit: 250, group_commit_min: us(200), remember: true, charge: true }
     }
 }
 
@@ -70,13 +70,13 @@ const ROWS: [Tunable<Settings>; 5] = [
     Tunable::count(
         "flush_company",
         (0, 500),
-        |s| &mut s.company,
+        |s| &mut s.group_commit,
         "how long a flush may wait for others that are expected to join it, in thousandths of the time that one takes; 0: not at all",
     ),
     Tunable::duration(
         "flush_company_min",
         (ms(0), secs(60)),
-        |s| &mut s.company_min,
+        |s| &mut s.group_commit_min,
         "where flushes take less than this, none waits for others",
     ),
     Tunable::switch(
@@ -194,7 +194,7 @@ pub struct Flush {
     waiting: u32,
     sharing_in: Contexts,
     waiting_in: Contexts,
-    company: Company,
+    group_commit: GroupCommit,
     /// What a flush failed with that nobody has taken note of (F7).
     lost: Option<Errno>,
     /// Flushes that failed and whose sharers have not all looked (F4), oldest first.
@@ -225,7 +225,7 @@ impl Flush {
             waiting: 0,
             sharing_in: Contexts::default(),
             waiting_in: Contexts::default(),
-            company: Company::default(),
+            group_commit: GroupCommit::default(),
             lost: None,
             failures: VecDeque::with_capacity(8),
         }
@@ -244,7 +244,7 @@ impl Flush {
     /// If the context is not below 64.
     pub fn ask(&mut self, now: Instant, context: ContextId) -> Round {
         if self.waiting == 0 {
-            self.company.first_asks(now);
+            self.group_commit.first_asks(now);
         }
         self.waiting += 1;
         self.waiting_in.add(context);
@@ -275,7 +275,7 @@ impl Flush {
             self.waiting = 0;
             return Start::Spared(core::mem::take(&mut self.waiting_in));
         }
-        match self.company.wait_until(now, self.waiting, &self.settings) {
+        match self.group_commit.wait_until(now, self.waiting, &self.settings) {
             Some(until) => Start::At(until),
             None => Start::Now,
         }
@@ -283,7 +283,7 @@ impl Flush {
 
     /// One that could start is held back for now, by whoever is to start it: a wait for company begins when it no longer is.
     pub const fn hold(&mut self, now: Instant) {
-        self.company.hold(now);
+        self.group_commit.hold(now);
     }
 
     /// The caller gives the device a flush: now, or later, but not before.
@@ -292,7 +292,7 @@ impl Flush {
     /// If one is under way, or nobody asked for one.
     pub fn start(&mut self, now: Instant) -> Round {
         assert!(!self.is_running() && self.waiting > 0, "a flush that nobody waits for, or a second one");
-        self.counts.waits += u64::from(self.company.starts(now, self.waiting));
+        self.counts.waits += u64::from(self.group_commit.starts(now, self.waiting));
         self.dirty.take();
         self.since = now;
         self.started += 1;
@@ -316,7 +316,7 @@ impl Flush {
         {
             self.failures.push_back(Failure { number: self.finished, errno, left: self.sharing });
         }
-        self.company.ends(now, now.since(self.since), self.sharing, self.waiting);
+        self.group_commit.ends(now, now.since(self.since), self.sharing, self.waiting);
         self.sharing = 0;
         Contexts(core::mem::take(&mut self.sharing_in).0 | self.waiting_in.0)
     }
@@ -403,7 +403,7 @@ impl Flush {
         &self.settings
     }
 
-    /// Turns something; works under load. What a flush failed with is forgotten if failures are not to be remembered.
+    /// Sets something; works under load. What a flush failed with is forgotten if failures are not to be remembered.
     pub fn set(&mut self, settings: Settings) {
         self.settings = settings;
         if !self.settings.remember {
@@ -417,7 +417,7 @@ impl Flush {
 }
 
 /// A [`Flush`] that several share: a lock around it, which this crate has none of.
-pub trait Share: fmt::Debug + Send + Sync {
+pub trait SharedFlush: fmt::Debug + Send + Sync {
     /// Calls `act`, once, while nobody else is called.
     fn with(&self, act: &mut dyn FnMut(&mut Flush));
 }

@@ -9,7 +9,7 @@
 //! H4  A disk takes another thread only while it has fewer than are free. So one that hangs has half of them, the next half
 //!     of the rest: of 32, disks that hang take 16, 8, 4, 2, 1 and 1, and only the seventh finds none. What a disk cannot
 //!     have is not tried: half of the threads bounds what its [`Concurrency`] may learn or be fixed at.
-//! H5  Sources (a disk's concurrent jobs, a file's ordered ones) take turns.
+//! H5  Sources (a disk's concurrent jobs, a file's ordered ones) take round_robin.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -41,7 +41,7 @@ pub struct Helpers<J> {
     disks: Vec<Disk>,
     sources: Vec<Queue<J>>,
     /// Sources with waiting jobs, the next first (H5).
-    turns: VecDeque<usize>,
+    round_robin: VecDeque<usize>,
 }
 
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl<J> Helpers<J> {
             Disk { concurrency, running: 0 }
         };
         let disks = disks.iter().map(disk).collect();
-        Self { threads, running: 0, most: 0, disks, sources, turns: VecDeque::new() }
+        Self { threads, running: 0, most: 0, disks, sources, round_robin: VecDeque::new() }
     }
 
     /// Takes a job for a file in.
@@ -95,20 +95,20 @@ impl<J> Helpers<J> {
         };
         let queue = &mut self.sources[source];
         if queue.waiting.is_empty() {
-            self.turns.push_back(source);
+            self.round_robin.push_back(source);
         }
         queue.waiting.push_back(job);
     }
 
     /// The job that goes next, if one may.
     pub fn start(&mut self) -> Option<(Source, J)> {
-        let at = (0..self.turns.len()).find(|at| self.may_start(self.turns[*at]))?;
-        let source = self.turns.remove(at).expect("found just now");
+        let at = (0..self.round_robin.len()).find(|at| self.may_start(self.round_robin[*at]))?;
+        let source = self.round_robin.remove(at).expect("found just now");
         let queue = &mut self.sources[source];
         let job = queue.waiting.pop_front().expect("whose turn comes has jobs");
         queue.running += 1;
         if !queue.waiting.is_empty() {
-            self.turns.push_back(source); // H5
+            self.round_robin.push_back(source); // H5
         }
         self.disks[queue.disk].running += 1;
         self.running += 1;
@@ -119,7 +119,7 @@ impl<J> Helpers<J> {
     /// Whether [`start`](Self::start) would answer with a job.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.turns.iter().any(|source| self.may_start(*source))
+        self.round_robin.iter().any(|source| self.may_start(*source))
     }
 
     /// A job of so many sectors ended.

@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::model::Work;
-use crate::sched::gain::Finding;
+use crate::sched::idling_trial::Finding;
 use crate::stats::Histogram;
 use crate::{Duration, Errno, Extent, Flags, GroupId, Instant, Op, Outcome, Priority};
 
@@ -76,7 +76,7 @@ impl Meter {
 
 /// Asks, hears how it went, asks again. Deterministic: the same calls give the same answers.
 ///
-/// A turn: `handle_end` for all that ended, `poll_ask` until `None`, then `poll_timeout`.
+/// A round: `handle_end` for all that ended, `poll_ask` until `None`, then `poll_timeout`.
 pub trait Program: Send {
     /// What it asks next, or `None` until something ends or time passes.
     fn poll_ask(&mut self, now: Instant) -> Option<Ask>;
@@ -98,7 +98,7 @@ pub trait Program: Send {
     }
 
     /// Whether each of its asks goes to the queue by itself, as `io_submit` hands over one request after another. If not,
-    /// what it asks in one turn is a batch, as a page cache's read-ahead and write-back are: neighbours in it are merged.
+    /// what it asks in one round is a batch, as a page cache's read-ahead and write-back are: neighbours in it are merged.
     fn asks_one_by_one(&self) -> bool {
         false
     }

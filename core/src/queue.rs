@@ -19,9 +19,9 @@
 //! Q7  A request that the device could not take ([`Queue::handle_busy`]) goes out first, once something else has ended,
 //!     or after [`BUSY_DELAY`] if nothing is in flight.
 //!
-//! Q8 to Q12, on streams and groups that come, change and go, are in `queue/members.rs`.
+//! Q8 to Q12, on streams and groups that come, change and go, are in `queue/groups.rs`.
 //!
-//! A turn of a context: `handle_completion` for all that has ended, `submit` for all that is new, `poll_dispatch` until
+//! A round of a context: `handle_completion` for all that has ended, `submit` for all that is new, `poll_dispatch` until
 //! `None`, `poll_finished` until `None`, `poll_wake` until `None`, then `poll_timeout`.
 
 use alloc::boxed::Box;
@@ -33,20 +33,23 @@ use alloc::vec::Vec;
 
 use slab::Slab;
 
-mod flushes;
+mod complete;
+mod events;
+mod flush_sequence;
+mod groups;
 mod in_flight;
-mod members;
-mod out;
-mod words;
+mod settings;
+mod switch;
 
-pub use members::GroupInUse;
-pub use words::{Backing, Dispatch, Finished, Refused, Segment, Settings, SharedTags};
+pub use events::{Dispatch, Finished, Refused, Segment};
+pub use groups::GroupInUse;
+pub use settings::{Backing, Settings, SharedTags};
 
-use members::{Groups, StreamState};
+use groups::{Groups, StreamState};
 
 use crate::flush;
 use crate::group::{ContextId, GroupId, Stream, StreamId};
-use crate::sched::gain::Finding;
+use crate::sched::idling_trial::Finding;
 use crate::sched::{BUSY_DELAY, Next, RequestId, Scheduler, Served, Side, Waiting};
 use crate::table::Table;
 use crate::tags::{Bitmap, Hint};
@@ -54,7 +57,7 @@ use crate::trace::{Action, Event, Message, Note, Trace};
 use crate::tunable;
 use crate::{Bio, Errno, Extent, Flags, Instant, Limits, Op, Outcome, Sector, Tag, Token};
 
-use flushes::{Cache, Flushes, Stage};
+use flush_sequence::{Cache, Flushes, Stage};
 
 /// Where a request is on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,8 +81,8 @@ struct Request {
     head: u32,
     tail: u32,
     segments: u32,
-    /// Which of the queue's schedulers dispatched it last ([`Queue::reign`]).
-    reign: u32,
+    /// Which of the queue's schedulers dispatched it last ([`Queue::generation`]).
+    generation: u32,
     /// Neighbours in the list of requests in flight, oldest first.
     older: u32,
     younger: u32,
@@ -126,7 +129,7 @@ pub struct Queue {
     settings: Settings,
     scheduler: Box<dyn Scheduler>,
     /// How many schedulers there were before: none is told of what another has dispatched.
-    reign: u32,
+    generation: u32,
     tags: Arc<Bitmap>,
     hint: Hint,
     /// Tags that were taken and that no request has.
@@ -193,7 +196,7 @@ impl Queue {
         let segments = requests * 4;
         Self {
             scheduler,
-            reign: 0,
+            generation: 0,
             by_tag: vec![RequestId(NIL); tags.capacity()].into(),
             tags,
             hint: Hint::of(user),
@@ -289,7 +292,7 @@ impl Queue {
             next = segment.next;
             self.end_segment(now, segment.bio, outcome);
         }
-        if op != Op::Flush && request.reign == self.reign {
+        if op != Op::Flush && request.generation == self.generation {
             let served =
                 Served { request: request.waiting, dispatched: request.dispatched, ok: outcome == Outcome::Done };
             self.scheduler.completed(now, &served);
@@ -306,18 +309,18 @@ impl Queue {
     /// If `tag` is not in flight.
     pub fn handle_busy(&mut self, now: Instant, tag: Tag) {
         let request = &self.requests[self.by_tag[usize::from(tag.0)].0];
-        if matches!(request.step, Step::TimedOut(_)) && !request.is_shared_flush() {
+        if matches!(request.step, Step::TimedOut(_)) && !request.is_coordinated_flush() {
             // Its bios are answered already, so nobody wants it done any more.
             return self.handle_completion(now, tag, Outcome::Failed(Errno::ETIMEDOUT));
         }
         let id = self.take_back(tag);
         let request = &mut self.requests[id.0];
         request.step = Step::Waiting;
-        let (waiting, reign) = (request.waiting, request.reign);
+        let (waiting, generation) = (request.waiting, request.generation);
         match waiting.op {
-            Op::Flush => self.flush_turned_back(now, id),
-            _ if self.turned_back_elsewhere(now, id) => {} // Q9
-            _ if reign == self.reign => self.scheduler.requeue(now, &waiting),
+            Op::Flush => self.requeue_flush(now, id),
+            _ if self.requeue_elsewhere(now, id) => {} // Q9
+            _ if generation == self.generation => self.scheduler.requeue(now, &waiting),
             _ => self.scheduler.insert(now, &waiting), // The present scheduler never dispatched it.
         }
         if self.groups.are_leaving() {
@@ -377,7 +380,7 @@ impl Queue {
                 Some(id) => id, // Q5
                 None => match self.scheduler.dispatch(now) {
                     Next::Request(id) => id,
-                    Next::Hold { .. } | Next::Nothing => {
+                    Next::Idle { .. } | Next::Nothing => {
                         self.put_back(tag);
                         return None;
                     }
@@ -413,7 +416,7 @@ impl Queue {
         self.contexts[usize::from(context.0)].finished.pop_front()
     }
 
-    /// A context, other than the one whose turn it is, that now has something to fetch or room to submit.
+    /// A context, other than the one that runs, that now has something to fetch or room to submit.
     pub fn poll_wake(&mut self) -> Option<ContextId> {
         if self.wake == 0 {
             return None;
@@ -586,7 +589,7 @@ impl Queue {
             head: segment,
             tail: segment,
             segments: 1,
-            reign: 0,
+            generation: 0,
             older: NIL,
             younger: NIL,
         });

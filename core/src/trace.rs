@@ -6,7 +6,7 @@
 use alloc::collections::VecDeque;
 use core::fmt;
 
-use crate::sched::gain::Finding;
+use crate::sched::idling_trial::Finding;
 use crate::{Duration, Extent, GroupId, Instant, Op, StreamId};
 
 /// What happened to a bio or request.
@@ -123,7 +123,7 @@ pub enum Note {
         time: Duration,
     },
     /// BFQ: the device is held for a queue that has nothing to ask just now.
-    Held {
+    Idling {
         /// For how long at most.
         longest: Duration,
         /// Whether others' requests are in the device meanwhile.
@@ -191,7 +191,9 @@ impl fmt::Display for Note {
             Self::Expired { why, used, budget, time } => {
                 write!(f, "expire ({}) used={used} budget={budget} ms={}", why.name(), Self::millis(time))
             }
-            Self::Held { longest, busy } => write!(f, "arm idle: {} ms busy={}", Self::millis(longest), u8::from(busy)),
+            Self::Idling { longest, busy } => {
+                write!(f, "arm idle: {} ms busy={}", Self::millis(longest), u8::from(busy))
+            }
             Self::Raised { times } => write!(f, "wrais starting x{times}"),
             Self::Lowered => f.write_str("wrais ending"),
         }

@@ -115,7 +115,7 @@ impl Bench {
                     self.in_device.insert(id, (waiting, self.now));
                     gone.push(waiting);
                 }
-                Next::Hold { until } => {
+                Next::Idle { until } => {
                     assert!(until > self.now, "seed {}: held until the past", self.seed);
                     assert_eq!(self.bfq.next_timeout(), Some(until), "seed {}: the end of a hold is told", self.seed);
                     break;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex};
 
-use fairlift_core::flush::{Contexts, Flush, Round, Settings, Share, Start};
+use fairlift_core::flush::{Contexts, Flush, Round, Settings, SharedFlush, Start};
 use fairlift_core::queue::{self, Backing};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs, us};
@@ -189,15 +189,15 @@ fn run_coordinator(flush: &mut dyn Coordinator, seed: u64, remember: bool) {
     }
 }
 
-fn settings(remember: bool, company: u32) -> Settings {
-    Settings { remember, company, ..Settings::default() }
+fn settings(remember: bool, group_commit: u32) -> Settings {
+    Settings { remember, group_commit, ..Settings::default() }
 }
 
 #[test]
 fn nobody_is_told_too_early_too_late_or_what_is_another_s() {
     for seed in seeds(0..2000) {
-        let (remember, company) = (seed % 2 == 0, [0, 250][seed as usize / 2 % 2]);
-        run_coordinator(&mut Flush::new(settings(remember, company), true), seed, remember);
+        let (remember, group_commit) = (seed % 2 == 0, [0, 250][seed as usize / 2 % 2]);
+        run_coordinator(&mut Flush::new(settings(remember, group_commit), true), seed, remember);
     }
 }
 
@@ -218,7 +218,7 @@ fn the_model_finds_each_broken_twin() {
 #[derive(Debug)]
 struct Shared(Mutex<Flush>);
 
-impl Share for Shared {
+impl SharedFlush for Shared {
     fn with(&self, act: &mut dyn FnMut(&mut Flush)) {
         act(&mut self.0.lock().unwrap());
     }
@@ -277,8 +277,9 @@ impl Runner {
     fn new(seed: u64, count: usize) -> Self {
         let remember = seed.is_multiple_of(2);
         let flush = settings(remember, if seed.is_multiple_of(3) { 250 } else { 0 });
-        let share = |volatile| -> Option<Arc<dyn Share>> {
-            (count > 1).then(|| Arc::new(Shared(Mutex::new(Flush::new(flush.clone(), volatile)))) as Arc<dyn Share>)
+        let share = |volatile| -> Option<Arc<dyn SharedFlush>> {
+            (count > 1)
+                .then(|| Arc::new(Shared(Mutex::new(Flush::new(flush.clone(), volatile)))) as Arc<dyn SharedFlush>)
         };
         let backings = vec![
             Backing { fua: false, flush: share(true), ..Backing::default() },

@@ -117,7 +117,7 @@ impl Run {
                     return true;
                 }
                 Next::Nothing => return false,
-                Next::Hold { until } => {
+                Next::Idle { until } => {
                     assert!(until > self.now, "held until now");
                     assert!(until <= self.now + ms(134), "held for longer than a turn and a pause");
                     self.now = until;

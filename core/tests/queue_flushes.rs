@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use fairlift_core::flush::{self, Flush, Share};
+use fairlift_core::flush::{self, Flush, SharedFlush};
 use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::none::None as NoScheduler;
 use fairlift_core::sched::{Kind, Next, RequestId, Scheduler, Waiting};
@@ -19,7 +19,7 @@ fn at(millis: u64) -> Instant {
 
 fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
     let mut settings = Settings::new(Kind::None, Limits::new(1_000_000));
-    settings.flush.company = 0;
+    settings.flush.group_commit = 0;
     change(&mut settings);
     settings
 }
@@ -395,7 +395,7 @@ struct Racing {
     armed: AtomicU32,
 }
 
-impl Share for Racing {
+impl SharedFlush for Racing {
     fn with(&self, act: &mut dyn FnMut(&mut Flush)) {
         let mut flush = self.flush.lock().unwrap();
         let armed = self.armed.load(Ordering::SeqCst);
@@ -414,9 +414,9 @@ impl Share for Racing {
 /// flush ends, and the other worker's next one is to start.
 #[test]
 fn nobody_starts_a_flush_when_all_who_waited_here_have_just_been_told_that_it_took_too_long() {
-    let shared = Flush::new(flush::Settings { company: 0, ..flush::Settings::default() }, true);
+    let shared = Flush::new(flush::Settings { group_commit: 0, ..flush::Settings::default() }, true);
     let racing = Arc::new(Racing { flush: Mutex::new(shared), armed: AtomicU32::new(0) });
-    let share: Arc<dyn Share> = Arc::<Racing>::clone(&racing);
+    let share: Arc<dyn SharedFlush> = Arc::<Racing>::clone(&racing);
     let (mut queue, s) = queue(1, |settings| {
         (settings.depth, settings.nr_requests, settings.io_timeout) = (1, 2, secs(30));
         settings.backings[0].flush = Some(share);

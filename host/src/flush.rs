@@ -72,11 +72,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use fairlift_core::flush::{Counts, Dirty, Flush, Round, Settings, Share, Start};
+use fairlift_core::flush::{Counts, Dirty, Flush, Round, Settings, SharedFlush, Start};
 use fairlift_core::{ContextId, Errno, Outcome};
 use slab::Slab;
 
-use crate::clock;
+use crate::kernel::clock;
 use crate::sync::{Mutex, MutexGuard, Parker, Unparker, lock};
 
 /// A state machine that the queues of several workers share.
@@ -89,7 +89,7 @@ impl Shared {
     }
 }
 
-impl Share for Shared {
+impl SharedFlush for Shared {
     fn with(&self, act: &mut dyn FnMut(&mut Flush)) {
         // A panic in there is a broken promise about somebody's data: nobody goes on after it.
         act(&mut self.0.lock().expect("a worker panicked while it flushed"));
@@ -152,7 +152,7 @@ impl FlushQueue {
     /// The same, with settings of one's own, of which only [`Settings::remember`] counts here.
     #[must_use]
     pub fn with_settings(settings: Settings) -> Self {
-        let flush = Flush::new(Settings { company: 0, ..settings }, true);
+        let flush = Flush::new(Settings { group_commit: 0, ..settings }, true);
         let dirty = Arc::clone(flush.dirty());
         Self { dirty, state: Mutex::new(State { flush, seats: Slab::new(), line: VecDeque::new(), leading: false }) }
     }

@@ -15,7 +15,7 @@ fn at(millis: u64) -> Instant {
 
 /// Where nobody waits for company, unless the test says so.
 fn flush(change: impl FnOnce(&mut Settings)) -> Flush {
-    let mut settings = Settings { company: 0, ..Settings::default() };
+    let mut settings = Settings { group_commit: 0, ..Settings::default() };
     change(&mut settings);
     Flush::new(settings, true)
 }
@@ -34,7 +34,7 @@ fn run(flush: &mut Flush, from: u64, outcome: Outcome) {
 /// F3
 #[test]
 fn a_lone_flush_goes_straight_down() {
-    let mut flush = flush(|settings| settings.company = 500);
+    let mut flush = flush(|settings| settings.group_commit = 500);
     for n in 0..5 {
         let round = flush.ask(at(10 * n), C0);
         run(&mut flush, 10 * n, Outcome::Done);
@@ -171,8 +171,8 @@ fn without_a_volatile_cache_none_is_sent() {
 }
 
 /// Threads that write for `think` and flush, each flush taking 10 ms: flushes asked and sent in `runs` flushes.
-fn crowd(threads: usize, think: impl Fn(usize) -> u64, runs: usize, company: u32) -> (u64, u64, u64) {
-    let mut flush = flush(|settings| settings.company = company);
+fn crowd(threads: usize, think: impl Fn(usize) -> u64, runs: usize, group_commit: u32) -> (u64, u64, u64) {
+    let mut flush = flush(|settings| settings.group_commit = group_commit);
     let mut next: Vec<Option<u64>> = (0..threads).map(|thread| Some(think(thread))).collect();
     let mut waiting: Vec<(usize, Round)> = Vec::new();
     let (mut now, mut end) = (0, None);
@@ -226,7 +226,7 @@ fn a_wait_that_does_not_pay_is_seldom_tried_again() {
 /// G4
 #[test]
 fn where_a_flush_takes_next_to_nothing_nobody_waits() {
-    let mut flush = flush(|settings| (settings.company, settings.company_min) = (500, ms(20)));
+    let mut flush = flush(|settings| (settings.group_commit, settings.group_commit_min) = (500, ms(20)));
     for n in 0..10 {
         flush.ask(at(n * 10), C0);
         flush.poll_start(at(n * 10));

@@ -20,7 +20,7 @@ impl Queue {
         assert!(request.step == Step::Waiting, "{id:?} was dispatched twice");
         request.step = Step::InFlight(tag);
         request.dispatched = now;
-        request.reign = self.reign;
+        request.generation = self.generation;
         (request.older, request.younger) = (youngest, NIL);
         let Waiting { op, extent, stream, group, .. } = request.waiting;
         let context = request.context;

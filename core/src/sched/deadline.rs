@@ -152,7 +152,7 @@ pub struct Deadline {
     /// How many writes are at the device.
     writes_out: u32,
     /// When what was held back at the last [`Scheduler::dispatch`] goes all the same.
-    held_until: Option<Instant>,
+    ages_at: Option<Instant>,
 }
 
 impl Deadline {
@@ -166,7 +166,7 @@ impl Deadline {
             classes: Default::default(),
             waiting: 0,
             writes_out: 0,
-            held_until: None,
+            ages_at: None,
         }
     }
 }
@@ -197,10 +197,10 @@ impl Scheduler for Deadline {
     fn dispatch(&mut self, now: Instant) -> Next {
         let Some(id) = self.aged(now).or_else(|| self.by_class(now)) else {
             let expire = self.settings.prio_aging_expire;
-            self.held_until = self.oldest_of_lower_classes().map(|id| self.slots[id as usize].arrived + expire);
+            self.ages_at = self.oldest_of_lower_classes().map(|id| self.slots[id as usize].arrived + expire);
             return Next::Nothing;
         };
-        self.held_until = None;
+        self.ages_at = None;
         self.send(id);
         Next::Request(RequestId(id))
     }
@@ -292,7 +292,7 @@ impl Scheduler for Deadline {
     ///
     /// All else that changes an answer is an event.
     fn next_timeout(&self) -> Option<Instant> {
-        self.held_until
+        self.ages_at
     }
 
     fn tunables(&self) -> &'static [TunableInfo] {

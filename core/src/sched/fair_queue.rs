@@ -41,8 +41,8 @@
 //! 16. *Added.* Who had requests under way while it had nothing to ask ([`Arrival::Present`]) comes back as 3 and 4 with its
 //!     old F in place of V, but no further behind V than its credit ÷ w, and with the debt of 15 for that. What it missed is
 //!     made up for, as far as what it has under way could have asked for it.
-//! 17. *Added.* A group may be held ([`FairQueue::hold`]), from the end of its slot on: its children wait, and it does not,
-//!     as if they did not either (7). When it is released it arrives, if something waits in it. While it is held V of its
+//! 17. *Added.* A group may be throttled ([`FairQueue::throttle`]), from the end of its slot on: its children wait, and it does not,
+//!     as if they did not either (7). When it is unthrottled it arrives, if something waits in it. While it is throttled V of its
 //!     own children stands still, so among them nothing changes.
 //!
 //! # The bound
@@ -82,7 +82,7 @@
 //!
 //! Against a V that did not rest, which is what they would have without i's credit, each sibling lags further by the sum of
 //! the credits that are not made up for yet, ÷ W. It is not more: a credit is no more than what i missed (old F to V).
-//! Who is held (17) neither waits nor is in service, so nothing is said of it until it is released; of its children, what is
+//! Who is throttled (17) neither waits nor is in service, so nothing is said of it until it is unthrottled; of its children, what is
 //! said above holds throughout.
 //!
 //! # Cost
@@ -413,7 +413,7 @@ impl GroupRow {
     }
 
     /// Rules 9 and 12, without the 200 ms: finds out who is next, nobody being in service.
-    #[inline]
+    #[inline(always)]
     fn refresh(&mut self, entities: &Entities) {
         for tree in &self.trees {
             if !tree.active.is_empty() {
@@ -443,7 +443,7 @@ impl GroupRow {
     /// The budget of the next child; `None` if no child waits, or the group is held back (17).
     #[inline]
     fn next_budget(&self, entities: &Entities) -> Option<u32> {
-        (self.next != NIL && !self.is_held).then(|| entities.at(self.next).budget)
+        (self.next != NIL && !self.is_throttled).then(|| entities.at(self.next).budget)
     }
 }
 

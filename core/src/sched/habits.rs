@@ -206,9 +206,9 @@ mod tests {
     /// Answered every 100 ms, asking again after each of the pauses.
     fn thinking(pauses: &[Duration]) -> ThinkTime {
         let mut think = ThinkTime::new();
-        for (turn, &pause) in (1..).zip(pauses) {
-            think.ended(at(100 * turn));
-            think.arrived(at(100 * turn) + pause, CAP);
+        for (round, &pause) in (1..).zip(pauses) {
+            think.ended(at(100 * round));
+            think.arrived(at(100 * round) + pause, CAP);
         }
         think
     }
@@ -217,8 +217,8 @@ mod tests {
     #[test]
     fn who_was_never_answered_has_no_think_time() {
         let mut think = ThinkTime::new();
-        for turn in 0..10 {
-            think.arrived(at(turn), CAP);
+        for round in 0..10 {
+            think.arrived(at(round), CAP);
         }
         assert!(!think.is_known());
         assert_eq!((think.mean(), think.last_end()), (Duration::ZERO, None));
@@ -304,13 +304,13 @@ mod tests {
     #[test]
     fn the_history_holds_32_requests() {
         let mut seeks = Seekiness::new();
-        for turn in 0..33 {
-            assert!(!seeks.is_totally_seeky(), "after {turn} requests, the first of which was no seek");
-            seeks.arrived(extent(turn % 2 * 100_000, 8), Seek::ROTATIONAL);
+        for round in 0..33 {
+            assert!(!seeks.is_totally_seeky(), "after {round} requests, the first of which was no seek");
+            seeks.arrived(extent(round % 2 * 100_000, 8), Seek::ROTATIONAL);
         }
         assert!(seeks.is_totally_seeky());
-        for turn in 0..12 {
-            seeks.arrived(extent(8 * (turn + 1), 8), Seek::ROTATIONAL);
+        for round in 0..12 {
+            seeks.arrived(extent(8 * (round + 1), 8), Seek::ROTATIONAL);
         }
         assert!(seeks.is_seeky(19) && !seeks.is_seeky(20), "32 less 12");
     }

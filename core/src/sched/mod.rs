@@ -8,12 +8,12 @@ pub mod cfq;
 pub mod deadline;
 pub mod fair;
 pub mod fair_queue;
-pub mod gain;
 pub mod habits;
-pub mod line;
+pub mod idling_trial;
 pub mod none;
 pub mod pace;
 pub mod queueing;
+pub mod request_list;
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -87,7 +87,7 @@ pub enum Next {
     /// This request; it no longer waits.
     Request(RequestId),
     /// Nothing until then: the device is being held idle for someone.
-    Hold {
+    Idle {
         /// When to ask again at the latest.
         until: Instant,
     },
@@ -176,7 +176,7 @@ pub trait Scheduler: Send {
     fn drain(&mut self, now: Instant) -> Option<RequestId> {
         match self.dispatch(now) {
             Next::Request(id) => Some(id),
-            Next::Hold { .. } | Next::Nothing => None,
+            Next::Idle { .. } | Next::Nothing => None,
         }
     }
 
@@ -281,7 +281,7 @@ impl Kind {
     ///
     /// `none` decides nothing between contexts, so each has its own and no lock is contended.
     #[must_use]
-    pub const fn is_shared(self) -> bool {
+    pub const fn is_per_disk(self) -> bool {
         !matches!(self, Self::None)
     }
 

@@ -4,16 +4,16 @@
 //! what those who wait would have been served in that time, and were not.
 //!
 //! P1  The pace is the service of those who ask, in the scheduler's own unit, over the time in which the device had
-//!     something to do and no work *apart* (a flush, a discard) was under way. So a device that such work stops is not
+//!     something to do and no *non-data command* (a flush, a discard, a write of zeroes) was under way. So a device that such work stops is not
 //!     taken for a slow one.
 //! P2  It is that of the last second or two of such time: both counts are halved whenever the time reaches two seconds.
-//! P3  Work apart is worth its time at that pace, less what was served meanwhile: a flush that others are served beside
+//! P3  A non-data command is worth its time at that pace, less what was served meanwhile: a flush that others are served beside
 //!     costs less than one that keeps them out, and one that nobody notices nothing. What had been sent to the device
 //!     before and still had to end counts as served meanwhile, so waiting for that is nobody's cost.
 //! P4  While a group waits for its flush and asks for nothing else, others get ahead of it by what they are served, and
 //!     nothing waits of it that would remind the scheduler. So what would have been its own part beside that
 //!     ([`Pace::meanwhile`]) is taken off what it pays.
-//! P5  Where several works are apart at once, each moment is worth something once.
+//! P5  Where several are under way at once, each moment is worth something once.
 //! P6  Until the device was busy for 5 ms in all, nothing is known.
 //!
 //! Linux charges nobody for flushes. Charging time at the device's best rate ever makes a flush cost hundreds of times what
@@ -35,15 +35,15 @@ pub struct Pace {
     time: u64,
     /// Up to when time was counted.
     until: Instant,
-    /// Works apart that are under way, since when the present stretch of them lasts, and what was served in it.
-    apart: u32,
+    /// Non-data commands that are under way, since when the present stretch of them lasts, and what was served in it.
+    non_data: u32,
     since: Instant,
     meanwhile: u64,
-    /// What the last work apart that ended was worth (P3).
+    /// What the last non-data command that ended was worth (P3).
     price: Option<Price>,
 }
 
-/// What so many nanoseconds apart were worth, and how many of them nobody was served in.
+/// What so many nanoseconds of it were worth, and how many of them nobody was served in.
 #[derive(Clone, Copy, Debug)]
 struct Price {
     units: u64,
@@ -52,9 +52,9 @@ struct Price {
     time: u64,
 }
 
-/// Whether a device does this apart from all else (P1), and in a time that its length says nothing of.
+/// Whether a command moves no data (P1): a device does it apart from all else, in a time that its length says nothing of.
 #[must_use]
-pub const fn is_apart(op: Op) -> bool {
+pub const fn is_non_data(op: Op) -> bool {
     matches!(op, Op::Flush | Op::Discard | Op::WriteZeroes)
 }
 
@@ -67,7 +67,7 @@ impl Pace {
             return;
         }
         self.until = self.until.max(now);
-        if self.apart > 0 {
+        if self.non_data > 0 {
             self.meanwhile += units;
         } else if in_flight > 0 {
             self.units += units;
@@ -85,21 +85,21 @@ impl Pace {
         }
     }
 
-    /// Work apart begins.
+    /// A non-data command begins.
     pub fn begins(&mut self, now: Instant, in_flight: u32) {
         self.count(now, in_flight, 0);
-        if self.apart == 0 {
+        if self.non_data == 0 {
             (self.since, self.meanwhile) = (now, 0);
         }
-        self.apart += 1;
+        self.non_data += 1;
     }
 
-    /// Work apart has ended, of which so much time is to be paid for: that is worth what was lost since it began, or since
-    /// other work apart ended (P5). Answers how long that is.
+    /// A non-data command has ended, of which so much time is to be paid for: that is worth what was lost since it began, or since
+    /// another one ended (P5). Answers how long that is.
     pub fn ends(&mut self, now: Instant, paid: Duration) -> Duration {
         // A scheduler that takes over hears of the end alone.
-        let Some(left) = self.apart.checked_sub(1) else { return Duration::ZERO };
-        self.apart = left;
+        let Some(left) = self.non_data.checked_sub(1) else { return Duration::ZERO };
+        self.non_data = left;
         let took = now.since(self.since).as_nanos();
         self.price = self.units_in(took).map(|whole| {
             let units = whole.saturating_sub(self.meanwhile);
@@ -109,7 +109,7 @@ impl Pace {
         Duration::from_nanos(took)
     }
 
-    /// What a part of the time of the work apart that [ended](Pace::ends) last is worth, in units (P3); `None`: not known
+    /// What a part of the time of the non-data command that [ended](Pace::ends) last is worth, in units (P3); `None`: not known
     /// yet (P6).
     #[must_use]
     pub fn worth(&self, part: Duration) -> Option<u64> {

@@ -84,13 +84,13 @@ impl ExactSizeIterator for Batch {}
 
 /// On a cache line of its own: 128 bytes, because processors fetch lines in pairs.
 #[repr(align(128))]
-struct Line(AtomicUsize);
+struct CacheLine(AtomicUsize);
 
 /// A word of the map (B2).
 struct Word {
     held: Held,
     /// A set bit was returned (B4); it is also set in `held`.
-    returned: Line,
+    returned: CacheLine,
 }
 
 /// What those who take look at.
@@ -111,7 +111,7 @@ pub struct Bitmap {
     /// How many there is room for.
     capacity: usize,
     /// Where the next one begins, in round-robin order (B3).
-    round: Option<Line>,
+    round: Option<CacheLine>,
     /// What the first one is called in messages.
     first: usize,
 }
@@ -146,7 +146,7 @@ impl Bitmap {
         }
         let word = |index| Word {
             held: Held { bits: AtomicUsize::new(0), usable: AtomicUsize::new(own(index, shift, depth)) },
-            returned: Line(AtomicUsize::new(0)),
+            returned: CacheLine(AtomicUsize::new(0)),
         };
         let words = (0..capacity.div_ceil(1 << shift)).map(word).collect();
         Ok(Self { words, shift, depth: AtomicUsize::new(depth), capacity, round: None, first: 0 })
@@ -157,7 +157,7 @@ impl Bitmap {
     /// For devices that want their slots used in turn. Callers then meet in one place: it is slower.
     #[must_use]
     pub fn round_robin(mut self) -> Self {
-        self.round = Some(Line(AtomicUsize::new(0)));
+        self.round = Some(CacheLine(AtomicUsize::new(0)));
         self
     }
 

@@ -3,7 +3,7 @@
 //! | type | what it is |
 //! |---|---|
 //! | [`Bitmap`] | which tags are out; any number of threads take and return them, and nobody waits |
-//! | [`Wakes`], [`Wakeups`], [`Turn`] | whom to wake when a tag comes back, by rules that lose no wake-up; nobody sleeps here |
+//! | [`Wakes`], [`Wakeups`], [`Quota`] | whom to wake when a tag comes back, by rules that lose no wake-up; nobody sleeps here |
 //! | [`Share`], [`Users`] | how many tags each of several users may hold |
 //!
 //! All is safe Rust on atomics and needs no operating system. What sleeping needs beyond it (locks, parking, wakers) is
@@ -30,7 +30,7 @@ use core::fmt;
 
 pub use bitmap::{Batch, Bitmap, Hint};
 pub use share::{Share, Users};
-pub use wake::{Turn, WAIT_QUEUES, Wakes, Wakeups, wake_batch};
+pub use wake::{Quota, WAIT_QUEUES, Wakes, Wakeups, wake_batch};
 
 /// The right to have one request in flight: a number below the depth.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

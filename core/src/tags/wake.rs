@@ -154,24 +154,24 @@ impl Wakes {
 
 /// How many tags a caller may still take while others wait (W6).
 #[derive(Clone, Copy, Debug)]
-pub struct Turn(usize);
+pub struct Quota(usize);
 
-/// The tags that are taken while a whole line has its turns, about: with many in line each has few.
-/// (Under a model checker so few that it sees turns end.)
+/// The tags that are taken while all waiters have had a quota, about: with many of them each quota is small.
+/// (Under a model checker so few that it sees quotas used up.)
 const ROUND: usize = if cfg!(any(loom, shuttle)) { 2 } else { 2048 };
-/// The fewest and the most of one turn: below, changing places costs more than the turn; above, nothing more is saved.
-const TURN: (usize, usize) = if cfg!(any(loom, shuttle)) { (1, 2) } else { (8, 1024) };
+/// The smallest quota and the largest: below, changing places costs more than the quota saves; above, nothing more is saved.
+const QUOTA: (usize, usize) = if cfg!(any(loom, shuttle)) { (1, 2) } else { (8, 1024) };
 
-impl Default for Turn {
+impl Default for Quota {
     fn default() -> Self {
-        Self(TURN.1)
+        Self(QUOTA.1)
     }
 }
 
-impl Turn {
+impl Quota {
     /// Begins, with so many others waiting.
     pub fn begin(&mut self, waiting: usize) {
-        self.0 = (ROUND / (waiting + 1)).clamp(TURN.0, TURN.1);
+        self.0 = (ROUND / (waiting + 1)).clamp(QUOTA.0, QUOTA.1);
     }
 
     /// Counts a tag that was taken, so many others waiting; answers whether it may take another.
@@ -237,11 +237,11 @@ mod tests {
 
     /// W6
     #[test]
-    fn a_turn_is_shorter_the_more_wait() {
+    fn a_quota_is_smaller_the_more_wait() {
         let taken = |waiting| {
-            let mut turn = Turn::default();
-            turn.begin(waiting);
-            1 + (0..10_000).take_while(|_| turn.goes_on(waiting)).count()
+            let mut quota = Quota::default();
+            quota.begin(waiting);
+            1 + (0..10_000).take_while(|_| quota.goes_on(waiting)).count()
         };
         assert_eq!((taken(1), taken(19), taken(1000)), (1024, 102, 8));
         assert_eq!(taken(0), 10_001, "alone, for ever");

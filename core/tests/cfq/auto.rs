@@ -2,7 +2,7 @@
 
 use fairlift_core::GroupId;
 use fairlift_core::sched::Scheduler;
-use fairlift_core::sched::gain::Way;
+use fairlift_core::sched::idling_trial::Way;
 use fairlift_core::time::{ms, secs};
 use fairlift_core::trace::Note;
 

@@ -280,7 +280,7 @@ impl Run {
                 prop_assert!(told.is_some(), "{:?} goes, and does not wait", id);
                 self.out.insert(id, told.unwrap().request);
             }
-            Next::Hold { until } => {
+            Next::Idle { until } => {
                 prop_assert!(until > self.now, "it is held until a time that has passed");
                 prop_assert_eq!(self.cfq.next_timeout(), Some(until));
                 if self.out.is_empty() {

@@ -338,7 +338,7 @@ impl Run {
                 prop_assert!(told.is_some(), "{:?} goes, and does not wait", id);
                 self.out.insert(id, told.unwrap().request);
             }
-            Next::Hold { .. } => prop_assert!(false, "the device is never held idle"),
+            Next::Idle { .. } => prop_assert!(false, "the device is never held idle"),
             Next::Nothing => prop_assert!(!self.out.is_empty(), "nothing is in the device, and nothing goes"),
         }
         Ok(matches!(next, Next::Request(_)))

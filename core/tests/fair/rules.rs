@@ -75,7 +75,7 @@ impl Hand {
     pub(crate) fn goes(&mut self) -> Option<usize> {
         let id = match self.fair.dispatch(self.now) {
             Next::Request(id) => id,
-            Next::Hold { .. } => panic!("the device is held idle"),
+            Next::Idle { .. } => panic!("the device is held idle"),
             Next::Nothing => return None,
         };
         let at = self.waiting.iter().position(|request| request.id == id).expect("it waits");

@@ -250,7 +250,7 @@ impl Sim {
         while self.inside.len() < self.depth && !self.fair.is_empty() {
             let id = match self.fair.dispatch(self.now) {
                 Next::Request(id) => id,
-                Next::Hold { .. } => panic!("the device is held idle"),
+                Next::Idle { .. } => panic!("the device is held idle"),
                 Next::Nothing => break,
             };
             let told = self.told[id.0 as usize].as_mut().expect("it waits");

@@ -7,16 +7,16 @@ use fairlift_core::program::Ask;
 use fairlift_core::{Bio, ContextId, Duration, Errno, Extent, Instant, Op, Outcome, Sector, Stream, StreamId, Token};
 use io_uring::cqueue;
 
-use super::jobs::{Done, Jobs};
-use super::payload;
-use crate::buffer::Pool;
-use crate::clock;
+use crate::device::helpers::Helpers;
 use crate::disk::Disk;
-use crate::engine::{Command, Engine, News, Source};
-use crate::helpers::Helpers;
-use crate::notify::Notifiers;
-use crate::ring::Ring;
-use crate::sleep::Sleep;
+use crate::disk::engine::{Command, Engine, News};
+use crate::export::program::jobs::{Done, Jobs};
+use crate::export::program::payload;
+use crate::kernel::buffer::Pool;
+use crate::kernel::clock;
+use crate::kernel::notify::Notifiers;
+use crate::kernel::ring::{Ring, Source};
+use crate::kernel::sleep::Sleep;
 
 /// How often disk and programs answer each other before the ring and the clock's other hands are looked at: a disk that
 /// answers at once would keep the worker for ever.
@@ -40,7 +40,8 @@ impl Worker {
         memory: u64,
     ) -> std::io::Result<Self> {
         let mut ring = Ring::new(1024, 8192, 32)?;
-        let files: Vec<_> = disk.places().iter().filter_map(|place| crate::worker::descriptor(&place.device)).collect();
+        let files: Vec<_> =
+            disk.places().iter().filter_map(|place| crate::server::arrange::descriptor(&place.device)).collect();
         ring.register_files(&files)?;
         let pool = Pool::new(memory, 64);
         ring.register_pool(&pool);
@@ -99,7 +100,7 @@ impl Worker {
     }
 
     fn look_around(&mut self) {
-        self.notifiers.taken(self.engine.context);
+        self.notifiers.take_notice(self.engine.context);
         self.engine.woken();
     }
 

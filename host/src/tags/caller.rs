@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use fairlift_core::Tag;
-use fairlift_core::tags::{Hint, Turn};
+use fairlift_core::tags::{Hint, Quota};
 
 use super::seat::{Place, Seat, Sleeper, WAITING, WOKEN};
 use super::{Class, TagQueue};
@@ -23,7 +23,7 @@ pub struct Caller {
     user: usize,
     line: usize,
     hint: Hint,
-    turn: Turn,
+    turn: Quota,
     /// The turn is over: if others wait, this one waits too, whether or not a tag is free (W6).
     over: bool,
     seat: Arc<Seat>,
@@ -47,7 +47,7 @@ impl Caller {
             user,
             line,
             hint,
-            turn: Turn::default(),
+            turn: Quota::default(),
             over: false,
             seat,
             seated: false,

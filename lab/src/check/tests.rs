@@ -99,7 +99,7 @@ impl Scheduler for Holds {
 
     fn dispatch(&mut self, now: Instant) -> Next {
         match self.2 {
-            Some(until) if now < until => Next::Hold { until },
+            Some(until) if now < until => Next::Idle { until },
             Some(_) if self.0.is_empty() => Next::Nothing,
             Some(_) => {
                 self.2 = Some(now + self.1);

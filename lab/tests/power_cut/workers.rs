@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use fairlift_core::flush::{Flush, Share};
+use fairlift_core::flush::{Flush, SharedFlush};
 use fairlift_core::queue::{Backing, Segment, Settings};
 use fairlift_core::{Bio, ContextId, Dispatch, Finished, Instant, Outcome, Queue, Refused, Stream, StreamId, Tag};
 use fairlift_lab::power_cut::Subject;
@@ -10,7 +10,7 @@ use fairlift_lab::power_cut::Subject;
 #[derive(Debug)]
 struct Shared(Mutex<Flush>);
 
-impl Share for Shared {
+impl SharedFlush for Shared {
     fn with(&self, act: &mut dyn FnMut(&mut Flush)) {
         act(&mut self.0.lock().unwrap());
     }
@@ -30,7 +30,7 @@ impl Workers {
     pub(crate) fn new(settings: &Settings) -> Self {
         let share = |backing: &Backing| {
             let flush = Flush::new(settings.flush.clone(), backing.volatile_cache);
-            let flush: Arc<dyn Share> = Arc::new(Shared(Mutex::new(flush)));
+            let flush: Arc<dyn SharedFlush> = Arc::new(Shared(Mutex::new(flush)));
             Backing { flush: Some(flush), ..backing.clone() }
         };
         let settings = Settings { backings: settings.backings.iter().map(share).collect(), ..settings.clone() };

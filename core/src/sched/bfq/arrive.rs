@@ -18,8 +18,8 @@ impl Bfq {
         let (seek, low_latency) = (self.seek(), self.settings.low_latency);
         let queue = self.queues[q as usize].as_mut().expect("it was found");
         queue.seeks.arrived(request.extent, seek);
-        let was_empty = queue.line.is_empty();
-        queue.line.add(&mut self.waitings, now, request);
+        let was_empty = queue.requests.is_empty();
+        queue.requests.add(&mut self.waitings, now, request);
         self.head_changed(q);
         if was_empty {
             if low_latency {
@@ -28,7 +28,7 @@ impl Bfq {
             if let Some(turn) = &mut self.turn
                 && turn.queue == q
             {
-                turn.held = None;
+                turn.idle_until = None;
             }
             self.wake_if_waiting(now, q);
         }
@@ -38,7 +38,7 @@ impl Bfq {
     pub(super) fn wake_if_waiting(&mut self, now: Instant, q: u32) {
         let idle = self.habitual_idle();
         let queue = self.queue(q);
-        if queue.line.is_empty() || self.fair.is_backlogged(Leaf(q)) {
+        if queue.requests.is_empty() || self.fair.is_backlogged(Leaf(q)) {
             return;
         }
         let is_soon = || {
@@ -46,11 +46,11 @@ impl Bfq {
             queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) <= soon)
         };
         let in_time = queue.ran_empty && is_soon(); // T5
-        let coefficient = queue.raise.coefficient();
+        let coefficient = queue.raising.coefficient();
         let left = queue.left;
-        let is_shared = self.is_shared();
-        let mut budget = self.budget(q, is_shared);
-        if in_time && left > 0 && !is_shared {
+        let is_together = self.is_together();
+        let mut budget = self.budget(q, is_together);
+        if in_time && left > 0 && !is_together {
             budget = budget.min(left);
         }
         let arrival = if in_time { Arrival::InTime { coefficient } } else { Arrival::New };
@@ -65,7 +65,7 @@ impl Bfq {
 
     /// T2: another group competes; the turn under way is no longer than if it had begun now.
     fn shorten_turn(&mut self) {
-        let Some(turn) = self.turn.filter(|_| !self.is_shared()) else { return };
+        let Some(turn) = self.turn.filter(|_| !self.is_together()) else { return };
         let budget = u64::from(self.budget(turn.queue, false)).saturating_sub(turn.served);
         let queue = self.queue_mut(turn.queue);
         queue.left = queue.left.min(budget as u32);
@@ -76,20 +76,20 @@ impl Bfq {
     /// T5: the newcomer may take over from the queue in service.
     fn preempt(&mut self, now: Instant, q: u32, in_time: bool) {
         let Some(turn) = self.turn.filter(|turn| turn.queue != q) else { return };
-        let is_shared = self.is_shared();
-        if is_shared && !self.passes(now, q, &turn) {
+        let is_together = self.is_together();
+        if is_together && !self.passes(now, q, &turn) {
             return;
         }
         if !self.fair.would_preempt(Leaf(q)) {
             return;
         }
         let (new, old) = (self.queue(q), self.queue(turn.queue));
-        let raised = new.raise.coefficient().cmp(&old.raise.coefficient());
-        let goes = is_shared // S5
+        let raised = new.raising.coefficient().cmp(&old.raising.coefficient());
+        let goes = is_together // S5
             || new.priority.class < old.priority.class
             || raised.is_gt()
             || in_time && raised.is_ge()
-            || old.line.is_empty() && !self.is_worth_holding(&turn);
+            || old.requests.is_empty() && !self.is_worth_idling(&turn);
         if goes {
             self.counts.preemptions += 1;
             self.end_turn(now, turn::End::Preempted);
@@ -107,7 +107,7 @@ impl Bfq {
             let goes_on = turn.served == 0 || self.size_of(next) <= old.left.into();
             goes_on && !reads(next)
         });
-        is_blocked && self.queue(q).line.oldest().is_some_and(reads)
+        is_blocked && self.queue(q).requests.oldest().is_some_and(reads)
     }
 
     pub(super) fn ended(&mut self, now: Instant, served: &Served) {
@@ -115,13 +115,13 @@ impl Bfq {
         let q = self.waitings.owner(id);
         self.account(now);
         self.learn(now, served);
-        self.apart_ends(now, served.request.op, served.ok.then_some((q, served.request.extent.sectors)));
+        self.non_data_ends(now, served.request.op, served.ok.then_some((q, served.request.extent.sectors)));
         let low_latency = self.settings.low_latency;
         let queue = self.queue_mut(q);
         queue.think.ended(now);
-        if low_latency && queue.in_flight == 1 && queue.line.is_empty() {
+        if low_latency && queue.in_flight == 1 && queue.requests.is_empty() {
             let idle = self.slice_idle();
-            self.queue_mut(q).raise.ran_empty(now, idle);
+            self.queue_mut(q).raising.ran_empty(now, idle);
         }
         self.left_device(q, id);
     }
@@ -135,7 +135,7 @@ impl Bfq {
         self.reads -= u32::from(is_read);
         let queue = self.queue_mut(q);
         queue.in_flight -= 1;
-        if queue.in_flight == 0 && queue.line.is_empty() {
+        if queue.in_flight == 0 && queue.requests.is_empty() {
             let is_leaving = queue.is_leaving;
             self.closes(q);
             if is_leaving {
@@ -148,14 +148,14 @@ impl Bfq {
     #[inline]
     pub(super) fn opens(&mut self, q: u32) {
         self.open += 1;
-        self.open_raised += u32::from(self.queue(q).raise.is_raised());
+        self.open_raised += u32::from(self.queue(q).raising.is_raised());
     }
 
     /// It has nothing any more.
     #[inline]
     pub(super) fn closes(&mut self, q: u32) {
         self.open -= 1;
-        self.open_raised -= u32::from(self.queue(q).raise.is_raised());
+        self.open_raised -= u32::from(self.queue(q).raising.is_raised());
     }
 
     // ---- raising ----
@@ -172,15 +172,15 @@ impl Bfq {
         if queue.burst == Member::NONE || last_end.is_some_and(|end| now.since(end) > burst::FORGET) {
             queue.burst = bursts.arrived(now);
         }
-        let arrival = raise::Arrival {
-            can_rise: queue.priority == default && !self.merging.is_shared(q),
+        let arrival = weight_raising::Arrival {
+            can_rise: queue.priority == default && !self.merging.has_several_users(q),
             in_large_burst: bursts.is_large(queue.burst),
             last_end,
             in_flight: queue.in_flight > 0,
             totally_seeky: queue.seeks.is_totally_seeky(),
         };
-        let was_raised = queue.raise.is_raised();
-        if queue.raise.became_busy(now, &arrival) {
+        let was_raised = queue.raising.is_raised();
+        if queue.raising.became_busy(now, &arrival) {
             self.counts.raised += u64::from(!was_raised);
             self.raising_changed(was_raised, q);
         }
@@ -191,17 +191,17 @@ impl Bfq {
     pub(super) fn check_raising(&mut self, now: Instant, q: u32) {
         let rotational = self.device.is_rotational();
         let queue = self.queues[q as usize].as_mut().expect("it is served");
-        if !queue.raise.is_raised() {
+        if !queue.raising.is_raised() {
             return;
         }
         let in_large_burst = self.groups[usize::from(queue.group.0)].bursts.is_large(queue.burst);
-        if queue.raise.check(now, self.device.rate.raising(rotational), in_large_burst) {
+        if queue.raising.check(now, self.device.rate.raising(rotational), in_large_burst) {
             self.raising_changed(true, q);
         }
     }
 
     pub(super) fn raising_changed(&mut self, before: bool, q: u32) {
-        let after = self.queue(q).raise.is_raised();
+        let after = self.queue(q).raising.is_raised();
         self.raised = self.raised + u32::from(after) - u32::from(before);
         if self.queue(q).is_open() {
             self.open_raised = self.open_raised + u32::from(after) - u32::from(before);
@@ -209,12 +209,12 @@ impl Bfq {
         if before && !after && self.open_raised == 0 {
             // Neither turns nor the depth were what they are otherwise.
             if self.device.is_rotational() {
-                self.device.gain.review();
+                self.device.idling_trial.review();
             }
             self.device.depths.iter_mut().for_each(Depth::review);
         }
         match (before, after) {
-            (false, true) => self.note(q, Note::Raised { times: self.queue(q).raise.coefficient() }),
+            (false, true) => self.note(q, Note::Raised { times: self.queue(q).raising.coefficient() }),
             (true, false) => self.note(q, Note::Lowered),
             _ => {}
         }
@@ -224,7 +224,7 @@ impl Bfq {
     pub(super) fn end_raising(&mut self) {
         for q in 0..self.queues.len() as u32 {
             if let Some(queue) = &mut self.queues[q as usize]
-                && queue.raise.end(Instant::ZERO)
+                && queue.raising.end(Instant::ZERO)
             {
                 self.raising_changed(true, q);
             }
@@ -234,7 +234,7 @@ impl Bfq {
     /// Tells the fair queue a queue's weight (F1, W2).
     pub(super) fn weigh(&mut self, q: u32) {
         let queue = self.queue(q);
-        let weight = (8 - u32::from(queue.priority.level)) * 10 * queue.raise.coefficient();
+        let weight = (8 - u32::from(queue.priority.level)) * 10 * queue.raising.coefficient();
         self.fair.set_queue_weight(Leaf(q), weight.min(FairQueue::WEIGHT_MAX));
     }
 }

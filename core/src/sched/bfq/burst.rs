@@ -1,7 +1,7 @@
 //! Bursts: streams that come together belong together, and are not raised.
 //!
 //! When many streams start at once (a service, a boot, a parallel job), what counts is how fast all of them get on; to
-//! raise each would only raise none. A lone stream that starts is somebody who waits: see [`raise`](super::raise).
+//! raise each would only raise none. A lone stream that starts is somebody who waits: see [`weight_raising`](super::weight_raising).
 //!
 //! G1  A stream that comes within 180 ms after the one before, in the same group, is of the same burst.
 //! G2  A burst is large from its eighth stream on, and then all of its streams are in a large burst, those that came before

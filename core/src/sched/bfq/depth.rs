@@ -101,7 +101,7 @@ struct Window {
     /// The most that could have been in the device.
     most: u32,
     /// Requests that ended while others waited for somebody.
-    lulls: u32,
+    share_waits: u32,
     /// Reads of somebody who had no other, and writes (E8).
     singles: u32,
     writes: u32,
@@ -118,7 +118,7 @@ impl Window {
             sectors: 0,
             slack: 0,
             most: 0,
-            lulls: 0,
+            share_waits: 0,
             singles: 0,
             writes: 0,
         }
@@ -193,10 +193,10 @@ impl Depth {
         }
     }
 
-    /// A request of so many sectors ended, when so many were in the device or could have been but for the limit; `lull` says
+    /// A request of so many sectors ended, when so many were in the device or could have been but for the limit; `share_wait` says
     /// that they waited for somebody.
     #[inline]
-    pub(super) fn ended(&mut self, now: Instant, sectors: u64, what: Ended, demand: u32, lull: bool) {
+    pub(super) fn ended(&mut self, now: Instant, sectors: u64, what: Ended, demand: u32, share_wait: bool) {
         let needed = self.needed;
         let window = &mut self.window;
         if window.skip > 0 {
@@ -207,7 +207,7 @@ impl Depth {
         window.sectors += sectors;
         window.slack += u32::from(demand < needed);
         window.most = window.most.max(demand);
-        window.lulls += u32::from(lull);
+        window.share_waits += u32::from(share_wait);
         window.singles += u32::from(what == Ended::Single);
         window.writes += u32::from(what == Ended::Write);
         window.left -= 1;
@@ -218,7 +218,7 @@ impl Depth {
 
     #[cold]
     fn window_is_full(&mut self, now: Instant) {
-        let Window { size, start, sectors, slack, most, lulls, singles, writes, .. } = self.window;
+        let Window { size, start, sectors, slack, most, share_waits, singles, writes, .. } = self.window;
         let nanos = now.since(start).as_nanos().max(1);
         let before = self.limit();
         self.most = most;
@@ -226,7 +226,7 @@ impl Depth {
         let goes_down = matches!(&self.step, Step::Trial { other, .. } if *other < self.base);
         if has_come && !goes_down && slack <= size / 8 {
             self.try_down(); // E8
-        } else if goes_down && lulls > size / 4 {
+        } else if goes_down && share_waits > size / 4 {
             self.go_to_rest(0); // E1
         } else if slack <= size / 8 {
             if core::mem::take(&mut self.by_demand) && matches!(self.step, Step::Rest { .. }) {

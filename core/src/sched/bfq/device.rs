@@ -18,11 +18,11 @@ pub(super) struct Device {
     pub(super) budgets: Budgets,
     /// The depth for turns, and for many at once.
     pub(super) depths: [Depth; 2],
-    pub(super) gain: Gain,
-    pub(super) was_shared: bool,
+    pub(super) idling_trial: IdlingTrial,
+    pub(super) was_together: bool,
     /// Sectors per 2^20 ns of the fastest turns of late (T3).
     pub(super) best: u64,
-    pub(super) lull: Lull,
+    pub(super) share_wait: ShareWait,
     /// The last answer was that the depth keeps requests waiting.
     pub(super) is_full: bool,
     /// Where the last request that was dispatched ended.
@@ -43,10 +43,10 @@ impl Device {
             pace: Pace::default(),
             budgets: Budgets::new(settings.max_budget.into()),
             depths: [true, rotational].map(|all| Depth::new(depth, all)),
-            gain: Gain::new(if rotational { Way::Idle } else { Way::Parallel }),
-            was_shared: false,
+            idling_trial: IdlingTrial::new(if rotational { Way::Idle } else { Way::Parallel }),
+            was_together: false,
             best: 0,
-            lull: Lull::default(),
+            share_wait: ShareWait::default(),
             is_full: false,
             position: Sector(0),
             lone: None,
@@ -58,18 +58,18 @@ impl Device {
         self.rotation.is_rotational()
     }
 
-    pub(super) fn counters(&self, is_shared: bool, tell: &mut dyn FnMut(&'static str, u64)) {
-        tell("device_depth", self.depths[usize::from(is_shared)].base().into());
+    pub(super) fn counters(&self, is_together: bool, tell: &mut dyn FnMut(&'static str, u64)) {
+        tell("device_depth", self.depths[usize::from(is_together)].base().into());
         tell("depth_trials", self.depths.iter().map(Depth::trials).sum());
-        tell("together", is_shared.into());
-        tell("idle_trials", self.gain.trials());
+        tell("together", is_together.into());
+        tell("idle_trials", self.idling_trial.trials());
     }
 }
 
 impl Bfq {
     /// Whether many streams are served at once, rather than one after the other.
     #[inline]
-    pub(super) fn is_shared(&self) -> bool {
+    pub(super) fn is_together(&self) -> bool {
         if self.settings.strict_guarantees {
             return false; // W4
         }
@@ -78,7 +78,7 @@ impl Bfq {
             (1, _) => false,
             (2, _) => true,
             _ if device.depth <= 1 || device.is_rotational() && self.raising_matters() => false,
-            (_, None) => device.gain.way() == Way::Parallel,
+            (_, None) => device.idling_trial.way() == Way::Parallel,
             (_, Some(idle)) if device.is_rotational() => idle == Duration::ZERO,
             (_, Some(_)) => device.queueing.is_queueing(),
         }
@@ -88,7 +88,7 @@ impl Bfq {
     /// disk takes turns, for its arm follows one.
     #[inline]
     fn raising_matters(&self) -> bool {
-        let is_turn = || self.turn.is_some_and(|turn| self.queue(turn.queue).raise.is_raised());
+        let is_turn = || self.turn.is_some_and(|turn| self.queue(turn.queue).raising.is_raised());
         self.raised > 0
             && self.open > self.open_raised
             && (self.open_raised > 0 || is_turn())
@@ -100,15 +100,15 @@ impl Bfq {
     pub(super) fn limit(&self) -> u32 {
         match self.settings.device_depth {
             _ if self.settings.strict_guarantees => 1, // W4
-            0 => self.device.depths[usize::from(self.is_shared())].limit(),
+            0 => self.device.depths[usize::from(self.is_together())].limit(),
             depth => depth.min(self.device.depth),
         }
     }
 
     /// The largest budget, in sectors.
     #[inline]
-    pub(super) fn budget_max(&self, is_shared: bool) -> u64 {
-        if self.settings.max_budget == 0 && is_shared {
+    pub(super) fn budget_max(&self, is_together: bool) -> u64 {
+        if self.settings.max_budget == 0 && is_together {
             QUANTUM.into() // S1
         } else {
             self.device.budgets.max()
@@ -131,7 +131,7 @@ impl Bfq {
     /// Whether a waiting request may become larger by so much (S1): one large command would leave a device that works on
     /// several at a time with one thing to do.
     pub(super) fn may_grow(&self, id: RequestId, by: u64) -> bool {
-        !self.is_shared() || self.waitings.extent(id).sectors + by <= self.budget_max(true)
+        !self.is_together() || self.waitings.extent(id).sectors + by <= self.budget_max(true)
     }
 
     /// A request of such size ended, of those that were in flight; learns from it.
@@ -139,18 +139,18 @@ impl Bfq {
         let (in_flight, waiting) = (self.in_flight, self.waitings.len() as u32);
         // What failed says nothing of how much the device does.
         let sectors = if served.ok { turn::size(served.request.op, served.request.extent.sectors) } else { 0 };
-        let is_shared = self.is_shared();
-        let is_held = self.turn.is_some_and(|turn| turn.held.is_some());
+        let is_together = self.is_together();
+        let is_held = self.turn.is_some_and(|turn| turn.idle_until.is_some());
         let held_back = self.device.is_full || is_held;
         // What could go as well, if only the depth allowed it.
         let could = match self.turn {
-            Some(turn) if !is_shared => self.queue(turn.queue).line.len(),
+            Some(turn) if !is_together => self.queue(turn.queue).requests.len(),
             _ => waiting,
         };
         let several = self.open > 1 && !(self.device.is_rotational() && self.raising_matters());
         let queue = self.queue(self.waitings.owner(served.request.id));
         let seeks = queue.seeks.last_was_seek();
-        let is_alone = queue.in_flight == 1 && queue.line.is_empty();
+        let is_alone = queue.in_flight == 1 && queue.requests.is_empty();
         let what = match served.request.op {
             Op::Read if is_alone && seeks && !self.device.is_rotational() => Ended::Single,
             Op::Write => Ended::Write,
@@ -158,7 +158,7 @@ impl Bfq {
         };
         let device = &mut self.device;
         device.rate.ended(now);
-        device.pace.count(now, in_flight, if pace::is_apart(served.request.op) { 0 } else { sectors });
+        device.pace.count(now, in_flight, if pace::is_non_data(served.request.op) { 0 } else { sectors });
         let mut changed = device.queueing.ended(in_flight, waiting, held_back);
         if let Some((id, lone)) = device.lone.take_if(|(id, _)| *id == served.request.id)
             && id == served.request.id
@@ -166,19 +166,19 @@ impl Bfq {
             let before = device.is_rotational();
             changed |= device.rotation.ended(now, lone);
             if device.is_rotational() != before {
-                device.gain.guess(now, if before { Way::Parallel } else { Way::Idle });
+                device.idling_trial.guess(now, if before { Way::Parallel } else { Way::Idle });
             }
         }
         let mut has_other_turns = false;
-        let depth = &mut device.depths[usize::from(is_shared)];
-        if is_shared != core::mem::replace(&mut device.was_shared, is_shared) {
+        let depth = &mut device.depths[usize::from(is_together)];
+        if is_together != core::mem::replace(&mut device.was_together, is_together) {
             depth.resume();
             has_other_turns = true;
         }
-        depth.ended(now, sectors, what, in_flight + could, is_held && is_shared);
+        depth.ended(now, sectors, what, in_flight + could, is_held && is_together);
         if self.settings.slice_idle.is_none() && self.settings.service == 0 {
             let end = End { sectors, open: in_flight - 1 + waiting, several, seeks };
-            if device.gain.ended(now, end) {
+            if device.idling_trial.ended(now, end) {
                 self.tell_finding();
             }
         }
@@ -186,18 +186,18 @@ impl Bfq {
             self.review_merging();
         }
         if has_other_turns {
-            self.plan_anew(is_shared);
+            self.plan_anew(is_together);
         }
     }
 
     /// Another way is gone: who waits is in the order by a turn of the other's length, which may be many times as long.
     #[cold]
-    fn plan_anew(&mut self, is_shared: bool) {
+    fn plan_anew(&mut self, is_together: bool) {
         let in_service = self.turn.map(|turn| turn.queue);
         for q in 0..self.queues.len() as u32 {
-            let waits = self.queues[q as usize].as_ref().is_some_and(|queue| !queue.line.is_empty());
+            let waits = self.queues[q as usize].as_ref().is_some_and(|queue| !queue.requests.is_empty());
             if waits && in_service != Some(q) {
-                self.fair.set_budget(Leaf(q), self.budget(q, is_shared));
+                self.fair.set_budget(Leaf(q), self.budget(q, is_together));
             }
         }
     }
@@ -205,7 +205,7 @@ impl Bfq {
     /// Says what a trial found.
     #[cold]
     fn tell_finding(&mut self) {
-        if let Some(finding) = self.device.gain.take_finding() {
+        if let Some(finding) = self.device.idling_trial.take_finding() {
             if self.findings.len() == FINDINGS {
                 self.findings.pop_front();
             }
@@ -218,7 +218,7 @@ impl Bfq {
     #[inline]
     pub(super) fn account(&mut self, now: Instant) {
         self.notes.at(now);
-        if now == self.device.lull.since() {
+        if now == self.device.share_wait.since() {
             return; // The rest of a batch.
         }
         let useful = self.limit().min(self.in_flight + self.waitings.len() as u32);
@@ -228,7 +228,7 @@ impl Bfq {
             floor => floor,
         };
         // Reads beyond it (S5) are no depth that anybody was held back from.
-        self.device.lull.was(now, self.in_flight.min(useful), useful, floor);
+        self.device.share_wait.was(now, self.in_flight.min(useful), useful, floor);
     }
 
     /// A request goes to the device.

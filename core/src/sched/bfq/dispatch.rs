@@ -7,8 +7,8 @@ impl Bfq {
     pub(super) fn next(&mut self, now: Instant, all: bool) -> Next {
         self.notes.at(now);
         self.device.is_full = false;
-        if let Some(id) = self.waitings.take_returned() {
-            self.apart_begins(now, self.waitings.op(id));
+        if let Some(id) = self.waitings.take_requeued() {
+            self.non_data_begins(now, self.waitings.op(id));
             self.in_flight += 1; // F5, F2
             self.reads += u32::from(self.waitings.op(id) == Op::Read);
             return Next::Request(id);
@@ -30,7 +30,7 @@ impl Bfq {
             let queue = self.queue(q);
             let Some(id) = self.choose(now, queue) else {
                 if let Some(until) = self.runs_empty(now, all) {
-                    return Next::Hold { until };
+                    return Next::Idle { until };
                 }
                 continue;
             };
@@ -56,7 +56,7 @@ impl Bfq {
     fn reads_pass(&self, limit: u32) -> bool {
         let has_room = self.reads < limit && self.in_flight < self.device.depth;
         let are_between = self.waitings.reads() > 0 && self.reads < self.in_flight;
-        are_between && has_room && !self.device.is_rotational() && self.is_shared()
+        are_between && has_room && !self.device.is_rotational() && self.is_together()
     }
 
     /// The queue in service has nothing to ask: until when the others wait for it, or else its turn ends.
@@ -64,9 +64,9 @@ impl Bfq {
     fn runs_empty(&mut self, now: Instant, all: bool) -> Option<Instant> {
         let turn = self.turn.as_ref().expect("it is in service");
         // Served together, a turn that had something is over (S2).
-        let is_over = all || turn.served > 0 && self.is_shared();
-        if !is_over && let Some(until) = self.may_hold(now, turn) {
-            self.hold(now, until);
+        let is_over = all || turn.served > 0 && self.is_together();
+        if !is_over && let Some(until) = self.may_idle_until(now, turn) {
+            self.idle(now, until);
             return Some(until);
         }
         self.end_turn(now, turn::End::Empty);
@@ -80,21 +80,21 @@ impl Bfq {
         }
         let budget = self.fair.budget_of(Leaf(queue));
         // Since it began to wait more may compete, or the way to use the device have changed.
-        let is_shared = self.is_shared();
-        let most = if is_shared { self.budget_max(true).min(1 << 30) as u32 } else { self.budget(queue, false) };
+        let is_together = self.is_together();
+        let most = if is_together { self.budget_max(true).min(1 << 30) as u32 } else { self.budget(queue, false) };
         self.queue_mut(queue).left = budget.min(most);
-        let timeout = if is_shared { self.settings.timeout_sync } else { self.timeout(queue) };
-        self.turn = Some(Turn { queue, since: now, timeout, served: 0, wrote: false, held: None });
+        let timeout = if is_together { self.settings.timeout_sync } else { self.timeout(queue) };
+        self.turn = Some(Turn { queue, since: now, timeout, served: 0, wrote: false, idle_until: None });
     }
 
     /// The longest time for a turn (F3, T2).
     pub(super) fn timeout(&self, q: u32) -> Duration {
         let timeout = self.settings.timeout_sync.as_nanos();
-        if self.is_shared() {
+        if self.is_together() {
             return self.settings.timeout_sync;
         }
         // Raised within its group, it has no more of the device than its group, where groups compete.
-        let factor = if self.groups_compete() { 1 } else { self.queue(q).raise.timeout_factor() };
+        let factor = if self.groups_compete() { 1 } else { self.queue(q).raising.timeout_factor() };
         let part = ((u128::from(timeout) * u128::from(self.part(q))) >> 16) as u64;
         Duration::from_nanos(part.saturating_mul(factor.into()))
     }
@@ -104,24 +104,24 @@ impl Bfq {
         let op = self.waitings.op(id);
         let sectors = turn::size(op, extent.sectors);
         let charge = self.price(q, op, sectors);
-        self.apart_begins(now, op);
+        self.non_data_begins(now, op);
         if op == Op::Write {
             let group = self.queue(q).group;
             self.groups[usize::from(group.0)].written += charge;
         }
         let queue = self.queues[q as usize].as_mut().expect("it is in service");
-        queue.line.take(&mut self.waitings, id);
+        queue.requests.take(&mut self.waitings, id);
         queue.in_flight += 1;
         queue.left = queue.left.saturating_sub(u32::try_from(charge).unwrap_or(u32::MAX));
         queue.position = extent.end();
-        queue.raise.served(sectors);
+        queue.raising.served(sectors);
         self.in_flight += 1;
         self.reads += u32::from(op == Op::Read);
         let wrote = op != Op::Read;
         let turn = self.turn.as_mut().expect("it is in service");
         turn.served += sectors;
         turn.wrote |= wrote;
-        turn.held = None;
+        turn.idle_until = None;
         self.fair.serve(charge); // F2
         self.merging.served(now, q);
         self.head_changed(q);
@@ -136,8 +136,8 @@ impl Bfq {
     /// The next request of a queue, if it has one (F4).
     #[inline]
     pub(super) fn choose(&self, now: Instant, queue: &Queue) -> Option<RequestId> {
-        let oldest = queue.line.oldest()?;
-        let is_alone = queue.line.len() == 1;
+        let oldest = queue.requests.oldest()?;
+        let is_alone = queue.requests.len() == 1;
         if is_alone { Some(oldest) } else { self.choose_one(now, queue, oldest) }
     }
 
@@ -147,7 +147,7 @@ impl Bfq {
         if now.since(self.waitings.arrived(oldest)) >= expire {
             return Some(oldest);
         }
-        queue.line.next_from(&self.waitings, queue.position, self.back_seek())
+        queue.requests.next_from(&self.waitings, queue.position, self.back_seek())
     }
 
     /// Tells merging where a queue goes on (W3).
@@ -161,7 +161,7 @@ impl Bfq {
     #[inline(never)]
     fn tell_head(&mut self, q: u32) {
         let queue = self.queue(q);
-        let next = queue.line.next_from(&self.waitings, queue.position, self.back_seek());
+        let next = queue.requests.next_from(&self.waitings, queue.position, self.back_seek());
         let head = next.filter(|_| queue.is_sync).map(|id| self.waitings.extent(id).start);
         let group = queue.group.0;
         self.merging.set_head(q, group, head);

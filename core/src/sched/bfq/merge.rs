@@ -171,7 +171,7 @@ impl Merging {
 
     /// Whether more than one stream uses a queue.
     #[must_use]
-    pub fn is_shared(&self, queue: u32) -> bool {
+    pub fn has_several_users(&self, queue: u32) -> bool {
         self.users(queue) > 1
     }
 
@@ -208,7 +208,7 @@ impl Merging {
     /// The turn of a queue ended; it seeks, or not (M6).
     #[inline]
     pub fn turn_ended(&mut self, queue: u32, is_seeky: bool) {
-        if self.on && is_seeky && self.is_shared(queue) {
+        if self.on && is_seeky && self.has_several_users(queue) {
             self.queues[queue as usize].parting = true;
         }
     }

@@ -37,15 +37,15 @@
 //!     by the hole. He takes over from the queue in service if he would be next; so does who has the higher class, or is
 //!     raised more.
 //!
-//! **Together**, on a device that serves many at once and does more that way ([`gain`](super::gain), with `slice_idle=auto`;
+//! **Together**, on a device that serves many at once and does more that way ([`idling_trial`](super::idling_trial), with `slice_idle=auto`;
 //! `service` decides otherwise, or a fixed `slice_idle`: turns on a device that rotates, but for 0):
 //!
 //! S1  A turn is at most [`QUANTUM`] sectors, and no request grows beyond that by merging.
 //! S2  A queue whose requests are all in the device, and that asks again as soon as it is answered, keeps its place in the
 //!     order as if something waited, where groups, classes or weights compete. When its turn comes and nothing does, the
 //!     others wait: they would get ahead of their weights. The device is not idle meanwhile: it has that queue's requests.
-//! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average (`lull.rs`), and where streams of a
-//!     single group compete, half of it; never is the device left idle; and a lull ends after `timeout_sync`. Only for a
+//! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average (`share_wait.rs`), and where streams of a
+//!     single group compete, half of it; never is the device left idle; and a share wait ends after `timeout_sync`. Only for a
 //!     queue that was raised less than half a second ago (W2), while no more than half of all are and no other group
 //!     competes, is the device held as in T4.
 //! S4  There are no more requests in the device than throughput needs (`depth.rs`), S5 aside. What waits here goes by
@@ -61,7 +61,7 @@
 //! **Both.**
 //!
 //! W1  Async sectors count three times, unless groups or classes compete (then it would distort their shares).
-//! W2  With `low_latency`, a stream that someone waits at has a higher weight within its group ([`raise`], [`burst`]), and,
+//! W2  With `low_latency`, a stream that someone waits at has a higher weight within its group ([`weight_raising`], [`burst`]), and,
 //!     beside others that are not raised, a small budget. Its time is that of its group, where groups compete.
 //! W3  Streams that read one place in turns share a queue ([`merge`]); not on a device that does not rotate and queues, as it
 //!     turns out to be ([`super::queueing`]), and there no part of it runs.
@@ -88,42 +88,42 @@ pub mod burst;
 mod depth;
 mod device;
 mod dispatch;
-mod hold;
-mod lull;
-mod members;
+mod idling;
 pub mod merge;
 mod notes;
 pub mod position;
-pub mod raise;
 pub mod rate;
 mod settings;
+mod share_wait;
+mod streams;
 pub(crate) mod trial;
 mod turn;
+pub mod weight_raising;
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::fair_queue::{Arrival, FairQueue, Leaf};
-use super::gain::{End, Gain, Way};
 use super::habits::{Seek, Seekiness, ThinkTime};
-use super::line::{BackSeek, Line, Waitings};
+use super::idling_trial::{End, IdlingTrial, Way};
 use super::pace;
 use super::queueing::{self, Lone, Queueing, Rotation};
+use super::request_list::{BackSeek, RequestList, RequestTable};
 use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
 use crate::trace::{Message, Note};
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use burst::{Bursts, Member};
 use depth::{Depth, Ended};
-use lull::Lull;
-use members::Levels;
 use merge::{Asker, Merging};
 use notes::Notes;
-use raise::Raise;
 use rate::{Budgets, PeakRate};
 use settings::ROWS;
 pub use settings::{QUANTUM, Settings};
+use share_wait::ShareWait;
+use streams::Levels;
+use weight_raising::WeightRaising;
 
 /// No queue.
 const NIL: u32 = u32::MAX;
@@ -135,7 +135,7 @@ const SEEKY: u32 = 19;
 /// Requests of one stream that are waited for, or of one group that are not.
 #[derive(Debug)]
 struct Queue {
-    line: Line,
+    requests: RequestList,
     group: GroupId,
     priority: Priority,
     is_sync: bool,
@@ -149,7 +149,7 @@ struct Queue {
     left: u32,
     think: ThinkTime,
     seeks: Seekiness,
-    raise: Raise,
+    raising: WeightRaising,
     burst: Member,
     /// Where its last request that was dispatched ended.
     position: Sector,
@@ -158,7 +158,7 @@ struct Queue {
 impl Queue {
     /// Whether something of it waits or is in the device.
     const fn is_open(&self) -> bool {
-        self.in_flight > 0 || !self.line.is_empty()
+        self.in_flight > 0 || !self.requests.is_empty()
     }
 }
 
@@ -188,13 +188,13 @@ struct Turn {
     /// Not all of that was read.
     wrote: bool,
     /// The device is held for it until then.
-    held: Option<Instant>,
+    idle_until: Option<Instant>,
 }
 
 /// Fair queueing by weight: see the [module](self).
 pub struct Bfq {
     settings: Settings,
-    waitings: Waitings,
+    waitings: RequestTable,
     /// By their numbers in the fair queue, which groups have too.
     queues: Vec<Option<Queue>>,
     /// The sync queue of each stream that is its own.
@@ -222,9 +222,9 @@ pub struct Bfq {
 #[derive(Clone, Copy, Default, Debug)]
 struct Counts {
     turns: u64,
-    holds: u64,
-    lulls: u64,
-    lulls_refused: u64,
+    idlings: u64,
+    share_waits: u64,
+    share_waits_refused: u64,
     slow_turns: u64,
     preemptions: u64,
     raised: u64,
@@ -235,7 +235,7 @@ impl Bfq {
     #[must_use]
     pub fn new(setup: &Setup<'_>, settings: Settings) -> Self {
         let mut this = Self {
-            waitings: Waitings::new(setup.capacity),
+            waitings: RequestTable::new(setup.capacity),
             queues: Vec::new(),
             homes: Vec::new(),
             groups: Vec::new(),
@@ -344,21 +344,21 @@ impl Scheduler for Bfq {
     fn drain(&mut self, now: Instant) -> Option<RequestId> {
         match self.next(now, true) {
             Next::Request(id) => {
-                self.apart_ends(now, self.waitings.op(id), None);
+                self.non_data_ends(now, self.waitings.op(id), None);
                 self.left_device(self.waitings.owner(id), id);
                 Some(id)
             }
-            Next::Hold { .. } | Next::Nothing => None,
+            Next::Idle { .. } | Next::Nothing => None,
         }
     }
 
     fn requeue(&mut self, now: Instant, request: &Waiting) {
-        self.apart_ends(now, request.op, None);
+        self.non_data_ends(now, request.op, None);
         // To its queue it is in flight still: nothing more is asked before it has gone again.
         self.in_flight -= 1;
         self.reads -= u32::from(request.op == Op::Read);
         self.device.lone = None;
-        self.waitings.turn_back(request.id);
+        self.waitings.requeue(request.id);
     }
 
     fn completed(&mut self, now: Instant, served: &Served) {
@@ -371,11 +371,11 @@ impl Scheduler for Bfq {
 
     fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         let q = self.queue_of(newcomer)?;
-        let line = &self.queue(q).line;
-        if line.is_empty() {
+        let requests = &self.queue(q).requests;
+        if requests.is_empty() {
             return None;
         }
-        let (id, side) = line.merge_candidate(&self.waitings, newcomer)?;
+        let (id, side) = requests.merge_candidate(&self.waitings, newcomer)?;
         self.may_grow(id, newcomer.extent.sectors).then_some((id, side))
     }
 
@@ -383,43 +383,43 @@ impl Scheduler for Bfq {
         let q = self.waitings.owner(request.id);
         let old_end = self.waitings.extent(request.id).end();
         let queue = self.queues[q as usize].as_mut().expect("it waits there");
-        queue.line.grown(&mut self.waitings, request, side);
+        queue.requests.grown(&mut self.waitings, request, side);
         queue.seeks.grown(old_end, request.extent.end());
         self.head_changed(q);
     }
 
     fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
         let q = self.waitings.owner(request.id);
-        let after = self.queue(q).line.neighbour_after(&self.waitings, request)?;
+        let after = self.queue(q).requests.neighbour_after(&self.waitings, request)?;
         self.may_grow(after, request.extent.sectors).then_some(after)
     }
 
     fn absorbed(&mut self, kept: &Waiting, gone: RequestId) {
         let q = self.waitings.owner(kept.id);
         let queue = self.queues[q as usize].as_mut().expect("it waits there");
-        queue.line.absorbed(&mut self.waitings, kept, gone);
+        queue.requests.absorbed(&mut self.waitings, kept, gone);
         self.head_changed(q);
     }
 
     fn next_timeout(&self) -> Option<Instant> {
         // With nothing waiting, or no room in the device, the end of a hold changes nothing.
         let may_go = !self.waitings.is_empty() && !self.device.is_full;
-        self.turn.and_then(|turn| turn.held).filter(|_| may_go)
+        self.turn.and_then(|turn| turn.idle_until).filter(|_| may_go)
     }
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
-        let Counts { turns, holds, lulls, lulls_refused, slow_turns, preemptions, raised } = self.counts;
+        let Counts { turns, idlings, share_waits, share_waits_refused, slow_turns, preemptions, raised } = self.counts;
         tell("turns", turns);
-        tell("idle_holds", holds);
-        tell("lulls", lulls);
-        tell("lulls_refused", lulls_refused);
+        tell("idle_holds", idlings);
+        tell("lulls", share_waits);
+        tell("lulls_refused", share_waits_refused);
         tell("slow_turns", slow_turns);
         tell("preemptions", preemptions);
         tell("raised", raised);
         tell("queue_merges", self.merging.queue_merges());
         tell("queue_splits", self.merging.queue_splits());
         tell("position_tree_ops", self.merging.position_tree_ops());
-        self.device.counters(self.is_shared(), tell);
+        self.device.counters(self.is_together(), tell);
     }
 
     fn tunables(&self) -> &'static [TunableInfo] {

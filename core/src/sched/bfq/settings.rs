@@ -8,7 +8,7 @@ use crate::tunable::{Tunable, TunableInfo, infos};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// The longest time for which the device is held idle for a stream that ran out of requests; 0: never, for many are
-    /// served at once; `None`: [`Settings::SLICE_IDLE`] where that pays, which is found out ([`gain`](crate::sched::gain)).
+    /// served at once; `None`: [`Settings::SLICE_IDLE`] where that pays, which is found out ([`idling_trial`](crate::sched::idling_trial)).
     pub slice_idle: Option<Duration>,
     /// How long others wait, where many are served at once, for a group that is expected to ask again soon; 0: not at all.
     pub group_idle: Duration,

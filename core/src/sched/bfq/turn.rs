@@ -7,8 +7,8 @@ use crate::trace::{Expiry, Note};
 /// A round in which every group has a turn takes about so long at most (T2), where no turn would be too short for it: and who
 /// is unlucky waits for nearly two turns' time, which is to be less than a second.
 const ROUND: Duration = ms(550);
-/// What a request that is done apart is charged at first, in sectors: who sends many at a time has few turns with them.
-const APART: u64 = 8;
+/// What a non-data command is charged at first, in sectors: who sends many at a time has few turns with them.
+const NON_DATA: u64 = 8;
 
 /// Why a turn ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,9 +23,9 @@ pub(super) enum End {
     Preempted,
 }
 
-/// What a request counts: one that is done apart moves no data, and its length says nothing of the device (W5).
+/// What a request counts: a non-data command moves nothing, and its length says nothing of the device (W5).
 pub(super) const fn size(op: Op, sectors: u64) -> u64 {
-    if pace::is_apart(op) && sectors > APART { APART } else { sectors }
+    if pace::is_non_data(op) && sectors > NON_DATA { NON_DATA } else { sectors }
 }
 
 impl Bfq {
@@ -37,8 +37,8 @@ impl Bfq {
         if self.notes.is_on() {
             self.note(q, self.expired(now, turn, end));
         }
-        let is_shared = self.is_shared();
-        if !is_shared {
+        let is_together = self.is_together();
+        if !is_together {
             self.charge_time(now, turn);
             self.learn_budget(turn, end);
         }
@@ -47,19 +47,19 @@ impl Bfq {
             self.merging.turn_ended(q, is_seeky);
         }
         let queue = self.queue_mut(q);
-        queue.raise.turn_ended(now);
-        let is_empty = queue.line.is_empty();
-        queue.ran_empty = is_empty && (is_shared || turn.held.is_none());
-        let stays = !is_empty || is_shared && turn.served > 0 && self.comes_back(now, q); // S2
-        self.counts.lulls_refused += u64::from(is_shared && is_empty && turn.served == 0);
+        queue.raising.turn_ended(now);
+        let is_empty = queue.requests.is_empty();
+        queue.ran_empty = is_empty && (is_together || turn.idle_until.is_none());
+        let stays = !is_empty || is_together && turn.served > 0 && self.comes_back(now, q); // S2
+        self.counts.share_waits_refused += u64::from(is_together && is_empty && turn.served == 0);
         let preempted = end == End::Preempted;
-        let budget = stays.then(|| if preempted { self.queue(q).left.max(1) } else { self.budget(q, is_shared) });
+        let budget = stays.then(|| if preempted { self.queue(q).left.max(1) } else { self.budget(q, is_together) });
         self.fair.expire(budget);
     }
 
     fn expired(&self, now: Instant, turn: &Turn, end: End) -> Note {
         let why = match end {
-            End::Empty if turn.held.is_some() => Expiry::TooIdle,
+            End::Empty if turn.idle_until.is_some() => Expiry::TooIdle,
             End::Empty => Expiry::NoMoreRequests,
             End::Used => Expiry::BudgetExhausted,
             End::Timeout => Expiry::BudgetTimeout,
@@ -90,7 +90,7 @@ impl Bfq {
         let nanos = nanos.min(turn.timeout.as_nanos());
         let could = ((u128::from(*best) * u128::from(nanos)) >> 20) as u64;
         let could = could.min(self.device.budgets.max());
-        if turn.served < could / 4 && queue.seeks.is_seeky(SEEKY) && !queue.raise.is_raised() {
+        if turn.served < could / 4 && queue.seeks.is_seeky(SEEKY) && !queue.raising.is_raised() {
             self.counts.slow_turns += 1;
             self.fair.serve(could - turn.served);
         }
@@ -108,7 +108,7 @@ impl Bfq {
         }
         let before = queue.budget_max;
         let after = match end {
-            End::Empty if turn.held.is_none() => u32::try_from(turn.served).unwrap_or(u32::MAX),
+            End::Empty if turn.idle_until.is_none() => u32::try_from(turn.served).unwrap_or(u32::MAX),
             End::Empty if queue.in_flight > 0 => before.saturating_mul(2),
             End::Empty => before.saturating_sub(4 * least),
             End::Timeout => before.saturating_mul(2),
@@ -119,18 +119,18 @@ impl Bfq {
     }
 
     /// The budget of a queue's next turn, in sectors.
-    pub(super) fn budget(&self, q: u32, is_shared: bool) -> u32 {
+    pub(super) fn budget(&self, q: u32, is_together: bool) -> u32 {
         let queue = self.queue(q);
         // Enough for the next request, so that the order counts with what will be served.
-        let next = queue.line.oldest().map_or(1, |oldest| self.size_of(oldest).clamp(1, 1 << 30) as u32);
-        let max = self.budget_max(is_shared).min(1 << 30) as u32;
-        if is_shared {
+        let next = queue.requests.oldest().map_or(1, |oldest| self.size_of(oldest).clamp(1, 1 << 30) as u32);
+        let max = self.budget_max(is_together).min(1 << 30) as u32;
+        if is_together {
             return max.max(next).max(1);
         }
         let max = max.max(1);
         let budget = if queue.is_sync { queue.budget_max.clamp(1, max) } else { max };
         // Who waits for an answer needs little at a time.
-        let is_raised = queue.raise.is_raised() && self.few_are_raised();
+        let is_raised = queue.raising.is_raised() && self.few_are_raised();
         let budget = if is_raised { budget.min(2 * self.device.budgets.min().min(1 << 30) as u32) } else { budget };
         let scaled = (u64::from(max) * u64::from(self.part(q))) >> 16;
         budget.min(scaled as u32).max(1).max(next)
@@ -159,7 +159,7 @@ impl Bfq {
         self.fair.charge(Leaf(q), (worth - covered).saturating_sub(beside));
     }
 
-    /// What a request is charged when it goes to the device (F2, W1); of one that is done apart the time is charged when it
+    /// What a request is charged when it goes to the device (F2, W1); of a non-data command the time is charged when it
     /// has ended (W5).
     pub(super) fn price(&self, q: u32, op: Op, sectors: u64) -> u64 {
         size(op, sectors) * self.async_factor(q)
@@ -170,16 +170,16 @@ impl Bfq {
         size(self.waitings.op(id), self.waitings.extent(id).sectors)
     }
 
-    /// W5: a request that is done apart goes to the device.
-    pub(super) fn apart_begins(&mut self, now: Instant, op: Op) {
-        if pace::is_apart(op) {
+    /// W5: a non-data command goes to the device.
+    pub(super) fn non_data_begins(&mut self, now: Instant, op: Op) {
+        if pace::is_non_data(op) {
             self.device.pace.begins(now, self.in_flight);
         }
     }
 
     /// W5: it has ended, or was turned back and is not charged.
-    pub(super) fn apart_ends(&mut self, now: Instant, op: Op, ended: Option<(u32, u64)>) {
-        if !pace::is_apart(op) {
+    pub(super) fn non_data_ends(&mut self, now: Instant, op: Op, ended: Option<(u32, u64)>) {
+        if !pace::is_non_data(op) {
             return;
         }
         let took = self.device.pace.ends(now, Duration::ZERO);

@@ -32,7 +32,8 @@ impl Cfq {
         }
         let turn = self.turn.as_ref()?;
         let flow = &self.flows[turn.flow];
-        let is_eligible = flow.sync && flow.line.is_empty() && flow.is_busy && turn.dispatched > 0 && !flow.is_seeky();
+        let is_eligible =
+            flow.sync && flow.requests.is_empty() && flow.is_busy && turn.dispatched > 0 && !flow.is_seeky();
         if !is_eligible || self.groups[flow.group].busy_sync < 2 {
             return None;
         }
@@ -42,7 +43,7 @@ impl Cfq {
         let next = core::iter::successors(first, |number| nodes.next(*number));
         next.take(LOOKS).find(|number| {
             let other = &self.flows[*number];
-            let nearest = other.line.nearest(&self.table, self.head);
+            let nearest = other.requests.nearest(&self.table, self.head);
             *number != turn.flow
                 && !other.is_seeky()
                 && nearest.is_some_and(|id| self.is_close(self.table.extent(id).start))
@@ -59,7 +60,7 @@ impl Cfq {
         }
         // Whoever asks through this flow alone asks through the other one from now on.
         let Some(stream) = stream else { return };
-        if self.flows[turn.flow].members != 1 || self.seats[stream.0 as usize].through != turn.flow {
+        if self.flows[turn.flow].members != 1 || self.bindings[stream.0 as usize].through != turn.flow {
             return;
         }
         self.counts.merges += 1;
@@ -67,7 +68,7 @@ impl Cfq {
         self.flows[turn.flow].members -= 1;
         self.flows[other].members += 1;
         self.flows[other].parts = false;
-        self.seats[stream.0 as usize].through = other;
+        self.bindings[stream.0 as usize].through = other;
     }
 
     /// The flow for a request, once it has been seen whether its stream goes its own way again (M3).
@@ -75,14 +76,14 @@ impl Cfq {
         if !sync {
             return self.async_flow(request.group.0, request.priority);
         }
-        let seat = self.seats[request.stream.0 as usize];
-        assert!(seat.flow != NIL, "{:?} asks, and was never added", request.stream);
-        if seat.through == seat.flow || !self.flows[seat.through].parts {
-            return seat.through;
+        let binding = self.bindings[request.stream.0 as usize];
+        assert!(binding.flow != NIL, "{:?} asks, and was never added", request.stream);
+        if binding.through == binding.flow || !self.flows[binding.through].parts {
+            return binding.through;
         }
         self.counts.splits += 1;
-        self.note(self.flows[seat.through].group, Some(request.stream), Note::Parted);
+        self.note(self.flows[binding.through].group, Some(request.stream), Note::Parted);
         self.go_alone(request.stream);
-        seat.flow
+        binding.flow
     }
 }

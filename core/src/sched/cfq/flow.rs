@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::settings::Settings;
 use crate::sched::habits::{Seek, Seekiness, ThinkTime};
-use crate::sched::line::Line;
+use crate::sched::request_list::RequestList;
 use crate::tree::Nodes;
 use crate::{Duration, Instant, Priority, PriorityClass, Sector, StreamId};
 
@@ -31,7 +31,7 @@ impl Service {
 /// Requests that take turns as one.
 #[derive(Debug)]
 pub(super) struct Flow {
-    pub(super) line: Line,
+    pub(super) requests: RequestList,
     /// The stream that it was made for, unless it is asynchronous or an orphan.
     pub(super) stream: StreamId,
     /// Where its stream belongs.
@@ -72,7 +72,7 @@ const DEEP: u32 = 4;
 impl Flow {
     pub(super) fn new(number: u32, group: u16, priority: Priority, sync: bool) -> Self {
         Self {
-            line: Line::new(number),
+            requests: RequestList::new(number),
             stream: StreamId(NIL),
             home: group,
             group,
@@ -108,7 +108,7 @@ impl Flow {
             self.idles = false;
             return;
         }
-        self.is_deep |= self.line.len() >= DEEP;
+        self.is_deep |= self.requests.len() >= DEEP;
         if slice_idle == Duration::ZERO || (!self.is_deep && self.is_seeky()) {
             self.idles = false;
         } else {
@@ -174,7 +174,10 @@ impl Flows {
         let flow = &mut self.rows[number as usize];
         // What is free is nobody's to free.
         flow.is_orphan = false;
-        assert!(flow.line.is_empty() && flow.in_flight == 0 && !flow.is_busy, "flow {number} goes, and has requests");
+        assert!(
+            flow.requests.is_empty() && flow.in_flight == 0 && !flow.is_busy,
+            "flow {number} goes, and has requests"
+        );
         self.free.push(number);
     }
 

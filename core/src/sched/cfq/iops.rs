@@ -76,7 +76,7 @@ impl Cfq {
                 };
                 let lead = u64::from(self.settings.group_lead) * REQUEST;
                 if self.groups[id].time > self.groups[expected].time.saturating_add(lead) {
-                    return Step::Hold(until); // I3
+                    return Step::Idle(until); // I3
                 }
             }
             let may_write = self.may_write(id);
@@ -98,7 +98,7 @@ impl Cfq {
         let flow = &self.flows[turn.flow];
         let higher = &self.groups[flow.group].classes[..flow.priority.class as usize];
         let goes_on = turn.dispatched < self.settings.quantum
-            && !flow.line.is_empty()
+            && !flow.requests.is_empty()
             && higher.iter().all(|class| class.busy == 0)
             && (flow.sync || self.may_write(flow.group));
         goes_on.then_some(turn.flow)
@@ -123,7 +123,7 @@ impl Cfq {
 
     /// Whether a request may grow by so much through merging (I2). What is charged by time may.
     pub(super) fn may_grow(&self, id: RequestId, sectors: u64) -> bool {
-        !self.iops || pace::is_apart(self.table.op(id)) || self.table.extent(id).sectors + sectors <= PIECE
+        !self.iops || pace::is_non_data(self.table.op(id)) || self.table.extent(id).sectors + sectors <= PIECE
     }
 }
 

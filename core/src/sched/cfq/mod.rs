@@ -3,7 +3,7 @@
 //! C1  Each stream has a queue (here: a flow) for its reads and synchronous writes. Asynchronous writes of a group share
 //!     one flow for each priority. Within a flow the oldest request goes first at the start of a turn if it has waited for
 //!     `fifo_expire_sync` or `fifo_expire_async`; else the nearest to where the flow was, a little way back included
-//!     ([`line`](super::line)).
+//!     ([`request_list`](super::request_list)).
 //! C2  Groups are served in the order of their virtual times (V1-V4 in `group.rs`). Within a group the highest priority
 //!     class goes first; a class that has been passed over for 2 s gets one turn.
 //! C3  Within a class, flows are in three trees: synchronous ones that the device is held idle for, the other synchronous
@@ -13,7 +13,7 @@
 //!
 //! There are two ways to take turns: slices (S1-S7 in `slice.rs`), where one flow has the device for a time, and IOPS mode
 //! (I1-I4 in `iops.rs`), where many are in the device at once. IOPS mode is on when the device queues, and `slice_idle` is 0
-//! or `auto` and the device does more that way ([`gain`](super::gain)). When it changes, all virtual times count something
+//! or `auto` and the device does more that way ([`idling_trial`](super::idling_trial)). When it changes, all virtual times count something
 //! else, requests or time: each is as far ahead of the least as before, at the device's present pace.
 //!
 //! C4  A request that the device turned back goes before all others, and is not charged again.
@@ -64,10 +64,10 @@ use alloc::vec::Vec;
 
 pub use settings::Settings;
 
-use super::gain::{End, Gain, Way};
-use super::line::{BackSeek, Waitings};
+use super::idling_trial::{End, IdlingTrial, Way};
 use super::pace::{self, Pace};
 use super::queueing::{Depth, Queueing};
+use super::request_list::{BackSeek, RequestTable};
 use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
 use crate::trace::{Message, Note};
 use crate::tunable::{self, TunableInfo};
@@ -77,13 +77,13 @@ use group::Groups;
 use iops::Tempo;
 use order::Serving;
 use slice::Turn;
-use streams::Seat;
+use streams::Binding;
 
 /// Complete fairness; see the [module](self) for the rules.
 pub struct Cfq {
     settings: Settings,
     rotational: bool,
-    table: Waitings,
+    table: RequestTable,
     /// By request in the device: the group that it counts for (C5).
     sent_for: Vec<u16>,
     /// By request: what it counts in IOPS mode (I2).
@@ -91,7 +91,7 @@ pub struct Cfq {
     flows: Flows,
     groups: Groups,
     /// By stream.
-    seats: Vec<Seat>,
+    bindings: Vec<Binding>,
     /// Whose turn it is.
     turn: Option<Turn>,
     /// Which flows of which group have the device, with slices.
@@ -102,7 +102,7 @@ pub struct Cfq {
     /// What `slice_idle` is now.
     idle: Duration,
     /// With `auto`: whether it pays.
-    gain: Gain,
+    idling_trial: IdlingTrial,
     /// In the device: asynchronous, synchronous.
     in_flight: [u32; 2],
     /// Flows that take turns, in all groups; and those of them that are synchronous.
@@ -115,12 +115,12 @@ pub struct Cfq {
     /// In requests, each counting [`group::REQUEST`] (C6).
     pace: Pace,
     /// What the last discard or write of zeroes took.
-    apart: Duration,
+    non_data: Duration,
     tempo: Tempo,
     /// The latest time that was told.
     now: Instant,
     /// Until when the last answer was "nothing" for the sake of someone.
-    held_until: Option<Instant>,
+    idle_until: Option<Instant>,
     tracing: bool,
     notes: VecDeque<Message>,
     counts: Counts,
@@ -131,7 +131,7 @@ struct Counts {
     merges: u64,
     splits: u64,
     preemptions: u64,
-    holds: u64,
+    idlings: u64,
 }
 
 /// What may be done for a request to go.
@@ -140,7 +140,7 @@ enum Step {
     /// This flow sends its next.
     Send(u32),
     /// Nothing, for someone who is expected to ask by then.
-    Hold(Instant),
+    Idle(Instant),
     /// Nothing before something ends.
     Wait,
 }
@@ -157,28 +157,28 @@ impl Cfq {
         let mut this = Self {
             settings,
             rotational: setup.character.rotational,
-            table: Waitings::new(setup.capacity),
+            table: RequestTable::new(setup.capacity),
             sent_for: vec![0; setup.capacity],
             pieces: vec![0; setup.capacity],
             flows: Flows::new(),
             groups: Groups::new(),
-            seats: Vec::new(),
+            bindings: Vec::new(),
             turn: None,
             serving: None,
             queueing: Queueing::new(Depth::CFQ, u32::from(setup.depth) > Depth::CFQ.threshold),
             iops: false,
             idle: Duration::ZERO,
-            gain: Gain::new(if setup.character.rotational { Way::Idle } else { Way::Parallel }),
+            idling_trial: IdlingTrial::new(if setup.character.rotational { Way::Idle } else { Way::Parallel }),
             in_flight: [0; 2],
             busy: 0,
             busy_sync: 0,
             head: Sector(0),
             last_late: None,
             pace: Pace::default(),
-            apart: Duration::ZERO,
+            non_data: Duration::ZERO,
             tempo: Tempo::default(),
             now: Instant::ZERO,
-            held_until: None,
+            idle_until: None,
             tracing: false,
             notes: VecDeque::with_capacity(NOTES_FIRST),
             counts: Counts::default(),
@@ -211,7 +211,7 @@ impl Cfq {
     fn slice_idle(&self) -> Duration {
         match self.settings.slice_idle {
             Some(fixed) => fixed,
-            None if self.gain.way() == Way::Idle => Settings::SLICE_IDLE,
+            None if self.idling_trial.way() == Way::Idle => Settings::SLICE_IDLE,
             None => Duration::ZERO,
         }
     }
@@ -264,27 +264,27 @@ impl Cfq {
     /// The request of a flow that goes next (C1).
     fn next_of(&self, number: u32) -> RequestId {
         let flow = &self.flows[number];
-        let oldest = flow.line.oldest().expect("a flow that is served has a request");
+        let oldest = flow.requests.oldest().expect("a flow that is served has a request");
         let starts = self.turn.as_ref().is_some_and(|turn| turn.dispatched == 0);
         let age = self.now.since(self.table.arrived(oldest));
-        if flow.line.len() == 1 || starts && age >= self.settings.fifo_expire(flow.sync) {
+        if flow.requests.len() == 1 || starts && age >= self.settings.fifo_expire(flow.sync) {
             return oldest;
         }
-        flow.line.next_from(&self.table, flow.position, self.back()).unwrap_or(oldest)
+        flow.requests.next_from(&self.table, flow.position, self.back()).unwrap_or(oldest)
     }
 
     /// Takes out what a flow sends next.
     fn take(&mut self, number: u32) -> RequestId {
         let id = self.next_of(number);
         let flow = &mut self.flows[number];
-        flow.line.take(&mut self.table, id);
+        flow.requests.take(&mut self.table, id);
         let extent = self.table.extent(id);
         flow.position = extent.end();
         self.head = extent.end();
         if let Some(turn) = &mut self.turn {
             turn.dispatched += 1;
             turn.sectors += extent.sectors;
-            turn.pieces += if pace::is_apart(self.table.op(id)) { 1 } else { self.pieces[id.0 as usize].into() };
+            turn.pieces += if pace::is_non_data(self.table.op(id)) { 1 } else { self.pieces[id.0 as usize].into() };
         }
         id
     }
@@ -298,7 +298,7 @@ impl Cfq {
             self.tempo.starts(now);
         }
         self.pace.count(now, in_flight, 0);
-        if pace::is_apart(self.table.op(id)) {
+        if pace::is_non_data(self.table.op(id)) {
             self.pace.begins(now, in_flight);
         }
         self.sent_for[id.0 as usize] = group;
@@ -314,8 +314,8 @@ impl Cfq {
         let number = self.table.owner(id);
         let sync = usize::from(self.flows[number].sync);
         let group = self.sent_for[id.0 as usize];
-        if pace::is_apart(self.table.op(id)) {
-            self.apart = self.pace.ends(self.now, Duration::ZERO);
+        if pace::is_non_data(self.table.op(id)) {
+            self.non_data = self.pace.ends(self.now, Duration::ZERO);
         }
         self.in_flight[sync] -= 1;
         self.flows[number].in_flight -= 1;
@@ -332,7 +332,7 @@ impl Cfq {
     /// Says what a trial found, whether somebody traces or not: there are few.
     #[cold]
     fn tell_finding(&mut self) {
-        if let Some(finding) = self.gain.take_finding() {
+        if let Some(finding) = self.idling_trial.take_finding() {
             keep(
                 &mut self.notes,
                 Message { at: finding.at, group: GroupId::ROOT, stream: None, note: Note::Compared(finding) },
@@ -340,12 +340,12 @@ impl Cfq {
         }
     }
 
-    /// Puts a flow where its line says: among those that take turns, or not.
+    /// Puts a flow where its waiting requests say: among those that take turns, or not.
     fn settle(&mut self, number: u32) {
         let flow = &self.flows[number];
-        if flow.line.is_empty() && flow.is_busy {
+        if flow.requests.is_empty() && flow.is_busy {
             self.leave(number);
-        } else if !flow.line.is_empty() && !flow.is_busy {
+        } else if !flow.requests.is_empty() && !flow.is_busy {
             self.join(number);
         }
     }
@@ -361,16 +361,16 @@ fn keep(notes: &mut VecDeque<Message>, message: Message) {
 
 impl Scheduler for Cfq {
     fn add_stream(&mut self, id: StreamId, stream: &Stream) {
-        self.seat(id, stream);
+        self.bind(id, stream);
     }
 
     fn remove_stream(&mut self, id: StreamId) {
-        self.unseat(id);
+        self.unbind(id);
     }
 
     fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
         self.now = now;
-        self.reseat(id, stream);
+        self.rebind(id, stream);
     }
 
     fn set_group(&mut self, now: Instant, id: GroupId, group: &Group) {
@@ -414,7 +414,7 @@ impl Scheduler for Cfq {
             }
         };
         self.groups.charge(group.0, charge.min(1 << 50));
-        let number = self.seats[stream.0 as usize].flow;
+        let number = self.bindings[stream.0 as usize].flow;
         let served = self.flows[number].weigh(&self.settings, charge.min(1 << 50));
         self.serve(number, served);
     }
@@ -447,7 +447,7 @@ impl Scheduler for Cfq {
             self.learn_write(request.group.0);
         }
         self.pieces[request.id.0 as usize] = iops::pieces(request.extent.sectors);
-        self.flows[number].line.add(&mut self.table, now, request);
+        self.flows[number].requests.add(&mut self.table, now, request);
         if sync {
             self.flows[number].learn(self.idle);
         }
@@ -459,8 +459,8 @@ impl Scheduler for Cfq {
 
     fn dispatch(&mut self, now: Instant) -> Next {
         self.now = now;
-        self.held_until = None;
-        if let Some(id) = self.table.take_returned() {
+        self.idle_until = None;
+        if let Some(id) = self.table.take_requeued() {
             return Next::Request(id); // C4
         }
         if self.table.is_empty() {
@@ -470,15 +470,15 @@ impl Scheduler for Cfq {
             Step::Send(number) => {
                 let id = self.take(number);
                 self.sent(id, self.flows[number].group);
-                if self.iops && self.flows[number].line.is_empty() {
+                if self.iops && self.flows[number].requests.is_empty() {
                     self.expire(now);
                 }
                 Next::Request(id)
             }
-            Step::Hold(until) => {
-                self.held_until = Some(until);
-                self.counts.holds += 1;
-                Next::Hold { until }
+            Step::Idle(until) => {
+                self.idle_until = Some(until);
+                self.counts.idlings += 1;
+                Next::Idle { until }
             }
             Step::Wait => Next::Nothing,
         }
@@ -487,17 +487,17 @@ impl Scheduler for Cfq {
     fn requeue(&mut self, now: Instant, request: &Waiting) {
         self.now = now;
         // It still counts as in the device: it has its place there, and was charged.
-        self.table.turn_back(request.id);
+        self.table.requeue(request.id);
     }
 
     fn drain(&mut self, now: Instant) -> Option<RequestId> {
         self.now = now;
-        let id = match self.table.take_returned() {
+        let id = match self.table.take_requeued() {
             Some(id) => id,
             None => {
                 let number = self.next_unheld()?;
                 let id = self.take(number);
-                if self.flows[number].line.is_empty() {
+                if self.flows[number].requests.is_empty() {
                     self.expire(now);
                 }
                 id
@@ -513,7 +513,7 @@ impl Scheduler for Cfq {
 
     fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         let number = self.flow_for(newcomer, Self::is_sync(newcomer))?;
-        let (id, side) = self.flows[number].line.merge_candidate(&self.table, newcomer)?;
+        let (id, side) = self.flows[number].requests.merge_candidate(&self.table, newcomer)?;
         self.may_grow(id, newcomer.extent.sectors).then_some((id, side))
     }
 
@@ -524,17 +524,17 @@ impl Scheduler for Cfq {
         if side == Side::Back {
             flow.seeks.grown(old.end(), request.extent.end());
         }
-        flow.line.grown(&mut self.table, request, side);
+        flow.requests.grown(&mut self.table, request, side);
     }
 
     fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
-        let after = self.flows[self.table.owner(request.id)].line.neighbour_after(&self.table, request)?;
+        let after = self.flows[self.table.owner(request.id)].requests.neighbour_after(&self.table, request)?;
         self.may_grow(after, request.extent.sectors).then_some(after)
     }
 
     fn absorbed(&mut self, kept: &Waiting, gone: RequestId) {
         self.pieces[kept.id.0 as usize] += self.pieces[gone.0 as usize];
-        self.flows[self.table.owner(kept.id)].line.absorbed(&mut self.table, kept, gone);
+        self.flows[self.table.owner(kept.id)].requests.absorbed(&mut self.table, kept, gone);
     }
 
     fn completed(&mut self, now: Instant, served: &Served) {
@@ -545,20 +545,20 @@ impl Scheduler for Cfq {
         let flow = &self.flows[number];
         let end = End {
             // Discards move no data, whatever they cover, nor does what failed.
-            sectors: if pace::is_apart(served.request.op) || !served.ok { 0 } else { served.request.extent.sectors },
+            sectors: if pace::is_non_data(served.request.op) || !served.ok { 0 } else { served.request.extent.sectors },
             open: in_flight - 1 + waiting,
-            several: in_flight + waiting > flow.in_flight + flow.line.len(),
+            several: in_flight + waiting > flow.in_flight + flow.requests.len(),
             seeks: flow.seeks.last_was_seek(),
         };
         let group = self.unsent(id);
         let pieces = u64::from(self.pieces[id.0 as usize]);
         self.tempo.ended(now, pieces);
-        if !pace::is_apart(served.request.op) && served.ok {
+        if !pace::is_non_data(served.request.op) && served.ok {
             self.pace.count(now, in_flight, pieces * group::REQUEST);
         }
-        if self.iops && served.ok && pace::is_apart(served.request.op) {
+        if self.iops && served.ok && pace::is_non_data(served.request.op) {
             // One request of it is charged already.
-            let worth = self.pace.worth(self.apart);
+            let worth = self.pace.worth(self.non_data);
             let rest = worth.map_or(0, |worth| worth.saturating_sub(group::REQUEST));
             self.groups.charge(group, rest.min(1 << 50));
         }
@@ -573,9 +573,9 @@ impl Scheduler for Cfq {
         }
         self.table.forget(id);
         self.start_slice(number);
-        let held_back = !self.iops || self.held_until.is_some();
+        let held_back = !self.iops || self.idle_until.is_some();
         let mut changed = self.queueing.ended(in_flight, waiting, held_back);
-        if self.settings.slice_idle.is_none() && self.gain.ended(now, end) {
+        if self.settings.slice_idle.is_none() && self.idling_trial.ended(now, end) {
             self.tell_finding();
             changed = true;
         }
@@ -589,15 +589,15 @@ impl Scheduler for Cfq {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        self.held_until.filter(|_| !self.table.is_empty())
+        self.idle_until.filter(|_| !self.table.is_empty())
     }
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         tell("queue_merges", self.counts.merges);
         tell("queue_splits", self.counts.splits);
         tell("preemptions", self.counts.preemptions);
-        tell("holds", self.counts.holds);
-        tell("idle_trials", self.gain.trials());
+        tell("holds", self.counts.idlings);
+        tell("idle_trials", self.idling_trial.trials());
     }
 
     fn tunables(&self) -> &'static [TunableInfo] {

@@ -155,7 +155,7 @@ impl Cfq {
     /// What goes next when nothing is held back: for another scheduler.
     pub(super) fn next_unheld(&mut self) -> Option<u32> {
         if let Some(turn) = &self.turn
-            && !self.flows[turn.flow].line.is_empty()
+            && !self.flows[turn.flow].requests.is_empty()
         {
             return Some(turn.flow);
         }
@@ -177,16 +177,16 @@ impl Cfq {
         let idle = self.habitual_idle();
         let flow = &mut self.flows[number];
         flow.seeks.arrived(request.extent, seek);
-        if flow.line.is_empty() && flow.in_flight == 0 {
+        if flow.requests.is_empty() && flow.in_flight == 0 {
             flow.think.arrived(now, cap(idle));
         }
         let group = &mut self.groups[flow.group];
-        let is_asked_for = group.busy_sync > u32::from(flow.is_busy && flow.line.is_empty());
+        let is_asked_for = group.busy_sync > u32::from(flow.is_busy && flow.requests.is_empty());
         if !is_asked_for && group.in_flight[1] == 0 {
             group.think.arrived(now, cap(self.settings.group_idle));
         }
         let waiters = &mut group.classes[flow.priority.class as usize].services[flow.service as usize];
-        if waiters.count <= u32::from(flow.is_busy && flow.line.is_empty()) {
+        if waiters.count <= u32::from(flow.is_busy && flow.requests.is_empty()) {
             waiters.think.arrived(now, cap(idle));
         }
     }

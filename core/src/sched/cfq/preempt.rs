@@ -43,7 +43,7 @@ impl Cfq {
     pub(super) fn may_begin(&self, number: u32) -> bool {
         let flow = &self.flows[number];
         let group = self.group_served().or_else(|| self.groups.first_ready());
-        if !flow.is_busy || flow.line.is_empty() || group != Some(flow.group) {
+        if !flow.is_busy || flow.requests.is_empty() || group != Some(flow.group) {
             return false;
         }
         let slice = self.settings.slice(flow.sync, flow.priority.level).as_nanos();
@@ -72,7 +72,7 @@ impl Cfq {
         if class(PriorityClass::RealTime) == (true, false) {
             return true; // P1
         }
-        let is_waiting = old.line.is_empty();
+        let is_waiting = old.requests.is_empty();
         if is_waiting && new.service == Service::SyncNoidle && old.service == Service::SyncNoidle {
             return true; // P2
         }
@@ -88,7 +88,7 @@ impl Cfq {
     }
 
     fn has_metadata(&self, number: u32) -> bool {
-        let Some(oldest) = self.flows[number].line.oldest() else { return false };
+        let Some(oldest) = self.flows[number].requests.oldest() else { return false };
         let flags = self.table.flags(oldest);
         flags.contains(Flags::PRIO) || flags.contains(Flags::META)
     }

@@ -25,7 +25,7 @@ pub struct Settings {
     /// Requests of an asynchronous slice while others wait: twice this for each level above 8.
     pub slice_async_rq: u32,
     /// How long the device is held idle for a queue that is expected to ask again soon; 0: never; `None`: for
-    /// [`Settings::SLICE_IDLE`] where that pays, which is found out ([`gain`](crate::sched::gain)).
+    /// [`Settings::SLICE_IDLE`] where that pays, which is found out ([`idling_trial`](crate::sched::idling_trial)).
     pub slice_idle: Option<Duration>,
     /// How long others wait for a group that is expected to ask again soon; 0: not at all.
     pub group_idle: Duration,

@@ -84,7 +84,7 @@ impl Cfq {
                     return if self.may_send(number) { Step::Send(number) } else { Step::Wait };
                 }
                 Keep::Wait(None) => return Step::Wait,
-                Keep::Wait(Some(until)) => return Step::Hold(until),
+                Keep::Wait(Some(until)) => return Step::Idle(until),
                 Keep::Over(at) => self.expire(at),
             }
         }
@@ -95,7 +95,7 @@ impl Cfq {
         let turn = self.turn.as_ref()?;
         let flow = &self.flows[turn.flow];
         let is_over = turn.end.is_some_and(|end| self.now >= end) || self.has_sent_enough(turn);
-        if !flow.line.is_empty() {
+        if !flow.requests.is_empty() {
             return Some(if is_over { Keep::Over(self.now) } else { Keep::Send });
         }
         if !is_over && self.is_worth_idling(turn.flow) {
@@ -319,7 +319,7 @@ impl Cfq {
         let flow = &mut self.flows[turn.flow];
         let served = flow.weigh(&self.settings, charge);
         flow.parts |= flow.members > 1 && flow.is_seeky(); // M3
-        let stays = !flow.line.is_empty() && flow.service == flow.service_now();
+        let stays = !flow.requests.is_empty() && flow.service == flow.service_now();
         if stays {
             self.serve(turn.flow, served);
             self.groups.charge(id, charge);
@@ -339,7 +339,7 @@ impl Cfq {
     pub(super) fn lapse(&mut self, number: u32) {
         let flow = &self.flows[number];
         if !self.iops
-            && flow.line.is_empty()
+            && flow.requests.is_empty()
             && self.turn.is_some_and(|turn| turn.flow == number)
             && let Some(Keep::Over(at)) = self.keep()
         {

@@ -8,7 +8,7 @@ use crate::{Priority, PriorityClass, Stream, StreamId};
 
 /// What a stream asks through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Seat {
+pub(super) struct Binding {
     /// Its own flow; [`NIL`]: there is no such stream.
     pub(super) flow: u32,
     /// The flow that its synchronous requests go to: its own, or a cooperator's.
@@ -16,40 +16,40 @@ pub(super) struct Seat {
 }
 
 impl Cfq {
-    pub(super) fn seat(&mut self, id: StreamId, stream: &Stream) {
+    pub(super) fn bind(&mut self, id: StreamId, stream: &Stream) {
         let row = id.0 as usize;
-        if self.seats.len() <= row {
-            self.seats.resize(row + 1, Seat { flow: NIL, through: NIL });
+        if self.bindings.len() <= row {
+            self.bindings.resize(row + 1, Binding { flow: NIL, through: NIL });
         }
         let flow = self.flows.add(stream.group.0, stream.priority, true);
         self.flows[flow].members = 1;
         self.flows[flow].stream = id;
-        self.seats[row] = Seat { flow, through: flow };
+        self.bindings[row] = Binding { flow, through: flow };
         let floor = self.groups[stream.group.0].classes[stream.priority.class as usize].floor;
         self.flows[flow].served = floor;
         // So that its first write needs no memory.
         self.async_flow(stream.group.0, stream.priority);
     }
 
-    pub(super) fn unseat(&mut self, id: StreamId) {
+    pub(super) fn unbind(&mut self, id: StreamId) {
         self.go_alone(id);
-        let seat = core::mem::replace(&mut self.seats[id.0 as usize], Seat { flow: NIL, through: NIL });
-        if self.turn.is_some_and(|turn| turn.flow == seat.flow) {
+        let binding = core::mem::replace(&mut self.bindings[id.0 as usize], Binding { flow: NIL, through: NIL });
+        if self.turn.is_some_and(|turn| turn.flow == binding.flow) {
             self.expire(self.now);
         }
-        self.flows[seat.flow].members -= 1;
-        self.flows[seat.flow].is_orphan = true;
-        self.release(seat.flow);
+        self.flows[binding.flow].members -= 1;
+        self.flows[binding.flow].is_orphan = true;
+        self.release(binding.flow);
     }
 
     /// A stream asks through its own flow again, and what waits of it goes along.
     pub(super) fn go_alone(&mut self, id: StreamId) {
-        let Seat { flow, through } = self.seats[id.0 as usize];
+        let Binding { flow, through } = self.bindings[id.0 as usize];
         if through == flow {
             return;
         }
         self.expire(self.now);
-        self.seats[id.0 as usize].through = flow;
+        self.bindings[id.0 as usize].through = flow;
         self.flows[flow].members += 1;
         self.move_waiting(through, flow, id);
         let left = &mut self.flows[through];
@@ -61,7 +61,7 @@ impl Cfq {
     /// Frees a flow that nobody asks through and that has nothing left to do.
     pub(super) fn release(&mut self, number: u32) {
         let flow = &self.flows[number];
-        if !flow.is_orphan || flow.members > 0 || !flow.line.is_empty() || flow.in_flight > 0 {
+        if !flow.is_orphan || flow.members > 0 || !flow.requests.is_empty() || flow.in_flight > 0 {
             return;
         }
         if self.turn.is_some_and(|turn| turn.flow == number) {
@@ -73,9 +73,9 @@ impl Cfq {
     }
 
     /// A stream is in another group, or has another priority.
-    pub(super) fn reseat(&mut self, id: StreamId, stream: &Stream) {
+    pub(super) fn rebind(&mut self, id: StreamId, stream: &Stream) {
         let (group, priority) = (stream.group.0, stream.priority);
-        let Seat { flow: old, through } = self.seats[id.0 as usize];
+        let Binding { flow: old, through } = self.bindings[id.0 as usize];
         let (from, before) = (self.flows[old].home, self.flows[old].priority);
         if (from, before) == (group, priority) {
             return;
@@ -89,7 +89,7 @@ impl Cfq {
             self.flows[own].stream = id;
             self.flows[old].members -= 1;
             self.flows[old].is_orphan = true;
-            self.seats[id.0 as usize] = Seat { flow: own, through: own };
+            self.bindings[id.0 as usize] = Binding { flow: own, through: own };
             own
         } else {
             old
@@ -111,7 +111,7 @@ impl Cfq {
         if writes != NIL && writes != to {
             self.move_waiting(writes, to, id);
         }
-        self.move_returned(id, own, to);
+        self.move_requeued(id, own, to);
         if own != old {
             self.release(old);
         }
@@ -119,11 +119,11 @@ impl Cfq {
 
     /// What waits of a stream goes from one flow to another.
     fn move_waiting(&mut self, from: u32, to: u32, id: StreamId) {
-        if from == to || self.flows[from].line.is_empty() {
+        if from == to || self.flows[from].requests.is_empty() {
             return;
         }
         let (from_flow, to_flow) = self.flows.two(from, to);
-        let moved = from_flow.line.move_to(&mut self.table, &mut to_flow.line, |stream| stream == id);
+        let moved = from_flow.requests.move_to(&mut self.table, &mut to_flow.requests, |stream| stream == id);
         if moved > 0 {
             self.settle(from);
             self.settle(to);
@@ -131,10 +131,10 @@ impl Cfq {
     }
 
     /// What the device turned back of a stream waits too: it counts for the new flows.
-    fn move_returned(&mut self, id: StreamId, sync: u32, writes: u32) {
-        let mut next = self.table.returned();
+    fn move_requeued(&mut self, id: StreamId, sync: u32, writes: u32) {
+        let mut next = self.table.requeued();
         while let Some(request) = next {
-            next = self.table.returned_before(request);
+            next = self.table.requeued_before(request);
             if self.table.stream(request) == id {
                 let to = if self.flows[self.table.owner(request)].sync { sync } else { writes };
                 self.recount(request, to);
@@ -159,7 +159,7 @@ impl Cfq {
     /// The flow of a request, if it has one already.
     pub(super) fn flow_for(&self, request: &Waiting, sync: bool) -> Option<u32> {
         let number = if sync {
-            self.seats[request.stream.0 as usize].through
+            self.bindings[request.stream.0 as usize].through
         } else {
             self.groups[request.group.0].asyncs[Group::async_place(request.priority)]
         };

@@ -40,8 +40,8 @@ pub use cost::Model;
 pub use settings::Settings;
 
 use super::fair_queue::{Arrival, FairQueue, Leaf};
-use super::line::{Line, Waitings};
 use super::pace::{self, Pace};
+use super::request_list::{RequestList, RequestTable};
 use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId};
@@ -53,7 +53,7 @@ use tenants::{TenantId, Tenants};
 /// Fairness in the disk's time: see the [module](self).
 pub struct Fair {
     settings: Settings,
-    waitings: Waitings,
+    waitings: RequestTable,
     /// By request: what it is like, and what it was charged.
     shapes: Vec<Charged>,
     /// By their numbers in the fair queue, which groups have too.
@@ -83,7 +83,7 @@ pub struct Fair {
 /// A stream's requests.
 #[derive(Debug)]
 struct Queue {
-    line: Line,
+    line: RequestList,
     group: GroupId,
     priority: Priority,
     /// The tenant that it is while it is in the root.
@@ -127,7 +127,7 @@ impl Fair {
     #[must_use]
     pub fn new(setup: &Setup<'_>, settings: Settings) -> Self {
         let mut this = Self {
-            waitings: Waitings::new(setup.capacity),
+            waitings: RequestTable::new(setup.capacity),
             shapes: vec![Charged::default(); setup.capacity],
             queues: Vec::new(),
             homes: Vec::new(),
@@ -216,7 +216,7 @@ impl Fair {
         }
         let tenant = self.tenant(q, group);
         let arrival = self.arrival(tenant, true);
-        self.order.release(self.groups[usize::from(group.0)].order, arrival);
+        self.order.unthrottle(self.groups[usize::from(group.0)].order, arrival);
     }
 
     /// Gives each tenant its room in the device (fair.5); of `depth` requests in all.
@@ -233,7 +233,7 @@ impl Fair {
 
     /// What goes next; `all`: nothing is held back.
     fn next(&mut self, now: Instant, all: bool) -> Next {
-        if let Some(id) = self.waitings.take_returned() {
+        if let Some(id) = self.waitings.take_requeued() {
             self.begins(now, self.waitings.op(id)); // fair.8
             return Next::Request(id);
         }
@@ -264,7 +264,7 @@ impl Fair {
         let tenant = self.tenant(q, group);
         let is_held = self.tenants.sent(tenant, cost) && !all;
         if is_held && is_group {
-            self.order.hold(order);
+            self.order.throttle(order);
         }
         let next = if is_held && !is_group { None } else { self.next_cost(q) };
         self.order.expire(next);
@@ -276,7 +276,7 @@ impl Fair {
     #[inline]
     fn begins(&mut self, now: Instant, op: Op) {
         self.pace.count(now, self.in_flight, 0);
-        if pace::is_apart(op) {
+        if pace::is_non_data(op) {
             self.pace.begins(now, self.in_flight);
         }
         self.in_flight += 1;
@@ -284,7 +284,7 @@ impl Fair {
 
     /// A request is in the device no more, and did not end there.
     fn comes_back(&mut self, now: Instant, op: Op) {
-        if pace::is_apart(op) {
+        if pace::is_non_data(op) {
             self.pace.ends(now, Duration::ZERO);
         }
         self.in_flight -= 1;
@@ -295,7 +295,7 @@ impl Fair {
         let Charged { shape, cost } = self.shapes[id.0 as usize];
         self.sum.add(shape);
         // Their time is charged as it turns out, and says nothing of what reads and writes cost.
-        self.is_spoilt |= pace::is_apart(self.waitings.op(id));
+        self.is_spoilt |= pace::is_non_data(self.waitings.op(id));
         let before = self.limit();
         let poor = u64::from(cost) * u64::from(self.tenants.lack(tenant));
         match self.depth.ended(now, cost, poor, self.in_flight + 1, self.waitings.len() as u32) {
@@ -342,7 +342,7 @@ impl Scheduler for Fair {
         }
         let own = self.tenants.add(GroupId::ROOT, Some((q, weight_of(priority))));
         self.queues[q as usize] =
-            Some(Queue { line: Line::new(q), group, priority, own, position: Sector(0), in_flight: 0 });
+            Some(Queue { line: RequestList::new(q), group, priority, own, position: Sector(0), in_flight: 0 });
         let at = id.0 as usize;
         if self.homes.len() <= at {
             self.homes.resize(at + 1, NIL);
@@ -368,7 +368,7 @@ impl Scheduler for Fair {
             (0..waiting).for_each(|_| self.tenants.left(now, before));
             (0..waiting).for_each(|_| self.tenants.came(now, after));
         }
-        let has_room = before != after && self.move_returned(now, id, before, after);
+        let has_room = before != after && self.move_requeued(now, id, before, after);
         let queue = self.queue_mut(q);
         (queue.group, queue.priority) = (group, priority);
         let own = queue.own;
@@ -478,7 +478,7 @@ impl Scheduler for Fair {
 
     fn requeue(&mut self, now: Instant, request: &Waiting) {
         self.comes_back(now, request.op);
-        self.waitings.turn_back(request.id);
+        self.waitings.requeue(request.id);
     }
 
     fn len(&self) -> usize {
@@ -515,9 +515,9 @@ impl Scheduler for Fair {
         let Waiting { id, op, stream, group, .. } = served.request;
         let q = self.homes[stream.0 as usize];
         let Charged { cost, .. } = self.shapes[id.0 as usize];
-        let counts = if pace::is_apart(op) || !served.ok { 0 } else { u64::from(cost) };
+        let counts = if pace::is_non_data(op) || !served.ok { 0 } else { u64::from(cost) };
         self.pace.count(now, self.in_flight, counts);
-        if pace::is_apart(op) {
+        if pace::is_non_data(op) {
             let took = self.pace.ends(now, Duration::ZERO);
             if served.ok {
                 let worth = self.pace.worth(took).unwrap_or(0);
@@ -576,10 +576,10 @@ impl Fair {
 
     /// What the device turned back of a stream waits too, though it was sent: it counts for the tenant that the stream is now.
     /// Answers whether the one that it was has room again, and had none.
-    fn move_returned(&mut self, now: Instant, stream: StreamId, before: TenantId, after: TenantId) -> bool {
-        let (mut next, mut has_room) = (self.waitings.returned(), false);
+    fn move_requeued(&mut self, now: Instant, stream: StreamId, before: TenantId, after: TenantId) -> bool {
+        let (mut next, mut has_room) = (self.waitings.requeued(), false);
         while let Some(id) = next {
-            next = self.waitings.returned_before(id);
+            next = self.waitings.requeued_before(id);
             if self.waitings.stream(id) == stream {
                 let cost = self.shapes[id.0 as usize].cost;
                 self.tenants.left(now, before);

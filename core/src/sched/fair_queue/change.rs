@@ -39,19 +39,19 @@ impl FairQueue {
     /// Rule 17: holds a group back, whatever waits in it, from the end of the present slot on.
     ///
     /// # Panics
-    /// The group is the root, or waits: only one that is in service, or of which nothing waits, can be held.
-    pub fn hold(&mut self, group: GroupId) {
+    /// The group is the root, or waits: only one that is in service, or of which nothing waits, can be throttled.
+    pub fn throttle(&mut self, group: GroupId) {
         let slot = self.group(group).entity;
-        assert!(slot != NIL, "the root is held");
+        assert!(slot != NIL, "the root is throttled");
         let state = self.entities.at(slot).state;
-        assert!(state != State::Active, "group {} is held while it waits for its slot", group.0);
-        self.group_mut(group).is_held = true;
+        assert!(state != State::Active, "group {} is throttled while it waits for its slot", group.0);
+        self.group_mut(group).is_throttled = true;
     }
 
-    /// Rule 17: lets a group go on that was held; it arrives so if something waits in it. Of one that is not held, nothing
+    /// Rule 17: lets a group go on that was throttled; it arrives so if something waits in it. Of one that is not throttled, nothing
     /// is changed.
-    pub fn release(&mut self, group: GroupId, arrival: Arrival) {
-        if !core::mem::take(&mut self.group_mut(group).is_held) {
+    pub fn unthrottle(&mut self, group: GroupId, arrival: Arrival) {
+        if !core::mem::take(&mut self.group_mut(group).is_throttled) {
             return;
         }
         let row = self.group(group);

@@ -2,8 +2,8 @@
 //!
 //! Invariants. An entity's weight is in the W of its tree unless it is forgotten. It is in the active set when it is
 //! `Active`, in the idle set when it is `Idle`, in neither otherwise. A group is `InService` when a child is. A group that
-//! is not held is `Active` when a child is and none is `InService`; a held one is `Idle` or `Forgotten` then, and never
-//! `Active`. Where no child is in service, `next` is right, held or not.
+//! is not throttled is `Active` when a child is and none is `InService`; a throttled one is `Idle` or `Forgotten` then, and never
+//! `Active`. Where no child is in service, `next` is right, throttled or not.
 
 use alloc::vec::Vec;
 
@@ -117,7 +117,7 @@ pub(super) struct GroupRow {
     pub(super) idle_looked_at: Instant,
     pub(super) idle_passed_over: bool,
     /// Rule 17: its children wait, and it does not.
-    pub(super) is_held: bool,
+    pub(super) is_throttled: bool,
     pub(super) live: bool,
 }
 
@@ -235,7 +235,7 @@ impl GroupRow {
             backlogged: 0,
             idle_looked_at: Instant::ZERO,
             idle_passed_over: false,
-            is_held: false,
+            is_throttled: false,
             live: true,
         }
     }

@@ -149,12 +149,12 @@ impl Pair {
     fn hold_or_release(&mut self, group: GroupId, arrival: Arrival) {
         let at = usize::from(group.0);
         let state = self.fair.entities.at(self.fair.group(group).entity).state;
-        if self.fair.group(group).is_held || state == State::Active {
-            self.fair.release(group, arrival);
-            self.model.release(at, arrival);
+        if self.fair.group(group).is_throttled || state == State::Active {
+            self.fair.unthrottle(group, arrival);
+            self.model.unthrottle(at, arrival);
         } else {
-            self.fair.hold(group);
-            self.model.hold(at);
+            self.fair.throttle(group);
+            self.model.throttle(at);
         }
     }
 
@@ -222,7 +222,7 @@ impl Pair {
         let mut with_queues = 0;
         for (group, row) in model.groups.iter().enumerate() {
             let Some(row) = row else { continue };
-            assert_eq!(fair.groups[group].is_held, row.held, "whether group {group} is held");
+            assert_eq!(fair.groups[group].is_throttled, row.held, "whether group {group} is throttled");
             if let Some(slot) = row.slot {
                 let state = fair.entities.at(slot as u32).state;
                 let any = |is| (0..3).any(|class| !model.all(group, class, is).is_empty());
@@ -358,7 +358,7 @@ fn run(load: Load, seed: u64, steps: u32) -> Bounds {
         pair.expire(None);
     }
     for group in pair.groups.clone() {
-        if pair.fair.group(group).is_held {
+        if pair.fair.group(group).is_throttled {
             pair.hold_or_release(group, Arrival::New);
             pair.compare();
         }

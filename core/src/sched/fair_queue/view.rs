@@ -94,7 +94,7 @@ impl FairQueue {
     }
 
     /// The part of all service that a queue, if it is backlogged, is entitled to while those that are backlogged now are: in
-    /// parts of 65,536, rounded up. Held groups above it count as if they were not held.
+    /// parts of 65,536, rounded up. Throttled groups above it count as if they were not throttled.
     #[must_use]
     pub fn share_of(&self, leaf: Leaf) -> u32 {
         self.share_from(leaf.0)
@@ -112,20 +112,20 @@ impl FairQueue {
             let entity = self.entities.at(slot);
             let (parent, weight) = (entity.parent, u64::from(entity.weight));
             let weights = self.tree_of(slot).weights();
-            let is_left_out = entity.state == State::Forgotten && self.is_held(slot);
+            let is_left_out = entity.state == State::Forgotten && self.is_throttled(slot);
             share = (share * weight).div_ceil(if is_left_out { weights + weight } else { weights.max(weight) });
             slot = self.group(parent).entity;
         }
         share as u32
     }
 
-    /// Whether an entity is a group that is held.
-    fn is_held(&self, slot: u32) -> bool {
-        self.entities.at(slot).group.is_some_and(|group| self.group(group).is_held)
+    /// Whether an entity is a group that is throttled.
+    fn is_throttled(&self, slot: u32) -> bool {
+        self.entities.at(slot).group.is_some_and(|group| self.group(group).is_throttled)
     }
 
     /// What a group, if nothing waits of it, would have been served beside others that were served so much; 0 if something
-    /// waits. In a held group it waits all the same: what that misses is given back when it is released.
+    /// waits. In a throttled group it waits all the same: what that misses is given back when it is unthrottled.
     #[must_use]
     pub fn beside(&self, group: GroupId, served: u64) -> u64 {
         const WHOLE: u64 = 1 << 16;
@@ -215,7 +215,7 @@ impl FairQueue {
             let (next, budget) = self.next_with(parent, waiting);
             self.group_mut(parent).next = next;
             slot = self.group(parent).entity;
-            let goes_on = slot != NIL && next != NIL && !self.group(parent).is_held; // 17
+            let goes_on = slot != NIL && next != NIL && !self.group(parent).is_throttled; // 17
             waiting = goes_on.then(|| self.waiting(slot, budget));
         }
         let mut group = GroupId::ROOT;

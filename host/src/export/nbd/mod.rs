@@ -11,10 +11,17 @@ use std::sync::Arc;
 
 use fairlift_core::Op;
 
-use crate::config::Tls;
+use crate::config::{Limits, Tls};
 use crate::device::Facts;
-use crate::disk::Export;
+use crate::export::Export;
 use handshake::{Catalogue, ExportInfo, TlsPolicy};
+
+/// What is served: the same for all connections.
+pub(crate) struct Service {
+    pub(crate) exports: Exports,
+    pub(crate) limits: Limits,
+    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+}
 
 /// The exports, as clients find them.
 pub(crate) struct Exports {

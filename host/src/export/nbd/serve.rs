@@ -19,14 +19,14 @@ use io_uring::{opcode, squeue, types};
 
 use reply::{Replies, Sent};
 
+use super::Service;
 use super::check::check;
 use super::handshake::{Handshake, Session, Step};
 use super::proto::{self, Command as Verb, RequestHeader};
-use crate::buffer::SMALL;
-use crate::disk::Export;
-use crate::engine::{Command, Engine, Source};
-use crate::ring::RECV_GROUP;
-use crate::worker::Shared;
+use crate::disk::engine::{Command, Engine};
+use crate::export::Export;
+use crate::kernel::buffer::SMALL;
+use crate::kernel::ring::{RECV_GROUP, Source};
 
 /// From this many bytes on, the rest of a payload is received straight into its buffer.
 const DIRECT: usize = 32 << 10;
@@ -191,12 +191,12 @@ impl Connection {
     // ---- what the kernel says ----
 
     /// The kernel received something into a shared buffer.
-    pub(crate) fn received(&mut self, engine: &mut Engine, shared: &Shared, now: Instant, bytes: &[u8], more: bool) {
+    pub(crate) fn received(&mut self, engine: &mut Engine, service: &Service, now: Instant, bytes: &[u8], more: bool) {
         self.receive_armed = None;
         self.progress = now;
         self.more = more;
         if self.reading {
-            self.take(engine, shared, bytes);
+            self.take(engine, service, bytes);
         }
     }
 
@@ -227,26 +227,26 @@ impl Connection {
     // ---- from bytes to commands ----
 
     /// Goes on with what was received while the connection was held back.
-    pub(crate) fn go_on(&mut self, engine: &mut Engine, shared: &Shared) {
+    pub(crate) fn go_on(&mut self, engine: &mut Engine, service: &Service) {
         if !self.reading || self.input.is_empty() {
             self.held_back = None;
             return;
         }
         let input = std::mem::take(&mut self.input);
-        let used = self.parse(engine, shared, &input);
+        let used = self.parse(engine, service, &input);
         self.keep(input, used);
     }
 
     /// Takes bytes from the socket.
-    fn take(&mut self, engine: &mut Engine, shared: &Shared, bytes: &[u8]) {
+    fn take(&mut self, engine: &mut Engine, service: &Service, bytes: &[u8]) {
         let Some(mut tls) = self.tls.take() else {
-            return self.take_plain(engine, shared, bytes);
+            return self.take_plain(engine, service, bytes);
         };
         let result = decrypt(&mut tls, bytes);
         self.tls = Some(tls);
         match result {
             Ok((plain, over)) => {
-                self.take_plain(engine, shared, &plain);
+                self.take_plain(engine, service, &plain);
                 self.reading &= !over;
             }
             Err(error) => {
@@ -256,7 +256,7 @@ impl Connection {
         }
     }
 
-    fn take_plain(&mut self, engine: &mut Engine, shared: &Shared, mut bytes: &[u8]) {
+    fn take_plain(&mut self, engine: &mut Engine, service: &Service, mut bytes: &[u8]) {
         let serving = matches!(self.phase, Phase::Serving(_));
         if serving && !self.input.is_empty() && self.held_back.is_none() && self.receiving == Receiving::Header {
             // The header that was begun is completed first, so that the rest need not be copied.
@@ -264,20 +264,20 @@ impl Connection {
             let (begun, rest) = bytes.split_at(missing);
             self.input.extend_from_slice(begun);
             bytes = rest;
-            self.go_on(engine, shared);
+            self.go_on(engine, service);
         }
         if !self.reading {
             return;
         }
         if self.input.is_empty() {
-            let used = self.parse(engine, shared, bytes);
+            let used = self.parse(engine, service, bytes);
             if self.reading {
                 self.input.extend_from_slice(&bytes[used..]);
             }
         } else {
             self.input.extend_from_slice(bytes);
             if self.held_back.is_none() {
-                self.go_on(engine, shared);
+                self.go_on(engine, service);
             }
         }
     }
@@ -296,7 +296,7 @@ impl Connection {
     }
 
     /// Uses as many of the bytes as can be used now, and says how many.
-    fn parse(&mut self, engine: &mut Engine, shared: &Shared, bytes: &[u8]) -> usize {
+    fn parse(&mut self, engine: &mut Engine, service: &Service, bytes: &[u8]) -> usize {
         self.held_back = None;
         let mut used = 0;
         while self.reading {
@@ -325,13 +325,13 @@ impl Connection {
                     part as usize
                 }
                 Receiving::Header => match &self.phase {
-                    Phase::Negotiating(_) => match self.negotiate(engine, shared, rest) {
+                    Phase::Negotiating(_) => match self.negotiate(engine, service, rest) {
                         0 => return used,
                         some => some,
                     },
                     Phase::Serving(serving) => match proto::decode_request(rest, serving.session.extended) {
                         Ok(None) => return used,
-                        Ok(Some((header, len))) => match self.request(engine, shared, &header) {
+                        Ok(Some((header, len))) => match self.request(engine, service, &header) {
                             Taken::Yes => len,
                             Taken::NotNow(lack) => {
                                 self.held_back = Some(lack);
@@ -358,9 +358,9 @@ impl Connection {
     }
 
     /// Goes on with the negotiation; says how many bytes it used.
-    fn negotiate(&mut self, engine: &mut Engine, shared: &Shared, bytes: &[u8]) -> usize {
+    fn negotiate(&mut self, engine: &mut Engine, service: &Service, bytes: &[u8]) -> usize {
         let Phase::Negotiating(handshake) = &mut self.phase else { unreachable!("called while negotiating") };
-        let (used, step) = handshake.receive(bytes, &shared.exports, &mut self.out.heads);
+        let (used, step) = handshake.receive(bytes, &service.exports, &mut self.out.heads);
         match step {
             Step::NeedMore => {}
             Step::StartTls => {
@@ -369,7 +369,7 @@ impl Connection {
                     self.break_off();
                     return used;
                 }
-                let config = shared.tls.clone().expect("STARTTLS is accepted only with a certificate");
+                let config = service.tls.clone().expect("STARTTLS is accepted only with a certificate");
                 match rustls::ServerConnection::new(config) {
                     Ok(mut tls) => {
                         tls.set_buffer_limit(None); // what is put in is taken out at once: see `encrypt`
@@ -383,7 +383,7 @@ impl Connection {
                 }
             }
             Step::Ready(session) => {
-                let export = Arc::clone(&shared.exports.list[session.export]);
+                let export = Arc::clone(&service.exports.list[session.export]);
                 let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
                 let stream = engine.disk(export.disk).queue(engine.context).add_stream(stream);
                 tracing::debug!(connection = self.number, export = export.name, ?session, "ready");
@@ -400,7 +400,7 @@ impl Connection {
     }
 
     /// Takes a request in, or refuses it.
-    fn request(&mut self, engine: &mut Engine, shared: &Shared, header: &RequestHeader) -> Taken {
+    fn request(&mut self, engine: &mut Engine, service: &Service, header: &RequestHeader) -> Taken {
         let Phase::Serving(serving) = &self.phase else { unreachable!("requests come after the negotiation") };
         let export = Arc::clone(&serving.export);
         if header.command == Verb::Disconnect {
@@ -410,7 +410,7 @@ impl Connection {
         if self.out.heads.len() > HEADS {
             return Taken::NotNow(Lack::Own);
         }
-        if let Err((errno, why)) = check(header, &export, &serving.session, shared.limits.request_max) {
+        if let Err((errno, why)) = check(header, &export, &serving.session, service.limits.request_max) {
             self.refuse(header, errno, &why);
             return Taken::Yes;
         }
@@ -432,7 +432,7 @@ impl Connection {
             Verb::Disconnect | Verb::Unknown(_) => unreachable!("dealt with above"),
         };
         // S3
-        let limits = &shared.limits;
+        let limits = &service.limits;
         if self.commands >= limits.connection_requests
             || (self.memory > 0 && self.memory + payload > limits.connection_memory)
         {

@@ -34,7 +34,7 @@ pub(super) struct Entity {
     promise: Option<(u128, u128)>,
     carry: u128,
     /// When it was put where it is.
-    turn: u64,
+    sequence: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ pub(super) struct Model {
     pub(super) entities: Vec<Option<Entity>>,
     pub(super) groups: Vec<Option<Group>>,
     pub(super) served: Option<usize>,
-    turn: u64,
+    sequence: u64,
 }
 
 fn put<T>(list: &mut Vec<Option<T>>, at: usize, what: T) {
@@ -86,7 +86,7 @@ impl Entity {
 
 impl Model {
     pub(super) fn new(origin: u128) -> Self {
-        let mut model = Self { entities: Vec::new(), groups: Vec::new(), served: None, turn: 0 };
+        let mut model = Self { entities: Vec::new(), groups: Vec::new(), served: None, sequence: 0 };
         model.put_group(0, None, origin);
         model
     }
@@ -111,7 +111,7 @@ impl Model {
             service: 0,
             promise: None,
             carry: 0,
-            turn: 0,
+            sequence: 0,
         };
         put(&mut self.entities, slot, entity);
         if let Some((group, origin)) = group {
@@ -144,7 +144,7 @@ impl Model {
     }
 
     fn least_finish(&self, mut among: Vec<usize>) -> Option<usize> {
-        let key = |s: &usize| self.entities[*s].as_ref().map(|e| (e.finish, e.turn)).unwrap();
+        let key = |s: &usize| self.entities[*s].as_ref().map(|e| (e.finish, e.sequence)).unwrap();
         among.sort_by_key(key);
         among.first().copied()
     }
@@ -183,10 +183,10 @@ impl Model {
     }
 
     fn put_in(&mut self, slot: usize, is: Is) {
-        self.turn += 1;
-        let turn = self.turn;
+        self.sequence += 1;
+        let sequence = self.sequence;
         let entity = self.e(slot);
-        (entity.is, entity.turn) = (is, turn);
+        (entity.is, entity.sequence) = (is, sequence);
     }
 
     /// Rules 2 and 14; `before` is when it was due, if it was backlogged before.
@@ -297,12 +297,12 @@ impl Model {
     }
 
     /// Rule 17.
-    pub(super) fn hold(&mut self, group: usize) {
+    pub(super) fn throttle(&mut self, group: usize) {
         self.g(group).held = true;
     }
 
     /// Rule 17.
-    pub(super) fn release(&mut self, group: usize, arrival: Arrival) {
+    pub(super) fn unthrottle(&mut self, group: usize, arrival: Arrival) {
         self.g(group).held = false;
         let slot = self.g(group).slot.unwrap();
         if let (Is::Idle | Is::Forgotten, Some(budget)) = (self.e(slot).is, self.budget_of_group(group)) {

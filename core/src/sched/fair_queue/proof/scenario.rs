@@ -339,7 +339,7 @@ fn groups<const N: usize>(weights: [u32; N]) -> (FairQueue, [(GroupId, Leaf); N]
     (fair, groups)
 }
 
-/// 17: what waits in a held group waits, whoever comes or goes in it; released, the group is given back what it missed.
+/// 17: what waits in a throttled group waits, whoever comes or goes in it; released, the group is given back what it missed.
 #[test]
 fn a_held_group_waits_until_it_is_released() {
     let (mut fair, [(held, a), (_, b)]) = groups([1, 1]);
@@ -348,17 +348,17 @@ fn a_held_group_waits_until_it_is_released() {
     assert_eq!(fair.select(Instant::ZERO), Some(a));
     fair.serve(10);
     assert_eq!(fair.next_if_idle(), Some(b));
-    fair.hold(held);
+    fair.throttle(held);
     fair.activate(also, 10, Arrival::New);
     assert_eq!(fair.next_if_idle(), Some(b), "the slot of the held group will be its last");
     fair.expire(Some(10));
     let _ = [0; 10].map(|_| assert_eq!(slot(&mut fair, 10, true), b));
     assert!(fair.is_backlogged(a) && !fair.would_preempt(a));
-    assert_eq!(fair.backlogged(), 3, "queues of a held group count as backlogged");
+    assert_eq!(fair.backlogged(), 3, "queues of a throttled group count as backlogged");
     assert_eq!(slot(&mut fair, 10, false), b);
-    assert_eq!(fair.select(Instant::ZERO), None, "all that waits is held");
+    assert_eq!(fair.select(Instant::ZERO), None, "all that waits is throttled");
     fair.activate(b, 10, Arrival::New);
-    fair.release(held, Arrival::Present { credit: 45 });
+    fair.unthrottle(held, Arrival::Present { credit: 45 });
     let turns = [0; 4].map(|_| slot(&mut fair, 10, true));
     assert!(!turns.contains(&b), "{turns:?}");
     let turns: Vec<Leaf> = (0..4).map(|_| slot(&mut fair, 10, true)).collect();
@@ -371,9 +371,9 @@ fn what_a_held_group_is_asked_about_is_answered_as_if_it_waited() {
     let (mut fair, [(held, a), (other, b)]) = groups([3, 1]);
     let _ = [a, b].map(|leaf| fair.activate(leaf, 10, Arrival::New));
     assert_eq!(fair.select(Instant::ZERO), Some(a));
-    fair.hold(held);
+    fair.throttle(held);
     fair.expire(Some(10));
-    assert_eq!((fair.share_of(a), fair.share_of(b)), (3 << 14, 1 << 16), "a share counts those that are not held");
+    assert_eq!((fair.share_of(a), fair.share_of(b)), (3 << 14, 1 << 16), "a share counts those that are not throttled");
     assert_eq!(fair.beside(held, 1000), 0, "something waits there");
     assert!(!fair.is_ahead(held), "it has had no more than its share");
     fair.charge(a, 300);
@@ -385,7 +385,7 @@ fn what_a_held_group_is_asked_about_is_answered_as_if_it_waited() {
 #[test]
 fn queues_move_into_and_out_of_held_groups() {
     let (mut fair, [(held, a), (open, b)]) = groups([1, 1]);
-    fair.hold(held);
+    fair.throttle(held);
     let _ = [a, b].map(|leaf| fair.activate(leaf, 10, Arrival::New));
     fair.move_queue(b, held);
     assert_eq!(fair.select(Instant::ZERO), None, "both wait in the held group");
@@ -395,33 +395,33 @@ fn queues_move_into_and_out_of_held_groups() {
     fair.set_queue_class(b, PriorityClass::RealTime);
     fair.move_queue(a, open);
     assert_eq!(slot(&mut fair, 3, false), a);
-    fair.release(held, Arrival::New);
+    fair.unthrottle(held, Arrival::New);
     assert_eq!(fair.select(Instant::ZERO), Some(b));
-    // In the middle of its slot the group is held, and b goes elsewhere.
-    fair.hold(held);
+    // In the middle of its slot the group is throttled, and b goes elsewhere.
+    fair.throttle(held);
     fair.move_queue(b, open);
     assert_eq!(slot(&mut fair, 10, false), b);
     assert_eq!((fair.backlogged(), fair.select(Instant::ZERO)), (0, None));
     fair.remove_group(held);
     let again = fair.add_group(ROOT, 1);
-    assert_eq!(again, held, "its number comes back, and it is not held");
+    assert_eq!(again, held, "its number comes back, and it is not throttled");
     fair.move_queue(a, again);
     fair.activate(a, 10, Arrival::New);
     assert_eq!(fair.select(Instant::ZERO), Some(a));
 }
 
 #[test]
-#[should_panic(expected = "group 1 is held while it waits for its slot")]
+#[should_panic(expected = "group 1 is throttled while it waits for its slot")]
 fn a_group_that_waits_for_its_slot_is_not_held() {
     let (mut fair, [(group, leaf)]) = groups([1]);
     fair.activate(leaf, 8, Arrival::New);
-    fair.hold(group);
+    fair.throttle(group);
 }
 
 #[test]
-#[should_panic(expected = "the root is held")]
+#[should_panic(expected = "the root is throttled")]
 fn the_root_is_not_held() {
-    queues([1]).0.hold(ROOT);
+    queues([1]).0.throttle(ROOT);
 }
 
 /// Charges: what a flush took is paid back in turns that others have, at every level.

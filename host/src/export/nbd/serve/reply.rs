@@ -8,8 +8,9 @@ use io_uring::{opcode, types};
 
 use super::super::proto::{self, RequestHeader};
 use super::{Connection, Phase, Receiving, Serving};
-use crate::disk::Export;
-use crate::engine::{Command, Engine, News, Source};
+use crate::disk::engine::{Command, Engine, News};
+use crate::export::Export;
+use crate::kernel::ring::Source;
 
 /// How many runs a block status answers at most.
 const RUNS: usize = 1024;

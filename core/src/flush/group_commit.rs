@@ -1,0 +1,98 @@
+//! GroupCommit: whether a flush that could start waits a little for those who are about to ask.
+//!
+//! Threads that write and flush in a loop part into two crowds: while one shares a flush, the other asks for the next, and
+//! each thread gets one in every two. If the flush waits for those just released, who are back as soon as their next
+//! write has ended, all share every one.
+//!
+//! G1  As many are expected as shared the last flush and asked during it; nobody, once a whole flush's time has gone by.
+//! G2  The wait is over when as many have asked, and at the latest after a fraction of what a flush takes on average, and
+//!     never longer than 10 ms.
+//! G3  A wait has paid if the flushes that it saved those who came (a whole one each) are worth more than the time of those
+//!     who were there. After one that has not, none is tried for 1, 2, 4, … 32 flushes.
+//! G4  Where a flush takes next to nothing, nobody waits.
+//! G5  The mean follows what is measured, an eighth at a time.
+
+use super::Settings;
+use crate::time::ms;
+use crate::{Duration, Instant};
+
+/// What is known of those who ask.
+#[derive(Debug, Default)]
+pub(super) struct GroupCommit {
+    /// What a flush takes on average (G5).
+    mean: Duration,
+    /// When the last one ended, and how many are expected to share the next (G1).
+    ended: Instant,
+    expected: u32,
+    /// When the first of those who wait asked.
+    asked: Instant,
+    /// Until when the next one was held back for other reasons.
+    held: Instant,
+    /// Since when a flush that could start has waited, and how many had asked then.
+    waiting: Option<(Instant, u32)>,
+    /// How many more flushes start at once, and how many will after the next wait that does not pay (G3).
+    skip: u32,
+    skip_next: u32,
+}
+
+/// The most flushes for which no wait is tried (G3).
+const SKIP_MAX: u32 = 32;
+
+/// The longest wait (G2): threads that come back at once have done so by then.
+const LONGEST: Duration = ms(10);
+
+impl GroupCommit {
+    /// Somebody asks, and nobody else is waiting.
+    pub(super) const fn first_asks(&mut self, now: Instant) {
+        self.asked = now;
+    }
+
+    /// A flush that could start is held back for other reasons.
+    pub(super) const fn hold(&mut self, now: Instant) {
+        (self.held, self.waiting) = (now, None);
+    }
+
+    /// Until when a flush that could start is to wait, while so many have asked for it; `None`: no longer.
+    pub(super) fn wait_until(&mut self, now: Instant, count: u32, settings: &Settings) -> Option<Instant> {
+        let begin = self.asked.max(self.ended);
+        // G1: who has not come back by then is not coming.
+        let expected = if begin.since(self.ended) < self.mean { self.expected } else { 1 };
+        if settings.group_commit == 0 || self.mean < settings.group_commit_min || self.skip > 0 || count >= expected {
+            return None; // G2, G3, G4
+        }
+        let most = u128::from(self.mean.as_nanos()) * u128::from(settings.group_commit) / 1000;
+        let until = begin.max(self.held) + Duration::from_nanos(most as u64).min(LONGEST); // G2
+        if until <= now {
+            return None;
+        }
+        self.waiting.get_or_insert((now, count));
+        Some(until)
+    }
+
+    /// It starts, shared by so many; whether it had waited.
+    pub(super) fn starts(&mut self, now: Instant, count: u32) -> bool {
+        self.skip = self.skip.saturating_sub(1);
+        let Some((since, before)) = self.waiting.take() else { return false };
+        let came = u64::from(count.saturating_sub(before));
+        let paid = u128::from(came) * u128::from(self.mean.as_nanos())
+            > u128::from(before) * u128::from(now.since(since).as_nanos());
+        if paid {
+            self.skip_next = 0;
+        } else {
+            // G3
+            self.skip_next = (self.skip_next * 2).clamp(1, SKIP_MAX);
+            self.skip = self.skip_next;
+        }
+        true
+    }
+
+    /// It ended after `took`; so many shared it, and so many wait for the next.
+    pub(super) fn ends(&mut self, now: Instant, took: Duration, shared: u32, waiting: u32) {
+        self.ended = now;
+        self.expected = shared + waiting;
+        let (mean, took) = (self.mean.as_nanos(), took.as_nanos());
+        // G5; the first one is all that is known.
+        let mean = if mean == 0 { took } else { mean - mean / 8 + took / 8 };
+        self.mean = Duration::from_nanos(mean);
+    }
+}

@@ -1,0 +1,86 @@
+//! What a queue tells: what the device shall do, how a bio ended, and why one was refused.
+
+use core::fmt;
+
+use crate::group::StreamId;
+use crate::{Extent, Flags, Op, Outcome, Sector, Tag, Token};
+
+/// A piece of a request for the device to do; see [`Queue::segments`](super::Queue::segments) for its memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dispatch {
+    /// The right to have it in flight; given back by [`Queue::handle_completion`](super::Queue::handle_completion).
+    pub tag: Tag,
+    /// What to do.
+    pub op: Op,
+    /// How to treat it.
+    pub flags: Flags,
+    /// Where on the disk.
+    pub extent: Extent,
+    /// Who asked (first).
+    pub stream: StreamId,
+}
+
+/// A run of a bio's memory that a request uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// The bio.
+    pub token: Token,
+    /// Where in the bio's memory it starts, in bytes.
+    pub offset: u64,
+    /// How long it is, in bytes.
+    pub bytes: u64,
+}
+
+/// News of a bio.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Finished {
+    /// It ended, and its memory is free.
+    Done(Token, Outcome),
+    /// It failed with `ETIMEDOUT`, but the device may still use its memory (Q6).
+    TimedOut(Token),
+    /// The memory of a bio that had timed out is free.
+    Released(Token),
+}
+
+/// Why a bio was not accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// All of `nr_requests` are in use. `poll_wake` names the context when there is room.
+    Full,
+    /// It covers nothing, yet is no flush.
+    Empty,
+    /// It goes beyond the end.
+    BeyondEnd {
+        /// What was asked.
+        extent: Extent,
+        /// The device's size in sectors.
+        capacity: u64,
+    },
+    /// It is not whole blocks.
+    Unaligned {
+        /// What was asked.
+        extent: Extent,
+        /// The device's block in sectors.
+        block: u32,
+    },
+    /// The device cannot do this at all.
+    Unsupported(Op),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("all requests are in use (nr_requests)"),
+            Self::Empty => f.write_str("a request for nothing"),
+            Self::BeyondEnd { extent, capacity } => {
+                write!(f, "sectors {} to {} asked of a disk of {capacity}", extent.start.0, extent.end().0)
+            }
+            Self::Unaligned { extent, block } => {
+                write!(f, "{extent:?} is not whole blocks of {} bytes", u64::from(*block) * Sector::SIZE)
+            }
+            Self::Unsupported(op) => write!(f, "this device cannot {}", op.name()),
+        }
+    }
+}
+
+impl core::error::Error for Refused {}

@@ -1,0 +1,568 @@
+//! The queue's flushes: who waits for one, and what FUA and PREFLUSH need of them (Q5).
+//!
+//! U1  Who asks for a flush waits without a request and without a tag. The flush that the device is given is a request
+//!     with no memory, in the context of one who waits for it, and has a row of the table of its own: no full table of
+//!     requests holds it up, and a scheduler only as U5 says. Only four times `nr_requests` bios, of whatever kind, are taken in at a time.
+//!     Flushes are shared within a backing, by the rules of [`flush`](crate::flush).
+//! U2  A write with PREFLUSH waits for a flush, then for its data, and with FUA for a flush again. A backing that makes
+//!     single writes durable is left to do so; a discard or write of zeroes is always followed by a flush. A step that
+//!     fails is the last. Where no cache is volatile only the data is left.
+//! U3  A flush is in the device as long as it takes; who shares it is told after `io_timeout` that it took too long. Who
+//!     waits behind it, or for a tag, is told so when as much time has gone by since they asked. The next starts when the
+//!     device has answered.
+//! U4  The device time of a flush is charged in equal parts to the groups that shared it, within a group to those of its
+//!     streams that did. Time is charged once: from the later of the dispatch and the end of what was charged last. All else
+//!     passes through the scheduler, discards and writes of zeroes too, and is charged there like any request.
+//! U5  A flush that only groups ask for which have had more than their share waits until they have caught up, as a request of
+//!     theirs would ([`Scheduler::is_ahead`]). As soon as anybody else asks it goes, and they share it: nobody waits for
+//!     another's debt. It goes too once who asked first has waited for a quarter of `io_timeout`: no debt makes it fail (U3).
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+
+use super::settings::Backing;
+use super::{BioState, NIL, Queue, Request, RequestId, Step};
+use crate::flush::{self, Counts, Dirty, Flush, Round, SharedFlush, Start};
+use crate::group::{ContextId, GroupId, Stream};
+use crate::sched::Waiting;
+use crate::{Duration, Errno, Extent, Finished, Flags, Instant, Op, Outcome, Sector};
+
+/// How far a bio is (U2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// It waits for a flush, before its data; then for its data.
+    Preflush { durable: bool },
+    /// Its data; then a flush if it must be `durable` by one.
+    Data { durable: bool },
+    /// It waits for a flush, after its data or instead of any.
+    Postflush,
+}
+
+/// Who waits for a flush.
+#[derive(Clone, Copy)]
+struct Waiter {
+    round: Round,
+    bio: u32,
+    asked: Instant,
+}
+
+/// A backing, and who waits for it to be flushed.
+pub(super) struct Cache {
+    start: Sector,
+    volatile: bool,
+    fua: bool,
+    flush: Holder,
+    dirty: Arc<Dirty>,
+    /// In the order in which they asked, and so by round.
+    waiters: VecDeque<Waiter>,
+    /// The groups of those who wait for one that has not started; perhaps more (U5).
+    askers: alloc::vec::Vec<GroupId>,
+    /// How many of them, from the front, share a flush that has started.
+    sharing: usize,
+    /// A flush is to start.
+    ready: bool,
+    /// When to look again though nothing happened.
+    due: Option<Instant>,
+}
+
+/// A state machine of one's own, or one that several queues share.
+enum Holder {
+    Own(Box<Flush>),
+    Shared(Arc<dyn SharedFlush>),
+}
+
+impl Holder {
+    fn with<R>(&mut self, act: impl FnOnce(&mut Flush) -> R) -> R {
+        match self {
+            Self::Own(flush) => act(flush),
+            Self::Shared(share) => {
+                let (mut act, mut result) = (Some(act), None);
+                share.with(&mut |flush| result = act.take().map(|act| act(flush)));
+                result.expect("whoever shares a flush calls back")
+            }
+        }
+    }
+}
+
+impl Cache {
+    pub(super) fn new(backing: &Backing, settings: &flush::Settings) -> Self {
+        let mut flush = match &backing.flush {
+            Some(share) => Holder::Shared(Arc::clone(share)),
+            None => Holder::Own(Box::new(Flush::new(settings.clone(), backing.volatile_cache))),
+        };
+        Self {
+            start: backing.start,
+            volatile: backing.volatile_cache,
+            fua: backing.fua,
+            dirty: flush.with(|flush| Arc::clone(flush.dirty())),
+            flush,
+            waiters: VecDeque::with_capacity(64),
+            askers: alloc::vec::Vec::with_capacity(8),
+            sharing: 0,
+            ready: false,
+            due: None,
+        }
+    }
+}
+
+/// Of all backings together.
+#[derive(Default)]
+pub(super) struct Flushes {
+    /// Who waits, in all.
+    waiters: usize,
+    /// Device flushes that have a row in the table of requests (U1).
+    pub(super) rows: usize,
+    /// Bios whose first flush has ended and that wait for room in the table (U2).
+    resuming: VecDeque<u32>,
+    /// Flushes that ended, on their way to who waited: empty between calls.
+    ended: alloc::vec::Vec<(u32, Outcome)>,
+    /// Which backing comes first when several want to flush.
+    next_backing: usize,
+    /// Up to when device time has been charged (U4).
+    charged: Instant,
+    /// How many of each group share a flush: zeroes between calls.
+    sharers: alloc::vec::Vec<u32>,
+    counts: Counts,
+}
+
+impl Flushes {
+    /// None yet, with room for as many who wait as a cache has ([`Cache::new`]).
+    pub(super) fn new() -> Self {
+        Self { ended: alloc::vec::Vec::with_capacity(128), resuming: VecDeque::with_capacity(64), ..Self::default() }
+    }
+}
+
+impl Queue {
+    /// The backing that a place on the disk belongs to.
+    #[inline]
+    fn cache_of(&self, at: Sector) -> usize {
+        match self.caches.len() {
+            1 => 0,
+            _ => self.caches.partition_point(|cache| cache.start <= at).saturating_sub(1),
+        }
+    }
+
+    // ---- on the way in ----
+
+    /// Whether a bio can be taken in (U1).
+    #[inline]
+    pub(super) fn has_room_for(&self, op: Op) -> bool {
+        if self.bios.is_full() {
+            return false;
+        }
+        if op == Op::Flush && self.settings.flush.coordinate {
+            return true;
+        }
+        self.rest.is_none() && self.flushes.resuming.is_empty() && self.has_room()
+    }
+
+    /// Which steps a bio goes through, and the flags that its requests have (U2).
+    #[inline]
+    pub(super) fn stage_of(&self, op: Op, flags: Flags, at: Sector) -> (Stage, Flags) {
+        if op == Op::Flush {
+            return (Stage::Postflush, flags);
+        }
+        if !flags.intersects(Flags::FUA | Flags::PREFLUSH) {
+            return (Stage::Data { durable: false }, flags);
+        }
+        let cache = &self.caches[self.cache_of(at)];
+        let (fua, preflush) = (flags.contains(Flags::FUA), flags.contains(Flags::PREFLUSH));
+        let plain = flags.without(Flags::FUA | Flags::PREFLUSH);
+        if !cache.volatile || op == Op::Read {
+            return (Stage::Data { durable: false }, plain);
+        }
+        let native = fua && cache.fua && op == Op::Write;
+        let durable = fua && !native;
+        let flags = if native { plain | Flags::FUA } else { plain };
+        (if preflush { Stage::Preflush { durable } } else { Stage::Data { durable } }, flags)
+    }
+
+    /// A bio goes on with its data, as soon as there is room for its requests.
+    pub(super) fn begin_data(&mut self, now: Instant, number: u32) {
+        let BioState { op, flags, start, bytes, stream, context, .. } = self.bios[number];
+        let Stream { group, priority, .. } = self.streams[stream.0 as usize].stream;
+        let extent = Extent::new(start, bytes / Sector::SIZE);
+        let waiting = Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority };
+        self.cut(now, waiting, context, number, 0);
+    }
+
+    /// A bio waits for a flush.
+    pub(super) fn ask_flush(&mut self, now: Instant, number: u32) {
+        let BioState { op, flags, start, stream, context, .. } = self.bios[number];
+        if op == Op::Flush && !self.settings.flush.coordinate {
+            let Stream { group, priority, .. } = self.streams[stream.0 as usize].stream;
+            let extent = Extent::new(start, 0);
+            let waiting = Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority };
+            let id = self.new_request(&waiting, context, number, 0);
+            return self.again.push_back(id);
+        }
+        let index = self.cache_of(start);
+        let cache = &mut self.caches[index];
+        let round = cache.flush.with(|flush| flush.ask(now, context));
+        cache.waiters.push_back(Waiter { round, bio: number, asked: now });
+        let GroupId(group) = self.streams[stream.0 as usize].stream.group;
+        if !cache.askers.contains(&GroupId(group)) {
+            cache.askers.push(GroupId(group));
+        }
+        self.flushes.waiters += 1;
+        self.flushes.counts.asked += 1;
+    }
+
+    // ---- to the device ----
+
+    /// Whether anybody waits for a flush.
+    #[inline]
+    pub(super) const fn someone_flushes(&self) -> bool {
+        self.flushes.waiters > 0
+    }
+
+    /// How many wait for a flush that has not started.
+    pub(super) fn waiting_to_flush(&self) -> usize {
+        if !self.someone_flushes() {
+            return 0;
+        }
+        self.caches.iter().map(|cache| cache.waiters.len() - cache.sharing).sum()
+    }
+
+    /// Takes in which flushes have ended, of other queues' too, and which are to start.
+    #[inline]
+    pub(super) fn look_at_flushes(&mut self, now: Instant) {
+        if self.someone_flushes() {
+            (0..self.caches.len()).for_each(|index| self.look(now, index));
+        }
+    }
+
+    fn look(&mut self, now: Instant, index: usize) {
+        let Cache { flush, waiters, askers, sharing, ready, due, .. } = &mut self.caches[index];
+        if waiters.is_empty() {
+            *ready = false; // They may all have been told that it took too long since it was found to be.
+            return;
+        }
+        let mut ended = core::mem::take(&mut self.flushes.ended);
+        let (charge, scheduler) = (self.settings.flush.charge, &mut self.scheduler);
+        let patience = Duration::from_nanos(self.settings.io_timeout.as_nanos() / 4);
+        let (start, since) = flush.with(|flush| {
+            let mut start = flush.poll_start(now);
+            // U5
+            if matches!(start, Start::Now | Start::At(_))
+                && charge
+                && !askers.is_empty()
+                && let Some(first) = waiters.get(waiters.partition_point(|waiter| flush.has_started(waiter.round)))
+                && now < first.asked + patience
+                && askers.iter().all(|group| scheduler.is_ahead(now, *group))
+            {
+                flush.hold(now);
+                start = Start::At(first.asked + patience);
+            }
+            while let Some(waiter) = waiters.front()
+                && let Some(outcome) = flush.take(waiter.round)
+            {
+                ended.push((waiter.bio, outcome));
+                waiters.pop_front();
+            }
+            *sharing = waiters.partition_point(|waiter| flush.has_started(waiter.round));
+            (start, flush.running_since())
+        });
+        // If only others wait, they were told, and one of them starts it.
+        *ready = start == Start::Now && !waiters.is_empty();
+        let late = waiters.front().map(|first| overdue(since, first, *sharing, self.settings.io_timeout));
+        *due = match start {
+            Start::At(at) => late.map(|late| late.min(at)),
+            _ => late,
+        };
+        if let Start::Spared(contexts) = start {
+            self.wake |= contexts.0;
+            self.flushes.counts.spared += 1;
+        }
+        self.flushes.waiters -= ended.len();
+        let some = !ended.is_empty();
+        for (bio, outcome) in ended.drain(..) {
+            self.flushed(now, bio, outcome);
+        }
+        self.flushes.ended = ended;
+        if some {
+            self.made_room(now);
+        }
+    }
+
+    /// Whether a flush is to start.
+    #[inline]
+    pub(super) fn flush_is_ready(&self) -> bool {
+        self.someone_flushes() && self.caches.iter().any(|cache| cache.ready)
+    }
+
+    /// A flush for the device, if one is to start: in this context if somebody there waits for it (U1).
+    #[inline]
+    pub(super) fn start_flush(&mut self, now: Instant, context: ContextId) -> Option<RequestId> {
+        if self.someone_flushes() { self.start_one(now, context) } else { None }
+    }
+
+    fn start_one(&mut self, now: Instant, context: ContextId) -> Option<RequestId> {
+        let count = self.caches.len();
+        for step in 0..count {
+            let index = (self.flushes.next_backing + step) % count;
+            if core::mem::take(&mut self.caches[index].ready)
+                && let Some(id) = self.start_flush_of(now, index, context)
+            {
+                self.flushes.next_backing = index + 1;
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    fn start_flush_of(&mut self, now: Instant, index: usize, context: ContextId) -> Option<RequestId> {
+        let cache = &mut self.caches[index];
+        let (start, waited) = cache.flush.with(|flush| {
+            let start = flush.poll_start(now);
+            let before = flush.counts().waits;
+            if start == Start::Now {
+                flush.start(now);
+            }
+            (start, flush.counts().waits - before)
+        });
+        if start != Start::Now {
+            // Another queue was faster.
+            if let Start::Spared(contexts) = start {
+                self.wake |= contexts.0;
+                self.flushes.counts.spared += 1;
+            }
+            self.look(now, index);
+            return None;
+        }
+        self.flushes.counts.sent += 1;
+        self.flushes.counts.waits += waited;
+        cache.sharing = cache.waiters.len();
+        cache.askers.clear();
+        let bios = &self.bios;
+        let of = |waiter: &Waiter| &bios[waiter.bio];
+        let mut waiters = cache.waiters.iter().map(of);
+        let first = waiters.clone().next().expect("whoever finds that a flush is to start waits for it");
+        let BioState { stream, context, .. } = *waiters.find(|bio| bio.context == context).unwrap_or(first);
+        let extent = Extent::new(cache.start, 0);
+        let (since, front) = (now, cache.waiters[0]);
+        cache.due = Some(overdue(Some(since), &front, cache.sharing, self.settings.io_timeout));
+        let Stream { group, priority, .. } = self.streams[stream.0 as usize].stream;
+        let (op, flags, id) = (Op::Flush, Flags::NONE, RequestId(self.requests.next()));
+        self.flushes.rows += 1;
+        self.requests.insert(Request {
+            waiting: Waiting { id, op, flags, extent, stream, group, priority },
+            context,
+            step: Step::Waiting,
+            dispatched: Instant::ZERO,
+            head: NIL,
+            tail: NIL,
+            segments: 0,
+            generation: 0,
+            older: NIL,
+            younger: NIL,
+        });
+        Some(id)
+    }
+
+    // ---- on the way out ----
+
+    /// A request has ended in the device, and whoever asked for it has not been told.
+    #[inline]
+    pub(super) fn note_written(&self, waiting: &Waiting, outcome: Outcome) {
+        if matches!(waiting.op, Op::Read | Op::Flush) || waiting.flags.contains(Flags::FUA) && outcome == Outcome::Done
+        {
+            return;
+        }
+        self.caches[self.cache_of(waiting.extent.start)].dirty.mark();
+    }
+
+    /// The device has answered a flush. How it ended for who asked for it, if it was one bio's alone.
+    pub(super) fn flush_ended(&mut self, now: Instant, request: &Request, outcome: Outcome) -> Outcome {
+        let Waiting { stream, group, extent, .. } = request.waiting;
+        let index = self.cache_of(extent.start);
+        let time = self.device_time(now, request.dispatched);
+        if request.generation == self.generation {
+            self.scheduler.flush_ended(now, time);
+        }
+        if !request.is_coordinated_flush() {
+            if self.settings.flush.charge {
+                self.scheduler.charge(now, stream, group, time);
+            }
+            return self.caches[index].flush.with(|flush| flush.ended_alone(outcome));
+        }
+        self.flushes.rows -= 1;
+        let contexts = self.caches[index].flush.with(|flush| flush.end(now, outcome));
+        self.wake |= contexts.0;
+        self.flushes.counts.failed += u64::from(outcome != Outcome::Done);
+        if self.settings.flush.charge {
+            self.charge_sharers(now, index, time);
+        }
+        self.look(now, index);
+        outcome
+    }
+
+    /// A flush has ended that a bio waited for.
+    fn flushed(&mut self, now: Instant, number: u32, outcome: Outcome) {
+        let bio = &mut self.bios[number];
+        match (bio.stage, outcome) {
+            (Stage::Preflush { durable }, Outcome::Done) => {
+                bio.stage = Stage::Data { durable };
+                self.flushes.resuming.push_back(number);
+            }
+            (Stage::Preflush { .. } | Stage::Postflush, _) => {
+                bio.outcome = bio.outcome.and(outcome);
+                self.end_bio(now, number);
+            }
+            (Stage::Data { .. }, _) => unreachable!("a bio whose data is under way waits for no flush"),
+        }
+    }
+
+    /// There is room for requests: bios whose first flush has ended go on.
+    pub(super) fn resume(&mut self, now: Instant) {
+        while self.rest.is_none()
+            && self.has_room()
+            && let Some(number) = self.flushes.resuming.pop_front()
+        {
+            self.begin_data(now, number);
+        }
+    }
+
+    /// Whether no bio waits to go on that came before whoever is refused now.
+    #[inline]
+    pub(super) fn nobody_resumes(&self) -> bool {
+        self.flushes.resuming.is_empty()
+    }
+
+    // ---- time ----
+
+    /// When a flush takes too long, or is to start (U3).
+    pub(super) fn flush_due(&self) -> Option<Instant> {
+        if !self.someone_flushes() {
+            return None;
+        }
+        self.caches.iter().filter(|cache| !cache.waiters.is_empty()).filter_map(|cache| cache.due).min()
+    }
+
+    /// Tells those who have waited too long (U3).
+    pub(super) fn time_out_flushes(&mut self, now: Instant) {
+        self.look_at_flushes(now);
+        if !self.someone_flushes() {
+            return;
+        }
+        for index in 0..self.caches.len() {
+            let Cache { flush, waiters, sharing, due, .. } = &mut self.caches[index];
+            let since = flush.with(|flush| flush.running_since());
+            let mut late = core::mem::take(&mut self.flushes.ended);
+            while let Some(first) = waiters.front().copied()
+                && overdue(since, &first, *sharing, self.settings.io_timeout) <= now
+            {
+                waiters.pop_front();
+                *sharing = sharing.saturating_sub(1);
+                flush.with(|flush| flush.cancel(first.round));
+                late.push((first.bio, Outcome::Failed(Errno::ETIMEDOUT)));
+            }
+            *due = waiters.front().map(|first| overdue(since, first, *sharing, self.settings.io_timeout));
+            self.flushes.waiters -= late.len();
+            let some = !late.is_empty();
+            for (number, _) in late.drain(..) {
+                let context = self.bios[number].context;
+                let token = self.bios[number].token;
+                self.time_out(now, number);
+                self.end_bio(now, number);
+                debug_assert!(
+                    self.contexts[usize::from(context.0)].finished.back() == Some(&Finished::Released(token))
+                );
+            }
+            self.flushes.ended = late;
+            if some {
+                self.made_room(now);
+            }
+        }
+    }
+
+    /// Device time that was not charged yet, of a flush that was dispatched then and ends now (U4).
+    fn device_time(&mut self, now: Instant, dispatched: Instant) -> Duration {
+        let time = now.since(dispatched.max(self.flushes.charged));
+        self.flushes.charged = now;
+        time
+    }
+
+    /// Charges those who share the flush that has just ended.
+    fn charge_sharers(&mut self, now: Instant, index: usize, time: Duration) {
+        let Flushes { sharers, .. } = &mut self.flushes;
+        sharers.resize(self.groups.bound(), 0);
+        let cache = &self.caches[index];
+        let (bios, streams) = (&self.bios, &self.streams);
+        let of = |waiter: &Waiter| {
+            let stream = bios[waiter.bio].stream;
+            (stream, streams[stream.0 as usize].stream.group)
+        };
+        let mut groups: u64 = 0;
+        for waiter in cache.waiters.iter().take(cache.sharing) {
+            let GroupId(group) = of(waiter).1;
+            groups += u64::from(sharers[usize::from(group)] == 0);
+            sharers[usize::from(group)] += 1;
+        }
+        for waiter in cache.waiters.iter().take(cache.sharing) {
+            let (stream, group) = of(waiter);
+            let part = time.as_nanos() / groups / u64::from(sharers[usize::from(group.0)]);
+            self.scheduler.charge(now, stream, group, Duration::from_nanos(part));
+        }
+        for waiter in cache.waiters.iter().take(cache.sharing) {
+            sharers[usize::from(of(waiter).1.0)] = 0;
+        }
+    }
+
+    // ---- knobs and counters ----
+
+    /// Tells what was counted of flushes, if any was asked for.
+    pub(super) fn tell_flushes(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        let Counts { asked, sent, failed, spared, waits } = self.flushes.counts;
+        if asked > 0 {
+            let all = [
+                ("flushes_asked", asked),
+                ("flushes_sent", sent),
+                ("flushes_failed", failed),
+                ("flushes_spared", spared),
+                ("flush_waits", waits),
+            ];
+            all.iter().for_each(|(name, count)| tell(name, *count));
+        }
+    }
+
+    /// Takes in what other queues that share a backing's flushes have done: for those who were woken and may not ask for a
+    /// request ([`Queue::poll_dispatch`] does it too).
+    pub fn handle_flushes(&mut self, now: Instant) {
+        self.look_at_flushes(now);
+    }
+
+    /// Changes how flushes are treated, of all queues that share them; works under load.
+    pub fn set_flush(&mut self, settings: flush::Settings) {
+        for cache in &mut self.caches {
+            cache.flush.with(|flush| flush.set(settings.clone()));
+        }
+        self.settings.flush = settings;
+    }
+
+    /// What a flush of the backing at `at` failed with that nobody has taken note of: its flushes go on failing.
+    pub fn flush_error(&mut self, at: Sector) -> Option<Errno> {
+        let index = self.cache_of(at);
+        self.caches[index].flush.with(|flush| flush.lost())
+    }
+
+    /// Somebody has taken note that what was written to the backing at `at` may be lost: its flushes succeed again.
+    pub fn acknowledge_flush_error(&mut self, at: Sector) {
+        let index = self.cache_of(at);
+        self.caches[index].flush.with(Flush::acknowledge);
+    }
+}
+
+impl Request {
+    /// Whether it is a flush that several may share (U1).
+    #[inline]
+    pub(super) fn is_coordinated_flush(&self) -> bool {
+        self.waiting.op == Op::Flush && self.head == NIL
+    }
+}
+
+/// When the first of those who wait has waited too long: since the flush began that it shares, or since it asked (U3).
+fn overdue(since: Option<Instant>, first: &Waiter, sharing: usize, io_timeout: Duration) -> Instant {
+    since.filter(|_| sharing > 0).unwrap_or(first.asked) + io_timeout
+}

@@ -1,0 +1,381 @@
+//! Who a queue serves: streams, and the groups that they share by.
+//!
+//! Q8  A request that waits is its stream's: when the stream changes group or priority, all of it that waits goes along,
+//!     wherever it waits, and its bios in requests of other streams stay with those.
+//! Q9  A request in flight ends in the group and with the priority with which it was dispatched. If the device turns it
+//!     back, it waits as its stream is now: the scheduler hears of an end and of a new request, and not of a requeue.
+//! Q10 What ended before a move counts for the group of then, and what ends after it for the group of now.
+//! Q11 A group goes when no stream and no group is in it. Nobody can enter it from then on; the scheduler hears of it, and
+//!     its number comes back, when the last of its requests in flight has ended and those below it have gone.
+//!
+//! Nothing here is on the way of a request, so what is looked for is looked for: in the table of requests, by stream.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::{Queue, Request, Step};
+use crate::group::{Group, GroupId, Stream, StreamId};
+use crate::sched::{RequestId, Served};
+use crate::stats::Stats;
+use crate::{Duration, Instant};
+
+/// A stream, as the queue knows it.
+pub(super) struct StreamState {
+    pub(super) stream: Stream,
+    /// What it has done in the group it is in.
+    pub(super) stats: Stats,
+    /// What it had done in groups that it has left, for which it counts there (Q10).
+    before: Option<Box<Stats>>,
+    /// Bios that have not ended.
+    pub(super) open: u32,
+}
+
+/// A group, as the queue knows it.
+pub(super) struct GroupState {
+    group: Group,
+    /// What streams had done in it that were removed or have moved away.
+    retired: Stats,
+    /// It was removed, and waits for its last requests (Q11).
+    is_leaving: bool,
+}
+
+/// The groups of a queue.
+#[derive(Default)]
+pub(super) struct Groups {
+    states: slab::Slab<GroupState>,
+    /// Those that were removed and wait for their last requests, in that order: what is below another comes before it.
+    leaving: Vec<GroupId>,
+    /// What was done in groups that are no more.
+    gone: Stats,
+}
+
+impl Groups {
+    /// The groups a queue begins with: the root, and parents before children.
+    pub(super) fn new(groups: &[Group]) -> Self {
+        let mut all = Self::default();
+        assert!(groups.first().is_some_and(|root| root.parent.is_none()), "the root group is always there, and first");
+        for group in groups {
+            all.add(group.clone());
+        }
+        all
+    }
+
+    fn add(&mut self, group: Group) -> GroupId {
+        check_weight(group.weight);
+        match group.parent {
+            Some(parent) => assert!(self.get(parent).is_some(), "{} has no parent {parent:?}", group.path),
+            None => assert!(self.states.is_empty(), "{} has no parent, and is not the root", group.path),
+        }
+        let id = self.states.insert(GroupState { group, retired: Stats::default(), is_leaving: false });
+        GroupId(u16::try_from(id).expect("there are at most 65,536 groups"))
+    }
+
+    /// A group that streams can be in.
+    fn get(&self, id: GroupId) -> Option<&GroupState> {
+        self.states.get(usize::from(id.0)).filter(|state| !state.is_leaving)
+    }
+
+    fn get_mut(&mut self, id: GroupId) -> &mut GroupState {
+        let state = self.states.get_mut(usize::from(id.0)).filter(|state| !state.is_leaving);
+        state.unwrap_or_else(|| panic!("no group {id:?}"))
+    }
+
+    /// The root, which is always there.
+    pub(super) fn root(&self) -> &Group {
+        &self.states[0].group
+    }
+
+    /// A number that all groups' are below.
+    pub(super) fn bound(&self) -> usize {
+        self.states.capacity()
+    }
+
+    /// All but the root, those included that leave, each after the one it is in.
+    pub(super) fn parents_first(&self) -> Vec<(GroupId, &Group)> {
+        let depth = |group: &Group| {
+            let up = |at: &GroupId| self.states[usize::from(at.0)].group.parent;
+            core::iter::successors(group.parent, up).count()
+        };
+        let mut all: Vec<_> =
+            self.states.iter().skip(1).map(|(id, state)| (GroupId(id as u16), &state.group)).collect();
+        all.sort_by_key(|(_, group)| depth(group));
+        all
+    }
+
+    /// Whether a group waits for its last requests.
+    #[inline]
+    pub(super) fn are_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+}
+
+fn check_weight(weight: u16) {
+    assert!((1..=Group::WEIGHT_MAX).contains(&weight), "a weight is 1 to {}, not {weight}", Group::WEIGHT_MAX);
+}
+
+/// Why a group was not removed: somebody is in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupInUse {
+    /// Its name.
+    pub path: String,
+    /// How many streams are in it.
+    pub streams: usize,
+    /// The groups directly below it, by name.
+    pub groups: Vec<String>,
+}
+
+impl fmt::Display for GroupInUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, streams, groups } = self;
+        write!(f, "group {path} is not removed: ")?;
+        if path == "/" {
+            return f.write_str("the root is always there");
+        }
+        match streams {
+            0 => {}
+            1 => f.write_str("1 stream is in it")?,
+            _ => write!(f, "{streams} streams are in it")?,
+        }
+        if *streams > 0 && !groups.is_empty() {
+            f.write_str(", and ")?;
+        }
+        match &groups[..] {
+            [] => {}
+            [one] => write!(f, "{one} is below it")?,
+            several => write!(f, "{} are below it", several.join(", "))?,
+        }
+        f.write_str("; only an empty group can go")
+    }
+}
+
+impl core::error::Error for GroupInUse {}
+
+impl Queue {
+    // ---- streams ----
+
+    /// Adds a stream.
+    ///
+    /// # Panics
+    /// If its group or context does not exist.
+    pub fn add_stream(&mut self, stream: Stream) -> StreamId {
+        assert!(self.groups.get(stream.group).is_some(), "no group {:?}", stream.group);
+        assert!(stream.context.0 < self.settings.contexts, "no context {:?}", stream.context);
+        let state = StreamState { stream, stats: Stats::default(), before: None, open: 0 };
+        let id = StreamId(self.streams.insert(state) as u32);
+        self.scheduler.add_stream(id, &stream);
+        id
+    }
+
+    /// Puts a stream into another group, gives it another priority, or both; works under load (Q8 to Q10).
+    ///
+    /// # Panics
+    /// If the stream or its new group does not exist, or the context is not the one that it has: its requests stay in it.
+    pub fn change_stream(&mut self, now: Instant, id: StreamId, stream: Stream) {
+        assert!(self.groups.get(stream.group).is_some(), "no group {:?}", stream.group);
+        let state = &mut self.streams[id.0 as usize];
+        let before = core::mem::replace(&mut state.stream, stream);
+        assert!(before.context == stream.context, "{id:?} is of {:?} and stays there", before.context);
+        if before == stream {
+            return;
+        }
+        if before.group != stream.group {
+            let done = core::mem::take(&mut state.stats);
+            self.groups.get_mut(before.group).retired.add(&done); // Q10
+            state.before.get_or_insert_default().add(&done);
+        }
+        // Rows that nobody uses may be changed too: who takes one writes all of it.
+        for request in self.requests.rows_mut() {
+            if request.step == Step::Waiting && request.waiting.stream == id {
+                request.follow(&stream);
+            }
+        }
+        if let Some((_, rest)) = self.rest.as_mut().filter(|(_, rest)| rest.stream == id) {
+            (rest.group, rest.priority) = (stream.group, stream.priority);
+        }
+        self.scheduler.change_stream(now, id, &stream);
+    }
+
+    /// Removes a stream; what it did still counts for its groups.
+    ///
+    /// # Panics
+    /// If a bio of it has not ended.
+    pub fn remove_stream(&mut self, id: StreamId) {
+        let state = self.streams.remove(id.0 as usize);
+        assert!(state.open == 0, "{id:?} is removed with {} bios open", state.open);
+        self.scheduler.remove_stream(id);
+        self.groups.get_mut(state.stream.group).retired.add(&state.stats);
+    }
+
+    /// A stream as it is now.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    #[must_use]
+    pub fn stream(&self, id: StreamId) -> Stream {
+        self.streams[id.0 as usize].stream
+    }
+
+    /// Where a request whose stream has moved since it was dispatched goes when the device turns it back (Q9); whether that
+    /// is so.
+    pub(super) fn requeue_elsewhere(&mut self, now: Instant, id: RequestId) -> bool {
+        let request = &mut self.requests[id.0];
+        let stream = self.streams[request.waiting.stream.0 as usize].stream;
+        if (request.waiting.group, request.waiting.priority) == (stream.group, stream.priority) {
+            return false;
+        }
+        let served = Served { request: request.waiting, dispatched: request.dispatched, ok: false };
+        request.follow(&stream);
+        if request.generation == self.generation {
+            self.scheduler.completed(now, &served);
+        }
+        self.scheduler.insert(now, &request.waiting);
+        true
+    }
+
+    /// The device has turned back a flush: it goes again, for its stream as it is now. Those who shared it may all have
+    /// timed out and gone meanwhile.
+    pub(super) fn requeue_flush(&mut self, now: Instant, id: RequestId) {
+        let request = &mut self.requests[id.0];
+        if request.generation == self.generation {
+            self.scheduler.flush_ended(now, Duration::ZERO);
+        }
+        if let Some(state) = self.streams.get(request.waiting.stream.0 as usize) {
+            request.follow(&state.stream);
+        }
+        self.again.push_front(id);
+    }
+
+    // ---- groups ----
+
+    /// Adds a group; its number may be one that another group had.
+    ///
+    /// # Panics
+    /// If its weight is out of range, its parent does not exist, or there are 65,536 groups.
+    pub fn add_group(&mut self, now: Instant, group: Group) -> GroupId {
+        assert!(group.parent.is_some(), "{} has no parent: the root is there already", group.path);
+        let id = self.groups.add(group);
+        self.scheduler.set_group(now, id, &self.groups.get_mut(id).group);
+        id
+    }
+
+    /// Gives a group another weight; works under load. The root has no siblings: its weight means nothing.
+    ///
+    /// # Panics
+    /// If the weight is out of range or the group does not exist.
+    pub fn set_weight(&mut self, now: Instant, id: GroupId, weight: u16) {
+        check_weight(weight);
+        let group = &mut self.groups.get_mut(id).group;
+        if core::mem::replace(&mut group.weight, weight) != weight {
+            self.scheduler.set_group(now, id, group);
+        }
+    }
+
+    /// Removes a group that nobody is in (Q11); what was done in it still counts for the disk.
+    ///
+    /// # Errors
+    /// It is the root, or streams or groups are in it: which.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    pub fn remove_group(&mut self, now: Instant, id: GroupId) -> Result<(), GroupInUse> {
+        let streams = self.streams.iter().filter(|(_, state)| state.stream.group == id).count();
+        let below = self.groups().filter(|(_, group)| group.parent == Some(id));
+        let groups: Vec<String> = below.map(|(_, group)| group.path.clone()).collect();
+        let state = self.groups.get_mut(id);
+        if id == GroupId::ROOT || streams > 0 || !groups.is_empty() {
+            return Err(GroupInUse { path: state.group.path.clone(), streams, groups });
+        }
+        state.is_leaving = true;
+        self.groups.leaving.push(id);
+        self.let_go(now);
+        Ok(())
+    }
+
+    /// The groups that there are, in the order of their numbers.
+    pub fn groups(&self) -> impl Iterator<Item = (GroupId, &Group)> {
+        let groups = self.groups.states.iter().filter(|(_, state)| !state.is_leaving);
+        groups.map(|(id, state)| (GroupId(id as u16), &state.group))
+    }
+
+    /// Groups that were removed go if nothing of theirs is in flight any more (Q11).
+    #[cold]
+    pub(super) fn let_go(&mut self, now: Instant) {
+        let mut index = 0;
+        while let Some(&id) = self.groups.leaving.get(index) {
+            let mut in_flight = self.by_tag.iter().filter_map(|request| self.requests.get(request.0));
+            let mut below = self.groups.states.iter().filter(|(_, state)| state.group.parent == Some(id));
+            if in_flight.any(|request| request.waiting.group == id) || below.next().is_some() {
+                index += 1;
+                continue;
+            }
+            self.groups.leaving.remove(index);
+            let state = self.groups.states.remove(usize::from(id.0));
+            self.groups.gone.add(&state.retired);
+            self.scheduler.remove_group(now, id);
+        }
+    }
+
+    // ---- what they have done ----
+
+    /// What a stream has done, whatever group it was in.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    #[must_use]
+    pub fn stream_stats(&self, id: StreamId) -> Stats {
+        let state = &self.streams[id.0 as usize];
+        let mut sum = state.stats.clone();
+        if let Some(before) = &state.before {
+            sum.add(before);
+        }
+        sum
+    }
+
+    /// What streams have done in a group, those included that were removed or have moved away (Q10); groups below it count
+    /// for themselves.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    #[must_use]
+    pub fn group_stats(&self, id: GroupId) -> Stats {
+        let state = self.groups.get(id).unwrap_or_else(|| panic!("no group {id:?}"));
+        let mut sum = state.retired.clone();
+        for (_, state) in self.streams.iter().filter(|(_, state)| state.stream.group == id) {
+            sum.add(&state.stats);
+        }
+        sum
+    }
+
+    /// As [`Queue::group_stats`], for all groups at once, in the order of their numbers.
+    #[must_use]
+    pub fn stats_by_group(&self) -> Vec<(GroupId, &Group, Stats)> {
+        let mut all: Vec<_> = self.groups().map(|(id, group)| (id, group, Stats::default())).collect();
+        for (id, _, sum) in &mut all {
+            sum.add(&self.groups.states[usize::from(id.0)].retired);
+        }
+        for (_, state) in &self.streams {
+            let at = all.binary_search_by_key(&state.stream.group, |(id, ..)| *id).expect("a stream is in a group");
+            all[at].2.add(&state.stats);
+        }
+        all
+    }
+
+    /// What all have done.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut sum = self.groups.gone.clone();
+        self.groups.states.iter().for_each(|(_, state)| sum.add(&state.retired));
+        self.streams.iter().for_each(|(_, state)| sum.add(&state.stats));
+        sum
+    }
+}
+
+impl Request {
+    /// Makes it a request of the stream as it is now.
+    fn follow(&mut self, stream: &Stream) {
+        let Stream { group, priority, .. } = *stream;
+        (self.waiting.group, self.waiting.priority) = (group, priority);
+    }
+}

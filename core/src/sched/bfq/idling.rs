@@ -1,0 +1,148 @@
+//! For whom others wait, and for how long.
+
+use super::*;
+use crate::time::ms;
+use crate::trace::Note;
+
+/// How long at most for a stream that seeks and competes with its like; and how long at least for a raised one (T4).
+const SEEKY_IDLE: Duration = ms(2);
+const RAISED_IDLE: Duration = ms(20);
+/// For how long after its raising a queue may have a device that serves many at once for itself: a large application starts
+/// on flash within that, and who goes on for longer is no start.
+const RAISED_ALONE: Duration = ms(500);
+
+impl Bfq {
+    /// Whether others wait for the queue in service, which has nothing to ask, and until when.
+    pub(super) fn may_idle_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
+        let queue = self.queue(turn.queue);
+        let is_together = self.is_together();
+        let idle = if is_together { self.settings.group_idle } else { self.slice_idle() };
+        if !queue.is_sync || idle == Duration::ZERO {
+            return None;
+        }
+        let until = if is_together { self.share_wait_until(now, turn) } else { self.idle_until(now, turn) };
+        until.filter(|until| now < *until)
+    }
+
+    /// S2, S3
+    fn share_wait_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
+        // Its turn is over; when the next one comes, others may wait.
+        if turn.served > 0 || !self.comes_back(now, turn.queue) {
+            return None;
+        }
+        let queue = self.queue(turn.queue);
+        // Somebody waits at it: for a short time, that counts more than what the device could do.
+        // Its group is not raised, so where groups compete it is not.
+        let is_fresh = queue.raising.is_raised() && queue.raising.raised_for(now) < RAISED_ALONE;
+        let is_raised = is_fresh && self.few_are_raised() && !self.groups_compete();
+        if queue.in_flight == 0 && (is_raised || self.in_flight == 0) {
+            // Otherwise nothing is left idle, unless shares may cost all.
+            let idle = self.settings.group_idle;
+            let length = if is_raised { idle.max(RAISED_IDLE) } else { idle };
+            let may_idle = is_raised || self.settings.share_floor == 0;
+            return may_idle.then_some(queue.think.last_end()? + length);
+        }
+        let may_wait = is_raised || self.device.share_wait.may_wait();
+        may_wait.then_some(turn.idle_until.unwrap_or(now + self.settings.timeout_sync))
+    }
+
+    /// T4
+    fn idle_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
+        let queue = self.queue(turn.queue);
+        if turn.served == 0 || !self.is_worth_idling(turn) {
+            return None;
+        }
+        let idle = self.slice_idle();
+        if queue.in_flight > 0 {
+            // The device is busy with it. That it thinks counts from the end.
+            return Some(turn.idle_until.unwrap_or(now + self.settings.timeout_sync));
+        }
+        let is_raised = queue.raising.is_raised();
+        let length = if is_raised {
+            idle.max(RAISED_IDLE)
+        } else if queue.seeks.is_seeky(SEEKY) && !self.is_asymmetric() && !self.settings.strict_guarantees {
+            idle.min(SEEKY_IDLE)
+        } else {
+            idle
+        };
+        Some(queue.think.last_end()? + length)
+    }
+
+    /// T4: whether to hold the device for a queue that runs empty.
+    pub(super) fn is_worth_idling(&self, turn: &Turn) -> bool {
+        let queue = self.queue(turn.queue);
+        if self.settings.strict_guarantees {
+            return true; // W4
+        }
+        if queue.priority.class == PriorityClass::Idle || queue.think.is_longer_than(self.short()) {
+            return false;
+        }
+        let (rotational, queueing) = (self.device.is_rotational(), self.device.queueing.is_queueing());
+        let order_pays = match queue.seeks.is_seeky(SEEKY) {
+            false => rotational || !queueing,
+            true => rotational && !(queueing && turn.wrote),
+        };
+        order_pays || self.shares_would_suffer(turn.queue)
+    }
+
+    /// Whether it is unfair to a queue, or to its group, if it is passed over because it has nothing to ask just now.
+    #[inline]
+    fn shares_would_suffer(&self, q: u32) -> bool {
+        let queue = self.queue(q);
+        // Of streams in one group, those of the least weight have what they are entitled to without being waited for.
+        let is_heavier = self.levels.has_lighter(queue.priority.level);
+        if is_heavier || queue.raising.is_raised() && self.open_raised < self.open {
+            return true;
+        }
+        // Others that wait keep the place of the group.
+        let group = self.groups[usize::from(queue.group.0)].fair;
+        self.groups_compete() && self.fair.backlogged_queues_of(group) <= 1 || self.classes_compete()
+    }
+
+    /// Whether those that somebody waits at are no more than the others: where most are, throughput is what they wait for.
+    #[inline]
+    pub(super) const fn few_are_raised(&self) -> bool {
+        2 * self.open_raised <= self.open
+    }
+
+    /// Whether groups or classes compete, or streams of several weights.
+    #[inline]
+    pub(super) fn is_asymmetric(&self) -> bool {
+        self.groups_compete() || self.classes_compete() || self.levels.are_several()
+    }
+
+    #[inline]
+    pub(super) fn groups_compete(&self) -> bool {
+        self.fair.backlogged_groups() > 1
+    }
+
+    #[inline]
+    fn classes_compete(&self) -> bool {
+        let best_effort = self.fair.backlogged_in(PriorityClass::BestEffort);
+        best_effort > 0 && best_effort != self.fair.backlogged()
+    }
+
+    /// What counts as a short time to think.
+    fn short(&self) -> Duration {
+        Duration::from_nanos(self.slice_idle().as_nanos() / 2)
+    }
+
+    /// S2: whether a queue without requests is likely to ask again at once.
+    pub(super) fn comes_back(&self, now: Instant, q: u32) -> bool {
+        let (queue, idle) = (self.queue(q), self.settings.group_idle);
+        queue.is_sync
+            && queue.priority.class != PriorityClass::Idle
+            && !queue.think.is_longer_than(Duration::from_nanos(idle.as_nanos() / 2))
+            && self.shares_would_suffer(q)
+            && (queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) < idle))
+    }
+
+    pub(super) fn idle(&mut self, now: Instant, until: Instant) {
+        let turn = self.turn.as_mut().expect("the disk is held for the queue in service");
+        let (q, is_share_wait) = (turn.queue, turn.served == 0);
+        if turn.idle_until.replace(until).is_none() {
+            *(if is_share_wait { &mut self.counts.share_waits } else { &mut self.counts.idlings }) += 1;
+            self.note(q, Note::Idling { longest: until.since(now), busy: self.in_flight > 0 });
+        }
+    }
+}

@@ -1,0 +1,641 @@
+//! Parallel idling_trial: does the device do more when nobody is waited for?
+//!
+//! A lone disk that rotates does most when it reads on in one place: it pays to hold it idle for the stream that will ask
+//! again at once. An array rotates too, and has a dozen arms: who holds it for one stream leaves eleven of them idle. And
+//! streams that seek gain on either. Nothing that a device declares tells these apart, so both ways are tried, on the
+//! requests that come anyway. What it declares is where to begin.
+//!
+//! A1  Two ways are compared by sectors per time, in windows that alternate, so that a load that changes slowly is the same
+//!     for both. A window begins when as much has ended as waited or was in the device at the change, for that was shaped by
+//!     the other way; no earlier than `SETTLE` after it, and no later than the window is long.
+//! A2  A window counts if at seven in eight of its ends somebody else had something to do as well: who is alone says
+//!     nothing about many. After `SPOILT_MAX` that do not count the trial is given up for a while.
+//! A3  Windows are short at first, but so long that twice what waits would end in one, and `ENDS`, up to `LONGEST`. A short
+//!     one may be off by what does not fit into it (a round over all streams), so it tells large differences alone: `BIAS` /
+//!     length is what a difference must exceed, besides three deviations of the mean. If `PAIRS` pairs leave it open, windows
+//!     of twice the length follow, up to `LONGEST`; then the mean decides. They do not follow if the present way is the guess
+//!     and the other does not look better by then; if it is not to idle, by the first pair. Two pairs that agree on nearly
+//!     twice as much are enough, and one that says three times (as much as before the trial, too, if that is known).
+//!     The present way is what it does in its windows, or did before the trial if that was more: who takes turns needs a
+//!     while to be as good as it can be. So turns that are the present way of a load that reads on, with which nothing was
+//!     done before, are judged by the first length alone; after `REST_OPEN` they are looked at again.
+//! A4  The other way must do `MARGIN` more to be taken, so that two ways that do the same do not alternate; and
+//!     `MARGIN_FLASH` where not idling was the guess: there turns cost those who seek more than they can bring.
+//! A5  A trial costs what the present way would have done in its time and was not done. There is credit for
+//!     `CREDIT_MAX` of the device's time, and one part in `COST` of the time under load is added to it; a trial that
+//!     uses it up ends, and the way stays. So no more than that part is lost, beyond the credit and a window.
+//! A6  After a trial there is rest: `REST_MIN` (`REST_FLASH` where not idling was the guess and is right, or is right for
+//!     a load of which nearly all seeks: turns have no order to bring to that), and the double of the one before if nothing
+//!     changed, up to `REST_MAX`.
+//! A7  It ends early when the load or the device is another: for four windows of `WATCH` in a row the present way does a
+//!     fifth more or less than it did (and more than its usual ups and downs make), or requests that seek make another part
+//!     of them; or when the scheduler says so ([`IdlingTrial::review`]).
+//! A8  Nothing is random: the same ends at the same times give the same ways.
+
+use crate::time::{ms, secs};
+use crate::{Duration, Instant};
+
+/// What was sent before a change of way has at least so long to end (A1).
+const SETTLE: Duration = ms(10);
+/// The first length of a window, and the longest (A3).
+const WINDOW: Duration = ms(100);
+const LONGEST: Duration = ms(400);
+/// Pairs of windows of one length, from and to (A3).
+const PAIRS_MIN: u32 = 3;
+const PAIRS: u32 = 4;
+/// As many are enough for one that comes too early, if they do not point to a change.
+const PAIRS_EARLY: u32 = 2;
+/// By how much a window of one second may be off for its length (A3), as [`Pair`] counts.
+const BIAS: f64 = 0.015;
+/// What two pairs must both exceed to be enough: 1.9 times as much (A3). And one: three times as much.
+const PLAIN: f64 = 0.31;
+const PLAINEST: f64 = 0.5;
+/// So many requests end in a window at least, if it need not be too long for it (A3).
+const ENDS: u64 = 20;
+/// The other way is taken from 4 % more on (A4): (1.04 − 1) / (1.04 + 1).
+const MARGIN: f64 = 0.0196;
+/// The same of 8 %.
+const MARGIN_FLASH: f64 = 0.0385;
+const SPOILT_MAX: u32 = 4;
+/// A5.
+const CREDIT_MAX: Duration = ms(600);
+const COST: u64 = 50;
+/// A trial is begun with this much credit at least.
+const CREDIT_MIN: Duration = ms(150);
+/// A6.
+const REST_MIN: Duration = secs(10);
+const REST_MAX: Duration = secs(160);
+/// Where it was right to begin without idling: turns cost few bytes there, but milliseconds for those who seek.
+const REST_FLASH: Duration = secs(40);
+/// The rest after a trial that came to nothing (A2).
+const REST_SPOILT: Duration = secs(1);
+/// The rest after one that came too early to tell (A3).
+const REST_OPEN: Duration = secs(5);
+/// A7.
+const WATCH: Duration = ms(250);
+const UNUSUAL: u32 = 4;
+/// For so many windows after a trial what is less than before it is part of what it costs (A5).
+const AFTER: u32 = 8;
+
+/// How to use a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// It is held idle for one who will ask again soon.
+    Idle,
+    /// It is not: many are served at once.
+    Parallel,
+}
+
+impl Way {
+    /// The other one.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Idle => Self::Parallel,
+            Self::Parallel => Self::Idle,
+        }
+    }
+}
+
+/// As reports call it: `idle`, `parallel`.
+impl core::fmt::Display for Way {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Idle => "idle",
+            Self::Parallel => "parallel",
+        })
+    }
+}
+
+/// What a trial found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// When.
+    pub at: Instant,
+    /// What was thought right, and is from now on.
+    pub from: Way,
+    /// See `from`.
+    pub to: Way,
+    /// Throughput with the device held idle, in KiB a second.
+    pub idle: u64,
+    /// Throughput without, in KiB a second.
+    pub parallel: u64,
+}
+
+/// A request that ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct End {
+    /// Its size.
+    pub sectors: u64,
+    /// Requests that wait or are in the device still.
+    pub open: u32,
+    /// Somebody else has something waiting or in the device (A2), and the way is in force.
+    pub several: bool,
+    /// The last request of whoever asked for it was a seek.
+    pub seeks: bool,
+}
+
+/// Sectors in a time.
+#[derive(Clone, Copy, Default, Debug)]
+struct Rate {
+    sectors: u64,
+    nanos: u64,
+}
+
+impl Rate {
+    fn add(&mut self, other: Self) {
+        self.sectors += other.sectors;
+        self.nanos += other.nanos;
+    }
+
+    /// Sectors per nanosecond.
+    fn get(self) -> f64 {
+        self.sectors as f64 / self.nanos.max(1) as f64
+    }
+
+    /// KiB per second.
+    fn kib(self) -> u64 {
+        (self.get() * 5e8) as u64
+    }
+}
+
+/// Differences of pairs of windows: (other − present) / (other + present), which is as far from zero for half as much as for
+/// twice as much.
+#[derive(Clone, Copy, Default, Debug)]
+struct Pairs {
+    count: u32,
+    sum: f64,
+    squares: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Pairs {
+    fn add(&mut self, present: f64, other: f64) {
+        let total = present + other;
+        let difference = if total > 0.0 { (other - present) / total } else { 0.0 };
+        (self.least, self.most) = match self.count {
+            0 => (difference, difference),
+            _ => (self.least.min(difference), self.most.max(difference)),
+        };
+        self.count += 1;
+        self.sum += difference;
+        self.squares += difference * difference;
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / f64::from(self.count.max(1))
+    }
+
+    /// Whether the other way is better, if that is clear for windows of such length (A3, A4).
+    fn verdict(&self, length: Duration, margin: f64) -> Option<bool> {
+        let plain = if self.count >= 2 { PLAIN } else { PLAINEST };
+        if self.least > plain || self.most < -plain {
+            return Some(self.least > 0.0);
+        }
+        if self.count < PAIRS_MIN {
+            return None;
+        }
+        let count = f64::from(self.count);
+        let bias = bias(length);
+        let ahead = self.mean() - margin;
+        let spread = (self.squares / count - self.mean() * self.mean()).max(0.0) / (count - 1.0);
+        // To stay needs less proof: a trial that was wrong about it is followed by another.
+        let beyond = if ahead > 0.0 { ahead - bias } else { -ahead };
+        (beyond > 0.0 && beyond * beyond > 9.0 * spread).then_some(ahead > 0.0)
+    }
+}
+
+/// By how much windows of such length may be off (A3).
+fn bias(length: Duration) -> f64 {
+    BIAS * 1e9 / length.as_nanos() as f64
+}
+
+/// The window under way.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// It has begun: with an end, which is not of it. Before that so many ends are to come, of what was asked the other way,
+    /// and some time is to pass (A1).
+    is_open: bool,
+    skip: u32,
+    start: Instant,
+    until: Instant,
+    rate: Rate,
+    ends: u32,
+    alone: u32,
+    seeks: u32,
+}
+
+impl Window {
+    /// One that begins with the end that was just now.
+    fn new(now: Instant, length: Duration) -> Self {
+        Self { is_open: true, ..Self::later(now, length, 0) }
+    }
+
+    /// One that begins when what was asked the other way has ended.
+    const fn later(start: Instant, length: Duration, skip: u32) -> Self {
+        let until = Instant::from_nanos(start.as_nanos().saturating_add(length.as_nanos()));
+        Self { is_open: false, skip, start, until, rate: Rate { sectors: 0, nanos: 0 }, ends: 0, alone: 0, seeks: 0 }
+    }
+
+    /// A request ended before it began.
+    fn open(&mut self, now: Instant) {
+        if self.skip > 0 && now < self.until {
+            self.skip -= 1;
+        } else if now >= self.start {
+            let length = self.until.since(self.start);
+            (self.is_open, self.start, self.until) = (true, now, now + length);
+        }
+    }
+
+    /// A2. One with a pause in it counts as little as one of which somebody had the most for himself.
+    const fn counts(&self) -> bool {
+        let length = self.until.since(self.start).as_nanos();
+        8 * self.alone as u64 <= self.ends as u64 && self.rate.nanos <= 4 * length
+    }
+
+    /// Which of three kinds the load is of: little of it seeks, some, most (A7).
+    const fn kind(&self) -> u8 {
+        let part = 8 * self.seeks as u64;
+        let ends = self.ends as u64;
+        if part <= ends {
+            0
+        } else if part < 7 * ends {
+            1
+        } else {
+            2
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    began: Instant,
+    /// The window under way is of the other way.
+    is_other: bool,
+    length: Duration,
+    pairs: Pairs,
+    /// The present way in the window before.
+    present: f64,
+    /// All windows of the present way, and of the other.
+    rates: [Rate; 2],
+    /// All sectors since it began.
+    sectors: u64,
+    spoilt: u32,
+    /// Throughput before it; 0 if that is not known (A3).
+    before: f64,
+    ends: u64,
+    seeks: u64,
+}
+
+impl Trial {
+    /// What the present way does, by what it did in a window: no less than before; unless that is twice as much, for then it
+    /// is the device or the load that has changed (A3).
+    const fn usual_of(&self, rate: f64) -> f64 {
+        self.before.min(2.0 * rate).max(rate)
+    }
+
+    /// Whether it comes too early to tell small differences (A3).
+    fn is_early(&self) -> bool {
+        self.before == 0.0 && 8 * self.seeks <= self.ends
+    }
+}
+
+/// What the present way usually does (A7).
+#[derive(Clone, Copy, Debug)]
+struct Usual {
+    rate: f64,
+    deviation: f64,
+    /// Of the last windows, more or less.
+    recent: f64,
+    watched: u32,
+    kind: Option<u8>,
+    windows: u32,
+    /// Windows in a row that were not so: of less, of more, of another kind.
+    unusual: [u32; 3],
+}
+
+impl Usual {
+    const NONE: Self =
+        Self { rate: 0.0, deviation: 0.0, recent: 0.0, watched: 0, kind: None, windows: 0, unusual: [0; 3] };
+
+    /// A window of the present way is over; answers whether something has changed.
+    fn watch(&mut self, rate: f64, kind: u8) -> bool {
+        let away = rate - self.rate;
+        let distance = if away < 0.0 { -away } else { away };
+        let is_far = self.windows >= UNUSUAL && distance > 0.2 * self.rate && distance > 3.0 * self.deviation;
+        let usual_kind = *self.kind.get_or_insert(kind);
+        let unusual = [is_far && away < 0.0, is_far && away > 0.0, kind != usual_kind];
+        for (count, is_unusual) in self.unusual.iter_mut().zip(unusual) {
+            *count = if is_unusual { *count + 1 } else { 0 };
+        }
+        // What was before a change is no part of it.
+        let is_first = is_far && self.unusual[0] + self.unusual[1] == 1;
+        self.watched = self.watched.saturating_add(1);
+        self.recent += (rate - self.recent) / if is_first { 1.0 } else { f64::from(self.watched.min(UNUSUAL)) };
+        if !is_far {
+            let part = if self.windows < 8 { 1.0 / f64::from(self.windows + 1) } else { 0.125 };
+            self.rate += away * part;
+            self.deviation += (distance - self.deviation) * part;
+            self.windows += 1;
+        }
+        self.has_changed()
+    }
+
+    /// What the present way does, if that is known.
+    fn before(&self) -> f64 {
+        if self.watched >= UNUSUAL { self.recent.max(self.rate) } else { 0.0 }
+    }
+
+    fn has_changed(&self) -> bool {
+        self.unusual.iter().any(|count| *count >= UNUSUAL)
+    }
+}
+
+/// The estimator: see the [module](self).
+#[derive(Clone, Debug)]
+pub struct IdlingTrial {
+    /// What is thought right, and was before anything was tried.
+    base: Way,
+    guess: Way,
+    trial: Option<Trial>,
+    window: Window,
+    /// When the next trial is due.
+    due: Instant,
+    rest: Duration,
+    /// What a trial may cost, in nanoseconds (A5).
+    credit: u64,
+    credited: Instant,
+    /// Windows of [`WATCH`] after a trial that are still paid for, and what the way did before it.
+    after: u32,
+    reference: f64,
+    usual: Usual,
+    found: Option<Finding>,
+    trials: u64,
+}
+
+impl IdlingTrial {
+    /// With what is thought right before anything was tried.
+    #[must_use]
+    pub const fn new(guess: Way) -> Self {
+        Self {
+            base: guess,
+            guess,
+            trial: None,
+            window: Window::later(Instant::ZERO, WATCH, 0),
+            due: Instant::ZERO,
+            rest: REST_MIN,
+            credit: CREDIT_MAX.as_nanos(),
+            credited: Instant::ZERO,
+            after: 0,
+            reference: 0.0,
+            usual: Usual::NONE,
+            found: None,
+            trials: 0,
+        }
+    }
+
+    /// The way to go now.
+    #[inline]
+    #[must_use]
+    pub const fn way(&self) -> Way {
+        match &self.trial {
+            Some(trial) if trial.is_other => self.base.other(),
+            _ => self.base,
+        }
+    }
+
+    /// What is thought right, trials aside.
+    #[must_use]
+    pub const fn settled(&self) -> Way {
+        self.base
+    }
+
+    /// How many trials there were.
+    #[must_use]
+    pub const fn trials(&self) -> u64 {
+        self.trials
+    }
+
+    /// Takes out what the last trial found.
+    pub const fn take_finding(&mut self) -> Option<Finding> {
+        self.found.take()
+    }
+
+    /// The load is another, as the scheduler knows (A7): it is looked at again as soon as it is known what it does this way.
+    pub fn review(&mut self) {
+        if self.trial.is_none() {
+            let soon = self.window.until + Duration::from_nanos(u64::from(UNUSUAL) * WATCH.as_nanos());
+            (self.due, self.rest, self.usual) = (self.due.min(soon), REST_MIN, Usual::NONE);
+        }
+    }
+
+    /// What the device is taken for has changed: it is tried anew, from another guess.
+    pub fn guess(&mut self, now: Instant, guess: Way) {
+        self.trial = None;
+        (self.base, self.guess, self.due, self.rest) = (guess, guess, now, REST_MIN);
+        self.watch_anew(now);
+    }
+
+    /// A request ended. Answers whether another way is to go from now on, or a trial found something.
+    #[inline]
+    pub fn ended(&mut self, now: Instant, end: End) -> bool {
+        if let Some(trial) = &mut self.trial {
+            trial.sectors += end.sectors;
+        }
+        let window = &mut self.window;
+        if !window.is_open {
+            window.open(now);
+            return false;
+        }
+        window.rate.sectors += end.sectors;
+        window.ends += 1;
+        window.alone += u32::from(!end.several);
+        window.seeks += u32::from(end.seeks);
+        if now < window.until {
+            return false;
+        }
+        self.window_is_over(now, end.open)
+    }
+
+    #[cold]
+    fn window_is_over(&mut self, now: Instant, open: u32) -> bool {
+        let mut window = self.window;
+        window.rate.nanos = now.since(window.start).as_nanos();
+        let before = self.way();
+        let rate = window.rate.get();
+        // A pause of hours earns no more than the window that it makes long.
+        let passed = now.since(self.credited).as_nanos() / COST;
+        self.credited = now;
+        if window.counts() {
+            self.credit = (self.credit + passed).min(CREDIT_MAX.as_nanos());
+        }
+        match &mut self.trial {
+            Some(trial) if !window.counts() => {
+                trial.spoilt += 1;
+                if trial.spoilt >= SPOILT_MAX {
+                    self.give_up(now);
+                }
+            }
+            Some(trial) => {
+                trial.rates[usize::from(trial.is_other)].add(window.rate);
+                trial.ends += u64::from(window.ends);
+                trial.seeks += u64::from(window.seeks);
+                if trial.is_other {
+                    trial.pairs.add(trial.usual_of(trial.present), rate);
+                } else {
+                    trial.present = rate;
+                }
+                trial.is_other = !trial.is_other;
+                if trial.is_other {
+                    self.first_is_over(now);
+                } else {
+                    self.pair_is_over(now, rate);
+                }
+            }
+            None if window.counts() => {
+                self.pay_after(&window);
+                let changed = self.usual.watch(rate, window.kind());
+                if changed {
+                    self.due = now;
+                    self.rest = REST_MIN; // A7
+                    // What comes now is usual from now on.
+                    let recent = self.usual.recent;
+                    self.usual = Usual { rate: recent, recent, watched: UNUSUAL, windows: 1, ..Usual::NONE };
+                }
+                if now >= self.due && self.credit >= CREDIT_MIN.as_nanos() {
+                    let each = window.rate.nanos / u64::from(window.ends.max(1));
+                    self.start(now, Duration::from_nanos(each.saturating_mul(ENDS.max(2 * u64::from(open)))));
+                }
+            }
+            None => {}
+        }
+        let length = self.trial.as_ref().map_or(WATCH, |trial| trial.length);
+        self.window = match self.way() == before {
+            true => Window::new(now, length),
+            false => Window::later(now + SETTLE, length, open),
+        };
+        self.way() != before || self.found.is_some()
+    }
+
+    /// `enough` is how long it takes that [`ENDS`] requests end, and twice those that wait or are in the device: so each stream
+    /// is served in a window, most likely.
+    fn start(&mut self, now: Instant, enough: Duration) {
+        self.trials += 1;
+        self.trial = Some(Trial {
+            began: now,
+            is_other: false,
+            length: enough.clamp(WINDOW, LONGEST),
+            pairs: Pairs::default(),
+            present: 0.0,
+            rates: [Rate::default(); 2],
+            sectors: 0,
+            spoilt: 0,
+            before: self.usual.before(),
+            ends: 0,
+            seeks: 0,
+        });
+    }
+
+    /// What the trial has cost so far, in nanoseconds (A5).
+    fn cost(trial: &Trial, now: Instant) -> u64 {
+        let rate = trial.usual_of(trial.rates[0].get());
+        let done = if rate > 0.0 { (trial.sectors as f64 / rate) as u64 } else { 0 };
+        now.since(trial.began).as_nanos().saturating_sub(done)
+    }
+
+    /// What a trial costs when it is over: who takes turns needs a while to be as good as before (A5).
+    fn pay_after(&mut self, window: &Window) {
+        let (nanos, rate) = (window.rate.nanos as f64, window.rate.get());
+        if self.after > 0 {
+            self.after -= 1;
+            self.credit = self.credit.saturating_sub((nanos * (1.0 - rate / self.reference).max(0.0)) as u64);
+        }
+    }
+
+    /// The present way's window of a pair is over: the trial goes on if it may cost more (A5).
+    fn first_is_over(&mut self, now: Instant) {
+        let Some(trial) = &self.trial else { return };
+        let cost = Self::cost(trial, now);
+        if trial.pairs.count > 0 && cost > self.credit {
+            self.decide(now, false, cost);
+        }
+    }
+
+    /// A pair is over, with so much of the other way (A3).
+    fn pair_is_over(&mut self, now: Instant, rate: f64) {
+        let margin = if self.is_flash() { MARGIN_FLASH } else { MARGIN };
+        let Some(trial) = &mut self.trial else { return };
+        let cost = Self::cost(trial, now);
+        // A single pair with a bad moment of the present way proves nothing against what that did before.
+        let is_moment = trial.pairs.count == 1 && rate < 3.0 * trial.before;
+        let verdict = trial.pairs.verdict(trial.length, margin).filter(|better| !(*better && is_moment));
+        // What turns do so early is the least that they can.
+        let came_early = trial.is_early();
+        let is_early = came_early && self.base == Way::Idle;
+        let mean = trial.pairs.mean();
+        let is_last = match is_early {
+            true => trial.pairs.count >= if mean < PLAIN / 2.0 { PAIRS_EARLY } else { PAIRS },
+            false => trial.pairs.count >= PAIRS && trial.length == LONGEST,
+        };
+        let is_round = trial.pairs.count >= PAIRS;
+        let is_hopeless = self.base == self.guess && mean < margin && (is_round || self.base == Way::Parallel);
+        if let Some(better) = verdict {
+            self.decide(now, better, cost);
+        } else if is_last {
+            let better = mean > if is_early { margin + bias(trial.length) } else { margin };
+            self.decide(now, better, cost);
+            if is_early {
+                (self.due, self.rest) = (now + REST_OPEN, REST_MIN);
+            }
+        } else if cost > self.credit || is_hopeless {
+            self.decide(now, false, cost);
+            if came_early {
+                (self.due, self.rest) = (now + REST_OPEN, REST_MIN);
+            }
+        } else if is_round {
+            trial.length = Duration::from_nanos(2 * trial.length.as_nanos()).min(LONGEST);
+            trial.pairs = Pairs::default();
+        }
+    }
+
+    /// Not to idle was the guess, and is thought right still (A4, A6).
+    fn is_flash(&self) -> bool {
+        (self.base, self.guess) == (Way::Parallel, Way::Parallel)
+    }
+
+    fn decide(&mut self, now: Instant, better: bool, cost: u64) {
+        let Some(trial) = self.trial.take() else { return };
+        let from = self.base;
+        let [present, other] = trial.rates.map(Rate::kib);
+        self.credit = self.credit.saturating_sub(cost);
+        (self.after, self.reference) = (if better { 0 } else { AFTER }, trial.before.max(f64::MIN_POSITIVE));
+        if better {
+            self.base = from.other();
+            self.rest = REST_MIN;
+            self.usual = Usual::NONE;
+        }
+        let (idle, parallel) = if from == Way::Idle { (present, other) } else { (other, present) };
+        self.found = Some(Finding { at: now, from, to: self.base, idle, parallel });
+        let all_seek = self.base == Way::Parallel && 8 * trial.seeks >= 7 * trial.ends;
+        if !better && (self.is_flash() || all_seek) {
+            self.rest = self.rest.max(REST_FLASH);
+        }
+        self.due = now + self.rest; // A6
+        self.rest = Duration::from_nanos(2 * self.rest.as_nanos()).min(REST_MAX);
+    }
+
+    fn give_up(&mut self, now: Instant) {
+        let Some(trial) = self.trial.take() else { return };
+        self.credit = self.credit.saturating_sub(Self::cost(&trial, now).min(CREDIT_MAX.as_nanos()));
+        self.due = now + REST_SPOILT;
+    }
+
+    fn watch_anew(&mut self, now: Instant) {
+        self.window = Window::new(now, WATCH);
+        self.usual = Usual::NONE;
+    }
+}
+
+#[cfg(test)]
+mod tests;

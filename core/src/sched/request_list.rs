@@ -1,0 +1,515 @@
+//! The waiting requests of a scheduler's queues: each queue in sector order and by age, all in one table.
+//!
+//! L1  A request is in one [`RequestList`] at most, and there in both orders: by first sector, and by arrival.
+//! L2  From an insertion to the completion a request has a row here: what was said of it, and which list it is or was
+//!     in ([`RequestTable::owner`]). What changes hands while it waits is told anew.
+//! L3  The next by position is the nearest ahead of where the last one ended; but one behind, if it is within
+//!     `back_seek_max` and nearer even when its distance counts `back_seek_penalty` times; and with nothing ahead, the
+//!     first of all, as an arm sweeps. Of the two on either side, the more urgent goes whatever its distance.
+//! L4  A newcomer joins a waiting request of its own list and direction that it touches. Of two requests that become one,
+//!     the place by age is that of the older.
+//! L5  Moving a list into another keeps both orders; what is moved back is picked by its stream.
+//! L6  What the device turned back waits in a list of its own, the last one first, keeps its age, and goes before all lists.
+//!
+//! A list is 20 bytes and all links are in the table's rows: nothing is allocated once the table is made, a request leaves
+//! from anywhere without a search, and each step costs the logarithm of its own list's length at most.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{RequestId, Side, Waiting};
+use crate::tree::{Nodes, Tree};
+use crate::{Direction, Extent, Flags, Instant, Op, Sector, StreamId};
+
+/// The table of all requests that a scheduler has taken in; see the [module](self) for the rules.
+#[derive(Debug)]
+pub struct RequestTable {
+    /// By position; the tree of each list is made of these.
+    nodes: Nodes,
+    /// By request.
+    rows: Vec<Row>,
+    /// What the device could not take (L6).
+    requeued: List,
+    /// How many are in lists or were turned back, and how many of them read.
+    len: usize,
+    reads: usize,
+}
+
+/// The waiting requests of one queue.
+///
+/// Every method that takes a [`RequestTable`] must be given the same one.
+#[derive(Debug)]
+pub struct RequestList {
+    sorted: Tree,
+    aged: List,
+    len: u32,
+    owner: u32,
+}
+
+/// How far back is near (L3); as the tunables `back_seek_max` and `back_seek_penalty` say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BackSeek {
+    /// The farthest way back, in sectors.
+    pub max: u64,
+    /// How many times a way back counts.
+    pub penalty: u32,
+}
+
+/// What is known of a request: 40 bytes.
+#[derive(Clone, Debug)]
+struct Row {
+    /// When it came; the oldest part of it, if it is the work of a merge (L4).
+    arrived: Instant,
+    /// The first sector after it; where it starts is its key in the tree.
+    end: Sector,
+    /// The rows before and after it in its [`List`].
+    prev: u32,
+    next: u32,
+    owner: u32,
+    stream: StreamId,
+    op: Op,
+    flags: Flags,
+    place: Place,
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// Not known here.
+    Elsewhere,
+    /// It waits in a list.
+    InList,
+    /// The device turned it back, and it waits (L6).
+    Requeued,
+    /// At the device.
+    Out,
+}
+
+/// No row.
+const NIL: u32 = u32::MAX;
+
+impl RequestTable {
+    /// A table for requests whose numbers are below `capacity`.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let row = Row {
+            arrived: Instant::ZERO,
+            end: Sector(0),
+            prev: NIL,
+            next: NIL,
+            owner: NIL,
+            stream: StreamId(NIL),
+            op: Op::Read,
+            flags: Flags::NONE,
+            place: Place::Elsewhere,
+        };
+        Self { nodes: Nodes::new(capacity), rows: vec![row; capacity], requeued: List::new(), len: 0, reads: 0 }
+    }
+
+    /// How many wait, in lists or turned back.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many of them read.
+    #[must_use]
+    pub const fn reads(&self) -> usize {
+        self.reads
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// When a request came: the oldest part of it.
+    #[must_use]
+    pub fn arrived(&self, id: RequestId) -> Instant {
+        self.row(id).arrived
+    }
+
+    /// The number of the list that a request is in, or was in last (L2).
+    #[must_use]
+    pub fn owner(&self, id: RequestId) -> u32 {
+        self.row(id).owner
+    }
+
+    /// Who asked for a request.
+    #[must_use]
+    pub fn stream(&self, id: RequestId) -> StreamId {
+        self.row(id).stream
+    }
+
+    /// What a request does.
+    #[must_use]
+    pub fn op(&self, id: RequestId) -> Op {
+        self.row(id).op
+    }
+
+    /// How a request wants to be treated.
+    #[must_use]
+    pub fn flags(&self, id: RequestId) -> Flags {
+        self.row(id).flags
+    }
+
+    /// Where on the disk a request is.
+    #[must_use]
+    pub fn extent(&self, id: RequestId) -> Extent {
+        let start = self.nodes.key(id.0);
+        Extent::new(Sector(start), self.row(id).end.0 - start)
+    }
+
+    /// Takes back a request that the device could not take; it keeps its row (L6).
+    ///
+    /// # Panics
+    /// If it is not at the device.
+    pub fn requeue(&mut self, id: RequestId) {
+        assert!(self.row(id).place == Place::Out, "{id:?} is turned back, but is not at the device");
+        self.rows[id.0 as usize].place = Place::Requeued;
+        self.requeued.push_front(&mut self.rows, id.0);
+        self.len += 1;
+        self.reads += usize::from(self.op(id) == Op::Read);
+    }
+
+    /// The request that was turned back last and waits, if one does.
+    #[must_use]
+    pub fn requeued(&self) -> Option<RequestId> {
+        self.requeued.front()
+    }
+
+    /// The request that was turned back before the given one and waits, if one does.
+    ///
+    /// # Panics
+    /// If the given one was not turned back, or does not wait.
+    #[must_use]
+    pub fn requeued_before(&self, id: RequestId) -> Option<RequestId> {
+        assert!(self.row(id).place == Place::Requeued, "{id:?} is none that was turned back");
+        let next = self.row(id).next;
+        (next != NIL).then_some(RequestId(next))
+    }
+
+    /// Makes a request that is in no list one of another list's: it counts there from now on.
+    ///
+    /// # Panics
+    /// If it waits in a list.
+    pub fn set_owner(&mut self, id: RequestId, owner: u32) {
+        let row = &mut self.rows[id.0 as usize];
+        assert!(row.place != Place::InList, "{id:?} waits in list {}", row.owner);
+        row.owner = owner;
+    }
+
+    /// Takes out what [`RequestTable::returned`] answers: it goes to the device once more.
+    pub fn take_requeued(&mut self) -> Option<RequestId> {
+        let id = self.requeued.front()?;
+        self.requeued.remove(&mut self.rows, id.0);
+        self.rows[id.0 as usize].place = Place::Out;
+        self.len -= 1;
+        self.reads -= usize::from(self.op(id) == Op::Read);
+        Some(id)
+    }
+
+    /// Forgets a request that has left the device, or that another scheduler takes over.
+    ///
+    /// # Panics
+    /// If it waits.
+    pub fn forget(&mut self, id: RequestId) {
+        let row = &mut self.rows[id.0 as usize];
+        assert!(row.place == Place::Out, "{id:?} is forgotten, but is not at the device");
+        row.place = Place::Elsewhere;
+    }
+
+    /// Whether a request is at the device.
+    #[must_use]
+    pub fn is_out(&self, id: RequestId) -> bool {
+        self.row(id).place == Place::Out
+    }
+
+    /// Whether a request waits in a list.
+    #[must_use]
+    pub fn is_in_list(&self, id: RequestId) -> bool {
+        self.row(id).place == Place::InList
+    }
+
+    fn row(&self, id: RequestId) -> &Row {
+        &self.rows[id.0 as usize]
+    }
+
+    fn start(&self, id: u32) -> u64 {
+        self.nodes.key(id)
+    }
+
+    /// Whether a request goes before its neighbours whatever the distance (L3).
+    fn is_urgent(&self, id: u32) -> bool {
+        let flags = self.rows[id as usize].flags;
+        flags.contains(Flags::PRIO) || flags.contains(Flags::META)
+    }
+}
+
+impl RequestList {
+    /// An empty list; `owner` is the number that [`RequestTable::owner`] tells of the requests in it.
+    #[must_use]
+    pub const fn new(owner: u32) -> Self {
+        Self { sorted: Tree::new(), aged: List::new(), len: 0, owner }
+    }
+
+    /// How many wait in it.
+    #[must_use]
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether none waits in it.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Takes in a request that came now.
+    ///
+    /// # Panics
+    /// If it waits already.
+    pub fn add(&mut self, table: &mut RequestTable, now: Instant, request: &Waiting) {
+        let id = request.id.0;
+        let row = &mut table.rows[id as usize];
+        assert!(matches!(row.place, Place::Elsewhere | Place::Out), "{:?} waits already", request.id); // L1
+        *row = Row {
+            arrived: now,
+            end: request.extent.end(),
+            prev: NIL,
+            next: NIL,
+            owner: self.owner,
+            stream: request.stream,
+            op: request.op,
+            flags: request.flags,
+            place: Place::InList,
+        };
+        table.len += 1;
+        table.reads += usize::from(request.op == Op::Read);
+        self.len += 1;
+        self.aged.push_back(&mut table.rows, id);
+        self.sorted.insert(&mut table.nodes, id, request.extent.start.0);
+    }
+
+    /// Takes out a request that goes to the device.
+    ///
+    /// # Panics
+    /// If it does not wait in this list.
+    pub fn take(&mut self, table: &mut RequestTable, id: RequestId) {
+        self.unlink(table, id);
+        table.rows[id.0 as usize].place = Place::Out;
+        table.len -= 1;
+        table.reads -= usize::from(table.op(id) == Op::Read);
+    }
+
+    fn unlink(&mut self, table: &mut RequestTable, id: RequestId) {
+        self.check(table, id);
+        self.sorted.remove(&mut table.nodes, id.0);
+        self.aged.remove(&mut table.rows, id.0);
+        self.len -= 1;
+    }
+
+    fn check(&self, table: &RequestTable, id: RequestId) {
+        let row = table.row(id);
+        assert!(row.place == Place::InList && row.owner == self.owner, "{id:?} does not wait in list {}", self.owner);
+    }
+
+    /// The request that came first.
+    #[must_use]
+    pub fn oldest(&self) -> Option<RequestId> {
+        self.aged.front()
+    }
+
+    /// The request that came last.
+    #[must_use]
+    pub fn youngest(&self) -> Option<RequestId> {
+        self.aged.back()
+    }
+
+    /// What goes next for a head that is at `from` (L3).
+    #[must_use]
+    pub fn next_from(&self, table: &RequestTable, from: Sector, back: BackSeek) -> Option<RequestId> {
+        let (behind, ahead) = self.sorted.around(&table.nodes, from.0);
+        let Some(behind) = behind else { return ahead.map(RequestId) };
+        let back_from = |id| from.0 - table.start(id);
+        let Some(ahead) = ahead else {
+            let first = self.sorted.first(&table.nodes)?;
+            let is_near = back_from(behind) <= back.max;
+            let prefers_first = table.is_urgent(first) && !table.is_urgent(behind);
+            return Some(RequestId(if is_near && !prefers_first { behind } else { first }));
+        };
+        let urgent = (table.is_urgent(behind), table.is_urgent(ahead));
+        let takes_behind = match urgent {
+            (true, false) => true,
+            (false, true) => false,
+            _ => {
+                let way = back_from(behind);
+                way <= back.max && way.saturating_mul(back.penalty.into()) < table.start(ahead) - from.0
+            }
+        };
+        Some(RequestId(if takes_behind { behind } else { ahead }))
+    }
+
+    /// The request whose first sector is nearest to `to`, on either side: what a cooperating queue is known by.
+    #[must_use]
+    pub fn nearest(&self, table: &RequestTable, to: Sector) -> Option<RequestId> {
+        let (before, after) = self.sorted.around(&table.nodes, to.0);
+        let nearest = match (before, after) {
+            (Some(before), Some(after)) => {
+                if to.0 - table.start(before) < table.start(after) - to.0 {
+                    before
+                } else {
+                    after
+                }
+            }
+            (before, after) => before.or(after)?,
+        };
+        Some(RequestId(nearest))
+    }
+
+    /// A request of this list that `newcomer` touches, of its direction (L4).
+    #[must_use]
+    pub fn merge_candidate(&self, table: &RequestTable, newcomer: &Waiting) -> Option<(RequestId, Side)> {
+        let Extent { start, .. } = newcomer.extent;
+        let (before, after) = self.sorted.around(&table.nodes, start.0);
+        let suits = |id: &u32| table.rows[*id as usize].op.direction() == newcomer.op.direction();
+        if let Some(before) = before.filter(suits).filter(|&id| table.rows[id as usize].end == start) {
+            return Some((RequestId(before), Side::Back));
+        }
+        let after = after.filter(suits).filter(|&id| table.start(id) == newcomer.extent.end().0)?;
+        Some((RequestId(after), Side::Front))
+    }
+
+    /// A waiting request grew at `side` and is now as given.
+    ///
+    /// # Panics
+    /// If it does not wait in this list.
+    pub fn grown(&mut self, table: &mut RequestTable, request: &Waiting, side: Side) {
+        self.check(table, request.id);
+        table.rows[request.id.0 as usize].end = request.extent.end();
+        if side == Side::Front {
+            self.sorted.remove(&mut table.nodes, request.id.0);
+            self.sorted.insert(&mut table.nodes, request.id.0, request.extent.start.0);
+        }
+    }
+
+    /// The request of this list and of the same direction that starts where the given one, which waits here, ends.
+    #[must_use]
+    pub fn neighbour_after(&self, table: &RequestTable, request: &Waiting) -> Option<RequestId> {
+        self.check(table, request.id);
+        let next = table.nodes.next(request.id.0)?;
+        let direction: Direction = table.rows[next as usize].op.direction();
+        (table.start(next) == request.extent.end().0 && direction == request.op.direction()).then_some(RequestId(next))
+    }
+
+    /// `gone` became part of `kept`, which is now as given: the older place by age stays (L4). `gone` is forgotten.
+    ///
+    /// # Panics
+    /// If not both wait in this list.
+    pub fn absorbed(&mut self, table: &mut RequestTable, kept: &Waiting, gone: RequestId) {
+        self.check(table, kept.id);
+        self.check(table, gone);
+        let arrived = table.arrived(gone);
+        let row = &mut table.rows[kept.id.0 as usize];
+        row.end = kept.extent.end();
+        if arrived < row.arrived {
+            row.arrived = arrived;
+            self.aged.remove(&mut table.rows, kept.id.0);
+            self.aged.insert_after(&mut table.rows, gone.0, kept.id.0);
+        }
+        self.unlink(table, gone);
+        table.reads -= usize::from(table.op(gone) == Op::Read);
+        table.rows[gone.0 as usize].place = Place::Elsewhere;
+        table.len -= 1;
+    }
+
+    /// Moves every request that `picks` says yes to into `other` (L5), and tells how many. Costs a look at each request.
+    pub fn move_to(
+        &mut self,
+        table: &mut RequestTable,
+        other: &mut Self,
+        mut picks: impl FnMut(StreamId) -> bool,
+    ) -> u32 {
+        let (mut moved, mut next, mut place) = (0, self.aged.head, other.aged.head);
+        while next != NIL {
+            let id = next;
+            next = table.rows[id as usize].next;
+            if !picks(table.rows[id as usize].stream) {
+                continue;
+            }
+            self.unlink(table, RequestId(id));
+            // Both lists are by age, so the place to go in only moves on: the first in `other` that is younger.
+            while place != NIL && table.rows[place as usize].arrived <= table.rows[id as usize].arrived {
+                place = table.rows[place as usize].next;
+            }
+            let before = if place == NIL { other.aged.tail } else { table.rows[place as usize].prev };
+            other.aged.insert_after(&mut table.rows, before, id);
+            let start = table.start(id);
+            other.sorted.insert(&mut table.nodes, id, start);
+            table.rows[id as usize].owner = other.owner;
+            other.len += 1;
+            moved += 1;
+        }
+        moved
+    }
+}
+
+/// A list whose links are in the rows, so that a request leaves it from anywhere at once.
+#[derive(Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+}
+
+impl List {
+    const fn new() -> Self {
+        Self { head: NIL, tail: NIL }
+    }
+
+    fn front(&self) -> Option<RequestId> {
+        (self.head != NIL).then_some(RequestId(self.head))
+    }
+
+    fn back(&self) -> Option<RequestId> {
+        (self.tail != NIL).then_some(RequestId(self.tail))
+    }
+
+    #[inline]
+    fn push_back(&mut self, rows: &mut [Row], id: u32) {
+        let prev = core::mem::replace(&mut self.tail, id);
+        let before_id = if prev == NIL { &mut self.head } else { &mut rows[prev as usize].next };
+        *before_id = id;
+        let row = &mut rows[id as usize];
+        (row.prev, row.next) = (prev, NIL);
+    }
+
+    fn push_front(&mut self, rows: &mut [Row], id: u32) {
+        self.insert_after(rows, NIL, id);
+    }
+
+    /// Puts `id` after `prev`, or in front if that is `NIL`.
+    fn insert_after(&mut self, rows: &mut [Row], prev: u32, id: u32) {
+        let next = if prev == NIL { self.head } else { rows[prev as usize].next };
+        self.join(rows, prev, id);
+        self.join(rows, id, next);
+    }
+
+    #[inline]
+    fn remove(&mut self, rows: &mut [Row], id: u32) {
+        let Row { prev, next, .. } = rows[id as usize];
+        self.join(rows, prev, next);
+    }
+
+    /// Makes `prev` and `next` neighbours; `NIL` is what lies beyond either end.
+    #[inline]
+    fn join(&mut self, rows: &mut [Row], prev: u32, next: u32) {
+        let after_prev = if prev == NIL { &mut self.head } else { &mut rows[prev as usize].next };
+        *after_prev = next;
+        let before_next = if next == NIL { &mut self.tail } else { &mut rows[next as usize].prev };
+        *before_next = prev;
+    }
+}
+
+#[cfg(test)]
+mod tests;

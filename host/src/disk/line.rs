@@ -1,0 +1,217 @@
+//! A worker's place in the line for tags that workers share (scheduler `none`).
+//!
+//! The worker's queue takes tags from the bitmap itself; here it waits for them, and gives way (W6).
+//!
+//! L1  A worker in line asks its queue for nothing until it is woken, unless it is the only one in line.
+//! L2  A worker whose turn is over goes to the end of the line, though a tag may be free.
+//! L3  A worker that has asked for nothing for a while gives up its part.
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use fairlift_core::tags::Quota;
+use fairlift_core::{Duration, Instant};
+
+use crate::tags::{Caller, TagQueue};
+
+/// How long a worker without requests is still assured its part of shared tags.
+const IDLE: Duration = fairlift_core::time::secs(1);
+
+/// A worker's place in the line.
+pub(crate) struct Line {
+    tags: Arc<TagQueue>,
+    caller: Caller,
+    waker: Waker,
+    user: usize,
+    turn: Quota,
+    over: bool,
+    /// Since when nothing is asked for.
+    idle: Option<Instant>,
+}
+
+impl Line {
+    pub(crate) fn new(tags: &Arc<TagQueue>, user: usize, waker: Waker) -> Self {
+        let caller = tags.caller_of(user);
+        Self { tags: Arc::clone(tags), caller, waker, user, turn: Quota::default(), over: false, idle: None }
+    }
+
+    /// A turn of the worker begins; its queue has put back so many tags. Answers whether it may ask for requests (L1).
+    pub(crate) fn begin(&mut self, came: usize) -> bool {
+        if self.caller.is_in_line() && self.tags.waiting() == 1 {
+            self.first_again(); // or we would wake ourselves
+        }
+        if came > 0 {
+            self.tags.returned(came);
+        }
+        if !self.caller.is_in_line() {
+            // Without looking: what is left over is passed on at the end of the turn.
+            self.first_again();
+        }
+        !self.caller.is_in_line()
+    }
+
+    /// Leaves the line, if it was in it, for a new turn.
+    fn first_again(&mut self) {
+        if self.caller.is_seated() {
+            self.caller.get_up();
+            self.over = false;
+            self.turn.begin(self.tags.waiting());
+        }
+    }
+
+    /// The queue has taken a tag; answers whether it may take another (L2).
+    pub(crate) fn took(&mut self) -> bool {
+        let waiting = self.tags.waiting();
+        self.over = waiting > 0 && !self.turn.goes_on(waiting);
+        !self.over
+    }
+
+    /// The queue asks for no more now, because it lacks a tag, or has none to give them to, or its turn is over. Answers
+    /// whether it shall ask again at once: a tag came back meanwhile.
+    pub(crate) fn wait(&mut self, lacks_tag: bool) -> bool {
+        let mut context = Context::from_waker(&self.waker);
+        if self.over {
+            self.caller.give_way(&mut context);
+            return false;
+        }
+        lacks_tag && self.caller.poll_free(&mut context).is_ready()
+    }
+
+    /// The turn is over. Passes on what was not needed; answers when to look again, so as to give up our part (L3).
+    pub(crate) fn end(&mut self, now: Instant, idle: bool) -> Option<Instant> {
+        self.tags.look();
+        if !idle {
+            self.idle = None;
+            return None;
+        }
+        let since = *self.idle.get_or_insert(now);
+        if now < since + IDLE {
+            return Some(since + IDLE);
+        }
+        self.tags.retire(self.user);
+        None
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use fairlift_core::queue::{Settings, SharedTags};
+    use fairlift_core::sched::Kind;
+    use fairlift_core::*;
+
+    use super::*;
+    use crate::tags;
+
+    /// Whether it rang since the last turn, and how often in all.
+    struct Bell(AtomicBool, AtomicUsize);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+            self.1.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A worker with a queue, as the engine has it, and a device that takes one turn for everything.
+    struct Worker {
+        queue: Queue,
+        stream: StreamId,
+        line: Line,
+        bell: Arc<Bell>,
+        in_device: Vec<Tag>,
+        next: u64,
+        dispatched: usize,
+    }
+
+    impl Worker {
+        fn new(tags: &Arc<TagQueue>, user: usize) -> Self {
+            let shared = SharedTags { bitmap: Arc::clone(tags.bitmap()), users: Arc::clone(tags.users()), user };
+            let depth = tags.depth() as u16;
+            let settings = Settings { tags: Some(shared), depth, ..Settings::new(Kind::None, Limits::new(1 << 40)) };
+            let mut queue = Queue::new(settings);
+            let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(0) };
+            let stream = queue.add_stream(stream);
+            let bell = Arc::new(Bell(AtomicBool::new(true), AtomicUsize::new(0)));
+            let line = Line::new(tags, user, Waker::from(Arc::clone(&bell)));
+            Self { queue, stream, line, bell, in_device: Vec::new(), next: 0, dispatched: 0 }
+        }
+
+        /// One turn, if there is a reason for one: something ended, or it was woken.
+        fn turn(&mut self, backlog: bool) {
+            let rung = self.bell.0.swap(false, Ordering::SeqCst);
+            if !rung && self.in_device.is_empty() {
+                return;
+            }
+            let (now, context) = (Instant::ZERO, ContextId(0));
+            let came = self.in_device.len();
+            for tag in self.in_device.drain(..) {
+                self.queue.handle_completion(now, tag, Outcome::Done);
+            }
+            while self.queue.poll_finished(context).is_some() {}
+            let mut may_ask = self.line.begin(came);
+            for _ in 0..if backlog { 64 - self.queue.waiting().min(64) } else { 0 } {
+                let extent = Extent::new(Sector(self.next * 1024), 8);
+                let bio =
+                    Bio { op: Op::Read, flags: Flags::NONE, extent, stream: self.stream, token: Token(self.next) };
+                self.next += 1;
+                self.queue.submit(now, bio).unwrap();
+            }
+            while may_ask {
+                let mut goes_on = true;
+                while goes_on && let Some(dispatch) = self.queue.poll_dispatch(now, context) {
+                    self.in_device.push(dispatch.tag);
+                    self.dispatched += 1;
+                    goes_on = self.line.took();
+                }
+                may_ask = self.line.wait(self.queue.lacks_tag());
+            }
+            self.line.end(now, self.queue.in_flight() == 0 && self.queue.waiting() == 0);
+        }
+    }
+
+    fn share(depth: usize, workers: usize) -> Vec<usize> {
+        let tags = TagQueue::new(tags::Settings { users: workers, ..tags::Settings::new(depth) }).unwrap();
+        let mut workers: Vec<_> = (0..workers).map(|user| Worker::new(&tags, user)).collect();
+        for _ in 0..100_000 {
+            workers.iter_mut().for_each(|worker| worker.turn(true));
+        }
+        workers.iter().map(|worker| worker.dispatched).collect()
+    }
+
+    /// L2
+    #[test]
+    fn workers_that_all_want_more_than_there_is_have_equal_parts() {
+        for (depth, workers) in [(1, 2), (2, 2), (4, 2), (8, 4), (64, 4)] {
+            let parts = share(depth, workers);
+            let (least, most) = (parts.iter().min().unwrap(), parts.iter().max().unwrap());
+            assert!(*least * 10 > *most * 8, "depth {depth}: {parts:?}");
+        }
+    }
+
+    /// L3
+    #[test]
+    fn a_worker_that_asks_for_nothing_takes_nobody_s_part() {
+        let tags = TagQueue::new(tags::Settings { users: 2, ..tags::Settings::new(16) }).unwrap();
+        let (mut busy, mut idle) = (Worker::new(&tags, 0), Worker::new(&tags, 1));
+        for _ in 0..10 {
+            busy.turn(true);
+            idle.turn(false);
+        }
+        assert_eq!((busy.in_device.len(), tags.users().active()), (16, 1));
+    }
+
+    #[test]
+    fn a_tag_that_comes_back_wakes_one_worker_and_not_all() {
+        let tags = TagQueue::new(tags::Settings { users: 4, ..tags::Settings::new(1) }).unwrap();
+        let mut workers: Vec<_> = (0..4).map(|user| Worker::new(&tags, user)).collect();
+        for _ in 0..10_000 {
+            workers.iter_mut().for_each(|worker| worker.turn(true));
+        }
+        let rings: usize = workers.iter().map(|worker| worker.bell.1.load(Ordering::SeqCst)).sum();
+        let dispatched: usize = workers.iter().map(|worker| worker.dispatched).sum();
+        assert!(rings <= dispatched + 10, "{rings} rings for {dispatched} requests");
+    }
+}

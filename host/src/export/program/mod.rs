@@ -1,0 +1,4 @@
+//! Programs instead of clients.
+
+pub(crate) mod jobs;
+pub(crate) mod payload;
