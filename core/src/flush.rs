@@ -44,16 +44,17 @@ settings! {
     /// What can be turned.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Settings {
-        /// whether flushes that are asked for together become one; if not, each goes to the device by itself
+        /// whether flushes that are requested together become one; 0: each flush goes to the device by itself
         pub coordinate: bool as "flush_coordinate" = true, switch;
-        /// how long a flush may wait for others that are expected to join it, in thousandths of the time that one
-        /// takes; 0: not at all
+        /// how long a flush may wait for others that are expected to join it, in thousandths of the duration of a
+        /// flush; 0: not at all
         pub group_commit: u32 as "flush_company" = 250, count(0, 500);
-        /// where flushes take less than this, none waits for others
+        /// flushes that take less than this time do not wait for others
         pub group_commit_min: Duration as "flush_company_min" = us(200), duration(ms(0), secs(60));
-        /// whether flushes go on failing after one has failed; if not, the next one that succeeds counts
+        /// whether all flushes fail after one has failed, until the operator takes note (SIGUSR2); 0: the next flush
+        /// may succeed
         pub remember: bool as "flush_remember" = true, switch;
-        /// whether the time of flushes is charged to the groups that asked for them
+        /// whether the time of a flush is charged to the groups that asked for it
         pub charge: bool as "charge_flushes" = true, switch;
     }
 }

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use fairlift_core::{Duration, sched};
 use fairlift_lab::workload::{Workload, tenants};
 
-use crate::args::scheduler_help;
-use crate::units;
+use crate::terminal::columns::pairs;
+use crate::words::scheduler::{parse_setting, scheduler_help, schedulers};
+use crate::words::units;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -92,7 +92,7 @@ pub(crate) struct IostestArgs {
     pub(crate) slice_idle: Option<String>,
 
     /// Turn a knob of the scheduler, as in read_expire=20ms; see `fairlift tunables`
-    #[arg(long, value_name = "KEY=VALUE", value_parser = crate::args::parse_setting)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
     pub(crate) set: Vec<(String, String)>,
 
     /// Run all once for each of several values of one knob, and tell what fairness costs: slice_idle=0,2ms,8ms
@@ -160,28 +160,23 @@ pub(crate) struct IostestArgs {
     pub(crate) html: Option<PathBuf>,
 }
 
-fn schedulers() -> impl TypedValueParser<Value = sched::Kind> {
-    PossibleValuesParser::new(sched::Kind::ALL.map(sched::Kind::name))
-        .try_map(|name| crate::config::parse_scheduler(&name))
-}
-
 /// The workloads and the models, then examples.
 fn lists() -> String {
     let mut out = String::from("Workloads:\n");
     let mut built_in: Vec<_> = Workload::NAMES.iter().filter_map(|name| Workload::named(name).ok()).collect();
     built_in.extend(tenants::built_in());
     let rows: Vec<_> = built_in.iter().map(|workload| (workload.name.as_str(), workload.about.as_str())).collect();
-    crate::show::pairs(&mut out, &rows);
+    pairs(&mut out, &rows);
     out.push_str("\nModels (`fairlift models MODEL` shows the parameters of one):\n");
     let rows: Vec<_> = fairlift_lab::model::profiles().map(|profile| (profile.name, profile.about)).collect();
-    crate::show::pairs(&mut out, &rows);
+    pairs(&mut out, &rows);
     out.push('\n');
     out + EXAMPLES
 }
 
 /// Reads `slice_idle=0,2ms,8ms`.
 fn parse_sweep(text: &str) -> Result<(String, Vec<String>), String> {
-    let (name, values) = crate::args::parse_setting(text)?;
+    let (name, values) = parse_setting(text)?;
     let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
     match values.iter().any(String::is_empty) {
         true => Err("a sweep is KEY=VALUE,VALUE, as in slice_idle=0,2ms,8ms".into()),

@@ -19,12 +19,13 @@ use fairlift_lab::workload::Workload;
 
 use super::args::IostestArgs;
 use super::reports::Reports;
-use crate::groups::Tree;
-use crate::mistake::{Mistake, Source, render};
-use crate::output::quoted;
-use crate::plan::{check_setting, scheduler_default};
-use crate::units::show_size;
-use crate::{backing, config};
+use crate::config;
+use crate::terminal::output::quoted;
+use crate::words::backing;
+use crate::words::groups::Tree;
+use crate::words::mistake::{Mistake, Source, render};
+use crate::words::scheduler::{check_setting, scheduler_default};
+use crate::words::units::show_size;
 
 /// What is measured.
 pub(crate) struct Asked {

@@ -6,7 +6,7 @@ use clap::Args;
 use fairlift_core::Duration;
 use fairlift_core::time::secs;
 
-use crate::units;
+use crate::words::units;
 
 const EXAMPLES: &str = "\
 Examples:

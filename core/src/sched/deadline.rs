@@ -48,19 +48,20 @@ settings! {
     /// What can be turned; the defaults are the kernel's.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Settings {
-        /// how long a read may wait before it is served out of sector order
+        /// the deadline of a read; when it has passed, the read is served out of sector order
         pub read_expire: Duration = ms(500), duration(ms(0), MS_MAX);
-        /// how long a write may wait before it is served out of sector order
+        /// the deadline of a write; when it has passed, the write is served out of sector order
         pub write_expire: Duration = secs(5), duration(ms(0), MS_MAX);
-        /// how many requests leave in sector order before deadlines and directions are looked at again; 0 counts as 1
+        /// how many requests are dispatched in sector order before deadlines and directions are checked again; 0
+        /// counts as 1
         pub fifo_batch: u32 = 16, count(0, INT_MAX);
-        /// how many batches of reads may go in a row while a write waits
+        /// how many batches of reads may be dispatched in a row while a write waits
         pub writes_starved: u32 = 2, count(1, INT_MAX);
-        /// whether a newcomer may join a waiting request at its start
+        /// whether a new request may be merged in front of a waiting one
         pub front_merges: bool = true, switch;
-        /// how long a request of a lower priority class may wait for higher ones
+        /// how long a request of a lower priority class may wait for higher classes
         pub prio_aging_expire: Duration = secs(10), duration(ms(0), MS_MAX);
-        /// how many writes may be at the device at once; 0 means no limit
+        /// limit on writes in the device; 0: no limit
         pub async_depth: u32 = 0, count(0, u32::MAX);
     }
 }

@@ -413,7 +413,7 @@ impl GroupRow {
     }
 
     /// Rules 9 and 12, without the 200 ms: finds out who is next, nobody being in service.
-    #[inline]
+    #[inline(always)]
     fn refresh(&mut self, entities: &Entities) {
         for tree in &self.trees {
             if !tree.active.is_empty() {

@@ -8,33 +8,37 @@ settings! {
     /// What can be turned; the defaults are the kernel's.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Settings {
-        /// with slices, requests that one queue may have in the device while others wait; in IOPS mode, requests of a
-        /// turn
+        /// with slices: limit on one queue's requests in the device while other queues wait; in IOPS mode: requests
+        /// in one turn
         pub quantum: u32 = 8, count(1, INT_MAX);
-        /// the age at which a read or synchronous write goes before those nearer to the head
+        /// the deadline of a read or synchronous write; when it has passed, the request is served before those nearer
+        /// to the head
         pub fifo_expire_sync: Duration = ms(125), duration(ms(0), ms(INT_MAX as u64));
-        /// the age at which an asynchronous write goes before those nearer to the head
+        /// the deadline of an asynchronous write; when it has passed, the request is served before those nearer to
+        /// the head
         pub fifo_expire_async: Duration = ms(250), duration(ms(0), ms(INT_MAX as u64));
-        /// how far back the head may go, in KiB
+        /// the longest backward seek that counts as near, in KiB
         pub back_seek_max: u32 = 16 << 10, count(0, u32::MAX);
-        /// how many times a way back counts
+        /// the factor by which a backward seek counts as longer than a forward one
         pub back_seek_penalty: u32 = 2, count(1, INT_MAX);
-        /// the slice of a synchronous queue of level 4; other levels get from 9/5 to 2/5 of it
+        /// the time slice of a synchronous queue of level 4; the other levels get from 9/5 (level 0) to 2/5 (level 7)
+        /// of it
         pub slice_sync: Duration = ms(100), duration(ms(1), SLICE_MAX);
-        /// the slice of an asynchronous queue of level 4; other levels get from 9/5 to 2/5 of it
+        /// the time slice of an asynchronous queue of level 4; the other levels get from 9/5 (level 0) to 2/5 (level
+        /// 7) of it
         pub slice_async: Duration = ms(40), duration(ms(1), SLICE_MAX);
-        /// requests of an asynchronous slice while others wait: this times 2 * (8 - level)
+        /// limit on the requests in an asynchronous slice while other queues wait: this value times 2 * (8 - level)
         pub slice_async_rq: u32 = 2, count(1, INT_MAX);
-        /// how long the device is held idle for a queue that is expected to ask again soon; auto: 8ms where the
-        /// device does more that way, else 0
+        /// how long the device may be held idle for a queue that is expected to ask again soon; auto: 8ms where
+        /// idling raises throughput, else 0
         pub slice_idle: Option<Duration> = None, auto_duration(ms(0), IDLE_MAX);
-        /// how long others wait for a group that is expected to ask again soon; 0: not at all
+        /// how long other groups wait for a group that is expected to ask again soon; 0: not at all
         pub group_idle: Duration = ms(8), duration(ms(0), IDLE_MAX);
-        /// in IOPS mode, requests by which groups may get ahead of one that is expected to ask again soon
+        /// in IOPS mode: how many requests other groups may get ahead of a group that is expected to ask again soon
         pub group_lead: u32 = 32, count(0, 1 << 20);
-        /// whether queues that are not worth idling for stay in their group; without, all of them share the root's
+        /// whether queues that are not worth idling for are served in their own group; 0: in the root group
         pub group_isolation: bool = true, switch;
-        /// whether slices shrink, and asynchronous writes are held back, so that nobody waits for long
+        /// whether slices shrink and asynchronous writes are held back, so that each queue is served soon
         pub low_latency: bool = true, switch;
         /// how long a round over all queues may take, with low_latency
         pub target_latency: Duration = ms(300), duration(ms(1), SLICE_MAX);

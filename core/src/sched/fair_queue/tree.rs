@@ -5,6 +5,8 @@
 //!     the rules in [`super`]) is found on one way down.
 //! A3  A node is a row of the entity table, in at most one tree; nothing is allocated.
 //! A4  Who comes last in order is put there without a search.
+//! A5  Up to [`SHORT`] entities are a list, of which `child` are the neighbours: most groups have no more that wait, and there
+//!     a step along a list is cheaper than balance. Beyond that it is a tree, until an eighth of that is left.
 //!
 //! A red-black tree as in [`crate::tree`], which see; that one has keys of 64 bits, no augmentation, and no first slot at
 //! hand. What a way down reads of an entity is one cache line of it, so a level costs one miss.
@@ -16,11 +18,17 @@ use super::tags::Tag;
 pub(super) const NIL: u32 = u32::MAX;
 const LEFT: usize = 0;
 const RIGHT: usize = 1;
+/// The most entities in a list (A5): a search of half of them takes as many instructions as one in a tree.
+const SHORT: u32 = 32;
+/// What is left of a tree when it becomes a list again.
+const FEW: usize = SHORT as usize / 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Colour {
     Red,
     Black,
+    /// In a list (A5).
+    Listed,
     /// In no tree.
     Outside,
 }
@@ -28,11 +36,13 @@ pub(super) enum Colour {
 /// An ordered set of slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tree {
+    /// [`NIL`] of a list.
     root: u32,
     /// The slot with the least finish tag, which is looked at far more often than any other.
     first: u32,
     /// And that with the greatest: among equals who was served comes after all others (A4).
     last: u32,
+    count: u32,
 }
 
 impl Entities {
@@ -77,7 +87,13 @@ impl Entities {
     }
 
     /// The slot after (on the right of) or before another.
+    #[inline]
     fn beside(&self, slot: u32, side: usize) -> u32 {
+        let Entity { child, colour, .. } = *self.at(slot);
+        if colour == Colour::Listed { child[side] } else { self.beside_in_tree(slot, side) }
+    }
+
+    fn beside_in_tree(&self, slot: u32, side: usize) -> u32 {
         let below = self.at(slot).child[side];
         if below != NIL {
             return self.outermost(below, 1 - side);
@@ -91,11 +107,11 @@ impl Entities {
 }
 
 impl Tree {
-    pub(super) const EMPTY: Self = Self { root: NIL, first: NIL, last: NIL };
+    pub(super) const EMPTY: Self = Self { root: NIL, first: NIL, last: NIL, count: 0 };
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.root == NIL
+        self.first == NIL
     }
 
     /// The slot with the least finish tag, or [`NIL`].
@@ -112,7 +128,16 @@ impl Tree {
     /// The least start tag; [`Tag::MAX`] if there is no slot.
     #[inline]
     pub(super) fn least(&self, nodes: &Entities) -> Tag {
-        nodes.least_of(self.root)
+        if self.root != NIL {
+            return nodes.at(self.root).least;
+        }
+        let (mut least, mut at) = (Tag::MAX, self.first);
+        while at != NIL {
+            let node = nodes.at(at);
+            least = least.min(node.start);
+            at = node.child[RIGHT];
+        }
+        least
     }
 
     /// The first slot whose start tag is `time` or less, or [`NIL`] (A2).
@@ -124,7 +149,14 @@ impl Tree {
 
     #[inline(never)]
     fn search(&self, nodes: &Entities, time: Tag) -> u32 {
-        if nodes.least_of(self.root) > time {
+        if self.root == NIL {
+            let mut at = nodes.at(self.first).child[RIGHT];
+            while at != NIL && nodes.at(at).start > time {
+                at = nodes.at(at).child[RIGHT];
+            }
+            return at;
+        }
+        if nodes.at(self.root).least > time {
             return NIL;
         }
         let mut at = self.root;
@@ -149,19 +181,83 @@ impl Tree {
     /// Takes `slot` in by the tags that its node has.
     #[inline(always)]
     pub(super) fn insert(&mut self, nodes: &mut Entities, slot: u32) {
-        if self.root != NIL {
+        assert!(nodes.at(slot).colour == Colour::Outside, "entity {slot} is in a tree already"); // A3
+        if self.root != NIL || self.count == SHORT {
             return self.insert_below(nodes, slot);
         }
+        self.count += 1;
+        let (before, after) = self.gap_for(nodes, nodes.at(slot).finish);
         let node = nodes.at_mut(slot);
-        assert!(node.colour == Colour::Outside, "entity {slot} is in a tree already"); // A3
-        (node.least, node.child, node.above, node.colour) = (node.start, [NIL; 2], NIL, Colour::Black);
-        (self.root, self.first, self.last) = (slot, slot, slot);
+        (node.child, node.colour) = ([before, after], Colour::Listed);
+        self.link(nodes, before, slot);
+        self.link_back(nodes, slot, after);
+    }
+
+    /// In a list: between which two a slot with such a finish tag belongs (A1).
+    #[inline(always)]
+    fn gap_for(&self, nodes: &Entities, finish: Tag) -> (u32, u32) {
+        let (mut before, mut after) = (self.last, NIL);
+        while before != NIL {
+            let node = nodes.at(before);
+            if node.finish <= finish {
+                break;
+            }
+            (before, after) = (node.child[LEFT], before);
+        }
+        (before, after)
+    }
+
+    /// In a list: after `before`, or first if that is none, comes `slot`.
+    #[inline]
+    fn link(&mut self, nodes: &mut Entities, before: u32, slot: u32) {
+        if before == NIL { self.first = slot } else { nodes.at_mut(before).child[RIGHT] = slot }
+    }
+
+    /// In a list: before `after`, or last if that is none, comes `slot`.
+    #[inline]
+    fn link_back(&mut self, nodes: &mut Entities, slot: u32, after: u32) {
+        if after == NIL { self.last = slot } else { nodes.at_mut(after).child[LEFT] = slot }
+    }
+
+    /// Makes a tree of the list (A5).
+    #[cold]
+    fn plant(&mut self, nodes: &mut Entities) {
+        let mut at = core::mem::replace(self, Self::EMPTY).first;
+        while at != NIL {
+            let next = nodes.at(at).child[RIGHT];
+            self.insert_below(nodes, at);
+            at = next;
+        }
+    }
+
+    /// Makes a list of the tree, in which few are left (A5).
+    #[cold]
+    fn uproot(&mut self, nodes: &mut Entities) {
+        let (mut slots, mut at) = ([NIL; FEW], self.first);
+        for slot in &mut slots {
+            *slot = at;
+            at = nodes.beside(at, RIGHT);
+        }
+        *self = Self::EMPTY;
+        for slot in slots {
+            nodes.at_mut(slot).colour = Colour::Outside;
+            self.insert(nodes, slot);
+        }
     }
 
     #[inline(never)]
     fn insert_below(&mut self, nodes: &mut Entities, slot: u32) {
-        let Entity { finish, start, colour, .. } = *nodes.at(slot);
-        assert!(colour == Colour::Outside, "entity {slot} is in a tree already"); // A3
+        if self.root == NIL && self.count > 0 {
+            self.plant(nodes);
+        }
+        self.count += 1;
+        let Entity { finish, start, .. } = *nodes.at(slot);
+        if self.root == NIL {
+            let node = nodes.at_mut(slot);
+            (node.least, node.child, node.above, node.colour) = (start, [NIL; 2], NIL, Colour::Black);
+            (self.root, self.first, self.last) = (slot, slot, slot);
+            return;
+        }
         let (parent, side) = if nodes.at(self.last).finish <= finish {
             nodes.lower_least(self.last, start);
             (core::mem::replace(&mut self.last, slot), RIGHT) // A4, A1
@@ -233,16 +329,26 @@ impl Tree {
     #[inline(always)]
     pub(super) fn remove(&mut self, nodes: &mut Entities, slot: u32) {
         let node = nodes.at_mut(slot);
-        if self.root == slot && node.child == [NIL; 2] {
-            node.colour = Colour::Outside;
-            *self = Self::EMPTY;
-        } else {
-            self.remove_from_others(nodes, slot);
+        if node.colour != Colour::Listed {
+            return self.remove_from_tree(nodes, slot);
         }
+        node.colour = Colour::Outside;
+        let [before, after] = node.child;
+        self.count -= 1;
+        self.link(nodes, before, after);
+        self.link_back(nodes, before, after);
     }
 
     #[inline(never)]
-    fn remove_from_others(&mut self, nodes: &mut Entities, slot: u32) {
+    fn remove_from_tree(&mut self, nodes: &mut Entities, slot: u32) {
+        self.take_out(nodes, slot);
+        self.count -= 1;
+        if self.count as usize == FEW {
+            self.uproot(nodes);
+        }
+    }
+
+    fn take_out(&mut self, nodes: &mut Entities, slot: u32) {
         if self.first == slot {
             self.first = nodes.beside(slot, RIGHT);
         } else if self.last == slot {
@@ -419,20 +525,39 @@ mod tests {
         left + u32::from(node.colour == Colour::Black)
     }
 
-    /// A1, A2: random insertions and removals against a list that is searched end to end.
+    /// Checks what is kept, list or tree, and returns the slots in order.
+    fn order(tree: &Tree, nodes: &Entities) -> Vec<u32> {
+        let mut order = Vec::new();
+        if tree.root != NIL {
+            check(nodes, tree.root, NIL, &mut order);
+        } else if tree.first != NIL {
+            let (mut before, mut at) = (NIL, tree.first);
+            while at != NIL {
+                assert_eq!((nodes.at(at).child[LEFT], nodes.at(at).colour), (before, Colour::Listed));
+                order.push(at);
+                (before, at) = (at, nodes.at(at).child[RIGHT]);
+            }
+        }
+        assert_eq!(order.len(), tree.count as usize);
+        order
+    }
+
+    /// A1, A2, A5: random insertions and removals against a list that is searched end to end.
     #[test]
     fn the_tree_answers_as_a_sorted_list_does() {
-        let mut seed = 1_u64;
+        let mut seeds = fairlift_lab::repeat::seeds(1..2);
+        let mut seed = seeds.next().unwrap();
         let mut random = |below: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) % below
         };
         let mut nodes =
             Entities((0..64).map(|_| Entity::new(0, GroupId::ROOT, PriorityClass::BestEffort, 1, None)).collect());
-        let (mut tree, mut list) = (Tree::EMPTY, Vec::<u32>::new());
+        let (mut tree, mut list, mut turns) = (Tree::EMPTY, Vec::<u32>::new(), 0);
         for step in 0..20_000_u32 {
             let slot = random(64) as u32;
-            let crowd = if step / 2_000 % 2 == 0 { 3 } else { 1 };
+            let crowd = [3, 1, 0, 2][step as usize / 1_000 % 4];
+            let was_tree = tree.root != NIL;
             if let Some(at) = list.iter().position(|&s| s == slot) {
                 if random(4) >= crowd {
                     list.remove(at);
@@ -445,9 +570,12 @@ mod tests {
                 list.insert(at, slot);
                 tree.insert(&mut nodes, slot);
             }
-            let mut order = Vec::new();
-            check(&nodes, tree.root, NIL, &mut order);
-            assert_eq!(order, list);
+            assert_eq!(order(&tree, &nodes), list);
+            turns += u32::from(was_tree != (tree.root != NIL));
+            if let Some(at) = (!list.is_empty()).then(|| random(list.len() as u64) as usize) {
+                let beside = [LEFT, RIGHT].map(|side| nodes.beside(list[at], side));
+                assert_eq!(beside, [at.wrapping_sub(1), at + 1].map(|at| list.get(at).copied().unwrap_or(NIL)));
+            }
             assert_eq!(tree.first(), list.first().copied().unwrap_or(NIL));
             assert_eq!(tree.last(), list.last().copied().unwrap_or(NIL));
             assert_eq!(tree.least(&nodes), list.iter().map(|&s| nodes.at(s).start).min().unwrap_or(Tag::MAX));
@@ -455,5 +583,6 @@ mod tests {
             let expected = list.iter().copied().find(|&s| nodes.at(s).start <= time).unwrap_or(NIL);
             assert_eq!(tree.eligible(&nodes, time), expected);
         }
+        assert!(turns >= 8, "a list became a tree, or a tree a list, {turns} times");
     }
 }

@@ -1,0 +1,167 @@
+//! `fairlift iostest`: how a disk is shared, measured and reported.
+
+mod args;
+mod plan;
+mod real;
+mod reports;
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use fairlift_core::Duration;
+use fairlift_lab::iostest::{Error, Progress, Runner, run};
+use fairlift_lab::repeat;
+use fairlift_lab::result::{Results, Run};
+
+use crate::terminal::output::{self, COMMIT};
+use crate::terminal::progress::bar;
+use crate::terminal::stop::{Stop, stop_on_signal};
+use crate::words::mistake::render;
+
+pub(crate) use args::IostestArgs;
+use plan::{Asked, Device};
+use real::Real;
+use reports::Reports;
+
+/// Measures and reports. Wrong flags: status 2; what goes wrong later: 1; stopped by a signal: 128 + its number.
+pub(crate) fn iostest(flags: &IostestArgs) -> ExitCode {
+    match attempt(flags) {
+        Ok(code) => code,
+        Err((code, says)) => {
+            eprintln!("{}", says.trim_end());
+            code
+        }
+    }
+}
+
+/// # Errors
+/// What to say, and with what status to end.
+fn attempt(flags: &IostestArgs) -> Result<ExitCode, (ExitCode, String)> {
+    let failed = |says: String| (ExitCode::FAILURE, format!("fairlift: {says}"));
+    let mut mistakes = Vec::new();
+    let reports = Reports::prepare(flags, &mut mistakes);
+    if let Some(kept) = &flags.report {
+        if !mistakes.is_empty() {
+            return Err((ExitCode::from(2), render(None, &mistakes)));
+        }
+        let all = reports::read(kept).map_err(failed)?;
+        reports.check(&all, &mut mistakes);
+        if !mistakes.is_empty() {
+            return Err((ExitCode::from(2), render(None, &mistakes)));
+        }
+        report(&reports, &all).map_err(failed)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let asked = plan::plan(flags, &reports, &mut mistakes);
+    let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
+        return Err((ExitCode::from(2), render(None, &mistakes)));
+    };
+    let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
+    let (results, error) = measure(&asked, &stop);
+    report(&reports, std::slice::from_ref(&results)).map_err(failed)?;
+    match (error, stop.signal()) {
+        (Some(error @ Error::Plan(_)), _) => Err(failed(error.to_string())),
+        (Some(error), _) => Err(failed(format!("{error}\n{}", repeat::lines(&asked.header.command, COMMIT)))),
+        (None, Some(signal)) if results.interrupted => Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))),
+        (None, _) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Writes the reports, and to standard output what belongs there.
+fn report(reports: &Reports, all: &[Results]) -> Result<(), String> {
+    let (shown, mut failed) = reports.write(all);
+    if let Err(error) = output::print(shown.as_bytes()) {
+        failed.push(error.to_string());
+    }
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\nfairlift: ")) }
+}
+
+/// Runs the plan, once for each value of a sweep, then again without Fairlift if asked for. What was measured before an error
+/// is kept.
+fn measure(asked: &Asked, stop: &Stop) -> (Results, Option<Error>) {
+    let _guard = repeat::Guard { command: &asked.header.command, commit: COMMIT };
+    let mut results = asked.header.clone();
+    let mut passes: Vec<Pass<'_>> = match &asked.sweep {
+        Some((name, values)) => values.iter().map(|value| Pass::Swept(name, value)).collect(),
+        None => vec![Pass::Plain],
+    };
+    passes.extend(asked.raw.then_some(Pass::Raw));
+    let bar = bar();
+    for (place, pass) in passes.iter().enumerate() {
+        let (set, settings) = pass.settings(asked);
+        let raw = matches!(pass, Pass::Raw);
+        let mut runner: Box<dyn Runner> = match &asked.device {
+            Device::Model(spec) => Box::new(asked.modelled(spec, &set)),
+            Device::Real(backing) => {
+                Box::new(Real { backing: backing.clone(), scheduler: asked.scheduler, set, depth: asked.depth, raw })
+            }
+        };
+        let runs = if raw { &mut results.baseline } else { &mut results.runs };
+        let mut begun = 0;
+        let mut progress = |progress: Progress<'_>| match progress {
+            Progress::Begins(case, number, of) => {
+                let (number, all) = (place * of + number, passes.len() * of);
+                begun = number as u64 - 1;
+                bar.set_length(all as u64 * PARTS);
+                bar.set_position(begun * PARTS);
+                bar.set_message(format!("{number}/{all} {case}{}", pass.says()));
+            }
+            Progress::Goes(case, ran) => bar.set_position(begun * PARTS + part(ran, case.runtime)),
+            // Collected here, so that an error loses nothing.
+            Progress::Ended(run) => runs.push(Run { settings: settings.clone(), ..run.clone() }),
+        };
+        let over = run(&asked.plan, &mut *runner, asked.header.clone(), &mut progress, &|| stop.signal().is_some());
+        match over {
+            Ok(over) => results.interrupted |= over.interrupted,
+            Err(error) => {
+                bar.finish_and_clear();
+                results.interrupted = true;
+                return (results, Some(error));
+            }
+        }
+        if results.interrupted {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    (results, None)
+}
+
+/// One way through the plan.
+enum Pass<'a> {
+    /// As the flags say.
+    Plain,
+    /// With this value of a tunable.
+    Swept(&'a str, &'a str),
+    /// Without Fairlift.
+    Raw,
+}
+
+impl Pass<'_> {
+    /// The tunables, and those in which it differs from other passes.
+    fn settings(&self, asked: &Asked) -> (Vec<(String, String)>, BTreeMap<String, String>) {
+        let own = match self {
+            Self::Plain | Self::Raw => None,
+            Self::Swept(name, value) => Some(((*name).to_owned(), (*value).to_owned())),
+        };
+        (asked.set.iter().cloned().chain(own.clone()).collect(), own.into_iter().collect())
+    }
+
+    /// What tells it from other passes, behind the name of a case.
+    fn says(&self) -> String {
+        match self {
+            Self::Plain => String::new(),
+            Self::Swept(name, value) => format!(", {name}={value}"),
+            Self::Raw => ", without Fairlift".into(),
+        }
+    }
+}
+
+/// Into how many parts the bar divides a run.
+const PARTS: u64 = 1000;
+
+/// How many of its parts a run has behind it.
+fn part(ran: Duration, runtime: Duration) -> u64 {
+    let parts = u128::from(ran.as_nanos()) * u128::from(PARTS) / u128::from(runtime.as_nanos().max(1));
+    (parts as u64).min(PARTS)
+}

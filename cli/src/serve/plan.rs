@@ -1,0 +1,299 @@
+//! Flags and config file together: what the server is made from.
+//!
+//! P1  Exports come from both. For everything else that is said once, the flag wins.
+//! P2  `--scheduler` and `--depth` are for every disk that the file does not give one; `--set` is for every disk whose
+//!     scheduler has that tunable and for which the file does not set it.
+//! P3  Plain text does not leave the machine unless the operator says so.
+//! P4  A disk for which nobody names a scheduler has `fair` if exports of more than one group are on it, or `bfq` if it
+//!     rotates, for weights mean something there; else `mq-deadline`, which is cheaper and has nobody to be fair to.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
+use fairlift_core::{GroupId, Priority, concurrency, sched};
+
+use super::args::ServeArgs;
+use super::tls;
+use crate::config::section::{Placed, join};
+use crate::config::{File, Server, check_name};
+use crate::words::backing::Named;
+use crate::words::groups::Tree;
+use crate::words::mistake::Mistake;
+use crate::words::place::ListenAt;
+use crate::words::scheduler::{check_setting, scheduler_default, tunables};
+use crate::words::{backing, place};
+
+/// How many groups have exports on a disk of the file, or (`None`) on those that are made for exports that name no disk,
+/// which count together: which of them share a device is known only when they are opened.
+fn groups_on(exports: &[Export], disk: Option<usize>) -> usize {
+    let here = exports.iter().filter(|export| export.disk == disk);
+    here.map(|export| export.group).collect::<BTreeSet<_>>().len()
+}
+
+/// Joins flags, file and inherited sockets. The result is of use only if no mistake was added.
+pub(crate) fn plan(
+    flags: &ServeArgs,
+    file: Option<File>,
+    inherited: Vec<OwnedFd>,
+    mistakes: &mut Vec<Mistake>,
+) -> Config {
+    let from_file = file.is_some();
+    let file = file.unwrap_or_else(|| File {
+        disks: Vec::new(),
+        exports: Vec::new(),
+        groups: Tree::new(),
+        server: Server::default(),
+    });
+    let exports = exports(flags, &file, from_file, mistakes);
+    let (disks, disk_default) = disks(flags, &file, &exports, mistakes);
+    let (listeners, tls) = listeners(flags, &file.server, inherited, mistakes);
+    let limits = file.server.limits;
+    Config {
+        groups: file.groups.into_groups(),
+        disks,
+        disk_default,
+        exports,
+        listeners,
+        workers: flags.workers.map(usize::from).or(file.server.workers),
+        limits: Limits {
+            connections: flags.max_connections.unwrap_or(limits.connections),
+            handshake_timeout: flags.handshake_timeout.unwrap_or(limits.handshake_timeout),
+            ..limits
+        },
+        tls,
+    }
+}
+
+/// The exports (P1), with those on the command line in the root group and on the default disk.
+fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<Mistake>) -> Vec<Export> {
+    let mut exports: Vec<Export> = Vec::new();
+    for export in &file.exports {
+        if let Err(says) = backing::check(&export.backing.value) {
+            let key = join("export", &export.name) + ".backing";
+            mistakes.push(Mistake { at: Some(export.backing.at.clone()), key, says });
+        }
+        exports.push(Export {
+            name: export.name.clone(),
+            description: export.description.clone(),
+            backing: export.backing.value.clone(),
+            offset: export.offset,
+            size: export.size,
+            disk: export.disk,
+            group: export.group,
+            priority: export.priority,
+            read_only: export.read_only || flags.read_only,
+        });
+    }
+    let usual = Named { name: "ram".into(), backing: Backing::Mem { size: 1 << 30 } };
+    let alone = (flags.exports.is_empty() && !from_file).then_some(&usual);
+    for named in flags.exports.iter().chain(alone) {
+        let mut refuse = |says| mistakes.push(Mistake::in_flag(&format!("export {:?}", named.name), says));
+        if let Err(says) = check_name(&named.name) {
+            refuse(says);
+        }
+        if let Err(says) = backing::check(&named.backing) {
+            refuse(says);
+        }
+        if exports.iter().any(|export| export.name == named.name) {
+            let in_file = file.exports.iter().any(|export| export.name == named.name);
+            let whose = if in_file { "is in the config file too" } else { "is named twice" };
+            refuse(format!("the name {whose}; give one another: NAME=BACKING"));
+        }
+        exports.push(Export {
+            name: named.name.clone(),
+            description: String::new(),
+            backing: named.backing.clone(),
+            offset: 0,
+            size: None,
+            disk: None,
+            group: GroupId::ROOT,
+            priority: Priority::default(),
+            read_only: flags.read_only,
+        });
+    }
+    if exports.is_empty() && mistakes.is_empty() {
+        let says = "nothing to serve: the config file has no [export.NAME], and no NAME=BACKING is given";
+        mistakes.push(Mistake::in_flag("", says));
+    }
+    exports
+}
+
+/// The disks of the file, then the default one (P2).
+fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<Mistake>) -> (Vec<Disk>, Disk) {
+    let usual = |place| flags.scheduler.unwrap_or_else(|| scheduler_default(groups_on(exports, place), false));
+    // Whether a disk rotates is known when it is opened.
+    let if_rotational = |named: Option<sched::Kind>, place| match named.or(flags.scheduler) {
+        Some(_) => None,
+        None => Some(scheduler_default(groups_on(exports, place), true)),
+    };
+    let scheduler = usual(None);
+    let mut disks = Vec::new();
+    for (place, disk) in file.disks.iter().enumerate() {
+        let scheduler = disk.scheduler.unwrap_or_else(|| usual(Some(place)));
+        let mut set = Vec::new();
+        for (name, value) in &disk.set {
+            match check_setting(scheduler, &name.value, &value.value) {
+                Ok(()) => set.push((name.value.clone(), value.value.clone())),
+                Err((of_name, says)) => mistakes.push(Mistake {
+                    at: Some(if of_name { name.at.clone() } else { value.at.clone() }),
+                    key: join(&format!("{}.set", join("disk", &disk.name)), &name.value),
+                    says,
+                }),
+            }
+        }
+        disks.push(Disk {
+            name: disk.name.clone(),
+            scheduler,
+            set,
+            depth: disk.depth.or(flags.depth),
+            shared_tags: disk.shared_tags,
+            if_rotational: if_rotational(disk.scheduler, Some(place)),
+            nr_requests: disk.nr_requests,
+            io_timeout: disk.io_timeout,
+            concurrency: disk.concurrency,
+        });
+    }
+    let mut usual = Disk {
+        name: "default".into(),
+        scheduler,
+        set: Vec::new(),
+        depth: flags.depth,
+        shared_tags: false,
+        if_rotational: if_rotational(None, None),
+        nr_requests: None,
+        io_timeout: None,
+        concurrency: concurrency::Settings::default(),
+    };
+    for (name, value) in &flags.set {
+        let has = |disk: &Disk| tunables(disk.scheduler).any(|info| info.name == name);
+        let mut kinds: Vec<_> = disks.iter().chain([&usual]).filter(|disk| has(disk)).map(|d| d.scheduler).collect();
+        if kinds.is_empty() {
+            kinds.push(scheduler); // It says what it has instead.
+        }
+        if let Some((_, says)) = kinds.into_iter().find_map(|kind| check_setting(kind, name, value).err()) {
+            mistakes.push(Mistake::in_flag(&format!("--set {name}={value}"), says));
+            continue;
+        }
+        for (place, disk) in disks.iter_mut().chain([&mut usual]).enumerate().filter(|(_, disk)| has(disk)) {
+            let in_file = file.disks.get(place).is_some_and(|disk| disk.set.iter().any(|(one, _)| one.value == *name));
+            if !in_file {
+                disk.set.retain(|(one, _)| one != name); // Given twice, the last one holds.
+                disk.set.push((name.clone(), value.clone()));
+            }
+        }
+    }
+    (disks, usual)
+}
+
+/// Where clients connect, and with what certificate (P3).
+fn listeners(
+    flags: &ServeArgs,
+    server: &Server,
+    inherited: Vec<OwnedFd>,
+    mistakes: &mut Vec<Mistake>,
+) -> (Vec<Listener>, Option<Arc<rustls::ServerConfig>>) {
+    let said = flags.tls.or(server.tls.as_ref().map(|placed| placed.value));
+    let mut places: Vec<(ListenAt, Option<&Placed<ListenAt>>)> = if flags.listen.is_empty() {
+        server.listen.iter().map(|placed| (placed.value.clone(), Some(placed))).collect()
+    } else {
+        flags.listen.iter().map(|place| (place.clone(), None)).collect()
+    };
+    let plain = |address| (ListenAt { address, tls: None }, None);
+    places.extend(inherited.into_iter().map(|socket| plain(Address::Inherited(Arc::new(socket)))));
+    if places.is_empty() {
+        match place::default_socket() {
+            Ok(path) => places.push(plain(Address::Unix(path))),
+            Err(says) => mistakes.push(Mistake::in_flag("--listen", says)),
+        }
+    }
+    // One place with TLS is enough to need the certificate.
+    let encrypts = |tls: &Tls| *tls != Tls::Off;
+    let single = places.iter().filter_map(|(place, _)| place.tls).find(encrypts);
+    let config = certificate(flags, server, said.filter(encrypts).or(single).or(said), mistakes);
+    let said = said.unwrap_or_default();
+
+    let insecure = flags.insecure || server.insecure.unwrap_or(false);
+    for (ListenAt { address, tls }, placed) in &places {
+        let tls = tls.unwrap_or(said);
+        if tls == Tls::Required || insecure || !place::is_remote(address) {
+            continue;
+        }
+        let why = match tls {
+            Tls::Optional => "with TLS on but not required, clients may still talk in plain text",
+            _ => "without TLS anybody on the way can read and change the data",
+        };
+        let shown = place::show(address);
+        let says = format!("others than this machine can connect to {shown}, and {why}; say");
+        mistakes.push(match placed {
+            Some(placed) => Mistake {
+                at: Some(placed.at.clone()),
+                key: "server.listen".into(),
+                says: format!(
+                    "{says} tls = \"require\" with tls_certificates = \"DIR\", or insecure = true if you trust the network"
+                ),
+            },
+            None => Mistake::in_flag(
+                "--listen",
+                format!("{says} --tls require --tls-certificates DIR, or --insecure if you trust the network"),
+            ),
+        });
+    }
+    let listener = |ListenAt { address, tls }| Listener { address, tls: tls.unwrap_or(said) };
+    (places.into_iter().map(|(place, _)| listener(place)).collect(), config)
+}
+
+fn certificate(
+    flags: &ServeArgs,
+    server: &Server,
+    said: Option<Tls>,
+    mistakes: &mut Vec<Mistake>,
+) -> Option<Arc<rustls::ServerConfig>> {
+    let verify = flags.tls_verify_peer || server.tls_verify_peer.as_ref().is_some_and(|placed| placed.value);
+    let file_at = || {
+        let directory = server.tls_certificates.as_ref().map(|placed| placed.at.clone());
+        directory.or(server.tls_verify_peer.as_ref().map(|placed| placed.at.clone()))
+    };
+    let place = |flag_given: bool, key: &str, says: String| match file_at().filter(|_| !flag_given) {
+        Some(at) => Mistake { at: Some(at), key: format!("server.{}", key.replace('-', "_")), says },
+        None => Mistake::in_flag(&format!("--{key}"), says),
+    };
+    let directory = flags.tls_certificates.as_ref().or(server.tls_certificates.as_ref().map(|placed| &placed.value));
+    match (said, directory) {
+        (None, Some(_)) => {
+            let says = "is of no use while TLS is off, as it is where nobody says otherwise; say whether it is \
+                        \"require\", \"on\" (if the client asks) or \"off\"";
+            mistakes.push(place(flags.tls_certificates.is_some(), "tls-certificates", says.into()));
+            None
+        }
+        (None, None) if verify => {
+            let says = "is of no use while TLS is off, as it is where nobody says otherwise";
+            mistakes.push(place(flags.tls_verify_peer, "tls-verify-peer", says.into()));
+            None
+        }
+        (None | Some(Tls::Off), _) => None,
+        (Some(_), None) => {
+            let says = "needs a certificate: name the directory with server-cert.pem and server-key.pem";
+            mistakes.push(match server.tls.as_ref().filter(|_| flags.tls.is_none()) {
+                Some(placed) => Mistake {
+                    at: Some(placed.at.clone()),
+                    key: "server.tls".into(),
+                    says: format!("{says}: tls_certificates = \"DIR\""),
+                },
+                None => Mistake::in_flag("--tls", format!("{says}: --tls-certificates DIR")),
+            });
+            None
+        }
+        (Some(_), Some(directory)) => match tls::load(directory, verify) {
+            Ok(config) => Some(config),
+            Err(says) => {
+                mistakes.push(place(flags.tls_certificates.is_some(), "tls-certificates", says));
+                None
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

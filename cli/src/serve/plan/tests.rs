@@ -1,0 +1,327 @@
+//! Config files and flags, and what becomes of them.
+
+use std::path::Path;
+
+use clap::Parser as _;
+use fairlift_core::PriorityClass;
+use fairlift_core::time::secs;
+
+use super::*;
+use crate::args::{Cli, Command};
+use crate::config;
+use crate::config::EXAMPLE;
+use crate::words::mistake::{Source, render};
+
+/// What `fairlift serve FLAGS --config f.toml` makes of a file, or how it refuses.
+fn planned(text: &str, flags: &str) -> Result<Config, String> {
+    let line = ["fairlift", "serve"].into_iter().chain(flags.split_whitespace());
+    let Command::Serve(flags) = Cli::try_parse_from(line).unwrap().command else { panic!("serve") };
+    let source = Source { name: "f.toml".into(), text: text.into() };
+    let mut mistakes = Vec::new();
+    let file = config::read(&source, Path::new("/base"), &mut mistakes);
+    let config = plan(&flags, Some(file), Vec::new(), &mut mistakes);
+    if mistakes.is_empty() { Ok(config) } else { Err(render(Some(&source), &mistakes)) }
+}
+
+fn refusal(text: &str) -> String {
+    planned(text, "--listen unix:/x").unwrap_err()
+}
+
+/// An export that is right, to put beside what is wrong.
+const RIGHT: &str = "[export.a]\nbacking = \"mem:1m\"\n";
+
+#[track_caller]
+fn refuses(text: &str, expected: &str) {
+    let shown = refusal(text);
+    assert!(shown == expected, "for\n{text}\nexpected\n{expected}\nbut got\n{shown}");
+}
+
+#[test]
+fn the_example_is_right_and_means_what_it_says() {
+    let config = planned(EXAMPLE, "").unwrap();
+    let groups: Vec<_> = config.groups.iter().map(|group| (group.path.as_str(), group.weight)).collect();
+    assert_eq!(groups, [("/", 100), ("/tenants", 100), ("/tenants/alice", 300), ("/tenants/bob", 100)]);
+    let [alice, bob] = &config.exports[..] else { panic!("two exports") };
+    assert_eq!((alice.name.as_str(), alice.disk, alice.group, alice.read_only), ("alice", Some(0), GroupId(2), false));
+    assert_eq!(alice.description, "Alice's disk");
+    assert_eq!((bob.size, bob.group, bob.read_only), (Some(512 << 20), GroupId(3), true));
+    let disk = &config.disks[0];
+    assert_eq!((disk.name.as_str(), disk.depth, disk.nr_requests), ("ssd0", Some(32), Some(64)));
+    assert_eq!(disk.io_timeout, Some(secs(30)));
+    assert_eq!(disk.set, [("read_expire".to_owned(), "100ms".to_owned())]);
+    assert_eq!(config.limits, Limits::default(), "the example shows the defaults");
+    assert_eq!(config.workers, Some(2));
+    let places: Vec<_> = config.listeners.iter().map(|listener| place::show(&listener.address)).collect();
+    assert_eq!(places, ["unix:/base/fairlift.sock", "tcp:127.0.0.1:10809"], "paths start at the file's directory");
+    assert!(config.tls.is_none());
+}
+
+#[test]
+fn the_design_documents_file_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("alice.img");
+    std::fs::write(&image, "").unwrap();
+    let text = format!(
+        "[disk.ssd0]\nscheduler = \"none\"\ndepth = 32\nset = {{ }}\n[export.alice]\nbacking = \"file:{}\"\ndisk = \
+         \"ssd0\"\ngroup = \"/tenants/alice\"\nread_only = false\n[group.\"/tenants/alice\"]\nweight = 300\n",
+        image.display()
+    );
+    let config = planned(&text, "").unwrap();
+    assert_eq!(config.groups[2].weight, 300);
+}
+
+#[test]
+fn what_a_file_leaves_out_has_its_default() {
+    let config =
+        planned("[export.a]\nbacking = \"mem:1m\"\nioprio = \"rt/1\"\n[disk.d]\n", "--listen unix:/x").unwrap();
+    assert_eq!(config.exports[0].group, GroupId::ROOT);
+    assert_eq!(config.exports[0].disk, None);
+    assert_eq!(config.exports[0].priority, Priority { class: PriorityClass::RealTime, level: 1 });
+    assert_eq!(config.disks[0].scheduler, sched::Kind::MqDeadline);
+    assert_eq!(config.disk_default.scheduler, sched::Kind::MqDeadline);
+    assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.workers, None);
+}
+
+/// P4
+#[test]
+fn a_disk_that_groups_share_has_the_scheduler_that_keeps_weights() {
+    let export = |name: &str, keys: &str| format!("[export.{name}]\nbacking = \"mem:1m\"\n{keys}\n");
+    let text = [
+        "[disk.alone]\n[disk.shared]\n[disk.said]\nscheduler = \"none\"\n".to_owned(),
+        export("a", "disk = \"alone\"\ngroup = \"/t/a\""),
+        export("b", "disk = \"alone\"\ngroup = \"/t/a\""),
+        export("c", "disk = \"shared\"\ngroup = \"/t/a\""),
+        export("d", "disk = \"shared\""),
+        export("e", "disk = \"said\""),
+        export("f", "disk = \"said\"\ngroup = \"/t/b\""),
+        export("g", ""),
+    ];
+    let schedulers = |more: &str, flags: &str| {
+        let config = planned(&(text.concat() + more), &format!("--listen unix:/x {flags}")).unwrap();
+        config.disks.iter().chain([&config.disk_default]).map(|disk| disk.scheduler).collect::<Vec<_>>()
+    };
+    let fair = sched::Kind::Fair;
+    let (plain, none) = (sched::Kind::MqDeadline, sched::Kind::None);
+    assert_eq!(schedulers("", ""), [plain, fair, none, plain]);
+    assert_eq!(schedulers(&export("h", "group = \"/t/b\""), ""), [plain, fair, none, fair]);
+    assert_eq!(schedulers("", "--scheduler none"), [none; 4], "who names one has it everywhere");
+    let config = planned(&text.concat(), "--listen unix:/x").unwrap();
+    let rotating: Vec<_> = config.disks.iter().map(|disk| disk.if_rotational).collect();
+    assert_eq!(rotating, [Some(plain), Some(sched::Kind::Bfq), None], "what rotates is known when it is opened");
+}
+
+#[test]
+fn every_mistake_is_reported_with_its_place_and_a_suggestion() {
+    refuses(
+        "[export.alice]\nbaking = \"mem:1m\"\ngroup = \"tenants/alice\"\n\n[disk.ssd0]\ndepth = 0\nscheduler = \
+         \"none\"\nset = { slice_idle = 1 }\n\n[group.\"/t\"]\nweight = 1001\n\n[sever]\n",
+        "\
+f.toml:1:9: export.alice: has no backing; it needs one, such as backing = \"file:/srv/disk.img\"
+  1 | [export.alice]
+    |         ^^^^^
+f.toml:2:1: export.alice.baking: unknown key; did you mean \"backing\"?
+  2 | baking = \"mem:1m\"
+    | ^^^^^^
+f.toml:3:9: export.alice.group: a group's path starts at the root: \"/tenants/alice\"
+  3 | group = \"tenants/alice\"
+    |         ^^^^^^^^^^^^^^^
+f.toml:6:9: disk.ssd0.depth: takes a number from 1 to 4096, not 0
+  6 | depth = 0
+    |         ^
+f.toml:8:9: disk.ssd0.set.slice_idle: unknown tunable \"slice_idle\": none has none
+  8 | set = { slice_idle = 1 }
+    |         ^^^^^^^^^^
+f.toml:11:10: group.\"/t\".weight: takes a number from 1 to 1000, not 1001
+  11 | weight = 1001
+     |          ^^^^
+f.toml:13:2: sever: unknown table; did you mean \"server\"?
+  13 | [sever]
+     |  ^^^^^
+",
+    );
+}
+
+#[test]
+fn each_kind_of_wrong_value_has_its_own_words() {
+    let last = |text: &str| {
+        let shown = refusal(&format!("{RIGHT}{text}\n"));
+        shown.lines().next().unwrap_or_default().to_owned()
+    };
+    for (text, first_line) in [
+        (
+            "size = \"64kb\"",
+            "export.a.size: \"kb\" means 1000s to some tools and 1024s to others; write 64k (1024s), or the number of bytes",
+        ),
+        ("size = 1000", "export.a.size: 1000 bytes are not a multiple of 512 (one sector)"),
+        ("size = 0", "export.a.size: a size of zero leaves nothing to serve"),
+        ("size = 1.5", "export.a.size: takes a size such as 65536 or \"64k\", not 1.5"),
+        ("size = -512", "export.a.size: takes a size, not -512"),
+        ("size = \"2m\"", "export.a.size: reaches beyond the end of the backing, which has 1 MiB"),
+        ("offset = \"1m\"", "export.a.offset: reaches beyond the end of the backing, which has 1 MiB"),
+        ("read_only = \"yes\"", "export.a.read_only: takes true or false, not \"yes\""),
+        ("ioprio = \"be/9\"", "export.a.ioprio: a priority is rt/0 to rt/7, be/0 to be/7, or idle, not \"be/9\""),
+        ("disk = \"d\"", "export.a.disk: there is no disk \"d\", for the file has no [disk.…] at all"),
+        (
+            "disk = \"ssd1\"\n[disk.ssd0]",
+            "export.a.disk: there is no [disk.ssd1]: there is ssd0; did you mean \"ssd0\"?",
+        ),
+        ("description = [1]", "export.a.description: takes text in quotes, not a list"),
+        (
+            "wieght = 1",
+            "export.a.wieght: unknown key; [export.NAME] has backing, offset, size, disk, group, ioprio, read_only, description",
+        ),
+        ("[disk.d]\nio_timeout = 30", "disk.d.io_timeout: a time needs a unit: 30s, 30ms, 30us"),
+        ("[disk.d]\nio_timeout = \"0s\"", "disk.d.io_timeout: a time of zero would end before it began"),
+        ("[disk.d]\nset = \"x\"", "disk.d.set: takes a table such as { read_expire = \"20ms\" }, not \"x\""),
+        ("[disk.d]\nset = { a = [] }", "disk.d.set.a: takes text, a number, true or false, not a list"),
+        ("[disk]\nd = 1", "disk.d: is written [disk.NAME], not as 1"),
+        ("[[disk]]\ndepth = 1", "disk: is written [disk.NAME], not as a list"),
+        (
+            "[group.\"/\"]\nweight = 5",
+            "group.\"/\": the root has no siblings, so a weight would mean nothing; weigh its children",
+        ),
+        ("[group.alice]\nweight = 5", "group.alice: a group's path starts at the root: \"/alice\""),
+        ("[server]\ntls = true", "server.tls: takes text in quotes, not true"),
+        ("[server]\ntls = \"maybe\"", "server.tls: takes off, on (if the client asks) or require, not \"maybe\""),
+        (
+            "[server]\ntls = \"require\"",
+            "server.tls: needs a certificate: name the directory with server-cert.pem and server-key.pem: tls_certificates = \"DIR\"",
+        ),
+        (
+            "[server]\ntls = \"on\"\ntls_certificates = \"pki\"",
+            "server.tls_certificates: /base/pki/server-cert.pem: No such file or directory (os error 2)",
+        ),
+        (
+            "[server]\ntls_certificates = \"pki\"",
+            "server.tls_certificates: is of no use while TLS is off, as it is where nobody says otherwise; say whether it is \"require\", \"on\" (if the client asks) or \"off\"",
+        ),
+        (
+            "[server]\nrequest_max = \"128m\"",
+            "server.request_max: connection_memory is 64 MiB, less than request_max, which is 128 MiB",
+        ),
+        (
+            "[server]\nconnection_memory = \"1m\"",
+            "server.connection_memory: connection_memory is 1 MiB, less than request_max, which is 32 MiB",
+        ),
+        (
+            "[disk.d]\ndepth = 64\nnr_requests = 4",
+            "disk.d.nr_requests: is 4, less than depth, which is 64: those in flight are among them",
+        ),
+        ("[server]\nrequest_max = 512", "server.request_max: takes a size from 64k to 1g, not 512"),
+        ("[server]\nlisten = []", "server.listen: lists no address; leave the key out for the usual place"),
+        ("[server]\nlisten = [\"unix:/a\", 5]", "server.listen: takes text in quotes, not 5"),
+        ("[server]\nworkers = 0x41", "server.workers: takes a number from 1 to 64, not 0x41"),
+    ] {
+        let shown = last(text);
+        let (_, after_place) = shown.split_once(": ").unwrap_or_default();
+        assert_eq!(after_place, first_line, "{text}");
+    }
+}
+
+#[test]
+fn a_syntax_error_is_one_mistake_and_hides_no_other() {
+    let shown = refusal("[export.a]\nbacking = mem:1m\nreed_only = true\n");
+    let places: Vec<_> = shown.lines().filter(|line| line.starts_with("f.toml:")).collect();
+    assert_eq!(places.len(), 2, "{shown}");
+    assert!(places[0].starts_with("f.toml:2:11: "), "{shown}");
+    assert_eq!(places[1], "f.toml:3:1: export.a.reed_only: unknown key; did you mean \"read_only\"?");
+}
+
+#[test]
+fn a_key_written_twice_is_a_mistake() {
+    let shown = refusal(&format!("{RIGHT}[disk.d]\ndepth = 1\ndepth = 2\n"));
+    assert_eq!(shown, "f.toml:5:1: duplicate key\n  5 | depth = 2\n    | ^^^^^\n");
+}
+
+#[test]
+fn no_text_makes_the_reader_panic() {
+    // Every prefix of the example, and the example with each byte left out.
+    for cut in (0..EXAMPLE.len()).step_by(7).filter(|cut| EXAMPLE.is_char_boundary(*cut)) {
+        let _ = planned(&EXAMPLE[..cut], "--listen unix:/x");
+        let without: String = EXAMPLE.char_indices().filter(|(at, _)| *at != cut).map(|(_, c)| c).collect();
+        let _ = planned(&without, "--listen unix:/x");
+    }
+}
+
+#[test]
+fn a_file_without_exports_needs_one_on_the_command_line() {
+    assert!(refusal("").starts_with("nothing to serve: "));
+    assert_eq!(planned("", "b=mem:1m --listen unix:/x").unwrap().exports[0].name, "b");
+}
+
+/// P1: exports from both, other settings from the flag.
+#[test]
+fn flags_add_exports_and_win_over_the_file() {
+    let text = "[server]\nlisten = \"unix:/a\"\nworkers = 2\nmax_connections = 5\nhandshake_timeout = \"1s\"\n\
+                [export.a]\nbacking = \"mem:1m\"\n";
+    let flags = "b=mem:1m --listen unix:/b --workers 3 --max-connections 7 --handshake-timeout 2s --read-only";
+    let config = planned(text, flags).unwrap();
+    let names: Vec<_> = config.exports.iter().map(|export| (export.name.as_str(), export.read_only)).collect();
+    assert_eq!(names, [("a", true), ("b", true)]);
+    let places: Vec<_> = config.listeners.iter().map(|listener| place::show(&listener.address)).collect();
+    assert_eq!(places, ["unix:/b"]);
+    assert_eq!((config.workers, config.limits.connections), (Some(3), 7));
+    assert_eq!(config.limits.handshake_timeout, secs(2));
+
+    let twice = planned(text, "a=mem:1m").unwrap_err();
+    assert_eq!(twice, "export \"a\": the name is in the config file too; give one another: NAME=BACKING\n");
+}
+
+/// P2: the default disk, and disks of the file that don't say.
+#[test]
+fn scheduler_flags_fill_what_the_file_leaves_open() {
+    let text = "[disk.own]\nscheduler = \"none\"\ndepth = 4\n[disk.open]\n[disk.set]\nset = { read_expire = \"1s\" }\n\
+                [export.a]\nbacking = \"mem:1m\"\n";
+    let flags = "--listen unix:/x --scheduler mq-deadline --depth 8 --set read_expire=2s --set read_expire=3s";
+    let config = planned(text, flags).unwrap();
+    let set = |value: &str| vec![("read_expire".to_owned(), value.to_owned())];
+    let shown: Vec<_> = config.disks.iter().map(|disk| (disk.scheduler.name(), disk.depth, disk.set.clone())).collect();
+    assert_eq!(
+        shown,
+        [("none", Some(4), Vec::new()), ("mq-deadline", Some(8), set("3s")), ("mq-deadline", Some(8), set("1s")),]
+    );
+    assert_eq!((config.disk_default.depth, config.disk_default.set), (Some(8), set("3s")));
+
+    let unknown = planned(text, "--scheduler none --set slice=1 --listen unix:/x").unwrap_err();
+    assert!(unknown.contains("--set slice=1: unknown tunable \"slice\": none has none\n"), "{unknown}");
+}
+
+/// P3: plain text does not leave the machine.
+#[test]
+fn beyond_the_loopback_tls_is_required_or_insecurity_admitted() {
+    let text = format!("{RIGHT}[server]\nlisten = [\n  \"unix:/a\",\n  \"tcp:0.0.0.0:10809\",\n]\n");
+    assert_eq!(
+        planned(&text, "").unwrap_err(),
+        "\
+f.toml:6:3: server.listen: others than this machine can connect to tcp:0.0.0.0:10809, and without TLS anybody on the \
+         way can read and change the data; say tls = \"require\" with tls_certificates = \"DIR\", or insecure = true if you \
+         trust the network
+  6 |   \"tcp:0.0.0.0:10809\",
+    |   ^^^^^^^^^^^^^^^^^^^
+"
+    );
+    assert!(planned(&text, "--insecure").is_ok());
+    assert!(planned(&text, "--listen tcp:[::1]:1").is_ok());
+
+    let dir = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(dir.path().join("server-cert.pem"), made.cert.pem()).unwrap();
+    std::fs::write(dir.path().join("server-key.pem"), made.signing_key.serialize_pem()).unwrap();
+    let pki = format!("--tls-certificates {}", dir.path().display());
+    let config = planned(&text, &format!("--tls require {pki}")).unwrap();
+    assert!(config.tls.is_some() && config.listeners.iter().all(|listener| listener.tls == Tls::Required));
+    // What is said of one place counts there, and no place of it is left in plain text by mistake.
+    let single = text.replace("10809\"", "10809,tls=require\"");
+    let config = planned(&single, &pki).unwrap();
+    let each: Vec<_> = config.listeners.iter().map(|listener| listener.tls).collect();
+    assert_eq!((config.tls.is_some(), &each[..]), (true, &[Tls::Off, Tls::Required][..]));
+    let plain = planned(&single.replace("require", "off"), &format!("--tls require {pki}")).unwrap_err();
+    assert!(plain.contains("tcp:0.0.0.0:10809, and without TLS"), "{plain}");
+    let word = planned(&single.replace("require", "maybe"), &pki).unwrap_err();
+    assert!(word.contains("server.listen: ") && word.contains("require"), "{word}");
+    let optional = planned(&text, &format!("--tls on {pki}")).unwrap_err();
+    assert!(optional.contains("with TLS on but not required, clients may still talk in plain text"), "{optional}");
+    let verify = planned(&text, &format!("--tls require {pki} --tls-verify-peer")).unwrap_err();
+    assert!(verify.starts_with("--tls-certificates: ") && verify.contains("ca-cert.pem: No such file"), "{verify}");
+}

@@ -1,0 +1,61 @@
+//! Ctrl-C and SIGTERM: first gently, then at once. SIGUSR1: who has had how much. SIGUSR2: flush errors are taken note of.
+
+use std::io;
+use std::thread::JoinHandle;
+
+use fairlift::Handle;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+
+/// A thread that waits for signals, until this is dropped.
+pub(crate) struct Watch {
+    signals: signal_hook::iterator::Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// From now on the first signal drains the server and the second ends the process with status 128 + its number; but
+/// SIGUSR1 has the shares of the groups logged, and SIGUSR2 says that the operator has taken note of all flush errors.
+///
+/// # Errors
+/// The signals cannot be watched.
+pub(crate) fn drain_on_signal(handle: Handle) -> io::Result<Watch> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])?;
+    let stop = signals.handle();
+    let mut handle = Some(handle);
+    let watch = move || {
+        for signal in signals.forever() {
+            if signal == SIGUSR1 {
+                if let Some(handle) = &handle {
+                    handle.log_shares();
+                }
+                continue;
+            }
+            if signal == SIGUSR2 {
+                if handle.as_ref().is_some_and(|handle| handle.acknowledge_flush_errors() == 0) {
+                    tracing::info!("SIGUSR2: there is no flush error to take note of");
+                }
+                continue;
+            }
+            // The handle goes after its one use: it would keep the server's sockets alive.
+            let Some(handle) = handle.take() else {
+                tracing::warn!("stopped at once; what was not flushed may be lost");
+                std::process::exit(128 + signal);
+            };
+            tracing::info!("draining (again to stop at once)");
+            super::systemd::stopping();
+            handle.drain();
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".into()).spawn(watch)?;
+    Ok(Watch { signals: stop, thread: Some(thread) })
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.signals.close();
+        // It holds the server's handle: what that keeps alive has to go before the process ends.
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
+            tracing::error!("the signal thread panicked");
+        }
+    }
+}

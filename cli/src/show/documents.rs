@@ -1,0 +1,77 @@
+//! The pages under `docs/` that are made from the rows, and compared with them.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use fairlift_core::sched::Kind;
+
+use super::tunables::{flush_rows, rows};
+use crate::config::EXAMPLE;
+use crate::config::keys::SORTS;
+
+/// Compares a generated document with the file, or rewrites it: `UPDATE_DOCS=1 cargo test -p fairlift-cli`.
+fn check_document(name: &str, generated: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, generated).unwrap();
+    }
+    let present = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(present == generated, "docs/{name} is out of date; run UPDATE_DOCS=1 cargo test -p fairlift-cli");
+}
+
+#[test]
+fn the_tunables_document_is_made_from_the_rows() {
+    let mut out = String::from(
+        "# Tunables\n\nWhat can be turned on each scheduler: `fairlift serve --set KEY=VALUE`, or `set = { KEY = \"VALUE\" }` \
+         under `[disk.NAME]`.\nNames and meanings are the kernel's. Made from the rows in `core/src/sched/` and `core/src/flush.rs` by\n\
+         `UPDATE_DOCS=1 cargo test -p fairlift-cli`; do not edit.\n",
+    );
+    let with_all = ("With every scheduler: how flushes are shared (`docs/flush.md`)", flush_rows());
+    for (name, rows) in Kind::ALL.map(|kind| (kind.name(), rows(kind))).into_iter().chain([with_all]) {
+        let _ = writeln!(out, "\n## {name}\n");
+        if rows.is_empty() {
+            let _ = writeln!(out, "Nothing to turn.");
+            continue;
+        }
+        let _ = writeln!(out, "| name | default | takes | what it does |\n|---|---|---|---|");
+        for row in rows {
+            let says = row.says.replace('|', "\\|");
+            let _ = writeln!(out, "| `{}` | {} | {} | {says} |", row.name, row.default, row.takes);
+        }
+    }
+    check_document("tunables.md", &out);
+}
+
+#[test]
+fn the_config_document_is_made_from_the_keys_and_the_example() {
+    let mut out = String::from(
+        "# The config file\n\n`fairlift serve --config FILE` reads it; `--check` only looks for mistakes and reports all of them. It is \
+         TOML.\n\n\
+         - Sizes are numbers of bytes, or text with `k`, `m`, `g`, `t`, `p` (also `ki`, `kib`, …): powers of 1024, as in fio. `kb` is \
+         refused,\n  because some tools mean 1000 and others 1024.\n\
+         - Times have a unit: `\"10s\"`, `\"250ms\"`, `\"20us\"`, `\"7ns\"`.\n\
+         - Relative paths start at the directory of the file.\n\
+         - Exports of the file and of the command line are served together; of other settings, the flag wins.\n\
+         - Made from `cli/src/config/keys.rs` and `cli/src/config/example.toml` by `UPDATE_DOCS=1 cargo test -p fairlift-cli`; do not edit.\n",
+    );
+    for sort in SORTS {
+        let _ = writeln!(out, "\n## `{}`\n\n{}\n", sort.header, sort.says);
+        let _ = writeln!(out, "| key | takes | default | what it does |\n|---|---|---|---|");
+        for key in sort.keys {
+            let _ = writeln!(out, "| `{}` | {} | {} | {} |", key.name, key.takes, key.default, key.says);
+        }
+    }
+    let _ = write!(out, "\n## An example\n\n`fairlift config` prints it.\n\n```toml\n{EXAMPLE}```\n");
+    check_document("config.md", &out);
+}
+
+#[test]
+fn the_example_shows_every_key() {
+    for sort in SORTS {
+        for key in sort.keys {
+            let written = EXAMPLE.lines().any(|line| line.starts_with(&format!("{} = ", key.name)));
+            assert!(written, "{}: {} is not in the example", sort.header, key.name);
+        }
+    }
+}

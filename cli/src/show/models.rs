@@ -1,0 +1,38 @@
+//! `fairlift models`.
+
+use std::fmt::Write as _;
+
+use fairlift_lab::model::{Spec, profiles};
+
+use crate::terminal::columns::{Row, pairs, write_rows};
+
+/// The modelled disks, or one with its parameters.
+///
+/// # Errors
+/// There is no such model.
+pub(crate) fn models(only: Option<&str>) -> Result<String, String> {
+    let mut out = String::new();
+    let Some(name) = only else {
+        pairs(&mut out, &profiles().map(|profile| (profile.name, profile.about)).collect::<Vec<_>>());
+        out.push_str("\n`fairlift models MODEL` shows what can be changed, as in sim:MODEL,size=100g\n");
+        return Ok(out);
+    };
+    let name = name.strip_prefix("sim:").unwrap_or(name);
+    let spec = Spec::parse(name).map_err(|error| error.to_string())?;
+    let about = profiles().find(|profile| profile.name == spec.name).map_or("", |profile| profile.about);
+    let _ = writeln!(out, "sim:{}: {about}", spec.name);
+    let mut rows = vec![Row {
+        name: "size".into(),
+        default: format!("{:.1} GB", spec.size as f64 / 1e9),
+        takes: "bytes in whole sectors, as 500g or 1t (powers of 1024), up to 64t".into(),
+        says: "how much it holds".into(),
+    }];
+    rows.extend(spec.settings.infos().iter().map(|info| Row {
+        name: info.name.into(),
+        default: spec.settings.get(info.name).unwrap_or_default(),
+        takes: info.range.to_string(),
+        says: info.says.into(),
+    }));
+    write_rows(&mut out, &rows);
+    Ok(out)
+}

@@ -1,0 +1,60 @@
+//! Names and what they mean, in columns.
+
+use std::fmt::Write as _;
+
+/// A setting in words: a tunable, or a parameter of a model.
+pub(crate) struct Row {
+    /// As it is written.
+    pub(crate) name: String,
+    /// What holds where it is not.
+    pub(crate) default: String,
+    /// Its values.
+    pub(crate) takes: String,
+    /// What it does.
+    pub(crate) says: String,
+}
+
+/// Two lines for each row: what it does, and what it takes.
+pub(crate) fn write_rows(out: &mut String, rows: &[Row]) {
+    let width = |cell: fn(&Row) -> &str| rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0);
+    let (name, default) = (width(|row| &row.name), width(|row| &row.default));
+    for row in rows {
+        let _ = writeln!(out, "  {:name$}  {:>default$}  {}", row.name, row.default, row.says);
+        let _ = writeln!(out, "  {:name$}  {:default$}  {}", "", "", row.takes);
+    }
+}
+
+/// Two columns, indented; the second is broken between words to fit in a terminal of 80.
+pub(crate) fn pairs(out: &mut String, rows: &[(&str, &str)]) {
+    const LINE: usize = 80;
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    for (name, says) in rows {
+        let _ = write!(out, "  {name:width$} ");
+        let mut column = width + 3;
+        for word in says.split(' ') {
+            let letters = word.chars().count();
+            if column + 1 + letters > LINE && column > width + 3 {
+                let _ = write!(out, "\n  {:width$} ", "");
+                column = width + 3;
+            }
+            let _ = write!(out, " {word}");
+            column += 1 + letters;
+        }
+        out.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_phrase_goes_on_in_its_own_column() {
+        let mut out = String::new();
+        pairs(&mut out, &[("a", "one"), ("long", "word ".repeat(20).trim_end())]);
+        let lines: Vec<_> = out.lines().collect();
+        assert_eq!(lines[0], "  a     one");
+        assert_eq!(lines[2], format!("{}word word word word word word", " ".repeat(8)));
+        assert!(lines.iter().all(|line| line.len() <= 80), "{out}");
+    }
+}

@@ -1,0 +1,57 @@
+//! Where reports go, and how commands are shown.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+
+/// The commit that the program is built from.
+pub(crate) const COMMIT: &str = env!("FAIRLIFT_COMMIT");
+
+/// Writes to standard output; a reader that has seen enough is no error.
+///
+/// # Errors
+/// Standard output cannot be written to, for instance because the disk is full.
+pub(crate) fn print(text: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// `-` is standard output.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Opens a file for writing and leaves it, or its absence, as it was. A pipe is left alone: its reader would take the
+/// closing for the end.
+pub(crate) fn try_writing(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let kind = fs::metadata(path)?.file_type();
+            if kind.is_block_device() {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "it is a disk, and a report would overwrite its data",
+                ));
+            }
+            if kind.is_file() || kind.is_dir() { OpenOptions::new().write(true).open(path).map(drop) } else { Ok(()) }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether two paths lead to one file.
+pub(crate) fn are_same(one: &Path, other: &Path) -> bool {
+    let inode = |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
+    inode(one).is_some() && inode(one) == inode(other)
+}
+
+/// As a shell takes it for one word.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}

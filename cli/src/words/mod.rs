@@ -1,0 +1,8 @@
+//! What the words in flags and in the config file mean, and how a wrong one is refused.
+
+pub(crate) mod backing;
+pub(crate) mod groups;
+pub(crate) mod mistake;
+pub(crate) mod place;
+pub(crate) mod scheduler;
+pub(crate) mod units;

@@ -1,0 +1,290 @@
+//! Where clients connect, as people write it (`unix:PATH`, `tcp:HOST:PORT`) and as clients need it (an NBD URI).
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
+
+use fairlift::config::{Address, Tls};
+
+use fairlift_lab::suggestion;
+
+/// What the kernel can hold in `sun_path`, without the final NUL.
+const UNIX_PATH_MAX: usize = 107;
+
+/// Where to listen, and whether to encrypt there, if that was said for this place alone.
+#[derive(Clone, Debug)]
+pub(crate) struct ListenAt {
+    pub(crate) address: Address,
+    pub(crate) tls: Option<Tls>,
+}
+
+/// Reads an address, and after it `,tls=off`, `,tls=on` or `,tls=require` where this place differs from the others.
+///
+/// # Errors
+/// As [`parse`], or the word for TLS is another.
+pub(crate) fn parse_place(text: &str) -> Result<ListenAt, String> {
+    let (address, tls) = match text.rsplit_once(",tls=") {
+        Some((address, word)) => (address, Some(parse_tls(word)?)),
+        None => (text, None),
+    };
+    Ok(ListenAt { address: parse(address)?, tls })
+}
+
+/// Reads whether traffic is encrypted.
+///
+/// # Errors
+/// The text is none of the three words.
+pub(crate) fn parse_tls(text: &str) -> Result<Tls, String> {
+    match text {
+        "off" => Ok(Tls::Off),
+        "on" | "optional" => Ok(Tls::Optional),
+        "require" | "required" => Ok(Tls::Required),
+        _ => Err(format!("takes off, on (if the client asks) or require, not \"{text}\"")),
+    }
+}
+
+/// Reads `unix:PATH` or `tcp:HOST:PORT`. Of a host's several addresses, the first IPv4 one is taken, else the first.
+///
+/// # Errors
+/// The text has another form, the path is too long for a socket, or the host's name is not known.
+pub(crate) fn parse(text: &str) -> Result<Address, String> {
+    const FORM: &str = "an address is unix:PATH or tcp:HOST:PORT";
+    match text.split_once(':') {
+        Some(("unix", "")) => Err(format!("{FORM}; the path is missing")),
+        Some(("unix", path)) => parse_unix(path),
+        Some(("tcp", place)) => parse_tcp(place),
+        Some((kind, _)) if !kind.contains('/') => {
+            let hint = match suggestion(kind, ["unix", "tcp"]) {
+                hint if hint.is_empty() && text.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok()) => {
+                    format!("; did you mean \"tcp:{text}\"?")
+                }
+                hint => hint,
+            };
+            Err(format!("{FORM}, not {text:?}{hint}"))
+        }
+        _ if text.contains('/') => Err(format!("{FORM}; did you mean \"unix:{text}\"?")),
+        _ => Err(format!("{FORM}, not {text:?}")),
+    }
+}
+
+/// Reads the path of a unix socket.
+///
+/// # Errors
+/// It is too long for the kernel, or has a NUL in it.
+pub(crate) fn parse_unix(path: &str) -> Result<Address, String> {
+    if path.contains('\0') {
+        return Err("a path cannot contain a NUL character".into());
+    }
+    check_length(Path::new(path))?;
+    Ok(Address::Unix(path.into()))
+}
+
+/// Whether a socket can have that path.
+///
+/// # Errors
+/// It is too long for the kernel.
+pub(crate) fn check_length(path: &Path) -> Result<(), String> {
+    let length = path.as_os_str().len();
+    if length > UNIX_PATH_MAX {
+        return Err(format!("a socket's path has at most {UNIX_PATH_MAX} bytes, and this one has {length}"));
+    }
+    Ok(())
+}
+
+fn parse_tcp(place: &str) -> Result<Address, String> {
+    let Some((host, port)) = place.rsplit_once(':').filter(|(host, _)| !host.is_empty()) else {
+        let all = place.trim_start_matches(':').parse::<u16>().is_ok();
+        let hint = if all {
+            format!("; for all addresses: tcp:0.0.0.0:{}", place.trim_start_matches(':'))
+        } else {
+            String::new()
+        };
+        return Err(format!("tcp: needs a host and a port, as in tcp:127.0.0.1:10809{hint}"));
+    };
+    let Ok(port) = port.parse::<u16>() else {
+        return Err(format!("\"{port}\" is no port: it takes a number from 0 to 65535, as in tcp:127.0.0.1:10809"));
+    };
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    if let Ok(ip) = bare.unwrap_or(host).parse::<IpAddr>() {
+        if ip.is_ipv6() && bare.is_none() {
+            return Err(format!("an IPv6 address is written in brackets: tcp:[{host}]:{port}"));
+        }
+        return Ok(Address::Tcp(SocketAddr::new(ip, port)));
+    }
+    let found: Vec<SocketAddr> = match (host, port).to_socket_addrs() {
+        Ok(found) => found.collect(),
+        Err(error) => return Err(format!("the host \"{host}\" is not known: {error}")),
+    };
+    let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    chosen.copied().map(Address::Tcp).ok_or_else(|| format!("the host \"{host}\" has no address"))
+}
+
+/// The socket that serves when nobody said where.
+///
+/// # Errors
+/// A directory for it cannot be made, or is somebody else's.
+pub(crate) fn default_socket() -> Result<PathBuf, String> {
+    use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+
+    let run = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute() && dir.is_dir());
+    let uid = rustix::process::geteuid();
+    let root_run = || uid.is_root().then(|| PathBuf::from("/run")).filter(|dir| dir.is_dir());
+    if let Some(dir) = run.or_else(root_run) {
+        return Ok(dir.join("fairlift.sock"));
+    }
+    let dir = std::env::temp_dir().join(format!("fairlift-{}", uid.as_raw()));
+    match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(format!("cannot create {}: {error}; name a place with --listen unix:PATH", dir.display()));
+        }
+        _ => {}
+    }
+    // Not followed: a link of somebody else's could lead anywhere.
+    let found = std::fs::symlink_metadata(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    if !found.is_dir() || found.uid() != uid.as_raw() || found.mode() & 0o022 != 0 {
+        return Err(format!(
+            "{} is not a directory that only you can write to; name a place with --listen unix:PATH",
+            dir.display()
+        ));
+    }
+    Ok(dir.join("fairlift.sock"))
+}
+
+/// Whether others than this machine can connect there.
+pub(crate) fn is_remote(address: &Address) -> bool {
+    tcp_address(address).is_some_and(|address| !address.ip().to_canonical().is_loopback())
+}
+
+/// The TCP address behind `address`, if it is one.
+pub(crate) fn tcp_address(address: &Address) -> Option<SocketAddr> {
+    match address {
+        Address::Unix(_) => None,
+        Address::Tcp(address) => Some(*address),
+        Address::Inherited(socket) => rustix::net::getsockname(socket).ok()?.try_into().ok(),
+    }
+}
+
+/// Shows an address as it is written in flags.
+pub(crate) fn show(address: &Address) -> String {
+    match address {
+        Address::Unix(path) => format!("unix:{}", path.display()),
+        Address::Tcp(address) => format!("tcp:{address}"),
+        Address::Inherited(_) => match tcp_address(address) {
+            Some(address) => format!("tcp:{address}"),
+            None => "an inherited unix socket".into(),
+        },
+    }
+}
+
+/// The NBD URI of an export: what every NBD client takes.
+///
+/// A server that listens on all addresses is named `localhost`, for that is where the reader is.
+pub(crate) fn uri(address: &Address, tls: Tls, export: &str) -> Option<String> {
+    let secure = if tls == Tls::Required { "nbds" } else { "nbd" };
+    let name = encode(export.as_bytes(), b"/");
+    if let Some(tcp) = tcp_address(address) {
+        let host = if tcp.ip().is_unspecified() { "localhost".into() } else { host_text(&tcp) };
+        return Some(format!("{secure}://{host}:{}/{name}", tcp.port()));
+    }
+    let path = match address {
+        Address::Unix(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
+        Address::Inherited(socket) => unix_path(socket)?,
+        Address::Tcp(_) => return None,
+    };
+    use std::os::unix::ffi::OsStrExt as _;
+    Some(format!("{secure}+unix:///{name}?socket={}", encode(path.as_os_str().as_bytes(), b"/")))
+}
+
+fn host_text(address: &SocketAddr) -> String {
+    match address.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}
+
+fn unix_path(socket: &std::os::fd::OwnedFd) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStringExt as _;
+    let address: rustix::net::SocketAddrUnix = rustix::net::getsockname(socket).ok()?.try_into().ok()?;
+    Some(std::ffi::OsString::from_vec(address.path()?.to_bytes().to_vec()).into())
+}
+
+/// Percent-encodes everything but unreserved characters (RFC 3986) and those in `also`.
+fn encode(bytes: &[u8], also: &[u8]) -> String {
+    let mut out = String::new();
+    for &byte in bytes {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || also.contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_shown_alike() {
+        for text in
+            ["unix:/run/a.sock", "unix:relative.sock", "tcp:127.0.0.1:10809", "tcp:[::1]:10809", "tcp:0.0.0.0:0"]
+        {
+            assert_eq!(show(&parse(text).unwrap()), text);
+        }
+        assert_eq!(show(&parse("tcp:localhost:10809").unwrap()), "tcp:127.0.0.1:10809");
+    }
+
+    #[test]
+    fn a_bad_address_is_refused_with_what_was_probably_meant() {
+        let long = format!("unix:/{}", "x".repeat(200));
+        for (text, why) in [
+            ("", "an address is unix:PATH or tcp:HOST:PORT, not \"\""),
+            ("unix:", "an address is unix:PATH or tcp:HOST:PORT; the path is missing"),
+            ("/run/a.sock", "an address is unix:PATH or tcp:HOST:PORT; did you mean \"unix:/run/a.sock\"?"),
+            ("uinx:/a", "an address is unix:PATH or tcp:HOST:PORT, not \"uinx:/a\"; did you mean \"unix\"?"),
+            (
+                "127.0.0.1:10809",
+                "an address is unix:PATH or tcp:HOST:PORT, not \"127.0.0.1:10809\"; did you mean \"tcp:127.0.0.1:10809\"?",
+            ),
+            (
+                "tcp:10809",
+                "tcp: needs a host and a port, as in tcp:127.0.0.1:10809; for all addresses: tcp:0.0.0.0:10809",
+            ),
+            ("tcp:host", "tcp: needs a host and a port, as in tcp:127.0.0.1:10809"),
+            (
+                "tcp:127.0.0.1:99999",
+                "\"99999\" is no port: it takes a number from 0 to 65535, as in tcp:127.0.0.1:10809",
+            ),
+            ("tcp:::1:10809", "an IPv6 address is written in brackets: tcp:[::1]:10809"),
+            (&long, "a socket's path has at most 107 bytes, and this one has 201"),
+        ] {
+            assert_eq!(parse(text).map(|address| show(&address)), Err(why.into()), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_loopback_and_unix_are_local() {
+        for (text, remote) in [
+            ("unix:/run/a.sock", false),
+            ("tcp:127.0.0.1:1", false),
+            ("tcp:127.9.9.9:1", false),
+            ("tcp:[::1]:1", false),
+            ("tcp:[::ffff:127.0.0.1]:1", false),
+            ("tcp:0.0.0.0:1", true),
+            ("tcp:[::]:1", true),
+            ("tcp:192.168.1.1:1", true),
+        ] {
+            assert_eq!(is_remote(&parse(text).unwrap()), remote, "{text}");
+        }
+    }
+
+    #[test]
+    fn uris_are_what_nbd_clients_take() {
+        let uri = |address: &str, tls, name: &str| uri(&parse(address).unwrap(), tls, name).unwrap();
+        assert_eq!(uri("unix:/run/a b.sock", Tls::Off, "al ice"), "nbd+unix:///al%20ice?socket=/run/a%20b.sock");
+        assert_eq!(uri("unix:/run/a&b.sock", Tls::Required, ""), "nbds+unix:///?socket=/run/a%26b.sock");
+        assert_eq!(uri("tcp:127.0.0.1:10809", Tls::Optional, "ü"), "nbd://127.0.0.1:10809/%C3%BC");
+        assert_eq!(uri("tcp:[::1]:10809", Tls::Required, "a/b"), "nbds://[::1]:10809/a/b");
+        assert_eq!(uri("tcp:0.0.0.0:10809", Tls::Off, "a?#"), "nbd://localhost:10809/a%3F%23");
+    }
+}

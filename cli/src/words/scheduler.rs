@@ -1,0 +1,69 @@
+//! Schedulers and their tunables, as people name them.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use fairlift_core::tunable::{self, TunableInfo};
+use fairlift_core::{flush, sched};
+use fairlift_lab::suggestion;
+
+/// The scheduler of a disk for which nobody names one, by how many groups share it and whether it rotates (P4).
+pub(crate) const fn scheduler_default(groups: usize, rotational: bool) -> sched::Kind {
+    match (groups, rotational) {
+        (0 | 1, _) => sched::Kind::MqDeadline,
+        (_, false) => sched::Kind::Fair,
+        (_, true) => sched::Kind::Bfq,
+    }
+}
+
+/// With the scheduler that this build takes if none is named.
+pub(crate) fn scheduler_help(says: &str) -> String {
+    let [one, several, rotating] =
+        [(1, false), (2, false), (2, true)].map(|(n, rotates)| scheduler_default(n, rotates).name());
+    format!("{says} [default: {several} where groups share a disk, {rotating} if it rotates, else {one}]")
+}
+
+/// What `--scheduler` takes.
+pub(crate) fn schedulers() -> impl TypedValueParser<Value = sched::Kind> {
+    PossibleValuesParser::new(sched::Kind::ALL.map(sched::Kind::name)).try_map(|name| parse_scheduler(&name))
+}
+
+/// Reads the name of a scheduler.
+///
+/// # Errors
+/// There is none of that name.
+pub(crate) fn parse_scheduler(name: &str) -> Result<sched::Kind, String> {
+    let known = || sched::Kind::ALL.into_iter().map(sched::Kind::name);
+    sched::Kind::from_name(name).ok_or_else(|| {
+        let all = known().collect::<Vec<_>>().join(", ");
+        format!("unknown scheduler \"{name}\": there is {all}{}", suggestion(name, known()))
+    })
+}
+
+/// Reads `KEY=VALUE`.
+pub(crate) fn parse_setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("a setting is KEY=VALUE, as in read_expire=20ms")?;
+    Ok((name.trim().into(), value.trim().into()))
+}
+
+/// What can be turned on a disk: its scheduler's tunables, and those that all have.
+pub(crate) fn tunables(kind: sched::Kind) -> impl Iterator<Item = &'static TunableInfo> {
+    kind.tunables().iter().chain(flush::Settings::INFO)
+}
+
+/// Whether a tunable of a disk with this scheduler takes a value.
+///
+/// # Errors
+/// Why it doesn't, and whether that is because of the name.
+pub(crate) fn check_setting(kind: sched::Kind, name: &str, value: &str) -> Result<(), (bool, String)> {
+    if flush::Settings::INFO.iter().any(|info| info.name == name) {
+        let result = tunable::set(flush::Settings::TUNABLES, &mut flush::Settings::default(), name, value);
+        return result.map_err(|error| (false, error.to_string()));
+    }
+    let known = || tunables(kind).map(|info| info.name);
+    kind.build(&sched::Setup::new(1)).set(name, value).map_err(|error| {
+        if known().any(|one| one == name) {
+            return (false, error.to_string());
+        }
+        let says = error.to_string().replace("this scheduler", kind.name());
+        (true, says + &suggestion(name, known()))
+    })
+}

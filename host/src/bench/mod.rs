@@ -1,0 +1,284 @@
+//! Bench: an export whose client is a program.
+//!
+//! [`run`] lets [`Program`](fairlift_core::program::Program)s ask a backing through the same engine, queue and scheduler that serve clients; [`run_raw`]
+//! gives the same asks straight to a file, as the baseline.
+
+mod raw;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, mpsc};
+
+use fairlift_core::model::Work;
+use fairlift_core::program::Meter;
+use fairlift_core::sched::idling_trial::Finding;
+use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Stream};
+
+use crate::Error;
+use crate::config::{self, Backing};
+use crate::device::Device;
+use crate::device::helpers::Helpers;
+use crate::disk::Disk;
+use crate::disk::gauge::Gauge;
+use crate::export::program::Programs;
+use crate::kernel::clock;
+use crate::kernel::notify::Notifiers;
+use crate::server::arrange::descriptor;
+use crate::server::worker::{Backend, Worker};
+
+pub use crate::export::program::jobs::ASK_MAX;
+use crate::export::program::jobs::{Bounds, Course, Done, Jobs};
+pub use fairlift_core::program::{Job, Measured};
+use raw::Raw;
+
+/// What is asked, and for how long.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The scheduler and its settings, the depth, the timeout.
+    pub disk: config::Disk,
+    /// The weight tree; the first is the root.
+    pub groups: Vec<Group>,
+    /// What holds the data. It is opened anew by each run, so RAM is empty and a model at rest.
+    pub backing: Backing,
+    /// Whether it is opened for reading only: what would change it then fails with `EPERM`, and nothing is written.
+    pub read_only: bool,
+    /// How many threads; `None`: one for each CPU that the process may use.
+    pub workers: Option<usize>,
+    /// How long, unless somebody says stop before.
+    pub runtime: Duration,
+    /// Into how many equal parts the timeline cuts `runtime`.
+    pub slots: u32,
+}
+
+/// The size of a backing in bytes: where programs may ask.
+///
+/// # Errors
+/// It cannot be opened for reading.
+pub fn capacity(backing: &Backing) -> Result<u64, Error> {
+    Ok(Device::open(backing, true)?.facts().size())
+}
+
+/// What a backing is like, before anything is asked of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Bytes.
+    pub bytes: u64,
+    /// The smallest request, in bytes.
+    pub block: u32,
+    /// Whether nothing is between us and the device: false of a file that is read through the page cache.
+    pub direct: bool,
+    /// Whether it is RAM.
+    pub in_ram: bool,
+}
+
+/// Opens a backing for reading, and says what it is like.
+///
+/// # Errors
+/// It cannot be opened, or a server has it.
+pub fn shape(backing: &Backing) -> Result<Shape, Error> {
+    let device = Device::open(backing, true)?;
+    let facts = device.facts();
+    let (direct, in_ram) = match &device {
+        Device::File(file) => (file.is_direct(), file.inline().is_some()),
+        Device::Null(_) | Device::Mem(_) => (true, true),
+        Device::Model(_) => (true, false),
+    };
+    Ok(Shape { bytes: facts.size(), block: facts.block(), direct, in_ram })
+}
+
+/// Is told how far a run is, and answers whether it is to stop.
+pub type Watch<'a> = &'a mut dyn FnMut(Duration) -> bool;
+
+/// Runs the jobs through the queue and scheduler of a disk, as clients of a server would be served, until the time is over
+/// or `watch` says so; then waits for what is in flight.
+///
+/// # Errors
+/// io_uring is not to be had, the backing or disk cannot be what it is said to be, or requests do not come back.
+///
+/// # Panics
+/// If a job's group is not in [`Setup::groups`].
+pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
+    check_groups(setup, &jobs);
+    let workers = setup.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let workers = workers.clamp(1, 64).min(jobs.len().max(1));
+    let device = Arc::new(Device::open(&setup.backing, setup.read_only)?);
+    let bounds = Bounds { limits: device.facts().limits, read_only: setup.read_only };
+    let file = descriptor(&device).map(|_| 0);
+    let mut disk = Disk::new(&setup.disk, &[(device, file)], &setup.groups, workers)?;
+    disk.gauge = Some(Gauge::new());
+    let disk = Arc::new(disk);
+    let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
+    let threads = config::Limits::default().helpers as usize;
+    let helpers = Helpers::new(threads, &[disk.concurrency], &[0], workers, Arc::clone(&notifiers));
+    let files = disk.places().iter().filter_map(|place| descriptor(&place.device)).collect();
+    let backend = Backend {
+        disks: vec![Arc::clone(&disk)],
+        files,
+        notifiers: Arc::clone(&notifiers),
+        helpers: Arc::clone(&helpers),
+    };
+    let io_timeout = disk.queue(ContextId(0)).settings().io_timeout;
+    let count = jobs.len();
+    let mut shares: Vec<Vec<(usize, Job)>> = (0..workers).map(|_| Vec::new()).collect();
+    for (index, job) in jobs.into_iter().enumerate() {
+        shares[index % workers].push((index, job));
+    }
+    std::thread::scope(|scope| {
+        let (say, hear) = mpsc::channel();
+        let threads: Vec<_> = shares
+            .into_iter()
+            .enumerate()
+            .map(|(number, share)| {
+                let (go, gone) = mpsc::channel::<Arc<Course>>();
+                let (disk, backend, say) = (&disk, &backend, say.clone());
+                let groups = setup.groups.len();
+                let work = move || {
+                    let made = backend.engine(ContextId(number as u16), MEMORY / workers as u64, 32);
+                    // The other end waits for one word from each.
+                    let (engine, said) = match made {
+                        Ok(engine) => (Some(engine), Ok(())),
+                        Err(error) => (None, Err(error)),
+                    };
+                    let _ = say.send(said);
+                    drop(say);
+                    let course = gone.recv().ok()?; // unless another worker could not be made
+                    let streams: Vec<_> = (share.iter())
+                        .map(|(_, job)| Stream { group: job.group, priority: job.priority, context: ContextId(0) })
+                        .collect();
+                    let jobs = Jobs::new(&course, bounds, groups, share);
+                    let engine = engine?;
+                    let programs = Programs::new(&engine, disk, jobs, &streams, io_timeout + io_timeout);
+                    Some(Worker::new(engine, programs).run())
+                };
+                let name = format!("bench-{number}");
+                let thread = std::thread::Builder::new().name(name).spawn_scoped(scope, work);
+                (go, thread.expect("a thread can be made"))
+            })
+            .collect();
+        drop(say);
+        if let Err(error) = hear.iter().collect::<Result<Vec<()>, _>>() {
+            return Err(Error::Ring(error)); // nobody is told to go
+        }
+        let gauge = disk.gauge.as_ref().expect("set above");
+        let course = Arc::new(Course::new(clock::now(), setup.runtime, setup.slots, setup.groups.len()));
+        gauge.end(course.end());
+        for (go, _) in &threads {
+            // A worker that is gone has panicked: its thread is joined below.
+            let _ = go.send(Arc::clone(&course));
+        }
+        look_after(&course, watch, || {
+            gauge.end(course.end());
+            notifiers.ring_all();
+        });
+        let (mut all, mut lost) = (Vec::new(), 0);
+        for (_, thread) in threads {
+            match thread.join() {
+                Ok(Some((done, left))) => {
+                    all.push(done);
+                    lost += left;
+                }
+                Ok(None) => unreachable!("a worker that was made and told to go comes back"),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        helpers.stop();
+        if lost > 0 {
+            return Err(Error::Undrained(lost));
+        }
+        let mut measured = measured(count, &course, all, gauge.read());
+        disk.counters(&mut |name, count| *measured.counters.entry(name.to_owned()).or_default() += count);
+        disk.take_findings(&mut |finding| {
+            let at = Instant::ZERO + finding.at.since(course.start);
+            measured.findings.push(Finding { at, ..finding });
+        });
+        let (most, learned) = helpers.learned(1);
+        if most > 0 {
+            measured.counters.insert("helpers_most".into(), most as u64);
+            measured.counters.insert("concurrency_level".into(), learned[0].0.into());
+            measured.counters.insert("concurrency_changes".into(), learned[0].1);
+        }
+        Ok(measured)
+    })
+}
+
+/// Gives the same asks straight to a file by io_uring, from one thread: no queue, no scheduler, no merging, nothing held
+/// back. Of [`Setup::disk`] and [`Setup::workers`] nothing is used.
+///
+/// # Errors
+/// As [`run`], or the backing is no file.
+///
+/// # Panics
+/// If a job's group is not in [`Setup::groups`].
+pub fn run_raw(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
+    check_groups(setup, &jobs);
+    let Device::File(file) = Device::open(&setup.backing, setup.read_only)? else {
+        let (what, why) =
+            (name(&setup.backing), "is no file: only the path to a file or block device can be measured raw");
+        return Err(Error::Backing { what, why: why.into() });
+    };
+    let bounds = Bounds { limits: file.facts().limits, read_only: setup.read_only };
+    let count = jobs.len();
+    let raw = Raw::new(file, MEMORY).map_err(Error::Ring)?;
+    let course = Course::new(clock::now(), setup.runtime, setup.slots, setup.groups.len());
+    let gauge = Gauge::new();
+    gauge.end(course.end());
+    let jobs = Jobs::new(&course, bounds, setup.groups.len(), jobs.into_iter().enumerate().collect());
+    let (done, lost) = raw.run(jobs, &gauge, watch);
+    if lost > 0 { Err(Error::Undrained(lost)) } else { Ok(measured(count, &course, vec![done], gauge.read())) }
+}
+
+/// Payload bytes of all workers together: as a server has by default.
+const MEMORY: u64 = 512 << 20;
+
+/// How often a [`Watch`] is asked.
+const WATCH: Duration = fairlift_core::time::ms(20);
+
+/// Waits until a course is over, and ends it before if `watch` says so.
+fn look_after(course: &Course, watch: Watch<'_>, stopped: impl FnOnce()) {
+    loop {
+        let now = clock::now();
+        if course.is_over(now) {
+            return;
+        }
+        if watch(now.since(course.start)) {
+            course.stop(now);
+            return stopped();
+        }
+        let nanos = course.end().since(now).as_nanos().min(WATCH.as_nanos());
+        std::thread::sleep(std::time::Duration::from_nanos(nanos));
+    }
+}
+
+fn check_groups(setup: &Setup, jobs: &[Job]) {
+    for Job { group, .. } in jobs {
+        assert!(usize::from(group.0) < setup.groups.len(), "a job is in {group:?}, which the setup does not have");
+    }
+}
+
+/// A backing, for messages.
+fn name(backing: &Backing) -> String {
+    match backing {
+        Backing::Null { .. } => "null:".into(),
+        Backing::Mem { .. } => "mem:".into(),
+        Backing::File { path, .. } => format!("file:{}", path.display()),
+        Backing::Model { name, .. } => format!("sim:{name}"),
+    }
+}
+
+/// What `count` jobs, in several threads, had done.
+fn measured(count: usize, course: &Course, all: Vec<Done>, work: Work) -> Measured {
+    let mut timeline: Vec<Vec<u64>> = Vec::new();
+    let mut meters: Vec<(usize, GroupId, Meter)> = Vec::with_capacity(count);
+    for done in all {
+        meters.extend(done.meters);
+        for (number, slot) in done.timeline.into_iter().enumerate() {
+            match timeline.get_mut(number) {
+                Some(sum) => sum.iter_mut().zip(slot).for_each(|(sum, bytes)| *sum += bytes),
+                None => timeline.push(slot),
+            }
+        }
+    }
+    meters.sort_by_key(|(index, ..)| *index);
+    let meters = meters.into_iter().map(|(_, group, meter)| (group, meter)).collect();
+    let (runtime, unserved) = (course.ran(), course.longest_unserved());
+    Measured { meters, runtime, timeline, unserved, work, counters: BTreeMap::new(), findings: Vec::new() }
+}

@@ -1,0 +1,312 @@
+//! Helpers: threads that wait for the kernel, so that workers need not.
+//!
+//! What they do next, and how many of them at once for whom, is decided in `fairlift_core::helpers`; here are the threads.
+//!
+//! H1  A helper exists only while there is work for it, and some seconds longer.
+//! H2  As many helpers are awake as jobs are out, and no more: who pushes a job that may start wakes one; who ends one takes
+//!     the next itself, and wakes others only if by its end more may start.
+//! H3  A worker's bell rings when the first result is put on its list, and not again before it took the list.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time;
+
+use fairlift_core::{ContextId, Tag, concurrency, helpers as plan};
+
+use crate::kernel::abort::AbortOnPanic;
+use crate::kernel::clock;
+use crate::kernel::notify::Notifiers;
+
+pub(crate) use plan::Order;
+
+/// How long a helper waits for work before it goes.
+const IDLE: time::Duration = time::Duration::from_secs(5);
+
+/// What a helper is to do: one system call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    /// `preadv2`
+    Read { iovecs: *const libc::iovec, count: usize, at: u64 },
+    /// `pwritev2`
+    Write { iovecs: *const libc::iovec, count: usize, at: u64, flags: i32 },
+    /// `pwrite`
+    WriteOut { from: *const u8, len: usize, at: u64 },
+    /// `fallocate`
+    Allocate { mode: i32, at: u64, len: u64 },
+    /// `fdatasync`, or `fsync`
+    Sync { data_only: bool },
+}
+
+/// Work for a file, and whom to tell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    pub(crate) worker: ContextId,
+    /// The disk and the tag, as the worker knows them.
+    pub(crate) disk: usize,
+    pub(crate) tag: Tag,
+    pub(crate) fd: RawFd,
+    /// How much of the file is concerned.
+    pub(crate) sectors: u64,
+    pub(crate) work: Work,
+}
+
+// SAFETY: the memory that a job names is left to whoever does it until the result was taken (`Helpers::push`).
+unsafe impl Send for Job {}
+
+/// How a job ended: its disk and tag, and what the system call returned, or the negative error.
+pub(crate) type Done = (usize, Tag, i32);
+
+/// The helper threads of a server.
+pub(crate) struct Helpers {
+    state: Mutex<State>,
+    work: Condvar,
+    done: Box<[Mutex<Vec<Done>>]>,
+    notifiers: Arc<Notifiers>,
+    threads: usize,
+}
+
+struct State {
+    plan: plan::Helpers<Job>,
+    /// Started by the plan, and not yet taken by a helper.
+    ready: VecDeque<(plan::Source, Job)>,
+    alive: usize,
+    sleeping: usize,
+    /// Sleeping helpers that were woken, and have not noticed.
+    called: usize,
+    stopping: bool,
+}
+
+impl Helpers {
+    /// At most `threads`, for `disks`, and files that are each on one of them; none is started yet.
+    pub(crate) fn new(
+        threads: usize,
+        disks: &[concurrency::Settings],
+        files: &[usize],
+        workers: usize,
+        notifiers: Arc<Notifiers>,
+    ) -> Arc<Self> {
+        let plan = plan::Helpers::new(threads, disks, files);
+        let state = State { plan, ready: VecDeque::new(), alive: 0, sleeping: 0, called: 0, stopping: false };
+        let done = (0..workers).map(|_| Mutex::default()).collect();
+        Arc::new(Self { state: Mutex::new(state), work: Condvar::new(), done, notifiers, threads })
+    }
+
+    /// Takes a job for a file in.
+    ///
+    /// # Safety
+    /// The memory that the job names stays valid, and is left to the helper, until [`take`](Self::take) has answered with
+    /// the job's tag.
+    pub(crate) unsafe fn push(self: &Arc<Self>, file: usize, order: Order, job: Job) {
+        let mut state = self.state();
+        state.plan.push(file, order, job);
+        let spawn = self.start(&mut state);
+        drop(state);
+        if let Err(error) = self.spawn(spawn) {
+            // Nobody else would do it. We block, and go on.
+            tracing::error!(%error, "no helper thread can be made: a worker waits for a file itself");
+            drop(self.work_off(self.state()));
+        }
+    }
+
+    /// Takes what was done for a worker: `into` must be empty, and is filled.
+    pub(crate) fn take(&self, worker: ContextId, into: &mut Vec<Done>) {
+        assert!(into.is_empty());
+        std::mem::swap(&mut *lock(&self.done[usize::from(worker.0)]), into);
+    }
+
+    /// Lets helpers go that have nothing to do, and those that have, after it.
+    pub(crate) fn stop(&self) {
+        self.state().stopping = true;
+        self.work.notify_all();
+    }
+
+    /// The most threads that were busy at once, and what each disk was found to gain from: (requests at once, changes).
+    pub(crate) fn learned(&self, disks: usize) -> (usize, Vec<(u16, u64)>) {
+        let state = self.state();
+        (state.plan.most(), (0..disks).map(|disk| state.plan.learned(disk)).collect())
+    }
+
+    /// Makes ready what may start, and wakes helpers for it; how many are to be made, for lack of sleeping ones (H2).
+    fn start(&self, state: &mut State) -> usize {
+        while let Some(started) = state.plan.start() {
+            state.ready.push_back(started);
+        }
+        let awake = state.alive - state.sleeping + state.called;
+        let lacking = state.plan.running().saturating_sub(awake);
+        let called = lacking.min(state.sleeping - state.called);
+        (0..called).for_each(|_| self.work.notify_one());
+        state.called += called;
+        let spawn = (lacking - called).min(self.threads - state.alive);
+        state.alive += spawn;
+        spawn
+    }
+
+    /// Makes so many helpers, which [`start`](Self::start) has counted already, or as many of them as can be made.
+    ///
+    /// # Errors
+    /// There is none, these or others: what is ready is left to whoever asked.
+    fn spawn(self: &Arc<Self>, count: usize) -> io::Result<()> {
+        for left in (1..=count).rev() {
+            let helpers = Arc::clone(self);
+            let builder = std::thread::Builder::new().name("helper".to_owned()).stack_size(64 << 10);
+            if let Err(error) = builder.spawn(move || helpers.help()) {
+                let mut state = self.state();
+                state.alive -= left;
+                return if state.alive > 0 { Ok(()) } else { Err(error) };
+            }
+        }
+        Ok(())
+    }
+
+    /// A helper's life.
+    fn help(self: Arc<Self>) {
+        let _guard = AbortOnPanic; // or its job would never end, nor be told of
+        crate::kernel::ring::be_flusher();
+        let mut state = self.state();
+        loop {
+            state = self.work_off(state);
+            if state.stopping {
+                break;
+            }
+            state.sleeping += 1;
+            let (back, waited) = self.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = back;
+            state.sleeping -= 1;
+            state.called = state.called.saturating_sub(1).min(state.sleeping);
+            if waited.timed_out() && state.ready.is_empty() {
+                break; // H1
+            }
+        }
+        state.alive -= 1;
+    }
+
+    /// Does what is ready until nothing is.
+    fn work_off<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while let Some((source, job)) = state.ready.pop_front() {
+            drop(state);
+            // SAFETY: whoever pushed the job keeps its memory until it takes the result, which comes after.
+            let result = unsafe { job.work.perform(job.fd) };
+            let now = clock::now();
+            state = self.state();
+            state.plan.ended(now, source, job.sectors);
+            let spawn = self.start(&mut state);
+            drop(state);
+            let _ = self.spawn(spawn); // if there is nobody else, what is ready is ours, in the next round
+            self.tell(job.worker, (job.disk, job.tag, result));
+            state = self.state();
+        }
+        state
+    }
+
+    /// H3
+    fn tell(&self, worker: ContextId, done: Done) {
+        let mut list = lock(&self.done[usize::from(worker.0)]);
+        list.push(done);
+        let first = list.len() == 1;
+        drop(list);
+        if first {
+            self.notifiers.ring_bell(worker);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Work {
+    /// Does it, however long that takes.
+    ///
+    /// # Safety
+    /// The memory that is named is valid, and nobody else's.
+    unsafe fn perform(self, fd: RawFd) -> i32 {
+        // SAFETY: the memory is the caller's promise; all else are numbers.
+        let result = unsafe {
+            match self {
+                Self::Read { iovecs, count, at } => libc::preadv2(fd, iovecs, count as libc::c_int, at as i64, 0),
+                Self::Write { iovecs, count, at, flags } => {
+                    libc::pwritev2(fd, iovecs, count as libc::c_int, at as i64, flags)
+                }
+                Self::WriteOut { from, len, at } => libc::pwrite64(fd, from.cast(), len, at as i64),
+                Self::Allocate { mode, at, len } => libc::fallocate64(fd, mode, at as i64, len as i64) as isize,
+                Self::Sync { data_only: true } => libc::fdatasync(fd) as isize,
+                Self::Sync { data_only: false } => libc::fsync(fd) as isize,
+            }
+        };
+        match result {
+            0.. => i32::try_from(result).expect("a request is shorter than 2 GiB"),
+            _ => -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    fn pool(threads: usize, most: u16) -> Arc<Helpers> {
+        let notifiers = Arc::new(Notifiers::new(1).unwrap());
+        Helpers::new(threads, &[concurrency::Settings { most, fixed: true }], &[0], 1, notifiers)
+    }
+
+    fn wait_for(helpers: &Helpers, count: usize) -> Vec<Done> {
+        let (mut all, mut some) = (Vec::new(), Vec::new());
+        while all.len() < count {
+            helpers.take(ContextId(0), &mut some);
+            all.append(&mut some);
+            std::thread::yield_now();
+        }
+        all
+    }
+
+    fn threads_of(helpers: &Helpers) -> usize {
+        helpers.state().alive
+    }
+
+    #[test]
+    fn what_many_push_is_done_by_few() {
+        let mut file = std::env::temp_dir();
+        file.push(format!("fairlift-helpers-{}", std::process::id()));
+        std::fs::write(&file, vec![7; 64 << 10]).unwrap();
+        let open = std::fs::File::open(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let helpers = pool(3, 16);
+        let mut buffers = vec![vec![0u8; 512]; 1000];
+        let iovecs: Vec<_> =
+            (buffers.iter_mut()).map(|b| libc::iovec { iov_base: b.as_mut_ptr().cast(), iov_len: b.len() }).collect();
+        for (n, iovec) in iovecs.iter().enumerate() {
+            let work = Work::Read { iovecs: iovec, count: 1, at: 512 * (n as u64 % 128) };
+            let job = Job { worker: ContextId(0), disk: 0, tag: Tag(n as u16), fd: open.as_raw_fd(), sectors: 1, work };
+            // SAFETY: the buffers live until all results were taken.
+            unsafe { helpers.push(0, Order::Concurrent, job) }
+            assert!(threads_of(&helpers) <= 3);
+        }
+        let mut done = wait_for(&helpers, 1000);
+        done.sort_by_key(|(_, tag, _)| tag.0);
+        assert!(done.iter().enumerate().all(|(n, done)| *done == (0, Tag(n as u16), 512)));
+        assert!(buffers.iter().flatten().all(|byte| *byte == 7));
+        helpers.stop();
+        while threads_of(&helpers) > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn an_error_is_told_as_the_kernel_has_it() {
+        let helpers = pool(1, 1);
+        let work = Work::Sync { data_only: true };
+        let job = Job { worker: ContextId(0), disk: 3, tag: Tag(5), fd: -1, sectors: 0, work };
+        // SAFETY: it names no memory.
+        unsafe { helpers.push(0, Order::Alone, job) }
+        assert_eq!(wait_for(&helpers, 1), [(3, Tag(5), -libc::EBADF)]);
+        helpers.stop();
+    }
+}

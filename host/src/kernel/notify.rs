@@ -1,0 +1,131 @@
+//! How workers wake each other, and how others wake them.
+//!
+//! W1  A worker that was notified looks, after it has taken the notice away: whoever notifies later, notifies again. So
+//!     no notice is lost, and a worker is told once however many have news for it.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::task::Wake;
+
+use fairlift_core::ContextId;
+use io_uring::{opcode, squeue, types};
+
+use crate::kernel::ring::{Ring, Source};
+
+/// The door of each worker.
+pub(crate) struct Notifiers(Box<[Notifier]>);
+
+struct Notifier {
+    noticed: AtomicBool,
+    /// The worker's ring, once it has one.
+    ring: AtomicI32,
+    /// An eventfd, for those who have no ring.
+    bell: File,
+}
+
+/// A worker's bell, for those who only know how to wake.
+struct Bell {
+    notifiers: Arc<Notifiers>,
+    worker: ContextId,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.notifiers.ring_bell(self.worker);
+    }
+}
+
+impl Notifiers {
+    pub(crate) fn new(workers: usize) -> io::Result<Self> {
+        let notifier = |_| {
+            // SAFETY: takes numbers and returns a new descriptor or -1, which is checked before it is owned.
+            let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+            if bell < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // SAFETY: the descriptor is new and nobody else's.
+            let bell = unsafe { File::from_raw_fd(bell) };
+            Ok(Notifier { noticed: AtomicBool::new(false), ring: AtomicI32::new(-1), bell })
+        };
+        Ok(Self((0..workers).map(notifier).collect::<io::Result<_>>()?))
+    }
+
+    /// A worker says where its ring is.
+    pub(crate) fn open(&self, worker: ContextId, ring: RawFd) {
+        self.of(worker).ring.store(ring, Ordering::Release);
+    }
+
+    /// Lets a worker's ring hear its bell, until the completion says that there is no more.
+    pub(crate) fn arm_bell(&self, worker: ContextId, ring: &mut Ring) {
+        let bell = self.of(worker).bell.as_raw_fd();
+        let entry = opcode::PollAdd::new(types::Fd(bell), libc::POLLIN as u32).multi(true).build();
+        // SAFETY: the entry names no memory.
+        unsafe { ring.push(&entry.user_data(Source::Bell.pack())) }
+    }
+
+    /// Answers a worker's bell: one that is not answered rings on.
+    pub(crate) fn answer_bell(&self, worker: ContextId) {
+        // It may have been answered already.
+        let _ = (&self.of(worker).bell).read(&mut [0; 8]);
+    }
+
+    /// Wakes another worker, through the ring of the caller: costs nothing but a place in the next batch.
+    pub(crate) fn wake(&self, worker: ContextId, ring: &mut Ring) {
+        let notifier = self.of(worker);
+        if notifier.noticed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        match notifier.ring.load(Ordering::Acquire) {
+            -1 => self.ring_bell(worker),
+            target => {
+                let entry = opcode::MsgRingData::new(types::Fd(target), 0, Source::Wake.pack(), None)
+                    .build()
+                    .flags(squeue::Flags::SKIP_SUCCESS)
+                    .user_data(Source::Nobody.pack());
+                // SAFETY: the entry names no memory.
+                unsafe { ring.push(&entry) }
+            }
+        }
+    }
+
+    /// Wakes all workers whose bits are set, but for the caller.
+    pub(crate) fn wake_all(&self, mut workers: u64, caller: ContextId, ring: &mut Ring) {
+        workers &= !(1 << caller.0);
+        while workers != 0 {
+            self.wake(ContextId(workers.trailing_zeros() as u16), ring);
+            workers &= workers - 1;
+        }
+    }
+
+    /// Wakes a worker from a thread that has no ring.
+    pub(crate) fn ring_bell(&self, worker: ContextId) {
+        // Full means that it has been rung 2^64 times and not answered: it will wake.
+        let _ = (&self.of(worker).bell).write(&1u64.to_ne_bytes());
+    }
+
+    /// Wakes a worker from anywhere.
+    pub(crate) fn waker(self: &Arc<Self>, worker: ContextId) -> impl Wake + use<> {
+        Bell { notifiers: Arc::clone(self), worker }
+    }
+
+    /// Wakes all.
+    pub(crate) fn ring_all(&self) {
+        (0..self.0.len()).for_each(|worker| self.ring_bell(ContextId(worker as u16)));
+    }
+
+    /// A worker takes its notice away (W1), and then looks.
+    pub(crate) fn take_notice(&self, worker: ContextId) {
+        self.of(worker).noticed.store(false, Ordering::SeqCst);
+    }
+
+    fn of(&self, worker: ContextId) -> &Notifier {
+        &self.0[usize::from(worker.0)]
+    }
+}

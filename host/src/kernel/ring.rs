@@ -1,0 +1,218 @@
+//! io_uring: one for each worker.
+//!
+//! Submissions are collected and go to the kernel once per turn, in the same system call that waits.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+use fairlift_core::{Duration, Tag};
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, squeue};
+
+use crate::kernel::buffer::{BLOCK, Pool, RecvRing};
+
+/// The group number of the buffers that sockets receive into.
+pub(crate) const RECV_GROUP: u16 = 0;
+
+/// A worker's io_uring, with what is registered with it.
+pub(crate) struct Ring {
+    ring: IoUring,
+    /// Which blocks of the pool's arena are registered as fixed buffers.
+    fixed: Vec<Fixed>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Fixed {
+    NotYet,
+    Yes,
+    Refused,
+}
+
+impl Ring {
+    /// Makes a ring for the calling thread alone.
+    ///
+    /// The kernel gives it at most `threads` threads for what would block in files and block devices (it calls that bounded
+    /// work), and as many for all else (unbounded): for this ring, whatever others have.
+    pub(crate) fn new(entries: u32, completions: u32, threads: u32) -> io::Result<Self> {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize(completions).setup_clamp().setup_submit_all();
+        builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+        let ring = match builder.build(entries) {
+            // Before Linux 6.1.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                let mut plain = IoUring::builder();
+                plain.setup_cqsize(completions).setup_clamp().build(entries)?
+            }
+            other => other?,
+        };
+        // Bounded, unbounded. Before Linux 5.15 there is no bound to be had.
+        let _ = ring.submitter().register_iowq_max_workers(&mut [threads.max(1), threads.max(1)]);
+        Ok(Self { ring, fixed: Vec::new() })
+    }
+
+    /// Lets the calling thread's waits end when they are due; the kernel would let them be 50 µs late.
+    pub(crate) fn be_punctual() {
+        // SAFETY: takes numbers, and concerns this thread alone. Where it is refused, timers are late.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+    }
+
+    /// Makes the file descriptors known to the kernel as fixed files 0, 1, …
+    pub(crate) fn register_files(&self, files: &[RawFd]) -> io::Result<()> {
+        if files.is_empty() { Ok(()) } else { self.ring.submitter().register_files(files) }
+    }
+
+    /// Gives the files back at once; when the ring goes, the kernel takes its time.
+    pub(crate) fn unregister_files(&self) {
+        // There may be none.
+        let _ = self.ring.submitter().unregister_files();
+    }
+
+    /// Prepares to register the pool's blocks as they come into use.
+    pub(crate) fn register_pool(&mut self, pool: &Pool) {
+        let state = match self.ring.submitter().register_buffers_sparse(u32::from(pool.blocks())) {
+            Ok(()) => Fixed::NotYet,
+            Err(_) => Fixed::Refused,
+        };
+        self.fixed = vec![state; usize::from(pool.blocks())];
+    }
+
+    /// Registers the ring of receive buffers, which must live as long as the ring is used.
+    pub(crate) fn register_recv(&self, recv: &RecvRing) -> io::Result<()> {
+        let (address, entries) = recv.entries();
+        // SAFETY: the memory holds `entries` zeroed entries on a page boundary; the worker drops the ring before it.
+        unsafe { self.ring.submitter().register_buf_ring_with_flags(address, entries, RECV_GROUP, 0) }
+    }
+
+    /// Whether a block of the pool may be named as fixed buffer; registers it if that was not tried yet.
+    ///
+    /// The kernel counts registered memory as locked: where the limit (`ulimit -l`) is reached, the rest is not
+    /// registered, and works all the same.
+    pub(crate) fn is_fixed(&mut self, pool: &Pool, block: u16) -> bool {
+        let state = &mut self.fixed[usize::from(block)];
+        if *state == Fixed::NotYet {
+            let iovec = libc::iovec { iov_base: pool.block_start(block).cast(), iov_len: BLOCK };
+            // SAFETY: the block is part of the pool's arena, which the worker drops after the ring.
+            let registered = unsafe { self.ring.submitter().register_buffers_update(u32::from(block), &[iovec], None) };
+            *state = if registered.is_ok() { Fixed::Yes } else { Fixed::Refused };
+        }
+        *state == Fixed::Yes
+    }
+
+    /// Adds a submission to the next batch.
+    ///
+    /// # Safety
+    /// All memory that `entry` names stays valid, and is left to the kernel, until its completion was taken.
+    pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) {
+        loop {
+            // SAFETY: passed on to the caller.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                return;
+            }
+            self.submit();
+        }
+    }
+
+    /// Submits what was collected, and waits for at least one completion if `wait` says so and until when.
+    pub(crate) fn turn(&mut self, wait: Wait) {
+        let result = match wait {
+            Wait::ForEver => self.ring.submit_and_wait(1),
+            Wait::AtMost(length) => {
+                let nanos = length.as_nanos();
+                let timespec = Timespec::new().sec(nanos / 1_000_000_000).nsec((nanos % 1_000_000_000) as u32);
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec))
+            }
+        };
+        self.expect(result);
+    }
+
+    /// Whether something has completed: seen without a system call, so that it can be asked in a loop.
+    pub(crate) fn has_news(&mut self) -> bool {
+        self.ring.submission().taskrun() || !self.ring.completion().is_empty()
+    }
+
+    /// Submits what was collected without waiting.
+    pub(crate) fn submit(&mut self) {
+        let result = self.ring.submit();
+        self.expect(result);
+    }
+
+    /// The next completion.
+    pub(crate) fn reap(&mut self) -> Option<cqueue::Entry> {
+        self.ring.completion().next()
+    }
+
+    fn expect(&self, result: io::Result<usize>) {
+        if let Err(error) = result {
+            match error.raw_os_error() {
+                // Time is up; a signal; completions must be reaped first, which the turn does next.
+                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => {}
+                _ => panic!("io_uring_enter: {error}"),
+            }
+        }
+    }
+}
+
+/// What a completion of the ring belongs to: a kind in the top byte, two numbers below.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    Io {
+        disk: usize,
+        tag: Tag,
+    },
+    /// What a front asked for; the rest is its own.
+    Front(u64),
+    Wake,
+    Bell,
+    Nobody,
+}
+
+impl Source {
+    pub(crate) fn pack(self) -> u64 {
+        let (kind, number) = match self {
+            Self::Io { disk, tag } => (1, (disk as u64) << 16 | u64::from(tag.0)),
+            Self::Front(what) => (2, what),
+            Self::Wake => (3, 0),
+            Self::Bell => (4, 0),
+            Self::Nobody => (5, 0),
+        };
+        debug_assert!(number >> 56 == 0);
+        kind << 56 | number
+    }
+
+    pub(crate) fn unpack(data: u64) -> Self {
+        let number = (data & ((1 << 56) - 1)) as usize;
+        match data >> 56 {
+            1 => Self::Io { disk: number >> 16, tag: Tag((number & 0xffff) as u16) },
+            2 => Self::Front(number as u64),
+            3 => Self::Wake,
+            4 => Self::Bell,
+            5 => Self::Nobody,
+            _ => unreachable!("a completion that was never submitted: {data:#x}"),
+        }
+    }
+}
+
+impl AsRawFd for Ring {
+    fn as_raw_fd(&self) -> RawFd {
+        self.ring.as_raw_fd()
+    }
+}
+
+/// Of Linux 5.6; libc does not name it everywhere.
+const PR_SET_IO_FLUSHER: libc::c_int = 57;
+
+/// Says that the calling thread, and the kernel's helpers of it, serve the I/O of others: memory that they ask for is not
+/// waited for if that means I/O, which might be ours to do. Answers whether that was granted: it needs `CAP_SYS_RESOURCE`.
+pub(crate) fn be_flusher() -> bool {
+    // SAFETY: takes numbers, and concerns this thread alone.
+    unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) == 0 }
+}
+
+/// How long a turn may wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// Until something completes.
+    ForEver,
+    /// Until something completes, or so long.
+    AtMost(Duration),
+}
