@@ -1,6 +1,7 @@
 //! BFQ merges and parts queues while streams come, go and change: nothing is lost, and nobody waits for ever.
 
-use fairlift_core::sched::{Kind, Next, RequestId, Scheduler, Served, Setup, Waiting};
+use fairlift_core::sched::traits::*;
+use fairlift_core::sched::{Kind, Next, RequestId, Served, Setup, Waiting};
 use fairlift_core::time::{ms, us};
 use fairlift_core::*;
 use proptest::prelude::*;
@@ -200,7 +201,7 @@ impl Run {
     }
 }
 
-proptest! {
+fairlift_lab::proptest! {
     #[test]
     fn nothing_is_lost_while_queues_are_merged_and_parted(
         rotational in any::<bool>(),

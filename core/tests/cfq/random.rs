@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use fairlift_core::model::Character;
 use fairlift_core::sched::cfq::{Cfq, Settings};
-use fairlift_core::sched::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
+use fairlift_core::sched::traits::*;
+use fairlift_core::sched::{Next, RequestId, Served, Setup, Side, Waiting};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::tunable::Range;
 use fairlift_core::{
@@ -372,7 +373,7 @@ impl Run {
     }
 }
 
-proptest! {
+fairlift_lab::proptest! {
     #![proptest_config(ProptestConfig { cases: 800, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]

@@ -1,6 +1,7 @@
 //! Loads that are hard on a scheduler. Whatever happens, every request ends, and no tenant starves.
 
-use fairlift_core::sched::{Scheduler, Waiting};
+use fairlift_core::sched::Waiting;
+use fairlift_core::sched::traits::*;
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{Duration, GroupId, Instant, Op, Priority, PriorityClass};
 

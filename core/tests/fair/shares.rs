@@ -1,6 +1,7 @@
 //! What tenants get of a device in virtual time.
 
-use fairlift_core::sched::{Scheduler, Waiting};
+use fairlift_core::sched::Waiting;
+use fairlift_core::sched::traits::*;
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{Duration, GroupId, Op, Priority, PriorityClass};
 

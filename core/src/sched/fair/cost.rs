@@ -393,7 +393,7 @@ impl Costs {
         for (kind, row) in times.iter().enumerate() {
             let time: f64 = row.iter().sum();
             let part = time / all;
-            if part < TRIAL_PART || part > 1.0 - TRIAL_PART {
+            if !(TRIAL_PART..=1.0 - TRIAL_PART).contains(&part) {
                 continue;
             }
             // By what this kind's cost differs from that of all, and how sure that is.
@@ -630,7 +630,7 @@ mod tests {
     /// cost.4: whatever the windows say, and whatever was given at first.
     #[test]
     fn costs_are_never_negative_nor_beyond_a_second_nor_no_number() {
-        for seed in 0..300 {
+        for seed in fairlift_lab::repeat::seeds(0..300) {
             let mut disk = Disk { seed, ..Disk::new(TRUE) };
             let any =
                 |disk: &mut Disk, decades: f64| core::array::from_fn(|_| 10_f64.powf(disk.between((0.0, decades))));

@@ -1,11 +1,13 @@
 //! NBD: the network block device protocol, fixed newstyle.
 //!
-//! [`proto`] and [`handshake`] are pure: bytes in, events out. `serve` joins them to sockets and disks.
+//! [`proto`] and [`handshake`] are pure: bytes in, events out. `serve` is a connection: it joins them to a socket and a disk.
+//! `front` has all connections of a worker, and gives them to its loop.
 
 mod check;
+pub(crate) mod front;
 pub mod handshake;
 pub mod proto;
-pub(crate) mod serve;
+mod serve;
 
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use fairlift_core::Op;
 
 use crate::config::Tls;
 use crate::device::Facts;
-use crate::disk::Export;
+use crate::export::Export;
 use handshake::{Catalogue, ExportInfo, TlsPolicy};
 
 /// The exports, as clients find them.

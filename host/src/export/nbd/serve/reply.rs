@@ -6,10 +6,12 @@ use std::os::fd::AsRawFd;
 use fairlift_core::{Errno, Instant, Op, Outcome};
 use io_uring::{opcode, types};
 
+use super::super::front::{Common, Event};
 use super::super::proto::{self, RequestHeader};
-use super::{Connection, Phase, Receiving, Serving};
-use crate::disk::Export;
-use crate::engine::{Command, Engine, News, Source};
+use super::{Command, Connection, Phase, Receiving, Serving};
+use crate::device;
+use crate::disk::engine::{Engine, News};
+use crate::export::Export;
 
 /// How many runs a block status answers at most.
 const RUNS: usize = 1024;
@@ -42,11 +44,11 @@ impl Replies {
 
 impl Connection {
     /// There is news of a command.
-    pub(crate) fn news(&mut self, engine: &mut Engine, number: usize, news: News) {
+    pub(crate) fn news(&mut self, engine: &mut Engine, common: &Common, number: usize, news: News) {
         let outcome = match news {
             News::Ended(outcome) => outcome,
             News::TimedOut => {
-                let Command { cookie, offset, .. } = engine.commands[number];
+                let Command { cookie, offset, .. } = common.commands[number];
                 return self.reply_error(
                     (cookie, offset),
                     Errno::EIO,
@@ -55,7 +57,7 @@ impl Connection {
             }
             News::Released => return self.release(engine, number),
         };
-        let Command { cookie, op, offset, len, .. } = engine.commands[number];
+        let Command { cookie, op, offset, len, .. } = common.commands[number];
         match outcome {
             Outcome::Failed(errno) => {
                 let why = format!("{} of {len} bytes at {offset}: {}", op.name(), describe(errno));
@@ -82,12 +84,8 @@ impl Connection {
 
     /// Gives back what a command held.
     pub(super) fn release(&mut self, engine: &mut Engine, number: usize) {
-        let command = engine.commands.remove(number);
         self.commands -= 1;
-        if let Some(buffer) = command.buffer {
-            self.memory -= buffer.bytes().len() as u64;
-            engine.pool.put(buffer);
-        }
+        self.memory -= engine.release(number);
     }
 
     pub(super) fn reply_done(&mut self, cookie: u64, offset: u64) {
@@ -126,7 +124,7 @@ impl Connection {
 
     pub(super) fn block_status(&mut self, header: &RequestHeader, export: &Export) {
         let most = if header.flags & proto::CMD_FLAG_REQ_ONE != 0 { 1 } else { RUNS };
-        match export.device.map(export.offset + header.offset, header.length, most) {
+        match device::map(&*export.device, export.offset + header.offset, header.length, most) {
             Ok(runs) => {
                 let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
                 let runs: Vec<(u64, u32)> = runs
@@ -137,7 +135,7 @@ impl Connection {
                 proto::block_status(&mut self.out.heads, session.extended, request, session.context_id, &runs);
             }
             Err(error) => {
-                let errno = crate::device::errno(&error);
+                let errno = device::errno(&error);
                 self.reply_error((header.cookie, header.offset), errno, &format!("block status: {error}"));
             }
         }
@@ -175,8 +173,7 @@ impl Connection {
             let mut from = 0;
             for (at, command) in &self.sending.payloads {
                 iovecs.push(memory(&self.sending.heads[from..*at]));
-                let buffer = engine.commands[*command].buffer.as_ref().expect("a read has a buffer until it is sent");
-                iovecs.push(memory(buffer.bytes()));
+                iovecs.push(memory(engine.memory(*command).bytes()));
                 from = *at;
             }
             if from < self.sending.heads.len() {
@@ -193,7 +190,7 @@ impl Connection {
         let entry = opcode::SendMsg::new(types::Fd(self.fd.as_raw_fd()), &raw const sent.message)
             .flags(libc::MSG_NOSIGNAL as u32)
             .build()
-            .user_data(Source::Send(self.number).pack());
+            .user_data(Event::Send(self.number).pack());
         // SAFETY: the message and its iovecs are not touched while `under_way`; `sending.heads` and the buffers of its
         // payloads neither, until `send_ended`. The connection stays in its slot meanwhile (`is_over`).
         unsafe { engine.ring.push(&entry) }
@@ -219,7 +216,7 @@ impl Connection {
         let mut write = |bytes: &[u8]| writer.write_all(bytes).expect("the TLS buffer has no limit");
         for (at, command) in &replies.payloads {
             write(&replies.heads[from..*at]);
-            write(engine.commands[*command].buffer.as_ref().expect("a read has a buffer").bytes());
+            write(engine.memory(*command).bytes());
             from = *at;
         }
         write(&replies.heads[from..]);

@@ -5,11 +5,11 @@
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-use fairlift_core::Duration;
+use fairlift_core::{Duration, Tag};
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, squeue};
 
-use crate::buffer::{BLOCK, Pool, RecvRing};
+use crate::kernel::buffer::{BLOCK, Pool, RecvRing};
 
 /// The group number of the buffers that sockets receive into.
 pub(crate) const RECV_GROUP: u16 = 0;
@@ -148,6 +148,48 @@ impl Ring {
                 Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => {}
                 _ => panic!("io_uring_enter: {error}"),
             }
+        }
+    }
+}
+
+/// What a completion of the ring belongs to: a kind in the top byte, two numbers below.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// A device, by the number of its disk and its place there, and the request.
+    Io {
+        disk: usize,
+        place: usize,
+        tag: Tag,
+    },
+    /// What a front asked for; the rest is its own.
+    Front(u64),
+    Wake,
+    Bell,
+    Nobody,
+}
+
+impl Source {
+    pub(crate) fn pack(self) -> u64 {
+        let (kind, number) = match self {
+            Self::Io { disk, place, tag } => (1, (disk as u64) << 32 | (place as u64) << 16 | u64::from(tag.0)),
+            Self::Front(what) => (2, what),
+            Self::Wake => (3, 0),
+            Self::Bell => (4, 0),
+            Self::Nobody => (5, 0),
+        };
+        debug_assert!(number >> 56 == 0);
+        kind << 56 | number
+    }
+
+    pub(crate) fn unpack(data: u64) -> Self {
+        let number = (data & ((1 << 56) - 1)) as usize;
+        match data >> 56 {
+            1 => Self::Io { disk: number >> 32, place: number >> 16 & 0xffff, tag: Tag((number & 0xffff) as u16) },
+            2 => Self::Front(number as u64),
+            3 => Self::Wake,
+            4 => Self::Bell,
+            5 => Self::Nobody,
+            _ => unreachable!("a completion that was never submitted: {data:#x}"),
         }
     }
 }

@@ -6,15 +6,14 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::Wake;
 
 use fairlift_core::ContextId;
 use io_uring::{opcode, squeue, types};
 
-use crate::engine::Source;
-use crate::ring::Ring;
+use crate::kernel::ring::{Ring, Source};
 
 /// The door of each worker.
 pub(crate) struct Notifiers(Box<[Notifier]>);
@@ -25,8 +24,6 @@ struct Notifier {
     ring: AtomicI32,
     /// An eventfd, for those who have no ring.
     bell: File,
-    /// Connections that another worker accepted for this one.
-    newcomers: Mutex<Vec<crate::worker::Newcomer>>,
 }
 
 /// A worker's bell, for those who only know how to wake.
@@ -55,12 +52,7 @@ impl Notifiers {
             }
             // SAFETY: the descriptor is new and nobody else's.
             let bell = unsafe { File::from_raw_fd(bell) };
-            Ok(Notifier {
-                noticed: AtomicBool::new(false),
-                ring: AtomicI32::new(-1),
-                bell,
-                newcomers: Mutex::default(),
-            })
+            Ok(Notifier { noticed: AtomicBool::new(false), ring: AtomicI32::new(-1), bell })
         };
         Ok(Self((0..workers).map(notifier).collect::<io::Result<_>>()?))
     }
@@ -128,20 +120,9 @@ impl Notifiers {
         (0..self.0.len()).for_each(|worker| self.ring_bell(ContextId(worker as u16)));
     }
 
-    /// Hands a connection over.
-    pub(crate) fn hand_over(&self, worker: ContextId, newcomer: crate::worker::Newcomer, ring: &mut Ring) {
-        self.newcomers(worker).push(newcomer);
-        self.wake(worker, ring);
-    }
-
-    /// Takes the notice away (W1); then look.
-    pub(crate) fn taken(&self, worker: ContextId) -> Vec<crate::worker::Newcomer> {
+    /// A worker takes its notice away (W1), and then looks.
+    pub(crate) fn take_notice(&self, worker: ContextId) {
         self.of(worker).noticed.store(false, Ordering::SeqCst);
-        std::mem::take(&mut *self.newcomers(worker))
-    }
-
-    fn newcomers(&self, worker: ContextId) -> std::sync::MutexGuard<'_, Vec<crate::worker::Newcomer>> {
-        self.of(worker).newcomers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn of(&self, worker: ContextId) -> &Notifier {

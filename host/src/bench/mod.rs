@@ -3,10 +3,6 @@
 //! [`run`] lets [`Program`](fairlift_core::program::Program)s ask a backing through the same engine, queue and scheduler that serve clients; [`run_raw`]
 //! gives the same asks straight to a file, as the baseline.
 
-mod gauge;
-mod jobs;
-mod payload;
-mod queued;
 mod raw;
 
 use std::collections::BTreeMap;
@@ -17,19 +13,20 @@ use fairlift_core::program::Meter;
 use fairlift_core::sched::idling_trial::Finding;
 use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Stream};
 
+use crate::Error;
 use crate::config::{self, Backing};
-use crate::device::Device;
+use crate::device::helpers::Helpers;
+use crate::device::{self, Device as _, File};
 use crate::disk::Disk;
-use crate::helpers::Helpers;
-use crate::notify::Notifiers;
-use crate::worker::descriptor;
-use crate::{Error, clock};
+use crate::disk::gauge::Gauge;
+use crate::export::program::Programs;
+use crate::kernel::clock;
+use crate::kernel::notify::Notifiers;
+use crate::server::worker::{Backend, Worker};
 
+pub use crate::export::program::jobs::ASK_MAX;
+use crate::export::program::jobs::{Bounds, Course, Done, Jobs};
 pub use fairlift_core::program::{Job, Measured};
-pub(crate) use gauge::Gauge;
-pub use jobs::ASK_MAX;
-use jobs::{Bounds, Course, Done, Jobs};
-use queued::Worker;
 use raw::Raw;
 
 /// What is asked, and for how long.
@@ -56,7 +53,7 @@ pub struct Setup {
 /// # Errors
 /// It cannot be opened for reading.
 pub fn capacity(backing: &Backing) -> Result<u64, Error> {
-    Ok(Device::open(backing, true)?.facts().size())
+    Ok(device::open(backing, true)?.facts().size())
 }
 
 /// What a backing is like, before anything is asked of it.
@@ -77,14 +74,9 @@ pub struct Shape {
 /// # Errors
 /// It cannot be opened, or a server has it.
 pub fn shape(backing: &Backing) -> Result<Shape, Error> {
-    let device = Device::open(backing, true)?;
+    let device = device::open(backing, true)?;
     let facts = device.facts();
-    let (direct, in_ram) = match &device {
-        Device::File(file) => (file.is_direct(), file.inline().is_some()),
-        Device::Null(_) | Device::Mem(_) => (true, true),
-        Device::Model(_) => (true, false),
-    };
-    Ok(Shape { bytes: facts.size(), block: facts.block(), direct, in_ram })
+    Ok(Shape { bytes: facts.size(), block: facts.block(), direct: device.is_direct(), in_ram: device.is_in_ram() })
 }
 
 /// Is told how far a run is, and answers whether it is to stop.
@@ -102,15 +94,22 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
     check_groups(setup, &jobs);
     let workers = setup.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let workers = workers.clamp(1, 64).min(jobs.len().max(1));
-    let device = Arc::new(Device::open(&setup.backing, setup.read_only)?);
+    let device = device::open(&setup.backing, setup.read_only)?;
     let bounds = Bounds { limits: device.facts().limits, read_only: setup.read_only };
-    let file = descriptor(&device).map(|_| 0);
+    let file = device.descriptor().map(|_| 0);
     let mut disk = Disk::new(&setup.disk, &[(device, file)], &setup.groups, workers)?;
     disk.gauge = Some(Gauge::new());
     let disk = Arc::new(disk);
     let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
     let threads = config::Limits::default().helpers as usize;
     let helpers = Helpers::new(threads, &[disk.concurrency], &[0], workers, Arc::clone(&notifiers));
+    let files = disk.places().iter().filter_map(|place| place.device.descriptor()).collect();
+    let backend = Backend {
+        disks: vec![Arc::clone(&disk)],
+        files,
+        notifiers: Arc::clone(&notifiers),
+        helpers: Arc::clone(&helpers),
+    };
     let io_timeout = disk.queue(ContextId(0)).settings().io_timeout;
     let count = jobs.len();
     let mut shares: Vec<Vec<(usize, Job)>> = (0..workers).map(|_| Vec::new()).collect();
@@ -124,14 +123,13 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
             .enumerate()
             .map(|(number, share)| {
                 let (go, gone) = mpsc::channel::<Arc<Course>>();
-                let (disk, notifiers, say) = (Arc::clone(&disk), Arc::clone(&notifiers), say.clone());
-                let helpers = Arc::clone(&helpers);
+                let (disk, backend, say) = (&disk, &backend, say.clone());
                 let groups = setup.groups.len();
                 let work = move || {
-                    let made = Worker::new(ContextId(number as u16), disk, notifiers, helpers, MEMORY / workers as u64);
+                    let made = backend.engine(ContextId(number as u16), MEMORY / workers as u64, 32);
                     // The other end waits for one word from each.
-                    let (worker, said) = match made {
-                        Ok(worker) => (Some(worker), Ok(())),
+                    let (engine, said) = match made {
+                        Ok(engine) => (Some(engine), Ok(())),
                         Err(error) => (None, Err(error)),
                     };
                     let _ = say.send(said);
@@ -141,7 +139,9 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
                         .map(|(_, job)| Stream { group: job.group, priority: job.priority, context: ContextId(0) })
                         .collect();
                     let jobs = Jobs::new(&course, bounds, groups, share);
-                    Some(worker?.run(jobs, &streams, io_timeout + io_timeout))
+                    let engine = engine?;
+                    let programs = Programs::new(&engine, disk, jobs, &streams, io_timeout + io_timeout);
+                    Some(Worker::new(engine, programs).run())
                 };
                 let name = format!("bench-{number}");
                 let thread = std::thread::Builder::new().name(name).spawn_scoped(scope, work);
@@ -204,11 +204,12 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
 /// If a job's group is not in [`Setup::groups`].
 pub fn run_raw(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
     check_groups(setup, &jobs);
-    let Device::File(file) = Device::open(&setup.backing, setup.read_only)? else {
+    let Backing::File { path, direct } = &setup.backing else {
         let (what, why) =
             (name(&setup.backing), "is no file: only the path to a file or block device can be measured raw");
         return Err(Error::Backing { what, why: why.into() });
     };
+    let file = File::open(path, *direct, setup.read_only)?;
     let bounds = Bounds { limits: file.facts().limits, read_only: setup.read_only };
     let count = jobs.len();
     let raw = Raw::new(file, MEMORY).map_err(Error::Ring)?;

@@ -1,0 +1,464 @@
+//! The engine: what a worker does with requests, between the front above and the devices below.
+//!
+//! E1  A request stays with the worker that took it in. Its memory is the device's from dispatch to completion, and is not
+//!     given back before, whatever became of the client.
+//! E2  A disk's queue is locked once per batch: completions, new bios, dispatch and news in one go.
+//! E3  A device is given the requests of a turn together, by its lane, and answers now or later. The engine does not know
+//!     which kind of device it is.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use fairlift_core::queue::Segment;
+use fairlift_core::{Bio, ContextId, Dispatch, Errno, Finished, Instant, Op, Outcome, Refused, Tag};
+
+use super::line::Line;
+use super::{Disk, Place};
+use crate::device::helpers::{Done, Helpers};
+use crate::device::lane::{Address, Io, Lane, Request};
+use crate::kernel::buffer::Pool;
+use crate::kernel::notify::Notifiers;
+use crate::kernel::ring::Ring;
+use crate::kernel::ticket::{Memory, Ticket, Tickets};
+
+/// News of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum News {
+    /// It ended.
+    Ended(Outcome),
+    /// It failed; its memory is not free yet.
+    TimedOut,
+    /// Its memory is free.
+    Released,
+}
+
+/// A worker's side of a disk.
+struct Side {
+    disk: Arc<Disk>,
+    /// Of its devices, by their places.
+    lanes: Vec<Box<dyn Lane>>,
+    /// The places of those that answer by the clock.
+    timed: Vec<usize>,
+    /// Bios that the queue had no room for, and new ones: they go in at the next turn.
+    backlog: VecDeque<Bio>,
+    /// Steps of requests that the ring or helpers have done since the last turn: by runs of a place, and all in that order.
+    completed: Vec<(Tag, i32)>,
+    runs: Vec<(usize, usize)>,
+    /// What the devices have answered since the last turn.
+    ended: Vec<(Tag, Outcome)>,
+    busy: Vec<Tag>,
+    /// What to do for the devices, and all its segments in that order.
+    requests: Vec<Request>,
+    segments: Vec<Segment>,
+    timeout: Option<Instant>,
+    /// Where tags are shared: our place in the line for them.
+    line: Option<Line>,
+    /// The queue refused the first of the backlog.
+    full: bool,
+    dirty: bool,
+}
+
+/// What a worker does with requests.
+pub(crate) struct Engine {
+    pub(crate) ring: Ring,
+    pub(crate) pool: Pool,
+    tickets: Tickets,
+    pub(crate) context: ContextId,
+    /// News for the front, by tickets, since it last looked.
+    pub(crate) news: Vec<(usize, News)>,
+    sides: Vec<Side>,
+    notifiers: Arc<Notifiers>,
+    helpers: Arc<Helpers>,
+    /// What helpers have done, while it is looked at.
+    helped: Vec<Done>,
+    dirty: Vec<usize>,
+    /// Lanes, by disk and place, that put something into the ring after the replies of the turn.
+    launches: Vec<(usize, usize)>,
+}
+
+/// What a lane of `side` uses of the engine.
+macro_rules! io {
+    ($engine:ident, $side:ident) => {
+        Io {
+            context: $engine.context,
+            ring: &mut $engine.ring,
+            pool: &$engine.pool,
+            tickets: &mut $engine.tickets,
+            helpers: &$engine.helpers,
+            notifiers: &$engine.notifiers,
+            ended: &mut $side.ended,
+            busy: &mut $side.busy,
+            launch: false,
+        }
+    };
+}
+
+impl Engine {
+    pub(crate) fn new(
+        ring: Ring,
+        pool: Pool,
+        context: ContextId,
+        disks: &[Arc<Disk>],
+        notifiers: Arc<Notifiers>,
+        helpers: Arc<Helpers>,
+    ) -> Self {
+        let side = |(number, disk): (usize, &Arc<Disk>)| {
+            let depth = disk.queue(context).settings().depth;
+            let lane = |(place, at): (usize, &Place)| {
+                Arc::clone(&at.device).lane(Address { disk: number, place, file: at.file })
+            };
+            let lanes: Vec<_> = disk.places().iter().enumerate().map(lane).collect();
+            Side {
+                disk: Arc::clone(disk),
+                timed: (0..lanes.len()).filter(|place| lanes[*place].is_by_the_clock()).collect(),
+                lanes,
+                backlog: VecDeque::with_capacity(256),
+                completed: Vec::with_capacity(usize::from(depth)),
+                runs: Vec::with_capacity(usize::from(depth)),
+                ended: Vec::with_capacity(usize::from(depth)),
+                busy: Vec::new(),
+                requests: Vec::with_capacity(usize::from(depth)),
+                segments: Vec::with_capacity(usize::from(depth) * 4),
+                timeout: None,
+                line: disk.tags().map(|tags| {
+                    let waker = Waker::from(Arc::new(notifiers.waker(context)));
+                    Line::new(tags, usize::from(context.0), waker)
+                }),
+                full: false,
+                dirty: false,
+            }
+        };
+        let sides: Vec<_> = disks.iter().enumerate().map(side).collect();
+        if sides.iter().any(|side: &Side| !side.timed.is_empty()) {
+            Ring::be_punctual();
+        }
+        Self {
+            ring,
+            pool,
+            tickets: Tickets::with_capacity(1024),
+            context,
+            news: Vec::with_capacity(1024),
+            sides,
+            notifiers,
+            helpers,
+            helped: Vec::with_capacity(256),
+            dirty: Vec::new(),
+            launches: Vec::with_capacity(64),
+        }
+    }
+
+    /// The disk of that number.
+    pub(crate) fn disk(&self, disk: usize) -> &Disk {
+        &self.sides[disk].disk
+    }
+
+    /// A ticket for a request of the front, which knows it as `owner`.
+    #[inline]
+    pub(crate) fn admit(&mut self, owner: u64, memory: Memory) -> usize {
+        self.tickets.insert(Ticket { owner, memory })
+    }
+
+    /// What the front calls a request.
+    #[inline]
+    pub(crate) fn owner(&self, ticket: usize) -> u64 {
+        self.tickets[ticket].owner
+    }
+
+    /// The memory of a request that no device has.
+    #[inline]
+    pub(crate) fn memory(&self, ticket: usize) -> &Memory {
+        &self.tickets[ticket].memory
+    }
+
+    /// The memory of a request that no device has, to be filled.
+    #[inline]
+    pub(crate) fn memory_mut(&mut self, ticket: usize) -> &mut Memory {
+        &mut self.tickets[ticket].memory
+    }
+
+    /// Gives back what a request held, which has ended and that no device has (E1); how many bytes of the pool.
+    #[inline]
+    pub(crate) fn release(&mut self, ticket: usize) -> u64 {
+        match self.tickets.remove(ticket).memory {
+            Memory::Pool(buffer) => {
+                let bytes = buffer.bytes().len() as u64;
+                self.pool.put(buffer);
+                bytes
+            }
+            Memory::Guest(_) | Memory::None => 0,
+        }
+    }
+
+    /// Requests of the front that it has not released.
+    pub(crate) fn open(&self) -> usize {
+        self.tickets.len()
+    }
+
+    /// Takes a bio in, for the next turn of its disk; its token is its ticket.
+    pub(crate) fn submit(&mut self, disk: usize, bio: Bio) {
+        self.sides[disk].backlog.push_back(bio);
+        self.mark(disk);
+    }
+
+    /// Whether the queue of a disk had no room when last asked.
+    pub(crate) fn is_full(&self, disk: usize) -> bool {
+        self.sides[disk].full
+    }
+
+    /// Answers the worker's bell, and lets the ring hear it again if that has ended.
+    pub(crate) fn answer_bell(&mut self, arm: bool) {
+        if arm {
+            self.notifiers.arm_bell(self.context, &mut self.ring);
+        }
+        self.notifiers.answer_bell(self.context);
+    }
+
+    /// The worker takes its notice away, and then looks around.
+    pub(crate) fn take_notice(&self) {
+        self.notifiers.take_notice(self.context);
+    }
+
+    /// Somebody granted us something, or made room, or has done something for us.
+    pub(crate) fn woken(&mut self) {
+        let mut helped = std::mem::take(&mut self.helped);
+        self.helpers.take(self.context, &mut helped);
+        for ((disk, place), tag, result) in helped.drain(..) {
+            self.completed(disk, place, tag, result);
+        }
+        self.helped = helped;
+        for disk in 0..self.sides.len() {
+            self.mark(disk);
+        }
+    }
+
+    /// Requests that the devices have.
+    pub(crate) fn in_devices(&self) -> usize {
+        self.sides.iter().flat_map(|side| &side.lanes).map(|lane| lane.in_flight()).sum()
+    }
+
+    /// When to turn the disks though nothing completed.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.sides.iter().filter_map(Side::due).min()
+    }
+
+    /// The ring or a helper has done a step of a request: the lane hears of it at the next turn.
+    #[inline]
+    pub(crate) fn completed(&mut self, disk: usize, place: usize, tag: Tag, result: i32) {
+        let side = &mut self.sides[disk];
+        side.completed.push((tag, result));
+        match side.runs.last_mut() {
+            Some((same, count)) if *same == place => *count += 1,
+            _ => side.runs.push((place, 1)),
+        }
+        self.mark(disk);
+    }
+
+    /// Turns every disk that has something to do, until none has; fills `news`.
+    pub(crate) fn turn(&mut self, now: Instant) {
+        for disk in 0..self.sides.len() {
+            if self.sides[disk].due().is_some_and(|at| at <= now) {
+                self.mark(disk);
+            }
+        }
+        while let Some(disk) = self.dirty.pop() {
+            self.sides[disk].dirty = false;
+            self.hear(now, disk);
+            self.turn_queue(now, disk);
+            self.execute(now, disk);
+        }
+    }
+
+    fn mark(&mut self, disk: usize) {
+        if !std::mem::replace(&mut self.sides[disk].dirty, true) {
+            self.dirty.push(disk);
+        }
+    }
+
+    /// Lets the lanes hear what has happened to their requests.
+    fn hear(&mut self, now: Instant, number: usize) {
+        let side = &mut self.sides[number];
+        let mut io = io!(self, side);
+        for place in &side.timed {
+            side.lanes[*place].poll(&mut io, now);
+        }
+        let mut rest = &side.completed[..];
+        for (place, count) in side.runs.drain(..) {
+            let (mine, others) = rest.split_at(count);
+            rest = others;
+            side.lanes[place].completed(&mut io, mine);
+        }
+        side.completed.clear();
+    }
+
+    /// E2
+    fn turn_queue(&mut self, now: Instant, number: usize) {
+        let side = &mut self.sides[number];
+        let mut queue = side.disk.queue(self.context);
+        let came = side.ended.len() + side.busy.len();
+        for (tag, outcome) in side.ended.drain(..) {
+            queue.handle_completion(now, tag, outcome);
+        }
+        for tag in side.busy.drain(..) {
+            queue.handle_busy(now, tag);
+        }
+        if side.timeout.is_some_and(|at| at <= now) {
+            queue.handle_timeout(now);
+        }
+        let mut may_ask = side.line.as_mut().is_none_or(|line| line.begin(came));
+        side.full = false;
+        while let Some(bio) = side.backlog.front() {
+            match queue.submit(now, *bio) {
+                Ok(()) => {}
+                Err(Refused::Full) => {
+                    side.full = true;
+                    break;
+                }
+                // The protocol has checked the range already; the device's own word is passed on all the same.
+                Err(Refused::Unsupported(_)) => {
+                    self.news.push((bio.token.0 as usize, News::Ended(Outcome::Failed(Errno::ENOTSUP))));
+                }
+                Err(Refused::Empty | Refused::BeyondEnd { .. } | Refused::Unaligned { .. }) => {
+                    self.news.push((bio.token.0 as usize, News::Ended(Outcome::Failed(Errno::EINVAL))));
+                }
+            }
+            side.backlog.pop_front();
+        }
+        while may_ask {
+            let mut goes_on = true;
+            while goes_on && let Some(dispatch) = queue.poll_dispatch(now, self.context) {
+                let before = side.segments.len();
+                side.segments.extend(queue.segments(dispatch.tag));
+                let Dispatch { tag, op, flags, extent, .. } = dispatch;
+                let (place, at) = side.disk.locate(extent);
+                let segments = side.segments.len() - before;
+                side.requests.push(Request { tag, op, flags, at, bytes: extent.bytes(), place, segments });
+                goes_on = side.line.as_mut().is_none_or(Line::took);
+            }
+            may_ask = side.line.as_mut().is_some_and(|line| line.wait(queue.lacks_tag()));
+        }
+        queue.handle_flushes(now);
+        if let Some(gauge) = &side.disk.gauge {
+            let flushes = side.requests.iter().filter(|request| request.op == Op::Flush).count();
+            gauge.note(now, came, side.requests.len(), flushes);
+        }
+        while let Some(news) = queue.poll_finished(self.context) {
+            self.news.push(match news {
+                Finished::Done(token, outcome) => (token.0 as usize, News::Ended(outcome)),
+                Finished::TimedOut(token) => (token.0 as usize, News::TimedOut),
+                Finished::Released(token) => (token.0 as usize, News::Released),
+            });
+        }
+        while let Some(context) = queue.poll_wake() {
+            if context != self.context {
+                self.notifiers.wake(context, &mut self.ring);
+            }
+        }
+        side.timeout = queue.poll_timeout();
+        if let Some(line) = &mut side.line {
+            let idle = line.end(now, queue.in_flight() == 0 && queue.waiting() == 0);
+            side.timeout = side.timeout.into_iter().chain(idle).min();
+        }
+    }
+
+    /// Gives what was dispatched to the devices, those that follow one another on a device together.
+    fn execute(&mut self, now: Instant, number: usize) {
+        let side = &mut self.sides[number];
+        let mut segments = &side.segments[..];
+        for requests in side.requests.chunk_by(|one, next| one.place == next.place) {
+            let (mine, others) = segments.split_at(requests.iter().map(|request| request.segments).sum());
+            segments = others;
+            let place = requests[0].place;
+            let mut io = io!(self, side);
+            side.lanes[place].queue(&mut io, now, requests, mine);
+            if io.launch && self.launches.last() != Some(&(number, place)) {
+                self.launches.push((number, place));
+            }
+        }
+        side.requests.clear();
+        side.segments.clear();
+        self.mark_if_answered(number);
+    }
+
+    /// Puts the requests of the turn into the ring, to be called before it is waited for; whether one ended on the way, so
+    /// that there is another turn to take.
+    pub(crate) fn launch_all(&mut self) -> bool {
+        let mut launches = std::mem::take(&mut self.launches);
+        for (number, place) in launches.drain(..) {
+            let side = &mut self.sides[number];
+            let mut io = io!(self, side);
+            side.lanes[place].launch(&mut io);
+            self.mark_if_answered(number);
+        }
+        self.launches = launches;
+        !self.dirty.is_empty()
+    }
+
+    fn mark_if_answered(&mut self, number: usize) {
+        let side = &self.sides[number];
+        if !side.ended.is_empty() || !side.busy.is_empty() {
+            self.mark(number);
+        }
+    }
+}
+
+impl Side {
+    /// When to turn it though nothing completed.
+    fn due(&self) -> Option<Instant> {
+        let timed = self.timed.iter().filter_map(|place| self.lanes[*place].poll_timeout());
+        timed.chain(self.timeout).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::NonNull;
+
+    use fairlift_core::{Extent, Flags, Group, GroupId, Priority, Sector, Stream, Token, sched};
+
+    use super::*;
+    use crate::config;
+    use crate::device;
+    use crate::kernel::ticket::Guest;
+
+    /// An engine with one disk, of RAM, and a stream on it.
+    fn engine() -> (Engine, fairlift_core::StreamId) {
+        let settings = config::Disk {
+            name: "d".into(),
+            scheduler: sched::Kind::None,
+            set: Vec::new(),
+            depth: None,
+            shared_tags: false,
+            if_rotational: None,
+            nr_requests: None,
+            io_timeout: None,
+            concurrency: Default::default(),
+        };
+        let device = device::open(&config::Backing::Mem { size: 1 << 20 }, false).unwrap();
+        let disk = Arc::new(Disk::new(&settings, &[(device, None)], &[Group::root()], 1).unwrap());
+        let notifiers = Arc::new(Notifiers::new(1).unwrap());
+        let helpers = Helpers::new(1, &[disk.concurrency], &[], 1, Arc::clone(&notifiers));
+        let (ring, pool) = (Ring::new(8, 8, 1).unwrap(), Pool::new(1 << 20, 1));
+        let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(0) };
+        let stream = disk.queue(ContextId(0)).add_stream(stream);
+        (Engine::new(ring, pool, ContextId(0), &[disk], notifiers, helpers), stream)
+    }
+
+    #[test]
+    fn a_request_with_the_memory_of_a_guest_is_served_in_place() {
+        let (mut engine, stream) = engine();
+        let (mut from, mut into) = ([7u8; 4096], [0u8; 4096]);
+        for (op, memory) in [(Op::Write, &mut from), (Op::Read, &mut into)] {
+            // SAFETY: the array outlives the ticket, and is not looked at before that is released.
+            let guest = unsafe { Guest::new(NonNull::from(memory).cast(), 4096) };
+            let ticket = engine.admit(42, Memory::Guest(guest));
+            let extent = Extent::new(Sector(8), 8);
+            engine.submit(0, Bio { op, flags: Flags::NONE, extent, stream, token: Token(ticket as u64) });
+            engine.turn(Instant::ZERO);
+            assert_eq!(engine.news, [(ticket, News::Ended(Outcome::Done))]);
+            engine.news.clear();
+            assert_eq!((engine.owner(ticket), engine.release(ticket)), (42, 0), "nothing of the pool");
+        }
+        assert_eq!((into, engine.open()), ([7; 4096], 0));
+    }
+}
