@@ -419,7 +419,13 @@ impl Engine {
                 }
                 let delay = place.device.delay();
                 if let Some(model) = self.sides[number].models.iter_mut().find(|model| model.place == index) {
-                    model.asked.push(asked(dispatch.tag, dispatch.op, dispatch.flags, at, dispatch.extent.bytes()));
+                    model.asked.push(asked(
+                        dispatch.tag,
+                        dispatch.op,
+                        dispatch.flags,
+                        at,
+                        dispatch.extent.bytes().get(),
+                    ));
                 } else if delay == Duration::ZERO {
                     self.sides[number].ended.push((dispatch.tag, outcome));
                     self.mark(number);
@@ -434,7 +440,7 @@ impl Engine {
                 if dispatch.op.has_payload() {
                     for segment in mine {
                         let memory = &self.tickets[segment.token.0 as usize].memory;
-                        let (iovec, block) = memory.piece(segment.offset, segment.bytes);
+                        let (iovec, block) = memory.piece(segment.offset.get(), segment.bytes.get());
                         flight.iovecs.push(iovec);
                         flight.block = block;
                     }
@@ -452,18 +458,19 @@ impl Engine {
     fn answer(&mut self, device: &dyn Inline, dispatch: &Dispatch, mut at: u64, segments: &[Segment]) -> Outcome {
         match dispatch.op {
             Op::Flush => device.flush(),
-            Op::Discard => device.discard(at, dispatch.extent.bytes()),
-            Op::WriteZeroes => device.write_zeroes(at, dispatch.extent.bytes(), dispatch.flags),
+            Op::Discard => device.discard(at, dispatch.extent.bytes().get()),
+            Op::WriteZeroes => device.write_zeroes(at, dispatch.extent.bytes().get(), dispatch.flags),
             Op::Read | Op::Write => {
                 let mut outcome = Outcome::Done;
                 for segment in segments {
                     let memory = &mut self.tickets[segment.token.0 as usize].memory;
-                    let range = segment.offset as usize..(segment.offset + segment.bytes) as usize;
+                    let (start, length) = (segment.offset.get() as usize, segment.bytes.get() as usize);
+                    let range = start..start + length;
                     outcome = outcome.and(match dispatch.op {
                         Op::Read => device.read(at, &mut memory.bytes_mut()[range]),
                         _ => device.write(at, &memory.bytes()[range], dispatch.flags),
                     });
-                    at += segment.bytes;
+                    at += segment.bytes.get();
                 }
                 outcome
             }
@@ -517,7 +524,7 @@ impl Engine {
         let file = file_of(&side.disk, flight.place);
         let number_of_file = side.disk.place(flight.place).file.expect("a file is registered");
         let fixed = Fixed(number_of_file);
-        let (at, left) = (flight.at + flight.done, dispatch.extent.bytes() - flight.done);
+        let (at, left) = (flight.at + flight.done, dispatch.extent.bytes().get() - flight.done);
         let act = match (flight.step, dispatch.op) {
             (Step::Transfer, Op::Read) => Act::Read,
             (Step::Transfer | Step::WriteOut, _) => Act::Write,
@@ -588,7 +595,7 @@ impl Engine {
         let flight = &mut side.flights[usize::from(tag.0)];
         let dispatch = flight.dispatch.expect("the kernel completes what was launched, once");
         let file = file_of(&side.disk, flight.place);
-        let total = dispatch.extent.bytes();
+        let total = dispatch.extent.bytes().get();
         match (result, flight.step) {
             (_, _) if result == -libc::EINTR => return self.push(number, tag),
             (_, _) if result == -libc::EAGAIN => {
