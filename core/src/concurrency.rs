@@ -39,18 +39,21 @@ impl Default for Settings {
 
 /// The level that a backing begins with: in the middle, so that either end is two trials away.
 const FIRST: u16 = 4;
-/// A sample has at least so many requests, and takes at least so long.
+/// The fewest requests of a sample: the highest level, so that each place ends one.
 const SAMPLE_ENDS: u32 = 16;
+/// The shortest time of one. Ours.
 const SAMPLE_TIME: Duration = ms(2);
-/// The most pairs of samples in a trial.
+/// The most pairs of samples in a trial. Ours.
 const PAIRS: u32 = 8;
 /// How often all that is out may end without the backing being full (concurrency.3) before a trial is given up.
 const PATIENCE: u32 = 64;
-/// concurrency.4
+/// What a higher level must bring (concurrency.4). Ours.
 const UP: f64 = 1.1;
+/// What a lower level may cost. Ours.
 const DOWN: f64 = 0.97;
-/// concurrency.5
+/// The shortest rest (concurrency.5). Ours.
 const REST: Duration = ms(500);
+/// The longest rest. Ours.
 const REST_MOST: Duration = secs(30);
 /// What a request costs beside its sectors, in sectors: 8 KiB.
 const OVERHEAD: u64 = 16;

@@ -39,10 +39,10 @@ pub(super) struct GroupCommit {
     skip_next: u32,
 }
 
-/// The most flushes for which no wait is tried (commit.3).
+/// The most flushes for which no wait is tried (commit.3): a load that changes is seen after 32 flushes at the latest. Ours.
 const SKIP_MAX: u32 = 32;
 
-/// The longest wait (commit.2): threads that come back at once have done so by then.
+/// The longest wait (commit.2): threads that come back at once have done so by then. Ours.
 const LONGEST: Duration = ms(10);
 
 impl GroupCommit {

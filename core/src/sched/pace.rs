@@ -22,9 +22,9 @@
 use crate::time::{ms, secs};
 use crate::{Duration, Instant, Op};
 
-/// How much time counts at most (pace.2).
+/// How much time counts at most (pace.2). Ours.
 const MEMORY: Duration = secs(2);
-/// How much makes a pace (pace.6).
+/// How much makes a pace (pace.6). Ours.
 const KNOWN: Duration = ms(5);
 
 /// How fast a device serves those who ask.

@@ -39,9 +39,9 @@ pub struct Depth {
 }
 
 impl Depth {
-    /// BFQ's.
+    /// BFQ's: the kernel's `BFQ_HW_QUEUE_THRESHOLD` and `BFQ_HW_QUEUE_SAMPLES`.
     pub const BFQ: Self = Self { threshold: 3, samples: 32 };
-    /// CFQ's.
+    /// CFQ's: the kernel's `CFQ_HW_QUEUE_MIN`, and its 50 samples.
     pub const CFQ: Self = Self { threshold: 4, samples: 50 };
 }
 
@@ -127,7 +127,9 @@ struct Spread {
     typical: u64,
 }
 
+/// A far read that takes less moved no arm: a short seek and half a revolution take more. Ours.
 const FAST: Duration = ms(1);
+/// A far read that takes more may have. Ours.
 const SLOW: Duration = ms(2);
 /// Sectors from which a distance is far: 128 MiB, further than a track buffer reaches or a short seek hides.
 const FAR: u64 = 128 << 11;
@@ -135,8 +137,9 @@ const FAR: u64 = 128 << 11;
 const NEAR: u64 = 64;
 /// The largest request that tells, in sectors.
 const SMALL: u64 = 128;
-/// Far samples for a verdict, and near ones.
+/// Far samples for a verdict. Ours.
 const FAR_SAMPLES: u8 = 32;
+/// Near samples for one. Ours.
 const NEAR_SAMPLES: u8 = 8;
 /// Verdicts in a row that change the opinion (rotation.3).
 const CHANGE: u8 = 2;

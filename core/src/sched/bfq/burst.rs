@@ -13,13 +13,13 @@
 use crate::time::ms;
 use crate::{Duration, Instant};
 
-/// The longest time between two arrivals in one burst (burst.1).
+/// The longest time between two arrivals in one burst (burst.1); the kernel's `bfq_burst_interval`.
 const GAP: Duration = ms(180);
-/// Streams that make a burst large (burst.2).
+/// Streams that make a burst large (burst.2); the kernel's `bfq_large_burst_thresh`.
 const LARGE: u8 = 8;
-/// After so long without requests a stream leaves its burst (burst.3).
+/// After so long without requests a stream leaves its burst (burst.3). Ours.
 pub const FORGET: Duration = crate::time::secs(10);
-/// A stream that was parted from another's queue so short a time ago is no newcomer.
+/// A stream that was split from another's queue so short a time ago is no newcomer; the kernel's 10 ms.
 pub const PARTED: Duration = ms(10);
 
 /// Which burst a stream came in, of its group's.

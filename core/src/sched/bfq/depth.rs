@@ -31,18 +31,22 @@ use super::trial::Trial;
 use crate::time::secs;
 use crate::{Duration, Instant};
 
-/// Where it starts (bfq_depth.5).
+/// Where it starts (bfq_depth.5). Ours.
 const FIRST: u32 = 8;
-/// The most pairs of windows in a trial (bfq_depth.2), and in one that bfq_depth.8 is about.
+/// The most pairs of windows in a trial (bfq_depth.2). Ours.
 const PAIRS_MAX: u32 = 24;
+/// The most in a trial beside a lone reader (bfq_depth.8), whose differences of 8 and 12 % are clear sooner.
 const PAIRS_READER: u32 = 8;
-/// Rest after a trial, in windows (bfq_depth.4).
+/// The shortest rest after a trial, in windows (bfq_depth.4): four times the 8 windows of a trial of four pairs.
 const REST_MIN: u32 = 32;
+/// The longest: the shortest, doubled seven times.
 const REST_MAX: u32 = 4096;
-/// Somebody who read so counts for so long (bfq_depth.8), and what is kept of throughput beside him.
+/// How long a lone reader counts after its last read (bfq_depth.8): one that reads ten blocks a second must not make the depth alternate.
 const READER: Duration = secs(10);
+/// The least part of throughput that is kept beside it. With up to 8 % given up, 4 KiB reads beside four writers of 8 × 1 MiB on a virtio
+/// disk had a p99 of 3.9 to 6.8 ms, without 9.4.
 const LEAST: f64 = 0.8;
-/// So many unusual windows in a row end a rest (bfq_depth.4).
+/// So many unusual windows in a row end a rest (bfq_depth.4). Ours; as long as a short trial.
 const UNUSUAL: u32 = 6;
 
 /// The learned limit: see the [module](self).

@@ -4,8 +4,9 @@ use super::*;
 use crate::time::ms;
 use crate::trace::Note;
 
-/// How long at most for a stream that seeks and competes with its like; and how long at least for a raised one (turns.4).
+/// How long at most for a stream that seeks and competes with its like (turns.4); the kernel's `BFQ_MIN_TT`.
 const SEEKY_IDLE: Duration = ms(2);
+/// How long at least for a weight-raised stream; the kernel's value.
 const RAISED_IDLE: Duration = ms(20);
 /// For how long after its raising a queue may have a device that serves many at once for itself: a large application starts
 /// on flash within that, and who goes on for longer is no start.

@@ -26,9 +26,9 @@ use super::position::Positions;
 use crate::time::ms;
 use crate::{Duration, Instant, Sector};
 
-/// The farthest that is close, in sectors: 4 MiB (merge.2).
+/// The farthest that is close, in sectors: 4 MiB (merge.2); the kernel's `BFQQ_CLOSE_THR`.
 pub const CLOSE: u64 = 8192;
-/// For how long a queue is fresh (merge.4).
+/// For how long a queue is fresh (merge.4); the kernel's value.
 const FRESH: Duration = ms(100);
 /// Not served since it became busy.
 const NEVER: Instant = Instant::MAX;
@@ -47,7 +47,7 @@ pub struct Merging {
 /// Of a queue.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// When it was first served after it had become busy (merge.4).
+    /// When it was first served after it had become busy (merge.4); the kernel's value.
     served: Instant,
     users: u32,
     /// Its users go home (merge.6).
@@ -180,7 +180,7 @@ impl Merging {
         (0..).zip(&self.streams).filter(move |(_, using)| using.queue == queue).map(|(stream, _)| stream)
     }
 
-    /// A queue had nothing waiting and is served anew (merge.4).
+    /// A queue had nothing waiting and is served anew (merge.4); the kernel's value.
     #[inline]
     pub fn became_busy(&mut self, queue: u32) {
         if self.on {

@@ -136,7 +136,7 @@ use weight_raising::WeightRaising;
 const NIL: u32 = u32::MAX;
 /// Findings of trials that are kept for [`Report::poll_message`].
 const FINDINGS: usize = 64;
-/// More than so many of the last 32 requests must be seeks for a queue to be one that seeks.
+/// More than so many of the last 32 requests must be seeks for a queue to be one that seeks; the kernel's `BFQQ_SEEKY`.
 const SEEKY: u32 = 19;
 
 /// Requests of one stream that are waited for, or of one group that are not.

@@ -23,13 +23,15 @@ use crate::sched::habits::Seek;
 use crate::time::{ms, secs};
 use crate::{Duration, Extent, Instant, Sector};
 
-/// How long an interval lasts (rate.1).
+/// How long an interval lasts (rate.1); the kernel's `BFQ_RATE_REF_INTERVAL`.
 const INTERVAL: Duration = secs(1);
+/// The shortest that tells something; the kernel's `BFQ_RATE_MIN_INTERVAL`.
 const INTERVAL_MIN: Duration = ms(300);
+/// The fewest requests of one; the kernel's `BFQ_RATE_MIN_SAMPLES`.
 const REQUESTS_MIN: u64 = 32;
-/// The device had nothing to do for so long: the interval is over.
+/// The device had nothing to do for so long: the interval is over; the kernel's value.
 const PAUSE: Duration = ms(100);
-/// "Shortly before" (rate.2).
+/// "Shortly before" (rate.2); the kernel's value.
 const SHORT: Duration = ms(1);
 
 /// A device to compare with (rate.5, budget.3).
@@ -41,9 +43,9 @@ struct Reference {
     start: Duration,
 }
 
-/// 109 MB/s.
+/// 109 MB/s; the kernel's `ref_rate` and `ref_wr_duration` of a disk.
 const DISK: Reference = Reference { rate: 213_600, start: secs(7) };
-/// 258 MB/s.
+/// 258 MB/s; the kernel's of flash.
 const FLASH: Reference = Reference { rate: 503_500, start: ms(2500) };
 
 const fn reference(rotational: bool) -> Reference {

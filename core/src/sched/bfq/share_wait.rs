@@ -10,7 +10,7 @@
 use crate::time::ms;
 use crate::{Duration, Instant};
 
-/// Over how long the average is taken.
+/// Over how long the average is taken. Ours.
 const SPAN: Duration = ms(4);
 
 /// An account of depth: see the [module](self).

@@ -26,21 +26,21 @@
 use crate::time::{ms, secs};
 use crate::{Duration, Instant};
 
-/// How many times the weight of an interactive stream counts (raising.2).
+/// How many times the weight of an interactive stream counts (raising.2); the kernel's `bfq_wr_coeff`.
 pub const INTERACTIVE: u32 = 30;
-/// And that of a soft real-time one (raising.3).
+/// And that of a soft real-time one (raising.3): a hundred times that, as in the kernel.
 pub const SOFT_REAL_TIME: u32 = 3000;
-/// Without a request for longer than this, a stream is interactive (raising.2).
+/// Without a request for longer than this, a stream is interactive (raising.2); the kernel's `bfq_wr_min_idle_time`.
 const AGAIN: Duration = secs(2);
-/// Sectors a second (raising.3).
+/// Sectors a second (raising.3): 3.5 MB/s, a film; the kernel's `bfq_wr_max_softrt_rate`.
 const SOFT_RATE: u64 = 7000;
-/// Later than one who asks again at once (raising.3).
+/// Later than a stream that asks again at once (raising.3): a tick of the kernel at 250 Hz.
 const MARGIN: Duration = ms(4);
-/// Sectors (raising.4).
+/// Sectors (raising.4): 58 MiB, the kernel's `max_service_from_wr`.
 const SERVICE_MAX: u32 = 120_000;
-/// How long soft real time lasts (raising.5).
+/// How long soft real time lasts (raising.5); the kernel's `bfq_wr_rt_max_time`.
 const SOFT_TIME: Duration = ms(300);
-/// Without service for longer than this, an asynchronous stream is raised (raising.7).
+/// Without service for longer than this, an asynchronous stream is raised (raising.7); the kernel's `bfq_wr_min_inter_arr_async`.
 const ASYNC_GAP: Duration = ms(500);
 
 /// What a stream is taken for.

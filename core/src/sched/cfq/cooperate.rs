@@ -14,9 +14,9 @@ use crate::sched::Waiting;
 use crate::trace::Note;
 use crate::{Instant, Sector};
 
-/// As close as this, in sectors, is the same run.
+/// As close as this, in sectors, is the same run: 4 MiB, the kernel's `CFQQ_CLOSE_THR`.
 const CLOSE: u64 = 8192;
-/// How many flows are looked at (cooperate.2).
+/// How many flows are looked at (cooperate.2). Ours: a bound on the time of a dispatch.
 const LOOKS: usize = 8;
 
 impl Cfq {

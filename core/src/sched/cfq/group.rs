@@ -29,9 +29,9 @@ pub(super) const REQUEST: u64 = 1 << 20;
 const WHOLE: u64 = 1 << 16;
 /// The least share counts as this part of the device, so that no single charge lasts for ever.
 const LEAST: u64 = WHOLE << 24;
-/// The weight of the streams of a group beside the groups below it (vtime.1); of the root's twice as much.
+/// The weight of the streams of a group beside the groups below it (vtime.1), the default of a group; of the root's twice as much.
 const LEAF_WEIGHT: u64 = 100;
-/// How long the device may keep a group's requests before the others no longer wait for it (vtime.4).
+/// How long the device may keep a group's requests before the others no longer wait for it (vtime.4). Ours: as cfq.2.
 const STUCK: Duration = crate::time::secs(2);
 
 /// How many kinds of asynchronous flows a group has: a level each of two classes, and one of the idle class.

@@ -64,7 +64,7 @@ pub(super) enum Keep {
     Over(Instant),
 }
 
-/// The shortest time for which a service is chosen.
+/// The shortest time for which a service is chosen; the kernel's `CFQ_MIN_TT` of two ticks.
 const SERVING_MIN: Duration = ms(2);
 
 impl Cfq {
