@@ -44,7 +44,9 @@ const SLACK: f64 = 0.02;
 /// How much better another rung has to be, so that two that are alike do not alternate.
 const BETTER: f64 = 1.02;
 /// Pairs before a rung is known.
-const KNOWN: u32 = 3;
+const KNOWN: u32 = 4;
+/// By how much a pair may differ from what was known, as a factor: a disk that stalls for 10 ms makes one window ten times as long.
+const STALL: f64 = 1.4;
 /// A pair moves what is known of a rung by one part in so many at least.
 const MEMORY: u32 = 12;
 /// The most windows between two pairs (depth.4). Half as deep for one window in 32 costs less than 1 %.
@@ -303,11 +305,12 @@ impl Depth {
         self.trials += 1;
         let here = self.here();
         self.rungs[here] = Rung { speed: self.at(here), pairs: self.rungs[here].pairs.max(KNOWN) };
-        let base = self.rungs[here].speed;
+        let (base, known) = (self.rungs[here].speed, self.at(probe));
         let rung = &mut self.rungs[probe];
         rung.pairs = (rung.pairs + 1).min(MEMORY);
         let part = 1.0 / f64::from(rung.pairs);
-        rung.speed.all += part * (base.all * speed.all / self.before.all.max(1e-9) - rung.speed.all);
+        let all = base.all * speed.all / self.before.all.max(1e-9);
+        rung.speed.all += part * (all.clamp(known.all / STALL, known.all * STALL) - rung.speed.all);
         if self.give.is_some() && self.usual_poor > 0.0 {
             rung.speed.poor += part * (base.poor * speed.poor / self.usual_poor - rung.speed.poor);
         }
