@@ -8,7 +8,7 @@
 //!
 //! depth.1  A depth is one of some rungs, three for each doubling. Of some rungs it is known what the disk does there, and what
 //!          those tenants get that lack some of their share, both compared to the other rungs. What is known of two rungs says
-//!          what is between them, by a line in the logarithms.
+//!          what is between them, by a line from one to the other.
 //! depth.2  What is measured is the cost that ends in a window, by its time. A window is long enough for a disk that answers
 //!          in lumps, each as large as the depth, to do so some times.
 //! depth.3  Windows at the present depth and at another are compared as pairs, one right after the other, so that a disk
@@ -82,6 +82,8 @@ pub(super) struct Depth {
     next: u32,
     /// Whether what tenants that lack get was compared since the load is what it is.
     knows_poor: bool,
+    /// Somebody else says how deep it is: nothing is compared.
+    is_given: bool,
     /// What part of the throughput may be given up for tenants that lack; `None`: none lacks.
     give: Option<f64>,
     /// The least rung that is no limit to the load.
@@ -163,6 +165,7 @@ impl Depth {
             rest: 1,
             next: 0,
             knows_poor: false,
+            is_given: false,
             give: None,
             enough: top,
             least: 1,
@@ -179,6 +182,14 @@ impl Depth {
             None => self.base,
         };
         RUNGS[rung] as u32
+    }
+
+    /// Whether somebody else says how many may be in the device. Then it is full for what is learned of costs.
+    pub(super) fn set_given(&mut self, is_given: bool) {
+        self.is_given = is_given;
+        if is_given {
+            self.probe = None;
+        }
     }
 
     /// What is thought right.
@@ -278,7 +289,7 @@ impl Depth {
     /// Whether the disk does nearly all that it can at a rung.
     fn is_deep(&self, at: usize) -> bool {
         let best = self.best();
-        at >= best || self.at(at).all >= DEEP * self.rungs[best].speed.all
+        self.is_given || at >= best || self.at(at).all >= DEEP * self.rungs[best].speed.all
     }
 
     fn base_ended(&mut self, speed: Speed, is_full: bool, open: u32) {
@@ -291,7 +302,7 @@ impl Depth {
         let open = open.max(self.least);
         self.enough = RUNGS.iter().position(|rung| u32::from(*rung) >= open).unwrap_or(self.top).min(self.top);
         // With none waiting, less would do only for the sake of tenants that lack.
-        if !is_full && self.give.is_none() {
+        if self.is_given || !is_full && self.give.is_none() {
             return;
         }
         self.left = self.left.saturating_sub(1);
@@ -387,9 +398,8 @@ impl Depth {
         let (mut to, mut most) = (here, now.abs() * (BETTER - 1.0) + now);
         let low = (0..=here).find(|at| self.is_known(*at)).unwrap_or(here);
         let high = (here..=self.enough).rev().find(|at| self.is_known(*at)).unwrap_or(here);
-        for at in low..=high {
-            let is_room = u32::from(RUNGS[at]) >= self.least;
-            if at != here && is_room && worth(at) > most {
+        for (at, depth) in RUNGS.iter().enumerate().take(high + 1).skip(low) {
+            if at != here && u32::from(*depth) >= self.least && worth(at) > most {
                 (to, most) = (at, worth(at));
             }
         }
