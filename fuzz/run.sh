@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs every fuzz target for a while; exits with 1 if any crashed.
 #
-#   fuzz/run.sh [SECONDS]                10 seconds each unless said otherwise
+#   fuzz/run.sh [SECONDS]                10 seconds each unless said otherwise; 0: only build
 #   TARGETS="nbd" fuzz/run.sh 600        only these
 #
 # Stable Rust, no cargo-fuzz: the flags below are what `cargo fuzz` would set. Seeds are in corpus/TARGET; what the
@@ -22,6 +22,7 @@ RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-
 work=${CARGO_TARGET_DIR:-target}
 built=$work/$host/release
 failed=
+if [ "$seconds" = 0 ]; then exit 0; fi
 for target in $targets; do
     found=$work/corpus/$target crashes=$work/crashes/$target
     mkdir -p "$found" "$crashes"
@@ -33,6 +34,11 @@ for target in $targets; do
         -artifact_prefix="$crashes/" -print_final_stats=1 "$found" $seeds || failed="$failed $target"
 done
 if [ -n "$failed" ]; then
-    echo "fuzz: crashed:$failed; see $work/crashes" >&2
+    echo "fuzz: crashed:$failed" >&2
+    echo "to repeat it, at commit $(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown):" >&2
+    for target in $failed; do
+        crash=$(ls -t "$work/crashes/$target" | head -1)
+        echo "  fuzz/run.sh 0 && fuzz/${built#"$PWD"/}/$target fuzz/${work#"$PWD"/}/crashes/$target/$crash" >&2
+    done
     exit 1
 fi

@@ -65,29 +65,29 @@ const ROWS: [Tunable<Settings>; 5] = [
     Tunable::switch(
         "flush_coordinate",
         |s| &mut s.coordinate,
-        "whether flushes that are asked for together become one; if not, each goes to the device by itself",
+        "whether flushes that are requested together become one; 0: each flush goes to the device by itself",
     ),
     Tunable::count(
         "flush_company",
         (0, 500),
         |s| &mut s.group_commit,
-        "how long a flush may wait for others that are expected to join it, in thousandths of the time that one takes; 0: not at all",
+        "how long a flush may wait for others that are expected to join it, in thousandths of the duration of a flush; 0: not at all",
     ),
     Tunable::duration(
         "flush_company_min",
         (ms(0), secs(60)),
         |s| &mut s.group_commit_min,
-        "where flushes take less than this, none waits for others",
+        "flushes that take less than this time do not wait for others",
     ),
     Tunable::switch(
         "flush_remember",
         |s| &mut s.remember,
-        "whether flushes go on failing after one has failed; if not, the next one that succeeds counts",
+        "whether all flushes fail after one has failed, until the operator takes note (SIGUSR2); 0: the next flush may succeed",
     ),
     Tunable::switch(
         "charge_flushes",
         |s| &mut s.charge,
-        "whether the time of flushes is charged to the groups that asked for them",
+        "whether the time of a flush is charged to the groups that asked for it",
     ),
 ];
 

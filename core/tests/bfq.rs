@@ -1,6 +1,6 @@
 //! BFQ as a whole: random operations in which nothing may be lost, and what it promises of shares and waiting.
 //!
-//! A failure names the seed of its run; worst cases are printed (`cargo test --test bfq -- --nocapture`).
+//! A failure ends with the command that repeats it; worst cases are printed (`cargo test --test bfq -- --nocapture`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +13,7 @@ use fairlift_core::{
     ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId,
 };
 use fairlift_lab::Random;
+use fairlift_lab::repeat::{asked, seeds};
 
 const CAPACITY: usize = 512;
 /// Twice the longest hold for one stream: one may begin as another ends.
@@ -314,8 +315,8 @@ fn churn(seed: u64, rotational: bool) -> u64 {
 
 #[test]
 fn nothing_is_lost_or_goes_twice_whatever_changes_meanwhile() {
-    let ended: u64 = (0..300).map(|seed| churn(seed, seed % 3 == 0)).sum();
-    assert!(ended > 50_000, "the runs did something: {ended} requests ended");
+    let ended: u64 = seeds(0..300).map(|seed| churn(seed, seed % 3 == 0)).sum();
+    assert!(ended > 50_000 || asked().is_some(), "the runs did something: {ended} requests ended");
 }
 
 /// Every queue always has something waiting; a device that ends in any order. Returns the worst lag, as a part of the bound.
@@ -370,7 +371,7 @@ fn share(seed: u64, service: &str, budget: u64) -> f64 {
 #[test]
 fn who_always_asks_is_served_by_weight_within_the_bound() {
     for (service, budget) in [("together", u64::from(QUANTUM)), ("turns", 1024)] {
-        let worst = (0..60).map(|seed| (share(seed, service, budget), seed));
+        let worst = seeds(0..60).map(|seed| (share(seed, service, budget), seed));
         let (worst, seed) = worst.max_by(|a, b| a.0.total_cmp(&b.0)).expect("there are runs");
         println!("{service}: the worst lag was {:.0} % of the bound, in the run of seed {seed}", worst * 100.0);
     }

@@ -399,7 +399,7 @@ impl Run {
     }
 }
 
-proptest! {
+fairlift_lab::proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     /// Every answer is the model's; the oldest of a direction is passed over less often than promised once its deadline

@@ -1,6 +1,6 @@
 //! Flushes against a dull model: a set of writes that are durable, and who was promised what.
 //!
-//! The state machine alone, then queues on top of it: one, and two that share. `SEEDS` is how many runs of each.
+//! The state machine alone, then queues on top of it: one, and two that share. `FAIRLIFT_SEEDS` is how many runs of each.
 
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
@@ -12,10 +12,7 @@ use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::*;
 use fairlift_lab::Random;
-
-fn seeds() -> u64 {
-    std::env::var("SEEDS").map_or(2000, |seeds| seeds.parse().expect("a number of seeds"))
-}
+use fairlift_lab::repeat::seeds;
 
 // ---- the state machine ----
 
@@ -198,7 +195,7 @@ fn settings(remember: bool, group_commit: u32) -> Settings {
 
 #[test]
 fn nobody_is_told_too_early_too_late_or_what_is_another_s() {
-    for seed in 0..seeds() {
+    for seed in seeds(0..2000) {
         let (remember, group_commit) = (seed % 2 == 0, [0, 250][seed as usize / 2 % 2]);
         run_coordinator(&mut Flush::new(settings(remember, group_commit), true), seed, remember);
     }
@@ -481,10 +478,10 @@ fn run_queues(seed: u64, count: usize) {
 
 #[test]
 fn a_queue_keeps_what_flushes_fua_and_preflush_promise() {
-    (0..seeds() / 2).for_each(|seed| run_queues(seed, 1));
+    seeds(0..1000).for_each(|seed| run_queues(seed, 1));
 }
 
 #[test]
 fn queues_that_share_flushes_keep_it_too() {
-    (0..seeds() / 2).for_each(|seed| run_queues(seed, 2));
+    seeds(0..1000).for_each(|seed| run_queues(seed, 2));
 }

@@ -519,7 +519,7 @@ fn pick<T: Copy>(random: &mut Random, from: &[T]) -> T {
     from[random.below(from.len() as u64) as usize]
 }
 
-proptest! {
+fairlift_lab::proptest! {
     /// Q1 and Q8 to Q12: whoever comes, moves and goes, and whatever scheduler takes over, every bio ends once and counts
     /// for the group in which it ended, and the scheduler is told what it was promised.
     #[test]

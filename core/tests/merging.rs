@@ -200,7 +200,7 @@ impl Run {
     }
 }
 
-proptest! {
+fairlift_lab::proptest! {
     #[test]
     fn nothing_is_lost_while_queues_are_merged_and_parted(
         rotational in any::<bool>(),

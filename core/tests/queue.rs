@@ -276,7 +276,7 @@ fn fickle(limits: Limits, seed: u64) -> Box<dyn Model> {
     }))
 }
 
-proptest! {
+fairlift_lab::proptest! {
     /// Q1 and Q2, over random loads, limits and devices, while streams move between groups and classes and schedulers take
     /// over; and the same seed gives the same run.
     #[test]

@@ -29,7 +29,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-proptest! {
+fairlift_lab::proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]

@@ -51,7 +51,7 @@ fn compare(tree: &Tree, nodes: &Nodes, model: &Model) -> Result<(), TestCaseErro
     Ok(())
 }
 
-proptest! {
+fairlift_lab::proptest! {
     #[test]
     fn a_tree_answers_as_a_sorted_set_does(steps in prop::collection::vec(step(), 0..300)) {
         let mut nodes = Nodes::new(CAPACITY as usize);

@@ -76,7 +76,7 @@ use fairlift_core::flush::{Counts, Dirty, Flush, Round, Settings, SharedFlush, S
 use fairlift_core::{ContextId, Errno, Outcome};
 use slab::Slab;
 
-use crate::clock;
+use crate::kernel::clock;
 use crate::sync::{Mutex, MutexGuard, Parker, Unparker, lock};
 
 /// A state machine that the queues of several workers share.

@@ -9,33 +9,23 @@
 //! | [`tags`] | tags that threads and tasks can wait for; a library of its own |
 //! | [`flush`] | flushes that threads and tasks share; a library of its own |
 //! | [`mod@bench`] | programs instead of clients |
-//! | [`export::nbd`] | the protocol: a pure codec and negotiation, and the connections |
-//! | `worker`, `engine` | the loop: sockets above, devices below |
-//! | `ring`, `buffer`, `notify` | io_uring, the memory it borrows, and how workers wake each other |
-//! | `device`, `disk` | what holds the data, and the queue in front of it |
+//! | [`export`] | what serves clients: [NBD](export::nbd), a pure codec and negotiation, and the connections |
+//! | `server` | the loop of a worker, where clients connect, what is put on which disk |
+//! | `disk` | a scheduling domain with its queue, and the engine between it and the devices |
+//! | `device` | what holds the data |
+//! | `kernel` | io_uring, the memory it borrows, the clock, and how workers wake each other |
 
-mod abort;
 pub mod bench;
-mod buffer;
-mod clock;
 pub mod config;
 mod device;
 mod disk;
-mod engine;
 mod error;
 pub mod export;
 pub mod flush;
-mod gauge;
-mod helpers;
-mod line;
-mod listen;
-mod notify;
-mod ring;
+mod kernel;
 mod server;
-mod sleep;
 mod sync;
 pub mod tags;
-mod worker;
 
 pub use error::Error;
 pub use server::{Handle, Server};

@@ -144,7 +144,7 @@ fn answer_max(bytes: &[u8]) -> usize {
     18 + 134 + (bytes.len() / 16 + 1) * 1024
 }
 
-proptest! {
+fairlift_lab::proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

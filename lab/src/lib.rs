@@ -15,6 +15,7 @@
 //! | [`check`] | promises that are looked at after every step |
 //! | [`power_cut`] | whether what was promised is on the disk, should the power fail at any instant |
 //! | [`result`], [`report`] | one format of results, and what is made of it for people |
+//! | [`repeat`] | how a run that failed is repeated |
 //! | [`timed`] | a disk whose times a function gives, for tests |
 
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ pub mod model;
 pub mod power_cut;
 pub mod program;
 mod random;
+pub mod repeat;
 pub mod report;
 pub mod result;
 mod suggest;

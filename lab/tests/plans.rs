@@ -30,7 +30,7 @@ fn measure(case: &Case, disk: &str, scheduler: Kind, depth: u16) -> Measured {
     runner.measure(case, 8, &mut |_| false).expect("a plan that can be")
 }
 
-proptest! {
+fairlift_lab::proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]

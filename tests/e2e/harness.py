@@ -611,6 +611,17 @@ def show(text, lines=60):
         print(f"    | {line[:500]}")
 
 
+def commit():
+    """The commit that is checked out, and whether more than that was tested."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        name = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        changes = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown (no git here)"
+    return name.stdout.strip() + (", with changes that are not committed" if changes.stdout.strip() else "")
+
+
 def run_tests(tests, jobs):
     """Runs the tests, `jobs` at a time; prints a line for each and the plain last line; returns the exit code."""
     adopt_orphans()
@@ -635,7 +646,8 @@ def run_tests(tests, jobs):
                     for log in sorted(Path(run.directory).glob("server*.log")):
                         print(f"    {log.name}:")
                         show(plain(log.read_text(errors="replace")), 30)
-                    print(f"    again: SEED={SEED} python3 {os.path.relpath(run.function.__code__.co_filename)} "
+                    print(f"    to repeat it, at commit {commit()}:\n"
+                          f"      SEED={SEED} python3 {os.path.relpath(run.function.__code__.co_filename)} "
                           f"{run.function.__name__}", flush=True)
                 if verdict == "failed" and os.environ.get("KEEP"):
                     print(f"    kept: {run.directory}", flush=True)

@@ -10,9 +10,10 @@ use std::process::ExitCode;
 
 use fairlift_core::Duration;
 use fairlift_lab::iostest::{Error, Progress, Runner, run};
+use fairlift_lab::repeat;
 use fairlift_lab::result::{Results, Run};
 
-use crate::terminal::output;
+use crate::terminal::output::{self, COMMIT};
 use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
 use crate::words::mistake::render;
@@ -59,7 +60,8 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, (ExitCode, String)> {
     let (results, error) = measure(&asked, &stop);
     report(&reports, std::slice::from_ref(&results)).map_err(failed)?;
     match (error, stop.signal()) {
-        (Some(error), _) => Err(failed(error.to_string())),
+        (Some(error @ Error::Plan(_)), _) => Err(failed(error.to_string())),
+        (Some(error), _) => Err(failed(format!("{error}\n{}", repeat::lines(&asked.header.command, COMMIT)))),
         (None, Some(signal)) if results.interrupted => Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))),
         (None, _) => Ok(ExitCode::SUCCESS),
     }
@@ -77,6 +79,7 @@ fn report(reports: &Reports, all: &[Results]) -> Result<(), String> {
 /// Runs the plan, once for each value of a sweep, then again without Fairlift if asked for. What was measured before an error
 /// is kept.
 fn measure(asked: &Asked, stop: &Stop) -> (Results, Option<Error>) {
+    let _guard = repeat::Guard { command: &asked.header.command, commit: COMMIT };
     let mut results = asked.header.clone();
     let mut passes: Vec<Pass<'_>> = match &asked.sweep {
         Some((name, values)) => values.iter().map(|value| Pass::Swept(name, value)).collect(),

@@ -18,9 +18,9 @@ use fairlift_lab::iostune::{
     Disk, Facts, Findings, Header, Kernel, Paper, Progress, Step, advise, find, measure, plan,
 };
 use fairlift_lab::model::Spec;
-use fairlift_lab::report;
+use fairlift_lab::{repeat, report};
 
-use crate::terminal::output::{self, are_same, is_stdout, quoted, try_writing};
+use crate::terminal::output::{self, COMMIT, are_same, is_stdout, quoted, try_writing};
 use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
 use crate::words::backing;
@@ -305,6 +305,8 @@ fn run(flags: &IostuneArgs, asked: &Asked, stop: &Stop) -> Result<(Findings, Opt
             Box::new(Real { backing: backing.clone(), facts, scratch, around: around.clone(), own: 0, all: 0 })
         }
     };
+    let typed = command(flags, asked);
+    let _guard = repeat::Guard { command: &typed, commit: COMMIT };
     let facts = disk.facts();
     let steps = plan(&facts, time, flags.quick);
     announce(asked, flags);
@@ -329,7 +331,7 @@ fn run(flags: &IostuneArgs, asked: &Asked, stop: &Stop) -> Result<(Findings, Opt
         version: env!("CARGO_PKG_VERSION").into(),
         device: asked.name.clone(),
         seed: flags.seed,
-        command: command(flags, asked),
+        command: typed.clone(),
         bytes: facts.bytes,
         block: facts.block,
         virtual_time: matches!(asked.target, Some(Target::Model(_))),
@@ -340,7 +342,7 @@ fn run(flags: &IostuneArgs, asked: &Asked, stop: &Stop) -> Result<(Findings, Opt
     found.recommend = advise(&found, &asked.in_a_config(), &kernel);
     warnings.append(&mut found.warnings);
     found.warnings = warnings;
-    Ok((found, measured.error.map(|error| error.to_string())))
+    Ok((found, measured.error.map(|error| format!("{error}\n{}", repeat::lines(&typed, COMMIT)))))
 }
 
 /// How long it will take, before it begins.

@@ -5,6 +5,9 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
+/// The commit that the program is built from.
+pub(crate) const COMMIT: &str = env!("FAIRLIFT_COMMIT");
+
 /// Writes to standard output; a reader that has seen enough is no error.
 ///
 /// # Errors

@@ -84,43 +84,38 @@ const ROWS: [Tunable<Settings>; 7] = [
         "read_expire",
         (ms(0), MS_MAX),
         |s| &mut s.read_expire,
-        "how long a read may wait before it is served out of sector order",
+        "the deadline of a read; when it has passed, the read is served out of sector order",
     ),
     Tunable::duration(
         "write_expire",
         (ms(0), MS_MAX),
         |s| &mut s.write_expire,
-        "how long a write may wait before it is served out of sector order",
+        "the deadline of a write; when it has passed, the write is served out of sector order",
     ),
     Tunable::count(
         "fifo_batch",
         (0, INT_MAX),
         |s| &mut s.fifo_batch,
-        "how many requests leave in sector order before deadlines and directions are looked at again; 0 counts as 1",
+        "how many requests are dispatched in sector order before deadlines and directions are checked again; 0 counts as 1",
     ),
     Tunable::count(
         "writes_starved",
         (1, INT_MAX),
         |s| &mut s.writes_starved,
-        "how many batches of reads may go in a row while a write waits",
+        "how many batches of reads may be dispatched in a row while a write waits",
     ),
     Tunable::switch(
         "front_merges",
         |s| &mut s.front_merges,
-        "whether a newcomer may join a waiting request at its start",
+        "whether a new request may be merged in front of a waiting one",
     ),
     Tunable::duration(
         "prio_aging_expire",
         (ms(0), MS_MAX),
         |s| &mut s.prio_aging_expire,
-        "how long a request of a lower priority class may wait for higher ones",
+        "how long a request of a lower priority class may wait for higher classes",
     ),
-    Tunable::count(
-        "async_depth",
-        (0, u32::MAX),
-        |s| &mut s.async_depth,
-        "how many writes may be at the device at once; 0 means no limit",
-    ),
+    Tunable::count("async_depth", (0, u32::MAX), |s| &mut s.async_depth, "limit on writes in the device; 0: no limit"),
 ];
 
 impl Settings {

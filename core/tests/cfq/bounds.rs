@@ -30,7 +30,7 @@ fn parts(load: &Load, group: usize) -> f64 {
     load.iter().map(|(weight, _)| f64::from(*weight)).sum::<f64>() / f64::from(load[group].0)
 }
 
-proptest! {
+fairlift_lab::proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     /// IOPS mode: its group has to be served for its own turns, and for as many of its neighbours as their levels say and two

@@ -372,7 +372,7 @@ impl Run {
     }
 }
 
-proptest! {
+fairlift_lab::proptest! {
     #![proptest_config(ProptestConfig { cases: 800, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use fairlift_core::{GroupId, Op, PriorityClass};
 use fairlift_lab::Random;
+use fairlift_lab::repeat::{asked, seeds};
 
 use crate::rules::{Hand, cost};
 
@@ -29,7 +30,7 @@ struct One {
 #[test]
 fn siblings_are_never_further_apart_than_the_bound() {
     let mut worst: f64 = 0.0;
-    for seed in 0..60 {
+    for seed in seeds(0..60) {
         let mut random = Random::new(seed);
         let depth = [1, 4, 32][seed as usize % 3];
         let mut hand = Hand::new(depth);
@@ -103,5 +104,5 @@ fn siblings_are_never_further_apart_than_the_bound() {
         }
     }
     println!("two siblings apart by {worst:.3} of the bound");
-    assert!(worst > 0.2, "{worst}: the loads look nowhere near the bound");
+    assert!(worst > 0.2 || asked().is_some(), "{worst}: the loads look nowhere near the bound");
 }

@@ -11,15 +11,16 @@ use io_uring::types::{self, Fixed};
 use io_uring::{opcode, squeue};
 use slab::Slab;
 
-use super::jobs::{Done, Jobs};
-use super::{WATCH, Watch, payload};
-use crate::buffer::{Buffer, Pool};
-use crate::clock;
+use super::{WATCH, Watch};
 use crate::device::File;
-use crate::engine::transfer;
-use crate::gauge::Gauge;
-use crate::ring::Ring;
-use crate::sleep::Sleep;
+use crate::disk::engine::transfer;
+use crate::disk::gauge::Gauge;
+use crate::export::program::jobs::{Done, Jobs};
+use crate::export::program::payload;
+use crate::kernel::buffer::{Buffer, Pool};
+use crate::kernel::clock;
+use crate::kernel::ring::Ring;
+use crate::kernel::sleep::Sleep;
 
 /// How long the kernel may take to give back what is in flight: as much as a server waits for one request.
 const PATIENCE: fairlift_core::Duration = fairlift_core::time::secs(30);

@@ -39,7 +39,7 @@ use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 use super::{Facts, Inline, Run, outcome};
 use crate::Error;
 use crate::config::Direct;
-use crate::helpers::Order;
+use crate::device::helpers::Order;
 use faults::Faults;
 use open::{Opened, kind};
 use peek::Peek;

@@ -1,6 +1,7 @@
 //! What holds the data: one file for each kind of backing.
 
 mod file;
+pub(crate) mod helpers;
 mod mem;
 mod model;
 mod null;

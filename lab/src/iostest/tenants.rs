@@ -247,7 +247,7 @@ mod tests {
         at(low)
     }
 
-    proptest! {
+    crate::proptest! {
         /// N3
         #[test]
         fn max_min_is_the_level_at_which_all_is_given_away(

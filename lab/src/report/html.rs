@@ -5,6 +5,7 @@
 //! P3  No plot tells by colour alone: what a mark stands for is in its title, and every figure is in a table below.
 
 mod comparison;
+mod distinctions;
 mod frontier;
 mod latency;
 mod scores;
@@ -44,7 +45,7 @@ pub fn html(all: &[Results]) -> String {
     if apart.len() > 1 {
         comparison::write(&mut out, &apart);
     }
-    for (results, distinction) in apart.iter().zip(comparison::distinctions(&apart)) {
+    for (results, distinction) in apart.iter().zip(distinctions::distinctions(&apart)) {
         section(&mut out, results, (apart.len() > 1).then_some(&distinction));
     }
     out.push_str("</main>\n</body>\n</html>\n");

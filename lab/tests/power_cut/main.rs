@@ -11,6 +11,7 @@ use fairlift_core::{Group, GroupId, Limits, Queue, Sector};
 use fairlift_lab::power_cut::exhaustive::Request;
 use fairlift_lab::power_cut::random::{self, Faults};
 use fairlift_lab::power_cut::{OnFailure, Report, Subject, exhaustive};
+use fairlift_lab::repeat::{asked, seeds};
 use workers::Workers;
 
 /// What a queue for such a run is made from: so few requests that clients are turned away now and then.
@@ -54,30 +55,31 @@ fn run(run: &random::Settings) -> Result<Report, String> {
     }
 }
 
-fn runs(seeds: u64, faults: Faults) -> Result<Report, String> {
-    let mut sum = Report::default();
-    for seed in 0..seeds {
-        sum.add(&run(&shape(seed, faults))?);
+/// How many seeds, unless the environment says otherwise.
+const SEEDS: std::ops::Range<u64> = 0..48;
+
+/// The sum of runs, in which every promise was kept, and how many there were.
+fn runs(faults: Faults) -> (Report, u64) {
+    let (mut sum, mut count) = (Report::default(), 0);
+    for seed in seeds(SEEDS) {
+        sum.add(&run(&shape(seed, faults)).unwrap_or_else(|broken| panic!("{broken}")));
+        count += 1;
     }
     println!("{sum:?}");
-    Ok(sum)
-}
-
-/// How many seeds: more where `POWER_CUT_SEEDS` says so.
-fn seeds() -> u64 {
-    std::env::var("POWER_CUT_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(48)
+    (sum, count)
 }
 
 #[test]
 fn what_was_promised_survives_a_power_cut_at_any_instant() {
-    let report = runs(seeds(), Faults::NONE).unwrap_or_else(|broken| panic!("{broken}"));
-    assert!(report.cuts > 1000 * seeds() && report.flushes > 100 * seeds(), "too little was tried: {report:?}");
+    let (report, count) = runs(Faults::NONE);
+    let is_much = report.cuts > 1000 * count && report.flushes > 100 * count;
+    assert!(is_much || asked().is_some(), "too little was tried: {report:?}");
 }
 
 #[test]
 fn what_was_promised_survives_although_requests_fail_hang_and_are_turned_away_and_clients_go() {
-    let report = runs(seeds(), Faults::SOME).unwrap_or_else(|broken| panic!("{broken}"));
-    assert!(report.failed_flushes > 3 * seeds(), "too little went wrong: {report:?}");
+    let (report, count) = runs(Faults::SOME);
+    assert!(report.failed_flushes > 3 * count || asked().is_some(), "too little went wrong: {report:?}");
 }
 
 /// A disk that drops what a failed flush should have covered, and then says that all is well: no flush may be trusted.
@@ -86,14 +88,15 @@ const FORGETFUL: Faults =
 
 #[test]
 fn what_a_failed_flush_has_lost_is_never_told_to_be_durable() {
-    let report = runs(seeds(), FORGETFUL).unwrap_or_else(|broken| panic!("{broken}"));
-    assert!(report.failed_flushes > 0 && report.flushes > 0, "{report:?}");
+    let (report, _) = runs(FORGETFUL);
+    assert!(report.failed_flushes > 0 && report.flushes > 0 || asked().is_some(), "{report:?}");
 }
 
 #[test]
 fn a_queue_that_does_not_remember_a_failed_flush_is_found_on_a_disk_that_forgets() {
-    let found = runs(seeds(), Faults { remembers: false, ..FORGETFUL });
-    println!("{}", found.expect_err("nothing was lost"));
+    let forgets = Faults { remembers: false, ..FORGETFUL };
+    let found = SEEDS.clone().find_map(|seed| run(&shape(seed, forgets)).err());
+    println!("{}", found.expect("nothing was lost"));
 }
 
 /// Run by run without faults, and with some.
@@ -106,7 +109,7 @@ fn coordinated(seed: u64, bug: Option<Bug>) -> Result<Report, String> {
 
 #[test]
 fn a_plain_coordinator_keeps_the_promises() {
-    for seed in 0..seeds() {
+    for seed in seeds(SEEDS) {
         coordinated(seed, None).unwrap_or_else(|broken| panic!("{broken}"));
     }
 }

@@ -71,15 +71,14 @@ pub(super) const ROWS: [Tunable<Settings>; 15] = [
         "slice_idle",
         (ms(0), secs(1)),
         |s| &mut s.slice_idle,
-        "the longest time for which the device is held idle for a stream that ran out of requests; auto: 8ms where the \
-         device does more that way, else 0",
+        "how long the device may be held idle for a stream that has run out of requests; auto: 8ms where idling raises throughput, else 0",
     ),
-    Tunable::auto_micros("slice_idle_us", (0, 1_000_000), |s| &mut s.slice_idle, "the same in microseconds"),
+    Tunable::auto_micros("slice_idle_us", (0, 1_000_000), |s| &mut s.slice_idle, "slice_idle in microseconds"),
     Tunable::duration(
         "group_idle",
         (ms(0), secs(1)),
         |s| &mut s.group_idle,
-        "how long others wait, where many are served at once, for a group that is expected to ask again soon; 0: not at all",
+        "how long other groups wait for a group that is expected to ask again soon, where many streams are served at once; 0: not at all",
     ),
     Tunable::duration(
         "timeout_sync",
@@ -91,62 +90,65 @@ pub(super) const ROWS: [Tunable<Settings>; 15] = [
         "max_budget",
         (0, INT_MAX),
         |s| &mut s.max_budget,
-        "the most sectors of one stream that are served in a row; 0: what the device does at its best in `timeout_sync`, \
-         and 256 where many streams are served at once",
+        "limit on the sectors of one stream that are served in a row; 0: what the device transfers in `timeout_sync` at its peak rate, or 256 where many streams are served at once",
     ),
     Tunable::switch(
         "low_latency",
         |s| &mut s.low_latency,
-        "whether streams that someone waits at have a higher weight within their group for some time",
+        "whether interactive streams have a higher weight within their group for some time",
     ),
     Tunable::switch(
         "strict_guarantees",
         |s| &mut s.strict_guarantees,
-        "whether guarantees count more than throughput: one request at a time in the device, and always idle",
+        "whether guarantees come before throughput: one request in the device at a time, and idling for every stream",
     ),
     Tunable::duration(
         "fifo_expire_sync",
         (ms(1), MS_MAX),
         |s| &mut s.fifo_expire_sync,
-        "how long a sync request may wait before it goes out of sector order",
+        "the deadline of a sync request; when it has passed, the request is served out of sector order",
     ),
     Tunable::duration(
         "fifo_expire_async",
         (ms(1), MS_MAX),
         |s| &mut s.fifo_expire_async,
-        "how long an async request may wait before it goes out of sector order",
+        "the deadline of an async request; when it has passed, the request is served out of sector order",
     ),
     Tunable::count(
         "back_seek_max",
         (0, INT_MAX),
         |s| &mut s.back_seek_max,
-        "the farthest way back that counts as near, in KiB",
+        "the longest backward seek that counts as near, in KiB",
     ),
-    Tunable::count("back_seek_penalty", (1, INT_MAX), |s| &mut s.back_seek_penalty, "how many times a way back counts"),
+    Tunable::count(
+        "back_seek_penalty",
+        (1, INT_MAX),
+        |s| &mut s.back_seek_penalty,
+        "the factor by which a backward seek counts as longer than a forward one",
+    ),
     Tunable::count(
         "device_depth",
         (0, 65_535),
         |s| &mut s.device_depth,
-        "requests in the device at once, reads beside writes aside (S5); 0: as many as throughput needs, which is learned",
+        "limit on requests in the device, apart from reads that are served beside writes; 0: learned, as many as throughput needs",
     ),
     Tunable::count(
         "share_floor",
         (0, 100),
         |s| &mut s.share_floor,
-        "the least part of the useful depth, in %, that stays in use while others wait for one who is behind his weight; \
-         100: nobody waits for anybody",
+        "the least part of the useful depth, in %, that stays in use while other streams wait for one that is behind its share; 100: no stream waits",
     ),
     Tunable::choice(
         "service",
         &["auto", "turns", "together"],
         |s| &mut s.service,
-        "whether streams are served in turns or many at once",
+        "whether streams are served one after the other (turns) or many at once (together)",
     ),
     Tunable::choice(
         "queue_merging",
         &["auto", "on", "off"],
         |s| &mut s.queue_merging,
-        "whether streams that read one place in turns share a queue; auto: not on devices that do not rotate and queue",
+        "whether streams whose requests interleave into one sequential run share a queue; auto: off on devices that do not rotate and have a queue of their own",
     ),
 ];
 

@@ -225,7 +225,8 @@ mod tests {
     /// places.2: each gets its weight's part, or what it can use, and what that leaves goes to its siblings.
     #[test]
     fn parts_are_weighted_max_min_at_every_level() {
-        let seed = &mut 1;
+        let mut seeds = fairlift_lab::repeat::seeds(1..2);
+        let seed = &mut seeds.next().unwrap();
         let mut places = Places::new();
         for _ in 0..3000 {
             let groups = 1 + random(seed, 8) as usize;

@@ -25,8 +25,7 @@ pub(super) const ROWS: [Tunable<Settings>; 3] = [
         "device_depth",
         (0, 65_535),
         |s| &mut s.device_depth,
-        "limit on requests in the device; 0: learned, as many as throughput needs and fewer where tenants with few requests \
-         would not get their share",
+        "limit on requests in the device; 0: learned, as many as throughput needs, but fewer where tenants with few requests would miss their share",
     ),
     Tunable::count(
         "isolation_cost",
@@ -37,7 +36,7 @@ pub(super) const ROWS: [Tunable<Settings>; 3] = [
     Tunable::auto_cost_model(
         "cost_model",
         |s| &mut s.cost_model,
-        "what requests cost, in the words of the kernel's io.cost.model; learning starts from it; auto: from a flash disk's",
+        "the cost of requests, written as in the kernel's io.cost.model; costs are learned from there on; auto: start with those of a flash disk",
     ),
 ];
 

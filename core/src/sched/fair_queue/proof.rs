@@ -1,6 +1,6 @@
 //! The fair queue under random loads: against the dull model, and against its promises.
 //!
-//! Every run has a seed. `FAIRLIFT_SEED=7 FAIRLIFT_RUNS=1 cargo test -p fairlift-core fair` repeats one; more runs look
+//! Every run has a seed, and a failure ends with the command that repeats it; with `FAIRLIFT_SEEDS=1000`, more runs look
 //! further. What was seen worst goes to standard error past the capture of the test harness, so a log of CI has it.
 
 extern crate std;
@@ -11,7 +11,9 @@ mod scenario;
 
 use std::io::Write as _;
 use std::vec::Vec;
-use std::{env, format, vec};
+use std::{format, vec};
+
+use fairlift_lab::repeat::seeds;
 
 use self::bound::Bounds;
 use self::model::{Is, Model};
@@ -441,22 +443,12 @@ fn change(pair: &mut Pair, random: &mut Random, load: Load, leaf: Leaf) {
     }
 }
 
-/// Runs of one kind, from a fixed seed or the one asked for.
+/// Runs of one kind.
 fn runs(load: Load) -> Bounds {
-    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let first = number("FAIRLIFT_SEED").unwrap_or(1);
-    let count = number("FAIRLIFT_RUNS").unwrap_or(if cfg!(miri) { 1 } else { 30 });
     let steps = if cfg!(miri) { 60 } else { 500 };
     let mut worst = Bounds::default();
-    for seed in first..first + count {
-        let seen = std::panic::catch_unwind(|| run(load, seed, steps));
-        match seen {
-            Ok(seen) => worst.keep_worse(&seen, seed),
-            Err(panic) => {
-                say(&format!("fair queue, {} load: failed with FAIRLIFT_SEED={seed} FAIRLIFT_RUNS=1", load.name));
-                std::panic::resume_unwind(panic);
-            }
-        }
+    for seed in seeds(1..if cfg!(miri) { 2 } else { 31 }) {
+        worst.keep_worse(&run(load, seed, steps), seed);
     }
     worst
 }

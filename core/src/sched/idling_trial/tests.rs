@@ -93,7 +93,7 @@ fn six_percent_more_are_taken_and_two_are_not() {
 /// A4: equal ways, with noise, from either guess.
 #[test]
 fn ways_that_do_the_same_do_not_alternate() {
-    for seed in 1..=20 {
+    for seed in fairlift_lab::repeat::seeds(1..21) {
         for guess in [Way::Idle, Way::Parallel] {
             let mut ran = Ran::new(guess, seed);
             ran.go(Bed { noise: 300, ..bed(1000, 1000) }, secs(300), |_| true);

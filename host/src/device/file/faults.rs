@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use fairlift_core::{Duration, Errno, Instant, Op};
 
-use crate::clock;
+use crate::kernel::clock;
 
 /// How long a fault that was told is not told again.
 const QUIET: Duration = fairlift_core::time::secs(60);

@@ -14,8 +14,8 @@ use std::path::Path;
 use fairlift_core::Sector;
 
 use super::{Kind, sys};
-use crate::buffer::Pages;
 use crate::config::Direct;
+use crate::kernel::buffer::Pages;
 
 /// A file that was opened, and how.
 pub(super) struct Opened {

@@ -4,7 +4,7 @@ use fairlift_core::{Errno, Op};
 
 use super::handshake::Session;
 use super::proto::{self, Command as Verb, RequestHeader};
-use crate::disk::Export;
+use crate::export::Export;
 
 /// What is wrong with a request: the error, and the reason for people.
 pub(super) fn check(

@@ -1,27 +1,22 @@
 //! NBD: the network block device protocol, fixed newstyle.
 //!
-//! [`proto`] and [`handshake`] are pure: bytes in, events out. `serve` joins them to sockets and disks.
+//! [`proto`] and [`handshake`] are pure: bytes in, events out. `serve` is a connection: it joins them to a socket and a disk.
+//! `front` has all connections of a worker, and gives them to its loop.
 
 mod check;
+pub(crate) mod front;
 pub mod handshake;
 pub mod proto;
-pub(crate) mod serve;
+mod serve;
 
 use std::sync::Arc;
 
 use fairlift_core::Op;
 
-use crate::config::{Limits, Tls};
+use crate::config::Tls;
 use crate::device::Facts;
-use crate::disk::Export;
+use crate::export::Export;
 use handshake::{Catalogue, ExportInfo, TlsPolicy};
-
-/// What is served: the same for all connections.
-pub(crate) struct Service {
-    pub(crate) exports: Exports,
-    pub(crate) limits: Limits,
-    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
-}
 
 /// The exports, as clients find them.
 pub(crate) struct Exports {

@@ -19,19 +19,37 @@ use io_uring::{opcode, squeue, types};
 
 use reply::{Replies, Sent};
 
-use super::Service;
 use super::check::check;
+use super::front::{Common, Event};
 use super::handshake::{Handshake, Session, Step};
 use super::proto::{self, Command as Verb, RequestHeader};
-use crate::buffer::SMALL;
-use crate::disk::Export;
-use crate::engine::{Command, Engine};
-use crate::ring::{RECV_GROUP, Source};
+use crate::disk::engine::Engine;
+use crate::export::Export;
+use crate::kernel::buffer::SMALL;
+use crate::kernel::ring::RECV_GROUP;
+use crate::kernel::ticket::Memory;
 
 /// From this many bytes on, the rest of a payload is received straight into its buffer.
 const DIRECT: usize = 32 << 10;
 /// Past so many bytes of replies without payload that wait, the connection is read no further (S3).
 const HEADS: usize = 64 << 10;
+
+/// One operation of a client, from its arrival to the reply.
+pub(crate) struct Command {
+    /// The connection that it came by.
+    pub(super) connection: usize,
+    /// What the engine knows of it, and its payload.
+    ticket: usize,
+    /// The client's name for it.
+    cookie: u64,
+    op: Op,
+    /// In the export, in bytes.
+    offset: u64,
+    /// In bytes.
+    len: u64,
+    /// The protocol's flags.
+    flags: u16,
+}
 
 /// A client.
 pub(crate) struct Connection {
@@ -191,17 +209,31 @@ impl Connection {
     // ---- what the kernel says ----
 
     /// The kernel received something into a shared buffer.
-    pub(crate) fn received(&mut self, engine: &mut Engine, service: &Service, now: Instant, bytes: &[u8], more: bool) {
+    pub(crate) fn received(
+        &mut self,
+        engine: &mut Engine,
+        common: &mut Common,
+        now: Instant,
+        bytes: &[u8],
+        more: bool,
+    ) {
         self.receive_armed = None;
         self.progress = now;
         self.more = more;
         if self.reading {
-            self.take(engine, service, bytes);
+            self.take(engine, common, bytes);
         }
     }
 
     /// The kernel received `bytes` into a command's buffer, nothing because the client has left, or failed.
-    pub(crate) fn receive_ended(&mut self, engine: &mut Engine, now: Instant, result: i32, more: bool) {
+    pub(crate) fn receive_ended(
+        &mut self,
+        engine: &mut Engine,
+        common: &mut Common,
+        now: Instant,
+        result: i32,
+        more: bool,
+    ) {
         let armed = self.receive_armed.take();
         self.more = more;
         match result {
@@ -212,7 +244,7 @@ impl Connection {
                 *got += result as usize;
                 self.progress = now;
                 let command = *command;
-                self.payload_received(engine, command);
+                self.payload_received(engine, common, command);
             }
             // No shared buffer was free, or a signal came: try again.
             _ if [-libc::ENOBUFS, -libc::EINTR, -libc::EAGAIN].contains(&result) => {}
@@ -227,26 +259,26 @@ impl Connection {
     // ---- from bytes to commands ----
 
     /// Goes on with what was received while the connection was held back.
-    pub(crate) fn go_on(&mut self, engine: &mut Engine, service: &Service) {
+    pub(crate) fn go_on(&mut self, engine: &mut Engine, common: &mut Common) {
         if !self.reading || self.input.is_empty() {
             self.held_back = None;
             return;
         }
         let input = std::mem::take(&mut self.input);
-        let used = self.parse(engine, service, &input);
+        let used = self.parse(engine, common, &input);
         self.keep(input, used);
     }
 
     /// Takes bytes from the socket.
-    fn take(&mut self, engine: &mut Engine, service: &Service, bytes: &[u8]) {
+    fn take(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8]) {
         let Some(mut tls) = self.tls.take() else {
-            return self.take_plain(engine, service, bytes);
+            return self.take_plain(engine, common, bytes);
         };
         let result = decrypt(&mut tls, bytes);
         self.tls = Some(tls);
         match result {
             Ok((plain, over)) => {
-                self.take_plain(engine, service, &plain);
+                self.take_plain(engine, common, &plain);
                 self.reading &= !over;
             }
             Err(error) => {
@@ -256,7 +288,7 @@ impl Connection {
         }
     }
 
-    fn take_plain(&mut self, engine: &mut Engine, service: &Service, mut bytes: &[u8]) {
+    fn take_plain(&mut self, engine: &mut Engine, common: &mut Common, mut bytes: &[u8]) {
         let serving = matches!(self.phase, Phase::Serving(_));
         if serving && !self.input.is_empty() && self.held_back.is_none() && self.receiving == Receiving::Header {
             // The header that was begun is completed first, so that the rest need not be copied.
@@ -264,20 +296,20 @@ impl Connection {
             let (begun, rest) = bytes.split_at(missing);
             self.input.extend_from_slice(begun);
             bytes = rest;
-            self.go_on(engine, service);
+            self.go_on(engine, common);
         }
         if !self.reading {
             return;
         }
         if self.input.is_empty() {
-            let used = self.parse(engine, service, bytes);
+            let used = self.parse(engine, common, bytes);
             if self.reading {
                 self.input.extend_from_slice(&bytes[used..]);
             }
         } else {
             self.input.extend_from_slice(bytes);
             if self.held_back.is_none() {
-                self.go_on(engine, service);
+                self.go_on(engine, common);
             }
         }
     }
@@ -296,19 +328,19 @@ impl Connection {
     }
 
     /// Uses as many of the bytes as can be used now, and says how many.
-    fn parse(&mut self, engine: &mut Engine, service: &Service, bytes: &[u8]) -> usize {
+    fn parse(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8]) -> usize {
         self.held_back = None;
         let mut used = 0;
         while self.reading {
             let rest = &bytes[used..];
             used += match self.receiving {
                 Receiving::Payload { command, got } => {
-                    let buffer = engine.commands[command].buffer.as_mut().expect("a write has a buffer");
-                    let space = &mut buffer.bytes_mut()[got..];
+                    let memory = engine.memory_mut(common.commands[command].ticket);
+                    let space = &mut memory.bytes_mut()[got..];
                     let part = rest.len().min(space.len());
                     space[..part].copy_from_slice(&rest[..part]);
                     self.receiving = Receiving::Payload { command, got: got + part };
-                    if part == 0 || !self.payload_received(engine, command) {
+                    if part == 0 || !self.payload_received(engine, common, command) {
                         return used + part;
                     }
                     part
@@ -325,13 +357,13 @@ impl Connection {
                     part as usize
                 }
                 Receiving::Header => match &self.phase {
-                    Phase::Negotiating(_) => match self.negotiate(engine, service, rest) {
+                    Phase::Negotiating(_) => match self.negotiate(engine, common, rest) {
                         0 => return used,
                         some => some,
                     },
                     Phase::Serving(serving) => match proto::decode_request(rest, serving.session.extended) {
                         Ok(None) => return used,
-                        Ok(Some((header, len))) => match self.request(engine, service, &header) {
+                        Ok(Some((header, len))) => match self.request(engine, common, &header) {
                             Taken::Yes => len,
                             Taken::NotNow(lack) => {
                                 self.held_back = Some(lack);
@@ -358,9 +390,9 @@ impl Connection {
     }
 
     /// Goes on with the negotiation; says how many bytes it used.
-    fn negotiate(&mut self, engine: &mut Engine, service: &Service, bytes: &[u8]) -> usize {
+    fn negotiate(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8]) -> usize {
         let Phase::Negotiating(handshake) = &mut self.phase else { unreachable!("called while negotiating") };
-        let (used, step) = handshake.receive(bytes, &service.exports, &mut self.out.heads);
+        let (used, step) = handshake.receive(bytes, &common.service.exports, &mut self.out.heads);
         match step {
             Step::NeedMore => {}
             Step::StartTls => {
@@ -369,7 +401,7 @@ impl Connection {
                     self.break_off();
                     return used;
                 }
-                let config = service.tls.clone().expect("STARTTLS is accepted only with a certificate");
+                let config = common.service.tls.clone().expect("STARTTLS is accepted only with a certificate");
                 match rustls::ServerConnection::new(config) {
                     Ok(mut tls) => {
                         tls.set_buffer_limit(None); // what is put in is taken out at once: see `encrypt`
@@ -383,7 +415,7 @@ impl Connection {
                 }
             }
             Step::Ready(session) => {
-                let export = Arc::clone(&service.exports.list[session.export]);
+                let export = Arc::clone(&common.service.exports.list[session.export]);
                 let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
                 let stream = engine.disk(export.disk).queue(engine.context).add_stream(stream);
                 tracing::debug!(connection = self.number, export = export.name, ?session, "ready");
@@ -400,7 +432,7 @@ impl Connection {
     }
 
     /// Takes a request in, or refuses it.
-    fn request(&mut self, engine: &mut Engine, service: &Service, header: &RequestHeader) -> Taken {
+    fn request(&mut self, engine: &mut Engine, common: &mut Common, header: &RequestHeader) -> Taken {
         let Phase::Serving(serving) = &self.phase else { unreachable!("requests come after the negotiation") };
         let export = Arc::clone(&serving.export);
         if header.command == Verb::Disconnect {
@@ -410,7 +442,7 @@ impl Connection {
         if self.out.heads.len() > HEADS {
             return Taken::NotNow(Lack::Own);
         }
-        if let Err((errno, why)) = check(header, &export, &serving.session, service.limits.request_max) {
+        if let Err((errno, why)) = check(header, &export, &serving.session, common.service.limits.request_max) {
             self.refuse(header, errno, &why);
             return Taken::Yes;
         }
@@ -432,7 +464,7 @@ impl Connection {
             Verb::Disconnect | Verb::Unknown(_) => unreachable!("dealt with above"),
         };
         // S3
-        let limits = &service.limits;
+        let limits = &common.service.limits;
         if self.commands >= limits.connection_requests
             || (self.memory > 0 && self.memory + payload > limits.connection_memory)
         {
@@ -441,24 +473,26 @@ impl Connection {
         if engine.is_full(export.disk) {
             return Taken::NotNow(Lack::Disk);
         }
-        let buffer = match payload {
-            0 => None,
+        let memory = match payload {
+            0 => Memory::None,
             // Whoever has waited longest for memory goes first, or a large request would never find room.
-            _ if payload > SMALL as u64 && engine.first_in_line.is_some_and(|first| first != self.number) => {
+            _ if payload > SMALL as u64 && common.first_in_line.is_some_and(|first| first != self.number) => {
                 return Taken::NotNow(Lack::Memory);
             }
             _ => match engine.pool.get(payload as usize) {
-                Some(buffer) => Some(buffer),
+                Some(buffer) => Memory::Pool(buffer),
                 None => return Taken::NotNow(Lack::Memory),
             },
         };
-        let command = engine.commands.insert(Command {
+        let entry = common.commands.vacant_entry();
+        let command = entry.key();
+        entry.insert(Command {
             connection: self.number,
+            ticket: engine.admit(command as u64, memory),
             cookie: header.cookie,
             op,
             offset: header.offset,
             len: header.length,
-            buffer,
             flags: header.flags,
         });
         self.commands += 1;
@@ -466,25 +500,25 @@ impl Connection {
         if op == Op::Write {
             self.receiving = Receiving::Payload { command, got: 0 };
         } else {
-            self.submit(engine, command);
+            self.submit(engine, common, command);
         }
         Taken::Yes
     }
 
     /// Goes on with a write if its payload is complete; whether it was.
-    fn payload_received(&mut self, engine: &mut Engine, command: usize) -> bool {
+    fn payload_received(&mut self, engine: &mut Engine, common: &Common, command: usize) -> bool {
         let Receiving::Payload { got, .. } = self.receiving else { unreachable!("called for a payload") };
-        if (got as u64) < engine.commands[command].len {
+        if (got as u64) < common.commands[command].len {
             return false;
         }
         self.receiving = Receiving::Header;
-        self.submit(engine, command);
+        self.submit(engine, common, command);
         true
     }
 
-    fn submit(&mut self, engine: &mut Engine, number: usize) {
+    fn submit(&mut self, engine: &mut Engine, common: &Common, number: usize) {
         let Phase::Serving(Serving { export, stream, .. }) = &self.phase else { unreachable!("serving") };
-        let command = &engine.commands[number];
+        let command = &common.commands[number];
         let extent = match command.op {
             // No sectors, but a place: it says which of the disk's backings is meant.
             Op::Flush => Extent::new(export.start, 0),
@@ -502,19 +536,19 @@ impl Connection {
                 }
             }
         }
-        let bio = Bio { op: command.op, flags, extent, stream: *stream, token: Token(number as u64) };
+        let bio = Bio { op: command.op, flags, extent, stream: *stream, token: Token(command.ticket as u64) };
         engine.submit(export.disk, bio);
     }
 
     // ---- to the kernel ----
 
     /// Gives the kernel what it can do for us now: send what waits, receive if we may.
-    pub(crate) fn arm(&mut self, engine: &mut Engine, now: Instant) {
-        self.arm_send(engine, now);
-        self.arm_receive(engine);
+    pub(crate) fn arm(&mut self, engine: &mut Engine, common: &mut Common, now: Instant) {
+        self.arm_send(engine, common, now);
+        self.arm_receive(engine, common);
     }
 
-    fn arm_receive(&mut self, engine: &mut Engine) {
+    fn arm_receive(&mut self, engine: &mut Engine, common: &Common) {
         if !self.reading || self.held_back.is_some() || self.receive_armed.is_some() || self.tls_next.is_some() {
             return;
         }
@@ -523,8 +557,8 @@ impl Connection {
         let poll_first = if self.more { 0 } else { POLL_FIRST };
         let entry = match self.receiving {
             Receiving::Payload { command, got } if self.tls.is_none() && self.input.is_empty() => {
-                let buffer = engine.commands[command].buffer.as_mut().expect("a write has a buffer");
-                let space = &mut buffer.bytes_mut()[got..];
+                let memory = engine.memory_mut(common.commands[command].ticket);
+                let space = &mut memory.bytes_mut()[got..];
                 (space.len() >= DIRECT)
                     .then(|| opcode::Recv::new(fd, space.as_mut_ptr(), space.len() as u32).ioprio(poll_first).build())
             }
@@ -538,29 +572,29 @@ impl Connection {
                 .build()
                 .flags(squeue::Flags::BUFFER_SELECT)
         });
-        let entry = entry.user_data(Source::Receive(self.number).pack());
+        let entry = entry.user_data(Event::Receive(self.number).pack());
         // SAFETY: a direct receive names the buffer of a write whose payload is not complete: it is not submitted, and
         // not released, before this completion (`is_over` waits for `receive_armed`). The shared buffers are the ring's.
         unsafe { engine.ring.push(&entry) }
     }
 
     /// Gives back all that the connection still holds; it is over.
-    pub(crate) fn close(mut self, engine: &mut Engine) {
+    pub(crate) fn close(mut self, engine: &mut Engine, common: &mut Common) {
         assert!(self.is_over(), "a connection is closed with something under way");
         if let Phase::Serving(Serving { export, stream, .. }) = &self.phase {
             let mut queue = engine.disk(export.disk).queue(engine.context);
             export.stats.lock().unwrap_or_else(PoisonError::into_inner).add(&queue.stream_stats(*stream));
             queue.remove_stream(*stream);
         }
-        self.drop_replies(engine);
+        self.drop_replies(engine, common);
     }
 
     /// Once nothing is received any more, a write whose payload never came is given up (S4).
-    pub(crate) fn give_up_payload(&mut self, engine: &mut Engine) {
+    pub(crate) fn give_up_payload(&mut self, engine: &mut Engine, common: &mut Common) {
         if !self.reading && self.receive_armed.is_none() {
             if let Receiving::Payload { command, .. } = self.receiving {
                 self.receiving = Receiving::Header;
-                self.release(engine, command);
+                self.release(engine, common, command);
             }
             self.input = Vec::new();
         }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::super::summary::{Row, rows, workloads};
 use super::super::tenants;
+use super::distinctions::distinctions;
 use super::svg::{self, Frame, Svg, colour, escaped};
 use super::{figure, frontier, jobs};
 use crate::result::Results;
@@ -13,36 +14,6 @@ const HEIGHT: f64 = 320.0;
 const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 16.0, top: 34.0, bottom: HEIGHT - 34.0 };
 /// The figures are in 1024 bytes.
 const MIB: f64 = 1024.0;
-
-/// What tells each result from the others of its device and scheduler, each with a space before it: settings that differ,
-/// and a number if nothing else does.
-pub(super) fn distinctions(all: &[Results]) -> Vec<String> {
-    let said: Vec<Vec<(&str, String)>> = all.iter().map(told).collect();
-    let alike = |a: &Results, b: &Results| a.device == b.device && a.scheduler == b.scheduler;
-    let mut out: Vec<String> = Vec::new();
-    for (one, mine) in all.iter().zip(&said) {
-        let others = || all.iter().zip(&said).filter(|(other, _)| alike(one, other)).map(|(_, theirs)| theirs);
-        let differs = |pair: &&(&str, String)| others().any(|theirs| !theirs.contains(pair));
-        out.push(mine.iter().filter(differs).map(|(name, value)| format!(" {name}={value}")).collect());
-    }
-    let same = |a: usize, b: usize| alike(&all[a], &all[b]) && said[a] == said[b];
-    for (place, label) in out.iter_mut().enumerate() {
-        let number = (0..=place).filter(|other| same(*other, place)).count();
-        if number > 1 || (place + 1..all.len()).any(|other| same(place, other)) {
-            let _ = write!(label, " no. {number}");
-        }
-    }
-    out
-}
-
-/// The figures of a result's head, by name.
-fn told(results: &Results) -> Vec<(&str, String)> {
-    let mut told: Vec<_> = results.settings.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-    let numbers = [("bs", results.block_size), ("filesize", results.file_size), ("iodepth", results.iodepth.into())];
-    told.extend(numbers.map(|(name, number)| (name, number.to_string())));
-    told.extend([("seed", results.seed.to_string()), ("version", results.version.clone())]);
-    told
-}
 
 /// A plot for each workload, then a table of them all.
 pub(super) fn write(out: &mut String, all: &[Results]) {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::super::summary::{Row, rows};
-use super::comparison::distinctions;
+use super::distinctions::distinctions;
 use super::jobs;
 use super::svg::{Frame, Svg, colour, escaped};
 use crate::result::Results;

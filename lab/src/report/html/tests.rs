@@ -127,7 +127,7 @@ fn compared_results_are_called_by_what_differs() {
         results.settings.insert("slice_idle".into(), value.into());
         results
     };
-    let distinctions = comparison::distinctions;
+    let distinctions = distinctions::distinctions;
     assert_eq!(distinctions(&[with("0"), with("8ms")]), [" slice_idle=0", " slice_idle=8ms"]);
     assert_eq!(distinctions(&[with("0"), with("0")]), [" no. 1", " no. 2"]);
     let other = Results { scheduler: "none".into(), ..with("8ms") };

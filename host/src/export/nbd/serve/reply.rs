@@ -6,11 +6,11 @@ use std::os::fd::AsRawFd;
 use fairlift_core::{Errno, Instant, Op, Outcome};
 use io_uring::{opcode, types};
 
+use super::super::front::{Common, Event};
 use super::super::proto::{self, RequestHeader};
-use super::{Connection, Phase, Receiving, Serving};
-use crate::disk::Export;
-use crate::engine::{Command, Engine, News};
-use crate::ring::Source;
+use super::{Command, Connection, Phase, Receiving, Serving};
+use crate::disk::engine::{Engine, News};
+use crate::export::Export;
 
 /// How many runs a block status answers at most.
 const RUNS: usize = 1024;
@@ -43,25 +43,25 @@ impl Replies {
 
 impl Connection {
     /// There is news of a command.
-    pub(crate) fn news(&mut self, engine: &mut Engine, number: usize, news: News) {
+    pub(crate) fn news(&mut self, engine: &mut Engine, common: &mut Common, number: usize, news: News) {
         let outcome = match news {
             News::Ended(outcome) => outcome,
             News::TimedOut => {
-                let Command { cookie, offset, .. } = engine.commands[number];
+                let Command { cookie, offset, .. } = common.commands[number];
                 return self.reply_error(
                     (cookie, offset),
                     Errno::EIO,
                     "the device did not answer in time (io_timeout)",
                 );
             }
-            News::Released => return self.release(engine, number),
+            News::Released => return self.release(engine, common, number),
         };
-        let Command { cookie, op, offset, len, .. } = engine.commands[number];
+        let Command { cookie, op, offset, len, .. } = common.commands[number];
         match outcome {
             Outcome::Failed(errno) => {
                 let why = format!("{} of {len} bytes at {offset}: {}", op.name(), describe(errno));
                 self.reply_error((cookie, offset), errno, &why);
-                self.release(engine, number);
+                self.release(engine, common, number);
             }
             Outcome::Done if op == Op::Read => {
                 let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
@@ -76,19 +76,16 @@ impl Connection {
             }
             Outcome::Done => {
                 self.reply_done(cookie, offset);
-                self.release(engine, number);
+                self.release(engine, common, number);
             }
         }
     }
 
     /// Gives back what a command held.
-    pub(super) fn release(&mut self, engine: &mut Engine, number: usize) {
-        let command = engine.commands.remove(number);
+    pub(super) fn release(&mut self, engine: &mut Engine, common: &mut Common, number: usize) {
+        let command = common.commands.remove(number);
         self.commands -= 1;
-        if let Some(buffer) = command.buffer {
-            self.memory -= buffer.bytes().len() as u64;
-            engine.pool.put(buffer);
-        }
+        self.memory -= engine.release(command.ticket);
     }
 
     pub(super) fn reply_done(&mut self, cookie: u64, offset: u64) {
@@ -150,18 +147,18 @@ impl Connection {
         self.sent.as_ref().is_some_and(|sent| sent.under_way)
     }
 
-    pub(super) fn arm_send(&mut self, engine: &mut Engine, now: Instant) {
+    pub(super) fn arm_send(&mut self, engine: &mut Engine, common: &mut Common, now: Instant) {
         if self.is_sending() {
             return;
         }
         let unfinished = self.sent.as_ref().is_some_and(|sent| sent.next < sent.iovecs.len());
         if self.broken {
-            self.drop_replies(engine);
+            self.drop_replies(engine, common);
             return;
         }
         if !unfinished {
             if self.sending.is_empty() {
-                self.encrypt(engine);
+                self.encrypt(engine, common);
                 std::mem::swap(&mut self.sending, &mut self.out);
             }
             if self.sending.is_empty() {
@@ -176,8 +173,7 @@ impl Connection {
             let mut from = 0;
             for (at, command) in &self.sending.payloads {
                 iovecs.push(memory(&self.sending.heads[from..*at]));
-                let buffer = engine.commands[*command].buffer.as_ref().expect("a read has a buffer until it is sent");
-                iovecs.push(memory(buffer.bytes()));
+                iovecs.push(memory(engine.memory(common.commands[*command].ticket).bytes()));
                 from = *at;
             }
             if from < self.sending.heads.len() {
@@ -194,24 +190,24 @@ impl Connection {
         let entry = opcode::SendMsg::new(types::Fd(self.fd.as_raw_fd()), &raw const sent.message)
             .flags(libc::MSG_NOSIGNAL as u32)
             .build()
-            .user_data(Source::Send(self.number).pack());
+            .user_data(Event::Send(self.number).pack());
         // SAFETY: the message and its iovecs are not touched while `under_way`; `sending.heads` and the buffers of its
         // payloads neither, until `send_ended`. The connection stays in its slot meanwhile (`is_over`).
         unsafe { engine.ring.push(&entry) }
     }
 
     /// Nobody will take the replies: what they hold is given back.
-    pub(super) fn drop_replies(&mut self, engine: &mut Engine) {
+    pub(super) fn drop_replies(&mut self, engine: &mut Engine, common: &mut Common) {
         for replies in [std::mem::take(&mut self.out), std::mem::take(&mut self.sending)] {
             for (_, command) in replies.payloads {
-                self.release(engine, command);
+                self.release(engine, common, command);
             }
         }
         self.sent = None;
     }
 
     /// With TLS: turns the replies that wait into one encrypted head.
-    pub(super) fn encrypt(&mut self, engine: &mut Engine) {
+    pub(super) fn encrypt(&mut self, engine: &mut Engine, common: &mut Common) {
         let Some(mut tls) = self.tls.take() else { return };
         let replies = std::mem::take(&mut self.out);
         let mut writer = tls.writer();
@@ -220,12 +216,12 @@ impl Connection {
         let mut write = |bytes: &[u8]| writer.write_all(bytes).expect("the TLS buffer has no limit");
         for (at, command) in &replies.payloads {
             write(&replies.heads[from..*at]);
-            write(engine.commands[*command].buffer.as_ref().expect("a read has a buffer").bytes());
+            write(engine.memory(common.commands[*command].ticket).bytes());
             from = *at;
         }
         write(&replies.heads[from..]);
         for (_, command) in &replies.payloads {
-            self.release(engine, *command);
+            self.release(engine, common, *command);
         }
         while tls.wants_write() {
             tls.write_tls(&mut self.out.heads).expect("writing to memory does not fail");
@@ -234,7 +230,7 @@ impl Connection {
     }
 
     /// The kernel sent so many bytes, or failed.
-    pub(crate) fn send_ended(&mut self, engine: &mut Engine, now: Instant, result: i32) {
+    pub(crate) fn send_ended(&mut self, engine: &mut Engine, common: &mut Common, now: Instant, result: i32) {
         let sent = self.sent.as_mut().expect("only a message under way completes");
         sent.under_way = false;
         match result {
@@ -265,7 +261,7 @@ impl Connection {
         self.sending.heads.clear();
         let mut payloads = std::mem::take(&mut self.sending.payloads);
         for (_, command) in payloads.drain(..) {
-            self.release(engine, command);
+            self.release(engine, common, command);
         }
         self.sending.payloads = payloads;
     }

@@ -1,6 +1,6 @@
-//! The engine: what a worker does with requests, between the protocol above and the devices below.
+//! The engine: what a worker does with requests, between the front above and the devices below.
 //!
-//! E1  A command stays with the worker that read it. Its buffer is the device's from dispatch to completion, and is not
+//! E1  A request stays with the worker that took it in. Its memory is the device's from dispatch to completion, and is not
 //!     given back before, whatever became of the client.
 //! E2  A disk's queue is locked once per batch: completions, new bios, dispatch and news in one go.
 //! E3  Devices that answer at once are served in the loop; the others go through the ring, all of a turn in one system
@@ -12,38 +12,20 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::task::Waker;
 
+use crate::device::helpers::{Done, Helpers, Job, Work};
+use crate::device::{self, Act, File, Inline, Modelled, asked};
+use crate::disk::Disk;
+use crate::disk::line::Line;
+use crate::kernel::buffer::{Buffer, Pool};
+use crate::kernel::notify::Notifiers;
+use crate::kernel::ring::{Ring, Source};
+use crate::kernel::ticket::{Memory, Ticket, Tickets};
 use fairlift_core::{Bio, ContextId, Dispatch, Duration, Errno, Finished, Flags, Instant, Op, Outcome, Refused};
 use fairlift_core::{Tag, model::Asked, queue::Segment};
 use io_uring::types::Fixed;
 use io_uring::{opcode, squeue, types};
-use slab::Slab;
 
-use crate::buffer::{Buffer, Pool};
-use crate::device::{self, Act, File, Inline, Modelled, asked};
-use crate::disk::Disk;
-use crate::helpers::{Done, Helpers, Job, Work};
-use crate::line::Line;
-use crate::notify::Notifiers;
-use crate::ring::{Ring, Source};
-
-/// One operation of a client, from its arrival to the reply.
-pub(crate) struct Command {
-    /// The connection that it came by.
-    pub(crate) connection: usize,
-    /// The client's name for it.
-    pub(crate) cookie: u64,
-    pub(crate) op: Op,
-    /// In the export, in bytes.
-    pub(crate) offset: u64,
-    /// In bytes.
-    pub(crate) len: u64,
-    /// The payload, of reads and writes.
-    pub(crate) buffer: Option<Buffer>,
-    /// The protocol's flags, for the reply.
-    pub(crate) flags: u16,
-}
-
-/// News of a command.
+/// News of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum News {
     /// It ended.
@@ -125,11 +107,9 @@ unsafe impl Send for Flight {}
 pub(crate) struct Engine {
     pub(crate) ring: Ring,
     pub(crate) pool: Pool,
-    pub(crate) commands: Slab<Command>,
+    tickets: Tickets,
     pub(crate) context: ContextId,
-    /// The connection that has waited longest for payload memory, if one does.
-    pub(crate) first_in_line: Option<usize>,
-    /// News for the protocol, since it last looked.
+    /// News for the front, by tickets, since it last looked.
     pub(crate) news: Vec<(usize, News)>,
     sides: Vec<Side>,
     delayed: BinaryHeap<Reverse<(Instant, usize, u16)>>,
@@ -181,16 +161,14 @@ impl Engine {
         }
         let mut zeroes = pool.get(1 << 16).expect("the budget is larger than one buffer");
         zeroes.bytes_mut().fill(0);
-        let commands = Slab::with_capacity(1024);
+        let tickets = Tickets::with_capacity(1024);
         let (news, delayed, dirty) = (Vec::with_capacity(1024), BinaryHeap::new(), Vec::new());
-        let first_in_line = None;
         let helped = Vec::with_capacity(256);
         Self {
             ring,
             pool,
-            commands,
+            tickets,
             context,
-            first_in_line,
             news,
             sides,
             delayed,
@@ -208,7 +186,49 @@ impl Engine {
         &self.sides[disk].disk
     }
 
-    /// Takes a bio in, for the next turn of its disk.
+    /// A ticket for a request of the front, which knows it as `owner`.
+    #[inline]
+    pub(crate) fn admit(&mut self, owner: u64, memory: Memory) -> usize {
+        self.tickets.insert(Ticket { owner, memory })
+    }
+
+    /// What the front calls a request.
+    #[inline]
+    pub(crate) fn owner(&self, ticket: usize) -> u64 {
+        self.tickets[ticket].owner
+    }
+
+    /// The memory of a request that no device has.
+    #[inline]
+    pub(crate) fn memory(&self, ticket: usize) -> &Memory {
+        &self.tickets[ticket].memory
+    }
+
+    /// The memory of a request that no device has, to be filled.
+    #[inline]
+    pub(crate) fn memory_mut(&mut self, ticket: usize) -> &mut Memory {
+        &mut self.tickets[ticket].memory
+    }
+
+    /// Gives back what a request held, which has ended and that no device has (E1); how many bytes of the pool.
+    #[inline]
+    pub(crate) fn release(&mut self, ticket: usize) -> u64 {
+        match self.tickets.remove(ticket).memory {
+            Memory::Pool(buffer) => {
+                let bytes = buffer.bytes().len() as u64;
+                self.pool.put(buffer);
+                bytes
+            }
+            Memory::Guest(_) | Memory::None => 0,
+        }
+    }
+
+    /// Requests of the front that it has not released.
+    pub(crate) fn open(&self) -> usize {
+        self.tickets.len()
+    }
+
+    /// Takes a bio in, for the next turn of its disk; its token is its ticket.
     pub(crate) fn submit(&mut self, disk: usize, bio: Bio) {
         self.sides[disk].backlog.push_back(bio);
         self.mark(disk);
@@ -217,6 +237,19 @@ impl Engine {
     /// Whether the queue of a disk had no room when last asked.
     pub(crate) fn is_full(&self, disk: usize) -> bool {
         self.sides[disk].full
+    }
+
+    /// Answers the worker's bell, and lets the ring hear it again if that has ended.
+    pub(crate) fn answer_bell(&mut self, arm: bool) {
+        if arm {
+            self.notifiers.arm_bell(self.context, &mut self.ring);
+        }
+        self.notifiers.answer_bell(self.context);
+    }
+
+    /// The worker takes its notice away, and then looks around.
+    pub(crate) fn take_notice(&self) {
+        self.notifiers.take_notice(self.context);
     }
 
     /// Somebody granted us something, or made room, or has done something for us.
@@ -400,7 +433,8 @@ impl Engine {
                 flight.iovecs.clear();
                 if dispatch.op.has_payload() {
                     for segment in mine {
-                        let (iovec, block) = iovec(&self.commands, segment);
+                        let memory = &self.tickets[segment.token.0 as usize].memory;
+                        let (iovec, block) = memory.piece(segment.offset, segment.bytes);
                         flight.iovecs.push(iovec);
                         flight.block = block;
                     }
@@ -423,12 +457,11 @@ impl Engine {
             Op::Read | Op::Write => {
                 let mut outcome = Outcome::Done;
                 for segment in segments {
-                    let command = &mut self.commands[segment.token.0 as usize];
-                    let buffer = command.buffer.as_mut().expect("a read or write has a buffer until it ends");
+                    let memory = &mut self.tickets[segment.token.0 as usize].memory;
                     let range = segment.offset as usize..(segment.offset + segment.bytes) as usize;
                     outcome = outcome.and(match dispatch.op {
-                        Op::Read => device.read(at, &mut buffer.bytes_mut()[range]),
-                        _ => device.write(at, &buffer.bytes()[range], dispatch.flags),
+                        Op::Read => device.read(at, &mut memory.bytes_mut()[range]),
+                        _ => device.write(at, &memory.bytes()[range], dispatch.flags),
                     });
                     at += segment.bytes;
                 }
@@ -493,7 +526,7 @@ impl Engine {
         };
         if let Some(order) = file.by_helpers(act) {
             if act == Act::Read
-                // SAFETY: the iovecs name buffers of commands that wait for this read, and that nobody else has (E1).
+                // SAFETY: the iovecs name memory of tickets that wait for this read, and that nobody else has (E1).
                 && let Some(bytes) = unsafe { file.read_now(&flight.iovecs, at, left) }
             {
                 return self.completed(number, tag, bytes as i32);
@@ -543,8 +576,8 @@ impl Engine {
             }
         };
         let entry = entry.user_data(Source::Io { disk: number, tag }.pack());
-        // SAFETY: the entry names the flight's iovecs, which are not touched until its completion (`completed`); buffers
-        // of commands, which `News::Ended` or `Released` alone gives back, after that completion (E1); and the zeroes,
+        // SAFETY: the entry names the flight's iovecs, which are not touched until its completion (`completed`); memory
+        // of tickets, which their front releases after `News::Ended` or `Released`, after that completion (E1); and the zeroes,
         // which live as long as the engine, whose ring is dropped before them.
         unsafe { self.ring.push(&entry) }
     }
@@ -617,15 +650,6 @@ fn modelled(disk: &Disk, place: usize) -> &Modelled {
     disk.place(place).device.model().expect("the places of models were looked up when the engine was made")
 }
 
-/// The memory of a segment, as the kernel wants it, and its block if it may be registered.
-fn iovec(commands: &Slab<Command>, segment: &Segment) -> (libc::iovec, Option<u16>) {
-    let buffer = commands[segment.token.0 as usize].buffer.as_ref();
-    let buffer = buffer.expect("a read or write has a buffer until it ends");
-    assert!(segment.offset + segment.bytes <= buffer.bytes().len() as u64, "a segment beyond its buffer");
-    let start = buffer.as_ptr().wrapping_add(segment.offset as usize);
-    (libc::iovec { iov_base: start.cast(), iov_len: segment.bytes as usize }, buffer.block())
-}
-
 /// Drops the first `bytes` of some memory.
 fn advance(iovecs: &mut Vec<libc::iovec>, mut bytes: usize) {
     let whole = iovecs.iter().take_while(|iovec| {
@@ -661,5 +685,58 @@ pub(crate) fn transfer(
         (_, None, _) => {
             opcode::Writev::new(file, iovecs.as_ptr(), iovecs.len() as u32).offset(at).rw_flags(durable).build()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::NonNull;
+
+    use fairlift_core::{Extent, Flags, Group, GroupId, Priority, Sector, Stream, Token, sched};
+
+    use super::*;
+    use crate::config;
+    use crate::device::Device;
+    use crate::kernel::ticket::Guest;
+
+    /// An engine with one disk, of RAM, and a stream on it.
+    fn engine() -> (Engine, fairlift_core::StreamId) {
+        let settings = config::Disk {
+            name: "d".into(),
+            scheduler: sched::Kind::None,
+            set: Vec::new(),
+            depth: None,
+            shared_tags: false,
+            if_rotational: None,
+            nr_requests: None,
+            io_timeout: None,
+            concurrency: Default::default(),
+        };
+        let device = Arc::new(Device::open(&config::Backing::Mem { size: 1 << 20 }, false).unwrap());
+        let disk = Arc::new(Disk::new(&settings, &[(device, None)], &[Group::root()], 1).unwrap());
+        let notifiers = Arc::new(Notifiers::new(1).unwrap());
+        let helpers = Helpers::new(1, &[disk.concurrency], &[], 1, Arc::clone(&notifiers));
+        let (ring, pool) = (Ring::new(8, 8, 1).unwrap(), Pool::new(1 << 20, 1));
+        let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(0) };
+        let stream = disk.queue(ContextId(0)).add_stream(stream);
+        (Engine::new(ring, pool, ContextId(0), &[disk], notifiers, helpers), stream)
+    }
+
+    #[test]
+    fn a_request_with_the_memory_of_a_guest_is_served_in_place() {
+        let (mut engine, stream) = engine();
+        let (mut from, mut into) = ([7u8; 4096], [0u8; 4096]);
+        for (op, memory) in [(Op::Write, &mut from), (Op::Read, &mut into)] {
+            // SAFETY: the array outlives the ticket, and is not looked at before that is released.
+            let guest = unsafe { Guest::new(NonNull::from(memory).cast(), 4096) };
+            let ticket = engine.admit(42, Memory::Guest(guest));
+            let extent = Extent::new(Sector(8), 8);
+            engine.submit(0, Bio { op, flags: Flags::NONE, extent, stream, token: Token(ticket as u64) });
+            engine.turn(Instant::ZERO);
+            assert_eq!(engine.news, [(ticket, News::Ended(Outcome::Done))]);
+            engine.news.clear();
+            assert_eq!((engine.owner(ticket), engine.release(ticket)), (42, 0), "nothing of the pool");
+        }
+        assert_eq!((into, engine.open()), ([7; 4096], 0));
     }
 }

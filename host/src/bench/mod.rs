@@ -3,9 +3,6 @@
 //! [`run`] lets [`Program`](fairlift_core::program::Program)s ask a backing through the same engine, queue and scheduler that serve clients; [`run_raw`]
 //! gives the same asks straight to a file, as the baseline.
 
-mod jobs;
-mod payload;
-mod queued;
 mod raw;
 
 use std::collections::BTreeMap;
@@ -16,19 +13,21 @@ use fairlift_core::program::Meter;
 use fairlift_core::sched::idling_trial::Finding;
 use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Stream};
 
+use crate::Error;
 use crate::config::{self, Backing};
 use crate::device::Device;
+use crate::device::helpers::Helpers;
 use crate::disk::Disk;
-use crate::gauge::Gauge;
-use crate::helpers::Helpers;
-use crate::notify::Notifiers;
-use crate::worker::descriptor;
-use crate::{Error, clock};
+use crate::disk::gauge::Gauge;
+use crate::export::program::Programs;
+use crate::kernel::clock;
+use crate::kernel::notify::Notifiers;
+use crate::server::arrange::descriptor;
+use crate::server::worker::{Backend, Worker};
 
+pub use crate::export::program::jobs::ASK_MAX;
+use crate::export::program::jobs::{Bounds, Course, Done, Jobs};
 pub use fairlift_core::program::{Job, Measured};
-pub use jobs::ASK_MAX;
-use jobs::{Bounds, Course, Done, Jobs};
-use queued::Worker;
 use raw::Raw;
 
 /// What is asked, and for how long.
@@ -110,6 +109,13 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
     let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
     let threads = config::Limits::default().helpers as usize;
     let helpers = Helpers::new(threads, &[disk.concurrency], &[0], workers, Arc::clone(&notifiers));
+    let files = disk.places().iter().filter_map(|place| descriptor(&place.device)).collect();
+    let backend = Backend {
+        disks: vec![Arc::clone(&disk)],
+        files,
+        notifiers: Arc::clone(&notifiers),
+        helpers: Arc::clone(&helpers),
+    };
     let io_timeout = disk.queue(ContextId(0)).settings().io_timeout;
     let count = jobs.len();
     let mut shares: Vec<Vec<(usize, Job)>> = (0..workers).map(|_| Vec::new()).collect();
@@ -123,14 +129,13 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
             .enumerate()
             .map(|(number, share)| {
                 let (go, gone) = mpsc::channel::<Arc<Course>>();
-                let (disk, notifiers, say) = (Arc::clone(&disk), Arc::clone(&notifiers), say.clone());
-                let helpers = Arc::clone(&helpers);
+                let (disk, backend, say) = (&disk, &backend, say.clone());
                 let groups = setup.groups.len();
                 let work = move || {
-                    let made = Worker::new(ContextId(number as u16), disk, notifiers, helpers, MEMORY / workers as u64);
+                    let made = backend.engine(ContextId(number as u16), MEMORY / workers as u64, 32);
                     // The other end waits for one word from each.
-                    let (worker, said) = match made {
-                        Ok(worker) => (Some(worker), Ok(())),
+                    let (engine, said) = match made {
+                        Ok(engine) => (Some(engine), Ok(())),
                         Err(error) => (None, Err(error)),
                     };
                     let _ = say.send(said);
@@ -140,7 +145,9 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
                         .map(|(_, job)| Stream { group: job.group, priority: job.priority, context: ContextId(0) })
                         .collect();
                     let jobs = Jobs::new(&course, bounds, groups, share);
-                    Some(worker?.run(jobs, &streams, io_timeout + io_timeout))
+                    let engine = engine?;
+                    let programs = Programs::new(&engine, disk, jobs, &streams, io_timeout + io_timeout);
+                    Some(Worker::new(engine, programs).run())
                 };
                 let name = format!("bench-{number}");
                 let thread = std::thread::Builder::new().name(name).spawn_scoped(scope, work);

@@ -13,7 +13,7 @@ use std::task::Wake;
 use fairlift_core::ContextId;
 use io_uring::{opcode, squeue, types};
 
-use crate::ring::{Ring, Source};
+use crate::kernel::ring::{Ring, Source};
 
 /// The door of each worker.
 pub(crate) struct Notifiers(Box<[Notifier]>);

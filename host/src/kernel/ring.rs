@@ -9,7 +9,7 @@ use fairlift_core::{Duration, Tag};
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, squeue};
 
-use crate::buffer::{BLOCK, Pool, RecvRing};
+use crate::kernel::buffer::{BLOCK, Pool, RecvRing};
 
 /// The group number of the buffers that sockets receive into.
 pub(crate) const RECV_GROUP: u16 = 0;
@@ -155,10 +155,12 @@ impl Ring {
 /// What a completion of the ring belongs to: a kind in the top byte, two numbers below.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
-    Io { disk: usize, tag: Tag },
-    Receive(usize),
-    Send(usize),
-    Accept(usize),
+    Io {
+        disk: usize,
+        tag: Tag,
+    },
+    /// What a front asked for; the rest is its own.
+    Front(u64),
     Wake,
     Bell,
     Nobody,
@@ -168,13 +170,12 @@ impl Source {
     pub(crate) fn pack(self) -> u64 {
         let (kind, number) = match self {
             Self::Io { disk, tag } => (1, (disk as u64) << 16 | u64::from(tag.0)),
-            Self::Receive(connection) => (2, connection as u64),
-            Self::Send(connection) => (3, connection as u64),
-            Self::Accept(listener) => (4, listener as u64),
-            Self::Wake => (5, 0),
-            Self::Bell => (6, 0),
-            Self::Nobody => (7, 0),
+            Self::Front(what) => (2, what),
+            Self::Wake => (3, 0),
+            Self::Bell => (4, 0),
+            Self::Nobody => (5, 0),
         };
+        debug_assert!(number >> 56 == 0);
         kind << 56 | number
     }
 
@@ -182,12 +183,10 @@ impl Source {
         let number = (data & ((1 << 56) - 1)) as usize;
         match data >> 56 {
             1 => Self::Io { disk: number >> 16, tag: Tag((number & 0xffff) as u16) },
-            2 => Self::Receive(number),
-            3 => Self::Send(number),
-            4 => Self::Accept(number),
-            5 => Self::Wake,
-            6 => Self::Bell,
-            7 => Self::Nobody,
+            2 => Self::Front(number as u64),
+            3 => Self::Wake,
+            4 => Self::Bell,
+            5 => Self::Nobody,
             _ => unreachable!("a completion that was never submitted: {data:#x}"),
         }
     }

@@ -2,8 +2,8 @@
 
 use fairlift_core::{Duration, Instant};
 
-use crate::clock;
-use crate::ring::{Ring, Wait};
+use crate::kernel::clock;
+use crate::kernel::ring::{Ring, Wait};
 
 /// How long a worker looks for news before it sleeps, if its last waits were that short: going to sleep and being woken
 /// costs more. QEMU's default (`poll-max-ns`).

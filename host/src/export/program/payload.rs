@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 const LEN: usize = 1 << 20;
 
 /// Fills a buffer with the pattern, which is the same in every run.
-pub(super) fn fill(buffer: &mut [u8]) {
+pub(crate) fn fill(buffer: &mut [u8]) {
     static PATTERN: OnceLock<Box<[u8]>> = OnceLock::new();
     let pattern = PATTERN.get_or_init(|| {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;

@@ -15,9 +15,9 @@ use std::time;
 
 use fairlift_core::{ContextId, Tag, concurrency, helpers as plan};
 
-use crate::abort::AbortOnPanic;
-use crate::clock;
-use crate::notify::Notifiers;
+use crate::kernel::abort::AbortOnPanic;
+use crate::kernel::clock;
+use crate::kernel::notify::Notifiers;
 
 pub(crate) use plan::Order;
 
@@ -163,7 +163,7 @@ impl Helpers {
     /// A helper's life.
     fn help(self: Arc<Self>) {
         let _guard = AbortOnPanic; // or its job would never end, nor be told of
-        crate::ring::be_flusher();
+        crate::kernel::ring::be_flusher();
         let mut state = self.state();
         loop {
             state = self.work_off(state);

@@ -7,6 +7,10 @@
 //! K3  Flushes are shared within a backing by all exports, connections and workers: those of queues of their own under one
 //!     lock, which is taken only while somebody flushes.
 
+pub(crate) mod engine;
+pub(crate) mod gauge;
+mod line;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::concurrency;
@@ -15,13 +19,13 @@ use fairlift_core::model::Character;
 use fairlift_core::queue::{Backing, Settings, SharedTags};
 use fairlift_core::sched::idling_trial::Finding;
 use fairlift_core::stats::Stats;
-use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Limits, Op, Priority, Queue, Sector};
+use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Limits, Op, Queue, Sector};
 
 use crate::Error;
 use crate::config;
 use crate::device::{Device, Facts};
+use crate::disk::gauge::Gauge;
 use crate::flush::Shared;
-use crate::gauge::Gauge;
 use crate::tags::{self, TagQueue};
 
 /// Between backings, and what their places are multiples of: 1 GiB.
@@ -46,27 +50,6 @@ pub(crate) struct Place {
     pub(crate) device: Arc<Device>,
     /// The number under which its file is registered with every ring, if it is a file.
     pub(crate) file: Option<u32>,
-}
-
-/// What a client connects to.
-pub(crate) struct Export {
-    pub(crate) name: String,
-    pub(crate) description: String,
-    /// The index of its disk.
-    pub(crate) disk: usize,
-    pub(crate) device: Arc<Device>,
-    /// Where on the disk it starts.
-    pub(crate) start: Sector,
-    /// Where on the device it starts, in bytes.
-    pub(crate) offset: u64,
-    /// Bytes.
-    pub(crate) size: u64,
-    pub(crate) read_only: bool,
-    pub(crate) group: GroupId,
-    pub(crate) priority: Priority,
-    pub(crate) facts: Facts,
-    /// What connections that are gone have done.
-    pub(crate) stats: Mutex<Stats>,
 }
 
 impl Disk {

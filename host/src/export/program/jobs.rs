@@ -11,16 +11,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use fairlift_core::program::{Ask, Meter, Program, Unserved};
 use fairlift_core::{Direction, Duration, Errno, GroupId, Instant, Limits, Op, Outcome, Sector};
 
-use super::Job;
+use fairlift_core::program::Job;
 
 /// The largest read or write, in bytes: as much as a server takes from a client by default.
 pub const ASK_MAX: u64 = 32 << 20;
 
 /// When a run starts and ends, and how it is cut into slots.
-pub(super) struct Course {
-    pub(super) start: Instant,
-    pub(super) runtime: Duration,
-    pub(super) slots: u32,
+pub(crate) struct Course {
+    pub(crate) start: Instant,
+    pub(crate) runtime: Duration,
+    pub(crate) slots: u32,
     /// When it ends, in nanoseconds: earlier than planned, if somebody says stop.
     end: AtomicU64,
     /// By group: jobs of one are in several threads.
@@ -28,13 +28,13 @@ pub(super) struct Course {
 }
 
 impl Course {
-    pub(super) fn new(start: Instant, runtime: Duration, slots: u32, groups: usize) -> Self {
+    pub(crate) fn new(start: Instant, runtime: Duration, slots: u32, groups: usize) -> Self {
         let end = AtomicU64::new((start + runtime).as_nanos());
         Self { start, runtime, slots, end, unserved: (0..groups).map(|_| Mutex::default()).collect() }
     }
 
     /// The longest time that each group was unserved, once it is over.
-    pub(super) fn longest_unserved(&self) -> Vec<Duration> {
+    pub(crate) fn longest_unserved(&self) -> Vec<Duration> {
         (0..self.unserved.len() as u16).map(|group| self.unserved(GroupId(group)).longest(self.end())).collect()
     }
 
@@ -43,21 +43,21 @@ impl Course {
         self.unserved[usize::from(group.0)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn end(&self) -> Instant {
+    pub(crate) fn end(&self) -> Instant {
         Instant::from_nanos(self.end.load(Ordering::Acquire))
     }
 
-    pub(super) fn is_over(&self, now: Instant) -> bool {
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
         now >= self.end()
     }
 
     /// It ends now, if it has not ended before.
-    pub(super) fn stop(&self, now: Instant) {
+    pub(crate) fn stop(&self, now: Instant) {
         self.end.fetch_min(now.as_nanos(), Ordering::AcqRel);
     }
 
     /// How long it ran, once it is over.
-    pub(super) fn ran(&self) -> Duration {
+    pub(crate) fn ran(&self) -> Duration {
         self.end().since(self.start)
     }
 
@@ -70,13 +70,13 @@ impl Course {
 
 /// What the device that is asked can take.
 #[derive(Clone, Copy)]
-pub(super) struct Bounds {
-    pub(super) limits: Limits,
-    pub(super) read_only: bool,
+pub(crate) struct Bounds {
+    pub(crate) limits: Limits,
+    pub(crate) read_only: bool,
 }
 
 /// The jobs of one thread.
-pub(super) struct Jobs<'a> {
+pub(crate) struct Jobs<'a> {
     course: &'a Course,
     bounds: Bounds,
     list: Vec<Running>,
@@ -101,15 +101,15 @@ struct Running {
 }
 
 /// What the jobs of a thread had done when the time was over.
-pub(super) struct Done {
+pub(crate) struct Done {
     /// By the places of the jobs among all.
-    pub(super) meters: Vec<(usize, GroupId, Meter)>,
-    pub(super) timeline: Vec<Vec<u64>>,
+    pub(crate) meters: Vec<(usize, GroupId, Meter)>,
+    pub(crate) timeline: Vec<Vec<u64>>,
 }
 
 impl<'a> Jobs<'a> {
     /// The jobs, each with its place among all of the run.
-    pub(super) fn new(course: &'a Course, bounds: Bounds, groups: usize, jobs: Vec<(usize, Job)>) -> Self {
+    pub(crate) fn new(course: &'a Course, bounds: Bounds, groups: usize, jobs: Vec<(usize, Job)>) -> Self {
         let running = |(index, Job { group, program, .. })| Running {
             index,
             group,
@@ -124,12 +124,12 @@ impl<'a> Jobs<'a> {
     }
 
     /// When they start and end.
-    pub(super) const fn course(&self) -> &'a Course {
+    pub(crate) const fn course(&self) -> &'a Course {
         self.course
     }
 
     /// When to go on though nothing ended.
-    pub(super) fn due(&self) -> Instant {
+    pub(crate) fn due(&self) -> Instant {
         let slot = if self.timeline.len() < self.course.slots as usize {
             self.course.slot_end(self.timeline.len())
         } else {
@@ -140,12 +140,12 @@ impl<'a> Jobs<'a> {
     }
 
     /// Whether somebody is to be told that an ask was refused: the next [`Jobs::ask`] does it.
-    pub(super) const fn has_refused(&self) -> bool {
+    pub(crate) const fn has_refused(&self) -> bool {
         !self.refused.is_empty()
     }
 
     /// One of a job's asks ended.
-    pub(super) fn ended(&mut self, now: Instant, job: usize, token: u32, outcome: Outcome) {
+    pub(crate) fn ended(&mut self, now: Instant, job: usize, token: u32, outcome: Outcome) {
         let since = self.since_start(now);
         let job = &mut self.list[job];
         self.course.unserved(job.group).ended(now);
@@ -155,7 +155,7 @@ impl<'a> Jobs<'a> {
 
     /// Gives `take` what the programs ask, and whether each ask goes on by itself, until they ask no more or it answers no;
     /// whether there was anything.
-    pub(super) fn ask(&mut self, now: Instant, mut take: impl FnMut(usize, &Ask, bool) -> bool) -> bool {
+    pub(crate) fn ask(&mut self, now: Instant, mut take: impl FnMut(usize, &Ask, bool) -> bool) -> bool {
         let since = self.since_start(now);
         let mut refused = std::mem::take(&mut self.refused);
         let mut some = !refused.is_empty();
@@ -189,14 +189,14 @@ impl<'a> Jobs<'a> {
     }
 
     /// Notes who got how much in the slots that are over.
-    pub(super) fn sample(&mut self, now: Instant) {
+    pub(crate) fn sample(&mut self, now: Instant) {
         while self.timeline.len() < self.course.slots as usize && now >= self.course.slot_end(self.timeline.len()) {
             self.note_slot();
         }
     }
 
     /// The time is over.
-    pub(super) fn finish(mut self) -> Done {
+    pub(crate) fn finish(&mut self) -> Done {
         let end = self.course.end();
         self.sample(end);
         if self.timeline.len() < self.course.slots as usize {
@@ -204,7 +204,7 @@ impl<'a> Jobs<'a> {
         }
         let since = self.since_start(end);
         let meters = self.list.iter().map(|job| (job.index, job.group, job.program.meter_at(since))).collect();
-        Done { meters, timeline: self.timeline }
+        Done { meters, timeline: std::mem::take(&mut self.timeline) }
     }
 
     fn note_slot(&mut self) {

@@ -1,0 +1,398 @@
+//! The connections of a worker, and how it comes by them.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fairlift_core::{ContextId, Duration, Instant};
+use io_uring::{cqueue, opcode, types};
+use slab::Slab;
+
+use super::Exports;
+use super::serve::{Command, Connection, Lack};
+use crate::config::{Limits, Tls};
+use crate::disk::engine::{Engine, News};
+use crate::export::front::Front;
+use crate::export::listen::Listening;
+use crate::kernel::buffer::RecvRing;
+use crate::kernel::notify::Notifiers;
+use crate::kernel::ring::Source;
+
+/// How long a client may take nothing of its replies while others need the memory that they hold.
+const STALL: Duration = fairlift_core::time::secs(5);
+
+/// How long a listener that could not accept is left alone.
+const ACCEPT_PAUSE: Duration = fairlift_core::time::ms(100);
+
+/// What is served, and to how many: the same for all workers.
+pub(crate) struct Service {
+    pub(crate) exports: Exports,
+    pub(crate) limits: Limits,
+    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) listeners: Vec<Listening>,
+    pub(crate) notifiers: Arc<Notifiers>,
+    /// The order to finish.
+    pub(crate) draining: Arc<AtomicBool>,
+    /// Connections at each worker.
+    pub(crate) loads: Box<[AtomicU32]>,
+    /// Connections that one worker accepted for another, by the number of that one.
+    pub(crate) newcomers: Box<[Mutex<Vec<Newcomer>>]>,
+}
+
+impl Service {
+    fn newcomers_of(&self, worker: ContextId) -> MutexGuard<'_, Vec<Newcomer>> {
+        self.newcomers[usize::from(worker.0)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the connections of a worker share.
+pub(crate) struct Common {
+    pub(super) service: Arc<Service>,
+    /// All commands under way.
+    pub(super) commands: Slab<Command>,
+    /// The connection that has waited longest for payload memory, if one does.
+    pub(super) first_in_line: Option<usize>,
+}
+
+/// A connection that was accepted.
+pub(crate) struct Newcomer {
+    fd: OwnedFd,
+    tls: Tls,
+}
+
+/// What the kernel has done for a connection, or for a listener: a kind and a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Event {
+    Receive(usize),
+    Send(usize),
+    Accept(usize),
+}
+
+impl Event {
+    pub(super) fn pack(self) -> u64 {
+        let (kind, number) = match self {
+            Self::Receive(connection) => (0, connection),
+            Self::Send(connection) => (1, connection),
+            Self::Accept(listener) => (2, listener),
+        };
+        Source::Front(kind << 48 | number as u64).pack()
+    }
+
+    fn unpack(what: u64) -> Self {
+        let number = (what & ((1 << 48) - 1)) as usize;
+        match what >> 48 {
+            0 => Self::Receive(number),
+            1 => Self::Send(number),
+            2 => Self::Accept(number),
+            _ => unreachable!("a completion that was never submitted: {what:#x}"),
+        }
+    }
+}
+
+/// The connections of a worker.
+pub(crate) struct Nbd {
+    common: Common,
+    // Registered with the ring: the worker drops that before.
+    recv: RecvRing,
+    connections: Slab<Connection>,
+    /// Connections to look at before the turn ends.
+    touched: Vec<usize>,
+    /// Connections that wait for something that others use, longest first.
+    held_back: VecDeque<usize>,
+    /// When each newcomer must have finished its negotiation; in order, because all have the same time.
+    handshakes: VecDeque<(Instant, usize, u64)>,
+    /// How many connections each slot has seen, to tell a newcomer from who was there before.
+    visits: Vec<u64>,
+    accepting: usize,
+    /// Listeners that could not accept, and when each is asked again; in order.
+    accept_again: VecDeque<(Instant, usize)>,
+    /// Since when we have been draining.
+    draining: Option<Instant>,
+}
+
+impl Nbd {
+    /// No connections yet. The first worker accepts, for all.
+    ///
+    /// # Errors
+    /// The kernel does not take the memory that sockets receive into.
+    pub(crate) fn new(engine: &mut Engine, service: Arc<Service>) -> std::io::Result<Self> {
+        let mut recv = RecvRing::new(64, 256 << 10);
+        engine.ring.register_recv(&recv)?;
+        recv.grow();
+        recv.grow();
+        let listeners = if engine.context.0 == 0 { service.listeners.len() } else { 0 };
+        let mut front = Self {
+            common: Common { service, commands: Slab::with_capacity(1024), first_in_line: None },
+            recv,
+            connections: Slab::new(),
+            touched: Vec::with_capacity(256),
+            held_back: VecDeque::new(),
+            handshakes: VecDeque::new(),
+            visits: Vec::new(),
+            accepting: 0,
+            accept_again: VecDeque::new(),
+            draining: None,
+        };
+        (0..listeners).for_each(|listener| front.arm_accept(engine, listener));
+        Ok(front)
+    }
+
+    fn numbers(&self) -> Vec<usize> {
+        self.connections.iter().map(|(number, _)| number).collect()
+    }
+
+    fn touch(&mut self, number: usize) {
+        if !std::mem::replace(&mut self.connections[number].touched, true) {
+            self.touched.push(number);
+        }
+    }
+
+    // ---- newcomers ----
+
+    fn arm_accept(&mut self, engine: &mut Engine, listener: usize) {
+        let fd = types::Fd(self.common.service.listeners[listener].fd.as_raw_fd());
+        let entry = opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build();
+        // SAFETY: the entry names no memory.
+        unsafe { engine.ring.push(&entry.user_data(Event::Accept(listener).pack())) }
+        self.accepting += 1;
+    }
+
+    fn accepted(&mut self, engine: &mut Engine, now: Instant, listener: usize, result: i32, more: bool) {
+        if !more {
+            self.accepting -= 1;
+        }
+        if result >= 0 {
+            // SAFETY: the kernel has just made this descriptor for us.
+            let fd = unsafe { OwnedFd::from_raw_fd(result) };
+            self.place(engine, now, Newcomer { fd, tls: self.common.service.listeners[listener].tls });
+        } else if ![-libc::ECANCELED, -libc::EINTR, -libc::ECONNABORTED].contains(&result) {
+            tracing::warn!(error = %std::io::Error::from_raw_os_error(-result), "a connection could not be accepted");
+        }
+        if !more && self.draining.is_none() {
+            match result {
+                // Out of descriptors or memory: asking again at once would only fail again.
+                ..0 => self.accept_again.push_back((now + ACCEPT_PAUSE, listener)),
+                _ => self.arm_accept(engine, listener),
+            }
+        }
+    }
+
+    /// Gives a newcomer to the worker with the fewest connections.
+    fn place(&mut self, engine: &mut Engine, now: Instant, newcomer: Newcomer) {
+        let service = Arc::clone(&self.common.service);
+        let loads = &service.loads;
+        let total: u32 = loads.iter().map(|load| load.load(Ordering::Relaxed)).sum();
+        if total >= self.common.service.limits.connections {
+            tracing::warn!("a connection was refused: there are {total} already (max_connections)");
+            return; // closes it
+        }
+        let (target, load) = loads
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, load)| load.load(Ordering::Relaxed))
+            .expect("there is at least one worker");
+        load.fetch_add(1, Ordering::Relaxed);
+        let target = ContextId(target as u16);
+        if target == engine.context {
+            self.welcome(now, newcomer);
+        } else {
+            service.newcomers_of(target).push(newcomer);
+            service.notifiers.wake(target, &mut engine.ring);
+        }
+    }
+
+    fn welcome(&mut self, now: Instant, newcomer: Newcomer) {
+        crate::export::listen::prepare(&newcomer.fd);
+        let entry = self.connections.vacant_entry();
+        let number = entry.key();
+        entry.insert(Connection::new(newcomer.fd, number, newcomer.tls, now));
+        if self.visits.len() <= number {
+            self.visits.resize(number + 1, 0);
+        }
+        self.visits[number] += 1;
+        self.handshakes.push_back((now + self.common.service.limits.handshake_timeout, number, self.visits[number]));
+        if self.draining.is_some() {
+            self.connections[number].stop_reading();
+        }
+        self.touch(number);
+    }
+}
+
+impl Front for Nbd {
+    const ASKS_BY_ITSELF: bool = false;
+
+    type Done = ();
+
+    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, entry: &cqueue::Entry) {
+        let (result, flags) = (entry.result(), entry.flags());
+        match Event::unpack(what) {
+            Event::Receive(number) => {
+                let more = cqueue::sock_nonempty(flags);
+                let connection = &mut self.connections[number];
+                match cqueue::buffer_select(flags) {
+                    Some(buffer) if result > 0 => {
+                        let bytes = self.recv.received(buffer, result as usize);
+                        connection.received(engine, &mut self.common, now, bytes, more);
+                        self.recv.publish(buffer);
+                    }
+                    buffer => {
+                        if let Some(buffer) = buffer {
+                            self.recv.publish(buffer);
+                        }
+                        if result == -libc::ENOBUFS {
+                            self.recv.grow();
+                        }
+                        connection.receive_ended(engine, &mut self.common, now, result, more);
+                    }
+                }
+                self.touch(number);
+            }
+            Event::Send(number) => {
+                self.connections[number].send_ended(engine, &mut self.common, now, result);
+                self.touch(number);
+            }
+            Event::Accept(listener) => self.accepted(engine, now, listener, result, cqueue::more(flags)),
+        }
+    }
+
+    /// There may be newcomers, or the order to drain.
+    fn woken(&mut self, engine: &mut Engine, now: Instant) {
+        let newcomers = std::mem::take(&mut *self.common.service.newcomers_of(engine.context));
+        newcomers.into_iter().for_each(|newcomer| self.welcome(now, newcomer));
+        if self.common.service.draining.load(Ordering::Acquire) && self.draining.is_none() {
+            self.draining = Some(now);
+            if self.accepting > 0 {
+                for listener in 0..self.common.service.listeners.len() {
+                    let cancel = opcode::AsyncCancel::new(Event::Accept(listener).pack()).build();
+                    // SAFETY: the entry names no memory.
+                    unsafe { engine.ring.push(&cancel.user_data(Source::Nobody.pack())) }
+                }
+            }
+            for number in self.numbers() {
+                self.connections[number].stop_reading();
+                self.touch(number);
+            }
+        }
+    }
+
+    /// Ends what has taken too long.
+    fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
+        while let Some((deadline, number, visit)) = self.handshakes.front().copied() {
+            if now < deadline {
+                break;
+            }
+            self.handshakes.pop_front();
+            let same = self.visits.get(number) == Some(&visit);
+            if let Some(connection) = self.connections.get_mut(number).filter(|c| same && c.is_negotiating()) {
+                tracing::info!(connection = number, "dropped: its negotiation took longer than handshake_timeout");
+                connection.break_off();
+                self.touch(number);
+            }
+        }
+        while let Some((_, listener)) = self.accept_again.pop_front_if(|(at, _)| *at <= now) {
+            self.arm_accept(engine, listener);
+        }
+        if self.common.first_in_line.is_some() {
+            // Of those that keep us waiting, the one that holds most must go.
+            let stalled = self
+                .connections
+                .iter()
+                .filter(|(_, connection)| connection.stalled_since().is_some_and(|since| now.since(since) >= STALL));
+            if let Some((number, _)) = stalled.filter(|(_, c)| c.memory() > 0).max_by_key(|(_, c)| c.memory()) {
+                tracing::warn!(
+                    connection = number,
+                    "dropped: it takes no replies or sends no payload, and others need the memory"
+                );
+                self.connections[number].break_off();
+                self.touch(number);
+            }
+        }
+        if self.draining.is_some_and(|since| now.since(since) > self.common.service.limits.drain_timeout) {
+            for number in self.numbers() {
+                self.connections[number].break_off();
+                self.touch(number);
+            }
+        }
+    }
+
+    fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
+        let command = engine.owner(ticket) as usize;
+        let number = self.common.commands[command].connection;
+        self.connections[number].news(engine, &mut self.common, command, news);
+        self.touch(number);
+    }
+
+    /// Lets connections that were held back go on, as far as they can; whether one could.
+    fn go_on(&mut self, engine: &mut Engine, _now: Instant) -> bool {
+        let mut went_on = false;
+        for index in 0..self.touched.len() {
+            let number = self.touched[index];
+            let connection = &mut self.connections[number];
+            if connection.held_back() == Some(Lack::Own) {
+                connection.go_on(engine, &mut self.common);
+                went_on |= connection.held_back() != Some(Lack::Own);
+            }
+            if matches!(connection.held_back(), Some(Lack::Memory | Lack::Disk)) && !self.held_back.contains(&number) {
+                self.held_back.push_back(number);
+            }
+        }
+        let mut index = 0;
+        self.common.first_in_line = None;
+        while let Some(number) = self.held_back.get(index).copied() {
+            self.connections[number].go_on(engine, &mut self.common);
+            match self.connections[number].held_back() {
+                Some(Lack::Memory) => {
+                    self.common.first_in_line.get_or_insert(number);
+                    index += 1;
+                }
+                Some(Lack::Disk) => index += 1,
+                None | Some(Lack::Own) => {
+                    self.held_back.remove(index);
+                    self.touch(number);
+                    went_on = true;
+                }
+            }
+        }
+        went_on
+    }
+
+    /// Collects what the kernel shall do next for the connections that something happened to.
+    fn arm(&mut self, engine: &mut Engine, now: Instant) {
+        for index in 0..self.touched.len() {
+            let number = self.touched[index];
+            let connection = &mut self.connections[number];
+            connection.touched = false;
+            connection.give_up_payload(engine, &mut self.common);
+            connection.arm(engine, &mut self.common, now);
+            if connection.is_over() {
+                self.connections.remove(number).close(engine, &mut self.common);
+                self.held_back.retain(|waiting| *waiting != number);
+                self.common.service.loads[usize::from(engine.context.0)].fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.touched.clear();
+    }
+
+    fn waits_for_memory(&self) -> bool {
+        !self.held_back.is_empty()
+    }
+
+    fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        let handshake = self.handshakes.front().map(|(deadline, ..)| *deadline);
+        let stall = (!self.held_back.is_empty()).then(|| now + STALL);
+        let accept = self.accept_again.front().map(|(at, _)| *at);
+        [handshake, stall, accept].into_iter().flatten().min()
+    }
+
+    fn gives_up_at(&self) -> Option<Instant> {
+        let patience = self.common.service.limits.drain_timeout;
+        self.draining.map(|since| since + patience + patience)
+    }
+
+    fn is_over(&self, _engine: &Engine) -> bool {
+        self.draining.is_some() && self.connections.is_empty() && self.accepting == 0
+    }
+
+    fn finish(&mut self) {}
+}

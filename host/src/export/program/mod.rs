@@ -1,0 +1,144 @@
+//! Programs instead of clients: a front that asks by itself.
+
+pub(crate) mod jobs;
+pub(crate) mod payload;
+
+use std::sync::Arc;
+
+use fairlift_core::program::Ask;
+use fairlift_core::{Bio, Duration, Errno, Extent, Instant, Op, Outcome, Sector, Stream, StreamId, Token};
+use io_uring::cqueue;
+
+use super::front::Front;
+use crate::disk::Disk;
+use crate::disk::engine::{Engine, News};
+use crate::kernel::ticket::Memory;
+use jobs::{Done, Jobs};
+
+/// The disk that programs ask: a worker of theirs has one.
+const DISK: usize = 0;
+
+/// The programs of a worker.
+pub(crate) struct Programs<'a> {
+    jobs: Jobs<'a>,
+    /// By job.
+    streams: Vec<StreamId>,
+    /// How long requests under way are waited for when the time is over.
+    patience: Duration,
+    /// When it was over, and what the programs had done by then.
+    done: Option<(Instant, Done)>,
+}
+
+impl<'a> Programs<'a> {
+    /// The jobs, each with its stream. Their time begins when it is told them.
+    pub(crate) fn new(
+        engine: &Engine,
+        disk: &Arc<Disk>,
+        jobs: Jobs<'a>,
+        streams: &[Stream],
+        patience: Duration,
+    ) -> Self {
+        let context = engine.context;
+        let stream = |stream: &Stream| disk.queue(context).add_stream(Stream { context, ..*stream });
+        Self { jobs, streams: streams.iter().map(stream).collect(), patience, done: None }
+    }
+}
+
+/// What a request is called: the job, and the program's own name for it.
+const fn owner(job: usize, token: u32) -> u64 {
+    (job as u64) << 32 | token as u64
+}
+
+/// Takes an ask in, if there is memory for it.
+fn submit(engine: &mut Engine, job: usize, stream: StreamId, ask: &Ask) -> bool {
+    let Ask { token, op, flags, extent } = *ask;
+    let memory = if op.has_payload() {
+        let Some(mut buffer) = engine.pool.get(extent.bytes() as usize) else { return false };
+        if op == Op::Write {
+            payload::fill(buffer.bytes_mut());
+        }
+        Memory::Pool(buffer)
+    } else {
+        Memory::None
+    };
+    let ticket = engine.admit(owner(job, token), memory);
+    let extent = if op == Op::Flush { Extent::new(Sector(0), 0) } else { extent };
+    engine.submit(DISK, Bio { op, flags, extent, stream, token: Token(ticket as u64) });
+    true
+}
+
+impl Front for Programs<'_> {
+    const ASKS_BY_ITSELF: bool = true;
+
+    type Done = Done;
+
+    fn completed(&mut self, _engine: &mut Engine, _now: Instant, what: u64, _entry: &cqueue::Entry) {
+        unreachable!("programs ask the kernel for nothing: {what}")
+    }
+
+    fn woken(&mut self, _engine: &mut Engine, _now: Instant) {}
+
+    fn look_at_clock(&mut self, _engine: &mut Engine, now: Instant) {
+        if self.done.is_some() {
+            return;
+        }
+        if self.jobs.course().is_over(now) {
+            self.done = Some((now, self.jobs.finish()));
+        } else {
+            self.jobs.sample(now);
+        }
+    }
+
+    fn news(&mut self, engine: &mut Engine, now: Instant, ticket: usize, news: News) {
+        let owner = engine.owner(ticket);
+        if !self.jobs.course().is_over(now) {
+            let (job, token) = ((owner >> 32) as usize, owner as u32);
+            match news {
+                News::Ended(outcome) => self.jobs.ended(now, job, token, outcome),
+                News::TimedOut => self.jobs.ended(now, job, token, Outcome::Failed(Errno::ETIMEDOUT)),
+                News::Released => {}
+            }
+        }
+        if news != News::TimedOut {
+            engine.release(ticket);
+        }
+    }
+
+    fn go_on(&mut self, engine: &mut Engine, now: Instant) -> bool {
+        if self.jobs.course().is_over(now) {
+            return false;
+        }
+        let streams = &self.streams;
+        self.jobs.ask(now, |job, ask, by_itself| {
+            let taken = submit(engine, job, streams[job], ask);
+            if taken && by_itself {
+                engine.turn(now); // it goes on before the next can be merged with it
+            }
+            taken
+        })
+    }
+
+    fn arm(&mut self, _engine: &mut Engine, _now: Instant) {}
+
+    /// What waits for memory asks again in each round.
+    fn waits_for_memory(&self) -> bool {
+        false
+    }
+
+    fn poll_timeout(&self, _now: Instant) -> Option<Instant> {
+        self.done.is_none().then(|| self.jobs.due())
+    }
+
+    fn gives_up_at(&self) -> Option<Instant> {
+        self.done.as_ref().map(|(at, _)| *at + self.patience)
+    }
+
+    fn is_over(&self, engine: &Engine) -> bool {
+        self.done.is_some() && engine.open() == 0
+    }
+
+    fn finish(&mut self) -> Done {
+        let (_, done) = self.done.take().expect("a worker leaves programs whose time is over");
+        done
+    }
+}

@@ -1,0 +1,9 @@
+//! What the rest asks of Linux: rings and the memory that they borrow, the time, sleep, and how threads wake each other.
+
+pub(crate) mod abort;
+pub(crate) mod buffer;
+pub(crate) mod clock;
+pub(crate) mod notify;
+pub(crate) mod ring;
+pub(crate) mod sleep;
+pub(crate) mod ticket;

@@ -1,0 +1,187 @@
+//! What is opened, once each, and put on which disk.
+
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use fairlift_core::Sector;
+
+use crate::Error;
+use crate::config::{self, Config};
+use crate::device::Device;
+use crate::disk::Disk;
+use crate::export::Export;
+
+/// The devices opened so far, each once.
+#[derive(Default)]
+pub(crate) struct Devices {
+    files: HashMap<(u64, u64), Arc<Device>>,
+    /// By the index of the disk and the model's name.
+    models: HashMap<(usize, String), Arc<Device>>,
+}
+
+impl Devices {
+    /// Opens the backing of an export; exports of one file share it, and so do exports of one model on one disk that
+    /// they name.
+    pub(crate) fn open(&mut self, export: &config::Export, all: &[config::Export]) -> Result<Arc<Device>, Error> {
+        if let config::Backing::File { path, .. } = &export.backing
+            && let Some(known) = identity(path).and_then(|identity| self.files.get(&identity))
+        {
+            return Ok(Arc::clone(known));
+        }
+        let model = match (&export.backing, export.disk) {
+            (config::Backing::Model { name, .. }, Some(disk)) => Some((disk, name.clone())),
+            _ => None,
+        };
+        if let Some(known) = model.as_ref().and_then(|model| self.models.get(model)) {
+            return Ok(Arc::clone(known));
+        }
+        // A file that any of its exports may write is opened for writing.
+        let read_only = all.iter().filter(|e| same_file(&e.backing, &export.backing)).all(|e| e.read_only);
+        let device = Arc::new(Device::open(&export.backing, read_only && export.read_only)?);
+        if let Device::File(file) = &*device
+            && let Ok(identity) = file.identity()
+        {
+            self.files.insert(identity, Arc::clone(&device));
+        }
+        if let Some(model) = model {
+            self.models.insert(model, Arc::clone(&device));
+        }
+        Ok(device)
+    }
+}
+
+/// Which file a path names, as `File::identity` says it.
+fn identity(path: &std::path::Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let metadata = std::fs::metadata(path).ok()?;
+    let block = metadata.file_type().is_block_device();
+    Some(if block { (u64::MAX, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) })
+}
+
+fn same_file(a: &config::Backing, b: &config::Backing) -> bool {
+    match (a, b) {
+        (config::Backing::File { path: a, .. }, config::Backing::File { path: b, .. }) => {
+            a == b || identity(a).is_some_and(|a| identity(b) == Some(a))
+        }
+        _ => false,
+    }
+}
+
+/// The disks, and what is on them.
+pub(crate) struct Arranged {
+    pub(crate) disks: Vec<Arc<Disk>>,
+    /// The disk that each export is on, and where its backing is there.
+    pub(crate) placed: Vec<(usize, Sector)>,
+    /// The files, by the numbers under which they will be registered.
+    pub(crate) files: Vec<RawFd>,
+    /// The disk that each of them is on.
+    pub(crate) disk_of_file: Vec<usize>,
+}
+
+/// Puts the devices on disks: as the configuration says, else one disk for each file system or device.
+pub(crate) fn arrange(config: &Config, opened: &[Arc<Device>], workers: usize) -> Result<Arranged, Error> {
+    let mut settings = config.disks.clone();
+    let mut homes: HashMap<u64, usize> = HashMap::new();
+    let mut on_disk: Vec<usize> = Vec::new();
+    for (index, (export, device)) in config.exports.iter().zip(opened).enumerate() {
+        // Whoever shares a device shares its disk, even if only one of them names it.
+        let named = (config.exports.iter().zip(opened)).find_map(|(e, d)| e.disk.filter(|_| Arc::ptr_eq(d, device)));
+        if let (Some(own), Some(first)) = (export.disk, named)
+            && own != first
+        {
+            let why = format!(
+                "its backing is on disk \"{}\" already, by another export; one backing has one queue",
+                settings[first].name
+            );
+            return Err(Error::Export { name: export.name.clone(), why });
+        }
+        let earlier = (0..index).find(|other| Arc::ptr_eq(&opened[*other], device)).map(|other| on_disk[other]);
+        let home = device.facts().home;
+        let disk = named.or(earlier).or_else(|| homes.get(&home?).copied()).unwrap_or_else(|| {
+            let name = match device.path() {
+                Some(path) => format!("of {}", path.display()),
+                None => format!("of {}", export.name),
+            };
+            settings.push(config::Disk { name, ..config.disk_default.clone() });
+            settings.len() - 1
+        });
+        if named.is_none()
+            && let Some(home) = home
+        {
+            homes.insert(home, disk);
+        }
+        on_disk.push(disk);
+    }
+    let (mut files, mut disk_of_file) = (Vec::new(), Vec::new());
+    let mut contents: Vec<Vec<(Arc<Device>, Option<u32>)>> = settings.iter().map(|_| Vec::new()).collect();
+    for (disk, device) in on_disk.iter().zip(opened) {
+        if !contents[*disk].iter().any(|(known, _)| Arc::ptr_eq(known, device)) {
+            let file = descriptor(device).map(|fd| {
+                files.push(fd);
+                disk_of_file.push(*disk);
+                files.len() as u32 - 1
+            });
+            contents[*disk].push((Arc::clone(device), file));
+        }
+    }
+    let disks: Vec<_> = settings
+        .iter()
+        .zip(&contents)
+        .map(|(settings, devices)| Ok(Arc::new(Disk::new(settings, devices, &config.groups, workers)?)))
+        .collect::<Result<_, Error>>()?;
+    let placed = (on_disk.iter().zip(opened))
+        .map(|(disk, device)| {
+            let place = disks[*disk].places().iter().find(|place| Arc::ptr_eq(&place.device, device));
+            (*disk, place.expect("put there above").start)
+        })
+        .collect();
+    Ok(Arranged { disks, placed, files, disk_of_file })
+}
+
+pub(crate) fn export(
+    config: &config::Export,
+    device: &Arc<Device>,
+    (disk, start): (usize, Sector),
+) -> Result<Arc<Export>, Error> {
+    let fail = |why: String| Error::Export { name: config.name.clone(), why };
+    let facts = device.facts();
+    let block = u64::from(facts.block());
+    if !config.offset.is_multiple_of(block) || config.size.is_some_and(|size| size % block != 0) {
+        return Err(fail(format!("its offset and size must be multiples of {block}, the block of its backing")));
+    }
+    let size = match config.size {
+        Some(size) => size,
+        None => facts.size().saturating_sub(config.offset),
+    };
+    if size == 0 || config.offset.checked_add(size).is_none_or(|end| end > facts.size()) {
+        return Err(fail(format!(
+            "it would show bytes {} to {} of a backing that has {}",
+            config.offset,
+            config.offset.saturating_add(size),
+            facts.size()
+        )));
+    }
+    Ok(Arc::new(Export {
+        name: config.name.clone(),
+        description: config.description.clone(),
+        disk,
+        device: Arc::clone(device),
+        start: Sector(start.0 + config.offset / Sector::SIZE),
+        offset: config.offset,
+        size,
+        read_only: config.read_only,
+        group: config.group,
+        priority: config.priority,
+        facts,
+        stats: Default::default(),
+    }))
+}
+
+/// Whether a device is a file, and then its descriptor.
+pub(crate) fn descriptor(device: &Device) -> Option<RawFd> {
+    match device {
+        Device::File(file) => Some(file.as_raw_fd()),
+        Device::Null(_) | Device::Mem(_) | Device::Model(_) => None,
+    }
+}

@@ -1,0 +1,186 @@
+//! A server: workers, disks and exports, from the configuration to the last flush.
+
+pub(crate) mod arrange;
+mod report;
+pub(crate) mod worker;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, Weak};
+
+use fairlift_core::ContextId;
+
+use crate::Error;
+use crate::config::{Config, Limits};
+use crate::device::helpers::Helpers;
+use crate::export::listen::Listening;
+use crate::export::nbd::Exports;
+use crate::export::nbd::front::{Nbd, Service};
+use crate::kernel::abort::AbortOnPanic;
+use crate::kernel::notify::Notifiers;
+use crate::kernel::ring;
+use arrange::{Arranged, Devices, arrange, export};
+use worker::{Backend, Worker};
+
+/// A server that listens and is ready to run.
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+/// Tells a running server what to do, from any thread.
+#[derive(Clone)]
+pub struct Handle {
+    // Not all that is shared: a handle that somebody keeps must not keep sockets and files open.
+    draining: Arc<AtomicBool>,
+    notifiers: Arc<Notifiers>,
+    shared: Weak<Shared>,
+}
+
+impl Handle {
+    /// Logs what each group has had so far of each disk, a line each, with its share of the bytes.
+    pub fn log_shares(&self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.log_shares();
+        }
+    }
+
+    /// Takes note, for the operator, of all flush errors there have been, and logs each: what was written before them may
+    /// be lost, and flushes of those devices succeed again if the devices say so. Answers how many there were.
+    pub fn acknowledge_flush_errors(&self) -> usize {
+        self.shared.upgrade().map_or(0, |shared| shared.acknowledge_flush_errors())
+    }
+
+    /// Stops accepting, finishes what is in flight, closes connections and flushes; then [`Server::run`] returns.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.notifiers.ring_all();
+    }
+}
+
+/// What all workers of a server share.
+struct Shared {
+    backend: Backend,
+    service: Arc<Service>,
+}
+
+/// How many threads the kernel may have for a worker's ring, at least: who waits for a disk that hangs takes one for each
+/// request that does, and the flushes of other disks need some as well.
+const KERNEL_THREADS: u32 = 16;
+
+impl Shared {
+    /// A worker for the calling thread.
+    fn worker(&self, context: ContextId) -> std::io::Result<Worker<Nbd>> {
+        if !ring::be_flusher() && context.0 == 0 {
+            tracing::debug!(
+                "PR_SET_IO_FLUSHER refused (CAP_SYS_RESOURCE): images inside images need memory of their own"
+            );
+        }
+        let (limits, workers) = (&self.service.limits, self.service.loads.len() as u64);
+        let threads = limits.helpers.div_ceil(workers as u32).max(KERNEL_THREADS);
+        let mut engine = self.backend.engine(context, limits.memory / workers, threads)?;
+        let front = Nbd::new(&mut engine, Arc::clone(&self.service))?;
+        Ok(Worker::new(engine, front))
+    }
+}
+
+impl Server {
+    /// Opens the backings, locks them, and listens.
+    ///
+    /// # Errors
+    /// io_uring is not to be had, or a backing, export, disk or listener cannot be what the configuration says; nothing is left behind.
+    ///
+    /// # Panics
+    /// If an index in the configuration points nowhere, or a limit is outside the range that it is documented with.
+    pub fn bind(config: Config) -> Result<Self, Error> {
+        let Limits { request_max, connection_requests, helpers, .. } = config.limits;
+        assert!((512..=1 << 30).contains(&request_max), "request_max is {request_max}");
+        assert!((1..=480).contains(&connection_requests), "connection_requests is {connection_requests}");
+        assert!((1..=256).contains(&helpers), "helpers is {helpers}");
+        let limits = Limits { helpers: helpers.max(2), ..config.limits };
+        let workers = config.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let workers = workers.clamp(1, 64);
+        ring::Ring::new(1, 1, 1).map_err(Error::Ring)?; // or we would find out only once clients come
+        let mut devices = Devices::default();
+        let opened: Vec<_> =
+            config.exports.iter().map(|e| devices.open(e, &config.exports)).collect::<Result<_, _>>()?;
+        let Arranged { disks, placed, files, disk_of_file } = arrange(&config, &opened, workers)?;
+        let exports = config.exports.iter().zip(&opened).zip(placed);
+        let exports = exports.map(|((e, device), place)| export(e, device, place)).collect::<Result<_, _>>()?;
+        let listeners = config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?;
+        let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
+        let lanes: Vec<_> = disks.iter().map(|disk| disk.concurrency).collect();
+        let backend = Backend {
+            helpers: Helpers::new(limits.helpers as usize, &lanes, &disk_of_file, workers, Arc::clone(&notifiers)),
+            disks,
+            files,
+            notifiers: Arc::clone(&notifiers),
+        };
+        let service = Service {
+            exports: Exports { list: exports, request_max: limits.request_max },
+            limits,
+            tls: config.tls,
+            listeners,
+            notifiers,
+            draining: Arc::default(),
+            loads: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            newcomers: (0..workers).map(|_| Mutex::default()).collect(),
+        };
+        let shared = Shared { backend, service: Arc::new(service) };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Where it listens: `unix:/run/fairlift.sock`, `tcp:127.0.0.1:10809`.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<String> {
+        self.shared.service.listeners.iter().map(|listener| listener.name.clone()).collect()
+    }
+
+    /// Tells the server, once it runs, what to do.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        let service = &self.shared.service;
+        Handle {
+            draining: Arc::clone(&service.draining),
+            notifiers: Arc::clone(&service.notifiers),
+            shared: Arc::downgrade(&self.shared),
+        }
+    }
+
+    /// Serves until [`Handle::drain`] is called and all is finished and flushed.
+    ///
+    /// # Errors
+    /// io_uring is not to be had, or the end was not clean.
+    pub fn run(self) -> Result<(), Error> {
+        let (say, hear) = mpsc::channel();
+        let threads: Vec<_> = (0..self.shared.service.loads.len())
+            .map(|number| {
+                let (shared, say) = (Arc::clone(&self.shared), say.clone());
+                let work = move || {
+                    let _guard = AbortOnPanic;
+                    let worker = shared.worker(ContextId(number as u16));
+                    // The other end waits for one word from each worker.
+                    let _ = say.send(worker.as_ref().map(|_| ()).map_err(|error| {
+                        error.raw_os_error().map_or(std::io::ErrorKind::Other.into(), std::io::Error::from_raw_os_error)
+                    }));
+                    worker.map_or(0, |worker| worker.run().1)
+                };
+                std::thread::Builder::new().name(format!("worker-{number}")).spawn(work).expect("a thread can be made")
+            })
+            .collect();
+        drop(say);
+        let started = hear.iter().collect::<Result<Vec<()>, _>>().map_err(Error::Ring);
+        if started.is_err() {
+            self.handle().drain();
+        }
+        let mut lost = 0;
+        for thread in threads {
+            lost += thread.join().expect("a worker that panics ends the process");
+        }
+        self.shared.backend.helpers.stop();
+        started?;
+        self.shared.log_stats();
+        self.shared.log_shares();
+        self.shared.flush_all()?;
+        if lost > 0 { Err(Error::Undrained(lost)) } else { Ok(()) }
+    }
+}

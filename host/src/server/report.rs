@@ -1,0 +1,105 @@
+//! What the operator is told: flush errors, shares and counters, in the log.
+
+use fairlift_core::{Op, stats::Stats};
+
+use super::Shared;
+use crate::device::Device;
+use crate::export::Export;
+
+impl Shared {
+    /// Makes durable all that was written to any device; blocks.
+    pub(crate) fn flush_all(&self) -> Result<(), crate::Error> {
+        let devices = self.backend.disks.iter().flat_map(|disk| disk.places()).map(|place| &*place.device);
+        for device in devices {
+            device.flush_now().map_err(|source| last_flush(device, source))?;
+        }
+        // That the last one succeeded proves nothing if one before it failed.
+        match self.backend.disks.iter().find_map(|disk| disk.flush_error()) {
+            Some((device, errno)) => Err(last_flush(device, std::io::Error::from_raw_os_error(errno.0))),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes note of all flush errors and logs each; answers how many there were.
+    pub(crate) fn acknowledge_flush_errors(&self) -> usize {
+        let mut count = 0;
+        for disk in &self.backend.disks {
+            for (device, errno) in disk.acknowledge_flush_errors() {
+                let path = device.path().unwrap_or_else(|| "memory".as_ref()).display();
+                let error = std::io::Error::from_raw_os_error(errno.0);
+                tracing::warn!(%path, %error, "a flush error was acknowledged: from now on flushes succeed again");
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// What each group has had of each disk, one line each.
+    pub(crate) fn log_shares(&self) {
+        for disk in &self.backend.disks {
+            let groups = disk.stats_by_group();
+            let bytes = |stats: &Stats| Op::ALL.iter().map(|op| stats.of(*op).bytes).sum::<u64>();
+            let all: u64 = groups.iter().map(|(_, stats)| bytes(stats)).sum();
+            for (group, stats) in groups {
+                tracing::info!(
+                    "share disk={:?} group={:?} weight={} read={}/{} write={}/{} bytes={:.1}%",
+                    disk.name,
+                    group.path,
+                    group.weight,
+                    stats.of(Op::Read).ops,
+                    stats.of(Op::Read).bytes,
+                    stats.of(Op::Write).ops,
+                    stats.of(Op::Write).bytes,
+                    100.0 * bytes(&stats) as f64 / all.max(1) as f64,
+                );
+            }
+        }
+    }
+
+    /// The counters of disks that were flushed and of exports, one line each, when all connections are closed.
+    pub(crate) fn log_stats(&self) {
+        for disk in &self.backend.disks {
+            let mut counts = std::collections::BTreeMap::<&str, u64>::new();
+            disk.counters(&mut |name, count| *counts.entry(name).or_default() += count);
+            tracing::debug!(disk = disk.name, ?counts, "what the scheduler and the queue counted");
+            if counts.contains_key("flushes_asked") {
+                let of = |name| counts.get(name).copied().unwrap_or_default();
+                tracing::info!(
+                    "stats disk={:?} flushes asked={} sent={} spared={} failed={} waits={}",
+                    disk.name,
+                    of("flushes_asked"),
+                    of("flushes_sent"),
+                    of("flushes_spared"),
+                    of("flushes_failed"),
+                    of("flush_waits"),
+                );
+            }
+        }
+        let (most, learned) = self.backend.helpers.learned(self.backend.disks.len());
+        if most > 0 {
+            tracing::info!("stats helpers busy_most={most} of={}", self.service.limits.helpers);
+        }
+        for (disk, (level, changes)) in self.backend.disks.iter().zip(learned) {
+            if disk.places().iter().any(|place| place.device.needs_helpers()) {
+                tracing::info!("stats disk={:?} concurrency={level} changes={changes}", disk.name);
+            }
+        }
+        for export in &self.service.exports.list {
+            let Export { name, stats, .. } = &**export;
+            let stats = stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let of = |op| format!("{}/{}", stats.of(op).ops, stats.of(op).bytes);
+            tracing::info!(
+                "stats export={name:?} read={} write={} flush={} discard={} write-zeroes={}",
+                of(Op::Read),
+                of(Op::Write),
+                stats.of(Op::Flush).ops,
+                of(Op::Discard),
+                of(Op::WriteZeroes),
+            );
+        }
+    }
+}
+
+fn last_flush(device: &Device, source: std::io::Error) -> crate::Error {
+    crate::Error::LastFlush { path: device.path().unwrap_or_else(|| "memory".as_ref()).to_owned(), source }
+}

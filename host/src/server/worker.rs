@@ -1,0 +1,164 @@
+//! A worker: one thread with one ring, on which a front and the devices meet.
+//!
+//! A turn: submit what was collected and wait, in one system call; read the clock; take in all that completed; let the
+//! disks and the front answer each other until neither has news; then collect what the kernel shall do next. A client that
+//! keeps 32 requests in flight is so received, queued, served and answered 32 at a time.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use fairlift_core::{ContextId, Duration, Instant};
+use io_uring::cqueue;
+
+use crate::device::helpers::Helpers;
+use crate::disk::Disk;
+use crate::disk::engine::Engine;
+use crate::export::front::Front;
+use crate::kernel::buffer::Pool;
+use crate::kernel::clock;
+use crate::kernel::notify::Notifiers;
+use crate::kernel::ring::{Ring, Source};
+use crate::kernel::sleep::Sleep;
+
+/// How often the disks and the front answer each other before the ring is looked at: a front that asks by itself, of a
+/// device that answers at once, would else keep the worker for ever.
+const ROUNDS: usize = 64;
+
+/// How often a worker that is ending looks at its disks: whoever was to look when the disk's idling ends may have gone.
+const ENDING: Duration = fairlift_core::time::ms(10);
+
+/// What all workers use below their fronts.
+pub(crate) struct Backend {
+    pub(crate) disks: Vec<Arc<Disk>>,
+    /// The files of all disks, by their registered numbers.
+    pub(crate) files: Vec<RawFd>,
+    pub(crate) notifiers: Arc<Notifiers>,
+    pub(crate) helpers: Arc<Helpers>,
+}
+
+/// One thread, one ring, and the front that it serves.
+pub(crate) struct Worker<F> {
+    // The ring, within the engine, goes before the memory that the front has registered with it.
+    engine: Engine,
+    front: F,
+    sleep: Sleep,
+    /// Disks and front had more to say to each other when the turn ended.
+    busy: bool,
+}
+
+impl Backend {
+    /// An engine for the calling thread, with so many bytes for payload, and so many threads of the kernel for its ring.
+    ///
+    /// # Errors
+    /// io_uring is not to be had.
+    pub(crate) fn engine(&self, context: ContextId, memory: u64, threads: u32) -> std::io::Result<Engine> {
+        let Self { disks, files, notifiers, helpers } = self;
+        let mut ring = Ring::new(1024, 8192, threads)?;
+        ring.register_files(files)?;
+        let pool = Pool::new(memory, 64);
+        ring.register_pool(&pool);
+        notifiers.open(context, ring.as_raw_fd());
+        notifiers.arm_bell(context, &mut ring);
+        Ok(Engine::new(ring, pool, context, disks, Arc::clone(notifiers), Arc::clone(helpers)))
+    }
+}
+
+impl<F: Front> Worker<F> {
+    /// A worker for the calling thread.
+    pub(crate) fn new(engine: Engine, front: F) -> Self {
+        Self { engine, front, sleep: Sleep::new(), busy: true }
+    }
+
+    /// Serves until the front is over. Answers what that leaves, and how many requests the devices still had when the time
+    /// was over.
+    pub(crate) fn run(mut self) -> (F::Done, usize) {
+        loop {
+            let before = clock::now();
+            let due = self.due(before);
+            let now = self.sleep.until(&mut self.engine.ring, before, due);
+            while let Some(entry) = self.engine.ring.reap() {
+                self.completed(now, &entry);
+            }
+            self.front.look_at_clock(&mut self.engine, now);
+            if self.front.gives_up_at().is_some() {
+                self.engine.woken();
+            }
+            self.settle(now);
+            if self.front.is_over(&self.engine) && self.engine.in_devices() == 0 {
+                self.engine.ring.unregister_files();
+                return (self.front.finish(), 0);
+            }
+            if self.front.gives_up_at().is_some_and(|end| now > end) {
+                // The kernel may still use our memory: it is left to it until the process ends.
+                let (done, lost) = (self.front.finish(), self.engine.in_devices());
+                std::mem::forget(self);
+                return (done, lost);
+            }
+        }
+    }
+
+    /// When to go on though nothing completes.
+    fn due(&self, now: Instant) -> Option<Instant> {
+        if self.busy {
+            return Some(now);
+        }
+        let ending = self.front.gives_up_at().map(|_| now + ENDING);
+        [self.engine.poll_timeout(), self.front.poll_timeout(now), ending].into_iter().flatten().min()
+    }
+
+    fn completed(&mut self, now: Instant, entry: &cqueue::Entry) {
+        match Source::unpack(entry.user_data()) {
+            Source::Io { disk, tag } => self.engine.completed(disk, tag, entry.result()),
+            Source::Front(what) => self.front.completed(&mut self.engine, now, what, entry),
+            Source::Wake => self.look_around(now),
+            Source::Bell => {
+                self.engine.answer_bell(!cqueue::more(entry.flags()));
+                self.look_around(now);
+            }
+            Source::Nobody => {}
+        }
+    }
+
+    /// Another thread has news for the front, or a disk.
+    fn look_around(&mut self, now: Instant) {
+        self.engine.take_notice();
+        self.front.woken(&mut self.engine, now);
+        self.engine.woken();
+    }
+
+    /// Lets disks and front answer each other until neither has news, then tells the kernel.
+    fn settle(&mut self, mut now: Instant) {
+        loop {
+            self.busy = true;
+            for round in 0..ROUNDS {
+                if F::ASKS_BY_ITSELF && round > 0 {
+                    now = clock::now();
+                }
+                if !self.exchange(now) {
+                    self.busy = false;
+                    break;
+                }
+            }
+            let used = self.engine.pool.used();
+            self.front.arm(&mut self.engine, now);
+            let goes_on = self.engine.launch_all();
+            // A client that is gone, or has TLS, gives memory back only now: another may wait for it.
+            let freed = self.front.waits_for_memory() && self.engine.pool.used() != used;
+            if self.busy || !goes_on && !freed {
+                return;
+            }
+        }
+    }
+
+    /// Gives disks the front's requests and the front the disks' news; whether there was any.
+    fn exchange(&mut self, now: Instant) -> bool {
+        self.engine.turn(now);
+        let mut news = std::mem::take(&mut self.engine.news);
+        let some = !news.is_empty();
+        for (ticket, what) in news.drain(..) {
+            self.front.news(&mut self.engine, now, ticket, what);
+        }
+        self.engine.news = news;
+        self.front.go_on(&mut self.engine, now) || some
+    }
+}
