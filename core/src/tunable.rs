@@ -13,6 +13,63 @@ use crate::Duration;
 use crate::sched::fair::Model;
 use crate::time::{ms, secs, us};
 
+/// Declares settings, each knob once: what it does, its field, its default, what values it takes.
+///
+/// What stands above a field is what the field's documentation, the command line and `docs/tunables.md` say of the knob. Its name
+/// is the field's, unless another follows `as`. A second name, as the kernel's in microseconds, follows `also`.
+macro_rules! settings {
+    (
+        $(#[$meta:meta])*
+        pub struct Settings {
+            $(
+                $(#[doc = $says:literal])+
+                pub $field:ident: $type:ty $(as $name:literal)? = $default:expr, $kind:ident $(($($range:tt)*))?
+                $(, also $alias:literal $alias_kind:ident ($($alias_range:tt)*) $alias_says:literal)?;
+            )+
+        }
+    ) => {
+        $(#[$meta])*
+        pub struct Settings {
+            $($(#[doc = $says])+ pub $field: $type,)+
+        }
+
+        impl Default for Settings {
+            fn default() -> Self {
+                Self { $($field: $default,)+ }
+            }
+        }
+
+        impl Settings {
+            /// The rows of all that can be set.
+            pub const TUNABLES: &'static [$crate::tunable::Tunable<Self>] = &$crate::tunable::settings!(@rows $(
+                ($crate::tunable::settings!(@name $field $($name)?), $kind, ($($($range)*)?), $field, concat!($($says),+))
+                $(($alias, $alias_kind, ($($alias_range)*), $field, $alias_says))?
+            )+);
+            /// What can be said of them without their values.
+            pub const INFO: &'static [$crate::tunable::TunableInfo] =
+                &$crate::tunable::infos(&$crate::tunable::settings!(@rows $(
+                    ($crate::tunable::settings!(@name $field $($name)?), $kind, ($($($range)*)?), $field, concat!($($says),+))
+                    $(($alias, $alias_kind, ($($alias_range)*), $field, $alias_says))?
+                )+));
+        }
+    };
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $name:literal) => { $name };
+    (@rows $(($name:expr, $kind:ident, $range:tt, $field:ident, $says:expr))+) => {
+        [$($crate::tunable::settings!(@row $name, $kind, $range, $field, $says)),+]
+    };
+    (@row $name:expr, $kind:ident, (), $field:ident, $says:expr) => {
+        $crate::tunable::Tunable::$kind($name, |s: &mut Settings| &mut s.$field, $says.trim_ascii_start())
+    };
+    (@row $name:expr, choice, ($($words:literal),+), $field:ident, $says:expr) => {
+        $crate::tunable::Tunable::choice($name, &[$($words),+], |s: &mut Settings| &mut s.$field, $says.trim_ascii_start())
+    };
+    (@row $name:expr, $kind:ident, ($($range:tt)+), $field:ident, $says:expr) => {
+        $crate::tunable::Tunable::$kind($name, ($($range)+), |s: &mut Settings| &mut s.$field, $says.trim_ascii_start())
+    };
+}
+pub(crate) use settings;
+
 /// What can be said of a knob without its settings at hand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TunableInfo {
