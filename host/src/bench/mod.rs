@@ -15,14 +15,13 @@ use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Stream};
 
 use crate::Error;
 use crate::config::{self, Backing};
-use crate::device::Device;
 use crate::device::helpers::Helpers;
+use crate::device::{self, Device as _, File};
 use crate::disk::Disk;
 use crate::disk::gauge::Gauge;
 use crate::export::program::Programs;
 use crate::kernel::clock;
 use crate::kernel::notify::Notifiers;
-use crate::server::arrange::descriptor;
 use crate::server::worker::{Backend, Worker};
 
 pub use crate::export::program::jobs::ASK_MAX;
@@ -54,7 +53,7 @@ pub struct Setup {
 /// # Errors
 /// It cannot be opened for reading.
 pub fn capacity(backing: &Backing) -> Result<u64, Error> {
-    Ok(Device::open(backing, true)?.facts().size())
+    Ok(device::open(backing, true)?.facts().size())
 }
 
 /// What a backing is like, before anything is asked of it.
@@ -75,14 +74,9 @@ pub struct Shape {
 /// # Errors
 /// It cannot be opened, or a server has it.
 pub fn shape(backing: &Backing) -> Result<Shape, Error> {
-    let device = Device::open(backing, true)?;
+    let device = device::open(backing, true)?;
     let facts = device.facts();
-    let (direct, in_ram) = match &device {
-        Device::File(file) => (file.is_direct(), file.inline().is_some()),
-        Device::Null(_) | Device::Mem(_) => (true, true),
-        Device::Model(_) => (true, false),
-    };
-    Ok(Shape { bytes: facts.size(), block: facts.block(), direct, in_ram })
+    Ok(Shape { bytes: facts.size(), block: facts.block(), direct: device.is_direct(), in_ram: device.is_in_ram() })
 }
 
 /// Is told how far a run is, and answers whether it is to stop.
@@ -100,16 +94,16 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
     check_groups(setup, &jobs);
     let workers = setup.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let workers = workers.clamp(1, 64).min(jobs.len().max(1));
-    let device = Arc::new(Device::open(&setup.backing, setup.read_only)?);
+    let device = device::open(&setup.backing, setup.read_only)?;
     let bounds = Bounds { limits: device.facts().limits, read_only: setup.read_only };
-    let file = descriptor(&device).map(|_| 0);
+    let file = device.descriptor().map(|_| 0);
     let mut disk = Disk::new(&setup.disk, &[(device, file)], &setup.groups, workers)?;
     disk.gauge = Some(Gauge::new());
     let disk = Arc::new(disk);
     let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
     let threads = config::Limits::default().helpers as usize;
     let helpers = Helpers::new(threads, &[disk.concurrency], &[0], workers, Arc::clone(&notifiers));
-    let files = disk.places().iter().filter_map(|place| descriptor(&place.device)).collect();
+    let files = disk.places().iter().filter_map(|place| place.device.descriptor()).collect();
     let backend = Backend {
         disks: vec![Arc::clone(&disk)],
         files,
@@ -210,11 +204,12 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
 /// If a job's group is not in [`Setup::groups`].
 pub fn run_raw(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
     check_groups(setup, &jobs);
-    let Device::File(file) = Device::open(&setup.backing, setup.read_only)? else {
+    let Backing::File { path, direct } = &setup.backing else {
         let (what, why) =
             (name(&setup.backing), "is no file: only the path to a file or block device can be measured raw");
         return Err(Error::Backing { what, why: why.into() });
     };
+    let file = File::open(path, *direct, setup.read_only)?;
     let bounds = Bounds { limits: file.facts().limits, read_only: setup.read_only };
     let count = jobs.len();
     let raw = Raw::new(file, MEMORY).map_err(Error::Ring)?;

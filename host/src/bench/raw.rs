@@ -12,8 +12,7 @@ use io_uring::{opcode, squeue};
 use slab::Slab;
 
 use super::{WATCH, Watch};
-use crate::device::File;
-use crate::disk::engine::transfer;
+use crate::device::{File, Inline as _, transfer};
 use crate::disk::gauge::Gauge;
 use crate::export::program::jobs::{Done, Jobs};
 use crate::export::program::payload;

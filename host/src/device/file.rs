@@ -21,6 +21,7 @@
 //! F8  A fault is one line in the log, not one for each request that meets it (`faults`).
 
 mod faults;
+mod lane;
 mod open;
 mod peek;
 mod sys;
@@ -31,16 +32,20 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time;
 
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 
-use super::{Facts, Inline, Run, outcome};
+use super::helpers::Order;
+use super::lane::{Address, AtOnce, Lane};
+use super::{Device, Facts, Inline, Run, outcome};
 use crate::Error;
 use crate::config::Direct;
-use crate::device::helpers::Order;
 use faults::Faults;
+use lane::OnFile;
+pub(crate) use lane::transfer;
 use open::{Opened, kind};
 use peek::Peek;
 
@@ -83,7 +88,7 @@ impl fmt::Display for Way {
 
 /// A step of a request, as far as it matters for who does it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Act {
+enum Act {
     Read,
     Write,
     Allocate,
@@ -129,35 +134,12 @@ impl File {
         })
     }
 
-    pub(crate) fn facts(&self) -> Facts {
-        let plain = Facts::plain(self.size);
-        let limits = Limits { block: self.block / Sector::SIZE as u32, ..plain.limits };
-        Facts {
-            limits,
-            home: Some(self.home),
-            rotational: !self.in_ram() && is_rotational(self.home),
-            volatile_cache: !self.in_ram(),
-            fua: self.native_fua(),
-            ..plain
-        }
-    }
-
-    /// Whether requests go past the page cache (F1).
-    pub(crate) const fn is_direct(&self) -> bool {
-        self.direct
-    }
-
     fn in_ram(&self) -> bool {
         matches!(self.way, Way::Inline)
     }
 
-    /// Whether helper threads read it, so that few requests at once are enough to keep it busy.
-    pub(crate) fn needs_helpers(&self) -> bool {
-        matches!(self.way, Way::Helpers(_))
-    }
-
     /// How helpers are to do something; `None` if the ring does it (F6, F7).
-    pub(crate) fn by_helpers(&self, act: Act) -> Option<Order> {
+    fn by_helpers(&self, act: Act) -> Option<Order> {
         match (&self.way, act) {
             (Way::Ring, Act::Write) if !self.direct => Some(Order::Ordered),
             (Way::Ring | Way::Inline, _) => None,
@@ -172,7 +154,7 @@ impl File {
     ///
     /// # Safety
     /// The memory is valid, and nobody else's.
-    pub(crate) unsafe fn read_now(&self, iovecs: &[libc::iovec], at: u64, len: u64) -> Option<usize> {
+    unsafe fn read_now(&self, iovecs: &[libc::iovec], at: u64, len: u64) -> Option<usize> {
         match &self.way {
             // SAFETY: the memory is the caller's promise.
             Way::Helpers(peek) => unsafe { peek.read(&self.file, iovecs, at, len) },
@@ -180,26 +162,8 @@ impl File {
         }
     }
 
-    /// Whether a discard gives anything back, as far as is known (F5).
-    pub(crate) fn can_discard(&self) -> bool {
-        self.can_punch.load(Ordering::Relaxed)
-    }
-
-    /// Whether zeroes are quicker made than written, as far as is known (F5).
-    pub(crate) fn can_zero_fast(&self) -> bool {
-        self.zero_mode(Flags::NONE).is_some()
-    }
-
-    /// A request failed: says so, unless it did lately (F8).
-    pub(crate) fn failed(&self, op: Op, errno: Errno) {
-        self.faults.failed(&self.path, op, errno);
-        if op == Op::Read && errno == Errno::EIO {
-            self.look();
-        }
-    }
-
     /// Looks whether the file is still there and as long as it was, and says what is new (F8). Costs less than a flush.
-    pub(crate) fn look(&self) {
+    fn look(&self) {
         if self.kind == Kind::Regular
             && let Ok((size, names)) = sys::size_and_names(&self.file)
         {
@@ -207,51 +171,9 @@ impl File {
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Which file it is, whatever its name.
-    pub(crate) fn identity(&self) -> io::Result<(u64, u64)> {
-        let metadata = self.file.metadata()?;
-        Ok(if self.kind == Kind::Block { (u64::MAX, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) })
-    }
-
-    pub(crate) fn inline(&self) -> Option<&dyn Inline> {
+    /// The file as one that answers at once, if it does.
+    pub(crate) fn inline(&self) -> Option<&Self> {
         self.in_ram().then_some(self) // F2
-    }
-
-    /// The run of data or hole that starts at `at`, up to `len` bytes of it.
-    pub(crate) fn run(&self, at: u64, len: u64) -> io::Result<Run> {
-        if self.kind == Kind::Block || self.needs_helpers() {
-            return Ok(Run { len, hole: false }); // F6
-        }
-        let data = sys::seek(&self.file, at, libc::SEEK_DATA)?;
-        let hole = match data {
-            Some(data) if data <= at => sys::seek(&self.file, at, libc::SEEK_HOLE)?,
-            _ => None,
-        };
-        Ok(run_of(at, len, data, hole))
-    }
-
-    pub(crate) fn will_need(&self, at: u64, len: u64) {
-        if !self.direct && !self.needs_helpers() {
-            sys::will_need(&self.file, at, len);
-        }
-    }
-
-    pub(crate) fn flush_now(&self) -> io::Result<()> {
-        self.look();
-        match self.kind {
-            _ if self.read_only => Ok(()),          // and some file systems would refuse it
-            Kind::Regular => self.file.sync_data(), // F4
-            Kind::Block => self.file.sync_all(),
-        }
-    }
-
-    /// Whether there can be nothing to make durable.
-    pub(crate) const fn is_read_only(&self) -> bool {
-        self.read_only
     }
 
     /// Whether a flush through the ring shall be an `fdatasync` (F4).
@@ -280,12 +202,104 @@ impl File {
     }
 
     /// The file system said that it cannot do this (F5).
-    pub(crate) fn learn_unsupported(&self, mode: i32) {
+    fn learn_unsupported(&self, mode: i32) {
         let flag = if mode == PUNCH { &self.can_punch } else { &self.can_zero_range };
         if flag.swap(false, Ordering::Relaxed) {
             let what = if mode == PUNCH { "punch holes" } else { "zero ranges" };
             tracing::info!(path = %self.path.display(), "the file system cannot {what}; done without from now on");
         }
+    }
+}
+
+impl Device for File {
+    fn facts(&self) -> Facts {
+        let plain = Facts::plain(self.size);
+        let limits = Limits { block: self.block / Sector::SIZE as u32, ..plain.limits };
+        Facts {
+            limits,
+            home: Some(self.home),
+            rotational: !self.in_ram() && is_rotational(self.home),
+            volatile_cache: !self.in_ram(),
+            fua: self.native_fua(),
+            ..plain
+        }
+    }
+
+    fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
+        if self.in_ram() { Box::new(AtOnce(self)) } else { Box::new(OnFile::new(self, address)) }
+    }
+
+    /// The run of data or hole that starts at `at`, up to `len` bytes of it.
+    fn run(&self, at: u64, len: u64) -> io::Result<Run> {
+        if self.kind == Kind::Block || self.needs_helpers() {
+            return Ok(Run { len, hole: false }); // F6
+        }
+        let data = sys::seek(&self.file, at, libc::SEEK_DATA)?;
+        let hole = match data {
+            Some(data) if data <= at => sys::seek(&self.file, at, libc::SEEK_HOLE)?,
+            _ => None,
+        };
+        Ok(run_of(at, len, data, hole))
+    }
+
+    fn will_need(&self, at: u64, len: u64) {
+        if !self.direct && !self.needs_helpers() {
+            sys::will_need(&self.file, at, len);
+        }
+    }
+
+    fn flush_now(&self) -> io::Result<()> {
+        self.look();
+        match self.kind {
+            _ if self.read_only => Ok(()),          // and some file systems would refuse it
+            Kind::Regular => self.file.sync_data(), // F4
+            Kind::Block => self.file.sync_all(),
+        }
+    }
+
+    /// A request failed: says so, unless it did lately (F8).
+    fn failed(&self, op: Op, errno: Errno) {
+        self.faults.failed(&self.path, op, errno);
+        if op == Op::Read && errno == Errno::EIO {
+            self.look();
+        }
+    }
+
+    /// Whether a discard gives anything back, as far as is known (F5).
+    fn can_discard(&self) -> bool {
+        self.can_punch.load(Ordering::Relaxed)
+    }
+
+    /// Whether zeroes are quicker made than written, as far as is known (F5).
+    fn can_zero_fast(&self) -> bool {
+        self.zero_mode(Flags::NONE).is_some()
+    }
+
+    /// Whether helper threads read it, so that few requests at once are enough to keep it busy.
+    fn needs_helpers(&self) -> bool {
+        matches!(self.way, Way::Helpers(_))
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        Some(self.file.as_raw_fd())
+    }
+
+    fn identity(&self) -> Option<(u64, u64)> {
+        let metadata = self.file.metadata().ok()?;
+        Some(if self.kind == Kind::Block { (u64::MAX, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) })
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    /// Whether requests go past the page cache (F1).
+    fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    fn is_in_ram(&self) -> bool {
+        self.in_ram()
     }
 }
 
@@ -305,11 +319,17 @@ fn run_of(at: u64, len: u64, data: Option<u64>, hole: Option<u64>) -> Run {
     }
 }
 
+/// Zeroes to be written where nothing else makes them; on a page boundary, so that direct I/O takes them.
+#[repr(align(4096))]
+struct Zeroes([u8; 1 << 16]);
+
+static ZEROES: Zeroes = Zeroes([0; 1 << 16]);
+
 /// Give blocks back, keep the size; reads as zeroes afterwards.
 const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 
 /// Whether `fallocate` says that it cannot do this here.
-pub(crate) const fn is_unsupported(errno: i32) -> bool {
+const fn is_unsupported(errno: i32) -> bool {
     matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV)
 }
 
@@ -353,11 +373,10 @@ impl Inline for File {
         if flags.contains(Flags::FAST) {
             return Outcome::Failed(Errno::ENOTSUP);
         }
-        static ZEROES: [u8; 1 << 16] = [0; 1 << 16];
         let mut done = 0;
         while done < len {
-            let part = (len - done).min(ZEROES.len() as u64);
-            if let Err(error) = self.file.write_all_at(&ZEROES[..part as usize], at + done) {
+            let part = (len - done).min(ZEROES.0.len() as u64);
+            if let Err(error) = self.file.write_all_at(&ZEROES.0[..part as usize], at + done) {
                 return Outcome::Failed(super::errno(&error));
             }
             done += part;

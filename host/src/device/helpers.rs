@@ -43,8 +43,8 @@ pub(crate) enum Work {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) worker: ContextId,
-    /// The disk and the tag, as the worker knows them.
-    pub(crate) disk: usize,
+    /// The lane that asks, by its disk and place, and the request.
+    pub(crate) lane: (usize, usize),
     pub(crate) tag: Tag,
     pub(crate) fd: RawFd,
     /// How much of the file is concerned.
@@ -55,8 +55,8 @@ pub(crate) struct Job {
 // SAFETY: the memory that a job names is left to whoever does it until the result was taken (`Helpers::push`).
 unsafe impl Send for Job {}
 
-/// How a job ended: its disk and tag, and what the system call returned, or the negative error.
-pub(crate) type Done = (usize, Tag, i32);
+/// How a job ended: its lane and tag, and what the system call returned, or the negative error.
+pub(crate) type Done = ((usize, usize), Tag, i32);
 
 /// The helper threads of a server.
 pub(crate) struct Helpers {
@@ -194,7 +194,7 @@ impl Helpers {
             let spawn = self.start(&mut state);
             drop(state);
             let _ = self.spawn(spawn); // if there is nobody else, what is ready is ours, in the next round
-            self.tell(job.worker, (job.disk, job.tag, result));
+            self.tell(job.worker, (job.lane, job.tag, result));
             state = self.state();
         }
         state
@@ -284,14 +284,15 @@ mod tests {
             (buffers.iter_mut()).map(|b| libc::iovec { iov_base: b.as_mut_ptr().cast(), iov_len: b.len() }).collect();
         for (n, iovec) in iovecs.iter().enumerate() {
             let work = Work::Read { iovecs: iovec, count: 1, at: 512 * (n as u64 % 128) };
-            let job = Job { worker: ContextId(0), disk: 0, tag: Tag(n as u16), fd: open.as_raw_fd(), sectors: 1, work };
+            let job =
+                Job { worker: ContextId(0), lane: (0, 0), tag: Tag(n as u16), fd: open.as_raw_fd(), sectors: 1, work };
             // SAFETY: the buffers live until all results were taken.
             unsafe { helpers.push(0, Order::Concurrent, job) }
             assert!(threads_of(&helpers) <= 3);
         }
         let mut done = wait_for(&helpers, 1000);
         done.sort_by_key(|(_, tag, _)| tag.0);
-        assert!(done.iter().enumerate().all(|(n, done)| *done == (0, Tag(n as u16), 512)));
+        assert!(done.iter().enumerate().all(|(n, done)| *done == ((0, 0), Tag(n as u16), 512)));
         assert!(buffers.iter().flatten().all(|byte| *byte == 7));
         helpers.stop();
         while threads_of(&helpers) > 0 {
@@ -303,10 +304,10 @@ mod tests {
     fn an_error_is_told_as_the_kernel_has_it() {
         let helpers = pool(1, 1);
         let work = Work::Sync { data_only: true };
-        let job = Job { worker: ContextId(0), disk: 3, tag: Tag(5), fd: -1, sectors: 0, work };
+        let job = Job { worker: ContextId(0), lane: (3, 1), tag: Tag(5), fd: -1, sectors: 0, work };
         // SAFETY: it names no memory.
         unsafe { helpers.push(0, Order::Alone, job) }
-        assert_eq!(wait_for(&helpers, 1), [(3, Tag(5), -libc::EBADF)]);
+        assert_eq!(wait_for(&helpers, 1), [((3, 1), Tag(5), -libc::EBADF)]);
         helpers.stop();
     }
 }

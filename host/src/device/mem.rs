@@ -4,11 +4,13 @@
 //! M2  A read sees each sector as it was before or after any write, never half: a chunk is read and written under its
 //!     own lock. Requests to different chunks meet nobody.
 
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::io;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fairlift_core::{Flags, Outcome};
 
-use super::{Facts, Inline, Run};
+use super::lane::{Address, AtOnce, Lane};
+use super::{Device, Facts, Inline, Run};
 
 /// Large enough that a disk of a gibibyte has 16,384 locks and a request of 4 KiB takes one; small enough that a
 /// scattered write of 4 KiB costs no more than this.
@@ -31,19 +33,6 @@ impl Mem {
         Self { size, tables: (0..tables).map(|_| OnceLock::new()).collect() }
     }
 
-    pub(crate) const fn facts(&self) -> Facts {
-        Facts::plain(self.size)
-    }
-
-    /// The run that starts at `at`, and ends within the chunk, or the table if there is none, or after `len`.
-    pub(crate) fn run(&self, at: u64, len: u64) -> Run {
-        let (index, offset) = place(at);
-        match self.look(index) {
-            Some(chunk) => Run { len: len.min((CHUNK - offset) as u64), hole: chunk.is_none() },
-            None => Run { len: len.min(((TABLE - index % TABLE) * CHUNK - offset) as u64), hole: true },
-        }
-    }
-
     /// A chunk, to be read; `None` if nothing was ever written near it.
     fn look(&self, index: usize) -> Option<RwLockReadGuard<'_, Chunk>> {
         let table = self.tables[index / TABLE].get()?;
@@ -55,6 +44,29 @@ impl Mem {
     fn change(&self, index: usize) -> RwLockWriteGuard<'_, Chunk> {
         let table = self.tables[index / TABLE].get_or_init(|| (0..TABLE).map(|_| RwLock::new(None)).collect());
         table[index % TABLE].write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Device for Mem {
+    fn facts(&self) -> Facts {
+        Facts::plain(self.size)
+    }
+
+    fn lane(self: Arc<Self>, _address: Address) -> Box<dyn Lane> {
+        Box::new(AtOnce(self))
+    }
+
+    /// Up to the end of the chunk, or of the table if there is none.
+    fn run(&self, at: u64, len: u64) -> io::Result<Run> {
+        let (index, offset) = place(at);
+        Ok(match self.look(index) {
+            Some(chunk) => Run { len: len.min((CHUNK - offset) as u64), hole: chunk.is_none() },
+            None => Run { len: len.min(((TABLE - index % TABLE) * CHUNK - offset) as u64), hole: true },
+        })
+    }
+
+    fn is_in_ram(&self) -> bool {
+        true
     }
 }
 
@@ -180,15 +192,15 @@ mod tests {
         mem.write(far, &[7; 512], Flags::NONE);
         mem.discard(0, 1 << 30);
         assert_eq!(mem.tables.iter().filter(|table| table.get().is_some()).count(), 1);
-        assert_eq!(mem.run(512, 1 << 40), Run { len: near as u64 - 512, hole: true });
+        assert_eq!(mem.run(512, 1 << 40).unwrap(), Run { len: near as u64 - 512, hole: true });
         assert_eq!((read(&mem, far, 512), read(&mem, 0, 512)), (vec![7; 512], vec![0; 512]));
     }
 
     #[test]
     fn a_size_that_is_no_multiple_of_the_chunk_has_a_short_last_run() {
         let mem = Mem::new(CHUNK as u64 + 512);
-        assert_eq!(mem.run(CHUNK as u64, 512), Run { len: 512, hole: true });
+        assert_eq!(mem.run(CHUNK as u64, 512).unwrap(), Run { len: 512, hole: true });
         mem.write(CHUNK as u64, &[1; 512], Flags::NONE);
-        assert_eq!(mem.run(CHUNK as u64, 512), Run { len: 512, hole: false });
+        assert_eq!(mem.run(CHUNK as u64, 512).unwrap(), Run { len: 512, hole: false });
     }
 }

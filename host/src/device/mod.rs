@@ -1,31 +1,31 @@
-//! What holds the data: one file for each kind of backing.
+//! What holds the data: one file or folder for each kind of backing.
+//!
+//! A device has two sides. [`Device`] is what all workers share: its size, what it can do, what is allocated. A [`Lane`] is
+//! what a worker has of it: it takes requests, and answers them now or later. To add a kind: implement both in a file or
+//! folder of its own, and give it a row in [`config::Backing`](crate::config::Backing) and in [`open`].
 
 mod file;
 pub(crate) mod helpers;
+pub(crate) mod lane;
 mod mem;
 mod model;
 mod null;
 
 use std::io;
+use std::os::fd::RawFd;
 use std::path::Path;
+use std::sync::Arc;
 
-use fairlift_core::{Duration, Errno, Flags, Limits, Op, Outcome, Sector};
+use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 
 use crate::Error;
 use crate::config::Backing;
 
-pub(crate) use file::{Act, File, is_unsupported};
-pub(crate) use mem::Mem;
-pub(crate) use model::{Modelled, asked};
-pub(crate) use null::Null;
-
-/// Something that holds data.
-pub(crate) enum Device {
-    Null(Null),
-    Mem(Mem),
-    File(File),
-    Model(Modelled),
-}
+pub(crate) use file::{File, transfer};
+use lane::{Address, Lane};
+use mem::Mem;
+use model::Modelled;
+use null::Null;
 
 /// What is known of a backing when it has been opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,127 +84,94 @@ pub(crate) trait Inline {
     fn write_zeroes(&self, at: u64, len: u64, flags: Flags) -> Outcome;
 }
 
-impl Device {
-    pub(crate) fn open(backing: &Backing, read_only: bool) -> Result<Self, Error> {
-        Ok(match backing {
-            Backing::Null { size, delay } => Self::Null(Null::new(*size, *delay)),
-            Backing::Mem { size } => Self::Mem(Mem::new(*size)),
-            Backing::Model { model, .. } => Self::Model(Modelled::new(model.build())),
-            Backing::File { path, direct } => Self::File(File::open(path, *direct, read_only)?),
-        })
-    }
+/// Something that holds data: one for all workers.
+pub(crate) trait Device: Send + Sync {
+    fn facts(&self) -> Facts;
 
-    pub(crate) fn facts(&self) -> Facts {
-        match self {
-            Self::Null(null) => null.facts(),
-            Self::Mem(mem) => mem.facts(),
-            Self::File(file) => file.facts(),
-            Self::Model(model) => model.facts(),
-        }
-    }
+    /// A worker's side of it.
+    fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane>;
 
-    /// The device as one whose data moves at once, if it does.
-    pub(crate) fn inline(&self) -> Option<&dyn Inline> {
-        match self {
-            Self::Null(null) => Some(null),
-            Self::Mem(mem) => Some(mem),
-            Self::File(file) => file.inline(),
-            Self::Model(model) => Some(model.inline()),
-        }
-    }
+    /// The run of data or hole that starts at a byte, up to `len` bytes of it: at least one sector.
+    fn run(&self, at: u64, len: u64) -> io::Result<Run>;
 
-    /// The model that says when a request ends, if one does.
-    pub(crate) fn model(&self) -> Option<&Modelled> {
-        match self {
-            Self::Model(model) => Some(model),
-            Self::Null(_) | Self::Mem(_) | Self::File(_) => None,
-        }
-    }
-
-    /// How long an answer is held back.
-    pub(crate) fn delay(&self) -> Duration {
-        match self {
-            Self::Null(null) => null.delay(),
-            Self::Mem(_) | Self::File(_) | Self::Model(_) => Duration::ZERO,
-        }
-    }
-
-    /// What is allocated in a range: the first runs, at most `most`, each as long as it is.
-    pub(crate) fn map(&self, at: u64, len: u64, most: usize) -> io::Result<Vec<Run>> {
-        let mut runs: Vec<Run> = Vec::new();
-        let mut done = 0;
-        while done < len {
-            let run = match self {
-                Self::Null(_) => Run { len: len - done, hole: true },
-                Self::Mem(mem) => mem.run(at + done, len - done),
-                Self::File(file) => file.run(at + done, len - done)?,
-                Self::Model(model) => model.data().run(at + done, len - done),
-            };
-            assert!(run.len > 0 && run.len <= len - done, "a run of {} in {}", run.len, len - done);
-            done += run.len;
-            let full = runs.len() == most;
-            match runs.last_mut() {
-                Some(last) if last.hole == run.hole => last.len += run.len,
-                _ if full => break,
-                _ => runs.push(run),
-            }
-        }
-        Ok(runs)
-    }
-
-    /// Says that a range will be read soon.
-    pub(crate) fn will_need(&self, at: u64, len: u64) {
-        if let Self::File(file) = self {
-            file.will_need(at, len);
-        }
-    }
+    /// A range will be read soon.
+    fn will_need(&self, _at: u64, _len: u64) {}
 
     /// Makes durable all that was written; blocks.
-    pub(crate) fn flush_now(&self) -> io::Result<()> {
-        match self {
-            Self::Null(_) | Self::Mem(_) | Self::Model(_) => Ok(()),
-            Self::File(file) => file.flush_now(),
-        }
-    }
-
-    /// Whether a discard gives anything back, as far as is known.
-    pub(crate) fn can_discard(&self) -> bool {
-        match self {
-            Self::File(file) => file.can_discard(),
-            Self::Null(_) | Self::Mem(_) | Self::Model(_) => true,
-        }
-    }
-
-    /// Whether zeroes are quicker made than written, as far as is known.
-    pub(crate) fn can_zero_fast(&self) -> bool {
-        match self {
-            Self::File(file) => file.can_zero_fast(),
-            Self::Null(_) | Self::Mem(_) | Self::Model(_) => true,
-        }
+    fn flush_now(&self) -> io::Result<()> {
+        Ok(())
     }
 
     /// A request failed.
-    pub(crate) fn failed(&self, op: Op, errno: Errno) {
-        if let Self::File(file) = self {
-            file.failed(op, errno);
-        }
+    fn failed(&self, _op: Op, _errno: Errno) {}
+
+    /// Whether a discard gives anything back, as far as is known.
+    fn can_discard(&self) -> bool {
+        true
+    }
+
+    /// Whether zeroes are quicker made than written, as far as is known.
+    fn can_zero_fast(&self) -> bool {
+        true
     }
 
     /// Whether threads must wait for it.
-    pub(crate) fn needs_helpers(&self) -> bool {
-        match self {
-            Self::File(file) => file.needs_helpers(),
-            Self::Null(_) | Self::Mem(_) | Self::Model(_) => false,
-        }
+    fn needs_helpers(&self) -> bool {
+        false
+    }
+
+    /// The descriptor that rings shall know, if it has one.
+    fn descriptor(&self) -> Option<RawFd> {
+        None
+    }
+
+    /// Which file it is, whatever its name.
+    fn identity(&self) -> Option<(u64, u64)> {
+        None
     }
 
     /// The path, for messages.
-    pub(crate) fn path(&self) -> Option<&Path> {
-        match self {
-            Self::Null(_) | Self::Mem(_) | Self::Model(_) => None,
-            Self::File(file) => Some(file.path()),
+    fn path(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Whether nothing is between us and what holds the data.
+    fn is_direct(&self) -> bool {
+        true
+    }
+
+    /// Whether it is RAM.
+    fn is_in_ram(&self) -> bool {
+        false
+    }
+}
+
+/// Opens a backing: the one place that knows all kinds of devices.
+pub(crate) fn open(backing: &Backing, read_only: bool) -> Result<Arc<dyn Device>, Error> {
+    Ok(match backing {
+        Backing::Null { size, delay } => Arc::new(Null::new(*size, *delay)),
+        Backing::Mem { size } => Arc::new(Mem::new(*size)),
+        Backing::Model { model, .. } => Arc::new(Modelled::new(model.build())),
+        Backing::File { path, direct } => Arc::new(File::open(path, *direct, read_only)?),
+    })
+}
+
+/// What is allocated in a range of a device: the first runs, at most `most`, each as long as it is.
+pub(crate) fn map(device: &dyn Device, at: u64, len: u64, most: usize) -> io::Result<Vec<Run>> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut done = 0;
+    while done < len {
+        let run = device.run(at + done, len - done)?;
+        assert!(run.len > 0 && run.len <= len - done, "a run of {} in {}", run.len, len - done);
+        done += run.len;
+        let full = runs.len() == most;
+        match runs.last_mut() {
+            Some(last) if last.hole == run.hole => last.len += run.len,
+            _ if full => break,
+            _ => runs.push(run),
         }
     }
+    Ok(runs)
 }
 
 /// What an I/O error means to who asked.

@@ -9,12 +9,15 @@
 //!     each answer would pay for every timer that comes late, and see a slower disk.
 //! T4  Of the workers that have requests in the model, one has a timer no later than the model's next event.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::model::{Asked, Character, Ended, Model};
+use fairlift_core::queue::Segment;
 use fairlift_core::{ContextId, Duration, Extent, Instant, Limits, Op, Outcome, Sector, Tag};
 
-use super::{Facts, Inline, Mem};
+use super::lane::{Address, Io, Lane, Request, answer};
+use super::{Device, Facts, Mem, Run};
 
 /// The most by which a submission counts as earlier (T3), and how long after a late end: a client that thinks for longer
 /// does not wait for us. A worker is seldom kept from the CPU for longer.
@@ -65,7 +68,7 @@ pub(crate) struct Next {
 }
 
 /// A request for the model.
-pub(crate) fn asked(tag: Tag, op: Op, flags: fairlift_core::Flags, at: u64, bytes: u64) -> Asked {
+fn asked(tag: Tag, op: Op, flags: fairlift_core::Flags, at: u64, bytes: u64) -> Asked {
     Asked { id: u64::from(tag.0), op, flags, extent: Extent::new(Sector(at / Sector::SIZE), bytes / Sector::SIZE) }
 }
 
@@ -78,21 +81,6 @@ impl Modelled {
             character,
             state: Mutex::new(State { model, clock: Instant::ZERO, ended: Vec::new(), boxes: Vec::new() }),
         }
-    }
-
-    pub(crate) const fn facts(&self) -> Facts {
-        let Character { rotational, volatile_cache } = self.character;
-        Facts { limits: self.limits, home: None, flush: volatile_cache, rotational, volatile_cache, fua: true }
-    }
-
-    /// Where its data is.
-    pub(crate) const fn data(&self) -> &Mem {
-        &self.data
-    }
-
-    /// Where its data is, as a device that answers at once (T1).
-    pub(crate) fn inline(&self) -> &dyn Inline {
-        &self.data
     }
 
     /// Takes a batch of one context's requests in, and leaves `batch` empty. Their ids are their tags.
@@ -133,6 +121,73 @@ impl Modelled {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A worker that panics ends the process; a test that does has failed already.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Device for Modelled {
+    fn facts(&self) -> Facts {
+        let Character { rotational, volatile_cache } = self.character;
+        Facts { limits: self.limits, home: None, flush: volatile_cache, rotational, volatile_cache, fua: true }
+    }
+
+    fn lane(self: Arc<Self>, _address: Address) -> Box<dyn Lane> {
+        Box::new(InModel { device: self, asked: Vec::new(), open: 0, due: None })
+    }
+
+    fn run(&self, at: u64, len: u64) -> io::Result<Run> {
+        self.data.run(at, len)
+    }
+}
+
+/// A worker's side of a model.
+struct InModel {
+    device: Arc<Modelled>,
+    /// What the model is asked, while it is collected.
+    asked: Vec<Asked>,
+    /// Requests in it.
+    open: usize,
+    /// When to look at it.
+    due: Option<Instant>,
+}
+
+impl InModel {
+    /// What is to be done after the worker was at the model.
+    fn leave(&mut self, io: &mut Io<'_>, next: Next) {
+        self.due = next.at;
+        io.notifiers.wake_all(next.wake, io.context, io.ring);
+    }
+}
+
+impl Lane for InModel {
+    /// T1
+    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
+        for request in requests {
+            // RAM does not fail; how the request ends, the model says.
+            let _ = answer(&self.device.data, io.tickets, request, &mut segments);
+            self.asked.push(asked(request.tag, request.op, request.flags, request.at, request.bytes));
+        }
+        self.open += requests.len();
+        let next = self.device.submit(now, io.context, &mut self.asked);
+        self.leave(io, next);
+    }
+
+    fn is_by_the_clock(&self) -> bool {
+        true
+    }
+
+    fn poll(&mut self, io: &mut Io<'_>, now: Instant) {
+        let before = io.ended.len();
+        let next = self.device.fetch(now, io.context, io.ended);
+        self.open -= io.ended.len() - before;
+        self.leave(io, next);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn in_flight(&self) -> usize {
+        self.open
     }
 }
 

@@ -1,8 +1,14 @@
 //! Null: takes writes, forgets them, and reads as zeroes. For measuring all that is not the backing.
 
-use fairlift_core::{Duration, Flags, Outcome};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
 
-use super::{Facts, Inline};
+use fairlift_core::queue::Segment;
+use fairlift_core::{Duration, Flags, Instant, Outcome, Tag};
+
+use super::lane::{Address, AtOnce, Io, Lane, Request, answer};
+use super::{Device, Facts, Inline, Run};
 
 pub(crate) struct Null {
     size: u64,
@@ -13,13 +19,59 @@ impl Null {
     pub(crate) const fn new(size: u64, delay: Duration) -> Self {
         Self { size, delay }
     }
+}
 
-    pub(crate) const fn facts(&self) -> Facts {
+impl Device for Null {
+    fn facts(&self) -> Facts {
         Facts::plain(self.size)
     }
 
-    pub(crate) const fn delay(&self) -> Duration {
-        self.delay
+    fn lane(self: Arc<Self>, _address: Address) -> Box<dyn Lane> {
+        match self.delay {
+            Duration::ZERO => Box::new(AtOnce(self)),
+            _ => Box::new(Delayed { device: self, due: VecDeque::new() }),
+        }
+    }
+
+    fn run(&self, _at: u64, len: u64) -> io::Result<Run> {
+        Ok(Run { len, hole: true })
+    }
+
+    fn is_in_ram(&self) -> bool {
+        true
+    }
+}
+
+/// Answers a while after it was asked: each request as late as every other, so in their order.
+struct Delayed {
+    device: Arc<Null>,
+    due: VecDeque<(Instant, Tag, Outcome)>,
+}
+
+impl Lane for Delayed {
+    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
+        for request in requests {
+            let outcome = answer(&*self.device, io.tickets, request, &mut segments);
+            self.due.push_back((now + self.device.delay, request.tag, outcome));
+        }
+    }
+
+    fn is_by_the_clock(&self) -> bool {
+        true
+    }
+
+    fn poll(&mut self, io: &mut Io<'_>, now: Instant) {
+        while let Some((_, tag, outcome)) = self.due.pop_front_if(|(at, ..)| *at <= now) {
+            io.ended.push((tag, outcome));
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.due.front().map(|(at, ..)| *at)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.due.len()
     }
 }
 

@@ -3,27 +3,24 @@
 //! E1  A request stays with the worker that took it in. Its memory is the device's from dispatch to completion, and is not
 //!     given back before, whatever became of the client.
 //! E2  A disk's queue is locked once per batch: completions, new bios, dispatch and news in one go.
-//! E3  Devices that answer at once are served in the loop; the others go through the ring, all of a turn in one system
-//!     call, or to helper threads where the ring would take threads of its own. Where a model says when a request ends, its data has moved by then.
+//! E3  A device is given the requests of a turn together, by its lane, and answers now or later. The engine does not know
+//!     which kind of device it is.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-use std::os::fd::AsRawFd;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::device::helpers::{Done, Helpers, Job, Work};
-use crate::device::{self, Act, File, Inline, Modelled, asked};
-use crate::disk::Disk;
-use crate::disk::line::Line;
-use crate::kernel::buffer::{Buffer, Pool};
+use fairlift_core::queue::Segment;
+use fairlift_core::{Bio, ContextId, Dispatch, Errno, Finished, Instant, Op, Outcome, Refused, Tag};
+
+use super::line::Line;
+use super::{Disk, Place};
+use crate::device::helpers::{Done, Helpers};
+use crate::device::lane::{Address, Io, Lane, Request};
+use crate::kernel::buffer::Pool;
 use crate::kernel::notify::Notifiers;
-use crate::kernel::ring::{Ring, Source};
+use crate::kernel::ring::Ring;
 use crate::kernel::ticket::{Memory, Ticket, Tickets};
-use fairlift_core::{Bio, ContextId, Dispatch, Duration, Errno, Finished, Flags, Instant, Op, Outcome, Refused};
-use fairlift_core::{Tag, model::Asked, queue::Segment};
-use io_uring::types::Fixed;
-use io_uring::{opcode, squeue, types};
 
 /// News of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,17 +36,21 @@ pub(crate) enum News {
 /// A worker's side of a disk.
 struct Side {
     disk: Arc<Disk>,
+    /// Of its devices, by their places.
+    lanes: Vec<Box<dyn Lane>>,
+    /// The places of those that answer by the clock.
+    timed: Vec<usize>,
     /// Bios that the queue had no room for, and new ones: they go in at the next turn.
     backlog: VecDeque<Bio>,
-    /// What the device has answered since the last turn.
+    /// Steps of requests that the ring or helpers have done since the last turn: by runs of a place, and all in that order.
+    completed: Vec<(Tag, i32)>,
+    runs: Vec<(usize, usize)>,
+    /// What the devices have answered since the last turn.
     ended: Vec<(Tag, Outcome)>,
     busy: Vec<Tag>,
-    /// What to do for the device, each with the number of its segments, and all segments in that order.
-    dispatches: Vec<(Dispatch, usize)>,
+    /// What to do for the devices, and all its segments in that order.
+    requests: Vec<Request>,
     segments: Vec<Segment>,
-    flights: Box<[Flight]>,
-    /// The models among its devices.
-    models: Vec<InModel>,
     timeout: Option<Instant>,
     /// Where tags are shared: our place in the line for them.
     line: Option<Line>,
@@ -57,51 +58,6 @@ struct Side {
     full: bool,
     dirty: bool,
 }
-
-/// A worker's side of a model.
-struct InModel {
-    /// Where on the disk it is.
-    place: usize,
-    /// What to submit before the turn ends.
-    asked: Vec<Asked>,
-    /// Requests in it.
-    open: usize,
-    /// When to look at it.
-    due: Option<Instant>,
-}
-
-/// A request in the ring.
-#[derive(Default)]
-struct Flight {
-    dispatch: Option<Dispatch>,
-    place: usize,
-    /// Where in the device it starts, in bytes.
-    at: u64,
-    /// Its memory; stays where it is while the kernel has it.
-    iovecs: Vec<libc::iovec>,
-    /// The block of the pool that its memory, if it is one piece, is in.
-    block: Option<u16>,
-    /// Bytes done so far.
-    done: u64,
-    step: Step,
-}
-
-/// How far a request in the ring is.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum Step {
-    /// Moving data.
-    #[default]
-    Transfer,
-    /// In `fallocate` with this mode.
-    Allocate(i32),
-    /// Writing zeroes from a page of them, because no `fallocate` can.
-    WriteOut,
-    /// Making all that was written durable.
-    Sync,
-}
-
-// SAFETY: the pointers in `iovecs` name buffers of the same worker, with which they move to its thread.
-unsafe impl Send for Flight {}
 
 /// What a worker does with requests.
 pub(crate) struct Engine {
@@ -112,72 +68,83 @@ pub(crate) struct Engine {
     /// News for the front, by tickets, since it last looked.
     pub(crate) news: Vec<(usize, News)>,
     sides: Vec<Side>,
-    delayed: BinaryHeap<Reverse<(Instant, usize, u16)>>,
     notifiers: Arc<Notifiers>,
     helpers: Arc<Helpers>,
     /// What helpers have done, while it is looked at.
     helped: Vec<Done>,
-    zeroes: Buffer,
     dirty: Vec<usize>,
-    /// Requests that go into the ring after the replies of the turn.
-    launches: Vec<(usize, Tag)>,
+    /// Lanes, by disk and place, that put something into the ring after the replies of the turn.
+    launches: Vec<(usize, usize)>,
+}
+
+/// What a lane of `side` uses of the engine.
+macro_rules! io {
+    ($engine:ident, $side:ident) => {
+        Io {
+            context: $engine.context,
+            ring: &mut $engine.ring,
+            pool: &$engine.pool,
+            tickets: &mut $engine.tickets,
+            helpers: &$engine.helpers,
+            notifiers: &$engine.notifiers,
+            ended: &mut $side.ended,
+            busy: &mut $side.busy,
+            launch: false,
+        }
+    };
 }
 
 impl Engine {
     pub(crate) fn new(
         ring: Ring,
-        mut pool: Pool,
+        pool: Pool,
         context: ContextId,
         disks: &[Arc<Disk>],
         notifiers: Arc<Notifiers>,
         helpers: Arc<Helpers>,
     ) -> Self {
-        let sides: Vec<_> = disks
-            .iter()
-            .map(|disk| {
-                let depth = disk.queue(context).settings().depth;
-                let models = disk.places().iter().enumerate().filter(|(_, place)| place.device.model().is_some());
-                Side {
-                    disk: Arc::clone(disk),
-                    backlog: VecDeque::with_capacity(256),
-                    ended: Vec::with_capacity(usize::from(depth)),
-                    busy: Vec::new(),
-                    dispatches: Vec::with_capacity(usize::from(depth)),
-                    segments: Vec::with_capacity(usize::from(depth) * 4),
-                    flights: (0..depth).map(|_| Flight::default()).collect(),
-                    models: models.map(|(place, _)| InModel { place, asked: Vec::new(), open: 0, due: None }).collect(),
-                    timeout: None,
-                    line: disk.tags().map(|tags| {
-                        let waker = Waker::from(Arc::new(notifiers.waker(context)));
-                        Line::new(tags, usize::from(context.0), waker)
-                    }),
-                    full: false,
-                    dirty: false,
-                }
-            })
-            .collect();
-        if sides.iter().any(|side: &Side| !side.models.is_empty()) {
+        let side = |(number, disk): (usize, &Arc<Disk>)| {
+            let depth = disk.queue(context).settings().depth;
+            let lane = |(place, at): (usize, &Place)| {
+                Arc::clone(&at.device).lane(Address { disk: number, place, file: at.file })
+            };
+            let lanes: Vec<_> = disk.places().iter().enumerate().map(lane).collect();
+            Side {
+                disk: Arc::clone(disk),
+                timed: (0..lanes.len()).filter(|place| lanes[*place].is_by_the_clock()).collect(),
+                lanes,
+                backlog: VecDeque::with_capacity(256),
+                completed: Vec::with_capacity(usize::from(depth)),
+                runs: Vec::with_capacity(usize::from(depth)),
+                ended: Vec::with_capacity(usize::from(depth)),
+                busy: Vec::new(),
+                requests: Vec::with_capacity(usize::from(depth)),
+                segments: Vec::with_capacity(usize::from(depth) * 4),
+                timeout: None,
+                line: disk.tags().map(|tags| {
+                    let waker = Waker::from(Arc::new(notifiers.waker(context)));
+                    Line::new(tags, usize::from(context.0), waker)
+                }),
+                full: false,
+                dirty: false,
+            }
+        };
+        let sides: Vec<_> = disks.iter().enumerate().map(side).collect();
+        if sides.iter().any(|side: &Side| !side.timed.is_empty()) {
             Ring::be_punctual();
         }
-        let mut zeroes = pool.get(1 << 16).expect("the budget is larger than one buffer");
-        zeroes.bytes_mut().fill(0);
-        let tickets = Tickets::with_capacity(1024);
-        let (news, delayed, dirty) = (Vec::with_capacity(1024), BinaryHeap::new(), Vec::new());
-        let helped = Vec::with_capacity(256);
         Self {
             ring,
             pool,
-            tickets,
+            tickets: Tickets::with_capacity(1024),
             context,
-            news,
+            news: Vec::with_capacity(1024),
             sides,
-            delayed,
             notifiers,
             helpers,
-            helped,
-            zeroes,
-            dirty,
-            launches: Vec::with_capacity(256),
+            helped: Vec::with_capacity(256),
+            dirty: Vec::new(),
+            launches: Vec::with_capacity(64),
         }
     }
 
@@ -256,8 +223,8 @@ impl Engine {
     pub(crate) fn woken(&mut self) {
         let mut helped = std::mem::take(&mut self.helped);
         self.helpers.take(self.context, &mut helped);
-        for (disk, tag, result) in helped.drain(..) {
-            self.completed(disk, tag, result);
+        for ((disk, place), tag, result) in helped.drain(..) {
+            self.completed(disk, place, tag, result);
         }
         self.helped = helped;
         for disk in 0..self.sides.len() {
@@ -267,38 +234,36 @@ impl Engine {
 
     /// Requests that the devices have.
     pub(crate) fn in_devices(&self) -> usize {
-        self.delayed.len()
-            + self.sides.iter().flat_map(|side| &side.models).map(|model| model.open).sum::<usize>()
-            + self.sides.iter().flat_map(|side| &side.flights).filter(|flight| flight.dispatch.is_some()).count()
+        self.sides.iter().flat_map(|side| &side.lanes).map(|lane| lane.in_flight()).sum()
     }
 
     /// When to turn the disks though nothing completed.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let delayed = self.delayed.peek().map(|Reverse((at, ..))| *at);
-        let sides =
-            self.sides.iter().flat_map(|side| side.models.iter().filter_map(|model| model.due).chain(side.timeout));
-        sides.chain(delayed).min()
+        self.sides.iter().filter_map(Side::due).min()
+    }
+
+    /// The ring or a helper has done a step of a request: the lane hears of it at the next turn.
+    #[inline]
+    pub(crate) fn completed(&mut self, disk: usize, place: usize, tag: Tag, result: i32) {
+        let side = &mut self.sides[disk];
+        side.completed.push((tag, result));
+        match side.runs.last_mut() {
+            Some((same, count)) if *same == place => *count += 1,
+            _ => side.runs.push((place, 1)),
+        }
+        self.mark(disk);
     }
 
     /// Turns every disk that has something to do, until none has; fills `news`.
     pub(crate) fn turn(&mut self, now: Instant) {
-        while let Some(Reverse((at, disk, tag))) = self.delayed.peek().copied() {
-            if now < at {
-                break;
-            }
-            self.delayed.pop();
-            self.sides[disk].ended.push((Tag(tag), Outcome::Done));
-            self.mark(disk);
-        }
         for disk in 0..self.sides.len() {
-            let Side { timeout, models, .. } = &self.sides[disk];
-            if timeout.iter().chain(models.iter().filter_map(|model| model.due.as_ref())).any(|at| *at <= now) {
+            if self.sides[disk].due().is_some_and(|at| at <= now) {
                 self.mark(disk);
             }
         }
         while let Some(disk) = self.dirty.pop() {
             self.sides[disk].dirty = false;
-            self.fetch_from_models(now, disk);
+            self.hear(now, disk);
             self.turn_queue(now, disk);
             self.execute(now, disk);
         }
@@ -310,27 +275,20 @@ impl Engine {
         }
     }
 
-    /// Takes what has ended by the word of models.
-    fn fetch_from_models(&mut self, now: Instant, number: usize) {
-        let Side { disk, models, ended, .. } = &mut self.sides[number];
-        for model in models {
-            let before = ended.len();
-            let next = modelled(disk, model.place).fetch(now, self.context, ended);
-            model.open -= ended.len() - before;
-            model.due = next.at;
-            self.notifiers.wake_all(next.wake, self.context, &mut self.ring);
+    /// Lets the lanes hear what has happened to their requests.
+    fn hear(&mut self, now: Instant, number: usize) {
+        let side = &mut self.sides[number];
+        let mut io = io!(self, side);
+        for place in &side.timed {
+            side.lanes[*place].poll(&mut io, now);
         }
-    }
-
-    /// Gives models what went out to them.
-    fn submit_to_models(&mut self, now: Instant, number: usize) {
-        let Side { disk, models, .. } = &mut self.sides[number];
-        for model in models.iter_mut().filter(|model| !model.asked.is_empty()) {
-            model.open += model.asked.len();
-            let next = modelled(disk, model.place).submit(now, self.context, &mut model.asked);
-            model.due = next.at;
-            self.notifiers.wake_all(next.wake, self.context, &mut self.ring);
+        let mut rest = &side.completed[..];
+        for (place, count) in side.runs.drain(..) {
+            let (mine, others) = rest.split_at(count);
+            rest = others;
+            side.lanes[place].completed(&mut io, mine);
         }
+        side.completed.clear();
     }
 
     /// E2
@@ -371,15 +329,18 @@ impl Engine {
             while goes_on && let Some(dispatch) = queue.poll_dispatch(now, self.context) {
                 let before = side.segments.len();
                 side.segments.extend(queue.segments(dispatch.tag));
-                side.dispatches.push((dispatch, side.segments.len() - before));
+                let Dispatch { tag, op, flags, extent, .. } = dispatch;
+                let (place, at) = side.disk.locate(extent);
+                let segments = side.segments.len() - before;
+                side.requests.push(Request { tag, op, flags, at, bytes: extent.bytes(), place, segments });
                 goes_on = side.line.as_mut().is_none_or(Line::took);
             }
             may_ask = side.line.as_mut().is_some_and(|line| line.wait(queue.lacks_tag()));
         }
         queue.handle_flushes(now);
         if let Some(gauge) = &side.disk.gauge {
-            let flushes = side.dispatches.iter().filter(|(dispatch, _)| dispatch.op == Op::Flush).count();
-            gauge.note(now, came, side.dispatches.len(), flushes);
+            let flushes = side.requests.iter().filter(|request| request.op == Op::Flush).count();
+            gauge.note(now, came, side.requests.len(), flushes);
         }
         while let Some(news) = queue.poll_finished(self.context) {
             self.news.push(match news {
@@ -400,291 +361,52 @@ impl Engine {
         }
     }
 
-    /// Gives what was dispatched to the devices.
+    /// Gives what was dispatched to the devices, those that follow one another on a device together.
     fn execute(&mut self, now: Instant, number: usize) {
         let side = &mut self.sides[number];
-        let disk = Arc::clone(&side.disk);
-        let mut dispatches = std::mem::take(&mut side.dispatches);
-        let mut segments = std::mem::take(&mut side.segments);
-        let mut rest = &segments[..];
-        for (dispatch, count) in dispatches.drain(..) {
-            let (mine, others) = rest.split_at(count);
-            rest = others;
-            let (index, at) = disk.locate(dispatch.extent);
-            let place = disk.place(index);
-            if let Some(inline) = place.device.inline() {
-                let outcome = self.answer(inline, &dispatch, at, mine); // E3
-                if let Outcome::Failed(errno) = outcome {
-                    place.device.failed(dispatch.op, errno);
-                }
-                let delay = place.device.delay();
-                if let Some(model) = self.sides[number].models.iter_mut().find(|model| model.place == index) {
-                    model.asked.push(asked(dispatch.tag, dispatch.op, dispatch.flags, at, dispatch.extent.bytes()));
-                } else if delay == Duration::ZERO {
-                    self.sides[number].ended.push((dispatch.tag, outcome));
-                    self.mark(number);
-                } else {
-                    self.delayed.push(Reverse((now + delay, number, dispatch.tag.0)));
-                }
-            } else {
-                let flight = &mut self.sides[number].flights[usize::from(dispatch.tag.0)];
-                assert!(flight.dispatch.is_none(), "tag {} is in flight twice", dispatch.tag.0);
-                (flight.dispatch, flight.place, flight.at, flight.done) = (Some(dispatch), index, at, 0);
-                flight.iovecs.clear();
-                if dispatch.op.has_payload() {
-                    for segment in mine {
-                        let memory = &self.tickets[segment.token.0 as usize].memory;
-                        let (iovec, block) = memory.piece(segment.offset, segment.bytes);
-                        flight.iovecs.push(iovec);
-                        flight.block = block;
-                    }
-                }
-                self.launches.push((number, dispatch.tag));
+        let mut segments = &side.segments[..];
+        for requests in side.requests.chunk_by(|one, next| one.place == next.place) {
+            let (mine, others) = segments.split_at(requests.iter().map(|request| request.segments).sum());
+            segments = others;
+            let place = requests[0].place;
+            let mut io = io!(self, side);
+            side.lanes[place].queue(&mut io, now, requests, mine);
+            if io.launch && self.launches.last() != Some(&(number, place)) {
+                self.launches.push((number, place));
             }
         }
-        segments.clear();
-        let side = &mut self.sides[number];
-        (side.dispatches, side.segments) = (dispatches, segments);
-        self.submit_to_models(now, number);
+        side.requests.clear();
+        side.segments.clear();
+        self.mark_if_answered(number);
     }
 
-    /// Does a request on a device that answers at once.
-    fn answer(&mut self, device: &dyn Inline, dispatch: &Dispatch, mut at: u64, segments: &[Segment]) -> Outcome {
-        match dispatch.op {
-            Op::Flush => device.flush(),
-            Op::Discard => device.discard(at, dispatch.extent.bytes()),
-            Op::WriteZeroes => device.write_zeroes(at, dispatch.extent.bytes(), dispatch.flags),
-            Op::Read | Op::Write => {
-                let mut outcome = Outcome::Done;
-                for segment in segments {
-                    let memory = &mut self.tickets[segment.token.0 as usize].memory;
-                    let range = segment.offset as usize..(segment.offset + segment.bytes) as usize;
-                    outcome = outcome.and(match dispatch.op {
-                        Op::Read => device.read(at, &mut memory.bytes_mut()[range]),
-                        _ => device.write(at, &memory.bytes()[range], dispatch.flags),
-                    });
-                    at += segment.bytes;
-                }
-                outcome
-            }
-        }
-    }
-
-    /// Puts the requests of the turn into the ring, to be called before it is waited for; whether one ended on the way, so that
-    /// there is another turn to take.
-    ///
-    /// The kernel takes entries in order, and some microseconds for each read or write: the replies of a turn go before them, so
-    /// that clients ask again while it does.
+    /// Puts the requests of the turn into the ring, to be called before it is waited for; whether one ended on the way, so
+    /// that there is another turn to take.
     pub(crate) fn launch_all(&mut self) -> bool {
         let mut launches = std::mem::take(&mut self.launches);
-        for (number, tag) in launches.drain(..) {
-            self.launch(number, tag);
+        for (number, place) in launches.drain(..) {
+            let side = &mut self.sides[number];
+            let mut io = io!(self, side);
+            side.lanes[place].launch(&mut io);
+            self.mark_if_answered(number);
         }
         self.launches = launches;
         !self.dirty.is_empty()
     }
 
-    /// Puts a new request into the ring.
-    fn launch(&mut self, number: usize, tag: Tag) {
-        let side = &mut self.sides[number];
-        let flight = &mut side.flights[usize::from(tag.0)];
-        let dispatch = flight.dispatch.expect("a flight that is launched was filled in");
-        let file = file_of(&side.disk, flight.place);
-        flight.step = match dispatch.op {
-            Op::Read | Op::Write => Step::Transfer,
-            Op::Flush if file.is_read_only() => return self.land(number, tag, Outcome::Done),
-            Op::Flush => Step::Sync,
-            Op::Discard => match file.discard_mode() {
-                Some(mode) => Step::Allocate(mode),
-                None => return self.land(number, tag, Outcome::Done),
-            },
-            Op::WriteZeroes => match file.zero_mode(dispatch.flags) {
-                Some(mode) => Step::Allocate(mode),
-                None if dispatch.flags.contains(Flags::FAST) => {
-                    return self.land(number, tag, Outcome::Failed(Errno::ENOTSUP));
-                }
-                None => Step::WriteOut,
-            },
-        };
-        self.push(number, tag);
-    }
-
-    /// Submits the present step of a request.
-    fn push(&mut self, number: usize, tag: Tag) {
-        let side = &mut self.sides[number];
-        let flight = &mut side.flights[usize::from(tag.0)];
-        let dispatch = flight.dispatch.expect("a flight is filled in until it lands");
-        let file = file_of(&side.disk, flight.place);
-        let number_of_file = side.disk.place(flight.place).file.expect("a file is registered");
-        let fixed = Fixed(number_of_file);
-        let (at, left) = (flight.at + flight.done, dispatch.extent.bytes() - flight.done);
-        let act = match (flight.step, dispatch.op) {
-            (Step::Transfer, Op::Read) => Act::Read,
-            (Step::Transfer | Step::WriteOut, _) => Act::Write,
-            (Step::Allocate(_), _) => Act::Allocate,
-            (Step::Sync, _) => Act::Sync,
-        };
-        if let Some(order) = file.by_helpers(act) {
-            if act == Act::Read
-                // SAFETY: the iovecs name memory of tickets that wait for this read, and that nobody else has (E1).
-                && let Some(bytes) = unsafe { file.read_now(&flight.iovecs, at, left) }
-            {
-                return self.completed(number, tag, bytes as i32);
-            }
-            let (iovecs, count) = (flight.iovecs.as_ptr(), flight.iovecs.len());
-            let work = match flight.step {
-                Step::Transfer if act == Act::Read => Work::Read { iovecs, count, at },
-                Step::Transfer => {
-                    let flags = if dispatch.flags.contains(Flags::FUA) { libc::RWF_DSYNC } else { 0 };
-                    Work::Write { iovecs, count, at, flags }
-                }
-                Step::WriteOut => {
-                    let len = left.min(self.zeroes.bytes().len() as u64) as usize;
-                    Work::WriteOut { from: self.zeroes.as_ptr(), len, at }
-                }
-                Step::Allocate(mode) => Work::Allocate { mode, at, len: left },
-                Step::Sync => Work::Sync { data_only: file.flush_is_datasync() },
-            };
-            let bytes = match work {
-                Work::WriteOut { len, .. } => len as u64,
-                Work::Read { .. } | Work::Write { .. } | Work::Allocate { .. } | Work::Sync { .. } => left,
-            };
-            let sectors = bytes / fairlift_core::Sector::SIZE;
-            let job = Job { worker: self.context, disk: number, tag, fd: file.as_raw_fd(), sectors, work };
-            // SAFETY: as for the ring, below; the result is taken in `woken`.
-            unsafe { self.helpers.push(number_of_file as usize, order, job) }
-            return;
-        }
-        let entry = match flight.step {
-            Step::Transfer => {
-                // There is no vectored operation on registered memory before Linux 6.15.
-                let block = flight.block.filter(|_| flight.iovecs.len() == 1);
-                let block = block.filter(|block| self.ring.is_fixed(&self.pool, *block));
-                // The queue asks it only of those that can (`Facts::fua`).
-                let durable = dispatch.flags.contains(Flags::FUA);
-                transfer(dispatch.op, durable, fixed, &flight.iovecs, block, at)
-            }
-            Step::Allocate(mode) => opcode::Fallocate::new(fixed, left).offset(at).mode(mode).build(),
-            Step::WriteOut => {
-                let len = left.min(self.zeroes.bytes().len() as u64) as u32;
-                opcode::Write::new(fixed, self.zeroes.as_ptr(), len).offset(at).build()
-            }
-            Step::Sync => {
-                let datasync = file.flush_is_datasync();
-                let flags = if datasync { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
-                opcode::Fsync::new(fixed).flags(flags).build()
-            }
-        };
-        let entry = entry.user_data(Source::Io { disk: number, tag }.pack());
-        // SAFETY: the entry names the flight's iovecs, which are not touched until its completion (`completed`); memory
-        // of tickets, which their front releases after `News::Ended` or `Released`, after that completion (E1); and the zeroes,
-        // which live as long as the engine, whose ring is dropped before them.
-        unsafe { self.ring.push(&entry) }
-    }
-
-    /// The kernel has done a step of a request: `result` as the system call would have returned it.
-    pub(crate) fn completed(&mut self, number: usize, tag: Tag, result: i32) {
-        let side = &mut self.sides[number];
-        let flight = &mut side.flights[usize::from(tag.0)];
-        let dispatch = flight.dispatch.expect("the kernel completes what was launched, once");
-        let file = file_of(&side.disk, flight.place);
-        let total = dispatch.extent.bytes();
-        match (result, flight.step) {
-            (_, _) if result == -libc::EINTR => return self.push(number, tag),
-            (_, _) if result == -libc::EAGAIN => {
-                flight.dispatch = None;
-                side.busy.push(tag);
-                return self.mark(number);
-            }
-            (..0, Step::Allocate(mode)) if device::is_unsupported(-result) => {
-                file.learn_unsupported(mode);
-                return self.launch(number, tag);
-            }
-            (..0, step) => {
-                let op = if step == Step::Sync { Op::Flush } else { dispatch.op };
-                file.failed(op, Errno(-result));
-                return self.land(number, tag, Outcome::Failed(Errno(-result)));
-            }
-            // The file is shorter than it was.
-            (0, Step::Transfer | Step::WriteOut) => {
-                file.failed(dispatch.op, Errno::EIO);
-                return self.land(number, tag, Outcome::Failed(Errno::EIO));
-            }
-            (1.., Step::Transfer) => {
-                flight.done += result as u64;
-                if flight.done < total {
-                    advance(&mut flight.iovecs, result as usize);
-                    return self.push(number, tag);
-                }
-            }
-            (1.., Step::WriteOut) => {
-                flight.done += result as u64;
-                if flight.done < total {
-                    return self.push(number, tag);
-                }
-            }
-            (_, Step::Allocate(_)) => flight.done = total,
-            (_, Step::Sync) => file.look(),
-        }
-        self.land(number, tag, Outcome::Done);
-    }
-
-    fn land(&mut self, number: usize, tag: Tag, outcome: Outcome) {
-        let side = &mut self.sides[number];
-        side.flights[usize::from(tag.0)].dispatch = None;
-        side.ended.push((tag, outcome));
-        self.mark(number);
-    }
-}
-
-fn file_of(disk: &Disk, place: usize) -> &File {
-    match &*disk.place(place).device {
-        device::Device::File(file) => file,
-        device::Device::Null(_) | device::Device::Mem(_) | device::Device::Model(_) => {
-            unreachable!("what answers at once has no flights")
+    fn mark_if_answered(&mut self, number: usize) {
+        let side = &self.sides[number];
+        if !side.ended.is_empty() || !side.busy.is_empty() {
+            self.mark(number);
         }
     }
 }
 
-fn modelled(disk: &Disk, place: usize) -> &Modelled {
-    disk.place(place).device.model().expect("the places of models were looked up when the engine was made")
-}
-
-/// Drops the first `bytes` of some memory.
-fn advance(iovecs: &mut Vec<libc::iovec>, mut bytes: usize) {
-    let whole = iovecs.iter().take_while(|iovec| {
-        let fits = iovec.iov_len <= bytes;
-        bytes -= if fits { iovec.iov_len } else { 0 };
-        fits
-    });
-    let whole = whole.count();
-    iovecs.drain(..whole);
-    if let Some(first) = iovecs.first_mut() {
-        first.iov_base = first.iov_base.wrapping_byte_add(bytes);
-        first.iov_len -= bytes;
-    }
-}
-
-/// A read or write. Memory of one piece is named by the entry, otherwise by `iovecs`.
-pub(crate) fn transfer(
-    op: Op,
-    durable: bool,
-    file: Fixed,
-    iovecs: &[libc::iovec],
-    block: Option<u16>,
-    at: u64,
-) -> squeue::Entry {
-    let durable = if durable { libc::RWF_DSYNC } else { 0 };
-    let (start, len) = (iovecs[0].iov_base.cast::<u8>(), iovecs[0].iov_len as u32);
-    match (op, block, iovecs) {
-        (Op::Read, Some(block), _) => opcode::ReadFixed::new(file, start, len, block).offset(at).build(),
-        (Op::Read, None, [_]) => opcode::Read::new(file, start, len).offset(at).build(),
-        (Op::Read, None, _) => opcode::Readv::new(file, iovecs.as_ptr(), iovecs.len() as u32).offset(at).build(),
-        (_, Some(block), _) => opcode::WriteFixed::new(file, start, len, block).offset(at).rw_flags(durable).build(),
-        (_, None, [_]) => opcode::Write::new(file, start, len).offset(at).rw_flags(durable).build(),
-        (_, None, _) => {
-            opcode::Writev::new(file, iovecs.as_ptr(), iovecs.len() as u32).offset(at).rw_flags(durable).build()
-        }
+impl Side {
+    /// When to turn it though nothing completed.
+    fn due(&self) -> Option<Instant> {
+        let timed = self.timed.iter().filter_map(|place| self.lanes[*place].poll_timeout());
+        timed.chain(self.timeout).min()
     }
 }
 
@@ -696,7 +418,7 @@ mod tests {
 
     use super::*;
     use crate::config;
-    use crate::device::Device;
+    use crate::device;
     use crate::kernel::ticket::Guest;
 
     /// An engine with one disk, of RAM, and a stream on it.
@@ -712,7 +434,7 @@ mod tests {
             io_timeout: None,
             concurrency: Default::default(),
         };
-        let device = Arc::new(Device::open(&config::Backing::Mem { size: 1 << 20 }, false).unwrap());
+        let device = device::open(&config::Backing::Mem { size: 1 << 20 }, false).unwrap();
         let disk = Arc::new(Disk::new(&settings, &[(device, None)], &[Group::root()], 1).unwrap());
         let notifiers = Arc::new(Notifiers::new(1).unwrap());
         let helpers = Helpers::new(1, &[disk.concurrency], &[], 1, Arc::clone(&notifiers));

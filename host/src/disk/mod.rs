@@ -44,10 +44,13 @@ pub(crate) struct Disk {
     pub(crate) gauge: Option<Gauge>,
 }
 
+/// A device, and the number under which its descriptor is registered with every ring, if it has one.
+pub(crate) type Registered = (Arc<dyn Device>, Option<u32>);
+
 /// Where a backing is on its disk.
 pub(crate) struct Place {
     pub(crate) start: Sector,
-    pub(crate) device: Arc<Device>,
+    pub(crate) device: Arc<dyn Device>,
     /// The number under which its file is registered with every ring, if it is a file.
     pub(crate) file: Option<u32>,
 }
@@ -56,7 +59,7 @@ impl Disk {
     /// Puts `devices` (with their file numbers) on a disk, for so many contexts.
     pub(crate) fn new(
         settings: &config::Disk,
-        devices: &[(Arc<Device>, Option<u32>)],
+        devices: &[Registered],
         groups: &[Group],
         contexts: usize,
     ) -> Result<Self, Error> {
@@ -134,15 +137,15 @@ impl Disk {
     }
 
     /// The first of its devices that a flush failed on, and how, if nobody has taken note of it.
-    pub(crate) fn flush_error(&self) -> Option<(&Device, Errno)> {
+    pub(crate) fn flush_error(&self) -> Option<(&dyn Device, Errno)> {
         let mut queue = self.queue(ContextId(0));
         let failed = |place: &Place| queue.flush_error(place.start);
         let (place, errno) = self.places.iter().map(failed).enumerate().find_map(|(n, errno)| Some((n, errno?)))?;
-        Some((&self.places[place].device, errno))
+        Some((&*self.places[place].device, errno))
     }
 
     /// Takes note of all flush errors: later flushes succeed if the devices say so. Answers which were remembered.
-    pub(crate) fn acknowledge_flush_errors(&self) -> Vec<(&Device, Errno)> {
+    pub(crate) fn acknowledge_flush_errors(&self) -> Vec<(&dyn Device, Errno)> {
         let mut noted = Vec::new();
         for number in 0..self.queues.len() {
             let mut queue = self.queue(ContextId(number as u16));
@@ -195,10 +198,6 @@ impl Disk {
     pub(crate) fn locate(&self, extent: Extent) -> (usize, u64) {
         let index = self.places.partition_point(|place| place.start <= extent.start) - 1;
         (index, (extent.start.0 - self.places[index].start.0) * Sector::SIZE)
-    }
-
-    pub(crate) fn place(&self, index: usize) -> &Place {
-        &self.places[index]
     }
 
     pub(crate) fn places(&self) -> &[Place] {

@@ -18,7 +18,7 @@ pub(crate) struct Export {
     pub(crate) description: String,
     /// The index of its disk.
     pub(crate) disk: usize,
-    pub(crate) device: Arc<Device>,
+    pub(crate) device: Arc<dyn Device>,
     /// Where on the disk it starts.
     pub(crate) start: Sector,
     /// Where on the device it starts, in bytes.

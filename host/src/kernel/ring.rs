@@ -155,8 +155,10 @@ impl Ring {
 /// What a completion of the ring belongs to: a kind in the top byte, two numbers below.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
+    /// A device, by the number of its disk and its place there, and the request.
     Io {
         disk: usize,
+        place: usize,
         tag: Tag,
     },
     /// What a front asked for; the rest is its own.
@@ -169,7 +171,7 @@ pub(crate) enum Source {
 impl Source {
     pub(crate) fn pack(self) -> u64 {
         let (kind, number) = match self {
-            Self::Io { disk, tag } => (1, (disk as u64) << 16 | u64::from(tag.0)),
+            Self::Io { disk, place, tag } => (1, (disk as u64) << 32 | (place as u64) << 16 | u64::from(tag.0)),
             Self::Front(what) => (2, what),
             Self::Wake => (3, 0),
             Self::Bell => (4, 0),
@@ -182,7 +184,7 @@ impl Source {
     pub(crate) fn unpack(data: u64) -> Self {
         let number = (data & ((1 << 56) - 1)) as usize;
         match data >> 56 {
-            1 => Self::Io { disk: number >> 16, tag: Tag((number & 0xffff) as u16) },
+            1 => Self::Io { disk: number >> 32, place: number >> 16 & 0xffff, tag: Tag((number & 0xffff) as u16) },
             2 => Self::Front(number as u64),
             3 => Self::Wake,
             4 => Self::Bell,

@@ -1,29 +1,29 @@
 //! What is opened, once each, and put on which disk.
 
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use fairlift_core::Sector;
 
 use crate::Error;
 use crate::config::{self, Config};
-use crate::device::Device;
-use crate::disk::Disk;
+use crate::device::{self, Device};
+use crate::disk::{Disk, Registered};
 use crate::export::Export;
 
 /// The devices opened so far, each once.
 #[derive(Default)]
 pub(crate) struct Devices {
-    files: HashMap<(u64, u64), Arc<Device>>,
+    files: HashMap<(u64, u64), Arc<dyn Device>>,
     /// By the index of the disk and the model's name.
-    models: HashMap<(usize, String), Arc<Device>>,
+    models: HashMap<(usize, String), Arc<dyn Device>>,
 }
 
 impl Devices {
     /// Opens the backing of an export; exports of one file share it, and so do exports of one model on one disk that
     /// they name.
-    pub(crate) fn open(&mut self, export: &config::Export, all: &[config::Export]) -> Result<Arc<Device>, Error> {
+    pub(crate) fn open(&mut self, export: &config::Export, all: &[config::Export]) -> Result<Arc<dyn Device>, Error> {
         if let config::Backing::File { path, .. } = &export.backing
             && let Some(known) = identity(path).and_then(|identity| self.files.get(&identity))
         {
@@ -38,10 +38,8 @@ impl Devices {
         }
         // A file that any of its exports may write is opened for writing.
         let read_only = all.iter().filter(|e| same_file(&e.backing, &export.backing)).all(|e| e.read_only);
-        let device = Arc::new(Device::open(&export.backing, read_only && export.read_only)?);
-        if let Device::File(file) = &*device
-            && let Ok(identity) = file.identity()
-        {
+        let device = device::open(&export.backing, read_only && export.read_only)?;
+        if let Some(identity) = device.identity() {
             self.files.insert(identity, Arc::clone(&device));
         }
         if let Some(model) = model {
@@ -51,7 +49,7 @@ impl Devices {
     }
 }
 
-/// Which file a path names, as `File::identity` says it.
+/// Which file a path names, as [`Device::identity`] says it.
 fn identity(path: &std::path::Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let metadata = std::fs::metadata(path).ok()?;
@@ -80,7 +78,7 @@ pub(crate) struct Arranged {
 }
 
 /// Puts the devices on disks: as the configuration says, else one disk for each file system or device.
-pub(crate) fn arrange(config: &Config, opened: &[Arc<Device>], workers: usize) -> Result<Arranged, Error> {
+pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usize) -> Result<Arranged, Error> {
     let mut settings = config.disks.clone();
     let mut homes: HashMap<u64, usize> = HashMap::new();
     let mut on_disk: Vec<usize> = Vec::new();
@@ -114,10 +112,10 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<Device>], workers: usize) -
         on_disk.push(disk);
     }
     let (mut files, mut disk_of_file) = (Vec::new(), Vec::new());
-    let mut contents: Vec<Vec<(Arc<Device>, Option<u32>)>> = settings.iter().map(|_| Vec::new()).collect();
+    let mut contents: Vec<Vec<Registered>> = settings.iter().map(|_| Vec::new()).collect();
     for (disk, device) in on_disk.iter().zip(opened) {
         if !contents[*disk].iter().any(|(known, _)| Arc::ptr_eq(known, device)) {
-            let file = descriptor(device).map(|fd| {
+            let file = device.descriptor().map(|fd| {
                 files.push(fd);
                 disk_of_file.push(*disk);
                 files.len() as u32 - 1
@@ -141,7 +139,7 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<Device>], workers: usize) -
 
 pub(crate) fn export(
     config: &config::Export,
-    device: &Arc<Device>,
+    device: &Arc<dyn Device>,
     (disk, start): (usize, Sector),
 ) -> Result<Arc<Export>, Error> {
     let fail = |why: String| Error::Export { name: config.name.clone(), why };
@@ -176,12 +174,4 @@ pub(crate) fn export(
         facts,
         stats: Default::default(),
     }))
-}
-
-/// Whether a device is a file, and then its descriptor.
-pub(crate) fn descriptor(device: &Device) -> Option<RawFd> {
-    match device {
-        Device::File(file) => Some(file.as_raw_fd()),
-        Device::Null(_) | Device::Mem(_) | Device::Model(_) => None,
-    }
 }

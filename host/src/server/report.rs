@@ -100,6 +100,6 @@ impl Shared {
     }
 }
 
-fn last_flush(device: &Device, source: std::io::Error) -> crate::Error {
+fn last_flush(device: &dyn Device, source: std::io::Error) -> crate::Error {
     crate::Error::LastFlush { path: device.path().unwrap_or_else(|| "memory".as_ref()).to_owned(), source }
 }

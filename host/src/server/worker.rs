@@ -108,7 +108,7 @@ impl<F: Front> Worker<F> {
 
     fn completed(&mut self, now: Instant, entry: &cqueue::Entry) {
         match Source::unpack(entry.user_data()) {
-            Source::Io { disk, tag } => self.engine.completed(disk, tag, entry.result()),
+            Source::Io { disk, place, tag } => self.engine.completed(disk, place, tag, entry.result()),
             Source::Front(what) => self.front.completed(&mut self.engine, now, what, entry),
             Source::Wake => self.look_around(now),
             Source::Bell => {

@@ -49,10 +49,21 @@ impl Service {
 /// What the connections of a worker share.
 pub(crate) struct Common {
     pub(super) service: Arc<Service>,
-    /// All commands under way.
-    pub(super) commands: Slab<Command>,
+    /// The commands under way, each at the number of its ticket; the other rows mean nothing.
+    pub(super) commands: Vec<Command>,
     /// The connection that has waited longest for payload memory, if one does.
     pub(super) first_in_line: Option<usize>,
+}
+
+impl Common {
+    /// Keeps a command that has just been given its ticket.
+    #[inline]
+    pub(super) fn put(&mut self, ticket: usize, command: Command) {
+        match self.commands.get_mut(ticket) {
+            Some(row) => *row = command,
+            None => self.commands.resize(ticket + 1, command),
+        }
+    }
 }
 
 /// A connection that was accepted.
@@ -123,7 +134,7 @@ impl Nbd {
         recv.grow();
         let listeners = if engine.context.0 == 0 { service.listeners.len() } else { 0 };
         let mut front = Self {
-            common: Common { service, commands: Slab::with_capacity(1024), first_in_line: None },
+            common: Common { service, commands: Vec::with_capacity(1024), first_in_line: None },
             recv,
             connections: Slab::new(),
             touched: Vec::with_capacity(256),
@@ -243,13 +254,13 @@ impl Front for Nbd {
                         if result == -libc::ENOBUFS {
                             self.recv.grow();
                         }
-                        connection.receive_ended(engine, &mut self.common, now, result, more);
+                        connection.receive_ended(engine, &self.common, now, result, more);
                     }
                 }
                 self.touch(number);
             }
             Event::Send(number) => {
-                self.connections[number].send_ended(engine, &mut self.common, now, result);
+                self.connections[number].send_ended(engine, now, result);
                 self.touch(number);
             }
             Event::Accept(listener) => self.accepted(engine, now, listener, result, cqueue::more(flags)),
@@ -317,9 +328,8 @@ impl Front for Nbd {
     }
 
     fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
-        let command = engine.owner(ticket) as usize;
-        let number = self.common.commands[command].connection;
-        self.connections[number].news(engine, &mut self.common, command, news);
+        let number = engine.owner(ticket) as usize;
+        self.connections[number].news(engine, &self.common, ticket, news);
         self.touch(number);
     }
 
@@ -363,10 +373,10 @@ impl Front for Nbd {
             let number = self.touched[index];
             let connection = &mut self.connections[number];
             connection.touched = false;
-            connection.give_up_payload(engine, &mut self.common);
-            connection.arm(engine, &mut self.common, now);
+            connection.give_up_payload(engine);
+            connection.arm(engine, now);
             if connection.is_over() {
-                self.connections.remove(number).close(engine, &mut self.common);
+                self.connections.remove(number).close(engine);
                 self.held_back.retain(|waiting| *waiting != number);
                 self.common.service.loads[usize::from(engine.context.0)].fetch_sub(1, Ordering::Relaxed);
             }

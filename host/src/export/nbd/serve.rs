@@ -34,12 +34,9 @@ const DIRECT: usize = 32 << 10;
 /// Past so many bytes of replies without payload that wait, the connection is read no further (S3).
 const HEADS: usize = 64 << 10;
 
-/// One operation of a client, from its arrival to the reply.
-pub(crate) struct Command {
-    /// The connection that it came by.
-    pub(super) connection: usize,
-    /// What the engine knows of it, and its payload.
-    ticket: usize,
+/// One operation of a client, from its arrival to the reply. Its payload is with its ticket.
+#[derive(Clone, Copy)]
+pub(super) struct Command {
     /// The client's name for it.
     cookie: u64,
     op: Op,
@@ -229,7 +226,7 @@ impl Connection {
     pub(crate) fn receive_ended(
         &mut self,
         engine: &mut Engine,
-        common: &mut Common,
+        common: &Common,
         now: Instant,
         result: i32,
         more: bool,
@@ -335,7 +332,7 @@ impl Connection {
             let rest = &bytes[used..];
             used += match self.receiving {
                 Receiving::Payload { command, got } => {
-                    let memory = engine.memory_mut(common.commands[command].ticket);
+                    let memory = engine.memory_mut(command);
                     let space = &mut memory.bytes_mut()[got..];
                     let part = rest.len().min(space.len());
                     space[..part].copy_from_slice(&rest[..part]);
@@ -484,17 +481,9 @@ impl Connection {
                 None => return Taken::NotNow(Lack::Memory),
             },
         };
-        let entry = common.commands.vacant_entry();
-        let command = entry.key();
-        entry.insert(Command {
-            connection: self.number,
-            ticket: engine.admit(command as u64, memory),
-            cookie: header.cookie,
-            op,
-            offset: header.offset,
-            len: header.length,
-            flags: header.flags,
-        });
+        let command = engine.admit(self.number as u64, memory);
+        let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
+        common.put(command, Command { cookie, op, offset, len, flags });
         self.commands += 1;
         self.memory += payload;
         if op == Op::Write {
@@ -536,19 +525,19 @@ impl Connection {
                 }
             }
         }
-        let bio = Bio { op: command.op, flags, extent, stream: *stream, token: Token(command.ticket as u64) };
+        let bio = Bio { op: command.op, flags, extent, stream: *stream, token: Token(number as u64) };
         engine.submit(export.disk, bio);
     }
 
     // ---- to the kernel ----
 
     /// Gives the kernel what it can do for us now: send what waits, receive if we may.
-    pub(crate) fn arm(&mut self, engine: &mut Engine, common: &mut Common, now: Instant) {
-        self.arm_send(engine, common, now);
-        self.arm_receive(engine, common);
+    pub(crate) fn arm(&mut self, engine: &mut Engine, now: Instant) {
+        self.arm_send(engine, now);
+        self.arm_receive(engine);
     }
 
-    fn arm_receive(&mut self, engine: &mut Engine, common: &Common) {
+    fn arm_receive(&mut self, engine: &mut Engine) {
         if !self.reading || self.held_back.is_some() || self.receive_armed.is_some() || self.tls_next.is_some() {
             return;
         }
@@ -557,7 +546,7 @@ impl Connection {
         let poll_first = if self.more { 0 } else { POLL_FIRST };
         let entry = match self.receiving {
             Receiving::Payload { command, got } if self.tls.is_none() && self.input.is_empty() => {
-                let memory = engine.memory_mut(common.commands[command].ticket);
+                let memory = engine.memory_mut(command);
                 let space = &mut memory.bytes_mut()[got..];
                 (space.len() >= DIRECT)
                     .then(|| opcode::Recv::new(fd, space.as_mut_ptr(), space.len() as u32).ioprio(poll_first).build())
@@ -579,22 +568,22 @@ impl Connection {
     }
 
     /// Gives back all that the connection still holds; it is over.
-    pub(crate) fn close(mut self, engine: &mut Engine, common: &mut Common) {
+    pub(crate) fn close(mut self, engine: &mut Engine) {
         assert!(self.is_over(), "a connection is closed with something under way");
         if let Phase::Serving(Serving { export, stream, .. }) = &self.phase {
             let mut queue = engine.disk(export.disk).queue(engine.context);
             export.stats.lock().unwrap_or_else(PoisonError::into_inner).add(&queue.stream_stats(*stream));
             queue.remove_stream(*stream);
         }
-        self.drop_replies(engine, common);
+        self.drop_replies(engine);
     }
 
     /// Once nothing is received any more, a write whose payload never came is given up (S4).
-    pub(crate) fn give_up_payload(&mut self, engine: &mut Engine, common: &mut Common) {
+    pub(crate) fn give_up_payload(&mut self, engine: &mut Engine) {
         if !self.reading && self.receive_armed.is_none() {
             if let Receiving::Payload { command, .. } = self.receiving {
                 self.receiving = Receiving::Header;
-                self.release(engine, common, command);
+                self.release(engine, command);
             }
             self.input = Vec::new();
         }

@@ -9,6 +9,7 @@ use io_uring::{opcode, types};
 use super::super::front::{Common, Event};
 use super::super::proto::{self, RequestHeader};
 use super::{Command, Connection, Phase, Receiving, Serving};
+use crate::device;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
 
@@ -43,7 +44,7 @@ impl Replies {
 
 impl Connection {
     /// There is news of a command.
-    pub(crate) fn news(&mut self, engine: &mut Engine, common: &mut Common, number: usize, news: News) {
+    pub(crate) fn news(&mut self, engine: &mut Engine, common: &Common, number: usize, news: News) {
         let outcome = match news {
             News::Ended(outcome) => outcome,
             News::TimedOut => {
@@ -54,14 +55,14 @@ impl Connection {
                     "the device did not answer in time (io_timeout)",
                 );
             }
-            News::Released => return self.release(engine, common, number),
+            News::Released => return self.release(engine, number),
         };
         let Command { cookie, op, offset, len, .. } = common.commands[number];
         match outcome {
             Outcome::Failed(errno) => {
                 let why = format!("{} of {len} bytes at {offset}: {}", op.name(), describe(errno));
                 self.reply_error((cookie, offset), errno, &why);
-                self.release(engine, common, number);
+                self.release(engine, number);
             }
             Outcome::Done if op == Op::Read => {
                 let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
@@ -76,16 +77,15 @@ impl Connection {
             }
             Outcome::Done => {
                 self.reply_done(cookie, offset);
-                self.release(engine, common, number);
+                self.release(engine, number);
             }
         }
     }
 
     /// Gives back what a command held.
-    pub(super) fn release(&mut self, engine: &mut Engine, common: &mut Common, number: usize) {
-        let command = common.commands.remove(number);
+    pub(super) fn release(&mut self, engine: &mut Engine, number: usize) {
         self.commands -= 1;
-        self.memory -= engine.release(command.ticket);
+        self.memory -= engine.release(number);
     }
 
     pub(super) fn reply_done(&mut self, cookie: u64, offset: u64) {
@@ -124,7 +124,7 @@ impl Connection {
 
     pub(super) fn block_status(&mut self, header: &RequestHeader, export: &Export) {
         let most = if header.flags & proto::CMD_FLAG_REQ_ONE != 0 { 1 } else { RUNS };
-        match export.device.map(export.offset + header.offset, header.length, most) {
+        match device::map(&*export.device, export.offset + header.offset, header.length, most) {
             Ok(runs) => {
                 let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
                 let runs: Vec<(u64, u32)> = runs
@@ -135,7 +135,7 @@ impl Connection {
                 proto::block_status(&mut self.out.heads, session.extended, request, session.context_id, &runs);
             }
             Err(error) => {
-                let errno = crate::device::errno(&error);
+                let errno = device::errno(&error);
                 self.reply_error((header.cookie, header.offset), errno, &format!("block status: {error}"));
             }
         }
@@ -147,18 +147,18 @@ impl Connection {
         self.sent.as_ref().is_some_and(|sent| sent.under_way)
     }
 
-    pub(super) fn arm_send(&mut self, engine: &mut Engine, common: &mut Common, now: Instant) {
+    pub(super) fn arm_send(&mut self, engine: &mut Engine, now: Instant) {
         if self.is_sending() {
             return;
         }
         let unfinished = self.sent.as_ref().is_some_and(|sent| sent.next < sent.iovecs.len());
         if self.broken {
-            self.drop_replies(engine, common);
+            self.drop_replies(engine);
             return;
         }
         if !unfinished {
             if self.sending.is_empty() {
-                self.encrypt(engine, common);
+                self.encrypt(engine);
                 std::mem::swap(&mut self.sending, &mut self.out);
             }
             if self.sending.is_empty() {
@@ -173,7 +173,7 @@ impl Connection {
             let mut from = 0;
             for (at, command) in &self.sending.payloads {
                 iovecs.push(memory(&self.sending.heads[from..*at]));
-                iovecs.push(memory(engine.memory(common.commands[*command].ticket).bytes()));
+                iovecs.push(memory(engine.memory(*command).bytes()));
                 from = *at;
             }
             if from < self.sending.heads.len() {
@@ -197,17 +197,17 @@ impl Connection {
     }
 
     /// Nobody will take the replies: what they hold is given back.
-    pub(super) fn drop_replies(&mut self, engine: &mut Engine, common: &mut Common) {
+    pub(super) fn drop_replies(&mut self, engine: &mut Engine) {
         for replies in [std::mem::take(&mut self.out), std::mem::take(&mut self.sending)] {
             for (_, command) in replies.payloads {
-                self.release(engine, common, command);
+                self.release(engine, command);
             }
         }
         self.sent = None;
     }
 
     /// With TLS: turns the replies that wait into one encrypted head.
-    pub(super) fn encrypt(&mut self, engine: &mut Engine, common: &mut Common) {
+    pub(super) fn encrypt(&mut self, engine: &mut Engine) {
         let Some(mut tls) = self.tls.take() else { return };
         let replies = std::mem::take(&mut self.out);
         let mut writer = tls.writer();
@@ -216,12 +216,12 @@ impl Connection {
         let mut write = |bytes: &[u8]| writer.write_all(bytes).expect("the TLS buffer has no limit");
         for (at, command) in &replies.payloads {
             write(&replies.heads[from..*at]);
-            write(engine.memory(common.commands[*command].ticket).bytes());
+            write(engine.memory(*command).bytes());
             from = *at;
         }
         write(&replies.heads[from..]);
         for (_, command) in &replies.payloads {
-            self.release(engine, common, *command);
+            self.release(engine, *command);
         }
         while tls.wants_write() {
             tls.write_tls(&mut self.out.heads).expect("writing to memory does not fail");
@@ -230,7 +230,7 @@ impl Connection {
     }
 
     /// The kernel sent so many bytes, or failed.
-    pub(crate) fn send_ended(&mut self, engine: &mut Engine, common: &mut Common, now: Instant, result: i32) {
+    pub(crate) fn send_ended(&mut self, engine: &mut Engine, now: Instant, result: i32) {
         let sent = self.sent.as_mut().expect("only a message under way completes");
         sent.under_way = false;
         match result {
@@ -261,7 +261,7 @@ impl Connection {
         self.sending.heads.clear();
         let mut payloads = std::mem::take(&mut self.sending.payloads);
         for (_, command) in payloads.drain(..) {
-            self.release(engine, common, command);
+            self.release(engine, command);
         }
         self.sending.payloads = payloads;
     }

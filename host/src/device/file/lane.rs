@@ -1,0 +1,295 @@
+//! A worker's requests on a file: what is in flight, and how far it is.
+//!
+//! L1  A request goes through the ring, or to helper threads where the ring would take threads of its own; all of a turn in
+//!     one system call.
+//! L2  One that was done in part goes on with the rest; one that the file system cannot do is done another way (F5).
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use fairlift_core::queue::Segment;
+use fairlift_core::{Errno, Flags, Instant, Op, Outcome, Sector, Tag};
+use io_uring::types::Fixed;
+use io_uring::{opcode, squeue, types};
+
+use super::{Act, File, ZEROES, is_unsupported};
+use crate::device::Device;
+use crate::device::helpers::{Job, Work};
+use crate::device::lane::{Address, Io, Lane, Request};
+use crate::kernel::ring::Source;
+
+/// A worker's side of a file.
+pub(super) struct OnFile {
+    file: Arc<File>,
+    address: Address,
+    /// By tag; as many as have been used.
+    flights: Vec<Flight>,
+    in_flight: usize,
+    /// Requests to be launched.
+    launches: Vec<Tag>,
+}
+
+/// A request in flight.
+#[derive(Default)]
+struct Flight {
+    request: Option<Request>,
+    /// Its memory; stays where it is while the kernel has it.
+    iovecs: Vec<libc::iovec>,
+    /// The block of the pool that its memory, if it is one piece, is in.
+    block: Option<u16>,
+    /// Bytes done so far.
+    done: u64,
+    step: Step,
+}
+
+/// How far a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Step {
+    /// Moving data.
+    #[default]
+    Transfer,
+    /// In `fallocate` with this mode.
+    Allocate(i32),
+    /// Writing zeroes from a page of them, because no `fallocate` can.
+    WriteOut,
+    /// Making all that was written durable.
+    Sync,
+}
+
+// SAFETY: the pointers in `iovecs` name memory of the same worker's tickets, with which they move to its thread.
+unsafe impl Send for Flight {}
+
+impl OnFile {
+    pub(super) fn new(file: Arc<File>, address: Address) -> Self {
+        Self { file, address, flights: Vec::new(), in_flight: 0, launches: Vec::with_capacity(128) }
+    }
+
+    /// Begins with a request, or begins again.
+    fn start(&mut self, io: &mut Io<'_>, tag: Tag) {
+        let flight = &mut self.flights[usize::from(tag.0)];
+        let request = flight.request.expect("a flight that is launched was filled in");
+        let file = &self.file;
+        flight.step = match request.op {
+            Op::Read | Op::Write => Step::Transfer,
+            Op::Flush if file.read_only => return self.land(io, tag, Outcome::Done),
+            Op::Flush => Step::Sync,
+            Op::Discard => match file.discard_mode() {
+                Some(mode) => Step::Allocate(mode),
+                None => return self.land(io, tag, Outcome::Done),
+            },
+            Op::WriteZeroes => match file.zero_mode(request.flags) {
+                Some(mode) => Step::Allocate(mode),
+                None if request.flags.contains(Flags::FAST) => {
+                    return self.land(io, tag, Outcome::Failed(Errno::ENOTSUP));
+                }
+                None => Step::WriteOut,
+            },
+        };
+        self.push(io, tag);
+    }
+
+    /// Submits the present step of a request.
+    fn push(&mut self, io: &mut Io<'_>, tag: Tag) {
+        let flight = &mut self.flights[usize::from(tag.0)];
+        let request = flight.request.expect("a flight is filled in until it lands");
+        let (at, left) = (request.at + flight.done, request.bytes - flight.done);
+        let act = match (flight.step, request.op) {
+            (Step::Transfer, Op::Read) => Act::Read,
+            (Step::Transfer | Step::WriteOut, _) => Act::Write,
+            (Step::Allocate(_), _) => Act::Allocate,
+            (Step::Sync, _) => Act::Sync,
+        };
+        let number = self.address.file.expect("a file is registered");
+        let fixed = Fixed(number);
+        if let Some(order) = self.file.by_helpers(act) {
+            if act == Act::Read
+                // SAFETY: the iovecs name memory of tickets that wait for this read, and that nobody else has (E1).
+                && let Some(bytes) = unsafe { self.file.read_now(&flight.iovecs, at, left) }
+            {
+                return self.went_on(io, tag, bytes as i32);
+            }
+            let (iovecs, count) = (flight.iovecs.as_ptr(), flight.iovecs.len());
+            let work = match flight.step {
+                Step::Transfer if act == Act::Read => Work::Read { iovecs, count, at },
+                Step::Transfer => {
+                    let flags = if request.flags.contains(Flags::FUA) { libc::RWF_DSYNC } else { 0 };
+                    Work::Write { iovecs, count, at, flags }
+                }
+                Step::WriteOut => {
+                    let len = left.min(ZEROES.0.len() as u64) as usize;
+                    Work::WriteOut { from: ZEROES.0.as_ptr(), len, at }
+                }
+                Step::Allocate(mode) => Work::Allocate { mode, at, len: left },
+                Step::Sync => Work::Sync { data_only: self.file.flush_is_datasync() },
+            };
+            let bytes = match work {
+                Work::WriteOut { len, .. } => len as u64,
+                Work::Read { .. } | Work::Write { .. } | Work::Allocate { .. } | Work::Sync { .. } => left,
+            };
+            let (lane, fd) = ((self.address.disk, self.address.place), self.file.as_raw_fd());
+            let job = Job { worker: io.context, lane, tag, fd, sectors: bytes / Sector::SIZE, work };
+            // SAFETY: as for the ring, below; the result is taken by the worker, and told us.
+            unsafe { io.helpers.push(number as usize, order, job) }
+            return;
+        }
+        let entry = match flight.step {
+            Step::Transfer => {
+                // There is no vectored operation on registered memory before Linux 6.15.
+                let block = flight.block.filter(|_| flight.iovecs.len() == 1);
+                let block = block.filter(|block| io.ring.is_fixed(io.pool, *block));
+                // The queue asks it only of those that can (`Facts::fua`).
+                let durable = request.flags.contains(Flags::FUA);
+                transfer(request.op, durable, fixed, &flight.iovecs, block, at)
+            }
+            Step::Allocate(mode) => opcode::Fallocate::new(fixed, left).offset(at).mode(mode).build(),
+            Step::WriteOut => {
+                let len = left.min(ZEROES.0.len() as u64) as u32;
+                opcode::Write::new(fixed, ZEROES.0.as_ptr(), len).offset(at).build()
+            }
+            Step::Sync => {
+                let datasync = self.file.flush_is_datasync();
+                let flags = if datasync { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
+                opcode::Fsync::new(fixed).flags(flags).build()
+            }
+        };
+        let source = Source::Io { disk: self.address.disk, place: self.address.place, tag };
+        // SAFETY: the entry names the flight's iovecs, which are not touched until its completion (`went_on`), nor dropped:
+        // the ring is dropped before the lanes; memory of tickets, which their front releases after `News::Ended` or
+        // `Released`, after that completion (E1); or `ZEROES`.
+        unsafe { io.ring.push(&entry.user_data(source.pack())) }
+    }
+
+    /// A step of a request is done: `result` as the system call would have returned it.
+    fn went_on(&mut self, io: &mut Io<'_>, tag: Tag, result: i32) {
+        let flight = &mut self.flights[usize::from(tag.0)];
+        let request = flight.request.expect("the kernel completes what was launched, once");
+        match (result, flight.step) {
+            (_, _) if result == -libc::EINTR => return self.push(io, tag),
+            (_, _) if result == -libc::EAGAIN => {
+                flight.request = None;
+                self.in_flight -= 1;
+                return io.busy.push(tag);
+            }
+            (..0, Step::Allocate(mode)) if is_unsupported(-result) => {
+                self.file.learn_unsupported(mode);
+                return self.start(io, tag); // L2
+            }
+            (..0, step) => {
+                let op = if step == Step::Sync { Op::Flush } else { request.op };
+                self.file.failed(op, Errno(-result));
+                return self.land(io, tag, Outcome::Failed(Errno(-result)));
+            }
+            // The file is shorter than it was.
+            (0, Step::Transfer | Step::WriteOut) => {
+                self.file.failed(request.op, Errno::EIO);
+                return self.land(io, tag, Outcome::Failed(Errno::EIO));
+            }
+            (1.., Step::Transfer) => {
+                flight.done += result as u64;
+                if flight.done < request.bytes {
+                    advance(&mut flight.iovecs, result as usize);
+                    return self.push(io, tag); // L2
+                }
+            }
+            (1.., Step::WriteOut) => {
+                flight.done += result as u64;
+                if flight.done < request.bytes {
+                    return self.push(io, tag);
+                }
+            }
+            (_, Step::Allocate(_)) => flight.done = request.bytes,
+            (_, Step::Sync) => self.file.look(),
+        }
+        self.land(io, tag, Outcome::Done);
+    }
+
+    fn land(&mut self, io: &mut Io<'_>, tag: Tag, outcome: Outcome) {
+        self.flights[usize::from(tag.0)].request = None;
+        self.in_flight -= 1;
+        io.ended.push((tag, outcome));
+    }
+}
+
+impl Lane for OnFile {
+    fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], mut segments: &[Segment]) {
+        for request in requests {
+            let (mine, rest) = segments.split_at(request.segments);
+            segments = rest;
+            let index = usize::from(request.tag.0);
+            if self.flights.len() <= index {
+                self.flights.resize_with(index + 1, Flight::default);
+            }
+            let flight = &mut self.flights[index];
+            assert!(flight.request.is_none(), "tag {index} is in flight twice");
+            (flight.request, flight.done) = (Some(*request), 0);
+            flight.iovecs.clear();
+            if request.op.has_payload() {
+                for segment in mine {
+                    let memory = &io.tickets[segment.token.0 as usize].memory;
+                    let (iovec, block) = memory.piece(segment.offset, segment.bytes);
+                    flight.iovecs.push(iovec);
+                    flight.block = block;
+                }
+            }
+            self.launches.push(request.tag);
+        }
+        self.in_flight += requests.len();
+        io.launch = true;
+    }
+
+    fn launch(&mut self, io: &mut Io<'_>) {
+        let mut launches = std::mem::take(&mut self.launches);
+        for tag in launches.drain(..) {
+            self.start(io, tag);
+        }
+        self.launches = launches;
+    }
+
+    fn completed(&mut self, io: &mut Io<'_>, done: &[(Tag, i32)]) {
+        for (tag, result) in done {
+            self.went_on(io, *tag, *result);
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+}
+
+/// Drops the first `bytes` of some memory.
+fn advance(iovecs: &mut Vec<libc::iovec>, mut bytes: usize) {
+    let whole = iovecs.iter().take_while(|iovec| {
+        let fits = iovec.iov_len <= bytes;
+        bytes -= if fits { iovec.iov_len } else { 0 };
+        fits
+    });
+    let whole = whole.count();
+    iovecs.drain(..whole);
+    if let Some(first) = iovecs.first_mut() {
+        first.iov_base = first.iov_base.wrapping_byte_add(bytes);
+        first.iov_len -= bytes;
+    }
+}
+
+/// A read or write. Memory of one piece is named by the entry, otherwise by `iovecs`.
+pub(crate) fn transfer(
+    op: Op,
+    durable: bool,
+    file: Fixed,
+    iovecs: &[libc::iovec],
+    block: Option<u16>,
+    at: u64,
+) -> squeue::Entry {
+    let durable = if durable { libc::RWF_DSYNC } else { 0 };
+    let (start, len) = (iovecs[0].iov_base.cast::<u8>(), iovecs[0].iov_len as u32);
+    match (op, block, iovecs) {
+        (Op::Read, Some(block), _) => opcode::ReadFixed::new(file, start, len, block).offset(at).build(),
+        (Op::Read, None, [_]) => opcode::Read::new(file, start, len).offset(at).build(),
+        (Op::Read, None, _) => opcode::Readv::new(file, iovecs.as_ptr(), iovecs.len() as u32).offset(at).build(),
+        (_, Some(block), _) => opcode::WriteFixed::new(file, start, len, block).offset(at).rw_flags(durable).build(),
+        (_, None, [_]) => opcode::Write::new(file, start, len).offset(at).rw_flags(durable).build(),
+        (_, None, _) => {
+            opcode::Writev::new(file, iovecs.as_ptr(), iovecs.len() as u32).offset(at).rw_flags(durable).build()
+        }
+    }
+}

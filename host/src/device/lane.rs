@@ -1,0 +1,146 @@
+//! Lane: a worker's side of a device.
+//!
+//! A device is one for all workers; what is in flight belongs to the worker that took it in, and so is kept in a lane of
+//! its own. A lane answers a request now (RAM, or a file in RAM) or later: when the ring has completed it, a helper thread
+//! has done it, or a time has come. The engine gives it the requests of a turn at once and takes the answers; which kind of
+//! device it is, the engine does not know.
+//!
+//! The engine calls a lane in this order, each turn of its disk:
+//!
+//! ```text
+//! poll?  completed?  queue   ( the other disks, and the replies )   launch?
+//! ```
+
+use std::sync::Arc;
+
+use fairlift_core::queue::Segment;
+use fairlift_core::{ContextId, Flags, Instant, Op, Outcome, Tag};
+
+use super::helpers::Helpers;
+use super::{Device, Inline};
+use crate::kernel::buffer::Pool;
+use crate::kernel::notify::Notifiers;
+use crate::kernel::ring::Ring;
+use crate::kernel::ticket::Tickets;
+
+/// A request, as a device is given it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) tag: Tag,
+    pub(crate) op: Op,
+    pub(crate) flags: Flags,
+    /// Where on the device, in bytes.
+    pub(crate) at: u64,
+    pub(crate) bytes: u64,
+    /// The device, by its place on the disk.
+    pub(crate) place: usize,
+    /// How many pieces of memory it has.
+    pub(crate) segments: usize,
+}
+
+/// What a lane uses of its worker, and where it puts its answers.
+pub(crate) struct Io<'a> {
+    pub(crate) context: ContextId,
+    pub(crate) ring: &'a mut Ring,
+    pub(crate) pool: &'a Pool,
+    /// Where the memory of requests is. A lane has it from `queue` until it answers, whatever becomes of the client (E1).
+    pub(crate) tickets: &'a mut Tickets,
+    pub(crate) helpers: &'a Arc<Helpers>,
+    pub(crate) notifiers: &'a Notifiers,
+    /// Requests that ended.
+    pub(crate) ended: &'a mut Vec<(Tag, Outcome)>,
+    /// Requests that the device could not take now: they will be offered again.
+    pub(crate) busy: &'a mut Vec<Tag>,
+    /// Set by a lane that wants to `launch`.
+    pub(crate) launch: bool,
+}
+
+/// Where a lane is: what it says of itself where answers come back through the worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Address {
+    pub(crate) disk: usize,
+    pub(crate) place: usize,
+    /// The number under which the device's descriptor is registered with the ring, if it has one.
+    pub(crate) file: Option<u32>,
+}
+
+/// A worker's side of a device.
+pub(crate) trait Lane: Send {
+    /// Takes requests, with all pieces of their memory in the same order; answers those that it can answer now.
+    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], segments: &[Segment]);
+
+    /// Puts into the ring what is to go there: called before the ring is waited for, if the lane has asked for it.
+    ///
+    /// The kernel takes entries in order, and some microseconds for each read or write: the replies of a turn go before
+    /// them, so that clients ask again while it does.
+    fn launch(&mut self, _io: &mut Io<'_>) {}
+
+    /// The ring or a helper has done steps of requests: each with the result of the system call.
+    fn completed(&mut self, _io: &mut Io<'_>, _done: &[(Tag, i32)]) {
+        unreachable!("a lane that asks nobody hears of nothing")
+    }
+
+    /// Whether it answers by the clock: it is then polled each turn, and when it is due.
+    fn is_by_the_clock(&self) -> bool {
+        false
+    }
+
+    /// It is `now`: answers what has ended by then.
+    fn poll(&mut self, _io: &mut Io<'_>, _now: Instant) {}
+
+    /// When to poll it though nothing else happened.
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Requests that it has not answered.
+    fn in_flight(&self) -> usize {
+        0
+    }
+}
+
+/// The lane of a device that answers at once.
+pub(super) struct AtOnce<D>(pub(super) Arc<D>);
+
+impl<D: Inline + Device> Lane for AtOnce<D> {
+    fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], mut segments: &[Segment]) {
+        for request in requests {
+            let outcome = answer(&*self.0, io.tickets, request, &mut segments);
+            if let Outcome::Failed(errno) = outcome {
+                self.0.failed(request.op, errno);
+            }
+            io.ended.push((request.tag, outcome));
+        }
+    }
+}
+
+/// Does a request on a device that answers at once, and takes its segments.
+#[inline]
+pub(super) fn answer(
+    device: &impl Inline,
+    tickets: &mut Tickets,
+    request: &Request,
+    segments: &mut &[Segment],
+) -> Outcome {
+    let (mine, rest) = segments.split_at(request.segments);
+    *segments = rest;
+    let Request { op, flags, mut at, bytes, .. } = *request;
+    match op {
+        Op::Flush => device.flush(),
+        Op::Discard => device.discard(at, bytes),
+        Op::WriteZeroes => device.write_zeroes(at, bytes, flags),
+        Op::Read | Op::Write => {
+            let mut outcome = Outcome::Done;
+            for segment in mine {
+                let memory = &mut tickets[segment.token.0 as usize].memory;
+                let range = segment.offset as usize..(segment.offset + segment.bytes) as usize;
+                outcome = outcome.and(match op {
+                    Op::Read => device.read(at, &mut memory.bytes_mut()[range]),
+                    _ => device.write(at, &memory.bytes()[range], flags),
+                });
+                at += segment.bytes;
+            }
+            outcome
+        }
+    }
+}
