@@ -16,8 +16,8 @@ use fairlift_core::{Bio, ContextId, Dispatch, Errno, Finished, Instant, Op, Outc
 use slab::Slab;
 
 use super::handover::Found;
-use super::line::Line;
 use super::queues::Queues;
+use super::tag_wait::TagWait;
 use super::{Disk, Place};
 use crate::device::helpers::{Done, Helpers};
 use crate::device::lane::{Address, Io, Lane, Request};
@@ -64,8 +64,8 @@ struct Side {
     requests: Vec<Request>,
     segments: Vec<Segment>,
     timeout: Option<Instant>,
-    /// Where tags are shared: our place in the line for them.
-    line: Option<Line>,
+    /// Where tags are shared: how we wait for them.
+    tag_wait: Option<TagWait>,
     /// The queue refused the first of the backlog.
     full: bool,
     dirty: bool,
@@ -159,11 +159,11 @@ impl Engine {
                 requests: Vec::with_capacity(usize::from(depth)),
                 segments: Vec::with_capacity(usize::from(depth) * 4),
                 timeout: None,
-                line: None,
+                tag_wait: None,
                 full: false,
                 dirty: false,
             };
-            side.stand_in_line(context, &notifiers);
+            side.wait_for_tags(context, &notifiers);
             side
         };
         let sides: Vec<_> = disks.iter().enumerate().map(side).collect();
@@ -368,7 +368,7 @@ impl Engine {
         if side.timeout.is_some_and(|at| at <= now) {
             queue.handle_timeout(now);
         }
-        let mut may_ask = side.line.as_mut().is_none_or(|line| line.begin(came));
+        let mut may_ask = side.tag_wait.as_mut().is_none_or(|wait| wait.begin(came));
         side.full = false;
         while side.handover == Handover::Open
             && let Some(bio) = side.backlog.front()
@@ -399,9 +399,9 @@ impl Engine {
                 let (place, at) = side.disk.locate(extent);
                 let segments = side.segments.len() - before;
                 side.requests.push(Request { tag, op, flags, at, bytes: extent.bytes(), place, segments });
-                goes_on = side.line.as_mut().is_none_or(Line::took);
+                goes_on = side.tag_wait.as_mut().is_none_or(TagWait::took);
             }
-            may_ask = side.line.as_mut().is_some_and(|line| line.wait(queue.lacks_tag()));
+            may_ask = side.tag_wait.as_mut().is_some_and(|wait| wait.wait(queue.lacks_tag()));
         }
         queue.handle_flushes(now);
         if let Some(gauge) = &side.disk.gauge {
@@ -427,8 +427,8 @@ impl Engine {
             }
         }
         side.timeout = queue.poll_timeout();
-        if let Some(line) = &mut side.line {
-            let idle = line.end(now, queue.in_flight() == 0 && queue.waiting() == 0);
+        if let Some(wait) = &mut side.tag_wait {
+            let idle = wait.end(now, queue.in_flight() == 0 && queue.waiting() == 0);
             side.timeout = side.timeout.into_iter().chain(idle).min();
         }
         drop(queue);
@@ -497,17 +497,17 @@ impl Side {
                 *id = self.queues.of(context).add_stream(*stream);
             }
             (self.timeout, self.full) = (None, false);
-            self.stand_in_line(context, notifiers);
+            self.wait_for_tags(context, notifiers);
         }
         self.handover = if found.is_frozen() { Handover::Frozen } else { Handover::Open };
         self.epoch = found.epoch;
     }
 
-    /// Takes a place in the line for tags, where they are shared.
-    fn stand_in_line(&mut self, context: ContextId, notifiers: &Arc<Notifiers>) {
-        self.line = self.queues.tags().map(|tags| {
+    /// Makes ready to wait for tags, where they are shared.
+    fn wait_for_tags(&mut self, context: ContextId, notifiers: &Arc<Notifiers>) {
+        self.tag_wait = self.queues.tags().map(|tags| {
             let waker = Waker::from(Arc::new(notifiers.waker(context)));
-            Line::new(tags, usize::from(context.0), waker)
+            TagWait::new(tags, usize::from(context.0), waker)
         });
     }
 

@@ -10,8 +10,8 @@
 pub(crate) mod engine;
 pub(crate) mod gauge;
 mod handover;
-mod line;
 pub(crate) mod queues;
+mod tag_wait;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
