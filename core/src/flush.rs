@@ -35,67 +35,28 @@ use core::fmt;
 
 use crate::sync::{AtomicBool, Ordering, fence};
 use crate::time::{ms, secs, us};
-use crate::tunable::{Tunable, TunableInfo, infos};
+use crate::tunable::settings;
 use crate::{ContextId, Duration, Errno, Instant, Outcome};
 
 use group_commit::GroupCommit;
 
-/// What can be turned.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Settings {
-    /// Whether flushes are shared at all; if not, each goes to the device by itself.
-    pub coordinate: bool,
-    /// How long a flush may wait for company at most, in thousandths of what one takes; 0: not at all.
-    pub group_commit: u32,
-    /// Where flushes take less than this, none waits for company.
-    pub group_commit_min: Duration,
-    /// Whether a failed flush makes the later ones fail (F7).
-    pub remember: bool,
-    /// Whether the time that flushes take is charged to the groups that asked for them.
-    pub charge: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { coordinate: true, group_commit: 250, group_commit_min: us(200), remember: true, charge: true }
+settings! {
+    /// What can be turned.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Settings {
+        /// whether flushes that are requested together become one; 0: each flush goes to the device by itself
+        pub coordinate: bool as "flush_coordinate" = true, switch;
+        /// how long a flush may wait for others that are expected to join it, in thousandths of the duration of a
+        /// flush; 0: not at all
+        pub group_commit: u32 as "flush_company" = 250, count(0, 500);
+        /// flushes that take less than this time do not wait for others
+        pub group_commit_min: Duration as "flush_company_min" = us(200), duration(ms(0), secs(60));
+        /// whether all flushes fail after one has failed, until the operator takes note (SIGUSR2); 0: the next flush
+        /// may succeed
+        pub remember: bool as "flush_remember" = true, switch;
+        /// whether the time of a flush is charged to the groups that asked for it
+        pub charge: bool as "charge_flushes" = true, switch;
     }
-}
-
-const ROWS: [Tunable<Settings>; 5] = [
-    Tunable::switch(
-        "flush_coordinate",
-        |s| &mut s.coordinate,
-        "whether flushes that are requested together become one; 0: each flush goes to the device by itself",
-    ),
-    Tunable::count(
-        "flush_company",
-        (0, 500),
-        |s| &mut s.group_commit,
-        "how long a flush may wait for others that are expected to join it, in thousandths of the duration of a flush; 0: not at all",
-    ),
-    Tunable::duration(
-        "flush_company_min",
-        (ms(0), secs(60)),
-        |s| &mut s.group_commit_min,
-        "flushes that take less than this time do not wait for others",
-    ),
-    Tunable::switch(
-        "flush_remember",
-        |s| &mut s.remember,
-        "whether all flushes fail after one has failed, until the operator takes note (SIGUSR2); 0: the next flush may succeed",
-    ),
-    Tunable::switch(
-        "charge_flushes",
-        |s| &mut s.charge,
-        "whether the time of a flush is charged to the groups that asked for it",
-    ),
-];
-
-impl Settings {
-    /// The rows of all that can be turned.
-    pub const TUNABLES: &'static [Tunable<Self>] = &ROWS;
-    /// What can be said of them without their values.
-    pub const INFO: &'static [TunableInfo] = &infos(&ROWS);
 }
 
 /// Which device flush releases who asked, by number.

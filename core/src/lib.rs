@@ -31,6 +31,7 @@ pub mod flush;
 pub mod group;
 pub mod helpers;
 pub mod limits;
+mod list;
 pub mod model;
 pub mod program;
 pub mod queue;

@@ -49,6 +49,7 @@ use groups::{Groups, StreamState};
 
 use crate::flush;
 use crate::group::{ContextId, GroupId, Stream, StreamId};
+use crate::list::{Linked, Links, List, NIL};
 use crate::sched::idling_trial::Finding;
 use crate::sched::{BUSY_DELAY, Next, RequestId, Scheduler, Served, Side, Waiting};
 use crate::table::Table;
@@ -83,9 +84,8 @@ struct Request {
     segments: u32,
     /// Which of the queue's schedulers dispatched it last ([`Queue::generation`]).
     generation: u32,
-    /// Neighbours in the list of requests in flight, oldest first.
-    older: u32,
-    younger: u32,
+    /// Its place in the list of requests in flight.
+    links: Links,
 }
 
 #[derive(Clone, Copy)]
@@ -122,7 +122,12 @@ struct Context {
     finished: VecDeque<Finished>,
 }
 
-const NIL: u32 = u32::MAX;
+impl Linked for Request {
+    #[inline]
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
 
 /// The queue of a disk. See the [module](self) for its rules and the order in which to call it.
 pub struct Queue {
@@ -155,9 +160,8 @@ pub struct Queue {
     flushes: Flushes,
     /// What is left of a bio that was cut into more pieces than there were requests: at most one at a time.
     rest: Option<(u32, Waiting)>,
-    /// The list of requests in flight, by time of dispatch.
-    oldest: u32,
-    youngest: u32,
+    /// Requests in flight whose time has not run out, the oldest first.
+    dispatched: List,
     /// After the device said "busy": no dispatch before this (Q7).
     busy_until: Option<Instant>,
     groups: Groups,
@@ -220,8 +224,7 @@ impl Queue {
             caches: settings.backings.iter().map(|backing| Cache::new(backing, &settings.flush)).collect(),
             flushes: Flushes::new(),
             rest: None,
-            oldest: NIL,
-            youngest: NIL,
+            dispatched: List::new(),
             busy_until: None,
             groups: Groups::new(&settings.groups),
             trace: None,
@@ -332,19 +335,19 @@ impl Queue {
 
     /// It is `now`: whatever was to happen by then happens.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let mut next = self.oldest;
+        let mut next = self.dispatched.front().unwrap_or(NIL);
         while next != NIL {
             let request = &mut self.requests[next];
             if now < request.dispatched + self.settings.io_timeout {
                 break;
             }
             let id = next;
-            next = request.younger;
+            next = request.links.next();
             if let Step::InFlight(tag) = request.step {
                 request.step = Step::TimedOut(tag);
                 let Waiting { op, extent, stream, group, .. } = request.waiting;
                 let mut segment = request.head;
-                self.unlink(id);
+                self.dispatched.remove(self.requests.rows_mut(), id);
                 self.note(now, Action::TimedOut, op, extent, stream, group);
                 while segment != NIL {
                     let SegmentNode { bio, next, .. } = self.segments[segment];
@@ -438,7 +441,7 @@ impl Queue {
     /// When to call [`Queue::handle_timeout`] and [`Queue::poll_dispatch`] though nothing else happened.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let overdue = self.requests.get(self.oldest).map(|r| r.dispatched + self.settings.io_timeout);
+        let overdue = self.dispatched.front().map(|id| self.requests[id].dispatched + self.settings.io_timeout);
         let busy = self.busy_until.filter(|until| *until != Instant::MAX);
         // While no tag is free, or the device is busy, asking the scheduler would change nothing.
         let may_ask = self.busy_until.is_none() && !self.lacks_tag;
@@ -476,7 +479,7 @@ impl Queue {
     }
 
     /// Tells what was counted beside [`Queue::stats`], each by name: `merges`, the bios that joined another's request, and
-    /// what the scheduler counts since it was chosen ([`Scheduler::counters`]).
+    /// what the scheduler counts since it was chosen ([`Report::counters`]).
     pub fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         let stats = self.stats();
         tell("merges", Op::ALL.iter().map(|op| stats.of(*op).merges).sum());
@@ -590,8 +593,7 @@ impl Queue {
             tail: segment,
             segments: 1,
             generation: 0,
-            older: NIL,
-            younger: NIL,
+            links: Links::NONE,
         });
         id
     }

@@ -95,6 +95,12 @@ impl Flags {
         self.0 & other.0 != 0
     }
 
+    /// Those that are here or in `other`: `|` for constants.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// Those that are not in `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {

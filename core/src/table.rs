@@ -59,17 +59,12 @@ impl<T: Copy> Table<T> {
     }
 
     /// All rows that there ever were, those that are free now included.
-    pub(crate) fn rows_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.rows.iter_mut()
+    #[inline]
+    pub(crate) fn rows_mut(&mut self) -> &mut [T] {
+        &mut self.rows
     }
 
     /// A row, or `None` if there never was one of that number: how lists end.
-    #[inline]
-    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        self.rows.get_mut(number as usize)
-    }
-
-    /// As [`Table::get_mut`].
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
         self.rows.get(number as usize)

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairlift_core::model::Character;
 use fairlift_core::sched::bfq::{Bfq, QUANTUM, Settings};
-use fairlift_core::sched::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
+use fairlift_core::sched::traits::*;
+use fairlift_core::sched::{Next, RequestId, Served, Setup, Side, Waiting};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::trace::Note;
 use fairlift_core::{

@@ -1,7 +1,8 @@
 //! Deadline under random loads: the promises, and every answer against the dullest scheduler with the same rules.
 
 use fairlift_core::sched::deadline::{Deadline, Settings};
-use fairlift_core::sched::{Next, RequestId, Scheduler, Served, Side, Waiting};
+use fairlift_core::sched::traits::*;
+use fairlift_core::sched::{Next, RequestId, Served, Side, Waiting};
 use fairlift_core::time::ms;
 use fairlift_core::{
     ContextId, Direction, Duration, Extent, Flags, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream,

@@ -1,6 +1,7 @@
 //! BFQ merges and parts queues while streams come, go and change: nothing is lost, and nobody waits for ever.
 
-use fairlift_core::sched::{Kind, Next, RequestId, Scheduler, Served, Setup, Waiting};
+use fairlift_core::sched::traits::*;
+use fairlift_core::sched::{Kind, Next, RequestId, Served, Setup, Waiting};
 use fairlift_core::time::{ms, us};
 use fairlift_core::*;
 use proptest::prelude::*;

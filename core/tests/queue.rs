@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use fairlift_core::model::Model;
 use fairlift_core::queue::{Segment, Settings};
 use fairlift_core::sched::none::None as NoScheduler;
-use fairlift_core::sched::{Kind, Next, Scheduler, Waiting};
+use fairlift_core::sched::traits::*;
+use fairlift_core::sched::{Kind, Next, Waiting};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::trace::Action;
 use fairlift_core::*;
@@ -391,7 +392,17 @@ impl Scheduler for Counting {
     fn len(&self) -> usize {
         self.0.len()
     }
+}
 
+impl Membership for Counting {}
+
+impl Merge for Counting {}
+
+impl Charge for Counting {}
+
+impl Tune for Counting {}
+
+impl Report for Counting {
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         tell("inserted", self.1);
     }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use fairlift_core::flush::{self, Flush, SharedFlush};
 use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::none::None as NoScheduler;
-use fairlift_core::sched::{Kind, Next, RequestId, Scheduler, Waiting};
+use fairlift_core::sched::traits::*;
+use fairlift_core::sched::{Kind, Next, RequestId, Waiting};
 use fairlift_core::time::{ms, secs};
 use fairlift_core::*;
 
@@ -235,28 +236,44 @@ struct Charged(NoScheduler, Charges, Ahead);
 type Ahead = Arc<Mutex<Vec<u16>>>;
 
 impl Scheduler for Charged {
-    fn is_ahead(&mut self, _now: Instant, group: GroupId) -> bool {
-        self.2.lock().unwrap().contains(&group.0)
-    }
-    fn charge(&mut self, _now: Instant, stream: StreamId, group: GroupId, time: Duration) {
-        self.1.lock().unwrap().push((stream.0, group.0, time.as_nanos() / 1000));
-    }
     fn insert(&mut self, now: Instant, request: &Waiting) {
         self.0.insert(now, request);
     }
+
     fn dispatch(&mut self, now: Instant) -> Next {
         self.0.dispatch(now)
     }
+
     fn requeue(&mut self, now: Instant, request: &Waiting) {
         self.0.requeue(now, request);
     }
+
     fn drain(&mut self, now: Instant) -> Option<RequestId> {
         self.0.drain(now)
     }
+
     fn len(&self) -> usize {
         self.0.len()
     }
 }
+
+impl Membership for Charged {}
+
+impl Merge for Charged {}
+
+impl Charge for Charged {
+    fn is_ahead(&mut self, _now: Instant, group: GroupId) -> bool {
+        self.2.lock().unwrap().contains(&group.0)
+    }
+
+    fn charge(&mut self, _now: Instant, stream: StreamId, group: GroupId, time: Duration) {
+        self.1.lock().unwrap().push((stream.0, group.0, time.as_nanos() / 1000));
+    }
+}
+
+impl Tune for Charged {}
+
+impl Report for Charged {}
 
 fn charged(charge: bool, change: impl FnOnce(&mut Settings)) -> (Queue, Vec<StreamId>, Charges) {
     let settings = settings(|settings| {

@@ -39,7 +39,7 @@ pub struct Disk {
     /// Who goes next.
     pub scheduler: sched::Kind,
     /// The scheduler's tunables that differ from their defaults, as (name, value); already checked by the caller with
-    /// `Scheduler::set`.
+    /// `Tune::set`.
     pub set: Vec<(String, String)>,
     /// Requests in flight; `None`: 128, or twice the most of [`concurrency`](Self::concurrency) where helper threads must
     /// wait for a file on it: what waits behind them is then still in the scheduler's hands.

@@ -14,7 +14,7 @@
 //!     streams that did. Time is charged once: from the later of the dispatch and the end of what was charged last. All else
 //!     passes through the scheduler, discards and writes of zeroes too, and is charged there like any request.
 //! U5  A flush that only groups ask for which have had more than their share waits until they have caught up, as a request of
-//!     theirs would ([`Scheduler::is_ahead`]). As soon as anybody else asks it goes, and they share it: nobody waits for
+//!     theirs would ([`Charge::is_ahead`]). As soon as anybody else asks it goes, and they share it: nobody waits for
 //!     another's debt. It goes too once who asked first has waited for a quarter of `io_timeout`: no debt makes it fail (U3).
 
 use alloc::boxed::Box;
@@ -25,6 +25,7 @@ use super::settings::Backing;
 use super::{BioState, NIL, Queue, Request, RequestId, Step};
 use crate::flush::{self, Counts, Dirty, Flush, Round, SharedFlush, Start};
 use crate::group::{ContextId, GroupId, Stream};
+use crate::list::Links;
 use crate::sched::Waiting;
 use crate::{Duration, Errno, Extent, Finished, Flags, Instant, Op, Outcome, Sector};
 
@@ -355,8 +356,7 @@ impl Queue {
             tail: NIL,
             segments: 0,
             generation: 0,
-            older: NIL,
-            younger: NIL,
+            links: Links::NONE,
         });
         Some(id)
     }

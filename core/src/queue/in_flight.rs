@@ -1,6 +1,6 @@
 //! Requests in flight: each holds a tag, and they are in a list by time of dispatch (Q2, Q6).
 
-use super::{Dispatch, NIL, Queue, Request, Step};
+use super::{Dispatch, NIL, Queue, Step};
 use crate::group::ContextId;
 use crate::sched::{RequestId, Waiting};
 use crate::trace::Action;
@@ -11,17 +11,12 @@ impl Queue {
     pub(super) fn start(&mut self, now: Instant, id: RequestId, tag: Tag) -> ContextId {
         self.in_flight += 1;
         self.by_tag[usize::from(tag.0)] = id;
-        let youngest = core::mem::replace(&mut self.youngest, id.0);
-        match self.requests.get_mut(youngest) {
-            Some(request) => request.younger = id.0,
-            None => self.oldest = id.0,
-        }
+        self.dispatched.push_back(self.requests.rows_mut(), id.0);
         let request = &mut self.requests[id.0];
         assert!(request.step == Step::Waiting, "{id:?} was dispatched twice");
         request.step = Step::InFlight(tag);
         request.dispatched = now;
         request.generation = self.generation;
-        (request.older, request.younger) = (youngest, NIL);
         let Waiting { op, extent, stream, group, .. } = request.waiting;
         let context = request.context;
         if op == Op::Flush {
@@ -95,21 +90,8 @@ impl Queue {
         self.in_flight -= 1;
         self.put_back(tag);
         if let Step::InFlight(_) = self.requests[id.0].step {
-            self.unlink(id.0);
+            self.dispatched.remove(self.requests.rows_mut(), id.0);
         }
         id
-    }
-
-    /// Takes a request out of the list that timeouts are found by.
-    pub(super) fn unlink(&mut self, id: u32) {
-        let Request { older, younger, .. } = self.requests[id];
-        match self.requests.get_mut(older) {
-            Some(request) => request.younger = younger,
-            None => self.oldest = younger,
-        }
-        match self.requests.get_mut(younger) {
-            Some(request) => request.older = older,
-            None => self.youngest = older,
-        }
     }
 }

@@ -32,46 +32,37 @@
 //! - Linux's `async_depth` limits who gets a tag, so it counts waiting requests too and is never 0; a scheduler here
 //!   sees no tags, so it counts requests at the device (D9).
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Next, RequestId, Scheduler, Served, Side, Waiting};
+use super::{Charge, Entry, Membership, Merge, Next, Report, RequestId, Scheduler, Served, Side, Tune, Waiting};
+use crate::list::{Linked, Links, List, NIL};
 use crate::time::{ms, secs};
 use crate::tree::{Nodes, Tree};
-use crate::tunable::{self, Tunable, TunableInfo, infos};
+use crate::tunable::{self, TunableInfo, settings};
 use crate::{Direction, Duration, Instant, PriorityClass, Sector, Stream, StreamId};
 
-/// What can be turned; the defaults are the kernel's.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Settings {
-    /// How long a read may wait before it is served out of sector order.
-    pub read_expire: Duration,
-    /// How long a write may wait before it is served out of sector order.
-    pub write_expire: Duration,
-    /// How many requests leave in sector order before deadlines and directions are looked at again; 0 counts as 1.
-    pub fifo_batch: u32,
-    /// How many batches of reads may go in a row while a write waits; at least 1.
-    pub writes_starved: u32,
-    /// Whether a newcomer may join a waiting request at its start.
-    pub front_merges: bool,
-    /// How long a request of a lower priority class may wait for higher ones.
-    pub prio_aging_expire: Duration,
-    /// How many writes may be at the device at once; 0 means no limit.
-    pub async_depth: u32,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            read_expire: ms(500),
-            write_expire: secs(5),
-            fifo_batch: 16,
-            writes_starved: 2,
-            front_merges: true,
-            prio_aging_expire: secs(10),
-            async_depth: 0,
-        }
+settings! {
+    /// What can be turned; the defaults are the kernel's.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Settings {
+        /// the deadline of a read; when it has passed, the read is served out of sector order
+        pub read_expire: Duration = ms(500), duration(ms(0), MS_MAX);
+        /// the deadline of a write; when it has passed, the write is served out of sector order
+        pub write_expire: Duration = secs(5), duration(ms(0), MS_MAX);
+        /// how many requests are dispatched in sector order before deadlines and directions are checked again; 0
+        /// counts as 1
+        pub fifo_batch: u32 = 16, count(0, INT_MAX);
+        /// how many batches of reads may be dispatched in a row while a write waits
+        pub writes_starved: u32 = 2, count(1, INT_MAX);
+        /// whether a new request may be merged in front of a waiting one
+        pub front_merges: bool = true, switch;
+        /// how long a request of a lower priority class may wait for higher classes
+        pub prio_aging_expire: Duration = secs(10), duration(ms(0), MS_MAX);
+        /// limit on writes in the device; 0: no limit
+        pub async_depth: u32 = 0, count(0, u32::MAX);
     }
 }
 
@@ -79,49 +70,7 @@ impl Default for Settings {
 const INT_MAX: u32 = i32::MAX as u32;
 const MS_MAX: Duration = ms(INT_MAX as u64);
 
-const ROWS: [Tunable<Settings>; 7] = [
-    Tunable::duration(
-        "read_expire",
-        (ms(0), MS_MAX),
-        |s| &mut s.read_expire,
-        "the deadline of a read; when it has passed, the read is served out of sector order",
-    ),
-    Tunable::duration(
-        "write_expire",
-        (ms(0), MS_MAX),
-        |s| &mut s.write_expire,
-        "the deadline of a write; when it has passed, the write is served out of sector order",
-    ),
-    Tunable::count(
-        "fifo_batch",
-        (0, INT_MAX),
-        |s| &mut s.fifo_batch,
-        "how many requests are dispatched in sector order before deadlines and directions are checked again; 0 counts as 1",
-    ),
-    Tunable::count(
-        "writes_starved",
-        (1, INT_MAX),
-        |s| &mut s.writes_starved,
-        "how many batches of reads may be dispatched in a row while a write waits",
-    ),
-    Tunable::switch(
-        "front_merges",
-        |s| &mut s.front_merges,
-        "whether a new request may be merged in front of a waiting one",
-    ),
-    Tunable::duration(
-        "prio_aging_expire",
-        (ms(0), MS_MAX),
-        |s| &mut s.prio_aging_expire,
-        "how long a request of a lower priority class may wait for higher classes",
-    ),
-    Tunable::count("async_depth", (0, u32::MAX), |s| &mut s.async_depth, "limit on writes in the device; 0: no limit"),
-];
-
 impl Settings {
-    /// What can be turned, described.
-    pub const INFO: &[TunableInfo] = &infos(&ROWS);
-
     const fn expire(&self, direction: Direction) -> Duration {
         match direction {
             Direction::Read => self.read_expire,
@@ -129,6 +78,15 @@ impl Settings {
         }
     }
 }
+
+/// Its row of the registry.
+pub const ENTRY: Entry = Entry {
+    name: "mq-deadline",
+    is_per_disk: true,
+    nr_requests_min: 0,
+    tunables: Settings::INFO,
+    build: |setup| Box::new(Deadline::new(setup.capacity, Settings::default())),
+};
 
 /// Sector order with deadlines; see the [module](self) for the rules.
 ///
@@ -179,16 +137,6 @@ impl Scheduler for Deadline {
         lane.sort_in(&mut self.nodes, id, request.extent.start);
     }
 
-    /// D10.
-    fn change_stream(&mut self, _now: Instant, id: StreamId, stream: &Stream) {
-        let to = stream.priority.class;
-        for from in PriorityClass::ALL.into_iter().filter(|from| *from != to) {
-            self.move_sorted(id, from, to, Direction::Read);
-            self.move_sorted(id, from, to, Direction::Write);
-            self.move_requeued(id, from, to);
-        }
-    }
-
     fn dispatch(&mut self, now: Instant) -> Next {
         let Some(id) = self.aged(now).or_else(|| self.by_class(now)) else {
             let expire = self.settings.prio_aging_expire;
@@ -233,6 +181,34 @@ impl Scheduler for Deadline {
         self.waiting
     }
 
+    fn completed(&mut self, _now: Instant, served: &Served) {
+        // What another scheduler dispatched before this one took its place was not counted here.
+        if self.slots[served.request.id.0 as usize].place == Place::Out {
+            self.forget(served.request.id.0);
+        }
+    }
+
+    /// After an answer that nothing may go: when the first request of a lower class will have aged (D6).
+    ///
+    /// All else that changes an answer is an event.
+    fn next_timeout(&self) -> Option<Instant> {
+        self.ages_at
+    }
+}
+
+impl Membership for Deadline {
+    /// D10.
+    fn change_stream(&mut self, _now: Instant, id: StreamId, stream: &Stream) {
+        let to = stream.priority.class;
+        for from in PriorityClass::ALL.into_iter().filter(|from| *from != to) {
+            self.move_sorted(id, from, to, Direction::Read);
+            self.move_sorted(id, from, to, Direction::Write);
+            self.move_requeued(id, from, to);
+        }
+    }
+}
+
+impl Merge for Deadline {
     fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         let tree = &self.classes[newcomer.priority.class as usize].lane(newcomer.op.direction()).tree;
         let (before, after) = tree.around(&self.nodes, newcomer.extent.start.0);
@@ -275,33 +251,25 @@ impl Scheduler for Deadline {
         self.classes[class].pending -= 1;
         self.waiting -= 1;
     }
+}
 
-    fn completed(&mut self, _now: Instant, served: &Served) {
-        // What another scheduler dispatched before this one took its place was not counted here.
-        if self.slots[served.request.id.0 as usize].place == Place::Out {
-            self.forget(served.request.id.0);
-        }
-    }
+impl Charge for Deadline {}
 
-    /// After an answer that nothing may go: when the first request of a lower class will have aged (D6).
-    ///
-    /// All else that changes an answer is an event.
-    fn next_timeout(&self) -> Option<Instant> {
-        self.ages_at
-    }
-
+impl Tune for Deadline {
     fn tunables(&self) -> &'static [TunableInfo] {
         Settings::INFO
     }
 
     fn get(&self, name: &str) -> Option<String> {
-        tunable::get(&ROWS, &self.settings, name)
+        tunable::get(Settings::TUNABLES, &self.settings, name)
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
-        tunable::set(&ROWS, &mut self.settings, name, value)
+        tunable::set(Settings::TUNABLES, &mut self.settings, name, value)
     }
 }
+
+impl Report for Deadline {}
 
 impl Deadline {
     /// D6: the oldest of the lower classes, if it has waited for too long.
@@ -359,22 +327,26 @@ impl Deadline {
 
     /// D10: moves what a stream has in one lane to that of another class.
     fn move_sorted(&mut self, stream: StreamId, from: PriorityClass, to: PriorityClass, direction: Direction) {
-        let mut next = self.classes[from as usize].lane(direction).fifo.head;
+        let mut next = self.classes[from as usize].lane(direction).fifo.front().unwrap_or(NIL);
         // They come in the order of age, so the place of one is after that of the last.
         let mut before = NIL;
         while next != NIL {
             let id = next;
-            let Slot { next: following, stream: of, arrived, .. } = self.slots[id as usize];
-            next = following;
+            let Slot { links, stream: of, arrived, .. } = self.slots[id as usize];
+            next = links.next();
             if of != stream {
                 continue;
             }
             let start = Sector(self.nodes.key(id));
             self.classes[from as usize].lane_mut(direction).take(&mut self.nodes, &mut self.slots, id);
             let there = self.classes[to as usize].lane_mut(direction);
-            let mut after = if before == NIL { there.fifo.head } else { self.slots[before as usize].next };
+            let mut after = if before == NIL {
+                there.fifo.front().unwrap_or(NIL)
+            } else {
+                self.slots[before as usize].links.next()
+            };
             while after != NIL && self.slots[after as usize].arrived <= arrived {
-                (before, after) = (after, self.slots[after as usize].next);
+                (before, after) = (after, self.slots[after as usize].links.next());
             }
             there.fifo.insert_after(&mut self.slots, before, id);
             there.sort_in(&mut self.nodes, id, start);
@@ -385,10 +357,10 @@ impl Deadline {
 
     /// D10: moves what a stream has of what was turned back.
     fn move_requeued(&mut self, stream: StreamId, from: PriorityClass, to: PriorityClass) {
-        let mut next = self.classes[from as usize].requeued.head;
+        let mut next = self.classes[from as usize].requeued.front().unwrap_or(NIL);
         while next != NIL {
             let id = next;
-            next = self.slots[id as usize].next;
+            next = self.slots[id as usize].links.next();
             if self.slots[id as usize].stream == stream {
                 self.classes[from as usize].requeued.remove(&mut self.slots, id);
                 self.classes[to as usize].requeued.push_back(&mut self.slots, id);
@@ -546,9 +518,8 @@ struct Slot {
     arrived: Instant,
     /// The first sector after it; where it starts is its key in the tree.
     end: Sector,
-    /// The slots before and after it in its [`List`].
-    prev: u32,
-    next: u32,
+    /// Its place in its [`List`].
+    links: Links,
     stream: StreamId,
     place: Place,
     class: PriorityClass,
@@ -575,8 +546,7 @@ impl Slot {
     const EMPTY: Self = Self {
         arrived: Instant::ZERO,
         end: Sector(0),
-        prev: NIL,
-        next: NIL,
+        links: Links::NONE,
         stream: StreamId(NIL),
         place: Place::Elsewhere,
         class: PriorityClass::BestEffort,
@@ -590,52 +560,10 @@ impl Slot {
     }
 }
 
-/// No slot.
-const NIL: u32 = u32::MAX;
-
-/// A list whose links are in the slots, so that a request leaves it from anywhere at once.
-struct List {
-    head: u32,
-    tail: u32,
-}
-
-impl Default for List {
-    fn default() -> Self {
-        Self { head: NIL, tail: NIL }
-    }
-}
-
-impl List {
-    fn front(&self) -> Option<u32> {
-        (self.head != NIL).then_some(self.head)
-    }
-
-    fn push_back(&mut self, slots: &mut [Slot], id: u32) {
-        self.insert_after(slots, self.tail, id);
-    }
-
-    fn push_front(&mut self, slots: &mut [Slot], id: u32) {
-        self.insert_after(slots, NIL, id);
-    }
-
-    /// Puts `id` after `prev`, or in front if that is `NIL`.
-    fn insert_after(&mut self, slots: &mut [Slot], prev: u32, id: u32) {
-        let next = if prev == NIL { self.head } else { slots[prev as usize].next };
-        self.join(slots, prev, id);
-        self.join(slots, id, next);
-    }
-
-    fn remove(&mut self, slots: &mut [Slot], id: u32) {
-        let Slot { prev, next, .. } = slots[id as usize];
-        self.join(slots, prev, next);
-    }
-
-    /// Makes `prev` and `next` neighbours; `NIL` is what lies beyond either end.
-    fn join(&mut self, slots: &mut [Slot], prev: u32, next: u32) {
-        let after_prev = if prev == NIL { &mut self.head } else { &mut slots[prev as usize].next };
-        *after_prev = next;
-        let before_next = if next == NIL { &mut self.tail } else { &mut slots[next as usize].prev };
-        *before_next = prev;
+impl Linked for Slot {
+    #[inline]
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
     }
 }
 

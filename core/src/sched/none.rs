@@ -4,10 +4,20 @@
 //!
 //! Suits devices that order their own queue, and RAM. Blind to who is asking. Idea: blk-mq's "none".
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use super::{Next, RequestId, Scheduler, Waiting};
+use super::{Charge, Entry, Membership, Merge, Next, Report, RequestId, Scheduler, Tune, Waiting};
 use crate::Instant;
+
+/// Its row of the registry.
+pub const ENTRY: Entry = Entry {
+    name: "none",
+    is_per_disk: false,
+    nr_requests_min: 0,
+    tunables: &[],
+    build: |setup| Box::new(None::new(setup.capacity)),
+};
 
 /// First come, first served.
 pub struct None {
@@ -39,3 +49,13 @@ impl Scheduler for None {
         self.fifo.len()
     }
 }
+
+impl Membership for None {}
+
+impl Merge for None {}
+
+impl Charge for None {}
+
+impl Tune for None {}
+
+impl Report for None {}

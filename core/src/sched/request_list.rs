@@ -18,6 +18,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{RequestId, Side, Waiting};
+use crate::list::{Linked, Links, List, NIL};
 use crate::tree::{Nodes, Tree};
 use crate::{Direction, Extent, Flags, Instant, Op, Sector, StreamId};
 
@@ -62,9 +63,8 @@ struct Row {
     arrived: Instant,
     /// The first sector after it; where it starts is its key in the tree.
     end: Sector,
-    /// The rows before and after it in its [`List`].
-    prev: u32,
-    next: u32,
+    /// Its place in its [`List`].
+    links: Links,
     owner: u32,
     stream: StreamId,
     op: Op,
@@ -85,8 +85,12 @@ enum Place {
     Out,
 }
 
-/// No row.
-const NIL: u32 = u32::MAX;
+impl Linked for Row {
+    #[inline]
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
 
 impl RequestTable {
     /// A table for requests whose numbers are below `capacity`.
@@ -95,8 +99,7 @@ impl RequestTable {
         let row = Row {
             arrived: Instant::ZERO,
             end: Sector(0),
-            prev: NIL,
-            next: NIL,
+            links: Links::NONE,
             owner: NIL,
             stream: StreamId(NIL),
             op: Op::Read,
@@ -176,7 +179,7 @@ impl RequestTable {
     /// The request that was turned back last and waits, if one does.
     #[must_use]
     pub fn requeued(&self) -> Option<RequestId> {
-        self.requeued.front()
+        self.requeued.front().map(RequestId)
     }
 
     /// The request that was turned back before the given one and waits, if one does.
@@ -186,7 +189,7 @@ impl RequestTable {
     #[must_use]
     pub fn requeued_before(&self, id: RequestId) -> Option<RequestId> {
         assert!(self.row(id).place == Place::Requeued, "{id:?} is none that was turned back");
-        let next = self.row(id).next;
+        let next = self.row(id).links.next();
         (next != NIL).then_some(RequestId(next))
     }
 
@@ -202,7 +205,7 @@ impl RequestTable {
 
     /// Takes out what [`RequestTable::returned`] answers: it goes to the device once more.
     pub fn take_requeued(&mut self) -> Option<RequestId> {
-        let id = self.requeued.front()?;
+        let id = self.requeued.front().map(RequestId)?;
         self.requeued.remove(&mut self.rows, id.0);
         self.rows[id.0 as usize].place = Place::Out;
         self.len -= 1;
@@ -277,8 +280,7 @@ impl RequestList {
         *row = Row {
             arrived: now,
             end: request.extent.end(),
-            prev: NIL,
-            next: NIL,
+            links: Links::NONE,
             owner: self.owner,
             stream: request.stream,
             op: request.op,
@@ -318,13 +320,13 @@ impl RequestList {
     /// The request that came first.
     #[must_use]
     pub fn oldest(&self) -> Option<RequestId> {
-        self.aged.front()
+        self.aged.front().map(RequestId)
     }
 
     /// The request that came last.
     #[must_use]
     pub fn youngest(&self) -> Option<RequestId> {
-        self.aged.back()
+        self.aged.back().map(RequestId)
     }
 
     /// What goes next for a head that is at `from` (L3).
@@ -431,19 +433,22 @@ impl RequestList {
         other: &mut Self,
         mut picks: impl FnMut(StreamId) -> bool,
     ) -> u32 {
-        let (mut moved, mut next, mut place) = (0, self.aged.head, other.aged.head);
+        let (mut moved, mut next, mut place) = (0, self.aged.front().unwrap_or(NIL), other.aged.front().unwrap_or(NIL));
         while next != NIL {
             let id = next;
-            next = table.rows[id as usize].next;
+            next = table.rows[id as usize].links.next();
             if !picks(table.rows[id as usize].stream) {
                 continue;
             }
             self.unlink(table, RequestId(id));
             // Both lists are by age, so the place to go in only moves on: the first in `other` that is younger.
             while place != NIL && table.rows[place as usize].arrived <= table.rows[id as usize].arrived {
-                place = table.rows[place as usize].next;
+                place = table.rows[place as usize].links.next();
             }
-            let before = if place == NIL { other.aged.tail } else { table.rows[place as usize].prev };
+            let before = match place {
+                NIL => other.aged.back().unwrap_or(NIL),
+                place => table.rows[place as usize].links.prev(),
+            };
             other.aged.insert_after(&mut table.rows, before, id);
             let start = table.start(id);
             other.sorted.insert(&mut table.nodes, id, start);
@@ -452,62 +457,6 @@ impl RequestList {
             moved += 1;
         }
         moved
-    }
-}
-
-/// A list whose links are in the rows, so that a request leaves it from anywhere at once.
-#[derive(Debug)]
-struct List {
-    head: u32,
-    tail: u32,
-}
-
-impl List {
-    const fn new() -> Self {
-        Self { head: NIL, tail: NIL }
-    }
-
-    fn front(&self) -> Option<RequestId> {
-        (self.head != NIL).then_some(RequestId(self.head))
-    }
-
-    fn back(&self) -> Option<RequestId> {
-        (self.tail != NIL).then_some(RequestId(self.tail))
-    }
-
-    #[inline]
-    fn push_back(&mut self, rows: &mut [Row], id: u32) {
-        let prev = core::mem::replace(&mut self.tail, id);
-        let before_id = if prev == NIL { &mut self.head } else { &mut rows[prev as usize].next };
-        *before_id = id;
-        let row = &mut rows[id as usize];
-        (row.prev, row.next) = (prev, NIL);
-    }
-
-    fn push_front(&mut self, rows: &mut [Row], id: u32) {
-        self.insert_after(rows, NIL, id);
-    }
-
-    /// Puts `id` after `prev`, or in front if that is `NIL`.
-    fn insert_after(&mut self, rows: &mut [Row], prev: u32, id: u32) {
-        let next = if prev == NIL { self.head } else { rows[prev as usize].next };
-        self.join(rows, prev, id);
-        self.join(rows, id, next);
-    }
-
-    #[inline]
-    fn remove(&mut self, rows: &mut [Row], id: u32) {
-        let Row { prev, next, .. } = rows[id as usize];
-        self.join(rows, prev, next);
-    }
-
-    /// Makes `prev` and `next` neighbours; `NIL` is what lies beyond either end.
-    #[inline]
-    fn join(&mut self, rows: &mut [Row], prev: u32, next: u32) {
-        let after_prev = if prev == NIL { &mut self.head } else { &mut rows[prev as usize].next };
-        *after_prev = next;
-        let before_next = if next == NIL { &mut self.tail } else { &mut rows[next as usize].prev };
-        *before_next = prev;
     }
 }
 

@@ -1,6 +1,7 @@
 //! Rules one by one: what waits for what, and for how long.
 
-use fairlift_core::sched::{Next, RequestId, Scheduler, Served, Waiting};
+use fairlift_core::sched::traits::*;
+use fairlift_core::sched::{Next, RequestId, Served, Waiting};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::trace::Note;
 use fairlift_core::{

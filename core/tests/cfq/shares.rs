@@ -1,6 +1,6 @@
 //! Groups share by weight, and flows of a group by level.
 
-use fairlift_core::sched::Scheduler;
+use fairlift_core::sched::traits::*;
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{Duration, Flags, Group, GroupId, Op, PriorityClass, StreamId};
 

@@ -2,7 +2,8 @@
 
 use fairlift_core::model::Character;
 use fairlift_core::sched::cfq::{Cfq, Settings};
-use fairlift_core::sched::{Next, RequestId, Scheduler, Served, Setup, Waiting};
+use fairlift_core::sched::traits::*;
+use fairlift_core::sched::{Next, RequestId, Served, Setup, Waiting};
 use fairlift_core::time::ms;
 use fairlift_core::{
     ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId,

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use fairlift_core::sched::fair::{Fair, Settings};
-use fairlift_core::sched::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
+use fairlift_core::sched::traits::*;
+use fairlift_core::sched::{Next, RequestId, Served, Setup, Side, Waiting};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::tunable::Range;
 use fairlift_core::{

@@ -2,7 +2,8 @@
 //! and no tenant is held: the order is the fair queue's alone.
 
 use fairlift_core::sched::fair::{Fair, Settings};
-use fairlift_core::sched::{Next, RequestId, Scheduler, Served, Setup, Waiting};
+use fairlift_core::sched::traits::*;
+use fairlift_core::sched::{Next, RequestId, Served, Setup, Waiting};
 use fairlift_core::time::{ms, us};
 use fairlift_core::{
     ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId,

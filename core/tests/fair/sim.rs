@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use fairlift_core::sched::fair::{Fair, Settings};
-use fairlift_core::sched::{Next, RequestId, Scheduler, Served, Setup, Waiting};
+use fairlift_core::sched::traits::*;
+use fairlift_core::sched::{Next, RequestId, Served, Setup, Waiting};
 use fairlift_core::time::us;
 use fairlift_core::{
     ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId,
@@ -58,6 +59,8 @@ pub(crate) struct Client {
     pub(crate) stops: Instant,
     next: u64,
     pub(crate) done: u64,
+    /// The same in units of work.
+    pub(crate) worked: f64,
     pub(crate) inside: u32,
     /// The most of it that were in the device, and the longest that one waited.
     pub(crate) most_inside: u32,
@@ -156,6 +159,7 @@ impl Sim {
             stops: Instant::MAX,
             next: u64::from(id.0) << 40,
             done: 0,
+            worked: 0.0,
             inside: 0,
             most_inside: 0,
             longest_wait: Duration::ZERO,
@@ -205,6 +209,13 @@ impl Sim {
         }
         self.pass(until);
         self.clients.iter().zip(before).map(|(client, before)| client.done - before).collect()
+    }
+
+    /// The same in thousandths of the device's units of work.
+    pub(crate) fn run_for_work(&mut self, time: Duration) -> Vec<u64> {
+        let before: Vec<f64> = self.clients.iter().map(|client| client.worked).collect();
+        self.run(time);
+        self.clients.iter().zip(before).map(|(client, before)| ((client.worked - before) * 1000.0) as u64).collect()
     }
 
     /// Units of progress of each request in a nanosecond.
@@ -274,6 +285,7 @@ impl Sim {
             self.free.push(id);
             let one = &mut self.clients[client];
             (one.done, one.inside) = (one.done + 1, one.inside - 1);
+            one.worked += (self.device.work)(&request);
             self.thinking.push(Reverse((self.now + one.think + us(1), client)));
         }
     }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use fairlift_core::sched::{Kind, Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
+use fairlift_core::sched::traits::*;
+use fairlift_core::sched::{Kind, Next, RequestId, Served, Setup, Side, Waiting};
 use fairlift_core::{Duration, Group, GroupId, Instant, Priority, Stream, StreamId};
 
 /// What was told that a test may want to know, one line each.
@@ -52,6 +53,54 @@ fn member(request: &Waiting) -> (GroupId, Priority) {
 }
 
 impl Scheduler for Witness {
+    fn insert(&mut self, now: Instant, request: &Waiting) {
+        self.is_its_streams(request);
+        assert!(!self.out.contains_key(&request.id), "{:?} is in flight", request.id);
+        assert_eq!(self.waiting.insert(request.id, *request), None, "{:?} waits already", request.id);
+        self.inner.insert(now, request);
+    }
+
+    fn dispatch(&mut self, now: Instant) -> Next {
+        let next = self.inner.dispatch(now);
+        if let Next::Request(id) = next {
+            let request = self.waiting.remove(&id).unwrap_or_else(|| panic!("{id:?} does not wait"));
+            self.out.insert(id, request);
+        }
+        next
+    }
+
+    fn requeue(&mut self, now: Instant, request: &Waiting) {
+        self.is_its_streams(request);
+        assert_eq!(self.out.remove(&request.id), Some(*request), "it comes back as it went");
+        self.waiting.insert(request.id, *request);
+        self.inner.requeue(now, request);
+    }
+
+    fn drain(&mut self, now: Instant) -> Option<RequestId> {
+        let id = self.inner.drain(now)?;
+        assert!(self.waiting.remove(&id).is_some(), "{id:?} does not wait");
+        Some(id)
+    }
+
+    fn len(&self) -> usize {
+        assert_eq!(self.inner.len(), self.waiting.len(), "how many wait");
+        self.waiting.len()
+    }
+
+    fn completed(&mut self, now: Instant, served: &Served) {
+        assert_eq!(self.out.remove(&served.request.id), Some(served.request), "it ends as it went (Q9, Q12)");
+        let Waiting { stream, group, .. } = served.request;
+        let how = if served.ok { "done" } else { "failed" };
+        self.note(format!("request of stream {} in group {} {how}", stream.0, group.0));
+        self.inner.completed(now, served);
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.inner.next_timeout()
+    }
+}
+
+impl Membership for Witness {
     fn add_stream(&mut self, id: StreamId, stream: &Stream) {
         assert!(self.groups.contains_key(&stream.group), "{:?} is not known", stream.group);
         assert_eq!(self.streams.insert(id, *stream), None, "{id:?} is there already");
@@ -101,46 +150,9 @@ impl Scheduler for Witness {
         self.note(format!("group {} gone", group.path));
         self.inner.remove_group(now, id);
     }
+}
 
-    fn charge(&mut self, now: Instant, stream: StreamId, group: GroupId, time: Duration) {
-        assert!(self.streams.contains_key(&stream) && self.groups.contains_key(&group), "both still exist");
-        self.inner.charge(now, stream, group, time);
-    }
-
-    fn insert(&mut self, now: Instant, request: &Waiting) {
-        self.is_its_streams(request);
-        assert!(!self.out.contains_key(&request.id), "{:?} is in flight", request.id);
-        assert_eq!(self.waiting.insert(request.id, *request), None, "{:?} waits already", request.id);
-        self.inner.insert(now, request);
-    }
-
-    fn dispatch(&mut self, now: Instant) -> Next {
-        let next = self.inner.dispatch(now);
-        if let Next::Request(id) = next {
-            let request = self.waiting.remove(&id).unwrap_or_else(|| panic!("{id:?} does not wait"));
-            self.out.insert(id, request);
-        }
-        next
-    }
-
-    fn requeue(&mut self, now: Instant, request: &Waiting) {
-        self.is_its_streams(request);
-        assert_eq!(self.out.remove(&request.id), Some(*request), "it comes back as it went");
-        self.waiting.insert(request.id, *request);
-        self.inner.requeue(now, request);
-    }
-
-    fn drain(&mut self, now: Instant) -> Option<RequestId> {
-        let id = self.inner.drain(now)?;
-        assert!(self.waiting.remove(&id).is_some(), "{id:?} does not wait");
-        Some(id)
-    }
-
-    fn len(&self) -> usize {
-        assert_eq!(self.inner.len(), self.waiting.len(), "how many wait");
-        self.waiting.len()
-    }
-
+impl Merge for Witness {
     fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         self.is_its_streams(newcomer);
         self.inner.merge_candidate(newcomer)
@@ -162,19 +174,18 @@ impl Scheduler for Witness {
         assert!(self.waiting.insert(kept.id, *kept).is_some(), "{:?} does not wait", kept.id);
         self.inner.absorbed(kept, gone);
     }
+}
 
-    fn completed(&mut self, now: Instant, served: &Served) {
-        assert_eq!(self.out.remove(&served.request.id), Some(served.request), "it ends as it went (Q9, Q12)");
-        let Waiting { stream, group, .. } = served.request;
-        let how = if served.ok { "done" } else { "failed" };
-        self.note(format!("request of stream {} in group {} {how}", stream.0, group.0));
-        self.inner.completed(now, served);
+impl Charge for Witness {
+    fn charge(&mut self, now: Instant, stream: StreamId, group: GroupId, time: Duration) {
+        assert!(self.streams.contains_key(&stream) && self.groups.contains_key(&group), "both still exist");
+        self.inner.charge(now, stream, group, time);
     }
+}
 
-    fn next_timeout(&self) -> Option<Instant> {
-        self.inner.next_timeout()
-    }
+impl Tune for Witness {}
 
+impl Report for Witness {
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         self.inner.counters(tell);
     }

@@ -2,7 +2,8 @@
 
 use fairlift_core::model::{Asked, Character, Model, Work};
 use fairlift_core::queue::Settings;
-use fairlift_core::sched::{Kind, Next, RequestId, Scheduler, Waiting};
+use fairlift_core::sched::traits::*;
+use fairlift_core::sched::{Kind, Next, RequestId, Waiting};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{Flags, GroupId, Limits, Priority, Stream, StreamId, Token};
 
@@ -65,6 +66,16 @@ impl<F: FnMut(&mut Vec<Waiting>) -> Next + Send> Scheduler for Wrong<F> {
     }
 }
 
+impl<F: FnMut(&mut Vec<Waiting>) -> Next + Send> Membership for Wrong<F> {}
+
+impl<F: FnMut(&mut Vec<Waiting>) -> Next + Send> Merge for Wrong<F> {}
+
+impl<F: FnMut(&mut Vec<Waiting>) -> Next + Send> Charge for Wrong<F> {}
+
+impl<F: FnMut(&mut Vec<Waiting>) -> Next + Send> Tune for Wrong<F> {}
+
+impl<F: FnMut(&mut Vec<Waiting>) -> Next + Send> Report for Wrong<F> {}
+
 /// C1
 #[test]
 #[should_panic(expected = "waits for a disk that has nothing to do, and nobody holds it")]
@@ -121,6 +132,16 @@ impl Scheduler for Holds {
         self.2.filter(|_| !self.0.is_empty())
     }
 }
+
+impl Membership for Holds {}
+
+impl Merge for Holds {}
+
+impl Charge for Holds {}
+
+impl Tune for Holds {}
+
+impl Report for Holds {}
 
 /// C5
 #[test]

@@ -100,6 +100,7 @@ pub(crate) mod trial;
 mod turn;
 pub mod weight_raising;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -110,16 +111,18 @@ use super::idling_trial::{End, IdlingTrial, Way};
 use super::pace;
 use super::queueing::{self, Lone, Queueing, Rotation};
 use super::request_list::{BackSeek, RequestList, RequestTable};
-use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
+use super::{
+    Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup, Side,
+    Tune, Waiting,
+};
 use crate::trace::{Message, Note};
 use crate::tunable::{self, TunableInfo};
-use crate::{Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
+use crate::{Duration, Extent, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use burst::{Bursts, Member};
 use depth::{Depth, Ended};
 use merge::{Asker, Merging};
 use notes::Notes;
 use rate::{Budgets, PeakRate};
-use settings::ROWS;
 pub use settings::{QUANTUM, Settings};
 use share_wait::ShareWait;
 use streams::Levels;
@@ -127,7 +130,7 @@ use weight_raising::WeightRaising;
 
 /// No queue.
 const NIL: u32 = u32::MAX;
-/// Findings of trials that are kept for [`Scheduler::poll_message`].
+/// Findings of trials that are kept for [`Report::poll_message`].
 const FINDINGS: usize = 64;
 /// More than so many of the last 32 requests must be seeks for a queue to be one that seeks.
 const SEEKY: u32 = 19;
@@ -190,6 +193,15 @@ struct Turn {
     /// The device is held for it until then.
     idle_until: Option<Instant>,
 }
+
+/// Its row of the registry.
+pub const ENTRY: Entry = Entry {
+    name: "bfq",
+    is_per_disk: true,
+    nr_requests_min: NR_REQUESTS_SHARED,
+    tunables: Settings::INFO,
+    build: |setup| Box::new(Bfq::new(setup, Settings::default())),
+};
 
 /// Fair queueing by weight: see the [module](self).
 pub struct Bfq {
@@ -277,62 +289,7 @@ impl Bfq {
     }
 }
 
-/// Whether someone waits for it.
-fn is_sync(op: Op, flags: Flags) -> bool {
-    op == Op::Read || flags.contains(Flags::SYNC) || flags.contains(Flags::FUA)
-}
-
 impl Scheduler for Bfq {
-    fn add_stream(&mut self, id: StreamId, stream: &Stream) {
-        self.put_stream(id, stream);
-    }
-
-    fn remove_stream(&mut self, id: StreamId) {
-        self.drop_stream(id);
-    }
-
-    fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
-        self.notes.at(now);
-        self.alter_stream(now, id, stream);
-    }
-
-    fn set_group(&mut self, _now: Instant, id: GroupId, group: &Group) {
-        self.put_group(id, group);
-    }
-
-    fn remove_group(&mut self, _now: Instant, id: GroupId) {
-        self.drop_group(id);
-    }
-
-    fn flush_began(&mut self, now: Instant) {
-        self.device.pace.begins(now, self.in_flight);
-        for group in &mut self.groups {
-            (group.covered, group.written) = (group.written, 0);
-        }
-    }
-
-    fn flush_ended(&mut self, now: Instant, charged: Duration) {
-        self.device.pace.ends(now, charged);
-    }
-
-    fn charge(&mut self, _now: Instant, stream: StreamId, group: GroupId, time: Duration) {
-        self.charge_for(stream, group, time);
-    }
-
-    fn set_tracing(&mut self, on: bool) {
-        self.notes.set_on(on);
-    }
-
-    fn poll_message(&mut self) -> Option<Message> {
-        self.findings.pop_front().or_else(|| self.notes.take())
-    }
-
-    fn is_ahead(&mut self, _now: Instant, group: GroupId) -> bool {
-        let state = &self.groups[usize::from(group.0)];
-        let others_go_on = !self.waitings.is_empty() || self.in_flight > 0;
-        others_go_on && state.is_there && self.fair.is_ahead(state.fair)
-    }
-
     fn insert(&mut self, now: Instant, request: &Waiting) {
         self.arrive(now, request);
     }
@@ -369,6 +326,37 @@ impl Scheduler for Bfq {
         self.waitings.len()
     }
 
+    fn next_timeout(&self) -> Option<Instant> {
+        // With nothing waiting, or no room in the device, the end of a hold changes nothing.
+        let may_go = !self.waitings.is_empty() && !self.device.is_full;
+        self.turn.and_then(|turn| turn.idle_until).filter(|_| may_go)
+    }
+}
+
+impl Membership for Bfq {
+    fn add_stream(&mut self, id: StreamId, stream: &Stream) {
+        self.put_stream(id, stream);
+    }
+
+    fn remove_stream(&mut self, id: StreamId) {
+        self.drop_stream(id);
+    }
+
+    fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
+        self.notes.at(now);
+        self.alter_stream(now, id, stream);
+    }
+
+    fn set_group(&mut self, _now: Instant, id: GroupId, group: &Group) {
+        self.put_group(id, group);
+    }
+
+    fn remove_group(&mut self, _now: Instant, id: GroupId) {
+        self.drop_group(id);
+    }
+}
+
+impl Merge for Bfq {
     fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         let q = self.queue_of(newcomer)?;
         let requests = &self.queue(q).requests;
@@ -400,11 +388,54 @@ impl Scheduler for Bfq {
         queue.requests.absorbed(&mut self.waitings, kept, gone);
         self.head_changed(q);
     }
+}
 
-    fn next_timeout(&self) -> Option<Instant> {
-        // With nothing waiting, or no room in the device, the end of a hold changes nothing.
-        let may_go = !self.waitings.is_empty() && !self.device.is_full;
-        self.turn.and_then(|turn| turn.idle_until).filter(|_| may_go)
+impl Charge for Bfq {
+    fn flush_began(&mut self, now: Instant) {
+        self.device.pace.begins(now, self.in_flight);
+        for group in &mut self.groups {
+            (group.covered, group.written) = (group.written, 0);
+        }
+    }
+
+    fn flush_ended(&mut self, now: Instant, charged: Duration) {
+        self.device.pace.ends(now, charged);
+    }
+
+    fn charge(&mut self, _now: Instant, stream: StreamId, group: GroupId, time: Duration) {
+        self.charge_for(stream, group, time);
+    }
+
+    fn is_ahead(&mut self, _now: Instant, group: GroupId) -> bool {
+        let state = &self.groups[usize::from(group.0)];
+        let others_go_on = !self.waitings.is_empty() || self.in_flight > 0;
+        others_go_on && state.is_there && self.fair.is_ahead(state.fair)
+    }
+}
+
+impl Tune for Bfq {
+    fn tunables(&self) -> &'static [TunableInfo] {
+        Settings::INFO
+    }
+
+    fn get(&self, name: &str) -> Option<String> {
+        tunable::get(Settings::TUNABLES, &self.settings, name)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
+        tunable::set(Settings::TUNABLES, &mut self.settings, name, value)?;
+        self.settings_changed(name);
+        Ok(())
+    }
+}
+
+impl Report for Bfq {
+    fn set_tracing(&mut self, on: bool) {
+        self.notes.set_on(on);
+    }
+
+    fn poll_message(&mut self) -> Option<Message> {
+        self.findings.pop_front().or_else(|| self.notes.take())
     }
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
@@ -420,19 +451,5 @@ impl Scheduler for Bfq {
         tell("queue_splits", self.merging.queue_splits());
         tell("position_tree_ops", self.merging.position_tree_ops());
         self.device.counters(self.is_together(), tell);
-    }
-
-    fn tunables(&self) -> &'static [TunableInfo] {
-        Settings::INFO
-    }
-
-    fn get(&self, name: &str) -> Option<String> {
-        tunable::get(&ROWS, &self.settings, name)
-    }
-
-    fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
-        tunable::set(&ROWS, &mut self.settings, name, value)?;
-        self.settings_changed(name);
-        Ok(())
     }
 }

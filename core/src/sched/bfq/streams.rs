@@ -286,7 +286,7 @@ impl Bfq {
 
     /// The queue that a request would go to now; its async queue may not be there yet.
     pub(super) fn queue_of(&self, request: &Waiting) -> Option<u32> {
-        let q = if is_sync(request.op, request.flags) {
+        let q = if request.is_sync() {
             self.merging.queue_of(request.stream.0)
         } else {
             self.async_queue(request.group, request.priority)
@@ -296,7 +296,7 @@ impl Bfq {
 
     /// The queue that a request that came goes to; the stream may share another's from now on (W3).
     pub(super) fn queue_for(&mut self, now: Instant, request: &Waiting) -> u32 {
-        if !is_sync(request.op, request.flags) {
+        if !request.is_sync() {
             return self.make_async_queue(request.group, request.priority);
         }
         if self.merging.is_on() {

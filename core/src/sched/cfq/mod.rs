@@ -57,6 +57,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec;
@@ -68,16 +69,28 @@ use super::idling_trial::{End, IdlingTrial, Way};
 use super::pace::{self, Pace};
 use super::queueing::{Depth, Queueing};
 use super::request_list::{BackSeek, RequestTable};
-use super::{Next, RequestId, Scheduler, Served, Setup, Side, Waiting};
+use super::{
+    Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup, Side,
+    Tune, Waiting,
+};
 use crate::trace::{Message, Note};
 use crate::tunable::{self, TunableInfo};
-use crate::{Direction, Duration, Flags, Group, GroupId, Instant, Sector, Stream, StreamId};
+use crate::{Duration, Group, GroupId, Instant, Sector, Stream, StreamId};
 use flow::{Flow, Flows};
 use group::Groups;
 use iops::Tempo;
 use order::Serving;
 use slice::Turn;
 use streams::Binding;
+
+/// Its row of the registry.
+pub const ENTRY: Entry = Entry {
+    name: "cfq",
+    is_per_disk: true,
+    nr_requests_min: NR_REQUESTS_SHARED,
+    tunables: Settings::INFO,
+    build: |setup| Box::new(Cfq::new(setup, Settings::default())),
+};
 
 /// Complete fairness; see the [module](self) for the rules.
 pub struct Cfq {
@@ -189,13 +202,6 @@ impl Cfq {
         this.idle = this.slice_idle();
         this.iops = this.is_iops();
         this
-    }
-
-    /// Whether somebody waits for a request: reads, and writes that say so.
-    fn is_sync(request: &Waiting) -> bool {
-        request.op.direction() == Direction::Read
-            || request.flags.contains(Flags::SYNC)
-            || request.flags.contains(Flags::FUA)
     }
 
     fn back(&self) -> BackSeek {
@@ -360,85 +366,9 @@ fn keep(notes: &mut VecDeque<Message>, message: Message) {
 }
 
 impl Scheduler for Cfq {
-    fn add_stream(&mut self, id: StreamId, stream: &Stream) {
-        self.bind(id, stream);
-    }
-
-    fn remove_stream(&mut self, id: StreamId) {
-        self.unbind(id);
-    }
-
-    fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
-        self.now = now;
-        self.rebind(id, stream);
-    }
-
-    fn set_group(&mut self, now: Instant, id: GroupId, group: &Group) {
-        self.now = now;
-        self.groups.set(id.0, group.parent.map(|parent| parent.0), group.weight);
-    }
-
-    fn remove_group(&mut self, now: Instant, id: GroupId) {
-        self.now = now;
-        if self.turn.is_some_and(|turn| self.flows[turn.flow].group == id.0) {
-            self.expire(now);
-        }
-        self.serving = self.serving.filter(|serving| serving.group != id.0);
-        for number in self.groups.remove(id.0) {
-            self.flows.remove(number);
-        }
-    }
-
-    fn flush_began(&mut self, now: Instant) {
-        self.pace.begins(now, self.in_flight[0] + self.in_flight[1]);
-    }
-
-    fn flush_ended(&mut self, now: Instant, charged: Duration) {
-        self.pace.ends(now, charged);
-    }
-
-    /// C6.
-    fn charge(&mut self, now: Instant, stream: StreamId, group: GroupId, time: Duration) {
-        self.now = now;
-        let charge = match self.iops {
-            true => {
-                let beside = self.groups.beside(group.0, self.pace.meanwhile(time));
-                self.pace.worth(time).unwrap_or(0).saturating_sub(beside)
-            }
-            false => {
-                let lost = self.pace.lost(time);
-                if let Some(turn) = &mut self.turn {
-                    turn.paid = (turn.paid + lost).min(now.since(turn.began));
-                }
-                lost.as_nanos()
-            }
-        };
-        self.groups.charge(group.0, charge.min(1 << 50));
-        let number = self.bindings[stream.0 as usize].flow;
-        let served = self.flows[number].weigh(&self.settings, charge.min(1 << 50));
-        self.serve(number, served);
-    }
-
-    fn is_ahead(&mut self, now: Instant, group: GroupId) -> bool {
-        self.now = now;
-        let turn = self.turn.map(|turn| self.flows[turn.flow].group);
-        !self.table.is_empty() && turn != Some(group.0) && self.groups.is_ahead(group.0)
-    }
-
-    fn set_tracing(&mut self, on: bool) {
-        self.tracing = on;
-        if !on {
-            self.notes.retain(|message| matches!(message.note, Note::Compared(_)));
-        }
-    }
-
-    fn poll_message(&mut self) -> Option<Message> {
-        self.notes.pop_front()
-    }
-
     fn insert(&mut self, now: Instant, request: &Waiting) {
         self.now = now;
-        let sync = Self::is_sync(request);
+        let sync = request.is_sync();
         let number = self.flow_of(request, sync);
         self.lapse(number);
         if sync {
@@ -511,32 +441,6 @@ impl Scheduler for Cfq {
         self.table.len()
     }
 
-    fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
-        let number = self.flow_for(newcomer, Self::is_sync(newcomer))?;
-        let (id, side) = self.flows[number].requests.merge_candidate(&self.table, newcomer)?;
-        self.may_grow(id, newcomer.extent.sectors).then_some((id, side))
-    }
-
-    fn grown(&mut self, request: &Waiting, side: Side) {
-        let old = self.table.extent(request.id);
-        self.pieces[request.id.0 as usize] += iops::pieces(request.extent.sectors - old.sectors);
-        let flow = &mut self.flows[self.table.owner(request.id)];
-        if side == Side::Back {
-            flow.seeks.grown(old.end(), request.extent.end());
-        }
-        flow.requests.grown(&mut self.table, request, side);
-    }
-
-    fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
-        let after = self.flows[self.table.owner(request.id)].requests.neighbour_after(&self.table, request)?;
-        self.may_grow(after, request.extent.sectors).then_some(after)
-    }
-
-    fn absorbed(&mut self, kept: &Waiting, gone: RequestId) {
-        self.pieces[kept.id.0 as usize] += self.pieces[gone.0 as usize];
-        self.flows[self.table.owner(kept.id)].requests.absorbed(&mut self.table, kept, gone);
-    }
-
     fn completed(&mut self, now: Instant, served: &Served) {
         self.now = now;
         let id = served.request.id;
@@ -591,6 +495,132 @@ impl Scheduler for Cfq {
     fn next_timeout(&self) -> Option<Instant> {
         self.idle_until.filter(|_| !self.table.is_empty())
     }
+}
+
+impl Membership for Cfq {
+    fn add_stream(&mut self, id: StreamId, stream: &Stream) {
+        self.bind(id, stream);
+    }
+
+    fn remove_stream(&mut self, id: StreamId) {
+        self.unbind(id);
+    }
+
+    fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
+        self.now = now;
+        self.rebind(id, stream);
+    }
+
+    fn set_group(&mut self, now: Instant, id: GroupId, group: &Group) {
+        self.now = now;
+        self.groups.set(id.0, group.parent.map(|parent| parent.0), group.weight);
+    }
+
+    fn remove_group(&mut self, now: Instant, id: GroupId) {
+        self.now = now;
+        if self.turn.is_some_and(|turn| self.flows[turn.flow].group == id.0) {
+            self.expire(now);
+        }
+        self.serving = self.serving.filter(|serving| serving.group != id.0);
+        for number in self.groups.remove(id.0) {
+            self.flows.remove(number);
+        }
+    }
+}
+
+impl Merge for Cfq {
+    fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
+        let number = self.flow_for(newcomer, newcomer.is_sync())?;
+        let (id, side) = self.flows[number].requests.merge_candidate(&self.table, newcomer)?;
+        self.may_grow(id, newcomer.extent.sectors).then_some((id, side))
+    }
+
+    fn grown(&mut self, request: &Waiting, side: Side) {
+        let old = self.table.extent(request.id);
+        self.pieces[request.id.0 as usize] += iops::pieces(request.extent.sectors - old.sectors);
+        let flow = &mut self.flows[self.table.owner(request.id)];
+        if side == Side::Back {
+            flow.seeks.grown(old.end(), request.extent.end());
+        }
+        flow.requests.grown(&mut self.table, request, side);
+    }
+
+    fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
+        let after = self.flows[self.table.owner(request.id)].requests.neighbour_after(&self.table, request)?;
+        self.may_grow(after, request.extent.sectors).then_some(after)
+    }
+
+    fn absorbed(&mut self, kept: &Waiting, gone: RequestId) {
+        self.pieces[kept.id.0 as usize] += self.pieces[gone.0 as usize];
+        self.flows[self.table.owner(kept.id)].requests.absorbed(&mut self.table, kept, gone);
+    }
+}
+
+impl Charge for Cfq {
+    fn flush_began(&mut self, now: Instant) {
+        self.pace.begins(now, self.in_flight[0] + self.in_flight[1]);
+    }
+
+    fn flush_ended(&mut self, now: Instant, charged: Duration) {
+        self.pace.ends(now, charged);
+    }
+
+    /// C6.
+    fn charge(&mut self, now: Instant, stream: StreamId, group: GroupId, time: Duration) {
+        self.now = now;
+        let charge = match self.iops {
+            true => {
+                let beside = self.groups.beside(group.0, self.pace.meanwhile(time));
+                self.pace.worth(time).unwrap_or(0).saturating_sub(beside)
+            }
+            false => {
+                let lost = self.pace.lost(time);
+                if let Some(turn) = &mut self.turn {
+                    turn.paid = (turn.paid + lost).min(now.since(turn.began));
+                }
+                lost.as_nanos()
+            }
+        };
+        self.groups.charge(group.0, charge.min(1 << 50));
+        let number = self.bindings[stream.0 as usize].flow;
+        let served = self.flows[number].weigh(&self.settings, charge.min(1 << 50));
+        self.serve(number, served);
+    }
+
+    fn is_ahead(&mut self, now: Instant, group: GroupId) -> bool {
+        self.now = now;
+        let turn = self.turn.map(|turn| self.flows[turn.flow].group);
+        !self.table.is_empty() && turn != Some(group.0) && self.groups.is_ahead(group.0)
+    }
+}
+
+impl Tune for Cfq {
+    fn tunables(&self) -> &'static [TunableInfo] {
+        Settings::INFO
+    }
+
+    fn get(&self, name: &str) -> Option<String> {
+        tunable::get(Settings::TUNABLES, &self.settings, name)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
+        tunable::set(Settings::TUNABLES, &mut self.settings, name, value)?;
+        self.choose_mode();
+        Ok(())
+    }
+}
+
+impl Report for Cfq {
+    fn set_tracing(&mut self, on: bool) {
+        self.tracing = on;
+        if !on {
+            self.notes.retain(|message| matches!(message.note, Note::Compared(_)));
+        }
+    }
+
+    fn poll_message(&mut self) -> Option<Message> {
+        self.notes.pop_front()
+    }
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         tell("queue_merges", self.counts.merges);
@@ -598,19 +628,5 @@ impl Scheduler for Cfq {
         tell("preemptions", self.counts.preemptions);
         tell("holds", self.counts.idlings);
         tell("idle_trials", self.idling_trial.trials());
-    }
-
-    fn tunables(&self) -> &'static [TunableInfo] {
-        Settings::INFO
-    }
-
-    fn get(&self, name: &str) -> Option<String> {
-        tunable::get(&settings::ROWS, &self.settings, name)
-    }
-
-    fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
-        tunable::set(&settings::ROWS, &mut self.settings, name, value)?;
-        self.choose_mode();
-        Ok(())
     }
 }

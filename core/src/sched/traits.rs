@@ -1,0 +1,160 @@
+//! What a scheduler is asked and told: six small traits, five of them empty until a scheduler has something to say there.
+
+use alloc::string::String;
+
+use super::{Next, RequestId, Served, Side, Waiting};
+use crate::trace::Message;
+use crate::tunable::{self, TunableInfo};
+use crate::{Duration, Group, GroupId, Instant, Stream, StreamId};
+
+/// The order in which waiting requests go to the device.
+///
+/// A scheduler says here what goes next; what else it knows of tenants, merges, flushes, knobs and counters, it says in
+/// the other five, which are empty until it does.
+pub trait Scheduler: Membership + Merge + Charge + Tune + Report + Send {
+    /// Takes a request in.
+    fn insert(&mut self, now: Instant, request: &Waiting);
+
+    /// Says what goes next and takes it out.
+    fn dispatch(&mut self, now: Instant) -> Next;
+
+    /// Takes back, to be dispatched first, a request that the device could not take.
+    ///
+    /// The request was dispatched before and is not new: it is not charged again and does not get a new deadline. It is in
+    /// the group of its stream: where that has moved meanwhile, the scheduler is told of a failure ([`Served::ok`]) where it
+    /// was charged, and of a new request where its stream is now, instead.
+    fn requeue(&mut self, now: Instant, request: &Waiting);
+
+    /// Takes out, for another scheduler, what goes next when nothing is held back; `None` if nothing waits.
+    fn drain(&mut self, now: Instant) -> Option<RequestId> {
+        match self.dispatch(now) {
+            Next::Request(id) => Some(id),
+            Next::Idle { .. } | Next::Nothing => None,
+        }
+    }
+
+    /// How many requests wait.
+    fn len(&self) -> usize;
+
+    /// Whether none waits.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A request that this scheduler dispatched ended. What another one dispatched before a change of scheduler is not
+    /// told.
+    fn completed(&mut self, _now: Instant, _served: &Served) {}
+
+    /// The earliest time at which `dispatch` could answer differently though nothing happened, if there is one.
+    fn next_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+/// Who shares the device: streams and groups, told before they ask.
+///
+/// Groups are told in [`Setup::groups`](super::Setup::groups) and by [`Membership::set_group`], streams by [`Membership::add_stream`]. A scheduler that
+/// does not tell tenants apart leaves all of it empty.
+pub trait Membership {
+    /// A stream may ask from now on; when a scheduler takes over, it is told of all streams there are.
+    fn add_stream(&mut self, _id: StreamId, _stream: &Stream) {}
+
+    /// A stream has gone; nothing of it waits or is in flight. Its number may come back as another stream's.
+    fn remove_stream(&mut self, _id: StreamId) {}
+
+    /// A stream is in another group now, or has another priority. What waits of it goes along: from now on all that is
+    /// said of its waiting requests has the new group and priority. What is in flight ends with the old ones in
+    /// [`Served`].
+    fn change_stream(&mut self, _now: Instant, _id: StreamId, _stream: &Stream) {}
+
+    /// A group was added, or has another weight. Its parent is there, and never changes; it may have the greater number.
+    ///
+    /// A scheduler that takes over is made with the root alone and told of all other groups by this, before the streams.
+    fn set_group(&mut self, _now: Instant, _id: GroupId, _group: &Group) {}
+
+    /// A group has gone: no stream and no group is in it, and nothing of it waits or is in flight. Its number may come
+    /// back as another group's.
+    fn remove_group(&mut self, _now: Instant, _id: GroupId) {}
+}
+
+/// Which waiting request a new one joins. A scheduler that keeps no order of positions leaves it empty.
+pub trait Merge {
+    /// A waiting request that `newcomer` touches, of the same direction and priority class, or `None`.
+    ///
+    /// The queue checks everything else that a merge needs (same operation, flags and context, limits).
+    fn merge_candidate(&self, _newcomer: &Waiting) -> Option<(RequestId, Side)> {
+        None
+    }
+
+    /// A waiting request grew at `side` and is now as given.
+    fn grown(&mut self, _request: &Waiting, _side: Side) {}
+
+    /// The waiting request directly after the given one (it starts where the given one ends), or `None`.
+    ///
+    /// Asked after a back merge, to close a gap; see [`Merge::absorbed`].
+    fn neighbour_after(&self, _request: &Waiting) -> Option<RequestId> {
+        None
+    }
+
+    /// `gone` became part of `kept`, which takes over the earlier deadline of the two; `gone` no longer waits.
+    fn absorbed(&mut self, _kept: &Waiting, _gone: RequestId) {}
+}
+
+/// What time outside of requests costs a tenant: its part of a flush. A scheduler that has no shares leaves it empty.
+pub trait Charge {
+    /// A flush went to the device. It passes the scheduler by; but others may be served more slowly beside it.
+    fn flush_began(&mut self, _now: Instant) {}
+
+    /// A flush that [began](Charge::flush_began) has ended, or the device turned it back. Of its time so much is
+    /// charged next ([`Charge::charge`]).
+    fn flush_ended(&mut self, _now: Instant, _charged: Duration) {}
+
+    /// Charges device time that was spent for a stream outside of its requests: its part of a flush.
+    ///
+    /// Each scheduler charges it in its own unit. The group is the stream's when it asked; both still exist.
+    fn charge(&mut self, _now: Instant, _stream: StreamId, _group: GroupId, _time: Duration) {}
+
+    /// Whether a group has had more than its share, and others wait: a flush that only such groups ask for is held back until
+    /// they have caught up, as a request of theirs is.
+    ///
+    /// Only while requests of others wait, or are in the device, so that something is to happen: it is asked again then.
+    fn is_ahead(&mut self, _now: Instant, _group: GroupId) -> bool {
+        false
+    }
+}
+
+/// What can be set while requests wait and are in flight. A scheduler without knobs leaves it empty.
+pub trait Tune {
+    /// The tunables and their present values.
+    fn tunables(&self) -> &'static [TunableInfo] {
+        &[]
+    }
+
+    /// The present value of a tunable, as text that [`Tune::set`] takes.
+    fn get(&self, _name: &str) -> Option<String> {
+        None
+    }
+
+    /// Sets a tunable.
+    ///
+    /// # Errors
+    /// There is no such tunable here, or the value is malformed or out of range.
+    fn set(&mut self, name: &str, _value: &str) -> Result<(), tunable::Error> {
+        Err(tunable::Error::unknown(name, self.tunables()))
+    }
+}
+
+/// What a scheduler tells of what it did. A scheduler that counts nothing leaves it empty.
+pub trait Report {
+    /// Tells what it has counted since it was made, each by name (`queue_merges`), in any order; a name that is told twice
+    /// counts with its sum.
+    fn counters(&self, _tell: &mut dyn FnMut(&'static str, u64)) {}
+
+    /// Whether to keep messages for [`Report::poll_message`].
+    fn set_tracing(&mut self, _on: bool) {}
+
+    /// The oldest message that was kept.
+    fn poll_message(&mut self) -> Option<Message> {
+        None
+    }
+}
