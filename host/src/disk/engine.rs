@@ -238,7 +238,7 @@ impl Engine {
     }
 
     /// Gives back what a request held, which has ended and that no device has (E1); how many bytes of the pool.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&mut self, ticket: usize) -> u64 {
         match self.tickets.remove(ticket).memory {
             Memory::Pool(buffer) => {
