@@ -13,21 +13,21 @@ use crate::words::scheduler::schedulers;
 
 const EXAMPLES: &str = "\
 Examples:
-  fairlift serve                                      a RAM disk to play with
+  fairlift serve                                      a RAM disk, to try things out
   fairlift serve disk.img                             one image file
   fairlift serve a=a.img b=b.img --listen tcp:127.0.0.1:10809
-                                                      two, over TCP
+                                                      two image files, over TCP
   fairlift serve --config fairlift.toml               tenants with weights
-  fairlift config > fairlift.toml                     a config to start from
-  fairlift tunables                                   what --set can turn
+  fairlift config > fairlift.toml                     an example config
+  fairlift tunables                                   the settings of each scheduler
   fairlift iostest --device sim:sata-7200 -w bsr -G   how groups share a modelled disk
-  fairlift iostune /dev/sdb --quick                   what a disk is like, and what to set
+  fairlift iostune /dev/sdb --quick                   measure a disk, get settings for it
 
 Then, in another terminal:
   nbdinfo 'nbd+unix:///ram?socket=/run/fairlift.sock'
 ";
 
-/// Serve block devices fairly: exports over NBD, with schedulers and weights as the Linux block layer has them
+/// Serve block devices fairly: NBD exports, with the schedulers and weights of the Linux block layer
 #[derive(Debug, Parser)]
 #[command(name = "fairlift", version, after_help = EXAMPLES, max_term_width = 110)]
 pub(crate) struct Cli {
@@ -43,9 +43,9 @@ pub(crate) enum Command {
     /// Show an example config file that explains every key
     #[command(visible_alias = "config-help", after_long_help = EXAMPLE)]
     Config,
-    /// Show what can be turned on each scheduler, with defaults and ranges
+    /// Show the tunables of each scheduler, with defaults and ranges
     Tunables {
-        /// Only this scheduler
+        /// Show only the tunables of this scheduler
         #[arg(value_parser = schedulers())]
         scheduler: Option<sched::Kind>,
     },
@@ -53,17 +53,17 @@ pub(crate) enum Command {
     Iostune(Box<IostuneArgs>),
     /// List the modelled disks (sim:MODEL), or the parameters of one
     Models {
-        /// Only this model, with all that can be changed, as in sim:MODEL,PARAMETER=VALUE
+        /// Show the parameters of this model, as in sim:MODEL,PARAMETER=VALUE
         model: Option<String>,
     },
     /// Write a completion script for a shell to standard output
     Completions {
-        /// For which shell
+        /// The shell that reads the script
         shell: clap_complete::Shell,
     },
     /// Write the manual page to standard output, or one page for each command to a directory
     Man {
-        /// Where to write fairlift.1, fairlift-serve.1 and so on
+        /// The directory for fairlift.1, fairlift-serve.1 and so on
         directory: Option<PathBuf>,
     },
 }

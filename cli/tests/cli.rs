@@ -49,7 +49,7 @@ fn the_example_config_is_shown_three_ways_and_is_right() {
 #[test]
 fn tunables_can_be_asked_for() {
     let none = out(&fairlift(&["tunables", "none"]));
-    assert!(none.starts_with("none: nothing to turn\n") && none.contains("\n  flush_company "), "{none}");
+    assert!(none.starts_with("none: no tunables\n") && none.contains("\n  flush_company "), "{none}");
     assert!(out(&fairlift(&["tunables"])).contains("read_expire"));
     assert_eq!(fairlift(&["tunables", "elevator"]).status.code(), Some(2));
 }
@@ -63,10 +63,14 @@ fn completions_and_manual_pages_come_out() {
 #[test]
 fn a_wrong_flag_is_status_2_and_says_what_is_possible() {
     for (arguments, why) in [
-        (&["serve", "a=men:1g"][..], "there is null:SIZE, mem:SIZE, file:PATH and sim:PROFILE; did you mean \"mem\"?"),
+        (
+            &["serve", "a=men:1g"][..],
+            "the backings are null:SIZE, mem:SIZE, file:PATH and sim:PROFILE; did you mean \"mem\"?",
+        ),
         (&["serve", "--scheduler", "noone"], "'none'"),
         (&["serve", "--listen", "/run/x"], "did you mean \"unix:/run/x\"?"),
-        (&["serve", "--set", "x"], "a setting is KEY=VALUE"),
+        (&["serve", "--set", "x"], "a setting has the form KEY=VALUE"),
+        (&["serve", "--set", "weight=3"], "a weight belongs to a group: [group.\"/PATH\"]"),
         (&["serve", "--depth", "0"], "1..=4096"),
         (&["serve", "--handshake-timeout", "10"], "a time needs a unit"),
         (&["serve", "--tls", "maybe"], "takes off, on (if the client asks) or require"),
@@ -116,13 +120,13 @@ fn a_wrong_config_is_status_2_and_shows_every_place() {
     let output = fairlift(&["serve", "--config", name, "--listen", "unix:/x"]);
     assert_eq!(output.status.code(), Some(2));
     let expected = format!(
-        "{name}:2:11: export.a.backing: a size is a whole number of bytes, or of k, m, g, t (powers of 1024) as in 4k or 10g
+        "{name}:2:11: export.a.backing: a size is a whole number of bytes, or has a unit (k, m, g, t: powers of 1024), as in 4k or 10g
   2 | backing = \"mem:1x\"
     |           ^^^^^^^^
 {name}:3:1: export.a.sise: unknown key; did you mean \"size\"?
   3 | sise = 1
     | ^^^^
-2 mistakes; nothing was started
+2 mistakes; the server was not started
 "
     );
     assert_eq!(err(&output), expected);
@@ -159,6 +163,10 @@ fn a_server_announces_itself_and_drains_on_sigterm() {
     }
     assert_eq!(said, format!("serving a (RAM, 1 MiB) at nbd+unix:///a?socket={}\n", socket.display()));
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
-    assert!(err(&output).contains("draining (again to stop at once)"), "{}", err(&output));
+    assert!(
+        err(&output).contains("draining: finishing requests in flight (a second signal stops at once)"),
+        "{}",
+        err(&output)
+    );
     assert!(!socket.exists(), "the socket file is removed");
 }

@@ -312,7 +312,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 /// # Errors
 /// The text is not a whole number with one of the units, or the number is too large: what is possible, in a line.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    const FORM: &str = "a size is a whole number of bytes, or of k, m, g, t (powers of 1024) as in 4k or 10g";
+    const FORM: &str = "a size is a whole number of bytes, or has a unit (k, m, g, t: powers of 1024), as in 4k or 10g";
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -327,7 +327,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
             let unit = unit.trim_start();
             let letter = &unit[..1];
             return Err(format!(
-                "\"{unit}\" means 1000s to some tools and 1024s to others; write {number}{} (1024s), or the number of bytes",
+                "\"{unit}\" is ambiguous (powers of 1000 or of 1024); write {number}{} (powers of 1024), or the number of bytes",
                 letter.to_ascii_lowercase()
             ));
         }
@@ -358,7 +358,7 @@ impl Error {
     }
 
     fn value(info: &TunableInfo, value: &str) -> Self {
-        Self(format!("{}={value} is not possible: it takes {}", info.name, info.range))
+        Self(format!("{} takes {}, not {value:?}", info.name, info.range))
     }
 }
 
@@ -433,7 +433,7 @@ mod tests {
         set(&ROWS, &mut s, "merge", "off").unwrap();
         assert_eq!((s.merge, get(&ROWS, &s, "merge").unwrap().as_str()), (2, "off"));
         let refused = set(&ROWS, &mut s, "merge", "maybe").unwrap_err().to_string();
-        assert_eq!(refused, "merge=maybe is not possible: it takes one of auto, on, off");
+        assert_eq!(refused, "merge takes one of auto, on, off, not \"maybe\"");
         set(&ROWS, &mut s, "expire_us", "1500").unwrap();
         assert_eq!(s.expire, us(1500));
         assert_eq!(get(&ROWS, &s, "expire_us").unwrap(), "1500");
@@ -445,10 +445,10 @@ mod tests {
         let out = |r: Result<(), Error>| r.unwrap_err().to_string();
         assert_eq!(
             out(set(&ROWS, &mut s, "expire", "2h")),
-            "expire=2h is not possible: it takes a time from 1ms to 60s (a bare number counts ms)"
+            "expire takes a time from 1ms to 60s (a bare number counts ms), not \"2h\""
         );
-        assert_eq!(out(set(&ROWS, &mut s, "batch", "0")), "batch=0 is not possible: it takes a number from 1 to 100");
-        assert_eq!(out(set(&ROWS, &mut s, "front", "maybe")), "front=maybe is not possible: it takes 0 or 1");
+        assert_eq!(out(set(&ROWS, &mut s, "batch", "0")), "batch takes a number from 1 to 100, not \"0\"");
+        assert_eq!(out(set(&ROWS, &mut s, "front", "maybe")), "front takes 0 or 1, not \"maybe\"");
         assert_eq!(
             out(set(&ROWS, &mut s, "quantum", "1")),
             "unknown tunable \"quantum\": this scheduler has expire, batch, front, merge, expire_us"
@@ -483,7 +483,7 @@ mod tests {
             ("4x", "a size is a whole number"),
             ("4µ", "a size is a whole number"),
             ("1.5g", "a fraction is written in the next smaller unit"),
-            ("64kB", "\"kB\" means 1000s to some tools and 1024s to others; write 64k (1024s)"),
+            ("64kB", "\"kB\" is ambiguous (powers of 1000 or of 1024); write 64k"),
             ("8192p", "at most 8191p"),
             ("99999999999999999999", "at most 8191p"),
         ] {

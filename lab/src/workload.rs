@@ -177,10 +177,14 @@ impl Workload {
                     Role::new("bsr", Buffered(Op::Read, Sequential)),
                 ],
             ),
-            "" => Err(format!("a workload without a name: there is {}, {}", Self::NAMES.join(", "), tenants::ALL)),
+            "" => Err(format!("a workload needs a name: {}, {}", Self::NAMES.join(", "), tenants::ALL)),
             _ => {
                 let hint = suggestion(name, Self::NAMES.into_iter().chain([tenants::ALL]));
-                Err(format!("unknown workload \"{name}\": there is {}, {}{hint}", Self::NAMES.join(", "), tenants::ALL))
+                Err(format!(
+                    "unknown workload \"{name}\": the workloads are {}, {}{hint}",
+                    Self::NAMES.join(", "),
+                    tenants::ALL
+                ))
             }
         }
     }
@@ -351,9 +355,9 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_with_those_there_are() {
-        assert!(Workload::named("").unwrap_err().starts_with("a workload without a name: there is bsr, "));
+        assert!(Workload::named("").unwrap_err().starts_with("a workload needs a name: bsr, "));
         let why = Workload::named("interleave").unwrap_err();
-        assert!(why.starts_with("unknown workload \"interleave\": there is bsr, brr, "), "{why}");
+        assert!(why.starts_with("unknown workload \"interleave\": the workloads are bsr, brr, "), "{why}");
         assert!(why.ends_with("; did you mean \"interleaved\"?"), "{why}");
     }
 

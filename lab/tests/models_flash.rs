@@ -244,7 +244,7 @@ fn numbers_that_do_not_go_together_are_refused_with_what_is_possible() {
         ("nvme-plp,dies=4", "dies=4 is not possible with channels=8: each has a die"),
         ("nvme-plp,unit=4096,block=2", "unit=4096 is not possible with block=2: a block holds a unit"),
         ("nvme-plp,size=1M", "size=1M is not possible: 128 dies have a page each, 2M"),
-        ("nvme-plp,link=0", "link=0 is not possible: it takes a number from 1 to 100000"),
+        ("nvme-plp,link=0", "link takes a number from 1 to 100000, not \"0\""),
         ("nvme-plp,dyes=4", "did you mean \"dies\"?"),
     ] {
         let error = Spec::parse(spec).unwrap_err().to_string();

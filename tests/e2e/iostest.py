@@ -65,7 +65,7 @@ def what_was_kept_is_reported_again(t):
     rows = list(csv.DictReader(io.StringIO(Path(kept, "iostest.csv").read_text())))
     equal([(row["workload"], row["jobs"], row["group"]) for row in rows],
           [("bsr", jobs, group) for jobs in "12" for group in ("/g1", "/g2")], "the lines of the CSV")
-    contains(t.run(BINARY, *MODEL, "-o", kept, code=2), "holds results already")
+    contains(t.run(BINARY, *MODEL, "-o", kept, code=2), "already holds results")
     equal(Path(kept, "iostest.txt").read_text(), tables, "what was kept before")
 
 
@@ -143,7 +143,7 @@ def mistakes_are_told_before_anything_runs(t):
         (["sim:sata-7200", "--scheduler", "mq-deadline", "--set", "read_expir=1s"], "read_expire"),
         (["sim:sata-7200", "--runtime", "86400", "--html", t.path("missing/x.html")], "missing/x.html"),
         (["sim:sata-7200", "--runtime", "86400", "-o", "/proc/iostest"], "/proc/iostest"),
-        (["sim:sata-7200,size=1g", "--runtime", "86400", "-m", "64"], "the disk has"),
+        (["sim:sata-7200,size=1g", "--runtime", "86400", "-m", "64"], "do not fit on this disk of 1G"),
         (["-R", t.path("missing")], "missing"),
     ]:
         out = t.run(BINARY, "iostest", *arguments, code=None, seconds=10)

@@ -70,13 +70,13 @@ def a_file_is_only_read_and_writes_go_where_nothing_stays(t):
     image = t.image("image", 64 * MIB, (0, data(64 * MIB)))
     before, names = sha256(image), sorted(os.listdir(Path(image).parent))
     out = t.run(BINARY, "iostune", image, *QUICK, "--write", "--html", t.path("page.html"), seconds=60)
-    contains(out, "Writes", "durable before the next, flushes shared by Fairlift", "is small: caches may hold it")
+    contains(out, "Writes", "durable before the next, flushes shared by Fairlift", "is small, and caches may hold it")
     Page(Path(t.path("page.html")).read_text())
     os.remove(t.path("page.html"))
     equal((sha256(image), sorted(os.listdir(Path(image).parent))), (before, names), "the file and its directory")
     taken = image + ".iostune"
     Path(taken).write_text("mine")
-    contains(t.run(BINARY, "iostune", image, *QUICK, "--write", code=2), "is there already, and is left alone")
+    contains(t.run(BINARY, "iostune", image, *QUICK, "--write", code=2), "exists already and is left alone")
     equal(Path(taken).read_text(), "mine", "the file that was there")
 
 
@@ -112,14 +112,14 @@ def what_cannot_be_measured_is_refused_before_it_is_asked(t):
     holes = t.image("holes", 64 * MIB)
     image = t.image("image", 64 * MIB, (0, data(64 * MIB)))
     for arguments, *words in [
-        ([], "name the disk"),
+        ([], "a disk is needed"),
         (["sim:sata-720"], "did you mean"),
         ([t.path("missing")], "missing", "No such file"),
         ([str(Path(image).parent)], "is a directory"),
         (["/dev/null"], "neither a regular file nor a block device"),
-        ([small], "1 MiB", "32 MiB are the least"),
+        ([small], "1 MiB", "at least 32 MiB are needed"),
         ([holes], "only holes", "dd if=/dev/urandom"),
-        ([image, "--time", "0.1"], "at least 1 s"),
+        ([image, "--time", "0.1"], "the limits are 1 s"),
         ([image, "--i-know-this-destroys-data"], "--write"),
         ([image, "--write", "--i-know-this-destroys-data"], "is for block devices"),
         ([image, "--json", t.path("missing/x.json")], "missing/x.json"),

@@ -36,13 +36,13 @@ const fn key(name: &'static str, takes: &'static str, default: &'static str, say
 pub(crate) const EXPORT: Sort = Sort {
     name: "export",
     header: "[export.NAME]",
-    says: "What clients connect to: a backing, or a range of one, under a name. A single export also answers to the empty name.",
+    says: "An export is what clients connect to: a backing, or a range of one, under a name. A single export also answers to the empty name.",
     keys: &[
         key(
             "backing",
             "`null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto\\|on\\|off]`, `sim:PROFILE[,size=SIZE]`, or a path",
             "required",
-            "what holds the data",
+            "the file, device, RAM or model that holds the data",
         ),
         key("offset", "a size, a multiple of 512", "0", "where in the backing the export starts"),
         key("size", "a size, a multiple of 512", "up to the end", "how much of the backing it shows"),
@@ -50,17 +50,22 @@ pub(crate) const EXPORT: Sort = Sort {
             "disk",
             "the name of a `[disk.…]`",
             "one disk per device or file system",
-            "the scheduling domain it belongs to; there, exports of the same `sim:` are of one modelled disk, as exports of one file are",
+            "the scheduling domain of the export; exports with the same `sim:` text on one disk share one modelled disk, as exports of one file do",
         ),
-        key("group", "a path from the root, as in `\"/tenants/alice\"`", "`\"/\"`", "who pays for its clients"),
+        key(
+            "group",
+            "a path from the root, as in `\"/tenants/alice\"`",
+            "`\"/\"`",
+            "the group whose share its clients use",
+        ),
         key(
             "ioprio",
             "`rt/0` to `rt/7`, `be/0` to `be/7`, `idle`",
             "`be/4`",
-            "the priority of its clients within the group",
+            "the I/O priority of its clients within the group",
         ),
         key("read_only", "true or false", "false", "whether clients may only read"),
-        key("description", "text", "none", "what it is, for people; `nbdinfo --list` shows it"),
+        key("description", "text", "none", "a text for people; `nbdinfo --list` shows it"),
     ],
 };
 
@@ -68,36 +73,36 @@ pub(crate) const EXPORT: Sort = Sort {
 pub(crate) const DISK: Sort = Sort {
     name: "disk",
     header: "[disk.NAME]",
-    says: "A scheduling domain: exports that share one physical device, and the one queue that arbitrates among them.",
+    says: "A disk is a scheduling domain: the exports that share one physical device, and the one queue that arbitrates among them.",
     keys: &[
         key(
             "scheduler",
             "the name of a scheduler; see `fairlift tunables`",
             "`--scheduler`, else `fair` where exports of several groups are on it (`bfq` if it rotates), else `mq-deadline`",
-            "who goes next",
+            "the scheduler: it decides which request is served next",
         ),
-        key("set", "a table of tunables; see `docs/tunables.md`", "the scheduler's", "the scheduler's tunables"),
-        key("depth", "1 to 4096", "128", "requests in flight in the device"),
+        key("set", "a table of tunables; see `docs/tunables.md`", "the scheduler's own", "tunables of the scheduler"),
+        key("depth", "1 to 4096", "128", "limit on requests in flight in the device"),
         key(
             "shared_tags",
             "true or false",
             "false",
-            "with scheduler `none`: whether the workers share the `depth`, each assured its part, or have as many each",
+            "with scheduler `none`: true: the workers share `depth`, and each is assured a part; false: each worker has a `depth` of its own",
         ),
         key(
             "nr_requests",
             "1 to 1048576, at least `depth`",
             "twice the depth; with `fair`, `bfq` and `cfq` at least 4096",
-            "requests that may wait and be in flight; weights count among these only",
+            "limit on requests that wait or are in flight; weights decide among these only",
         ),
-        key("io_timeout", "a time, above zero", "30s", "how long a request may be in the device"),
+        key("io_timeout", "a time, above zero", "30s", "time limit for a request in the device"),
         key(
             "concurrency",
             "`auto`, or 1 to 256",
             "`auto`: learned while it runs",
-            "how many requests at once are given to files that helper threads must wait for (squashfs, FUSE, network file systems)",
+            "limit on concurrent requests to a file that helper threads have to wait for (squashfs, FUSE, network file systems)",
         ),
-        key("concurrency_max", "1 to 256", "16", "the most that `auto` tries; no more than half of `helpers`"),
+        key("concurrency_max", "1 to 256", "16", "limit on what `auto` tries; at most half of `helpers`"),
     ],
 };
 
@@ -105,54 +110,59 @@ pub(crate) const DISK: Sort = Sort {
 pub(crate) const GROUP: Sort = Sort {
     name: "group",
     header: "[group.\"/PATH\"]",
-    says: "A node of the weight tree. A group that an export names exists without being written here, and so do its parents, each with the default weight.",
-    keys: &[key("weight", "1 to 1000", "100", "its share among its siblings")],
+    says: "A group is a node of the weight tree. A group that an export names needs no table of its own; it and its parents then have the default weight.",
+    keys: &[key("weight", "1 to 1000", "100", "the group's share relative to its siblings")],
 };
 
 /// The server itself.
 pub(crate) const SERVER: Sort = Sort {
     name: "server",
     header: "[server]",
-    says: "Where clients connect, and bounds on what they may ask and hold.",
+    says: "The server: addresses for clients, and limits on what clients may ask for and hold.",
     keys: &[
         key(
             "listen",
-            "`unix:PATH`, `tcp:HOST:PORT`, or a list of them; with `,tls=…` behind one, `tls` does not count there",
+            "`unix:PATH`, `tcp:HOST:PORT`, or a list of them; `,tls=…` after an address overrides `tls` for it",
             "`unix:` in the run directory",
-            "where clients connect",
+            "the addresses for clients",
         ),
         key("tls", "`off`, `on` (if the client asks), `require`", "`off`", "whether traffic is encrypted"),
         key(
             "tls_certificates",
             "a directory",
             "none",
-            "holds `server-cert.pem`, `server-key.pem` and, to verify clients, `ca-cert.pem`",
+            "the directory with `server-cert.pem`, `server-key.pem` and, to verify clients, `ca-cert.pem`",
         ),
         key("tls_verify_peer", "true or false", "false", "whether clients need a certificate signed by `ca-cert.pem`"),
         key(
             "insecure",
             "true or false",
             "false",
-            "whether to listen beyond the loopback though traffic may be in plain text",
+            "whether to listen on addresses that other machines can reach, even without TLS",
         ),
-        key("workers", "1 to 64", "one per CPU", "worker threads"),
-        key("max_connections", "1 to 1048576", "4096", "connections at once, all listeners together"),
-        key("handshake_timeout", "a time, above zero", "10s", "how long a client may take to negotiate"),
+        key("workers", "1 to 64", "one per CPU", "the number of worker threads"),
+        key("max_connections", "1 to 1048576", "4096", "limit on connections, all addresses together"),
+        key("handshake_timeout", "a time, above zero", "10s", "time limit for a client's handshake"),
         key("request_max", "64k to 1g", "32m", "the largest read or write"),
-        key("connection_requests", "1 to 480", "128", "requests that one connection may have under way"),
+        key("connection_requests", "1 to 480", "128", "limit on requests of one connection that are under way"),
         key(
             "connection_memory",
             "a size, at least `request_max`",
             "64m",
-            "payload that one connection may have under way",
+            "limit on the payload of one connection that is under way",
         ),
-        key("memory", "a size, at least `connection_memory`", "512m", "payload of all connections together"),
-        key("drain_timeout", "a time", "10s", "how long a stopping server waits for clients to take their replies"),
+        key(
+            "memory",
+            "a size, at least `connection_memory`",
+            "512m",
+            "limit on the payload of all connections together",
+        ),
+        key("drain_timeout", "a time", "10s", "how long a stopping server waits for clients to read their replies"),
         key(
             "helpers",
             "2 to 256",
             "32",
-            "threads that wait for files which cannot be asked without waiting, all disks together; see `docs/files.md`",
+            "limit on threads that wait for files, all disks together: files that the kernel cannot read asynchronously; see `docs/files.md`",
         ),
     ],
 };

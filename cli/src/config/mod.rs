@@ -130,7 +130,7 @@ impl Reading<'_> {
             let known = SORTS.map(|sort| sort.name);
             if !known.contains(&key.get_ref().as_ref()) {
                 let hint = match suggestion(key.get_ref(), known) {
-                    hint if hint.is_empty() => format!("; there is {}", SORTS.map(|sort| sort.header).join(", ")),
+                    hint if hint.is_empty() => format!("; the tables are {}", SORTS.map(|sort| sort.header).join(", ")),
                     hint => hint,
                 };
                 self.note(key.span(), &join("", key.get_ref()), format!("unknown table{hint}"));
@@ -150,7 +150,11 @@ impl Reading<'_> {
     fn sections<'d>(&mut self, document: &'d DeTable<'d>, sort: Sort) -> Vec<Section<'d>> {
         let Some((key, value)) = document.get_key_value(sort.name) else { return Vec::new() };
         let Some(table) = value.get_ref().as_table() else {
-            self.note(key.span(), sort.name, format!("is written {}, not as {}", sort.header, show(value.get_ref())));
+            self.note(
+                key.span(),
+                sort.name,
+                format!("must be written {}, not as {}", sort.header, show(value.get_ref())),
+            );
             return Vec::new();
         };
         let mut entries: Vec<_> = table.iter().collect();
@@ -163,7 +167,7 @@ impl Reading<'_> {
                     sections.push(Section::new(path, name.get_ref(), name.span(), sort, table, self.mistakes));
                 }
                 None => {
-                    let says = format!("is written {}, not as {}", sort.header, show(value.get_ref()));
+                    let says = format!("must be written {}, not as {}", sort.header, show(value.get_ref()));
                     self.note(name.span(), &path, says);
                 }
             }
@@ -201,8 +205,10 @@ impl Reading<'_> {
         if let Some((requests, depth)) = nr_requests.as_ref().zip(depth)
             && requests.value < u32::from(depth)
         {
-            let says =
-                format!("is {}, less than depth, which is {depth}: those in flight are among them", requests.value);
+            let says = format!(
+                "is {}, less than depth ({depth}); it must be at least depth, because requests in flight count too",
+                requests.value
+            );
             self.mistakes.push(section.mistake("nr_requests", requests.at.clone(), says));
         }
         Disk {
@@ -234,7 +240,8 @@ impl Reading<'_> {
         let weight = section.take(self.mistakes, "weight", number(1..=i128::from(Group::WEIGHT_MAX)));
         match groups.place(&section.name) {
             Ok(GroupId::ROOT) => {
-                let says = "the root has no siblings, so a weight would mean nothing; weigh its children";
+                let says =
+                    "the root group takes no weight, because it has no siblings; set the weights of its children";
                 self.note(section.at.clone(), &section.path, says.into());
             }
             Ok(group) => groups.weigh(group, weight.map_or(Group::WEIGHT_DEFAULT, |placed| placed.value)),
@@ -248,14 +255,14 @@ impl Reading<'_> {
             self.note(section.at.clone(), &section.path, says);
         }
         if section.raw("backing").is_none() {
-            let says = "has no backing; it needs one, such as backing = \"file:/srv/disk.img\"";
+            let says = "needs a backing, such as backing = \"file:/srv/disk.img\"";
             self.note(section.at.clone(), &section.path, says.into());
         }
         let backing = section.take(self.mistakes, "backing", parsed(backing::parse));
         let sectors = |value: &DeValue<'_>| size(value).and_then(units::whole_sectors);
         let offset = section.take(self.mistakes, "offset", sectors);
         let size = section.take(self.mistakes, "size", |value| match sectors(value)? {
-            0 => Err("a size of zero leaves nothing to serve".into()),
+            0 => Err("the size must be larger than 0".into()),
             bytes => Ok(bytes),
         });
         if let Some(capacity) = backing.as_ref().and_then(|placed| capacity(&placed.value)) {
@@ -264,7 +271,7 @@ impl Reading<'_> {
             let beyond = if start >= capacity { offset.as_ref().map(|p| ("offset", p)) } else { None };
             let beyond = beyond.or_else(|| size.as_ref().filter(|_| end > capacity).map(|p| ("size", p)));
             if let Some((key, placed)) = beyond {
-                let says = format!("reaches beyond the end of the backing, which has {}", units::show_size(capacity));
+                let says = format!("exceeds the backing, which has {}", units::show_size(capacity));
                 self.mistakes.push(section.mistake(key, placed.at.clone(), says));
             }
         }
@@ -294,7 +301,7 @@ impl Reading<'_> {
     fn server(&mut self, document: &DeTable<'_>) -> Server {
         let Some((key, value)) = document.get_key_value(SERVER.name) else { return Server::default() };
         let Some(table) = value.get_ref().as_table() else {
-            let says = format!("is written [server], not as {}", show(value.get_ref()));
+            let says = format!("must be written [server], not as {}", show(value.get_ref()));
             self.note(key.span(), SERVER.name, says);
             return Server::default();
         };
@@ -317,7 +324,7 @@ impl Reading<'_> {
         let one = std::slice::from_ref(value);
         let all: &[Spanned<DeValue<'_>>] = value.get_ref().as_array().map_or(one, |list| list);
         if all.is_empty() {
-            let says = "lists no address; leave the key out for the usual place";
+            let says = "lists no address; leave the key out for the default socket";
             self.mistakes.push(section.mistake("listen", value.span(), says));
         }
         let mut listen = Vec::new();
@@ -346,7 +353,7 @@ impl Reading<'_> {
                 let bytes = of.as_ref().map_or(usual, |placed| placed.value);
                 if bytes < least.0 {
                     let says = format!(
-                        "{key} is {}, less than {least_key}, which is {}",
+                        "{key} is {}, less than {least_key} ({})",
                         units::show_size(bytes),
                         units::show_size(least.0)
                     );
@@ -440,11 +447,11 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
 fn find_disk(name: &str, disks: &[Disk]) -> Result<usize, String> {
     disks.iter().position(|disk| disk.name == name).ok_or_else(|| {
         if disks.is_empty() {
-            return format!("there is no disk \"{name}\", for the file has no [disk.…] at all");
+            return format!("unknown disk \"{name}\": the file has no [disk.…]");
         }
         let known = || disks.iter().map(|disk| disk.name.as_str());
         let all = known().collect::<Vec<_>>().join(", ");
-        format!("there is no [disk.{name}]: there is {all}{}", suggestion(name, known()))
+        format!("unknown disk \"{name}\": the file has {all}{}", suggestion(name, known()))
     })
 }
 

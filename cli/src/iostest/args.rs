@@ -19,23 +19,23 @@ Examples:
   fairlift iostest /dev/nvme0n1 -w drr --iodepth 32 -m 1 --raw
       a real disk, with Fairlift and without
   fairlift iostest sim:nvme-plp --scheduler bfq -w tenants
-      situations of tenants: what each gets beside what it is entitled to
+      what tenants get in typical situations, beside what they are entitled to
   fairlift iostest sim:sata-7200 -G -s 3 -o results/one
   fairlift iostest -R results/one --html page.html
-      keep what was measured, and report it again
+      keep the results, and report them again
 
 Modelled disks are measured in virtual time: minutes of disk take seconds, and
-the same seed gives the same figures. Real paths are measured in real time.
-Workloads that write destroy what a file or block device holds, and run there
+--seed makes the figures repeatable. Real disks are measured in real time.
+Workloads that write destroy the data of a file or block device; they run there
 only with --write-to-device.
 
-Ctrl-C: report the runs that are finished, exit 130. A second one: stop at once.
+Ctrl-C: report the finished runs, exit 130. A second one: stop at once.
 ";
 
 /// Measure how a disk is shared: groups with weights, 1, 2, 4, ... jobs in each
 ///
 /// Runs a workload with a rising number of jobs in every group, under a scheduler, on a modelled disk, a file or a block
-/// device, and tells what each group got: bandwidth, latency, and how far its share is from that of its weight.
+/// device. It reports for each group: bandwidth, latency, and the difference between its share and its weight's share.
 #[derive(Debug, Default, Args)]
 #[command(after_long_help = lists())]
 pub(crate) struct IostestArgs {
@@ -49,13 +49,13 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "BACKING")]
     pub(crate) device: Option<String>,
 
-    /// Who goes next
-    #[arg(long, value_name = "S", value_parser = schedulers(), help = scheduler_help("Who goes next"))]
+    /// The scheduler
+    #[arg(long, value_name = "S", value_parser = schedulers(), help = scheduler_help("The scheduler"))]
     pub(crate) scheduler: Option<sched::Kind>,
 
     /// What the jobs do: one or more of the workloads listed below, or a TOML file of workloads
     ///
-    /// `tenants` is a set of situations that bring groups and weights of their own; `tenants:NAME` is one of them.
+    /// `tenants` is a set of situations with groups and weights of their own; `tenants:NAME` is one of them.
     #[arg(short, long, value_name = "WORKLOAD", value_delimiter = ',', default_value = "bsr")]
     pub(crate) workload: Vec<String>,
 
@@ -71,7 +71,7 @@ pub(crate) struct IostestArgs {
     #[arg(short = 'G', long)]
     pub(crate) group_mode: bool,
 
-    /// How many groups: /g1, /g2, ... [default: 8, or as many as there are weights]
+    /// The number of groups: /g1, /g2, ... [default: 8, or the number of weights]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) nrgrp: Option<u16>,
 
@@ -87,15 +87,15 @@ pub(crate) struct IostestArgs {
     #[arg(long)]
     pub(crate) total: bool,
 
-    /// The scheduler's slice_idle, in ms or with a unit: how long the disk waits for one process
+    /// The scheduler's slice_idle, in ms or with a unit: how long the disk is held idle for one stream
     #[arg(short = 'I', long, value_name = "TIME")]
     pub(crate) slice_idle: Option<String>,
 
-    /// Turn a knob of the scheduler, as in read_expire=20ms; see `fairlift tunables`
+    /// Set a tunable of the scheduler, as in read_expire=20ms; `fairlift tunables` lists them
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
     pub(crate) set: Vec<(String, String)>,
 
-    /// Run all once for each of several values of one knob, and tell what fairness costs: slice_idle=0,2ms,8ms
+    /// Run everything once for each value of a tunable, and show what fairness costs: slice_idle=0,2ms,8ms
     #[arg(long, value_name = "KEY=V,V", value_parser = parse_sweep)]
     pub(crate) sweep: Option<(String, Vec<String>)>,
 
@@ -103,19 +103,19 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "S", value_parser = parse_runtime)]
     pub(crate) runtime: Option<Duration>,
 
-    /// Of tenants on a modelled disk: how long a reply and the next request are on their way, on average [default: 50us]
+    /// With -w tenants on a modelled disk: the mean time from a reply to the next request of the client [default: 50us]
     #[arg(long, value_name = "TIME", value_parser = parse_way)]
     pub(crate) round_trip: Option<Duration>,
 
-    /// How often all is repeated, for means and their spread
+    /// The number of repetitions, for means and their spread
     #[arg(short, long, value_name = "SETS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) sets: u32,
 
-    /// Seed of all random choices: the same seed, the same run
+    /// The seed of all random choices; with the same seed a modelled disk gives the same figures
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Requests that each direct reader or writer keeps in flight: of dsr, drr, dsw, drw, mixed, or your own workload
+    /// Requests in flight of each direct reader or writer (in dsr, drr, dsw, drw, mixed, or your own workload)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) iodepth: u32,
 
@@ -127,15 +127,15 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = parse_file_size)]
     pub(crate) filesize: u64,
 
-    /// Requests in flight on the disk [default: of a model, what its kind takes: 32 for SATA; else 128]
+    /// Limit on requests in flight on the disk [default: a model's own, such as 32 for SATA; else 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) depth: Option<u16>,
 
-    /// Measure the path without Fairlift too, as the baseline in the same table
+    /// Also measure the disk without Fairlift, as a baseline in the same table
     #[arg(long)]
     pub(crate) raw: bool,
 
-    /// Let workloads that write destroy what a file or block device holds
+    /// Allow workloads that write to destroy the data of a file or block device
     #[arg(long)]
     pub(crate) write_to_device: bool,
 
@@ -143,7 +143,7 @@ pub(crate) struct IostestArgs {
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Measure nothing; report what -o or --json kept in a directory or file
+    /// Measure nothing; report the results that -o or --json kept in a directory or file
     #[arg(short = 'R', long, value_name = "DIR", conflicts_with_all = ["path", "device", "scheduler", "output", "raw", "set", "sweep", "slice_idle"])]
     pub(crate) report: Option<PathBuf>,
 
@@ -151,11 +151,11 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Write a line for each run and group; - is standard output, instead of the tables
+    /// Write CSV, a line for each run and group; - is standard output, instead of the tables
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
 
-    /// Write one page with plots, which needs no network; - is standard output, instead of the tables
+    /// Write an HTML page with plots, which needs no network; - is standard output, instead of the tables
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 }
@@ -179,7 +179,7 @@ fn parse_sweep(text: &str) -> Result<(String, Vec<String>), String> {
     let (name, values) = parse_setting(text)?;
     let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
     match values.iter().any(String::is_empty) {
-        true => Err("a sweep is KEY=VALUE,VALUE, as in slice_idle=0,2ms,8ms".into()),
+        true => Err("a sweep has the form KEY=VALUE,VALUE, as in slice_idle=0,2ms,8ms".into()),
         false => Ok((name, values)),
     }
 }
@@ -189,11 +189,11 @@ fn parse_runtime(text: &str) -> Result<Duration, String> {
     const DAY: u64 = 86_400_000_000_000;
     let time = match text.trim().parse::<f64>() {
         Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Duration::from_nanos((seconds * 1e9).round() as u64),
-        Ok(_) => return Err("a runtime is a number of seconds, or has a unit, as in 500ms".into()),
+        Ok(_) => return Err("a runtime is a number of seconds, or a time with a unit, as in 500ms".into()),
         Err(_) => units::parse_time(text)?,
     };
     if time.as_nanos() > DAY {
-        return Err("a run lasts at most a day: 86400".into());
+        return Err("the limit is a day: 86400".into());
     }
     units::some_time(time)
 }
@@ -202,7 +202,7 @@ fn parse_runtime(text: &str) -> Result<Duration, String> {
 fn parse_way(text: &str) -> Result<Duration, String> {
     match units::parse_time(text)? {
         time if time <= fairlift_core::time::secs(10) => Ok(time),
-        _ => Err("a request is on its way for at most 10s".into()),
+        _ => Err("the limit is 10s".into()),
     }
 }
 
@@ -219,7 +219,7 @@ fn parse_file_size(text: &str) -> Result<u64, String> {
         // Beyond it, the files of all jobs together could not be counted.
         bytes if bytes > 64 << 40 => Err("a file has at most 64t".into()),
         bytes if bytes >= 4096 && bytes.is_multiple_of(4096) => Ok(bytes),
-        _ => Err("a file has whole pages: a multiple of 4k, at least one".into()),
+        _ => Err("a file size is a multiple of 4k, at least 4k".into()),
     }
 }
 
@@ -234,10 +234,10 @@ mod tests {
         assert_eq!(parse_runtime("2.5"), Ok(ms(2500)));
         assert_eq!(parse_runtime("500ms"), Ok(ms(500)));
         for (text, why) in [
-            ("0", "a time of zero"),
+            ("0", "must be longer than 0"),
             ("-1", "a number of seconds"),
             ("inf", "a number of seconds"),
-            ("1e99", "at most a day"),
+            ("1e99", "a day: 86400"),
             ("soon", "a time is a whole number"),
         ] {
             let refusal = parse_runtime(text).unwrap_err();

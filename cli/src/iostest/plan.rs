@@ -60,7 +60,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     let mut note = |flag: &str, says: String| mistakes.push(Mistake::in_flag(flag, says));
     let named = flags.device.as_deref().or(flags.path.as_deref());
     let device = match named {
-        None => Err("name the disk: sim:MODEL (see `fairlift models`), file:PATH, mem:SIZE or null:SIZE".into()),
+        None => Err("a disk is needed: sim:MODEL (see `fairlift models`), file:PATH, mem:SIZE or null:SIZE".into()),
         Some(text) => device(text),
     };
     let device = device.map_err(|says| note("--device", says)).ok();
@@ -76,24 +76,30 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
             workloads.iter().filter(|workload| workload.writes()).map(|workload| workload.name.as_str()).collect();
         if !writers.is_empty() && !flags.write_to_device {
             let says = format!(
-                "{} would destroy what is in {}; say --write-to-device if that may go",
+                "{} writes to {} and destroys its contents; add --write-to-device to allow that",
                 writers.join(", "),
                 path.display()
             );
             note("--workload", says);
         }
         if reports.would_write_to(path) {
-            note("--device", format!("a report would be written to {}, which is measured", path.display()));
+            note(
+                "--device",
+                format!("{} is the disk that is measured; write the report to another file", path.display()),
+            );
         }
     }
     let has_depth = |workload: &Workload| workload.has_depth() || workload.is_situation(); // refused for another reason
     if flags.iodepth > 1 && !workloads.is_empty() && !workloads.iter().any(has_depth) {
         let names: Vec<_> = workloads.iter().map(|workload| workload.name.as_str()).collect();
         let (names, has) = (names.join(", "), if names.len() == 1 { "has" } else { "have" });
-        note("--iodepth", format!("{names} {has} no direct reader or writer; dsr, drr, dsw, drw and mixed have"));
+        note(
+            "--iodepth",
+            format!("{names} {has} no direct reader or writer; --iodepth applies to dsr, drr, dsw, drw and mixed"),
+        );
     }
     if flags.raw && !matches!(&device, None | Some(Device::Real(Backing::File { .. }))) {
-        note("--raw", "only a file or block device can be measured without Fairlift".into());
+        note("--raw", "needs a file or block device: only those can be measured without Fairlift".into());
     }
     let are_tenants = tenants(flags, &workloads, device.as_ref(), &mut note);
     let groups = groups(flags, &mut note);
@@ -178,13 +184,15 @@ fn tenants(
     let (situations, others): (Vec<_>, Vec<_>) = workloads.iter().partition(|workload| workload.is_situation());
     let Some(first) = situations.first() else {
         if flags.round_trip.is_some() {
-            note("--round-trip", "only situations of tenants have it: -w tenants".into());
+            note("--round-trip", "applies only to situations of tenants: -w tenants".into());
         }
         return false;
     };
     if let Some(other) = others.first() {
-        let says =
-            format!("{} brings groups of its own, {} has those of the flags; run them apart", first.name, other.name);
+        let says = format!(
+            "{} has groups of its own, {} uses those of the flags; run them separately",
+            first.name, other.name
+        );
         note("--workload", says);
     }
     for (flag, given) in [
@@ -198,13 +206,12 @@ fn tenants(
         ("--bs", flags.bs.is_some()),
     ] {
         if given {
-            let says =
-                "tenants have groups, weights, depths and block sizes of their own; others go in a file, -w FILE.toml";
+            let says = "has no effect on tenants, which have groups, weights, depths and block sizes of their own; describe others in a file: -w FILE.toml";
             note(flag, says.into());
         }
     }
     if flags.round_trip.is_some() && matches!(device, Some(Device::Real(_))) {
-        note("--round-trip", "only a modelled disk needs it: of a real one, requests are on their way".into());
+        note("--round-trip", "applies only to a modelled disk; on a real disk the time passes by itself".into());
     }
     true
 }
@@ -227,7 +234,7 @@ fn workloads_of(name: &str) -> Result<Vec<Workload>, String> {
     let text = std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}"))?;
     let workloads = Workload::read(&text).map_err(|mistake| format!("{name}:{mistake}"))?;
     match workloads.iter().find(|workload| Workload::NAMES.contains(&workload.name.as_str())) {
-        Some(workload) => Err(format!("{name}: \"{}\" is built in; call yours something else", workload.name)),
+        Some(workload) => Err(format!("{name}: \"{}\" is a built-in workload; choose another name", workload.name)),
         None => Ok(workloads),
     }
 }
@@ -265,13 +272,13 @@ fn settings(
         if !has(&scheduler) {
             let others: Vec<_> = sched::Kind::ALL.into_iter().filter(has).map(sched::Kind::name).collect();
             let others = match &others[..] {
-                [] => "no scheduler of this version has".into(),
-                some => format!("these have: {}", some.join(", ")),
+                [] => "no scheduler of this version has it".into(),
+                some => format!("these have it: {}", some.join(", ")),
             };
-            let says = format!("the scheduler {} has no slice_idle; {others}", scheduler.name());
+            let says = format!("scheduler {} has no slice_idle; {others}", scheduler.name());
             refuse("-I", says);
         } else if flags.set.iter().any(|(name, _)| name == NAME) {
-            refuse("-I", "slice_idle is set by --set, too".into());
+            refuse("-I", "slice_idle is also set by --set; give it once".into());
         } else if let Err((_, says)) = check_setting(scheduler, NAME, value) {
             refuse("-I", says);
         } else {
@@ -290,7 +297,7 @@ fn sweep(
     let (name, values) = flags.sweep.as_ref()?;
     let is_set = flags.set.iter().any(|(set, _)| set == name) || (name == "slice_idle" && flags.slice_idle.is_some());
     if is_set {
-        note("--sweep", format!("{name} is set besides; say it once"));
+        note("--sweep", format!("{name} is also set by another flag; give it once"));
     }
     let values = distinct(values);
     if let Some((_, says)) = values.iter().find_map(|value| check_setting(scheduler, name, value).err()) {
@@ -332,7 +339,7 @@ fn groups(flags: &IostestArgs, note: &mut impl FnMut(&str, String)) -> Option<Ve
     if given > 0 && given != number {
         let weights = if given == 1 { "1 weight is".into() } else { format!("{given} weights are") };
         let groups = if number == 1 { "1 group".into() } else { format!("{number} groups") };
-        note("--weights", format!("{weights} given for {groups} (--nrgrp); give one for each"));
+        note("--weights", format!("{weights} given for {groups} (--nrgrp); give one weight for each group"));
         return None;
     }
     let usual = (1..=number).map(|place| Group::WEIGHT_MAX.min(u16::try_from(place * 100).unwrap_or(u16::MAX)));
@@ -362,7 +369,7 @@ fn groups_of(path: &Path) -> Result<Vec<Group>, String> {
     }
     let groups = file.groups.into_groups();
     if groups.len() == 1 {
-        return Err(format!("{name} names no group: it has no [group.\"/PATH\"]"));
+        return Err(format!("{name} has no [group.\"/PATH\"]"));
     }
     Ok(groups)
 }
@@ -414,9 +421,7 @@ fn check_asks(case: &Case) -> Result<(), String> {
     let Some((role, bytes)) = sizes.into_iter().find(|(_, bytes)| *bytes > ASK_MAX) else { return Ok(()) };
     let (role, block) = (&role.name, show_size(case.block_size(role)));
     let (bytes, max) = (show_size(bytes), show_size(ASK_MAX));
-    Err(format!(
-        "{case}: {role} with blocks of {block} asks for {bytes} at a time; of a real disk it may be at most {max}"
-    ))
+    Err(format!("{case}: {role} with blocks of {block} asks for {bytes} at a time; on a real disk the limit is {max}"))
 }
 
 /// What to type to measure the same again (D2); where reports go is left out, for it changes nothing.

@@ -45,7 +45,7 @@ impl Reports {
         {
             let Some(path) = path else { continue };
             if files.iter().any(|(_, other)| other == path) {
-                let says = format!("{} is asked for twice", path.display());
+                let says = format!("{} is given twice", path.display());
                 mistakes.push(Mistake::in_flag(flag, says));
             } else if !is_stdout(path)
                 && let Err(error) = try_writing(path)
@@ -70,7 +70,7 @@ impl Reports {
     /// Whether these results can be reported so: a JSON document holds one.
     pub(crate) fn check(&self, all: &[Results], mistakes: &mut Vec<Mistake>) {
         if all.len() > 1 && self.files.iter().any(|(form, _)| *form == Form::Json) {
-            let says = format!("it holds one result, and there are {}; give -R the file of one", all.len());
+            let says = format!("a JSON file holds one result, and there are {}; give -R a single file", all.len());
             mistakes.push(Mistake::in_flag("--json", says));
         }
     }
@@ -134,7 +134,7 @@ fn try_directory(dir: &Path) -> Result<(), String> {
 fn try_in_directory(dir: &Path) -> Result<(), String> {
     let shown = dir.display();
     if dir.join(KEPT).exists() {
-        return Err(format!("{shown} holds results already ({KEPT}); name another directory, or remove them"));
+        return Err(format!("{shown} already holds results ({KEPT}); choose another directory, or remove them"));
     }
     try_writing(&dir.join(KEPT)).map_err(|error| format!("{shown}: {error}"))
 }
@@ -202,7 +202,7 @@ mod tests {
             [
                 format!("--json: {shown}: Is a directory (os error 21)"),
                 format!("--csv: {shown}/missing/x.html: No such file or directory (os error 2)"),
-                format!("--html: {shown}/missing/x.html is asked for twice"),
+                format!("--html: {shown}/missing/x.html is given twice"),
             ]
         );
     }
@@ -220,7 +220,7 @@ mod tests {
         fs::write(dir.path().join(KEPT), "").unwrap();
         let shown = dir.path().display();
         let refusal =
-            format!("--output: {shown} holds results already (iostest.json); name another directory, or remove them");
+            format!("--output: {shown} already holds results (iostest.json); choose another directory, or remove them");
         assert_eq!(prepare(&flags(dir.path().into())), [refusal]);
         let file = dir.path().join(KEPT);
         assert_eq!(prepare(&flags(file.clone())), [format!("--output: {}: File exists (os error 17)", file.display())]);

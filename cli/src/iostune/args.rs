@@ -13,23 +13,24 @@ Examples:
   fairlift iostune sim:eva-raid5-12
       a modelled array, in virtual time
   fairlift iostune /dev/nvme0n1 --quick --html page.html
-      a real disk, half a minute; nothing is written
+      a real disk, in half a minute; nothing is written to it
   fairlift iostune /srv/images/a.img --write
-      the disk below a file, writes and flushes too: inside a scratch file
-      beside it, which goes at the end
+      the disk below a file, with writes and flushes: these go to a scratch file
+      beside it, which is removed at the end
 
-Without --write nothing is written. With it, a file is not touched either: a
-scratch file is made (--scratch names it), and it is gone at the end however
-that comes. A block device is written to only with --i-know-this-destroys-data.
+Without --write nothing is written. With --write a file is not touched either:
+writes go to a scratch file (--scratch names it), which is removed at the end,
+even after a crash. A block device is written to only with
+--i-know-this-destroys-data.
 
-Ctrl-C: report what was measured so far, exit 130. A second one: stop at once.
+Ctrl-C: report the figures so far, exit 130. A second one: stop at once.
 ";
 
-/// Measure what a disk is like, and say what to set and why
+/// Measure a disk, and recommend settings for it, with the reasons
 ///
-/// Parallel sequential streams straight to the disk and under cfq with and without idling, random reads by depth, sizes,
-/// alignment; with --write also writes and flushes. From these follow a model of costs, whether to idle (slice_idle), a depth,
-/// settings for Fairlift and for the kernel, and warnings where the figures may mislead.
+/// Measures parallel sequential streams, without a scheduler and under cfq with and without idling; random reads by depth
+/// and size; alignment; with --write also writes and flushes. Reports a cost model, whether idling pays (slice_idle), a
+/// depth, settings for Fairlift and for the kernel, and warnings where the figures may mislead.
 #[derive(Debug, Default, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct IostuneArgs {
@@ -49,27 +50,27 @@ pub(crate) struct IostuneArgs {
     #[arg(long, value_name = "S", value_parser = parse_limit)]
     pub(crate) time: Option<Duration>,
 
-    /// Measure writes and flushes too; of a file, inside a scratch file
+    /// Measure writes and flushes too; for a file, in a scratch file beside it
     #[arg(long)]
     pub(crate) write: bool,
 
-    /// The scratch file, which must not be there [default: beside the file, its name with .iostune behind it]
+    /// The scratch file, which must not exist yet [default: the file's name with .iostune appended]
     #[arg(long, value_name = "FILE", requires = "write")]
     pub(crate) scratch: Option<PathBuf>,
 
-    /// With --write: write on the block device itself. All that is on it is lost
+    /// With --write: write to the block device itself, which destroys all data on it
     #[arg(long, requires = "write", conflicts_with = "scratch")]
     pub(crate) i_know_this_destroys_data: bool,
 
-    /// Seed of all random choices
+    /// The seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Write what was found as JSON; - is standard output, instead of the tables
+    /// Write the results as JSON; - is standard output, instead of the tables
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Write one page with plots, which needs no network; - is standard output, instead of the tables
+    /// Write an HTML page with plots, which needs no network; - is standard output, instead of the tables
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 }
@@ -82,7 +83,7 @@ fn parse_limit(text: &str) -> Result<Duration, String> {
         Err(_) => units::parse_time(text)?,
     };
     if time < secs(1) || time > secs(86_400) {
-        return Err("it takes at least 1 s, and at most a day: 86400".into());
+        return Err("the limits are 1 s and a day (86400)".into());
     }
     Ok(time)
 }
@@ -95,7 +96,8 @@ mod tests {
     fn a_limit_is_in_seconds_or_has_a_unit() {
         assert_eq!(parse_limit("30"), Ok(secs(30)));
         assert_eq!(parse_limit("90s"), Ok(secs(90)));
-        for (text, why) in [("0.5", "at least 1 s"), ("1e9", "at most a day"), ("nan", "a number"), ("soon", "a time")]
+        for (text, why) in
+            [("0.5", "the limits are 1 s"), ("1e9", "and a day"), ("nan", "a number"), ("soon", "a time")]
         {
             let refusal = parse_limit(text).unwrap_err();
             assert!(refusal.contains(why), "{text}: {refusal}");

@@ -61,10 +61,10 @@ impl Around {
             numbers.iter().any(|number| fields.get(2) == Some(&number.as_str())).then(|| fields.get(4).copied())?
         });
         if let Some(place) = place {
-            return Some(format!("it is mounted at {place}"));
+            return Some(format!("the device is mounted at {place}"));
         }
         let holder = below(&self.place.join("holders")).into_iter().next()?;
-        Some(format!("{} is made of it", holder.file_name()?.to_string_lossy()))
+        Some(format!("the device is part of {}", holder.file_name()?.to_string_lossy()))
     }
 
     /// Bytes that the device, or the partition, has read and written so far.

@@ -93,7 +93,7 @@ fn attempt(flags: &IostuneArgs) -> Result<ExitCode, (ExitCode, String)> {
         }
     }
     if flags.json.is_some() && flags.json == flags.html {
-        mistakes.push(Mistake::in_flag("--html", "is the file of --json; name another"));
+        mistakes.push(Mistake::in_flag("--html", "is also the file of --json; choose another"));
     }
     let asked = look(flags).map_err(|(flag, says)| mistakes.push(Mistake::in_flag(flag, says))).ok();
     let disk = asked.as_ref().and_then(Asked::file);
@@ -101,7 +101,10 @@ fn attempt(flags: &IostuneArgs) -> Result<ExitCode, (ExitCode, String)> {
         if let (Some(path), Some(disk)) = (path, disk)
             && are_same(path, disk)
         {
-            mistakes.push(Mistake::in_flag(flag, "is the disk itself, which the report would overwrite; name another"));
+            mistakes.push(Mistake::in_flag(
+                flag,
+                "is the disk that is measured, and the report would overwrite it; choose another file",
+            ));
         }
     }
     let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
@@ -124,14 +127,14 @@ fn attempt(flags: &IostuneArgs) -> Result<ExitCode, (ExitCode, String)> {
 fn look(flags: &IostuneArgs) -> Result<Asked, (&'static str, String)> {
     let device = |says| ("--device", says);
     let name = flags.device.as_deref().or(flags.path.as_deref());
-    let name = name.ok_or_else(|| device("name the disk: a path, or sim:MODEL (see `fairlift models`)".into()))?;
+    let name = name.ok_or_else(|| device("a disk is needed: a path, or sim:MODEL (see `fairlift models`)".into()))?;
     let time = flags.time.unwrap_or(if flags.quick { secs(30) } else { secs(180) });
     let mut asked = Asked { name: name.into(), target: None, time, warnings: Vec::new() };
     if let Some(model) = name.strip_prefix("sim:") {
         let spec = Spec::parse(model).map_err(|error| device(error.to_string()))?;
         enough(spec.size).map_err(device)?;
         if flags.scratch.is_some() {
-            return Err(("--scratch", "a model has no files: --write alone writes on it".into()));
+            return Err(("--scratch", "a modelled disk has no files; --write alone is enough".into()));
         }
         asked.target = Some(Target::Model(spec));
         return Ok(asked);
@@ -155,10 +158,10 @@ fn look(flags: &IostuneArgs) -> Result<Asked, (&'static str, String)> {
             write_to = Some(to);
         }
         if let Some(mounted) = mounted {
-            asked.warnings.push(format!("{mounted}: what others do there disturbs the measurement"));
+            asked.warnings.push(format!("{mounted}: other I/O there disturbs the measurement"));
         }
     } else if flags.scratch.is_some() || flags.i_know_this_destroys_data {
-        return Err(("--write", "is enough: there is nothing to lose on this disk".into()));
+        return Err(("--write", "is enough for this disk, which holds no data".into()));
     } else if flags.write {
         facts.scratch = Some(shape.bytes);
     }
@@ -172,7 +175,7 @@ fn enough(bytes: u64) -> Result<(), String> {
     if bytes >= LEAST {
         return Ok(());
     }
-    Err(format!("it has {}, and {} are the least that can be measured", show_size(bytes), show_size(LEAST)))
+    Err(format!("the disk has {}; at least {} are needed", show_size(bytes), show_size(LEAST)))
 }
 
 /// What of a file or device casts doubt on its rates.
@@ -181,20 +184,22 @@ fn look_inside(path: &Path, shape: bench::Shape) -> Result<Vec<String>, String> 
     let holes = if path.is_file() { around::holes(path) } else { 0.0 };
     if holes >= 99.0 {
         return Err(format!(
-            "{0}: there is no data in it, only holes, which are read without asking a disk; fill it first: \
+            "{0}: the file has no data, only holes, and reading holes does not reach a disk; fill it first: \
              dd if=/dev/urandom of={0} bs=1M count={1} conv=notrunc",
             path.display(),
             shape.bytes >> 20
         ));
     }
     if holes > 5.0 {
-        warnings.push(format!("{holes:.0} % of the file are holes, read without asking a disk: rates are too high"));
+        warnings.push(format!(
+            "{holes:.0} % of the file are holes, and reading holes does not reach a disk: rates are too high"
+        ));
     }
     if !shape.direct && !shape.in_ram {
-        warnings.push("no direct I/O here: the rates are those of the page cache, not of the disk".into());
+        warnings.push("direct I/O is not possible here: the rates are those of the page cache, not of the disk".into());
     }
     if shape.bytes < SMALL && !shape.in_ram {
-        warnings.push(format!("{} is small: caches may hold it; 1 GiB or more tells more", show_size(shape.bytes)));
+        warnings.push(format!("{} is small, and caches may hold it; measure 1 GiB or more", show_size(shape.bytes)));
     }
     Ok(warnings)
 }
@@ -216,7 +221,7 @@ fn where_to_write(
 ) -> Result<WriteTo, (&'static str, String)> {
     if is_file {
         if flags.i_know_this_destroys_data {
-            let says = "is for block devices; beside a file, --write makes a scratch file".into();
+            let says = "is for block devices; for a file, --write makes a scratch file".into();
             return Err(("--i-know-this-destroys-data", says));
         }
         // Not beside a link to it, which may be on another disk.
@@ -229,7 +234,7 @@ fn where_to_write(
             && there != here
         {
             let says = format!(
-                "{} is on another file system than {}: what it can write says nothing about this disk",
+                "{} is on another file system than {}, so its writes would not measure this disk",
                 scratch.display(),
                 path.display()
             );
@@ -237,7 +242,7 @@ fn where_to_write(
         }
         if scratch.symlink_metadata().is_ok() {
             let says = format!(
-                "{} is there already, and is left alone; name another with --scratch, or remove it",
+                "{} exists already and is left alone; choose another with --scratch, or remove it",
                 scratch.display()
             );
             return Err(("--scratch", says));
@@ -245,12 +250,15 @@ fn where_to_write(
         return Ok(WriteTo::Scratch(scratch));
     }
     if let Some(scratch) = &flags.scratch {
-        let says = format!("{}: a file lies on another disk than this device; leave --scratch out", scratch.display());
+        let says = format!(
+            "{}: a file is not on this device, so its writes would not measure it; leave --scratch out",
+            scratch.display()
+        );
         return Err(("--scratch", says));
     }
     if !flags.i_know_this_destroys_data {
         let says = format!(
-            "would destroy what is on {}; say --i-know-this-destroys-data if all of it may go, or leave --write out",
+            "destroys all data on {}; add --i-know-this-destroys-data to allow that, or leave --write out",
             path.display()
         );
         return Err(("--write", says));
@@ -444,17 +452,17 @@ mod tests {
         assert_eq!(to(&plain, true, None), "image.iostune");
         assert_eq!(to(&named, true, None), "mine");
         assert!(to(&sure, true, None).contains("is for block devices"));
-        assert!(to(&plain, false, None).contains("say --i-know-this-destroys-data"));
+        assert!(to(&plain, false, None).contains("add --i-know-this-destroys-data"));
         assert!(to(&sure, false, Some("it is mounted at /srv")).contains("it is mounted at /srv; nothing is written"));
         assert!(to(&named, false, None).contains("leave --scratch out"));
         std::fs::write(dir.path().join("image.iostune"), "kept").unwrap();
-        assert!(to(&plain, true, None).contains("is there already, and is left alone"));
+        assert!(to(&plain, true, None).contains("exists already and is left alone"));
     }
 
     #[test]
     fn a_disk_has_to_be_large_enough() {
         assert_eq!(enough(32 << 20), Ok(()));
-        assert_eq!(enough(1 << 20), Err("it has 1 MiB, and 32 MiB are the least that can be measured".into()));
+        assert_eq!(enough(1 << 20), Err("the disk has 1 MiB; at least 32 MiB are needed".into()));
     }
 
     #[test]

@@ -78,6 +78,6 @@ impl Disk for Real {
     fn disturbed(&self) -> Option<String> {
         let others = self.all.saturating_sub(self.own);
         let part = others as f64 / (self.all.max(1)) as f64 * 100.0;
-        (part > 5.0).then(|| format!("others used the disk meanwhile: {part:.0} % of the bytes that it moved"))
+        (part > 5.0).then(|| format!("other programs used the disk meanwhile: {part:.0} % of its traffic"))
     }
 }

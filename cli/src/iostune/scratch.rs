@@ -33,7 +33,7 @@ impl Scratch {
         let shown = path.display();
         let fail = |error: io::Error| match error.kind() {
             io::ErrorKind::AlreadyExists => {
-                format!("{shown} is there already, and is left alone; name another with --scratch, or remove it")
+                format!("{shown} exists already and is left alone; choose another with --scratch, or remove it")
             }
             _ => format!("{shown}: {error}"),
         };
@@ -44,7 +44,7 @@ impl Scratch {
         let bytes = bytes.min(free / 2) / BLOCK as u64 * BLOCK as u64;
         if bytes < LEAST {
             return Err(format!(
-                "{shown}: a scratch file needs {}, and no more than half of what is free is taken: {} are",
+                "{shown}: a scratch file needs {} within half of the free space, and {} are free",
                 show_size(LEAST),
                 show_size(free >> 20 << 20)
             ));
@@ -103,7 +103,7 @@ mod tests {
         let path = dir.path().join("x.iostune");
         fs::write(&path, "kept").unwrap();
         let refusal = Scratch::make(&path, LEAST, secs(1), &|| false).unwrap_err();
-        assert!(refusal.contains("is there already, and is left alone"), "{refusal}");
+        assert!(refusal.contains("exists already and is left alone"), "{refusal}");
         assert_eq!(fs::read_to_string(path).unwrap(), "kept");
     }
 

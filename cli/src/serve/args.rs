@@ -15,51 +15,51 @@ use crate::words::units;
 ///
 /// Without a backing and a config file this serves a RAM disk of 1 GiB. Without --listen it listens at a unix socket:
 /// $XDG_RUNTIME_DIR/fairlift.sock, /run/fairlift.sock for root, or fairlift-UID/fairlift.sock in the temporary
-/// directory. Sockets from systemd (LISTEN_FDS) are served in any case.
+/// directory. Sockets from systemd (LISTEN_FDS) are served as well.
 ///
-/// Ctrl-C or SIGTERM: accept nobody new, finish what is under way, flush, exit 0. A second one: stop at once.
-/// SIGUSR1: log what each group has had so far of each disk. SIGUSR2: after a flush failed, all later ones of that file
-/// fail too; this says that the operator has taken note, and flushes succeed again.
+/// SIGTERM, Ctrl-C: accept no new clients, finish the requests in flight, flush, exit 0. A second one: stop at once.
+/// SIGUSR1: log each group's share of each disk so far. SIGUSR2: let flushes succeed again after a failed one (until
+/// then, all later flushes of that file fail too).
 #[derive(Debug, Default, Args)]
 pub(crate) struct ServeArgs {
     /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off], sim:PROFILE[,size=SIZE], or a path
     ///
-    /// The name is what clients ask for; without one, the export is called after the file, the model, "ram" or "null". A
+    /// NAME is what clients ask for; without it, the export is named after the file or the model, "ram" or "null". A
     /// single export also answers to the empty name. Sizes count in powers of 1024: 512, 64k, 10g, 1t.
     #[arg(value_name = "NAME=BACKING", value_parser = parse_named)]
     pub(crate) exports: Vec<Named>,
 
-    /// Read exports, disks, weights and settings from a file; see `fairlift config`. Flags win
+    /// A config file with exports, disks, weights and settings (`fairlift config` prints an example); flags override it
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where clients connect, unix:PATH or tcp:HOST:PORT; may be given several times. With ,tls=off|on|require behind it,
-    /// --tls does not count there
+    /// An address for clients: unix:PATH or tcp:HOST:PORT; may be given several times. `,tls=off|on|require` overrides
+    /// --tls for that address
     #[arg(short, long, value_name = "ADDRESS", value_parser = place::parse_place)]
     pub(crate) listen: Vec<ListenAt>,
 
-    /// Who goes next, on every disk for which the config file names no scheduler
+    /// The scheduler of every disk for which the config file names none
     #[arg(short, long, value_name = "S", value_parser = schedulers())]
-    #[arg(help = scheduler_help("Who goes next, on every disk for which the config file names no scheduler"))]
+    #[arg(help = scheduler_help("The scheduler of every disk for which the config file names none"))]
     pub(crate) scheduler: Option<sched::Kind>,
 
-    /// Turn a knob of the scheduler, as in read_expire=20ms; see `fairlift tunables`
+    /// Set a tunable of the scheduler, as in read_expire=20ms; `fairlift tunables` lists them
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
     pub(crate) set: Vec<(String, String)>,
 
-    /// Requests in flight on a disk [default: 128]
+    /// Limit on requests in flight on a disk [default: 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) depth: Option<u16>,
 
-    /// Worker threads [default: one for each CPU]
+    /// The number of worker threads [default: one for each CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) workers: Option<u16>,
 
-    /// Let clients only read, whatever the export
+    /// Make all exports read-only
     #[arg(short, long)]
     pub(crate) read_only: bool,
 
-    /// Whether traffic is encrypted: off, on (if the client asks) or require [default: off]
+    /// Encryption: off, on (if the client asks) or require [default: off]
     #[arg(long, value_name = "off|on|require", value_parser = place::parse_tls)]
     pub(crate) tls: Option<Tls>,
 
@@ -71,19 +71,19 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) tls_verify_peer: bool,
 
-    /// Listen beyond the loopback though traffic may be in plain text
+    /// Listen on addresses that other machines can reach, even without TLS
     #[arg(long)]
     pub(crate) insecure: bool,
 
-    /// Connections at once, all listeners together [default: 4096]
+    /// Limit on connections, all addresses together [default: 4096]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) max_connections: Option<u32>,
 
-    /// How long a client may take to negotiate [default: 10s]
+    /// Time limit for a client's handshake [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     pub(crate) handshake_timeout: Option<Duration>,
 
-    /// Only say whether flags and config are right
+    /// Check flags and config, and exit
     #[arg(long)]
     pub(crate) check: bool,
 }

@@ -61,7 +61,7 @@ fn prepare(flags: &ServeArgs) -> Result<Config, String> {
     }
     let mut refusal = render(source.as_ref(), &mistakes);
     if mistakes.len() > 1 {
-        let _ = writeln!(refusal, "{} mistakes; nothing was started", mistakes.len());
+        let _ = writeln!(refusal, "{} mistakes; the server was not started", mistakes.len());
     }
     Err(refusal)
 }
@@ -104,11 +104,11 @@ fn announcement(config: &Config, bound: &[String], teach: bool) -> String {
     if let Some(uri) = first.filter(|_| teach) {
         let _ = write!(
             out,
-            "try, in another terminal:\n  \
+            "try in another terminal:\n  \
              nbdinfo '{uri}'\n  \
              nbdcopy --progress '{uri}' null:\n  \
              fio --name=try --ioengine=nbd --uri='{uri}' --rw=randwrite --bs=4k --iodepth=32 --size=1g --runtime=10\n\
-             stop with Ctrl-C; more: fairlift help serve\n"
+             Ctrl-C stops the server; `fairlift help serve` explains more\n"
         );
     }
     out

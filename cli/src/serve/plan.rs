@@ -98,8 +98,8 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
         }
         if exports.iter().any(|export| export.name == named.name) {
             let in_file = file.exports.iter().any(|export| export.name == named.name);
-            let whose = if in_file { "is in the config file too" } else { "is named twice" };
-            refuse(format!("the name {whose}; give one another: NAME=BACKING"));
+            let place = if in_file { "the config file defines it too" } else { "it is defined twice" };
+            refuse(format!("{place}; names must be unique: NAME=BACKING"));
         }
         exports.push(Export {
             name: named.name.clone(),
@@ -114,7 +114,7 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
         });
     }
     if exports.is_empty() && mistakes.is_empty() {
-        let says = "nothing to serve: the config file has no [export.NAME], and no NAME=BACKING is given";
+        let says = "no export to serve: add [export.NAME] to the config file, or NAME=BACKING to the command line";
         mistakes.push(Mistake::in_flag("", says));
     }
     exports
@@ -221,11 +221,11 @@ fn listeners(
             continue;
         }
         let why = match tls {
-            Tls::Optional => "with TLS on but not required, clients may still talk in plain text",
-            _ => "without TLS anybody on the way can read and change the data",
+            Tls::Optional => "TLS is on but not required, so clients may still use plain text",
+            _ => "without TLS the data can be read and changed on the way",
         };
         let shown = place::show(address);
-        let says = format!("others than this machine can connect to {shown}, and {why}; say");
+        let says = format!("other machines can reach {shown}, and {why}; set");
         mistakes.push(match placed {
             Some(placed) => Mistake {
                 at: Some(placed.at.clone()),
@@ -262,13 +262,13 @@ fn certificate(
     let directory = flags.tls_certificates.as_ref().or(server.tls_certificates.as_ref().map(|placed| &placed.value));
     match (said, directory) {
         (None, Some(_)) => {
-            let says = "is of no use while TLS is off, as it is where nobody says otherwise; say whether it is \
-                        \"require\", \"on\" (if the client asks) or \"off\"";
+            let says = "has no effect, because TLS is off by default; set tls to \"require\", \"on\" (if the client asks) \
+                        or \"off\"";
             mistakes.push(place(flags.tls_certificates.is_some(), "tls-certificates", says.into()));
             None
         }
         (None, None) if verify => {
-            let says = "is of no use while TLS is off, as it is where nobody says otherwise";
+            let says = "has no effect, because TLS is off by default";
             mistakes.push(place(flags.tls_verify_peer, "tls-verify-peer", says.into()));
             None
         }

@@ -32,16 +32,16 @@ pub(crate) fn drain_on_signal(handle: Handle) -> io::Result<Watch> {
             }
             if signal == SIGUSR2 {
                 if handle.as_ref().is_some_and(|handle| handle.acknowledge_flush_errors() == 0) {
-                    tracing::info!("SIGUSR2: there is no flush error to take note of");
+                    tracing::info!("SIGUSR2: no flush has failed");
                 }
                 continue;
             }
             // The handle goes after its one use: it would keep the server's sockets alive.
             let Some(handle) = handle.take() else {
-                tracing::warn!("stopped at once; what was not flushed may be lost");
+                tracing::warn!("stopped at once; writes that were not flushed may be lost");
                 std::process::exit(128 + signal);
             };
-            tracing::info!("draining (again to stop at once)");
+            tracing::info!("draining: finishing requests in flight (a second signal stops at once)");
             super::systemd::stopping();
             handle.drain();
         }

@@ -47,6 +47,6 @@ fn tell(word: &str) {
     };
     let send = |address: SocketAddr| UnixDatagram::unbound()?.send_to_addr(word.as_bytes(), &address);
     if let Err(error) = address.and_then(send) {
-        tracing::warn!("systemd was not told {word}: {error}");
+        tracing::warn!("cannot tell systemd {word}: {error}");
     }
 }

@@ -16,7 +16,7 @@ fn serve_alone_is_a_ram_disk_and_says_what_to_try() {
     let said = announcement(&config, &["unix:/run/a b.sock".into()], true);
     let mut lines = said.lines();
     assert_eq!(lines.next(), Some("serving ram (RAM, 1 GiB) at nbd+unix:///ram?socket=/run/a%20b.sock"));
-    assert_eq!(lines.next(), Some("try, in another terminal:"));
+    assert_eq!(lines.next(), Some("try in another terminal:"));
     assert_eq!(lines.next(), Some("  nbdinfo 'nbd+unix:///ram?socket=/run/a%20b.sock'"));
     assert_eq!(announcement(&config, &[], false).lines().count(), 1, "who named an export knows what to do with it");
 }

@@ -17,7 +17,7 @@ pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Arc<ServerConfig>, S
     let chain = certificates(&certificate_path)?;
     let key = PrivateKeyDer::from_pem_file(&key_path).map_err(|error| match error {
         PemError::NoItemsFound => {
-            format!("{}: there is no private key in it (an encrypted one cannot be used)", key_path.display())
+            format!("{}: no private key in it (an encrypted key cannot be used)", key_path.display())
         }
         error => describe(&key_path, &error),
     })?;
@@ -25,7 +25,7 @@ pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Arc<ServerConfig>, S
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS cannot be set up: {error}"))?;
+        .map_err(|error| format!("cannot set up TLS: {error}"))?;
     let builder = if verify_peer {
         let authority_path = dir.join("ca-cert.pem");
         let mut roots = RootCertStore::empty();
@@ -41,7 +41,7 @@ pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Arc<ServerConfig>, S
     };
     let config = builder.with_single_cert(chain, key).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
-            format!("{}: this is not the key of {}", key_path.display(), certificate_path.display())
+            format!("{}: the key does not belong to {}", key_path.display(), certificate_path.display())
         }
         error => format!("{} with {}: {error}", certificate_path.display(), key_path.display()),
     })?;
@@ -51,7 +51,7 @@ pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Arc<ServerConfig>, S
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match all {
-        Ok(all) if all.is_empty() => Err(format!("{}: there is no certificate in it", path.display())),
+        Ok(all) if all.is_empty() => Err(format!("{}: no certificate in it", path.display())),
         Ok(all) => Ok(all),
         Err(error) => Err(describe(path, &error)),
     }
@@ -60,7 +60,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 fn describe(path: &Path, error: &PemError) -> String {
     match error {
         PemError::Io(error) => format!("{}: {error}", path.display()),
-        error => format!("{}: not in PEM form: {error}", path.display()),
+        error => format!("{}: not a PEM file: {error}", path.display()),
     }
 }
 
@@ -100,14 +100,14 @@ mod tests {
 
         let key = std::fs::read_to_string(dir.path().join("server-key.pem")).unwrap();
         write(dir.path().join("server-key.pem"), "").unwrap();
-        let empty = "server-key.pem: there is no private key in it (an encrypted one cannot be used)";
+        let empty = "server-key.pem: no private key in it (an encrypted key cannot be used)";
         assert_eq!(refusal(&dir, false), empty);
         write(dir.path().join("server-key.pem"), key.replace("-----END", "-----")).unwrap();
-        assert!(refusal(&dir, false).starts_with("server-key.pem: not in PEM form: "));
+        assert!(refusal(&dir, false).starts_with("server-key.pem: not a PEM file: "));
         write(dir.path().join("server-key.pem"), rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
-        assert!(refusal(&dir, false).starts_with("server-key.pem: this is not the key of"));
+        assert!(refusal(&dir, false).starts_with("server-key.pem: the key does not belong to"));
 
         write(dir.path().join("server-cert.pem"), "no certificate").unwrap();
-        assert_eq!(refusal(&dir, false), "server-cert.pem: there is no certificate in it");
+        assert_eq!(refusal(&dir, false), "server-cert.pem: no certificate in it");
     }
 }

@@ -23,7 +23,7 @@ fn check_document(name: &str, generated: &str) {
 #[test]
 fn the_tunables_document_is_made_from_the_rows() {
     let mut out = String::from(
-        "# Tunables\n\nWhat can be turned on each scheduler: `fairlift serve --set KEY=VALUE`, or `set = { KEY = \"VALUE\" }` \
+        "# Tunables\n\nThe settings of each scheduler: `fairlift serve --set KEY=VALUE`, or `set = { KEY = \"VALUE\" }` \
          under `[disk.NAME]`.\nNames and meanings are the kernel's. Made from the rows in `core/src/sched/` and `core/src/flush.rs` by\n\
          `UPDATE_DOCS=1 cargo test -p fairlift-cli`; do not edit.\n",
     );
@@ -31,7 +31,7 @@ fn the_tunables_document_is_made_from_the_rows() {
     for (name, rows) in Kind::ALL.map(|kind| (kind.name(), rows(kind))).into_iter().chain([with_all]) {
         let _ = writeln!(out, "\n## {name}\n");
         if rows.is_empty() {
-            let _ = writeln!(out, "Nothing to turn.");
+            let _ = writeln!(out, "No tunables.");
             continue;
         }
         let _ = writeln!(out, "| name | default | takes | what it does |\n|---|---|---|---|");
@@ -46,13 +46,13 @@ fn the_tunables_document_is_made_from_the_rows() {
 #[test]
 fn the_config_document_is_made_from_the_keys_and_the_example() {
     let mut out = String::from(
-        "# The config file\n\n`fairlift serve --config FILE` reads it; `--check` only looks for mistakes and reports all of them. It is \
+        "# The config file\n\n`fairlift serve --config FILE` reads it; `--check` reports all mistakes in it, and exits. It is \
          TOML.\n\n\
          - Sizes are numbers of bytes, or text with `k`, `m`, `g`, `t`, `p` (also `ki`, `kib`, …): powers of 1024, as in fio. `kb` is \
          refused,\n  because some tools mean 1000 and others 1024.\n\
          - Times have a unit: `\"10s\"`, `\"250ms\"`, `\"20us\"`, `\"7ns\"`.\n\
          - Relative paths start at the directory of the file.\n\
-         - Exports of the file and of the command line are served together; of other settings, the flag wins.\n\
+         - Exports of the file and of the command line are served together; for other settings, the flag overrides the file.\n\
          - Made from `cli/src/config/keys.rs` and `cli/src/config/example.toml` by `UPDATE_DOCS=1 cargo test -p fairlift-cli`; do not edit.\n",
     );
     for sort in SORTS {

@@ -14,7 +14,7 @@ pub(crate) fn models(only: Option<&str>) -> Result<String, String> {
     let mut out = String::new();
     let Some(name) = only else {
         pairs(&mut out, &profiles().map(|profile| (profile.name, profile.about)).collect::<Vec<_>>());
-        out.push_str("\n`fairlift models MODEL` shows what can be changed, as in sim:MODEL,size=100g\n");
+        out.push_str("\n`fairlift models MODEL` lists the parameters of a model, as in sim:MODEL,size=100g\n");
         return Ok(out);
     };
     let name = name.strip_prefix("sim:").unwrap_or(name);
@@ -25,7 +25,7 @@ pub(crate) fn models(only: Option<&str>) -> Result<String, String> {
         name: "size".into(),
         default: format!("{:.1} GB", spec.size as f64 / 1e9),
         takes: "bytes in whole sectors, as 500g or 1t (powers of 1024), up to 64t".into(),
-        says: "how much it holds".into(),
+        says: "the capacity".into(),
     }];
     rows.extend(spec.settings.infos().iter().map(|info| Row {
         name: info.name.into(),

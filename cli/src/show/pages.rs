@@ -34,6 +34,55 @@ pub(crate) fn man(directory: Option<&Path>) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
+    /// The long help of a command and of those below it.
+    fn help(command: &mut clap::Command) -> String {
+        let mut text = command.render_long_help().to_string();
+        for below in command.get_subcommands_mut() {
+            text += &help(below);
+        }
+        text
+    }
+
+    /// What the people who work on the program say among themselves: a rule (`S5`, `fair.2`), a commit, a numbered seed or
+    /// issue.
+    fn is_inside_talk(word: &str, before: &str) -> bool {
+        let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+        let letters = word.trim_end_matches(|c: char| c.is_ascii_digit());
+        let is_rule = matches!(letters.len(), 1 | 2)
+            && letters.chars().all(|c| c.is_ascii_uppercase())
+            && matches!(word.len() - letters.len(), 1 | 2)
+            || word
+                .split_once('.')
+                .is_some_and(|(name, number)| name.chars().all(char::is_lowercase) && is_number(number));
+        let is_commit = matches!(word.len(), 7..=40)
+            && word.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'))
+            && word.contains(|c: char| c.is_ascii_digit())
+            && word.contains(|c: char| c.is_ascii_lowercase());
+        let is_numbered =
+            is_number(word) && matches!(before.to_lowercase().as_str(), "seed" | "issue" | "rule" | "commit");
+        (is_rule || is_commit || is_numbered) && !["M5", "fairlift.1"].contains(&word) // a disk, a manual page
+    }
+
+    #[test]
+    fn no_help_text_names_a_rule_a_seed_or_a_commit() {
+        let mut text = help(&mut Cli::command()) + &super::super::tunables(None);
+        for sort in crate::config::keys::SORTS {
+            text += sort.says;
+            sort.keys.iter().for_each(|key| text += &format!("\n{} {} {}", key.takes, key.default, key.says));
+        }
+        for profile in fairlift_lab::model::profiles() {
+            text += &super::super::models(Some(profile.name)).unwrap();
+        }
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_' || c == '-';
+        let words: Vec<_> = text.split(|c| !is_part(c)).map(|word| word.trim_matches(['.', '-'])).collect();
+        let found: Vec<_> =
+            words.windows(2).filter(|two| is_inside_talk(two[1], two[0])).map(|two| two.join(" ")).collect();
+        assert!(found.is_empty(), "{found:?}");
+        for (before, word) in [("writes", "S5"), ("by", "fair.2"), ("at", "65c8df8"), ("seed", "001")] {
+            assert!(is_inside_talk(word, before), "{word} goes unnoticed");
+        }
+    }
+
     #[test]
     fn a_manual_page_and_completions_can_be_made() {
         assert!(String::from_utf8(man(None).unwrap()).unwrap().contains("fairlift"));

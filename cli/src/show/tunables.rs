@@ -17,7 +17,7 @@ pub(crate) fn tunables(only: Option<Kind>) -> String {
         }
         let rows = rows(kind);
         if rows.is_empty() {
-            let _ = writeln!(out, "{}: nothing to turn", kind.name());
+            let _ = writeln!(out, "{}: no tunables", kind.name());
             continue;
         }
         let _ = writeln!(out, "{}:", kind.name());

@@ -35,7 +35,7 @@ pub(crate) fn try_writing(path: &Path) -> io::Result<()> {
             if kind.is_block_device() {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
-                    "it is a disk, and a report would overwrite its data",
+                    "this is a disk; a report would overwrite its data",
                 ));
             }
             if kind.is_file() || kind.is_dir() { OpenOptions::new().write(true).open(path).map(drop) } else { Ok(()) }

@@ -27,6 +27,11 @@ pub(crate) struct Named {
 /// # Errors
 /// The backing is malformed.
 pub(crate) fn parse_named(text: &str) -> Result<Named, String> {
+    if let Some((name, backing)) = text.split_once('=')
+        && (name.ends_with(' ') || backing.starts_with(' '))
+    {
+        return Err(format!("no spaces around \"=\": {}={}", name.trim(), backing.trim()));
+    }
     match text.split_once('=') {
         Some((name, backing)) if !name.contains(['/', ':']) || KINDS.iter().any(|kind| backing.starts_with(kind)) => {
             Ok(Named { name: name.into(), backing: parse(backing)? })
@@ -63,7 +68,7 @@ fn own_name(backing: &Backing) -> String {
 pub(crate) fn parse(text: &str) -> Result<Backing, String> {
     const KINDS: [&str; 4] = ["null", "mem", "file", "sim"];
     if text.is_empty() {
-        return Err("no backing is given: null:SIZE, mem:SIZE, file:PATH, or sim:PROFILE".into());
+        return Err("a backing is needed: null:SIZE, mem:SIZE, file:PATH or sim:PROFILE".into());
     }
     match text.split_once(':') {
         Some(("null", rest)) => {
@@ -81,8 +86,11 @@ pub(crate) fn parse(text: &str) -> Result<Backing, String> {
         }
         Some(("file", rest)) => parse_file(rest),
         Some(("sim", rest)) => parse_sim(rest),
+        Some((kind @ ("qcow2" | "qcow" | "vmdk" | "vdi" | "vhdx" | "vpc"), path)) if !Path::new(text).exists() => Err(
+            format!("only raw images are served; convert this one: qemu-img convert -f {kind} -O raw {path} NEW.img"),
+        ),
         Some((kind, _)) if !kind.contains('/') && !Path::new(text).exists() => Err(format!(
-            "unknown backing \"{kind}:\": there is null:SIZE, mem:SIZE, file:PATH and sim:PROFILE{}",
+            "unknown backing \"{kind}:\": the backings are null:SIZE, mem:SIZE, file:PATH and sim:PROFILE{}",
             suggestion(kind, KINDS)
         )),
         _ => parse_file(text),
@@ -96,7 +104,7 @@ fn parse_file(text: &str) -> Result<Backing, String> {
         Some((path, "auto")) => (path, Direct::Auto),
         Some((path, "on")) => (path, Direct::On),
         Some((path, "off")) => (path, Direct::Off),
-        Some((_, other)) => return Err(format!("direct={other} is not possible: it takes auto, on or off")),
+        Some((_, other)) => return Err(format!("direct takes auto, on or off, not \"{other}\"")),
     };
     if path.is_empty() {
         return Err("file: needs a path".into());
@@ -134,7 +142,7 @@ impl<'a> Options<'a> {
     fn finish(self, kind: &str, known: &[&str]) -> Result<(), String> {
         match self.rest.first() {
             None => Ok(()),
-            Some((key, _)) if known.contains(key) => Err(format!("{kind}: says {key} twice")),
+            Some((key, _)) if known.contains(key) => Err(format!("{kind}: {key} is given twice")),
             Some((key, _)) if known.is_empty() => Err(format!("unknown option \"{key}\": {kind}: takes only a size")),
             Some((key, _)) => Err(format!(
                 "unknown option \"{key}\": {kind}: takes {}{}",
@@ -198,17 +206,21 @@ mod tests {
     #[test]
     fn a_bad_backing_is_refused_with_what_is_possible() {
         for (text, why) in [
-            ("", "no backing is given: null:SIZE, mem:SIZE, file:PATH, or sim:PROFILE"),
+            ("", "a backing is needed: null:SIZE, mem:SIZE, file:PATH or sim:PROFILE"),
             ("file:", "file: needs a path"),
             (
                 "men:1g",
-                "unknown backing \"men:\": there is null:SIZE, mem:SIZE, file:PATH and sim:PROFILE; did you mean \"mem\"?",
+                "unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH and sim:PROFILE; did you mean \"mem\"?",
+            ),
+            (
+                "qcow2:a.qcow2",
+                "only raw images are served; convert this one: qemu-img convert -f qcow2 -O raw a.qcow2 NEW.img",
             ),
             ("mem:1g,delay=1ms", "unknown option \"delay\": mem: takes only a size"),
             ("null:1g,dealy=1ms", "unknown option \"dealy\": null: takes delay; did you mean \"delay\"?"),
-            ("null:1g,delay=1ms,delay=2ms", "null: says delay twice"),
+            ("null:1g,delay=1ms,delay=2ms", "null: delay is given twice"),
             ("null:1g,delay=20", "a time needs a unit: 20s, 20ms, 20us"),
-            ("file:a,direct=maybe", "direct=maybe is not possible: it takes auto, on or off"),
+            ("file:a,direct=maybe", "direct takes auto, on or off, not \"maybe\""),
         ] {
             assert_eq!(parse(text), Err(why.into()), "{text}");
         }
@@ -255,6 +267,7 @@ mod tests {
         let name = |text| parse_named(text).unwrap().name;
         assert_eq!(name("alice=mem:1g"), "alice");
         assert_eq!(name("=mem:1g"), "", "the empty name is a name");
+        assert_eq!(parse_named("a = mem:1g"), Err("no spaces around \"=\": a=mem:1g".into()));
         assert_eq!(name("mem:1g"), "ram");
         assert_eq!(name("null:1g,delay=1ms"), "null", "this = is part of the backing");
         assert_eq!(name("sim:sata-7200,size=1G"), "sata-7200");

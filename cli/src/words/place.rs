@@ -54,7 +54,9 @@ pub(crate) fn parse(text: &str) -> Result<Address, String> {
         Some(("tcp", place)) => parse_tcp(place),
         Some((kind, _)) if !kind.contains('/') => {
             let hint = match suggestion(kind, ["unix", "tcp"]) {
-                hint if hint.is_empty() && text.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok()) => {
+                hint if hint.is_empty()
+                    && text.split_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) =>
+                {
                     format!("; did you mean \"tcp:{text}\"?")
                 }
                 hint => hint,
@@ -85,7 +87,7 @@ pub(crate) fn parse_unix(path: &str) -> Result<Address, String> {
 pub(crate) fn check_length(path: &Path) -> Result<(), String> {
     let length = path.as_os_str().len();
     if length > UNIX_PATH_MAX {
-        return Err(format!("a socket's path has at most {UNIX_PATH_MAX} bytes, and this one has {length}"));
+        return Err(format!("a socket's path has at most {UNIX_PATH_MAX} bytes; this path has {length}"));
     }
     Ok(())
 }
@@ -101,7 +103,7 @@ fn parse_tcp(place: &str) -> Result<Address, String> {
         return Err(format!("tcp: needs a host and a port, as in tcp:127.0.0.1:10809{hint}"));
     };
     let Ok(port) = port.parse::<u16>() else {
-        return Err(format!("\"{port}\" is no port: it takes a number from 0 to 65535, as in tcp:127.0.0.1:10809"));
+        return Err(format!("\"{port}\" is not a port: a port is a number from 0 to 65535, as in tcp:127.0.0.1:10809"));
     };
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     if let Ok(ip) = bare.unwrap_or(host).parse::<IpAddr>() {
@@ -112,7 +114,7 @@ fn parse_tcp(place: &str) -> Result<Address, String> {
     }
     let found: Vec<SocketAddr> = match (host, port).to_socket_addrs() {
         Ok(found) => found.collect(),
-        Err(error) => return Err(format!("the host \"{host}\" is not known: {error}")),
+        Err(error) => return Err(format!("unknown host \"{host}\": {error}")),
     };
     let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
     chosen.copied().map(Address::Tcp).ok_or_else(|| format!("the host \"{host}\" has no address"))
@@ -134,7 +136,10 @@ pub(crate) fn default_socket() -> Result<PathBuf, String> {
     let dir = std::env::temp_dir().join(format!("fairlift-{}", uid.as_raw()));
     match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(format!("cannot create {}: {error}; name a place with --listen unix:PATH", dir.display()));
+            return Err(format!(
+                "cannot create {}: {error}; choose another address with --listen unix:PATH",
+                dir.display()
+            ));
         }
         _ => {}
     }
@@ -142,7 +147,7 @@ pub(crate) fn default_socket() -> Result<PathBuf, String> {
     let found = std::fs::symlink_metadata(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     if !found.is_dir() || found.uid() != uid.as_raw() || found.mode() & 0o022 != 0 {
         return Err(format!(
-            "{} is not a directory that only you can write to; name a place with --listen unix:PATH",
+            "{} is not a directory, or other users can write to it; choose another address with --listen unix:PATH",
             dir.display()
         ));
     }
@@ -246,6 +251,7 @@ mod tests {
                 "127.0.0.1:10809",
                 "an address is unix:PATH or tcp:HOST:PORT, not \"127.0.0.1:10809\"; did you mean \"tcp:127.0.0.1:10809\"?",
             ),
+            ("vsock:2:10809", "an address is unix:PATH or tcp:HOST:PORT, not \"vsock:2:10809\""),
             (
                 "tcp:10809",
                 "tcp: needs a host and a port, as in tcp:127.0.0.1:10809; for all addresses: tcp:0.0.0.0:10809",
@@ -253,10 +259,10 @@ mod tests {
             ("tcp:host", "tcp: needs a host and a port, as in tcp:127.0.0.1:10809"),
             (
                 "tcp:127.0.0.1:99999",
-                "\"99999\" is no port: it takes a number from 0 to 65535, as in tcp:127.0.0.1:10809",
+                "\"99999\" is not a port: a port is a number from 0 to 65535, as in tcp:127.0.0.1:10809",
             ),
             ("tcp:::1:10809", "an IPv6 address is written in brackets: tcp:[::1]:10809"),
-            (&long, "a socket's path has at most 107 bytes, and this one has 201"),
+            (&long, "a socket's path has at most 107 bytes; this path has 201"),
         ] {
             assert_eq!(parse(text).map(|address| show(&address)), Err(why.into()), "{text}");
         }

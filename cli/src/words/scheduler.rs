@@ -18,7 +18,7 @@ pub(crate) const fn scheduler_default(groups: usize, rotational: bool) -> sched:
 pub(crate) fn scheduler_help(says: &str) -> String {
     let [one, several, rotating] =
         [(1, false), (2, false), (2, true)].map(|(n, rotates)| scheduler_default(n, rotates).name());
-    format!("{says} [default: {several} where groups share a disk, {rotating} if it rotates, else {one}]")
+    format!("{says} [default: {several} where several groups share a disk, {rotating} if it rotates, else {one}]")
 }
 
 /// What `--scheduler` takes.
@@ -34,13 +34,13 @@ pub(crate) fn parse_scheduler(name: &str) -> Result<sched::Kind, String> {
     let known = || sched::Kind::ALL.into_iter().map(sched::Kind::name);
     sched::Kind::from_name(name).ok_or_else(|| {
         let all = known().collect::<Vec<_>>().join(", ");
-        format!("unknown scheduler \"{name}\": there is {all}{}", suggestion(name, known()))
+        format!("unknown scheduler \"{name}\": the schedulers are {all}{}", suggestion(name, known()))
     })
 }
 
 /// Reads `KEY=VALUE`.
 pub(crate) fn parse_setting(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("a setting is KEY=VALUE, as in read_expire=20ms")?;
+    let (name, value) = text.split_once('=').ok_or("a setting has the form KEY=VALUE, as in read_expire=20ms")?;
     Ok((name.trim().into(), value.trim().into()))
 }
 
@@ -58,12 +58,28 @@ pub(crate) fn check_setting(kind: sched::Kind, name: &str, value: &str) -> Resul
         let result = tunable::set(flush::Settings::TUNABLES, &mut flush::Settings::default(), name, value);
         return result.map_err(|error| (false, error.to_string()));
     }
-    let known = || tunables(kind).map(|info| info.name);
-    kind.build(&sched::Setup::new(1)).set(name, value).map_err(|error| {
-        if known().any(|one| one == name) {
-            return (false, error.to_string());
-        }
-        let says = error.to_string().replace("this scheduler", kind.name());
-        (true, says + &suggestion(name, known()))
-    })
+    let is_known = tunables(kind).any(|info| info.name == name);
+    kind.build(&sched::Setup::new(1))
+        .set(name, value)
+        .map_err(|error| if is_known { (false, error.to_string()) } else { (true, unknown(kind, name)) })
+}
+
+/// What is said of a tunable that a disk with this scheduler does not have.
+fn unknown(kind: sched::Kind, name: &str) -> String {
+    if name == "weight" {
+        return "a weight belongs to a group: [group.\"/PATH\"] weight = 300 in a config file".into();
+    }
+    let scheduler = kind.name();
+    let known: Vec<_> = tunables(kind).map(|info| info.name).collect();
+    let hint = suggestion(name, known.iter().copied());
+    if !hint.is_empty() {
+        return format!("unknown tunable \"{name}\"{hint}");
+    }
+    let has = |kind: &sched::Kind| kind.tunables().iter().any(|info| info.name == name);
+    let others: Vec<_> = sched::Kind::ALL.into_iter().filter(has).map(sched::Kind::name).collect();
+    let known = known.join(", ");
+    match others.join(" and ") {
+        none if none.is_empty() => format!("unknown tunable \"{name}\"; scheduler {scheduler} has {known}"),
+        others => format!("{name} belongs to {others}; scheduler {scheduler} has {known}"),
+    }
 }

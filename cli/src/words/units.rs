@@ -11,7 +11,7 @@ use fairlift_core::{Duration, tunable};
 /// As [`parse_size`], or it is not such a multiple.
 pub(crate) fn parse_capacity(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
-        0 => Err("a size of zero leaves nothing to serve".into()),
+        0 => Err("the size must be larger than 0".into()),
         bytes => whole_sectors(bytes),
     }
 }
@@ -24,7 +24,7 @@ pub(crate) fn whole_sectors(bytes: u64) -> Result<u64, String> {
     if bytes.is_multiple_of(512) {
         return Ok(bytes);
     }
-    Err(format!("{bytes} bytes are not a multiple of 512 (one sector)"))
+    Err(format!("{bytes} bytes is not a multiple of 512 (one sector)"))
 }
 
 /// Reads a length of time with its unit: `10s`, `250ms`, `20us`, `7ns`.
@@ -35,7 +35,8 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     if !text.trim().is_empty() && text.trim().chars().all(|c| c.is_ascii_digit()) {
         return Err(format!("a time needs a unit: {0}s, {0}ms, {0}us", text.trim()));
     }
-    tunable::parse_duration(text).ok_or_else(|| "a time is a whole number of s, ms, us or ns, as in 10s".into())
+    tunable::parse_duration(text)
+        .ok_or_else(|| "a time is a whole number with a unit (s, ms, us, ns), as in 10s".into())
 }
 
 /// Passes a length of time on if it is above zero.
@@ -43,7 +44,7 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// It is zero.
 pub(crate) fn some_time(time: Duration) -> Result<Duration, String> {
-    if time == Duration::ZERO { Err("a time of zero would end before it began".into()) } else { Ok(time) }
+    if time == Duration::ZERO { Err("the time must be longer than 0".into()) } else { Ok(time) }
 }
 
 /// Shows a number of bytes in the largest unit that leaves no remainder: `1 GiB`, `1536 KiB`, `512 bytes`.
@@ -64,7 +65,7 @@ mod tests {
     fn a_capacity_is_whole_sectors() {
         assert_eq!(parse_capacity("1k"), Ok(1024));
         assert!(parse_capacity("0").is_err());
-        assert_eq!(parse_capacity("1000"), Err("1000 bytes are not a multiple of 512 (one sector)".into()));
+        assert_eq!(parse_capacity("1000"), Err("1000 bytes is not a multiple of 512 (one sector)".into()));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use fairlift_core::{Duration, Group, GroupId, Instant, Sector};
 
 use super::{Case, Error, Job, Placement, Plan, tenants};
 use crate::Random;
+use crate::model::{show_most, show_size};
 use crate::program::{File, PAGE};
 use crate::workload::{Does, Part, Role, Workload};
 
@@ -79,51 +80,53 @@ impl Plan {
     fn check(&self) -> Result<(), Error> {
         let fail = |why: String| Err(Error::Plan(why));
         if self.workloads.is_empty() {
-            return fail("no workload to run".into());
+            return fail("no workload is given".into());
         }
         if self.jobs.is_empty() || self.jobs.contains(&0) {
-            return fail("0 jobs: each group has at least 1".into());
+            return fail("a group needs at least 1 job".into());
         }
         if self.sets == 0 {
-            return fail("0 sets: at least 1 is run".into());
+            return fail("at least 1 set is needed".into());
         }
         if self.runtime.as_nanos() < u64::from(Self::SLOTS) {
-            return fail(format!("a runtime of {}: there is nothing to measure", self.runtime));
+            return fail(format!("a runtime of {} is too short to measure", self.runtime));
         }
         if self.iodepth == 0 || self.iodepth > 4096 {
-            return fail(format!("an iodepth of {}: a job keeps 1 to 4096 requests in flight", self.iodepth));
+            return fail(format!("iodepth takes a number from 1 to 4096, not {}", self.iodepth));
         }
         if self.groups.first().is_none_or(|root| root.parent.is_some()) {
-            return fail("a weight tree without a root".into());
+            return fail("the weight tree has no root".into());
         }
         if let Some(group) = self.groups.iter().find(|group| !(1..=Group::WEIGHT_MAX).contains(&group.weight)) {
             let (path, weight, max) = (&group.path, group.weight, Group::WEIGHT_MAX);
-            return fail(format!("{path} has weight {weight}: a weight is 1 to {max}"));
+            return fail(format!("{path}: a weight is a number from 1 to {max}, not {weight}"));
         }
         if let Some(block) = self.block_size
             && (block == 0 || !u64::from(block).is_multiple_of(Sector::SIZE))
         {
-            return fail(format!("a block size of {block} bytes: it is a multiple of {} bytes", Sector::SIZE));
+            return fail(format!("a block size is a multiple of {} bytes, not {block}", Sector::SIZE));
         }
         if self.file_size < PAGE || !self.file_size.is_multiple_of(PAGE) {
-            return fail(format!("files of {} bytes: they are whole pages of {PAGE} bytes", self.file_size));
+            return fail(format!("a file size is a multiple of {PAGE} bytes, not {}", self.file_size));
         }
         for workload in &self.workloads {
             for role in &workload.roles {
                 let block = self.block_size.unwrap_or(role.block_size);
                 if u64::from(block) > self.file_size {
                     let (name, file) = (&workload.name, self.file_size);
-                    return fail(format!("{name}: blocks of {block} bytes in files of {file} bytes"));
+                    return fail(format!(
+                        "{name}: a block of {block} bytes is larger than the file, which has {file} bytes"
+                    ));
                 }
                 if role.does == Does::Journal && 2 * u64::from(block) > self.file_size {
                     let (name, file) = (&workload.name, self.file_size);
                     return fail(format!(
-                        "{name}: a journal has at least two blocks, and files of {file} bytes have one of {block} bytes"
+                        "{name}: a journal needs at least two blocks of {block} bytes, and the file has {file} bytes"
                     ));
                 }
             }
             if workload.roles.iter().all(|role| role.once || role.share == 0) {
-                return fail(format!("{}: no role for the jobs to play", workload.name));
+                return fail(format!("{}: the workload has no role for the jobs", workload.name));
             }
         }
         Ok(())
@@ -173,11 +176,13 @@ impl Case {
         {
             let (role, group, paths) =
                 (&role.name, role.group.as_deref().unwrap_or_default(), paths().collect::<Vec<_>>().join(", "));
-            return Err(Error::Plan(format!("{name}: {role} is for the group {group}, and there is {paths}")));
+            return Err(Error::Plan(format!("{name}: role {role} is for group {group}, and the groups are {paths}")));
         }
         if let Some(leaf) = leaves.iter().find(|leaf| self.dealt(**leaf).is_empty()) {
             let path = &self.groups[usize::from(leaf.0)].path;
-            return Err(Error::Plan(format!("{name}: no role for the jobs of {path}: all roles are for other groups")));
+            return Err(Error::Plan(format!(
+                "{name}: the jobs of {path} have no role: all roles are for other groups"
+            )));
         }
         Ok(())
     }
@@ -195,7 +200,7 @@ impl Case {
     pub fn jobs(&self, capacity_sectors: u64) -> Result<Vec<Job>, Error> {
         let jobs = self.leaves().len() as u64 * u64::from(self.jobs);
         if jobs > JOBS_MAX {
-            let why = format!("{self}: {jobs} jobs in all groups together: at most {JOBS_MAX} are run");
+            let why = format!("{self}: all groups together have {jobs} jobs; the limit is {JOBS_MAX}");
             return Err(Error::Plan(why));
         }
         let cast = self.cast();
@@ -237,10 +242,11 @@ impl Case {
         let capacity = capacity_sectors * Sector::SIZE;
         let needed = files.saturating_mul(self.file_size).saturating_add(START);
         if needed > capacity {
-            let (s, needs) = if files == 1 { ("", "needs") } else { ("s", "need") };
+            let (s, do_not) = if files == 1 { ("", "does not") } else { ("s", "do not") };
             return Err(Error::Plan(format!(
-                "{self}: {files} file{s} of {} bytes {needs} {needed} bytes, and the disk has {capacity}",
-                self.file_size
+                "{self}: {files} file{s} of {} {do_not} fit on this disk of {}; choose a smaller file size (--filesize)",
+                show_size(self.file_size),
+                show_most(capacity)
             )));
         }
         let part = (capacity - START) / files / PAGE * PAGE;
@@ -252,7 +258,7 @@ impl Case {
         if self.file_size + skip > apart {
             let bytes = self.file_size;
             return Err(Error::Plan(format!(
-                "{self}: files of {bytes} bytes {skip} bytes into parts of {apart} bytes"
+                "{self}: a file of {bytes} bytes that starts {skip} bytes into its part exceeds the part, which has {apart} bytes"
             )));
         }
         Ok((0..files).map(|file| Sector((START + skip + file * apart) / Sector::SIZE)).collect())

@@ -197,35 +197,35 @@ fn what_cannot_be_is_refused_before_anything_runs() {
     let mut nobody = good.clone();
     nobody.workloads[0].roles[0].once = true;
     for (plan, says) in [
-        (Plan { workloads: Vec::new(), ..good.clone() }, "no workload to run"),
-        (Plan { jobs: vec![1, 0], ..good.clone() }, "0 jobs: each group has at least 1"),
-        (Plan { jobs: Vec::new(), ..good.clone() }, "0 jobs: each group has at least 1"),
-        (Plan { sets: 0, ..good.clone() }, "0 sets: at least 1 is run"),
-        (Plan { runtime: Duration::ZERO, ..good.clone() }, "a runtime of 0s: there is nothing to measure"),
-        (Plan { iodepth: 0, ..good.clone() }, "an iodepth of 0: a job keeps 1 to 4096 requests in flight"),
-        (Plan { groups: Vec::new(), ..good.clone() }, "a weight tree without a root"),
-        (Plan { groups: tree(&[100, 0]), ..good.clone() }, "/g2 has weight 0: a weight is 1 to 1000"),
-        (Plan { block_size: Some(1000), ..good.clone() }, "a block size of 1000 bytes: it is a multiple of 512 bytes"),
-        (Plan { file_size: 5000, ..good.clone() }, "files of 5000 bytes: they are whole pages of 4096 bytes"),
+        (Plan { workloads: Vec::new(), ..good.clone() }, "no workload is given"),
+        (Plan { jobs: vec![1, 0], ..good.clone() }, "a group needs at least 1 job"),
+        (Plan { jobs: Vec::new(), ..good.clone() }, "a group needs at least 1 job"),
+        (Plan { sets: 0, ..good.clone() }, "at least 1 set is needed"),
+        (Plan { runtime: Duration::ZERO, ..good.clone() }, "a runtime of 0s is too short to measure"),
+        (Plan { iodepth: 0, ..good.clone() }, "iodepth takes a number from 1 to 4096, not 0"),
+        (Plan { groups: Vec::new(), ..good.clone() }, "the weight tree has no root"),
+        (Plan { groups: tree(&[100, 0]), ..good.clone() }, "/g2: a weight is a number from 1 to 1000, not 0"),
+        (Plan { block_size: Some(1000), ..good.clone() }, "a block size is a multiple of 512 bytes, not 1000"),
+        (Plan { file_size: 5000, ..good.clone() }, "a file size is a multiple of 4096 bytes, not 5000"),
         (
             Plan { block_size: Some(32 << 20), ..good.clone() },
-            "bsr: blocks of 33554432 bytes in files of 16777216 bytes",
+            "bsr: a block of 33554432 bytes is larger than the file, which has 16777216 bytes",
         ),
         (
             Plan { file_size: 4096, ..plan(&["journal"]) },
-            "journal: a journal has at least two blocks, and files of 4096 bytes have one of 4096 bytes",
+            "journal: a journal needs at least two blocks of 4096 bytes, and the file has 4096 bytes",
         ),
-        (nobody, "bsr: no role for the jobs to play"),
-        (
-            Plan { file_size: 1 << 40, ..good.clone() },
-            "bsr, set 1, 1 job: 1 file of 1099511627776 bytes needs 1099512676352 bytes, and the disk has",
-        ),
+        (nobody, "bsr: the workload has no role for the jobs"),
+        (Plan { file_size: 1 << 40, ..good.clone() }, "bsr, set 1, 1 job: 1 file of 1T does not fit on this disk of "),
         (Plan { file_size: u64::MAX / 4096 * 4096, ..good.clone() }, "bsr, set 1, 1 job: 1 file of"),
         (
             Plan { jobs: vec![5000], ..good.clone() },
-            "bsr, set 1, 5000 jobs: 5000 jobs in all groups together: at most 4096 are run",
+            "bsr, set 1, 5000 jobs: all groups together have 5000 jobs; the limit is 4096",
         ),
-        (Plan { jobs: vec![u32::MAX], ..good.clone() }, "bsr, set 1, 4294967295 jobs: 4294967295 jobs in all groups"),
+        (
+            Plan { jobs: vec![u32::MAX], ..good.clone() },
+            "bsr, set 1, 4294967295 jobs: all groups together have 4294967295 jobs",
+        ),
     ] {
         let why = run(&plan, &mut modelled("ssd-2010"), header(), &mut |_| panic!("it runs"), &|| false);
         let why = why.map(|_| ()).unwrap_err().to_string();
@@ -323,12 +323,12 @@ fn a_group_plays_its_own_roles_and_the_others_those_without_a_group() {
     assert_eq!(depths, [7, 4], "its own, else that of the run");
     plan.workloads[0].roles[0].group = Some("/g".into());
     let why = plan.cases().unwrap_err().to_string();
-    assert!(why.ends_with("mixed: bsr is for the group /g, and there is /g1, /g2, /g3"), "{why}");
+    assert!(why.ends_with("mixed: role bsr is for group /g, and the groups are /g1, /g2, /g3"), "{why}");
     for role in &mut plan.workloads[0].roles {
         role.group = Some("/g1".into());
     }
     let why = plan.cases().unwrap_err().to_string();
-    assert!(why.ends_with("mixed: no role for the jobs of /g2: all roles are for other groups"), "{why}");
+    assert!(why.ends_with("mixed: the jobs of /g2 have no role: all roles are for other groups"), "{why}");
 }
 
 /// One request at a time: the longest wait is the longest time unserved. Many at a time: each waits for many others, but the

@@ -110,8 +110,7 @@ impl Spec {
         if key == "size" {
             self.size = parse_disk_size(value).ok_or_else(|| {
                 format!(
-                    "size={value} is not possible: it takes bytes in whole sectors, as 500G or 1T (1024s; GB would mean \
-                     1000s to some tools), up to 64T"
+                    "size={value} is not possible: size takes a multiple of 512 up to 64T, as in 500G or 1T (powers of 1024)"
                 )
             })?;
             return Ok(());
@@ -120,7 +119,7 @@ impl Spec {
         if !known.iter().any(|info| info.name == key) {
             let names: Vec<_> = std::iter::once("size").chain(known.iter().map(|info| info.name)).collect();
             let hint = suggestion(key, names.iter().copied());
-            return Err(format!("unknown parameter \"{key}\": there is {}{hint}", names.join(", ")));
+            return Err(format!("unknown parameter \"{key}\": the parameters are {}{hint}", names.join(", ")));
         }
         self.settings.set(key, value).map_err(|error| error.to_string())
     }
@@ -179,7 +178,7 @@ fn parse_disk_size(text: &str) -> Option<u64> {
 }
 
 /// So many bytes as [`parse_size`] takes them, in the largest unit that leaves no remainder: `512G`, `1536K`, `513`.
-fn show_size(bytes: u64) -> String {
+pub(crate) fn show_size(bytes: u64) -> String {
     const UNITS: [(u32, &str); 4] = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
     match UNITS.iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift) {
         Some((shift, unit)) => format!("{}{unit}", bytes >> shift),
@@ -188,7 +187,7 @@ fn show_size(bytes: u64) -> String {
 }
 
 /// The largest size that [`show_size`] shows in three or more digits of a unit, and that is no more than `bytes`.
-fn show_most(bytes: u64) -> String {
+pub(crate) fn show_most(bytes: u64) -> String {
     let shift = [30, 20, 10].into_iter().find(|shift| bytes >> shift >= 100).unwrap_or(0);
     show_size(bytes >> shift << shift)
 }
@@ -201,7 +200,7 @@ impl SpecError {
     fn profile(name: &str) -> Self {
         let names: Vec<_> = profiles().map(|profile| profile.name).collect();
         let hint = suggestion(name, names.iter().copied());
-        Self(format!("unknown model \"sim:{name}\": there is {}{hint}", names.join(", ")))
+        Self(format!("unknown model \"sim:{name}\": the models are {}{hint}", names.join(", ")))
     }
 }
 
@@ -248,7 +247,7 @@ mod tests {
     fn an_unknown_profile_or_parameter_is_answered_with_those_there_are() {
         let why = |text| Spec::parse(text).unwrap_err().to_string();
         assert!(why("sata-720").ends_with("; did you mean \"sata-7200\"?"), "{}", why("sata-720"));
-        assert!(why("sata-7200,sise=1G").contains("unknown parameter \"sise\": there is size, "));
+        assert!(why("sata-7200,sise=1G").contains("unknown parameter \"sise\": the parameters are size, "));
         assert!(why("sata-7200,sise=1G").ends_with("; did you mean \"size\"?"));
         assert!(why("sata-7200,size=0").contains("size=0 is not possible"));
         assert!(why("sata-7200,size").contains("not of the form parameter=value"));

@@ -166,7 +166,7 @@ impl Workload {
             found.push((at.start, workload));
         }
         if found.is_empty() {
-            return Err(mistake(text, (0..0, "no workload in it: [NAME] and [[NAME.roles]]".into())));
+            return Err(mistake(text, (0..0, "the file has no workload: add [NAME] and [[NAME.roles]]".into())));
         }
         found.sort_by_key(|(at, _)| *at);
         Ok(found.into_iter().map(|(_, workload)| workload).collect())
@@ -178,24 +178,27 @@ fn workload(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Wrong>
         return situation(name, raw);
     }
     if let Some((path, _)) = raw.weights.first_key_value() {
-        return Err((path.span(), "weights are those of groups of tenants: [[NAME.tenants]]".into()));
+        return Err((path.span(), "weights are for groups of tenants: [[NAME.tenants]]".into()));
     }
     let mut roles: Vec<Role> = Vec::new();
     for raw in raw.roles {
         let at = raw.span();
         let raw = raw.into_inner();
         if let Some(weight) = &raw.weight {
-            return Err((weight.span(), "a role has no weight: tenants have".into()));
+            return Err((weight.span(), "a role has no weight; only tenants have one".into()));
         }
         let role = role(raw)?;
         if roles.iter().any(|other| other.name == role.name) {
-            return Err((at, format!("a second role \"{}\": give it a name of its own", role.name)));
+            return Err((at, format!("two roles are named \"{}\"; choose another name", role.name)));
         }
         roles.push(role);
     }
     let name_text = name.get_ref().clone();
     if !roles.iter().any(|role| !role.once && role.share > 0) {
-        return Err((name.span(), format!("{name_text}: no role for the jobs to play: [[{name_text}.roles]]")));
+        return Err((
+            name.span(),
+            format!("{name_text}: the workload has no role for the jobs: add [[{name_text}.roles]]"),
+        ));
     }
     Ok(Workload { name: name_text, about: raw.about, roles, groups: Vec::new() })
 }
@@ -210,7 +213,7 @@ fn situation(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Wrong
         let at = raw.span();
         let raw = raw.into_inner();
         if raw.share.is_some() || raw.once.is_some() || raw.iodepth.is_none() {
-            return Err((at, "a tenant has an iodepth, and is there once: it has no share and no once".into()));
+            return Err((at, "a tenant needs an iodepth, and takes neither share nor once".into()));
         }
         let weight = raw.weight.as_ref().map_or(Ok(Group::WEIGHT_DEFAULT), weight)?;
         let mut role = role(raw)?;
@@ -221,7 +224,7 @@ fn situation(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Wrong
         let is_near =
             |other: &Role| other.is_of(&path) || other.group.as_deref().is_some_and(|own| is_at_or_below(own, &path));
         if roles.iter().any(is_near) {
-            return Err((at, format!("a tenant has a group of its own, a leaf: {path} has another tenant")));
+            return Err((at, format!("a tenant needs a group of its own: {path} has another tenant")));
         }
         let leaf = group_at(&mut groups, &path).map_err(|says| (at, says))?;
         groups[usize::from(leaf.0)].weight = weight;
@@ -236,7 +239,7 @@ fn situation(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Wrong
             own != path.get_ref() && is_at_or_below(own, path.get_ref())
         };
         if !roles.iter().any(is_above) {
-            let says = format!("{} has no tenants below it; a tenant says its own weight", path.get_ref());
+            let says = format!("{} has no tenants below it; a tenant's own weight goes into its table", path.get_ref());
             return Err((path.span(), says));
         }
         if let Some(group) = groups.iter_mut().find(|group| group.path == *path.get_ref()) {
@@ -248,7 +251,7 @@ fn situation(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Wrong
 
 fn weight(given: &Spanned<i64>) -> Result<u16, Wrong> {
     let weight = u16::try_from(*given.get_ref()).ok().filter(|weight| (1..=Group::WEIGHT_MAX).contains(weight));
-    weight.ok_or_else(|| (given.span(), format!("a weight is 1 to {}", Group::WEIGHT_MAX)))
+    weight.ok_or_else(|| (given.span(), format!("a weight is a number from 1 to {}", Group::WEIGHT_MAX)))
 }
 
 /// The group of that path, made with its parents if it is not there yet.
@@ -257,7 +260,7 @@ fn group_at(groups: &mut Vec<Group>, path: &str) -> Result<GroupId, String> {
         return Ok(GroupId(place as u16));
     }
     let parent = match path.rsplit_once('/') {
-        Some((_, "")) | None => return Err(format!("\"{path}\" is no group: \"/a\", \"/a/b\"")),
+        Some((_, "")) | None => return Err(format!("\"{path}\" is not a group's path, such as \"/a\" or \"/a/b\"")),
         Some(("", _)) => GroupId::ROOT,
         Some((above, _)) => group_at(groups, above)?,
     };
@@ -281,7 +284,7 @@ fn role(raw: RawRole) -> Result<Role, Wrong> {
         None => 0,
         Some(rate) => match u32::try_from(*rate.get_ref()) {
             Ok(rate @ 1..=10_000_000) => rate,
-            _ => return wrong(&rate.span(), "a rate is 1 to 10000000 arrivals in a second".into()),
+            _ => return wrong(&rate.span(), "a rate is a number from 1 to 10000000 (arrivals in a second)".into()),
         },
     };
     let does = match kind {
@@ -290,7 +293,7 @@ fn role(raw: RawRole) -> Result<Role, Wrong> {
         "direct-read" => Does::Direct(Op::Read, order),
         "direct-write" => Does::Direct(Op::Write, order),
         "open-read" | "open-write" if rate == 0 => {
-            return wrong(&raw.does.span(), format!("{kind} needs a rate: arrivals in a second"));
+            return wrong(&raw.does.span(), format!("{kind} needs a rate (arrivals in a second)"));
         }
         "open-read" => Does::OpenLoop { op: Op::Read, order, rate },
         "open-write" => Does::OpenLoop { op: Op::Write, order, rate },
@@ -303,57 +306,57 @@ fn role(raw: RawRole) -> Result<Role, Wrong> {
     // What would be said without effect is refused.
     let is_ordered = matches!(does, Does::Buffered(..) | Does::Direct(..) | Does::OpenLoop { .. });
     if let Some(order) = raw.order.filter(|_| !is_ordered) {
-        return wrong(&order.span(), format!("{kind} has an order of its own"));
+        return wrong(&order.span(), format!("{kind} takes no order"));
     }
     if let Some(rate) = raw.rate.filter(|_| !matches!(does, Does::OpenLoop { .. })) {
-        return wrong(&rate.span(), format!("{kind} has no rate: open-read and open-write have"));
+        return wrong(&rate.span(), format!("{kind} takes no rate; open-read and open-write do"));
     }
     if let Some(fua) = raw.fua.filter(|_| !matches!(does, Does::Fsync { .. })) {
-        return wrong(&fua.span(), format!("{kind} has no fua: fsync has"));
+        return wrong(&fua.span(), format!("{kind} takes no fua; fsync does"));
     }
     if let Some(think) = raw.think.as_ref().filter(|_| matches!(does, Does::OpenLoop { .. } | Does::Interactive)) {
-        return wrong(&think.span(), format!("{kind} has its own times"));
+        return wrong(&think.span(), format!("{kind} takes no think time"));
     }
     let mut role = Role::new(raw.name.as_ref().map_or(kind, |name| name.get_ref()), does);
     role.once = raw.once.unwrap_or(false);
     if let Some(group) = raw.group {
         let path = group.get_ref();
         if !path.starts_with('/') || (path.len() > 1 && path.ends_with('/')) {
-            return wrong(&group.span(), "a group is a path from the root: \"/g1\"".into());
+            return wrong(&group.span(), "a group's path starts at the root: \"/g1\"".into());
         }
         role.group = Some(path.clone());
     }
     if let Some(depth) = raw.iodepth {
         if !matches!(does, Does::Direct(..)) {
-            return wrong(&depth.span(), format!("{kind} has no iodepth: direct-read and direct-write have"));
+            return wrong(&depth.span(), format!("{kind} takes no iodepth; direct-read and direct-write do"));
         }
         role.iodepth = match u32::try_from(*depth.get_ref()) {
             Ok(depth @ 1..=4096) => Some(depth),
-            _ => return wrong(&depth.span(), "an iodepth is 1 to 4096 requests in flight".into()),
+            _ => return wrong(&depth.span(), "an iodepth is a number from 1 to 4096 (requests in flight)".into()),
         };
     }
     if let Some(every) = raw.flush_every {
         if !matches!(does, Does::Direct(Op::Write, _)) {
-            return wrong(&every.span(), format!("{kind} has no flush_every: direct-write has"));
+            return wrong(&every.span(), format!("{kind} takes no flush_every; direct-write does"));
         }
         role.flush_every = match u32::try_from(*every.get_ref()) {
             Ok(every @ 1..=1_000_000) => every,
-            _ => return wrong(&every.span(), "flush_every is 1 to 1000000 writes".into()),
+            _ => return wrong(&every.span(), "flush_every is a number from 1 to 1000000 (writes)".into()),
         };
     }
     if let Some(size) = raw.block_size {
         role.block_size = block_size(size.get_ref()).ok_or_else(|| {
-            (size.span(), "a block is whole sectors of 512 bytes, up to 64 MiB: 4096 or \"4k\"".to_string())
+            (size.span(), "a block size is a multiple of 512 up to 64 MiB, such as 4096 or \"4k\"".to_string())
         })?;
     }
     if let Some(think) = raw.think {
         role.think = parse_duration(think.get_ref())
-            .ok_or_else(|| (think.span(), "a think time is a length of time: \"2ms\", \"500us\"".to_string()))?;
+            .ok_or_else(|| (think.span(), "a think time has a unit, such as \"2ms\" or \"500us\"".to_string()))?;
     }
     if let Some(share) = raw.share {
         role.share = match u32::try_from(*share.get_ref()) {
             Ok(share @ 1..=1000) => share,
-            _ => return wrong(&share.span(), "a share is 1 to 1000".into()),
+            _ => return wrong(&share.span(), "a share is a number from 1 to 1000".into()),
         };
     }
     if let Some(priority) = raw.ioprio {
@@ -372,7 +375,7 @@ fn block_size(size: &Size) -> Option<u32> {
 }
 
 fn unknown(what: &str, word: &str, known: &[&str]) -> String {
-    format!("unknown {what} \"{word}\": there is {}{}", known.join(", "), suggestion(word, known.iter().copied()))
+    format!("unknown {what} \"{word}\": choose from {}{}", known.join(", "), suggestion(word, known.iter().copied()))
 }
 
 /// serde's words for an unknown key, in ours.
@@ -468,27 +471,24 @@ tenants = [
     fn what_is_wrong_with_tenants_is_said_with_its_place() {
         let reader = "does = \"direct-read\", iodepth = 1";
         for (tenants, says) in [
-            (format!("{{ {reader}, weight = 0 }}"), "a weight is 1 to 1000"),
-            (format!("{{ {reader}, once = true }}"), "a tenant has an iodepth, and is there once"),
-            ("{ does = \"direct-read\" }".into(), "a tenant has an iodepth, and is there once"),
-            (format!("{{ {reader}, flush_every = 1 }}"), "direct-read has no flush_every: direct-write has"),
+            (format!("{{ {reader}, weight = 0 }}"), "a weight is a number from 1 to 1000"),
+            (format!("{{ {reader}, once = true }}"), "a tenant needs an iodepth, and takes neither share nor once"),
+            ("{ does = \"direct-read\" }".into(), "a tenant needs an iodepth, and takes neither share nor once"),
+            (format!("{{ {reader}, flush_every = 1 }}"), "direct-read takes no flush_every; direct-write does"),
             (format!("{{ {reader}, group = \"/a\" }}, {{ {reader}, group = \"/a\" }}"), "/a has another tenant"),
             (format!("{{ {reader}, group = \"/a\" }}, {{ {reader}, group = \"/a/b\" }}"), "/a/b has another tenant"),
             (format!("{{ {reader}, group = \"/a/b\" }}, {{ {reader}, group = \"/a\" }}"), "/a has another tenant"),
-            (format!("{{ {reader}, group = \"/a//b\" }}"), "\"/a/\" is no group"),
+            (format!("{{ {reader}, group = \"/a//b\" }}"), "\"/a/\" is not a group's path"),
         ] {
             let why = Workload::read(&format!("[x]\ntenants = [{tenants}]")).unwrap_err();
             assert!(why.place.0 == 2 && why.says.contains(says), "{tenants}: {why}");
         }
         for (text, says) in [
-            (
-                "[a]\nweights = { \"/a\" = 3 }\n[[a.roles]]\ndoes = \"fsync\"",
-                "2:13: weights are those of groups of tenants",
-            ),
-            ("[[a.roles]]\ndoes = \"fsync\"\nweight = 3", "3:10: a role has no weight: tenants have"),
+            ("[a]\nweights = { \"/a\" = 3 }\n[[a.roles]]\ndoes = \"fsync\"", "2:13: weights are for groups of tenants"),
+            ("[[a.roles]]\ndoes = \"fsync\"\nweight = 3", "3:10: a role has no weight; only tenants have one"),
             (
                 "[a]\nweights = { \"/t1\" = 3 }\n[[a.tenants]]\ndoes = \"direct-read\"\niodepth = 1",
-                "2:13: /t1 has no tenants below it; a tenant says its own weight",
+                "2:13: /t1 has no tenants below it; a tenant's own weight goes into its table",
             ),
             (
                 "[[a.roles]]\ndoes = \"fsync\"\n[[a.tenants]]\ndoes = \"direct-read\"\niodepth = 1",
@@ -504,51 +504,52 @@ tenants = [
     fn what_is_wrong_is_said_with_its_place_and_what_is_possible() {
         let keys = ROLE_KEYS.join(", ");
         for (text, says) in [
-            ("", "1:1: no workload in it: [NAME] and [[NAME.roles]]".to_string()),
+            ("", "1:1: the file has no workload: add [NAME] and [[NAME.roles]]".to_string()),
             (
                 "[a]\nabuot = \"x\"",
-                "2:1: unknown key \"abuot\": there is about, roles, tenants, weights; did you mean \"about\"?".into(),
+                "2:1: unknown key \"abuot\": choose from about, roles, tenants, weights; did you mean \"about\"?"
+                    .into(),
             ),
             (
                 "[[a.roles]]\ndoes = \"fsync\"\nblocksize = 1",
-                format!("3:1: unknown key \"blocksize\": there is {keys}; did you mean \"block_size\"?"),
+                format!("3:1: unknown key \"blocksize\": choose from {keys}; did you mean \"block_size\"?"),
             ),
             (
                 "[[a.roles]]\ndoes = \"direct-raed\"",
                 format!(
-                    "2:8: unknown program \"direct-raed\": there is {}; did you mean \"direct-read\"?",
+                    "2:8: unknown program \"direct-raed\": choose from {}; did you mean \"direct-read\"?",
                     DOES.join(", ")
                 ),
             ),
             (
                 "[[a.roles]]\ndoes = \"direct-read\"\norder = \"randm\"",
-                "3:9: unknown order \"randm\": there is sequential, random; did you mean \"random\"?".into(),
+                "3:9: unknown order \"randm\": choose from sequential, random; did you mean \"random\"?".into(),
             ),
-            ("[[a.roles]]\ndoes = \"open-read\"", "2:8: open-read needs a rate: arrivals in a second".into()),
-            ("[[a.roles]]\ndoes = \"fsync\"\nrate = 3", "3:8: fsync has no rate: open-read and open-write have".into()),
-            ("[[a.roles]]\ndoes = \"journal\"\norder = \"random\"", "3:9: journal has an order of its own".into()),
-            ("[[a.roles]]\ndoes = \"fsync\"\ngroup = \"g1\"", "3:9: a group is a path from the root: \"/g1\"".into()),
+            ("[[a.roles]]\ndoes = \"open-read\"", "2:8: open-read needs a rate (arrivals in a second)".into()),
+            ("[[a.roles]]\ndoes = \"fsync\"\nrate = 3", "3:8: fsync takes no rate; open-read and open-write do".into()),
+            ("[[a.roles]]\ndoes = \"journal\"\norder = \"random\"", "3:9: journal takes no order".into()),
+            ("[[a.roles]]\ndoes = \"fsync\"\ngroup = \"g1\"", "3:9: a group's path starts at the root: \"/g1\"".into()),
             (
                 "[[a.roles]]\ndoes = \"fsync\"\niodepth = 4",
-                "3:11: fsync has no iodepth: direct-read and direct-write have".into(),
+                "3:11: fsync takes no iodepth; direct-read and direct-write do".into(),
             ),
-            ("[[a.roles]]\ndoes = \"fsync\"\nshare = 0", "3:9: a share is 1 to 1000".into()),
+            ("[[a.roles]]\ndoes = \"fsync\"\nshare = 0", "3:9: a share is a number from 1 to 1000".into()),
             (
                 "[[a.roles]]\ndoes = \"fsync\"\nblock_size = 100",
-                "3:14: a block is whole sectors of 512 bytes, up to 64 MiB: 4096 or \"4k\"".into(),
+                "3:14: a block size is a multiple of 512 up to 64 MiB, such as 4096 or \"4k\"".into(),
             ),
             (
                 "[[a.roles]]\ndoes = \"fsync\"\nthink = \"soon\"",
-                "3:9: a think time is a length of time: \"2ms\", \"500us\"".into(),
+                "3:9: a think time has a unit, such as \"2ms\" or \"500us\"".into(),
             ),
             (
                 "[[a.roles]]\ndoes = \"fsync\"\nioprio = \"be/9\"",
                 "3:10: a priority is rt/0 to rt/7, be/0 to be/7, or idle".into(),
             ),
-            ("[a]\nabout = \"nobody\"", "1:2: a: no role for the jobs to play: [[a.roles]]".into()),
+            ("[a]\nabout = \"nobody\"", "1:2: a: the workload has no role for the jobs: add [[a.roles]]".into()),
             (
                 "[[a.roles]]\ndoes = \"fsync\"\n[[a.roles]]\ndoes = \"fsync\"",
-                "3:1: a second role \"fsync\": give it a name of its own".into(),
+                "3:1: two roles are named \"fsync\"; choose another name".into(),
             ),
         ] {
             assert_eq!(Workload::read(text).unwrap_err().to_string(), says, "{text}");

@@ -34,7 +34,7 @@ pub(super) fn named(name: &str) -> Result<Workload, String> {
     }
     let names: Vec<&str> = list.iter().filter_map(|one| one.name.strip_prefix(PREFIX)).collect();
     let hint = suggestion(name, names.iter().copied());
-    Err(format!("unknown situation \"{name}\": there is {}{hint}", names.join(", ")))
+    Err(format!("unknown situation \"{name}\": the situations are {}{hint}", names.join(", ")))
 }
 
 /// Whether all its groups are right below the root.
@@ -64,7 +64,10 @@ mod tests {
     #[test]
     fn an_unknown_situation_is_answered_with_those_there_are_and_the_nearest() {
         let why = named("small-besides-deep").unwrap_err();
-        assert!(why.starts_with("unknown situation \"small-besides-deep\": there is readers-deep, "), "{why}");
+        assert!(
+            why.starts_with("unknown situation \"small-besides-deep\": the situations are readers-deep, "),
+            "{why}"
+        );
         assert!(why.ends_with("; did you mean \"small-beside-deep\"?"), "{why}");
     }
 }

@@ -66,7 +66,7 @@ fn the_examples_of_the_documentation_are_plans() {
     let roles: Vec<_> = case.cast().iter().map(|(_, role)| role.name.clone()).collect();
     assert_eq!(roles, ["db-log", "db", "db", "backup", "backup", "web", "web", "scrub", "scrub"]);
     let Err(refused) = planned(&format!("sim:sata-7200 -w {docs}/unlike-groups.toml -G")) else { panic!("planned") };
-    assert!(refused.contains("unlike: db is for the group /tenants/a/db, and there is /g1, "), "{refused}");
+    assert!(refused.contains("unlike: role db is for group /tenants/a/db, and the groups are /g1, "), "{refused}");
     for example in ["one-syncs", "readers-beside-writers", "start-beside-writers"] {
         let asked = planned(&format!("sim:sata-7200 -w {docs}/{example}.toml --jobs 4 -G --nrgrp 2"));
         assert_eq!(asked.unwrap().plan.cases().unwrap().len(), 1, "{example}");
@@ -96,13 +96,19 @@ fn each_value_of_a_sweep_is_looked_at_before_anything_runs() {
     assert_eq!(asked.sweep, Some(("fifo_batch".into(), vec!["1".into(), "16".into()])), "each once");
     assert_eq!(asked.header.settings["fifo_batch"], "1,16");
     for (flags, says) in [
-        ("--scheduler mq-deadline --sweep fifo_batch=1,none", "--sweep: fifo_batch=none is not possible"),
+        (
+            "--scheduler mq-deadline --sweep fifo_batch=1,none",
+            "--sweep: fifo_batch takes a number from 0 to 2147483647, not \"none\"",
+        ),
         ("--scheduler mq-deadline --sweep fifo_bacth=1,2", "--sweep: unknown tunable \"fifo_bacth\""),
         (
             "--scheduler mq-deadline --sweep fifo_batch=1,2 --set fifo_batch=3",
-            "--sweep: fifo_batch is set besides; say it once",
+            "--sweep: fifo_batch is also set by another flag; give it once",
         ),
-        ("--scheduler mq-deadline --sweep fifo_batch=1,,2", "a sweep is KEY=VALUE,VALUE, as in slice_idle=0,2ms,8ms"),
+        (
+            "--scheduler mq-deadline --sweep fifo_batch=1,,2",
+            "a sweep has the form KEY=VALUE,VALUE, as in slice_idle=0,2ms,8ms",
+        ),
         ("--scheduler none --sweep fifo_batch=1,2", "--sweep: "),
     ] {
         let Err(refused) = planned(&format!("sim:sata-7200 {flags}")) else { panic!("{flags} is planned") };
@@ -133,48 +139,51 @@ fn the_command_to_repeat_it_means_the_same() {
 #[test]
 fn each_mistake_has_its_own_words() {
     for (flags, line) in [
-        ("", "--device: name the disk: sim:MODEL (see `fairlift models`), file:PATH, mem:SIZE or null:SIZE"),
-        ("--device sim:sata-7200,rpn=5", "unknown parameter \"rpn\": there is size, "),
-        ("--device sim:nothing", "--device: unknown model \"sim:nothing\": there is sata-7200, "),
+        ("", "--device: a disk is needed: sim:MODEL (see `fairlift models`), file:PATH, mem:SIZE or null:SIZE"),
+        ("--device sim:sata-7200,rpn=5", "unknown parameter \"rpn\": the parameters are size, "),
+        ("--device sim:nothing", "--device: unknown model \"sim:nothing\": the models are sata-7200, "),
         ("--device smi:sata-7200", "and sim:PROFILE; did you mean \"sim\"?"),
         ("--device /no/such/disk", "--device: /no/such/disk: No such file or directory (os error 2)"),
         ("--device /", "--device: / is a directory"),
-        ("mem:1g -w bsx", "--workload: unknown workload \"bsx\": there is bsr, brr, dsr, drr, "),
+        ("mem:1g -w bsx", "--workload: unknown workload \"bsx\": the workloads are bsr, brr, dsr, drr, "),
         (
             "mem:1g -w bsr,fsync --iodepth 32",
-            "--iodepth: bsr, fsync have no direct reader or writer; dsr, drr, dsw, drw and mixed have",
+            "--iodepth: bsr, fsync have no direct reader or writer; --iodepth applies to dsr, drr, dsw, drw and mixed",
         ),
         ("mem:1g -w interactiv", "; did you mean \"interactive\"?"),
         (
             "sim:sata-7200 --nrgrp 8 --weights 1,2,3",
-            "--weights: 3 weights are given for 8 groups (--nrgrp); give one for each",
+            "--weights: 3 weights are given for 8 groups (--nrgrp); give one weight for each group",
         ),
         (
             "sim:sata-7200 --nrgrp 2 --weights 1",
-            "--weights: 1 weight is given for 2 groups (--nrgrp); give one for each",
+            "--weights: 1 weight is given for 2 groups (--nrgrp); give one weight for each group",
         ),
         ("sim:sata-7200 --weights 0", "invalid value '0' for '--weights <W,W>': 0 is not in 1..=1000"),
         ("sim:sata-7200 -m 0", "invalid value '0' for '--max-jobs <MAXJOBS>': 0 is not in 1..=1024"),
         ("sim:sata-7200 --jobs 1,0", "invalid value '0' for '--jobs <N,N>': 0 is not in 1..=1024"),
         ("sim:sata-7200 --nrgrp 0", "invalid value '0' for '--nrgrp <N>': 0 is not in 1..=1000"),
-        ("sim:sata-7200 --runtime 0", "a time of zero would end before it began"),
+        ("sim:sata-7200 --runtime 0", "the time must be longer than 0"),
         ("sim:sata-7200 --scheduler noop", "invalid value 'noop' for '--scheduler <S>'"),
-        ("sim:sata-7200 --scheduler none -I 0", "-I: the scheduler none has no slice_idle; "),
-        ("sim:sata-7200 --scheduler mq-deadline -I 8", "-I: the scheduler mq-deadline has no slice_idle; "),
+        ("sim:sata-7200 --scheduler none -I 0", "-I: scheduler none has no slice_idle; "),
+        ("sim:sata-7200 --scheduler mq-deadline -I 8", "-I: scheduler mq-deadline has no slice_idle; "),
         (
             "sim:sata-7200 --scheduler none --set slice_idle=0",
-            "--set slice_idle=0: unknown tunable \"slice_idle\": none has none",
+            "--set slice_idle=0: slice_idle belongs to bfq and cfq; scheduler none has flush_coordinate",
         ),
         ("sim:sata-7200 --scheduler mq-deadline --set read_expir=1", "; did you mean \"read_expire\"?"),
-        ("sim:sata-7200 --raw", "--raw: only a file or block device can be measured without Fairlift"),
+        ("sim:sata-7200 --raw", "--raw: needs a file or block device: only those can be measured without Fairlift"),
         ("sim:sata-7200 --groups /no/such.toml", "--groups: /no/such.toml: No such file or directory (os error 2)"),
         (
             "sim:sata-7200,size=1G",
-            "2 jobs: 2 files of 536870912 bytes need 1074790400 bytes, and the disk has 1073741824",
+            "2 jobs: 2 files of 512M do not fit on this disk of 1G; choose a smaller file size (--filesize)",
         ),
-        ("sim:sata-7200 --bs 1000", "1000 bytes are not a multiple of 512"),
-        ("sim:sata-7200 --filesize 16k --bs 32k", "blocks of 32768 bytes in files of 16384 bytes"),
-        ("sim:sata-7200 --nrgrp 1000 -m 8 --filesize 1m", "jobs in all groups together: at most 4096 are run"),
+        ("sim:sata-7200 --bs 1000", "1000 bytes is not a multiple of 512"),
+        (
+            "sim:sata-7200 --filesize 16k --bs 32k",
+            "a block of 32768 bytes is larger than the file, which has 16384 bytes",
+        ),
+        ("sim:sata-7200 --nrgrp 1000 -m 8 --filesize 1m", "all groups together have 8000 jobs; the limit is 4096"),
         (
             "sim:sata-7200 --json /no/such/dir/x.json",
             "--json: /no/such/dir/x.json: No such file or directory (os error 2)",
@@ -201,14 +210,15 @@ fn what_a_file_holds_is_not_destroyed_unasked() {
     let shown = image.display();
     let flags = format!("{shown} --jobs 1 --filesize 1m");
     let refusal = planned(&format!("{flags} -w bsr,bsw,mixed")).err().unwrap();
-    let expected =
-        format!("--workload: bsw, mixed would destroy what is in {shown}; say --write-to-device if that may go\n");
+    let expected = format!(
+        "--workload: bsw, mixed writes to {shown} and destroys its contents; add --write-to-device to allow that\n"
+    );
     assert_eq!(refusal, expected);
     assert!(planned(&format!("{flags} -w bsw --write-to-device")).is_ok());
     assert!(planned(&format!("{flags} -w bsr")).is_ok(), "reading harms nothing");
     assert!(planned("mem:1g -w bsw --jobs 1").is_ok(), "RAM holds nothing yet");
     let refusal = planned(&format!("{flags} --json {shown}")).err().unwrap();
-    assert_eq!(refusal, format!("--device: a report would be written to {shown}, which is measured\n"));
+    assert_eq!(refusal, format!("--device: {shown} is the disk that is measured; write the report to another file\n"));
 }
 
 #[test]
@@ -221,32 +231,32 @@ fn situations_of_tenants_bring_groups_of_their_own_and_take_no_flags_of_groups()
     for (flags, says) in [
         (
             "-w tenants:small-besides-deep",
-            "--workload: unknown situation \"small-besides-deep\": there is readers-deep, ",
+            "--workload: unknown situation \"small-besides-deep\": the situations are readers-deep, ",
         ),
         ("-w tenants:small-besides-deep", "; did you mean \"small-beside-deep\"?"),
         ("-w tenant", "; did you mean \"tenants\"?"),
         (
             "-w tenants,drr",
-            "--workload: tenants:readers-deep brings groups of its own, drr has those of the flags; run them apart",
+            "--workload: tenants:readers-deep has groups of its own, drr uses those of the flags; run them separately",
         ),
         (
             "-w tenants -G",
-            "-G: tenants have groups, weights, depths and block sizes of their own; others go in a file, -w FILE.toml",
+            "-G: has no effect on tenants, which have groups, weights, depths and block sizes of their own; describe others in a file: -w FILE.toml",
         ),
-        ("-w tenants --nrgrp 2", "--nrgrp: tenants have groups, "),
-        ("-w tenants --weights 1,2", "--weights: tenants have groups, "),
-        ("-w tenants -m 8", "-m: tenants have groups, "),
-        ("-w tenants --jobs 1", "--jobs: tenants have groups, "),
-        ("-w tenants --iodepth 4", "--iodepth: tenants have groups, "),
-        ("-w tenants --bs 4k", "--bs: tenants have groups, "),
-        ("-w drr --round-trip 1ms", "--round-trip: only situations of tenants have it: -w tenants"),
-        ("-w tenants --round-trip 1m", "a time is a whole number of s, ms, us or ns, as in 10s"),
+        ("-w tenants --nrgrp 2", "--nrgrp: has no effect on tenants, "),
+        ("-w tenants --weights 1,2", "--weights: has no effect on tenants, "),
+        ("-w tenants -m 8", "-m: has no effect on tenants, "),
+        ("-w tenants --jobs 1", "--jobs: has no effect on tenants, "),
+        ("-w tenants --iodepth 4", "--iodepth: has no effect on tenants, "),
+        ("-w tenants --bs 4k", "--bs: has no effect on tenants, "),
+        ("-w drr --round-trip 1ms", "--round-trip: applies only to situations of tenants: -w tenants"),
+        ("-w tenants --round-trip 1m", "a time is a whole number with a unit (s, ms, us, ns), as in 10s"),
     ] {
         let refusal = planned(&format!("sim:nvme-plp {flags}")).err().unwrap_or_else(|| panic!("{flags} is taken"));
         assert!(refusal.contains(says), "{flags}: wanted {says:?}, got {refusal}");
     }
     let refusal = planned("mem:1g -w tenants:readers-shallow --filesize 1m --round-trip 1ms").err().unwrap();
-    assert!(refusal.starts_with("--round-trip: only a modelled disk needs it"), "{refusal}");
+    assert!(refusal.starts_with("--round-trip: applies only to a modelled disk"), "{refusal}");
     let real = planned("mem:1g -w tenants:readers-shallow --filesize 1m").unwrap();
     assert_eq!(real.plan.round_trip, fairlift_core::Duration::ZERO, "time passes by itself");
 }
@@ -258,7 +268,7 @@ fn tenants_that_write_do_not_destroy_what_a_file_holds_unasked() {
     file.as_file().set_len(1 << 30).unwrap();
     let flags = format!("{} -w tenants:readers-deep,tenants:sizes-mixed --filesize 1m", file.path().display());
     let refusal = planned(&flags).err().unwrap();
-    assert!(refusal.starts_with("--workload: tenants:sizes-mixed would destroy what is in "), "{refusal}");
+    assert!(refusal.starts_with("--workload: tenants:sizes-mixed writes to "), "{refusal}");
     assert!(planned(&format!("{flags} --write-to-device")).is_ok());
 }
 
@@ -271,11 +281,11 @@ fn workloads_come_from_a_file_too() {
     let names: Vec<_> = planned(&flags).unwrap().plan.workloads.iter().map(|one| one.name.clone()).collect();
     assert_eq!(names, ["drr", "one"]);
     for (text, why) in [
-        ("", "w.toml:1:1: no workload in it: "),
+        ("", "w.toml:1:1: the file has no workload: "),
         ("[one]\n[[one.roles]]\nname = \"a\"\ndoes = \"direct-raed\"\n", "w.toml:4:8: "),
         (
             "[bsr]\n[[bsr.roles]]\nname = \"a\"\ndoes = \"direct-read\"\n",
-            "w.toml: \"bsr\" is built in; call yours something else",
+            "w.toml: \"bsr\" is a built-in workload; choose another name",
         ),
     ] {
         std::fs::write(&file, text).unwrap();
@@ -292,7 +302,7 @@ fn a_tree_of_groups_comes_from_a_config_file() {
     let asked = planned(&format!("sim:sata-7200 --groups {}", file.display())).unwrap();
     assert_eq!(weights(&asked), [("/", 100), ("/a", 100), ("/a/b", 300), ("/c", 5)]);
     for (text, why) in [
-        ("", "groups.toml names no group: it has no [group.\"/PATH\"]"),
+        ("", "groups.toml has no [group.\"/PATH\"]"),
         ("[group.\"/a\"]\nweight = 0\n", "groups.toml:2:10: group.\"/a\".weight: takes a number from 1 to 1000, not 0"),
     ] {
         std::fs::write(&file, text).unwrap();
@@ -308,7 +318,7 @@ fn what_is_too_large_for_a_real_disk_is_refused_before_the_run() {
     file.as_file().set_len(1 << 30).unwrap();
     let disk = format!("file:{}", file.path().display());
     let why = planned(&format!("{disk} -w interactive --bs 2m --filesize 128m -m 1")).map(drop).unwrap_err();
-    let says = "start with blocks of 2 MiB asks for 64 MiB at a time; of a real disk it may be at most 32 MiB";
+    let says = "start with blocks of 2 MiB asks for 64 MiB at a time; on a real disk the limit is 32 MiB";
     assert!(why.contains(says), "{why}");
     assert!(planned(&format!("{disk} -w interactive --bs 1m --filesize 128m -m 1")).is_ok());
     assert!(planned("sim:sata-7200 -w interactive --bs 2m --filesize 128m -m 1").is_ok(), "a model takes it");

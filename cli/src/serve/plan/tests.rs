@@ -48,7 +48,7 @@ fn the_example_is_right_and_means_what_it_says() {
     let disk = &config.disks[0];
     assert_eq!((disk.name.as_str(), disk.depth, disk.nr_requests), ("ssd0", Some(32), Some(64)));
     assert_eq!(disk.io_timeout, Some(secs(30)));
-    assert_eq!(disk.set, [("read_expire".to_owned(), "100ms".to_owned())]);
+    assert_eq!(disk.set, [("isolation_cost".to_owned(), "15".to_owned())]);
     assert_eq!(config.limits, Limits::default(), "the example shows the defaults");
     assert_eq!(config.workers, Some(2));
     let places: Vec<_> = config.listeners.iter().map(|listener| place::show(&listener.address)).collect();
@@ -117,7 +117,7 @@ fn every_mistake_is_reported_with_its_place_and_a_suggestion() {
         "[export.alice]\nbaking = \"mem:1m\"\ngroup = \"tenants/alice\"\n\n[disk.ssd0]\ndepth = 0\nscheduler = \
          \"none\"\nset = { slice_idle = 1 }\n\n[group.\"/t\"]\nweight = 1001\n\n[sever]\n",
         "\
-f.toml:1:9: export.alice: has no backing; it needs one, such as backing = \"file:/srv/disk.img\"
+f.toml:1:9: export.alice: needs a backing, such as backing = \"file:/srv/disk.img\"
   1 | [export.alice]
     |         ^^^^^
 f.toml:2:1: export.alice.baking: unknown key; did you mean \"backing\"?
@@ -129,7 +129,7 @@ f.toml:3:9: export.alice.group: a group's path starts at the root: \"/tenants/al
 f.toml:6:9: disk.ssd0.depth: takes a number from 1 to 4096, not 0
   6 | depth = 0
     |         ^
-f.toml:8:9: disk.ssd0.set.slice_idle: unknown tunable \"slice_idle\": none has none
+f.toml:8:9: disk.ssd0.set.slice_idle: slice_idle belongs to bfq and cfq; scheduler none has flush_coordinate, flush_company, flush_company_min, flush_remember, charge_flushes
   8 | set = { slice_idle = 1 }
     |         ^^^^^^^^^^
 f.toml:11:10: group.\"/t\".weight: takes a number from 1 to 1000, not 1001
@@ -151,20 +151,20 @@ fn each_kind_of_wrong_value_has_its_own_words() {
     for (text, first_line) in [
         (
             "size = \"64kb\"",
-            "export.a.size: \"kb\" means 1000s to some tools and 1024s to others; write 64k (1024s), or the number of bytes",
+            "export.a.size: \"kb\" is ambiguous (powers of 1000 or of 1024); write 64k (powers of 1024), or the number of bytes",
         ),
-        ("size = 1000", "export.a.size: 1000 bytes are not a multiple of 512 (one sector)"),
-        ("size = 0", "export.a.size: a size of zero leaves nothing to serve"),
+        ("size = 1000", "export.a.size: 1000 bytes is not a multiple of 512 (one sector)"),
+        ("size = 0", "export.a.size: the size must be larger than 0"),
         ("size = 1.5", "export.a.size: takes a size such as 65536 or \"64k\", not 1.5"),
         ("size = -512", "export.a.size: takes a size, not -512"),
-        ("size = \"2m\"", "export.a.size: reaches beyond the end of the backing, which has 1 MiB"),
-        ("offset = \"1m\"", "export.a.offset: reaches beyond the end of the backing, which has 1 MiB"),
+        ("size = \"2m\"", "export.a.size: exceeds the backing, which has 1 MiB"),
+        ("offset = \"1m\"", "export.a.offset: exceeds the backing, which has 1 MiB"),
         ("read_only = \"yes\"", "export.a.read_only: takes true or false, not \"yes\""),
         ("ioprio = \"be/9\"", "export.a.ioprio: a priority is rt/0 to rt/7, be/0 to be/7, or idle, not \"be/9\""),
-        ("disk = \"d\"", "export.a.disk: there is no disk \"d\", for the file has no [disk.…] at all"),
+        ("disk = \"d\"", "export.a.disk: unknown disk \"d\": the file has no [disk.…]"),
         (
             "disk = \"ssd1\"\n[disk.ssd0]",
-            "export.a.disk: there is no [disk.ssd1]: there is ssd0; did you mean \"ssd0\"?",
+            "export.a.disk: unknown disk \"ssd1\": the file has ssd0; did you mean \"ssd0\"?",
         ),
         ("description = [1]", "export.a.description: takes text in quotes, not a list"),
         (
@@ -172,14 +172,14 @@ fn each_kind_of_wrong_value_has_its_own_words() {
             "export.a.wieght: unknown key; [export.NAME] has backing, offset, size, disk, group, ioprio, read_only, description",
         ),
         ("[disk.d]\nio_timeout = 30", "disk.d.io_timeout: a time needs a unit: 30s, 30ms, 30us"),
-        ("[disk.d]\nio_timeout = \"0s\"", "disk.d.io_timeout: a time of zero would end before it began"),
+        ("[disk.d]\nio_timeout = \"0s\"", "disk.d.io_timeout: the time must be longer than 0"),
         ("[disk.d]\nset = \"x\"", "disk.d.set: takes a table such as { read_expire = \"20ms\" }, not \"x\""),
         ("[disk.d]\nset = { a = [] }", "disk.d.set.a: takes text, a number, true or false, not a list"),
-        ("[disk]\nd = 1", "disk.d: is written [disk.NAME], not as 1"),
-        ("[[disk]]\ndepth = 1", "disk: is written [disk.NAME], not as a list"),
+        ("[disk]\nd = 1", "disk.d: must be written [disk.NAME], not as 1"),
+        ("[[disk]]\ndepth = 1", "disk: must be written [disk.NAME], not as a list"),
         (
             "[group.\"/\"]\nweight = 5",
-            "group.\"/\": the root has no siblings, so a weight would mean nothing; weigh its children",
+            "group.\"/\": the root group takes no weight, because it has no siblings; set the weights of its children",
         ),
         ("[group.alice]\nweight = 5", "group.alice: a group's path starts at the root: \"/alice\""),
         ("[server]\ntls = true", "server.tls: takes text in quotes, not true"),
@@ -194,22 +194,22 @@ fn each_kind_of_wrong_value_has_its_own_words() {
         ),
         (
             "[server]\ntls_certificates = \"pki\"",
-            "server.tls_certificates: is of no use while TLS is off, as it is where nobody says otherwise; say whether it is \"require\", \"on\" (if the client asks) or \"off\"",
+            "server.tls_certificates: has no effect, because TLS is off by default; set tls to \"require\", \"on\" (if the client asks) or \"off\"",
         ),
         (
             "[server]\nrequest_max = \"128m\"",
-            "server.request_max: connection_memory is 64 MiB, less than request_max, which is 128 MiB",
+            "server.request_max: connection_memory is 64 MiB, less than request_max (128 MiB)",
         ),
         (
             "[server]\nconnection_memory = \"1m\"",
-            "server.connection_memory: connection_memory is 1 MiB, less than request_max, which is 32 MiB",
+            "server.connection_memory: connection_memory is 1 MiB, less than request_max (32 MiB)",
         ),
         (
             "[disk.d]\ndepth = 64\nnr_requests = 4",
-            "disk.d.nr_requests: is 4, less than depth, which is 64: those in flight are among them",
+            "disk.d.nr_requests: is 4, less than depth (64); it must be at least depth, because requests in flight count too",
         ),
         ("[server]\nrequest_max = 512", "server.request_max: takes a size from 64k to 1g, not 512"),
-        ("[server]\nlisten = []", "server.listen: lists no address; leave the key out for the usual place"),
+        ("[server]\nlisten = []", "server.listen: lists no address; leave the key out for the default socket"),
         ("[server]\nlisten = [\"unix:/a\", 5]", "server.listen: takes text in quotes, not 5"),
         ("[server]\nworkers = 0x41", "server.workers: takes a number from 1 to 64, not 0x41"),
     ] {
@@ -246,7 +246,7 @@ fn no_text_makes_the_reader_panic() {
 
 #[test]
 fn a_file_without_exports_needs_one_on_the_command_line() {
-    assert!(refusal("").starts_with("nothing to serve: "));
+    assert!(refusal("").starts_with("no export to serve: "));
     assert_eq!(planned("", "b=mem:1m --listen unix:/x").unwrap().exports[0].name, "b");
 }
 
@@ -265,7 +265,7 @@ fn flags_add_exports_and_win_over_the_file() {
     assert_eq!(config.limits.handshake_timeout, secs(2));
 
     let twice = planned(text, "a=mem:1m").unwrap_err();
-    assert_eq!(twice, "export \"a\": the name is in the config file too; give one another: NAME=BACKING\n");
+    assert_eq!(twice, "export \"a\": the config file defines it too; names must be unique: NAME=BACKING\n");
 }
 
 /// P2: the default disk, and disks of the file that don't say.
@@ -284,7 +284,10 @@ fn scheduler_flags_fill_what_the_file_leaves_open() {
     assert_eq!((config.disk_default.depth, config.disk_default.set), (Some(8), set("3s")));
 
     let unknown = planned(text, "--scheduler none --set slice=1 --listen unix:/x").unwrap_err();
-    assert!(unknown.contains("--set slice=1: unknown tunable \"slice\": none has none\n"), "{unknown}");
+    assert!(
+        unknown.contains("--set slice=1: unknown tunable \"slice\"; scheduler none has flush_coordinate, "),
+        "{unknown}"
+    );
 }
 
 /// P3: plain text does not leave the machine.
@@ -294,8 +297,8 @@ fn beyond_the_loopback_tls_is_required_or_insecurity_admitted() {
     assert_eq!(
         planned(&text, "").unwrap_err(),
         "\
-f.toml:6:3: server.listen: others than this machine can connect to tcp:0.0.0.0:10809, and without TLS anybody on the \
-         way can read and change the data; say tls = \"require\" with tls_certificates = \"DIR\", or insecure = true if you \
+f.toml:6:3: server.listen: other machines can reach tcp:0.0.0.0:10809, and without TLS the data can be read and changed on \
+         the way; set tls = \"require\" with tls_certificates = \"DIR\", or insecure = true if you \
          trust the network
   6 |   \"tcp:0.0.0.0:10809\",
     |   ^^^^^^^^^^^^^^^^^^^
@@ -321,7 +324,7 @@ f.toml:6:3: server.listen: others than this machine can connect to tcp:0.0.0.0:1
     let word = planned(&single.replace("require", "maybe"), &pki).unwrap_err();
     assert!(word.contains("server.listen: ") && word.contains("require"), "{word}");
     let optional = planned(&text, &format!("--tls on {pki}")).unwrap_err();
-    assert!(optional.contains("with TLS on but not required, clients may still talk in plain text"), "{optional}");
+    assert!(optional.contains("TLS is on but not required, so clients may still use plain text"), "{optional}");
     let verify = planned(&text, &format!("--tls require {pki} --tls-verify-peer")).unwrap_err();
     assert!(verify.starts_with("--tls-certificates: ") && verify.contains("ca-cert.pem: No such file"), "{verify}");
 }

@@ -6,22 +6,25 @@
 //! with which the disk does nearly all that it can; and where a tenant lacks some of its share for having few requests, it is
 //! the depth at which that tenant gains more than all together lose.
 //!
-//! depth.1  A depth is one of some rungs, three for each doubling. Of each rung it is known what the disk does there, and what
-//!          those tenants get that lack some of their share, both compared to the other rungs.
-//! depth.2  What is measured is the cost that ends in a window, by its time.
+//! depth.1  A depth is one of some rungs, three for each doubling. Of some rungs it is known what the disk does there, and what
+//!          those tenants get that lack some of their share, both compared to the other rungs. What is known of two rungs says
+//!          what is between them, by a line from one to the other.
+//! depth.2  What is measured is the cost that ends in a window, by its time. A window is long enough for a disk that answers
+//!          in lumps, each as large as the depth, to do so some times.
 //! depth.3  Windows at the present depth and at another are compared as pairs, one right after the other, so that a disk
 //!          that drifts is the same for both. A pair counts if at the lesser of the two depths requests waited for room.
 //!          Requests that were sent at another depth are not counted.
-//! depth.4  Compared are, in turn, the best rung that is known, one that is twice as deep, and the rung above, and between any two
-//!          of these the rung below. It does not go down before it is known what more would do. The more pairs in a row change nothing, the rarer they are: from every window to one in
-//!          [`REST_MAX`], or in [`REST_MAX_LACK`].
+//! depth.4  Compared are twice the present depth and half of it, in turn, and now and then the best rung that is known. Half
+//!          as deep a disk does a fifth less, where a rung less would do 5 %: that is seen in a few pairs, though any two
+//!          windows differ by as much. The more pairs in a row change nothing, the rarer they are: from every window to
+//!          one in [`REST_MAX`].
 //! depth.5  While no tenant lacks, the depth is the least rung that does all but [`SLACK`] of what the best does.
 //! depth.6  While some tenant lacks, it is the rung with the greatest product of what the disk does and what such tenants get,
 //!          of those where the disk does all but a stated part of what the best does. So a step down that costs 8 % of the
 //!          throughput and brings 20 % more to a tenant that lacks is taken, and one that brings it 5 % is not.
-//! depth.7  The depth moves by one rung at a time, and not below the number of tenants that ask: a tenant with one request is
-//!          not made to wait for room so that another one, with one request too, is answered sooner.
-//! depth.8  A depth that the load does not reach is no limit. While some tenant lacks, it comes down to the least that is none.
+//! depth.7  The depth is not below the number of tenants that ask: a tenant with one request is not made to wait for room so
+//!          that another one, with one request too, is answered sooner.
+//! depth.8  A depth that the load does not reach is no limit, and is not compared.
 
 use crate::time::ms;
 use crate::{Duration, Instant};
@@ -34,25 +37,28 @@ const RUNGS: [u16; 47] = [
 ];
 /// Where a device starts, in rungs: 32.
 const FIRST: usize = 12;
+/// Half of a depth is so many rungs below it.
+const HALF: usize = 3;
 /// What throughput may be lost where no tenant lacks (depth.5): two windows in a row differ by more than that.
 const SLACK: f64 = 0.02;
 /// How much better another rung has to be, so that two that are alike do not alternate.
 const BETTER: f64 = 1.02;
 /// Pairs before a rung is known.
-const KNOWN: u32 = 3;
+const KNOWN: u32 = 4;
+/// By how much a pair may differ from what was known, as a factor: a disk that stalls for 10 ms makes one window ten times as long.
+const STALL: f64 = 1.4;
 /// A pair moves what is known of a rung by one part in so many at least.
 const MEMORY: u32 = 12;
-/// The most windows between two pairs (depth.4).
-const REST_MAX: u32 = 64;
-/// The same while some tenant lacks: what it gets is known less well from one window.
-const REST_MAX_LACK: u32 = 12;
+/// The most windows between two pairs (depth.4). Half as deep for one window in 32 costs less than 1 %.
+const REST_MAX: u32 = 32;
 /// A depth at which the disk does so much of its best is deep.
 const DEEP: f64 = 0.93;
-/// The fewest requests in a window, and the least time: a disk that answers in lumps does so several times in it, and one that
-/// does 2,000 large writes a second is known within seconds.
+/// The requests in a window: so many times the depth (depth.2), and at least so many.
+const LUMPS: u32 = 6;
 const WINDOW: u32 = 64;
+/// The least time of a window, and the most requests by which it is made longer for that: what a disk does in less than 2 ms says
+/// more about who was awake.
 const WINDOW_TIME: Duration = ms(2);
-/// The most requests by which a window is made longer for that.
 const WINDOW_MOST: u32 = 4096;
 
 /// The learned depth: see the [module](self).
@@ -74,6 +80,10 @@ pub(super) struct Depth {
     rest: u32,
     /// Which of the rungs of depth.4 is next.
     next: u32,
+    /// Whether what tenants that lack get was compared since the load is what it is.
+    knows_poor: bool,
+    /// Somebody else says how deep it is: nothing is compared.
+    is_given: bool,
     /// What part of the throughput may be given up for tenants that lack; `None`: none lacks.
     give: Option<f64>,
     /// The least rung that is no limit to the load.
@@ -154,6 +164,8 @@ impl Depth {
             left: 1,
             rest: 1,
             next: 0,
+            knows_poor: false,
+            is_given: false,
             give: None,
             enough: top,
             least: 1,
@@ -172,6 +184,14 @@ impl Depth {
         RUNGS[rung] as u32
     }
 
+    /// Whether somebody else says how many may be in the device. Then it is full for what is learned of costs.
+    pub(super) fn set_given(&mut self, is_given: bool) {
+        self.is_given = is_given;
+        if is_given {
+            self.probe = None;
+        }
+    }
+
     /// What is thought right.
     pub(super) const fn base(&self) -> u32 {
         RUNGS[self.base] as u32
@@ -185,11 +205,12 @@ impl Depth {
     /// What part of the throughput may be given up for tenants that lack, 0 to 0.9; `None`: none lacks (depth.5, depth.6). So
     /// many tenants ask (depth.7).
     pub(super) fn give(&mut self, part: Option<f64>, tenants: u32) {
-        if part.is_some() != self.give.is_some() {
+        if part.is_some() && self.give.is_none() && !self.knows_poor {
             for rung in &mut self.rungs {
                 rung.speed.poor = rung.speed.all; // What such tenants get elsewhere is not known yet.
             }
             self.usual_poor = 0.0;
+            self.knows_poor = true;
             self.hurry();
         }
         (self.give, self.least) = (part, tenants);
@@ -197,11 +218,10 @@ impl Depth {
 
     /// The load is another: what is known says less, and is measured again soon.
     pub(super) fn review(&mut self) {
-        for (at, rung) in self.rungs.iter_mut().enumerate() {
-            if at != self.base {
-                rung.pairs = rung.pairs.min(1);
-            }
+        for rung in &mut self.rungs {
+            rung.pairs = rung.pairs.min(KNOWN);
         }
+        self.knows_poor = false;
         self.hurry();
     }
 
@@ -249,7 +269,7 @@ impl Depth {
         match was_probe {
             None => self.base_ended(speed, is_full, (open / u64::from(size)) as u32),
             // depth.3
-            Some(probe) if if probe < self.base { is_full } else { self.before_is_full } => self.learn(speed, probe),
+            Some(probe) if if probe < self.here() { is_full } else { self.before_is_full } => self.learn(speed, probe),
             Some(_) => {}
         }
         let after = self.limit();
@@ -261,74 +281,90 @@ impl Depth {
         }
     }
 
+    /// The rung that the load reaches of the present one (depth.8).
+    fn here(&self) -> usize {
+        self.base.min(self.enough)
+    }
+
     /// Whether the disk does nearly all that it can at a rung.
     fn is_deep(&self, at: usize) -> bool {
         let best = self.best();
-        at >= best || self.rungs[at].pairs >= KNOWN && self.rungs[at].speed.all >= DEEP * self.rungs[best].speed.all
+        self.is_given || at >= best || self.at(at).all >= DEEP * self.rungs[best].speed.all
     }
 
     fn base_ended(&mut self, speed: Speed, is_full: bool, open: u32) {
         (self.before, self.before_is_full) = (speed, is_full);
-        let part = if self.usual_poor > 0.0 { 1.0 / f64::from(MEMORY) } else { 1.0 };
-        self.usual_poor += part * (speed.poor - self.usual_poor);
+        if self.give.is_some() {
+            let part = if self.usual_poor > 0.0 { 1.0 / f64::from(MEMORY) } else { 1.0 };
+            self.usual_poor += part * (speed.poor - self.usual_poor);
+        }
         // On average fewer are open than tenants have at times: each that asks has one (depth.7).
         let open = open.max(self.least);
-        let enough = RUNGS.iter().position(|rung| u32::from(*rung) >= open).unwrap_or(self.top).min(self.top);
-        if !is_full && self.give.is_some() && enough < self.base {
-            // depth.8
-            if self.rungs[enough].pairs == 0 {
-                self.rungs[enough] = self.rungs[self.base];
-            }
-            self.rungs[enough].pairs = self.rungs[enough].pairs.max(KNOWN);
-            self.base = enough;
-        }
+        self.enough = RUNGS.iter().position(|rung| u32::from(*rung) >= open).unwrap_or(self.top).min(self.top);
         // With none waiting, less would do only for the sake of tenants that lack.
-        if !is_full && self.give.is_none() {
+        if self.is_given || !is_full && self.give.is_none() {
             return;
         }
-        self.enough = enough;
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
-            self.probe = self.choose(enough);
+            self.probe = self.choose();
             self.left = self.rest;
         }
     }
 
     fn learn(&mut self, speed: Speed, probe: usize) {
         self.trials += 1;
-        let base = self.rungs[self.base].speed;
+        let here = self.here();
+        self.rungs[here] = Rung { speed: self.at(here), pairs: self.rungs[here].pairs.max(KNOWN) };
+        let (base, known) = (self.rungs[here].speed, self.at(probe));
         let rung = &mut self.rungs[probe];
         rung.pairs = (rung.pairs + 1).min(MEMORY);
         let part = 1.0 / f64::from(rung.pairs);
-        rung.speed.all += part * (base.all * speed.all / self.before.all.max(1e-9) - rung.speed.all);
-        if self.usual_poor > 0.0 {
+        let all = base.all * speed.all / self.before.all.max(1e-9);
+        rung.speed.all += part * (all.clamp(known.all / STALL, known.all * STALL) - rung.speed.all);
+        if self.give.is_some() && self.usual_poor > 0.0 {
             rung.speed.poor += part * (base.poor * speed.poor / self.usual_poor - rung.speed.poor);
         }
         let was = self.base;
         self.decide();
-        let most = if self.give.is_some() { REST_MAX_LACK } else { REST_MAX };
-        self.rest = if self.base == was { (self.rest + self.rest.div_ceil(4)).min(most) } else { 1 };
+        self.rest = if self.base == was { (self.rest + self.rest.div_ceil(4)).min(REST_MAX) } else { 1 };
         self.left = self.rest;
     }
 
     /// depth.4: the next rung to compare, if there is one that the load reaches.
-    fn choose(&mut self, enough: usize) -> Option<usize> {
-        for _ in 0..8 {
-            let best = self.best();
+    fn choose(&mut self) -> Option<usize> {
+        let here = self.here();
+        for _ in 0..4 {
             let rung = match self.next % 8 {
-                0 if best > self.base => best,
-                0 => self.base + 3,
-                4 => best + 3,
-                2 | 6 => self.base + 1,
-                _ => self.base.wrapping_sub(1),
+                3 => self.best(),
+                even if even % 2 == 0 => here + HALF,
+                _ => here.saturating_sub(HALF),
             };
             self.next += 1;
-            let rung = if rung == usize::MAX { self.base } else { rung.min(enough) };
-            if rung != self.base && u32::from(RUNGS[rung]) >= self.least {
+            let rung = rung.min(self.enough);
+            if rung != here && u32::from(RUNGS[rung]) >= self.least {
                 return Some(rung);
             }
         }
         None
+    }
+
+    fn is_known(&self, at: usize) -> bool {
+        at <= self.top && self.rungs[at].pairs >= KNOWN
+    }
+
+    /// What is known of a rung by itself, or by those above and below it that are known (depth.1).
+    fn at(&self, at: usize) -> Speed {
+        let below = (0..=at).rev().find(|at| self.is_known(*at));
+        let above = (at..=self.top).find(|at| self.is_known(*at));
+        let (Some(from), Some(to)) = (below.or(above), above.or(below)) else { return self.rungs[self.base].speed };
+        let (low, high) = (self.rungs[from].speed, self.rungs[to].speed);
+        if from == to {
+            return low;
+        }
+        let part = (at - from) as f64 / (to - from) as f64;
+        let between = |low: f64, high: f64| low + part * (high - low);
+        Speed { all: between(low.all, high.all), poor: between(low.poor, high.poor) }
     }
 
     /// The rung where the disk does most, of those that are known.
@@ -344,48 +380,34 @@ impl Depth {
 
     /// depth.5 to depth.7
     fn decide(&mut self) {
-        let best = self.best();
-        let floor = self.rungs[best].speed.all * (1.0 - self.give.unwrap_or(0.0).max(SLACK));
+        let here = self.here();
+        // What more than the load reaches would do is what this does.
+        let best = self.best().min(self.enough);
+        let floor = self.at(best).all * (1.0 - self.give.unwrap_or(0.0).max(SLACK));
         // Less than zero where the disk does too little.
         let worth = |at: usize| {
-            let Speed { all, poor } = self.rungs[at].speed;
-            let is_enough = all >= if at < self.base { floor * 1.005 } else { floor * 0.995 };
+            let Speed { all, poor } = self.at(at);
+            let is_enough = all >= if at < here { floor * 1.005 } else { floor * 0.995 };
             match (is_enough, self.give) {
                 (false, _) => all / floor - 2.0,
                 (true, Some(_)) => all * poor,
                 (true, None) => 1.0 / f64::from(RUNGS[at]),
             }
         };
-        let is_known = |at: usize| at <= self.top && self.rungs[at].pairs >= KNOWN;
-        let mut to = self.base;
-        let here = worth(self.base);
-        let above = self.base + 1;
-        if u32::from(RUNGS[self.base]) < self.least && above <= self.top {
-            to = above;
-        } else if self.base > 0
-            && is_known(self.base - 1)
-            && u32::from(RUNGS[self.base - 1]) >= self.least
-            && (self.base >= self.enough || ((self.base + 2).min(self.enough)..=self.top).any(is_known))
-        {
-            let below = worth(self.base - 1);
-            if below > here.abs() * (BETTER - 1.0) + here {
-                to = self.base - 1;
+        let now = worth(here);
+        let (mut to, mut most) = (here, now.abs() * (BETTER - 1.0) + now);
+        let low = (0..=here).find(|at| self.is_known(*at)).unwrap_or(here);
+        let high = (here..=self.enough).rev().find(|at| self.is_known(*at)).unwrap_or(here);
+        for (at, depth) in RUNGS.iter().enumerate().take(high + 1).skip(low) {
+            if at != here && u32::from(*depth) >= self.least && worth(at) > most {
+                (to, most) = (at, worth(at));
             }
         }
-        if to == self.base && above <= self.top {
-            // Towards what is best by far, a rung that was never compared is taken on trust.
-            let is_on_the_way = here < 0.0 && best > self.base;
-            if is_on_the_way || is_known(above) && worth(above) > here.abs() * (BETTER - 1.0) + here {
-                to = above;
-            }
+        while u32::from(RUNGS[to]) < self.least && to < self.top {
+            to += 1;
         }
-        if to != self.base {
-            let speed = self.rungs[self.base].speed;
-            let rung = &mut self.rungs[to];
-            if rung.pairs == 0 {
-                rung.speed = speed;
-            }
-            rung.pairs = rung.pairs.max(KNOWN);
+        if to != here {
+            self.rungs[to] = Rung { speed: self.at(to), pairs: self.rungs[to].pairs.max(KNOWN) };
             self.base = to;
             self.usual_poor = 0.0;
         }
@@ -394,7 +416,7 @@ impl Depth {
 
 impl Window {
     const fn new(depth: u32, skip: u32) -> Self {
-        let size = if 2 * depth > WINDOW { 2 * depth } else { WINDOW };
+        let size = if LUMPS * depth > WINDOW { LUMPS * depth } else { WINDOW };
         Self { skip, left: size, size, start: Instant::ZERO, all: 0, poor: 0, slack: 0, open: 0 }
     }
 }
@@ -508,7 +530,7 @@ mod tests {
     /// depth.6: for a tenant that lacks the depth goes down, and the device does nearly all of what it may not do less than.
     #[test]
     fn a_tenant_that_lacks_brings_the_depth_down_as_far_as_may_be() {
-        for (give, depths) in [(0.0, 64..=64), (0.15, 51..=51), (0.25, 32..=40), (0.40, 16..=20), (0.90, 3..=8)] {
+        for (give, depths) in [(0.0, 64..=64), (0.15, 40..=51), (0.25, 32..=40), (0.40, 16..=20), (0.90, 3..=8)] {
             let mut load = Load::new(DISK, 64, 128);
             load.run(200_000);
             load.depth.give(Some(give), 2);

@@ -160,6 +160,7 @@ impl Fair {
             released: Vec::new(),
             settings,
         };
+        this.depth.set_given(this.settings.device_depth > 0);
         this.set_group(Instant::ZERO, GroupId::ROOT, &Group::root());
         for (id, group) in setup.groups.iter().enumerate().skip(1) {
             this.set_group(Instant::ZERO, GroupId(id as u16), group);
@@ -567,8 +568,10 @@ impl Tune for Fair {
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
         tunable::set(&ROWS, &mut self.settings, name, value)?;
-        if name == "cost_model" {
-            self.costs = Costs::new(self.settings.cost_model);
+        match name {
+            "device_depth" => self.depth.set_given(self.settings.device_depth > 0),
+            "cost_model" => self.costs = Costs::new(self.settings.cost_model),
+            _ => {}
         }
         Ok(())
     }
