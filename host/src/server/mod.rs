@@ -25,6 +25,60 @@ use arrange::{Arranged, Devices, arrange, export};
 use worker::{Backend, Worker};
 
 /// A server that listens and is ready to run.
+///
+/// A gibibyte of RAM as `nbd+unix:///ram?socket=…`, served until the program says stop:
+///
+/// ```
+/// use fairlift::Server;
+/// use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
+/// use fairlift_core::{Group, GroupId, Priority, sched};
+///
+/// let socket = std::env::temp_dir().join(format!("fairlift-doc-{}.sock", std::process::id()));
+/// let ram = Disk {
+///     name: "ram".into(),
+///     scheduler: sched::Kind::None,
+///     set: vec![],
+///     depth: None,
+///     shared_tags: false,
+///     if_rotational: None,
+///     nr_requests: None,
+///     io_timeout: None,
+///     concurrency: Default::default(),
+/// };
+/// let export = Export {
+///     name: "ram".into(),
+///     description: "a gibibyte of RAM".into(),
+///     backing: Backing::Mem { size: 1 << 30 },
+///     offset: 0,
+///     size: None,
+///     disk: Some(0), // the first of `disks`
+///     group: GroupId::ROOT,
+///     priority: Priority::default(),
+///     read_only: false,
+/// };
+/// let server = Server::bind(Config {
+///     groups: vec![Group::root()],
+///     disk_default: ram.clone(),
+///     disks: vec![ram],
+///     exports: vec![export],
+///     listeners: vec![Listener { address: Address::Unix(socket), tls: Tls::Off }],
+///     workers: Some(2),
+///     limits: Limits::default(),
+///     tls: None,
+/// })?;
+/// let handle = server.handle();
+/// let serving = std::thread::spawn(|| server.run());
+///
+/// // While clients read and write, the disk gets another scheduler.
+/// handle.set_scheduler("ram", sched::Kind::Fair, &[])?;
+/// while handle.scheduler("ram") != Some(sched::Kind::Fair) {
+///     std::thread::yield_now();
+/// }
+///
+/// handle.drain();
+/// serving.join().expect("it does not panic")?;
+/// # Ok::<(), fairlift::Error>(())
+/// ```
 pub struct Server {
     shared: Arc<Shared>,
 }
