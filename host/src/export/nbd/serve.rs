@@ -20,9 +20,10 @@ use io_uring::{opcode, squeue, types};
 use reply::{Replies, Sent};
 
 use super::check::check;
-use super::front::{Common, Event};
+
 use super::handshake::{Handshake, Session, Step};
 use super::proto::{self, Command as Verb, RequestHeader};
+use super::service::{Command, Common, Event};
 use crate::disk::engine::Engine;
 use crate::export::Export;
 use crate::kernel::buffer::SMALL;
@@ -33,20 +34,6 @@ use crate::kernel::ticket::Memory;
 const DIRECT: usize = 32 << 10;
 /// Past so many bytes of replies without payload that wait, the connection is read no further (S3).
 const HEADS: usize = 64 << 10;
-
-/// One operation of a client, from its arrival to the reply. Its payload is with its ticket.
-#[derive(Clone, Copy)]
-pub(super) struct Command {
-    /// The client's name for it.
-    cookie: u64,
-    op: Op,
-    /// In the export, in bytes.
-    offset: u64,
-    /// In bytes.
-    len: u64,
-    /// The protocol's flags.
-    flags: u16,
-}
 
 /// A client.
 pub(crate) struct Connection {
