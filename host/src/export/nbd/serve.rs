@@ -1,11 +1,14 @@
 //! A connection: from the bytes of a client to commands, and from their ends to replies.
 //!
+//! Bytes come in whatever pieces the socket gives: half a header, or thirty commands at once. A connection takes all the
+//! commands that are whole, keeps the rest, and collects replies until the turn ends, so that one message carries them all.
+//!
 //! S1  An idle connection holds no buffer.
-//! S2  What is wrong with one command is answered to that command, and the connection goes on; only a client whose bytes
-//!     make no sense any more is disconnected.
-//! S3  A client that does not take its replies is read no further than its bounds (commands, payload bytes), and
-//!     delays nobody else.
-//! S4  A client may leave at any byte: what it had asked is done or not, and all it held is given back.
+//! S2  An error in one command is answered to that command, and the connection goes on. Only a client whose bytes make no
+//!     sense any more is disconnected.
+//! S3  A client that does not take its replies is read no further than its bounds (commands, payload bytes), and delays no
+//!     other client.
+//! S4  A client may leave at any byte: what it had asked is done or not, and all that it held is given back.
 //! S5  Nothing that came in plain text before TLS is used after it.
 
 mod reply;
