@@ -163,10 +163,10 @@ fn client(path: &std::path::Path, mut program: Direct, runtime: Duration) -> std
             out.extend([0, 0]);
             out.extend(u16::from(ask.op == Op::Write).to_be_bytes());
             out.extend(u64::from(ask.token).to_be_bytes());
-            out.extend(ask.extent.start.bytes().to_be_bytes());
-            out.extend((ask.extent.bytes() as u32).to_be_bytes());
+            out.extend(ask.extent.start.bytes().get().to_be_bytes());
+            out.extend((ask.extent.bytes().get() as u32).to_be_bytes());
             if ask.op == Op::Write {
-                out.extend(&payload[..ask.extent.bytes() as usize]);
+                out.extend(&payload[..ask.extent.bytes().get() as usize]);
             }
             asked.push_back(ask);
         }
@@ -181,7 +181,7 @@ fn client(path: &std::path::Path, mut program: Direct, runtime: Duration) -> std
             let ask = asked.remove(place).expect("found above");
             let failed = head[4..8] != [0; 4];
             if ask.op == Op::Read && !failed {
-                replies.read_exact(&mut payload[..ask.extent.bytes() as usize])?;
+                replies.read_exact(&mut payload[..ask.extent.bytes().get() as usize])?;
             }
             program.handle_end(now(), ask.token, if failed { Outcome::Failed(Errno::EIO) } else { Outcome::Done });
             if replies.buffer().is_empty() {

@@ -3,14 +3,14 @@
 //! A squashfs unpacks one block at a time, however many threads ask; a network file system or an SSD does not. More threads
 //! than pay cost CPU, and they cost it where others want to work.
 //!
-//! C1  At most `most` at once, at least one.
-//! C2  Levels are powers of two (and `most`). A trial compares the present level with twice or half of it, in samples that
+//! concurrency.1  At most `most` at once, at least one.
+//! concurrency.2  Levels are powers of two (and `most`). A trial compares the present level with twice or half of it, in samples that
 //!     alternate, so that a load that changes is the same for both.
-//! C3  A sample counts only while the backing was kept full: as many out as allowed, and more waiting. What is not wanted
+//! concurrency.3  A sample counts only while the backing was kept full: as many out as allowed, and more waiting. What is not wanted
 //!     cannot be learned: a trial whose other level is never reached is given up.
-//! C4  Twice as many pay if that is more than a tenth faster. Half as many do if that loses less than 3 %: fewer threads for
+//! concurrency.4  Twice as many pay if that is more than a tenth faster. Half as many do if that loses less than 3 %: fewer threads for
 //!     the same work. In between, nothing changes: no level is left for one that would be left for it.
-//! C5  After a level has withstood both trials there is rest, twice as long each time, up to half a minute under load; a
+//! concurrency.5  After a level has withstood both trials there is rest, twice as long each time, up to half a minute under load; a
 //!     trial that changes something begins anew.
 
 use crate::sched::bfq::trial::Trial;
@@ -39,18 +39,21 @@ impl Default for Settings {
 
 /// The level that a backing begins with: in the middle, so that either end is two trials away.
 const FIRST: u16 = 4;
-/// A sample has at least so many requests, and takes at least so long.
+/// The fewest requests of a sample: the highest level, so that each place ends one.
 const SAMPLE_ENDS: u32 = 16;
+/// The shortest time of one. Ours.
 const SAMPLE_TIME: Duration = ms(2);
-/// The most pairs of samples in a trial.
+/// The most pairs of samples in a trial. Ours.
 const PAIRS: u32 = 8;
-/// How often all that is out may end without the backing being full (C3) before a trial is given up.
+/// How often all that is out may end without the backing being full (concurrency.3) before a trial is given up.
 const PATIENCE: u32 = 64;
-/// C4
+/// What a higher level must bring (concurrency.4). Ours.
 const UP: f64 = 1.1;
+/// What a lower level may cost. Ours.
 const DOWN: f64 = 0.97;
-/// C5
+/// The shortest rest (concurrency.5). Ours.
 const REST: Duration = ms(500);
+/// The longest rest. Ours.
 const REST_MOST: Duration = secs(30);
 /// What a request costs beside its sectors, in sectors: 8 KiB.
 const OVERHEAD: u64 = 16;
@@ -144,7 +147,7 @@ impl Concurrency {
                 }
             }
             Stage::Trial { other, interrupted, .. } if !full => {
-                // C3. Each that was out ends so when there is no more to do.
+                // concurrency.3. Each that was out ends so when there is no more to do.
                 *interrupted += 1;
                 let give_up = *interrupted > PATIENCE * u32::from(self.level.max(*other));
                 self.sample = Sample { skip: self.sample.skip.saturating_sub(1), ..Sample::default() };
@@ -185,11 +188,11 @@ impl Concurrency {
                 if up { self.begin(other.saturating_mul(2)) } else { self.begin(other / 2) }
             }
             Some(false) if up => self.begin(self.level / 2),
-            Some(false) => self.lie_down(), // C5: it has withstood both
+            Some(false) => self.lie_down(), // concurrency.5: it has withstood both
         }
     }
 
-    /// Begins a trial against another level; where there is none (C1), against the other way, or rests.
+    /// Begins a trial against another level; where there is none (concurrency.1), against the other way, or rests.
     fn begin(&mut self, other: u16) {
         let other = other.min(self.settings.most);
         let other = if other == self.level { self.level / 2 } else { other };

@@ -1,29 +1,38 @@
-//! Flush: many who ask become one flush of the device, and nothing is lost.
+//! Flush: many requests for durability become one flush of the device.
 //!
-//! F1  Who asks is released only by a device flush that started after it asked: all that had been written by then had
-//!     ended before the device began, so it is durable.
-//! F2  One device flush is under way at a time. Who asks meanwhile shares the next, which starts when that one ends: two
-//!     cover any number of those who ask.
-//! F3  Who is alone goes straight down. A wait for company is short, and only where it has paid (`group_commit.rs`: G1–G5).
-//! F4  How a device flush ended is told to all who shared it and to nobody else, however late they look, and however many
-//!     have ended since: flushes are numbered, and the numbers only ever grow.
-//! F5  Who gives up disturbs nobody. When all have, none is sent.
-//! F6  If nothing has been written since the last flush that succeeded *started*, none is sent. What was written before
-//!     this was made counts as not flushed: the server before may have been killed.
-//! F7  A flush that failed leaves all that it was to cover not flushed, so F6 spares none after it. A retry that succeeds
-//!     proves nothing for what the device may have dropped, so from then on each flush is sent, for what was written since,
-//!     and fails all the same, until someone who knows takes note ([`Flush::acknowledge`]). Where a retry is known to mean
-//!     something ([`Settings::remember`] off) it counts. That holds for flushes that are not shared too ([`Flush::ended_alone`]).
-//! F8  Where there is no volatile cache, none is sent.
-//! F9  One that takes too long is the caller's to notice ([`Flush::running_since`]): it tells those who wait. The device
-//!     flush itself stays under way until the device answers, and no other starts before.
+//! A flush makes all that the device has taken so far durable, whoever wrote it, and takes milliseconds. A device that is sent one
+//! flush for each `fsync` does little else. But one flush can serve every client that asked before it started.
 //!
-//! A state machine without a lock, a clock or a device: [`Queue`](crate::Queue) drives one for each of its backings, the
-//! library one for threads and tasks. Its counts are of flushes asked, started and finished; of writes it need only know
+//! An example: flushes take 10 ms, and eight threads write and call `fsync` in a loop. One at a time, that is 100 syncs a second for
+//! all of them together. Here the first flush starts at once, for one thread; the other seven ask while it lasts, and share the
+//! second. From then on each flush serves up to eight threads: up to 800 syncs a second.
+//!
+//! flush.1  A waiter is released only by a device flush that started after the waiter asked. All that had been written by then had
+//!          ended before the device began, so it is durable.
+//! flush.2  One device flush is under way at a time. Whoever asks meanwhile shares the next, which starts when that one ends. So two
+//!          flushes cover any number of waiters.
+//! flush.3  A lone flush goes straight to the device. A wait for others is short, and only where it has paid (group commit:
+//!          commit.1–5 in `group_commit.rs`).
+//! flush.4  The outcome of a device flush is told to all who shared it and to nobody else, however late they look and however many
+//!          have ended since. Flushes are numbered, and the numbers only grow.
+//! flush.5  A waiter that gives up disturbs no other. When all have given up, no flush is sent.
+//! flush.6  If nothing was written since the last flush that succeeded *started*, none is sent. What was written before this was
+//!          made counts as not flushed: the server before may have been killed.
+//! flush.7  A flush that failed leaves all that it was to cover not flushed, so flush.6 spares none after it. A retry that succeeds
+//!          proves nothing, for the device may have dropped the data. So from then on each flush is sent, for what was written
+//!          since, and fails all the same, until the operator takes note ([`Flush::acknowledge`]). Where a retry is known to mean
+//!          something ([`Settings::remember`] off) it counts. The same holds for a flush that is not shared
+//!          ([`Flush::ended_alone`]).
+//! flush.8  Where there is no volatile cache, no flush is sent.
+//! flush.9  A flush that takes too long is the caller's to notice ([`Flush::running_since`]), who tells the waiters. The device flush
+//!          stays under way until the device answers, and no other starts before.
+//!
+//! This is a state machine without a lock, a clock or a device: [`Queue`](crate::Queue) drives one for each of its backings, the
+//! library one for threads and tasks. It counts flushes that are asked for, started and finished; of writes it only needs to know
 //! whether there was one ([`Dirty`]).
 //!
-//! A round: [`Flush::ask`] for all who ask; [`Flush::poll_start`], and [`Flush::start`] if it says so; when the device has
-//! answered, [`Flush::end`]; then [`Flush::take`] for each who asked.
+//! A round: [`Flush::ask`] for each waiter; [`Flush::poll_start`], and [`Flush::start`] if it says so; when the device has answered,
+//! [`Flush::end`]; then [`Flush::take`] for each waiter.
 
 mod group_commit;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -70,9 +79,9 @@ pub enum Start {
     No,
     /// Now, by [`Flush::start`].
     Now,
-    /// At that time, unless company comes before: ask again then, and whenever someone asks (F3).
+    /// At that time, unless company comes before: ask again then, and whenever someone asks (flush.3).
     At(Instant),
-    /// None was needed (F6, F8): who waited can [take](Flush::take) how it ended, those of these contexts too.
+    /// None was needed (flush.6, flush.8): who waited can [take](Flush::take) how it ended, those of these contexts too.
     Spared(Contexts),
 }
 
@@ -86,7 +95,7 @@ impl Contexts {
     }
 }
 
-/// Whether something was written since it was last asked: F6.
+/// Whether something was written since it was last asked: flush.6.
 ///
 /// A flag, not a count: it is written once after each flush, and otherwise only read, so that threads that write to one
 /// device do not take its cache line from each other.
@@ -94,7 +103,7 @@ impl Contexts {
 pub struct Dirty(AtomicBool);
 
 impl Default for Dirty {
-    /// Not known to be clean (F6).
+    /// Not known to be clean (flush.6).
     fn default() -> Self {
         Self(AtomicBool::new(true))
     }
@@ -132,7 +141,7 @@ pub struct Counts {
     pub sent: u64,
     /// Device flushes that failed.
     pub failed: u64,
-    /// Times that one would have been due and was not needed (F6, F8).
+    /// Times that one would have been due and was not needed (flush.6, flush.8).
     pub spared: u64,
     /// Times that one waited for company.
     pub waits: u64,
@@ -142,7 +151,7 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct Flush {
     settings: Settings,
-    /// Whether what was written can be lost at all (F8).
+    /// Whether what was written can be lost at all (flush.8).
     volatile: bool,
     dirty: Arc<Dirty>,
     counts: Counts,
@@ -156,9 +165,9 @@ pub struct Flush {
     sharing_in: Contexts,
     waiting_in: Contexts,
     group_commit: GroupCommit,
-    /// What a flush failed with that nobody has taken note of (F7).
+    /// What a flush failed with that nobody has taken note of (flush.7).
     lost: Option<Errno>,
-    /// Flushes that failed and whose sharers have not all looked (F4), oldest first.
+    /// Flushes that failed and whose sharers have not all looked (flush.4), oldest first.
     failures: VecDeque<Failure>,
 }
 
@@ -171,7 +180,7 @@ struct Failure {
 }
 
 impl Flush {
-    /// Of a backing that has a volatile cache, or has none (F8).
+    /// Of a backing that has a volatile cache, or has none (flush.8).
     #[must_use]
     pub fn new(settings: Settings, volatile: bool) -> Self {
         Self {
@@ -210,10 +219,10 @@ impl Flush {
         self.waiting += 1;
         self.waiting_in.add(context);
         self.counts.asked += 1;
-        Round(self.started + 1) // F1, F2: whatever is under way started before
+        Round(self.started + 1) // flush.1, flush.2: whatever is under way started before
     }
 
-    /// One who asked gives up, and will not take how it ends (F5).
+    /// One who asked gives up, and will not take how it ends (flush.5).
     pub fn cancel(&mut self, round: Round) {
         if round.0 > self.started {
             self.waiting -= 1;
@@ -227,10 +236,10 @@ impl Flush {
     /// Whether a device flush is to start.
     pub fn poll_start(&mut self, now: Instant) -> Start {
         if self.is_running() || self.waiting == 0 {
-            return Start::No; // F2
+            return Start::No; // flush.2
         }
         if !self.volatile || self.lost.is_none() && !self.dirty.is_marked() {
-            self.counts.spared += 1; // F6, F8
+            self.counts.spared += 1; // flush.6, flush.8
             self.started += 1;
             self.finished += 1;
             self.waiting = 0;
@@ -283,12 +292,12 @@ impl Flush {
     }
 
     /// The device has answered a flush that somebody sent it without asking here: how it ended for who asked for it. A failure
-    /// counts as one of ours, for the device tells it once (F7).
+    /// counts as one of ours, for the device tells it once (flush.7).
     pub fn ended_alone(&mut self, outcome: Outcome) -> Outcome {
         self.judge(outcome)
     }
 
-    /// What to tell of a device flush that ended so (F7).
+    /// What to tell of a device flush that ended so (flush.7).
     fn judge(&mut self, outcome: Outcome) -> Outcome {
         if let Outcome::Failed(errno) = outcome {
             self.dirty.mark();
@@ -303,7 +312,7 @@ impl Flush {
     /// How the flush ended that one who asked was to share; `None`: it has not. Each takes it once.
     pub fn take(&mut self, round: Round) -> Option<Outcome> {
         if round.0 > self.finished {
-            return None; // F1
+            return None; // flush.1
         }
         let Some(place) = self.failures.iter().position(|failure| failure.number == round.0) else {
             return Some(Outcome::Done);
@@ -314,7 +323,7 @@ impl Flush {
         if failure.left == 0 {
             self.failures.remove(place);
         }
-        Some(Outcome::Failed(errno)) // F4
+        Some(Outcome::Failed(errno)) // flush.4
     }
 
     /// Since when one is under way.
@@ -341,13 +350,13 @@ impl Flush {
         self.sharing
     }
 
-    /// What a flush failed with that nobody has taken note of since (F7).
+    /// What a flush failed with that nobody has taken note of since (flush.7).
     #[must_use]
     pub const fn lost(&self) -> Option<Errno> {
         self.lost
     }
 
-    /// Somebody who knows what was lost has taken note: later flushes succeed if the device says so (F7).
+    /// Somebody who knows what was lost has taken note: later flushes succeed if the device says so (flush.7).
     pub fn acknowledge(&mut self) {
         self.lost = None;
     }

@@ -3,13 +3,13 @@
 //! Some files can only be read by a thread that waits. Here is decided what the threads of a server do; who runs them brings
 //! [`push`](Helpers::push) and [`ended`](Helpers::ended), and asks [`start`](Helpers::start).
 //!
-//! H1  At most `threads` jobs at once, however many disks and files there are.
-//! H2  A disk has at most as many concurrent jobs out as pay there ([`Concurrency`]); the others wait in order of arrival.
-//! H3  Ordered jobs of one file go one at a time, in order of arrival, beside the concurrent ones of its disk.
-//! H4  A disk takes another thread only while it has fewer than are free. So one that hangs has half of them, the next half
+//! helpers.1  At most `threads` jobs at once, however many disks and files there are.
+//! helpers.2  A disk has at most as many concurrent jobs out as pay there ([`Concurrency`]); the others wait in order of arrival.
+//! helpers.3  Ordered jobs of one file go one at a time, in order of arrival, beside the concurrent ones of its disk.
+//! helpers.4  A disk takes another thread only while it has fewer than are free. So one that hangs has half of them, the next half
 //!     of the rest: of 32, disks that hang take 16, 8, 4, 2, 1 and 1, and only the seventh finds none. What a disk cannot
 //!     have is not tried: half of the threads bounds what its [`Concurrency`] may learn or be fixed at.
-//! H5  Sources (a disk's concurrent jobs, a file's ordered ones) take round_robin.
+//! helpers.5  Sources (a disk's concurrent jobs, a file's ordered ones) take round_robin.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -20,11 +20,11 @@ use crate::concurrency::{Concurrency, Settings};
 /// How a job goes with the others of its disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// As many at once as pay (H2).
+    /// As many at once as pay (helpers.2).
     Concurrent,
-    /// After those of the same file that came before (H3).
+    /// After those of the same file that came before (helpers.3).
     Ordered,
-    /// Not counted by H2, and not after others: as soon as there is a thread that its disk may take (H4).
+    /// Not counted by helpers.2, and not after others: as soon as there is a thread that its disk may take (helpers.4).
     Alone,
 }
 
@@ -40,7 +40,7 @@ pub struct Helpers<J> {
     most: usize,
     disks: Vec<Disk>,
     sources: Vec<Queue<J>>,
-    /// Sources with waiting jobs, the next first (H5).
+    /// Sources with waiting jobs, the next first (helpers.5).
     round_robin: VecDeque<usize>,
 }
 
@@ -72,7 +72,7 @@ impl<J> Helpers<J> {
         let mut sources: Vec<_> =
             (0..disks.len()).flat_map(|disk| [of(disk, Order::Concurrent), of(disk, Order::Alone)]).collect();
         sources.extend(files.iter().map(|disk| of(*disk, Order::Ordered)));
-        let half = u16::try_from(threads.div_ceil(2)).unwrap_or(u16::MAX); // H4
+        let half = u16::try_from(threads.div_ceil(2)).unwrap_or(u16::MAX); // helpers.4
         let disk = |settings: &Settings| {
             let concurrency = Concurrency::new(Settings { most: settings.most.min(half), ..*settings });
             Disk { concurrency, running: 0 }
@@ -108,7 +108,7 @@ impl<J> Helpers<J> {
         let job = queue.waiting.pop_front().expect("whose turn comes has jobs");
         queue.running += 1;
         if !queue.waiting.is_empty() {
-            self.round_robin.push_back(source); // H5
+            self.round_robin.push_back(source); // helpers.5
         }
         self.disks[queue.disk].running += 1;
         self.running += 1;
@@ -162,11 +162,11 @@ impl<J> Helpers<J> {
         let queue = &self.sources[source];
         let disk = &self.disks[queue.disk];
         let fits = match queue.order {
-            Order::Concurrent => queue.running < usize::from(disk.concurrency.allowed()), // H2
-            Order::Ordered => queue.running == 0,                                         // H3
+            Order::Concurrent => queue.running < usize::from(disk.concurrency.allowed()), // helpers.2
+            Order::Ordered => queue.running == 0,                                         // helpers.3
             Order::Alone => true,
         };
-        fits && disk.running < self.threads - self.running // H1, H4
+        fits && disk.running < self.threads - self.running // helpers.1, helpers.4
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
         core::iter::from_fn(|| helpers.start()).collect()
     }
 
-    /// H2
+    /// helpers.2
     #[test]
     fn past_the_bound_of_a_disk_jobs_wait_in_order() {
         let mut helpers = Helpers::new(100, &[Settings { most: 3, fixed: true }], &[0]);
@@ -193,7 +193,7 @@ mod tests {
         assert!(!helpers.has_work());
     }
 
-    /// H3
+    /// helpers.3
     #[test]
     fn writes_of_a_file_go_one_by_one_and_reads_beside_them() {
         let mut helpers = Helpers::new(100, &[SIXTEEN], &[0, 0]);
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(helpers.start().map(|(_, n)| n), Some("b"));
     }
 
-    /// H1, H4
+    /// helpers.1, helpers.4
     #[test]
     fn disks_that_hang_leave_threads_to_those_that_come_later() {
         let mut helpers = Helpers::new(32, &[SIXTEEN; 7], &[0, 1, 2, 3, 4, 5, 6]);
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(helpers.running(), 32);
     }
 
-    /// H4
+    /// helpers.4
     #[test]
     fn no_more_is_learned_than_half_of_the_threads() {
         let learn = Settings { most: 16, fixed: false };
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!((helpers.learned(1).0, helpers.most()), (1, 4));
     }
 
-    /// H1
+    /// helpers.1
     #[test]
     fn no_more_threads_are_busy_than_there_are() {
         let (disks, files): (Vec<_>, Vec<_>) = (0..100).map(|disk| (SIXTEEN, disk)).unzip();
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!((ended, helpers.most()), (10_000, 32));
     }
 
-    /// H5
+    /// helpers.5
     #[test]
     fn sources_take_turns() {
         let mut helpers = Helpers::new(2, &[SIXTEEN; 2], &[0, 1]);

@@ -49,6 +49,6 @@ pub mod tunable;
 pub use group::{ContextId, Group, GroupId, Priority, PriorityClass, Stream, StreamId};
 pub use limits::Limits;
 pub use queue::{Dispatch, Finished, Queue, Refused};
-pub use request::{Bio, Direction, Errno, Extent, Flags, Op, Outcome, Sector, Token};
+pub use request::{Bio, Bytes, Direction, Errno, Extent, Flags, Op, Outcome, Sector, Token};
 pub use tags::Tag;
 pub use time::{Duration, Instant};

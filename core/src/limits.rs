@@ -1,8 +1,8 @@
 //! What a device can take, and how a bio is cut to fit.
 //!
-//! L1  No request is longer than its operation's maximum.
-//! L2  No request crosses a boundary, where the device has one.
-//! L3  A cut keeps pieces whole blocks, because maxima and boundaries are.
+//! limits.1  No request is longer than its operation's maximum.
+//! limits.2  No request crosses a boundary, where the device has one.
+//! limits.3  A cut keeps pieces whole blocks, because maxima and boundaries are.
 
 use crate::{Extent, Op};
 
@@ -54,9 +54,9 @@ impl Limits {
     /// How much of `extent`, from its start, one request can take: all of it or a first piece. Never 0.
     #[must_use]
     pub fn first_cut(&self, op: Op, extent: Extent) -> u64 {
-        let mut cut = extent.sectors.min(self.max(op)); // L1
+        let mut cut = extent.sectors.min(self.max(op)); // limits.1
         if self.boundary != 0 {
-            cut = cut.min(self.boundary - extent.start.0 % self.boundary); // L2
+            cut = cut.min(self.boundary - extent.start.0 % self.boundary); // limits.2
         }
         assert!(cut > 0, "a cut of nothing from {extent:?}: the limits of {op:?} allow no piece");
         cut
@@ -92,14 +92,14 @@ mod tests {
         pieces
     }
 
-    /// L1
+    /// limits.1
     #[test]
     fn a_long_read_is_cut_into_the_longest_pieces() {
         let limits = Limits { rw_max: 8, ..Limits::new(1000) };
         assert_eq!(pieces(&limits, Op::Read, Extent::new(Sector(3), 20)), [(3, 8), (11, 8), (19, 4)]);
     }
 
-    /// L2
+    /// limits.2
     #[test]
     fn no_piece_crosses_a_stripe() {
         let limits = Limits { rw_max: 100, boundary: 16, ..Limits::new(1000) };

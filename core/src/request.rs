@@ -155,9 +155,33 @@ impl Sector {
     /// # Panics
     /// Beyond 2^55 sectors, which no extent that a [`Queue`](crate::Queue) accepted reaches.
     #[must_use]
-    pub const fn bytes(self) -> u64 {
+    pub const fn bytes(self) -> Bytes {
         assert!(self.0 >> (64 - Self::SHIFT) == 0, "sector beyond 2^64 bytes");
-        self.0 << Self::SHIFT
+        Bytes(self.0 << Self::SHIFT)
+    }
+}
+
+/// A number of bytes: a length, or a place in memory or in a file, where sectors are beside it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// The bytes of so many sectors.
+    #[must_use]
+    pub const fn of(sectors: u64) -> Self {
+        Self(sectors * Sector::SIZE)
+    }
+
+    /// As many whole sectors.
+    #[must_use]
+    pub const fn sectors(self) -> u64 {
+        self.0 / Sector::SIZE
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
     }
 }
 
@@ -188,8 +212,8 @@ impl Extent {
 
     /// Its length in bytes.
     #[must_use]
-    pub const fn bytes(self) -> u64 {
-        self.sectors * Sector::SIZE
+    pub const fn bytes(self) -> Bytes {
+        Bytes::of(self.sectors)
     }
 
     /// Whether the two have a sector in common.

@@ -4,7 +4,7 @@
 
 use alloc::boxed::Box;
 
-use crate::{Duration, Op, Outcome};
+use crate::{Bytes, Duration, Op, Outcome};
 
 /// What one stream, group or disk has done.
 #[derive(Clone, Default, Debug)]
@@ -28,11 +28,11 @@ pub struct Counters {
 
 impl Stats {
     /// A bio ended, `latency` after it was submitted.
-    pub fn ended(&mut self, op: Op, bytes: u64, outcome: Outcome, latency: Duration) {
+    pub fn ended(&mut self, op: Op, bytes: Bytes, outcome: Outcome, latency: Duration) {
         let counters = &mut self.ops[op as usize];
         counters.ops += 1;
         match outcome {
-            Outcome::Done => counters.bytes += bytes,
+            Outcome::Done => counters.bytes += bytes.get(),
             Outcome::Failed(_) => counters.failed += 1,
         }
         self.latency[op as usize].get_or_insert_default().record(latency);
@@ -172,9 +172,9 @@ mod tests {
     #[test]
     fn a_group_is_the_sum_of_its_streams() {
         let (mut a, mut b) = (Stats::default(), Stats::default());
-        a.ended(Op::Read, 4096, Outcome::Done, ms(1));
-        b.ended(Op::Read, 512, Outcome::Done, ms(2));
-        b.ended(Op::Read, 512, Outcome::Failed(crate::Errno::EIO), ms(2));
+        a.ended(Op::Read, Bytes(4096), Outcome::Done, ms(1));
+        b.ended(Op::Read, Bytes(512), Outcome::Done, ms(2));
+        b.ended(Op::Read, Bytes(512), Outcome::Failed(crate::Errno::EIO), ms(2));
         b.merged(Op::Read);
         a.add(&b);
         assert_eq!(a.of(Op::Read), Counters { ops: 3, bytes: 4608, merges: 1, failed: 1 });

@@ -1,10 +1,10 @@
 //! An ordered tree without allocation: its nodes are slots of a table that several trees share.
 //!
-//! T1  A node is named by a slot number of the caller's choosing, so what the caller knows of a request and the
+//! tree.1  A node is named by a slot number of the caller's choosing, so what the caller knows of a request and the
 //!     request's place in the tree share one number, and removal starts at the node instead of searching for it.
-//! T2  A slot is in at most one of the trees that share a [`Nodes`].
-//! T3  Equal keys keep the order in which they came: a newcomer goes after its equals.
-//! T4  Nothing is allocated, moved or freed after the table is made, unless it is told to grow.
+//! tree.2  A slot is in at most one of the trees that share a [`Nodes`].
+//! tree.3  Equal keys keep the order in which they came: a newcomer goes after its equals.
+//! tree.4  Nothing is allocated, moved or freed after the table is made, unless it is told to grow.
 //!
 //! A red-black tree: no red node has a red child, and every way down from the root meets as many black nodes; so no
 //! way down is more than twice as long as another. Chosen over AVL because a removal rotates at most three times, and
@@ -197,7 +197,7 @@ impl Tree {
         (some(turned[RIGHT]), some(turned[LEFT]))
     }
 
-    /// Takes `slot` in, after all slots with the same key (T3).
+    /// Takes `slot` in, after all slots with the same key (tree.3).
     ///
     /// # Panics
     /// The slot is in a tree already, or beyond the capacity.
@@ -206,18 +206,18 @@ impl Tree {
         if self.root != NIL {
             return self.insert_below(nodes, slot, key);
         }
-        assert!(!nodes.contains(slot), "slot {slot} is in a tree already"); // T2
+        assert!(!nodes.contains(slot), "slot {slot} is in a tree already"); // tree.2
         *nodes.at_mut(slot) = Node { key, child: [NIL; 2], parent: NIL, colour: Colour::Black };
         self.root = slot;
     }
 
     #[inline(never)]
     fn insert_below(&mut self, nodes: &mut Nodes, slot: u32, key: u64) {
-        assert!(!nodes.contains(slot), "slot {slot} is in a tree already"); // T2
+        assert!(!nodes.contains(slot), "slot {slot} is in a tree already"); // tree.2
         let (mut parent, mut side, mut at) = (NIL, LEFT, self.root);
         while at != NIL {
             let node = nodes.at(at);
-            (parent, side) = (at, usize::from(node.key <= key)); // T3
+            (parent, side) = (at, usize::from(node.key <= key)); // tree.3
             at = node.child[side];
         }
         *nodes.at_mut(slot) = Node { key, child: [NIL; 2], parent, colour: Colour::Red };
@@ -425,7 +425,7 @@ mod tests {
         blacks(nodes, tree.root, NIL);
     }
 
-    /// T3.
+    /// tree.3.
     #[test]
     fn equals_keep_the_order_in_which_they_came() {
         let (tree, nodes) = tree(&[7, 7, 3, 7, 9, 7]);
@@ -465,7 +465,7 @@ mod tests {
         }
     }
 
-    /// T2.
+    /// tree.2.
     #[test]
     #[should_panic(expected = "slot 0 is in a tree already")]
     fn a_slot_is_in_one_tree_at_most() {
@@ -481,7 +481,7 @@ mod tests {
         tree.remove(&mut nodes, 0);
     }
 
-    /// T4.
+    /// tree.4.
     #[test]
     fn a_table_that_grows_keeps_what_is_in_its_trees() {
         let (mut tree, mut nodes) = tree(&[5, 3]);
@@ -493,7 +493,7 @@ mod tests {
         assert!(!nodes.contains(2));
     }
 
-    /// T1.
+    /// tree.1.
     #[test]
     fn trees_share_a_table_without_meeting() {
         let (mut nodes, mut even, mut odd) = (Nodes::new(20), Tree::new(), Tree::new());

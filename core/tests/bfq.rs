@@ -378,7 +378,7 @@ fn who_always_asks_is_served_by_weight_within_the_bound() {
     }
 }
 
-/// S2: a heavy stream that asks one request at a time, beside a light one that asks many.
+/// together.2: a heavy stream that asks one request at a time, beside a light one that asks many.
 fn heavy_beside_deep(floor: &str) -> (u64, u64) {
     let tree = groups(&[800, 100]);
     let mut bench = Bench::new(0, bfq(&tree, 32, false, Settings::default()));
@@ -435,7 +435,7 @@ fn a_share_floor_is_what_shares_may_cost() {
     assert!(half * 100 >= all * 45, "{half} of {all} is less than half");
 }
 
-/// W4
+/// both.4
 #[test]
 fn strict_guarantees_have_one_request_in_the_device_and_wait_for_the_stream() {
     let tree = groups(&[100, 100]);
@@ -468,7 +468,7 @@ fn on_flash(places: &str, weights: &[u16]) -> Bench {
     bench
 }
 
-/// S5
+/// together.5
 #[test]
 fn a_device_full_of_writes_takes_reads_as_many_as_it_has_places() {
     let mut bench = on_flash("2", &[100, 1000, 1000, 1000]);
@@ -489,7 +489,7 @@ fn a_device_full_of_writes_takes_reads_as_many_as_it_has_places() {
     assert_eq!(bench.dispatch(32)[0].op, Op::Read);
 }
 
-/// S5: who writes has his turn, and no room; who reads and would be next is not in his way.
+/// together.5: who writes has his turn, and no room; who reads and would be next is not in his way.
 #[test]
 fn a_newcomer_that_reads_passes_a_writer_that_waits_for_room_if_he_would_be_next() {
     for (weight, passes) in [(1000, true), (1, false)] {
@@ -514,7 +514,7 @@ fn a_newcomer_that_reads_passes_a_writer_that_waits_for_room_if_he_would_be_next
     }
 }
 
-/// S5: small writes, many of them in a turn, and the first reader that there is.
+/// together.5: small writes, many of them in a turn, and the first reader that there is.
 #[test]
 fn a_reader_is_not_behind_the_rest_of_a_turn_of_writes_that_waits_for_room() {
     let mut bench = on_flash("1", &[100, 1000]);
@@ -526,7 +526,7 @@ fn a_reader_is_not_behind_the_rest_of_a_turn_of_writes_that_waits_for_room() {
     assert_eq!(bench.dispatch(32)[0].op, Op::Read);
 }
 
-/// S5: a newcomer that writes has no room either.
+/// together.5: a newcomer that writes has no room either.
 #[test]
 fn who_writes_does_not_end_the_turn_of_another_that_waits_for_room() {
     let mut bench = on_flash("1", &[100, 1000]);
@@ -540,7 +540,7 @@ fn who_writes_does_not_end_the_turn_of_another_that_waits_for_room() {
     assert_eq!(preemptions, 0);
 }
 
-/// S3: the others wait for one who starts a program, and not where most do.
+/// together.3: the others wait for one who starts a program, and not where most do.
 #[test]
 fn where_most_are_raised_nobody_has_the_device_for_himself() {
     for (level, waits) in [(7, true), (4, false)] {
@@ -560,7 +560,7 @@ fn where_most_are_raised_nobody_has_the_device_for_himself() {
     }
 }
 
-/// T4: whether the disk takes several at once or not, an arm follows one stream; what it writes goes to its cache.
+/// turns.4: whether the disk takes several at once or not, an arm follows one stream; what it writes goes to its cache.
 #[test]
 fn a_disk_that_rotates_is_held_for_a_reader_that_seeks_though_it_queues() {
     for (op, held) in [(Op::Read, true), (Op::Write, false)] {
@@ -589,7 +589,7 @@ fn a_disk_that_rotates_is_held_for_a_reader_that_seeks_though_it_queues() {
     }
 }
 
-/// W3: M7 of merging.
+/// both.3: merge.7 of merging.
 #[test]
 fn on_a_device_that_does_not_rotate_and_queues_no_position_is_kept() {
     let tree = groups(&[]);
@@ -608,7 +608,7 @@ fn on_a_device_that_does_not_rotate_and_queues_no_position_is_kept() {
     }
 }
 
-/// F2: what comes back is not charged again, and goes first.
+/// bfq.2: what comes back is not charged again, and goes first.
 #[test]
 fn what_the_device_turned_back_goes_first() {
     let mut bench = Bench::new(0, bfq(&groups(&[]), 32, false, Settings::default()));
@@ -623,7 +623,7 @@ fn what_the_device_turned_back_goes_first() {
     bench.settle(2);
 }
 
-/// W5: time spent for a stream's flushes counts against its group.
+/// both.5: time spent for a stream's flushes counts against its group.
 #[test]
 fn a_group_that_is_charged_for_its_flushes_has_less_of_the_device() {
     let served = |charge: bool| {
@@ -705,7 +705,7 @@ fn whoever_listens_is_told_what_bfq_does_for_reasons_of_its_own() {
     assert_eq!(told(&mut bench.bfq), [""; 0], "nothing is kept for nobody");
 }
 
-/// M3: who shares a queue, and who has one of his own again.
+/// merge.3: who shares a queue, and who has one of his own again.
 #[test]
 fn whoever_listens_is_told_who_shares_a_queue() {
     let mut bench = Bench::new(0, bfq(&groups(&[]), 1, true, Settings::default()));

@@ -1,4 +1,4 @@
-//! What a discard or a write of zeroes costs its group is what a write costs that keeps the device busy for as long (U4).
+//! What a discard or a write of zeroes costs its group is what a write costs that keeps the device busy for as long (sequence.4).
 
 use fairlift_core::model::Character;
 use fairlift_core::queue::Settings;

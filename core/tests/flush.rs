@@ -381,7 +381,7 @@ impl Runner {
             Op::Write | Op::Discard | Op::WriteZeroes => {
                 for segment in segments {
                     let open = self.open[segment.token.0 as usize].as_mut().expect("it is open");
-                    open.left -= segment.bytes / Sector::SIZE;
+                    open.left -= segment.bytes.sectors();
                     if open.left == 0 {
                         truth.ended.insert(segment.token.0);
                     }

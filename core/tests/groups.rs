@@ -1,4 +1,4 @@
-//! Streams and groups that come, change and go: the queue's rules Q8 to Q12, one scenario each, and all of them under
+//! Streams and groups that come, change and go: the queue's rules queue.8 to queue.12, one scenario each, and all of them under
 //! random commands with every scheduler, held to what a dull model counts and a witness is told.
 
 mod witness;
@@ -67,7 +67,7 @@ fn ops(stats: &Stats) -> u64 {
 const A: GroupId = GroupId(1);
 const B: GroupId = GroupId(2);
 
-/// Q8: what waits is in the plug, in the scheduler, among the flushes, or the rest of a bio that was cut.
+/// queue.8: what waits is in the plug, in the scheduler, among the flushes, or the rest of a bio that was cut.
 #[test]
 fn what_waits_of_a_stream_moves_with_it_wherever_it_waits() {
     let mut settings = Settings::new(Kind::None, Limits { discard_max: 8, ..Limits::new(1_000_000) });
@@ -98,7 +98,7 @@ fn what_waits_of_a_stream_moves_with_it_wherever_it_waits() {
     assert_eq!(group_of(trace::Action::Completed)[..2], [A, B], "what was in flight ends where it was charged");
 }
 
-/// Q9
+/// queue.9
 #[test]
 fn a_request_in_flight_ends_in_the_group_that_its_stream_has_left() {
     for kind in Kind::ALL {
@@ -112,7 +112,7 @@ fn a_request_in_flight_ends_in_the_group_that_its_stream_has_left() {
     }
 }
 
-/// Q9
+/// queue.9
 #[test]
 fn what_the_device_turns_back_after_a_move_waits_in_the_new_group() {
     for kind in Kind::ALL {
@@ -130,7 +130,7 @@ fn what_the_device_turns_back_after_a_move_waits_in_the_new_group() {
     }
 }
 
-/// Q10
+/// queue.10
 #[test]
 fn what_ended_before_a_move_counts_for_the_group_of_then() {
     let (mut queue, _) = queue(Kind::None, 1);
@@ -153,7 +153,7 @@ fn what_ended_before_a_move_counts_for_the_group_of_then() {
     assert_eq!(queue.stats().latency(Op::Read).unwrap().len(), 5);
 }
 
-/// Q11
+/// queue.11
 #[test]
 fn a_group_that_someone_is_in_is_not_removed_and_the_error_says_who() {
     let (mut queue, told) = queue(Kind::None, 1);
@@ -177,7 +177,7 @@ fn a_group_that_someone_is_in_is_not_removed_and_the_error_says_who() {
     assert_eq!(news(&told), groups);
 }
 
-/// Q11
+/// queue.11
 #[test]
 fn a_removed_group_goes_when_its_last_request_has_ended_and_its_number_comes_back_then() {
     let (mut queue, told) = queue(Kind::MqDeadline, 4);
@@ -199,7 +199,7 @@ fn a_removed_group_goes_when_its_last_request_has_ended_and_its_number_comes_bac
     assert_eq!(queue.stats().of(Op::Read).ops, 1);
 }
 
-/// Q11
+/// queue.11
 #[test]
 fn a_removed_group_waits_for_the_removed_ones_below_it() {
     let (mut queue, told) = queue(Kind::None, 4);
@@ -215,7 +215,7 @@ fn a_removed_group_waits_for_the_removed_ones_below_it() {
     assert_eq!(news(&told)[1..], ["group /a/x gone", "group /a gone"]);
 }
 
-/// Q12: parents first, though the number of a child may be the smaller one; and those that leave until they have left.
+/// queue.12: parents first, though the number of a child may be the smaller one; and those that leave until they have left.
 #[test]
 fn a_scheduler_that_takes_over_sees_the_groups_and_streams_that_there_are() {
     let (mut queue, _) = queue(Kind::None, 4);
@@ -241,7 +241,7 @@ fn a_scheduler_that_takes_over_sees_the_groups_and_streams_that_there_are() {
     assert_eq!(news(&told), ["group /a gone"], "and not of what the scheduler before it had dispatched");
 }
 
-/// Q12
+/// queue.12
 #[test]
 fn a_scheduler_hears_of_no_end_that_another_began() {
     for kind in Kind::ALL {
@@ -520,7 +520,7 @@ fn pick<T: Copy>(random: &mut Random, from: &[T]) -> T {
 }
 
 fairlift_lab::proptest! {
-    /// Q1 and Q8 to Q12: whoever comes, moves and goes, and whatever scheduler takes over, every bio ends once and counts
+    /// queue.1 and queue.8 to queue.12: whoever comes, moves and goes, and whatever scheduler takes over, every bio ends once and counts
     /// for the group in which it ended, and the scheduler is told what it was promised.
     #[test]
     fn nothing_is_lost_or_counted_wrongly_while_everything_moves(seed in any::<u64>(), depth in 1u16..8) {

@@ -46,7 +46,7 @@ fn news(queue: &mut Queue) -> Vec<Finished> {
     std::iter::from_fn(|| queue.poll_finished(C0)).collect()
 }
 
-/// Q2
+/// queue.2
 #[test]
 fn with_all_tags_out_nothing_is_dispatched() {
     let (mut queue, s) = queue(|settings| (settings.depth, settings.nr_requests) = (2, 8));
@@ -61,7 +61,7 @@ fn with_all_tags_out_nothing_is_dispatched() {
     assert_eq!(news(&mut queue), [Finished::Done(Token(0), Outcome::Done)]);
 }
 
-/// Q3
+/// queue.3
 #[test]
 fn neighbours_in_a_batch_become_one_request_in_sector_order() {
     let (mut queue, s) = queue(|_| ());
@@ -71,7 +71,7 @@ fn neighbours_in_a_batch_become_one_request_in_sector_order() {
     let whole = queue.poll_dispatch(at(0), C0).unwrap();
     assert_eq!(whole.extent, Extent::new(Sector(0), 24));
     let segments: Vec<_> = queue.segments(whole.tag).collect();
-    let expected = [0, 1, 2].map(|token| Segment { token: Token(token), offset: 0, bytes: 4096 });
+    let expected = [0, 1, 2].map(|token| Segment { token: Token(token), offset: Bytes(0), bytes: Bytes(4096) });
     assert_eq!(segments, expected);
     assert_eq!(queue.stream_stats(s).of(Op::Write).merges, 2);
     let mut counters = Vec::new();
@@ -79,7 +79,7 @@ fn neighbours_in_a_batch_become_one_request_in_sector_order() {
     assert_eq!(counters, [("merges", 2)]);
 }
 
-/// Q4
+/// queue.4
 #[test]
 fn a_request_goes_to_the_context_that_submitted_it() {
     let (mut queue, _) = queue(|_| ());
@@ -93,7 +93,7 @@ fn a_request_goes_to_the_context_that_submitted_it() {
     assert_eq!(queue.poll_finished(C1), Some(Finished::Done(Token(7), Outcome::Done)));
 }
 
-/// Q4
+/// queue.4
 #[test]
 fn neighbours_of_different_contexts_stay_apart() {
     let (mut queue, s) = queue(|settings| settings.scheduler = Kind::MqDeadline);
@@ -103,7 +103,7 @@ fn neighbours_of_different_contexts_stay_apart() {
     assert_eq!(extents(&mut queue, at(0)), [(0, 8)]);
 }
 
-/// Q5
+/// queue.5
 #[test]
 fn a_flush_goes_first() {
     let (mut queue, s) = queue(|settings| settings.scheduler = Kind::MqDeadline);
@@ -112,7 +112,7 @@ fn a_flush_goes_first() {
     assert_eq!(queue.poll_dispatch(at(0), C0).unwrap().op, Op::Flush);
 }
 
-/// Q6
+/// queue.6
 #[test]
 fn an_overdue_bio_fails_at_once_and_gives_its_memory_back_later() {
     let (mut queue, s) = queue(|_| ());
@@ -130,7 +130,7 @@ fn an_overdue_bio_fails_at_once_and_gives_its_memory_back_later() {
     assert_eq!(queue.in_flight(), 0);
 }
 
-/// Q7
+/// queue.7
 #[test]
 fn what_a_busy_device_refused_goes_first_when_something_ended() {
     let (mut queue, s) = queue(|_| ());
@@ -145,7 +145,7 @@ fn what_a_busy_device_refused_goes_first_when_something_ended() {
     assert_eq!(extents(&mut queue, at(1)), [(100, 8), (200, 8)]);
 }
 
-/// Q7
+/// queue.7
 #[test]
 fn with_nothing_in_flight_a_busy_device_is_asked_again_after_a_while() {
     let (mut queue, s) = queue(|_| ());
@@ -165,7 +165,7 @@ fn a_bio_longer_than_the_device_takes_is_cut_and_ends_once() {
     let tags: Vec<_> = std::iter::from_fn(|| queue.poll_dispatch(at(0), C0)).map(|d| d.tag).collect();
     assert_eq!(tags.len(), 3);
     let last = queue.segments(tags[2]).next().unwrap();
-    assert_eq!((last.offset, last.bytes), (16 * 512, 4 * 512));
+    assert_eq!((last.offset, last.bytes), (Bytes::of(16), Bytes::of(4)));
     queue.handle_completion(at(1), tags[1], Outcome::Failed(Errno::EIO));
     queue.handle_completion(at(1), tags[2], Outcome::Done);
     assert_eq!(news(&mut queue), [], "a part is missing");
@@ -278,7 +278,7 @@ fn fickle(limits: Limits, seed: u64) -> Box<dyn Model> {
 }
 
 fairlift_lab::proptest! {
-    /// Q1 and Q2, over random loads, limits and devices, while streams move between groups and classes and schedulers take
+    /// queue.1 and queue.2, over random loads, limits and devices, while streams move between groups and classes and schedulers take
     /// over; and the same seed gives the same run.
     #[test]
     fn every_bio_ends_exactly_once_and_every_sector_is_asked_for_once(

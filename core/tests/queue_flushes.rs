@@ -1,4 +1,4 @@
-//! The queue's flushes, one scenario each (U1–U5); against a dull model they are in `flush.rs`.
+//! The queue's flushes, one scenario each (sequence.1–5); against a dull model they are in `flush.rs`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -60,7 +60,7 @@ fn done(token: u64) -> Finished {
     Finished::Done(Token(token), DONE)
 }
 
-/// U1
+/// sequence.1
 #[test]
 fn a_thousand_flushes_are_one_though_there_is_one_request_and_one_tag() {
     let (mut queue, s) = queue(1, |settings| (settings.depth, settings.nr_requests) = (1, 256));
@@ -72,7 +72,7 @@ fn a_thousand_flushes_are_one_though_there_is_one_request_and_one_tag() {
     assert_eq!((queue.in_flight(), queue.waiting()), (0, 0));
 }
 
-/// U1
+/// sequence.1
 #[test]
 fn a_full_table_holds_no_flush_up() {
     let (mut queue, s) = queue(1, |settings| (settings.depth, settings.nr_requests) = (2, 2));
@@ -84,7 +84,7 @@ fn a_full_table_holds_no_flush_up() {
     assert_eq!(next(&mut queue, at(0)).op, Op::Flush);
 }
 
-/// U2
+/// sequence.2
 #[test]
 fn what_a_backing_cannot_make_durable_by_itself_is_followed_by_a_flush() {
     let (mut queue, s) = queue(1, |settings| settings.backings[0].fua = false);
@@ -99,7 +99,7 @@ fn what_a_backing_cannot_make_durable_by_itself_is_followed_by_a_flush() {
     assert_eq!(news(&mut queue), [done(1)]);
 }
 
-/// U2
+/// sequence.2
 #[test]
 fn a_barrier_is_a_flush_its_data_and_a_flush() {
     let (mut queue, s) = queue(1, |settings| settings.backings[0].fua = false);
@@ -113,7 +113,7 @@ fn a_barrier_is_a_flush_its_data_and_a_flush() {
     assert_eq!(news(&mut queue), [done(1)]);
 }
 
-/// U2
+/// sequence.2
 #[test]
 fn a_write_whose_first_flush_failed_is_not_written() {
     let (mut queue, s) = queue(1, |_| ());
@@ -124,7 +124,7 @@ fn a_write_whose_first_flush_failed_is_not_written() {
     assert_eq!(queue.poll_dispatch(at(1), C0), None);
 }
 
-/// U2
+/// sequence.2
 #[test]
 fn without_a_volatile_cache_only_data_is_sent() {
     let (mut queue, s) = queue(1, |settings| settings.backings[0].volatile_cache = false);
@@ -146,7 +146,7 @@ fn backings_are_flushed_each_by_itself() {
     assert_eq!(starts, [0, 500_000]);
 }
 
-/// U3
+/// sequence.3
 #[test]
 fn a_stuck_flush_is_told_of_and_no_other_starts_before_the_device_has_answered() {
     let (mut queue, s) = queue(1, |settings| settings.io_timeout = secs(30));
@@ -167,7 +167,7 @@ fn a_stuck_flush_is_told_of_and_no_other_starts_before_the_device_has_answered()
     assert_eq!((news(&mut queue), queue.poll_dispatch(at(50_000), C0)), (vec![done(3)], None));
 }
 
-/// U3
+/// sequence.3
 #[test]
 fn who_waits_for_a_flush_that_gets_no_tag_is_told_in_time() {
     let (mut queue, s) = queue(1, |settings| (settings.depth, settings.io_timeout) = (1, secs(30)));
@@ -183,7 +183,7 @@ fn who_waits_for_a_flush_that_gets_no_tag_is_told_in_time() {
     assert_eq!((news(&mut queue), queue.poll_dispatch(at(32_000), C0)), (vec![Finished::Released(Token(0))], None));
 }
 
-/// U3
+/// sequence.3
 #[test]
 fn a_stuck_flush_that_fails_in_the_end_is_remembered() {
     let (mut queue, s) = queue(1, |settings| settings.io_timeout = secs(30));
@@ -206,7 +206,7 @@ fn a_stuck_flush_that_fails_in_the_end_is_remembered() {
     assert_eq!(news(&mut queue), [done(3)]);
 }
 
-/// Q7
+/// queue.7
 #[test]
 fn a_flush_that_the_device_turned_back_goes_again() {
     let (mut queue, s) = queue(1, |_| ());
@@ -309,7 +309,7 @@ fn in_debt(charge: bool) -> (Queue, Vec<StreamId>, Ahead) {
     (queue, streams, ahead)
 }
 
-/// U5
+/// sequence.5
 #[test]
 fn a_flush_waits_until_the_only_group_that_asks_has_paid() {
     let (mut queue, s, ahead) = in_debt(true);
@@ -321,7 +321,7 @@ fn a_flush_waits_until_the_only_group_that_asks_has_paid() {
     assert_eq!(news(&mut queue), [done(1)]);
 }
 
-/// U5
+/// sequence.5
 #[test]
 fn nobody_waits_for_anothers_debt_and_the_debtor_shares_what_others_start() {
     let (mut queue, s, _) = in_debt(true);
@@ -333,7 +333,7 @@ fn nobody_waits_for_anothers_debt_and_the_debtor_shares_what_others_start() {
     assert_eq!(news(&mut queue), [done(1), done(2)]);
 }
 
-/// U5: where it is held back for ever, it goes before it would take too long.
+/// sequence.5: where it is held back for ever, it goes before it would take too long.
 #[test]
 fn a_debtor_waits_for_a_quarter_of_io_timeout_and_no_longer() {
     let (mut queue, s, _) = in_debt(true);
@@ -354,7 +354,7 @@ fn a_debtor_waits_for_a_quarter_of_io_timeout_and_no_longer() {
     assert_eq!(next(&mut queue, at(15_003)).op, Op::Flush);
 }
 
-/// U5
+/// sequence.5
 #[test]
 fn where_flushes_are_not_charged_none_waits_for_debts() {
     let (mut queue, s, _) = in_debt(false);
@@ -362,7 +362,7 @@ fn where_flushes_are_not_charged_none_waits_for_debts() {
     assert_eq!(next(&mut queue, at(0)).op, Op::Flush);
 }
 
-/// U4
+/// sequence.4
 #[test]
 fn groups_that_share_a_flush_pay_equal_parts_of_it() {
     let (mut queue, s, charges) = charged(true, |_| ());
@@ -374,7 +374,7 @@ fn groups_that_share_a_flush_pay_equal_parts_of_it() {
     assert_eq!(*charges.lock().unwrap(), [(1, 1, 6000), (2, 2, 2000), (3, 2, 2000), (3, 2, 2000)]);
 }
 
-/// U4
+/// sequence.4
 #[test]
 fn time_in_which_two_backings_are_flushed_is_charged_once_and_discards_are_left_to_the_scheduler() {
     let (mut queue, s, charges) = charged(true, |settings| {
@@ -394,7 +394,7 @@ fn time_in_which_two_backings_are_flushed_is_charged_once_and_discards_are_left_
     assert_eq!(*charges.lock().unwrap(), [(1, 1, 10_000), (2, 2, 4000)]);
 }
 
-/// U4
+/// sequence.4
 #[test]
 fn who_does_not_want_it_is_not_charged() {
     let (mut queue, s, charges) = charged(false, |_| ());
@@ -427,7 +427,7 @@ impl SharedFlush for Racing {
     }
 }
 
-/// U3: who waited for a tag all that time, and another queue's worker starts the flush just as they are told; then that
+/// sequence.3: who waited for a tag all that time, and another queue's worker starts the flush just as they are told; then that
 /// flush ends, and the other worker's next one is to start.
 #[test]
 fn nobody_starts_a_flush_when_all_who_waited_here_have_just_been_told_that_it_took_too_long() {
@@ -458,7 +458,7 @@ fn nobody_starts_a_flush_when_all_who_waited_here_have_just_been_told_that_it_to
     assert_eq!(queue.poll_dispatch(at(30_003), C0), None);
 }
 
-/// F7
+/// flush.7
 #[test]
 fn a_failed_flush_is_remembered_though_flushes_are_not_coordinated() {
     let (mut queue, s) = queue(1, |settings| settings.flush.coordinate = false);
@@ -478,7 +478,7 @@ fn a_failed_flush_is_remembered_though_flushes_are_not_coordinated() {
     assert_eq!(news(&mut queue), [done(3)]);
 }
 
-/// F7
+/// flush.7
 #[test]
 fn who_turns_remembering_off_has_the_next_flush_that_succeeds_count() {
     let (mut queue, s) = queue(1, |_| ());

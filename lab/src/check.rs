@@ -349,7 +349,7 @@ impl Row {
 
 /// Which bio, from which sector of it on, and how many.
 fn parts(segment: &Segment) -> (usize, u64, u64) {
-    (segment.token.0 as usize, segment.offset / Sector::SIZE, segment.bytes / Sector::SIZE)
+    (segment.token.0 as usize, segment.offset.sectors(), segment.bytes.sectors())
 }
 
 /// A time as people read it.

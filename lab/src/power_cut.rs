@@ -152,8 +152,8 @@ impl Bench {
     fn given(&mut self, dispatch: &Dispatch, segments: &[Segment], starts: impl Fn(u64) -> Sector) {
         let Dispatch { tag, op, flags, extent, .. } = *dispatch;
         let pieces = segments.iter().map(|segment| {
-            let start = starts(segment.token.0).0 + segment.offset / Sector::SIZE;
-            Piece { extent: Extent::new(Sector(start), segment.bytes / Sector::SIZE), stamp: segment.token.0 }
+            let start = starts(segment.token.0).0 + segment.offset.sectors();
+            Piece { extent: Extent::new(Sector(start), segment.bytes.sectors()), stamp: segment.token.0 }
         });
         let pieces = if matches!(op, Op::Read | Op::Flush) { Vec::new() } else { pieces.collect() };
         self.report.device_flushes += u64::from(op == Op::Flush);

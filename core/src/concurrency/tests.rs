@@ -54,7 +54,7 @@ fn learned(backing: &mut Backing, settings: Settings) -> u16 {
     concurrency.level()
 }
 
-/// C4
+/// concurrency.4
 #[test]
 fn a_backing_that_serves_one_at_a_time_is_given_one() {
     for each in [us(50), ms(1), ms(10)] {
@@ -83,7 +83,7 @@ fn what_is_fixed_is_not_learned() {
     assert_eq!(learned(&mut backing, Settings { most: 7, fixed: true }), 7);
 }
 
-/// C5
+/// concurrency.5
 #[test]
 fn a_backing_that_changes_is_learned_anew() {
     let mut backing = Backing::new(1, ms(1));
@@ -98,7 +98,7 @@ fn a_backing_that_changes_is_learned_anew() {
     assert_eq!(concurrency.level(), 2);
 }
 
-/// C5: what is tried costs little once the level is found.
+/// concurrency.5: what is tried costs little once the level is found.
 #[test]
 fn trials_cost_a_backing_less_than_a_fiftieth_of_what_it_can_do() {
     for servers in [1, 2, 4, 16] {
@@ -113,7 +113,7 @@ fn trials_cost_a_backing_less_than_a_fiftieth_of_what_it_can_do() {
     }
 }
 
-/// C3
+/// concurrency.3
 #[test]
 fn a_load_that_never_fills_the_backing_teaches_nothing() {
     let mut concurrency = Concurrency::new(Settings::default());
@@ -123,7 +123,7 @@ fn a_load_that_never_fills_the_backing_teaches_nothing() {
     assert_eq!((concurrency.level(), concurrency.changes()), (4, 0));
 }
 
-/// C3
+/// concurrency.3
 #[test]
 fn a_trial_of_more_than_there_ever_is_ends() {
     let mut concurrency = Concurrency::new(Settings::default());

@@ -31,7 +31,7 @@ fn run(flush: &mut Flush, from: u64, outcome: Outcome) {
     flush.end(at(from + 1), outcome);
 }
 
-/// F3
+/// flush.3
 #[test]
 fn a_lone_flush_goes_straight_down() {
     let mut flush = flush(|settings| settings.group_commit = 500);
@@ -44,7 +44,7 @@ fn a_lone_flush_goes_straight_down() {
     assert_eq!((flush.counts().sent, flush.counts().waits), (5, 0));
 }
 
-/// F1, F2
+/// flush.1, flush.2
 #[test]
 fn who_asks_during_a_flush_shares_the_next() {
     let mut flush = plain();
@@ -62,7 +62,7 @@ fn who_asks_during_a_flush_shares_the_next() {
     assert_eq!((flush.counts().asked, flush.counts().sent), (1001, 2));
 }
 
-/// F4: the seed's hard spot: the next one has come and gone before those of the first look.
+/// flush.4: the seed's hard spot: the next one has come and gone before those of the first look.
 #[test]
 fn an_error_reaches_those_who_shared_it_and_nobody_else() {
     let mut flush = flush(|settings| settings.remember = false);
@@ -82,7 +82,7 @@ fn an_error_reaches_those_who_shared_it_and_nobody_else() {
     assert!(flush.failures.is_empty(), "nothing is kept of what all have seen");
 }
 
-/// F5
+/// flush.5
 #[test]
 fn who_gives_up_disturbs_nobody() {
     let mut flush = plain();
@@ -100,7 +100,7 @@ fn who_gives_up_disturbs_nobody() {
     assert!(flush.failures.is_empty());
 }
 
-/// F6
+/// flush.6
 #[test]
 fn a_flush_that_finds_nothing_written_is_not_sent() {
     let mut flush = plain();
@@ -115,7 +115,7 @@ fn a_flush_that_finds_nothing_written_is_not_sent() {
     assert_eq!((flush.counts().sent, flush.counts().spared), (1, 1));
 }
 
-/// F6
+/// flush.6
 #[test]
 fn what_is_written_during_a_flush_is_left_for_the_next() {
     let mut flush = plain();
@@ -128,7 +128,7 @@ fn what_is_written_during_a_flush_is_left_for_the_next() {
     assert_eq!(flush.poll_start(at(2)), Start::Now);
 }
 
-/// F7
+/// flush.7
 #[test]
 fn after_a_failed_flush_all_fail_until_somebody_takes_note() {
     let mut flush = plain();
@@ -144,7 +144,7 @@ fn after_a_failed_flush_all_fail_until_somebody_takes_note() {
     assert_eq!(flush.take(round), Some(Outcome::Done));
 }
 
-/// F7
+/// flush.7
 #[test]
 fn where_a_retry_means_something_it_is_made() {
     let mut flush = flush(|settings| settings.remember = false);
@@ -161,7 +161,7 @@ fn where_a_retry_means_something_it_is_made() {
     assert_eq!(flush.take(round), Some(Outcome::Done));
 }
 
-/// F8
+/// flush.8
 #[test]
 fn without_a_volatile_cache_none_is_sent() {
     let mut flush = Flush::new(Settings::default(), false);
@@ -206,7 +206,7 @@ fn crowd(threads: usize, think: impl Fn(usize) -> u64, runs: usize, group_commit
     (flush.counts().asked, flush.counts().sent, flush.counts().waits)
 }
 
-/// G1, G2
+/// commit.1, commit.2
 #[test]
 fn threads_that_come_back_at_once_share_every_flush() {
     let (asked, sent, _) = crowd(16, |thread| 1 + thread as u64 % 2, 200, 250);
@@ -215,7 +215,7 @@ fn threads_that_come_back_at_once_share_every_flush() {
     assert!(asked < 9 * sent && waits == 0, "without company they part into two crowds: {asked} asked, {sent} sent");
 }
 
-/// G3
+/// commit.3
 #[test]
 fn a_wait_that_does_not_pay_is_seldom_tried_again() {
     // Two who come back late: the wait for them brings nobody.
@@ -223,7 +223,7 @@ fn a_wait_that_does_not_pay_is_seldom_tried_again() {
     assert!(waits * 10 < sent, "{waits} waits for {sent} flushes");
 }
 
-/// G4
+/// commit.4
 #[test]
 fn where_a_flush_takes_next_to_nothing_nobody_waits() {
     let mut flush = flush(|settings| (settings.group_commit, settings.group_commit_min) = (500, ms(20)));

@@ -1,11 +1,146 @@
-//! The way out: requests end, bios end with their last one, and who waits for room hears of it (Q1).
+//! Complete: requests end, are turned back or take too long; a bio ends with its last part, and what waited for room goes on
+//! (queue.1, queue.6, queue.7).
 
 use super::flush_sequence::Stage;
-use super::{Finished, Queue};
+use super::{Finished, NIL, Queue, SegmentNode, Step};
 use crate::group::ContextId;
-use crate::{Errno, Instant, Outcome, Sector};
+use crate::sched::{BUSY_DELAY, RequestId, Served, Waiting};
+use crate::trace::Action;
+use crate::{Bytes, Errno, Instant, Op, Outcome, Tag};
 
 impl Queue {
+    /// The device has done the request that holds `tag`, or failed to.
+    ///
+    /// # Panics
+    /// If `tag` is not in flight.
+    pub fn handle_completion(&mut self, now: Instant, tag: Tag, outcome: Outcome) {
+        let id = self.take_back(tag);
+        self.busy_until = None; // queue.7
+        let request = self.requests.remove(id.0);
+        let Waiting { op, extent, stream, group, .. } = request.waiting;
+        self.note(now, Action::Completed, op, extent, stream, group);
+        let outcome = match op {
+            Op::Read => outcome,
+            Op::Flush => self.flush_ended(now, &request, outcome),
+            Op::Write | Op::Discard | Op::WriteZeroes => {
+                self.note_written(&request.waiting, outcome);
+                outcome
+            }
+        };
+        let mut next = request.head;
+        while next != NIL {
+            let segment = self.segments.remove(next);
+            next = segment.next;
+            self.end_segment(now, segment.bio, outcome);
+        }
+        if op != Op::Flush && request.generation == self.generation {
+            let served =
+                Served { request: request.waiting, dispatched: request.dispatched, ok: outcome == Outcome::Done };
+            self.scheduler.completed(now, &served);
+        }
+        if self.groups.are_leaving() {
+            self.let_go(now); // queue.11
+        }
+        self.made_room(now);
+    }
+
+    /// The device could not take the request that holds `tag` now; it will be offered again (queue.7).
+    ///
+    /// # Panics
+    /// If `tag` is not in flight.
+    pub fn handle_busy(&mut self, now: Instant, tag: Tag) {
+        let request = &self.requests[self.by_tag[usize::from(tag.0)].0];
+        if matches!(request.step, Step::TimedOut(_)) && !request.is_coordinated_flush() {
+            // Its bios are answered already, so nobody wants it done any more.
+            return self.handle_completion(now, tag, Outcome::Failed(Errno::ETIMEDOUT));
+        }
+        let id = self.take_back(tag);
+        let request = &mut self.requests[id.0];
+        request.step = Step::Waiting;
+        let (waiting, generation) = (request.waiting, request.generation);
+        match waiting.op {
+            Op::Flush => self.requeue_flush(now, id),
+            _ if self.requeue_elsewhere(now, id) => {} // queue.9
+            _ if generation == self.generation => self.scheduler.requeue(now, &waiting),
+            _ => self.scheduler.insert(now, &waiting), // The present scheduler never dispatched it.
+        }
+        if self.groups.are_leaving() {
+            self.let_go(now); // queue.11
+        }
+        self.busy_until = Some(if self.in_flight == 0 { now + BUSY_DELAY } else { Instant::MAX });
+        self.note(now, Action::Requeued, waiting.op, waiting.extent, waiting.stream, waiting.group);
+    }
+
+    /// Where a request whose stream has moved since it was dispatched goes when the device turns it back (queue.9); whether that
+    /// is so.
+    pub(super) fn requeue_elsewhere(&mut self, now: Instant, id: RequestId) -> bool {
+        let request = &mut self.requests[id.0];
+        let stream = self.streams[request.waiting.stream.0 as usize].stream;
+        if (request.waiting.group, request.waiting.priority) == (stream.group, stream.priority) {
+            return false;
+        }
+        let served = Served { request: request.waiting, dispatched: request.dispatched, ok: false };
+        request.follow(&stream);
+        if request.generation == self.generation {
+            self.scheduler.completed(now, &served);
+        }
+        self.scheduler.insert(now, &request.waiting);
+        true
+    }
+
+    /// It is `now`: whatever was to happen by then happens.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let mut next = self.dispatched.front().unwrap_or(NIL);
+        while next != NIL {
+            let request = &mut self.requests[next];
+            if now < request.dispatched + self.settings.io_timeout {
+                break;
+            }
+            let id = next;
+            next = request.links.next();
+            if let Step::InFlight(tag) = request.step {
+                request.step = Step::TimedOut(tag);
+                let Waiting { op, extent, stream, group, .. } = request.waiting;
+                let mut segment = request.head;
+                self.dispatched.remove(self.requests.rows_mut(), id);
+                self.note(now, Action::TimedOut, op, extent, stream, group);
+                while segment != NIL {
+                    let SegmentNode { bio, next, .. } = self.segments[segment];
+                    segment = next;
+                    self.time_out(now, bio);
+                }
+            }
+        }
+        self.time_out_flushes(now);
+    }
+
+    /// Takes the tag from a request in flight and the request from their list.
+    pub(super) fn take_back(&mut self, tag: Tag) -> RequestId {
+        assert!(self.is_mine(tag), "tag {} is not in flight", tag.0);
+        let id = core::mem::replace(&mut self.by_tag[usize::from(tag.0)], RequestId(NIL));
+        self.in_flight -= 1;
+        self.put_back(tag);
+        if let Step::InFlight(_) = self.requests[id.0].step {
+            self.dispatched.remove(self.requests.rows_mut(), id.0);
+        }
+        id
+    }
+
+    /// The next news of a bio of `context`.
+    pub fn poll_finished(&mut self, context: ContextId) -> Option<Finished> {
+        self.contexts[usize::from(context.0)].finished.pop_front()
+    }
+
+    /// A context, other than the one that runs, that now has something to fetch or room to submit.
+    pub fn poll_wake(&mut self) -> Option<ContextId> {
+        if self.wake == 0 {
+            return None;
+        }
+        let context = self.wake.trailing_zeros() as u16;
+        self.wake &= self.wake - 1;
+        Some(ContextId(context))
+    }
+
     #[inline]
     pub(super) fn end_segment(&mut self, now: Instant, number: u32, outcome: Outcome) {
         let bio = &mut self.bios[number];
@@ -28,7 +163,7 @@ impl Queue {
             Finished::Released(bio.token)
         } else {
             let latency = now.since(bio.submitted);
-            self.streams[bio.stream.0 as usize].stats.ended(bio.op, bio.bytes, bio.outcome, latency);
+            self.streams[bio.stream.0 as usize].stats.ended(bio.op, Bytes::of(bio.sectors), bio.outcome, latency);
             Finished::Done(bio.token, bio.outcome)
         };
         self.streams[bio.stream.0 as usize].open -= 1;
@@ -41,7 +176,7 @@ impl Queue {
             return; // another part of it was overdue already
         }
         let (outcome, latency) = (Outcome::Failed(Errno::ETIMEDOUT), now.since(bio.submitted));
-        self.streams[bio.stream.0 as usize].stats.ended(bio.op, bio.bytes, outcome, latency);
+        self.streams[bio.stream.0 as usize].stats.ended(bio.op, Bytes::of(bio.sectors), outcome, latency);
         let (context, token) = (bio.context, bio.token);
         self.tell(context, Finished::TimedOut(token));
     }
@@ -69,8 +204,8 @@ impl Queue {
         if let Some((number, left)) = self.rest.take() {
             let bio = &mut self.bios[number];
             bio.remaining -= 1;
-            let (context, done) = (bio.context, bio.bytes - left.extent.bytes());
-            self.cut(now, left, context, number, done / Sector::SIZE);
+            let (context, done) = (bio.context, bio.sectors - left.extent.sectors);
+            self.cut(now, left, context, number, done);
         }
         self.resume(now);
     }

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::group::StreamId;
-use crate::{Extent, Flags, Op, Outcome, Sector, Tag, Token};
+use crate::{Bytes, Extent, Flags, Op, Outcome, Tag, Token};
 
 /// A piece of a request for the device to do; see [`Queue::segments`](super::Queue::segments) for its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,10 +25,10 @@ pub struct Dispatch {
 pub struct Segment {
     /// The bio.
     pub token: Token,
-    /// Where in the bio's memory it starts, in bytes.
-    pub offset: u64,
-    /// How long it is, in bytes.
-    pub bytes: u64,
+    /// Where in the bio's memory it starts.
+    pub offset: Bytes,
+    /// How long it is.
+    pub bytes: Bytes,
 }
 
 /// News of a bio.
@@ -36,7 +36,7 @@ pub struct Segment {
 pub enum Finished {
     /// It ended, and its memory is free.
     Done(Token, Outcome),
-    /// It failed with `ETIMEDOUT`, but the device may still use its memory (Q6).
+    /// It failed with `ETIMEDOUT`, but the device may still use its memory (queue.6).
     TimedOut(Token),
     /// The memory of a bio that had timed out is free.
     Released(Token),
@@ -76,7 +76,7 @@ impl fmt::Display for Refused {
                 write!(f, "sectors {} to {} asked of a disk of {capacity}", extent.start.0, extent.end().0)
             }
             Self::Unaligned { extent, block } => {
-                write!(f, "{extent:?} is not whole blocks of {} bytes", u64::from(*block) * Sector::SIZE)
+                write!(f, "{extent:?} is not whole blocks of {} bytes", Bytes::of(u64::from(*block)).get())
             }
             Self::Unsupported(op) => write!(f, "this device cannot {}", op.name()),
         }

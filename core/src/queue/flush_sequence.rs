@@ -1,21 +1,35 @@
-//! The queue's flushes: who waits for one, and what FUA and PREFLUSH need of them (Q5).
+//! The flush sequence of a bio: preflush, data, postflush; and how the queue drives the flushes of its backings.
 //!
-//! U1  Who asks for a flush waits without a request and without a tag. The flush that the device is given is a request
-//!     with no memory, in the context of one who waits for it, and has a row of the table of its own: no full table of
-//!     requests holds it up, and a scheduler only as U5 says. Only four times `nr_requests` bios, of whatever kind, are taken in at a time.
-//!     Flushes are shared within a backing, by the rules of [`flush`](crate::flush).
-//! U2  A write with PREFLUSH waits for a flush, then for its data, and with FUA for a flush again. A backing that makes
-//!     single writes durable is left to do so; a discard or write of zeroes is always followed by a flush. A step that
-//!     fails is the last. Where no cache is volatile only the data is left.
-//! U3  A flush is in the device as long as it takes; who shares it is told after `io_timeout` that it took too long. Who
-//!     waits behind it, or for a tag, is told so when as much time has gone by since they asked. The next starts when the
-//!     device has answered.
-//! U4  The device time of a flush is charged in equal parts to the groups that shared it, within a group to those of its
-//!     streams that did. Time is charged once: from the later of the dispatch and the end of what was charged last. All else
-//!     passes through the scheduler, discards and writes of zeroes too, and is charged there like any request.
-//! U5  A flush that only groups ask for which have had more than their share waits until they have caught up, as a request of
-//!     theirs would ([`Charge::is_ahead`]). As soon as anybody else asks it goes, and they share it: nobody waits for
-//!     another's debt. It goes too once who asked first has waited for a quarter of `io_timeout`: no debt makes it fail (U3).
+//! A client asks for durability in three ways: by a flush, by a write with FUA (durable when it ends), by a write with PREFLUSH (all
+//! before it is durable first). A device may know FUA or not, and may have a volatile cache or not. So a bio passes up to three
+//! steps:
+//!
+//! | bio | cache, no FUA in the device | cache, FUA | no cache |
+//! |---|---|---|---|
+//! | flush | flush | flush | ends at once |
+//! | write, FUA | data, flush | data with FUA | data |
+//! | write, PREFLUSH and FUA | flush, data, flush | flush, data with FUA | data |
+//! | all else | data | data | data |
+//!
+//! A bio of the last row passes none of this file but one test of its flags.
+//!
+//! sequence.1  A bio that waits for a flush holds no request and no tag. The flush that the device is given is a request with no
+//!             memory, in the context of a waiter, and has a row of the table of its own. So a full table of requests does not hold
+//!             it up, and a scheduler only by sequence.5. No more than four times `nr_requests` bios, of whatever kind, are taken in
+//!             at a time. Flushes are shared within a backing, by the rules of [`flush`](crate::flush).
+//! sequence.2  A write with PREFLUSH waits for a flush, then for its data, and with FUA for a flush again. A backing that makes single
+//!             writes durable is left to do so; a discard or write of zeroes is always followed by a flush. A step that fails is the
+//!             last. Where no cache is volatile only the data is left.
+//! sequence.3  A flush is in the device as long as it takes. Its waiters are told after `io_timeout` that it took too long; waiters for
+//!             the next one, or for a tag, when as much time has passed since they asked. The next flush starts when the device has
+//!             answered.
+//! sequence.4  The device time of a flush is charged in equal parts to the groups that shared it, and within a group to those of its
+//!             streams that did. Time is charged once: from the later of the dispatch and the end of what was charged last. All else
+//!             passes through the scheduler, discards and writes of zeroes too, and is charged there like any request.
+//! sequence.5  A flush that is asked for only by groups that have had more than their share waits until they have caught up, as a
+//!             request of theirs would ([`Charge::is_ahead`](crate::sched::Charge::is_ahead)). When any other group asks for it, it goes,
+//!             and they share it: no group waits for another's debt. It goes too once its first waiter has waited for a quarter of
+//!             `io_timeout`, so that no debt makes it fail (sequence.3).
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -29,7 +43,7 @@ use crate::list::Links;
 use crate::sched::Waiting;
 use crate::{Duration, Errno, Extent, Finished, Flags, Instant, Op, Outcome, Sector};
 
-/// How far a bio is (U2).
+/// How far a bio is (sequence.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
     /// It waits for a flush, before its data; then for its data.
@@ -57,7 +71,7 @@ pub(super) struct Cache {
     dirty: Arc<Dirty>,
     /// In the order in which they asked, and so by round.
     waiters: VecDeque<Waiter>,
-    /// The groups of those who wait for one that has not started; perhaps more (U5).
+    /// The groups of those who wait for one that has not started; perhaps more (sequence.5).
     askers: alloc::vec::Vec<GroupId>,
     /// How many of them, from the front, share a flush that has started.
     sharing: usize,
@@ -112,15 +126,15 @@ impl Cache {
 pub(super) struct Flushes {
     /// Who waits, in all.
     waiters: usize,
-    /// Device flushes that have a row in the table of requests (U1).
+    /// Device flushes that have a row in the table of requests (sequence.1).
     pub(super) rows: usize,
-    /// Bios whose first flush has ended and that wait for room in the table (U2).
-    resuming: VecDeque<u32>,
+    /// Bios whose first flush has ended and that wait for room in the table (sequence.2).
+    pub(super) resuming: VecDeque<u32>,
     /// Flushes that ended, on their way to who waited: empty between calls.
     ended: alloc::vec::Vec<(u32, Outcome)>,
     /// Which backing comes first when several want to flush.
     next_backing: usize,
-    /// Up to when device time has been charged (U4).
+    /// Up to when device time has been charged (sequence.4).
     charged: Instant,
     /// How many of each group share a flush: zeroes between calls.
     sharers: alloc::vec::Vec<u32>,
@@ -146,19 +160,7 @@ impl Queue {
 
     // ---- on the way in ----
 
-    /// Whether a bio can be taken in (U1).
-    #[inline]
-    pub(super) fn has_room_for(&self, op: Op) -> bool {
-        if self.bios.is_full() {
-            return false;
-        }
-        if op == Op::Flush && self.settings.flush.coordinate {
-            return true;
-        }
-        self.rest.is_none() && self.flushes.resuming.is_empty() && self.has_room()
-    }
-
-    /// Which steps a bio goes through, and the flags that its requests have (U2).
+    /// Which steps a bio goes through, and the flags that its requests have (sequence.2).
     #[inline]
     pub(super) fn stage_of(&self, op: Op, flags: Flags, at: Sector) -> (Stage, Flags) {
         if op == Op::Flush {
@@ -181,9 +183,9 @@ impl Queue {
 
     /// A bio goes on with its data, as soon as there is room for its requests.
     pub(super) fn begin_data(&mut self, now: Instant, number: u32) {
-        let BioState { op, flags, start, bytes, stream, context, .. } = self.bios[number];
+        let BioState { op, flags, start, sectors, stream, context, .. } = self.bios[number];
         let Stream { group, priority, .. } = self.streams[stream.0 as usize].stream;
-        let extent = Extent::new(start, bytes / Sector::SIZE);
+        let extent = Extent::new(start, sectors);
         let waiting = Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority };
         self.cut(now, waiting, context, number, 0);
     }
@@ -212,26 +214,23 @@ impl Queue {
 
     // ---- to the device ----
 
-    /// Whether anybody waits for a flush.
+    /// Whether a bio waits for a flush: if none does, requests do not pass any of this file on their way out.
     #[inline]
-    pub(super) const fn someone_flushes(&self) -> bool {
+    pub(super) const fn flushes_wait(&self) -> bool {
         self.flushes.waiters > 0
     }
 
     /// How many wait for a flush that has not started.
     pub(super) fn waiting_to_flush(&self) -> usize {
-        if !self.someone_flushes() {
+        if !self.flushes_wait() {
             return 0;
         }
         self.caches.iter().map(|cache| cache.waiters.len() - cache.sharing).sum()
     }
 
     /// Takes in which flushes have ended, of other queues' too, and which are to start.
-    #[inline]
     pub(super) fn look_at_flushes(&mut self, now: Instant) {
-        if self.someone_flushes() {
-            (0..self.caches.len()).for_each(|index| self.look(now, index));
-        }
+        (0..self.caches.len()).for_each(|index| self.look(now, index));
     }
 
     fn look(&mut self, now: Instant, index: usize) {
@@ -245,7 +244,7 @@ impl Queue {
         let patience = Duration::from_nanos(self.settings.io_timeout.as_nanos() / 4);
         let (start, since) = flush.with(|flush| {
             let mut start = flush.poll_start(now);
-            // U5
+            // sequence.5
             if matches!(start, Start::Now | Start::At(_))
                 && charge
                 && !askers.is_empty()
@@ -288,18 +287,12 @@ impl Queue {
     }
 
     /// Whether a flush is to start.
-    #[inline]
     pub(super) fn flush_is_ready(&self) -> bool {
-        self.someone_flushes() && self.caches.iter().any(|cache| cache.ready)
+        self.caches.iter().any(|cache| cache.ready)
     }
 
-    /// A flush for the device, if one is to start: in this context if somebody there waits for it (U1).
-    #[inline]
+    /// A flush for the device, if one is to start: in this context if a bio of it waits for the flush (sequence.1).
     pub(super) fn start_flush(&mut self, now: Instant, context: ContextId) -> Option<RequestId> {
-        if self.someone_flushes() { self.start_one(now, context) } else { None }
-    }
-
-    fn start_one(&mut self, now: Instant, context: ContextId) -> Option<RequestId> {
         let count = self.caches.len();
         for step in 0..count {
             let index = (self.flushes.next_backing + step) % count;
@@ -363,14 +356,12 @@ impl Queue {
 
     // ---- on the way out ----
 
-    /// A request has ended in the device, and whoever asked for it has not been told.
+    /// A write, discard or write of zeroes has ended in the device; its bios have not been told.
     #[inline]
     pub(super) fn note_written(&self, waiting: &Waiting, outcome: Outcome) {
-        if matches!(waiting.op, Op::Read | Op::Flush) || waiting.flags.contains(Flags::FUA) && outcome == Outcome::Done
-        {
-            return;
+        if !waiting.flags.contains(Flags::FUA) || outcome != Outcome::Done {
+            self.caches[self.cache_of(waiting.extent.start)].dirty.mark();
         }
-        self.caches[self.cache_of(waiting.extent.start)].dirty.mark();
     }
 
     /// The device has answered a flush. How it ended for who asked for it, if it was one bio's alone.
@@ -424,6 +415,19 @@ impl Queue {
         }
     }
 
+    /// The device has turned back a flush: it goes again, for its stream as it is now. Those who shared it may all have
+    /// timed out and gone meanwhile.
+    pub(super) fn requeue_flush(&mut self, now: Instant, id: RequestId) {
+        let request = &mut self.requests[id.0];
+        if request.generation == self.generation {
+            self.scheduler.flush_ended(now, Duration::ZERO);
+        }
+        if let Some(state) = self.streams.get(request.waiting.stream.0 as usize) {
+            request.follow(&state.stream);
+        }
+        self.again.push_front(id);
+    }
+
     /// Whether no bio waits to go on that came before whoever is refused now.
     #[inline]
     pub(super) fn nobody_resumes(&self) -> bool {
@@ -432,20 +436,20 @@ impl Queue {
 
     // ---- time ----
 
-    /// When a flush takes too long, or is to start (U3).
+    /// When a flush takes too long, or is to start (sequence.3).
     pub(super) fn flush_due(&self) -> Option<Instant> {
-        if !self.someone_flushes() {
+        if !self.flushes_wait() {
             return None;
         }
         self.caches.iter().filter(|cache| !cache.waiters.is_empty()).filter_map(|cache| cache.due).min()
     }
 
-    /// Tells those who have waited too long (U3).
+    /// Tells those who have waited too long (sequence.3).
     pub(super) fn time_out_flushes(&mut self, now: Instant) {
-        self.look_at_flushes(now);
-        if !self.someone_flushes() {
+        if !self.flushes_wait() {
             return;
         }
+        self.look_at_flushes(now);
         for index in 0..self.caches.len() {
             let Cache { flush, waiters, sharing, due, .. } = &mut self.caches[index];
             let since = flush.with(|flush| flush.running_since());
@@ -477,7 +481,7 @@ impl Queue {
         }
     }
 
-    /// Device time that was not charged yet, of a flush that was dispatched then and ends now (U4).
+    /// Device time that was not charged yet, of a flush that was dispatched then and ends now (sequence.4).
     fn device_time(&mut self, now: Instant, dispatched: Instant) -> Duration {
         let time = now.since(dispatched.max(self.flushes.charged));
         self.flushes.charged = now;
@@ -530,7 +534,9 @@ impl Queue {
     /// Takes in what other queues that share a backing's flushes have done: for those who were woken and may not ask for a
     /// request ([`Queue::poll_dispatch`] does it too).
     pub fn handle_flushes(&mut self, now: Instant) {
-        self.look_at_flushes(now);
+        if self.flushes_wait() {
+            self.look_at_flushes(now);
+        }
     }
 
     /// Changes how flushes are treated, of all queues that share them; works under load.
@@ -555,14 +561,14 @@ impl Queue {
 }
 
 impl Request {
-    /// Whether it is a flush that several may share (U1).
+    /// Whether it is a flush that several may share (sequence.1).
     #[inline]
     pub(super) fn is_coordinated_flush(&self) -> bool {
         self.waiting.op == Op::Flush && self.head == NIL
     }
 }
 
-/// When the first of those who wait has waited too long: since the flush began that it shares, or since it asked (U3).
+/// When the first of those who wait has waited too long: since the flush began that it shares, or since it asked (sequence.3).
 fn overdue(since: Option<Instant>, first: &Waiter, sharing: usize, io_timeout: Duration) -> Instant {
     since.filter(|_| sharing > 0).unwrap_or(first.asked) + io_timeout
 }

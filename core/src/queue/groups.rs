@@ -1,11 +1,11 @@
 //! Who a queue serves: streams, and the groups that they share by.
 //!
-//! Q8  A request that waits is its stream's: when the stream changes group or priority, all of it that waits goes along,
+//! queue.8  A request that waits is its stream's: when the stream changes group or priority, all of it that waits goes along,
 //!     wherever it waits, and its bios in requests of other streams stay with those.
-//! Q9  A request in flight ends in the group and with the priority with which it was dispatched. If the device turns it
+//! queue.9  A request in flight ends in the group and with the priority with which it was dispatched. If the device turns it
 //!     back, it waits as its stream is now: the scheduler hears of an end and of a new request, and not of a requeue.
-//! Q10 What ended before a move counts for the group of then, and what ends after it for the group of now.
-//! Q11 A group goes when no stream and no group is in it. Nobody can enter it from then on; the scheduler hears of it, and
+//! queue.10 What ended before a move counts for the group of then, and what ends after it for the group of now.
+//! queue.11 A group goes when no stream and no group is in it. Nobody can enter it from then on; the scheduler hears of it, and
 //!     its number comes back, when the last of its requests in flight has ended and those below it have gone.
 //!
 //! Nothing here is on the way of a request, so what is looked for is looked for: in the table of requests, by stream.
@@ -16,17 +16,16 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::{Queue, Request, Step};
+use crate::Instant;
 use crate::group::{Group, GroupId, Stream, StreamId};
-use crate::sched::{RequestId, Served};
 use crate::stats::Stats;
-use crate::{Duration, Instant};
 
 /// A stream, as the queue knows it.
 pub(super) struct StreamState {
     pub(super) stream: Stream,
     /// What it has done in the group it is in.
     pub(super) stats: Stats,
-    /// What it had done in groups that it has left, for which it counts there (Q10).
+    /// What it had done in groups that it has left, for which it counts there (queue.10).
     before: Option<Box<Stats>>,
     /// Bios that have not ended.
     pub(super) open: u32,
@@ -37,7 +36,7 @@ pub(super) struct GroupState {
     group: Group,
     /// What streams had done in it that were removed or have moved away.
     retired: Stats,
-    /// It was removed, and waits for its last requests (Q11).
+    /// It was removed, and waits for its last requests (queue.11).
     is_leaving: bool,
 }
 
@@ -168,7 +167,7 @@ impl Queue {
         id
     }
 
-    /// Puts a stream into another group, gives it another priority, or both; works under load (Q8 to Q10).
+    /// Puts a stream into another group, gives it another priority, or both; works under load (queue.8 to queue.10).
     ///
     /// # Panics
     /// If the stream or its new group does not exist, or the context is not the one that it has: its requests stay in it.
@@ -182,7 +181,7 @@ impl Queue {
         }
         if before.group != stream.group {
             let done = core::mem::take(&mut state.stats);
-            self.groups.get_mut(before.group).retired.add(&done); // Q10
+            self.groups.get_mut(before.group).retired.add(&done); // queue.10
             state.before.get_or_insert_default().add(&done);
         }
         // Rows that nobody uses may be changed too: who takes one writes all of it.
@@ -217,36 +216,6 @@ impl Queue {
         self.streams[id.0 as usize].stream
     }
 
-    /// Where a request whose stream has moved since it was dispatched goes when the device turns it back (Q9); whether that
-    /// is so.
-    pub(super) fn requeue_elsewhere(&mut self, now: Instant, id: RequestId) -> bool {
-        let request = &mut self.requests[id.0];
-        let stream = self.streams[request.waiting.stream.0 as usize].stream;
-        if (request.waiting.group, request.waiting.priority) == (stream.group, stream.priority) {
-            return false;
-        }
-        let served = Served { request: request.waiting, dispatched: request.dispatched, ok: false };
-        request.follow(&stream);
-        if request.generation == self.generation {
-            self.scheduler.completed(now, &served);
-        }
-        self.scheduler.insert(now, &request.waiting);
-        true
-    }
-
-    /// The device has turned back a flush: it goes again, for its stream as it is now. Those who shared it may all have
-    /// timed out and gone meanwhile.
-    pub(super) fn requeue_flush(&mut self, now: Instant, id: RequestId) {
-        let request = &mut self.requests[id.0];
-        if request.generation == self.generation {
-            self.scheduler.flush_ended(now, Duration::ZERO);
-        }
-        if let Some(state) = self.streams.get(request.waiting.stream.0 as usize) {
-            request.follow(&state.stream);
-        }
-        self.again.push_front(id);
-    }
-
     // ---- groups ----
 
     /// Adds a group; its number may be one that another group had.
@@ -272,7 +241,7 @@ impl Queue {
         }
     }
 
-    /// Removes a group that nobody is in (Q11); what was done in it still counts for the disk.
+    /// Removes a group that nobody is in (queue.11); what was done in it still counts for the disk.
     ///
     /// # Errors
     /// It is the root, or streams or groups are in it: which.
@@ -299,7 +268,7 @@ impl Queue {
         groups.map(|(id, state)| (GroupId(id as u16), &state.group))
     }
 
-    /// Groups that were removed go if nothing of theirs is in flight any more (Q11).
+    /// Groups that were removed go if nothing of theirs is in flight any more (queue.11).
     #[cold]
     pub(super) fn let_go(&mut self, now: Instant) {
         let mut index = 0;
@@ -333,7 +302,7 @@ impl Queue {
         sum
     }
 
-    /// What streams have done in a group, those included that were removed or have moved away (Q10); groups below it count
+    /// What streams have done in a group, those included that were removed or have moved away (queue.10); groups below it count
     /// for themselves.
     ///
     /// # Panics
@@ -374,7 +343,7 @@ impl Queue {
 
 impl Request {
     /// Makes it a request of the stream as it is now.
-    fn follow(&mut self, stream: &Stream) {
+    pub(super) fn follow(&mut self, stream: &Stream) {
         let Stream { group, priority, .. } = *stream;
         (self.waiting.group, self.waiting.priority) = (group, priority);
     }

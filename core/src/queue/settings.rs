@@ -23,7 +23,7 @@ pub struct Settings {
     pub depth: u16,
     /// The tags of a device that several queues share; `None`: `depth` tags of its own.
     pub tags: Option<SharedTags>,
-    /// Requests that wait or are in flight; more is answered [`Refused::Full`].
+    /// Requests that wait or are in flight; more is answered [`Refused::Full`](super::Refused::Full).
     pub nr_requests: u32,
     /// How many contexts use the queue; at most 64.
     pub contexts: u16,

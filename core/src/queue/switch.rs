@@ -1,6 +1,6 @@
 //! Another scheduler takes over, while requests wait and are in flight.
 //!
-//! Q12 A scheduler that takes over is told of the groups that there are, parents first, then of the streams, then of what
+//! queue.12 A scheduler that takes over is told of the groups that there are, parents first, then of the streams, then of what
 //!     waits. It hears nothing of what another has dispatched.
 
 use alloc::boxed::Box;
@@ -26,7 +26,7 @@ impl Queue {
     pub fn replace_scheduler(&mut self, now: Instant, mut next: Box<dyn Scheduler>) {
         self.unplug(now);
         for (id, group) in self.groups.parents_first() {
-            next.set_group(now, id, group); // Q12
+            next.set_group(now, id, group); // queue.12
         }
         for (id, state) in &self.streams {
             next.add_stream(StreamId(id as u32), &state.stream);

@@ -1,21 +1,21 @@
 //! Deadline: serve in sector order, yet let nobody wait for ever.
 //!
-//! D1  Requests leave in batches: one direction, rising sectors, at most `fifo_batch` of them.
-//! D2  Between batches reads go first, at most `writes_starved` times in a row while a write waits.
-//! D3  A batch starts at the next sector after the last one of its direction; but at the direction's oldest request if
+//! deadline.1  Requests leave in batches: one direction, rising sectors, at most `fifo_batch` of them.
+//! deadline.2  Between batches reads go first, at most `writes_starved` times in a row while a write waits.
+//! deadline.3  A batch starts at the next sector after the last one of its direction; but at the direction's oldest request if
 //!     that has waited for `read_expire` or `write_expire`, or if nothing lies further on. Looked at between batches
 //!     only: an expired request does not break a batch.
-//! D4  Each priority class has its own positions, batch, and count of passed-over writes.
-//! D5  A lower class goes when no request of a higher class waits or is at the device.
-//! D6  A request of a lower class that has waited for `prio_aging_expire` goes before everything of the higher one, the
+//! deadline.4  Each priority class has its own positions, batch, and count of passed-over writes.
+//! deadline.5  A lower class goes when no request of a higher class waits or is at the device.
+//! deadline.6  A request of a lower class that has waited for `prio_aging_expire` goes before everything of the higher one, the
 //!     oldest first, each by itself; batches go on afterwards as if it had not been there.
-//! D7  Requests that the device turned back come first within their class, the last one before the others. They keep
+//! deadline.7  Requests that the device turned back come first within their class, the last one before the others. They keep
 //!     their age.
-//! D8  A newcomer that touches a waiting request of its class and direction joins it, at the end or (`front_merges`) at
+//! deadline.8  A newcomer that touches a waiting request of its class and direction joins it, at the end or (`front_merges`) at
 //!     the start. When two waiting requests become one, it takes the place and the age of the older.
-//! D9  At most `async_depth` writes are at the device at once; 0 means no limit. Held back are neither reads nor what was
+//! deadline.9  At most `async_depth` writes are at the device at once; 0 means no limit. Held back are neither reads nor what was
 //!     turned back: it had its place already.
-//! D10 When a stream changes class, what waits of it goes along, each request to the place that its age gives it, but what
+//! deadline.10 When a stream changes class, what waits of it goes along, each request to the place that its age gives it, but what
 //!     was turned back behind its like. What is at the device stays of the class it had.
 //!
 //! Hence the bounds: the oldest request of a direction leaves, after its deadline, before `(writes_starved + 1) *
@@ -25,12 +25,12 @@
 //! Suits disks that seek and loads that mix. Blind to who is asking: see `bfq`. Idea: Linux mq-deadline, from which it
 //! departs where the bounds need it:
 //! - Linux counts one batch and one row of reads for all classes; there, writes of one class that keep coming reset the
-//!   patience of another's for ever (D4).
-//! - Linux lets a lower class go only if the request that is next *by position* has aged, not if any has (D6).
+//!   patience of another's for ever (deadline.4).
+//! - Linux lets a lower class go only if the request that is next *by position* has aged, not if any has (deadline.6).
 //! - Linux fixes a deadline when the request comes; here a new `read_expire` also counts for those that wait.
-//! - Linux takes `writes_starved` = 0, with which writes starve reads; here it is 1 or more (D2).
+//! - Linux takes `writes_starved` = 0, with which writes starve reads; here it is 1 or more (deadline.2).
 //! - Linux's `async_depth` limits who gets a tag, so it counts waiting requests too and is never 0; a scheduler here
-//!   sees no tags, so it counts requests at the device (D9).
+//!   sees no tags, so it counts requests at the device (deadline.9).
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -165,10 +165,10 @@ impl Scheduler for Deadline {
             Place::Sorted | Place::Requeued => panic!("{:?} waits already", request.id),
         }
         self.waiting += 1;
-        class.requeued.push_front(&mut self.slots, id); // D7
+        class.requeued.push_front(&mut self.slots, id); // deadline.7
     }
 
-    /// D5 and D9 hold nothing back.
+    /// deadline.5 and deadline.9 hold nothing back.
     fn drain(&mut self, now: Instant) -> Option<RequestId> {
         let Self { settings, classes, slots, nodes, .. } = self;
         let id = classes.iter_mut().find_map(|class| class.next(settings, true, now, slots, nodes))?;
@@ -188,7 +188,7 @@ impl Scheduler for Deadline {
         }
     }
 
-    /// After an answer that nothing may go: when the first request of a lower class will have aged (D6).
+    /// After an answer that nothing may go: when the first request of a lower class will have aged (deadline.6).
     ///
     /// All else that changes an answer is an event.
     fn next_timeout(&self) -> Option<Instant> {
@@ -197,7 +197,7 @@ impl Scheduler for Deadline {
 }
 
 impl Membership for Deadline {
-    /// D10.
+    /// deadline.10.
     fn change_stream(&mut self, _now: Instant, id: StreamId, stream: &Stream) {
         let to = stream.priority.class;
         for from in PriorityClass::ALL.into_iter().filter(|from| *from != to) {
@@ -216,7 +216,7 @@ impl Merge for Deadline {
             return Some((RequestId(before), Side::Back));
         }
         let after = after.filter(|&slot| self.nodes.key(slot) == newcomer.extent.end().0)?;
-        self.settings.front_merges.then_some((RequestId(after), Side::Front)) // D8
+        self.settings.front_merges.then_some((RequestId(after), Side::Front)) // deadline.8
     }
 
     fn grown(&mut self, request: &Waiting, side: Side) {
@@ -244,7 +244,7 @@ impl Merge for Deadline {
         if arrived < slot.arrived {
             slot.arrived = arrived;
             lane.fifo.remove(&mut self.slots, kept.id.0);
-            lane.fifo.insert_after(&mut self.slots, gone.0, kept.id.0); // D8
+            lane.fifo.insert_after(&mut self.slots, gone.0, kept.id.0); // deadline.8
         }
         lane.take(&mut self.nodes, &mut self.slots, gone.0);
         self.slots[gone.0 as usize].place = Place::Elsewhere;
@@ -272,7 +272,7 @@ impl Tune for Deadline {
 impl Report for Deadline {}
 
 impl Deadline {
-    /// D6: the oldest of the lower classes, if it has waited for too long.
+    /// deadline.6: the oldest of the lower classes, if it has waited for too long.
     fn aged(&self, now: Instant) -> Option<u32> {
         let oldest = self.oldest_of_lower_classes()?;
         (now.since(self.slots[oldest as usize].arrived) >= self.settings.prio_aging_expire).then_some(oldest)
@@ -292,14 +292,14 @@ impl Deadline {
         heads.flatten().min_by_key(|&slot| self.slots[slot as usize].arrived)
     }
 
-    /// D5: the next request of the highest class that has any.
+    /// deadline.5: the next request of the highest class that has any.
     fn by_class(&mut self, now: Instant) -> Option<u32> {
         let may_write = self.may_write();
         let class = self.classes.iter_mut().find(|class| class.pending > 0)?;
         class.next(&self.settings, may_write, now, &self.slots, &self.nodes)
     }
 
-    /// D9.
+    /// deadline.9.
     const fn may_write(&self) -> bool {
         self.settings.async_depth == 0 || self.writes_out < self.settings.async_depth
     }
@@ -325,7 +325,7 @@ impl Deadline {
         self.writes_out -= u32::from(slot.direction == Direction::Write);
     }
 
-    /// D10: moves what a stream has in one lane to that of another class.
+    /// deadline.10: moves what a stream has in one lane to that of another class.
     fn move_sorted(&mut self, stream: StreamId, from: PriorityClass, to: PriorityClass, direction: Direction) {
         let mut next = self.classes[from as usize].lane(direction).fifo.front().unwrap_or(NIL);
         // They come in the order of age, so the place of one is after that of the last.
@@ -355,7 +355,7 @@ impl Deadline {
         }
     }
 
-    /// D10: moves what a stream has of what was turned back.
+    /// deadline.10: moves what a stream has of what was turned back.
     fn move_requeued(&mut self, stream: StreamId, from: PriorityClass, to: PriorityClass) {
         let mut next = self.classes[from as usize].requeued.front().unwrap_or(NIL);
         while next != NIL {
@@ -388,13 +388,13 @@ impl Deadline {
 struct Class {
     /// By direction.
     lanes: [Lane; 2],
-    /// What the device could not take (D7).
+    /// What the device could not take (deadline.7).
     requeued: List,
-    /// How many wait or are at the device (D5).
+    /// How many wait or are at the device (deadline.5).
     pending: u32,
-    /// What goes on until it is used up or has nothing ahead (D1).
+    /// What goes on until it is used up or has nothing ahead (deadline.1).
     batch: Option<Batch>,
-    /// How many batches of reads have gone while a write waited (D2).
+    /// How many batches of reads have gone while a write waited (deadline.2).
     starved: u32,
 }
 
@@ -415,13 +415,13 @@ impl Class {
         slots: &[Slot],
         nodes: &Nodes,
     ) -> Option<u32> {
-        let turned_back = self.requeued.front(); // D7
+        let turned_back = self.requeued.front(); // deadline.7
         turned_back
             .or_else(|| self.continue_batch(settings, may_write, nodes))
             .or_else(|| self.start_batch(settings, may_write, now, slots, nodes))
     }
 
-    /// D1.
+    /// deadline.1.
     fn continue_batch(&mut self, settings: &Settings, may_write: bool, nodes: &Nodes) -> Option<u32> {
         let Batch { direction, served } = self.batch.as_mut()?;
         if *served >= settings.fifo_batch || (*direction == Direction::Write && !may_write) {
@@ -434,7 +434,7 @@ impl Class {
         Some(next)
     }
 
-    /// D2, D3.
+    /// deadline.2, deadline.3.
     fn start_batch(
         &mut self,
         settings: &Settings,
@@ -514,7 +514,7 @@ impl Lane {
 /// What is known of a request.
 #[derive(Clone)]
 struct Slot {
-    /// When it came; the oldest part of it, if it is the work of a merge (D8).
+    /// When it came; the oldest part of it, if it is the work of a merge (deadline.8).
     arrived: Instant,
     /// The first sector after it; where it starts is its key in the tree.
     end: Sector,

@@ -1,20 +1,20 @@
 //! Habits: what a stream's past requests say of its next one.
 //!
-//! H1  Think time is how long a stream takes to ask again once it was answered: from the last end of one of its requests
+//! habits.1  Think time is how long a stream takes to ask again once it was answered: from the last end of one of its requests
 //!     to the arrival of the next. Before the first end there is none.
-//! H2  It is a mean that forgets: each sample moves it by 1/8. A sample counts as at most `cap`, so that one long pause
+//! habits.2  It is a mean that forgets: each sample moves it by 1/8. A sample counts as at most `cap`, so that one long pause
 //!     does not hide a habit.
-//! H3  It is known from the third sample on.
-//! H4  Where a stream reads is remembered as one bit for each of its last 32 requests: was it a seek? A seek starts at
+//! habits.3  It is known from the third sample on.
+//! habits.4  Where a stream reads is remembered as one bit for each of its last 32 requests: was it a seek? A seek starts at
 //!     least so far from the end of the request before, and is smaller than so many sectors; a first request is none.
-//! H5  A request that grows at its back takes the end along, so what follows on it is no seek.
+//! habits.5  A request that grows at its back takes the end along, so what follows on it is no seek.
 //!
 //! Shared by the schedulers that hold the device idle for somebody; what counts as far, small, short or seeky is theirs.
 //! Think time applies to anything that is answered and asks again: a stream, a group.
 
 use crate::{Duration, Extent, Instant, Sector};
 
-/// How long somebody takes to ask again (H1–H3).
+/// How long somebody takes to ask again (habits.1–3).
 #[derive(Clone, Copy, Debug)]
 pub struct ThinkTime {
     /// The last end; [`Instant::MAX`] before the first.
@@ -30,7 +30,7 @@ impl ThinkTime {
     const UNIT: u64 = 256;
     /// A sample moves the mean by one part in so many.
     const PACE: u64 = 8;
-    /// The weight is 32, 60, 84, … after 1, 2, 3, … samples (H3).
+    /// The weight is 32, 60, 84, … after 1, 2, 3, … samples (habits.3).
     const KNOWN: u16 = 80;
 
     /// Nobody has been answered yet.
@@ -53,8 +53,8 @@ impl ThinkTime {
     /// A request arrived; the caller says so only where the pause was the asker's own, which is to say that nothing of its
     /// was waiting or in flight.
     pub fn arrived(&mut self, now: Instant, cap: Duration) {
-        let Some(last_end) = self.last_end() else { return }; // H1
-        let pause = now.since(last_end).min(cap).as_nanos(); // H2
+        let Some(last_end) = self.last_end() else { return }; // habits.1
+        let pause = now.since(last_end).min(cap).as_nanos(); // habits.2
         // A cap of years would overflow the sum; 2^51 ns, 26 days, is as good.
         let pause = pause.min(1 << 51);
         self.total = ((Self::PACE - 1) * self.total + Self::UNIT * pause) / Self::PACE;
@@ -62,7 +62,7 @@ impl ThinkTime {
         self.weight = u16::try_from(weight).expect("it stays below UNIT");
     }
 
-    /// Whether enough was seen to tell (H3).
+    /// Whether enough was seen to tell (habits.3).
     #[must_use]
     pub const fn is_known(&self) -> bool {
         self.weight > Self::KNOWN
@@ -97,7 +97,7 @@ impl Default for ThinkTime {
     }
 }
 
-/// What counts as a seek (H4).
+/// What counts as a seek (habits.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seek {
     /// The least distance in sectors, in either direction, from the end of the request before.
@@ -115,7 +115,7 @@ impl Seek {
     pub const FLASH_SMALL: Self = Self { far: 0, large: 64 };
 }
 
-/// Where a stream's last 32 requests were (H4, H5).
+/// Where a stream's last 32 requests were (habits.4, habits.5).
 #[derive(Clone, Copy, Debug)]
 pub struct Seekiness {
     /// Where the last request ended; [`Self::NOWHERE`] before the first.
@@ -149,7 +149,7 @@ impl Seekiness {
         self.history & 1 == 1
     }
 
-    /// A waiting request grew at its back, from where it ended (`old_end`) to where it ends now (H5).
+    /// A waiting request grew at its back, from where it ended (`old_end`) to where it ends now (habits.5).
     pub fn grown(&mut self, old_end: Sector, end: Sector) {
         if self.last_end == old_end {
             self.last_end = end;
@@ -213,7 +213,7 @@ mod tests {
         think
     }
 
-    /// H1
+    /// habits.1
     #[test]
     fn who_was_never_answered_has_no_think_time() {
         let mut think = ThinkTime::new();
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!((think.mean(), think.last_end()), (Duration::ZERO, None));
     }
 
-    /// H3
+    /// habits.3
     #[test]
     fn two_pauses_are_no_habit_and_three_are() {
         assert!(!thinking(&[ms(5); 2]).is_known());
@@ -234,14 +234,14 @@ mod tests {
         assert!(!thinking(&[ms(5); 3]).is_longer_than(us(5100)), "whole numbers are a little off");
     }
 
-    /// H2
+    /// habits.2
     #[test]
     fn a_pause_of_an_hour_counts_as_the_cap() {
         let mean = thinking(&[us(100), us(100), us(100), ms(90)]).mean();
         assert!(mean > ms(4) && mean < ms(6), "about (3 * 0.1 + 16) / 4 ms, the last counting a little more: {mean}");
     }
 
-    /// H2
+    /// habits.2
     #[test]
     fn a_new_habit_replaces_the_old_one_within_a_dozen_pauses() {
         let mut pauses = [ms(16); 40];
@@ -274,7 +274,7 @@ mod tests {
         Extent::new(Sector(start), sectors)
     }
 
-    /// H4
+    /// habits.4
     #[test]
     fn who_reads_on_does_not_seek_and_who_jumps_does() {
         let mut seeks = Seekiness::new();
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(seeks.seeks(), 2);
     }
 
-    /// H4
+    /// habits.4
     #[test]
     fn on_flash_a_large_request_is_worth_its_seek() {
         for (sectors, flash, rotational) in [(8, true, true), (63, true, true), (64, false, true)] {
@@ -300,7 +300,7 @@ mod tests {
         assert!(seeks.arrived(extent(8, 8), Seek::FLASH_SMALL), "small, and that is all that is asked");
     }
 
-    /// H4
+    /// habits.4
     #[test]
     fn the_history_holds_32_requests() {
         let mut seeks = Seekiness::new();
@@ -315,7 +315,7 @@ mod tests {
         assert!(seeks.is_seeky(19) && !seeks.is_seeky(20), "32 less 12");
     }
 
-    /// H5
+    /// habits.5
     #[test]
     fn what_follows_a_request_that_grew_is_no_seek() {
         let mut seeks = Seekiness::new();

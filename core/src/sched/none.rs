@@ -1,6 +1,6 @@
 //! None: first come, first served.
 //!
-//! N1  Requests leave in the order in which they came.
+//! none.1  Requests leave in the order in which they came.
 //!
 //! Suits devices that order their own queue, and RAM. Blind to who is asking. Idea: blk-mq's "none".
 
@@ -38,7 +38,7 @@ impl Scheduler for None {
     }
 
     fn dispatch(&mut self, _now: Instant) -> Next {
-        self.fifo.pop_front().map_or(Next::Nothing, Next::Request) // N1
+        self.fifo.pop_front().map_or(Next::Nothing, Next::Request) // none.1
     }
 
     fn requeue(&mut self, _now: Instant, request: &Waiting) {

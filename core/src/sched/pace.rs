@@ -3,18 +3,18 @@
 //! A flush is no request of anybody's turn: it takes time, and schedulers charge in sectors or requests. What it costs is
 //! what those who wait would have been served in that time, and were not.
 //!
-//! P1  The pace is the service of those who ask, in the scheduler's own unit, over the time in which the device had
+//! pace.1  The pace is the service of those who ask, in the scheduler's own unit, over the time in which the device had
 //!     something to do and no *non-data command* (a flush, a discard, a write of zeroes) was under way. So a device that such work stops is not
 //!     taken for a slow one.
-//! P2  It is that of the last second or two of such time: both counts are halved whenever the time reaches two seconds.
-//! P3  A non-data command is worth its time at that pace, less what was served meanwhile: a flush that others are served beside
+//! pace.2  It is that of the last second or two of such time: both counts are halved whenever the time reaches two seconds.
+//! pace.3  A non-data command is worth its time at that pace, less what was served meanwhile: a flush that others are served beside
 //!     costs less than one that keeps them out, and one that nobody notices nothing. What had been sent to the device
 //!     before and still had to end counts as served meanwhile, so waiting for that is nobody's cost.
-//! P4  While a group waits for its flush and asks for nothing else, others get ahead of it by what they are served, and
+//! pace.4  While a group waits for its flush and asks for nothing else, others get ahead of it by what they are served, and
 //!     nothing waits of it that would remind the scheduler. So what would have been its own part beside that
 //!     ([`Pace::meanwhile`]) is taken off what it pays.
-//! P5  Where several are under way at once, each moment is worth something once.
-//! P6  Until the device was busy for 5 ms in all, nothing is known.
+//! pace.5  Where several are under way at once, each moment is worth something once.
+//! pace.6  Until the device was busy for 5 ms in all, nothing is known.
 //!
 //! Linux charges nobody for flushes. Charging time at the device's best rate ever makes a flush cost hundreds of times what
 //! it takes from readers that seek.
@@ -22,15 +22,15 @@
 use crate::time::{ms, secs};
 use crate::{Duration, Instant, Op};
 
-/// How much time counts at most (P2).
+/// How much time counts at most (pace.2). Ours.
 const MEMORY: Duration = secs(2);
-/// How much makes a pace (P6).
+/// How much makes a pace (pace.6). Ours.
 const KNOWN: Duration = ms(5);
 
 /// How fast a device serves those who ask.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
-    /// Service, and nanoseconds that it took (P1).
+    /// Service, and nanoseconds that it took (pace.1).
     units: u64,
     time: u64,
     /// Up to when time was counted.
@@ -39,7 +39,7 @@ pub struct Pace {
     non_data: u32,
     since: Instant,
     meanwhile: u64,
-    /// What the last non-data command that ended was worth (P3).
+    /// What the last non-data command that ended was worth (pace.3).
     price: Option<Price>,
 }
 
@@ -52,7 +52,7 @@ struct Price {
     time: u64,
 }
 
-/// Whether a command moves no data (P1): a device does it apart from all else, in a time that its length says nothing of.
+/// Whether a command moves no data (pace.1): a device does it apart from all else, in a time that its length says nothing of.
 #[must_use]
 pub const fn is_non_data(op: Op) -> bool {
     matches!(op, Op::Flush | Op::Discard | Op::WriteZeroes)
@@ -95,7 +95,7 @@ impl Pace {
     }
 
     /// A non-data command has ended, of which so much time is to be paid for: that is worth what was lost since it began, or since
-    /// another one ended (P5). Answers how long that is.
+    /// another one ended (pace.5). Answers how long that is.
     pub fn ends(&mut self, now: Instant, paid: Duration) -> Duration {
         // A scheduler that takes over hears of the end alone.
         let Some(left) = self.non_data.checked_sub(1) else { return Duration::ZERO };
@@ -109,8 +109,8 @@ impl Pace {
         Duration::from_nanos(took)
     }
 
-    /// What a part of the time of the non-data command that [ended](Pace::ends) last is worth, in units (P3); `None`: not known
-    /// yet (P6).
+    /// What a part of the time of the non-data command that [ended](Pace::ends) last is worth, in units (pace.3); `None`: not known
+    /// yet (pace.6).
     #[must_use]
     pub fn worth(&self, part: Duration) -> Option<u64> {
         match self.price {
@@ -125,7 +125,7 @@ impl Pace {
         self.price.map_or(0, |price| scale(price.meanwhile, part.as_nanos(), price.time))
     }
 
-    /// In how much of it those who wait were not served (P3).
+    /// In how much of it those who wait were not served (pace.3).
     #[must_use]
     pub fn lost(&self, part: Duration) -> Duration {
         self.price.map_or(part, |price| Duration::from_nanos(scale(price.lost, part.as_nanos(), price.time)))
@@ -163,7 +163,7 @@ mod tests {
         pace
     }
 
-    /// P3
+    /// pace.3
     #[test]
     fn a_flush_that_keeps_others_out_is_worth_its_time() {
         let mut pace = busy();
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(pace.lost(us(2000)), us(2000));
     }
 
-    /// P3
+    /// pace.3
     #[test]
     fn a_flush_that_nobody_notices_is_worth_nothing() {
         let mut pace = busy();
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!((pace.worth(us(2000)), pace.lost(us(2000))), (Some(0), Duration::ZERO));
     }
 
-    /// P3, P4
+    /// pace.3, pace.4
     #[test]
     fn who_is_served_beside_it_lowers_its_worth() {
         let mut pace = busy();
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(pace.lost(us(2000)), us(1500));
     }
 
-    /// P1
+    /// pace.1
     #[test]
     fn neither_idleness_nor_flushes_make_a_device_slow() {
         let mut pace = busy();
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(pace.worth(us(1000)), Some(800));
     }
 
-    /// P2
+    /// pace.2
     #[test]
     fn it_follows_the_device_within_seconds() {
         let mut pace = busy();
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(pace.worth(us(10_000)), Some(8));
     }
 
-    /// P5
+    /// pace.5
     #[test]
     fn each_moment_is_worth_something_once() {
         let mut pace = busy();
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(pace.worth(us(1500)), Some(400));
     }
 
-    /// P6
+    /// pace.6
     #[test]
     fn nothing_is_known_at_first_and_an_end_alone_does_no_harm() {
         let mut pace = Pace::default();

@@ -5,31 +5,31 @@
 //!
 //! **Queueing**: does the device take several requests at once?
 //!
-//! Q1  A sample is an end at which more than `threshold` requests were in flight or waiting: there was enough to see it.
+//! queueing.1  A sample is an end at which more than `threshold` requests were in flight or waiting: there was enough to see it.
 //!     None is taken while the scheduler holds requests back by its own choice, for then their number in the device says
 //!     nothing about the device.
-//! Q2  After `samples` of them there is a verdict: it queues if more than `threshold` were ever in flight at once.
-//! Q3  A verdict that it queues counts at once. One that it does not counts against an earlier "it does" only when it is
+//! queueing.2  After `samples` of them there is a verdict: it queues if more than `threshold` were ever in flight at once.
+//! queueing.3  A verdict that it queues counts at once. One that it does not counts against an earlier "it does" only when it is
 //!     the fourth in a row: while a device queues, a window without depth happens; a device that lost its depth has no
-//!     other. (Linux's BFQ and CFQ never revert: Q1 is what makes it safe.)
+//!     other. (Linux's BFQ and CFQ never revert: queueing.1 is what makes it safe.)
 //!
 //! **Rotation**: does distance cost time?
 //!
-//! R1  A sample is a read of at most 64 KiB that was alone in the device from its dispatch to its end; it is near or far
+//! rotation.1  A sample is a read of at most 64 KiB that was alone in the device from its dispatch to its end; it is near or far
 //!     from the one before. Writes tell nothing, caches take them; nor do large ones, which take their time anywhere.
-//! R2  After 32 far ones there is a verdict: it does not rotate if three in four of them took less than 1 ms; it does if
+//! rotation.2  After 32 far ones there is a verdict: it does not rotate if three in four of them took less than 1 ms; it does if
 //!     three in four took more than 2 ms, while of at least 8 near ones three in four took less than a quarter of what the
 //!     typical far one took. Anything else (a network's delay, which distance does not change; a few hits in a cache)
 //!     leaves the opinion as it is.
-//! R3  It is changed by two verdicts in a row.
+//! rotation.3  It is changed by two verdicts in a row.
 
 use crate::time::{ms, us};
 use crate::{Duration, Instant};
 
-/// How many verdicts "does not queue" in a row make one forget that it did (Q3).
+/// How many verdicts "does not queue" in a row make one forget that it did (queueing.3).
 const REVERT: u8 = 4;
 
-/// What a scheduler means by queueing (Q1, Q2).
+/// What a scheduler means by queueing (queueing.1, queueing.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Depth {
     /// More than so many at once is queueing.
@@ -39,13 +39,13 @@ pub struct Depth {
 }
 
 impl Depth {
-    /// BFQ's.
+    /// BFQ's: the kernel's `BFQ_HW_QUEUE_THRESHOLD` and `BFQ_HW_QUEUE_SAMPLES`.
     pub const BFQ: Self = Self { threshold: 3, samples: 32 };
-    /// CFQ's.
+    /// CFQ's: the kernel's `CFQ_HW_QUEUE_MIN`, and its 50 samples.
     pub const CFQ: Self = Self { threshold: 4, samples: 50 };
 }
 
-/// Does the device take several requests at once? (Q1–Q3)
+/// Does the device take several requests at once? (queueing.1–3)
 #[derive(Clone, Copy, Debug)]
 pub struct Queueing {
     depth: Depth,
@@ -78,23 +78,23 @@ impl Queueing {
         self.most = self.most.max(in_flight);
         let enough = in_flight.saturating_add(waiting) > self.depth.threshold;
         if !enough || held_back && in_flight <= self.depth.threshold {
-            return false; // Q1
+            return false; // queueing.1
         }
         self.taken += 1;
         self.taken >= self.depth.samples && self.judge()
     }
 
     fn judge(&mut self) -> bool {
-        let verdict = self.most > self.depth.threshold; // Q2
+        let verdict = self.most > self.depth.threshold; // queueing.2
         (self.taken, self.most) = (0, 0);
         self.against = if verdict { 0 } else { self.against.saturating_add(1) };
         let before = self.is_queueing;
-        self.is_queueing = verdict || before && self.against < REVERT; // Q3
+        self.is_queueing = verdict || before && self.against < REVERT; // queueing.3
         self.is_queueing != before
     }
 }
 
-/// A read that was alone in the device (R1).
+/// A read that was alone in the device (rotation.1).
 #[derive(Clone, Copy, Debug)]
 pub struct Lone {
     /// When it went to the device.
@@ -105,7 +105,7 @@ pub struct Lone {
     pub sectors: u64,
 }
 
-/// Does distance cost time? (R1–R3)
+/// Does distance cost time? (rotation.1–3)
 #[derive(Clone, Copy, Debug)]
 pub struct Rotation {
     is_rotational: bool,
@@ -127,7 +127,9 @@ struct Spread {
     typical: u64,
 }
 
+/// A far read that takes less moved no arm: a short seek and half a revolution take more. Ours.
 const FAST: Duration = ms(1);
+/// A far read that takes more may have. Ours.
 const SLOW: Duration = ms(2);
 /// Sectors from which a distance is far: 128 MiB, further than a track buffer reaches or a short seek hides.
 const FAR: u64 = 128 << 11;
@@ -135,10 +137,11 @@ const FAR: u64 = 128 << 11;
 const NEAR: u64 = 64;
 /// The largest request that tells, in sectors.
 const SMALL: u64 = 128;
-/// Far samples for a verdict, and near ones.
+/// Far samples for a verdict. Ours.
 const FAR_SAMPLES: u8 = 32;
+/// Near samples for one. Ours.
 const NEAR_SAMPLES: u8 = 8;
-/// Verdicts in a row that change the opinion (R3).
+/// Verdicts in a row that change the opinion (rotation.3).
 const CHANGE: u8 = 2;
 
 impl Spread {
@@ -182,7 +185,7 @@ impl Rotation {
     /// A read ended that had been alone in the device. Answers whether the opinion changed.
     pub fn ended(&mut self, now: Instant, lone: Lone) -> bool {
         if lone.sectors > SMALL {
-            return false; // R1
+            return false; // rotation.1
         }
         let took = now.since(lone.dispatched);
         match lone.distance {
@@ -200,14 +203,14 @@ impl Rotation {
             () if far.mostly(far.fast) => Some(false),
             () if far.mostly(far.slow) && distance_costs => Some(true),
             () => None,
-        }; // R2
+        }; // rotation.2
         (self.far, self.near) = (Spread::default(), Spread::default());
         match verdict {
             Some(rotational) if rotational != self.is_rotational => self.against += 1,
             Some(_) => self.against = 0,
             None => {}
         }
-        let changed = self.against >= CHANGE; // R3
+        let changed = self.against >= CHANGE; // rotation.3
         if changed {
             (self.is_rotational, self.against) = (!self.is_rotational, 0);
         }
@@ -226,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Q2
+    /// queueing.2
     #[test]
     fn thirty_two_ends_at_depth_tell_that_a_device_queues() {
         let mut queueing = Queueing::new(Depth::BFQ, false);
@@ -236,7 +239,7 @@ mod tests {
         assert!(queueing.is_queueing());
     }
 
-    /// Q2
+    /// queueing.2
     #[test]
     fn a_device_that_takes_three_at_once_does_not_queue_for_bfq_nor_one_that_takes_four_for_cfq() {
         for (depth, most) in [(Depth::BFQ, 3), (Depth::CFQ, 4)] {
@@ -248,7 +251,7 @@ mod tests {
         }
     }
 
-    /// Q1
+    /// queueing.1
     #[test]
     fn a_quiet_device_tells_nothing() {
         let mut queueing = Queueing::new(Depth::BFQ, true);
@@ -258,7 +261,7 @@ mod tests {
         assert!(!queueing.is_queueing(), "there were four, and it took one at a time");
     }
 
-    /// Q1
+    /// queueing.1
     #[test]
     fn what_is_held_back_by_choice_is_no_evidence_but_what_was_sent_is() {
         let mut queueing = Queueing::new(Depth::BFQ, true);
@@ -273,7 +276,7 @@ mod tests {
         assert!(queueing.is_queueing());
     }
 
-    /// Q3
+    /// queueing.3
     #[test]
     fn only_the_fourth_verdict_in_a_row_makes_it_forget_that_a_device_queues() {
         let mut queueing = Queueing::new(Depth::BFQ, true);
@@ -308,7 +311,7 @@ mod tests {
         read(rotation, 32, ACROSS, ms(12));
     }
 
-    /// R2, R3
+    /// rotation.2, rotation.3
     #[test]
     fn a_disk_that_answers_far_reads_at_once_does_not_rotate() {
         let mut rotation = Rotation::new(true);
@@ -322,7 +325,7 @@ mod tests {
         assert!(rotation.is_rotational());
     }
 
-    /// R2
+    /// rotation.2
     #[test]
     fn a_disk_that_answers_far_reads_late_and_near_ones_early_rotates_though_some_are_not_so() {
         let mut rotation = Rotation::new(false);
@@ -335,7 +338,7 @@ mod tests {
         assert!(rotation.is_rotational());
     }
 
-    /// R2
+    /// rotation.2
     #[test]
     fn a_network_is_slow_at_any_distance_and_does_not_rotate() {
         let mut rotation = Rotation::new(false);
@@ -345,7 +348,7 @@ mod tests {
         }
     }
 
-    /// R2
+    /// rotation.2
     #[test]
     fn far_reads_that_are_slow_say_nothing_without_near_ones() {
         let mut rotation = Rotation::new(false);
@@ -359,7 +362,7 @@ mod tests {
         assert!(!rotation.is_rotational());
     }
 
-    /// R2
+    /// rotation.2
     #[test]
     fn what_is_neither_fast_nor_slow_says_nothing() {
         for declared in [false, true] {
@@ -371,7 +374,7 @@ mod tests {
         }
     }
 
-    /// R2
+    /// rotation.2
     #[test]
     fn some_hits_in_a_cache_make_no_disk_stand_still() {
         let mut rotation = Rotation::new(true);
@@ -381,7 +384,7 @@ mod tests {
         assert!(rotation.is_rotational(), "two thirds are not three quarters");
     }
 
-    /// R1
+    /// rotation.1
     #[test]
     fn large_reads_and_middling_distances_tell_nothing() {
         let mut rotation = Rotation::new(true);
@@ -394,7 +397,7 @@ mod tests {
         assert!(rotation.is_rotational());
     }
 
-    /// R3
+    /// rotation.3
     #[test]
     fn verdicts_that_contradict_each_other_change_nothing() {
         let mut rotation = Rotation::new(true);

@@ -1,15 +1,15 @@
 //! The waiting requests of a scheduler's queues: each queue in sector order and by age, all in one table.
 //!
-//! L1  A request is in one [`RequestList`] at most, and there in both orders: by first sector, and by arrival.
-//! L2  From an insertion to the completion a request has a row here: what was said of it, and which list it is or was
+//! list.1  A request is in one [`RequestList`] at most, and there in both orders: by first sector, and by arrival.
+//! list.2  From an insertion to the completion a request has a row here: what was said of it, and which list it is or was
 //!     in ([`RequestTable::owner`]). What changes hands while it waits is told anew.
-//! L3  The next by position is the nearest ahead of where the last one ended; but one behind, if it is within
+//! list.3  The next by position is the nearest ahead of where the last one ended; but one behind, if it is within
 //!     `back_seek_max` and nearer even when its distance counts `back_seek_penalty` times; and with nothing ahead, the
 //!     first of all, as an arm sweeps. Of the two on either side, the more urgent goes whatever its distance.
-//! L4  A newcomer joins a waiting request of its own list and direction that it touches. Of two requests that become one,
+//! list.4  A newcomer joins a waiting request of its own list and direction that it touches. Of two requests that become one,
 //!     the place by age is that of the older.
-//! L5  Moving a list into another keeps both orders; what is moved back is picked by its stream.
-//! L6  What the device turned back waits in a list of its own, the last one first, keeps its age, and goes before all lists.
+//! list.5  Moving a list into another keeps both orders; what is moved back is picked by its stream.
+//! list.6  What the device turned back waits in a list of its own, the last one first, keeps its age, and goes before all lists.
 //!
 //! A list is 20 bytes and all links are in the table's rows: nothing is allocated once the table is made, a request leaves
 //! from anywhere without a search, and each step costs the logarithm of its own list's length at most.
@@ -29,7 +29,7 @@ pub struct RequestTable {
     nodes: Nodes,
     /// By request.
     rows: Vec<Row>,
-    /// What the device could not take (L6).
+    /// What the device could not take (list.6).
     requeued: List,
     /// How many are in lists or were turned back, and how many of them read.
     len: usize,
@@ -47,7 +47,7 @@ pub struct RequestList {
     owner: u32,
 }
 
-/// How far back is near (L3); as the tunables `back_seek_max` and `back_seek_penalty` say.
+/// How far back is near (list.3); as the tunables `back_seek_max` and `back_seek_penalty` say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackSeek {
     /// The farthest way back, in sectors.
@@ -59,7 +59,7 @@ pub struct BackSeek {
 /// What is known of a request: 40 bytes.
 #[derive(Clone, Debug)]
 struct Row {
-    /// When it came; the oldest part of it, if it is the work of a merge (L4).
+    /// When it came; the oldest part of it, if it is the work of a merge (list.4).
     arrived: Instant,
     /// The first sector after it; where it starts is its key in the tree.
     end: Sector,
@@ -79,7 +79,7 @@ enum Place {
     Elsewhere,
     /// It waits in a list.
     InList,
-    /// The device turned it back, and it waits (L6).
+    /// The device turned it back, and it waits (list.6).
     Requeued,
     /// At the device.
     Out,
@@ -133,7 +133,7 @@ impl RequestTable {
         self.row(id).arrived
     }
 
-    /// The number of the list that a request is in, or was in last (L2).
+    /// The number of the list that a request is in, or was in last (list.2).
     #[must_use]
     pub fn owner(&self, id: RequestId) -> u32 {
         self.row(id).owner
@@ -164,7 +164,7 @@ impl RequestTable {
         Extent::new(Sector(start), self.row(id).end.0 - start)
     }
 
-    /// Takes back a request that the device could not take; it keeps its row (L6).
+    /// Takes back a request that the device could not take; it keeps its row (list.6).
     ///
     /// # Panics
     /// If it is not at the device.
@@ -203,7 +203,7 @@ impl RequestTable {
         row.owner = owner;
     }
 
-    /// Takes out what [`RequestTable::returned`] answers: it goes to the device once more.
+    /// Takes out what [`RequestTable::requeued`] answers: it goes to the device once more.
     pub fn take_requeued(&mut self) -> Option<RequestId> {
         let id = self.requeued.front().map(RequestId)?;
         self.requeued.remove(&mut self.rows, id.0);
@@ -243,7 +243,7 @@ impl RequestTable {
         self.nodes.key(id)
     }
 
-    /// Whether a request goes before its neighbours whatever the distance (L3).
+    /// Whether a request goes before its neighbours whatever the distance (list.3).
     fn is_urgent(&self, id: u32) -> bool {
         let flags = self.rows[id as usize].flags;
         flags.contains(Flags::PRIO) || flags.contains(Flags::META)
@@ -276,7 +276,7 @@ impl RequestList {
     pub fn add(&mut self, table: &mut RequestTable, now: Instant, request: &Waiting) {
         let id = request.id.0;
         let row = &mut table.rows[id as usize];
-        assert!(matches!(row.place, Place::Elsewhere | Place::Out), "{:?} waits already", request.id); // L1
+        assert!(matches!(row.place, Place::Elsewhere | Place::Out), "{:?} waits already", request.id); // list.1
         *row = Row {
             arrived: now,
             end: request.extent.end(),
@@ -329,7 +329,7 @@ impl RequestList {
         self.aged.back().map(RequestId)
     }
 
-    /// What goes next for a head that is at `from` (L3).
+    /// What goes next for a head that is at `from` (list.3).
     #[must_use]
     pub fn next_from(&self, table: &RequestTable, from: Sector, back: BackSeek) -> Option<RequestId> {
         let (behind, ahead) = self.sorted.around(&table.nodes, from.0);
@@ -370,7 +370,7 @@ impl RequestList {
         Some(RequestId(nearest))
     }
 
-    /// A request of this list that `newcomer` touches, of its direction (L4).
+    /// A request of this list that `newcomer` touches, of its direction (list.4).
     #[must_use]
     pub fn merge_candidate(&self, table: &RequestTable, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         let Extent { start, .. } = newcomer.extent;
@@ -405,7 +405,7 @@ impl RequestList {
         (table.start(next) == request.extent.end().0 && direction == request.op.direction()).then_some(RequestId(next))
     }
 
-    /// `gone` became part of `kept`, which is now as given: the older place by age stays (L4). `gone` is forgotten.
+    /// `gone` became part of `kept`, which is now as given: the older place by age stays (list.4). `gone` is forgotten.
     ///
     /// # Panics
     /// If not both wait in this list.
@@ -426,7 +426,7 @@ impl RequestList {
         table.len -= 1;
     }
 
-    /// Moves every request that `picks` says yes to into `other` (L5), and tells how many. Costs a look at each request.
+    /// Moves every request that `picks` says yes to into `other` (list.5), and tells how many. Costs a look at each request.
     pub fn move_to(
         &mut self,
         table: &mut RequestTable,

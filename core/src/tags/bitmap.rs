@@ -1,19 +1,19 @@
 //! Bitmap: which tags are out. Any number of threads take and return them; nobody waits for anybody.
 //!
-//! B1  A tag is out at most once: it is taken by the one atomic operation that finds its bit clear, or that finds it
+//! bitmap.1  A tag is out at most once: it is taken by the one atomic operation that finds its bit clear, or that finds it
 //!     among the returned ones.
-//! B2  Words are spread: each lies on cache lines of its own, and has 64 bits, halved while fewer than four words would
+//! bitmap.2  Words are spread: each lies on cache lines of its own, and has 64 bits, halved while fewer than four words would
 //!     hold the depth, so that a shallow map too is several words.
-//! B3  A caller begins where its hint says, at the tag that it took last: callers that began apart stay apart. In
+//! bitmap.3  A caller begins where its hint says, at the tag that it took last: callers that began apart stay apart. In
 //!     round-robin order the next tag is the one after the last that anybody took; hints are not used then.
-//! B4  Returning is deferred: a returned bit goes to a second word, on another cache line, and comes back to the first
+//! bitmap.4  Returning is deferred: a returned bit goes to a second word, on another cache line, and comes back to the first
 //!     in one swap when that looks full. Who takes does not disturb who returns.
-//! B5  The depth can change while tags are out. Tags at and above a smaller depth are not given out again, and those
+//! bitmap.5  The depth can change while tags are out. Tags at and above a smaller depth are not given out again, and those
 //!     that are out are simply returned: the change has [settled](Bitmap::is_settled) when the last one is back.
-//! B6  A shallow depth is spread evenly over the words: who is held to it can take no more than that, and, if it is less
+//! bitmap.6  A shallow depth is spread evenly over the words: who is held to it can take no more than that, and, if it is less
 //!     than the depth, never all.
 //!
-//! Idea: Linux `lib/sbitmap.c` (B2 to B4, and B6 as it is since 6.12). Different: no lock around the swap, and the
+//! Idea: Linux `lib/sbitmap.c` (bitmap.2 to bitmap.4, and bitmap.6 as it is since 6.12). Different: no lock around the swap, and the
 //! swapper takes its own tag out of what was returned without a further operation, which makes one-bit words cheap.
 
 use alloc::boxed::Box;
@@ -86,10 +86,10 @@ impl ExactSizeIterator for Batch {}
 #[repr(align(128))]
 struct CacheLine(AtomicUsize);
 
-/// A word of the map (B2).
+/// A word of the map (bitmap.2).
 struct Word {
     held: Held,
-    /// A set bit was returned (B4); it is also set in `held`.
+    /// A set bit was returned (bitmap.4); it is also set in `held`.
     returned: CacheLine,
 }
 
@@ -98,7 +98,7 @@ struct Word {
 struct Held {
     /// A set bit is out, or returned and not yet swapped back.
     bits: AtomicUsize,
-    /// A set bit is below the depth (B5).
+    /// A set bit is below the depth (bitmap.5).
     usable: AtomicUsize,
 }
 
@@ -110,7 +110,7 @@ pub struct Bitmap {
     depth: AtomicUsize,
     /// How many there is room for.
     capacity: usize,
-    /// Where the next one begins, in round-robin order (B3).
+    /// Where the next one begins, in round-robin order (bitmap.3).
     round: Option<CacheLine>,
     /// What the first one is called in messages.
     first: usize,
@@ -138,7 +138,7 @@ impl Bitmap {
         }
         let mut shift = usize::BITS.trailing_zeros();
         while shift > 0 && 4 << shift > depth {
-            shift -= 1; // B2
+            shift -= 1; // bitmap.2
         }
         // Room for much more than the depth of now need not be words of one bit.
         while shift < usize::BITS.trailing_zeros() && capacity.div_ceil(1 << shift) > 64 {
@@ -152,7 +152,7 @@ impl Bitmap {
         Ok(Self { words, shift, depth: AtomicUsize::new(depth), capacity, round: None, first: 0 })
     }
 
-    /// Gives tags out in rising order, and continues after the last one, whoever asks (B3).
+    /// Gives tags out in rising order, and continues after the last one, whoever asks (bitmap.3).
     ///
     /// For devices that want their slots used in turn. Callers then meet in one place: it is slower.
     #[must_use]
@@ -186,7 +186,7 @@ impl Bitmap {
         self.take(hint, None).0
     }
 
-    /// Takes a free tag among the first `shallow`, spread over the map (B6), or says that there is none.
+    /// Takes a free tag among the first `shallow`, spread over the map (bitmap.6), or says that there is none.
     ///
     /// A shallow depth above the depth is no restriction; [`Bitmap::check_shallow`] finds it where it comes from.
     ///
@@ -289,7 +289,7 @@ impl Bitmap {
         assert!(before & bit == 0, "tag {} was given back twice", self.first + usize::from(tag.0));
     }
 
-    /// Returns a tag so that it is the first to be taken again: for one owner, who has no use for deferring (B4).
+    /// Returns a tag so that it is the first to be taken again: for one owner, who has no use for deferring (bitmap.4).
     ///
     /// # Panics
     /// As [`Bitmap::put`].
@@ -320,7 +320,7 @@ impl Bitmap {
         }
     }
 
-    /// Changes the depth while tags are out (B5); [`Bitmap::is_settled`] says when a smaller one holds. One change at a
+    /// Changes the depth while tags are out (bitmap.5); [`Bitmap::is_settled`] says when a smaller one holds. One change at a
     /// time: two at once may leave parts of both.
     ///
     /// # Errors
@@ -354,7 +354,7 @@ impl Bitmap {
     }
 
     /// The tags that are out, in rising order: each that is out all the while, and none that is free all the while, save
-    /// one that goes from returned to free just then (B4).
+    /// one that goes from returned to free just then (bitmap.4).
     pub fn busy(&self) -> impl Iterator<Item = Tag> {
         self.words.iter().enumerate().flat_map(|(index, word)| Batch { first: index << self.shift, bits: word.busy() })
     }
@@ -386,7 +386,7 @@ impl Bitmap {
         (word, 1 << (number & ((1 << self.shift) - 1)))
     }
 
-    /// The bits of a word that are its part of a shallow depth (B6): rounded so that the parts add up.
+    /// The bits of a word that are its part of a shallow depth (bitmap.6): rounded so that the parts add up.
     fn part(&self, index: usize, depth: usize, shallow: usize) -> usize {
         let (shallow, depth) = (shallow.min(depth) as u64, depth as u64);
         let before = |index: usize| (((index << self.shift) as u64).min(depth) * shallow).div_ceil(depth);
@@ -421,7 +421,7 @@ impl Word {
         ours.then(|| returned.trailing_zeros())
     }
 
-    /// Keeps bits that were taken, unless the depth has shrunk below them (B5).
+    /// Keeps bits that were taken, unless the depth has shrunk below them (bitmap.5).
     #[inline]
     fn keep(&self, bits: usize) -> bool {
         agree();
@@ -447,7 +447,7 @@ impl Word {
             if self.returned.0.load(Ordering::SeqCst) & ahead == 0 {
                 return None;
             }
-            // B1: whoever swaps a bit out of here is the only one who can give it on.
+            // bitmap.1: whoever swaps a bit out of here is the only one who can give it on.
             let returned = self.returned.0.swap(0, Ordering::SeqCst);
             let mine = choose(returned & usable, from, around);
             *freed |= self.free(returned & !mine.map_or(0, |bit| 1 << bit));
@@ -459,11 +459,11 @@ impl Word {
         }
     }
 
-    /// Takes this bit, unless another was faster or the depth has shrunk below it (B5).
+    /// Takes this bit, unless another was faster or the depth has shrunk below it (bitmap.5).
     #[inline]
     fn try_take(&self, bit: u32) -> bool {
         if self.held.bits.fetch_or(1 << bit, Ordering::SeqCst) & (1 << bit) != 0 {
-            return false; // B1
+            return false; // bitmap.1
         }
         self.keep(1 << bit)
     }
@@ -474,7 +474,7 @@ impl Word {
             let usable = self.held.usable.load(Ordering::SeqCst);
             let free = lowest(!self.held.bits.load(Ordering::SeqCst) & usable, most);
             let mine = if free != 0 {
-                // Others may have taken some of them meanwhile: what was clear is ours (B1).
+                // Others may have taken some of them meanwhile: what was clear is ours (bitmap.1).
                 free & !self.held.bits.fetch_or(free, Ordering::SeqCst)
             } else if most > 0 && self.returned.0.load(Ordering::SeqCst) & usable != 0 {
                 let returned = self.returned.0.swap(0, Ordering::SeqCst);
@@ -485,7 +485,7 @@ impl Word {
                 return 0;
             };
             agree();
-            let above = mine & !self.held.usable.load(Ordering::SeqCst); // B5
+            let above = mine & !self.held.usable.load(Ordering::SeqCst); // bitmap.5
             self.free(above);
             if mine != above {
                 return mine & !above;

@@ -1,9 +1,9 @@
 //! Share: how many tags each of several users of one map may hold.
 //!
-//! S1  While one user is active it may hold them all. While several are, each may hold its part, rounded up, and never
+//! users.1  While one user is active it may hold them all. While several are, each may hold its part, rounded up, and never
 //!     fewer than four: so each is assured its part of a depth of at least four for each, once the others have given back
-//!     what they hold above theirs. Below that depth it is turns that keep them apart (W6).
-//! S2  A user becomes active when it asks for a tag, and inactive when somebody (a timer) finds it without one and says so.
+//!     what they hold above theirs. Below that depth it is turns that keep them apart (wake.6).
+//! users.2  A user becomes active when it asks for a tag, and inactive when somebody (a timer) finds it without one and says so.
 //!
 //! The numbers are those of Linux `block/blk-mq-tag.c` (`hctx_may_queue`).
 
@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, agree};
 
-/// Tags that a user may always hold, however many others are active (S1). (Under a model checker one, so that it sees users
+/// Tags that a user may always hold, however many others are active (users.1). (Under a model checker one, so that it sees users
 /// at their share.)
 const LEAST: usize = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 
@@ -50,7 +50,7 @@ impl Users {
         self.active.load(Ordering::SeqCst)
     }
 
-    /// How many of `depth` tags each may hold now (S1).
+    /// How many of `depth` tags each may hold now (users.1).
     #[must_use]
     pub fn share(&self, depth: usize) -> usize {
         match self.active() {
@@ -64,7 +64,7 @@ impl Users {
         let share = &self.users[user];
         let before = share.held.fetch_add(1, Ordering::SeqCst);
         agree();
-        // S2; after it counted, so that whoever retires us meanwhile sees the tag, or we see that we are retired.
+        // users.2; after it counted, so that whoever retires us meanwhile sees the tag, or we see that we are retired.
         if !share.active.load(Ordering::SeqCst) && !share.active.swap(true, Ordering::SeqCst) {
             self.active.fetch_add(1, Ordering::SeqCst);
         }
@@ -91,7 +91,7 @@ impl Users {
         self.users[user].held.load(Ordering::SeqCst)
     }
 
-    /// Makes a user inactive if it holds nothing (S2); answers whether the others' shares grew: then those who wait must be
+    /// Makes a user inactive if it holds nothing (users.2); answers whether the others' shares grew: then those who wait must be
     /// looked after.
     pub fn retire(&self, user: usize) -> bool {
         let share = &self.users[user];
@@ -113,7 +113,7 @@ impl Users {
 mod tests {
     use super::*;
 
-    /// S1
+    /// users.1
     #[test]
     fn one_user_may_hold_all_and_two_may_hold_half_each() {
         let users = Users::new(2);
@@ -127,7 +127,7 @@ mod tests {
         assert!(!users.hold(0, 16), "it still holds more than its part");
     }
 
-    /// S1
+    /// users.1
     #[test]
     fn however_many_are_active_four_are_assured() {
         let users = Users::new(40);
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(users.share(3), 3, "but not more than there are");
     }
 
-    /// S2
+    /// users.2
     #[test]
     fn who_holds_nothing_can_retire_and_the_others_shares_grow() {
         let users = Users::new(2);

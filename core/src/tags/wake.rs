@@ -1,27 +1,27 @@
 //! Wake: whom to wake when a tag comes back.
 //!
-//! W1  While nobody waits, neither counter is touched.
-//! W2  Two counters only ever grow. Each tag that comes back while someone waits adds to the *completions*. Whoever
+//! wake.1  While nobody waits, neither counter is touched.
+//! wake.2  Two counters only ever grow. Each tag that comes back while someone waits adds to the *completions*. Whoever
 //!     advances the *wake-ups* to them, in one step, looks after all that came back until then. There is nothing to
 //!     reset, so nothing that can fall between two steps.
-//! W3  While one who was woken has not yet run, nobody else is woken: whoever takes tags and gives them back meanwhile
+//! wake.3  While one who was woken has not yet run, nobody else is woken: whoever takes tags and gives them back meanwhile
 //!     keeps them in use, and a wake-up costs more than a hundred of them.
-//! W4  Whoever was woken, or takes a tag while others wait, or goes to wait, then looks: if a tag is free, someone waits
+//! wake.4  Whoever was woken, or takes a tag while others wait, or goes to wait, then looks: if a tag is free, someone waits
 //!     and nobody is on the way, it wakes on. So no tag is free while someone waits and nobody is on the way to it.
-//! W5  A wake-up is for as many as there are free tags, at most [`wake_batch`], and no more than can run at once; they are taken from eight queues, in turn,
+//! wake.5  A wake-up is for as many as there are free tags, at most [`wake_batch`], and no more than can run at once; they are taken from eight queues, in turn,
 //!     by an index that is advanced before each is looked at. Who waits joins them in turn as well.
-//! W6  While others wait, a caller takes a bounded number of tags and then waits in line: the more wait, the fewer.
+//! wake.6  While others wait, a caller takes a bounded number of tags and then waits in line: the more wait, the fewer.
 //!
-//! W1, W2 and W5 are those of Linux since 6.2 ("sbitmap: use two atomic counters"). There a batch that is not full is not
-//! woken; W3 and W4 are instead of that, because a tag that is free while someone waits is a tag too few, and because at
+//! wake.1, wake.2 and wake.5 are those of Linux since 6.2 ("sbitmap: use two atomic counters"). There a batch that is not full is not
+//! woken; wake.3 and wake.4 are instead of that, because a tag that is free while someone waits is a tag too few, and because at
 //! depths below 16 that batch is 1 and saves nothing.
 
 use crate::sync::{AtomicUsize, Ordering, agree};
 
-/// In how many queues those who wait are spread (W5).
+/// In how many queues those who wait are spread (wake.5).
 pub const WAIT_QUEUES: usize = 8;
 
-/// How many are woken at once, at most (W5): an eighth of the tags that the most restricted caller may have, 1 to 8.
+/// How many are woken at once, at most (wake.5): an eighth of the tags that the most restricted caller may have, 1 to 8.
 ///
 /// `shallow` is the least shallow depth that callers are held to, `users` how many share the tags.
 #[must_use]
@@ -30,7 +30,7 @@ pub fn wake_batch(depth: usize, shallow: Option<usize>, users: usize) -> usize {
     (each.min(shallow.unwrap_or(depth)) / WAIT_QUEUES).clamp(1, 8)
 }
 
-/// What is known of all who wait for the same tags: the two counters that only ever grow (W2), and how many wait and are
+/// What is known of all who wait for the same tags: the two counters that only ever grow (wake.2), and how many wait and are
 /// on the way.
 #[derive(Debug)]
 pub struct Wakeups {
@@ -83,7 +83,7 @@ impl Wakeups {
         (self.completions.load(Ordering::SeqCst), self.wakeups.load(Ordering::SeqCst))
     }
 
-    /// Whether someone was woken and has not run yet (W3): who finds so leaves the rest to them (W4).
+    /// Whether someone was woken and has not run yet (wake.3): who finds so leaves the rest to them (wake.4).
     #[must_use]
     pub fn is_someone_on_the_way(&self) -> bool {
         self.on_the_way.load(Ordering::SeqCst) > 0
@@ -95,7 +95,7 @@ impl Wakeups {
         agree();
     }
 
-    /// So many of those on the way have run, or were not there after all; who says so looks again (W4).
+    /// So many of those on the way have run, or were not there after all; who says so looks again (wake.4).
     ///
     /// # Panics
     /// If fewer are on the way.
@@ -128,12 +128,12 @@ impl Wakes {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// The queue to join (W5).
+    /// The queue to join (wake.5).
     pub fn queue_to_join(&self) -> usize {
         self.join.fetch_add(1, Ordering::SeqCst) % WAIT_QUEUES
     }
 
-    /// The queue to wake from next (W5).
+    /// The queue to wake from next (wake.5).
     pub fn queue_to_wake(&self) -> usize {
         self.wake.fetch_add(1, Ordering::SeqCst) % WAIT_QUEUES
     }
@@ -152,7 +152,7 @@ impl Wakes {
     }
 }
 
-/// How many tags a caller may still take while others wait (W6).
+/// How many tags a caller may still take while others wait (wake.6).
 #[derive(Clone, Copy, Debug)]
 pub struct Quota(usize);
 
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(wake_batch(64, None, 40), 1);
     }
 
-    /// W2
+    /// wake.2
     #[test]
     fn one_winner_looks_after_all_that_came_back() {
         let wakeups = Wakeups::default();
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(wakeups.counts(), (5, 5));
     }
 
-    /// W3
+    /// wake.3
     #[test]
     fn who_was_woken_is_on_the_way_until_it_has_run() {
         let (wakes, all) = (Wakes::default(), Wakeups::default());
@@ -226,7 +226,7 @@ mod tests {
         assert!(!all.is_someone_on_the_way());
     }
 
-    /// W5
+    /// wake.5
     #[test]
     fn queues_are_joined_and_woken_in_turn() {
         let wakes = Wakes::default();
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(joined, core::array::from_fn(|_| wakes.queue_to_wake()));
     }
 
-    /// W6
+    /// wake.6
     #[test]
     fn a_quota_is_smaller_the_more_wait() {
         let taken = |waiting| {

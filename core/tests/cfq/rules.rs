@@ -30,7 +30,7 @@ fn turns(sim: &mut Sim, group: u16) -> Vec<(u64, u32)> {
         .collect()
 }
 
-/// V3: in IOPS mode one that comes back waits for no more than the turns of those that are no further on.
+/// vtime.3: in IOPS mode one that comes back waits for no more than the turns of those that are no further on.
 #[test]
 fn a_group_that_comes_back_is_not_put_behind_all_others() {
     let mut sim = Sim::new(Device::Parallel(1, ms(1)), 5, &[]);
@@ -49,7 +49,7 @@ fn a_group_that_comes_back_is_not_put_behind_all_others() {
     assert!(waited <= ms(9), "{waited}");
 }
 
-/// V3: with slices, for one slice and what is in the device.
+/// vtime.3: with slices, for one slice and what is in the device.
 #[test]
 fn with_slices_a_group_that_comes_back_waits_for_one_slice() {
     let mut sim = Sim::new(DISK, 4, &[("low_latency", "0")]);
@@ -68,7 +68,7 @@ fn with_slices_a_group_that_comes_back_waits_for_one_slice() {
     assert!(waited <= ms(130), "{waited}");
 }
 
-/// V3: absence earns no claim.
+/// vtime.3: absence earns no claim.
 #[test]
 fn who_was_away_gets_no_more_than_its_share_when_it_is_back() {
     let mut sim = Sim::new(FLASH, 8, &[]);
@@ -81,7 +81,7 @@ fn who_was_away_gets_no_more_than_its_share_when_it_is_back() {
     assert!(got[0].abs_diff(got[1]) < 200, "{got:?}");
 }
 
-/// C2
+/// cfq.2
 #[test]
 fn the_real_time_class_goes_first_and_the_idle_class_last() {
     for (device, set) in [(FLASH, [("slice_idle", "0")]), (DISK, [("slice_idle", "8")])] {
@@ -94,7 +94,7 @@ fn the_real_time_class_goes_first_and_the_idle_class_last() {
     }
 }
 
-/// C2
+/// cfq.2
 #[test]
 fn a_class_that_was_passed_over_for_two_seconds_gets_a_turn() {
     for (device, set) in [(FLASH, [("slice_idle", "0")]), (DISK, [("slice_idle", "8")])] {
@@ -111,7 +111,7 @@ fn a_class_that_was_passed_over_for_two_seconds_gets_a_turn() {
     }
 }
 
-/// C1
+/// cfq.1
 #[test]
 fn a_request_that_has_waited_for_fifo_expire_starts_the_next_turn() {
     let mut sim = Sim::new(Device::Parallel(1, ms(1)), 5, &[("fifo_expire_sync", "50")]);
@@ -121,7 +121,7 @@ fn a_request_that_has_waited_for_fifo_expire_starts_the_next_turn() {
     assert!(longest < ms(100), "{longest}");
 }
 
-/// I1
+/// iops.1
 #[test]
 fn a_turn_in_iops_mode_is_quantum_requests() {
     let mut sim = Sim::new(Device::Parallel(1, ms(1)), 5, &[("quantum", "3")]);
@@ -132,7 +132,7 @@ fn a_turn_in_iops_mode_is_quantum_requests() {
     assert!(runs.iter().skip(1).rev().skip(1).all(|run| *run == 3), "{runs:?}");
 }
 
-/// S1
+/// slice.1
 #[test]
 fn a_slice_is_a_fifth_longer_for_each_level_and_shrinks_where_many_wait() {
     let mut sim = Sim::new(DISK, 4, &[("low_latency", "0")]);
@@ -167,7 +167,7 @@ fn a_slice_is_a_fifth_longer_for_each_level_and_shrinks_where_many_wait() {
     assert!(shrunk.iter().skip(5).all(|(used, _)| (28..=52).contains(used)), "300 ms for ten of them: {shrunk:?}");
 }
 
-/// S4
+/// slice.4
 #[test]
 fn the_device_is_held_for_a_reader_that_asks_again_soon() {
     let mut sim = Sim::new(DISK, 4, &[]);
@@ -181,7 +181,7 @@ fn the_device_is_held_for_a_reader_that_asks_again_soon() {
     assert!(sim.longest_hold <= ms(8), "{}", sim.longest_hold);
 }
 
-/// S4
+/// slice.4
 #[test]
 fn it_is_not_held_for_one_that_thinks_for_longer() {
     let mut sim = Sim::new(DISK, 4, &[("group_idle", "0")]);
@@ -195,7 +195,7 @@ fn it_is_not_held_for_one_that_thinks_for_longer() {
     assert!(sim.held.as_nanos() - held.as_nanos() < ms(50).as_nanos(), "{} in 9 s, once learnt", sim.held);
 }
 
-/// S5: `slice_idle` where it applies, else `group_idle`.
+/// slice.5: `slice_idle` where it applies, else `group_idle`.
 #[test]
 fn the_device_is_held_for_a_group_where_it_is_not_held_for_the_flow() {
     let held = |set: &[(&str, &str)]| {
@@ -215,7 +215,7 @@ fn the_device_is_held_for_a_group_where_it_is_not_held_for_the_flow() {
     assert!(longest <= ms(3), "{longest}: the flow comes first");
 }
 
-/// S6
+/// slice.6
 #[test]
 fn a_flow_has_quantum_requests_in_the_device_while_others_wait() {
     let most = |readers: u32| {
@@ -230,7 +230,7 @@ fn a_flow_has_quantum_requests_in_the_device_while_others_wait() {
     assert!(most(2) <= 8 + 4, "{}: eight, and what is left of the other's at its end", most(2));
 }
 
-/// S6
+/// slice.6
 #[test]
 fn a_reader_beside_a_heap_of_writes_waits_for_few_of_them() {
     let read = |set: &[(&str, &str)]| {
@@ -249,7 +249,7 @@ fn a_reader_beside_a_heap_of_writes_waits_for_few_of_them() {
     assert!(held_back * 2 > not * 3, "in IOPS mode: {held_back} with low_latency, {not} without");
 }
 
-/// P1
+/// preempt.1
 #[test]
 fn a_read_does_not_wait_for_the_end_of_an_asynchronous_slice() {
     let mut sim = Sim::new(DISK, 2, &[]);
@@ -260,7 +260,7 @@ fn a_read_does_not_wait_for_the_end_of_an_asynchronous_slice() {
     assert!(sim.clients[reader].longest_wait <= ms(20), "{}", sim.clients[reader].longest_wait);
 }
 
-/// P1, P4: nobody starves by being taken over from.
+/// preempt.1, preempt.4: nobody starves by being taken over from.
 #[test]
 fn readers_that_seek_side_by_side_do_not_keep_a_third_from_the_device() {
     let mut sim = Sim::new(DISK, 4, &[]);
@@ -277,7 +277,7 @@ fn readers_that_seek_side_by_side_do_not_keep_a_third_from_the_device() {
     assert!(longest < ms(700), "{longest}");
 }
 
-/// P4
+/// preempt.4
 #[test]
 fn two_that_take_over_from_each_other_do_not_starve_a_third_of_their_group() {
     let mut sim = Sim::new(DISK, 4, &[]);
@@ -289,7 +289,7 @@ fn two_that_take_over_from_each_other_do_not_starve_a_third_of_their_group() {
     assert!(got.iter().all(|one| *one > 800), "{got:?}");
 }
 
-/// P4
+/// preempt.4
 #[test]
 fn who_takes_over_in_its_group_does_not_keep_a_heavier_group_waiting() {
     let mut sim = Sim::new(DISK, 4, &[]);
@@ -305,7 +305,7 @@ fn who_takes_over_in_its_group_does_not_keep_a_heavier_group_waiting() {
     assert!(sim.clients[rare].longest_wait < ms(50), "{}", sim.clients[rare].longest_wait);
 }
 
-/// M1
+/// cooperate.1
 #[test]
 fn two_that_read_one_run_in_turn_become_one() {
     let mut sim = Sim::new(DISK, 1, &[]);
@@ -322,7 +322,7 @@ fn two_that_read_one_run_in_turn_become_one() {
     assert!(done > 7000, "{done} of 10,000 that an arm can do which reads on");
 }
 
-/// M4
+/// cooperate.4
 #[test]
 fn on_flash_that_queues_nothing_is_merged() {
     let mut sim = Sim::new(FLASH, 32, &[("slice_idle", "8")]);
@@ -335,7 +335,7 @@ fn on_flash_that_queues_nothing_is_merged() {
     sim.cfq.counters(&mut |name, count| assert!(name != "queue_merges" || count == 0));
 }
 
-/// S7
+/// slice.7
 #[test]
 fn an_asynchronous_slice_is_over_after_so_many_requests_while_others_wait() {
     let mut sim = Sim::new(Device::Arm(us(100), us(100)), 1, &[("low_latency", "0")]);
@@ -362,7 +362,7 @@ fn the_idle_class_takes_one_at_a_time() {
     assert!(sim.most_in_device <= 2, "{}", sim.most_in_device);
 }
 
-/// Metadata takes over from data (P3), and goes before its neighbours.
+/// Metadata takes over from data (preempt.3), and goes before its neighbours.
 #[test]
 fn metadata_does_not_wait_for_the_end_of_a_slice() {
     let longest = |flags| {
@@ -425,7 +425,7 @@ fn read(sim: &mut Sim, id: u32, sector: u64) -> Waiting {
     request
 }
 
-/// C1: without it, who is behind the head would wait for as long as others come ahead of it.
+/// cfq.1: without it, who is behind the head would wait for as long as others come ahead of it.
 #[test]
 fn a_request_behind_the_head_goes_when_it_is_old() {
     let mut sim = Sim::new(FLASH, 32, &[("quantum", "1")]);
@@ -450,7 +450,7 @@ fn a_request_behind_the_head_goes_when_it_is_old() {
     panic!("it still waits");
 }
 
-/// C4, C5
+/// cfq.4, cfq.5
 #[test]
 fn what_was_turned_back_moves_with_its_stream_and_its_old_group_can_go() {
     let mut sim = Sim::new(FLASH, 32, &[]);
@@ -470,7 +470,7 @@ fn what_was_turned_back_moves_with_its_stream_and_its_old_group_can_go() {
     assert!(sim.cfq.is_empty());
 }
 
-/// C4: it was charged when it first went.
+/// cfq.4: it was charged when it first went.
 #[test]
 fn what_was_turned_back_goes_before_all_others_and_is_not_charged_again() {
     let mut sim = Sim::new(FLASH, 32, &[]);
@@ -487,7 +487,7 @@ fn what_was_turned_back_goes_before_all_others_and_is_not_charged_again() {
     assert_eq!(charged.collect::<Vec<_>>(), ["sl_used=0 disp=1 charge=1 iops=1 sect=8"; 2]);
 }
 
-/// C5
+/// cfq.5
 #[test]
 fn reads_and_writes_that_wait_move_with_their_stream_and_those_of_others_stay() {
     let mut sim = Sim::new(FLASH, 32, &[]);

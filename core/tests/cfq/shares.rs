@@ -8,7 +8,7 @@ use crate::sim::{DISK, FLASH, Sim, assert_shares};
 
 const ROOT: GroupId = GroupId::ROOT;
 
-/// V2
+/// vtime.2
 #[test]
 fn groups_that_ask_for_much_share_requests_by_weight() {
     let mut sim = Sim::new(FLASH, 32, &[]);
@@ -20,7 +20,7 @@ fn groups_that_ask_for_much_share_requests_by_weight() {
     assert_eq!(sim.most_in_device, 32, "and the device has all it takes");
 }
 
-/// V2
+/// vtime.2
 #[test]
 fn the_number_of_readers_in_a_group_does_not_count() {
     let mut sim = Sim::new(FLASH, 16, &[]);
@@ -34,7 +34,7 @@ fn the_number_of_readers_in_a_group_does_not_count() {
     assert_shares(&got[1..], &[1; 20], 3.0);
 }
 
-/// V4, I3
+/// vtime.4, iops.3
 #[test]
 fn groups_of_one_reader_that_waits_for_each_answer_share_by_weight() {
     let mut sim = Sim::new(FLASH, 32, &[]);
@@ -47,7 +47,7 @@ fn groups_of_one_reader_that_waits_for_each_answer_share_by_weight() {
     assert!(sim.longest_hold <= ms(8), "{}", sim.longest_hold);
 }
 
-/// V4
+/// vtime.4
 #[test]
 fn without_group_idle_nobody_is_waited_for() {
     let mut sim = Sim::new(FLASH, 32, &[("group_idle", "0")]);
@@ -59,7 +59,7 @@ fn without_group_idle_nobody_is_waited_for() {
     assert_eq!(sim.held, Duration::ZERO);
 }
 
-/// V4
+/// vtime.4
 #[test]
 fn a_group_that_thinks_for_long_is_not_waited_for() {
     let mut sim = Sim::new(FLASH, 32, &[]);
@@ -71,7 +71,7 @@ fn a_group_that_thinks_for_long_is_not_waited_for() {
     assert!(got[slow] > 95, "{got:?}");
 }
 
-/// I3
+/// iops.3
 #[test]
 fn a_device_has_no_more_than_the_group_with_few_requests_allows_the_others() {
     let mut sim = Sim::new(FLASH, 128, &[("group_lead", "0")]);
@@ -82,7 +82,7 @@ fn a_device_has_no_more_than_the_group_with_few_requests_allows_the_others() {
     assert!(sim.most_in_device < 16, "{} in the device, 2 of which are the one's", sim.most_in_device);
 }
 
-/// I2
+/// iops.2
 #[test]
 fn a_long_request_counts_as_many_short_ones() {
     let mut sim = Sim::new(FLASH, 32, &[]);
@@ -93,7 +93,7 @@ fn a_long_request_counts_as_many_short_ones() {
     assert_shares(&sim.run(ms(400)), &[1, 4], 1.0);
 }
 
-/// V1
+/// vtime.1
 #[test]
 fn groups_below_groups_share_what_their_parent_has() {
     let mut sim = Sim::new(FLASH, 32, &[]);
@@ -105,7 +105,7 @@ fn groups_below_groups_share_what_their_parent_has() {
     assert_shares(&sim.run(ms(500)), &[5, 20, 75], 1.0);
 }
 
-/// V1
+/// vtime.1
 #[test]
 fn the_streams_of_a_group_with_groups_below_count_100_beside_them_and_those_of_the_root_200() {
     let mut sim = Sim::new(FLASH, 32, &[]);
@@ -117,7 +117,7 @@ fn the_streams_of_a_group_with_groups_below_count_100_beside_them_and_those_of_t
     assert_shares(&sim.run(ms(500)), &[400, 100, 300], 1.0);
 }
 
-/// V2
+/// vtime.2
 #[test]
 fn a_new_weight_counts_from_then_on() {
     let mut sim = Sim::new(FLASH, 32, &[]);
@@ -129,7 +129,7 @@ fn a_new_weight_counts_from_then_on() {
     assert_shares(&sim.run(ms(400)), &[1, 4], 1.0);
 }
 
-/// V1
+/// vtime.1
 #[test]
 fn two_hundred_groups_share_by_weight() {
     let mut sim = Sim::new(FLASH, 64, &[]);
@@ -141,7 +141,7 @@ fn two_hundred_groups_share_by_weight() {
     assert_shares(&sim.run(secs(2)), &weights, 5.0);
 }
 
-/// S2, V2
+/// slice.2, vtime.2
 #[test]
 fn with_slices_groups_share_time() {
     let mut sim = Sim::new(DISK, 32, &[]);
@@ -155,7 +155,7 @@ fn with_slices_groups_share_time() {
     assert!(got.iter().sum::<u64>() > 45_000, "and the arm rarely moves: {got:?}");
 }
 
-/// S2: who seeks gets as much time, not as many requests.
+/// slice.2: who seeks gets as much time, not as many requests.
 #[test]
 fn with_slices_a_group_that_seeks_gets_as_much_time_as_one_that_does_not() {
     let mut sim = Sim::new(DISK, 4, &[]);
@@ -166,7 +166,7 @@ fn with_slices_a_group_that_seeks_gets_as_much_time_as_one_that_does_not() {
     assert_shares(&[got[near], got[far] * 9], &[1, 1], 10.0);
 }
 
-/// C3
+/// cfq.3
 #[test]
 fn levels_count_within_a_group_in_iops_mode() {
     let mut sim = Sim::new(FLASH, 32, &[]);
@@ -180,7 +180,7 @@ fn levels_count_within_a_group_in_iops_mode() {
     assert_shares(&[got[..3].iter().sum(), got[3]], &[1, 1], 1.0);
 }
 
-/// C3, S1
+/// cfq.3, slice.1
 #[test]
 fn levels_count_within_a_group_with_slices() {
     let mut sim = Sim::new(DISK, 32, &[]);
@@ -190,7 +190,7 @@ fn levels_count_within_a_group_with_slices() {
     assert_shares(&sim.run(secs(60)), &[9, 5, 2], 12.0);
 }
 
-/// C6
+/// cfq.6
 #[test]
 fn time_spent_in_flushes_is_charged_to_the_group_that_asked() {
     let mut sim = Sim::new(FLASH, 8, &[]);
@@ -208,7 +208,7 @@ fn time_spent_in_flushes_is_charged_to_the_group_that_asked() {
     assert_shares(&sum, &[1000, 600], 4.0);
 }
 
-/// C6
+/// cfq.6
 #[test]
 fn with_slices_a_flush_is_charged_by_its_time() {
     let mut sim = Sim::new(DISK, 32, &[]);
@@ -224,7 +224,7 @@ fn with_slices_a_flush_is_charged_by_its_time() {
     assert_shares(&sum, &[625, 375], 8.0);
 }
 
-/// C7
+/// cfq.7
 #[test]
 fn without_isolation_those_who_are_not_idled_for_share_as_one_group() {
     let mut sim = Sim::new(FLASH, 32, &[("group_isolation", "0")]);
@@ -235,7 +235,7 @@ fn without_isolation_those_who_are_not_idled_for_share_as_one_group() {
     assert_shares(&sim.run(ms(400)), &[1, 1], 1.0);
 }
 
-/// V2: asynchronous writes are the group's too.
+/// vtime.2: asynchronous writes are the group's too.
 #[test]
 fn writers_share_by_the_weights_of_their_groups() {
     let mut sim = Sim::new(FLASH, 16, &[]);
@@ -251,7 +251,7 @@ fn writers_share_by_the_weights_of_their_groups() {
     assert_shares(&[got[0] + got[1], got[2] + got[3]], &[1, 3], 3.0);
 }
 
-/// I2: the lightest group waits longest, so its requests merge most.
+/// iops.2: the lightest group waits longest, so its requests merge most.
 #[test]
 fn groups_whose_requests_merge_while_they_wait_share_what_they_asked() {
     let mut sim = Sim::new(FLASH, 128, &[]);
@@ -266,14 +266,14 @@ fn groups_whose_requests_merge_while_they_wait_share_what_they_asked() {
     assert_eq!(sim.longest_request, 256, "four of 32 KiB become one, and no more");
 }
 
-/// V4: the device has all that a group of write-back asks, and others wait for what it asks next.
+/// vtime.4: the device has all that a group of write-back asks, and others wait for what it asks next.
 #[test]
 fn groups_of_buffered_writers_with_few_requests_share_by_weight() {
     let mut sim = buffered_writers(&[]);
     assert_shares(&sim.run(ms(500)), &[1, 2, 3, 4], 1.0);
 }
 
-/// S2: with slices most of a turn's writes go on in the device when the turn is over, and the next turn is soon.
+/// slice.2: with slices most of a turn's writes go on in the device when the turn is over, and the next turn is soon.
 #[test]
 fn groups_of_buffered_writers_share_by_weight_after_a_time_of_slices() {
     let mut sim = buffered_writers(&[("slice_idle", "8")]);
@@ -283,7 +283,7 @@ fn groups_of_buffered_writers_share_by_weight_after_a_time_of_slices() {
     assert_shares(&sim.run(ms(500)), &[1, 2, 3, 4], 1.0);
 }
 
-/// V4: a device with room for all serves a reader as often as it asks, though a heavier group is behind its share.
+/// vtime.4: a device with room for all serves a reader as often as it asks, though a heavier group is behind its share.
 #[test]
 fn a_reader_does_not_wait_for_the_write_back_of_another_group() {
     let mut sim = Sim::new(FLASH, 64, &[]);

@@ -134,7 +134,7 @@ impl Raw {
     /// Takes an ask in, if there is memory for it.
     fn launch(&mut self, job: usize, ask: &Ask) -> bool {
         let mut buffer = if ask.op.has_payload() {
-            let Some(mut buffer) = self.pool.get(ask.extent.bytes() as usize) else { return false };
+            let Some(mut buffer) = self.pool.get(ask.extent.bytes().get() as usize) else { return false };
             if ask.op == Op::Write {
                 payload::fill(buffer.bytes_mut());
             }
@@ -157,7 +157,7 @@ impl Raw {
     /// Does what is asked of a file in RAM.
     fn at_once(&self, ask: &Ask, buffer: Option<&mut Buffer>) -> Option<Outcome> {
         let inline = self.file.inline()?;
-        let (at, len) = (ask.extent.start.bytes(), ask.extent.bytes());
+        let (at, len) = (ask.extent.start.bytes().get(), ask.extent.bytes().get());
         Some(match (ask.op, buffer) {
             (Op::Read, Some(buffer)) => inline.read(at, buffer.bytes_mut()),
             (Op::Write, Some(buffer)) => inline.write(at, buffer.bytes(), ask.flags),
@@ -172,7 +172,7 @@ impl Raw {
     fn push(&mut self, number: usize) {
         let flight = &self.flights[number];
         let Ask { op, flags, extent, .. } = flight.ask;
-        let (at, left) = (extent.start.bytes() + flight.done, extent.bytes() - flight.done);
+        let (at, left) = (extent.start.bytes().get() + flight.done, extent.bytes().get() - flight.done);
         let entry: squeue::Entry = match op {
             _ if flight.syncing => self.sync(),
             Op::Flush => self.sync(),
@@ -221,7 +221,7 @@ impl Raw {
                 return Some(Outcome::Failed(Errno::EIO)); // the file is shorter than it was
             }
             flight.done += result as u64;
-            if flight.done < extent.bytes() {
+            if flight.done < extent.bytes().get() {
                 self.push(number);
                 return None;
             }

@@ -143,12 +143,13 @@ pub(super) fn answer(
             let mut outcome = Outcome::Done;
             for segment in mine {
                 let memory = &mut tickets[segment.token.0 as usize].memory;
-                let range = segment.offset as usize..(segment.offset + segment.bytes) as usize;
+                let (start, length) = (segment.offset.get() as usize, segment.bytes.get() as usize);
+                let range = start..start + length;
                 outcome = outcome.and(match op {
                     Op::Read => device.read(at, &mut memory.bytes_mut()[range]),
                     _ => device.write(at, &memory.bytes()[range], flags),
                 });
-                at += segment.bytes;
+                at += segment.bytes.get();
             }
             outcome
         }

@@ -392,7 +392,7 @@ impl Engine {
                 let Dispatch { tag, op, flags, extent, .. } = dispatch;
                 let (place, at) = side.disk.locate(extent);
                 let segments = side.segments.len() - before;
-                side.requests.push(Request { tag, op, flags, at, bytes: extent.bytes(), place, segments });
+                side.requests.push(Request { tag, op, flags, at, bytes: extent.bytes().get(), place, segments });
                 goes_on = side.tag_wait.as_mut().is_none_or(TagWait::took);
             }
             may_ask = side.tag_wait.as_mut().is_some_and(|wait| wait.wait(queue.lacks_tag()));

@@ -5,7 +5,7 @@ use fairlift_core::queue::Settings;
 use fairlift_core::sched::traits::*;
 use fairlift_core::sched::{Kind, Next, RequestId, Waiting};
 use fairlift_core::time::{ms, secs, us};
-use fairlift_core::{Flags, GroupId, Limits, Priority, Stream, StreamId, Token};
+use fairlift_core::{Bytes, Flags, GroupId, Limits, Priority, Stream, StreamId, Token};
 
 use super::*;
 use crate::program::{Direct, File, Order, direct};
@@ -273,7 +273,7 @@ impl ByHand {
 }
 
 fn segment(token: u64, offset: u64, sectors: u64) -> Segment {
-    Segment { token: Token(token), offset: offset * Sector::SIZE, bytes: sectors * Sector::SIZE }
+    Segment { token: Token(token), offset: Bytes::of(offset), bytes: Bytes::of(sectors) }
 }
 
 #[test]

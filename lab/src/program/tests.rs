@@ -33,8 +33,8 @@ impl<P: Program> Play<P> {
         let mut asks = Vec::new();
         while let Some(ask) = self.program.poll_ask(self.now) {
             assert!(self.open.insert(ask.token, ask).is_none(), "token {} is in use", ask.token);
-            let offset = ask.extent.start.bytes().saturating_sub(file(0).start.bytes());
-            asks.push((ask.op, offset, ask.extent.bytes()));
+            let offset = ask.extent.start.bytes().get().saturating_sub(file(0).start.bytes().get());
+            asks.push((ask.op, offset, ask.extent.bytes().get()));
         }
         asks
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::trace::Note;
 
-/// How often the time of one who is back counts as in time: three times `slice_idle` (T5).
+/// A stream is back in time within so many times `slice_idle` (turns.5); the kernel's value.
 const IN_TIME: u64 = 3;
 
 impl Bfq {
@@ -45,7 +45,7 @@ impl Bfq {
             let soon = Duration::from_nanos(idle.as_nanos() * IN_TIME);
             queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) <= soon)
         };
-        let in_time = queue.ran_empty && is_soon(); // T5
+        let in_time = queue.ran_empty && is_soon(); // turns.5
         let coefficient = queue.raising.coefficient();
         let left = queue.left;
         let is_together = self.is_together();
@@ -63,7 +63,7 @@ impl Bfq {
         self.preempt(now, q, in_time);
     }
 
-    /// T2: another group competes; the turn under way is no longer than if it had begun now.
+    /// turns.2: another group competes; the turn under way is no longer than if it had begun now.
     fn shorten_turn(&mut self) {
         let Some(turn) = self.turn.filter(|_| !self.is_together()) else { return };
         let budget = u64::from(self.budget(turn.queue, false)).saturating_sub(turn.served);
@@ -73,7 +73,7 @@ impl Bfq {
         self.turn = Some(Turn { timeout, ..turn });
     }
 
-    /// T5: the newcomer may take over from the queue in service.
+    /// turns.5: the newcomer may take over from the queue in service.
     fn preempt(&mut self, now: Instant, q: u32, in_time: bool) {
         let Some(turn) = self.turn.filter(|turn| turn.queue != q) else { return };
         let is_together = self.is_together();
@@ -85,7 +85,7 @@ impl Bfq {
         }
         let (new, old) = (self.queue(q), self.queue(turn.queue));
         let raised = new.raising.coefficient().cmp(&old.raising.coefficient());
-        let goes = is_together // S5
+        let goes = is_together // together.5
             || new.priority.class < old.priority.class
             || raised.is_gt()
             || in_time && raised.is_ge()
@@ -96,7 +96,7 @@ impl Bfq {
         }
     }
 
-    /// S5: a queue reads, and the one in service writes and waits for room.
+    /// together.5: a queue reads, and the one in service writes and waits for room.
     fn passes(&self, now: Instant, q: u32, turn: &Turn) -> bool {
         if !self.device.is_full || self.device.is_rotational() {
             return false;
@@ -160,7 +160,7 @@ impl Bfq {
 
     // ---- raising ----
 
-    /// W2: a queue asks that had nothing waiting.
+    /// both.2: a queue asks that had nothing waiting.
     fn consider_raising(&mut self, now: Instant, q: u32) {
         let queue = self.queues[q as usize].as_mut().expect("it asks");
         let default = Priority::default();
@@ -186,7 +186,7 @@ impl Bfq {
         }
     }
 
-    /// W2: whether a queue that is about to be served is to be raised still.
+    /// both.2: whether a queue that is about to be served is to be raised still.
     #[inline(never)]
     pub(super) fn check_raising(&mut self, now: Instant, q: u32) {
         let rotational = self.device.is_rotational();
@@ -231,7 +231,7 @@ impl Bfq {
         }
     }
 
-    /// Tells the fair queue a queue's weight (F1, W2).
+    /// Tells the fair queue a queue's weight (bfq.1, both.2).
     pub(super) fn weigh(&mut self, q: u32) {
         let queue = self.queue(q);
         let weight = (8 - u32::from(queue.priority.level)) * 10 * queue.raising.coefficient();

@@ -3,23 +3,23 @@
 //! When many streams start at once (a service, a boot, a parallel job), what counts is how fast all of them get on; to
 //! raise each would only raise none. A lone stream that starts is somebody who waits: see [`weight_raising`](super::weight_raising).
 //!
-//! G1  A stream that comes within 180 ms after the one before, in the same group, is of the same burst.
-//! G2  A burst is large from its eighth stream on, and then all of its streams are in a large burst, those that came before
+//! burst.1  A stream that comes within 180 ms after the one before, in the same group, is of the same burst.
+//! burst.2  A burst is large from its eighth stream on, and then all of its streams are in a large burst, those that came before
 //!     as well.
-//! G3  A stream leaves its burst when it was idle for ten seconds, or goes to another group: the caller says so.
-//! G4  Remembered are the last 64 bursts of a group, so nobody has to be looked for: a stream only knows the number of its
+//! burst.3  A stream leaves its burst when it was idle for ten seconds, or goes to another group: the caller says so.
+//! burst.4  Remembered are the last 64 bursts of a group, so nobody has to be looked for: a stream only knows the number of its
 //!     burst. (Linux has one burst at a time for all groups, and lists its members.)
 
 use crate::time::ms;
 use crate::{Duration, Instant};
 
-/// The longest time between two arrivals in one burst (G1).
+/// The longest time between two arrivals in one burst (burst.1); the kernel's `bfq_burst_interval`.
 const GAP: Duration = ms(180);
-/// Streams that make a burst large (G2).
+/// Streams that make a burst large (burst.2); the kernel's `bfq_large_burst_thresh`.
 const LARGE: u8 = 8;
-/// After so long without requests a stream leaves its burst (G3).
+/// After so long without requests a stream leaves its burst (burst.3). Ours.
 pub const FORGET: Duration = crate::time::secs(10);
-/// A stream that was parted from another's queue so short a time ago is no newcomer.
+/// A stream that was split from another's queue so short a time ago is no newcomer; the kernel's 10 ms.
 pub const PARTED: Duration = ms(10);
 
 /// Which burst a stream came in, of its group's.
@@ -61,7 +61,7 @@ impl Bursts {
         if self.size < LARGE {
             self.size += 1;
         }
-        self.large |= (self.size == LARGE) as u64; // G2
+        self.large |= (self.size == LARGE) as u64; // burst.2
         Member(self.number)
     }
 
@@ -69,7 +69,7 @@ impl Bursts {
     #[must_use]
     #[inline]
     pub const fn is_large(&self, member: Member) -> bool {
-        // A number from before a wrap is further back than 64 (G4).
+        // A number from before a wrap is further back than 64 (burst.4).
         let back = self.number.wrapping_sub(member.0);
         member.0 != 0 && back < u64::BITS && self.large >> back & 1 == 1
     }
@@ -100,7 +100,7 @@ mod tests {
         members.iter().filter(|&&member| bursts.is_large(member)).count()
     }
 
-    /// G1, G2
+    /// burst.1, burst.2
     #[test]
     fn the_eighth_stream_makes_the_burst_large_for_all_of_them() {
         let mut bursts = Bursts::new();
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(large(&bursts, &members), 308, "and for those that follow");
     }
 
-    /// G1
+    /// burst.1
     #[test]
     fn streams_that_come_further_apart_are_no_burst() {
         let mut bursts = Bursts::new();
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(large(&bursts, &members), 0);
     }
 
-    /// G2, G4
+    /// burst.2, burst.4
     #[test]
     fn a_large_burst_stays_so_after_its_end_and_the_next_one_starts_anew() {
         let mut bursts = Bursts::new();
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(large(&bursts, &first), 0, "64 ago");
     }
 
-    /// G3
+    /// burst.3
     #[test]
     fn who_left_is_in_no_burst() {
         let mut bursts = Bursts::new();

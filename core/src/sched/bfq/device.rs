@@ -3,7 +3,7 @@
 use super::super::pace::Pace;
 use super::*;
 
-/// The least `share_floor`, but for 0, where streams of one group compete (S3).
+/// The least `share_floor`, but for 0, where streams of one group compete (together.3).
 const FLOOR_WITHIN: u32 = 50;
 /// All that is learned of the device.
 #[derive(Debug)]
@@ -13,14 +13,14 @@ pub(super) struct Device {
     pub(super) queueing: Queueing,
     pub(super) rotation: Rotation,
     pub(super) rate: PeakRate,
-    /// In sectors (W5).
+    /// In sectors (both.5).
     pub(super) pace: Pace,
     pub(super) budgets: Budgets,
     /// The depth for turns, and for many at once.
     pub(super) depths: [Depth; 2],
     pub(super) idling_trial: IdlingTrial,
     pub(super) was_together: bool,
-    /// Sectors per 2^20 ns of the fastest turns of late (T3).
+    /// Sectors per 2^20 ns of the fastest turns of late (turns.3).
     pub(super) best: u64,
     pub(super) share_wait: ShareWait,
     /// The last answer was that the depth keeps requests waiting.
@@ -71,7 +71,7 @@ impl Bfq {
     #[inline]
     pub(super) fn is_together(&self) -> bool {
         if self.settings.strict_guarantees {
-            return false; // W4
+            return false; // both.4
         }
         let device = &self.device;
         match (self.settings.service, self.settings.slice_idle) {
@@ -95,11 +95,11 @@ impl Bfq {
             && self.fair.backlogged_groups() <= 1
     }
 
-    /// How many requests may be in the device (S4), and reads whatever else is in it (S5).
+    /// How many requests may be in the device (together.4), and reads whatever else is in it (together.5).
     #[inline]
     pub(super) fn limit(&self) -> u32 {
         match self.settings.device_depth {
-            _ if self.settings.strict_guarantees => 1, // W4
+            _ if self.settings.strict_guarantees => 1, // both.4
             0 => self.device.depths[usize::from(self.is_together())].limit(),
             depth => depth.min(self.device.depth),
         }
@@ -109,13 +109,13 @@ impl Bfq {
     #[inline]
     pub(super) fn budget_max(&self, is_together: bool) -> u64 {
         if self.settings.max_budget == 0 && is_together {
-            QUANTUM.into() // S1
+            QUANTUM.into() // together.1
         } else {
             self.device.budgets.max()
         }
     }
 
-    /// How long others may be held for one who thinks; W4 asks for no less than the default.
+    /// How long others may be held for one who thinks; both.4 asks for no less than the default.
     #[inline]
     pub(super) fn slice_idle(&self) -> Duration {
         let idle = self.settings.slice_idle.unwrap_or(Settings::SLICE_IDLE);
@@ -128,7 +128,7 @@ impl Bfq {
         self.slice_idle().max(self.settings.group_idle)
     }
 
-    /// Whether a waiting request may become larger by so much (S1): one large command would leave a device that works on
+    /// Whether a waiting request may become larger by so much (together.1): one large command would leave a device that works on
     /// several at a time with one thing to do.
     pub(super) fn may_grow(&self, id: RequestId, by: u64) -> bool {
         !self.is_together() || self.waitings.extent(id).sectors + by <= self.budget_max(true)
@@ -214,7 +214,7 @@ impl Bfq {
         }
     }
 
-    /// Time has passed with what is in flight and waits now (S3).
+    /// Time has passed with what is in flight and waits now (together.3).
     #[inline]
     pub(super) fn account(&mut self, now: Instant) {
         self.notes.at(now);
@@ -227,7 +227,7 @@ impl Bfq {
             floor @ 1..FLOOR_WITHIN if self.fair.backlogged_groups() <= 1 => FLOOR_WITHIN.max(floor),
             floor => floor,
         };
-        // Reads beyond it (S5) are no depth that anybody was held back from.
+        // Reads beyond it (together.5) are no depth that anybody was held back from.
         self.device.share_wait.was(now, self.in_flight.min(useful), useful, floor);
     }
 
@@ -255,7 +255,7 @@ impl Bfq {
         if self.device.is_rotational() { Seek::ROTATIONAL } else { Seek::FLASH }
     }
 
-    /// W3: switches merging on or off as the device and the settings ask.
+    /// both.3: switches merging on or off as the device and the settings ask.
     pub(super) fn review_merging(&mut self) {
         let on = match self.settings.queue_merging {
             0 => self.device.is_rotational() || !self.device.queueing.is_queueing(),

@@ -9,7 +9,7 @@ impl Bfq {
         self.device.is_full = false;
         if let Some(id) = self.waitings.take_requeued() {
             self.non_data_begins(now, self.waitings.op(id));
-            self.in_flight += 1; // F5, F2
+            self.in_flight += 1; // bfq.5, bfq.2
             self.reads += u32::from(self.waitings.op(id) == Op::Read);
             return Next::Request(id);
         }
@@ -19,7 +19,7 @@ impl Bfq {
         let limit = self.limit();
         let is_full = !all && self.in_flight >= limit;
         if is_full && !self.reads_pass(limit) {
-            self.device.is_full = true; // S4
+            self.device.is_full = true; // together.4
             return Next::Nothing;
         }
         loop {
@@ -39,12 +39,12 @@ impl Bfq {
                 let is_used = turn::size(self.waitings.op(id), extent.sectors) > queue.left.into();
                 if is_used || now.since(since) >= timeout {
                     let end = if is_used { turn::End::Used } else { turn::End::Timeout };
-                    self.end_turn(now, end); // F3
+                    self.end_turn(now, end); // bfq.3
                     continue;
                 }
             }
             if is_full && self.waitings.op(id) != Op::Read {
-                self.device.is_full = true; // S5
+                self.device.is_full = true; // together.5
                 return Next::Nothing;
             }
             self.send(now, q, id, extent);
@@ -52,7 +52,7 @@ impl Bfq {
         }
     }
 
-    /// S5: the device has all that `limit` allows, and takes a read yet.
+    /// together.5: the device has all that `limit` allows, and takes a read yet.
     fn reads_pass(&self, limit: u32) -> bool {
         let has_room = self.reads < limit && self.in_flight < self.device.depth;
         let are_between = self.waitings.reads() > 0 && self.reads < self.in_flight;
@@ -63,7 +63,7 @@ impl Bfq {
     #[inline(never)]
     fn runs_empty(&mut self, now: Instant, all: bool) -> Option<Instant> {
         let turn = self.turn.as_ref().expect("it is in service");
-        // Served together, a turn that had something is over (S2).
+        // Served together, a turn that had something is over (together.2).
         let is_over = all || turn.served > 0 && self.is_together();
         if !is_over && let Some(until) = self.may_idle_until(now, turn) {
             self.idle(now, until);
@@ -87,7 +87,7 @@ impl Bfq {
         self.turn = Some(Turn { queue, since: now, timeout, served: 0, wrote: false, idle_until: None });
     }
 
-    /// The longest time for a turn (F3, T2).
+    /// The longest time for a turn (bfq.3, turns.2).
     pub(super) fn timeout(&self, q: u32) -> Duration {
         let timeout = self.settings.timeout_sync.as_nanos();
         if self.is_together() {
@@ -122,18 +122,18 @@ impl Bfq {
         turn.served += sectors;
         turn.wrote |= wrote;
         turn.idle_until = None;
-        self.fair.serve(charge); // F2
+        self.fair.serve(charge); // bfq.2
         self.merging.served(now, q);
         self.head_changed(q);
     }
 
-    /// How often a sector of a queue counts (W1).
+    /// How often a sector of a queue counts (both.1).
     pub(super) fn async_factor(&self, q: u32) -> u64 {
         const FACTOR: u64 = 3;
         if self.queue(q).is_sync || self.is_asymmetric() { 1 } else { FACTOR }
     }
 
-    /// The next request of a queue, if it has one (F4).
+    /// The next request of a queue, if it has one (bfq.4).
     #[inline]
     pub(super) fn choose(&self, now: Instant, queue: &Queue) -> Option<RequestId> {
         let oldest = queue.requests.oldest()?;
@@ -150,7 +150,7 @@ impl Bfq {
         queue.requests.next_from(&self.waitings, queue.position, self.back_seek())
     }
 
-    /// Tells merging where a queue goes on (W3).
+    /// Tells merging where a queue goes on (both.3).
     #[inline]
     pub(super) fn head_changed(&mut self, q: u32) {
         if self.merging.is_on() {

@@ -4,8 +4,9 @@ use super::*;
 use crate::time::ms;
 use crate::trace::Note;
 
-/// How long at most for a stream that seeks and competes with its like; and how long at least for a raised one (T4).
+/// How long at most for a stream that seeks and competes with its like (turns.4); the kernel's `BFQ_MIN_TT`.
 const SEEKY_IDLE: Duration = ms(2);
+/// How long at least for a weight-raised stream; the kernel's value.
 const RAISED_IDLE: Duration = ms(20);
 /// For how long after its raising a queue may have a device that serves many at once for itself: a large application starts
 /// on flash within that, and who goes on for longer is no start.
@@ -24,7 +25,7 @@ impl Bfq {
         until.filter(|until| now < *until)
     }
 
-    /// S2, S3
+    /// together.2, together.3
     fn share_wait_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
         // Its turn is over; when the next one comes, others may wait.
         if turn.served > 0 || !self.comes_back(now, turn.queue) {
@@ -46,7 +47,7 @@ impl Bfq {
         may_wait.then_some(turn.idle_until.unwrap_or(now + self.settings.timeout_sync))
     }
 
-    /// T4
+    /// turns.4
     fn idle_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
         let queue = self.queue(turn.queue);
         if turn.served == 0 || !self.is_worth_idling(turn) {
@@ -68,11 +69,11 @@ impl Bfq {
         Some(queue.think.last_end()? + length)
     }
 
-    /// T4: whether to hold the device for a queue that runs empty.
+    /// turns.4: whether to hold the device for a queue that runs empty.
     pub(super) fn is_worth_idling(&self, turn: &Turn) -> bool {
         let queue = self.queue(turn.queue);
         if self.settings.strict_guarantees {
-            return true; // W4
+            return true; // both.4
         }
         if queue.priority.class == PriorityClass::Idle || queue.think.is_longer_than(self.short()) {
             return false;
@@ -127,7 +128,7 @@ impl Bfq {
         Duration::from_nanos(self.slice_idle().as_nanos() / 2)
     }
 
-    /// S2: whether a queue without requests is likely to ask again at once.
+    /// together.2: whether a queue without requests is likely to ask again at once.
     pub(super) fn comes_back(&self, now: Instant, q: u32) -> bool {
         let (queue, idle) = (self.queue(q), self.settings.group_idle);
         queue.is_sync

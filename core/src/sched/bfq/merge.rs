@@ -4,21 +4,21 @@
 //! handed to whoever is free. Served one stream at a time the arm seeks, and whoever's turn it is soon has nothing to ask.
 //! In one queue, in sector order, it is one sequential reader.
 //!
-//! M1  Each stream has a queue of its own, its home, and uses one queue: its home or another's.
-//! M2  When a stream asks, it joins the queue in service if its request is within 4 MiB of where that one was served last;
+//! merge.1  Each stream has a queue of its own, its home, and uses one queue: its home or another's.
+//! merge.2  When a stream asks, it joins the queue in service if its request is within 4 MiB of where that one was served last;
 //!     else the queue whose next request is closest to its own, if that is within 4 MiB ([`position`](super::position)).
-//! M3  It joins only where the caller says that both belong together: same group, same priority (so nobody gets another's
+//! merge.3  It joins only where the caller says that both belong together: same group, same priority (so nobody gets another's
 //!     weight), not of the idle class, synchronous, and both sequential, each by itself.
-//! M4  Both queues are fresh: no more than 100 ms have passed since they were first served after they had become busy.
+//! merge.4  Both queues are fresh: no more than 100 ms have passed since they were first served after they had become busy.
 //!     Streams that cooperate are found at once; two that meet later do so by chance.
-//! M5  It joins no queue that fewer use than its present one, so that two shared queues do not trade users for ever.
-//! M6  A shared queue that turns out to seek is parted: each stream that uses it goes home when it asks next.
-//! M7  Off, everybody is at home, and of all this nothing is kept: no positions, no times, no sharing. Off is for devices
+//! merge.5  It joins no queue that fewer use than its present one, so that two shared queues do not trade users for ever.
+//! merge.6  A shared queue that turns out to seek is parted: each stream that uses it goes home when it asks next.
+//! merge.7  Off, everybody is at home, and of all this nothing is kept: no positions, no times, no sharing. Off is for devices
 //!     that do not rotate and queue: they sort their requests themselves, and merging would cost a tenth of every request
 //!     and make loads uneven. On again, the caller tells the next requests of all busy queues anew.
 //!
 //! Not here: Linux's "stable merge" of queues that are made at almost the same time. It merges on fast devices as well, to
-//! save processor time, which M7 saves entirely; and here two streams that are made at the same time are two clients.
+//! save processor time, which merge.7 saves entirely; and here two streams that are made at the same time are two clients.
 
 use alloc::vec::Vec;
 
@@ -26,9 +26,9 @@ use super::position::Positions;
 use crate::time::ms;
 use crate::{Duration, Instant, Sector};
 
-/// The farthest that is close, in sectors: 4 MiB (M2).
+/// The farthest that is close, in sectors: 4 MiB (merge.2); the kernel's `BFQQ_CLOSE_THR`.
 pub const CLOSE: u64 = 8192;
-/// For how long a queue is fresh (M4).
+/// For how long a queue is fresh (merge.4); the kernel's value.
 const FRESH: Duration = ms(100);
 /// Not served since it became busy.
 const NEVER: Instant = Instant::MAX;
@@ -47,14 +47,14 @@ pub struct Merging {
 /// Of a queue.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// When it was first served after it had become busy (M4).
+    /// When it was first served after it had become busy (merge.4); the kernel's value.
     served: Instant,
     users: u32,
-    /// Its users go home (M6).
+    /// Its users go home (merge.6).
     parting: bool,
 }
 
-/// Of a stream (M1).
+/// Of a stream (merge.1).
 #[derive(Clone, Copy, Debug)]
 struct Use {
     home: u32,
@@ -100,7 +100,7 @@ impl Merging {
         self.on
     }
 
-    /// Switches it (M7). Answers whether that changed anything: if so and it is on, the next requests of all busy queues
+    /// Switches it (merge.7). Answers whether that changed anything: if so and it is on, the next requests of all busy queues
     /// must be told with [`Self::set_head`]; if it is off, what streams left in others' queues is served there.
     pub fn set_on(&mut self, on: bool) -> bool {
         if self.on == on {
@@ -180,7 +180,7 @@ impl Merging {
         (0..).zip(&self.streams).filter(move |(_, using)| using.queue == queue).map(|(stream, _)| stream)
     }
 
-    /// A queue had nothing waiting and is served anew (M4).
+    /// A queue had nothing waiting and is served anew (merge.4); the kernel's value.
     #[inline]
     pub fn became_busy(&mut self, queue: u32) {
         if self.on {
@@ -205,7 +205,7 @@ impl Merging {
         }
     }
 
-    /// The turn of a queue ended; it seeks, or not (M6).
+    /// The turn of a queue ended; it seeks, or not (merge.6).
     #[inline]
     pub fn turn_ended(&mut self, queue: u32, is_seeky: bool) {
         if self.on && is_seeky && self.has_several_users(queue) {
@@ -213,7 +213,7 @@ impl Merging {
         }
     }
 
-    /// A stream is about to ask: it goes home if the queue that it uses is being parted (M6).
+    /// A stream is about to ask: it goes home if the queue that it uses is being parted (merge.6).
     #[inline]
     pub fn enter(&mut self, stream: u32) -> Option<Moved> {
         if !self.on {
@@ -255,7 +255,7 @@ impl Merging {
         row.parting &= row.users > 1;
     }
 
-    /// The queue that a stream that asks had better join (M2–M5); `may` says whether it belongs together with its own (M3).
+    /// The queue that a stream that asks had better join (merge.2–5); `may` says whether it belongs together with its own (merge.3).
     #[inline]
     pub fn cooperator(&mut self, now: Instant, asker: &Asker, may: impl Fn(u32) -> bool) -> Option<u32> {
         if self.on { self.find(now, asker, may) } else { None }
@@ -346,7 +346,7 @@ mod tests {
         users
     }
 
-    /// M2
+    /// merge.2
     #[test]
     fn who_asks_within_4_mib_of_anothers_next_request_finds_it() {
         let mut merging = streams(&[0, 100_000]);
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(find(&mut merging, 0, 8), None, "and not himself");
     }
 
-    /// M2
+    /// merge.2
     #[test]
     fn the_queue_in_service_goes_before_the_closest() {
         let mut merging = streams(&[0, 100_000, 100_008]);
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(merging.cooperator(at(0), &asker, |_| true), Some(12), "his own");
     }
 
-    /// M3
+    /// merge.3
     #[test]
     fn who_does_not_belong_together_is_not_found() {
         let mut merging = streams(&[0, 100, 200]);
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(merging.cooperator(at(0), &asker, |queue| queue != 11), Some(12));
     }
 
-    /// M4
+    /// merge.4
     #[test]
     fn a_queue_is_fresh_for_100_ms_after_it_is_first_served() {
         for old in [10, 11] {
@@ -394,7 +394,7 @@ mod tests {
         }
     }
 
-    /// M1
+    /// merge.1
     #[test]
     fn who_joins_uses_the_others_queue_until_he_leaves() {
         let mut merging = streams(&[0, 8]);
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!((merging.queue_merges(), merging.queue_splits()), (1, 1));
     }
 
-    /// M5
+    /// merge.5
     #[test]
     fn two_shared_queues_become_one_and_do_not_trade_users() {
         let mut merging = streams(&[0, 8, 16, 24]);
@@ -428,7 +428,7 @@ mod tests {
         assert_eq!(moves, 2);
     }
 
-    /// M6
+    /// merge.6
     #[test]
     fn a_shared_queue_that_seeks_is_parted_as_its_users_ask() {
         let mut merging = streams(&[0, 8, 16, 24]);
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(find(&mut merging, 3, 8), Some(11), "parted, it is as any other");
     }
 
-    /// M6
+    /// merge.6
     #[test]
     fn a_lone_reader_that_seeks_is_not_parted_from_himself() {
         let mut merging = streams(&[0, 8]);
@@ -452,7 +452,7 @@ mod tests {
         assert_eq!(find(&mut merging, 0, 8), Some(11));
     }
 
-    /// M6
+    /// merge.6
     #[test]
     fn a_queue_is_parted_when_all_others_have_gone() {
         let mut merging = streams(&[0, 8, 16]);
@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(find(&mut merging, 2, 8), Some(11));
     }
 
-    /// M6
+    /// merge.6
     #[test]
     fn the_last_user_of_a_queue_whose_owner_has_gone_goes_home_if_it_seeks() {
         let mut merging = streams(&[0, 8, 16]);
@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(merging.cooperator(at(5000), &asker(7, 0), |_| true), Some(10));
     }
 
-    /// M7
+    /// merge.7
     #[test]
     fn off_nothing_is_kept_and_nobody_found() {
         let mut merging = Merging::new(false);
@@ -504,7 +504,7 @@ mod tests {
         assert!(merging.queues.iter().all(|row| row.served == NEVER));
     }
 
-    /// M7
+    /// merge.7
     #[test]
     fn switched_off_everybody_is_at_home_and_on_again_all_is_as_new() {
         let mut merging = streams(&[0, 8, 16]);

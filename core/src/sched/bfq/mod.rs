@@ -1,87 +1,91 @@
 //! BFQ: fair by weight, in sectors.
 //!
-//! **Who shares.** Each stream has a queue of its own for what it waits for (reads, and writes with SYNC or FUA); what is
-//! written behind its back is in a queue that it shares with the streams of its group and priority. Queues and groups are
-//! entities of the fair queue, hierarchical B-WF2Q+ ([`fair_queue`](super::fair_queue)), which says whose turn it is.
+//! Tenants share a disk by weight, but disks and streams differ: 4 KiB that a seek brings take a hundred times as long as 4 KiB
+//! that are read on, an array does more with many requests, a program that a person waits for should not stand in line. BFQ gives each
+//! queue a *budget* of sectors and serves queues in the order of hierarchical B-WF2Q+ ([`fair_queue`](super::fair_queue)), which
+//! bounds how far any queue gets ahead of its weight. An example: two groups of weight 300 and 100 read one file each. The disk reads
+//! 63 MB/s; the groups get 47 and 16 MB/s, in turns of up to 8 and 4 MB.
 //!
-//! F1  A queue's weight within its group is (8 − level) · 10; a group's is its own. Classes are strict ([`fair_queue`](super::fair_queue), rule 12).
-//! F2  A request is charged when it goes to the device, its sectors; one that the device turned back is not charged again.
-//! F3  A queue has the device until its budget is used, `timeout_sync` has passed, or it has nothing to ask and is not
-//!     waited for. A request larger than what is left of the budget ends the turn, unless it is the first.
-//! F4  Within its turn a queue's requests go by position, the nearest ahead first; but the oldest first if it has waited for
-//!     `fifo_expire_sync` or `_async`.
-//! F5  What was turned back goes before everything.
+//! **Queues.** Each stream has a queue of its own for synchronous requests (reads, and writes with SYNC or FUA). Its other writes are in
+//! a queue that the streams of its group and priority share. Queues and groups are entities of the fair queue.
 //!
-//! **Turns**, on a device that does one thing at a time, or does more that way:
+//! bfq.1  A queue's weight within its group is (8 − level) · 10; a group's is its own. Classes are strict (rule 12 of
+//!        [`fair_queue`](super::fair_queue)).
+//! bfq.2  A request is charged its sectors when it is dispatched; one that the device turned back is not charged again.
+//! bfq.3  A queue has the device until its budget is used, `timeout_sync` has passed, or it has no request and the device does not idle
+//!        for it. A request larger than what is left of the budget ends the turn, unless it is the first.
+//! bfq.4  Within its turn a queue's requests go by position, the nearest ahead first; but the oldest first if it has waited for
+//!        `fifo_expire_sync` or `_async`.
+//! bfq.5  Requests that were turned back go before everything.
 //!
-//! T1  Budgets follow use: times 4 when used up, times 2 when the time was up; less by 4 minimal ones (or minimal) when
-//!     nobody came; what was used when it was not waited for. The largest is what the device does at its best in
-//!     `timeout_sync` ([`rate`]), the smallest 1/32 of it.
-//! T2  Who is entitled to less than the average of those that compete gets a budget and a time smaller in proportion, down to
-//!     1/8: his turns are short rather than rare. And no group has more at a time than its part of a round of 550 ms, down to
-//!     the same, so that none is left alone for a second, whoever asks and however slow his requests are. Where another group
-//!     begins to compete, the turn under way is shortened. (Added: the original's light queues wait for all of the others'
-//!     budgets.)
-//! T3  A queue that seeks and did less than a quarter of what the fastest turns of late did in such a time is charged what
-//!     they would have done, so that it does not have the device nearly for itself; no more than the largest budget. Turns
-//!     that wrote say nothing of what is fast: a volatile cache takes in as much as it has room for. Linux compares with
-//!     the device's best ever, and charges slow queues so even when all are slow, which makes shares a matter of luck.
-//! T4  When the queue in service runs empty, the device is held idle for it if it is sync, asks again soon, and either
-//!     order pays (on a device that rotates, or takes one request at a time from who reads on) or shares would suffer
-//!     (somebody of another group, class or weight competes). Held for `slice_idle` at most, 2 ms for a stream that seeks
-//!     and competes with its like, 20 ms or more for a raised one. Linux holds a disk that queues for no stream that seeks;
-//!     here such a disk has T1 to T5 only where turns are what it does most with, and one request at a time would be a turn
-//!     of no time, so that T3 never charged it. One that seeks and writes is not waited for there: a cache takes that, and
-//!     orders it.
-//! T5  Who is back within 3 · `slice_idle` after it ran empty, not waited for, has the rest of its budget and loses nothing
-//!     by the hole. He takes over from the queue in service if he would be next; so does who has the higher class, or is
-//!     raised more.
+//! **In turns**, on a device that does one thing at a time, or does more that way. One queue has the device until its turn ends:
 //!
-//! **Together**, on a device that serves many at once and does more that way ([`idling_trial`](super::idling_trial), with `slice_idle=auto`;
-//! `service` decides otherwise, or a fixed `slice_idle`: turns on a device that rotates, but for 0):
+//! turns.1  Budgets follow use: times 4 when used up, times 2 when the time was up; less by 4 minimal ones (or minimal) when the stream
+//!          did not come back; what was used when the device did not idle for it. The largest is what the device does at its best in
+//!          `timeout_sync` ([`rate`]), the smallest 1/32 of it.
+//! turns.2  A queue that is entitled to less than the average of those that compete gets a smaller budget and less time in proportion,
+//!          down to 1/8: its turns are short rather than rare. And no group has more at a time than its part of a round of 550 ms, down
+//!          to the same, so that no group waits for a second, however many there are and however slow their requests. Where another
+//!          group begins to compete, the turn under way is shortened. (Added: in Linux light queues wait for all others' budgets.)
+//! turns.3  A queue that seeks and did less than a quarter of what the fastest turns of late did in such a time is charged what they
+//!          would have done, so that it does not have the device nearly for itself; no more than the largest budget. Turns that wrote do
+//!          not say what is fast: a volatile cache takes in as much as it has room for. (Linux compares with the device's best ever, and
+//!          charges slow queues so even when all are slow, which makes shares a matter of luck.)
+//! turns.4  When the queue in service runs empty, the device idles for it if it is sync, has a short think time, and either order pays
+//!          (on a device that rotates, or takes one request at a time from a stream that reads on) or shares would suffer (another
+//!          group, class or weight competes). It idles for `slice_idle` at most, 2 ms for a stream that seeks and competes with its like,
+//!          20 ms or more for a weight-raised one. Linux idles on a disk that queues for no stream that seeks; here such a disk is served
+//!          in turns only where it does most that way, and one request at a time would be a turn of no time, which turns.3 never
+//!          charged. The device does not idle for a stream that seeks and writes there: a cache takes that, and orders it.
+//! turns.5  A stream that is back within 3 · `slice_idle` after its queue ran empty, without idling, has the rest of its budget and loses
+//!          nothing by the hole. It preempts the queue in service if it would be next; so does a stream of a higher class, or one that
+//!          is weight-raised more.
 //!
-//! S1  A turn is at most [`QUANTUM`] sectors, and no request grows beyond that by merging.
-//! S2  A queue whose requests are all in the device, and that asks again as soon as it is answered, keeps its place in the
-//!     order as if something waited, where groups, classes or weights compete. When its turn comes and nothing does, the
-//!     others wait: they would get ahead of their weights. The device is not idle meanwhile: it has that queue's requests.
-//! S3  Not at any price: `share_floor` % of the useful depth stay in use, on average (`share_wait.rs`), and where streams of a
-//!     single group compete, half of it; never is the device left idle; and a share wait ends after `timeout_sync`. Only for a
-//!     queue that was raised less than half a second ago (W2), while no more than half of all are and no other group
-//!     competes, is the device held as in T4.
-//! S4  There are no more requests in the device than throughput needs (`depth.rs`), S5 aside. What waits here goes by
-//!     weight; what waits in the device does not.
-//! S5  Of a device that does not rotate, reads have as many places as S4 gives to all, whatever writes have of those: a cache
-//!     that is full takes milliseconds for each write, and reads would have nothing to do with it. Who writes and finds no
-//!     room keeps his turn, and whoever is behind him in the order waits; but a reader who comes then, and would be next if the
-//!     writer had nothing to ask, goes before him, unless the writer is owed more.
+//! **Together**, on a device that serves many at once and does more that way ([`idling_trial`](super::idling_trial), with
+//! `slice_idle=auto`; `service` decides otherwise, or a fixed `slice_idle`: turns on a device that rotates, but for 0):
 //!
-//! With S2 to S4 there is no choice between shares and throughput for groups that can use their share, which the original
-//! lacks ("no solution currently exists"); for groups that cannot, `share_floor` says what shares may cost.
+//! together.1  A turn is at most [`QUANTUM`] sectors, and no request grows beyond that by merging.
+//! together.2  A queue whose requests are all in the device, and whose stream asks again as soon as it is answered, keeps its place in the
+//!             order as if something waited, where groups, classes or weights compete. When its turn comes and nothing waits, the others
+//!             wait (a *share wait*), for they would get ahead of their weights. The device does not idle: it has that queue's requests.
+//! together.3  Not at any price: `share_floor` % of the useful depth stay in use, on average (`share_wait.rs`), and half of it where
+//!             streams of a single group compete; the device is never left without work; and a share wait ends after `timeout_sync`.
+//!             Only for a queue that was weight-raised less than half a second ago (both.2), while no more than half of all are and no
+//!             other group competes, does the device idle as in turns.4.
+//! together.4  The device has no more requests than throughput needs (`depth.rs`), together.5 aside. What waits here goes by weight; what
+//!             waits in the device does not.
+//! together.5  On a device that does not rotate, reads have as many places as together.4 gives to all, whatever writes have of those: a
+//!             cache that is full takes milliseconds for each write, and reads would have nothing to do with it. A writer that finds no
+//!             room keeps its turn, and the queues behind it wait; but a reader that comes then, and would be next if the writer had no
+//!             request, goes first, unless the writer is owed more.
 //!
-//! **Both.**
+//! With together.2–4 there is no choice between shares and throughput for groups that can use their share, which Linux lacks ("no
+//! solution currently exists"); for groups that cannot, `share_floor` says what shares may cost.
 //!
-//! W1  Async sectors count three times, unless groups or classes compete (then it would distort their shares).
-//! W2  With `low_latency`, a stream that someone waits at has a higher weight within its group ([`weight_raising`], [`burst`]), and,
-//!     beside others that are not raised, a small budget. Its time is that of its group, where groups compete.
-//! W3  Streams that read one place in turns share a queue ([`merge`]); not on a device that does not rotate and queues, as it
-//!     turns out to be ([`super::queueing`]), and there no part of it runs.
-//! W4  `strict_guarantees`: turns, one request in the device, and it is held idle for whoever may come back.
-//! W5  Time spent on a stream's behalf (flushes) is charged as what others were not served in it
-//!     ([`pace`]); until that is known, as what the device does at its best. What the group wrote since its last
-//!     flush, and was charged for, is taken off: it is what the flush works off. So are discards and zeroes charged, whose
-//!     length says little of their time.
+//! **In both ways.**
+//!
+//! both.1  Async sectors count three times, unless groups or classes compete (then it would distort their shares).
+//! both.2  With `low_latency`, a stream that a person seems to wait for has a higher weight within its group ([`weight_raising`],
+//!         [`burst`]), and, beside others that do not, a small budget. Its time is that of its group, where groups compete.
+//! both.3  Streams whose requests interleave into one sequential run share a queue ([`merge`]); not on a device that does not rotate and
+//!         queues, as it turns out to be ([`super::queueing`]), and there no part of it runs.
+//! both.4  `strict_guarantees`: turns, one request in the device, and idling for each stream that may come back.
+//! both.5  Time that is spent for a stream outside of its requests (flushes) is charged as what others were not served in it ([`pace`]);
+//!         until that is known, as what the device does at its best. What the group wrote since its last flush, and was charged for, is
+//!         taken off: it is what the flush works off. Discards and writes of zeroes are charged so too: their length says little of their
+//!         time.
 //!
 //! **Not here**, though Linux has it; each was tried on `sata-7200`:
 //!
-//! - *Injection* of others' requests while the device is held, and with it *wakers*, whose requests it would take first. What
-//!   it is for, many at once does without holding the device: 4 groups of one random reader that thinks for 3 ms get 0.49 MB/s
-//!   in turns, 0.49 with injection, 0.82 as it is; with 4 readers each 0.49, 0.49 and 1.68. Beside readers of depth 8 the total
-//!   was 1.48 MB/s with 517 requests injected in a minute and 1.48 with none.
-//! - *I/O bound* as a condition for holding the device where order pays: a stream that thinks beside three sequential readers
-//!   made the total 40.1 MB/s with and without it, one that seeks and thinks 30.6 with it and 49.5 without.
+//! - *Injection* of others' requests while the device idles, and with it *wakers*, whose requests it would take first. What it is for,
+//!   serving together does without idling: 4 groups of one random reader that thinks for 3 ms get 0.49 MB/s in turns, 0.49 with
+//!   injection, 0.82 as it is; with 4 readers each 0.49, 0.49 and 1.68. Beside readers of depth 8 the total was 1.48 MB/s with 517
+//!   requests injected in a minute and 1.48 with none.
+//! - *I/O bound* as a condition for idling where order pays: a stream that thinks beside three sequential readers made the total
+//!   40.1 MB/s with and without it, one that seeks and thinks 30.6 with it and 49.5 without.
 //!
-//! Hence the bounds: that of [`fair_queue`](super::fair_queue) for backlogged entities, where a slot is at most a budget or one request more, and
-//! times three for async; and nobody waits longer than all others' budgets take.
+//! Hence the bounds: that of [`fair_queue`](super::fair_queue) for backlogged entities, where a slot is at most a budget or one request
+//! more, and times three for async; and no queue waits longer than all others' budgets take.
 
 mod arrive;
 pub mod burst;
@@ -132,7 +136,7 @@ use weight_raising::WeightRaising;
 const NIL: u32 = u32::MAX;
 /// Findings of trials that are kept for [`Report::poll_message`].
 const FINDINGS: usize = 64;
-/// More than so many of the last 32 requests must be seeks for a queue to be one that seeks.
+/// More than so many of the last 32 requests must be seeks for a queue to be one that seeks; the kernel's `BFQQ_SEEKY`.
 const SEEKY: u32 = 19;
 
 /// Requests of one stream that are waited for, or of one group that are not.
@@ -144,7 +148,7 @@ struct Queue {
     is_sync: bool,
     /// Its stream has gone, and others' requests are in flight still.
     is_leaving: bool,
-    /// It lost its turn because it had nothing to ask, with budget left (T5).
+    /// It lost its turn because it had nothing to ask, with budget left (turns.5).
     ran_empty: bool,
     in_flight: u32,
     /// How much it may be given in a row, and what is left of that, in sectors.
@@ -174,7 +178,7 @@ struct GroupState {
     fair: GroupId,
     bursts: Bursts,
     /// Sectors written since the last flush began, and before that since the one before: charged, and yet to be worked off by
-    /// the device (W5).
+    /// the device (both.5).
     written: u64,
     covered: u64,
     is_there: bool,

@@ -1,10 +1,10 @@
 //! Positions: whose next request is where, so that queues can be found that read the same place.
 //!
-//! X1  A queue is here while something of it waits, at the first sector of the request that it would send next, and in the
+//! position.1  A queue is here while something of it waits, at the first sector of the request that it would send next, and in the
 //!     tree of its group.
-//! X2  The closest queue to a sector is the nearer of the two whose requests start on either side; of two at the same
+//! position.2  The closest queue to a sector is the nearer of the two whose requests start on either side; of two at the same
 //!     sector, the one that came there first.
-//! X3  Every change and every look is counted: `position_tree_ops`.
+//! position.3  Every change and every look is counted: `position_tree_ops`.
 
 use alloc::vec::Vec;
 
@@ -47,14 +47,14 @@ impl Positions {
         }
     }
 
-    /// A queue's next request starts at `head`; `None`: nothing of it waits (X1).
+    /// A queue's next request starts at `head`; `None`: nothing of it waits (position.1).
     pub fn set(&mut self, queue: u32, group: u16, head: Option<Sector>) {
         let was = self.nodes.contains(queue).then(|| (self.group[queue as usize], self.nodes.key(queue)));
         let is = head.map(|head| (group, head.0));
         if was == is {
             return;
         }
-        self.ops += 1; // X3
+        self.ops += 1; // position.3
         if let Some((group, _)) = was {
             self.trees[usize::from(group)].remove(&mut self.nodes, queue);
         }
@@ -64,9 +64,9 @@ impl Positions {
         }
     }
 
-    /// The queue of a group, other than `except`, whose next request is closest to `to` (X2); and how far it is in sectors.
+    /// The queue of a group, other than `except`, whose next request is closest to `to` (position.2); and how far it is in sectors.
     pub fn closest(&mut self, group: u16, to: Sector, except: u32) -> Option<(u32, u64)> {
-        self.ops += 1; // X3
+        self.ops += 1; // position.3
         let (mut before, mut after) = self.trees[usize::from(group)].around(&self.nodes, to.0);
         // What is left out is passed over; it is there once.
         if before == Some(except) {
@@ -91,7 +91,7 @@ impl Positions {
         }
     }
 
-    /// How many changes and looks there were (X3).
+    /// How many changes and looks there were (position.3).
     #[must_use]
     pub const fn ops(&self) -> u64 {
         self.ops
@@ -119,7 +119,7 @@ mod tests {
         positions
     }
 
-    /// X2
+    /// position.2
     #[test]
     fn the_nearer_of_both_sides_is_closest() {
         let mut positions = positions(&[100, 200, 300]);
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// X2
+    /// position.2
     #[test]
     fn who_asks_is_not_closest_to_himself() {
         let mut positions = positions(&[100, 200, 300]);
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!((alone.closest(1, Sector(99), 0), alone.closest(1, Sector(101), 0)), (None, None));
     }
 
-    /// X1
+    /// position.1
     #[test]
     fn groups_are_apart_and_a_queue_moves_between_them() {
         let mut positions = positions(&[100, 200]);
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(positions.closest(1, Sector(199), 9), Some((0, 99)));
     }
 
-    /// X1
+    /// position.1
     #[test]
     fn who_has_nothing_waiting_is_nowhere() {
         let mut positions = positions(&[100, 200]);
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(positions.closest(1, Sector(7), 9), Some((0, 0)), "and can be filled again");
     }
 
-    /// X3
+    /// position.3
     #[test]
     fn changes_and_looks_are_counted_and_what_changes_nothing_is_not() {
         let mut positions = positions(&[100]);

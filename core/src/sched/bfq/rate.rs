@@ -1,38 +1,40 @@
 //! Rate: how fast the device is at its best, and what follows from that.
 //!
-//! P1  Sectors are counted as they are dispatched, over an interval of one second. It ends early when the device had
+//! rate.1  Sectors are counted as they are dispatched, over an interval of one second. It ends early when the device had
 //!     nothing to do for 100 ms, and then counts if it was at least 300 ms long; an interval of fewer than 32 requests
 //!     does not count. What is told of a pause's length is no part of it.
-//! P2  A request is sequential if it is no seek from where the one before it ended, whoever asked, and the device had
+//! rate.2  A request is sequential if it is no seek from where the one before it ended, whoever asked, and the device had
 //!     something to do until shortly before.
-//! P3  A rate measured from less than 3/4 sequential requests is not the best: it counts only if it is above the estimate.
-//! P4  A rate that counts moves the estimate by one part in 2 to 10: the more sequential and the longer the interval, the
+//! rate.3  A rate measured from less than 3/4 sequential requests is not the best: it counts only if it is above the estimate.
+//! rate.4  A rate that counts moves the estimate by one part in 2 to 10: the more sequential and the longer the interval, the
 //!     more. There is no ceiling. (Linux ignores rates above 10 GB/s, which a shelf of drives exceeds today.)
-//! P5  Until something was measured, the estimate is 2/3 of a reference device's rate.
+//! rate.5  Until something was measured, the estimate is 2/3 of a reference device's rate.
 //!
 //! What follows from the estimate:
 //!
-//! B1  The maximum budget is what the device can do at its best in a budget's time (`timeout_sync`); the minimum is 1/32 of
+//! budget.1  The maximum budget is what the device can do at its best in a budget's time (`timeout_sync`); the minimum is 1/32 of
 //!     it. 8 MiB, Linux's first guess, until eleven budgets were given, or as set by hand (`max_budget`).
-//! B2  A new stream's budget is 1/8 of the maximum: it grows fourfold with each turn that uses it up, and the first of many who
+//! budget.2  A new stream's budget is 1/8 of the maximum: it grows fourfold with each turn that uses it up, and the first of many who
 //!     come at once, given most of what the device does in such a time, would wait for the sum of all that. (Linux: 2/3.)
-//! B3  An interactive stream is raised for as long as the reference device needs to start a large application (7 s, on flash
+//! budget.3  An interactive stream is raised for as long as the reference device needs to start a large application (7 s, on flash
 //!     2.5 s), times what that device is faster; within 3 to 25 s.
 
 use crate::sched::habits::Seek;
 use crate::time::{ms, secs};
 use crate::{Duration, Extent, Instant, Sector};
 
-/// How long an interval lasts (P1).
+/// How long an interval lasts (rate.1); the kernel's `BFQ_RATE_REF_INTERVAL`.
 const INTERVAL: Duration = secs(1);
+/// The shortest that tells something; the kernel's `BFQ_RATE_MIN_INTERVAL`.
 const INTERVAL_MIN: Duration = ms(300);
+/// The fewest requests of one; the kernel's `BFQ_RATE_MIN_SAMPLES`.
 const REQUESTS_MIN: u64 = 32;
-/// The device had nothing to do for so long: the interval is over.
+/// The device had nothing to do for so long: the interval is over; the kernel's value.
 const PAUSE: Duration = ms(100);
-/// "Shortly before" (P2).
+/// "Shortly before" (rate.2); the kernel's value.
 const SHORT: Duration = ms(1);
 
-/// A device to compare with (P5, B3).
+/// A device to compare with (rate.5, budget.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Reference {
     /// Sectors a second.
@@ -41,16 +43,16 @@ struct Reference {
     start: Duration,
 }
 
-/// 109 MB/s.
+/// 109 MB/s; the kernel's `ref_rate` and `ref_wr_duration` of a disk.
 const DISK: Reference = Reference { rate: 213_600, start: secs(7) };
-/// 258 MB/s.
+/// 258 MB/s; the kernel's of flash.
 const FLASH: Reference = Reference { rate: 503_500, start: ms(2500) };
 
 const fn reference(rotational: bool) -> Reference {
     if rotational { DISK } else { FLASH }
 }
 
-/// The device's best rate, as far as is known (P1–P5).
+/// The device's best rate, as far as is known (rate.1–5).
 #[derive(Clone, Debug)]
 pub struct PeakRate {
     /// Sectors a second.
@@ -67,7 +69,7 @@ pub struct PeakRate {
 }
 
 impl PeakRate {
-    /// A device of which nothing is known but whether it rotates (P5).
+    /// A device of which nothing is known but whether it rotates (rate.5).
     #[must_use]
     pub const fn new(rotational: bool) -> Self {
         Self {
@@ -105,7 +107,7 @@ impl PeakRate {
         let is_seek = distance >= seek.far && extent.sectors < seek.large;
         let busy = in_flight > 0 || now.since(self.last_end) < SHORT;
         self.requests += 1;
-        self.sequential += u64::from(busy && !is_seek); // P2
+        self.sequential += u64::from(busy && !is_seek); // rate.2
         self.sectors += extent.sectors;
         (self.last_dispatch, self.position) = (now, extent.end());
         moved
@@ -124,14 +126,14 @@ impl PeakRate {
         let (requests, sequential, sectors) = (self.requests, self.sequential, self.sectors);
         (self.requests, self.sequential, self.sectors) = (0, 0, 0);
         if requests < REQUESTS_MIN || length < INTERVAL_MIN {
-            return false; // P1
+            return false; // rate.1
         }
         let rate = scale(sectors, INTERVAL.as_nanos(), length.as_nanos());
         if 4 * sequential < 3 * requests && rate <= self.rate {
-            return false; // P3
+            return false; // rate.3
         }
         let weight = scale(9 * sequential / requests, length.as_nanos(), INTERVAL.as_nanos()).min(8);
-        let parts = 10 - weight; // P4
+        let parts = 10 - weight; // rate.4
         // In this order, so that an estimate in small numbers reaches what is measured and not nearly so.
         let before = self.rate;
         self.rate = if rate > before {
@@ -148,7 +150,7 @@ impl PeakRate {
         scale(self.rate, time.as_nanos(), secs(1).as_nanos())
     }
 
-    /// For how long an interactive stream is raised (B3).
+    /// For how long an interactive stream is raised (budget.3).
     #[must_use]
     pub fn raising(&self, rotational: bool) -> Duration {
         let Reference { rate, start } = reference(rotational);
@@ -161,7 +163,7 @@ fn scale(value: u64, times: u64, parts: u64) -> u64 {
     u64::try_from(u128::from(value) * u128::from(times) / u128::from(parts.max(1))).unwrap_or(u64::MAX)
 }
 
-/// How large budgets are (B1, B2).
+/// How large budgets are (budget.1, budget.2).
 #[derive(Clone, Debug)]
 pub struct Budgets {
     /// What was set by hand, in sectors; 0: from the rate.
@@ -197,7 +199,7 @@ impl Budgets {
         if min == 0 { 1 } else { min }
     }
 
-    /// That of a new stream, in sectors (B2).
+    /// That of a new stream, in sectors (budget.2).
     #[must_use]
     pub const fn first(&self) -> u64 {
         let first = self.max / 8;
@@ -212,7 +214,7 @@ impl Budgets {
         }
     }
 
-    /// The rate, the budgets' time or the switch changed: takes what follows for the largest (B1).
+    /// The rate, the budgets' time or the switch changed: takes what follows for the largest (budget.1).
     pub fn follow(&mut self, rate: &PeakRate, timeout: Duration) {
         self.max = match self.fixed {
             0 if self.given < Self::TRUSTED => Self::FIRST,
@@ -265,7 +267,7 @@ mod tests {
 
     const NEVER: u64 = u64::MAX;
 
-    /// P4: 512 KiB each millisecond are 1,024,000 sectors a second.
+    /// rate.4: 512 KiB each millisecond are 1,024,000 sectors a second.
     #[test]
     fn a_sequential_reader_shows_the_rate_within_five_seconds() {
         let mut run = Run::new(true);
@@ -274,7 +276,7 @@ mod tests {
         assert!((980_000..=1_024_000).contains(&rate), "{rate}");
     }
 
-    /// P4: one part in two of the way after one whole, sequential second.
+    /// rate.4: one part in two of the way after one whole, sequential second.
     #[test]
     fn one_second_moves_the_estimate_half_way() {
         let mut run = Run::new(true);
@@ -284,7 +286,7 @@ mod tests {
         assert_eq!(run.rate.sectors_per_second(), before + (measured - before).div_ceil(2));
     }
 
-    /// P4
+    /// rate.4
     #[test]
     fn fifty_gigabytes_a_second_are_believed() {
         let mut run = Run::new(false);
@@ -292,7 +294,7 @@ mod tests {
         assert!(run.rate.sectors_per_second() > 99_000_000, "{}", run.rate.sectors_per_second());
     }
 
-    /// P3
+    /// rate.3
     #[test]
     fn seeks_do_not_make_a_device_slow() {
         let mut run = Run::new(true);
@@ -303,7 +305,7 @@ mod tests {
         assert!(run.rate.sectors_per_second() < before / 2);
     }
 
-    /// P3
+    /// rate.3
     #[test]
     fn a_fast_random_load_makes_a_device_fast() {
         let mut run = Run::new(true);
@@ -311,7 +313,7 @@ mod tests {
         assert!(run.rate.sectors_per_second() > 1_000_000);
     }
 
-    /// P1
+    /// rate.1
     #[test]
     fn a_pause_ends_an_interval_and_is_no_part_of_it() {
         let mut run = Run::new(true);
@@ -324,7 +326,7 @@ mod tests {
         assert_eq!(run.rate.sectors_per_second(), before + (measured - before).div_ceil(7));
     }
 
-    /// P1
+    /// rate.1
     #[test]
     fn what_is_short_or_few_does_not_count() {
         let mut run = Run::new(true);
@@ -336,7 +338,7 @@ mod tests {
         }
     }
 
-    /// P1
+    /// rate.1
     #[test]
     fn a_pause_of_less_than_100_ms_is_part_of_the_interval() {
         let mut run = Run::new(true);
@@ -348,7 +350,7 @@ mod tests {
         assert!((95_000..110_000).contains(&rate), "{rate}: 11 in 110 ms");
     }
 
-    /// P2
+    /// rate.2
     #[test]
     fn who_follows_on_after_a_while_is_not_sequential() {
         let mut run = Run::new(true);
@@ -359,7 +361,7 @@ mod tests {
         assert_eq!(run.rate.sectors_per_second(), PeakRate::new(true).sectors_per_second(), "a thinking reader's rate");
     }
 
-    /// P1, P2
+    /// rate.1, rate.2
     #[test]
     fn a_device_that_has_work_is_not_at_rest_however_long_it_takes() {
         let mut rate = PeakRate::new(true);
@@ -380,7 +382,7 @@ mod tests {
         assert_eq!(run.rate.sectors_in(ms(1)), 0);
     }
 
-    /// B3
+    /// budget.3
     #[test]
     fn a_fast_device_raises_for_less_time() {
         assert_eq!(PeakRate::new(true).raising(true), ms(10_500));
@@ -391,7 +393,7 @@ mod tests {
         assert_eq!(run.rate.raising(false), secs(3), "not less than three seconds");
     }
 
-    /// B1
+    /// budget.1
     #[test]
     fn budgets_follow_the_rate_after_eleven() {
         let mut run = Run::new(true);
@@ -406,7 +408,7 @@ mod tests {
         assert_eq!((budgets.min(), budgets.first()), (budgets.max() / 32, budgets.max() / 8));
     }
 
-    /// B1
+    /// budget.1
     #[test]
     fn a_budget_set_by_hand_stays_until_it_is_automatic_again() {
         let rate = PeakRate::new(false);

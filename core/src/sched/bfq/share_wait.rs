@@ -1,22 +1,22 @@
 //! What it may cost to wait for somebody: a part of the depth that the device could use, on average.
 //!
-//! U1  While requests are held back for one who is behind and whose requests are all in the device, at least
+//! share_wait.1  While requests are held back for one who is behind and whose requests are all in the device, at least
 //!     `share_floor` % of the useful depth stays in use, on average over some milliseconds. Throughput grows less than in
 //!     proportion to depth, so at least that part of it is left.
-//! U2  The useful depth is what would be in the device if nobody was waited for: no more than its limit, and no more than
+//! share_wait.2  The useful depth is what would be in the device if nobody was waited for: no more than its limit, and no more than
 //!     there is.
-//! U3  The device is never left idle for it.
+//! share_wait.3  The device is never left idle for it.
 
 use crate::time::ms;
 use crate::{Duration, Instant};
 
-/// Over how long the average is taken.
+/// Over how long the average is taken. Ours.
 const SPAN: Duration = ms(4);
 
 /// An account of depth: see the [module](self).
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct ShareWait {
-    /// Requests in the device beyond what U1 asks for, times 100, times nanoseconds.
+    /// Requests in the device beyond what share_wait.1 asks for, times 100, times nanoseconds.
     credit: i64,
     since: Instant,
 }
@@ -55,7 +55,7 @@ mod tests {
         ShareWait { credit: 0, since: START }
     }
 
-    /// U1
+    /// share_wait.1
     #[test]
     fn half_of_the_useful_depth_in_use_is_enough_for_a_floor_of_half() {
         let mut share_wait = share_wait();
@@ -67,7 +67,7 @@ mod tests {
         assert!(share_wait.may_wait(), "on average it is enough again");
     }
 
-    /// U1
+    /// share_wait.1
     #[test]
     fn a_long_time_of_plenty_pays_for_some_milliseconds_only() {
         let mut share_wait = share_wait();

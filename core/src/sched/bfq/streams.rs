@@ -4,7 +4,7 @@ use super::merge::Moved;
 use super::*;
 use crate::trace::Note;
 
-/// A queue's weight among its siblings follows from its level (F1).
+/// A queue's weight among its siblings follows from its level (bfq.1).
 fn weight_of(priority: Priority) -> u32 {
     (8 - u32::from(priority.level)) * 10
 }
@@ -294,7 +294,7 @@ impl Bfq {
         (q != NIL).then_some(q)
     }
 
-    /// The queue that a request that came goes to; the stream may share another's from now on (W3).
+    /// The queue that a request that came goes to; the stream may share another's from now on (both.3).
     pub(super) fn queue_for(&mut self, now: Instant, request: &Waiting) -> u32 {
         if !request.is_sync() {
             return self.make_async_queue(request.group, request.priority);

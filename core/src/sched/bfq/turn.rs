@@ -4,7 +4,7 @@ use super::*;
 use crate::time::ms;
 use crate::trace::{Expiry, Note};
 
-/// A round in which every group has a turn takes about so long at most (T2), where no turn would be too short for it: and who
+/// A round in which every group has a turn takes about so long at most (turns.2), where no turn would be too short for it: and who
 /// is unlucky waits for nearly two turns' time, which is to be less than a second.
 const ROUND: Duration = ms(550);
 /// What a non-data command is charged at first, in sectors: who sends many at a time has few turns with them.
@@ -23,7 +23,7 @@ pub(super) enum End {
     Preempted,
 }
 
-/// What a request counts: a non-data command moves nothing, and its length says nothing of the device (W5).
+/// What a request counts: a non-data command moves nothing, and its length says nothing of the device (both.5).
 pub(super) const fn size(op: Op, sectors: u64) -> u64 {
     if pace::is_non_data(op) && sectors > NON_DATA { NON_DATA } else { sectors }
 }
@@ -50,7 +50,7 @@ impl Bfq {
         queue.raising.turn_ended(now);
         let is_empty = queue.requests.is_empty();
         queue.ran_empty = is_empty && (is_together || turn.idle_until.is_none());
-        let stays = !is_empty || is_together && turn.served > 0 && self.comes_back(now, q); // S2
+        let stays = !is_empty || is_together && turn.served > 0 && self.comes_back(now, q); // together.2
         self.counts.share_waits_refused += u64::from(is_together && is_empty && turn.served == 0);
         let preempted = end == End::Preempted;
         let budget = stays.then(|| if preempted { self.queue(q).left.max(1) } else { self.budget(q, is_together) });
@@ -73,7 +73,7 @@ impl Bfq {
         }
     }
 
-    /// T3
+    /// turns.3
     fn charge_time(&mut self, now: Instant, turn: &Turn) {
         if turn.served == 0 {
             return;
@@ -96,7 +96,7 @@ impl Bfq {
         }
     }
 
-    /// T1
+    /// turns.1
     fn learn_budget(&mut self, turn: &Turn, end: End) {
         let device = &mut self.device;
         device.budgets.gave(&device.rate, self.settings.timeout_sync);
@@ -136,7 +136,7 @@ impl Bfq {
         budget.min(scaled as u32).max(1).max(next)
     }
 
-    /// T2: which part of the largest budget, and of the longest time, a queue's turn may be; in parts of 65,536.
+    /// turns.2: which part of the largest budget, and of the longest time, a queue's turn may be; in parts of 65,536.
     pub(super) fn part(&self, q: u32) -> u32 {
         const ALL: u64 = 1 << 16;
         let competitors = u64::from(self.fair.backlogged().max(1));
@@ -146,7 +146,7 @@ impl Bfq {
         average.min(round).clamp(ALL / 8, ALL) as u32
     }
 
-    /// W5
+    /// both.5
     pub(super) fn charge_for(&mut self, stream: StreamId, group: GroupId, time: Duration) {
         let home = self.homes[stream.0 as usize];
         let q = if self.queue(home).group == group { home } else { self.any_queue_of(group) };
@@ -159,8 +159,8 @@ impl Bfq {
         self.fair.charge(Leaf(q), (worth - covered).saturating_sub(beside));
     }
 
-    /// What a request is charged when it goes to the device (F2, W1); of a non-data command the time is charged when it
-    /// has ended (W5).
+    /// What a request is charged when it goes to the device (bfq.2, both.1); of a non-data command the time is charged when it
+    /// has ended (both.5).
     pub(super) fn price(&self, q: u32, op: Op, sectors: u64) -> u64 {
         size(op, sectors) * self.async_factor(q)
     }
@@ -170,14 +170,14 @@ impl Bfq {
         size(self.waitings.op(id), self.waitings.extent(id).sectors)
     }
 
-    /// W5: a non-data command goes to the device.
+    /// both.5: a non-data command goes to the device.
     pub(super) fn non_data_begins(&mut self, now: Instant, op: Op) {
         if pace::is_non_data(op) {
             self.device.pace.begins(now, self.in_flight);
         }
     }
 
-    /// W5: it has ended, or was turned back and is not charged.
+    /// both.5: it has ended, or was turned back and is not charged.
     pub(super) fn non_data_ends(&mut self, now: Instant, op: Op, ended: Option<(u32, u64)>) {
         if !pace::is_non_data(op) {
             return;

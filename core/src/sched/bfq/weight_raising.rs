@@ -2,45 +2,45 @@
 //!
 //! Nobody says that he is waiting; it is guessed from when a stream asks. While it is raised, its weight counts many times.
 //!
-//! W1  Raised are streams of the default weight alone, in no large burst, whose requests are synchronous and whose queue is
+//! raising.1  Raised are streams of the default weight alone, in no large burst, whose requests are synchronous and whose queue is
 //!     theirs: who was given a weight has what he was given. The caller knows (`can_rise`).
-//! W2  Interactive is who asks for the first time, or after more than two seconds without a request: an application that
+//! raising.2  Interactive is who asks for the first time, or after more than two seconds without a request: an application that
 //!     starts, or a click. Its weight counts 30 times.
-//! W3  Soft real time is who asks, is answered, and pauses in a way that keeps it below 3.5 MB/s: a player. It must have
+//! raising.3  Soft real time is who asks, is answered, and pauses in a way that keeps it below 3.5 MB/s: a player. It must have
 //!     nothing in flight, not seek all the time, and ask no earlier than the `soft start` noted when it ran empty: the time
 //!     at which all it got since it became busy is below 7000 sectors a second, and later than one who asks again as soon
 //!     as he is answered would come. Its weight counts 3000 times.
-//! W4  Interactive raising ends after the duration that fits the device ([`PeakRate::raising`](super::rate::PeakRate::raising))
-//!     or 58 MiB, whichever is first: who reads on longer than that is not waiting for an answer. It starts anew when W2
+//! raising.4  Interactive raising ends after the duration that fits the device ([`PeakRate::raising`](super::rate::PeakRate::raising))
+//!     or 58 MiB, whichever is first: who reads on longer than that is not waiting for an answer. It starts anew when raising.2
 //!     holds anew.
-//! W5  Soft real time ends 300 ms after it was last confirmed by W3. If the stream was interactive before and would still
+//! raising.5  Soft real time ends 300 ms after it was last confirmed by raising.3. If the stream was interactive before and would still
 //!     be, it is so again.
-//! W6  Who finds himself in a large burst, is given a weight, or loses his queue to another, is raised no more; nobody is
+//! raising.6  Who finds himself in a large burst, is given a weight, or loses his queue to another, is raised no more; nobody is
 //!     when `low_latency` is switched off. The caller says so.
-//! W7  A stream with asynchronous requests, which W1 leaves out, is raised as interactive when it asks after half a second
+//! raising.7  A stream with asynchronous requests, which raising.1 leaves out, is raised as interactive when it asks after half a second
 //!     in which it was not served: raised streams must not keep writers from the disk for ever.
-//! W8  Whose queue takes another's in is taken for the higher of the two.
+//! raising.8  Whose queue takes another's in is taken for the higher of the two.
 //!
 //! When `low_latency` is off, none of this is called.
 
 use crate::time::{ms, secs};
 use crate::{Duration, Instant};
 
-/// How many times the weight of an interactive stream counts (W2).
+/// How many times the weight of an interactive stream counts (raising.2); the kernel's `bfq_wr_coeff`.
 pub const INTERACTIVE: u32 = 30;
-/// And that of a soft real-time one (W3).
+/// And that of a soft real-time one (raising.3): a hundred times that, as in the kernel.
 pub const SOFT_REAL_TIME: u32 = 3000;
-/// Without a request for longer than this, a stream is interactive (W2).
+/// Without a request for longer than this, a stream is interactive (raising.2); the kernel's `bfq_wr_min_idle_time`.
 const AGAIN: Duration = secs(2);
-/// Sectors a second (W3).
+/// Sectors a second (raising.3): 3.5 MB/s, a film; the kernel's `bfq_wr_max_softrt_rate`.
 const SOFT_RATE: u64 = 7000;
-/// Later than one who asks again at once (W3).
+/// Later than a stream that asks again at once (raising.3): a tick of the kernel at 250 Hz.
 const MARGIN: Duration = ms(4);
-/// Sectors (W4).
+/// Sectors (raising.4): 58 MiB, the kernel's `max_service_from_wr`.
 const SERVICE_MAX: u32 = 120_000;
-/// How long soft real time lasts (W5).
+/// How long soft real time lasts (raising.5); the kernel's `bfq_wr_rt_max_time`.
 const SOFT_TIME: Duration = ms(300);
-/// Without service for longer than this, an asynchronous stream is raised (W7).
+/// Without service for longer than this, an asynchronous stream is raised (raising.7); the kernel's `bfq_wr_min_inter_arr_async`.
 const ASYNC_GAP: Duration = ms(500);
 
 /// What a stream is taken for.
@@ -57,7 +57,7 @@ pub enum Level {
 /// A stream that becomes busy, as the caller sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// Whether it may be raised at all (W1), large bursts apart.
+    /// Whether it may be raised at all (raising.1), large bursts apart.
     pub can_rise: bool,
     /// Whether it is in a large burst.
     pub in_large_burst: bool,
@@ -74,9 +74,9 @@ pub struct Arrival {
 pub struct WeightRaising {
     /// When the present level began or was confirmed; while normal, when it began or the stream was last served.
     since: Instant,
-    /// While soft real time: when it began to be interactive, if it was so before (W5). While normal: never.
+    /// While soft real time: when it began to be interactive, if it was so before (raising.5). While normal: never.
     interactive_since: Instant,
-    /// Not before this may it be soft real time (W3).
+    /// Not before this may it be soft real time (raising.3).
     soft_start: Instant,
     /// When it last became busy.
     busy_since: Instant,
@@ -145,16 +145,16 @@ impl WeightRaising {
     pub fn became_busy(&mut self, now: Instant, arrival: &Arrival) -> bool {
         let before = self.level;
         let can_rise = arrival.can_rise && !arrival.in_flight;
-        let interactive = can_rise && arrival.last_end.is_none_or(|end| now.since(end) > AGAIN); // W2
-        let soft = can_rise && now >= self.soft_start && !arrival.totally_seeky; // W3
+        let interactive = can_rise && arrival.last_end.is_none_or(|end| now.since(end) > AGAIN); // raising.2
+        let soft = can_rise && now >= self.soft_start && !arrival.totally_seeky; // raising.3
         (self.busy_since, self.busy_service) = (now, 0);
         if arrival.in_large_burst {
-            self.end(now); // W6
+            self.end(now); // raising.6
         } else if interactive {
             self.start_interactive(now);
         } else if soft {
             if before == Level::Interactive {
-                self.interactive_since = self.since; // W5
+                self.interactive_since = self.since; // raising.5
             }
             (self.level, self.since) = (Level::SoftRealTime, now);
         }
@@ -163,7 +163,7 @@ impl WeightRaising {
 
     /// It asks for something asynchronous, and is busy already. Answers whether its weight changed.
     pub fn asked_async(&mut self, now: Instant) -> bool {
-        let starved = !self.is_raised() && now.since(self.since) > ASYNC_GAP; // W7
+        let starved = !self.is_raised() && now.since(self.since) > ASYNC_GAP; // raising.7
         if starved {
             self.start_interactive(now);
         }
@@ -182,7 +182,7 @@ impl WeightRaising {
         self.raised_service = self.raised_service.saturating_add(sectors);
     }
 
-    /// Its turn ended (W7).
+    /// Its turn ended (raising.7).
     pub const fn turn_ended(&mut self, now: Instant) {
         if !self.is_raised() {
             self.since = now;
@@ -193,7 +193,7 @@ impl WeightRaising {
     pub fn ran_empty(&mut self, now: Instant, slice_idle: Duration) {
         let nanos = u64::from(self.busy_service) * (secs(1).as_nanos() / SOFT_RATE);
         let slow_enough = self.busy_since + Duration::from_nanos(nanos);
-        self.soft_start = self.soft_start.max(slow_enough).max(now + slice_idle + MARGIN); // W3
+        self.soft_start = self.soft_start.max(slow_enough).max(now + slice_idle + MARGIN); // raising.3
     }
 
     /// Whether it is still to be raised; asked before it is served. An interactive stream is raised for `duration`. Answers
@@ -206,22 +206,22 @@ impl WeightRaising {
     fn check_raised(&mut self, now: Instant, duration: Duration, in_large_burst: bool) -> bool {
         let before = self.level;
         if in_large_burst {
-            return self.end(now); // W6
+            return self.end(now); // raising.6
         }
         if before == Level::SoftRealTime && now.since(self.since) > SOFT_TIME {
             if self.interactive_since == NEVER {
                 return self.end(now);
             }
-            (self.level, self.since) = (Level::Interactive, self.interactive_since); // W5
+            (self.level, self.since) = (Level::Interactive, self.interactive_since); // raising.5
         }
         let over = now.since(self.since) > duration || self.raised_service > SERVICE_MAX;
         if self.level == Level::Interactive && over {
-            return self.end(now); // W4
+            return self.end(now); // raising.4
         }
         self.level != before
     }
 
-    /// It is raised no more (W6). Answers whether its weight changed.
+    /// It is raised no more (raising.6). Answers whether its weight changed.
     pub fn end(&mut self, now: Instant) -> bool {
         let was_raised = self.is_raised();
         if was_raised {
@@ -230,7 +230,7 @@ impl WeightRaising {
         was_raised
     }
 
-    /// Its queue takes another's in (W8).
+    /// Its queue takes another's in (raising.8).
     pub fn inherit(&mut self, other: &Self) {
         if other.coefficient() > self.coefficient() {
             (self.level, self.since) = (other.level, other.since);
@@ -287,7 +287,7 @@ mod tests {
         raising
     }
 
-    /// W2
+    /// raising.2
     #[test]
     fn who_asks_first_or_after_two_seconds_is_interactive() {
         interactive();
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    /// W1
+    /// raising.1
     #[test]
     fn who_has_a_weight_or_came_in_a_large_burst_or_is_not_idle_is_not_raised() {
         for arrival in [
@@ -311,7 +311,7 @@ mod tests {
         }
     }
 
-    /// W3: 700 sectors are 100 ms of the highest rate.
+    /// raising.3: 700 sectors are 100 ms of the highest rate.
     #[test]
     fn who_stays_below_7000_sectors_a_second_is_soft_real_time() {
         for (now, soft) in [(99, false), (100, true)] {
@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    /// W3
+    /// raising.3
     #[test]
     fn who_asks_again_as_soon_as_he_is_answered_is_no_player() {
         for (now, soft) in [(61, false), (62, true)] {
@@ -338,7 +338,7 @@ mod tests {
         }
     }
 
-    /// W3: what was too fast once is not forgotten by asking for little.
+    /// raising.3: what was too fast once is not forgotten by asking for little.
     #[test]
     fn the_soft_start_never_comes_closer() {
         let mut raising = emptied(&Arrival { can_rise: false, ..PLAIN }, 7000, 50);
@@ -350,7 +350,7 @@ mod tests {
         assert!(raising.became_busy(at(1012), &after(999)));
     }
 
-    /// W4
+    /// raising.4
     #[test]
     fn interactive_raising_ends_with_its_time_or_after_58_mib() {
         let mut raising = interactive();
@@ -364,7 +364,7 @@ mod tests {
         assert!(raising.check(at(1), DURATION, false));
     }
 
-    /// W4
+    /// raising.4
     #[test]
     fn a_new_pause_gives_new_time_and_service() {
         let mut raising = interactive();
@@ -376,7 +376,7 @@ mod tests {
         assert!(raising.check(at(8002), DURATION, false));
     }
 
-    /// W5
+    /// raising.5
     #[test]
     fn a_player_is_one_for_300_ms_after_it_last_behaved_like_one() {
         let mut raising = playing();
@@ -389,7 +389,7 @@ mod tests {
         assert!(!raising.is_raised());
     }
 
-    /// W4
+    /// raising.4
     #[test]
     fn a_player_may_play_for_as_long_as_it_likes() {
         let mut raising = playing();
@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(raising.level(), Level::SoftRealTime);
     }
 
-    /// W5
+    /// raising.5
     #[test]
     fn a_player_that_started_as_an_application_is_interactive_again_until_its_time_is_over() {
         let mut raising = interactive();
@@ -418,7 +418,7 @@ mod tests {
         assert!(raising.check(at(5001), DURATION, false));
     }
 
-    /// W5
+    /// raising.5
     #[test]
     fn a_player_whose_interactive_time_is_over_is_normal_at_once() {
         let mut raising = interactive();
@@ -432,7 +432,7 @@ mod tests {
         assert_eq!(raising.level(), Level::Normal);
     }
 
-    /// W6
+    /// raising.6
     #[test]
     fn who_turns_out_to_be_in_a_large_burst_is_raised_no_more() {
         for mut raising in [interactive(), playing()] {
@@ -444,7 +444,7 @@ mod tests {
         assert!(!raising.is_raised());
     }
 
-    /// W6
+    /// raising.6
     #[test]
     fn the_end_of_what_is_over_changes_nothing() {
         let mut raising = interactive();
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(raising.coefficient(), 1);
     }
 
-    /// W7
+    /// raising.7
     #[test]
     fn a_writer_that_was_not_served_for_half_a_second_is_raised() {
         let mut raising = WeightRaising::new();
@@ -467,7 +467,7 @@ mod tests {
         assert!(!raising.asked_async(at(6002)), "the end of raising counts as well");
     }
 
-    /// W8
+    /// raising.8
     #[test]
     fn a_queue_that_takes_another_in_is_taken_for_the_higher_of_both() {
         let (mut normal, mut raised) = (WeightRaising::new(), playing());

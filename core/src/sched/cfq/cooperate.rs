@@ -1,12 +1,12 @@
 //! Cooperators: flows that together read one run.
 //!
-//! M1  When a synchronous flow runs empty, and one of its group's flows of the same class and tree has a request within
-//!     4 MiB of the head, neither of them seeking, that one has the device next (within P4), and from now on the first one's stream asks
+//! cooperate.1  When a synchronous flow runs empty, and one of its group's flows of the same class and tree has a request within
+//!     4 MiB of the head, neither of them seeking, that one has the device next (within preempt.4), and from now on the first one's stream asks
 //!     through it: one run, read by several, takes one slice.
-//! M2  Looked at are the few flows that would be served next: those who read together have been served alike.
-//! M3  A flow of several streams that has become seeky parts at the next request of each, which takes along what waits of it:
+//! cooperate.2  Looked at are the few flows that would be served next: those who read together have been served alike.
+//! cooperate.3  A flow of several streams that has become seeky parts at the next request of each, which takes along what waits of it:
 //!     their runs are different ones.
-//! M4  Not on devices that queue and do not rotate: there it costs, and gains nothing.
+//! cooperate.4  Not on devices that queue and do not rotate: there it costs, and gains nothing.
 
 use super::Cfq;
 use super::flow::NIL;
@@ -14,9 +14,9 @@ use crate::sched::Waiting;
 use crate::trace::Note;
 use crate::{Instant, Sector};
 
-/// As close as this, in sectors, is the same run.
+/// As close as this, in sectors, is the same run: 4 MiB, the kernel's `CFQQ_CLOSE_THR`.
 const CLOSE: u64 = 8192;
-/// How many flows are looked at (M2).
+/// How many flows are looked at (cooperate.2). Ours: a bound on the time of a dispatch.
 const LOOKS: usize = 8;
 
 impl Cfq {
@@ -25,10 +25,10 @@ impl Cfq {
         place.0.abs_diff(self.head.0) <= CLOSE
     }
 
-    /// A flow that goes on where the present one stopped (M1).
+    /// A flow that goes on where the present one stopped (cooperate.1).
     pub(super) fn cooperator(&self) -> Option<u32> {
         if !self.rotational && self.queueing.is_queueing() {
-            return None; // M4
+            return None; // cooperate.4
         }
         let turn = self.turn.as_ref()?;
         let flow = &self.flows[turn.flow];
@@ -71,7 +71,7 @@ impl Cfq {
         self.bindings[stream.0 as usize].through = other;
     }
 
-    /// The flow for a request, once it has been seen whether its stream goes its own way again (M3).
+    /// The flow for a request, once it has been seen whether its stream goes its own way again (cooperate.3).
     pub(super) fn flow_of(&mut self, request: &Waiting, sync: bool) -> u32 {
         if !sync {
             return self.async_flow(request.group.0, request.priority);

@@ -64,9 +64,9 @@ pub(super) struct Flow {
     pub(super) parts: bool,
 }
 
-/// More than so many of the last 32 requests far from the one before: a flow that seeks.
+/// More than so many of the last 32 requests far from the one before: a flow that seeks; the kernel's `CFQQ_SEEKY`.
 const SEEKS: u32 = 4;
-/// So many waiting at once make a flow deep.
+/// So many waiting at once make a flow deep; the kernel's value.
 const DEEP: u32 = 4;
 
 impl Flow {

@@ -1,19 +1,19 @@
 //! Groups: who gets how much. A tree of weights, and the order in which groups are served.
 //!
-//! V1  A group's share is the product, over the levels above it, of its weight by the weights of all that are active
+//! vtime.1  A group's share is the product, over the levels above it, of its weight by the weights of all that are active
 //!     beside it. The streams of a group that has groups below count among those with weight 100, those of the root 200.
-//! V2  Serving a group moves its virtual time on by the charge divided by its share. The group that is least far on is
+//! vtime.2  Serving a group moves its virtual time on by the charge divided by its share. The group that is least far on is
 //!     served next. Charges are nanoseconds of the device; in IOPS mode requests, each counting [`REQUEST`].
-//! V3  A group that comes back is as far on as it was, or as the least of those that are there, whichever is further: it
+//! vtime.3  A group that comes back is as far on as it was, or as the least of those that are there, whichever is further: it
 //!     keeps its debts and loses its claims. If that is not beyond where an even device would be, which serves all at once
 //!     in proportion to their shares, it goes before all others. So who has had no more than its share waits for the turn
 //!     under way, and for one turn of each that came back since that turn began; others wait until they have had no more.
-//! V4  In IOPS mode a group that has nothing waiting stays for a while: as long as the device has requests of it, and
+//! vtime.4  In IOPS mode a group that has nothing waiting stays for a while: as long as the device has requests of it, and
 //!     `group_idle` after the last has ended, if it is in the habit of asking again by then. Nobody gets further ahead of it
 //!     than `group_lead` requests of the whole device. See the module above. A group of which the device has asynchronous
 //!     writes alone stays only while no group has synchronous requests: those do not wait for write-back.
 //!
-//! Linux's CFQ puts a group that comes back behind all others (V3), which a group that often runs empty pays for with its
+//! Linux's CFQ puts a group that comes back behind all others (vtime.3), which a group that often runs empty pays for with its
 //! share; to soften that it extends slices ("wait busy"). Here there is nothing to soften.
 
 use alloc::vec::Vec;
@@ -23,15 +23,15 @@ use crate::sched::habits::ThinkTime;
 use crate::tree::{Nodes, Tree};
 use crate::{Duration, Instant, Priority, PriorityClass};
 
-/// What a request counts in IOPS mode (V2): enough that a large share's part of it is not lost.
+/// What a request counts in IOPS mode (vtime.2): enough that a large share's part of it is not lost.
 pub(super) const REQUEST: u64 = 1 << 20;
 /// The share of one: 1/[`WHOLE`] is counted.
 const WHOLE: u64 = 1 << 16;
 /// The least share counts as this part of the device, so that no single charge lasts for ever.
 const LEAST: u64 = WHOLE << 24;
-/// The weight of the streams of a group beside the groups below it (V1); of the root's twice as much.
+/// The weight of the streams of a group beside the groups below it (vtime.1), the default of a group; of the root's twice as much.
 const LEAF_WEIGHT: u64 = 100;
-/// How long the device may keep a group's requests before the others no longer wait for it (V4).
+/// How long the device may keep a group's requests before the others no longer wait for it (vtime.4). Ours: as cfq.2.
 const STUCK: Duration = crate::time::secs(2);
 
 /// How many kinds of asynchronous flows a group has: a level each of two classes, and one of the idle class.
@@ -49,7 +49,7 @@ pub(super) enum Stand {
     Away,
     /// A flow of it can be served.
     Ready,
-    /// It is expected to ask again soon (V4).
+    /// It is expected to ask again soon (vtime.4).
     Expected,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Group {
     active: u32,
     /// Whether its own flows count: it stands somewhere.
     pub(super) stand: Stand,
-    /// Its virtual time (V2).
+    /// Its virtual time (vtime.2).
     pub(super) time: u64,
     pub(super) classes: [Class; PriorityClass::COUNT],
     /// Flows that take turns, and those of them that are synchronous.
@@ -148,7 +148,7 @@ impl Group {
         self.busy == 0 && self.in_flight[0] + self.in_flight[1] == 0
     }
 
-    /// Until when others wait for it though nothing of it waits (V4); `None` if they don't.
+    /// Until when others wait for it though nothing of it waits (vtime.4); `None` if they don't.
     pub(super) fn expected_until(&self, group_idle: Duration) -> Option<Instant> {
         if group_idle == Duration::ZERO || self.think.is_longer_than(group_idle) {
             return None;
@@ -169,7 +169,7 @@ pub(super) struct Groups {
     expected: Tree,
     /// The least virtual time of those that are there, so far.
     floor: u64,
-    /// The virtual time of an even device (V3).
+    /// The virtual time of an even device (vtime.3).
     even: u64,
 }
 
@@ -224,7 +224,7 @@ impl Groups {
         self.expected.first(&self.nodes).map(|id| id as u16)
     }
 
-    /// Puts a group where it now stands. One that comes back loses its claims (V3).
+    /// Puts a group where it now stands. One that comes back loses its claims (vtime.3).
     pub(super) fn stand(&mut self, id: u16, stand: Stand) {
         let before = self[id].stand;
         if before == stand {
@@ -247,7 +247,7 @@ impl Groups {
         }
     }
 
-    /// Where a group that comes back goes in the order of service (V3).
+    /// Where a group that comes back goes in the order of service (vtime.3).
     fn come_back(&mut self, id: u16) -> u64 {
         self.raise_floor();
         // Who leaves takes its part of the even device's time along, be it more or less than that; so its error adds up, but
@@ -261,8 +261,8 @@ impl Groups {
         if group.time <= even { floor.saturating_sub(1) } else { group.time }
     }
 
-    /// Whether another group that has something to be served is less far on (V2), or, of one that is nowhere, whether it would
-    /// be no exception if it came back (V3).
+    /// Whether another group that has something to be served is less far on (vtime.2), or, of one that is nowhere, whether it would
+    /// be no exception if it came back (vtime.3).
     pub(super) fn is_ahead(&self, id: u16) -> bool {
         let (Some(group), Some(first)) = (self.rows.get(usize::from(id)), self.first_ready()) else { return false };
         first != id && group.time > self[first].time && (group.stand != Stand::Away || group.time > self.even)
@@ -274,7 +274,7 @@ impl Groups {
         self.floor = self.floor.max(least.unwrap_or(0));
     }
 
-    /// Moves a group's virtual time on (V2).
+    /// Moves a group's virtual time on (vtime.2).
     pub(super) fn charge(&mut self, id: u16, charge: u64) {
         let parts = self.parts(id);
         let way = (u128::from(charge) * u128::from(parts) / u128::from(WHOLE)).min(1 << 60) as u64;
@@ -295,7 +295,7 @@ impl Groups {
         tree.insert(&mut self.nodes, id.into(), time);
     }
 
-    /// Into how many parts like this group's the device is parted, in units of 1/[`WHOLE`]: the inverse of its share (V1).
+    /// Into how many parts like this group's the device is parted, in units of 1/[`WHOLE`]: the inverse of its share (vtime.1).
     pub(super) fn parts(&self, id: u16) -> u64 {
         let group = &self[id];
         let mut parts = WHOLE;

@@ -1,16 +1,16 @@
 //! IOPS mode: many flows have the device at once, and what counts is requests.
 //!
-//! I1  A turn is up to `quantum` requests of a flow. It ends before that when the flow has none left, or a higher class asks.
-//! I2  A turn is charged the requests that it sent, as they were asked: a merged one counts as all those it was made of, and
+//! iops.1  A turn is up to `quantum` requests of a flow. It ends before that when the flow has none left, or a higher class asks.
+//! iops.2  A turn is charged the requests that it sent, as they were asked: a merged one counts as all those it was made of, and
 //!     one of more than 128 KiB as several of that size. Example: four groups write 32 KiB at a time, one after the other.
 //!     The lightest waits longest, so its requests merge most. If a merged request of 128 KiB counted as one, that group
 //!     would get four times its bytes. No request grows beyond 128 KiB by merging: an array that gets 32 requests as two
 //!     long ones has two arms at work.
-//! I3  The device is not held for anybody's sake while a group that may go has requests. But nobody gets further ahead
-//!     than `group_lead` of a group that is expected to ask again soon (V4): then all wait for it. So shares hold even for
+//! iops.3  The device is not held for anybody's sake while a group that may go has requests. But nobody gets further ahead
+//!     than `group_lead` of a group that is expected to ask again soon (vtime.4): then all wait for it. So shares hold even for
 //!     a group that has few requests at a time, and the device has no more requests than it takes for that: all others have
 //!     their weight's part beside those that this group has in it. Where no group is expected, the device has all.
-//! I4  A group has so many asynchronous requests in the device as `async_depth.rs` says; more of them wait, and nobody waits
+//! iops.4  A group has so many asynchronous requests in the device as `async_depth.rs` says; more of them wait, and nobody waits
 //!     for it on their account.
 
 use super::group::{REQUEST, Stand};
@@ -18,7 +18,7 @@ use super::{Cfq, Step};
 use crate::Instant;
 use crate::sched::{RequestId, pace};
 
-/// As many sectors as this count as a request (I2).
+/// As many sectors as this count as a request (iops.2).
 const PIECE: u64 = 256;
 
 /// What a request of so many sectors counts.
@@ -26,7 +26,7 @@ pub(super) const fn pieces(sectors: u64) -> u32 {
     if sectors <= PIECE { 1 } else { sectors.div_ceil(PIECE) as u32 }
 }
 
-/// How long the device takes for a request, of the last ones, counted as I2 says.
+/// How long the device takes for a request, of the last ones, counted as iops.2 says.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Tempo {
     /// Nanoseconds, and requests of [`Tempo::MEMORY`] each: the sums of all ends, each end fading as others come.
@@ -76,7 +76,7 @@ impl Cfq {
                 };
                 let lead = u64::from(self.settings.group_lead) * REQUEST;
                 if self.groups[id].time > self.groups[expected].time.saturating_add(lead) {
-                    return Step::Idle(until); // I3
+                    return Step::Idle(until); // iops.3
                 }
             }
             let may_write = self.may_write(id);
@@ -92,7 +92,7 @@ impl Cfq {
         }
     }
 
-    /// The flow whose turn goes on (I1).
+    /// The flow whose turn goes on (iops.1).
     fn goes_on(&self) -> Option<u32> {
         let turn = self.turn.as_ref()?;
         let flow = &self.flows[turn.flow];
@@ -104,14 +104,14 @@ impl Cfq {
         goes_on.then_some(turn.flow)
     }
 
-    /// A group that was expected asks too late: it comes back as one that was away (V3).
+    /// A group that was expected asks too late: it comes back as one that was away (vtime.3).
     pub(super) fn lapse_group(&mut self, id: u16) {
         if self.groups[id].stand == Stand::Expected && self.expected_until(id).is_none_or(|until| self.now >= until) {
             self.groups.stand(id, Stand::Away);
         }
     }
 
-    /// Until when others wait for a group of which nothing waits; `None` if they don't (V4).
+    /// Until when others wait for a group of which nothing waits; `None` if they don't (vtime.4).
     pub(super) fn expected_until(&self, id: u16) -> Option<Instant> {
         let group = &self.groups[id];
         let is_writing = group.in_flight[1] == 0 && group.in_flight[0] > 0;
@@ -121,7 +121,7 @@ impl Cfq {
         group.expected_until(self.settings.group_idle)
     }
 
-    /// Whether a request may grow by so much through merging (I2). What is charged by time may.
+    /// Whether a request may grow by so much through merging (iops.2). What is charged by time may.
     pub(super) fn may_grow(&self, id: RequestId, sectors: u64) -> bool {
         !self.iops || pace::is_non_data(self.table.op(id)) || self.table.extent(id).sectors + sectors <= PIECE
     }
@@ -138,7 +138,7 @@ mod tests {
         tempo.pace()
     }
 
-    /// I2: what a group owes is converted at the rate of requests as they were asked.
+    /// iops.2: what a group owes is converted at the rate of requests as they were asked.
     #[test]
     fn the_pace_is_the_same_whether_requests_merge_or_not() {
         let (one, four) = (tempo(1), tempo(4));

@@ -1,30 +1,30 @@
 //! CFQ: streams take turns with the device, and groups of streams share it by weight.
 //!
-//! C1  Each stream has a queue (here: a flow) for its reads and synchronous writes. Asynchronous writes of a group share
+//! cfq.1  Each stream has a queue (here: a flow) for its reads and synchronous writes. Asynchronous writes of a group share
 //!     one flow for each priority. Within a flow the oldest request goes first at the start of a turn if it has waited for
 //!     `fifo_expire_sync` or `fifo_expire_async`; else the nearest to where the flow was, a little way back included
 //!     ([`request_list`](super::request_list)).
-//! C2  Groups are served in the order of their virtual times (V1-V4 in `group.rs`). Within a group the highest priority
+//! cfq.2  Groups are served in the order of their virtual times (vtime.1-4 in `group.rs`). Within a group the highest priority
 //!     class goes first; a class that has been passed over for 2 s gets one turn.
-//! C3  Within a class, flows are in three trees: synchronous ones that the device is held idle for, the other synchronous
+//! cfq.3  Within a class, flows are in three trees: synchronous ones that the device is held idle for, the other synchronous
 //!     ones, and asynchronous ones. A flow's place follows from the service it has had, in inverse proportion to the slice
 //!     of its level: it is served next if it has had the least. One that comes back starts no earlier than the least of
-//!     those that are there (as V3). So flows of a class share by level, and each waits at most for one turn of each other.
+//!     those that are there (as vtime.3). So flows of a class share by level, and each waits at most for one turn of each other.
 //!
-//! There are two ways to take turns: slices (S1-S7 in `slice.rs`), where one flow has the device for a time, and IOPS mode
-//! (I1-I4 in `iops.rs`), where many are in the device at once. IOPS mode is on when the device queues, and `slice_idle` is 0
+//! There are two ways to take turns: slices (slice.1-7 in `slice.rs`), where one flow has the device for a time, and IOPS mode
+//! (iops.1-4 in `iops.rs`), where many are in the device at once. IOPS mode is on when the device queues, and `slice_idle` is 0
 //! or `auto` and the device does more that way ([`idling_trial`](super::idling_trial)). When it changes, all virtual times count something
 //! else, requests or time: each is as far ahead of the least as before, at the device's present pace.
 //!
-//! C4  A request that the device turned back goes before all others, and is not charged again.
-//! C5  A change of group or priority takes along what waits, at once. What is in the device counts for the group and flow
+//! cfq.4  A request that the device turned back goes before all others, and is not charged again.
+//! cfq.5  A change of group or priority takes along what waits, at once. What is in the device counts for the group and flow
 //!     that it was sent for.
-//! C6  Device time that was spent for a stream outside of its requests (a flush) moves its group and its flow on as a slice
+//! cfq.6  Device time that was spent for a stream outside of its requests (a flush) moves its group and its flow on as a slice
 //!     of that length does, and is no part of whose turn it was; in IOPS mode as many requests. What others were served
 //!     meanwhile is taken off ([`pace`]). So are discards and zeroes charged in IOPS mode: for their time.
-//! C7  Without `group_isolation` the flows that the device is not held idle for are served in the root group. (Linux had
+//! cfq.7  Without `group_isolation` the flows that the device is not held idle for are served in the root group. (Linux had
 //!     this as the default, and gave it up: weights then hold for nobody whose think time is long or who seeks.)
-//! C8  Flows that read one run together become one, and part again (M1-M4 in `cooperate.rs`), on devices that rotate or do
+//! cfq.8  Flows that read one run together become one, and part again (cooperate.1-4 in `cooperate.rs`), on devices that rotate or do
 //!     not queue.
 //!
 //! Bounds. While only one class asks: a request that is the n-th oldest of its flow goes within n rounds of its group, a
@@ -37,11 +37,11 @@
 //! Linux's CFQ (2.6.33 to 4.20), from which it departs:
 //! - flows have a virtual time, where Linux has a time of day by which they are due: so that levels count in IOPS mode as
 //!   well, and no one has to be given back what was left of a slice;
-//! - who comes back is not put behind everybody (V3);
-//! - in IOPS mode others go on while a group is waited for, within bounds (V4);
-//! - in IOPS mode merging is limited and does not change what is charged (I2), and writers wait for each other as readers
-//!   do (V4);
-//! - a lower class has a bound (C2);
+//! - who comes back is not put behind everybody (vtime.3);
+//! - in IOPS mode others go on while a group is waited for, within bounds (vtime.4);
+//! - in IOPS mode merging is limited and does not change what is charged (iops.2), and writers wait for each other as readers
+//!   do (vtime.4);
+//! - a lower class has a bound (cfq.2);
 //! - charged is the time for which a flow had the device, without rounding up to a tick.
 
 mod async_depth;
@@ -97,9 +97,9 @@ pub struct Cfq {
     settings: Settings,
     rotational: bool,
     table: RequestTable,
-    /// By request in the device: the group that it counts for (C5).
+    /// By request in the device: the group that it counts for (cfq.5).
     sent_for: Vec<u16>,
-    /// By request: what it counts in IOPS mode (I2).
+    /// By request: what it counts in IOPS mode (iops.2).
     pieces: Vec<u32>,
     flows: Flows,
     groups: Groups,
@@ -125,7 +125,7 @@ pub struct Cfq {
     head: Sector,
     /// When a synchronous request last ended that had waited for too long, if one has.
     last_late: Option<Instant>,
-    /// In requests, each counting [`group::REQUEST`] (C6).
+    /// In requests, each counting [`group::REQUEST`] (cfq.6).
     pace: Pace,
     /// What the last discard or write of zeroes took.
     non_data: Duration,
@@ -267,7 +267,7 @@ impl Cfq {
         if self.iops { self.step_iops() } else { self.step_slice() }
     }
 
-    /// The request of a flow that goes next (C1).
+    /// The request of a flow that goes next (cfq.1).
     fn next_of(&self, number: u32) -> RequestId {
         let flow = &self.flows[number];
         let oldest = flow.requests.oldest().expect("a flow that is served has a request");
@@ -391,7 +391,7 @@ impl Scheduler for Cfq {
         self.now = now;
         self.idle_until = None;
         if let Some(id) = self.table.take_requeued() {
-            return Next::Request(id); // C4
+            return Next::Request(id); // cfq.4
         }
         if self.table.is_empty() {
             return Next::Nothing;
@@ -565,7 +565,7 @@ impl Charge for Cfq {
         self.pace.ends(now, charged);
     }
 
-    /// C6.
+    /// cfq.6.
     fn charge(&mut self, now: Instant, stream: StreamId, group: GroupId, time: Duration) {
         self.now = now;
         let charge = match self.iops {

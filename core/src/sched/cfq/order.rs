@@ -1,4 +1,4 @@
-//! The order of service within a group: who takes turns, and whose is next (C2, C3).
+//! The order of service within a group: who takes turns, and whose is next (cfq.2, cfq.3).
 
 use super::flow::Service;
 use super::group::{Stand, Workload};
@@ -7,7 +7,7 @@ use crate::sched::Waiting;
 use crate::time::secs;
 use crate::{Duration, Instant, PriorityClass};
 
-/// How long a class may be passed over for higher ones (C2).
+/// How long a class may be passed over for higher ones (cfq.2). Ours: Linux has no bound.
 const PASSED_MAX: Duration = secs(2);
 
 /// Which flows of which group have the device, with slices.
@@ -26,7 +26,7 @@ impl Cfq {
         let isolated = self.settings.group_isolation;
         let flow = &mut self.flows[number];
         flow.service = flow.service_now();
-        flow.group = if isolated || flow.service != Service::SyncNoidle { flow.home } else { 0 }; // C7
+        flow.group = if isolated || flow.service != Service::SyncNoidle { flow.home } else { 0 }; // cfq.7
         flow.is_busy = true;
         let Flow { group: id, service, sync, priority, .. } = *flow;
         let group = &mut self.groups[id];
@@ -35,7 +35,7 @@ impl Cfq {
             class.passed_since = self.now;
         }
         class.busy += 1;
-        let served = flow.served.max(class.floor.saturating_sub(1)); // C3, as V3
+        let served = flow.served.max(class.floor.saturating_sub(1)); // cfq.3, as vtime.3
         flow.served = served;
         let waiters = &mut class.services[service as usize];
         waiters.count += 1;
@@ -65,7 +65,7 @@ impl Cfq {
         self.place(id);
     }
 
-    /// A flow has had so much service more: its place is another one (C3).
+    /// A flow has had so much service more: its place is another one (cfq.3).
     pub(super) fn serve(&mut self, number: u32, served: u64) {
         let flow = &mut self.flows[number];
         flow.served = flow.served.saturating_add(served);
@@ -78,7 +78,7 @@ impl Cfq {
         }
     }
 
-    /// Puts a group where its flows say (V4).
+    /// Puts a group where its flows say (vtime.4).
     pub(super) fn place(&mut self, id: u16) {
         let group = &self.groups[id];
         let is_expected = || self.expected_until(id).is_some_and(|until| self.now < until);
@@ -95,7 +95,7 @@ impl Cfq {
         self.groups.stand(id, stand);
     }
 
-    /// A group comes back: who has the device keeps it no longer than for the turn under way (S3, V3).
+    /// A group comes back: who has the device keeps it no longer than for the turn under way (slice.3, vtime.3).
     fn cut_short(&mut self, id: u16) {
         let group = &self.groups[id];
         let is_back =
@@ -106,7 +106,7 @@ impl Cfq {
         }
     }
 
-    /// The class of a group that is served now (C2), of those that have a flow which `may_write` allows.
+    /// The class of a group that is served now (cfq.2), of those that have a flow which `may_write` allows.
     pub(super) fn next_class(&mut self, id: u16, may_write: bool) -> Option<PriorityClass> {
         let now = self.now;
         let group = &mut self.groups[id];
@@ -142,7 +142,7 @@ impl Cfq {
         firsts.min_by_key(|(served, _)| *served).map(|(_, service)| service)
     }
 
-    /// The flow of a service that has been served least; from now on nobody starts before it (C3).
+    /// The flow of a service that has been served least; from now on nobody starts before it (cfq.3).
     pub(super) fn next_flow(&mut self, id: u16, class: PriorityClass, service: Service) -> Option<u32> {
         let class = &mut self.groups[id].classes[class as usize];
         let nodes = &self.flows.nodes;
@@ -191,7 +191,7 @@ impl Cfq {
         }
     }
 
-    /// An asynchronous write comes, in IOPS mode: what it says of its group's habits (V4).
+    /// An asynchronous write comes, in IOPS mode: what it says of its group's habits (vtime.4).
     pub(super) fn learn_write(&mut self, id: u16) {
         let cap = Duration::from_nanos(self.settings.group_idle.as_nanos().saturating_mul(2));
         let group = &mut self.groups[id];

@@ -1,11 +1,11 @@
 //! Preemption: who need not wait for the end of a slice.
 //!
-//! P1  Anybody takes over from the idle class, the real-time class from the others in its group; a synchronous request from
+//! preempt.1  Anybody takes over from the idle class, the real-time class from the others in its group; a synchronous request from
 //!     an asynchronous flow, whatever its group.
-//! P2  A synchronous flow that the device is not held for takes over from one of its kind, in its group, that has nothing
+//! preempt.2  A synchronous flow that the device is not held for takes over from one of its kind, in its group, that has nothing
 //!     waiting; as does one whose request is close to the head while the device is held idle for another.
-//! P3  Metadata takes over from data in its group, once in a slice of the other.
-//! P4  Who takes over has the device at once, if its group is being served or the next to be, and if it has had no more than a slice
+//! preempt.3  Metadata takes over from data in its group, once in a slice of the other.
+//! preempt.4  Who takes over has the device at once, if its group is being served or the next to be, and if it has had no more than a slice
 //!     more than the least served of its class: nobody is passed over for ever. Else the order decides.
 
 use super::Cfq;
@@ -39,7 +39,7 @@ impl Cfq {
         }
     }
 
-    /// Whether a flow may have the device out of order (P4).
+    /// Whether a flow may have the device out of order (preempt.4).
     pub(super) fn may_begin(&self, number: u32) -> bool {
         let flow = &self.flows[number];
         let group = self.group_served().or_else(|| self.groups.first_ready());
@@ -57,30 +57,30 @@ impl Cfq {
         let class = |is| (new.priority.class == is, old.priority.class == is);
         match class(PriorityClass::Idle) {
             (true, _) => return false,
-            (false, true) => return true, // P1
+            (false, true) => return true, // preempt.1
             (false, false) => {}
         }
         if class(PriorityClass::RealTime) == (false, true) {
             return false;
         }
         if new.sync && !old.sync {
-            return true; // P1
+            return true; // preempt.1
         }
         if new.group != old.group || !new.sync {
             return false;
         }
         if class(PriorityClass::RealTime) == (true, false) {
-            return true; // P1
+            return true; // preempt.1
         }
         let is_waiting = old.requests.is_empty();
         if is_waiting && new.service == Service::SyncNoidle && old.service == Service::SyncNoidle {
-            return true; // P2
+            return true; // preempt.2
         }
         if Self::is_metadata(request) && !self.has_metadata(turn.flow) {
-            return true; // P3
+            return true; // preempt.3
         }
         let is_held = is_waiting && matches!(self.keep(), Some(Keep::Wait(Some(_))));
-        is_held && self.is_close(request.extent.start) && !new.is_seeky() // P2
+        is_held && self.is_close(request.extent.start) && !new.is_seeky() // preempt.2
     }
 
     fn is_metadata(request: &Waiting) -> bool {

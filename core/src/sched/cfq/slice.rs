@@ -1,30 +1,34 @@
-//! Slices: one flow at a time has the device.
+//! Slices: one flow at a time has the device, for a time that its level sets.
 //!
-//! S1  A flow has the device for a slice: `slice_sync` or `slice_async` for level 4, a fifth more for each level above and
-//!     less for each below. It begins with the first end, so that the way to the flow's place does not shorten it. With
-//!     `low_latency` slices shrink when the usual number of them would not fit into the group's part of `target_latency`,
-//!     but not below what two idle times are to a slice.
-//! S2  When a slice is over, or its flow has nothing waiting and is not waited for, the group moves on by the time for which
-//!     the flow had the device (V2), and so does the flow (C3). An asynchronous flow of a group in which nobody waits for
-//!     anything is charged its whole slice if synchronous requests of other groups wait: its writes go on inside the device.
-//!     If none wait it is not: writers alone have turns of a few requests, and at 40 ms for each, debts would add up to
-//!     seconds that the device never spent.
-//! S3  Flows of one service follow each other for the group's part of `target_latency`, in proportion to how many they are;
-//!     then group and service are chosen anew: if groups took turns at every request of those who seek, all of them would
-//!     be in the device at once, and time would say nothing about who had how much of it. A group that comes back after
-//!     more than `slice_idle` ends that: it waits for the turn under way. Asynchronous ones have the part of that which their slices are of synchronous ones'.
-//! S4  The device is held idle for a flow that has nothing waiting and is in the habit of asking again within `slice_idle`;
-//!     and for the last one of a tree whose flows are not worth it by themselves. Never for the idle class, nor on flash
-//!     that queues for a flow's own sake; not for longer than is left of the slice.
-//! S5  If it is not held for the flow, and no other flow of the group takes turns, it is held for the group: while the
-//!     device has requests of it, and for `group_idle` after the last of them ended, if the group is in the habit of
-//!     asking by then. With both set, `slice_idle` counts where it applies.
-//! S6  A flow has half of `quantum` requests in the device while others wait, all of it early in its slice, any number if
-//!     it is the only one or the only synchronous one; the idle class one. Asynchronous requests wait until no synchronous
-//!     one is in the device; a flow for which the device may be held waits until no asynchronous one is. See also
-//!     `async_depth.rs`.
-//! S7  While others wait, an asynchronous slice is over after `slice_async_rq` requests, times two for each level from 8 up;
-//!     one of the idle class after one request.
+//! A disk that rotates does most when it stays in one place, and no stream should have it for long. So each flow (the requests of one
+//! stream) has the device for a slice. An example: two readers of level 4 have 100 ms each in turn. One that reads on moves 6 MB in its
+//! slice, one that seeks 30 KB, and each has half of the disk's time. A reader of level 0 beside one of level 4 has 180 ms of each 280.
+//!
+//! slice.1  A flow has the device for a slice: `slice_sync` or `slice_async` for level 4, a fifth more for each level above and a fifth
+//!          less for each below. The slice begins with the first completion, so that the seek to the flow's place does not shorten it.
+//!          With `low_latency` slices shrink when the usual number of them would not fit into the group's part of `target_latency`, but
+//!          not below what two idle times are to a slice.
+//! slice.2  When a slice is over, or its flow has nothing waiting and the device does not idle for it, the group's virtual time moves on
+//!          by the time for which the flow had the device (vtime.2), and so does the flow's (cfq.3). An asynchronous flow of a group
+//!          without waiting synchronous requests is charged its whole slice if synchronous requests of other groups wait: its writes go
+//!          on inside the device. If none wait it is charged what it had: writers alone have turns of a few requests, and at 40 ms for
+//!          each, debts would add up to seconds that the device never spent.
+//! slice.3  Flows of one service follow each other for the group's part of `target_latency`, in proportion to how many they are. Then
+//!          group and service are chosen anew. (If groups took turns at every request of flows that seek, all groups would be in the
+//!          device at once, and time would not say which had how much of it.) A group that comes back after more than `slice_idle` ends
+//!          that: it waits for the turn under way. Asynchronous flows have the part of it that their slices are of synchronous slices.
+//! slice.4  The device idles for a flow that has nothing waiting and usually asks again within `slice_idle`; and for the last flow of a
+//!          tree whose flows are not worth it by themselves. It never idles for the idle class, nor for a flow on flash that queues; and
+//!          not for longer than is left of the slice.
+//! slice.5  If it does not idle for the flow, and no other flow of the group waits for a turn, it idles for the group: while the device
+//!          has requests of the group, and for `group_idle` after the last of them ended, if the group usually asks by then. With both
+//!          set, `slice_idle` counts where it applies.
+//! slice.6  While other flows wait, a flow has `quantum` requests in the device early in its slice and half of that late in it. The only
+//!          flow, or the only synchronous one, has any number; one of the idle class has one. Asynchronous requests wait until no
+//!          synchronous one is in the device; a flow for which the device may idle waits until no asynchronous one is. See also
+//!          `async_depth.rs`.
+//! slice.7  While other flows wait, an asynchronous slice is over after `slice_async_rq` requests, times two for each level from 8 up; a
+//!          slice of the idle class after one request.
 
 use super::flow::Service;
 use super::group::Workload;
@@ -39,13 +43,13 @@ use crate::{Duration, Instant, PriorityClass};
 pub(super) struct Turn {
     pub(super) flow: u32,
     pub(super) began: Instant,
-    /// From when on it is over; nothing has ended yet, if there is none (S1).
+    /// From when on it is over; nothing has ended yet, if there is none (slice.1).
     pub(super) end: Option<Instant>,
     pub(super) dispatched: u32,
     pub(super) sectors: u64,
-    /// What the requests count in IOPS mode (I2).
+    /// What the requests count in IOPS mode (iops.2).
     pub(super) pieces: u64,
-    /// Time of it that others have paid for (C6).
+    /// Time of it that others have paid for (cfq.6).
     pub(super) paid: Duration,
 }
 
@@ -60,7 +64,7 @@ pub(super) enum Keep {
     Over(Instant),
 }
 
-/// The shortest time for which a service is chosen.
+/// The shortest time for which a service is chosen; the kernel's `CFQ_MIN_TT` of two ticks.
 const SERVING_MIN: Duration = ms(2);
 
 impl Cfq {
@@ -105,14 +109,14 @@ impl Cfq {
             let since = flow.last_end().unwrap_or(turn.began).max(turn.began);
             let left = turn.end.map_or(Duration::MAX, |end| end.since(since));
             if !flow.think.is_longer_than(left) {
-                return Some(self.wait_until(since + self.idle)); // S4
+                return Some(self.wait_until(since + self.idle)); // slice.4
             }
         }
         let group = &self.groups[flow.group];
         let group_idle = self.settings.group_idle;
         if flow.sync && group.busy == 1 && group_idle > Duration::ZERO && !group.think.is_longer_than(group_idle) {
             if group.in_flight[1] > 0 {
-                return Some(Keep::Wait(None)); // S5
+                return Some(Keep::Wait(None)); // slice.5
             }
             if !is_over {
                 let since = group.think.last_end().unwrap_or(turn.began).max(turn.began);
@@ -126,7 +130,7 @@ impl Cfq {
         if self.now < until { Keep::Wait(Some(until)) } else { Keep::Over(until) }
     }
 
-    /// S7.
+    /// slice.7.
     fn has_sent_enough(&self, turn: &Turn) -> bool {
         let flow = &self.flows[turn.flow];
         if self.busy <= 1 {
@@ -139,7 +143,7 @@ impl Cfq {
         !flow.sync && turn.dispatched >= self.settings.slice_async_rq.saturating_mul(levels)
     }
 
-    /// S4.
+    /// slice.4.
     pub(super) fn is_worth_idling(&self, number: u32) -> bool {
         let flow = &self.flows[number];
         if self.idle == Duration::ZERO || !flow.sync || flow.priority.class == PriorityClass::Idle {
@@ -153,7 +157,7 @@ impl Cfq {
         waiters.count == 1 && !waiters.think.is_longer_than(self.idle)
     }
 
-    /// S6.
+    /// slice.6.
     fn may_send(&self, number: u32) -> bool {
         let flow = &self.flows[number];
         let sync_waits_for_async = self.in_flight[0] > 0 && self.is_worth_idling(number);
@@ -195,14 +199,14 @@ impl Cfq {
         true
     }
 
-    /// The group whose flows of one service have the device, while they have it and one of them has something to do (S3).
+    /// The group whose flows of one service have the device, while they have it and one of them has something to do (slice.3).
     pub(super) fn group_served(&self) -> Option<u16> {
         let Serving { group, class, service, until } = self.serving?;
         let count = self.groups[group].classes[class as usize].services[service as usize].count;
         (self.now < until && count > 0).then_some(group)
     }
 
-    /// S3.
+    /// slice.3.
     fn choose_service(&mut self, id: u16, class: PriorityClass) -> Service {
         let waits = |service: Service| self.groups[id].classes[class as usize].services[service as usize].count > 0;
         if self.serving.is_none()
@@ -262,7 +266,7 @@ impl Cfq {
         });
     }
 
-    /// A request of a flow ended: with the first one of its turn, its slice begins (S1).
+    /// A request of a flow ended: with the first one of its turn, its slice begins (slice.1).
     pub(super) fn start_slice(&mut self, number: u32) {
         if self.iops || self.turn.is_none_or(|turn| turn.flow != number || turn.end.is_some()) {
             return;
@@ -273,7 +277,7 @@ impl Cfq {
         }
     }
 
-    /// How long a flow may have the device (S1).
+    /// How long a flow may have the device (slice.1).
     fn slice(&mut self, number: u32) -> Duration {
         let flow = &self.flows[number];
         let (id, class, sync) = (flow.group, flow.priority.class, flow.sync);
@@ -295,7 +299,7 @@ impl Cfq {
         scaled(there.as_nanos(), wanted).max(least).min(slice)
     }
 
-    /// The present turn is over, and was at `at`; it is paid for (S2, and I2).
+    /// The present turn is over, and was at `at`; it is paid for (slice.2, and iops.2).
     pub(super) fn expire(&mut self, at: Instant) {
         let Some(turn) = self.turn.take() else { return };
         let used = at.since(turn.began + turn.paid);
@@ -318,7 +322,7 @@ impl Cfq {
         self.note(id, stream, note);
         let flow = &mut self.flows[turn.flow];
         let served = flow.weigh(&self.settings, charge);
-        flow.parts |= flow.members > 1 && flow.is_seeky(); // M3
+        flow.parts |= flow.members > 1 && flow.is_seeky(); // cooperate.3
         let stays = !flow.requests.is_empty() && flow.service == flow.service_now();
         if stays {
             self.serve(turn.flow, served);

@@ -1,4 +1,4 @@
-//! Streams and their flows: who comes, goes, and changes (C5).
+//! Streams and their flows: who comes, goes, and changes (cfq.5).
 
 use super::Cfq;
 use super::flow::NIL;

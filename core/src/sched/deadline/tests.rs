@@ -188,7 +188,7 @@ impl Scenario {
     }
 }
 
-/// D1: who comes in ahead of the sweep joins the batch, who comes in behind it does not.
+/// deadline.1: who comes in ahead of the sweep joins the batch, who comes in behind it does not.
 #[test]
 fn a_batch_goes_up() {
     scenario(default())
@@ -201,7 +201,7 @@ fn a_batch_goes_up() {
         .holds(0);
 }
 
-/// D1: positions wrap to the oldest, but only when the batch is used up is the other direction looked at.
+/// deadline.1: positions wrap to the oldest, but only when the batch is used up is the other direction looked at.
 #[test]
 fn a_batch_ends_after_fifo_batch_requests() {
     scenario(Settings { fifo_batch: 3, writes_starved: 1, ..default() })
@@ -211,7 +211,7 @@ fn a_batch_ends_after_fifo_batch_requests() {
         .dispatches_nothing();
 }
 
-/// D2: two batches of reads, then the write that was waiting.
+/// deadline.2: two batches of reads, then the write that was waiting.
 #[test]
 fn a_waiting_write_goes_after_two_batches_of_reads() {
     scenario(Settings { fifo_batch: 2, writes_starved: 2, ..default() })
@@ -220,7 +220,7 @@ fn a_waiting_write_goes_after_two_batches_of_reads() {
         .dispatches("a b | c d | W | e f");
 }
 
-/// D2: the count starts again with each batch of writes.
+/// deadline.2: the count starts again with each batch of writes.
 #[test]
 fn writes_are_patient_again_once_served() {
     scenario(Settings { fifo_batch: 1, writes_starved: 2, ..default() })
@@ -229,7 +229,7 @@ fn writes_are_patient_again_once_served() {
         .dispatches("a | b | V | c | d | W | e | X");
 }
 
-/// D2: reads that go while no write waits use up nobody's patience.
+/// deadline.2: reads that go while no write waits use up nobody's patience.
 #[test]
 fn only_a_write_that_waits_is_passed_over() {
     scenario(Settings { fifo_batch: 1, writes_starved: 2, ..default() })
@@ -239,7 +239,7 @@ fn only_a_write_that_waits_is_passed_over() {
         .dispatches("c | d | W | e");
 }
 
-/// D2: whatever changes the disk is a write.
+/// deadline.2: whatever changes the disk is a write.
 #[test]
 fn discards_and_zeroes_give_way_to_reads() {
     scenario(default())
@@ -249,7 +249,7 @@ fn discards_and_zeroes_give_way_to_reads() {
         .dispatches("a | D Z");
 }
 
-/// D3: the next batch of a direction starts where the last one ended, not at the lowest sector.
+/// deadline.3: the next batch of a direction starts where the last one ended, not at the lowest sector.
 #[test]
 fn a_direction_goes_on_where_it_stopped() {
     scenario(Settings { fifo_batch: 1, writes_starved: 1, ..default() })
@@ -260,7 +260,7 @@ fn a_direction_goes_on_where_it_stopped() {
         .dispatches("high | low");
 }
 
-/// D3: with nothing further on, the sweep starts at the oldest, wherever it is.
+/// deadline.3: with nothing further on, the sweep starts at the oldest, wherever it is.
 #[test]
 fn past_the_last_sector_the_oldest_is_next() {
     scenario(default())
@@ -271,7 +271,7 @@ fn past_the_last_sector_the_oldest_is_next() {
         .dispatches("old | low");
 }
 
-/// D3.
+/// deadline.3.
 #[test]
 fn an_expired_read_starts_the_next_batch() {
     scenario(Settings { fifo_batch: 2, ..default() })
@@ -287,7 +287,7 @@ fn an_expired_read_starts_the_next_batch() {
         .dispatches("old d");
 }
 
-/// D3: an expired request waits until the batch is over.
+/// deadline.3: an expired request waits until the batch is over.
 #[test]
 fn an_expired_read_does_not_break_a_batch() {
     scenario(Settings { fifo_batch: 4, ..default() })
@@ -299,7 +299,7 @@ fn an_expired_read_does_not_break_a_batch() {
         .dispatches("a b c | old d");
 }
 
-/// D3: writes have a deadline of their own.
+/// deadline.3: writes have a deadline of their own.
 #[test]
 fn an_expired_write_starts_the_next_batch_of_writes() {
     scenario(Settings { fifo_batch: 1, ..default() })
@@ -313,7 +313,7 @@ fn an_expired_write_starts_the_next_batch_of_writes() {
         .dispatches("old | B");
 }
 
-/// D3: a request that waits has the deadline that is set now.
+/// deadline.3: a request that waits has the deadline that is set now.
 #[test]
 fn a_shorter_expiry_counts_for_those_that_wait() {
     scenario(Settings { fifo_batch: 1, ..default() })
@@ -327,7 +327,7 @@ fn a_shorter_expiry_counts_for_those_that_wait() {
         .dispatches("old | b");
 }
 
-/// D4: one class's writes do not make another's wait longer.
+/// deadline.4: one class's writes do not make another's wait longer.
 #[test]
 fn each_class_counts_its_own_passed_over_writes() {
     scenario(Settings { fifo_batch: 1, writes_starved: 2, ..default() })
@@ -341,7 +341,7 @@ fn each_class_counts_its_own_passed_over_writes() {
         .dispatches("b | W | c");
 }
 
-/// D5: waiting or at the device, a higher request holds lower ones back.
+/// deadline.5: waiting or at the device, a higher request holds lower ones back.
 #[test]
 fn a_lower_class_waits_until_a_higher_one_is_done() {
     scenario(default())
@@ -360,7 +360,7 @@ fn a_lower_class_waits_until_a_higher_one_is_done() {
         .dispatches("i");
 }
 
-/// D6: all others of its class still wait, and the higher class's batch goes on.
+/// deadline.6: all others of its class still wait, and the higher class's batch goes on.
 #[test]
 fn an_aged_request_goes_before_the_higher_class() {
     scenario(Settings { fifo_batch: 4, ..default() })
@@ -376,7 +376,7 @@ fn an_aged_request_goes_before_the_higher_class() {
         .dispatches_nothing();
 }
 
-/// D6: among lower classes age decides, not class.
+/// deadline.6: among lower classes age decides, not class.
 #[test]
 fn of_aged_requests_the_oldest_goes_first() {
     scenario(default())
@@ -391,7 +391,7 @@ fn of_aged_requests_the_oldest_goes_first() {
         .dispatches("i b r");
 }
 
-/// D6: what has the device to itself goes in sector order, however old.
+/// deadline.6: what has the device to itself goes in sector order, however old.
 #[test]
 fn the_highest_class_in_use_does_not_age() {
     scenario(default())
@@ -402,7 +402,7 @@ fn the_highest_class_in_use_does_not_age() {
         .dispatches("near far");
 }
 
-/// D6: a lower class that is held back asks to be looked at again when its oldest will have aged.
+/// deadline.6: a lower class that is held back asks to be looked at again when its oldest will have aged.
 #[test]
 fn the_time_at_which_a_request_ages_is_announced() {
     scenario(default())
@@ -419,7 +419,7 @@ fn the_time_at_which_a_request_ages_is_announced() {
         .next_timeout_is(None);
 }
 
-/// D7: first within its class, before the rest of the batch too, but behind every higher class.
+/// deadline.7: first within its class, before the rest of the batch too, but behind every higher class.
 #[test]
 fn what_the_device_could_not_take_goes_first_in_its_class() {
     scenario(default())
@@ -435,7 +435,7 @@ fn what_the_device_could_not_take_goes_first_in_its_class() {
         .holds(0);
 }
 
-/// D7.
+/// deadline.7.
 #[test]
 fn what_the_device_could_not_take_keeps_its_age() {
     scenario(default())
@@ -449,7 +449,7 @@ fn what_the_device_could_not_take_keeps_its_age() {
         .dispatches("a r");
 }
 
-/// D7, D5, D9: of what an earlier scheduler dispatched, a completion means nothing, and what is turned back is new.
+/// deadline.7, deadline.5, deadline.9: of what an earlier scheduler dispatched, a completion means nothing, and what is turned back is new.
 #[test]
 fn requests_of_a_replaced_scheduler_are_taken_back_and_let_go() {
     let mut new = scenario(Settings { async_depth: 1, ..default() });
@@ -466,7 +466,7 @@ fn requests_of_a_replaced_scheduler_are_taken_back_and_let_go() {
         .dispatches("w");
 }
 
-/// D5, D9: nothing that waits stays behind, whatever is at the device.
+/// deadline.5, deadline.9: nothing that waits stays behind, whatever is at the device.
 #[test]
 fn all_that_waits_can_be_drained() {
     scenario(Settings { async_depth: 1, ..default() })
@@ -486,7 +486,7 @@ fn all_that_waits_can_be_drained() {
         .dispatches("i");
 }
 
-/// D8.
+/// deadline.8.
 #[test]
 fn a_newcomer_joins_at_the_end_or_the_start() {
     scenario(default())
@@ -499,7 +499,7 @@ fn a_newcomer_joins_at_the_end_or_the_start() {
         .holds(1);
 }
 
-/// D8: only its own kind.
+/// deadline.8: only its own kind.
 #[test]
 fn a_newcomer_does_not_join_another_class_or_direction() {
     scenario(default())
@@ -512,7 +512,7 @@ fn a_newcomer_does_not_join_another_class_or_direction() {
         .joins_nothing(Op::Read, 108);
 }
 
-/// D8.
+/// deadline.8.
 #[test]
 fn front_merges_can_be_turned_off() {
     scenario(default()).read("a", sector(100)).set("front_merges", "0").joins_nothing(Op::Read, 92).joins(
@@ -523,7 +523,7 @@ fn front_merges_can_be_turned_off() {
     );
 }
 
-/// D8: a request that grew at its start lies where it now starts; out of the sweep's way, if it comes to that.
+/// deadline.8: a request that grew at its start lies where it now starts; out of the sweep's way, if it comes to that.
 #[test]
 fn a_request_that_grew_in_front_is_served_by_its_new_start() {
     scenario(default())
@@ -534,7 +534,7 @@ fn a_request_that_grew_in_front_is_served_by_its_new_start() {
         .dispatches("b c | a");
 }
 
-/// D8: two that become one are served when the older would have been.
+/// deadline.8: two that become one are served when the older would have been.
 #[test]
 fn a_merge_takes_the_place_and_the_age_of_the_older() {
     scenario(Settings { fifo_batch: 1, ..default() })
@@ -553,7 +553,7 @@ fn a_merge_takes_the_place_and_the_age_of_the_older() {
         .holds(0);
 }
 
-/// D8: it does not get younger either.
+/// deadline.8: it does not get younger either.
 #[test]
 fn a_merge_with_a_younger_request_changes_no_deadline() {
     scenario(Settings { fifo_batch: 1, ..default() })
@@ -569,7 +569,7 @@ fn a_merge_with_a_younger_request_changes_no_deadline() {
         .dispatches_nothing();
 }
 
-/// D9: neither a new batch nor one that runs; reads go all the same.
+/// deadline.9: neither a new batch nor one that runs; reads go all the same.
 #[test]
 fn writes_are_held_back_while_async_depth_are_out() {
     scenario(Settings { async_depth: 2, ..default() })
@@ -585,7 +585,7 @@ fn writes_are_held_back_while_async_depth_are_out() {
         .dispatches("D");
 }
 
-/// D9: a write that was turned back has its place already.
+/// deadline.9: a write that was turned back has its place already.
 #[test]
 fn a_write_that_was_turned_back_needs_no_second_place() {
     scenario(Settings { async_depth: 1, ..default() })
@@ -598,7 +598,7 @@ fn a_write_that_was_turned_back_needs_no_second_place() {
         .dispatches("B");
 }
 
-/// D6, D9: a write that may not go does not stand in the way of a read that has aged.
+/// deadline.6, deadline.9: a write that may not go does not stand in the way of a read that has aged.
 #[test]
 fn a_held_write_does_not_hold_an_aged_read() {
     scenario(Settings { async_depth: 1, ..default() })
@@ -631,7 +631,7 @@ fn every_tunable_shows_the_kernels_default() {
     assert!(shown.eq(expected.map(|(name, value)| (name, value.to_string()))));
 }
 
-/// D2: at 0, reads could wait for ever.
+/// deadline.2: at 0, reads could wait for ever.
 #[test]
 fn writes_starved_is_at_least_one() {
     let refusal = Deadline::new(1, default()).set("writes_starved", "0").unwrap_err();
@@ -646,7 +646,7 @@ fn an_id_that_is_out_cannot_be_given_to_another() {
     scenario.deadline.insert(Instant::ZERO, &again);
 }
 
-/// D10: only what waits of that stream moves, and its age goes with it.
+/// deadline.10: only what waits of that stream moves, and its age goes with it.
 #[test]
 fn what_waits_of_a_stream_moves_to_its_new_class_with_its_age() {
     scenario(Settings { fifo_batch: 1, ..default() })
@@ -665,7 +665,7 @@ fn what_waits_of_a_stream_moves_to_its_new_class_with_its_age() {
         .dispatches("others");
 }
 
-/// D10: what is at the device holds back the classes below the one with which it went there.
+/// deadline.10: what is at the device holds back the classes below the one with which it went there.
 #[test]
 fn what_is_at_the_device_stays_of_its_class_when_its_stream_moves() {
     scenario(default())

@@ -478,7 +478,7 @@ fn the_fair_queue_does_what_the_dull_model_does_while_groups_are_held() {
     let _ = runs(Load { name: "held, large", credit_bits: 32, budget_bits: 32, weight_bits: 10, ..all });
 }
 
-/// Z3: as late as never, and with the largest weights and budgets.
+/// vtags.3: as late as never, and with the largest weights and budgets.
 #[test]
 fn nothing_changes_at_the_end_of_virtual_time() {
     let late = Load { name: "late", origin: u128::MAX - (1 << 90), classes: true, in_time: true, loose: true, ..PLAIN };

@@ -1,14 +1,14 @@
 //! Virtual time: what a tag is, how service becomes one, and when an entity is due.
 //!
-//! Z1  A tag is a number of sectors per unit of weight, with [`SHIFT`] = 40 binary places, in 128 bits.
-//! Z2  Precision: a place is 2⁻⁴⁰ sectors ÷ weight. At the largest weight (2²²) one sector is still 2¹⁸ places, so that a
+//! vtags.1  A tag is a number of sectors per unit of weight, with [`SHIFT`] = 40 binary places, in 128 bits.
+//! vtags.2  Precision: a place is 2⁻⁴⁰ sectors ÷ weight. At the largest weight (2²²) one sector is still 2¹⁸ places, so that a
 //!     slot of 8 sectors is off by less than 1 part in 10⁶.
-//! Z3  No overflow. Tags start at 2⁹⁶. At 10 GB/s, 2²⁴·³ sectors a second, and a weight sum of 1, virtual time gains 2⁶⁴·³
+//! vtags.3  No overflow. Tags start at 2⁹⁶. At 10 GB/s, 2²⁴·³ sectors a second, and a weight sum of 1, virtual time gains 2⁶⁴·³
 //!     places a second: 2¹²⁷ is 2⁶² seconds away. A slot is less than 2³² sectors, so a lead or lag is less than 2³⁴
 //!     sectors, which is 2⁷⁴ places at the weight 1, to which any other may change: nothing comes near 0. Service outside
 //!     of slots is at most 2⁴⁰ sectors at a time (a pebibyte is 2⁴¹), 2⁸⁰ places. The largest product, of the distance of
 //!     two tags and a weight, is less than 2⁹⁶·2²².
-//! Z4  Rounding: what a division leaves over is carried to the next, so tags and virtual time are what exact numbers would
+//! vtags.4  Rounding: what a division leaves over is carried to the next, so tags and virtual time are what exact numbers would
 //!     be, rounded down: a queue that is alone moves virtual time along with itself, to the place. The carry of virtual
 //!     time is dropped when the weight sum changes, so that it is behind by less than a place, never ahead: lags cannot
 //!     grow by rounding, and a lead that does is made up for whenever nobody is eligible (rule 9).
@@ -16,10 +16,10 @@
 /// A point in virtual time; see the [module](self).
 pub(super) type Tag = u128;
 
-/// Binary places of a tag (Z1).
+/// Binary places of a tag (vtags.1).
 pub(super) const SHIFT: u32 = 40;
 
-/// Where virtual time starts (Z3).
+/// Where virtual time starts (vtags.3).
 pub(super) const ORIGIN: Tag = 1 << 96;
 
 /// The largest weight: 1,000, raised 3,000-fold, fits.
@@ -36,7 +36,7 @@ pub(super) fn length(sectors: u32, weight: u32) -> Tag {
     }
 }
 
-/// `sectors` ÷ `weight`, and `carry` of an earlier division: how far service moves a tag or virtual time (Z4).
+/// `sectors` ÷ `weight`, and `carry` of an earlier division: how far service moves a tag or virtual time (vtags.4).
 #[inline]
 pub(super) fn moved(sectors: u64, weight: u64, carry: &mut u64) -> Tag {
     if sectors < 1 << 23 {

@@ -1,11 +1,11 @@
 //! Entities in order of their finish tags, with the least start tag of every subtree.
 //!
-//! A1  Ordered by finish tag; who comes later goes after its equals.
-//! A2  Every node knows the least start tag at and below it, so the eligible entity with the least finish tag (1.2(9) of
+//! least.1  Ordered by finish tag; who comes later goes after its equals.
+//! least.2  Every node knows the least start tag at and below it, so the eligible entity with the least finish tag (1.2(9) of
 //!     the rules in [`super`]) is found on one way down.
-//! A3  A node is a row of the entity table, in at most one tree; nothing is allocated.
-//! A4  Who comes last in order is put there without a search.
-//! A5  Up to [`SHORT`] entities are a list, of which `child` are the neighbours: most groups have no more that wait, and there
+//! least.3  A node is a row of the entity table, in at most one tree; nothing is allocated.
+//! least.4  Who comes last in order is put there without a search.
+//! least.5  Up to [`SHORT`] entities are a list, of which `child` are the neighbours: most groups have no more that wait, and there
 //!     a step along a list is cheaper than balance. Beyond that it is a tree, until an eighth of that is left.
 //!
 //! A red-black tree as in [`crate::tree`], which see; that one has keys of 64 bits, no augmentation, and no first slot at
@@ -18,7 +18,7 @@ use super::tags::Tag;
 pub(super) const NIL: u32 = u32::MAX;
 const LEFT: usize = 0;
 const RIGHT: usize = 1;
-/// The most entities in a list (A5): a search of half of them takes as many instructions as one in a tree.
+/// The most entities in a list (least.5): a search of half of them takes as many instructions as one in a tree.
 const SHORT: u32 = 32;
 /// What is left of a tree when it becomes a list again.
 const FEW: usize = SHORT as usize / 8;
@@ -27,7 +27,7 @@ const FEW: usize = SHORT as usize / 8;
 pub(super) enum Colour {
     Red,
     Black,
-    /// In a list (A5).
+    /// In a list (least.5).
     Listed,
     /// In no tree.
     Outside,
@@ -40,7 +40,7 @@ pub(super) struct Tree {
     root: u32,
     /// The slot with the least finish tag, which is looked at far more often than any other.
     first: u32,
-    /// And that with the greatest: among equals who was served comes after all others (A4).
+    /// And that with the greatest: among equals who was served comes after all others (least.4).
     last: u32,
     count: u32,
 }
@@ -59,14 +59,14 @@ impl Entities {
         if slot == NIL { Tag::MAX } else { self.at(slot).least }
     }
 
-    /// What `least` of `slot` has to be, if its children are right (A2).
+    /// What `least` of `slot` has to be, if its children are right (least.2).
     #[inline]
     fn computed(&self, slot: u32) -> Tag {
         let node = self.at(slot);
         node.start.min(self.least_of(node.child[LEFT])).min(self.least_of(node.child[RIGHT]))
     }
 
-    /// A node with the start tag `start` comes below `at` (A2).
+    /// A node with the start tag `start` comes below `at` (least.2).
     #[inline]
     fn lower_least(&mut self, mut at: u32, start: Tag) {
         while at != NIL && self.at(at).least > start {
@@ -140,7 +140,7 @@ impl Tree {
         least
     }
 
-    /// The first slot whose start tag is `time` or less, or [`NIL`] (A2).
+    /// The first slot whose start tag is `time` or less, or [`NIL`] (least.2).
     #[inline(always)]
     pub(super) fn eligible(&self, nodes: &Entities, time: Tag) -> u32 {
         // Most often the first of all is eligible.
@@ -172,7 +172,7 @@ impl Tree {
         }
     }
 
-    /// Whether `slot`, which is in the tree, would be where it is with another finish tag too, coming anew (A1).
+    /// Whether `slot`, which is in the tree, would be where it is with another finish tag too, coming anew (least.1).
     pub(super) fn keeps_place(&self, nodes: &Entities, slot: u32, finish: Tag) -> bool {
         let (before, after) = (nodes.beside(slot, LEFT), nodes.beside(slot, RIGHT));
         (before == NIL || nodes.at(before).finish <= finish) && (after == NIL || finish < nodes.at(after).finish)
@@ -181,7 +181,7 @@ impl Tree {
     /// Takes `slot` in by the tags that its node has.
     #[inline(always)]
     pub(super) fn insert(&mut self, nodes: &mut Entities, slot: u32) {
-        assert!(nodes.at(slot).colour == Colour::Outside, "entity {slot} is in a tree already"); // A3
+        assert!(nodes.at(slot).colour == Colour::Outside, "entity {slot} is in a tree already"); // least.3
         if self.root != NIL || self.count == SHORT {
             return self.insert_below(nodes, slot);
         }
@@ -193,7 +193,7 @@ impl Tree {
         self.link_back(nodes, slot, after);
     }
 
-    /// In a list: between which two a slot with such a finish tag belongs (A1).
+    /// In a list: between which two a slot with such a finish tag belongs (least.1).
     #[inline(always)]
     fn gap_for(&self, nodes: &Entities, finish: Tag) -> (u32, u32) {
         let (mut before, mut after) = (self.last, NIL);
@@ -219,7 +219,7 @@ impl Tree {
         if after == NIL { self.last = slot } else { nodes.at_mut(after).child[LEFT] = slot }
     }
 
-    /// Makes a tree of the list (A5).
+    /// Makes a tree of the list (least.5).
     #[cold]
     fn plant(&mut self, nodes: &mut Entities) {
         let mut at = core::mem::replace(self, Self::EMPTY).first;
@@ -230,7 +230,7 @@ impl Tree {
         }
     }
 
-    /// Makes a list of the tree, in which few are left (A5).
+    /// Makes a list of the tree, in which few are left (least.5).
     #[cold]
     fn uproot(&mut self, nodes: &mut Entities) {
         let (mut slots, mut at) = ([NIL; FEW], self.first);
@@ -260,7 +260,7 @@ impl Tree {
         }
         let (parent, side) = if nodes.at(self.last).finish <= finish {
             nodes.lower_least(self.last, start);
-            (core::mem::replace(&mut self.last, slot), RIGHT) // A4, A1
+            (core::mem::replace(&mut self.last, slot), RIGHT) // least.4, least.1
         } else {
             self.place_for(nodes, slot)
         };
@@ -281,7 +281,7 @@ impl Tree {
         while at != NIL {
             let node = nodes.at_mut(at);
             node.least = node.least.min(start);
-            (parent, side) = (at, usize::from(node.finish <= finish)); // A1
+            (parent, side) = (at, usize::from(node.finish <= finish)); // least.1
             is_first &= side == LEFT;
             at = node.child[side];
         }
@@ -481,7 +481,7 @@ impl Tree {
     }
 }
 
-/// Brings `least` up to date from `at` upwards, as far as it changes (A2).
+/// Brings `least` up to date from `at` upwards, as far as it changes (least.2).
 fn least_changed(nodes: &mut Entities, mut at: u32) {
     while at != NIL {
         let least = nodes.computed(at);
@@ -542,7 +542,7 @@ mod tests {
         order
     }
 
-    /// A1, A2, A5: random insertions and removals against a list that is searched end to end.
+    /// least.1, least.2, least.5: random insertions and removals against a list that is searched end to end.
     #[test]
     fn the_tree_answers_as_a_sorted_list_does() {
         let mut seeds = fairlift_lab::repeat::seeds(1..2);

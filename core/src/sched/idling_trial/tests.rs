@@ -61,7 +61,7 @@ fn run(guess: Way, bed: Bed, time: Duration) -> Ran {
     ran
 }
 
-/// A1, A3
+/// idling.1, idling.3
 #[test]
 fn whatever_it_is_taken_for_the_better_way_is_found_within_two_seconds() {
     for (idle, parallel, better) in [(1000, 3000, Way::Parallel), (1000, 500, Way::Idle), (1000, 1500, Way::Parallel)] {
@@ -83,14 +83,14 @@ fn a_finding_carries_both_figures() {
     assert!(found.at <= Instant::ZERO + secs(2));
 }
 
-/// A3, A4
+/// idling.3, idling.4
 #[test]
 fn six_percent_more_are_taken_and_two_are_not() {
     assert_eq!(run(Way::Idle, bed(1000, 1060), secs(20)).idling_trial.settled(), Way::Parallel);
     assert_eq!(run(Way::Idle, bed(1000, 1020), secs(20)).idling_trial.settled(), Way::Idle);
 }
 
-/// A4: equal ways, with noise, from either guess.
+/// idling.4: equal ways, with noise, from either guess.
 #[test]
 fn ways_that_do_the_same_do_not_alternate() {
     for seed in fairlift_lab::repeat::seeds(1..21) {
@@ -102,7 +102,7 @@ fn ways_that_do_the_same_do_not_alternate() {
     }
 }
 
-/// A2
+/// idling.2
 #[test]
 fn nothing_is_learned_from_one_who_is_alone() {
     for alone in [1, 2, 5] {
@@ -112,7 +112,7 @@ fn nothing_is_learned_from_one_who_is_alone() {
     }
 }
 
-/// A5: over any time, whatever the other way does, no more than 2 % is lost beyond the credit and a pair of windows with
+/// idling.5: over any time, whatever the other way does, no more than 2 % is lost beyond the credit and a pair of windows with
 /// what comes before them.
 #[test]
 fn trials_cost_no_more_than_they_may() {
@@ -133,7 +133,7 @@ fn trials_cost_no_more_than_they_may() {
     }
 }
 
-/// A7
+/// idling.7
 #[test]
 fn a_device_that_changes_is_followed_within_five_seconds() {
     for (before, after) in [((1000, 3000), (1000, 300)), ((1000, 500), (1000, 2000)), ((900, 1000), (2000, 500))] {
@@ -146,7 +146,7 @@ fn a_device_that_changes_is_followed_within_five_seconds() {
     }
 }
 
-/// A7: streams that read on begin to seek, and do as much with the present way as before.
+/// idling.7: streams that read on begin to seek, and do as much with the present way as before.
 #[test]
 fn a_load_of_another_kind_is_tried_anew() {
     let mut ran = Ran::new(Way::Idle, 1);
@@ -156,7 +156,7 @@ fn a_load_of_another_kind_is_tried_anew() {
     assert_eq!(ran.idling_trial.settled(), Way::Parallel, "{:?}", ran.found);
 }
 
-/// A3: who reads on does less at first when it takes turns, and is not given up for that.
+/// idling.3: who reads on does less at first when it takes turns, and is not given up for that.
 #[test]
 fn what_a_way_did_before_the_trial_counts() {
     let mut ran = Ran::new(Way::Idle, 1);
@@ -179,7 +179,7 @@ fn another_guess_counts_until_it_was_tried() {
     assert_eq!(ran.idling_trial.settled(), Way::Parallel);
 }
 
-/// A8
+/// idling.8
 #[test]
 fn the_same_ends_give_the_same_ways() {
     let run = || {
@@ -190,7 +190,7 @@ fn the_same_ends_give_the_same_ways() {
     assert_eq!(run(), run());
 }
 
-/// A3
+/// idling.3
 #[test]
 fn one_pair_that_says_three_times_is_enough() {
     for (parallel, pairs) in [(4000, 1), (2500, 2)] {
@@ -201,7 +201,7 @@ fn one_pair_that_says_three_times_is_enough() {
     }
 }
 
-/// A3: a second pair would cost as much as the first, and say the same.
+/// idling.3: a second pair would cost as much as the first, and say the same.
 #[test]
 fn where_not_to_idle_was_the_guess_a_pair_that_does_not_gain_ends_the_trial() {
     for (guess, least) in [(Way::Parallel, 2), (Way::Idle, 4)] {
@@ -212,7 +212,7 @@ fn where_not_to_idle_was_the_guess_a_pair_that_does_not_gain_ends_the_trial() {
     }
 }
 
-/// A3: too early to tell, it is looked at again soon.
+/// idling.3: too early to tell, it is looked at again soon.
 #[test]
 fn a_first_pair_of_streams_that_read_on_is_not_the_last_for_long() {
     let mut ran = Ran::new(Way::Parallel, 1);
@@ -222,7 +222,7 @@ fn a_first_pair_of_streams_that_read_on_is_not_the_last_for_long() {
     assert_eq!(ran.found.len(), 2, "and then left alone: {:?}", ran.found);
 }
 
-/// A3: for the length of a window nobody but who seeks had anything to ask.
+/// idling.3: for the length of a window nobody but who seeks had anything to ask.
 #[test]
 fn a_bad_moment_proves_nothing_against_what_a_way_did_before() {
     let mut ran = Ran::new(Way::Idle, 1);
@@ -234,7 +234,7 @@ fn a_bad_moment_proves_nothing_against_what_a_way_did_before() {
     assert!(ran.found.len() > 1 && ran.changes() == 0, "{:?}", ran.found);
 }
 
-/// A6: turns have nothing to bring to a load that seeks.
+/// idling.6: turns have nothing to bring to a load that seeks.
 #[test]
 fn many_at_once_for_those_who_seek_is_left_alone_for_longer() {
     let trials = |seeks| {

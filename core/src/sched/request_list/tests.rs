@@ -55,7 +55,7 @@ fn sweep(list: &mut RequestList, table: &mut RequestTable, from: u64, back: Back
     .collect()
 }
 
-/// L1, L2.
+/// list.1, list.2.
 #[test]
 fn a_request_is_in_both_orders_until_it_is_taken_and_known_until_it_is_forgotten() {
     let (mut table, mut list) = list(&[300, 100, 200]);
@@ -73,7 +73,7 @@ fn a_request_is_in_both_orders_until_it_is_taken_and_known_until_it_is_forgotten
     assert_eq!(by_place(&list, &table), [1, 2, 0]);
 }
 
-/// L1.
+/// list.1.
 #[test]
 #[should_panic(expected = "RequestId(0) waits already")]
 fn a_request_waits_once() {
@@ -81,7 +81,7 @@ fn a_request_waits_once() {
     RequestList::new(8).add(&mut table, at(5), &read(0, 200));
 }
 
-/// L1.
+/// list.1.
 #[test]
 #[should_panic(expected = "RequestId(0) does not wait in list 8")]
 fn a_line_gives_out_its_own_only() {
@@ -89,14 +89,14 @@ fn a_line_gives_out_its_own_only() {
     RequestList::new(8).take(&mut table, RequestId(0));
 }
 
-/// L3.
+/// list.3.
 #[test]
 fn the_next_is_the_nearest_ahead() {
     let (mut table, mut list) = list(&[500, 100, 300]);
     assert_eq!(sweep(&mut list, &mut table, 0, PLAIN), [1, 2, 0]);
 }
 
-/// L3.
+/// list.3.
 #[test]
 fn a_way_back_counts_double() {
     let (table, list) = list(&[90, 160]);
@@ -106,7 +106,7 @@ fn a_way_back_counts_double() {
     assert_eq!(list.next_from(&table, Sector(113), dear), Some(RequestId(1)), "23 back count 69");
 }
 
-/// L3.
+/// list.3.
 #[test]
 fn what_is_too_far_back_waits_for_the_sweep_and_the_sweep_starts_at_the_first() {
     let (mut table, mut list) = list(&[3000, 5000, 100]);
@@ -114,7 +114,7 @@ fn what_is_too_far_back_waits_for_the_sweep_and_the_sweep_starts_at_the_first() 
     assert_eq!(sweep(&mut list, &mut table, 4500, PLAIN), [1, 2, 0], "with nothing ahead, from the first");
 }
 
-/// L3.
+/// list.3.
 #[test]
 fn with_nothing_ahead_a_near_one_behind_goes_before_the_first() {
     let (table, list) = list(&[4000, 100]);
@@ -122,7 +122,7 @@ fn with_nothing_ahead_a_near_one_behind_goes_before_the_first() {
     assert_eq!(list.next_from(&table, Sector(5001), PLAIN), Some(RequestId(1)));
 }
 
-/// L3.
+/// list.3.
 #[test]
 fn the_more_urgent_neighbour_goes_first() {
     let urgent = |id, place| Waiting { flags: Flags::SYNC | Flags::PRIO, ..read(id, place) };
@@ -142,7 +142,7 @@ fn the_nearest_is_looked_for_on_both_sides() {
     assert_eq!(RequestList::new(1).nearest(&table, Sector(5)), None);
 }
 
-/// L4.
+/// list.4.
 #[test]
 fn a_newcomer_joins_the_neighbour_of_its_line_and_direction() {
     let (table, list) = list(&[100]);
@@ -154,7 +154,7 @@ fn a_newcomer_joins_the_neighbour_of_its_line_and_direction() {
     assert_eq!(RequestList::new(8).merge_candidate(&table, &read(1, 108)), None, "another list");
 }
 
-/// L4.
+/// list.4.
 #[test]
 fn a_request_that_grew_in_front_is_found_at_its_new_place() {
     let (mut table, mut list) = list(&[100, 95]);
@@ -164,7 +164,7 @@ fn a_request_that_grew_in_front_is_found_at_its_new_place() {
     assert_eq!(table.extent(RequestId(0)), grown.extent);
 }
 
-/// L4.
+/// list.4.
 #[test]
 fn two_that_become_one_keep_the_older_place() {
     let (mut table, mut list) = list(&[108, 500, 100]);
@@ -178,7 +178,7 @@ fn two_that_become_one_keep_the_older_place() {
     assert_eq!(by_age(&list, &table), [2, 1, 0], "its number is free");
 }
 
-/// L5.
+/// list.5.
 #[test]
 fn lines_become_one_and_part_again() {
     let (mut table, mut one, mut two) = (RequestTable::new(8), RequestList::new(1), RequestList::new(2));
@@ -197,7 +197,7 @@ fn lines_become_one_and_part_again() {
     assert_eq!((one.len(), two.len(), table.len()), (3, 3, 6));
 }
 
-/// L6.
+/// list.6.
 #[test]
 fn what_was_turned_back_goes_first_the_last_one_before_the_others() {
     let (mut table, mut list) = list(&[100, 200]);
@@ -214,7 +214,7 @@ fn what_was_turned_back_goes_first_the_last_one_before_the_others() {
     assert_eq!(table.arrived(RequestId(0)), at(0), "with the age that it had");
 }
 
-/// L6.
+/// list.6.
 #[test]
 #[should_panic(expected = "RequestId(0) is turned back, but is not at the device")]
 fn what_waits_cannot_be_turned_back() {

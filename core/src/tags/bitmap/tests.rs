@@ -10,7 +10,7 @@ fn take_all(map: &Bitmap, hint: &mut Hint) -> Vec<u16> {
     core::iter::from_fn(|| map.get(hint)).map(|tag| tag.0).collect()
 }
 
-/// B1
+/// bitmap.1
 #[test]
 fn every_tag_is_given_out_once_and_can_come_back() {
     for depth in [1, 2, 3, 8, 63, 64, 65, 200] {
@@ -23,7 +23,7 @@ fn every_tag_is_given_out_once_and_can_come_back() {
     }
 }
 
-/// B2
+/// bitmap.2
 #[test]
 fn a_shallow_map_too_is_several_words() {
     for (depth, words) in [(1, 1), (2, 2), (4, 4), (8, 4), (64, 4), (128, 4), (256, 4), (1024, 16)] {
@@ -32,7 +32,7 @@ fn a_shallow_map_too_is_several_words() {
     assert_eq!(Bitmap::with_capacity(4, 4096).unwrap().words.len(), 64, "room to grow is not words of one bit");
 }
 
-/// B3
+/// bitmap.3
 #[test]
 fn callers_that_began_apart_stay_apart() {
     let map = Bitmap::new(64).unwrap();
@@ -57,7 +57,7 @@ fn a_tag_that_is_returned_at_once_and_named_as_warm_is_taken_again() {
     assert_eq!(map.get(&mut hint), Some(Tag(1)));
 }
 
-/// B3
+/// bitmap.3
 #[test]
 fn in_round_robin_order_each_tag_has_its_turn() {
     let (map, mut hint) = (Bitmap::new(6).unwrap().round_robin(), Hint::default());
@@ -72,7 +72,7 @@ fn in_round_robin_order_each_tag_has_its_turn() {
     assert_eq!(map.get(&mut another), Some(Tag(held.0 + 1)), "after the last one everybody's");
 }
 
-/// B4
+/// bitmap.4
 #[test]
 fn what_was_returned_comes_back_when_its_word_looks_full() {
     let (map, mut hint) = (Bitmap::new(256).unwrap(), Hint::default());
@@ -87,7 +87,7 @@ fn what_was_returned_comes_back_when_its_word_looks_full() {
     assert_eq!(map.busy_count(), 63);
 }
 
-/// B5
+/// bitmap.5
 #[test]
 fn a_smaller_depth_holds_when_the_last_tag_above_it_is_back() {
     let (map, mut hint) = (Bitmap::new(8).unwrap(), Hint::default());
@@ -103,7 +103,7 @@ fn a_smaller_depth_holds_when_the_last_tag_above_it_is_back() {
     assert_eq!(take_all(&map, &mut hint).len(), 2);
 }
 
-/// B6
+/// bitmap.6
 #[test]
 fn who_is_held_to_a_shallow_depth_takes_no_more_than_that_spread_over_the_words() {
     for (depth, shallow) in [(64, 16), (64, 3), (8, 7), (100, 33), (7, 1)] {

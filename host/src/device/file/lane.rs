@@ -227,7 +227,7 @@ impl Lane for OnFile {
             if request.op.has_payload() {
                 for segment in mine {
                     let memory = &io.tickets[segment.token.0 as usize].memory;
-                    let (iovec, block) = memory.piece(segment.offset, segment.bytes);
+                    let (iovec, block) = memory.piece(segment.offset.get(), segment.bytes.get());
                     flight.iovecs.push(iovec);
                     flight.block = block;
                 }

@@ -1,0 +1,153 @@
+//! Dispatch: the next request gets a tag and goes to the device (queue.2, queue.5, queue.7).
+
+use super::{Dispatch, NIL, Queue, Segment, Step};
+use crate::group::ContextId;
+use crate::sched::{Next, RequestId, Waiting};
+use crate::trace::Action;
+use crate::{Bytes, Instant, Tag};
+
+impl Queue {
+    /// What `context` shall give to the device next; `None` if nothing now.
+    ///
+    /// Ends the batch of bios submitted before (queue.3). Requests of other contexts whose turn comes are granted to them:
+    /// see [`Queue::poll_wake`].
+    pub fn poll_dispatch(&mut self, now: Instant, context: ContextId) -> Option<Dispatch> {
+        let flushes = self.flushes_wait();
+        if flushes {
+            self.look_at_flushes(now);
+        }
+        self.unplug(now);
+        if let Some(id) = self.contexts[usize::from(context.0)].granted.pop_front() {
+            return Some(self.dispatch_of(id));
+        }
+        match self.busy_until {
+            Some(until) if now < until => return None, // queue.7
+            _ => self.busy_until = None,
+        }
+        while self.has_work(flushes)
+            && let Some(tag) = self.next_tag()
+        {
+            let mut flush = self.again.pop_front();
+            if flush.is_none() && flushes {
+                flush = self.start_flush(now, context);
+            }
+            let id = match flush {
+                Some(id) => {
+                    self.scheduler.flush_began(now); // queue.5
+                    id
+                }
+                None => match self.scheduler.dispatch(now) {
+                    Next::Request(id) => id,
+                    Next::Idle { .. } | Next::Nothing => {
+                        self.put_back(tag);
+                        return None;
+                    }
+                },
+            };
+            let owner = self.start(now, id, tag);
+            if owner == context {
+                return Some(self.dispatch_of(id));
+            }
+            self.contexts[usize::from(owner.0)].granted.push_back(id); // queue.4
+            self.wake |= 1 << owner.0;
+        }
+        None // queue.2
+    }
+
+    /// The memory of a request in flight, in sector order.
+    ///
+    /// # Panics
+    /// If `tag` is not in flight.
+    pub fn segments(&self, tag: Tag) -> impl Iterator<Item = Segment> + '_ {
+        assert!(self.is_mine(tag), "tag {} is not in flight", tag.0);
+        let mut next = self.requests[self.by_tag[usize::from(tag.0)].0].head;
+        core::iter::from_fn(move || {
+            let node = self.segments.get(next)?;
+            next = node.next;
+            let token = self.bios[node.bio].token;
+            Some(Segment { token, offset: Bytes::of(node.offset), bytes: Bytes::of(node.sectors) })
+        })
+    }
+
+    /// Whether a request may wait that only a tag is missing for.
+    ///
+    /// Where tags are [shared](super::Settings::tags), their owner then asks to be woken when one comes back, and
+    /// [`Queue::poll_dispatch`] is to be called once more after that: one may have come back before.
+    #[must_use]
+    pub const fn lacks_tag(&self) -> bool {
+        self.lacks_tag
+    }
+
+    /// Whether a request waits at all: who has none does not ask for a tag.
+    #[inline]
+    pub(super) fn has_work(&mut self, flushes: bool) -> bool {
+        let work = self.requests.len() > usize::from(self.in_flight) || flushes && self.flush_is_ready();
+        self.lacks_tag &= work;
+        work
+    }
+
+    /// A tag for the next request, or `None` while there is none (queue.2).
+    #[inline]
+    pub(super) fn next_tag(&mut self) -> Option<Tag> {
+        if let Some(tag) = self.spare.pop() {
+            return Some(tag);
+        }
+        let tag = match &self.settings.tags {
+            Some(shared) if !shared.users.hold(shared.user, self.tags.depth()) => None,
+            Some(shared) => {
+                let tag = self.tags.get(&mut self.hint);
+                if tag.is_none() {
+                    shared.users.release(shared.user);
+                }
+                tag
+            }
+            None => self.tags.get(&mut self.hint),
+        };
+        self.lacks_tag = tag.is_none();
+        tag
+    }
+
+    /// A tag is free again: it is kept for the next request, warm as it is, unless others could use it meanwhile.
+    #[inline]
+    pub(super) fn put_back(&mut self, tag: Tag) {
+        match &self.settings.tags {
+            None => self.spare.push(tag),
+            Some(shared) => {
+                self.tags.put_now(tag);
+                shared.users.release(shared.user);
+                self.hint.warm(tag);
+            }
+        }
+        self.lacks_tag = false;
+    }
+
+    /// Gives a request a tag and puts it among those in flight.
+    pub(super) fn start(&mut self, now: Instant, id: RequestId, tag: Tag) -> ContextId {
+        self.in_flight += 1;
+        self.by_tag[usize::from(tag.0)] = id;
+        self.dispatched.push_back(self.requests.rows_mut(), id.0);
+        let request = &mut self.requests[id.0];
+        assert!(request.step == Step::Waiting, "{id:?} was dispatched twice");
+        request.step = Step::InFlight(tag);
+        request.dispatched = now;
+        request.generation = self.generation;
+        let Waiting { op, extent, stream, group, .. } = request.waiting;
+        let context = request.context;
+        self.note(now, Action::Dispatched, op, extent, stream, group);
+        context
+    }
+
+    pub(super) fn dispatch_of(&self, id: RequestId) -> Dispatch {
+        let request = &self.requests[id.0];
+        let (Step::InFlight(tag) | Step::TimedOut(tag)) = request.step else {
+            panic!("{id:?} was granted without a tag")
+        };
+        let Waiting { op, flags, extent, stream, .. } = request.waiting;
+        Dispatch { tag, op, flags, extent, stream }
+    }
+
+    /// Whether one of our requests has this tag.
+    pub(super) fn is_mine(&self, tag: Tag) -> bool {
+        self.by_tag.get(usize::from(tag.0)).is_some_and(|id| id.0 != NIL)
+    }
+}
