@@ -53,7 +53,7 @@ pub(crate) struct Io<'a> {
     pub(crate) context: ContextId,
     pub(crate) ring: &'a mut Ring,
     pub(crate) pool: &'a Pool,
-    /// Where the memory of requests is. A lane has it from `queue` until it answers, whatever becomes of the client (E1).
+    /// Where the memory of requests is. A lane has it from `queue` until it answers, whatever becomes of the client (engine.1).
     pub(crate) tickets: &'a mut Tickets,
     pub(crate) helpers: &'a Arc<Helpers>,
     pub(crate) notifiers: &'a Notifiers,

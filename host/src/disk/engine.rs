@@ -4,11 +4,11 @@
 //! gives the queue all that is new, and takes out all that is to go to the devices. Example: 32 reads of one client become,
 //! in one turn, 32 bios, one lock, perhaps 20 requests after merging, one call of the file's lane, and one system call.
 //!
-//! E1  A request stays with the worker that took it in. Its memory is the device's from dispatch to completion, and is not
-//!     given back before, whatever becomes of the client.
-//! E2  A disk's queue is locked once per batch: completions, new bios, dispatch and news in one go.
-//! E3  A device is given the requests of a turn together, by its lane, and answers now or later. The engine does not know
-//!     which kind of device it is.
+//! engine.1  A request stays with the worker that took it in. Its memory is the device's from dispatch to completion, and is not
+//!           given back before, whatever becomes of the client.
+//! engine.2  A disk's queue is locked once per batch: completions, new bios, dispatch and news in one go.
+//! engine.3  A device is given the requests of a turn together, by its lane, and answers now or later. The engine does not know
+//!           which kind of device it is.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -239,7 +239,7 @@ impl Engine {
         &mut self.tickets[ticket].memory
     }
 
-    /// Gives back what a request held, which has ended and that no device has (E1); how many bytes of the pool.
+    /// Gives back what a request held, which has ended and that no device has (engine.1); how many bytes of the pool.
     #[inline(always)]
     pub(crate) fn release(&mut self, ticket: usize) -> u64 {
         match self.tickets.remove(ticket).memory {
@@ -345,7 +345,7 @@ impl Engine {
         side.completed.clear();
     }
 
-    /// E2
+    /// engine.2
     fn turn_queue(&mut self, now: Instant, number: usize) {
         let side = &mut self.sides[number];
         if side.epoch != side.disk.epoch() {

@@ -3,8 +3,8 @@
 //! A worker sleeps in its ring. Another worker wakes it by a message from ring to ring, which costs no system call of its
 //! own; a thread without a ring writes to the worker's eventfd, its bell.
 //!
-//! W1  A worker that was woken takes its notice away first, and looks for news then: news that comes later notifies again.
-//!     So no news is missed, and a worker is woken once however many threads have news for it.
+//! notify.1  A worker that was woken takes its notice away first, and looks for news then: news that comes later notifies again.
+//!           So no news is missed, and a worker is woken once however many threads have news for it.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -128,7 +128,7 @@ impl Notifiers {
         (0..self.0.len()).for_each(|worker| self.ring_bell(ContextId(worker as u16)));
     }
 
-    /// A worker takes its notice away (W1), and then looks.
+    /// A worker takes its notice away (notify.1), and then looks.
     pub(crate) fn take_notice(&self, worker: ContextId) {
         self.of(worker).noticed.store(false, Ordering::SeqCst);
     }
