@@ -2,7 +2,7 @@
 //!
 //! B1  Who finds that a flush is to start leads: it flushes the device itself, with no lock held. Everybody else sleeps, or
 //!     goes on with what else it has to do.
-//! B2  When the leader is done, how it ended is put into the seats of all who shared it, under the lock, before anybody is
+//! B2  When the leader is done, how it ended is noted for all waiters that shared it, under the lock, before anybody is
 //!     woken and before another can start. So the next flush may come and go while they are on their way: each finds its
 //!     own end.
 //! B3  Then the one who has waited longest is woken to lead the next. Whoever comes first leads instead, and that one waits
@@ -107,14 +107,14 @@ pub struct FlushQueue {
 
 struct State {
     flush: Flush,
-    seats: Slab<Seat>,
+    waiters: Slab<Waiter>,
     /// Who waits and has not been told, in the order in which they asked.
-    line: VecDeque<usize>,
+    waiting: VecDeque<usize>,
     /// Somebody is to lead, and has not begun (B5).
     leading: bool,
 }
 
-struct Seat {
+struct Waiter {
     round: Round,
     /// How it ended, once it has (B2).
     ended: Option<Outcome>,
@@ -154,7 +154,10 @@ impl FlushQueue {
     pub fn with_settings(settings: Settings) -> Self {
         let flush = Flush::new(Settings { group_commit: 0, ..settings }, true);
         let dirty = Arc::clone(flush.dirty());
-        Self { dirty, state: Mutex::new(State { flush, seats: Slab::new(), line: VecDeque::new(), leading: false }) }
+        Self {
+            dirty,
+            state: Mutex::new(State { flush, waiters: Slab::new(), waiting: VecDeque::new(), leading: false }),
+        }
     }
 
     /// A write has ended. Without this, flushes find nothing to do: to be said before anybody counts on the write.
@@ -182,9 +185,9 @@ impl FlushQueue {
 
     fn flush_by(&self, end: Option<Instant>, device: impl FnOnce() -> io::Result<()>) -> Result<(), Errno> {
         let parker = Parker::new();
-        let mut seated = Seated { queue: self, seat: None, leads: false };
+        let mut asking = Asking { queue: self, waiter: None, leads: false };
         let turn = loop {
-            match seated.look(|| Sleeper::Thread(parker.unparker())) {
+            match asking.look(|| Sleeper::Thread(parker.unparker())) {
                 Some(turn) => break turn,
                 None if parker.park_until(end) => {}
                 None => return Err(Errno::ETIMEDOUT),
@@ -203,7 +206,7 @@ impl FlushQueue {
     /// Asks for a flush as a task: awaited, it has ended or is to be done. Dropped before, it disturbs nobody. Kept, but not
     /// polled when it is woken, it may hold up those who wait behind it: it could be the one that is to look (B3).
     pub fn join(&self) -> Join<'_> {
-        Join(Seated { queue: self, seat: None, leads: false })
+        Join(Asking { queue: self, waiter: None, leads: false })
     }
 
     /// Somebody who knows what was lost has taken note: later flushes succeed if the device says so.
@@ -220,7 +223,7 @@ impl FlushQueue {
     /// How many wait, or are on their way from having waited.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.lock().seats.len()
+        self.lock().waiters.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -229,30 +232,30 @@ impl FlushQueue {
 }
 
 impl State {
-    /// Puts how it ended into the seats of those for whom it has (B2), and answers whether a flush is to start; `wake` is
+    /// Notes how it ended for the waiters for whom it has (B2), and answers whether a flush is to start; `wake` is
     /// whom to wake when the lock has been given back.
     fn settle(&mut self, wake: &mut Vec<Sleeper>) -> bool {
         if self.leading {
             return false;
         }
         let start = self.flush.poll_start(clock::now());
-        while let Some(number) = self.line.front()
-            && let Some(outcome) = self.flush.take(self.seats[*number].round)
+        while let Some(number) = self.waiting.front()
+            && let Some(outcome) = self.flush.take(self.waiters[*number].round)
         {
-            let seat = &mut self.seats[*number];
-            seat.ended = Some(outcome);
-            wake.push(seat.sleeper.clone());
-            self.line.pop_front();
+            let waiter = &mut self.waiters[*number];
+            waiter.ended = Some(outcome);
+            wake.push(waiter.sleeper.clone());
+            self.waiting.pop_front();
         }
         start == Start::Now
     }
 
-    /// As [`State::settle`], and has the first in line look if a flush is to start (B3).
+    /// As [`State::settle`], and has the first that waits look if a flush is to start (B3).
     fn pass_on(&mut self, wake: &mut Vec<Sleeper>) {
         if self.settle(wake)
-            && let Some(first) = self.line.front()
+            && let Some(first) = self.waiting.front()
         {
-            wake.push(self.seats[*first].sleeper.clone());
+            wake.push(self.waiters[*first].sleeper.clone());
         }
     }
 }
@@ -267,25 +270,25 @@ fn wake_all(sleepers: Vec<Sleeper>) {
 }
 
 /// Who asks for a flush, from asking to the end.
-struct Seated<'a> {
+struct Asking<'a> {
     queue: &'a FlushQueue,
-    seat: Option<usize>,
+    waiter: Option<usize>,
     /// It is to lead, and has not begun.
     leads: bool,
 }
 
-impl<'a> Seated<'a> {
+impl<'a> Asking<'a> {
     /// Asks, if it has not; then what has become of it, or `None` while it is to sleep.
     fn look(&mut self, sleeper: impl FnOnce() -> Sleeper) -> Option<Turn<'a>> {
         let mut wake = Vec::new();
         let mut state = self.queue.lock();
-        let number = match self.seat {
+        let number = match self.waiter {
             Some(number) => number,
             None => {
                 let round = state.flush.ask(clock::now(), CONTEXT);
-                let number = state.seats.insert(Seat { round, ended: None, sleeper: sleeper() });
-                state.line.push_back(number);
-                self.seat = Some(number);
+                let number = state.waiters.insert(Waiter { round, ended: None, sleeper: sleeper() });
+                state.waiting.push_back(number);
+                self.waiter = Some(number);
                 let turn = self.turn(&mut state, number, &mut wake);
                 drop(state);
                 wake_all(wake);
@@ -294,7 +297,7 @@ impl<'a> Seated<'a> {
         };
         let turn = self.turn(&mut state, number, &mut wake);
         if turn.is_none() {
-            state.seats[number].sleeper = sleeper();
+            state.waiters[number].sleeper = sleeper();
         }
         drop(state);
         wake_all(wake);
@@ -303,11 +306,11 @@ impl<'a> Seated<'a> {
 
     fn turn(&mut self, state: &mut State, number: usize, wake: &mut Vec<Sleeper>) -> Option<Turn<'a>> {
         let start = state.settle(wake);
-        if let Some(outcome) = state.seats[number].ended {
-            state.seats.remove(number);
-            self.seat = None;
-            if start && let Some(first) = state.line.front() {
-                wake.push(state.seats[*first].sleeper.clone());
+        if let Some(outcome) = state.waiters[number].ended {
+            state.waiters.remove(number);
+            self.waiter = None;
+            if start && let Some(first) = state.waiting.front() {
+                wake.push(state.waiters[*first].sleeper.clone());
             }
             return Some(Turn::Ended(outcome));
         }
@@ -315,23 +318,23 @@ impl<'a> Seated<'a> {
             return None;
         }
         state.leading = true; // B1
-        self.seat = None;
-        Some(Turn::Lead(Lead(Seated { queue: self.queue, seat: Some(number), leads: true })))
+        self.waiter = None;
+        Some(Turn::Lead(Lead(Asking { queue: self.queue, waiter: Some(number), leads: true })))
     }
 }
 
-impl Drop for Seated<'_> {
+impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        let Some(number) = self.seat else { return };
+        let Some(number) = self.waiter else { return };
         let mut wake = Vec::new();
         let mut state = self.queue.lock();
-        let seat = state.seats.remove(number);
+        let waiter = state.waiters.remove(number);
         if self.leads {
             state.leading = false; // B5
         }
-        if seat.ended.is_none() {
-            state.line.retain(|other| *other != number);
-            state.flush.cancel(seat.round);
+        if waiter.ended.is_none() {
+            state.waiting.retain(|other| *other != number);
+            state.flush.cancel(waiter.round);
         }
         state.pass_on(&mut wake); // B4
         drop(state);
@@ -341,18 +344,18 @@ impl Drop for Seated<'_> {
 
 /// The duty to flush the device; see [`Turn::Lead`]. Dropped, it is somebody else's (B5).
 #[must_use = "others wait until it has ended"]
-pub struct Lead<'a>(Seated<'a>);
+pub struct Lead<'a>(Asking<'a>);
 
 impl<'a> Lead<'a> {
     /// The device is about to be asked: who asks from now on shares the next flush.
     pub fn begin(mut self) -> Running<'a> {
         let queue = self.0.queue;
-        let number = self.0.seat.take().expect("who leads has a seat until it begins");
+        let number = self.0.waiter.take().expect("who leads waits until it begins");
         let mut state = queue.lock();
         state.leading = false;
         let round = state.flush.start(clock::now());
-        state.line.retain(|other| *other != number);
-        state.seats.remove(number);
+        state.waiting.retain(|other| *other != number);
+        state.waiters.remove(number);
         drop(state);
         Running { queue, round: Some(round) }
     }
@@ -394,7 +397,7 @@ impl Drop for Running<'_> {
 
 /// A flush that a task asked for; see [`FlushQueue::join`].
 #[must_use = "it asks for nothing unless it is polled"]
-pub struct Join<'a>(Seated<'a>);
+pub struct Join<'a>(Asking<'a>);
 
 impl<'a> Future for Join<'a> {
     type Output = Turn<'a>;

@@ -110,7 +110,7 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
         notifiers: Arc::clone(&notifiers),
         helpers: Arc::clone(&helpers),
     };
-    let io_timeout = disk.queue(ContextId(0)).settings().io_timeout;
+    let io_timeout = disk.queues().of(ContextId(0)).settings().io_timeout;
     let count = jobs.len();
     let mut shares: Vec<Vec<(usize, Job)>> = (0..workers).map(|_| Vec::new()).collect();
     for (index, job) in jobs.into_iter().enumerate() {
@@ -123,7 +123,7 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
             .enumerate()
             .map(|(number, share)| {
                 let (go, gone) = mpsc::channel::<Arc<Course>>();
-                let (disk, backend, say) = (&disk, &backend, say.clone());
+                let (backend, say) = (&backend, say.clone());
                 let groups = setup.groups.len();
                 let work = move || {
                     let made = backend.engine(ContextId(number as u16), MEMORY / workers as u64, 32);
@@ -139,8 +139,8 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
                         .map(|(_, job)| Stream { group: job.group, priority: job.priority, context: ContextId(0) })
                         .collect();
                     let jobs = Jobs::new(&course, bounds, groups, share);
-                    let engine = engine?;
-                    let programs = Programs::new(&engine, disk, jobs, &streams, io_timeout + io_timeout);
+                    let mut engine = engine?;
+                    let programs = Programs::new(&mut engine, jobs, &streams, io_timeout + io_timeout);
                     Some(Worker::new(engine, programs).run())
                 };
                 let name = format!("bench-{number}");

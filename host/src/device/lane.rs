@@ -115,7 +115,7 @@ impl<D: Inline + Device> Lane for AtOnce<D> {
 }
 
 /// Does a request on a device that answers at once, and takes its segments.
-#[inline]
+#[inline(always)]
 pub(super) fn answer(
     device: &impl Inline,
     tickets: &mut Tickets,

@@ -11,9 +11,13 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use fairlift_core::queue::Segment;
-use fairlift_core::{Bio, ContextId, Dispatch, Errno, Finished, Instant, Op, Outcome, Refused, Tag};
+use fairlift_core::stats::Stats;
+use fairlift_core::{Bio, ContextId, Dispatch, Errno, Finished, Instant, Op, Outcome, Refused, Stream, StreamId, Tag};
+use slab::Slab;
 
-use super::line::Line;
+use super::handover::Found;
+use super::queues::Queues;
+use super::tag_wait::TagWait;
 use super::{Disk, Place};
 use crate::device::helpers::{Done, Helpers};
 use crate::device::lane::{Address, Io, Lane, Request};
@@ -36,6 +40,14 @@ pub(crate) enum News {
 /// A worker's side of a disk.
 struct Side {
     disk: Arc<Disk>,
+    /// The disk's queues, and the change after which they were looked up.
+    queues: Arc<Queues>,
+    epoch: u64,
+    /// The streams of the front, by the numbers that it knows them by.
+    streams: Slab<Member>,
+    /// Bios in the queue that have not ended, or whose memory is not free.
+    open: u32,
+    handover: Handover,
     /// Of its devices, by their places.
     lanes: Vec<Box<dyn Lane>>,
     /// The places of those that answer by the clock.
@@ -52,11 +64,31 @@ struct Side {
     requests: Vec<Request>,
     segments: Vec<Segment>,
     timeout: Option<Instant>,
-    /// Where tags are shared: our place in the line for them.
-    line: Option<Line>,
+    /// Where tags are shared: how we wait for them.
+    tag_wait: Option<TagWait>,
     /// The queue refused the first of the backlog.
     full: bool,
     dirty: bool,
+}
+
+/// A stream of the front.
+struct Member {
+    stream: Stream,
+    /// What the queue calls it.
+    id: StreamId,
+    /// What it did through queues that are no more.
+    before: Stats,
+}
+
+/// Whether the worker gives its queue new bios ([`handover`](super::handover)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Handover {
+    /// It does.
+    Open,
+    /// The disk is frozen: what is in the queue is to end.
+    Frozen,
+    /// It has ended; the disk knows.
+    Arrived,
 }
 
 /// What a worker does with requests.
@@ -104,13 +136,19 @@ impl Engine {
         helpers: Arc<Helpers>,
     ) -> Self {
         let side = |(number, disk): (usize, &Arc<Disk>)| {
-            let depth = disk.queue(context).settings().depth;
+            let Found { epoch, queues } = disk.look();
+            let depth = queues.of(context).settings().depth;
             let lane = |(place, at): (usize, &Place)| {
                 Arc::clone(&at.device).lane(Address { disk: number, place, file: at.file })
             };
             let lanes: Vec<_> = disk.places().iter().enumerate().map(lane).collect();
-            Side {
+            let mut side = Side {
                 disk: Arc::clone(disk),
+                queues,
+                epoch,
+                streams: Slab::new(),
+                open: 0,
+                handover: if epoch % 2 == 1 { Handover::Frozen } else { Handover::Open },
                 timed: (0..lanes.len()).filter(|place| lanes[*place].is_by_the_clock()).collect(),
                 lanes,
                 backlog: VecDeque::with_capacity(256),
@@ -121,13 +159,12 @@ impl Engine {
                 requests: Vec::with_capacity(usize::from(depth)),
                 segments: Vec::with_capacity(usize::from(depth) * 4),
                 timeout: None,
-                line: disk.tags().map(|tags| {
-                    let waker = Waker::from(Arc::new(notifiers.waker(context)));
-                    Line::new(tags, usize::from(context.0), waker)
-                }),
+                tag_wait: None,
                 full: false,
                 dirty: false,
-            }
+            };
+            side.wait_for_tags(context, &notifiers);
+            side
         };
         let sides: Vec<_> = disks.iter().enumerate().map(side).collect();
         if sides.iter().any(|side: &Side| !side.timed.is_empty()) {
@@ -148,9 +185,32 @@ impl Engine {
         }
     }
 
-    /// The disk of that number.
-    pub(crate) fn disk(&self, disk: usize) -> &Disk {
-        &self.sides[disk].disk
+    /// Adds a stream to a disk; what is answered is the name by which bios and the calls below mean it, whatever queues the
+    /// disk has.
+    pub(crate) fn add_stream(&mut self, disk: usize, stream: Stream) -> StreamId {
+        let side = &mut self.sides[disk];
+        let id = side.queues.of(self.context).add_stream(stream);
+        StreamId(side.streams.insert(Member { stream, id, before: Stats::default() }) as u32)
+    }
+
+    /// Removes a stream; what it has done.
+    ///
+    /// # Panics
+    /// If a bio of it has not ended.
+    pub(crate) fn remove_stream(&mut self, disk: usize, stream: StreamId) -> Stats {
+        let side = &mut self.sides[disk];
+        let Member { id, before: mut stats, .. } = side.streams.remove(stream.0 as usize);
+        let mut queue = side.queues.of(self.context);
+        stats.add(&queue.stream_stats(id));
+        queue.remove_stream(id);
+        stats
+    }
+
+    /// The worker ends: nobody waits for it any more.
+    pub(crate) fn leave(&mut self) {
+        if self.sides.iter().fold(false, |wake, side| side.disk.leave(self.context) | wake) {
+            self.notifiers.ring_all();
+        }
     }
 
     /// A ticket for a request of the front, which knows it as `owner`.
@@ -178,7 +238,7 @@ impl Engine {
     }
 
     /// Gives back what a request held, which has ended and that no device has (E1); how many bytes of the pool.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&mut self, ticket: usize) -> u64 {
         match self.tickets.remove(ticket).memory {
             Memory::Pool(buffer) => {
@@ -294,7 +354,10 @@ impl Engine {
     /// E2
     fn turn_queue(&mut self, now: Instant, number: usize) {
         let side = &mut self.sides[number];
-        let mut queue = side.disk.queue(self.context);
+        if side.epoch != side.disk.epoch() {
+            side.follow(self.context, &self.notifiers);
+        }
+        let mut queue = side.queues.of(self.context);
         let came = side.ended.len() + side.busy.len();
         for (tag, outcome) in side.ended.drain(..) {
             queue.handle_completion(now, tag, outcome);
@@ -305,11 +368,14 @@ impl Engine {
         if side.timeout.is_some_and(|at| at <= now) {
             queue.handle_timeout(now);
         }
-        let mut may_ask = side.line.as_mut().is_none_or(|line| line.begin(came));
+        let mut may_ask = side.tag_wait.as_mut().is_none_or(|wait| wait.begin(came));
         side.full = false;
-        while let Some(bio) = side.backlog.front() {
-            match queue.submit(now, *bio) {
-                Ok(()) => {}
+        while side.handover == Handover::Open
+            && let Some(bio) = side.backlog.front()
+        {
+            let stream = side.streams[bio.stream.0 as usize].id;
+            match queue.submit(now, Bio { stream, ..*bio }) {
+                Ok(()) => side.open += 1,
                 Err(Refused::Full) => {
                     side.full = true;
                     break;
@@ -333,9 +399,9 @@ impl Engine {
                 let (place, at) = side.disk.locate(extent);
                 let segments = side.segments.len() - before;
                 side.requests.push(Request { tag, op, flags, at, bytes: extent.bytes().get(), place, segments });
-                goes_on = side.line.as_mut().is_none_or(Line::took);
+                goes_on = side.tag_wait.as_mut().is_none_or(TagWait::took);
             }
-            may_ask = side.line.as_mut().is_some_and(|line| line.wait(queue.lacks_tag()));
+            may_ask = side.tag_wait.as_mut().is_some_and(|wait| wait.wait(queue.lacks_tag()));
         }
         queue.handle_flushes(now);
         if let Some(gauge) = &side.disk.gauge {
@@ -344,9 +410,15 @@ impl Engine {
         }
         while let Some(news) = queue.poll_finished(self.context) {
             self.news.push(match news {
-                Finished::Done(token, outcome) => (token.0 as usize, News::Ended(outcome)),
+                Finished::Done(token, outcome) => {
+                    side.open -= 1;
+                    (token.0 as usize, News::Ended(outcome))
+                }
                 Finished::TimedOut(token) => (token.0 as usize, News::TimedOut),
-                Finished::Released(token) => (token.0 as usize, News::Released),
+                Finished::Released(token) => {
+                    side.open -= 1;
+                    (token.0 as usize, News::Released)
+                }
             });
         }
         while let Some(context) = queue.poll_wake() {
@@ -355,9 +427,17 @@ impl Engine {
             }
         }
         side.timeout = queue.poll_timeout();
-        if let Some(line) = &mut side.line {
-            let idle = line.end(now, queue.in_flight() == 0 && queue.waiting() == 0);
+        if let Some(wait) = &mut side.tag_wait {
+            let idle = wait.end(now, queue.in_flight() == 0 && queue.waiting() == 0);
             side.timeout = side.timeout.into_iter().chain(idle).min();
+        }
+        drop(queue);
+        if side.handover == Handover::Frozen && side.open == 0 {
+            side.handover = Handover::Arrived;
+            if side.disk.arrive(self.context) {
+                self.notifiers.wake_all(u64::MAX >> (64 - self.notifiers.workers()), self.context, &mut self.ring);
+                self.mark(number);
+            }
         }
     }
 
@@ -403,6 +483,34 @@ impl Engine {
 }
 
 impl Side {
+    /// The disk has frozen, or has other queues.
+    #[cold]
+    fn follow(&mut self, context: ContextId, notifiers: &Arc<Notifiers>) {
+        let found = self.disk.look();
+        if !Arc::ptr_eq(&found.queues, &self.queues) {
+            assert!(self.open == 0, "the queues were changed while a worker had something in them");
+            let old = std::mem::replace(&mut self.queues, Arc::clone(&found.queues));
+            for (_, Member { stream, id, before }) in &mut self.streams {
+                let mut old = old.of(context);
+                before.add(&old.stream_stats(*id));
+                old.remove_stream(*id);
+                *id = self.queues.of(context).add_stream(*stream);
+            }
+            (self.timeout, self.full) = (None, false);
+            self.wait_for_tags(context, notifiers);
+        }
+        self.handover = if found.is_frozen() { Handover::Frozen } else { Handover::Open };
+        self.epoch = found.epoch;
+    }
+
+    /// Makes ready to wait for tags, where they are shared.
+    fn wait_for_tags(&mut self, context: ContextId, notifiers: &Arc<Notifiers>) {
+        self.tag_wait = self.queues.tags().map(|tags| {
+            let waker = Waker::from(Arc::new(notifiers.waker(context)));
+            TagWait::new(tags, usize::from(context.0), waker)
+        });
+    }
+
     /// When to turn it though nothing completed.
     fn due(&self) -> Option<Instant> {
         let timed = self.timed.iter().filter_map(|place| self.lanes[*place].poll_timeout());
@@ -414,7 +522,7 @@ impl Side {
 mod tests {
     use std::ptr::NonNull;
 
-    use fairlift_core::{Extent, Flags, Group, GroupId, Priority, Sector, Stream, Token, sched};
+    use fairlift_core::{Extent, Flags, Group, GroupId, Priority, Sector, Token, sched};
 
     use super::*;
     use crate::config;
@@ -440,8 +548,9 @@ mod tests {
         let helpers = Helpers::new(1, &[disk.concurrency], &[], 1, Arc::clone(&notifiers));
         let (ring, pool) = (Ring::new(8, 8, 1).unwrap(), Pool::new(1 << 20, 1));
         let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(0) };
-        let stream = disk.queue(ContextId(0)).add_stream(stream);
-        (Engine::new(ring, pool, ContextId(0), &[disk], notifiers, helpers), stream)
+        let mut engine = Engine::new(ring, pool, ContextId(0), &[disk], notifiers, helpers);
+        let stream = engine.add_stream(0, stream);
+        (engine, stream)
     }
 
     #[test]

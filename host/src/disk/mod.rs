@@ -9,24 +9,29 @@
 
 pub(crate) mod engine;
 pub(crate) mod gauge;
-mod line;
+mod handover;
+pub(crate) mod queues;
+mod tag_wait;
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::concurrency;
 use fairlift_core::flush::{self, SharedFlush};
 use fairlift_core::model::Character;
-use fairlift_core::queue::{Backing, Settings, SharedTags};
+use fairlift_core::queue::{Backing, Settings};
+use fairlift_core::sched::Kind;
 use fairlift_core::sched::idling_trial::Finding;
 use fairlift_core::stats::Stats;
-use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Limits, Op, Queue, Sector};
+use fairlift_core::{ContextId, Errno, Extent, Group, Limits, Op, Sector};
 
 use crate::Error;
 use crate::config;
 use crate::device::{Device, Facts};
 use crate::disk::gauge::Gauge;
 use crate::flush::Shared;
-use crate::tags::{self, TagQueue};
+use handover::State;
+use queues::Queues;
 
 /// Between backings, and what their places are multiples of: 1 GiB.
 const GAP: u64 = 1 << 21;
@@ -34,10 +39,13 @@ const GAP: u64 = 1 << 21;
 /// A scheduling domain.
 pub(crate) struct Disk {
     pub(crate) name: String,
-    queues: Box<[Mutex<Queue>]>,
-    /// The tags that the queues share, if they do.
-    tags: Option<Arc<TagQueue>>,
+    plan: Plan,
     places: Vec<Place>,
+    /// The flushes of each place, where several queues share them, or have handed them on.
+    flushes: Vec<Arc<Shared>>,
+    /// Counts the changes of `state`'s queues: odd while the disk is frozen ([`handover`]).
+    epoch: AtomicU64,
+    state: Mutex<State>,
     /// How much at once is given to those of its files that helpers wait for.
     pub(crate) concurrency: concurrency::Settings,
     /// Counts what the devices do, if somebody wants to know.
@@ -74,23 +82,21 @@ impl Disk {
         let facts = || devices.iter().map(|(device, _)| device.facts());
         let rotational = facts().any(|facts| facts.rotational);
         let scheduler = settings.if_rotational.filter(|_| rotational).unwrap_or(settings.scheduler);
-        let (depth, nr_requests) = bounds(settings, devices.iter().any(|(device, _)| device.needs_helpers()));
+        let needs_helpers = devices.iter().any(|(device, _)| device.needs_helpers());
+        let (depth, nr_requests) = bounds(settings, needs_helpers);
         if depth == 0 || nr_requests < u32::from(depth) {
             let why =
                 format!("nr_requests is {nr_requests}, and must be at least the depth, which is {depth} (and not 0)");
             return Err(Error::Disk { name: settings.name.clone(), why });
         }
-        let count = if scheduler.is_per_disk() { 1 } else { contexts }; // K2
-        let backings: Vec<_> = (places.iter())
-            .map(|place| {
-                let Facts { volatile_cache, fua, .. } = place.device.facts();
-                // Workers with queues of their own flush the same devices (K3).
-                let flush = (count > 1)
-                    .then(|| Shared::new(flush::Settings::default(), volatile_cache) as Arc<dyn SharedFlush>);
-                Backing { start: place.start, volatile_cache, fua, flush }
-            })
-            .collect();
-        let queue_settings = Settings {
+        let backing = |place: &Place| {
+            let Facts { volatile_cache, fua, .. } = place.device.facts();
+            Backing { start: place.start, volatile_cache, fua, flush: None }
+        };
+        let backings: Vec<_> = places.iter().map(backing).collect();
+        let flushes: Vec<_> =
+            (backings.iter()).map(|backing| Shared::new(flush::Settings::default(), backing.volatile_cache)).collect();
+        let first = Settings {
             character: Character { rotational, volatile_cache: facts().any(|facts| facts.flush) },
             backings: if backings.is_empty() { vec![Backing::default()] } else { backings },
             depth,
@@ -100,45 +106,41 @@ impl Disk {
             io_timeout: settings.io_timeout.unwrap_or(fairlift_core::time::secs(30)),
             ..Settings::new(scheduler, limits)
         };
-        let tags = (settings.shared_tags && count > 1).then(|| {
-            let settings = tags::Settings { users: count, ..tags::Settings::new(depth.into()) };
-            TagQueue::new(settings).expect("the depth was looked at above")
-        });
-        let mut queues = Vec::new();
-        for user in 0..count {
-            let shared = tags.as_ref().map(|tags| SharedTags {
-                bitmap: Arc::clone(tags.bitmap()),
-                users: Arc::clone(tags.users()),
-                user,
-            });
-            let mut queue = Queue::new(Settings { tags: shared, ..queue_settings.clone() });
-            for (name, value) in &settings.set {
-                queue
-                    .set_tunable(name, value)
-                    .map_err(|error| Error::Disk { name: settings.name.clone(), why: error.to_string() })?;
+        let plan = Plan { settings: settings.clone(), first, needs_helpers };
+        let mut settings = plan.first.clone();
+        if queues::count(&settings) > 1 {
+            // Workers with queues of their own flush the same devices (K3).
+            for (backing, flush) in settings.backings.iter_mut().zip(&flushes) {
+                backing.flush = Some(Arc::clone(flush) as Arc<dyn SharedFlush>);
             }
-            queues.push(Mutex::new(queue));
         }
+        let queues = Queues::new(&settings, &plan.settings.set, plan.shares_tags())
+            .map_err(|error| Error::Disk { name: plan.settings.name.clone(), why: error.to_string() })?;
         Ok(Self {
-            name: settings.name.clone(),
-            queues: queues.into(),
-            tags,
+            name: plan.settings.name.clone(),
+            concurrency: plan.settings.concurrency,
+            plan,
             places,
-            concurrency: settings.concurrency,
+            flushes,
+            epoch: AtomicU64::new(0),
+            state: Mutex::new(State::new(queues)),
             gauge: None,
         })
     }
 
-    /// The queue that a context uses.
-    pub(crate) fn queue(&self, context: ContextId) -> MutexGuard<'_, Queue> {
-        let queue = &self.queues[usize::from(context.0) % self.queues.len()];
-        // A panic within the queue is a broken promise about somebody's data: nobody goes on after it.
-        queue.lock().unwrap_or_else(|_: PoisonError<_>| panic!("disk {}: a worker panicked in its queue", self.name))
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|_: PoisonError<_>| panic!("disk {}: a worker panicked in it", self.name))
+    }
+
+    /// The queues that it has now.
+    pub(crate) fn queues(&self) -> Arc<Queues> {
+        Arc::clone(&self.state().queues)
     }
 
     /// The first of its devices that a flush failed on, and how, if nobody has taken note of it.
     pub(crate) fn flush_error(&self) -> Option<(&dyn Device, Errno)> {
-        let mut queue = self.queue(ContextId(0));
+        let queues = self.queues();
+        let mut queue = queues.of(ContextId(0));
         let failed = |place: &Place| queue.flush_error(place.start);
         let (place, errno) = self.places.iter().map(failed).enumerate().find_map(|(n, errno)| Some((n, errno?)))?;
         Some((&*self.places[place].device, errno))
@@ -147,8 +149,7 @@ impl Disk {
     /// Takes note of all flush errors: later flushes succeed if the devices say so. Answers which were remembered.
     pub(crate) fn acknowledge_flush_errors(&self) -> Vec<(&dyn Device, Errno)> {
         let mut noted = Vec::new();
-        for number in 0..self.queues.len() {
-            let mut queue = self.queue(ContextId(number as u16));
+        for mut queue in self.queues().each() {
             for place in &self.places {
                 // Queues of several workers share what they remember: the first finds it.
                 if let Some(errno) = queue.flush_error(place.start) {
@@ -160,38 +161,25 @@ impl Disk {
         noted
     }
 
-    /// Tells what all its queues counted: [`Queue::counters`], once for each.
+    /// Tells what all its queues counted, those included that are no more: [`fairlift_core::Queue::counters`], once for each.
     pub(crate) fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
-        for number in 0..self.queues.len() {
-            self.queue(ContextId(number as u16)).counters(tell);
-        }
+        let state = self.state();
+        state.past.counts.iter().for_each(|(name, count)| tell(name, *count));
+        state.queues.each().for_each(|queue| queue.counters(tell));
     }
 
-    /// Tells what its schedulers decided since this was asked last: [`Queue::take_findings`].
+    /// Tells what its schedulers decided since this was asked last: [`fairlift_core::Queue::take_findings`].
     pub(crate) fn take_findings(&self, tell: &mut dyn FnMut(Finding)) {
-        for number in 0..self.queues.len() {
-            self.queue(ContextId(number as u16)).take_findings(tell);
-        }
+        self.queues().each().for_each(|mut queue| queue.take_findings(tell));
     }
 
     /// What each group has done here, those left out that did nothing.
     pub(crate) fn stats_by_group(&self) -> Vec<(Group, Stats)> {
-        let mut all: Vec<(GroupId, Group, Stats)> = Vec::new();
-        for number in 0..self.queues.len() {
-            for (id, group, stats) in self.queue(ContextId(number as u16)).stats_by_group() {
-                match all.binary_search_by_key(&id, |(id, ..)| *id) {
-                    Ok(at) => all[at].2.add(&stats),
-                    Err(at) => all.insert(at, (id, group.clone(), stats)),
-                }
-            }
-        }
+        let state = self.state();
+        let mut all = state.past.stats.clone();
+        state.queues.each().for_each(|queue| handover::add_stats(&mut all, queue.stats_by_group()));
         let busy = all.into_iter().filter(|(.., stats)| Op::ALL.iter().any(|op| stats.of(*op).ops > 0));
         busy.map(|(_, group, stats)| (group, stats)).collect()
-    }
-
-    /// The tags that a context's queue shares with the others', if it does.
-    pub(crate) const fn tags(&self) -> Option<&Arc<TagQueue>> {
-        self.tags.as_ref()
     }
 
     /// Where an extent of the disk is: the place, and the byte within its device.
@@ -202,6 +190,32 @@ impl Disk {
 
     pub(crate) fn places(&self) -> &[Place] {
         &self.places
+    }
+}
+
+/// What a disk's queues are made from, whatever the scheduler.
+struct Plan {
+    /// As it was configured.
+    settings: config::Disk,
+    /// Of the first queues.
+    first: Settings,
+    needs_helpers: bool,
+}
+
+impl Plan {
+    /// The settings of queues with this scheduler.
+    fn settings(&self, scheduler: Kind) -> Settings {
+        let settings = config::Disk { scheduler, ..self.settings.clone() };
+        let (depth, nr_requests) = bounds(&settings, self.needs_helpers);
+        Settings { scheduler, depth, nr_requests: nr_requests.max(depth.into()), ..self.first.clone() }
+    }
+
+    fn shares_tags(&self) -> bool {
+        self.settings.shared_tags
+    }
+
+    fn contexts(&self) -> u32 {
+        self.first.contexts.into()
     }
 }
 
@@ -248,8 +262,6 @@ const fn gcd(mut a: u64, mut b: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use fairlift_core::sched::Kind;
-
     use super::*;
 
     #[test]

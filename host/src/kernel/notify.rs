@@ -115,6 +115,11 @@ impl Notifiers {
         Bell { notifiers: Arc::clone(self), worker }
     }
 
+    /// How many workers there are.
+    pub(crate) fn workers(&self) -> usize {
+        self.0.len()
+    }
+
     /// Wakes all.
     pub(crate) fn ring_all(&self) {
         (0..self.0.len()).for_each(|worker| self.ring_bell(ContextId(worker as u16)));

@@ -9,20 +9,76 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, Weak};
 
 use fairlift_core::ContextId;
+use fairlift_core::sched::Kind;
 
 use crate::Error;
 use crate::config::{Config, Limits};
 use crate::device::helpers::Helpers;
+use crate::disk::Disk;
 use crate::export::listen::Listening;
 use crate::export::nbd::Exports;
 use crate::export::nbd::front::{Nbd, Service};
 use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::notify::Notifiers;
-use crate::kernel::ring;
+use crate::kernel::{clock, ring};
 use arrange::{Arranged, Devices, arrange, export};
 use worker::{Backend, Worker};
 
 /// A server that listens and is ready to run.
+///
+/// A gibibyte of RAM as `nbd+unix:///ram?socket=…`, served until the program says stop:
+///
+/// ```
+/// use fairlift::Server;
+/// use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
+/// use fairlift_core::{Group, GroupId, Priority, sched};
+///
+/// let socket = std::env::temp_dir().join(format!("fairlift-doc-{}.sock", std::process::id()));
+/// let ram = Disk {
+///     name: "ram".into(),
+///     scheduler: sched::Kind::None,
+///     set: vec![],
+///     depth: None,
+///     shared_tags: false,
+///     if_rotational: None,
+///     nr_requests: None,
+///     io_timeout: None,
+///     concurrency: Default::default(),
+/// };
+/// let export = Export {
+///     name: "ram".into(),
+///     description: "a gibibyte of RAM".into(),
+///     backing: Backing::Mem { size: 1 << 30 },
+///     offset: 0,
+///     size: None,
+///     disk: Some(0), // the first of `disks`
+///     group: GroupId::ROOT,
+///     priority: Priority::default(),
+///     read_only: false,
+/// };
+/// let server = Server::bind(Config {
+///     groups: vec![Group::root()],
+///     disk_default: ram.clone(),
+///     disks: vec![ram],
+///     exports: vec![export],
+///     listeners: vec![Listener { address: Address::Unix(socket), tls: Tls::Off }],
+///     workers: Some(2),
+///     limits: Limits::default(),
+///     tls: None,
+/// })?;
+/// let handle = server.handle();
+/// let serving = std::thread::spawn(|| server.run());
+///
+/// // While clients read and write, the disk gets another scheduler.
+/// handle.set_scheduler("ram", sched::Kind::Fair, &[])?;
+/// while handle.scheduler("ram") != Some(sched::Kind::Fair) {
+///     std::thread::yield_now();
+/// }
+///
+/// handle.drain();
+/// serving.join().expect("it does not panic")?;
+/// # Ok::<(), fairlift::Error>(())
+/// ```
 pub struct Server {
     shared: Arc<Shared>,
 }
@@ -50,6 +106,28 @@ impl Handle {
         self.shared.upgrade().map_or(0, |shared| shared.acknowledge_flush_errors())
     }
 
+    /// Gives a disk another scheduler, with these tunables, while it is served: no request is lost, and none is answered
+    /// late for longer than the disk takes for what it was given before.
+    ///
+    /// It returns at once; [`Handle::scheduler`] tells when the new one is in place.
+    ///
+    /// # Errors
+    /// There is no such disk, or a tunable is not one of that scheduler, or has a value that it cannot have.
+    pub fn set_scheduler(&self, disk: &str, scheduler: Kind, set: &[(String, String)]) -> Result<(), Error> {
+        let fail = |why: String| Error::Disk { name: disk.to_owned(), why };
+        let shared = self.shared.upgrade().ok_or_else(|| fail("its server has ended".into()))?;
+        let found = shared.disk(disk).ok_or_else(|| fail("there is no such disk".into()))?;
+        found.set_scheduler(clock::now(), scheduler, set).map_err(|error| fail(error.to_string()))?;
+        self.notifiers.ring_all();
+        Ok(())
+    }
+
+    /// The scheduler that a disk has; `None` if there is no such disk.
+    #[must_use]
+    pub fn scheduler(&self, disk: &str) -> Option<Kind> {
+        Some(self.shared.upgrade()?.disk(disk)?.scheduler())
+    }
+
     /// Stops accepting, finishes what is in flight, closes connections and flushes; then [`Server::run`] returns.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
@@ -68,6 +146,10 @@ struct Shared {
 const KERNEL_THREADS: u32 = 16;
 
 impl Shared {
+    fn disk(&self, name: &str) -> Option<&Disk> {
+        self.backend.disks.iter().find(|disk| disk.name == name).map(|disk| &**disk)
+    }
+
     /// A worker for the calling thread.
     fn worker(&self, context: ContextId) -> std::io::Result<Worker<Nbd>> {
         if !ring::be_flusher() && context.0 == 0 {

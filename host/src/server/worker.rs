@@ -85,11 +85,13 @@ impl<F: Front> Worker<F> {
             }
             self.settle(now);
             if self.front.is_over(&self.engine) && self.engine.in_devices() == 0 {
+                self.engine.leave();
                 self.engine.ring.unregister_files();
                 return (self.front.finish(), 0);
             }
             if self.front.gives_up_at().is_some_and(|end| now > end) {
                 // The kernel may still use our memory: it is left to it until the process ends.
+                self.engine.leave();
                 let (done, lost) = (self.front.finish(), self.engine.in_devices());
                 std::mem::forget(self);
                 return (done, lost);

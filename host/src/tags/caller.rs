@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use fairlift_core::Tag;
 use fairlift_core::tags::{Hint, Quota};
 
-use super::seat::{Place, Seat, Sleeper, WAITING, WOKEN};
+use super::wait::{Place, Sleeper, WAITING, WOKEN, Waiter};
 use super::{Class, TagQueue};
 use crate::sync::Parker;
 
@@ -26,10 +26,10 @@ pub struct Caller {
     turn: Quota,
     /// The turn is over: if others wait, this one waits too, whether or not a tag is free (W6).
     over: bool,
-    seat: Arc<Seat>,
+    waiter: Arc<Waiter>,
     /// Whether it polled and has not got up since: in line, or on the way.
-    seated: bool,
-    /// The queue that the seat is in, or was taken out of.
+    queued: bool,
+    /// The queue that the waiter is in, or was taken out of.
     queue: usize,
     parker: Parker,
     spin: u32,
@@ -38,9 +38,9 @@ pub struct Caller {
 impl Caller {
     pub(super) fn new(tags: Arc<TagQueue>, user: usize) -> Self {
         assert!(user < tags.users.len(), "there is no user {user}: there are {}", tags.users.len());
-        let seat = Arc::new(Seat::default());
+        let waiter = Arc::new(Waiter::default());
         let hint = Hint::of(tags.callers.fetch_add(1, Ordering::Relaxed));
-        let line = tags.line_of(Class::Full, user);
+        let line = tags.queues_of(Class::Full, user);
         Self {
             tags,
             class: Class::Full,
@@ -49,8 +49,8 @@ impl Caller {
             hint,
             turn: Quota::default(),
             over: false,
-            seat,
-            seated: false,
+            waiter,
+            queued: false,
             queue: 0,
             parker: Parker::new(),
             spin: SPIN,
@@ -65,7 +65,7 @@ impl Caller {
     pub fn shallow(mut self) -> Self {
         assert!(self.tags.shallow.is_some(), "a shallow caller of tags without a shallow depth");
         self.leave();
-        (self.class, self.line) = (Class::Shallow, self.tags.line_of(Class::Shallow, self.user));
+        (self.class, self.line) = (Class::Shallow, self.tags.queues_of(Class::Shallow, self.user));
         self
     }
 
@@ -82,7 +82,7 @@ impl Caller {
     /// no longer.
     #[inline]
     pub fn try_get(&mut self) -> Option<Tag> {
-        if self.seated {
+        if self.queued {
             self.leave();
         }
         let tag = self.tags.take(self.class, self.user, &mut self.hint)?;
@@ -97,7 +97,7 @@ impl Caller {
     /// Takes a tag; sleeps while there is none. Who waited as a task waits no longer.
     #[inline]
     pub fn get(&mut self) -> Tag {
-        if self.seated {
+        if self.queued {
             self.leave();
         }
         match self.try_get_in_turn() {
@@ -110,7 +110,7 @@ impl Caller {
     ///
     /// A task that was woken must poll again, or drop the caller, or [`Caller::leave`]: others count on it (W3).
     pub fn poll_get(&mut self, context: &mut Context<'_>) -> Poll<Tag> {
-        let place = if self.seated {
+        let place = if self.queued {
             if self.poll_woken(context) == Poll::Pending {
                 return Poll::Pending;
             }
@@ -124,7 +124,7 @@ impl Caller {
             }
             Place::Behind
         };
-        match self.sit(Sleeper::Task(context.waker().clone()), place) {
+        match self.join(Sleeper::Task(context.waker().clone()), place) {
             Some(tag) => Poll::Ready(tag),
             None => Poll::Pending,
         }
@@ -134,55 +134,55 @@ impl Caller {
     ///
     /// After taking, or finding nothing to take, they call [`TagQueue::look`]: that passes on what they did not need.
     pub fn poll_free(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.seated && self.poll_woken(context) == Poll::Pending {
+        if self.queued && self.poll_woken(context) == Poll::Pending {
             return Poll::Pending;
         }
-        if self.get_up() {
+        if self.stop_waiting() {
             return Poll::Ready(());
         }
         self.sit_down(Sleeper::Task(context.waker().clone()), Place::Behind);
         if self.tags.room(self.line, 0) == 0 {
             return Poll::Pending;
         }
-        self.get_up();
+        self.stop_waiting();
         Poll::Ready(())
     }
 
     /// Sits down behind all others, though a tag may be free: whoever is woken for it may be this one (W6).
     pub(crate) fn give_way(&mut self, context: &mut Context<'_>) {
-        self.get_up();
+        self.stop_waiting();
         self.sit_down(Sleeper::Task(context.waker().clone()), Place::Behind);
         self.tags.look();
     }
 
     /// Whether it waits, or was woken and has not got up.
-    pub(crate) const fn is_seated(&self) -> bool {
-        self.seated
+    pub(crate) const fn is_queued(&self) -> bool {
+        self.queued
     }
 
     /// Whether it sits in line and has not been woken.
-    pub(crate) fn is_in_line(&self) -> bool {
-        self.seated && self.seat.state() == WAITING
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.queued && self.waiter.state() == WAITING
     }
 
     /// Gets up, and leaves it to the caller to [look](TagQueue::look); answers whether it had been woken.
-    pub(crate) fn get_up(&mut self) -> bool {
-        std::mem::take(&mut self.seated)
-            && self.tags.lines[self.line].stand_up(&self.seat, self.queue, &self.tags.wakeups)
+    pub(crate) fn stop_waiting(&mut self) -> bool {
+        std::mem::take(&mut self.queued)
+            && self.tags.wait_queues[self.line].remove(&self.waiter, self.queue, &self.tags.wakeups)
     }
 
     /// Whether it was woken; if not, it will be by this task's waker.
     fn poll_woken(&self, context: &Context<'_>) -> Poll<()> {
-        if self.seat.state() == WAITING {
-            self.seat.replace(Sleeper::Task(context.waker().clone()));
+        if self.waiter.state() == WAITING {
+            self.waiter.replace(Sleeper::Task(context.waker().clone()));
         }
-        if self.seat.state() == WAITING { Poll::Pending } else { Poll::Ready(()) }
+        if self.waiter.state() == WAITING { Poll::Pending } else { Poll::Ready(()) }
     }
 
     fn sit_down(&mut self, sleeper: Sleeper, place: Place) {
-        assert!(!self.seated, "a caller waits in two places");
-        self.seated = true;
-        self.queue = self.tags.lines[self.line].sit(&self.seat, sleeper, place, &self.tags.wakeups);
+        assert!(!self.queued, "a caller waits in two places");
+        self.queued = true;
+        self.queue = self.tags.wait_queues[self.line].join(&self.waiter, sleeper, place, &self.tags.wakeups);
     }
 
     /// A tag, once there is one. Dropped before, it disturbs nobody; woken, it must be polled or dropped (W3).
@@ -192,7 +192,7 @@ impl Caller {
 
     /// Waits no longer; passes on what it was woken for.
     pub fn leave(&mut self) {
-        if self.get_up() {
+        if self.stop_waiting() {
             self.tags.look(); // W4
         }
     }
@@ -215,10 +215,10 @@ impl Caller {
         let mut place = Place::Behind;
         loop {
             let sleeper = Sleeper::Thread(self.parker.unparker());
-            if let Some(tag) = self.sit(sleeper, place) {
+            if let Some(tag) = self.join(sleeper, place) {
                 return tag;
             }
-            while self.seat.state() != WOKEN {
+            while self.waiter.state() != WOKEN {
                 self.parker.park();
             }
             if let Some(tag) = self.arrive().or_else(|| self.spin()) {
@@ -229,7 +229,7 @@ impl Caller {
     }
 
     /// Sits down, and looks once more: a tag that came back before nobody woke us for.
-    fn sit(&mut self, sleeper: Sleeper, place: Place) -> Option<Tag> {
+    fn join(&mut self, sleeper: Sleeper, place: Place) -> Option<Tag> {
         self.sit_down(sleeper, place);
         if self.over {
             // Others first: one of them, or the one who sat down, is woken if there is a tag (W6).
@@ -237,7 +237,7 @@ impl Caller {
             return None;
         }
         let tag = self.tags.take(self.class, self.user, &mut self.hint)?;
-        self.get_up();
+        self.stop_waiting();
         self.tags.look(); // W4
         Some(tag)
     }
@@ -246,7 +246,7 @@ impl Caller {
     fn arrive(&mut self) -> Option<Tag> {
         self.over = false;
         let tag = self.tags.take(self.class, self.user, &mut self.hint);
-        self.get_up();
+        self.stop_waiting();
         self.turn.begin(self.tags.wakeups.waiting());
         self.tags.look();
         tag

@@ -24,9 +24,9 @@
 //! ```
 
 mod caller;
-mod seat;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
+mod wait;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use fairlift_core::sync::agree;
 use fairlift_core::tags::{Bitmap, DEPTH_MAX, Error, Hint, Users, Wakeups, wake_batch};
 
 pub use caller::{Acquire, Caller};
-use seat::Line;
+use wait::WaitQueues;
 
 use crate::sync::{Mutex, lock};
 
@@ -88,7 +88,7 @@ pub struct TagQueue {
     /// Which line is the next to be woken from.
     first: std::sync::atomic::AtomicUsize,
     /// Those who wait, by what they wait for: for each user those of its full and of its shallow callers.
-    lines: Box<[Line]>,
+    wait_queues: Box<[WaitQueues]>,
 }
 
 /// What a caller may take.
@@ -135,7 +135,7 @@ impl TagQueue {
             resizing: Mutex::new(()),
             callers: std::sync::atomic::AtomicUsize::new(0),
             first: std::sync::atomic::AtomicUsize::new(0),
-            lines: (0..users * (1 + usize::from(shallow.is_some()))).map(|_| Line::default()).collect(),
+            wait_queues: (0..users * (1 + usize::from(shallow.is_some()))).map(|_| WaitQueues::default()).collect(),
         }))
     }
 
@@ -300,9 +300,9 @@ impl TagQueue {
         let mut promised = 0;
         // After the line that was woken from last comes the next one.
         let first = self.first.load(Relaxed);
-        for index in 0..self.lines.len() {
-            let index = (first + index) % self.lines.len();
-            let line = &self.lines[index];
+        for index in 0..self.wait_queues.len() {
+            let index = (first + index) % self.wait_queues.len();
+            let line = &self.wait_queues[index];
             let waiting = line.wakes.waiting();
             let count = if waiting > 0 { self.room(index, promised).min(waiting).min(left) } else { 0 };
             if count > 0 {
@@ -359,7 +359,7 @@ impl TagQueue {
         free.min(self.users.share(depth).saturating_sub(self.users.held(user)))
     }
 
-    fn line_of(&self, class: Class, user: usize) -> usize {
+    fn queues_of(&self, class: Class, user: usize) -> usize {
         let each = 1 + usize::from(self.shallow.is_some());
         match class {
             Class::Full => user * each,

@@ -1,8 +1,8 @@
 //! A worker's requests on a file: what is in flight, and how far it is.
 //!
-//! L1  A request goes through the ring, or to helper threads where the ring would take threads of its own; all of a turn in
-//!     one system call.
-//! L2  One that was done in part goes on with the rest; one that the file system cannot do is done another way (F5).
+//! flight.1  A request goes through the ring, or to helper threads where the ring would take threads of its own; all of a turn in
+//!           one system call.
+//! flight.2  One that was done in part goes on with the rest; one that the file system cannot do is done another way (F5).
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -172,7 +172,7 @@ impl OnFile {
             }
             (..0, Step::Allocate(mode)) if is_unsupported(-result) => {
                 self.file.learn_unsupported(mode);
-                return self.start(io, tag); // L2
+                return self.start(io, tag); // flight.2
             }
             (..0, step) => {
                 let op = if step == Step::Sync { Op::Flush } else { request.op };
@@ -188,7 +188,7 @@ impl OnFile {
                 flight.done += result as u64;
                 if flight.done < request.bytes {
                     advance(&mut flight.iovecs, result as usize);
-                    return self.push(io, tag); // L2
+                    return self.push(io, tag); // flight.2
                 }
             }
             (1.., Step::WriteOut) => {

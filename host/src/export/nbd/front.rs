@@ -327,6 +327,7 @@ impl Front for Nbd {
         }
     }
 
+    #[inline(always)]
     fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
         let number = engine.owner(ticket) as usize;
         self.connections[number].news(engine, &self.common, ticket, news);

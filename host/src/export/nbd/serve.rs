@@ -414,7 +414,7 @@ impl Connection {
             Step::Ready(session) => {
                 let export = Arc::clone(&common.service.exports.list[session.export]);
                 let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
-                let stream = engine.disk(export.disk).queue(engine.context).add_stream(stream);
+                let stream = engine.add_stream(export.disk, stream);
                 tracing::debug!(connection = self.number, export = export.name, ?session, "ready");
                 self.phase = Phase::Serving(Serving { export, session, stream });
             }
@@ -571,9 +571,8 @@ impl Connection {
     pub(crate) fn close(mut self, engine: &mut Engine) {
         assert!(self.is_over(), "a connection is closed with something under way");
         if let Phase::Serving(Serving { export, stream, .. }) = &self.phase {
-            let mut queue = engine.disk(export.disk).queue(engine.context);
-            export.stats.lock().unwrap_or_else(PoisonError::into_inner).add(&queue.stream_stats(*stream));
-            queue.remove_stream(*stream);
+            let stats = engine.remove_stream(export.disk, *stream);
+            export.stats.lock().unwrap_or_else(PoisonError::into_inner).add(&stats);
         }
         self.drop_replies(engine);
     }

@@ -3,14 +3,11 @@
 pub(crate) mod jobs;
 pub(crate) mod payload;
 
-use std::sync::Arc;
-
 use fairlift_core::program::Ask;
 use fairlift_core::{Bio, Duration, Errno, Extent, Instant, Op, Outcome, Sector, Stream, StreamId, Token};
 use io_uring::cqueue;
 
 use super::front::Front;
-use crate::disk::Disk;
 use crate::disk::engine::{Engine, News};
 use crate::kernel::ticket::Memory;
 use jobs::{Done, Jobs};
@@ -31,15 +28,9 @@ pub(crate) struct Programs<'a> {
 
 impl<'a> Programs<'a> {
     /// The jobs, each with its stream. Their time begins when it is told them.
-    pub(crate) fn new(
-        engine: &Engine,
-        disk: &Arc<Disk>,
-        jobs: Jobs<'a>,
-        streams: &[Stream],
-        patience: Duration,
-    ) -> Self {
+    pub(crate) fn new(engine: &mut Engine, jobs: Jobs<'a>, streams: &[Stream], patience: Duration) -> Self {
         let context = engine.context;
-        let stream = |stream: &Stream| disk.queue(context).add_stream(Stream { context, ..*stream });
+        let stream = |stream: &Stream| engine.add_stream(DISK, Stream { context, ..*stream });
         Self { jobs, streams: streams.iter().map(stream).collect(), patience, done: None }
     }
 }

@@ -44,6 +44,7 @@ impl Replies {
 
 impl Connection {
     /// There is news of a command.
+    #[inline]
     pub(crate) fn news(&mut self, engine: &mut Engine, common: &Common, number: usize, news: News) {
         let outcome = match news {
             News::Ended(outcome) => outcome,
@@ -83,6 +84,7 @@ impl Connection {
     }
 
     /// Gives back what a command held.
+    #[inline(always)]
     pub(super) fn release(&mut self, engine: &mut Engine, number: usize) {
         self.commands -= 1;
         self.memory -= engine.release(number);

@@ -1,10 +1,11 @@
-//! Where callers sit while they wait: a line is eight queues of seats, and one for those who came in vain.
+//! The queues in which callers wait for tags: eight, as in the kernel's sbitmap, so that callers seldom meet at one lock, and
+//! one for callers that were woken and came in vain.
 //!
-//! P1  A seat's state changes under the lock of the queue that it is in: it waits exactly while it is in that queue.
-//! P2  Whoever takes a seat out of its queue to wake it has counted it as on the way; the one who sits in it says that it
-//!     arrived, whether or not it still wants a tag.
-//! P3  How to wake it is taken away only by who sits there, when it stands up: one who was told to wake it and comes late
-//!     wakes for nothing, but takes nothing away.
+//! P1  A waiter's state changes under the lock of the queue that it is in: it is `WAITING` exactly while it is in that queue.
+//! P2  Whoever takes a waiter out of its queue to wake it has counted it as on the way; its caller says that it arrived,
+//!     whether or not it still wants a tag.
+//! P3  How to wake a waiter is taken away only by its own caller, when that stops waiting: a thread that was told to wake it
+//!     and comes late wakes for nothing, but takes nothing away.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,9 +16,9 @@ use fairlift_core::tags::{WAIT_QUEUES, Wakes, Wakeups};
 
 use crate::sync::{Mutex, Unparker, lock};
 
-/// Those who wait for the same tags.
+/// The callers that wait for the same tags.
 #[derive(Default)]
-pub(super) struct Line {
+pub(super) struct WaitQueues {
     pub(super) wakes: Wakes,
     queues: [Padded; WAIT_QUEUES],
     /// Those who came in vain: they are woken before all others.
@@ -27,16 +28,16 @@ pub(super) struct Line {
 /// Whoever wakes from one queue does not disturb who joins another.
 #[derive(Default)]
 #[repr(align(128))]
-struct Padded(Mutex<VecDeque<Arc<Seat>>>);
+struct Padded(Mutex<VecDeque<Arc<Waiter>>>);
 
-/// One caller's seat.
-pub(super) struct Seat {
+/// A caller, as the queues know it.
+pub(super) struct Waiter {
     /// [`AWAY`], [`WAITING`] or [`WOKEN`] (P1).
     state: AtomicU32,
     sleeper: Mutex<Option<Sleeper>>,
 }
 
-impl Default for Seat {
+impl Default for Waiter {
     fn default() -> Self {
         Self { state: AtomicU32::new(AWAY), sleeper: Mutex::new(None) }
     }
@@ -65,31 +66,31 @@ pub(super) enum Place {
     Before,
 }
 
-impl Line {
-    fn queue(&self, index: usize) -> &Mutex<VecDeque<Arc<Seat>>> {
+impl WaitQueues {
+    fn queue(&self, index: usize) -> &Mutex<VecDeque<Arc<Waiter>>> {
         &self.queues.get(index).unwrap_or(&self.again).0
     }
 
-    /// Sits down; answers in which queue. `all` is what is known of all lines.
-    pub(super) fn sit(&self, seat: &Arc<Seat>, sleeper: Sleeper, place: Place, all: &Wakeups) -> usize {
-        seat.replace(sleeper);
+    /// Sits down; answers in which queue. `all` is what is known of all wait_queues.
+    pub(super) fn join(&self, waiter: &Arc<Waiter>, sleeper: Sleeper, place: Place, all: &Wakeups) -> usize {
+        waiter.replace(sleeper);
         let index = match place {
             Place::Behind => self.wakes.queue_to_join(),
             Place::Before => WAIT_QUEUES,
         };
         let mut queue = lock(self.queue(index));
-        seat.state.store(WAITING, Ordering::SeqCst); // P1
-        queue.push_back(Arc::clone(seat));
+        waiter.state.store(WAITING, Ordering::SeqCst); // P1
+        queue.push_back(Arc::clone(waiter));
         self.wakes.joined(all);
         index
     }
 
     /// Stands up: from its queue, or from being on the way. Answers whether it was on the way (P2): it has then arrived.
-    pub(super) fn stand_up(&self, seat: &Arc<Seat>, index: usize, all: &Wakeups) -> bool {
+    pub(super) fn remove(&self, waiter: &Arc<Waiter>, index: usize, all: &Wakeups) -> bool {
         let mut queue = lock(self.queue(index));
-        let woken = match seat.state.swap(AWAY, Ordering::SeqCst) {
+        let woken = match waiter.state.swap(AWAY, Ordering::SeqCst) {
             WAITING => {
-                let place = queue.iter().position(|other| Arc::ptr_eq(other, seat));
+                let place = queue.iter().position(|other| Arc::ptr_eq(other, waiter));
                 queue.remove(place.expect("who waits is in its queue"));
                 self.wakes.left(all);
                 false
@@ -100,8 +101,8 @@ impl Line {
         if woken {
             all.arrived(1);
         }
-        // A waker may own the task that owns this seat. Dropped after the lock: it is somebody else's code.
-        let _sleeper = lock(&seat.sleeper).take();
+        // A waker may own the task that owns this waiter. Dropped after the lock: it is somebody else's code.
+        let _sleeper = lock(&waiter.sleeper).take();
         woken
     }
 
@@ -115,14 +116,14 @@ impl Line {
             if queue.is_empty() {
                 queue = lock(&self.queues[self.wakes.queue_to_wake()].0);
             }
-            let Some(seat) = queue.pop_front() else {
+            let Some(waiter) = queue.pop_front() else {
                 misses += 1;
                 continue;
             };
-            seat.state.store(WOKEN, Ordering::SeqCst); // P1
+            waiter.state.store(WOKEN, Ordering::SeqCst); // P1
             self.wakes.left(all);
             drop(queue);
-            seat.wake();
+            waiter.wake();
             (woken, misses) = (woken + 1, 0);
         }
         if woken < count {
@@ -132,7 +133,7 @@ impl Line {
     }
 }
 
-impl Seat {
+impl Waiter {
     pub(super) fn state(&self) -> u32 {
         self.state.load(Ordering::SeqCst)
     }

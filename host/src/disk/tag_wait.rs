@@ -1,10 +1,13 @@
-//! A worker's place in the line for tags that workers share (scheduler `none`).
+//! How a worker waits for tags that workers share (scheduler `none`, `shared_tags`).
 //!
-//! The worker's queue takes tags from the bitmap itself; here it waits for them, and gives way (W6).
+//! The problem: four workers with a queue each share 8 tags, and two of the workers could take all 8 again and again. The
+//! idea: a worker that lacks a tag waits in a queue until it is woken, and one that has taken its quota while others wait
+//! goes behind them. The worker's own queue takes tags from the bitmap itself; here is the waiting (rule W6 of
+//! `fairlift_core::tags`).
 //!
-//! L1  A worker in line asks its queue for nothing until it is woken, unless it is the only one in line.
-//! L2  A worker whose turn is over goes to the end of the line, though a tag may be free.
-//! L3  A worker that has asked for nothing for a while gives up its part.
+//! tag_wait.1  A worker that waits asks its queue for nothing until it is woken, unless no other worker waits.
+//! tag_wait.2  A worker that has used its quota waits behind the others, even while a tag is free.
+//! tag_wait.3  A worker that has asked for nothing for a second gives up its assured part of the tags.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -17,8 +20,8 @@ use crate::tags::{Caller, TagQueue};
 /// How long a worker without requests is still assured its part of shared tags.
 const IDLE: Duration = fairlift_core::time::secs(1);
 
-/// A worker's place in the line.
-pub(crate) struct Line {
+/// How a worker waits for shared tags.
+pub(crate) struct TagWait {
     tags: Arc<TagQueue>,
     caller: Caller,
     waker: Waker,
@@ -29,37 +32,37 @@ pub(crate) struct Line {
     idle: Option<Instant>,
 }
 
-impl Line {
+impl TagWait {
     pub(crate) fn new(tags: &Arc<TagQueue>, user: usize, waker: Waker) -> Self {
         let caller = tags.caller_of(user);
         Self { tags: Arc::clone(tags), caller, waker, user, turn: Quota::default(), over: false, idle: None }
     }
 
-    /// A turn of the worker begins; its queue has put back so many tags. Answers whether it may ask for requests (L1).
+    /// A turn of the worker begins; its queue has put back so many tags. Answers whether it may ask for requests (tag_wait.1).
     pub(crate) fn begin(&mut self, came: usize) -> bool {
-        if self.caller.is_in_line() && self.tags.waiting() == 1 {
+        if self.caller.is_waiting() && self.tags.waiting() == 1 {
             self.first_again(); // or we would wake ourselves
         }
         if came > 0 {
             self.tags.returned(came);
         }
-        if !self.caller.is_in_line() {
+        if !self.caller.is_waiting() {
             // Without looking: what is left over is passed on at the end of the turn.
             self.first_again();
         }
-        !self.caller.is_in_line()
+        !self.caller.is_waiting()
     }
 
-    /// Leaves the line, if it was in it, for a new turn.
+    /// Stops waiting, if it did, and begins a new quota.
     fn first_again(&mut self) {
-        if self.caller.is_seated() {
-            self.caller.get_up();
+        if self.caller.is_queued() {
+            self.caller.stop_waiting();
             self.over = false;
             self.turn.begin(self.tags.waiting());
         }
     }
 
-    /// The queue has taken a tag; answers whether it may take another (L2).
+    /// The queue has taken a tag; answers whether it may take another (tag_wait.2).
     pub(crate) fn took(&mut self) -> bool {
         let waiting = self.tags.waiting();
         self.over = waiting > 0 && !self.turn.goes_on(waiting);
@@ -77,7 +80,7 @@ impl Line {
         lacks_tag && self.caller.poll_free(&mut context).is_ready()
     }
 
-    /// The turn is over. Passes on what was not needed; answers when to look again, so as to give up our part (L3).
+    /// The turn is over. Passes on what was not needed; answers when to look again, so as to give up our part (tag_wait.3).
     pub(crate) fn end(&mut self, now: Instant, idle: bool) -> Option<Instant> {
         self.tags.look();
         if !idle {
@@ -119,7 +122,7 @@ mod tests {
     struct Worker {
         queue: Queue,
         stream: StreamId,
-        line: Line,
+        wait: TagWait,
         bell: Arc<Bell>,
         in_device: Vec<Tag>,
         next: u64,
@@ -135,8 +138,8 @@ mod tests {
             let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(0) };
             let stream = queue.add_stream(stream);
             let bell = Arc::new(Bell(AtomicBool::new(true), AtomicUsize::new(0)));
-            let line = Line::new(tags, user, Waker::from(Arc::clone(&bell)));
-            Self { queue, stream, line, bell, in_device: Vec::new(), next: 0, dispatched: 0 }
+            let wait = TagWait::new(tags, user, Waker::from(Arc::clone(&bell)));
+            Self { queue, stream, wait, bell, in_device: Vec::new(), next: 0, dispatched: 0 }
         }
 
         /// One turn, if there is a reason for one: something ended, or it was woken.
@@ -151,7 +154,7 @@ mod tests {
                 self.queue.handle_completion(now, tag, Outcome::Done);
             }
             while self.queue.poll_finished(context).is_some() {}
-            let mut may_ask = self.line.begin(came);
+            let mut may_ask = self.wait.begin(came);
             for _ in 0..if backlog { 64 - self.queue.waiting().min(64) } else { 0 } {
                 let extent = Extent::new(Sector(self.next * 1024), 8);
                 let bio =
@@ -164,11 +167,11 @@ mod tests {
                 while goes_on && let Some(dispatch) = self.queue.poll_dispatch(now, context) {
                     self.in_device.push(dispatch.tag);
                     self.dispatched += 1;
-                    goes_on = self.line.took();
+                    goes_on = self.wait.took();
                 }
-                may_ask = self.line.wait(self.queue.lacks_tag());
+                may_ask = self.wait.wait(self.queue.lacks_tag());
             }
-            self.line.end(now, self.queue.in_flight() == 0 && self.queue.waiting() == 0);
+            self.wait.end(now, self.queue.in_flight() == 0 && self.queue.waiting() == 0);
         }
     }
 
@@ -181,7 +184,7 @@ mod tests {
         workers.iter().map(|worker| worker.dispatched).collect()
     }
 
-    /// L2
+    /// tag_wait.2
     #[test]
     fn workers_that_all_want_more_than_there_is_have_equal_parts() {
         for (depth, workers) in [(1, 2), (2, 2), (4, 2), (8, 4), (64, 4)] {
@@ -191,7 +194,7 @@ mod tests {
         }
     }
 
-    /// L3
+    /// tag_wait.3
     #[test]
     fn a_worker_that_asks_for_nothing_takes_nobody_s_part() {
         let tags = TagQueue::new(tags::Settings { users: 2, ..tags::Settings::new(16) }).unwrap();

@@ -1,0 +1,293 @@
+//! Handover: a disk goes from one scheduler to another while it is served.
+//!
+//! Between two schedulers that decide for the whole disk there is nothing to hand over: the one queue stays, and its
+//! requests go to the new scheduler as they are. But `none` has a queue for each worker, and what waits in four queues is not
+//! in one. Then the disk is frozen, as the kernel does it: workers keep new requests back, let those in the old queues end,
+//! and go on with the new queues when all are empty. Example: four workers with 30 requests each under `none`, and the
+//! operator wants `bfq`. New requests wait in their workers for as long as the disk takes for those 120.
+//!
+//! handover.1  While the disk is frozen no worker gives a queue anything, and none has anything in a queue when the new ones
+//!             are taken: no request is in two queues or in none.
+//! handover.2  A worker arrives when all that it had in the old queues has ended and its memory is free. The last to arrive
+//!             puts the new queues in place; each then takes its streams over.
+//! handover.3  A worker that ends has arrived for ever.
+//! handover.4  What was counted goes on: statistics of the old queues are added up and kept.
+//! handover.5  A flush that failed is not forgotten, and nothing counts as flushed that was not: the state of flushes belongs
+//!             to the disk, and new queues believe that something was written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fairlift_core::flush::SharedFlush;
+use fairlift_core::sched::Kind;
+use fairlift_core::stats::Stats;
+use fairlift_core::{ContextId, Group, GroupId, Instant, Outcome, tunable};
+
+use super::Disk;
+use super::queues::Queues;
+
+/// Which queues a disk has, and which come next.
+pub(super) struct State {
+    pub(super) queues: Arc<Queues>,
+    next: Option<Next>,
+    /// One bit for each worker that has ended (handover.3).
+    ended: u64,
+    /// What was counted in queues that are no more (handover.4).
+    pub(super) past: Past,
+}
+
+/// Queues that wait until the old ones are empty.
+struct Next {
+    queues: Arc<Queues>,
+    /// One bit for each worker that has nothing in the old ones.
+    arrived: u64,
+}
+
+/// What was done through queues that are no more.
+#[derive(Default)]
+pub(super) struct Past {
+    pub(super) stats: Vec<(GroupId, Group, Stats)>,
+    pub(super) counts: BTreeMap<&'static str, u64>,
+}
+
+impl Past {
+    fn add(&mut self, queues: &Queues) {
+        for queue in queues.each() {
+            add_stats(&mut self.stats, queue.stats_by_group());
+            queue.counters(&mut |name, count| *self.counts.entry(name).or_default() += count);
+        }
+    }
+}
+
+/// Adds up what groups have done.
+pub(super) fn add_stats(all: &mut Vec<(GroupId, Group, Stats)>, more: Vec<(GroupId, &Group, Stats)>) {
+    for (id, group, stats) in more {
+        match all.binary_search_by_key(&id, |(id, ..)| *id) {
+            Ok(at) => all[at].2.add(&stats),
+            Err(at) => all.insert(at, (id, group.clone(), stats)),
+        }
+    }
+}
+
+impl State {
+    pub(super) fn new(queues: Queues) -> Self {
+        Self { queues: Arc::new(queues), next: None, ended: 0, past: Past::default() }
+    }
+}
+
+/// What a worker finds when it looks which queues a disk has.
+pub(crate) struct Found {
+    /// The number of the change; odd: the disk is frozen.
+    pub(crate) epoch: u64,
+    pub(crate) queues: Arc<Queues>,
+}
+
+impl Found {
+    pub(crate) const fn is_frozen(&self) -> bool {
+        self.epoch % 2 == 1
+    }
+}
+
+impl Disk {
+    /// Chooses another scheduler, with these tunables. It is in place at once, or when the workers, which the caller then
+    /// wakes, have nothing in the old queues any more; one that is chosen meanwhile takes its place.
+    ///
+    /// # Errors
+    /// A tunable is not one of that scheduler, or its value is malformed; nothing has changed.
+    pub(crate) fn set_scheduler(
+        &self,
+        now: Instant,
+        kind: Kind,
+        set: &[(String, String)],
+    ) -> Result<(), tunable::Error> {
+        let mut settings = self.plan.settings(kind);
+        for (backing, flush) in settings.backings.iter_mut().zip(&self.flushes) {
+            backing.flush = Some(Arc::clone(flush) as Arc<dyn SharedFlush>); // handover.5
+        }
+        let queues = Arc::new(Queues::new(&settings, set, self.plan.shares_tags())?);
+        let mut state = self.state();
+        if state.next.is_none() && state.queues.is_one() && queues.is_one() {
+            let mut queue = state.queues.of(ContextId(0));
+            queue.set_scheduler(now, kind);
+            for (name, value) in set {
+                queue.set_tunable(name, value).expect("the new queue has taken it");
+            }
+            return Ok(());
+        }
+        match &mut state.next {
+            Some(next) => next.queues = queues,
+            None => {
+                state.next = Some(Next { queues, arrived: 0 });
+                self.epoch.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        self.hand_over(&mut state);
+        Ok(())
+    }
+
+    /// The scheduler that the disk has.
+    pub(crate) fn scheduler(&self) -> Kind {
+        self.queues().of(ContextId(0)).settings().scheduler
+    }
+
+    /// The number of the last change: a worker that knows another number has to [look](Self::look).
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Which queues the disk has.
+    pub(crate) fn look(&self) -> Found {
+        let state = self.state();
+        Found { epoch: self.epoch(), queues: Arc::clone(&state.queues) }
+    }
+
+    /// A worker has nothing in the old queues any more (handover.2); whether it was the last, and is to wake the others.
+    pub(crate) fn arrive(&self, context: ContextId) -> bool {
+        let mut state = self.state();
+        if let Some(next) = &mut state.next {
+            next.arrived |= 1 << context.0;
+        }
+        self.hand_over(&mut state)
+    }
+
+    /// A worker ends (handover.3); whether the others are to be woken.
+    pub(crate) fn leave(&self, context: ContextId) -> bool {
+        let mut state = self.state();
+        state.ended |= 1 << context.0;
+        self.hand_over(&mut state)
+    }
+
+    /// Puts the new queues in place if all workers have arrived (handover.1).
+    fn hand_over(&self, state: &mut State) -> bool {
+        let all = u64::MAX >> (64 - self.plan.contexts());
+        let Some(next) = state.next.take_if(|next| (next.arrived | state.ended) & all == all) else { return false };
+        let old = std::mem::replace(&mut state.queues, next.queues);
+        state.past.add(&old);
+        for (place, flush) in self.places.iter().zip(&self.flushes) {
+            // A queue that was alone had a state of its own, unless it was handed over before.
+            let lost = old.of(ContextId(0)).flush_error(place.start);
+            flush.with(&mut |flush| {
+                if let (Some(errno), None) = (lost, flush.lost()) {
+                    flush.ended_alone(Outcome::Failed(errno)); // handover.5
+                }
+            });
+        }
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlift_core::model::{Asked, Character, Ended, Model, Work};
+    use fairlift_core::{Bio, Errno, Extent, Flags, Limits, Op, Priority, Sector, Stream, Token};
+
+    use super::*;
+    use crate::config::{self, Backing, Factory};
+    use crate::device;
+
+    /// A disk that forgets when the power fails.
+    struct Volatile;
+
+    impl Model for Volatile {
+        fn limits(&self) -> Limits {
+            Limits::new(2048)
+        }
+
+        fn character(&self) -> Character {
+            Character { rotational: false, volatile_cache: true }
+        }
+
+        fn submit(&mut self, _now: Instant, _asked: &Asked) {}
+
+        fn poll_event(&self) -> Option<Instant> {
+            None
+        }
+
+        fn advance(&mut self, _now: Instant, _ended: &mut Vec<Ended>) {}
+
+        fn work(&self) -> Work {
+            Work::default()
+        }
+    }
+
+    fn disk(scheduler: Kind) -> Disk {
+        let settings = config::Disk {
+            name: "d".into(),
+            scheduler,
+            set: Vec::new(),
+            depth: None,
+            shared_tags: false,
+            if_rotational: None,
+            nr_requests: None,
+            io_timeout: None,
+            concurrency: Default::default(),
+        };
+        let model = Factory::new(|| Box::new(Volatile));
+        let backing = Backing::Model { name: "volatile".into(), size: 1 << 20, model };
+        let device = device::open(&backing, false).unwrap();
+        Disk::new(&settings, &[(device, None)], &[Group::root()], 2).unwrap()
+    }
+
+    /// Asks for a flush, and has the device answer so; whether it was asked at all.
+    fn flush(disk: &Disk, outcome: Outcome) -> bool {
+        let (queues, now, context) = (disk.queues(), Instant::ZERO, ContextId(0));
+        let mut queue = queues.of(context);
+        let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context };
+        let stream = queue.add_stream(stream);
+        let extent = Extent::new(Sector(0), 0);
+        queue.submit(now, Bio { op: Op::Flush, flags: Flags::NONE, extent, stream, token: Token(0) }).unwrap();
+        let sent = queue.poll_dispatch(now, context);
+        if let Some(dispatch) = sent {
+            queue.handle_completion(now, dispatch.tag, outcome);
+        }
+        let _ = queue.poll_dispatch(now, context);
+        while queue.poll_finished(context).is_some() {}
+        queue.remove_stream(stream);
+        sent.is_some()
+    }
+
+    fn hand_over(disk: &Disk, kind: Kind) {
+        disk.set_scheduler(Instant::ZERO, kind, &[]).unwrap();
+        assert!(
+            disk.look().is_frozen() && !disk.arrive(ContextId(0)) && disk.arrive(ContextId(1)),
+            "the last one tells"
+        );
+        assert!(!disk.look().is_frozen() && disk.scheduler() == kind);
+    }
+
+    /// handover.5
+    #[test]
+    fn a_failed_flush_is_remembered_and_nothing_counts_as_flushed() {
+        for (first, second) in [(Kind::None, Kind::Bfq), (Kind::Bfq, Kind::None)] {
+            let disk = disk(first);
+            assert!(flush(&disk, Outcome::Failed(Errno::EIO)));
+            hand_over(&disk, second);
+            assert_eq!(disk.flush_error().map(|(_, errno)| errno), Some(Errno::EIO));
+            assert_eq!(disk.acknowledge_flush_errors().len(), 1);
+            assert!(flush(&disk, Outcome::Done), "what was written before is not known to be flushed");
+            hand_over(&disk, first);
+            assert!(disk.flush_error().is_none());
+        }
+    }
+
+    /// handover.3, handover.4
+    #[test]
+    fn a_worker_that_has_ended_is_not_waited_for_and_counts_go_on() {
+        let disk = disk(Kind::None);
+        flush(&disk, Outcome::Done);
+        let count = |disk: &Disk| {
+            let mut asked = 0;
+            disk.counters(&mut |name, count| asked += if name == "flushes_asked" { count } else { 0 });
+            (asked, disk.stats_by_group().len())
+        };
+        assert_eq!(count(&disk), (1, 1));
+        assert!(!disk.leave(ContextId(1)));
+        disk.set_scheduler(Instant::ZERO, Kind::Fair, &[]).unwrap();
+        disk.set_scheduler(Instant::ZERO, Kind::Bfq, &[]).unwrap();
+        assert!(disk.arrive(ContextId(0)));
+        assert_eq!((disk.scheduler(), count(&disk)), (Kind::Bfq, (1, 1)), "the last that was chosen");
+    }
+}

@@ -1,0 +1,70 @@
+//! The queues of a disk under one scheduler: one for all workers, or one for each.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fairlift_core::queue::{Settings, SharedTags};
+use fairlift_core::{ContextId, Queue, tunable};
+
+use crate::tags::{self, TagQueue};
+
+/// The queues of a disk.
+pub(crate) struct Queues {
+    list: Box<[Mutex<Queue>]>,
+    /// The tags that the queues share, if they do.
+    tags: Option<Arc<TagQueue>>,
+}
+
+impl Queues {
+    /// Queues made from `settings`, with these tunables of the scheduler; where each worker has its own, they share tags if
+    /// that is asked for (K2).
+    pub(super) fn new(settings: &Settings, set: &[(String, String)], share_tags: bool) -> Result<Self, tunable::Error> {
+        let count = count(settings);
+        let depth = settings.depth.into();
+        let tags = (share_tags && count > 1).then(|| {
+            let settings = tags::Settings { users: count, ..tags::Settings::new(depth) };
+            TagQueue::new(settings).expect("the depth was looked at before")
+        });
+        let queue = |user| {
+            let shared = tags.as_ref().map(|tags| SharedTags {
+                bitmap: Arc::clone(tags.bitmap()),
+                users: Arc::clone(tags.users()),
+                user,
+            });
+            let mut queue = Queue::new(Settings { tags: shared, ..settings.clone() });
+            set.iter().try_for_each(|(name, value)| queue.set_tunable(name, value))?;
+            Ok(Mutex::new(queue))
+        };
+        Ok(Self { list: (0..count).map(queue).collect::<Result<_, _>>()?, tags })
+    }
+
+    /// The queue that a context uses.
+    #[inline]
+    pub(crate) fn of(&self, context: ContextId) -> MutexGuard<'_, Queue> {
+        lock(&self.list[usize::from(context.0) % self.list.len()])
+    }
+
+    /// Each of them, once.
+    pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Queue>> {
+        self.list.iter().map(lock)
+    }
+
+    /// Whether all workers have the same one.
+    pub(super) const fn is_one(&self) -> bool {
+        self.list.len() == 1
+    }
+
+    /// The tags that a context's queue shares with the others', if it does.
+    pub(super) const fn tags(&self) -> Option<&Arc<TagQueue>> {
+        self.tags.as_ref()
+    }
+}
+
+/// How many queues a disk has under these settings (K2).
+pub(super) fn count(settings: &Settings) -> usize {
+    if settings.scheduler.is_per_disk() { 1 } else { settings.contexts.into() }
+}
+
+fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    // A panic within the queue is a broken promise about somebody's data: nobody goes on after it.
+    queue.lock().unwrap_or_else(|_: PoisonError<_>| panic!("a worker panicked in the queue of a disk"))
+}
