@@ -6,7 +6,7 @@
 //! tree.3  Equal keys keep the order in which they came: a newcomer goes after its equals.
 //! tree.4  Nothing is allocated, moved or freed after the table is made, unless it is told to grow.
 //!
-//! A red-black tree: the balance is in [`red_black`].
+//! A red-black tree: the balance is in `red_black.rs`.
 
 use alloc::vec;
 use alloc::vec::Vec;

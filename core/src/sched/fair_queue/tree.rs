@@ -8,7 +8,7 @@
 //! least.5  Up to [`SHORT`] entities are a list, of which `child` are the neighbours: most groups have no more that wait, and there
 //!     a step along a list is cheaper than balance. Beyond that it is a tree, until an eighth of that is left.
 //!
-//! The balance of the tree is in [`red_black`]. What a way down reads of an entity is one cache line of it, so a level costs one miss.
+//! The balance of the tree is in `red_black.rs`. What a way down reads of an entity is one cache line of it, so a level costs one miss.
 
 use super::entity::{Entities, Entity};
 use super::tags::Tag;
