@@ -36,7 +36,8 @@
 //! 15. *Added.* Who leaves for good with a lead, or comes back (5) with a lag, in sectors, leaves as much as a debt of the
 //!     tree: V rests until it was served. In the idle set the weight of the one would have slowed V down for as long, and
 //!     that of the other, had it been there. Without the debt V runs ahead of everybody by every recovered hole, and rule 5,
-//!     which measures credit against V, takes away what it should give. A jump (9) ends all debts.
+//!     which measures credit against V, takes away what it should give. A jump (9) ends all debts. Who leaves, or
+//!     runs empty, with a lag takes as much of the debt along: what it asked for is not to be served, and it brings its lag again.
 //!
 //! 16. *Added.* Who had requests under way while it had nothing to ask ([`Arrival::Present`]) comes back as 3 and 4 with its
 //!     old F in place of V, but no further behind V than its credit ÷ w, and with the debt of 15 for that. What it missed is
@@ -277,9 +278,23 @@ impl FairQueue {
     /// Charges a queue for service outside of a slot, such as a flush: its tags, and those of all above it, move as if it
     /// had been served, whether it is in service, waits or is idle.
     pub fn charge(&mut self, leaf: Leaf, sectors: u64) {
-        let mut budget = Some(self.leaf(leaf).budget);
-        let mut slot = leaf.0;
+        let _ = self.leaf(leaf);
+        self.charge_from(leaf.0, sectors);
+    }
+
+    /// As [`FairQueue::charge`], for service that none of a group's queues is to pay for, but the group and all above it. The
+    /// root pays nothing.
+    ///
+    /// # Panics
+    /// There is no such group.
+    pub fn charge_group(&mut self, group: GroupId, sectors: u64) {
+        assert!(self.group(group).live, "group {} was removed", group.0);
+        self.charge_from(self.group(group).entity, sectors);
+    }
+
+    fn charge_from(&mut self, mut slot: u32, sectors: u64) {
         self.settle();
+        let mut budget = (slot != NIL).then(|| self.entities.at(slot).budget);
         while slot != NIL {
             let Self { entities, groups, .. } = self;
             let Entity { state, class, parent, .. } = *entities.at(slot);
@@ -512,7 +527,17 @@ impl ServiceTree {
             self.idle.insert(entities, slot);
         } else {
             entity.state = State::Forgotten;
-            self.remove_weight(entity.weight);
+            let (weight, behind) = (entity.weight, self.time - entity.finish);
+            self.remove_weight(weight);
+            self.forgive(behind, weight);
+        }
+    }
+
+    /// Rule 15: an entity leaves that lags.
+    #[inline]
+    pub(super) fn forgive(&mut self, behind: Tag, weight: u32) {
+        if self.debt > 0 {
+            self.debt = self.debt.saturating_sub(behind * Tag::from(weight));
         }
     }
 

@@ -60,8 +60,10 @@ enum Step {
     RemoveGroup {
         nth: usize,
     },
+    /// Of the stream's own group, or of one that it was in once.
     Charge {
         stream: usize,
+        group: Option<usize>,
         time: Duration,
     },
     TakeOver,
@@ -101,7 +103,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (any(), weight.clone()).prop_map(|(parent, weight)| Step::AddGroup { parent, weight }),
         1 => (any(), weight).prop_map(|(group, weight)| Step::Weigh { group, weight }),
         1 => any().prop_map(|nth| Step::RemoveGroup { nth }),
-        1 => (any(), time).prop_map(|(stream, time)| Step::Charge { stream, time }),
+        1 => (any(), proptest::option::of(any()), time)
+            .prop_map(|(stream, group, time)| Step::Charge { stream, group, time }),
         1 => Just(Step::TakeOver),
         4 => (100..700_u16, 1..7_usize).prop_map(|(rounds, stride)| Step::Busy { rounds, stride }),
     ]
@@ -250,12 +253,13 @@ impl Run {
                     self.fair.remove_group(self.now, GroupId(id));
                 }
             }
-            Step::Charge { stream, time } => {
+            Step::Charge { stream, group, time } => {
                 let Some(id) = Self::nth(&self.streams, stream) else { return Ok(()) };
                 self.fair.flush_began(self.now);
                 self.now += time;
                 self.fair.flush_ended(self.now, time);
-                self.fair.charge(self.now, StreamId(id), self.streams[&id].group, time);
+                let group = group.and_then(|nth| Self::nth(&self.groups, nth)).map(GroupId);
+                self.fair.charge(self.now, StreamId(id), group.unwrap_or(self.streams[&id].group), time);
             }
             Step::TakeOver => self.take_over()?,
             Step::Busy { rounds, stride } => {

@@ -365,6 +365,28 @@ fn a_flush_is_charged_to_the_tenant_that_asked() {
     assert!((70..=80).contains(&count(&order, one)), "half is paid already: {}", count(&order, one));
 }
 
+/// fair.7: though the stream that asked is another group's now.
+#[test]
+fn a_flush_is_charged_to_the_group_that_asked() {
+    let mut hand = Hand::new(1);
+    let [from, to, beside] = [100; 3].map(|weight| hand.group(GroupId::ROOT, weight));
+    let streams = [from, from, to, beside].map(|group| hand.stream(group, PriorityClass::BestEffort, 4));
+    let [moves, stays, there, other] = streams;
+    for _ in 0..1000 {
+        let _ = streams.map(|stream| hand.reads(stream, 1));
+        hand.paced(4);
+    }
+    let _ = [stays, there, other].map(|stream| hand.reads(stream, 400));
+    hand.fair.flush_began(hand.now);
+    hand.moves(moves, to);
+    hand.now += us(800);
+    hand.fair.flush_ended(hand.now, us(800));
+    hand.fair.charge(hand.now, StreamId(moves as u32), from, us(800));
+    let order = hand.paced(150);
+    assert!(count(&order, stays) <= 3, "its group's flush took 100 reads: {}", count(&order, stays));
+    assert!(count(&order, there).abs_diff(count(&order, other)) <= 2, "nobody else's did");
+}
+
 /// fair.6: a tenant that has asked for nothing is not owed anything.
 #[test]
 fn absence_earns_nothing() {

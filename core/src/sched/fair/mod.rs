@@ -400,7 +400,7 @@ impl Scheduler for Fair {
             let took = self.pace.ends(now, Duration::ZERO);
             if served.ok {
                 let worth = self.pace.worth(took).unwrap_or(0);
-                self.order.charge(Leaf(q), worth.saturating_sub(cost.into())); // fair.7
+                self.charge_for(q, group, worth.saturating_sub(cost.into()));
             }
         }
         let tenant = self.tenant(q, group);
@@ -545,8 +545,9 @@ impl Charge for Fair {
         let state = &mut self.groups[usize::from(group.0)];
         let covered = state.covered.min(worth);
         state.covered -= covered;
-        let beside = self.order.beside(state.order, self.pace.meanwhile(time));
-        self.order.charge(Leaf(q), (worth - covered).saturating_sub(beside)); // fair.7
+        let order = state.order;
+        let beside = self.order.beside(order, self.pace.meanwhile(time));
+        self.charge_for(q, group, (worth - covered).saturating_sub(beside));
     }
 
     fn is_ahead(&mut self, _now: Instant, group: GroupId) -> bool {
@@ -600,6 +601,16 @@ impl Fair {
         self.waitings.forget(id);
         self.queue_mut(q).in_flight -= 1;
         self.tenants.has_room_again(tenant, self.shapes[id.0 as usize].cost)
+    }
+
+    /// Charges what a stream asked for when it was in a group (fair.7); where it is in another one now, the group alone.
+    fn charge_for(&mut self, q: u32, group: GroupId, worth: u64) {
+        let state = &self.groups[usize::from(group.0)];
+        if self.queue(q).group == group {
+            self.order.charge(Leaf(q), worth);
+        } else if state.is_there {
+            self.order.charge_group(state.order, worth);
+        }
     }
 
     /// What the device turned back of a stream waits too, though it was sent: it counts for the tenant that the stream is now.

@@ -79,6 +79,10 @@ impl FairQueue {
         entity.drop_carry();
         let state = entity.state;
         if state == State::Forgotten {
+            // It may come back with its lag (5, 16). What is ahead of a V that was set back is no lead.
+            if entity.finish < now {
+                entity.finish = rescaled(entity.finish, now, old, weight);
+            }
             return;
         }
         tree.remove_weight(old);
@@ -209,6 +213,9 @@ impl FairQueue {
         } else {
             tree.remove_weight(weight);
             tree.debt += ahead * Tag::from(weight);
+            if backlogged {
+                tree.forgive(behind, weight);
+            }
         }
         self.entities.at_mut(slot).state = State::Forgotten;
         self.rest_tree(parent, class);

@@ -217,6 +217,9 @@ impl Model {
         entity.finish = entity.start;
         let is = if entity.finish > now { Is::Idle } else { Is::Forgotten };
         let (group, class) = (entity.parent, entity.class);
+        let lag = now.saturating_sub(entity.finish) * entity.weight;
+        let debt = &mut self.g(group).debt[class];
+        *debt = debt.saturating_sub(lag); // 15
         self.put_in(slot, is);
         if is == Is::Forgotten {
             self.sum_changed(slot);
@@ -469,7 +472,10 @@ impl Model {
         let entity = self.e(slot);
         entity.weight = new;
         match is {
-            Is::Forgotten => entity.carry = 0,
+            Is::Forgotten => {
+                entity.carry = 0;
+                entity.finish = if entity.finish < now { scaled(entity.finish) } else { entity.finish };
+            }
             Is::Idle => {
                 entity.carry = 0;
                 if entity.finish > now {
@@ -512,7 +518,11 @@ impl Model {
         }
         let position = if is == Is::Waiting { start } else { finish };
         let ahead = if is == Is::Forgotten { 0 } else { position.saturating_sub(now) };
-        self.g(parent).debt[class] += ahead * weight;
+        let debt = &mut self.g(parent).debt[class];
+        *debt += ahead * weight;
+        if is == Is::Waiting {
+            *debt = debt.saturating_sub(now.saturating_sub(start) * weight);
+        }
         self.rest_tree(parent, class);
         self.settle(Arrival::New);
         (ahead, now.saturating_sub(position), is == Is::Waiting)

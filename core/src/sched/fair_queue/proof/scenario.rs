@@ -311,6 +311,56 @@ fn a_queue_that_was_present_gets_back_what_it_missed_up_to_its_credit() {
     }
 }
 
+/// 15: the debt of a queue that lags is that queue's alone: it goes when the queue runs empty, moves or is removed, and is
+/// not there twice when it comes back.
+#[test]
+fn a_queue_that_lags_takes_its_debt_along() {
+    let debt = |fair: &mut FairQueue| {
+        fair.settle();
+        (fair.group(ROOT).trees[BE as usize].debt >> SHIFT) as u64
+    };
+    for goes in ["empty", "moves", "removed"] {
+        let (mut fair, [steady, also, present]) = queues([1, 1, 2]);
+        let group = fair.add_group(ROOT, 1);
+        let _ = [steady, also, present].map(|leaf| fair.activate(leaf, 10, Arrival::New));
+        assert_eq!(slot(&mut fair, 10, false), present);
+        (0..20).for_each(|_| assert_ne!(slot(&mut fair, 10, true), present));
+        fair.activate(present, 10, Arrival::Present { credit: 60 });
+        assert_eq!((ahead(&mut fair, present), debt(&mut fair)), (-30.0, 60));
+        assert_eq!(slot(&mut fair, 10, true), present);
+        assert_eq!((ahead(&mut fair, present), debt(&mut fair)), (-25.0, 50));
+        match goes {
+            "empty" => {
+                assert_eq!(slot(&mut fair, 10, false), present);
+                assert_eq!((ahead(&mut fair, present), debt(&mut fair)), (-20.0, 0), "it asks for nothing");
+                fair.activate(present, 10, Arrival::Present { credit: 60 });
+                assert_eq!((ahead(&mut fair, present), debt(&mut fair)), (-20.0, 40), "and asks again");
+            }
+            "moves" => fair.move_queue(present, group),
+            _ => fair.remove_queue(present),
+        }
+        if goes != "empty" {
+            assert_eq!(debt(&mut fair), 0, "{goes}");
+        }
+    }
+}
+
+/// 11: of a queue that is away, too, if it comes back with its lag.
+#[test]
+fn a_new_weight_keeps_the_lag_of_an_absent_queue_in_sectors() {
+    let (mut fair, [steady, present]) = queues([10, 10]);
+    let _ = [steady, present].map(|leaf| fair.activate(leaf, 10, Arrival::New));
+    let _ = slot(&mut fair, 10, true);
+    assert_eq!(slot(&mut fair, 10, false), present);
+    (0..10).for_each(|_| assert_eq!(slot(&mut fair, 10, true), steady));
+    let before = ahead(&mut fair, present);
+    assert!(before < 0.0);
+    fair.set_queue_weight(present, 100);
+    assert!((ahead(&mut fair, present) - before / 10.0).abs() < 1e-9);
+    fair.activate(present, 10, Arrival::Present { credit: 1000 });
+    assert!((ahead(&mut fair, present) - before / 10.0).abs() < 1e-9, "in sectors it missed what it missed");
+}
+
 /// 16: credit is no gift: who has had its share has none, whatever is offered.
 #[test]
 fn a_queue_that_had_its_share_is_not_given_more_for_being_present() {
@@ -443,6 +493,23 @@ fn service_outside_of_slots_is_charged() {
         served[usize::from(slot(&mut fair, 10, true) == leaves[1])] += 10;
     }
     assert!(served[1].abs_diff(500) <= 10, "{served:?}");
+}
+
+/// Charges: of a group alone, none of its queues is poorer for it than another, and of the root, nobody.
+#[test]
+fn a_group_may_be_charged_by_itself() {
+    let (mut fair, [(one, a), (_, b)]) = groups([1, 1]);
+    let c = fair.add_queue(one, BE, 1);
+    fair.charge_group(one, 500); // Nobody waits, so nobody is behind for it.
+    let _ = [a, b, c].map(|leaf| fair.activate(leaf, 10, Arrival::New));
+    let _ = [one, ROOT].map(|group| fair.charge_group(group, 500));
+    let mut served = [0_u64; 3];
+    for _ in 0..300 {
+        let leaf = slot(&mut fair, 10, true);
+        served[[a, b, c].iter().position(|one| *one == leaf).unwrap()] += 10;
+    }
+    assert!(served[0].abs_diff(served[2]) <= 10, "{served:?}");
+    assert!(served[1].abs_diff(1750) <= 20, "{served:?}: of 3,000 and 500 the other group has half");
 }
 
 /// Nothing recurses: a group within a group, 60,000 deep.
