@@ -1,11 +1,13 @@
-//! Helpers: threads that wait for the kernel, so that workers need not.
+//! Helpers: threads that wait for files, so that workers need not.
 //!
-//! What they do next, and how many of them at once for whom, is decided in `fairlift_core::helpers`; here are the threads.
+//! A read of a file on a network file system blocks its thread for as long as the other end takes. io_uring would start a
+//! thread of its own for each such read; here a few helper threads serve all files. What they do next, and how many of them
+//! at once for which disk, is decided in `fairlift_core::helpers`; here are the threads.
 //!
-//! H1  A helper exists only while there is work for it, and some seconds longer.
-//! H2  As many helpers are awake as jobs are out, and no more: who pushes a job that may start wakes one; who ends one takes
-//!     the next itself, and wakes others only if by its end more may start.
-//! H3  A worker's bell rings when the first result is put on its list, and not again before it took the list.
+//! H1  A helper exists while there is work for it, and five seconds longer.
+//! H2  As many helpers are awake as jobs are out, and no more. A worker that pushes a job wakes one helper if the job may
+//!     start; a helper that ends a job takes the next one itself, and wakes others only if by its end more may start.
+//! H3  A worker's bell rings when the first result is put on its list, and not again before the worker took the list.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,9 +1,13 @@
 //! Memory that the kernel borrows: payload buffers, and the ring of buffers that sockets receive into.
 //!
+//! While a read is in flight the kernel writes into its buffer at any time, so the buffer must neither move nor be used for
+//! anything else. Each worker has a pool of its own with a fixed budget, so a client cannot make the server grow: with
+//! 512 MiB for 4 workers, a worker gives out at most 128 MiB.
+//!
 //! B1  A buffer is page-aligned, so that direct I/O takes it as it is.
-//! B2  A buffer belongs to one command from `get` to `put`; its memory stays where it is in between.
-//! B3  All buffers of a worker together hold no more than its budget; past it `get` answers `None`. A quarter of it is
-//!     for small buffers alone, so that clients with large requests cannot keep it all from the others.
+//! B2  A buffer belongs to one request from `get` to `put`, and its memory stays where it is in between.
+//! B3  All buffers of a worker together hold no more than its budget; past it `get` answers `None`. A quarter of the budget
+//!     is for buffers of up to 64 KiB alone, so that clients with large requests cannot keep all of it from the others.
 //! B4  Once warm, buffers of up to 1 MiB come from free lists: nothing is allocated.
 
 use std::ptr::NonNull;

@@ -15,7 +15,7 @@ use io_uring::{opcode, squeue, types};
 use super::{Act, File, ZEROES, is_unsupported};
 use crate::device::Device;
 use crate::device::helpers::{Job, Work};
-use crate::device::lane::{Address, Io, Lane, Request};
+use crate::device::lane::{Address, Completed, Io, Lane, Request};
 use crate::kernel::ring::Source;
 
 /// A worker's side of a file.
@@ -203,6 +203,7 @@ impl OnFile {
         self.land(io, tag, Outcome::Done);
     }
 
+    #[inline(always)]
     fn land(&mut self, io: &mut Io<'_>, tag: Tag, outcome: Outcome) {
         self.flights[usize::from(tag.0)].request = None;
         self.in_flight -= 1;
@@ -245,9 +246,9 @@ impl Lane for OnFile {
         self.launches = launches;
     }
 
-    fn completed(&mut self, io: &mut Io<'_>, done: &[(Tag, i32)]) {
-        for (tag, result) in done {
-            self.went_on(io, *tag, *result);
+    fn completed(&mut self, io: &mut Io<'_>, steps: &[Completed]) {
+        for step in steps {
+            self.went_on(io, step.tag, step.result);
         }
     }
 

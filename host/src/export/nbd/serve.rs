@@ -1,11 +1,14 @@
 //! A connection: from the bytes of a client to commands, and from their ends to replies.
 //!
+//! Bytes come in whatever pieces the socket gives: half a header, or thirty commands at once. A connection takes all the
+//! commands that are whole, keeps the rest, and collects replies until the turn ends, so that one message carries them all.
+//!
 //! S1  An idle connection holds no buffer.
-//! S2  What is wrong with one command is answered to that command, and the connection goes on; only a client whose bytes
-//!     make no sense any more is disconnected.
-//! S3  A client that does not take its replies is read no further than its bounds (commands, payload bytes), and
-//!     delays nobody else.
-//! S4  A client may leave at any byte: what it had asked is done or not, and all it held is given back.
+//! S2  An error in one command is answered to that command, and the connection goes on. Only a client whose bytes make no
+//!     sense any more is disconnected.
+//! S3  A client that does not take its replies is read no further than its bounds (commands, payload bytes), and delays no
+//!     other client.
+//! S4  A client may leave at any byte: what it had asked is done or not, and all that it held is given back.
 //! S5  Nothing that came in plain text before TLS is used after it.
 
 mod reply;
@@ -20,9 +23,10 @@ use io_uring::{opcode, squeue, types};
 use reply::{Replies, Sent};
 
 use super::check::check;
-use super::front::{Common, Event};
+
 use super::handshake::{Handshake, Session, Step};
 use super::proto::{self, Command as Verb, RequestHeader};
+use super::service::{Command, Common, Event};
 use crate::disk::engine::Engine;
 use crate::export::Export;
 use crate::kernel::buffer::SMALL;
@@ -33,20 +37,6 @@ use crate::kernel::ticket::Memory;
 const DIRECT: usize = 32 << 10;
 /// Past so many bytes of replies without payload that wait, the connection is read no further (S3).
 const HEADS: usize = 64 << 10;
-
-/// One operation of a client, from its arrival to the reply. Its payload is with its ticket.
-#[derive(Clone, Copy)]
-pub(super) struct Command {
-    /// The client's name for it.
-    cookie: u64,
-    op: Op,
-    /// In the export, in bytes.
-    offset: u64,
-    /// In bytes.
-    len: u64,
-    /// The protocol's flags.
-    flags: u16,
-}
 
 /// A client.
 pub(crate) struct Connection {
