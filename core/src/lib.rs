@@ -35,6 +35,7 @@ mod list;
 pub mod model;
 pub mod program;
 pub mod queue;
+mod red_black;
 pub mod request;
 pub mod sched;
 pub mod stats;

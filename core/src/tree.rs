@@ -6,14 +6,12 @@
 //! tree.3  Equal keys keep the order in which they came: a newcomer goes after its equals.
 //! tree.4  Nothing is allocated, moved or freed after the table is made, unless it is told to grow.
 //!
-//! A red-black tree: no red node has a red child, and every way down from the root meets as many black nodes; so no
-//! way down is more than twice as long as another. Chosen over AVL because a removal rotates at most three times, and
-//! schedulers remove as often as they insert. The two children are an array, so that the side to go down on is an
-//! index computed from a comparison, not a branch that random positions make unpredictable; and so that each case and
-//! its mirror image are one piece of code.
+//! A red-black tree: the balance is in `red_black.rs`.
 
 use alloc::vec;
 use alloc::vec::Vec;
+
+use crate::red_black::{self, LEFT, NIL, Nodes as _, RIGHT};
 
 /// The nodes of one or more [`Tree`]s, by slot.
 #[derive(Debug)]
@@ -44,11 +42,37 @@ enum Colour {
     Outside,
 }
 
-/// No node.
-const NIL: u32 = u32::MAX;
-/// Indices of `Node::child`; the other side of `s` is `1 - s`.
-const LEFT: usize = 0;
-const RIGHT: usize = 1;
+impl red_black::Nodes for Nodes {
+    #[inline]
+    fn child(&self, slot: u32, side: usize) -> u32 {
+        self.at(slot).child[side]
+    }
+
+    #[inline]
+    fn set_child(&mut self, slot: u32, side: usize, child: u32) {
+        self.at_mut(slot).child[side] = child;
+    }
+
+    #[inline]
+    fn parent(&self, slot: u32) -> u32 {
+        self.at(slot).parent
+    }
+
+    #[inline]
+    fn set_parent(&mut self, slot: u32, parent: u32) {
+        self.at_mut(slot).parent = parent;
+    }
+
+    #[inline]
+    fn has_red(&self, slot: u32) -> bool {
+        self.at(slot).colour == Colour::Red
+    }
+
+    #[inline]
+    fn set_red(&mut self, slot: u32, red: bool) {
+        self.at_mut(slot).colour = if red { Colour::Red } else { Colour::Black };
+    }
+}
 
 impl Nodes {
     /// Slots 0 to `capacity - 1`, in no tree.
@@ -80,39 +104,15 @@ impl Nodes {
     /// The slot after `slot` in its tree.
     #[must_use]
     pub fn next(&self, slot: u32) -> Option<u32> {
-        self.beside(slot, RIGHT)
+        debug_assert!(self.contains(slot), "slot {slot} is in no tree");
+        some(self.beside(slot, RIGHT))
     }
 
     /// The slot before `slot` in its tree.
     #[must_use]
     pub fn prev(&self, slot: u32) -> Option<u32> {
-        self.beside(slot, LEFT)
-    }
-
-    fn beside(&self, slot: u32, side: usize) -> Option<u32> {
         debug_assert!(self.contains(slot), "slot {slot} is in no tree");
-        let below = self.at(slot).child[side];
-        if below != NIL {
-            return Some(self.outermost(below, 1 - side));
-        }
-        let mut from = slot;
-        let mut at = self.at(slot).parent;
-        while at != NIL && self.at(at).child[side] == from {
-            from = at;
-            at = self.at(at).parent;
-        }
-        some(at)
-    }
-
-    /// The last node on the way down from `at` that keeps to `side`.
-    fn outermost(&self, mut at: u32, side: usize) -> u32 {
-        loop {
-            let below = self.at(at).child[side];
-            if below == NIL {
-                return at;
-            }
-            at = below;
-        }
+        some(self.beside(slot, LEFT))
     }
 
     fn at(&self, slot: u32) -> &Node {
@@ -121,15 +121,6 @@ impl Nodes {
 
     fn at_mut(&mut self, slot: u32) -> &mut Node {
         &mut self.0[slot as usize]
-    }
-
-    fn is_red(&self, slot: u32) -> bool {
-        slot != NIL && self.at(slot).colour == Colour::Red
-    }
-
-    /// On which side of `parent` its child `slot` is.
-    fn side_of(&self, slot: u32, parent: u32) -> usize {
-        usize::from(self.at(parent).child[RIGHT] == slot)
     }
 }
 
@@ -224,41 +215,7 @@ impl Tree {
         let parent = nodes.at_mut(parent);
         parent.child[side] = slot;
         if parent.colour == Colour::Red {
-            self.part_reds(nodes, slot);
-        }
-    }
-
-    /// Mends the tree when `red` may have a red parent.
-    fn part_reds(&mut self, nodes: &mut Nodes, mut red: u32) {
-        loop {
-            let parent = nodes.at(red).parent;
-            if parent == NIL {
-                nodes.at_mut(red).colour = Colour::Black;
-                return;
-            }
-            if nodes.at(parent).colour == Colour::Black {
-                return;
-            }
-            // The root is black, so a red parent has a parent.
-            let top = nodes.at(parent).parent;
-            let side = nodes.side_of(parent, top);
-            let uncle = nodes.at(top).child[1 - side];
-            if nodes.is_red(uncle) {
-                nodes.at_mut(parent).colour = Colour::Black;
-                nodes.at_mut(uncle).colour = Colour::Black;
-                nodes.at_mut(top).colour = Colour::Red;
-                red = top;
-                continue;
-            }
-            let mut middle = parent;
-            if nodes.at(parent).child[side] != red {
-                self.rotate(nodes, parent, side);
-                middle = red;
-            }
-            self.rotate(nodes, top, 1 - side);
-            nodes.at_mut(middle).colour = Colour::Black;
-            nodes.at_mut(top).colour = Colour::Red;
-            return;
+            red_black::came(&mut self.root, nodes, slot);
         }
     }
 
@@ -293,96 +250,19 @@ impl Tree {
                 (gap_parent, gap_side) = (heir, RIGHT);
             } else {
                 (gap_parent, gap_side) = (heir_parent, LEFT);
-                adopt(nodes, heir_parent, LEFT, below);
-                adopt(nodes, heir, RIGHT, right);
+                nodes.adopt(heir_parent, LEFT, below);
+                nodes.adopt(heir, RIGHT, right);
             }
-            adopt(nodes, heir, LEFT, left);
-            self.put_in_place_of(nodes, slot, parent, heir);
+            nodes.adopt(heir, LEFT, left);
+            red_black::put_in_place_of(&mut self.root, nodes, slot, parent, heir);
             nodes.at_mut(heir).colour = colour;
         } else {
             (filler, missing) = (if left == NIL { right } else { left }, colour);
             gap_parent = parent;
             gap_side = if parent == NIL { LEFT } else { nodes.side_of(slot, parent) };
-            self.put_in_place_of(nodes, slot, parent, filler);
+            red_black::put_in_place_of(&mut self.root, nodes, slot, parent, filler);
         }
-        if missing == Colour::Black {
-            if nodes.is_red(filler) {
-                nodes.at_mut(filler).colour = Colour::Black;
-            } else {
-                self.make_up_for_black(nodes, gap_parent, gap_side);
-            }
-        }
-    }
-
-    /// Mends the tree when ways down through `side` of `parent` meet one black node too few.
-    fn make_up_for_black(&mut self, nodes: &mut Nodes, mut parent: u32, mut side: usize) {
-        while parent != NIL {
-            // The other side has a black node more than this one, so there is a sibling.
-            let mut sibling = nodes.at(parent).child[1 - side];
-            if nodes.at(sibling).colour == Colour::Red {
-                nodes.at_mut(sibling).colour = Colour::Black;
-                nodes.at_mut(parent).colour = Colour::Red;
-                self.rotate(nodes, parent, side);
-                sibling = nodes.at(parent).child[1 - side];
-            }
-            let far = nodes.at(sibling).child[1 - side];
-            let near = nodes.at(sibling).child[side];
-            let colour = nodes.at(parent).colour;
-            if nodes.is_red(far) {
-                nodes.at_mut(far).colour = Colour::Black;
-                nodes.at_mut(sibling).colour = colour;
-                nodes.at_mut(parent).colour = Colour::Black;
-                self.rotate(nodes, parent, side);
-                return;
-            }
-            if nodes.is_red(near) {
-                nodes.at_mut(near).colour = colour;
-                nodes.at_mut(parent).colour = Colour::Black;
-                self.rotate(nodes, sibling, 1 - side);
-                self.rotate(nodes, parent, side);
-                return;
-            }
-            nodes.at_mut(sibling).colour = Colour::Red;
-            if colour == Colour::Red {
-                nodes.at_mut(parent).colour = Colour::Black;
-                return;
-            }
-            let above = nodes.at(parent).parent;
-            if above != NIL {
-                side = nodes.side_of(parent, above);
-            }
-            parent = above;
-        }
-    }
-
-    /// Moves `top` down on `side`; its child on the other side takes its place.
-    fn rotate(&mut self, nodes: &mut Nodes, top: u32, side: usize) {
-        let Node { child, parent, .. } = *nodes.at(top);
-        let riser = child[1 - side];
-        let between = nodes.at(riser).child[side];
-        adopt(nodes, top, 1 - side, between);
-        self.put_in_place_of(nodes, top, parent, riser);
-        adopt(nodes, riser, side, top);
-    }
-
-    /// Makes `new` (or nothing) the child of `parent` that `old` was.
-    fn put_in_place_of(&mut self, nodes: &mut Nodes, old: u32, parent: u32, new: u32) {
-        if parent == NIL {
-            self.root = new;
-            if new != NIL {
-                nodes.at_mut(new).parent = NIL;
-            }
-        } else {
-            adopt(nodes, parent, nodes.side_of(old, parent), new);
-        }
-    }
-}
-
-/// Makes `child` (or nothing) the child of `parent` on `side`.
-fn adopt(nodes: &mut Nodes, parent: u32, side: usize, child: u32) {
-    nodes.at_mut(parent).child[side] = child;
-    if child != NIL {
-        nodes.at_mut(child).parent = parent;
+        red_black::went(&mut self.root, nodes, missing == Colour::Red, gap_parent, gap_side, filler);
     }
 }
 

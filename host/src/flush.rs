@@ -1,18 +1,18 @@
 //! Flushes that threads and tasks share: `fairlift_core::flush`, and what sleeping needs beyond it.
 //!
-//! B1  Who finds that a flush is to start leads: it flushes the device itself, with no lock held. Everybody else sleeps, or
-//!     goes on with what else it has to do.
-//! B2  When the leader is done, how it ended is noted for all waiters that shared it, under the lock, before anybody is
-//!     woken and before another can start. So the next flush may come and go while they are on their way: each finds its
-//!     own end.
-//! B3  Then the one who has waited longest is woken to lead the next. Whoever comes first leads instead, and that one waits
-//!     on: it is not counted on for anything but to look.
-//! B4  Who gives up, woken or not, has somebody else look.
-//! B5  A leader that gives up before it has begun hands over: somebody else leads. One that gives up later, or panics,
-//!     leaves a flush of which nothing is known: it counts as failed (`ECANCELED`), and is remembered like any failure:
-//!     what it made of the device's word, nobody else can hear again. A task that may be dropped has the device asked by
-//!     somebody who is not.
-//! B6  Who waits for a time only ([`FlushQueue::flush_within`]) gives up when it is over, however long the device takes.
+//! lead.1  Who finds that a flush is to start leads: it flushes the device itself, with no lock held. Everybody else sleeps, or
+//!         goes on with what else it has to do.
+//! lead.2  When the leader is done, how it ended is noted for all waiters that shared it, under the lock, before anybody is
+//!         woken and before another can start. So the next flush may come and go while they are on their way: each finds its
+//!         own end.
+//! lead.3  Then the one who has waited longest is woken to lead the next. Whoever comes first leads instead, and that one waits
+//!         on: it is not counted on for anything but to look.
+//! lead.4  Who gives up, woken or not, has somebody else look.
+//! lead.5  A leader that gives up before it has begun hands over: somebody else leads. One that gives up later, or panics,
+//!         leaves a flush of which nothing is known: it counts as failed (`ECANCELED`), and is remembered like any failure:
+//!         what it made of the device's word, nobody else can hear again. A task that may be dropped has the device asked by
+//!         somebody who is not.
+//! lead.6  Who waits for a time only ([`FlushQueue::flush_within`]) gives up when it is over, however long the device takes.
 //!
 //! Nobody waits for company here, as that would take a timer.
 //!
@@ -110,13 +110,13 @@ struct State {
     waiters: Slab<Waiter>,
     /// Who waits and has not been told, in the order in which they asked.
     waiting: VecDeque<usize>,
-    /// Somebody is to lead, and has not begun (B5).
+    /// Somebody is to lead, and has not begun (lead.5).
     leading: bool,
 }
 
 struct Waiter {
     round: Round,
-    /// How it ended, once it has (B2).
+    /// How it ended, once it has (lead.2).
     ended: Option<Outcome>,
     sleeper: Sleeper,
 }
@@ -174,7 +174,7 @@ impl FlushQueue {
         self.flush_by(None, device)
     }
 
-    /// The same, waiting for others' flushes for so long at most (B6): a device that hangs in one of them is not waited for.
+    /// The same, waiting for others' flushes for so long at most (lead.6): a device that hangs in one of them is not waited for.
     /// One's own call of `device` takes as long as it takes.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ impl FlushQueue {
     }
 
     /// Asks for a flush as a task: awaited, it has ended or is to be done. Dropped before, it disturbs nobody. Kept, but not
-    /// polled when it is woken, it may hold up those who wait behind it: it could be the one that is to look (B3).
+    /// polled when it is woken, it may hold up those who wait behind it: it could be the one that is to look (lead.3).
     pub fn join(&self) -> Join<'_> {
         Join(Asking { queue: self, waiter: None, leads: false })
     }
@@ -232,7 +232,7 @@ impl FlushQueue {
 }
 
 impl State {
-    /// Notes how it ended for the waiters for whom it has (B2), and answers whether a flush is to start; `wake` is
+    /// Notes how it ended for the waiters for whom it has (lead.2), and answers whether a flush is to start; `wake` is
     /// whom to wake when the lock has been given back.
     fn settle(&mut self, wake: &mut Vec<Sleeper>) -> bool {
         if self.leading {
@@ -250,7 +250,7 @@ impl State {
         start == Start::Now
     }
 
-    /// As [`State::settle`], and has the first that waits look if a flush is to start (B3).
+    /// As [`State::settle`], and has the first that waits look if a flush is to start (lead.3).
     fn pass_on(&mut self, wake: &mut Vec<Sleeper>) {
         if self.settle(wake)
             && let Some(first) = self.waiting.front()
@@ -317,7 +317,7 @@ impl<'a> Asking<'a> {
         if !start {
             return None;
         }
-        state.leading = true; // B1
+        state.leading = true; // lead.1
         self.waiter = None;
         Some(Turn::Lead(Lead(Asking { queue: self.queue, waiter: Some(number), leads: true })))
     }
@@ -330,19 +330,19 @@ impl Drop for Asking<'_> {
         let mut state = self.queue.lock();
         let waiter = state.waiters.remove(number);
         if self.leads {
-            state.leading = false; // B5
+            state.leading = false; // lead.5
         }
         if waiter.ended.is_none() {
             state.waiting.retain(|other| *other != number);
             state.flush.cancel(waiter.round);
         }
-        state.pass_on(&mut wake); // B4
+        state.pass_on(&mut wake); // lead.4
         drop(state);
         wake_all(wake);
     }
 }
 
-/// The duty to flush the device; see [`Turn::Lead`]. Dropped, it is somebody else's (B5).
+/// The duty to flush the device; see [`Turn::Lead`]. Dropped, it is somebody else's (lead.5).
 #[must_use = "others wait until it has ended"]
 pub struct Lead<'a>(Asking<'a>);
 
@@ -391,7 +391,7 @@ impl Running<'_> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.tell(Outcome::Failed(Errno(libc::ECANCELED))); // B5
+        self.tell(Outcome::Failed(Errno(libc::ECANCELED))); // lead.5
     }
 }
 
@@ -416,7 +416,7 @@ mod tests {
 
     use super::*;
 
-    /// B6
+    /// lead.6
     #[test]
     fn who_waits_for_a_time_only_is_told_though_the_device_hangs() {
         let flushes = FlushQueue::new();

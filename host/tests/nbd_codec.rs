@@ -177,7 +177,7 @@ fairlift_lab::proptest! {
         prop_assert_eq!(negotiate(tls, &bytes, &[1, 2]), negotiate(tls, &bytes, &[usize::MAX]));
     }
 
-    /// S2: whatever else is asked where TLS is required, no name, size or description is told.
+    /// handshake.2: whatever else is asked where TLS is required, no name, size or description is told.
     #[test]
     fn nothing_leaks_before_tls(bytes in conversation()) {
         let mut output = vec![];

@@ -196,7 +196,7 @@ def flushes_succeed_again_when_the_operator_has_taken_note_that_one_failed(t):
             client.write(8192, data(4096, 2))
             client.flush()
         server.process.send_signal(signal.SIGUSR2)
-        until(lambda: "no flush error to take note of" in server.log(), "the server says that there is nothing more")
+        until(lambda: "no flush has failed" in server.log(), "the server says that there is nothing more")
         for client in one, other:
             client.close()
         server.process.send_signal(signal.SIGTERM)

@@ -1,6 +1,7 @@
 //! `fairlift iostest`: how a disk is shared, measured and reported.
 
 mod args;
+mod command;
 mod plan;
 mod real;
 mod reports;

@@ -18,9 +18,9 @@ use fairlift_lab::result::Results;
 use fairlift_lab::workload::Workload;
 
 use super::args::IostestArgs;
+use super::command::{command, distinct};
 use super::reports::Reports;
 use crate::config;
-use crate::terminal::output::quoted;
 use crate::words::backing;
 use crate::words::groups::Tree;
 use crate::words::mistake::{Mistake, Source, render};
@@ -71,36 +71,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
             Err(says) => note("--workload", says),
         }
     }
-    if let Some(Device::Real(Backing::File { path, .. })) = &device {
-        let writers: Vec<_> =
-            workloads.iter().filter(|workload| workload.writes()).map(|workload| workload.name.as_str()).collect();
-        if !writers.is_empty() && !flags.write_to_device {
-            let says = format!(
-                "{} writes to {} and destroys its contents; add --write-to-device to allow that",
-                writers.join(", "),
-                path.display()
-            );
-            note("--workload", says);
-        }
-        if reports.would_write_to(path) {
-            note(
-                "--device",
-                format!("{} is the disk that is measured; write the report to another file", path.display()),
-            );
-        }
-    }
-    let has_depth = |workload: &Workload| workload.has_depth() || workload.is_situation(); // refused for another reason
-    if flags.iodepth > 1 && !workloads.is_empty() && !workloads.iter().any(has_depth) {
-        let names: Vec<_> = workloads.iter().map(|workload| workload.name.as_str()).collect();
-        let (names, has) = (names.join(", "), if names.len() == 1 { "has" } else { "have" });
-        note(
-            "--iodepth",
-            format!("{names} {has} no direct reader or writer; --iodepth applies to dsr, drr, dsw, drw and mixed"),
-        );
-    }
-    if flags.raw && !matches!(&device, None | Some(Device::Real(Backing::File { .. }))) {
-        note("--raw", "needs a file or block device: only those can be measured without Fairlift".into());
-    }
+    check_device(flags, reports, &workloads, device.as_ref(), &mut note);
     let are_tenants = tenants(flags, &workloads, device.as_ref(), &mut note);
     let groups = groups(flags, &mut note);
     let leaves = if are_tenants { 2 } else { groups.as_deref().map_or(1, leaves) };
@@ -173,6 +144,46 @@ impl Asked {
 
 /// How long a situation of tenants lasts by default: all of them together are then a matter of seconds on a model.
 const RUNTIME_OF_TENANTS: Duration = secs(2);
+
+/// Whether these workloads may run on this disk, and the flags say something of them (D1).
+fn check_device(
+    flags: &IostestArgs,
+    reports: &Reports,
+    workloads: &[Workload],
+    device: Option<&Device>,
+    note: &mut impl FnMut(&str, String),
+) {
+    if let Some(Device::Real(Backing::File { path, .. })) = device {
+        let writers: Vec<_> =
+            workloads.iter().filter(|workload| workload.writes()).map(|workload| workload.name.as_str()).collect();
+        if !writers.is_empty() && !flags.write_to_device {
+            let says = format!(
+                "{} writes to {} and destroys its contents; add --write-to-device to allow that",
+                writers.join(", "),
+                path.display()
+            );
+            note("--workload", says);
+        }
+        if reports.would_write_to(path) {
+            note(
+                "--device",
+                format!("{} is the disk that is measured; write the report to another file", path.display()),
+            );
+        }
+    }
+    let has_depth = |workload: &Workload| workload.has_depth() || workload.is_situation(); // refused for another reason
+    if flags.iodepth > 1 && !workloads.is_empty() && !workloads.iter().any(has_depth) {
+        let names: Vec<_> = workloads.iter().map(|workload| workload.name.as_str()).collect();
+        let (names, has) = (names.join(", "), if names.len() == 1 { "has" } else { "have" });
+        note(
+            "--iodepth",
+            format!("{names} {has} no direct reader or writer; --iodepth applies to dsr, drr, dsw, drw and mixed"),
+        );
+    }
+    if flags.raw && !matches!(device, None | Some(Device::Real(Backing::File { .. }))) {
+        note("--raw", "needs a file or block device: only those can be measured without Fairlift".into());
+    }
+}
 
 /// Whether the workloads are situations of tenants, for which the flags of groups and jobs say nothing.
 fn tenants(
@@ -384,17 +395,6 @@ fn rising(max: u32) -> Vec<u32> {
     jobs
 }
 
-/// In the order given, each once.
-fn distinct<T: Clone + PartialEq>(all: &[T]) -> Vec<T> {
-    let mut out: Vec<T> = Vec::new();
-    for one in all {
-        if !out.contains(one) {
-            out.push(one.clone());
-        }
-    }
-    out
-}
-
 /// Whether every case can be, as far as can be told: files fit on the disk, blocks are of its size.
 fn check_cases(asked: &Asked) -> Result<(), Box<dyn Error + Send + Sync>> {
     // Sets differ in their seeds alone.
@@ -422,55 +422,6 @@ fn check_asks(case: &Case) -> Result<(), String> {
     let (role, block) = (&role.name, show_size(case.block_size(role)));
     let (bytes, max) = (show_size(bytes), show_size(ASK_MAX));
     Err(format!("{case}: {role} with blocks of {block} asks for {bytes} at a time; on a real disk the limit is {max}"))
-}
-
-/// What to type to measure the same again (D2); where reports go is left out, for it changes nothing.
-fn command(flags: &IostestArgs, plan: &Plan, device: &str, scheduler: sched::Kind, set: &[(String, String)]) -> String {
-    let list = |numbers: &[u32]| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let mut words = vec!["fairlift".to_owned(), "iostest".into(), "--device".into(), quoted(device)];
-    let mut say = |flag: &str, value: String| words.extend([flag.to_owned(), quoted(&value)]);
-    say("--scheduler", scheduler.name().into());
-    say("-w", flags.workload.join(","));
-    let are_tenants = plan.workloads.iter().any(Workload::is_situation);
-    if !are_tenants {
-        say("--jobs", list(&plan.jobs));
-    }
-    match &flags.groups {
-        Some(path) => say("--groups", path.display().to_string()),
-        None if plan.groups.len() > 1 => {
-            let weights: Vec<u32> = plan.groups[1..].iter().map(|group| group.weight.into()).collect();
-            say("--weights", list(&weights));
-        }
-        None => {}
-    }
-    for (name, value) in set {
-        say("--set", format!("{name}={value}"));
-    }
-    if let Some((name, values)) = &flags.sweep {
-        say("--sweep", format!("{name}={}", distinct(values).join(",")));
-    }
-    say("--runtime", plan.runtime.to_string());
-    if let Some(time) = flags.round_trip {
-        say("--round-trip", time.to_string());
-    }
-    say("-s", plan.sets.to_string());
-    if plan.iodepth != 1 {
-        say("--iodepth", plan.iodepth.to_string());
-    }
-    if let Some(bytes) = plan.block_size {
-        say("--bs", bytes.to_string());
-    }
-    say("--filesize", plan.file_size.to_string());
-    if let Some(depth) = flags.depth {
-        say("--depth", depth.to_string());
-    }
-    say("--seed", plan.seed.to_string());
-    for (given, flag) in [(flags.raw, "--raw"), (flags.write_to_device, "--write-to-device")] {
-        if given {
-            words.push(flag.into());
-        }
-    }
-    words.join(" ")
 }
 
 #[cfg(test)]

@@ -399,10 +399,10 @@ fn a_slice_is_told_as_the_kernel_tells_it() {
 fn a_tunable_out_of_range_or_of_the_wrong_unit_is_refused() {
     let mut sim = Sim::new(FLASH, 1, &[]);
     let mut says = |name, value| sim.cfq.set(name, value).unwrap_err().to_string();
-    assert_eq!(says("quantum", "0"), "quantum=0 is not possible: it takes a number from 1 to 2147483647");
+    assert_eq!(says("quantum", "0"), "quantum takes a number from 1 to 2147483647, not \"0\"");
     assert_eq!(
         says("slice_idle", "8kb"),
-        "slice_idle=8kb is not possible: it takes auto, or a time from 0s to 1s (a bare number counts ms)"
+        "slice_idle takes auto, or a time from 0s to 1s (a bare number counts ms), not \"8kb\""
     );
     assert!(says("slice_async_us", "1").contains("this scheduler has quantum, fifo_expire_sync"));
     sim.cfq.set("slice_idle", "auto").unwrap();

@@ -1,24 +1,24 @@
 //! File: a regular file or a block device.
 //!
-//! F1  Direct I/O where the file system and the alignment take it, else through the page cache (`open`).
-//! F2  On a file system that lives in RAM (tmpfs, ramfs) a request is a copy: it is done at once, by a plain system call,
-//!     for the ring would hand it to a helper thread.
-//! F3  Two servers cannot write one file: it is locked, shared for readers. A process lock (`fcntl`) tells a live server;
-//!     the file's own lock (`flock`) stays until the kernel has ended what a killed one had in flight, and is waited for.
-//! F4  Durable means `fdatasync` on a file and `fsync` on a block device. A durable write (FUA) is one request where the
-//!     file system is known to take it so (`RWF_DSYNC`), else a write and then a sync: FUSE ignores it on direct I/O; and
-//!     through the page cache it would be told, in place of a sync, that older writes were lost: the kernel tells it once.
-//! F5  What the file system cannot do is learned once: discards then do nothing, as they may; zeroes are written out.
-//!     They are also where the file system is not one that is known to make them: some FUSE servers answer "done" and
-//!     have done nothing (nbdfuse 1.14, above a server without write-zeroes). New connections are not offered what is known
-//!     not to work.
-//! F6  Where the ring would hand each request to a thread of its own (all but the file systems named in `is_trusted`, and
-//!     block devices), our own few helper threads wait: as many reads at once as pay there. What is in the page cache is
-//!     read at once, where it can be told (`peek`). Where holes are is not asked there, nor is anything read ahead: the
-//!     worker that asked might wait for another process. All counts as data.
-//! F7  Writes into the page cache go one by one, in their order: they are copies, or wait for the disk together. Direct
-//!     writes go at once.
-//! F8  A fault is one line in the log, not one for each request that meets it (`faults`).
+//! file.1  Direct I/O where the file system and the alignment take it, else through the page cache (`open`).
+//! file.2  On a file system that lives in RAM (tmpfs, ramfs) a request is a copy: it is done at once, by a plain system call,
+//!         for the ring would hand it to a helper thread.
+//! file.3  Two servers cannot write one file: it is locked, shared for readers. A process lock (`fcntl`) tells a live server;
+//!         the file's own lock (`flock`) stays until the kernel has ended what a killed one had in flight, and is waited for.
+//! file.4  Durable means `fdatasync` on a file and `fsync` on a block device. A durable write (FUA) is one request where the
+//!         file system is known to take it so (`RWF_DSYNC`), else a write and then a sync: FUSE ignores it on direct I/O; and
+//!         through the page cache it would be told, in place of a sync, that older writes were lost: the kernel tells it once.
+//! file.5  What the file system cannot do is learned once: discards then do nothing, as they may; zeroes are written out.
+//!         They are also where the file system is not one that is known to make them: some FUSE servers answer "done" and
+//!         have done nothing (nbdfuse 1.14, above a server without write-zeroes). New connections are not offered what is known
+//!         not to work.
+//! file.6  Where the ring would hand each request to a thread of its own (all but the file systems named in `is_trusted`, and
+//!         block devices), our own few helper threads wait: as many reads at once as pay there. What is in the page cache is
+//!         read at once, where it can be told (`peek`). Where holes are is not asked there, nor is anything read ahead: the
+//!         worker that asked might wait for another process. All counts as data.
+//! file.7  Writes into the page cache go one by one, in their order: they are copies, or wait for the disk together. Direct
+//!         writes go at once.
+//! file.8  A fault is one line in the log, not one for each request that meets it (`faults`).
 
 mod faults;
 mod lane;
@@ -60,7 +60,7 @@ pub(crate) struct File {
     way: Way,
     trusted: bool,
     read_only: bool,
-    /// Cleared when the file system said that it cannot (F5).
+    /// Cleared when the file system said that it cannot (file.5).
     can_punch: AtomicBool,
     can_zero_range: AtomicBool,
     faults: Faults,
@@ -68,11 +68,11 @@ pub(crate) struct File {
 
 /// How requests reach the file.
 enum Way {
-    /// F2
+    /// file.2
     Inline,
     /// Through io_uring: the file system takes requests without blocking who asks, or says so.
     Ring,
-    /// By threads that wait (F6); reads are tried before.
+    /// By threads that wait (file.6); reads are tried before.
     Helpers(Peek),
 }
 
@@ -106,7 +106,7 @@ impl File {
         let fail = |why: String| Error::Backing { what: format!("file:{}", path.display()), why };
         let kind = kind(path).map_err(fail)?;
         let Opened { file, direct, block, size, why } = open::open(path, kind, direct, read_only).map_err(fail)?;
-        lock(&file, read_only).map_err(fail)?; // F3
+        lock(&file, read_only).map_err(fail)?; // file.3
         let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
         let in_ram = kind == Kind::Regular && lives_in_ram(&file);
         let trusted = kind == Kind::Block || is_trusted(&file);
@@ -138,7 +138,7 @@ impl File {
         matches!(self.way, Way::Inline)
     }
 
-    /// How helpers are to do something; `None` if the ring does it (F6, F7).
+    /// How helpers are to do something; `None` if the ring does it (file.6, file.7).
     fn by_helpers(&self, act: Act) -> Option<Order> {
         match (&self.way, act) {
             (Way::Ring, Act::Write) if !self.direct => Some(Order::Ordered),
@@ -150,7 +150,7 @@ impl File {
         }
     }
 
-    /// Reads what can be had without waiting (F6): how many bytes; `None` if nothing can.
+    /// Reads what can be had without waiting (file.6): how many bytes; `None` if nothing can.
     ///
     /// # Safety
     /// The memory is valid, and nobody else's.
@@ -162,7 +162,7 @@ impl File {
         }
     }
 
-    /// Looks whether the file is still there and as long as it was, and says what is new (F8). Costs less than a flush.
+    /// Looks whether the file is still there and as long as it was, and says what is new (file.8). Costs less than a flush.
     fn look(&self) {
         if self.kind == Kind::Regular
             && let Ok((size, names)) = sys::size_and_names(&self.file)
@@ -173,15 +173,15 @@ impl File {
 
     /// The file as one that answers at once, if it does.
     pub(crate) fn inline(&self) -> Option<&Self> {
-        self.in_ram().then_some(self) // F2
+        self.in_ram().then_some(self) // file.2
     }
 
-    /// Whether a flush through the ring shall be an `fdatasync` (F4).
+    /// Whether a flush through the ring shall be an `fdatasync` (file.4).
     pub(crate) fn flush_is_datasync(&self) -> bool {
         self.kind == Kind::Regular
     }
 
-    /// Whether a durable write is one request (F4).
+    /// Whether a durable write is one request (file.4).
     pub(crate) const fn native_fua(&self) -> bool {
         self.trusted && self.direct
     }
@@ -194,14 +194,14 @@ impl File {
     /// How `fallocate` shall be called to write zeroes; `None` if they must be written out.
     pub(crate) fn zero_mode(&self, flags: Flags) -> Option<i32> {
         if !self.trusted {
-            return None; // F5
+            return None; // file.5
         }
         let punch = !flags.contains(Flags::NO_UNMAP) && self.can_punch.load(Ordering::Relaxed);
         let range = self.can_zero_range.load(Ordering::Relaxed);
         if punch { Some(PUNCH) } else { range.then_some(libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE) }
     }
 
-    /// The file system said that it cannot do this (F5).
+    /// The file system said that it cannot do this (file.5).
     fn learn_unsupported(&self, mode: i32) {
         let flag = if mode == PUNCH { &self.can_punch } else { &self.can_zero_range };
         if flag.swap(false, Ordering::Relaxed) {
@@ -232,7 +232,7 @@ impl Device for File {
     /// The run of data or hole that starts at `at`, up to `len` bytes of it.
     fn run(&self, at: u64, len: u64) -> io::Result<Run> {
         if self.kind == Kind::Block || self.needs_helpers() {
-            return Ok(Run { len, hole: false }); // F6
+            return Ok(Run { len, hole: false }); // file.6
         }
         let data = sys::seek(&self.file, at, libc::SEEK_DATA)?;
         let hole = match data {
@@ -252,12 +252,12 @@ impl Device for File {
         self.look();
         match self.kind {
             _ if self.read_only => Ok(()),          // and some file systems would refuse it
-            Kind::Regular => self.file.sync_data(), // F4
+            Kind::Regular => self.file.sync_data(), // file.4
             Kind::Block => self.file.sync_all(),
         }
     }
 
-    /// A request failed: says so, unless it did lately (F8).
+    /// A request failed: says so, unless it did lately (file.8).
     fn failed(&self, op: Op, errno: Errno) {
         self.faults.failed(&self.path, op, errno);
         if op == Op::Read && errno == Errno::EIO {
@@ -265,12 +265,12 @@ impl Device for File {
         }
     }
 
-    /// Whether a discard gives anything back, as far as is known (F5).
+    /// Whether a discard gives anything back, as far as is known (file.5).
     fn can_discard(&self) -> bool {
         self.can_punch.load(Ordering::Relaxed)
     }
 
-    /// Whether zeroes are quicker made than written, as far as is known (F5).
+    /// Whether zeroes are quicker made than written, as far as is known (file.5).
     fn can_zero_fast(&self) -> bool {
         self.zero_mode(Flags::NONE).is_some()
     }
@@ -293,7 +293,7 @@ impl Device for File {
         Some(&self.path)
     }
 
-    /// Whether requests go past the page cache (F1).
+    /// Whether requests go past the page cache (file.1).
     fn is_direct(&self) -> bool {
         self.direct
     }
@@ -357,7 +357,7 @@ impl Inline for File {
         match sys::fallocate(&self.file, mode, at, len) {
             Err(error) if error.raw_os_error().is_some_and(is_unsupported) => {
                 self.learn_unsupported(mode);
-                Outcome::Done // F5
+                Outcome::Done // file.5
             }
             result => outcome(result),
         }
@@ -402,7 +402,7 @@ fn is_rotational(device: u64) -> bool {
     declared && !is_virtio(".") && !is_virtio("..")
 }
 
-/// Locks the file, or says who else might have it (F3).
+/// Locks the file, or says who else might have it (file.3).
 fn lock(file: &fs::File, read_only: bool) -> Result<(), String> {
     if !sys::process_lock(file, read_only) {
         return Err("is in use by another server (it holds a lock on the file)".into());
@@ -425,8 +425,8 @@ fn lock(file: &fs::File, read_only: bool) -> Result<(), String> {
     }
 }
 
-/// Whether the file system is one that is known to keep its word: direct writes with `RWF_DSYNC` are durable (F4), and a
-/// range that `fallocate` zeroed or punched reads as zeroes (F5).
+/// Whether the file system is one that is known to keep its word: direct writes with `RWF_DSYNC` are durable (file.4), and a
+/// range that `fallocate` zeroed or punched reads as zeroes (file.5).
 fn is_trusted(file: &fs::File) -> bool {
     const EXT4: i64 = 0xef53;
     const XFS: i64 = 0x5846_5342;

@@ -1,11 +1,13 @@
-//! Helpers: threads that wait for the kernel, so that workers need not.
+//! Helpers: threads that wait for files, so that workers need not.
 //!
-//! What they do next, and how many of them at once for whom, is decided in `fairlift_core::helpers`; here are the threads.
+//! A read of a file on a network file system blocks its thread for as long as the other end takes. io_uring would start a
+//! thread of its own for each such read; here a few helper threads serve all files. What they do next, and how many of them
+//! at once for which disk, is decided in `fairlift_core::helpers`; here are the threads.
 //!
-//! H1  A helper exists only while there is work for it, and some seconds longer.
-//! H2  As many helpers are awake as jobs are out, and no more: who pushes a job that may start wakes one; who ends one takes
-//!     the next itself, and wakes others only if by its end more may start.
-//! H3  A worker's bell rings when the first result is put on its list, and not again before it took the list.
+//! helper.1  A helper exists while there is work for it, and five seconds longer.
+//! helper.2  As many helpers are awake as jobs are out, and no more. A worker that pushes a job wakes one helper if the job may
+//!           start; a helper that ends a job takes the next one itself, and wakes others only if by its end more may start.
+//! helper.3  A worker's bell rings when the first result is put on its list, and not again before the worker took the list.
 
 use std::collections::VecDeque;
 use std::io;
@@ -128,7 +130,7 @@ impl Helpers {
         (state.plan.most(), (0..disks).map(|disk| state.plan.learned(disk)).collect())
     }
 
-    /// Makes ready what may start, and wakes helpers for it; how many are to be made, for lack of sleeping ones (H2).
+    /// Makes ready what may start, and wakes helpers for it; how many are to be made, for lack of sleeping ones (helper.2).
     fn start(&self, state: &mut State) -> usize {
         while let Some(started) = state.plan.start() {
             state.ready.push_back(started);
@@ -176,7 +178,7 @@ impl Helpers {
             state.sleeping -= 1;
             state.called = state.called.saturating_sub(1).min(state.sleeping);
             if waited.timed_out() && state.ready.is_empty() {
-                break; // H1
+                break; // helper.1
             }
         }
         state.alive -= 1;
@@ -200,7 +202,7 @@ impl Helpers {
         state
     }
 
-    /// H3
+    /// helper.3
     fn tell(&self, worker: ContextId, done: Done) {
         let mut list = lock(&self.done[usize::from(worker.0)]);
         list.push(done);

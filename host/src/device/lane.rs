@@ -38,12 +38,22 @@ pub(crate) struct Request {
     pub(crate) segments: usize,
 }
 
+/// A step of a request that the ring or a helper has done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Completed {
+    /// The device, by its place on the disk.
+    pub(crate) place: usize,
+    pub(crate) tag: Tag,
+    /// As the system call would have returned it.
+    pub(crate) result: i32,
+}
+
 /// What a lane uses of its worker, and where it puts its answers.
 pub(crate) struct Io<'a> {
     pub(crate) context: ContextId,
     pub(crate) ring: &'a mut Ring,
     pub(crate) pool: &'a Pool,
-    /// Where the memory of requests is. A lane has it from `queue` until it answers, whatever becomes of the client (E1).
+    /// Where the memory of requests is. A lane has it from `queue` until it answers, whatever becomes of the client (engine.1).
     pub(crate) tickets: &'a mut Tickets,
     pub(crate) helpers: &'a Arc<Helpers>,
     pub(crate) notifiers: &'a Notifiers,
@@ -75,8 +85,8 @@ pub(crate) trait Lane: Send {
     /// them, so that clients ask again while it does.
     fn launch(&mut self, _io: &mut Io<'_>) {}
 
-    /// The ring or a helper has done steps of requests: each with the result of the system call.
-    fn completed(&mut self, _io: &mut Io<'_>, _done: &[(Tag, i32)]) {
+    /// The ring or a helper has done steps of its requests.
+    fn completed(&mut self, _io: &mut Io<'_>, _steps: &[Completed]) {
         unreachable!("a lane that asks nobody hears of nothing")
     }
 

@@ -1,8 +1,8 @@
 //! Mem: RAM, allocated where something is written.
 //!
-//! M1  What was never written, or was discarded, reads as zeroes and takes no memory.
-//! M2  A read sees each sector as it was before or after any write, never half: a chunk is read and written under its
-//!     own lock. Requests to different chunks meet nobody.
+//! ram.1  What was never written, or was discarded, reads as zeroes and takes no memory.
+//! ram.2  A read sees each sector as it was before or after any write, never half: a chunk is read and written under its
+//!        own lock. Requests to different chunks meet nobody.
 
 use std::io;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -91,7 +91,7 @@ impl Inline for Mem {
             let (part, rest) = into.split_at_mut(bytes);
             match self.look(index).as_deref() {
                 Some(Some(chunk)) => part.copy_from_slice(&chunk[offset..offset + bytes]),
-                Some(None) | None => part.fill(0), // M1
+                Some(None) | None => part.fill(0), // ram.1
             }
             into = rest;
         }
@@ -116,11 +116,11 @@ impl Inline for Mem {
     fn discard(&self, at: u64, len: u64) -> Outcome {
         for (index, offset, bytes) in parts(at, len) {
             if self.tables[index / TABLE].get().is_none() {
-                continue; // M1
+                continue; // ram.1
             }
             let mut chunk = self.change(index);
             if bytes == CHUNK {
-                *chunk = None; // M1
+                *chunk = None; // ram.1
             } else if let Some(chunk) = &mut *chunk {
                 chunk[offset..offset + bytes].fill(0);
             }
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(allocated(&mem), 2);
     }
 
-    /// M1
+    /// ram.1
     #[test]
     fn a_discarded_chunk_gives_its_memory_back() {
         let mem = Mem::new(1 << 20);

@@ -1,13 +1,13 @@
 //! Model: RAM that takes as long as a modelled disk would.
 //!
-//! T1  A request's data moves when it goes out, and its end is told when the model says so. Nobody can tell the difference:
-//!     requests that are under way together have no order, and whoever is told of a write's end finds it written.
-//! T2  All workers share one model, under a lock taken once per batch. Whoever goes on in time puts the ends of others into
-//!     their boxes, and wakes them.
-//! T3  Our own lateness is not the disk's. A worker that heard of an end late has what it submits next counted as submitted
-//!     earlier by as much, though never before anything that has happened already. Without this, a client that waits for
-//!     each answer would pay for every timer that comes late, and see a slower disk.
-//! T4  Of the workers that have requests in the model, one has a timer no later than the model's next event.
+//! timing.1  A request's data moves when it goes out, and its end is told when the model says so. Nobody can tell the difference:
+//!           requests that are under way together have no order, and whoever is told of a write's end finds it written.
+//! timing.2  All workers share one model, under a lock taken once per batch. Whoever goes on in time puts the ends of others into
+//!           their boxes, and wakes them.
+//! timing.3  Our own lateness is not the disk's. A worker that heard of an end late has what it submits next counted as submitted
+//!           earlier by as much, though never before anything that has happened already. Without this, a client that waits for
+//!           each answer would pay for every timer that comes late, and see a slower disk.
+//! timing.4  Of the workers that have requests in the model, one has a timer no later than the model's next event.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use fairlift_core::{ContextId, Duration, Extent, Instant, Limits, Op, Outcome, S
 use super::lane::{Address, Io, Lane, Request, answer};
 use super::{Device, Facts, Mem, Run};
 
-/// The most by which a submission counts as earlier (T3), and how long after a late end: a client that thinks for longer
+/// The most by which a submission counts as earlier (timing.3), and how long after a late end: a client that thinks for longer
 /// does not wait for us. A worker is seldom kept from the CPU for longer.
 const LATE_MAX: Duration = fairlift_core::time::ms(10);
 
@@ -92,7 +92,7 @@ impl Modelled {
         }
         let inbox = &mut state.boxes[own];
         inbox.open += batch.len();
-        let late = if now.since(inbox.heard) <= LATE_MAX { inbox.late } else { Duration::ZERO }; // T3
+        let late = if now.since(inbox.heard) <= LATE_MAX { inbox.late } else { Duration::ZERO }; // timing.3
         let at = Instant::from_nanos(now.as_nanos().saturating_sub(late.as_nanos())).max(state.clock);
         state.advance(at);
         state.clock = at;
@@ -159,7 +159,7 @@ impl InModel {
 }
 
 impl Lane for InModel {
-    /// T1
+    /// timing.1
     fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
         for request in requests {
             // RAM does not fail; how the request ends, the model says.
@@ -192,7 +192,7 @@ impl Lane for InModel {
 }
 
 impl State {
-    /// Goes on from event to event, as the lab does, up to `now` (T2).
+    /// Goes on from event to event, as the lab does, up to `now` (timing.2).
     fn advance(&mut self, now: Instant) {
         while let Some(at) = self.model.poll_event().filter(|at| *at <= now) {
             self.clock = self.clock.max(at);
@@ -218,7 +218,7 @@ impl State {
             && self.boxes.iter().all(|inbox| inbox.armed > event)
             && let Some(waiting) = self.boxes.iter().position(|inbox| inbox.open > 0)
         {
-            wake |= 1 << waiting; // T4
+            wake |= 1 << waiting; // timing.4
         }
         Next { at, wake }
     }
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(fetch(&disk, ms(6), A), (vec![7], Next { at: None, wake: 0 }));
     }
 
-    /// T2
+    /// timing.2
     #[test]
     fn whoever_looks_wakes_the_others_whose_requests_ended() {
         let disk = disk();
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(fetch(&disk, ms(2), B), (vec![1], Next { at: None, wake: 0 }));
     }
 
-    /// T3
+    /// timing.3
     #[test]
     fn a_client_that_waits_for_each_answer_is_as_fast_as_the_model_though_every_end_is_told_late() {
         let disk = disk();
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// T3
+    /// timing.3
     #[test]
     fn a_newcomer_is_not_served_faster_because_somebody_was_told_late_long_ago() {
         let disk = disk();
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(submit(&disk, ms(17), A, 1).at, Some(at(ms(18))));
     }
 
-    /// T4
+    /// timing.4
     #[test]
     fn whoever_leaves_the_model_wakes_somebody_whose_timer_would_be_too_late() {
         let disk = disk();

@@ -1,10 +1,14 @@
 //! The engine: what a worker does with requests, between the front above and the devices below.
 //!
-//! E1  A request stays with the worker that took it in. Its memory is the device's from dispatch to completion, and is not
-//!     given back before, whatever became of the client.
-//! E2  A disk's queue is locked once per batch: completions, new bios, dispatch and news in one go.
-//! E3  A device is given the requests of a turn together, by its lane, and answers now or later. The engine does not know
-//!     which kind of device it is.
+//! A front admits a request (a ticket with its memory) and submits a bio for it. In the next turn of the disk the engine
+//! gives the queue all that is new, and takes out all that is to go to the devices. Example: 32 reads of one client become,
+//! in one turn, 32 bios, one lock, perhaps 20 requests after merging, one call of the file's lane, and one system call.
+//!
+//! engine.1  A request stays with the worker that took it in. Its memory is the device's from dispatch to completion, and is not
+//!           given back before, whatever becomes of the client.
+//! engine.2  A disk's queue is locked once per batch: completions, new bios, dispatch and news in one go.
+//! engine.3  A device is given the requests of a turn together, by its lane, and answers now or later. The engine does not know
+//!           which kind of device it is.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +24,7 @@ use super::queues::Queues;
 use super::tag_wait::TagWait;
 use super::{Disk, Place};
 use crate::device::helpers::{Done, Helpers};
-use crate::device::lane::{Address, Io, Lane, Request};
+use crate::device::lane::{Address, Completed, Io, Lane, Request};
 use crate::kernel::buffer::Pool;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::Ring;
@@ -54,9 +58,8 @@ struct Side {
     timed: Vec<usize>,
     /// Bios that the queue had no room for, and new ones: they go in at the next turn.
     backlog: VecDeque<Bio>,
-    /// Steps of requests that the ring or helpers have done since the last turn: by runs of a place, and all in that order.
-    completed: Vec<(Tag, i32)>,
-    runs: Vec<(usize, usize)>,
+    /// Steps of requests that the ring or helpers have done since the last turn.
+    completed: Vec<Completed>,
     /// What the devices have answered since the last turn.
     ended: Vec<(Tag, Outcome)>,
     busy: Vec<Tag>,
@@ -153,7 +156,6 @@ impl Engine {
                 lanes,
                 backlog: VecDeque::with_capacity(256),
                 completed: Vec::with_capacity(usize::from(depth)),
-                runs: Vec::with_capacity(usize::from(depth)),
                 ended: Vec::with_capacity(usize::from(depth)),
                 busy: Vec::new(),
                 requests: Vec::with_capacity(usize::from(depth)),
@@ -237,7 +239,7 @@ impl Engine {
         &mut self.tickets[ticket].memory
     }
 
-    /// Gives back what a request held, which has ended and that no device has (E1); how many bytes of the pool.
+    /// Gives back what a request held, which has ended and that no device has (engine.1); how many bytes of the pool.
     #[inline(always)]
     pub(crate) fn release(&mut self, ticket: usize) -> u64 {
         match self.tickets.remove(ticket).memory {
@@ -305,12 +307,7 @@ impl Engine {
     /// The ring or a helper has done a step of a request: the lane hears of it at the next turn.
     #[inline]
     pub(crate) fn completed(&mut self, disk: usize, place: usize, tag: Tag, result: i32) {
-        let side = &mut self.sides[disk];
-        side.completed.push((tag, result));
-        match side.runs.last_mut() {
-            Some((same, count)) if *same == place => *count += 1,
-            _ => side.runs.push((place, 1)),
-        }
+        self.sides[disk].completed.push(Completed { place, tag, result });
         self.mark(disk);
     }
 
@@ -342,16 +339,13 @@ impl Engine {
         for place in &side.timed {
             side.lanes[*place].poll(&mut io, now);
         }
-        let mut rest = &side.completed[..];
-        for (place, count) in side.runs.drain(..) {
-            let (mine, others) = rest.split_at(count);
-            rest = others;
-            side.lanes[place].completed(&mut io, mine);
+        for steps in side.completed.chunk_by(|one, next| one.place == next.place) {
+            side.lanes[steps[0].place].completed(&mut io, steps);
         }
         side.completed.clear();
     }
 
-    /// E2
+    /// engine.2
     fn turn_queue(&mut self, now: Instant, number: usize) {
         let side = &mut self.sides[number];
         if side.epoch != side.disk.epoch() {

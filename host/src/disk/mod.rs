@@ -1,11 +1,14 @@
 //! Disk: a scheduling domain, and what lies on it.
 //!
-//! K1  Each backing has its own place in the disk's linear sector space, so that "near" and "sequential" keep a meaning;
-//!     between two there is a gap, so that no request reaches from one into the next.
-//! K2  A scheduler that decides between contexts has one queue for all, under one lock, taken once per batch. `none`
-//!     decides nothing, so each worker has a queue of its own, whose lock nobody else takes.
-//! K3  Flushes are shared within a backing by all exports, connections and workers: those of queues of their own under one
-//!     lock, which is taken only while somebody flushes.
+//! Ten image files on one SSD share its time, so one scheduler must decide between all their requests: they are one disk. A
+//! disk has a linear space of sectors, in which each device has its place, and one or several [queues](queues) for it.
+//!
+//! disk.1  Each device has a place of its own in the disk's sectors, so that "near" and "sequential" keep their meaning. Between
+//!         two places there is a gap, so that no request reaches from one device into the next.
+//! disk.2  A scheduler that decides between workers has one queue for all of them, under one lock that a worker takes once per
+//!         batch. `none` decides nothing, so each worker has a queue of its own, and its lock is never contended.
+//! disk.3  A flush is shared within a device by all exports, connections and workers that ask for one. Where workers have queues
+//!         of their own they share flushes under one lock, which is taken only while a client flushes.
 
 pub(crate) mod engine;
 pub(crate) mod gauge;
@@ -76,7 +79,7 @@ impl Disk {
         for (device, file) in devices {
             let sectors = device.facts().limits.capacity;
             places.push(Place { start: Sector(next), device: Arc::clone(device), file: *file });
-            next = (next + sectors + GAP).next_multiple_of(GAP); // K1
+            next = (next + sectors + GAP).next_multiple_of(GAP); // disk.1
         }
         let limits = common(devices.iter().map(|(device, _)| device.facts().limits), next);
         let facts = || devices.iter().map(|(device, _)| device.facts());
@@ -109,7 +112,7 @@ impl Disk {
         let plan = Plan { settings: settings.clone(), first, needs_helpers };
         let mut settings = plan.first.clone();
         if queues::count(&settings) > 1 {
-            // Workers with queues of their own flush the same devices (K3).
+            // Workers with queues of their own flush the same devices (disk.3).
             for (backing, flush) in settings.backings.iter_mut().zip(&flushes) {
                 backing.flush = Some(Arc::clone(flush) as Arc<dyn SharedFlush>);
             }

@@ -16,7 +16,7 @@ pub(crate) struct Queues {
 
 impl Queues {
     /// Queues made from `settings`, with these tunables of the scheduler; where each worker has its own, they share tags if
-    /// that is asked for (K2).
+    /// that is asked for (disk.2).
     pub(super) fn new(settings: &Settings, set: &[(String, String)], share_tags: bool) -> Result<Self, tunable::Error> {
         let count = count(settings);
         let depth = settings.depth.into();
@@ -59,7 +59,7 @@ impl Queues {
     }
 }
 
-/// How many queues a disk has under these settings (K2).
+/// How many queues a disk has under these settings (disk.2).
 pub(super) fn count(settings: &Settings) -> usize {
     if settings.scheduler.is_per_disk() { 1 } else { settings.contexts.into() }
 }

@@ -2,7 +2,7 @@
 //!
 //! The problem: four workers with a queue each share 8 tags, and two of the workers could take all 8 again and again. The
 //! idea: a worker that lacks a tag waits in a queue until it is woken, and one that has taken its quota while others wait
-//! goes behind them. The worker's own queue takes tags from the bitmap itself; here is the waiting (rule W6 of
+//! goes behind them. The worker's own queue takes tags from the bitmap itself; here is the waiting (rule wake.6 of
 //! `fairlift_core::tags`).
 //!
 //! tag_wait.1  A worker that waits asks its queue for nothing until it is woken, unless no other worker waits.

@@ -1,10 +1,14 @@
 //! Memory that the kernel borrows: payload buffers, and the ring of buffers that sockets receive into.
 //!
-//! B1  A buffer is page-aligned, so that direct I/O takes it as it is.
-//! B2  A buffer belongs to one command from `get` to `put`; its memory stays where it is in between.
-//! B3  All buffers of a worker together hold no more than its budget; past it `get` answers `None`. A quarter of it is
-//!     for small buffers alone, so that clients with large requests cannot keep it all from the others.
-//! B4  Once warm, buffers of up to 1 MiB come from free lists: nothing is allocated.
+//! While a read is in flight the kernel writes into its buffer at any time, so the buffer must neither move nor be used for
+//! anything else. Each worker has a pool of its own with a fixed budget, so a client cannot make the server grow: with
+//! 512 MiB for 4 workers, a worker gives out at most 128 MiB.
+//!
+//! buffer.1  A buffer is page-aligned, so that direct I/O takes it as it is.
+//! buffer.2  A buffer belongs to one request from `get` to `put`, and its memory stays where it is in between.
+//! buffer.3  All buffers of a worker together hold no more than its budget; past it `get` answers `None`. A quarter of the budget
+//!           is for buffers of up to 64 KiB alone, so that clients with large requests cannot keep all of it from the others.
+//! buffer.4  Once warm, buffers of up to 1 MiB come from free lists: nothing is allocated.
 
 use std::ptr::NonNull;
 
@@ -68,7 +72,7 @@ enum Home {
     Own(#[expect(dead_code, reason = "held to be freed with the buffer")] Pages),
 }
 
-// SAFETY: a buffer is the only handle on its bytes (B2).
+// SAFETY: a buffer is the only handle on its bytes (buffer.2).
 unsafe impl Send for Buffer {}
 
 impl Buffer {
@@ -130,7 +134,7 @@ impl Pool {
     }
 
     /// A buffer of `len` bytes, their content unspecified but never another process's; `None` while the budget is used
-    /// up (B3).
+    /// up (buffer.3).
     pub(crate) fn get(&mut self, len: usize) -> Option<Buffer> {
         let class = class_of(len);
         let weight = class.map_or(len, class_size) as u64;
@@ -177,7 +181,7 @@ impl Pool {
 
     fn take_from_arena(&mut self, class: usize) -> Option<(NonNull<u8>, u16)> {
         if let Some(found) = self.free[class].pop() {
-            return Some(found); // B4
+            return Some(found); // buffer.4
         }
         if self.cut == self.blocks {
             return None;
@@ -204,7 +208,7 @@ fn class_of(len: usize) -> Option<usize> {
 
 /// Buffers that sockets receive into, chosen by the kernel when data is there: idle connections hold no memory.
 ///
-/// R1  A buffer is the kernel's from `publish` to the completion that names it, then ours until published again.
+/// recv.1  A buffer is the kernel's from `publish` to the completion that names it, then ours until published again.
 pub(crate) struct RecvRing {
     entries: Pages,
     memory: Pages,
@@ -249,7 +253,7 @@ impl RecvRing {
     pub(crate) fn received(&self, buffer: u16, len: usize) -> &[u8] {
         assert!(buffer < self.active && len <= self.size as usize, "the kernel named a buffer it was not given");
         // SAFETY: the range lies within `memory` (asserted), is initialised (zeroed at allocation), and is ours until
-        // it is published again (R1), which needs `&mut self`.
+        // it is published again (recv.1), which needs `&mut self`.
         unsafe {
             let start = self.memory.start.as_ptr().add(usize::from(buffer) * self.size as usize);
             std::slice::from_raw_parts(start, len)
@@ -286,14 +290,14 @@ mod tests {
         for len in [1, 512, 4096, 4097, 65536, 1 << 20, 5 << 20] {
             let mut buffer = pool.get(len).unwrap();
             assert_eq!(buffer.bytes().len(), len);
-            assert_eq!(buffer.as_ptr() as usize % PAGE, 0, "B1");
+            assert_eq!(buffer.as_ptr() as usize % PAGE, 0, "buffer.1");
             buffer.bytes_mut().fill(7);
             pool.put(buffer);
         }
         assert_eq!(pool.used(), 0);
     }
 
-    /// B2
+    /// buffer.2
     #[test]
     fn buffers_in_use_do_not_overlap() {
         let mut pool = Pool::new(64 << 20, 2);
@@ -306,7 +310,7 @@ mod tests {
         }
     }
 
-    /// B3
+    /// buffer.3
     #[test]
     fn past_its_budget_the_pool_gives_nothing() {
         let mut pool = Pool::new(10 * 4096, 1);

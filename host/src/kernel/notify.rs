@@ -1,7 +1,10 @@
-//! How workers wake each other, and how others wake them.
+//! How workers wake each other, and how other threads wake them.
 //!
-//! W1  A worker that was notified looks, after it has taken the notice away: whoever notifies later, notifies again. So
-//!     no notice is lost, and a worker is told once however many have news for it.
+//! A worker sleeps in its ring. Another worker wakes it by a message from ring to ring, which costs no system call of its
+//! own; a thread without a ring writes to the worker's eventfd, its bell.
+//!
+//! notify.1  A worker that was woken takes its notice away first, and looks for news then: news that comes later notifies again.
+//!           So no news is missed, and a worker is woken once however many threads have news for it.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -125,7 +128,7 @@ impl Notifiers {
         (0..self.0.len()).for_each(|worker| self.ring_bell(ContextId(worker as u16)));
     }
 
-    /// A worker takes its notice away (W1), and then looks.
+    /// A worker takes its notice away (notify.1), and then looks.
     pub(crate) fn take_notice(&self, worker: ContextId) {
         self.of(worker).noticed.store(false, Ordering::SeqCst);
     }

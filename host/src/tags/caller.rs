@@ -24,7 +24,7 @@ pub struct Caller {
     line: usize,
     hint: Hint,
     turn: Quota,
-    /// The turn is over: if others wait, this one waits too, whether or not a tag is free (W6).
+    /// The turn is over: if others wait, this one waits too, whether or not a tag is free (wake.6).
     over: bool,
     waiter: Arc<Waiter>,
     /// Whether it polled and has not got up since: in line, or on the way.
@@ -89,7 +89,7 @@ impl Caller {
         let waiting = self.tags.wakeups.waiting();
         if waiting > 0 {
             self.over = !self.turn.goes_on(waiting);
-            self.tags.look(); // W4
+            self.tags.look(); // wake.4
         }
         Some(tag)
     }
@@ -108,7 +108,7 @@ impl Caller {
 
     /// Takes a tag, or arranges for the task to be woken when there may be one.
     ///
-    /// A task that was woken must poll again, or drop the caller, or [`Caller::leave`]: others count on it (W3).
+    /// A task that was woken must poll again, or drop the caller, or [`Caller::leave`]: others count on it (wake.3).
     pub fn poll_get(&mut self, context: &mut Context<'_>) -> Poll<Tag> {
         let place = if self.queued {
             if self.poll_woken(context) == Poll::Pending {
@@ -148,7 +148,7 @@ impl Caller {
         Poll::Ready(())
     }
 
-    /// Sits down behind all others, though a tag may be free: whoever is woken for it may be this one (W6).
+    /// Sits down behind all others, though a tag may be free: whoever is woken for it may be this one (wake.6).
     pub(crate) fn give_way(&mut self, context: &mut Context<'_>) {
         self.stop_waiting();
         self.sit_down(Sleeper::Task(context.waker().clone()), Place::Behind);
@@ -185,7 +185,7 @@ impl Caller {
         self.queue = self.tags.wait_queues[self.line].join(&self.waiter, sleeper, place, &self.tags.wakeups);
     }
 
-    /// A tag, once there is one. Dropped before, it disturbs nobody; woken, it must be polled or dropped (W3).
+    /// A tag, once there is one. Dropped before, it disturbs nobody; woken, it must be polled or dropped (wake.3).
     pub const fn acquire(&mut self) -> Acquire<'_> {
         Acquire(self)
     }
@@ -193,15 +193,15 @@ impl Caller {
     /// Waits no longer; passes on what it was woken for.
     pub fn leave(&mut self) {
         if self.stop_waiting() {
-            self.tags.look(); // W4
+            self.tags.look(); // wake.4
         }
     }
 
-    /// Takes a tag if one is free and it is not the turn of others who wait (W6).
+    /// Takes a tag if one is free and it is not the turn of others who wait (wake.6).
     #[inline]
     pub fn try_get_in_turn(&mut self) -> Option<Tag> {
         if self.over && self.tags.wakeups.waiting() > 0 {
-            return None; // W6
+            return None; // wake.6
         }
         self.over = false;
         self.try_get()
@@ -232,17 +232,17 @@ impl Caller {
     fn join(&mut self, sleeper: Sleeper, place: Place) -> Option<Tag> {
         self.sit_down(sleeper, place);
         if self.over {
-            // Others first: one of them, or the one who sat down, is woken if there is a tag (W6).
+            // Others first: one of them, or the one who sat down, is woken if there is a tag (wake.6).
             self.tags.look();
             return None;
         }
         let tag = self.tags.take(self.class, self.user, &mut self.hint)?;
         self.stop_waiting();
-        self.tags.look(); // W4
+        self.tags.look(); // wake.4
         Some(tag)
     }
 
-    /// Was woken: takes a tag if one is still there, and wakes others if more are (W4).
+    /// Was woken: takes a tag if one is still there, and wakes others if more are (wake.4).
     fn arrive(&mut self) -> Option<Tag> {
         self.over = false;
         let tag = self.tags.take(self.class, self.user, &mut self.hint);

@@ -2,7 +2,7 @@
 //!
 //! Callers wait as threads ([`Caller::get`]), as async tasks ([`Caller::acquire`]), or poll ([`Caller::poll_get`]); a
 //! [`TagQueue`] does not care which. No wake-up is lost, nobody waits while a tag is free that nobody is on the way to, and
-//! while nobody waits neither counter is touched: the rules are W1 to W6 of `fairlift_core::tags`.
+//! while nobody waits neither counter is touched: the rules are wake.1 to wake.6 of `fairlift_core::tags`.
 //!
 //! ```
 //! use fairlift::tags::{Settings, TagQueue};
@@ -195,12 +195,12 @@ impl TagQueue {
         agree();
         if self.wakeups.waiting() > 0 {
             self.look_after(tags);
-        } // W1
+        } // wake.1
     }
 
     #[cold]
     fn look_after(&self, tags: usize) {
-        self.wakeups.completed(tags); // W2
+        self.wakeups.completed(tags); // wake.2
         if self.wakeups.claim() {
             self.wake_all();
         }
@@ -278,7 +278,7 @@ impl TagQueue {
         }
     }
 
-    /// Wakes those for whom there is a tag that nobody is on the way to (W4).
+    /// Wakes those for whom there is a tag that nobody is on the way to (wake.4).
     #[inline]
     pub fn look(&self) {
         if self.wakeups.waiting() > 0 {
@@ -288,11 +288,11 @@ impl TagQueue {
 
     #[cold]
     fn wake_all(&self) {
-        // W3: one on the way looks again when it arrives (W4).
+        // wake.3: one on the way looks again when it arrives (wake.4).
         while !self.wakeups.is_someone_on_the_way() && !self.wake_some() {}
     }
 
-    /// Wakes as many as there are free tags, at most a batch (W5); answers `false` if some had left before they could be
+    /// Wakes as many as there are free tags, at most a batch (wake.5); answers `false` if some had left before they could be
     /// woken: others may meanwhile have thought that somebody was on the way.
     fn wake_some(&self) -> bool {
         let shared_by = if self.shared { self.users.active() } else { 1 };

@@ -54,7 +54,7 @@ fn all(tags: &Arc<TagQueue>) -> Vec<Tag> {
     std::iter::from_fn(|| caller.try_get()).collect()
 }
 
-/// W1
+/// wake.1
 #[test]
 fn while_nobody_waits_neither_counter_is_touched() {
     let tags = TagQueue::new(Settings::new(4)).unwrap();
@@ -67,7 +67,7 @@ fn while_nobody_waits_neither_counter_is_touched() {
     assert_eq!(tags.counts(), (0, 0));
 }
 
-/// W2
+/// wake.2
 #[test]
 fn a_completion_counts_while_someone_waits_and_is_looked_after_once() {
     let tags = TagQueue::new(Settings::new(1)).unwrap();
@@ -80,7 +80,7 @@ fn a_completion_counts_while_someone_waits_and_is_looked_after_once() {
     assert!(task.woken() && task.poll() == Some(held));
 }
 
-/// W3, W4
+/// wake.3, wake.4
 #[test]
 fn the_next_one_is_woken_when_the_first_has_run() {
     let tags = TagQueue::new(Settings::new(2)).unwrap();
@@ -93,7 +93,7 @@ fn the_next_one_is_woken_when_the_first_has_run() {
     assert!(tasks[1].woken() && tasks[1].poll().is_some(), "who arrives passes it on");
 }
 
-/// W4
+/// wake.4
 #[test]
 fn a_waiter_that_is_dropped_passes_on_what_it_was_woken_for() {
     let tags = TagQueue::new(Settings::new(1)).unwrap();
@@ -120,7 +120,7 @@ fn a_waiter_that_is_dropped_before_it_was_woken_leaves_no_trace() {
     assert_eq!((tags.counts(), caller.try_get()), ((0, 0), Some(held)));
 }
 
-/// W5
+/// wake.5
 #[test]
 fn many_tags_at_once_wake_a_batch() {
     let tags = TagQueue::new(Settings { wake_max: Some(8), ..Settings::new(64) }).unwrap();
@@ -131,7 +131,7 @@ fn many_tags_at_once_wake_a_batch() {
     assert_eq!(tasks.iter().filter(|task| task.woken()).count(), 8);
 }
 
-/// W6
+/// wake.6
 #[test]
 fn who_has_had_its_turn_waits_in_line_though_a_tag_is_free() {
     let tags = TagQueue::new(Settings::new(1)).unwrap();

@@ -1,11 +1,11 @@
 //! The queues in which callers wait for tags: eight, as in the kernel's sbitmap, so that callers seldom meet at one lock, and
 //! one for callers that were woken and came in vain.
 //!
-//! P1  A waiter's state changes under the lock of the queue that it is in: it is `WAITING` exactly while it is in that queue.
-//! P2  Whoever takes a waiter out of its queue to wake it has counted it as on the way; its caller says that it arrived,
-//!     whether or not it still wants a tag.
-//! P3  How to wake a waiter is taken away only by its own caller, when that stops waiting: a thread that was told to wake it
-//!     and comes late wakes for nothing, but takes nothing away.
+//! waiter.1  A waiter's state changes under the lock of the queue that it is in: it is `WAITING` exactly while it is in that queue.
+//! waiter.2  Whoever takes a waiter out of its queue to wake it has counted it as on the way; its caller says that it arrived,
+//!           whether or not it still wants a tag.
+//! waiter.3  How to wake a waiter is taken away only by its own caller, when that stops waiting: a thread that was told to wake it
+//!           and comes late wakes for nothing, but takes nothing away.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct Padded(Mutex<VecDeque<Arc<Waiter>>>);
 
 /// A caller, as the queues know it.
 pub(super) struct Waiter {
-    /// [`AWAY`], [`WAITING`] or [`WOKEN`] (P1).
+    /// [`AWAY`], [`WAITING`] or [`WOKEN`] (waiter.1).
     state: AtomicU32,
     sleeper: Mutex<Option<Sleeper>>,
 }
@@ -79,13 +79,13 @@ impl WaitQueues {
             Place::Before => WAIT_QUEUES,
         };
         let mut queue = lock(self.queue(index));
-        waiter.state.store(WAITING, Ordering::SeqCst); // P1
+        waiter.state.store(WAITING, Ordering::SeqCst); // waiter.1
         queue.push_back(Arc::clone(waiter));
         self.wakes.joined(all);
         index
     }
 
-    /// Stands up: from its queue, or from being on the way. Answers whether it was on the way (P2): it has then arrived.
+    /// Stands up: from its queue, or from being on the way. Answers whether it was on the way (waiter.2): it has then arrived.
     pub(super) fn remove(&self, waiter: &Arc<Waiter>, index: usize, all: &Wakeups) -> bool {
         let mut queue = lock(self.queue(index));
         let woken = match waiter.state.swap(AWAY, Ordering::SeqCst) {
@@ -120,7 +120,7 @@ impl WaitQueues {
                 misses += 1;
                 continue;
             };
-            waiter.state.store(WOKEN, Ordering::SeqCst); // P1
+            waiter.state.store(WOKEN, Ordering::SeqCst); // waiter.1
             self.wakes.left(all);
             drop(queue);
             waiter.wake();
@@ -138,7 +138,7 @@ impl Waiter {
         self.state.load(Ordering::SeqCst)
     }
 
-    /// Says how to wake it (P3).
+    /// Says how to wake it (waiter.3).
     pub(super) fn replace(&self, sleeper: Sleeper) {
         let _old = lock(&self.sleeper).replace(sleeper);
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Findings;
-use super::findings::{Recommend, RecommendFairlift, RecommendKernel};
+use super::findings::{CostModel, Recommend, RecommendFairlift, RecommendKernel};
 
 /// What the kernel calls the disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,19 +34,30 @@ pub fn advise(found: &Findings, backing: &str, kernel: &Kernel) -> Recommend {
     let iops = found.random.iter().map(|size| size.figure.iops).fold(0.0, f64::max);
     let many = iops >= MANY;
     let mut fairlift = RecommendFairlift::default();
-    let scheduler = if many && !idle { "none" } else { "bfq" };
+    let scheduler = match () {
+        () if idle || found.character.rotational_like == Some(true) => "bfq",
+        () if many => "none",
+        () => "fair",
+    };
     fairlift.scheduler = Some(scheduler.into());
     fairlift.why.push(match scheduler {
         "none" => format!(
-            "scheduler none: {iops:.0} reads a second are more than one queue should decide about; bfq where weights matter more"
+            "scheduler none: {iops:.0} reads a second are more than one queue should decide about; fair where weights matter more"
         ),
+        "fair" => "scheduler fair: weights hold, in the disk's time, and the disk is never held idle".into(),
         _ => "scheduler bfq: weights hold, in bytes; what it costs a request is little beside what this disk takes".into(),
     });
     if scheduler == "bfq" {
         fairlift.slice_idle = Some(verdict.slice_idle.clone());
         fairlift.why.push(format!("slice_idle {}: {}", verdict.slice_idle, verdict.why));
     }
-    if let Some(depth) = depth(found) {
+    if scheduler == "fair" {
+        fairlift.cost_model = found.model.as_ref().and_then(cost_model);
+        fairlift.why.push(match fairlift.cost_model {
+            Some(_) => "cost_model: what was measured here is where fair starts to learn from".into(),
+            None => "no cost_model: no writes were measured (--write); fair learns it while it serves".into(),
+        });
+    } else if let Some(depth) = depth(found) {
         fairlift.depth = Some(depth);
         let saturates = found.character.depth_saturates.unwrap_or_default();
         let rises = if found.character.depth_rises == Some(true) { ", and more may give more" } else { "" };
@@ -73,6 +84,13 @@ fn depth(found: &Findings) -> Option<u16> {
     Some(saturates.clamp(8, 1024).next_power_of_two() as u16)
 }
 
+/// The six words that `io.cost.model` and fair's `cost_model` share; nothing where no writes were measured.
+fn cost_model(model: &CostModel) -> Option<String> {
+    let (wbps, wseq, wrand) = (model.wbps?, model.wseqiops?, model.wrandiops?);
+    let reads = format!("rbps={:.0} rseqiops={:.0} rrandiops={:.0}", model.rbps, model.rseqiops, model.rrandiops);
+    Some(format!("{reads} wbps={wbps:.0} wseqiops={wseq:.0} wrandiops={wrand:.0}"))
+}
+
 /// A config file that serves the disk so.
 fn config(set: &RecommendFairlift, backing: &str) -> String {
     let mut out = String::from("# By fairlift iostune.\n[disk.tuned]\n");
@@ -84,7 +102,8 @@ fn config(set: &RecommendFairlift, backing: &str) -> String {
     }
     let idle = set.slice_idle.iter().map(|value| format!("slice_idle = \"{value}\""));
     let flush = set.flush_coordinate.iter().map(|shared| format!("flush_coordinate = \"{}\"", u8::from(*shared)));
-    let turned: Vec<String> = idle.chain(flush).collect();
+    let model = set.cost_model.iter().map(|model| format!("cost_model = \"{model}\""));
+    let turned: Vec<String> = idle.chain(model).chain(flush).collect();
     if !turned.is_empty() {
         let _ = writeln!(out, "set = {{ {} }}", turned.join(", "));
     }
@@ -150,18 +169,11 @@ fn of_kernel(found: &Findings, kernel: &Kernel, idle: bool, iops: f64) -> Recomm
         ));
     }
     if let Some(model) = &found.model {
-        let mut line = format!(
-            "{} ctrl=user model=linear rbps={:.0} rseqiops={:.0} rrandiops={:.0}",
-            kernel.number, model.rbps, model.rseqiops, model.rrandiops
-        );
-        match (model.wbps, model.wseqiops, model.wrandiops) {
-            (Some(bps), Some(seq), Some(rand)) => {
-                let _ = write!(line, " wbps={bps:.0} wseqiops={seq:.0} wrandiops={rand:.0}");
-            }
-            _ => set
-                .why
-                .push("io.cost.model without writes: none were measured (--write); the kernel keeps its own".into()),
-        }
+        let words = cost_model(model).unwrap_or_else(|| {
+            set.why.push("io.cost.model without writes: none were measured (--write); the kernel keeps its own".into());
+            format!("rbps={:.0} rseqiops={:.0} rrandiops={:.0}", model.rbps, model.rseqiops, model.rrandiops)
+        });
+        let line = format!("{} ctrl=user model=linear {words}", kernel.number);
         set.io_cost_model = Some(line);
     }
     set

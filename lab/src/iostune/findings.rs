@@ -251,6 +251,9 @@ pub struct RecommendFairlift {
     /// Its `slice_idle`, if it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub slice_idle: Option<String>,
+    /// What requests cost, for `fair`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cost_model: Option<String>,
     /// Requests in flight.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub depth: Option<u16>,

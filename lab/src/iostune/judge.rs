@@ -239,8 +239,8 @@ fn doubts(found: &Findings, outcomes: &[Outcome]) -> Vec<String> {
         if change.abs() > 0.15 {
             let (percent, way) = (change.abs() * 100.0, if change < 0.0 { "fell" } else { "rose" });
             doubts.push(format!(
-                "the rate of {what} reads {way} by {percent:.0} % from the beginning to the end: credits for bursts, a cache, or \
-                 another load; the verdict compares figures of different times"
+                "the rate of {what} reads {way} by {percent:.0} % between the start and the end (burst credits, a cache, or other \
+                 load?), so the verdict compares figures that may not be comparable"
             ));
         }
     }
@@ -250,15 +250,15 @@ fn doubts(found: &Findings, outcomes: &[Outcome]) -> Vec<String> {
         .map(|outcome| outcome.probe.about())
         .collect();
     if !drifts.is_empty() {
-        doubts.push(format!("the rate fell while it was measured, in every run of: {}", drifts.join("; ")));
+        doubts.push(format!("the rate fell while it was measured, in every run: {}", drifts.join("; ")));
     }
     if let Some(Again { first_iops, again_iops }) = found.again
         && again_iops > 1.3 * first_iops
     {
         let times = again_iops / first_iops;
         doubts.push(format!(
-            "the same places are read {times:.1} times as fast the second time: there is a cache. Figures are of places not read \
-             just before, if the device is larger than the cache"
+            "the same places are read {times:.1} times as fast the second time: there is a cache. The other figures are from places that were \
+             not read just before, if the device is larger than the cache"
         ));
     }
     let unsure: Vec<String> = (outcomes.iter())
@@ -269,13 +269,13 @@ fn doubts(found: &Findings, outcomes: &[Outcome]) -> Vec<String> {
         })
         .collect();
     if !unsure.is_empty() {
-        doubts.push(format!("the mean is not known to 10 % (other load? too little time?) of: {}", unsure.join("; ")));
+        doubts.push(format!("the mean is not known to 10 % (other load? too little time?): {}", unsure.join("; ")));
     }
     if let Some(model) = &found.model {
         let moved = model.rrandiops * f64::from(SMALL);
         if moved > 1.1 * model.rbps {
             doubts.push(format!(
-                "implausible: random reads of 4 KiB move {:.0} MB/s, and sequential ones at most {:.0}: a cache answers, or holes",
+                "implausible: random reads of 4 KiB move {:.0} MB/s, but sequential reads at most {:.0}; a cache or holes have answered",
                 moved / 1e6,
                 model.rbps / 1e6
             ));
@@ -290,15 +290,15 @@ fn doubts(found: &Findings, outcomes: &[Outcome]) -> Vec<String> {
             let near = |one: f64, other: f64| (one / other.max(1e-9) - 1.0).abs() < 0.03;
             if near(model.rseqiops, model.rrandiops) && near(wrandiops, model.rrandiops) {
                 doubts.push(format!(
-                    "{:.0} requests of 4 KiB a second, read or written, in order or not: more like a limit that somebody set than \
-                     like what a disk does",
+                    "{:.0} requests of 4 KiB a second, read or written, in order or not: this looks like a rate limit, not like \
+                     a disk",
                     model.rrandiops
                 ));
             }
             if wbps > 1.1 * model.rbps || wrandiops > 2.0 * model.rrandiops && wrandiops * f64::from(SMALL) < 0.5 * wbps
             {
                 doubts.push(
-                    "writes are faster than reads: a cache takes them in, and in the long run they are slower; take a larger --time"
+                    "writes are faster than reads, because a cache absorbs them; measure the long run with a larger --time"
                         .into(),
                 );
             }
@@ -309,7 +309,7 @@ fn doubts(found: &Findings, outcomes: &[Outcome]) -> Vec<String> {
     {
         let percent = 100.0 - alignment.shifted_iops / alignment.aligned_iops * 100.0;
         doubts.push(format!(
-            "reads of 4 KiB that do not start at its multiples cost {percent:.0} %: align partitions and images"
+            "reads that are not aligned to 4 KiB are {percent:.0} % slower; align partitions and images"
         ));
     }
     doubts

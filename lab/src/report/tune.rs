@@ -133,11 +133,13 @@ fn character(out: &mut String, found: &Findings) {
         lines.push(format!("saturates: 95 % of the most with {depth} in flight{more}"));
     }
     if let (Some(two), Some(most)) = (character.parallel_gain, character.parallel_gain_max) {
-        lines.push(format!("parallel gain: 2 streams move {two:.2} of what one does, any number at most {most:.2}"));
+        lines.push(format!(
+            "parallel gain: 2 streams move {two:.2} of what one does, any number of streams at most {most:.2}"
+        ));
     }
     if let Some(alignment) = &found.alignment {
         let part = alignment.shifted_iops / alignment.aligned_iops * 100.0;
-        lines.push(format!("alignment: reads 512 bytes off their place get {part:.0} % of the rate"));
+        lines.push(format!("alignment: reads shifted by 512 bytes get {part:.0} % of the rate"));
     }
     if let Some(writes) = &found.writes {
         if let Some(us) = writes.flush_us {
@@ -146,7 +148,7 @@ fn character(out: &mut String, found: &Findings) {
         if let Some(gain) = writes.flush_gain {
             let together = if gain >= 3.0 { "together" } else { "one by one" };
             lines.push(format!(
-                "flushes asked for at once: the disk does them {together}; 16 writers get {gain:.1} times what one gets"
+                "concurrent flushes: the disk does them {together}; 16 writers get {gain:.1} times what one gets"
             ));
         }
     }
@@ -160,7 +162,7 @@ fn advice(out: &mut String, found: &Findings) {
         let says = match verdict.says.as_str() {
             "idle" => "idle (slice_idle=8ms)",
             "don't" => "don't idle (slice_idle=0)",
-            _ => "idling doesn't matter (slice_idle=0 leaves nobody waiting)",
+            _ => "idling doesn't matter (slice_idle=0 makes no stream wait)",
         };
         let _ = writeln!(out, "\nVerdict: {says}\n{}", verdict.why);
     }

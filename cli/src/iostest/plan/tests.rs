@@ -5,6 +5,7 @@ use fairlift_core::time::{ms, secs};
 
 use super::*;
 use crate::args::{Cli, Command};
+use crate::terminal::output::quoted;
 
 fn parse(flags: &str) -> Result<IostestArgs, String> {
     let line = ["fairlift", "iostest"].into_iter().chain(flags.split_whitespace());

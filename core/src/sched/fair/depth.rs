@@ -17,7 +17,7 @@
 //! depth.4  Compared are twice the present depth and half of it, in turn, and now and then the best rung that is known. Half
 //!          as deep a disk does a fifth less, where a rung less would do 5 %: that is seen in a few pairs, though any two
 //!          windows differ by as much. The more pairs in a row change nothing, the rarer they are: from every window to
-//!          one in [`REST_MAX`].
+//!          one in [`REST_MAX`], or in [`REST_MAX_LACK`].
 //! depth.5  While no tenant lacks, the depth is the least rung that does all but [`SLACK`] of what the best does.
 //! depth.6  While some tenant lacks, it is the rung with the greatest product of what the disk does and what such tenants get,
 //!          of those where the disk does all but a stated part of what the best does. So a step down that costs 8 % of the
@@ -51,6 +51,8 @@ const STALL: f64 = 1.4;
 const MEMORY: u32 = 12;
 /// The most windows between two pairs (depth.4). Half as deep for one window in 32 costs less than 1 %.
 const REST_MAX: u32 = 32;
+/// The same while some tenant lacks: what it gets is known less well from one window.
+const REST_MAX_LACK: u32 = 12;
 /// A depth at which the disk does so much of its best is deep.
 const DEEP: f64 = 0.93;
 /// The requests in a window: so many times the depth (depth.2), and at least so many.
@@ -327,7 +329,8 @@ impl Depth {
         }
         let was = self.base;
         self.decide();
-        self.rest = if self.base == was { (self.rest + self.rest.div_ceil(4)).min(REST_MAX) } else { 1 };
+        let most = if self.give.is_some() { REST_MAX_LACK } else { REST_MAX };
+        self.rest = if self.base == was { (self.rest + self.rest.div_ceil(4)).min(most) } else { 1 };
         self.left = self.rest;
     }
 

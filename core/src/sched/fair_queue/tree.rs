@@ -8,16 +8,13 @@
 //! least.5  Up to [`SHORT`] entities are a list, of which `child` are the neighbours: most groups have no more that wait, and there
 //!     a step along a list is cheaper than balance. Beyond that it is a tree, until an eighth of that is left.
 //!
-//! A red-black tree as in [`crate::tree`], which see; that one has keys of 64 bits, no augmentation, and no first slot at
-//! hand. What a way down reads of an entity is one cache line of it, so a level costs one miss.
+//! The balance of the tree is in `red_black.rs`. What a way down reads of an entity is one cache line of it, so a level costs one miss.
 
 use super::entity::{Entities, Entity};
 use super::tags::Tag;
+use crate::red_black::{self, LEFT, Nodes as _, RIGHT};
 
-/// No slot.
-pub(super) const NIL: u32 = u32::MAX;
-const LEFT: usize = 0;
-const RIGHT: usize = 1;
+pub(super) use crate::red_black::NIL;
 /// The most entities in a list (least.5): a search of half of them takes as many instructions as one in a tree.
 const SHORT: u32 = 32;
 /// What is left of a tree when it becomes a list again.
@@ -45,15 +42,46 @@ pub(super) struct Tree {
     count: u32,
 }
 
+impl red_black::Nodes for Entities {
+    #[inline]
+    fn child(&self, slot: u32, side: usize) -> u32 {
+        self.at(slot).child[side]
+    }
+
+    #[inline]
+    fn set_child(&mut self, slot: u32, side: usize, child: u32) {
+        self.at_mut(slot).child[side] = child;
+    }
+
+    #[inline]
+    fn parent(&self, slot: u32) -> u32 {
+        self.at(slot).above
+    }
+
+    #[inline]
+    fn set_parent(&mut self, slot: u32, parent: u32) {
+        self.at_mut(slot).above = parent;
+    }
+
+    #[inline]
+    fn has_red(&self, slot: u32) -> bool {
+        self.at(slot).colour == Colour::Red
+    }
+
+    #[inline]
+    fn set_red(&mut self, slot: u32, red: bool) {
+        self.at_mut(slot).colour = if red { Colour::Red } else { Colour::Black };
+    }
+
+    /// least.2
+    #[inline]
+    fn rotated(&mut self, top: u32, riser: u32) {
+        self.at_mut(riser).least = self.at(top).least;
+        self.at_mut(top).least = self.computed(top);
+    }
+}
+
 impl Entities {
-    fn is_red(&self, slot: u32) -> bool {
-        slot != NIL && self.at(slot).colour == Colour::Red
-    }
-
-    fn side_of(&self, slot: u32, parent: u32) -> usize {
-        usize::from(self.at(parent).child[RIGHT] == slot)
-    }
-
     #[inline]
     fn least_of(&self, slot: u32) -> Tag {
         if slot == NIL { Tag::MAX } else { self.at(slot).least }
@@ -76,33 +104,11 @@ impl Entities {
         }
     }
 
-    fn outermost(&self, mut at: u32, side: usize) -> u32 {
-        loop {
-            let below = self.at(at).child[side];
-            if below == NIL {
-                return at;
-            }
-            at = below;
-        }
-    }
-
     /// The slot after (on the right of) or before another.
     #[inline]
-    fn beside(&self, slot: u32, side: usize) -> u32 {
+    fn neighbour(&self, slot: u32, side: usize) -> u32 {
         let Entity { child, colour, .. } = *self.at(slot);
-        if colour == Colour::Listed { child[side] } else { self.beside_in_tree(slot, side) }
-    }
-
-    fn beside_in_tree(&self, slot: u32, side: usize) -> u32 {
-        let below = self.at(slot).child[side];
-        if below != NIL {
-            return self.outermost(below, 1 - side);
-        }
-        let (mut from, mut at) = (slot, self.at(slot).above);
-        while at != NIL && self.at(at).child[side] == from {
-            (from, at) = (at, self.at(at).above);
-        }
-        at
+        if colour == Colour::Listed { child[side] } else { self.beside(slot, side) }
     }
 }
 
@@ -174,7 +180,7 @@ impl Tree {
 
     /// Whether `slot`, which is in the tree, would be where it is with another finish tag too, coming anew (least.1).
     pub(super) fn keeps_place(&self, nodes: &Entities, slot: u32, finish: Tag) -> bool {
-        let (before, after) = (nodes.beside(slot, LEFT), nodes.beside(slot, RIGHT));
+        let (before, after) = (nodes.neighbour(slot, LEFT), nodes.neighbour(slot, RIGHT));
         (before == NIL || nodes.at(before).finish <= finish) && (after == NIL || finish < nodes.at(after).finish)
     }
 
@@ -236,7 +242,7 @@ impl Tree {
         let (mut slots, mut at) = ([NIL; FEW], self.first);
         for slot in &mut slots {
             *slot = at;
-            at = nodes.beside(at, RIGHT);
+            at = nodes.neighbour(at, RIGHT);
         }
         *self = Self::EMPTY;
         for slot in slots {
@@ -269,7 +275,7 @@ impl Tree {
         let parent = nodes.at_mut(parent);
         parent.child[side] = slot;
         if parent.colour == Colour::Red {
-            self.part_reds(nodes, slot);
+            red_black::came(&mut self.root, nodes, slot);
         }
     }
 
@@ -289,40 +295,6 @@ impl Tree {
             self.first = slot;
         }
         (parent, side)
-    }
-
-    /// Mends the tree when `red` may have a red parent.
-    fn part_reds(&mut self, nodes: &mut Entities, mut red: u32) {
-        loop {
-            let parent = nodes.at(red).above;
-            if parent == NIL {
-                nodes.at_mut(red).colour = Colour::Black;
-                return;
-            }
-            if nodes.at(parent).colour == Colour::Black {
-                return;
-            }
-            // The root is black, so a red parent has a parent.
-            let top = nodes.at(parent).above;
-            let side = nodes.side_of(parent, top);
-            let uncle = nodes.at(top).child[1 - side];
-            if nodes.is_red(uncle) {
-                nodes.at_mut(parent).colour = Colour::Black;
-                nodes.at_mut(uncle).colour = Colour::Black;
-                nodes.at_mut(top).colour = Colour::Red;
-                red = top;
-                continue;
-            }
-            let mut middle = parent;
-            if nodes.at(parent).child[side] != red {
-                self.rotate(nodes, parent, side);
-                middle = red;
-            }
-            self.rotate(nodes, top, 1 - side);
-            nodes.at_mut(middle).colour = Colour::Black;
-            nodes.at_mut(top).colour = Colour::Red;
-            return;
-        }
     }
 
     /// Takes `slot` out.
@@ -350,9 +322,9 @@ impl Tree {
 
     fn take_out(&mut self, nodes: &mut Entities, slot: u32) {
         if self.first == slot {
-            self.first = nodes.beside(slot, RIGHT);
+            self.first = nodes.neighbour(slot, RIGHT);
         } else if self.last == slot {
-            self.last = nodes.beside(slot, LEFT);
+            self.last = nodes.neighbour(slot, LEFT);
         }
         let Entity { child: [left, right], above: parent, colour, .. } = *nodes.at(slot);
         assert!(colour != Colour::Outside, "entity {slot} is in no tree");
@@ -368,9 +340,9 @@ impl Tree {
             return;
         }
         let side = nodes.side_of(slot, parent);
-        adopt(nodes, parent, side, filler);
+        nodes.adopt(parent, side, filler);
         least_changed(nodes, parent);
-        self.make_up_for(nodes, colour, parent, side, filler);
+        red_black::went(&mut self.root, nodes, colour == Colour::Red, parent, side, filler);
     }
 
     /// Takes `slot`, which has two children, out: the next node, which has no left child, leaves its own place and takes
@@ -383,11 +355,11 @@ impl Tree {
         // Where a node goes missing.
         let (gap_parent, gap_side) = if heir == right { (heir, RIGHT) } else { (heir_parent, LEFT) };
         if heir != right {
-            adopt(nodes, heir_parent, LEFT, filler);
-            adopt(nodes, heir, RIGHT, right);
+            nodes.adopt(heir_parent, LEFT, filler);
+            nodes.adopt(heir, RIGHT, right);
         }
-        adopt(nodes, heir, LEFT, left);
-        self.put_in_place_of(nodes, slot, parent, heir);
+        nodes.adopt(heir, LEFT, left);
+        red_black::put_in_place_of(&mut self.root, nodes, slot, parent, heir);
         // Of the heir the old value is of another place: between the gap and the heir all that changes is above the gap.
         let mut at = gap_parent;
         while at != heir {
@@ -400,84 +372,7 @@ impl Tree {
         let node = nodes.at_mut(heir);
         (node.colour, node.least) = (colour, least);
         least_changed(nodes, parent);
-        self.make_up_for(nodes, missing, gap_parent, gap_side, filler);
-    }
-
-    /// Mends the tree where a node of some colour went missing and `filler` (or nothing) is in its place.
-    #[inline]
-    fn make_up_for(&mut self, nodes: &mut Entities, missing: Colour, parent: u32, side: usize, filler: u32) {
-        if missing == Colour::Black {
-            if nodes.is_red(filler) {
-                nodes.at_mut(filler).colour = Colour::Black;
-            } else {
-                self.make_up_for_black(nodes, parent, side);
-            }
-        }
-    }
-
-    /// Mends the tree when ways down through `side` of `parent` meet one black node too few.
-    fn make_up_for_black(&mut self, nodes: &mut Entities, mut parent: u32, mut side: usize) {
-        while parent != NIL {
-            // The other side has a black node more than this one, so there is a sibling.
-            let mut sibling = nodes.at(parent).child[1 - side];
-            if nodes.at(sibling).colour == Colour::Red {
-                nodes.at_mut(sibling).colour = Colour::Black;
-                nodes.at_mut(parent).colour = Colour::Red;
-                self.rotate(nodes, parent, side);
-                sibling = nodes.at(parent).child[1 - side];
-            }
-            let far = nodes.at(sibling).child[1 - side];
-            let near = nodes.at(sibling).child[side];
-            let colour = nodes.at(parent).colour;
-            if nodes.is_red(far) {
-                nodes.at_mut(far).colour = Colour::Black;
-                nodes.at_mut(sibling).colour = colour;
-                nodes.at_mut(parent).colour = Colour::Black;
-                self.rotate(nodes, parent, side);
-                return;
-            }
-            if nodes.is_red(near) {
-                nodes.at_mut(near).colour = colour;
-                nodes.at_mut(parent).colour = Colour::Black;
-                self.rotate(nodes, sibling, 1 - side);
-                self.rotate(nodes, parent, side);
-                return;
-            }
-            nodes.at_mut(sibling).colour = Colour::Red;
-            if colour == Colour::Red {
-                nodes.at_mut(parent).colour = Colour::Black;
-                return;
-            }
-            let top = nodes.at(parent).above;
-            if top != NIL {
-                side = nodes.side_of(parent, top);
-            }
-            parent = top;
-        }
-    }
-
-    /// Moves `top` down on `side`; its child on the other side takes its place.
-    fn rotate(&mut self, nodes: &mut Entities, top: u32, side: usize) {
-        let Entity { child, above: parent, least, .. } = *nodes.at(top);
-        let riser = child[1 - side];
-        let between = nodes.at(riser).child[side];
-        adopt(nodes, top, 1 - side, between);
-        self.put_in_place_of(nodes, top, parent, riser);
-        adopt(nodes, riser, side, top);
-        nodes.at_mut(riser).least = least;
-        nodes.at_mut(top).least = nodes.computed(top);
-    }
-
-    /// Makes `new` (or nothing) the child of `parent` that `old` was.
-    fn put_in_place_of(&mut self, nodes: &mut Entities, old: u32, parent: u32, new: u32) {
-        if parent == NIL {
-            self.root = new;
-            if new != NIL {
-                nodes.at_mut(new).above = NIL;
-            }
-        } else {
-            adopt(nodes, parent, nodes.side_of(old, parent), new);
-        }
+        red_black::went(&mut self.root, nodes, missing == Colour::Red, gap_parent, gap_side, filler);
     }
 }
 
@@ -491,14 +386,6 @@ fn least_changed(nodes: &mut Entities, mut at: u32) {
         }
         node.least = least;
         at = node.above;
-    }
-}
-
-/// Makes `child` (or nothing) the child of `parent` on `side`.
-fn adopt(nodes: &mut Entities, parent: u32, side: usize, child: u32) {
-    nodes.at_mut(parent).child[side] = child;
-    if child != NIL {
-        nodes.at_mut(child).above = parent;
     }
 }
 
@@ -573,7 +460,7 @@ mod tests {
             assert_eq!(order(&tree, &nodes), list);
             turns += u32::from(was_tree != (tree.root != NIL));
             if let Some(at) = (!list.is_empty()).then(|| random(list.len() as u64) as usize) {
-                let beside = [LEFT, RIGHT].map(|side| nodes.beside(list[at], side));
+                let beside = [LEFT, RIGHT].map(|side| nodes.neighbour(list[at], side));
                 assert_eq!(beside, [at.wrapping_sub(1), at + 1].map(|at| list.get(at).copied().unwrap_or(NIL)));
             }
             assert_eq!(tree.first(), list.first().copied().unwrap_or(NIL));

@@ -1,8 +1,8 @@
 //! Faults: what is said of them in the log.
 //!
-//! L1  The first request that fails in some way is a line; those that follow in the same way are counted, and told with the
-//!     next line, at most one a minute.
-//! L2  That a file was deleted or cut is said once, when it is noticed; and that it is as long as it was again.
+//! faults.1  The first request that fails in some way is a line; those that follow in the same way are counted, and told with the
+//!           next line, at most one a minute.
+//! faults.2  That a file was deleted or cut is said once, when it is noticed; and that it is as long as it was again.
 
 use std::io;
 use std::path::Path;
@@ -28,7 +28,7 @@ struct Told {
 }
 
 impl Told {
-    /// Whether a failure is to be told (L1); then, how many were not since the last.
+    /// Whether a failure is to be told (faults.1); then, how many were not since the last.
     fn failed(&mut self, now: Instant, op: Op, errno: Errno) -> Option<u64> {
         match self.ways.iter_mut().find(|(o, e, ..)| (*o, *e) == (op, errno)) {
             Some((.., last, untold)) if now.since(*last) < QUIET => {
@@ -62,7 +62,7 @@ impl Faults {
         tracing::error!(path = %path.display(), %error, "{what}{more}");
     }
 
-    /// L2
+    /// faults.2
     pub(super) fn looked(&self, path: &Path, wanted: u64, size: u64, names: u32) {
         let mut told = self.told();
         let path = path.display();
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// L1
+    /// faults.1
     #[test]
     fn a_fault_is_a_line_a_minute_however_many_requests_meet_it() {
         let mut told = Told::default();

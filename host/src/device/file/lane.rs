@@ -2,7 +2,7 @@
 //!
 //! flight.1  A request goes through the ring, or to helper threads where the ring would take threads of its own; all of a turn in
 //!           one system call.
-//! flight.2  One that was done in part goes on with the rest; one that the file system cannot do is done another way (F5).
+//! flight.2  One that was done in part goes on with the rest; one that the file system cannot do is done another way (file.5).
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use io_uring::{opcode, squeue, types};
 use super::{Act, File, ZEROES, is_unsupported};
 use crate::device::Device;
 use crate::device::helpers::{Job, Work};
-use crate::device::lane::{Address, Io, Lane, Request};
+use crate::device::lane::{Address, Completed, Io, Lane, Request};
 use crate::kernel::ring::Source;
 
 /// A worker's side of a file.
@@ -103,7 +103,7 @@ impl OnFile {
         let fixed = Fixed(number);
         if let Some(order) = self.file.by_helpers(act) {
             if act == Act::Read
-                // SAFETY: the iovecs name memory of tickets that wait for this read, and that nobody else has (E1).
+                // SAFETY: the iovecs name memory of tickets that wait for this read, and that nobody else has (engine.1).
                 && let Some(bytes) = unsafe { self.file.read_now(&flight.iovecs, at, left) }
             {
                 return self.went_on(io, tag, bytes as i32);
@@ -155,7 +155,7 @@ impl OnFile {
         let source = Source::Io { disk: self.address.disk, place: self.address.place, tag };
         // SAFETY: the entry names the flight's iovecs, which are not touched until its completion (`went_on`), nor dropped:
         // the ring is dropped before the lanes; memory of tickets, which their front releases after `News::Ended` or
-        // `Released`, after that completion (E1); or `ZEROES`.
+        // `Released`, after that completion (engine.1); or `ZEROES`.
         unsafe { io.ring.push(&entry.user_data(source.pack())) }
     }
 
@@ -203,6 +203,7 @@ impl OnFile {
         self.land(io, tag, Outcome::Done);
     }
 
+    #[inline(always)]
     fn land(&mut self, io: &mut Io<'_>, tag: Tag, outcome: Outcome) {
         self.flights[usize::from(tag.0)].request = None;
         self.in_flight -= 1;
@@ -245,9 +246,9 @@ impl Lane for OnFile {
         self.launches = launches;
     }
 
-    fn completed(&mut self, io: &mut Io<'_>, done: &[(Tag, i32)]) {
-        for (tag, result) in done {
-            self.went_on(io, *tag, *result);
+    fn completed(&mut self, io: &mut Io<'_>, steps: &[Completed]) {
+        for step in steps {
+            self.went_on(io, step.tag, step.result);
         }
     }
 

@@ -1,10 +1,10 @@
 //! Opening a file, and whether the page cache is bypassed.
 //!
-//! O1  Direct I/O is used where the kernel says how (`statx`, a block device's sector), or, where it says nothing, where a
-//!     first read goes through. A file system may open a file with `O_DIRECT` and then refuse each request, or cache it all
-//!     the same: what is cached by clients already would then be twice in memory.
-//! O2  What direct I/O cannot reach (a size that is no multiple of its block) is no reason to refuse a file: unless direct
-//!     I/O was asked for, it goes through the page cache, and the log says why.
+//! open.1  Direct I/O is used where the kernel says how (`statx`, a block device's sector), or, where it says nothing, where a
+//!         first read goes through. A file system may open a file with `O_DIRECT` and then refuse each request, or cache it all
+//!         the same: what is cached by clients already would then be twice in memory.
+//! open.2  What direct I/O cannot reach (a size that is no multiple of its block) is no reason to refuse a file: unless direct
+//!         I/O was asked for, it goes through the page cache, and the log says why.
 
 use std::fs;
 use std::io;
@@ -73,11 +73,11 @@ pub(super) fn open(path: &Path, kind: Kind, direct: Direct, read_only: bool) -> 
     };
     match direct {
         Direct::On => Err(format!("{why_not}; use direct = \"auto\" or \"off\"")),
-        Direct::Auto | Direct::Off => cached(why_not), // O2
+        Direct::Auto | Direct::Off => cached(why_not), // open.2
     }
 }
 
-/// What direct I/O on an open file must be a multiple of and who says so; or why there is none (O1).
+/// What direct I/O on an open file must be a multiple of and who says so; or why there is none (open.1).
 fn direct_block(file: &fs::File, kind: Kind, size: u64) -> Result<(u32, String), String> {
     let (block, why) = match (kind, sys::direct_alignment(file)) {
         (Kind::Block, _) => (sys::block_size(file).unwrap_or(512), "its sector"),

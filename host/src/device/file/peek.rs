@@ -1,13 +1,13 @@
 //! Peek: reading what is in the page cache without a thread, where the ring would take one.
 //!
-//! K1  Where the file system says whether it would wait (`RWF_NOWAIT`), it is asked with the read itself.
-//! K2  Else the kernel is asked which pages are there (`mincore`), and an ordinary read copies them. If one goes in between,
-//!     that read waits for the disk: rare, and harmless unless the disk waits for us. So this is done only where nothing
-//!     but the kernel lies below the file system: with an image that lies on a disk that we serve, a worker would wait for
-//!     itself, for ever. FUSE is never such a file system, though it may have a block device (`fuseblk`): it asks a process
-//!     before it looks into the page cache, even where it was told not to wait. So it is not asked by K1 either.
-//! K3  The kernel answers "all there" to those who may not know. So it is asked only about files that are our user's own, or
-//!     anybody's if we are allowed to act for all owners.
+//! peek.1  Where the file system says whether it would wait (`RWF_NOWAIT`), it is asked with the read itself.
+//! peek.2  Else the kernel is asked which pages are there (`mincore`), and an ordinary read copies them. If one goes in between,
+//!         that read waits for the disk: rare, and harmless unless the disk waits for us. So this is done only where nothing
+//!         but the kernel lies below the file system: with an image that lies on a disk that we serve, a worker would wait for
+//!         itself, for ever. FUSE is never such a file system, though it may have a block device (`fuseblk`): it asks a process
+//!         before it looks into the page cache, even where it was told not to wait. So it is not asked by peek.1 either.
+//! peek.3  The kernel answers "all there" to those who may not know. So it is asked only about files that are our user's own, or
+//!         anybody's if we are allowed to act for all owners.
 
 use std::fmt;
 use std::fs;
@@ -19,9 +19,9 @@ use super::sys::{self, Mapping};
 
 pub(super) enum Peek {
     Never,
-    /// K1
+    /// peek.1
     Nowait,
-    /// K2
+    /// peek.2
     Resident(Mapping),
 }
 
@@ -75,13 +75,13 @@ impl Peek {
     }
 }
 
-/// Whether a process may lie below a file's file system (K2); also where that cannot be told.
+/// Whether a process may lie below a file's file system (peek.2); also where that cannot be told.
 fn is_fuse(file: &fs::File) -> bool {
     const FUSE: i64 = 0x6573_5546;
     sys::file_system(file).map_or(true, |magic| magic == FUSE)
 }
 
-/// Whether the kernel tells us the truth about a file's pages (K3).
+/// Whether the kernel tells us the truth about a file's pages (peek.3).
 fn may_know(metadata: &fs::Metadata) -> bool {
     const CAP_FOWNER: u32 = 3;
     let all_users = || {
@@ -95,7 +95,7 @@ fn may_know(metadata: &fs::Metadata) -> bool {
     all_users() && (metadata.uid() == sys::user() || for_all_owners())
 }
 
-/// Whether a block device is the kernel's down to the hardware (K2), as far as can be told; else `false`.
+/// Whether a block device is the kernel's down to the hardware (peek.2), as far as can be told; else `false`.
 fn is_of_kernel(device: u64, depth: u32) -> bool {
     /// Drivers whose disks are hardware, or the hypervisor's.
     const DRIVERS: [&str; 7] = ["sd", "vd", "nvme", "xvd", "mmcblk", "sr", "pmem"];

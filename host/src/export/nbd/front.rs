@@ -2,21 +2,18 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fairlift_core::{ContextId, Duration, Instant};
 use io_uring::{cqueue, opcode, types};
 use slab::Slab;
 
-use super::Exports;
-use super::serve::{Command, Connection, Lack};
-use crate::config::{Limits, Tls};
+use super::serve::{Connection, Lack};
+use super::service::{Common, Event, Newcomer, Service};
 use crate::disk::engine::{Engine, News};
 use crate::export::front::Front;
-use crate::export::listen::Listening;
 use crate::kernel::buffer::RecvRing;
-use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::Source;
 
 /// How long a client may take nothing of its replies while others need the memory that they hold.
@@ -24,82 +21,6 @@ const STALL: Duration = fairlift_core::time::secs(5);
 
 /// How long a listener that could not accept is left alone.
 const ACCEPT_PAUSE: Duration = fairlift_core::time::ms(100);
-
-/// What is served, and to how many: the same for all workers.
-pub(crate) struct Service {
-    pub(crate) exports: Exports,
-    pub(crate) limits: Limits,
-    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
-    pub(crate) listeners: Vec<Listening>,
-    pub(crate) notifiers: Arc<Notifiers>,
-    /// The order to finish.
-    pub(crate) draining: Arc<AtomicBool>,
-    /// Connections at each worker.
-    pub(crate) loads: Box<[AtomicU32]>,
-    /// Connections that one worker accepted for another, by the number of that one.
-    pub(crate) newcomers: Box<[Mutex<Vec<Newcomer>>]>,
-}
-
-impl Service {
-    fn newcomers_of(&self, worker: ContextId) -> MutexGuard<'_, Vec<Newcomer>> {
-        self.newcomers[usize::from(worker.0)].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What the connections of a worker share.
-pub(crate) struct Common {
-    pub(super) service: Arc<Service>,
-    /// The commands under way, each at the number of its ticket; the other rows mean nothing.
-    pub(super) commands: Vec<Command>,
-    /// The connection that has waited longest for payload memory, if one does.
-    pub(super) first_in_line: Option<usize>,
-}
-
-impl Common {
-    /// Keeps a command that has just been given its ticket.
-    #[inline]
-    pub(super) fn put(&mut self, ticket: usize, command: Command) {
-        match self.commands.get_mut(ticket) {
-            Some(row) => *row = command,
-            None => self.commands.resize(ticket + 1, command),
-        }
-    }
-}
-
-/// A connection that was accepted.
-pub(crate) struct Newcomer {
-    fd: OwnedFd,
-    tls: Tls,
-}
-
-/// What the kernel has done for a connection, or for a listener: a kind and a number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Event {
-    Receive(usize),
-    Send(usize),
-    Accept(usize),
-}
-
-impl Event {
-    pub(super) fn pack(self) -> u64 {
-        let (kind, number) = match self {
-            Self::Receive(connection) => (0, connection),
-            Self::Send(connection) => (1, connection),
-            Self::Accept(listener) => (2, listener),
-        };
-        Source::Front(kind << 48 | number as u64).pack()
-    }
-
-    fn unpack(what: u64) -> Self {
-        let number = (what & ((1 << 48) - 1)) as usize;
-        match what >> 48 {
-            0 => Self::Receive(number),
-            1 => Self::Send(number),
-            2 => Self::Accept(number),
-            _ => unreachable!("a completion that was never submitted: {what:#x}"),
-        }
-    }
-}
 
 /// The connections of a worker.
 pub(crate) struct Nbd {

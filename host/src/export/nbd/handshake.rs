@@ -2,10 +2,10 @@
 //!
 //! Sections named are those of the protocol text, `doc/proto.md` of the NBD project.
 //!
-//! H1  An option is acted upon when it is there whole; what a client announces takes no memory.
-//! H2  What goes beyond a bound is answered, passed over, and forgotten ([`Handshake::DATA_MAX`] and its neighbours).
-//! H3  Where TLS is required nothing is told before it, and nothing that was negotiated before it counts after it.
-//! H4  A metadata context counts only for the export that it was chosen for.
+//! handshake.1  An option is acted upon when it is there whole; what a client announces takes no memory.
+//! handshake.2  What goes beyond a bound is answered, passed over, and forgotten ([`Handshake::DATA_MAX`] and its neighbours).
+//! handshake.3  Where TLS is required nothing is told before it, and nothing that was negotiated before it counts after it.
+//! handshake.4  A metadata context counts only for the export that it was chosen for.
 
 use super::proto::*;
 
@@ -138,7 +138,7 @@ impl Handshake {
         }
     }
 
-    /// The connection is encrypted from now on; all that was negotiated before is forgotten (H3).
+    /// The connection is encrypted from now on; all that was negotiated before is forgotten (handshake.3).
     pub fn tls_established(&mut self) {
         self.encrypted = true;
         self.state = State::Option;
@@ -164,7 +164,7 @@ impl Handshake {
                     self.state = State::Option;
                 }
                 State::Tls if rest.is_empty() => return (used, Step::NeedMore),
-                State::Tls => return (used, Step::Close("plain text after STARTTLS".into())), // H3
+                State::Tls => return (used, Step::Close("plain text after STARTTLS".into())), // handshake.3
                 State::Skip(left) => {
                     let part = rest.len().min(left as usize);
                     used += part;
@@ -185,9 +185,9 @@ impl Handshake {
                     let Some((len, after)) = after.split_first_chunk() else { return (used, Step::NeedMore) };
                     let (option, len) = (u32::from_be_bytes(*option), u32::from_be_bytes(*len));
                     if option == OPT_EXPORT_NAME && len as usize > Self::NAME_MAX {
-                        return (used, Step::Close(format!("an export name of {len} bytes"))); // H2
+                        return (used, Step::Close(format!("an export name of {len} bytes"))); // handshake.2
                     }
-                    // H1, H2
+                    // handshake.1, handshake.2
                     let data = match len > Self::DATA_MAX {
                         true => None,
                         false => match after.get(..len as usize) {
@@ -223,7 +223,7 @@ impl Handshake {
         error(out, option, REP_ERR_TOO_BIG, &format!("{len} bytes of data; at most {most} are taken"));
     }
 
-    /// Nothing may be told yet (H3).
+    /// Nothing may be told yet (handshake.3).
     fn wants_tls(&self) -> bool {
         self.tls == TlsPolicy::Required && !self.encrypted
     }
@@ -420,7 +420,7 @@ impl Handshake {
             export: export.index,
             structured: self.structured,
             extended: self.extended,
-            allocation_context: self.context.as_deref() == Some(export.name), // H4
+            allocation_context: self.context.as_deref() == Some(export.name), // handshake.4
             context_id: CONTEXT_ID,
         }
     }

@@ -8,6 +8,7 @@ pub(crate) mod front;
 pub mod handshake;
 pub mod proto;
 mod serve;
+pub(crate) mod service;
 
 use std::sync::Arc;
 

@@ -1,12 +1,15 @@
 //! A connection: from the bytes of a client to commands, and from their ends to replies.
 //!
-//! S1  An idle connection holds no buffer.
-//! S2  What is wrong with one command is answered to that command, and the connection goes on; only a client whose bytes
-//!     make no sense any more is disconnected.
-//! S3  A client that does not take its replies is read no further than its bounds (commands, payload bytes), and
-//!     delays nobody else.
-//! S4  A client may leave at any byte: what it had asked is done or not, and all it held is given back.
-//! S5  Nothing that came in plain text before TLS is used after it.
+//! Bytes come in whatever pieces the socket gives: half a header, or thirty commands at once. A connection takes all the
+//! commands that are whole, keeps the rest, and collects replies until the turn ends, so that one message carries them all.
+//!
+//! client.1  An idle connection holds no buffer.
+//! client.2  An error in one command is answered to that command, and the connection goes on. Only a client whose bytes make no
+//!           sense any more is disconnected.
+//! client.3  A client that does not take its replies is read no further than its bounds (commands, payload bytes), and delays no
+//!           other client.
+//! client.4  A client may leave at any byte: what it had asked is done or not, and all that it held is given back.
+//! client.5  Nothing that came in plain text before TLS is used after it.
 
 mod reply;
 
@@ -20,9 +23,10 @@ use io_uring::{opcode, squeue, types};
 use reply::{Replies, Sent};
 
 use super::check::check;
-use super::front::{Common, Event};
+
 use super::handshake::{Handshake, Session, Step};
 use super::proto::{self, Command as Verb, RequestHeader};
+use super::service::{Command, Common, Event};
 use crate::disk::engine::Engine;
 use crate::export::Export;
 use crate::kernel::buffer::SMALL;
@@ -31,22 +35,8 @@ use crate::kernel::ticket::Memory;
 
 /// From this many bytes on, the rest of a payload is received straight into its buffer.
 const DIRECT: usize = 32 << 10;
-/// Past so many bytes of replies without payload that wait, the connection is read no further (S3).
+/// Past so many bytes of replies without payload that wait, the connection is read no further (client.3).
 const HEADS: usize = 64 << 10;
-
-/// One operation of a client, from its arrival to the reply. Its payload is with its ticket.
-#[derive(Clone, Copy)]
-pub(super) struct Command {
-    /// The client's name for it.
-    cookie: u64,
-    op: Op,
-    /// In the export, in bytes.
-    offset: u64,
-    /// In bytes.
-    len: u64,
-    /// The protocol's flags.
-    flags: u16,
-}
 
 /// A client.
 pub(crate) struct Connection {
@@ -319,7 +309,7 @@ impl Connection {
         assert!(self.input.is_empty(), "input was taken in while older input was looked at");
         input.drain(..used);
         if input.is_empty() {
-            input.shrink_to(64); // S1
+            input.shrink_to(64); // client.1
         }
         self.input = input;
     }
@@ -368,7 +358,7 @@ impl Connection {
                             }
                         },
                         Err(error) => {
-                            tracing::debug!(connection = self.number, ?error, "the client is out of step"); // S2
+                            tracing::debug!(connection = self.number, ?error, "the client is out of step"); // client.2
                             self.break_off();
                             return used;
                         }
@@ -394,7 +384,7 @@ impl Connection {
             Step::NeedMore => {}
             Step::StartTls => {
                 if used < bytes.len() {
-                    tracing::debug!(connection = self.number, "plain text after STARTTLS"); // S5
+                    tracing::debug!(connection = self.number, "plain text after STARTTLS"); // client.5
                     self.break_off();
                     return used;
                 }
@@ -460,7 +450,7 @@ impl Connection {
             }
             Verb::Disconnect | Verb::Unknown(_) => unreachable!("dealt with above"),
         };
-        // S3
+        // client.3
         let limits = &common.service.limits;
         if self.commands >= limits.connection_requests
             || (self.memory > 0 && self.memory + payload > limits.connection_memory)
@@ -577,7 +567,7 @@ impl Connection {
         self.drop_replies(engine);
     }
 
-    /// Once nothing is received any more, a write whose payload never came is given up (S4).
+    /// Once nothing is received any more, a write whose payload never came is given up (client.4).
     pub(crate) fn give_up_payload(&mut self, engine: &mut Engine) {
         if !self.reading && self.receive_armed.is_none() {
             if let Receiving::Payload { command, .. } = self.receiving {

@@ -1,9 +1,9 @@
 //! The jobs of one thread: programs, what they are owed, and what they had done when.
 //!
-//! J1  A program is told of ends and asked for more only until the time is over: what it had done by then counts.
-//! J2  What reaches beyond the end, is no whole blocks, is larger than [`ASK_MAX`], or would change what is opened for
-//!     reading, fails without the device being asked. The program hears of it in the next round.
-//! J3  An ask for which there is no memory waits, and its program with it.
+//! jobs.1  A program is told of ends and asked for more only until the time is over: what it had done by then counts.
+//! jobs.2  What reaches beyond the end, is no whole blocks, is larger than [`ASK_MAX`], or would change what is opened for
+//!         reading, fails without the device being asked. The program hears of it in the next round.
+//! jobs.3  An ask for which there is no memory waits, and its program with it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -80,7 +80,7 @@ pub(crate) struct Jobs<'a> {
     course: &'a Course,
     bounds: Bounds,
     list: Vec<Running>,
-    /// Ends of asks that were refused (J2).
+    /// Ends of asks that were refused (jobs.2).
     refused: Vec<(usize, u32, Outcome)>,
     groups: usize,
     timeline: Vec<Vec<u64>>,
@@ -94,7 +94,7 @@ struct Running {
     /// Something ended, or nothing was asked yet: it may have something to ask.
     touched: bool,
     due: Option<Instant>,
-    /// What waits for memory (J3).
+    /// What waits for memory (jobs.3).
     held: Option<Ask>,
     /// Bytes that the timeline has.
     bytes: u64,
@@ -224,7 +224,7 @@ impl<'a> Jobs<'a> {
 }
 
 impl Bounds {
-    /// Why an ask fails without the device being asked (J2).
+    /// Why an ask fails without the device being asked (jobs.2).
     fn refuse(&self, ask: &Ask) -> Option<Errno> {
         let Ask { op, extent, .. } = *ask;
         if self.read_only && op.direction() == Direction::Write && op != Op::Flush {
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(course.ran(), ms(20));
     }
 
-    /// J2
+    /// jobs.2
     #[test]
     fn what_the_device_must_not_be_asked_is_refused() {
         let limits = Limits { block: 8, discard_max: 0, ..Limits::new(1 << 20) };

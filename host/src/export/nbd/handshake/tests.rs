@@ -219,7 +219,7 @@ fn a_wrong_export_name_ends_the_connection_without_a_word() {
     }
 }
 
-/// H2: EXPORT_NAME cannot be refused in words, so its data is not waited for.
+/// handshake.2: EXPORT_NAME cannot be refused in words, so its data is not waited for.
 #[test]
 fn a_long_export_name_ends_the_connection_before_it_has_come() {
     let mut client = talk(TlsPolicy::Off);
@@ -278,7 +278,7 @@ fn contexts_are_listed_by_name_by_namespace_or_all() {
     assert!(!client.session().allocation_context, "listed is not chosen");
 }
 
-/// H4
+/// handshake.4
 #[test]
 fn a_context_counts_for_the_export_it_was_last_chosen_for() {
     let chosen = |choices: &[(&str, &[&str])], goes: &str| {
@@ -315,7 +315,7 @@ fn a_chosen_context_is_told_once_with_its_number() {
     client.option(OPT_SET_META_CONTEXT, &[&many]).hears(OPT_SET_META_CONTEXT, &[REP_ERR_INVALID]);
 }
 
-/// H1
+/// handshake.1
 #[test]
 fn nothing_is_said_before_an_option_is_there_whole() {
     let bytes = option_bytes(OPT_GO, &[&go("disk", &[INFO_NAME])]);
@@ -328,7 +328,7 @@ fn nothing_is_said_before_an_option_is_there_whole() {
     }
 }
 
-/// H2
+/// handshake.2
 #[test]
 fn more_data_than_fits_is_refused_at_once_and_passed_over() {
     let mut client = talk(TlsPolicy::Off);
@@ -340,14 +340,14 @@ fn more_data_than_fits_is_refused_at_once_and_passed_over() {
     client.says(&last_and_next).hears(OPT_LIST, &[REP_SERVER, REP_SERVER, REP_ACK]);
 }
 
-/// H2
+/// handshake.2
 #[test]
 fn data_that_just_fits_is_looked_at() {
     let mut client = talk(TlsPolicy::Off);
     client.option(77, &[&[0; Handshake::DATA_MAX as usize]]).hears(77, &[REP_ERR_UNSUP]);
 }
 
-/// H2
+/// handshake.2
 #[test]
 fn a_client_that_never_stops_asking_is_sent_away() {
     let mut client = talk(TlsPolicy::Off);
@@ -358,7 +358,7 @@ fn a_client_that_never_stops_asking_is_sent_away() {
     assert!(client.heard.is_empty());
 }
 
-/// H2
+/// handshake.2
 #[test]
 fn what_is_too_big_counts_as_well() {
     let mut client = talk(TlsPolicy::Off);
@@ -369,7 +369,7 @@ fn what_is_too_big_counts_as_well() {
     assert!(matches!(client.option(77, &[&vec![0; len as usize]]).step, Step::Close(_)));
 }
 
-/// H2
+/// handshake.2
 #[test]
 fn lists_are_dearer_than_other_options() {
     let mut client = talk(TlsPolicy::Off);
@@ -384,7 +384,7 @@ fn an_option_without_its_magic_ends_the_connection() {
     assert!(matches!(talk(TlsPolicy::Off).says(b"IHAVEOPS").step, Step::Close(_)));
 }
 
-/// H3
+/// handshake.3
 #[test]
 fn where_tls_is_required_nothing_is_told_before_it() {
     let mut client = talk(TlsPolicy::Required);
@@ -399,7 +399,7 @@ fn where_tls_is_required_nothing_is_told_before_it() {
     assert!(matches!(client.step, Step::Close(_)) && client.heard.is_empty());
 }
 
-/// H3
+/// handshake.3
 #[test]
 fn tls_starts_when_asked_and_only_once() {
     for tls in [TlsPolicy::Optional, TlsPolicy::Required] {
@@ -414,7 +414,7 @@ fn tls_starts_when_asked_and_only_once() {
     talk(TlsPolicy::Off).option(OPT_STARTTLS, &[]).hears(OPT_STARTTLS, &[REP_ERR_POLICY]);
 }
 
-/// H3
+/// handshake.3
 #[test]
 fn what_was_negotiated_before_tls_is_forgotten() {
     let mut client = talk(TlsPolicy::Optional);
@@ -427,7 +427,7 @@ fn what_was_negotiated_before_tls_is_forgotten() {
     assert_eq!((session.structured, session.extended, session.allocation_context), (false, false, false));
 }
 
-/// H3: an attacker who can write in front of the client's first encrypted byte gets nothing done.
+/// handshake.3: an attacker who can write in front of the client's first encrypted byte gets nothing done.
 #[test]
 fn plain_text_after_starttls_is_not_used() {
     let injected = option_bytes(OPT_STRUCTURED_REPLY, &[]);

@@ -6,9 +6,9 @@ use std::os::fd::AsRawFd;
 use fairlift_core::{Errno, Instant, Op, Outcome};
 use io_uring::{opcode, types};
 
-use super::super::front::{Common, Event};
 use super::super::proto::{self, RequestHeader};
-use super::{Command, Connection, Phase, Receiving, Serving};
+use super::super::service::{Command, Common, Event};
+use super::{Connection, Phase, Receiving, Serving};
 use crate::device;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;

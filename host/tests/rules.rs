@@ -1,0 +1,112 @@
+//! Rules have names that are unique in the crate, such as `flush.3`, and what is cited is written.
+//!
+//! A rule is written in the header of the file that keeps it (`//! flush.3  A lone flush goes straight down.`) and cited where it
+//! acts, where it is tested, and in the pages of `docs/`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Sources and pages below a folder.
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("it can be read").path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs" || end == "md") {
+            found.push(path);
+        }
+    }
+}
+
+/// Whether a word is the name of a family of rules.
+fn is_family(word: &str) -> bool {
+    !word.is_empty() && word.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_')
+}
+
+/// `flush.3`, as a family and a number; what follows the number does not matter.
+fn parse(word: &str) -> Option<(&str, u32)> {
+    let (family, rest) = word.split_once('.')?;
+    let digits = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+    (is_family(family) && digits <= 2).then(|| Some((family, rest[..digits].parse().ok()?)))?
+}
+
+/// The rules that a text cites, ranges such as `flush.1–9` by both ends.
+fn cited<'a>(text: &'a str, families: &BTreeMap<&str, Vec<u32>>) -> Vec<(&'a str, u32)> {
+    let mut all = Vec::new();
+    for word in text.split(|letter: char| !(letter.is_alphanumeric() || "._–".contains(letter))) {
+        let Some((family, first)) = parse(word).filter(|(family, _)| families.contains_key(family)) else { continue };
+        all.push((family, first));
+        if let Some(last) = word.split_once('–').and_then(|(_, last)| last.trim_end_matches('.').parse().ok()) {
+            all.push((family, last));
+        }
+    }
+    all
+}
+
+/// What a line of a source says beside its code; all of a line of a page.
+fn prose<'a>(path: &Path, line: &'a str) -> &'a str {
+    let is_source = path.extension().is_some_and(|end| end == "rs");
+    if is_source { line.find("//").map_or("", |at| &line[at..]) } else { line }
+}
+
+#[test]
+fn each_rule_is_written_once_and_what_is_cited_is_written() {
+    let host = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut sources = Vec::new();
+    ["src", "tests", "benches"].iter().for_each(|folder| files(&host.join(folder), &mut sources));
+    let mut pages = vec![host.join("../ARCHITECTURE.md")];
+    files(&host.join("../docs"), &mut pages);
+    let read = |path: &PathBuf| (path.clone(), fs::read_to_string(path).expect("it is text"));
+    let sources: Vec<_> = sources.iter().map(read).collect();
+    let pages: Vec<_> = pages.iter().map(read).collect();
+
+    let mut families: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for (path, text) in sources.iter().filter(|(path, _)| path.starts_with(host.join("src"))) {
+        for line in text.lines() {
+            let Some((name, _)) = line
+                .trim_start()
+                .trim_start_matches('/')
+                .trim_start_matches('!')
+                .strip_prefix(' ')
+                .and_then(|rule| rule.split_once(' '))
+            else {
+                continue;
+            };
+            let Some((family, number)) = parse(name).filter(|(family, number)| name == format!("{family}.{number}"))
+            else {
+                continue;
+            };
+            let numbers = families.entry(family).or_default();
+            if numbers.contains(&number) {
+                wrong.push(format!("{}: {name} is written twice", path.display()));
+            }
+            numbers.push(number);
+        }
+    }
+    assert!(families.len() > 15, "only {} families of rules were found", families.len());
+    for (path, text) in sources.iter().chain(&pages) {
+        for (at, line) in text.lines().enumerate() {
+            for (family, number) in cited(prose(path, line), &families) {
+                if !families[family].contains(&number) {
+                    wrong.push(format!("{}:{}: {family}.{number} is written nowhere", path.display(), at + 1));
+                }
+            }
+        }
+    }
+    // Letters were the names of rules once: `F3`.
+    for (path, text) in &sources {
+        for (at, line) in text.lines().enumerate() {
+            for word in prose(path, line).split(|letter: char| !(letter.is_alphanumeric() || "._`".contains(letter))) {
+                let mut letters = word.chars();
+                let is_letter = letters.next().is_some_and(|letter| letter.is_ascii_uppercase());
+                let digits = letters.as_str();
+                if is_letter && (1..=2).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_digit()) {
+                    wrong.push(format!("{}:{}: {word} is the name of no rule", path.display(), at + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} citations:\n{}", wrong.len(), wrong.join("\n"));
+}
