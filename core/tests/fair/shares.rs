@@ -195,6 +195,35 @@ fn a_tree_of_groups_is_shared_by_weight_at_every_level() {
     }
 }
 
+/// Tenants that want it all, in one, two and three levels of groups: within 2 % in each second from the first on, at a depth
+/// that is learned and at one that is given.
+#[test]
+fn saturating_tenants_have_their_shares_in_every_second() {
+    for (device, levels, depth) in [DISK, EIGHT]
+        .iter()
+        .flat_map(|device| [1, 2, 3].map(|levels| (*device, levels)))
+        .flat_map(|(device, levels)| ["0", "16"].map(|depth| (device, levels, depth)))
+    {
+        let mut sim = Sim::new(device, 64, &[("device_depth", depth)]);
+        let mut parts = vec![];
+        for weight in [100, 300] {
+            let above =
+                (1..levels).fold(GroupId::ROOT, |above, level| sim.group(above, if level == 1 { weight } else { 50 }));
+            for own in [100, 200] {
+                let own = if levels == 1 { own * weight / 100 } else { own };
+                let group = sim.group(above, own);
+                let client = sim.client(group, Priority::default(), 40);
+                sim.clients[client].think = us(50);
+                parts.push(u64::from(if levels == 1 { own } else { own * weight / 100 }));
+            }
+        }
+        sim.begin_all();
+        for _ in 0..2 {
+            assert_shares(&sim.run(secs(1)), &parts, 2.0);
+        }
+    }
+}
+
 /// A stream in the root is a tenant by itself, by the weight of its level.
 #[test]
 fn streams_in_the_root_are_tenants() {
