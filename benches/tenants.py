@@ -7,6 +7,7 @@
                                                          a situation made up here: WEIGHT:WHAT:BLOCK:DEPTH
     benches/tenants.py --file my.toml                    situations of a file, as `fairlift iostest -w my.toml` takes
     benches/tenants.py --split --only small-beside-deep  and the frontier
+    benches/tenants.py --comes-and-goes fair             how soon the others have their rates, as a tenant comes and goes
 
 The situations are those of `fairlift iostest -w tenants`: both read lab/src/workload/tenants.toml. Rates are I/Os in a
 second; of a tenant that flushes, commits. Everything is a median over interleaved repetitions.
@@ -24,6 +25,10 @@ The disk itself queues, so a shallow tenant beside a deep one cannot have a scor
 tenant has a server of its own, at a bounded depth. Of two tenants, the deep one's depth is bounded; of more, a total depth is
 divided by entitlement, as a static partition would be. A virtual disk drifts by tens of percent within minutes, and is slow
 on blocks that were not read lately: images are read before, and only figures of one run compare.
+
+--comes-and-goes runs three deep readers of weights 100, 200, 300, beside which a fourth of 400 comes and goes several times.
+A tenant's settled rate is the median of the second half of each time with and without the fourth. Its wait lasts to the end of
+the first 300 ms whose median is 90 % of that, if those that begin in the next half second are so too: 300 ms is the least.
 
 Writes about 200 MiB for each tenant below --dir. Needs a C compiler, and Python 3.11.
 """
@@ -51,6 +56,9 @@ IMAGE_MIB = 192
 WARM_UP = 1  # second
 DEPTHS = (2, 4, 8, 16, 24, 32, 64)  # of a server of the frontier
 TOTALS = (16, 32, 48, 64, 96)
+PHASE = 4  # seconds with the tenant that comes, and as long without
+INTERVAL = 0.1
+SERVERS = {}  # for schedulers that are not fairlift's, by name: tenants_peers.py adds some
 UNITS = {"k": 1 << 10, "m": 1 << 20}
 
 
@@ -167,7 +175,10 @@ class Server:
         config.write_text("\n".join(toml))
         command = [a.fairlift, "serve", "--config", config, "--scheduler", name]
         command += [word for knob in knobs for word in ("--set", knob)]
-        self.process = subprocess.Popen([*command, *flags], stdout=open(self.log, "w"), stderr=subprocess.STDOUT)
+        self.start([*command, *flags])
+
+    def start(self, command):
+        self.process = subprocess.Popen(command, stdout=open(self.log, "w"), stderr=subprocess.STDOUT)
         for _ in range(100):
             if os.path.exists(self.sock):
                 break
@@ -176,11 +187,11 @@ class Server:
             time.sleep(0.05)
         time.sleep(0.2)
 
-    def load(self, a, number, load):
+    def load(self, a, number, load, *more):
         command = [LOAD, "--uri", f"nbd+unix:///t{number}?socket={self.sock}", "--rw", load.rw]
         command += ["--bs", load.block, "--depth", load.depth, "--conns", load.streams, "--seconds", a.seconds, "--warmup", WARM_UP]
         command += ["--flush-every", load.flush_every] if load.flush_every else []
-        return subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen([str(word) for word in (*command, *more)], stdout=subprocess.PIPE, text=True)
 
     def end(self):
         self.process.send_signal(signal.SIGTERM)
@@ -188,11 +199,18 @@ class Server:
         self.dir.cleanup()
 
 
-def rate(client):
-    """I/Os or commits in a second, and the 99th percentile of an I/O in µs."""
-    out = json.loads(client.communicate()[0].strip().splitlines()[-1])
+def report(client):
+    """The lines that a client printed; the last says how it ended."""
+    lines = [json.loads(line) for line in client.communicate()[0].splitlines()]
+    out = lines[-1]
     if out["io_errors"] or out["conns_lost"]:
         sys.exit(f"{out['uri']}: {out['io_errors']} errors, {out['conns_lost']} connections lost")
+    return lines
+
+
+def rate(client):
+    """I/Os or commits in a second, and the 99th percentile of an I/O in µs."""
+    out = report(client)[-1]
     return (out["commit"]["per_s"] if out["flush_every"] else out["iops"]), out["all"].get("p99_us", 0)
 
 
@@ -207,8 +225,10 @@ def alone(a, load, file):
     return got
 
 
-def together(a, scheduler, situation, files):
-    server = Server(a, scheduler, situation, files)
+def together(a, scheduler, situation, files, entitled):
+    """`entitled`: I/Os in a second, for a server that takes ceilings."""
+    other = SERVERS.get(scheduler.split(",")[0])
+    server = other(a, scheduler, situation, files, entitled) if other else Server(a, scheduler, situation, files)
     got = [rate(client) for client in [server.load(a, i, t.load) for i, t in enumerate(situation.tenants)]]
     server.end()
     return got
@@ -255,23 +275,30 @@ def measure(a, situation, files):
     tenants = situation.tenants
     kinds = {load for t in tenants for load in (t.load, t.load.saturating())}
     runs, lone_runs = {s: [] for s in a.schedulers}, []
+
+    def yardstick():
+        """What each does alone, its capacity, and the part that it is entitled to, by what was measured until now."""
+        middle = {load: statistics.median(run[load] for run in lone_runs) for load in kinds}
+        own = [middle[t.load] for t in tenants]
+        capacity = [statistics.median(max(run[t.load], run[t.load.saturating()]) for run in lone_runs) for t in tenants]
+        return own, capacity, entitlements(situation, [min(1, x / c) for x, c in zip(own, capacity)])
+
     for _ in range(a.reps):
         lone_runs.append({load: alone(a, load, files[0]) for load in sorted(kinds, key=str)})
+        _, capacity, entitled = yardstick()
         for scheduler in a.schedulers:
-            runs[scheduler].append(together(a, scheduler, situation, files))
-    middle = {load: statistics.median(run[load] for run in lone_runs) for load in kinds}
-    own = [middle[t.load] for t in tenants]
-    capacity = [statistics.median(max(run[t.load], run[t.load.saturating()]) for run in lone_runs) for t in tenants]
-    entitled = entitlements(situation, [min(1, x / c) for x, c in zip(own, capacity)])
+            runs[scheduler].append(together(a, scheduler, situation, files, [c * e for c, e in zip(capacity, entitled)]))
+    own, capacity, entitled = yardstick()
     print(f"\n{situation.name}: " + "; ".join(f"{t.group} {t.weight}: {t.load}" for t in tenants))
-    print(f"  {'alone':16} " + " ".join(f"{x:8.0f}" for x in own) + "   entitled " + " ".join(f"{x:.3f}" for x in entitled))
+    wide = max(16, *map(len, a.schedulers))
+    print(f"  {'alone':{wide}} " + " ".join(f"{x:8.0f}" for x in own) + "   entitled " + " ".join(f"{x:.3f}" for x in entitled))
 
     def line(label, rates, p99=()):
         parts = [r / c for r, c in zip(rates, capacity)]
         score = [part / e for part, e in zip(parts, entitled)]
         use = sum(parts) / sum(entitled)
         waits = f"  p99 us {' '.join(f'{x:.0f}' for x in p99)}" if p99 else ""
-        print(f"  {label:16} {' '.join(f'{x:8.0f}' for x in rates)}   score {' '.join(f'{x:.2f}' for x in score)}   "
+        print(f"  {label:{wide}} {' '.join(f'{x:8.0f}' for x in rates)}   score {' '.join(f'{x:.2f}' for x in score)}   "
               f"isolation {min(score):.2f}  use {use:.2f}{waits}", flush=True)
         return {"rate": rates, "score": score, "isolation": min(score), "use": use, "p99_us": list(p99)}
 
@@ -285,6 +312,51 @@ def measure(a, situation, files):
     return result
 
 
+def settles(rates):
+    """The settled rate of a time with or without the tenant that comes, and after how many ms 90 % of it is had and kept."""
+    width, keep = round(0.3 / INTERVAL), round(0.5 / INTERVAL)
+    settled = statistics.median(rates[len(rates) // 2:])
+    enough = [statistics.median(rates[i:i + width]) >= 0.9 * settled for i in range(len(rates) - width + 1)]
+    first = next((i for i in range(len(enough)) if all(enough[i:i + keep])), len(enough))
+    return settled, round(1000 * INTERVAL * (first + width))
+
+
+def comes_and_goes(a, scheduler, files):
+    """Three deep readers; a fourth comes and goes."""
+    load = Load("randread", 4096, 32)
+    situation = Situation("comes-and-goes", tuple(Tenant(f"/t{weight}", weight, load) for weight in (100, 200, 300, 400)))
+    server = Server(a, scheduler, situation, files)
+    every = ("--interval", round(1000 * INTERVAL))
+    whole = (2 * a.reps + 1) * (PHASE + 0.2)
+    staying = [server.load(a, i, load, *every, "--seconds", whole) for i in range(3)]
+    time.sleep(WARM_UP)
+    visits = []
+    for _ in range(a.reps):
+        time.sleep(PHASE)
+        visits.append(report(server.load(a, 3, load, *every, "--seconds", PHASE, "--warmup", 0, "--no-preflush"))[:-1])
+    lines = [report(client)[:-1] for client in staying]
+    server.end()
+
+    def between(lines, begin, end):
+        return [line["iops"] for line in lines if begin < line["at_ms"] <= end]
+
+    print(f"\n{scheduler}: weights 100, 200, 300, and 400 that comes and goes; {a.reps} times, {PHASE} s each")
+    result = {}
+    for event in ("comes", "goes"):
+        found = []
+        for visit in visits:
+            begin = visit[0]["at_ms"] - 1000 * INTERVAL if event == "comes" else visit[-1]["at_ms"]
+            series = [between(each, begin, begin + 1000 * PHASE) for each in (lines if event == "goes" else [*lines, visit])]
+            found.append([settles(rates) for rates in series])
+        tenants = list(zip(*found))
+        rates, waits = [statistics.median(rate for rate, _ in each) for each in tenants], [[ms for _, ms in each] for each in tenants]
+        print(f"  {event:5} settled {' '.join(f'{rate:8.0f}' for rate in rates)} I/Os in a second; 90 % after ms, median and longest: "
+              + ", ".join(f"{statistics.median(each):.0f} {max(each)}" for each in waits), flush=True)
+        result[event] = {"settled": rates, "ms": waits}
+    result["series"] = {"staying": lines, "visits": visits}
+    return result
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("schedulers", nargs="*", default=["bfq"], metavar="SCHEDULER[,KEY=VALUE...]")
@@ -293,13 +365,15 @@ def arguments():
     parser.add_argument("--file", type=Path, default=SITUATIONS, help="other situations")
     parser.add_argument("--tenant", action="append", default=[], metavar="W:RW:BLOCK:DEPTH", help="a tenant of a situation made up here")
     parser.add_argument("--split", action="store_true", help="measure the frontier too")
+    parser.add_argument("--comes-and-goes", action="store_true", help="a tenant comes and goes, --reps times")
     parser.add_argument("--seconds", type=float, default=3, help="of each run, behind a second of warm-up [3]")
     parser.add_argument("--reps", type=int, default=3, help="interleaved repetitions [3]")
     parser.add_argument("--dir", type=Path, default=PEERS / "tenants-images", help="where the images are, on the disk to test")
     parser.add_argument("--fairlift", default=FAIRLIFT, help="the program")
     parser.add_argument("--json", type=Path, help="keep all figures")
     a = parser.parse_args()
-    a.schedulers = ["none"] + [s for s in a.schedulers if s != "none"]
+    if not a.comes_and_goes:
+        a.schedulers = ["none"] + [s for s in a.schedulers if s != "none"]
     known = read(a.file)
     # Groups within groups are run by name, as in the lab.
     a.situations = [s for s in known if a.file != SITUATIONS or all(t.group.count("/") == 1 for t in s.tenants)]
@@ -325,8 +399,11 @@ def main():
     a = arguments()
     # make builds it only if its source is newer.
     subprocess.run(["make", "--silent", "-C", ROOT / "benches/peers", f"OUT={LOAD.parent}"], check=True)
-    files = images(a, max(len(situation.tenants) for situation in a.situations))
-    result = {situation.name: measure(a, situation, files) for situation in a.situations}
+    files = images(a, 4 if a.comes_and_goes else max(len(situation.tenants) for situation in a.situations))
+    if a.comes_and_goes:
+        result = {scheduler: comes_and_goes(a, scheduler, files) for scheduler in a.schedulers}
+    else:
+        result = {situation.name: measure(a, situation, files) for situation in a.situations}
     if a.json:
         a.json.write_text(json.dumps(result, indent=1))
 

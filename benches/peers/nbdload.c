@@ -3,7 +3,7 @@
  *   nbdload --uri URI [--conns N] [--depth D] [--bs 4k] [--rw randread|randwrite|randrw|read|write]
  *           [--rwmix PCT_READ] [--seconds S] [--warmup S] [--flush-every N] [--fua]
  *           [--size BYTES] [--offset BYTES] [--threads T] [--structured] [--no-batch]
- *           [--server-pid PID] [--blkstat vda] [--verify] [--seed N] [--label STR]
+ *           [--server-pid PID] [--blkstat vda] [--verify] [--seed N] [--label STR] [--interval MS]
  *
  * URI: nbd://host[:port]/export or nbd+unix:///export?socket=/path
  * depth is PER CONNECTION; each of the depth lanes of a connection is a closed loop.
@@ -17,8 +17,10 @@
  * --verify: every block carries (seed, block number, version); reads are checked against
  *   the last acknowledged write over whatever connection; at the end all written blocks are
  *   read back over connection 0. Exit status 3 on a mismatch.
+ * --interval MS: a JSON line for each such interval of the measured time: where it ends, in ms of CLOCK_MONOTONIC
+ *   (one clock for all processes), and its I/Os in a second.
  * "other_cpu_cores" = machine busy CPU that is neither server nor client: a run with more than ~0.15 is
- * disturbed. One JSON object on stdout.
+ * disturbed. One JSON object on stdout, the last line.
  * Exit: 0 ok, 1 I/O errors or lost connection, 2 usage, 3 verify failed.
  *
  * build: make (see Makefile)
@@ -43,7 +45,7 @@ static struct {
     char *uri, host[256], port[16], sock[256], export[256], *label, *blk;
     int unix_, nopre, conns, depth, threads, structured, nobatch, fua, flush_every, seq, rwmix, verify;
     uint64_t bs, size, offset, seed;
-    double secs, warm;
+    double secs, warm, interval;
     long spid;
 } O = {.conns = 1, .depth = 1, .threads = 1, .bs = 4096, .secs = 3, .warm = 0.5, .rwmix = 100, .seed = 1};
 static uint64_t exp_size;
@@ -642,6 +644,20 @@ static void verify_all(void) { /* synchronous read-back over connection 0 */
         }
     free(b);
 }
+/* The measured time, with a line for each interval. The counts are read while their threads add to them. */
+static void intervals(uint64_t t0) {
+    uint64_t end = t0 + (uint64_t)(O.secs * 1e9), step = (uint64_t)(O.interval * 1e6), last = t0, counted = 0;
+    for (uint64_t next = t0 + step; next <= end; next += step) {
+        struct timespec until = {.tv_sec = next / 1000000000, .tv_nsec = next % 1000000000};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {}
+        uint64_t n = 0, now = now_ns();
+        for (int i = 0; i < O.threads; i++)
+            for (int k = C_READ; k <= C_WRITE; k++) n += __atomic_load_n(&thr[i].h[k].n, __ATOMIC_RELAXED);
+        printf("{\"at_ms\":%.3f,\"iops\":%.1f}\n", now / 1e6, (n - counted) * 1e9 / (now - last));
+        last = now;
+        counted = n;
+    }
+}
 int main(int argc, char **argv) {
     static struct option lo[] = {{"uri", 1, 0, 'u'},         {"conns", 1, 0, 'c'},
                                  {"depth", 1, 0, 'd'},       {"bs", 1, 0, 'b'},
@@ -653,7 +669,8 @@ int main(int argc, char **argv) {
                                  {"no-batch", 0, 0, 'n'},    {"server-pid", 1, 0, 'p'},
                                  {"blkstat", 1, 0, 'k'},     {"verify", 0, 0, 'v'},
                                  {"seed", 1, 0, 'e'},        {"label", 1, 0, 'l'},
-                                 {"no-preflush", 0, 0, 'P'}, {0, 0, 0, 0}};
+                                 {"no-preflush", 0, 0, 'P'}, {"interval", 1, 0, 'i'},
+                                 {0, 0, 0, 0}};
     int o;
     const char *rw = "randread";
     while ((o = getopt_long(argc, argv, "", lo, NULL)) != -1) switch (o) {
@@ -678,6 +695,7 @@ int main(int argc, char **argv) {
         case 'e': O.seed = strtoull(optarg, 0, 0); break;
         case 'l': O.label = optarg; break;
         case 'P': O.nopre = 1; break;
+        case 'i': O.interval = atof(optarg); break;
         default: DIE("see the comment at the top of nbdload.c");
         }
     if (!O.uri) DIE("--uri is needed");
@@ -768,7 +786,8 @@ int main(int argc, char **argv) {
     double c0 = self_cpu_s();
     uint64_t t0 = now_ns();
     atomic_store(&phase, 1);
-    usleep((useconds_t)(O.secs * 1e6));
+    if (O.interval > 0) intervals(t0);
+    else usleep((useconds_t)(O.secs * 1e6));
     psample_t p1 = ps_take(O.spid);
     blk_t b1 = blk_take(O.blk);
     atomic_store(&phase, 2);
