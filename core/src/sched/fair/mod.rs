@@ -10,8 +10,8 @@
 //!         are no turns, and an arrival that has had less than its part is next. A stream is an entity of weight
 //!         (8 − level) · 10 in its group; classes are strict, but the idle class moves.
 //! fair.3  Within a stream the oldest request goes first.
-//! fair.4  There are no more requests in the device than throughput needs, and fewer, down to a stated part of the
-//!         throughput, where a tenant gets less than its share for having few (`depth`, `tenants`).
+//! fair.4  There are no more requests in the device than throughput needs, nor, down to a stated part of the throughput, more
+//!         than leaves a tenant with few requests its share (`depth`, `tenants`).
 //! fair.5  Of these each tenant has its own part, which nobody takes while the tenant's requests are on their way to and from
 //!         its clients; what it never uses goes to the others (`places`).
 //! fair.6  The device is never held idle: what a tenant does not use goes to the others at once. A tenant that comes back has
@@ -313,8 +313,7 @@ impl Fair {
         self.is_spoilt |= pace::is_non_data(self.waitings.op(id));
         let before = self.limit();
         let worth = self.costs.of(shape);
-        let poor = u64::from(worth) * u64::from(self.tenants.lack(tenant));
-        match self.depth.ended(now, worth, poor, self.in_flight + 1, self.waitings.len() as u32) {
+        match self.depth.ended(now, worth, self.in_flight + 1, self.waitings.len() as u32) {
             Ended::Open => {}
             Ended::Void => (self.sum, self.is_spoilt) = (Sum::default(), false),
             Ended::Full(full) => {
@@ -335,11 +334,11 @@ impl Fair {
         let is_over = self.tenants.served(tenant, cost, took);
         if is_over {
             let period = self.tenants.end_period(now);
-            let most = f64::from(self.settings.isolation_cost) / 100.0;
-            self.depth.give(period.lacks.then_some(most), period.asked);
             if period.changed {
                 self.depth.review();
             }
+            let part = f64::from(self.settings.isolation_cost) / 100.0;
+            self.depth.set_bound(period.bound, part, period.asked);
         }
         let limit = self.limit();
         if is_over || limit != before {
