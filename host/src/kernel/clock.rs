@@ -1,4 +1,4 @@
-//! The one reader of the clock.
+//! The clock of requests. (A few waits with a deadline, at the start and for file locks, use `std::time` by themselves.)
 
 use std::sync::OnceLock;
 use std::time;
