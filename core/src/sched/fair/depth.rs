@@ -37,7 +37,7 @@ const RUNGS: [u16; 47] = [
 const FIRST: usize = 12;
 /// Half of a depth is so many rungs below it.
 const HALF: usize = 3;
-/// What throughput may be lost where no tenant lacks (depth.5): two windows in a row differ by more than that.
+/// What throughput may be lost for the sake of a lesser depth (depth.5): two windows in a row differ by more than that.
 const SLACK: f64 = 0.02;
 /// How much better another rung has to be, so that two that are alike do not alternate.
 const BETTER: f64 = 0.005;
