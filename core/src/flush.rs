@@ -9,7 +9,7 @@
 //!
 //! flush.1  A waiter is released only by a device flush that started after the waiter asked. All that had been written by then had
 //!          ended before the device began, so it is durable.
-//! flush.2  One device flush is under way at a time. Whoever asks meanwhile shares the next, which starts when that one ends. So two
+//! flush.2  One device flush is under way at a time. Requests that ask for a flush meanwhile share the next, which starts when that one ends. So two
 //!          flushes cover any number of waiters.
 //! flush.3  A lone flush goes straight to the device. A wait for others is short, and only where it has paid (group commit:
 //!          commit.1–5 in `group_commit.rs`).
@@ -356,7 +356,7 @@ impl Flush {
         self.lost
     }
 
-    /// Somebody who knows what was lost has taken note: later flushes succeed if the device says so (flush.7).
+    /// The operator has taken note of what was lost: later flushes succeed if the device says so (flush.7).
     pub fn acknowledge(&mut self) {
         self.lost = None;
     }

@@ -16,7 +16,7 @@ pub struct Dispatch {
     pub flags: Flags,
     /// Where on the disk.
     pub extent: Extent,
-    /// Who asked (first).
+    /// The stream that asked (first).
     pub stream: StreamId,
 }
 

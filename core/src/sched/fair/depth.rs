@@ -78,7 +78,7 @@ pub(super) struct Depth {
     rest: u32,
     /// Which of the rungs of depth.4 is next.
     next: u32,
-    /// Somebody else says how deep it is: nothing is compared.
+    /// The depth is given by a setting: no other is tried.
     is_given: bool,
     /// With how many requests in the device each tenant has its share, and what part of the throughput may be given up for that
     /// (depth.6).
@@ -174,7 +174,7 @@ impl Depth {
         RUNGS[rung] as u32
     }
 
-    /// Whether somebody else says how many may be in the device. Then it is full for what is learned of costs.
+    /// Whether a setting gives the depth. Then no other is tried, and costs are learned at this one.
     pub(super) fn set_given(&mut self, is_given: bool) {
         self.is_given = is_given;
         if is_given {

@@ -1,4 +1,4 @@
-//! Rules have names that are unique in the crate, such as `flush.3`, and what is cited is written.
+//! In `core` and in `host` rules have names that are unique in the crate, such as `flush.3`, and what is cited is written.
 //!
 //! A rule is written in the header of the file that keeps it (`//! flush.3  A lone flush goes straight down.`) and cited where it
 //! acts, where it is tested, and in the pages of `docs/`.
@@ -51,21 +51,33 @@ fn prose<'a>(path: &Path, line: &'a str) -> &'a str {
 }
 
 #[test]
-fn each_rule_is_written_once_and_what_is_cited_is_written() {
-    let core = Path::new(env!("CARGO_MANIFEST_DIR"));
+fn each_rule_of_core_is_written_once_and_what_is_cited_is_written() {
+    check("core", 30, |line| line.strip_prefix("//! "));
+}
+
+/// In `host` rules stand above functions too, where they act in one alone.
+#[test]
+fn each_rule_of_host_is_written_once_and_what_is_cited_is_written() {
+    check("host", 15, |line| line.trim_start().trim_start_matches('/').trim_start_matches('!').strip_prefix(' '));
+}
+
+/// Checks a crate, in which there are more than so many families of rules; `written` is what a line of a header says.
+fn check(name: &str, least: usize, written: fn(&str) -> Option<&str>) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = root.join(name);
     let mut sources = Vec::new();
-    ["src", "tests", "benches"].iter().for_each(|folder| files(&core.join(folder), &mut sources));
-    let mut pages = vec![core.join("../ARCHITECTURE.md")];
-    files(&core.join("../docs"), &mut pages);
+    ["src", "tests", "benches"].iter().for_each(|part| files(&folder.join(part), &mut sources));
+    let mut pages = vec![root.join("ARCHITECTURE.md")];
+    files(&root.join("docs"), &mut pages);
     let read = |path: &PathBuf| (path.clone(), fs::read_to_string(path).expect("it is text"));
     let sources: Vec<_> = sources.iter().map(read).collect();
     let pages: Vec<_> = pages.iter().map(read).collect();
 
     let mut families: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     let mut wrong = Vec::new();
-    for (path, text) in sources.iter().filter(|(path, _)| path.starts_with(core.join("src"))) {
+    for (path, text) in sources.iter().filter(|(path, _)| path.starts_with(folder.join("src"))) {
         for line in text.lines() {
-            let Some((name, _)) = line.strip_prefix("//! ").and_then(|rule| rule.split_once(' ')) else { continue };
+            let Some((name, _)) = written(line).and_then(|rule| rule.split_once(' ')) else { continue };
             let Some((family, number)) = parse(name).filter(|(family, number)| name == format!("{family}.{number}"))
             else {
                 continue;
@@ -77,7 +89,7 @@ fn each_rule_is_written_once_and_what_is_cited_is_written() {
             numbers.push(number);
         }
     }
-    assert!(families.len() > 30, "only {} families of rules were found", families.len());
+    assert!(families.len() > least, "only {} families of rules were found", families.len());
     for (path, text) in sources.iter().chain(&pages) {
         for (at, line) in text.lines().enumerate() {
             for (family, number) in cited(prose(path, line), &families) {
