@@ -152,7 +152,7 @@ pub(crate) fn open(backing: &Backing, read_only: bool) -> Result<Arc<dyn Device>
         Backing::Null { size, delay } => Arc::new(Null::new(*size, *delay)),
         Backing::Mem { size } => Arc::new(Mem::new(*size)),
         Backing::Model { model, .. } => Arc::new(Modelled::new(model.build())),
-        Backing::File { path, direct } => Arc::new(File::open(path, *direct, read_only)?),
+        Backing::File { path, direct, in_use } => Arc::new(File::open(path, *direct, *in_use, read_only)?),
     })
 }
 
