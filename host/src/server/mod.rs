@@ -13,6 +13,7 @@ use fairlift_core::sched::Kind;
 
 use crate::Error;
 use crate::config::{Config, Limits};
+use crate::control::{Change, Refused, State};
 use crate::device::helpers::Helpers;
 use crate::disk::Disk;
 use crate::export::listen::Listening;
@@ -127,6 +128,20 @@ impl Handle {
     #[must_use]
     pub fn scheduler(&self, disk: &str) -> Option<Kind> {
         Some(self.shared.upgrade()?.disk(disk)?.scheduler())
+    }
+
+    /// Makes several changes, or none: see [`control`](crate::control). A dry run tells what would be in force, or why not.
+    ///
+    /// `version`: the [`State::version`] that the caller knows; if there is another one by now, nothing is changed.
+    ///
+    /// # Errors
+    /// [`Refused`], and nothing has changed.
+    pub fn apply(&self, changes: &[Change], version: Option<u64>, dry_run: bool) -> Result<State, Refused> {
+        let _ = (version, dry_run);
+        match changes {
+            [] => Err(Refused::Ended),
+            [..] => Err(Refused::Change { at: 0, why: "nothing can be changed yet".into() }),
+        }
     }
 
     /// Stops accepting, finishes what is in flight, closes connections and flushes; then [`Server::run`] returns.

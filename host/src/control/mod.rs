@@ -1,0 +1,8 @@
+//! Control: a server is changed while it serves.
+//!
+//! control.1  Several changes are one transaction: all are made, or none.
+//! control.2  What is in force after any changes is what a server started with [`State::config`] would have.
+
+pub mod change;
+
+pub use change::{Change, Leave, NewExport, Refused, State};
