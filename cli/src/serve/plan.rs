@@ -1,10 +1,10 @@
 //! Flags and config file together: what the server is made from.
 //!
-//! P1  Exports come from both. For everything else that is said once, the flag wins.
-//! P2  `--scheduler` and `--depth` are for every disk that the file does not give one; `--set` is for every disk whose
+//! serve.1  Exports come from both. For everything else that is said once, the flag wins.
+//! serve.2  `--scheduler` and `--depth` are for every disk that the file does not give one; `--set` is for every disk whose
 //!     scheduler has that tunable and for which the file does not set it.
-//! P3  Plain text does not leave the machine unless the operator says so.
-//! P4  A disk for which nobody names a scheduler has `fair` if exports of more than one group are on it, or `bfq` if it
+//! serve.3  Plain text does not leave the machine unless the operator says so.
+//! serve.4  A disk for which nobody names a scheduler has `fair` if exports of more than one group are on it, or `bfq` if it
 //!     rotates, for weights mean something there; else `mq-deadline`, which is cheaper and has nobody to be fair to.
 
 use std::collections::BTreeSet;
@@ -66,7 +66,7 @@ pub(crate) fn plan(
     }
 }
 
-/// The exports (P1), with those on the command line in the root group and on the default disk.
+/// The exports (serve.1), with those on the command line in the root group and on the default disk.
 fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<Mistake>) -> Vec<Export> {
     let mut exports: Vec<Export> = Vec::new();
     for export in &file.exports {
@@ -120,7 +120,7 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
     exports
 }
 
-/// The disks of the file, then the default one (P2).
+/// The disks of the file, then the default one (serve.2).
 fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<Mistake>) -> (Vec<Disk>, Disk) {
     let usual = |place| flags.scheduler.unwrap_or_else(|| scheduler_default(groups_on(exports, place), false));
     // Whether a disk rotates is known when it is opened.
@@ -187,7 +187,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
     (disks, usual)
 }
 
-/// Where clients connect, and with what certificate (P3).
+/// Where clients connect, and with what certificate (serve.3).
 fn listeners(
     flags: &ServeArgs,
     server: &Server,

@@ -15,7 +15,7 @@
 //!     the start. When two waiting requests become one, it takes the place and the age of the older.
 //! deadline.9  At most `async_depth` writes are at the device at once; 0 means no limit. Held back are neither reads nor what was
 //!     turned back: it had its place already.
-//! deadline.10 When a stream changes class, what waits of it goes along, each request to the place that its age gives it, but what
+//! deadline.10  When a stream changes class, what waits of it goes along, each request to the place that its age gives it, but what
 //!     was turned back behind its like. What is at the device stays of the class it had.
 //!
 //! Hence the bounds: the oldest request of a direction leaves, after its deadline, before `(writes_starved + 1) *

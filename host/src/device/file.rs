@@ -38,6 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time;
 
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
+use vm_memory::VolatileSlice;
 
 use super::helpers::Order;
 use super::lane::{Address, AtOnce, Lane};
@@ -342,12 +343,12 @@ impl AsRawFd for File {
 }
 
 impl Inline for File {
-    fn read(&self, at: u64, into: &mut [u8]) -> Outcome {
-        outcome(self.file.read_exact_at(into, at))
+    fn read(&self, at: u64, into: VolatileSlice<'_>) -> Outcome {
+        outcome(sys::read_exact_at(&self.file, into, at))
     }
 
-    fn write(&self, at: u64, from: &[u8], _flags: Flags) -> Outcome {
-        outcome(self.file.write_all_at(from, at))
+    fn write(&self, at: u64, from: VolatileSlice<'_>, _flags: Flags) -> Outcome {
+        outcome(sys::write_all_at(&self.file, from, at))
     }
 
     fn flush(&self) -> Outcome {

@@ -159,14 +159,14 @@ impl Case {
         cast
     }
 
-    /// The roles that the jobs of a group play, in turn (W1, W4).
+    /// The roles that the jobs of a group play, in turn (workload.1, workload.4).
     fn dealt(&self, group: GroupId) -> Vec<&Role> {
         let path = &self.groups[usize::from(group.0)].path;
         let own = deal(&self.workload.roles, |role| role.is_of(path));
         if own.is_empty() { deal(&self.workload.roles, |role| role.group.is_none()) } else { own }
     }
 
-    /// Whether every group has roles, and every role its group (W4).
+    /// Whether every group has roles, and every role its group (workload.4).
     fn check_roles(&self) -> Result<(), Error> {
         let leaves = self.leaves();
         let paths = || leaves.iter().map(|leaf| self.groups[usize::from(leaf.0)].path.as_str());
@@ -276,14 +276,14 @@ impl fmt::Display for Case {
     }
 }
 
-/// The roles that jobs play, in turn (W1).
+/// The roles that jobs play, in turn (workload.1).
 fn deal(roles: &[Role], is_among: impl Fn(&Role) -> bool) -> Vec<&Role> {
     let among: Vec<&Role> = roles.iter().filter(|role| !role.once && is_among(role)).collect();
     let rounds = 0..among.iter().map(|role| role.share).max().unwrap_or_default();
     rounds.flat_map(|round| among.iter().copied().filter(move |role| round < role.share)).collect()
 }
 
-/// A case's own seed (I3).
+/// A case's own seed (iostest.3).
 fn seed_of(seed: u64, workload: &str, jobs: u32, set: u32) -> u64 {
     let words = workload.bytes().map(u64::from).chain([u64::from(jobs), u64::from(set)]);
     words.fold(seed, |seed, word| Random::new(seed ^ word).bits())

@@ -181,7 +181,7 @@ pub fn plan(facts: &Facts, time: Duration, quick: bool) -> Vec<Step> {
 const START: u64 = 1 << 20;
 
 impl Step {
-    /// The case of one of its runs; `number` tells it from others (U3).
+    /// The case of one of its runs; `number` tells it from others (iostune.3).
     #[must_use]
     pub fn case(&self, facts: &Facts, seed: u64, number: u64) -> Case {
         let bytes = match self.probe.place() {

@@ -139,7 +139,7 @@ impl Workload {
     /// think = "2ms"               # between operations
     /// ```
     ///
-    /// A workload with `tenants` instead of `roles` is a situation (W5). A tenant is a direct reader or writer with a leaf of
+    /// A workload with `tenants` instead of `roles` is a situation (workload.5). A tenant is a direct reader or writer with a leaf of
     /// its own (`group`, else `/t1`, `/t2`, …) and a `weight`; `weights` has those of the groups above.
     ///
     /// ```toml
@@ -446,7 +446,7 @@ roles = [{ does = "direct-write", block_size = 1048576 }]
         assert_eq!(alone.roles, [Role { block_size: 1 << 20, ..role("direct-write", writes) }]);
     }
 
-    /// W5
+    /// workload.5
     #[test]
     fn tenants_have_leaves_of_their_own_in_a_tree_of_weights() {
         let read = Workload::read(

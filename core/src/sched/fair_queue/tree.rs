@@ -1,10 +1,10 @@
 //! Entities in order of their finish tags, with the least start tag of every subtree.
 //!
-//! least.1  Ordered by finish tag; who comes later goes after its equals.
-//! least.2  Every node knows the least start tag at and below it, so the eligible entity with the least finish tag (1.2(9) of
-//!     the rules in [`super`]) is found on one way down.
+//! least.1  Ordered by finish tag; an entity that comes later goes after its equals.
+//! least.2  Every node knows the least start tag at and below it, so the eligible entity with the least finish tag (wfq.9) is
+//!     found on one way down.
 //! least.3  A node is a row of the entity table, in at most one tree; nothing is allocated.
-//! least.4  Who comes last in order is put there without a search.
+//! least.4  An entity that is last in order is put there without a search.
 //! least.5  Up to [`SHORT`] entities are a list, of which `child` are the neighbours: most groups have no more that wait, and there
 //!     a step along a list is cheaper than balance. Beyond that it is a tree, until an eighth of that is left.
 //!

@@ -1,4 +1,4 @@
-//! What a missing disk held is made again (R6).
+//! What a missing disk held is made again (raid.6).
 
 use fairlift_core::Op;
 
@@ -8,7 +8,7 @@ use super::{Raid, Task};
 const REBUILD: u64 = 2048;
 
 impl Raid {
-    /// R6: starts the next part, if it is time.
+    /// raid.6: starts the next part, if it is time.
     pub(super) fn rebuild(&mut self, now: u64) {
         let Some((_, start)) = self.rebuild.take_if(|(at, _)| *at <= now) else { return };
         let sectors = REBUILD.min(self.layout.each(self.sectors) - start);
