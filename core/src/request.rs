@@ -275,6 +275,7 @@ impl Outcome {
 pub struct Errno(pub i32);
 
 impl Errno {
+    // The numbers are Linux's.
     /// Operation not permitted.
     pub const EPERM: Self = Self(1);
     /// Input/output error.

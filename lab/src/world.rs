@@ -29,13 +29,14 @@ const CONTEXT: ContextId = ContextId(0);
 /// Whoever calls [`World::submit`].
 const BY_HAND: u32 = u32::MAX;
 
-/// Turns without time moving after which the world has stopped: a program or model that asks for "now" for ever.
+/// Turns without time moving after which the world has stopped: a program or model asks for "now" for ever. Chosen: far more than
+/// all that can happen at one instant.
 const STANDSTILL: u32 = 1_000_000;
 
 /// After how many events a run says how far it is, and asks whether it is to stop: some milliseconds of ours.
 const EVENTS: u32 = 4096;
 
-/// How long one who drains waits for the next end.
+/// How long a drain waits for the next end. Chosen: no disk on paper takes a minute for anything.
 const HOUR: Duration = secs(3600);
 
 /// How and when a bio that was submitted by hand ended.

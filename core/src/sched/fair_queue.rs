@@ -84,7 +84,8 @@
 //! level's V counts only that level's service, and for every class. Where W changes, W is the least there was: no less than
 //! wᵢ + wⱼ, and for the last term wᵢ and the least other weight. To the lag of the others add, ÷ W:
 //! service beyond a budget, by its excess, at most once for each sibling at a time; service outside of slots
-//! ([`FairQueue::charge`]), by its amount. A weight that changes scales what its owner is ahead or behind in sectors to the new weight.
+//! ([`FairQueue::charge`]), by its amount. A weight that changes scales what its owner is ahead or behind in sectors to the new
+//! weight.
 //!
 //! *Credit* (wfq.16). Let Cᵢ be the largest credit with which i, or a queue below it, comes back. i begins with S = V₀ − c ÷ wᵢ at
 //! most so far behind, and the debt grows by c. Slots with F ≤ θ, for any θ ≥ V₀, ask for c more and are given c more, while
@@ -150,7 +151,7 @@ impl Arrival {
     }
 }
 
-/// The longest that an idle class is passed over (wfq.12).
+/// The longest that an idle class is passed over (wfq.12): the kernel's `BFQ_CL_IDLE_TIMEOUT`.
 pub const IDLE_CLASS_TIMEOUT: Duration = ms(200);
 
 impl FairQueue {

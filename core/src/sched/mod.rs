@@ -132,7 +132,8 @@ pub struct Entry {
     pub build: fn(&Setup<'_>) -> Box<dyn Scheduler>,
 }
 
-/// As [`Entry::nr_requests_min`], of schedulers that share by weight: 64 requests for each of 64 tenants.
+/// As [`Entry::nr_requests_min`], of schedulers that share by weight. Chosen: 64 requests for each of 64 tenants, for weights do
+/// not count among what waits outside.
 pub const NR_REQUESTS_SHARED: u32 = 4096;
 
 /// Makes [`Kind`] of the rows of the registry.
@@ -211,5 +212,5 @@ impl Kind {
     }
 }
 
-/// How long a device that said "busy" is left alone when nothing of ours is in flight: the kernel's value.
+/// How long a device that said "busy" is left alone when nothing of ours is in flight: the kernel's `BLK_MQ_RESOURCE_DELAY`.
 pub const BUSY_DELAY: Duration = crate::time::ms(3);

@@ -11,8 +11,8 @@ use alloc::boxed::Box;
 
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, agree};
 
-/// Tags that a user may always hold, however many others are active (users.1). (Under a model checker one, so that it sees users
-/// at their share.)
+/// Tags that a user may always hold, however many others are active (users.1): the kernel's, in `hctx_may_queue`. (Under a model
+/// checker one, so that it sees users at their share.)
 const LEAST: usize = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 
 /// The users of one map.

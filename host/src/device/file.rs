@@ -319,7 +319,8 @@ fn run_of(at: u64, len: u64, data: Option<u64>, hole: Option<u64>) -> Run {
     }
 }
 
-/// Zeroes to be written where nothing else makes them; on a page boundary, so that direct I/O takes them.
+/// Zeroes to be written where nothing else makes them; on a page boundary, so that direct I/O takes them. 64 KiB are chosen:
+/// the largest block of direct I/O that clients are asked to keep to (`open.rs`).
 #[repr(align(4096))]
 struct Zeroes([u8; 1 << 16]);
 
@@ -385,7 +386,8 @@ impl Inline for File {
     }
 }
 
-/// How long the last requests of a killed server are waited for.
+/// How long the last requests of a killed server are waited for. Chosen: a disk that works ends them in that time, and whoever
+/// started the server is not left without an answer for longer.
 const LOCK_PATIENCE: time::Duration = time::Duration::from_secs(10);
 
 /// Whether the kernel calls the disk below a device number rotational; `false` where there is no such disk (a network file
@@ -428,6 +430,7 @@ fn lock(file: &fs::File, read_only: bool) -> Result<(), String> {
 /// Whether the file system is one that is known to keep its word: direct writes with `RWF_DSYNC` are durable (file.4), and a
 /// range that `fallocate` zeroed or punched reads as zeroes (file.5).
 fn is_trusted(file: &fs::File) -> bool {
+    // The numbers are those of statfs(2).
     const EXT4: i64 = 0xef53;
     const XFS: i64 = 0x5846_5342;
     const BTRFS: i64 = 0x9123_683e;

@@ -23,7 +23,7 @@ use crate::kernel::notify::Notifiers;
 
 pub(crate) use plan::Order;
 
-/// How long a helper waits for work before it goes.
+/// How long a helper waits for work before it goes. Chosen: longer than the pauses of a load that goes on.
 const IDLE: time::Duration = time::Duration::from_secs(5);
 
 /// What a helper is to do: one system call.

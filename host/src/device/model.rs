@@ -19,8 +19,8 @@ use fairlift_core::{ContextId, Duration, Extent, Instant, Limits, Op, Outcome, S
 use super::lane::{Address, Io, Lane, Request, answer};
 use super::{Device, Facts, Mem, Run};
 
-/// The most by which a submission counts as earlier (timing.3), and how long after a late end: a client that thinks for longer
-/// does not wait for us. A worker is seldom kept from the CPU for longer.
+/// The most by which a submission counts as earlier (timing.3), and how long after a late end. Chosen: a client that thinks for
+/// longer does not wait for us, and a worker is seldom kept from the CPU for longer.
 const LATE_MAX: Duration = fairlift_core::time::ms(10);
 
 pub(crate) struct Modelled {

@@ -157,8 +157,8 @@ struct Shared {
     service: Arc<Service>,
 }
 
-/// How many threads the kernel may have for a worker's ring, at least: who waits for a disk that hangs takes one for each
-/// request that does, and the flushes of other disks need some as well.
+/// How many threads the kernel may have for a worker's ring, at least. Chosen: a disk that hangs takes one for each request that
+/// waits for it there, and the flushes of other disks need some as well; with two they were seen to stand.
 const KERNEL_THREADS: u32 = 16;
 
 impl Shared {
@@ -185,7 +185,8 @@ impl Server {
     /// Opens the backings, locks them, and listens.
     ///
     /// # Errors
-    /// io_uring is not to be had, or a backing, export, disk or listener cannot be what the configuration says; nothing is left behind.
+    /// io_uring is not to be had, or a backing, export, disk or listener cannot be what the configuration says; nothing is left
+    /// behind.
     ///
     /// # Panics
     /// If an index in the configuration points nowhere, or a limit is outside the range that it is documented with.

@@ -78,10 +78,10 @@ impl Settings {
     }
 }
 
-/// Longer than a request may take in the disk.
+/// Longer than a request may take in the disk (`io_timeout`, 30 s).
 const STUCK: Duration = secs(45);
 
-/// After so long without an end, all that is open is lost.
+/// After so long without an end, all that is open is lost: ten times `io_timeout`.
 const LOST: Duration = secs(300);
 
 /// The longest that a disk may have nothing to do while somebody waits: for company, or after it was busy.

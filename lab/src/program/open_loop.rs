@@ -12,7 +12,7 @@ use super::blocks::Blocks;
 use super::{File, Order};
 use crate::Random;
 
-/// Requests that one program asks at a time.
+/// Requests that one program asks at a time (open_loop.3). Chosen.
 const IN_FLIGHT: u32 = 1024;
 
 /// Asks by the clock: see the [module](self).

@@ -7,7 +7,8 @@ use crate::sched::Waiting;
 use crate::time::secs;
 use crate::{Duration, Instant, PriorityClass};
 
-/// How long a class may be passed over for higher ones (cfq.2). Ours: Linux has no bound.
+/// How long a class may be passed over for higher ones (cfq.2). Chosen: more than six rounds of `target_latency`, and a
+/// fraction of any client's patience; Linux has no bound.
 const PASSED_MAX: Duration = secs(2);
 
 /// Which flows of which group have the device, with slices.

@@ -28,7 +28,8 @@ pub(super) struct Opened {
     pub(super) why: String,
 }
 
-/// The largest block of direct I/O that clients are asked to keep to.
+/// The largest block of direct I/O that clients are asked to keep to: the largest minimum that NBD allows (`doc/proto.md`, "Block
+/// size constraints").
 const BLOCK_MOST: u32 = 65536;
 
 /// What a path leads to, before it is opened: opening a fifo would wait for its other end.
