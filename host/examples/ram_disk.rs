@@ -9,7 +9,7 @@ fn main() -> Result<(), fairlift::Error> {
     let arg = |n, default: &str| std::env::args().nth(n).unwrap_or_else(|| default.into());
     let backing = match arg(2, "").as_str() {
         "" => Backing::Mem { size: 1 << 30 },
-        path => Backing::File { path: path.into(), direct: Default::default() },
+        path => Backing::File { path: path.into(), direct: Default::default(), in_use: Default::default() },
     };
     let disk = Disk {
         name: "ram".into(),

@@ -103,6 +103,8 @@ pub enum Backing {
         path: PathBuf,
         /// Whether the page cache is bypassed.
         direct: Direct,
+        /// Whether a block device is taken that is mounted, or held by another program.
+        in_use: InUse,
     },
     /// RAM that takes as long as a modelled disk would.
     Model {
@@ -158,6 +160,16 @@ pub enum Direct {
     On,
     /// Never.
     Off,
+}
+
+/// What becomes of a block device that is mounted, or that another program holds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum InUse {
+    /// It is refused: two that write to one device destroy what is on it, and who only reads sees halves of changes.
+    #[default]
+    Refuse,
+    /// It is taken all the same.
+    Allow,
 }
 
 /// Where clients connect.

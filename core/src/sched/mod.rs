@@ -199,6 +199,13 @@ impl Kind {
         (2 * u32::from(depth)).max(self.entry().nr_requests_min)
     }
 
+    /// Whether groups share by weight: such a scheduler has room for the requests of many
+    /// ([`Entry::nr_requests_min`]), since weights decide among those only.
+    #[must_use]
+    pub const fn has_weights(self) -> bool {
+        self.entry().nr_requests_min > 0
+    }
+
     /// What can be set.
     #[must_use]
     pub const fn tunables(self) -> &'static [TunableInfo] {

@@ -53,7 +53,7 @@ pub struct Setup {
 /// # Errors
 /// It cannot be opened for reading.
 pub fn capacity(backing: &Backing) -> Result<u64, Error> {
-    Ok(device::open(backing, true)?.facts().size())
+    Ok(open(backing, true)?.facts().size())
 }
 
 /// What a backing is like, before anything is asked of it.
@@ -74,7 +74,7 @@ pub struct Shape {
 /// # Errors
 /// It cannot be opened, or a server has it.
 pub fn shape(backing: &Backing) -> Result<Shape, Error> {
-    let device = device::open(backing, true)?;
+    let device = open(backing, true)?;
     let facts = device.facts();
     Ok(Shape { bytes: facts.size(), block: facts.block(), direct: device.is_direct(), in_ram: device.is_in_ram() })
 }
@@ -94,7 +94,7 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
     check_groups(setup, &jobs);
     let workers = setup.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let workers = workers.clamp(1, 64).min(jobs.len().max(1));
-    let device = device::open(&setup.backing, setup.read_only)?;
+    let device = open(&setup.backing, setup.read_only)?;
     let bounds = Bounds { limits: device.facts().limits, read_only: setup.read_only };
     let file = device.descriptor().map(|_| 0);
     let mut disk = Disk::new(&setup.disk, &[(device, file)], &setup.groups, workers)?;
@@ -204,12 +204,12 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
 /// If a job's group is not in [`Setup::groups`].
 pub fn run_raw(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
     check_groups(setup, &jobs);
-    let Backing::File { path, direct } = &setup.backing else {
+    let Backing::File { path, direct, in_use } = &allowed(&setup.backing, setup.read_only) else {
         let (what, why) =
             (name(&setup.backing), "is no file: only the path to a file or block device can be measured raw");
         return Err(Error::Backing { what, why: why.into() });
     };
-    let file = File::open(path, *direct, setup.read_only)?;
+    let file = File::open(path, *direct, *in_use, setup.read_only)?;
     let bounds = Bounds { limits: file.facts().limits, read_only: setup.read_only };
     let count = jobs.len();
     let raw = Raw::new(file, MEMORY).map_err(Error::Ring)?;
@@ -247,6 +247,20 @@ fn check_groups(setup: &Setup, jobs: &[Job]) {
     for Job { group, .. } in jobs {
         assert!(usize::from(group.0) < setup.groups.len(), "a job is in {group:?}, which the setup does not have");
     }
+}
+
+/// The backing, as it may be opened: a device that is in use can be measured by reading it, since nobody keeps what is read.
+fn allowed(backing: &Backing, read_only: bool) -> Backing {
+    match backing {
+        Backing::File { path, direct, .. } if read_only => {
+            Backing::File { path: path.clone(), direct: *direct, in_use: config::InUse::Allow }
+        }
+        other => other.clone(),
+    }
+}
+
+fn open(backing: &Backing, read_only: bool) -> Result<Arc<dyn device::Device>, Error> {
+    device::open(&allowed(backing, read_only), read_only)
 }
 
 /// A backing, for messages.

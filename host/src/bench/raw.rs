@@ -159,8 +159,8 @@ impl Raw {
         let inline = self.file.inline()?;
         let (at, len) = (ask.extent.start.bytes().get(), ask.extent.bytes().get());
         Some(match (ask.op, buffer) {
-            (Op::Read, Some(buffer)) => inline.read(at, buffer.bytes_mut()),
-            (Op::Write, Some(buffer)) => inline.write(at, buffer.bytes(), ask.flags),
+            (Op::Read, Some(buffer)) => inline.read(at, buffer.bytes_mut().into()),
+            (Op::Write, Some(buffer)) => inline.write(at, buffer.bytes_mut().into(), ask.flags),
             (Op::Read | Op::Write, None) => unreachable!("a read or write has a buffer"),
             (Op::Flush, _) => inline.flush(),
             (Op::Discard, _) => inline.discard(at, len),

@@ -21,6 +21,7 @@
 //! file.8  A fault is one line in the log, not one for each request that meets it (`faults`).
 
 mod faults;
+mod holder;
 mod lane;
 mod open;
 mod peek;
@@ -37,12 +38,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time;
 
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
+use vm_memory::VolatileSlice;
 
 use super::helpers::Order;
 use super::lane::{Address, AtOnce, Lane};
 use super::{Device, Facts, Inline, Run, outcome};
 use crate::Error;
-use crate::config::Direct;
+use crate::config::{Direct, InUse};
 use faults::Faults;
 use lane::OnFile;
 pub(crate) use lane::transfer;
@@ -102,10 +104,11 @@ enum Kind {
 }
 
 impl File {
-    pub(crate) fn open(path: &Path, direct: Direct, read_only: bool) -> Result<Self, Error> {
+    pub(crate) fn open(path: &Path, direct: Direct, in_use: InUse, read_only: bool) -> Result<Self, Error> {
         let fail = |why: String| Error::Backing { what: format!("file:{}", path.display()), why };
         let kind = kind(path).map_err(fail)?;
-        let Opened { file, direct, block, size, why } = open::open(path, kind, direct, read_only).map_err(fail)?;
+        let Opened { file, direct, block, size, why } =
+            open::open(path, kind, direct, in_use, read_only).map_err(fail)?;
         lock(&file, read_only).map_err(fail)?; // file.3
         let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
         let in_ram = kind == Kind::Regular && lives_in_ram(&file);
@@ -341,12 +344,12 @@ impl AsRawFd for File {
 }
 
 impl Inline for File {
-    fn read(&self, at: u64, into: &mut [u8]) -> Outcome {
-        outcome(self.file.read_exact_at(into, at))
+    fn read(&self, at: u64, into: VolatileSlice<'_>) -> Outcome {
+        outcome(sys::read_exact_at(&self.file, into, at))
     }
 
-    fn write(&self, at: u64, from: &[u8], _flags: Flags) -> Outcome {
-        outcome(self.file.write_all_at(from, at))
+    fn write(&self, at: u64, from: VolatileSlice<'_>, _flags: Flags) -> Outcome {
+        outcome(sys::write_all_at(&self.file, from, at))
     }
 
     fn flush(&self) -> Outcome {
@@ -407,7 +410,7 @@ fn is_rotational(device: u64) -> bool {
 /// Locks the file, or says who else might have it (file.3).
 fn lock(file: &fs::File, read_only: bool) -> Result<(), String> {
     if !sys::process_lock(file, read_only) {
-        return Err("is in use by another server (it holds a lock on the file)".into());
+        return Err(open::LOCKED.into());
     }
     let start = time::Instant::now();
     loop {

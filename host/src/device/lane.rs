@@ -144,12 +144,14 @@ pub(super) fn answer(
             for segment in mine {
                 let memory = &mut tickets[segment.token.0 as usize].memory;
                 let (start, length) = (segment.offset.get() as usize, segment.bytes.get() as usize);
-                let range = start..start + length;
-                outcome = outcome.and(match op {
-                    Op::Read => device.read(at, &mut memory.bytes_mut()[range]),
-                    _ => device.write(at, &memory.bytes()[range], flags),
+                memory.for_each(start, length, |piece| {
+                    let bytes = piece.len() as u64;
+                    outcome = outcome.and(match op {
+                        Op::Read => device.read(at, piece),
+                        _ => device.write(at, piece, flags),
+                    });
+                    at += bytes;
                 });
-                at += segment.bytes.get();
             }
             outcome
         }

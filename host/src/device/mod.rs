@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
+use vm_memory::VolatileSlice;
 
 use crate::Error;
 use crate::config::Backing;
@@ -77,8 +78,8 @@ pub(crate) struct Run {
 ///
 /// Ranges lie within the device; whoever calls has checked.
 pub(crate) trait Inline {
-    fn read(&self, at: u64, into: &mut [u8]) -> Outcome;
-    fn write(&self, at: u64, from: &[u8], flags: Flags) -> Outcome;
+    fn read(&self, at: u64, into: VolatileSlice<'_>) -> Outcome;
+    fn write(&self, at: u64, from: VolatileSlice<'_>, flags: Flags) -> Outcome;
     fn flush(&self) -> Outcome;
     fn discard(&self, at: u64, len: u64) -> Outcome;
     fn write_zeroes(&self, at: u64, len: u64, flags: Flags) -> Outcome;
@@ -152,7 +153,7 @@ pub(crate) fn open(backing: &Backing, read_only: bool) -> Result<Arc<dyn Device>
         Backing::Null { size, delay } => Arc::new(Null::new(*size, *delay)),
         Backing::Mem { size } => Arc::new(Mem::new(*size)),
         Backing::Model { model, .. } => Arc::new(Modelled::new(model.build())),
-        Backing::File { path, direct } => Arc::new(File::open(path, *direct, read_only)?),
+        Backing::File { path, direct, in_use } => Arc::new(File::open(path, *direct, *in_use, read_only)?),
     })
 }
 

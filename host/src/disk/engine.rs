@@ -514,9 +514,8 @@ impl Side {
 
 #[cfg(test)]
 mod tests {
-    use std::ptr::NonNull;
-
     use fairlift_core::{Extent, Flags, Group, GroupId, Priority, Sector, Token, sched};
+    use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
     use super::*;
     use crate::config;
@@ -550,11 +549,13 @@ mod tests {
     #[test]
     fn a_request_with_the_memory_of_a_guest_is_served_in_place() {
         let (mut engine, stream) = engine();
-        let (mut from, mut into) = ([7u8; 4096], [0u8; 4096]);
-        for (op, memory) in [(Op::Write, &mut from), (Op::Read, &mut into)] {
-            // SAFETY: the array outlives the ticket, and is not looked at before that is released.
-            let guest = unsafe { Guest::new(NonNull::from(memory).cast(), 4096) };
-            let ticket = engine.admit(42, Memory::Guest(guest));
+        let machine = Arc::new(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap());
+        machine.write_slice(&[7; 4096], GuestAddress(0)).unwrap();
+        // Read into two places: a request may be scattered.
+        let parts: [&[_]; 2] =
+            [&[(GuestAddress(0), 4096)], &[(GuestAddress(0x3000), 4096 - 512), (GuestAddress(0x1000), 512)]];
+        for (op, parts) in [Op::Write, Op::Read].into_iter().zip(parts) {
+            let ticket = engine.admit(42, Memory::Guest(Guest::new(&machine, parts).unwrap()));
             let extent = Extent::new(Sector(8), 8);
             engine.submit(0, Bio { op, flags: Flags::NONE, extent, stream, token: Token(ticket as u64) });
             engine.turn(Instant::ZERO);
@@ -562,6 +563,10 @@ mod tests {
             engine.news.clear();
             assert_eq!((engine.owner(ticket), engine.release(ticket)), (42, 0), "nothing of the pool");
         }
-        assert_eq!((into, engine.open()), ([7; 4096], 0));
+        let mut there = vec![0; 0x4000];
+        machine.read_slice(&mut there, GuestAddress(0)).unwrap();
+        let wanted = [vec![7; 0x1200], vec![0; 0x1e00], vec![7; 0xe00], vec![0; 0x200]].concat();
+        assert!(there == wanted, "the bytes are where they were asked for, and nowhere else");
+        assert_eq!(engine.open(), 0);
     }
 }

@@ -62,24 +62,49 @@ impl Listening {
     }
 }
 
+/// Whether [`Listening::open`] would succeed. It leaves nothing behind: a unix socket is not made, and a TCP port is bound for
+/// a moment.
+pub(crate) fn check(listener: &Listener) -> Result<(), Error> {
+    let Address::Unix(path) = &listener.address else { return Listening::open(listener).map(|_| ()) };
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let check = || match directory.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(NO_DIRECTORY.into()),
+        Err(error) => Err(error.to_string()),
+        Ok(metadata) if !metadata.is_dir() => Err(format!("{} is not a directory", directory.display())),
+        Ok(_) if !sys::may_write(directory) => {
+            Err(format!("nothing can be written to {}: {}", directory.display(), io::Error::last_os_error()))
+        }
+        Ok(_) => is_stale(path).map(|_| ()),
+    };
+    check().map_err(|why| Error::Listen { address: format!("unix:{}", path.display()), why })
+}
+
+const NO_DIRECTORY: &str = "its directory does not exist";
+
+/// Whether there is the socket file of a server that is gone; what else there may be is left alone.
+fn is_stale(path: &Path) -> Result<bool, String> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(false) };
+    if !metadata.file_type().is_socket() {
+        return Err("there is a file of that name, and it is not a socket".into());
+    }
+    match UnixStream::connect(path) {
+        Ok(probe) if sys::is_served(&probe) => Err("another server is listening there".into()),
+        // The server has been killed, and the kernel has not got round to its socket yet.
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
+        // A full backlog, or no permission: somebody is there.
+        Err(error) => Err(format!("there is a socket already, and it is not stale ({error})")),
+    }
+}
+
 /// Listens at a path, with mode 0600; replaces the socket file of a server that is gone, never that of a live one.
 fn unix(path: &Path) -> Result<UnixListener, String> {
-    if let Ok(metadata) = std::fs::symlink_metadata(path) {
-        if !metadata.file_type().is_socket() {
-            return Err("there is a file of that name, and it is not a socket".into());
-        }
-        match UnixStream::connect(path) {
-            Ok(probe) if sys::is_served(&probe) => return Err("another server is listening there".into()),
-            // The server has been killed, and the kernel has not got round to its socket yet.
-            Ok(_) => std::fs::remove_file(path).map_err(|error| error.to_string())?,
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                tracing::info!(path = %path.display(), "replaced a stale socket file");
-                std::fs::remove_file(path)
-                    .map_err(|error| format!("a stale socket file cannot be removed: {error}"))?;
-            }
-            // A full backlog, or no permission: somebody is there.
-            Err(error) => return Err(format!("there is a socket already, and it is not stale ({error})")),
-        }
+    if is_stale(path)? {
+        tracing::info!(path = %path.display(), "replaced a stale socket file");
+        std::fs::remove_file(path).map_err(|error| format!("a stale socket file cannot be removed: {error}"))?;
     }
     // The mode is right from the start: other threads that make files are not running yet.
     // SAFETY: takes and returns a number.
@@ -88,7 +113,7 @@ fn unix(path: &Path) -> Result<UnixListener, String> {
     // SAFETY: as above.
     unsafe { libc::umask(old) };
     let listener = result.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => "its directory does not exist".into(),
+        io::ErrorKind::NotFound => NO_DIRECTORY.into(),
         _ => error.to_string(),
     })?;
     // The standard library's backlog is 128; a thousand clients may come at once after a restart.
@@ -113,8 +138,18 @@ fn patiently<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
 
 /// The system calls that the standard library has no name for.
 mod sys {
+    use std::ffi::CString;
     use std::os::fd::AsRawFd;
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::net::UnixStream;
+    use std::path::Path;
+
+    /// Whether files can be made in a directory; else `errno` says why.
+    pub(super) fn may_write(directory: &Path) -> bool {
+        let Ok(path) = CString::new(directory.as_os_str().as_bytes()) else { return false };
+        // SAFETY: the path is a string that ends with a NUL and outlives the call.
+        unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK | libc::X_OK, libc::AT_EACCESS) == 0 }
+    }
 
     /// Whether the process that listens at the other end still lives, or cannot be told.
     pub(super) fn is_served(probe: &UnixStream) -> bool {

@@ -1,6 +1,7 @@
 //! A server: workers, disks and exports, from the configuration to the last flush.
 
 pub(crate) mod arrange;
+mod check;
 mod report;
 pub(crate) mod worker;
 
@@ -181,6 +182,12 @@ impl Shared {
     }
 }
 
+/// How many there are.
+fn workers(config: &Config) -> usize {
+    let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
+    config.workers.unwrap_or_else(cpus).clamp(1, 64)
+}
+
 impl Server {
     /// Opens the backings, locks them, and listens.
     ///
@@ -196,8 +203,7 @@ impl Server {
         assert!((1..=480).contains(&connection_requests), "connection_requests is {connection_requests}");
         assert!((1..=256).contains(&helpers), "helpers is {helpers}");
         let limits = Limits { helpers: helpers.max(2), ..config.limits };
-        let workers = config.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let workers = workers.clamp(1, 64);
+        let workers = workers(&config);
         ring::Ring::new(1, 1, 1).map_err(Error::Ring)?; // or we would find out only once clients come
         let mut devices = Devices::default();
         let opened: Vec<_> =
