@@ -59,6 +59,24 @@ pub struct Disk {
     pub concurrency: concurrency::Settings,
 }
 
+impl Disk {
+    /// A disk with this scheduler, and the defaults for all else.
+    #[must_use]
+    pub fn new(name: impl Into<String>, scheduler: sched::Kind) -> Self {
+        Self {
+            name: name.into(),
+            scheduler,
+            set: Vec::new(),
+            depth: None,
+            shared_tags: false,
+            if_rotational: None,
+            nr_requests: None,
+            io_timeout: None,
+            concurrency: concurrency::Settings::default(),
+        }
+    }
+}
+
 /// What a client connects to: a backing, or a range of one, under a name, in a group.
 #[derive(Clone, Debug)]
 pub struct Export {
@@ -80,6 +98,24 @@ pub struct Export {
     pub priority: Priority,
     /// Whether clients may only read.
     pub read_only: bool,
+}
+
+impl Export {
+    /// All of a backing, for reading and writing, in the root group, on the disk that the backing suggests.
+    #[must_use]
+    pub fn new(name: impl Into<String>, backing: Backing) -> Self {
+        Self {
+            name: name.into(),
+            description: String::new(),
+            backing,
+            offset: 0,
+            size: None,
+            disk: None,
+            group: GroupId::ROOT,
+            priority: Priority::default(),
+            read_only: false,
+        }
+    }
 }
 
 /// What holds the data.

@@ -271,15 +271,9 @@ mod tests {
     fn where_helpers_wait_few_are_in_flight_and_as_many_wait_as_ever_or_twice_as_many() {
         let with = |most, own| {
             let settings = config::Disk {
-                name: "d".into(),
-                scheduler: Kind::MqDeadline,
-                set: Vec::new(),
                 depth: own,
-                shared_tags: false,
-                if_rotational: None,
-                nr_requests: None,
-                io_timeout: None,
                 concurrency: concurrency::Settings { most, fixed: false },
+                ..config::Disk::new("d", Kind::MqDeadline)
             };
             (bounds(&settings, true), bounds(&settings, false))
         };

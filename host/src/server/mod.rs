@@ -34,31 +34,12 @@ use worker::{Backend, Worker};
 /// ```
 /// use fairlift::Server;
 /// use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
-/// use fairlift_core::{Group, GroupId, Priority, sched};
+/// use fairlift_core::{Group, sched};
 ///
 /// let socket = std::env::temp_dir().join(format!("fairlift-doc-{}.sock", std::process::id()));
-/// let ram = Disk {
-///     name: "ram".into(),
-///     scheduler: sched::Kind::None,
-///     set: vec![],
-///     depth: None,
-///     shared_tags: false,
-///     if_rotational: None,
-///     nr_requests: None,
-///     io_timeout: None,
-///     concurrency: Default::default(),
-/// };
-/// let export = Export {
-///     name: "ram".into(),
-///     description: "a gibibyte of RAM".into(),
-///     backing: Backing::Mem { size: 1 << 30 },
-///     offset: 0,
-///     size: None,
-///     disk: Some(0), // the first of `disks`
-///     group: GroupId::ROOT,
-///     priority: Priority::default(),
-///     read_only: false,
-/// };
+/// let ram = Disk::new("ram", sched::Kind::None);
+/// let gibibyte = Backing::Mem { size: 1 << 30 };
+/// let export = Export { disk: Some(0), ..Export::new("ram", gibibyte) }; // on the first of `disks`
 /// let server = Server::bind(Config {
 ///     groups: vec![Group::root()],
 ///     disk_default: ram.clone(),
