@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
-use fairlift_core::{GroupId, Priority, concurrency, sched};
+use fairlift_core::sched;
 
 use super::args::ServeArgs;
 use super::places::{Places, Said};
@@ -165,17 +165,7 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
             let (first, second) = (first + 1, number + 1);
             refuse(format!("is defined twice (backings {first} and {second}); names must be unique: NAME=BACKING"));
         }
-        exports.push(Export {
-            name: named.name.clone(),
-            description: String::new(),
-            backing: named.backing.clone(),
-            offset: 0,
-            size: None,
-            disk: None,
-            group: GroupId::ROOT,
-            priority: Priority::default(),
-            read_only: flags.read_only,
-        });
+        exports.push(Export { read_only: flags.read_only, ..Export::new(&named.name, named.backing.clone()) });
     }
     if exports.is_empty() && mistakes.is_empty() {
         let says = "no export to serve: add [export.NAME] to the config file, or NAME=BACKING to the command line";
@@ -219,17 +209,8 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
             concurrency: disk.concurrency,
         });
     }
-    let mut usual = Disk {
-        name: "default".into(),
-        scheduler,
-        set: Vec::new(),
-        depth: flags.depth,
-        shared_tags: false,
-        if_rotational: if_rotational(None, None),
-        nr_requests: None,
-        io_timeout: None,
-        concurrency: concurrency::Settings::default(),
-    };
+    let mut usual =
+        Disk { depth: flags.depth, if_rotational: if_rotational(None, None), ..Disk::new("default", scheduler) };
     for (name, value) in &flags.set {
         let has = |disk: &Disk| tunables(disk.scheduler).any(|info| info.name == name);
         let mut kinds: Vec<_> = disks.iter().chain([&usual]).filter(|disk| has(disk)).map(|d| d.scheduler).collect();

@@ -44,7 +44,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Requests in flight, by default.
+    /// Requests in flight, by default. Chosen: what the kernel's loop device has (`hw_queue_depth`).
     pub const DEPTH: u16 = 128;
 
     /// A queue for one context and no groups but the root, with the kernel's defaults.

@@ -214,17 +214,7 @@ mod tests {
     }
 
     fn disk(scheduler: Kind) -> Disk {
-        let settings = config::Disk {
-            name: "d".into(),
-            scheduler,
-            set: Vec::new(),
-            depth: None,
-            shared_tags: false,
-            if_rotational: None,
-            nr_requests: None,
-            io_timeout: None,
-            concurrency: Default::default(),
-        };
+        let settings = config::Disk::new("d", scheduler);
         let model = Factory::new(|| Box::new(Volatile));
         let backing = Backing::Model { name: "volatile".into(), size: 1 << 20, model };
         let device = device::open(&backing, false).unwrap();

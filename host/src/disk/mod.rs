@@ -36,7 +36,7 @@ use crate::flush::Shared;
 use handover::State;
 use queues::Queues;
 
-/// Between backings, and what their places are multiples of: 1 GiB.
+/// Between backings, and what their places are multiples of: 1 GiB. Chosen: further than any scheduler takes for near by default.
 const GAP: u64 = 1 << 21;
 
 /// A scheduling domain.
@@ -51,7 +51,7 @@ pub(crate) struct Disk {
     state: Mutex<State>,
     /// How much at once is given to those of its files that helpers wait for.
     pub(crate) concurrency: concurrency::Settings,
-    /// Counts what the devices do, if somebody wants to know.
+    /// Counts what the devices do, for a bench.
     pub(crate) gauge: Option<Gauge>,
 }
 
@@ -271,15 +271,9 @@ mod tests {
     fn where_helpers_wait_few_are_in_flight_and_as_many_wait_as_ever_or_twice_as_many() {
         let with = |most, own| {
             let settings = config::Disk {
-                name: "d".into(),
-                scheduler: Kind::MqDeadline,
-                set: Vec::new(),
                 depth: own,
-                shared_tags: false,
-                if_rotational: None,
-                nr_requests: None,
-                io_timeout: None,
                 concurrency: concurrency::Settings { most, fixed: false },
+                ..config::Disk::new("d", Kind::MqDeadline)
             };
             (bounds(&settings, true), bounds(&settings, false))
         };

@@ -34,31 +34,12 @@ use worker::{Backend, Worker};
 /// ```
 /// use fairlift::Server;
 /// use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
-/// use fairlift_core::{Group, GroupId, Priority, sched};
+/// use fairlift_core::{Group, sched};
 ///
 /// let socket = std::env::temp_dir().join(format!("fairlift-doc-{}.sock", std::process::id()));
-/// let ram = Disk {
-///     name: "ram".into(),
-///     scheduler: sched::Kind::None,
-///     set: vec![],
-///     depth: None,
-///     shared_tags: false,
-///     if_rotational: None,
-///     nr_requests: None,
-///     io_timeout: None,
-///     concurrency: Default::default(),
-/// };
-/// let export = Export {
-///     name: "ram".into(),
-///     description: "a gibibyte of RAM".into(),
-///     backing: Backing::Mem { size: 1 << 30 },
-///     offset: 0,
-///     size: None,
-///     disk: Some(0), // the first of `disks`
-///     group: GroupId::ROOT,
-///     priority: Priority::default(),
-///     read_only: false,
-/// };
+/// let ram = Disk::new("ram", sched::Kind::None);
+/// let gibibyte = Backing::Mem { size: 1 << 30 };
+/// let export = Export { disk: Some(0), ..Export::new("ram", gibibyte) }; // on the first of `disks`
 /// let server = Server::bind(Config {
 ///     groups: vec![Group::root()],
 ///     disk_default: ram.clone(),
@@ -158,8 +139,8 @@ struct Shared {
     service: Arc<Service>,
 }
 
-/// How many threads the kernel may have for a worker's ring, at least: who waits for a disk that hangs takes one for each
-/// request that does, and the flushes of other disks need some as well.
+/// How many threads the kernel may have for a worker's ring, at least. Chosen: a disk that hangs takes one for each request that
+/// waits for it there, and the flushes of other disks need some as well; with two they were seen to stand.
 const KERNEL_THREADS: u32 = 16;
 
 impl Shared {
@@ -192,7 +173,8 @@ impl Server {
     /// Opens the backings, locks them, and listens.
     ///
     /// # Errors
-    /// io_uring is not to be had, or a backing, export, disk or listener cannot be what the configuration says; nothing is left behind.
+    /// io_uring is not to be had, or a backing, export, disk or listener cannot be what the configuration says; nothing is left
+    /// behind.
     ///
     /// # Panics
     /// If an index in the configuration points nowhere, or a limit is outside the range that it is documented with.

@@ -20,11 +20,12 @@ use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::{Ring, Source};
 use crate::kernel::sleep::Sleep;
 
-/// How often the disks and the front answer each other before the ring is looked at: a front that asks by itself, of a
-/// device that answers at once, would else keep the worker for ever.
+/// How often the disks and the front answer each other before the ring is looked at. Chosen: a bound is all that matters. A front
+/// that asks by itself, of a device that answers at once, would else keep the worker for ever.
 const ROUNDS: usize = 64;
 
-/// How often a worker that is ending looks at its disks: whoever was to look when the disk's idling ends may have gone.
+/// How often a worker that is ending looks at its disks: the worker that was to look when the disk's idling ends may have gone.
+/// Chosen: about the longest idling.
 const ENDING: Duration = fairlift_core::time::ms(10);
 
 /// What all workers use below their fronts.

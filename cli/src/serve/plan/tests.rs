@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use clap::Parser as _;
-use fairlift_core::PriorityClass;
 use fairlift_core::time::secs;
+use fairlift_core::{GroupId, Priority, PriorityClass};
 
 use super::*;
 use crate::args::{Cli, Command};

@@ -1,4 +1,4 @@
-//! Groups: who gets how much. A tree of weights, and the order in which groups are served.
+//! Groups: a tree of weights, and the order in which groups are served, so that each gets its share.
 //!
 //! vtime.1  A group's share is the product, over the levels above it, of its weight by the weights of all that are active
 //!     beside it. The streams of a group that has groups below count among those with weight 100, those of the root 200.
@@ -23,15 +23,16 @@ use crate::sched::habits::ThinkTime;
 use crate::tree::{Nodes, Tree};
 use crate::{Duration, Instant, Priority, PriorityClass};
 
-/// What a request counts in IOPS mode (vtime.2): enough that a large share's part of it is not lost.
+/// What a request counts in IOPS mode (vtime.2). Chosen: enough that a large share's part of it is not lost by rounding.
 pub(super) const REQUEST: u64 = 1 << 20;
-/// The share of one: 1/[`WHOLE`] is counted.
+/// The share of a group that has the device for itself. Chosen: shares are exact to 1/65,536 (Linux: 1/4096).
 const WHOLE: u64 = 1 << 16;
-/// The least share counts as this part of the device, so that no single charge lasts for ever.
+/// The least share counts as one part in so many of the device. Chosen: no single charge lasts for ever, and none overflows.
 const LEAST: u64 = WHOLE << 24;
 /// The weight of the streams of a group beside the groups below it (vtime.1), the default of a group; of the root's twice as much.
 const LEAF_WEIGHT: u64 = 100;
-/// How long the device may keep a group's requests before the others no longer wait for it (vtime.4). Ours: as cfq.2.
+/// How long the device may keep a group's requests before the others no longer wait for it (vtime.4). Chosen: as long as a
+/// lower class waits (cfq.2).
 const STUCK: Duration = crate::time::secs(2);
 
 /// How many kinds of asynchronous flows a group has: a level each of two classes, and one of the idle class.

@@ -8,7 +8,8 @@
 //! least.5  Up to [`SHORT`] entities are a list, of which `child` are the neighbours: most groups have no more that wait, and there
 //!     a step along a list is cheaper than balance. Beyond that it is a tree, until an eighth of that is left.
 //!
-//! The balance of the tree is in `red_black.rs`. What a way down reads of an entity is one cache line of it, so a level costs one miss.
+//! The balance of the tree is in `red_black.rs`. What a way down reads of an entity is one cache line of it, so a level costs one
+//! miss.
 
 use super::entity::{Entities, Entity};
 use super::tags::Tag;
@@ -17,7 +18,7 @@ use crate::red_black::{self, LEFT, Nodes as _, RIGHT};
 pub(super) use crate::red_black::NIL;
 /// The most entities in a list (least.5): a search of half of them takes as many instructions as one in a tree.
 const SHORT: u32 = 32;
-/// What is left of a tree when it becomes a list again.
+/// What is left of a tree when it becomes a list again. Chosen: far below [`SHORT`], so that the two forms do not alternate.
 const FEW: usize = SHORT as usize / 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,10 +16,12 @@ use crate::export::front::Front;
 use crate::kernel::buffer::RecvRing;
 use crate::kernel::ring::Source;
 
-/// How long a client may take nothing of its replies while others need the memory that they hold.
+/// How long a client may take nothing of its replies while others need the memory that they hold. Chosen: a healthy network
+/// resends within that time, and the others' requests wait no longer than a slow disk makes them.
 const STALL: Duration = fairlift_core::time::secs(5);
 
-/// How long a listener that could not accept is left alone.
+/// How long a listener that could not accept is left alone. Chosen: descriptors may be free again by then, and ten tries a
+/// second cost next to nothing.
 const ACCEPT_PAUSE: Duration = fairlift_core::time::ms(100);
 
 /// The connections of a worker.
@@ -34,7 +36,7 @@ pub(crate) struct Nbd {
     held_back: VecDeque<usize>,
     /// When each newcomer must have finished its negotiation; in order, because all have the same time.
     handshakes: VecDeque<(Instant, usize, u64)>,
-    /// How many connections each slot has seen, to tell a newcomer from who was there before.
+    /// How many connections each slot has seen, to tell a newcomer from the connection before it.
     visits: Vec<u64>,
     accepting: usize,
     /// Listeners that could not accept, and when each is asked again; in order.
