@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
-use fairlift_core::sched;
+use fairlift_core::{GroupId, sched};
 
 use super::args::ServeArgs;
 use super::places::{Places, Said};
