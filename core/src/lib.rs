@@ -13,7 +13,7 @@
 //! | [`sched`] | the schedulers, one file each |
 //! | [`queue`] | the state machine that holds the rest |
 //! | [`flush`] | many flushes into one |
-//! | [`group`] | who shares the device: groups and streams |
+//! | [`group`] | what shares the device: groups and streams |
 //! | [`tunable`] | one row per knob |
 //! | [`stats`] | what happened, counted |
 //! | [`model`], [`program`] | the seams at both ends: a device on paper, and a program that asks |
