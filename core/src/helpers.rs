@@ -1,7 +1,7 @@
 //! Helpers: which blocking work goes next where threads are few, and how much of it at once.
 //!
-//! Some files can only be read by a thread that waits. Here is decided what the threads of a server do; who runs them brings
-//! [`push`](Helpers::push) and [`ended`](Helpers::ended), and asks [`start`](Helpers::start).
+//! Some files can only be read by a thread that waits. Here is decided what the threads of a server do. The program that
+//! runs them says [`push`](Helpers::push) and [`ended`](Helpers::ended), and asks [`start`](Helpers::start).
 //!
 //! helpers.1  At most `threads` jobs at once, however many disks and files there are.
 //! helpers.2  A disk has at most as many concurrent jobs out as pay there ([`Concurrency`]); the others wait in order of arrival.

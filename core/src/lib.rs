@@ -16,7 +16,7 @@
 //! | [`group`] | who shares the device: groups and streams |
 //! | [`tunable`] | one row per knob |
 //! | [`stats`] | what happened, counted |
-//! | [`model`], [`program`] | the seams at both ends: a device on paper, and someone who asks |
+//! | [`model`], [`program`] | the seams at both ends: a device on paper, and a program that asks |
 //! | [`trace`] | what happened, one event at a time |
 //! | [`time`] | our own nanoseconds |
 //! | [`sync`] | atomics, from one place |

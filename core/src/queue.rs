@@ -344,7 +344,7 @@ impl Queue {
         self.in_flight
     }
 
-    /// Requests that wait for the device, and who waits for a flush that has not started.
+    /// Requests that wait for the device, and bios that wait for a flush that has not started.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.requests.len() - usize::from(self.in_flight) + self.waiting_to_flush()

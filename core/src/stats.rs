@@ -1,6 +1,6 @@
 //! What happened, counted: operations, bytes, merges and latencies, by operation.
 //!
-//! Counting is done once, for the stream; what a group or a disk did is added up when somebody asks.
+//! Counting is done once, for the stream; what a group or a disk did is added up when it is asked for.
 
 use alloc::boxed::Box;
 

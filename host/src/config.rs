@@ -1,4 +1,4 @@
-//! What to serve, to whom, and how much of it: the plain data that a [`Server`](crate::Server) is made from.
+//! What to serve, where, and with which weights: the plain data that a [`Server`](crate::Server) is made from.
 //!
 //! Where it comes from (a TOML file, flags, a program) is the caller's business.
 
@@ -27,7 +27,7 @@ pub struct Config {
     pub workers: Option<usize>,
     /// Bounds on what clients may ask and hold.
     pub limits: Limits,
-    /// The server's certificate and whom it trusts; needed where a listener's [`Tls`] is not `Off`.
+    /// The server's certificate and the authorities that it trusts; needed where a listener's [`Tls`] is not `Off`.
     pub tls: Option<Arc<rustls::ServerConfig>>,
 }
 
@@ -201,7 +201,7 @@ pub enum Direct {
 /// What becomes of a block device that is mounted, or that another program holds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum InUse {
-    /// It is refused: two that write to one device destroy what is on it, and who only reads sees halves of changes.
+    /// It is refused: two that write to one device destroy what is on it, and a reader beside a writer sees halves of changes.
     #[default]
     Refuse,
     /// It is taken all the same.
@@ -224,7 +224,7 @@ pub enum Address {
     Unix(PathBuf),
     /// A TCP address. The caller has refused a non-loopback one without TLS.
     Tcp(SocketAddr),
-    /// A listening socket that somebody else made (socket activation).
+    /// A listening socket that another process made (socket activation).
     Inherited(Arc<std::os::fd::OwnedFd>),
 }
 

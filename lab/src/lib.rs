@@ -10,7 +10,7 @@
 //! | [`model`] | disks on paper, and profiles with the source of every number |
 //! | [`program`] | who reads and writes: readers with read-ahead, writers with writeback, and so on |
 //! | [`workload`] | which programs run together, as data |
-//! | [`iostest`] | groups × jobs × sets × workloads: who got how much |
+//! | [`iostest`] | groups × jobs × sets × workloads: how much each group got |
 //! | [`iostune`] | what a disk is like, and what to set for it |
 //! | [`check`] | promises that are looked at after every step |
 //! | [`power_cut`] | whether what was promised is on the disk, should the power fail at any instant |

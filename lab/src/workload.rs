@@ -209,7 +209,7 @@ impl Workload {
         self.roles.iter().any(|role| role.does.writes())
     }
 
-    /// Whether somebody in it keeps as many requests in flight as the run says.
+    /// Whether a role in it keeps as many requests in flight as the run says.
     #[must_use]
     pub fn has_depth(&self) -> bool {
         self.roles.iter().any(|role| role.iodepth.is_none() && matches!(role.does, Does::Direct(..)))

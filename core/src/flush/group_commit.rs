@@ -46,7 +46,7 @@ const SKIP_MAX: u32 = 32;
 const LONGEST: Duration = ms(10);
 
 impl GroupCommit {
-    /// Somebody asks, and nobody else is waiting.
+    /// A flush is asked for, and none is waited for.
     pub(super) const fn first_asks(&mut self, now: Instant) {
         self.asked = now;
     }
@@ -59,7 +59,7 @@ impl GroupCommit {
     /// Until when a flush that could start is to wait, while so many have asked for it; `None`: no longer.
     pub(super) fn wait_until(&mut self, now: Instant, count: u32, settings: &Settings) -> Option<Instant> {
         let begin = self.asked.max(self.ended);
-        // commit.1: who has not come back by then is not coming.
+        // commit.1: a thread that has not come back by then is not coming.
         let expected = if begin.since(self.ended) < self.mean { self.expected } else { 1 };
         if settings.group_commit == 0 || self.mean < settings.group_commit_min || self.skip > 0 || count >= expected {
             return None; // commit.2, commit.3, commit.4

@@ -1,8 +1,8 @@
 //! The flush sequence of a bio: preflush, data, postflush; and how the queue drives the flushes of its backings.
 //!
-//! A client asks for durability in three ways: by a flush, by a write with FUA (durable when it ends), by a write with PREFLUSH (all
-//! before it is durable first). A device may know FUA or not, and may have a volatile cache or not. So a bio passes up to three
-//! steps:
+//! A client asks for durability in three ways: by a flush, by a write with FUA (durable when it ends), by a write with PREFLUSH
+//! (all before it is durable first). A device may know FUA or not, and may have a volatile cache or not. So a bio passes up to
+//! three steps:
 //!
 //! | bio | cache, no FUA in the device | cache, FUA | no cache |
 //! |---|---|---|---|
@@ -15,21 +15,21 @@
 //!
 //! sequence.1  A bio that waits for a flush holds no request and no tag. The flush that the device is given is a request with no
 //!             memory, in the context of a waiter, and has a row of the table of its own. So a full table of requests does not hold
-//!             it up, and a scheduler only by sequence.5. No more than four times `nr_requests` bios, of whatever kind, are taken in
-//!             at a time. Flushes are shared within a backing, by the rules of [`flush`](crate::flush).
-//! sequence.2  A write with PREFLUSH waits for a flush, then for its data, and with FUA for a flush again. A backing that makes single
-//!             writes durable is left to do so; a discard or write of zeroes is always followed by a flush. A step that fails is the
-//!             last. Where no cache is volatile only the data is left.
-//! sequence.3  A flush is in the device as long as it takes. Its waiters are told after `io_timeout` that it took too long; waiters for
-//!             the next one, or for a tag, when as much time has passed since they asked. The next flush starts when the device has
-//!             answered.
-//! sequence.4  The device time of a flush is charged in equal parts to the groups that shared it, and within a group to those of its
-//!             streams that did. Time is charged once: from the later of the dispatch and the end of what was charged last. All else
-//!             passes through the scheduler, discards and writes of zeroes too, and is charged there like any request.
+//!             it up, and a scheduler only by sequence.5. No more than four times `nr_requests` bios, of whatever kind, are taken
+//!             in at a time. Flushes are shared within a backing, by the rules of [`flush`](crate::flush).
+//! sequence.2  A write with PREFLUSH waits for a flush, then for its data, and with FUA for a flush again. A backing that makes
+//!             single writes durable is left to do so; a discard or write of zeroes is always followed by a flush. A step that
+//!             fails is the last. Where no cache is volatile only the data is left.
+//! sequence.3  A flush is in the device as long as it takes. Its waiters are told after `io_timeout` that it took too long; waiters
+//!             for the next one, or for a tag, when as much time has passed since they asked. The next flush starts when the device
+//!             has answered.
+//! sequence.4  The device time of a flush is charged in equal parts to the groups that shared it, and within a group to those of
+//!             its streams that did. Time is charged once: from the later of the dispatch and the end of what was charged last. All
+//!             else passes through the scheduler, discards and writes of zeroes too, and is charged there like any request.
 //! sequence.5  A flush that is asked for only by groups that have had more than their share waits until they have caught up, as a
-//!             request of theirs would ([`Charge::is_ahead`](crate::sched::Charge::is_ahead)). When any other group asks for it, it goes,
-//!             and they share it: no group waits for another's debt. It goes too once its first waiter has waited for a quarter of
-//!             `io_timeout`, so that no debt makes it fail (sequence.3).
+//!             request of theirs would ([`Charge::is_ahead`](crate::sched::Charge::is_ahead)). When any other group asks for it, it
+//!             goes, and they share it: no group waits for another's debt. It goes too once its first waiter has waited for a
+//!             quarter of `io_timeout`, so that no debt makes it fail (sequence.3).
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -62,7 +62,7 @@ struct Waiter {
     asked: Instant,
 }
 
-/// A backing, and who waits for it to be flushed.
+/// A backing, and the bios that wait for it to be flushed.
 pub(super) struct Cache {
     start: Sector,
     volatile: bool,
@@ -130,7 +130,7 @@ pub(super) struct Flushes {
     pub(super) rows: usize,
     /// Bios whose first flush has ended and that wait for room in the table (sequence.2).
     pub(super) resuming: VecDeque<u32>,
-    /// Flushes that ended, on their way to who waited: empty between calls.
+    /// Flushes that ended, on their way to the bios that waited: empty between calls.
     ended: alloc::vec::Vec<(u32, Outcome)>,
     /// Which backing comes first when several want to flush.
     next_backing: usize,
@@ -364,7 +364,7 @@ impl Queue {
         }
     }
 
-    /// The device has answered a flush. How it ended for who asked for it, if it was one bio's alone.
+    /// The device has answered a flush. How it ended for its bio, if it was one bio's alone.
     pub(super) fn flush_ended(&mut self, now: Instant, request: &Request, outcome: Outcome) -> Outcome {
         let Waiting { stream, group, extent, .. } = request.waiting;
         let index = self.cache_of(extent.start);
@@ -579,7 +579,7 @@ impl Queue {
         self.caches[index].flush.with(|flush| flush.lost())
     }
 
-    /// Somebody has taken note that what was written to the backing at `at` may be lost: its flushes succeed again.
+    /// The operator has taken note that what was written to the backing at `at` may be lost: its flushes succeed again.
     pub fn acknowledge_flush_error(&mut self, at: Sector) {
         let index = self.cache_of(at);
         self.caches[index].flush.with(Flush::acknowledge);

@@ -128,7 +128,7 @@ fn check_weight(weight: u16) {
     assert!((1..=Group::WEIGHT_MAX).contains(&weight), "a weight is 1 to {}, not {weight}", Group::WEIGHT_MAX);
 }
 
-/// Why a group was not removed: somebody is in it.
+/// Why a group was not removed: a stream or a group is in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupInUse {
     /// Its name.
@@ -198,7 +198,7 @@ impl Queue {
             self.groups.get_mut(before.group).retired.add(&done); // queue.10
             state.before.get_or_insert_default().add(&done);
         }
-        // Rows that nobody uses may be changed too: who takes one writes all of it.
+        // Rows that are not in use may be changed too: all of a row is written when it is taken.
         for request in self.requests.rows_mut() {
             if request.step == Step::Waiting && request.waiting.stream == id {
                 request.follow(&stream);

@@ -22,7 +22,7 @@
 //! fifo_batch` others of its class have; and once a request of a lower class has aged, only older ones of lower classes
 //! go before it.
 //!
-//! Suits disks that seek and loads that mix. Blind to who is asking: see `bfq`. Idea: Linux mq-deadline, from which it
+//! Suits disks that seek and loads that mix. Blind to which tenant asks: see `bfq`. Idea: Linux mq-deadline, from which it
 //! departs where the bounds need it:
 //! - Linux counts one batch and one row of reads for all classes; there, writes of one class that keep coming reset the
 //!   patience of another's for ever (deadline.4).

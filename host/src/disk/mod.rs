@@ -54,7 +54,7 @@ pub(crate) struct Disk {
     state: Mutex<State>,
     /// How much at once is given to those of its files that helpers wait for.
     pub(crate) concurrency: concurrency::Settings,
-    /// Counts what the devices do, if somebody wants to know.
+    /// Counts what the devices do, for a bench.
     pub(crate) gauge: Option<Gauge>,
 }
 

@@ -72,6 +72,6 @@ pub(super) fn count(settings: &Settings) -> usize {
 }
 
 fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
-    // A panic within the queue is a broken promise about somebody's data: nobody goes on after it.
+    // A panic within the queue is a broken promise about clients' data: the server does not go on after it.
     queue.lock().unwrap_or_else(|_: PoisonError<_>| panic!("a worker panicked in the queue of a disk"))
 }

@@ -26,7 +26,7 @@ struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have removed it already.
+        // It may have been removed already.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -113,7 +113,7 @@ fn is_stale(path: &Path) -> Result<bool, String> {
         // The server has been killed, and the kernel has not got round to its socket yet.
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
-        // A full backlog, or no permission: somebody is there.
+        // A full backlog, or no permission: a server is there.
         Err(error) => Err(format!("there is a socket already, and it is not stale ({error})")),
     }
 }

@@ -1,4 +1,4 @@
-//! Caller: someone who takes tags, and waits for them as a thread, as a task, or by polling.
+//! Caller: takes tags, and waits for them as a thread, as a task, or by polling.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::sync::Parker;
 /// no longer than going to sleep and being woken.
 const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 
-/// Someone who takes tags: a thread or a task. Dropped while it waits, it passes on what it was woken for.
+/// What takes tags: a thread or a task. Dropped while it waits, it passes on what it was woken for.
 pub struct Caller {
     tags: Arc<TagQueue>,
     class: Class,
@@ -78,8 +78,8 @@ impl Caller {
         self.tags.reserved.as_ref().expect("a caller for reserved tags where none are").caller()
     }
 
-    /// Takes a tag if one is free, whoever waits; may miss one that comes back at that moment. Who waited as a task waits
-    /// no longer.
+    /// Takes a tag if one is free, though others wait; may miss one that comes back at that moment. A caller that waited as a
+    /// task waits no longer.
     #[inline]
     pub fn try_get(&mut self) -> Option<Tag> {
         if self.queued {
@@ -94,7 +94,7 @@ impl Caller {
         Some(tag)
     }
 
-    /// Takes a tag; sleeps while there is none. Who waited as a task waits no longer.
+    /// Takes a tag; sleeps while there is none. A caller that waited as a task waits no longer.
     #[inline]
     pub fn get(&mut self) -> Tag {
         if self.queued {
@@ -148,7 +148,7 @@ impl Caller {
         Poll::Ready(())
     }
 
-    /// Sits down behind all others, though a tag may be free: whoever is woken for it may be this one (wake.6).
+    /// Sits down behind all others, though a tag may be free: the caller that is woken for it may be this one (wake.6).
     pub(crate) fn give_way(&mut self, context: &mut Context<'_>) {
         self.stop_waiting();
         self.sit_down(Sleeper::Task(context.waker().clone()), Place::Behind);

@@ -1,8 +1,13 @@
 //! Tags that can be waited for: `fairlift_core::tags`, and what sleeping needs beyond it.
 //!
+//! A device takes two requests at once, and eight threads have some for it. Each needs one of two tags, and must sleep while
+//! both are out; a thread that is woken too seldom leaves the device idle, and one that is woken too often costs more than the
+//! request. The rules for that (wake.1 to wake.6 of `fairlift_core::tags`) say when a caller is woken; here it sleeps. No
+//! wake-up is lost, no tag lies free while a caller waits and none is on the way, and while no caller waits, taking and
+//! returning a tag touches nothing but the bitmap.
+//!
 //! Callers wait as threads ([`Caller::get`]), as async tasks ([`Caller::acquire`]), or poll ([`Caller::poll_get`]); a
-//! [`TagQueue`] does not care which. No wake-up is lost, nobody waits while a tag is free that nobody is on the way to, and
-//! while nobody waits neither counter is touched: the rules are wake.1 to wake.6 of `fairlift_core::tags`.
+//! [`TagQueue`] does not care which.
 //!
 //! ```
 //! use fairlift::tags::{Settings, TagQueue};
@@ -139,12 +144,12 @@ impl TagQueue {
         }))
     }
 
-    /// Somebody who takes tags: each thread or task has its own.
+    /// A caller that takes tags: each thread or task has its own.
     pub fn caller(self: &Arc<Self>) -> Caller {
         self.caller_of(0)
     }
 
-    /// Somebody who takes tags for a user.
+    /// A caller that takes tags for a user.
     ///
     /// # Panics
     /// If there is no such user.
@@ -189,7 +194,7 @@ impl TagQueue {
         self.returned(tags.len());
     }
 
-    /// Tags came back, through [`TagQueue::bitmap`]: who waits for them hears of it.
+    /// Tags came back, through [`TagQueue::bitmap`]: callers that wait for them hear of it.
     #[inline]
     pub fn returned(&self, tags: usize) {
         agree();
@@ -252,7 +257,7 @@ impl TagQueue {
         self.wakeups.waiting() + self.reserved.as_ref().map_or(0, |reserved| reserved.waiting())
     }
 
-    /// The two counters: tags that came back while someone waited, and those of them that were looked after.
+    /// The two counters: tags that came back while a caller waited, and those of them that were looked after.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         self.wakeups.counts()
@@ -278,7 +283,7 @@ impl TagQueue {
         }
     }
 
-    /// Wakes those for whom there is a tag that nobody is on the way to (wake.4).
+    /// Wakes callers for tags to which none is on the way (wake.4).
     #[inline]
     pub fn look(&self) {
         if self.wakeups.waiting() > 0 {
@@ -293,7 +298,7 @@ impl TagQueue {
     }
 
     /// Wakes as many as there are free tags, at most a batch (wake.5); answers `false` if some had left before they could be
-    /// woken: others may meanwhile have thought that somebody was on the way.
+    /// woken: others may meanwhile have thought that a caller was on the way.
     fn wake_some(&self) -> bool {
         let shared_by = if self.shared { self.users.active() } else { 1 };
         let mut left = wake_batch(self.bitmap.depth(), self.shallow, shared_by).min(self.wake_max);
@@ -383,7 +388,7 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| processors.get() - 1)
 }
 
-/// How full it is and who waits.
+/// How full it is, and how many callers wait.
 impl fmt::Debug for TagQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (completions, wakeups) = self.counts();

@@ -1,4 +1,4 @@
-//! From a plan to its cases, and from a case to its jobs: who does what, where.
+//! From a plan to its cases, and from a case to its jobs: which program runs in which group, on which file.
 
 use std::fmt;
 

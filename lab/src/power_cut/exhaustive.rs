@@ -53,7 +53,7 @@ pub const SECTORS: u64 = 3;
 /// How far a search went.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Searched {
-    /// Sequences of requests, by who asks for them.
+    /// Sequences of requests, by the connection that asks for them.
     pub sequences: u64,
     /// Orders of events, over all sequences.
     pub orders: u64,

@@ -10,7 +10,7 @@
 //!     [forgetful](OnFailure::Forgets) disk some of what it should have covered is lost.
 //!
 //! Sectors are torn from each other, so all that a power cut can leave behind is known sector by sector: no combination
-//! needs to be drawn. Content is named by who wrote it ([`Stamp`]); no data moves.
+//! needs to be drawn. Content is named by the write that it is of ([`Stamp`]); no data moves.
 
 use fairlift_core::{Extent, Op, Outcome};
 

@@ -1,4 +1,4 @@
-//! Open loop: requests come by the clock, however the disk keeps up: many users, none of whom waits for another.
+//! Open loop: requests come by the clock, however the disk keeps up: many users, and none waits for another.
 //!
 //! open_loop.1  Arrivals follow from the seed alone, one every 1/`rate` s on average (Poisson).
 //! open_loop.2  An operation is one block, from its arrival to its end: the time that it waits to be asked counts.

@@ -1,4 +1,4 @@
-//! Groups: who gets how much. A tree of weights, and the order in which groups are served.
+//! Groups: a tree of weights, and the order in which groups are served, so that each gets its share.
 //!
 //! vtime.1  A group's share is the product, over the levels above it, of its weight by the weights of all that are active
 //!     beside it. The streams of a group that has groups below count among those with weight 100, those of the root 200.

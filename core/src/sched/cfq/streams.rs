@@ -1,4 +1,4 @@
-//! Streams and their flows: who comes, goes, and changes (cfq.5).
+//! Streams and their flows, as they come, go, and change (cfq.5).
 
 use super::Cfq;
 use super::flow::NIL;

@@ -39,7 +39,7 @@ pub(crate) struct Nbd {
     held_back: VecDeque<usize>,
     /// When each newcomer must have finished its negotiation; in order, because all have the same time.
     handshakes: VecDeque<(Instant, usize, u64)>,
-    /// How many connections each slot has seen, to tell a newcomer from who was there before.
+    /// How many connections each slot has seen, to tell a newcomer from the connection before it.
     visits: Vec<u64>,
     /// The change of exports and listeners that was looked at last.
     changes_seen: u64,
