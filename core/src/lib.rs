@@ -39,6 +39,7 @@ mod red_black;
 pub mod request;
 pub mod sched;
 pub mod stats;
+mod suggest;
 pub mod sync;
 mod table;
 pub mod tags;
@@ -51,5 +52,6 @@ pub use group::{ContextId, Group, GroupId, Priority, PriorityClass, Stream, Stre
 pub use limits::Limits;
 pub use queue::{Dispatch, Finished, Queue, Refused};
 pub use request::{Bio, Bytes, Direction, Errno, Extent, Flags, Op, Outcome, Sector, Token};
+pub use suggest::suggestion;
 pub use tags::Tag;
 pub use time::{Duration, Instant};

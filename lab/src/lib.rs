@@ -30,12 +30,11 @@ mod random;
 pub mod repeat;
 pub mod report;
 pub mod result;
-mod suggest;
 pub mod timed;
 pub mod workload;
 pub mod world;
 
+pub use fairlift_core::suggestion;
 pub use random::Random;
-pub use suggest::suggestion;
 pub use timed::{Timed, fixed_time};
 pub use world::{End, World};

@@ -41,7 +41,7 @@ use crate::flush::{self, Counts, Dirty, Flush, Round, SharedFlush, Start};
 use crate::group::{ContextId, GroupId, Stream};
 use crate::list::Links;
 use crate::sched::Waiting;
-use crate::{Duration, Errno, Extent, Finished, Flags, Instant, Op, Outcome, Sector};
+use crate::{Duration, Errno, Extent, Finished, Flags, Instant, Limits, Op, Outcome, Sector};
 
 /// How far a bio is (sequence.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -545,6 +545,32 @@ impl Queue {
             cache.flush.with(|flush| flush.set(settings.clone()));
         }
         self.settings.flush = settings;
+    }
+
+    /// Adds a backing to the disk, whose limits are from now on these; works under load.
+    ///
+    /// # Panics
+    /// If a backing starts there already.
+    pub fn add_backing(&mut self, backing: &Backing, limits: Limits) {
+        let at = self.caches.partition_point(|cache| cache.start < backing.start);
+        assert!(self.caches.get(at).is_none_or(|next| next.start != backing.start), "a backing is added twice");
+        self.caches.insert(at, Cache::new(backing, &self.settings.flush));
+        self.set_limits(limits);
+    }
+
+    /// Takes a backing from the disk; works under load.
+    ///
+    /// # Panics
+    /// If a bio waits for a flush of it. No other bio of it may be under way either.
+    pub fn remove_backing(&mut self, start: Sector) {
+        let at = self.caches.iter().position(|cache| cache.start == start).expect("a backing that is removed is there");
+        assert!(self.caches.remove(at).waiters.is_empty(), "a backing is removed while somebody waits for its flush");
+    }
+
+    /// Changes what the device can take: a backing has grown, or another one has come. What waits keeps its size.
+    pub fn set_limits(&mut self, limits: Limits) {
+        assert!(limits.block > 0 && limits.rw_max > 0 && limits.segments_max > 0);
+        self.settings.limits = limits;
     }
 
     /// What a flush of the backing at `at` failed with that nobody has taken note of: its flushes go on failing.
