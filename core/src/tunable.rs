@@ -1,8 +1,8 @@
 //! One row per knob.
 //!
-//! A policy lists its tunables once, as a table of [`Tunable`] over its settings. From those rows come the command line
+//! A policy declares its tunables once, with its settings (`settings!`). From those rows come the command line
 //! (`--set read_expire=20ms`), the config file, live changes, the ranges that tuning searches, and `docs/tunables.md`.
-//! A new knob is a field, a row, and its use. The default is the one in `Settings::default()`.
+//! A new knob is a field in that declaration, and its use.
 
 use alloc::format;
 use alloc::string::{String, ToString};

@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`config`] | what to serve, as plain data |
+//! | [`control`] | what can be changed while it serves |
 //! | [`tags`] | tags that threads and tasks can wait for; a library of its own |
 //! | [`flush`] | flushes that threads and tasks share; a library of its own |
 //! | [`mod@bench`] | programs instead of clients |
@@ -17,6 +18,7 @@
 
 pub mod bench;
 pub mod config;
+pub mod control;
 mod device;
 mod disk;
 mod error;

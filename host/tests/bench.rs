@@ -89,17 +89,7 @@ fn job(group: u16, walker: Walker) -> (Job, Arc<Seen>, u32) {
 fn setup(backing: Backing, scheduler: sched::Kind, workers: usize) -> Setup {
     let group = |path: &str| Group { path: path.into(), parent: Some(GroupId::ROOT), weight: 100 };
     Setup {
-        disk: Disk {
-            name: "test".into(),
-            scheduler,
-            set: vec![],
-            depth: None,
-            shared_tags: false,
-            if_rotational: None,
-            nr_requests: None,
-            io_timeout: Some(secs(5)),
-            concurrency: Default::default(),
-        },
+        disk: Disk { io_timeout: Some(secs(5)), ..Disk::new("test", scheduler) },
         groups: vec![Group::root(), group("/a"), group("/b")],
         backing,
         read_only: false,
@@ -116,7 +106,7 @@ const fn never(_: Duration) -> bool {
 fn image(dir: &std::path::Path) -> Backing {
     let path = dir.join("image");
     std::fs::File::create(&path).unwrap().set_len(16 << 20).unwrap();
-    Backing::File { path, direct: Direct::Auto }
+    Backing::File { path, direct: Direct::Auto, in_use: Default::default() }
 }
 
 /// A directory for a test, gone with it.
@@ -338,7 +328,11 @@ fn raw_reads_of_a_file_in_ram_end_like_others() {
     let path = std::path::Path::new("/dev/shm").join(format!("fairlift-raw-{}", std::process::id()));
     let Ok(file) = std::fs::File::create(&path) else { return eprintln!("SKIPPED: /dev/shm cannot be written") };
     file.set_len(16 << 20).unwrap();
-    let setup = setup(Backing::File { path: path.clone(), direct: Direct::Auto }, sched::Kind::None, 1);
+    let setup = setup(
+        Backing::File { path: path.clone(), direct: Direct::Auto, in_use: Default::default() },
+        sched::Kind::None,
+        1,
+    );
     let (job, seen, depth) = job(1, walker(Op::Read, 3, 0, 8192));
     let measured = run_raw(&setup, vec![job], &mut never);
     std::fs::remove_file(&path).unwrap();

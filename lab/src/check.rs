@@ -1,20 +1,20 @@
 //! Check: promises that are looked at after every step of every run.
 //!
-//! C1  Nothing is lost: what was asked ends, and all of it was given to the disk.
-//! C2  Nothing happens twice: no sector of a bio goes to the disk twice, and no bio ends twice.
-//! C3  Nothing ends before it was given to the disk and the disk has ended it.
-//! C4  A read returns the latest write that had ended when it was asked for, or one that was under way since. Writes that
+//! check.1  Nothing is lost: what was asked ends, and all of it was given to the disk.
+//! check.2  Nothing happens twice: no sector of a bio goes to the disk twice, and no bio ends twice.
+//! check.3  Nothing ends before it was given to the disk and the disk has ended it.
+//! check.4  A read returns the latest write that had ended when it was asked for, or one that was under way since. Writes that
 //!     are under way together may land in either order.
-//! C5  The disk is not left without work while requests wait, unless the scheduler holds it for someone, and that is
+//! check.5  The disk is not left without work while requests wait, unless the scheduler holds it idle for a stream, and that is
 //!     never longer than [`Check::hold_max`].
 //!
-//! Of a single write C4 says no more than C1 to C3, by which it lands once and before it ends: what C4 finds is the wrong
-//! order of several, and a write that lands again.
+//! Of a single write check.4 says no more than check.1 to check.3, by which it lands once and before it ends: what check.4
+//! finds is the wrong order of several, and a write that lands again.
 //!
 //! A promise that is broken is our own mistake, so it panics: with the seed, the time and the request, to be run again.
 //!
-//! C1 to C3 and C5 look at every request. C4 watches one sector of each stretch of [`Check::watch_every`] sectors, by
-//! default of 256 KiB: which one follows from the stretch and the seed, so other seeds watch other sectors.
+//! Every request is looked at by check.1 to check.3 and check.5. One sector of each stretch of [`Check::watch_every`] sectors,
+//! by default of 256 KiB, is watched by check.4: which one follows from the stretch and the seed, so other seeds watch others.
 
 use std::fmt;
 
@@ -119,7 +119,7 @@ impl Check {
         self.versions = Versions::new(seed, self.versions.every());
     }
 
-    /// Watches one sector of each stretch of so many (C4); 1 watches all. Before anything is asked.
+    /// Watches one sector of each stretch of so many (check.4); 1 watches all. Before anything is asked.
     ///
     /// # Panics
     /// If `sectors` is no power of two.
@@ -127,7 +127,7 @@ impl Check {
         self.versions = Versions::new(self.seed, sectors);
     }
 
-    /// The longest time for which the disk may be held idle while requests wait (C5).
+    /// The longest time for which the disk may be held idle while requests wait (check.5).
     pub const fn hold_max(&mut self, hold_max: Duration) {
         self.hold_max = hold_max;
     }
@@ -173,7 +173,7 @@ impl Check {
     fn given(&mut self, now: Instant, request: &Dispatch, segments: impl Iterator<Item = Segment>) {
         let Dispatch { tag, op, extent, .. } = *request;
         if let Some(before) = &self.in_disk[usize::from(tag.0)] {
-            self.stop(now, before, "is in the disk, and its tag is given out again"); // C2
+            self.stop(now, before, "is in the disk, and its tag is given out again"); // check.2
         }
         self.in_disk[usize::from(tag.0)] = Some(InDisk { since: now, op, extent });
         let mut at = extent.start.0;
@@ -182,19 +182,19 @@ impl Check {
             let row = &mut self.rows[number];
             // The rest of a bio that timed out goes to the disk too.
             if row.state == State::Free || row.op != op {
-                self.fail(now, number, &format!("goes to the disk as {} though it is not open", op.name())); // C2
+                self.fail(now, number, &format!("goes to the disk as {} though it is not open", op.name())); // check.2
             }
             row.given.add(offset, sectors);
             if row.given.sectors > row.extent.sectors {
-                self.fail(now, number, "goes to the disk twice"); // C2
+                self.fail(now, number, "goes to the disk twice"); // check.2
             }
             if op != Op::Flush && row.extent.start.0 + offset != at {
-                self.fail(now, number, &format!("goes to sector {at}, with the data of another")); // C1
+                self.fail(now, number, &format!("goes to sector {at}, with the data of another")); // check.1
             }
             at += sectors;
         }
         if at != extent.end().0 {
-            self.stop(now, &InDisk { since: now, op, extent }, "asks the disk for more than was asked"); // C1
+            self.stop(now, &InDisk { since: now, op, extent }, "asks the disk for more than was asked"); // check.1
         }
     }
 
@@ -208,7 +208,7 @@ impl Check {
     fn taken_back(&mut self, now: Instant, ended: &Ended) -> Tag {
         let request = self.in_disk.get_mut(ended.id as usize).and_then(Option::take);
         let Some(request) = request else {
-            panic!("{}: the disk ends request {}, which it does not have", self.place(now), ended.id); // C2, C3
+            panic!("{}: the disk ends request {}, which it does not have", self.place(now), ended.id); // check.2, check.3
         };
         if ended.at < request.since || ended.at > now {
             self.stop(
@@ -234,7 +234,7 @@ impl Check {
                 Op::Read => {
                     if let Some(stale) = self.versions.stale(extent, &row.floors) {
                         self.fail(now, number, &format!("returns what sector {stale} held before its last write"));
-                        // C4
+                        // check.4
                     }
                 }
                 Op::Write | Op::Discard | Op::WriteZeroes => self.versions.landed(extent, row.order),
@@ -250,7 +250,7 @@ impl Check {
         };
         let number = token.0 as usize;
         let Some(row) = self.rows.get_mut(number).filter(|row| row.state == expected) else {
-            panic!("{}: {news:?} of a bio that is not open", self.place(now)); // C2
+            panic!("{}: {news:?} of a bio that is not open", self.place(now)); // check.2
         };
         if let Finished::TimedOut(_) = news {
             row.state = State::TimedOut;
@@ -258,10 +258,10 @@ impl Check {
         }
         let whole = row.extent.sectors;
         if row.op != Op::Flush && !row.given.is_all(whole) {
-            self.fail(now, number, "ends, but not all of it was given to the disk"); // C1, C3
+            self.fail(now, number, "ends, but not all of it was given to the disk"); // check.1, check.3
         }
         if row.op != Op::Flush && !row.ended.is_all(whole) {
-            self.fail(now, number, "ends before the disk has ended it"); // C3
+            self.fail(now, number, "ends before the disk has ended it"); // check.3
         }
         row.state = State::Free;
         self.open -= 1;
@@ -286,27 +286,27 @@ impl Check {
         if waiting == 0 {
             self.held_since = None;
             if self.open > 0 {
-                self.fail(now, self.any_open(), "is nowhere: not waiting, not in the disk, and not ended"); // C1
+                self.fail(now, self.any_open(), "is nowhere: not waiting, not in the disk, and not ended"); // check.1
             }
-            assert!(!someone_waits, "{}: the queue is empty, and someone waits for room", self.place(now)); // C1
+            assert!(!someone_waits, "{}: the queue is empty, and someone waits for room", self.place(now)); // check.1
             return;
         }
         let since = *self.held_since.get_or_insert(now);
         let Some(until) = timeout else {
-            self.fail(now, self.any_open(), "waits for a disk that has nothing to do, and nobody holds it"); // C5
+            self.fail(now, self.any_open(), "waits for a disk that has nothing to do, and nobody holds it"); // check.5
         };
         if until.since(since) > self.hold_max || now.since(since) > self.hold_max {
             let (since, until) = (Clock(since), Clock(until));
             let says =
                 format!("waits for a disk that is held idle from {since} to {until}, more than {}", self.hold_max);
-            self.fail(now, self.any_open(), &says); // C5
+            self.fail(now, self.any_open(), &says); // check.5
         }
     }
 
     /// All that was asked should have ended.
     pub(crate) fn drained(&self, now: Instant) {
         if self.open > 0 {
-            self.fail(now, self.any_open(), "never ends"); // C1
+            self.fail(now, self.any_open(), "never ends"); // check.1
         }
     }
 

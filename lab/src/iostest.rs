@@ -1,12 +1,13 @@
 //! iostest: groups × jobs × sets × workloads, on a disk on paper or on a real one.
 //!
-//! I1  A [`Plan`] is a list of cases: each workload, in each set, with each number of jobs per group.
-//! I2  A [`Runner`] runs a case and tells what each job got: [`Modelled`] in a world of its own; `cli` has one for real paths.
-//! I3  What a case leaves to chance follows from its own seed, made of the plan's seed, workload, jobs and set: any case can
+//! iostest.1  A [`Plan`] is a list of cases: each workload, in each set, with each number of jobs per group.
+//! iostest.2  A [`Runner`] runs a case and tells what each job got: [`Modelled`] in a world of its own; `cli` has one for real
+//!            paths.
+//! iostest.3  What a case leaves to chance follows from its own seed, made of the plan's seed, workload, jobs and set: any case can
 //!     be repeated alone.
-//! I4  A case in which an operation failed is no measurement: the plan ends with the reason.
-//! I5  When it is stopped, cases that ended are kept, and the one under way is not.
-//! I6  A situation of tenants has one case, with groups of its own, and before it those of its tenants alone. Those are run
+//! iostest.4  A case in which an operation failed is no measurement: the plan ends with the reason.
+//! iostest.5  When it is stopped, cases that ended are kept, and the one under way is not.
+//! iostest.6  A situation of tenants has one case, with groups of its own, and before it those of its tenants alone. Those are run
 //!     under `none`, whatever the scheduler, and are no result by themselves: see [`tenants`].
 
 mod case;
@@ -92,13 +93,13 @@ impl Default for Plan {
 /// One measurement: a workload, with so many jobs in each group.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Who runs.
+    /// What runs.
     pub workload: Workload,
     /// Which repetition, from 1.
     pub set: u32,
     /// Jobs in each group.
     pub jobs: u32,
-    /// Whether it says what a tenant can do alone, under `none` (I6).
+    /// Whether it says what a tenant can do alone, under `none` (iostest.6).
     pub alone: bool,
     /// How long, with its warm-up.
     pub runtime: Duration,
@@ -118,11 +119,11 @@ pub struct Case {
     pub iodepth: u32,
     /// As in [`Plan`].
     pub placement: Placement,
-    /// Seed of its random choices (I3).
+    /// Seed of its random choices (iostest.3).
     pub seed: u64,
 }
 
-/// What failed, in words for whoever asked; `None` if nothing did.
+/// What failed, in words for the user; `None` if nothing did.
 pub(crate) fn failure(measured: &Measured) -> Option<String> {
     let (_, meter) = measured.meters.iter().find(|(_, meter)| meter.failed > 0)?;
     let why = meter.why.map_or(String::new(), |errno| format!(": {errno}"));
@@ -145,7 +146,7 @@ pub trait Runner {
     /// Runs one. `watch` is told now and then how far it is, and answers whether it is to stop.
     ///
     /// # Errors
-    /// It could not be run: for whoever asked, in one line.
+    /// It could not be run: for the user, in one line.
     fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn AnyError + Send + Sync>>;
 }
 
@@ -180,7 +181,7 @@ pub fn run(
     let mut alone = Alone::default();
     for (index, case) in cases.iter().enumerate() {
         if stop() {
-            results.interrupted = true; // I5
+            results.interrupted = true; // iostest.5
             break;
         }
         progress(Progress::Begins(case, index + 1, cases.len()));
@@ -190,15 +191,15 @@ pub fn run(
         };
         let measured = runner.run(case, &mut watch).map_err(|why| Error::of(case, why))?;
         if let Some(failed) = failure(&measured) {
-            return Err(Error::of(case, failed.into())); // I4
+            return Err(Error::of(case, failed.into())); // iostest.4
         }
         if measured.runtime < case.runtime {
-            results.interrupted = true; // I5
+            results.interrupted = true; // iostest.5
             break;
         }
         let mut run = case.run_of(&measured);
         if case.alone {
-            alone.note(case, &run); // I6
+            alone.note(case, &run); // iostest.6
             continue;
         }
         if case.workload.is_situation() {

@@ -1,14 +1,14 @@
 //! iostune: what a disk is like, and what to set for it.
 //!
-//! U1  What is measured is a list of [`Probe`]s. Each is a case as of [`iostest`](crate::iostest), so that the same steps run on
-//!     a disk on paper ([`Paper`]) and on a real one (`cli`).
-//! U2  The time is bounded: each step has its part of it, cut into equal runs. A step ends early when three runs or more are
+//! iostune.1  What is measured is a list of [`Probe`]s. Each is a case as of [`iostest`](crate::iostest), so that the same steps
+//!     run on a disk on paper ([`Paper`]) and on a real one (`cli`).
+//! iostune.2  The time is bounded: each step has its part of it, cut into equal runs. A step ends early when three runs or more are
 //!     so close that their mean is known to [`KNOWN`].
-//! U3  Runs of a step differ in their seeds and places, so that none reads what was read just before; but for the step that
+//! iostune.3  Runs of a step differ in their seeds and places, so that none reads what was read just before; but for the step that
 //!     finds out whether that is faster.
-//! U4  Nothing is written unless there is somewhere to write ([`Facts::scratch`]).
-//! U5  When it is stopped, what was measured before counts.
-//! U6  A verdict or advice names the figures that it follows from; a figure that was not measured is absent, not guessed.
+//! iostune.4  Nothing is written unless there is somewhere to write ([`Facts::scratch`]).
+//! iostune.5  When it is stopped, what was measured before counts.
+//! iostune.6  A verdict or advice names the figures that it follows from; a figure that was not measured is absent, not guessed.
 //!
 //! The idea is Vivek Goyal's: "identify if we should use slice_idle or not" by parallel sequential readers in different areas
 //! of a disk (July 2010, seed 001). What to set follows from what the queue does here with either setting, as measured.
@@ -37,6 +37,7 @@ pub use probe::{Place, Probe, Step, Way, plan};
 pub use sample::{Figure, Sample};
 
 /// How well the mean of runs is to be known for a step to end early: its standard error, against the mean.
+/// Chosen: a gain of 5 % (`judge.rs`) is then more than twice what chance may do.
 pub const KNOWN: f64 = 0.02;
 
 /// What is known of a disk before anything is measured.
@@ -46,13 +47,13 @@ pub struct Facts {
     pub bytes: u64,
     /// The smallest request, in bytes.
     pub block: u32,
-    /// Bytes that may be written, if any may (U4).
+    /// Bytes that may be written, if any may (iostune.4).
     pub scratch: Option<u64>,
     /// Whether each run finds the disk at rest, as those on paper are: nothing that one run leaves behind meets the next.
     pub at_rest: bool,
 }
 
-/// Who runs probes.
+/// What runs probes.
 pub trait Disk {
     /// What is known of it.
     fn facts(&self) -> Facts;
@@ -60,7 +61,7 @@ pub trait Disk {
     /// Runs a case on this way and place. `watch` is told now and then how far it is, and answers whether it is to stop.
     ///
     /// # Errors
-    /// It could not be run: for whoever asked, in one line.
+    /// It could not be run: for the user, in one line.
     fn run(
         &mut self,
         way: Way,
@@ -98,7 +99,7 @@ pub enum Progress<'a> {
 pub struct Measurement {
     /// By step, in order; of the last one perhaps fewer runs than planned.
     pub outcomes: Vec<Outcome>,
-    /// Whether it was stopped (U5).
+    /// Whether it was stopped (iostune.5).
     pub interrupted: bool,
     /// What ended it, if not a stop.
     pub error: Option<Error>,
@@ -122,10 +123,10 @@ pub fn measure(
         let mut samples = Vec::new();
         for run in 0..step.runs {
             if stop() {
-                all.interrupted = true; // U5
+                all.interrupted = true; // iostune.5
                 break;
             }
-            // U3
+            // iostune.3
             let number = if facts.at_rest { u64::from(run) } else { count };
             count += 1;
             let case = step.case(&facts, seed, if step.probe == Probe::Again { 0 } else { number });
@@ -141,14 +142,14 @@ pub fn measure(
                     if let Some(failed) = crate::iostest::failure(&measured) {
                         all.error = Some(Error::of(&case, failed.into()));
                     } else if measured.runtime < case.runtime {
-                        all.interrupted = true; // U5
+                        all.interrupted = true; // iostune.5
                     } else {
                         samples.push(Sample::of(&measured, step.probe.in_flight()));
                     }
                 }
             }
             if all.error.is_some() || all.interrupted || is_known(&samples) && step.probe != Probe::Again {
-                break; // U2
+                break; // iostune.2
             }
         }
         planned = planned + nanos(step.each, u64::from(step.runs));
@@ -166,7 +167,7 @@ fn nanos(each: Duration, times: u64) -> Duration {
     Duration::from_nanos(each.as_nanos() * times)
 }
 
-/// Whether the mean rate is known well enough (U2).
+/// Whether the mean rate is known well enough (iostune.2).
 fn is_known(samples: &[Sample]) -> bool {
     samples.len() >= 3 && sample::standard_error(samples.iter().map(|sample| sample.iops)) <= KNOWN
 }

@@ -5,11 +5,11 @@
 //! asked and were told, judges all that each sector may hold if the power fails there: so every event is a *cut*, and one
 //! cut stands for all combinations of what the cache may have written back.
 //!
-//! C1  What was promised is there: see [`Oracle`].
-//! C2  All that was asked ends, and once.
-//! C3  A flush ends badly only if some flush of the disk did, or took too long, since it was asked for; or ever before, if
+//! cut.1  What was promised is there: see [`Oracle`].
+//! cut.2  All that was asked ends, and once.
+//! cut.3  A flush ends badly only if some flush of the disk did, or took too long, since it was asked for; or ever before, if
 //!     the subject remembers failures ([`random::Faults::remembers`]).
-//! C4  Who has something to do is woken: a context takes its turn when its clients ask, its requests end, its time has
+//! cut.4  A context that has something to do is woken: it takes its turn when its clients ask, its requests end, its time has
 //!     come or another context said so, and not otherwise.
 //!
 //! [`random`] runs many clients for long, by seed; [`exhaustive`] runs few requests in every order.
@@ -166,7 +166,7 @@ impl Bench {
         self.report.cuts += 1;
         for sector in 0..self.media.sectors() {
             for found in self.media.possible(sector) {
-                self.oracle.judge(sector, found)?; // C1
+                self.oracle.judge(sector, found)?; // cut.1
             }
         }
         Ok(())

@@ -1,11 +1,11 @@
 //! Workloads: which programs run together, as data.
 //!
-//! W1  A workload has roles. Each job of a group plays one: they are dealt out in turn, a role with `share` 3 three times
+//! workload.1  A workload has roles. Each job of a group plays one: they are dealt out in turn, a role with `share` 3 three times
 //!     as often as one with 1.
-//! W2  A role that is there `once` is played once in the whole run, in the first group, beside its jobs.
-//! W3  What a role does not say has the built-in value. A block size that the run says goes for all roles.
-//! W4  A role with a group is for the jobs of that group, or of the leaves below it; these play no role without a group.
-//! W5  A workload with groups of its own is a situation of tenants: each leaf is a tenant and has one job, whose role names
+//! workload.2  A role that is there `once` is played once in the whole run, in the first group, beside its jobs.
+//! workload.3  What a role does not say has the built-in value. A block size that the run says goes for all roles.
+//! workload.4  A role with a group is for the jobs of that group, or of the leaves below it; these play no role without a group.
+//! workload.5  A workload with groups of its own is a situation of tenants: each leaf is a tenant and has one job, whose role names
 //!     that leaf. It is judged by what each tenant is entitled to: see [`iostest`](crate::iostest).
 //!
 //! Those with a name are built in; others come from a TOML file: see [`Workload::read`].
@@ -30,9 +30,9 @@ pub struct Workload {
     pub name: String,
     /// What it is, in a phrase.
     pub about: String,
-    /// Who is there; at least one of them not `once`.
+    /// The roles; at least one of them is not `once`.
     pub roles: Vec<Role>,
-    /// The weight tree of a situation, the root first (W5); empty: the groups are those of the run.
+    /// The weight tree of a situation, the root first (workload.5); empty: the groups are those of the run.
     pub groups: Vec<Group>,
 }
 
@@ -47,11 +47,11 @@ pub struct Role {
     pub block_size: u32,
     /// Time that it takes between operations.
     pub think: Duration,
-    /// How often it is dealt out, against the other roles (W1).
+    /// How often it is dealt out, against the other roles (workload.1).
     pub share: u32,
-    /// Whether it is there once in the whole run (W2).
+    /// Whether it is there once in the whole run (workload.2).
     pub once: bool,
-    /// The path of the group for whose jobs it is (W4); `None`: all that have none of their own.
+    /// The path of the group for whose jobs it is (workload.4); `None`: all that have none of their own.
     pub group: Option<String>,
     /// Requests that it keeps in flight, if it is direct, unless the run's number holds.
     pub iodepth: Option<u32>,
@@ -197,7 +197,7 @@ impl Workload {
         if name == tenants::ALL { Ok(tenants::all()) } else { Self::named(name).map(|one| vec![one]) }
     }
 
-    /// Whether its groups are tenants, which are judged by what they are entitled to (W5).
+    /// Whether its groups are tenants, which are judged by what they are entitled to (workload.5).
     #[must_use]
     pub const fn is_situation(&self) -> bool {
         !self.groups.is_empty()
@@ -209,7 +209,7 @@ impl Workload {
         self.roles.iter().any(|role| role.does.writes())
     }
 
-    /// Whether somebody in it keeps as many requests in flight as the run says.
+    /// Whether a role in it keeps as many requests in flight as the run says.
     #[must_use]
     pub fn has_depth(&self) -> bool {
         self.roles.iter().any(|role| role.iodepth.is_none() && matches!(role.does, Does::Direct(..)))
@@ -260,7 +260,7 @@ impl Role {
         format!("{order}{op} {block}{depth}{flush}")
     }
 
-    /// Whether it names this group, or one above it (W4).
+    /// Whether it names this group, or one above it (workload.4).
     #[must_use]
     pub fn is_of(&self, path: &str) -> bool {
         self.group.as_deref().is_some_and(|group| is_at_or_below(path, group))

@@ -1,14 +1,14 @@
 //! World: virtual clock + queue + model + programs. One seed, one run.
 //!
-//! V1  Time moves only from event to event.
-//! V2  Events of one time happen in the order in which they were set; what the disk ends comes before what the clock
+//! world.1  Time moves only from event to event.
+//! world.2  Events of one time happen in the order in which they were set; what the disk ends comes before what the clock
 //!     starts.
-//! V3  All that programs ask at one instant is one batch: the queue is asked what goes to the disk when everybody has
-//!     spoken. But who asks one by one ([`Program::asks_one_by_one`]) has each ask go on before the next: neighbours are
+//! world.3  All that programs ask at one instant is one batch: the queue is asked what goes to the disk when everybody has
+//!     spoken. But a program that asks one by one ([`Program::asks_one_by_one`]) has each ask go on before the next: neighbours are
 //!     merged only while they wait.
-//! V4  An ask that the queue has no room for waits, its program with it, and goes in as soon as there is room; who came
-//!     first goes first.
-//! V5  After every step the promises of [`check`](crate::check) are looked at.
+//! world.4  An ask that the queue has no room for waits, its program with it, and goes in as soon as there is room; the one
+//!     that came first goes first.
+//! world.5  After every step the promises of [`check`](crate::check) are looked at.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -26,16 +26,17 @@ use crate::check::Check;
 /// The lab's queues have one context.
 const CONTEXT: ContextId = ContextId(0);
 
-/// Whoever calls [`World::submit`].
+/// The caller of [`World::submit`].
 const BY_HAND: u32 = u32::MAX;
 
-/// Turns without time moving after which the world has stopped: a program or model that asks for "now" for ever.
+/// Turns without time moving after which the world has stopped: a program or model asks for "now" for ever. Chosen: far more than
+/// all that can happen at one instant.
 const STANDSTILL: u32 = 1_000_000;
 
 /// After how many events a run says how far it is, and asks whether it is to stop: some milliseconds of ours.
 const EVENTS: u32 = 4096;
 
-/// How long one who drains waits for the next end.
+/// How long a drain waits for the next end. Chosen: no disk on paper takes a minute for anything.
 const HOUR: Duration = secs(3600);
 
 /// How and when a bio that was submitted by hand ended.
@@ -58,7 +59,7 @@ struct Client {
     timer: Option<Instant>,
     /// It is in `ready`.
     is_ready: bool,
-    /// Its last ask is in `refused` (V4).
+    /// Its last ask is in `refused` (world.4).
     is_refused: bool,
 }
 
@@ -81,12 +82,12 @@ pub struct World {
     open: Vec<Open>,
     /// Numbers in `open` that are free.
     free: Vec<u32>,
-    /// (when, in what order, who): the earliest first (V2).
+    /// (when, in what order, which program): the earliest first (world.2).
     timers: BinaryHeap<Reverse<(Instant, u64, u32)>>,
     order: u64,
     /// Programs that may ask now, in the order in which they may.
     ready: Vec<u32>,
-    /// Asks that wait for room (V4).
+    /// Asks that wait for room (world.4).
     refused: VecDeque<Bio>,
     /// Whether programs may ask.
     asking: bool,
@@ -201,7 +202,7 @@ impl World {
     /// Lets no program ask any more, and runs until all that was asked has ended.
     ///
     /// # Panics
-    /// If nothing ends for an hour of the disk: something is lost (V5).
+    /// If nothing ends for an hour of the disk: something is lost (world.5).
     pub fn drain(&mut self) {
         self.asking = false;
         let mut left = self.check.open() + self.refused.len();
@@ -284,16 +285,16 @@ impl World {
                 index += 1;
             }
             self.ready.clear();
-            self.dispatch(); // V3
+            self.dispatch(); // world.3
             if !self.listen() {
                 break;
             }
-            // Something ended without the disk (a flush with nothing to do): whoever asked goes on.
+            // Something ended without the disk (a flush with nothing to do): its program goes on.
             self.turns += 1;
             assert!(self.turns < STANDSTILL, "{}: time does not move any more", self.check.place(self.now));
         }
         let timeout = self.queue.poll_timeout();
-        self.check.settled(self.now, &self.queue, timeout, !self.refused.is_empty()); // V5
+        self.check.settled(self.now, &self.queue, timeout, !self.refused.is_empty()); // world.5
         let timer = loop {
             match self.timers.peek() {
                 // Out of date: it wants to be asked at another time.
@@ -312,7 +313,7 @@ impl World {
         let now = now.max(self.now);
         self.turns = if now > self.now { 0 } else { self.turns + 1 };
         assert!(self.turns < STANDSTILL, "{}: time does not move any more", self.check.place(now));
-        self.now = now; // V1
+        self.now = now; // world.1
         let mut ended = std::mem::take(&mut self.ended);
         self.model.advance(now, &mut ended);
         for one in ended.drain(..) {
@@ -392,13 +393,13 @@ impl World {
             let Some(ask) = self.clients[client as usize].program.poll_ask(self.now) else { break };
             self.take(client, ask);
             if self.clients[client as usize].program.asks_one_by_one() {
-                self.dispatch(); // V3
+                self.dispatch(); // world.3
             }
             asks += 1;
             assert!(asks < STANDSTILL, "{}: program {client} asks without end", self.check.place(self.now));
         }
         let this = &mut self.clients[client as usize];
-        // Who waits for room does nothing else meanwhile (V4).
+        // A program that waits for room does nothing else meanwhile (world.4).
         let timer = if this.is_refused { None } else { this.program.poll_timeout() };
         if timer != this.timer {
             this.timer = timer;
@@ -415,7 +416,7 @@ impl World {
         let Client { stream, group, .. } = self.clients[client as usize];
         self.unserved[usize::from(group.0)].asked(self.now);
         let bio = Bio { op, flags, extent, stream, token: Token(u64::from(number)) };
-        // Who comes later does not overtake who waits for room (V4).
+        // An ask that comes later does not overtake those that wait for room (world.4).
         if !self.refused.is_empty() || !self.enter(&bio) {
             self.clients[client as usize].is_refused = true;
             self.refused.push_back(bio);
@@ -434,7 +435,7 @@ impl World {
         }
     }
 
-    /// There may be room: who waits goes in, in the order in which they came (V4).
+    /// There may be room: asks that wait go in, in the order in which they came (world.4).
     fn admit(&mut self) {
         while let Some(bio) = self.refused.front().copied()
             && self.enter(&bio)

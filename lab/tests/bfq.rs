@@ -37,7 +37,7 @@ fn eight_groups(slice_idle: &str, workload: &str, jobs: u32, iodepth: u32) -> (f
     (off, unserved)
 }
 
-/// T2: sixty-four streams take turns, and even the lightest group's come soon enough. (No turn is shorter than an eighth of
+/// turns.2: sixty-four streams take turns, and even the lightest group's come soon enough. (No turn is shorter than an eighth of
 /// `timeout_sync`, and sixty-four of those are a second.) A trial of the other way, in the middle of a round, makes it longer.
 #[test]
 fn no_group_of_readers_is_left_alone_for_a_second_however_many_streams_there_are() {
@@ -57,7 +57,7 @@ fn no_group_of_readers_is_left_alone_for_a_second_however_many_streams_there_are
     }
 }
 
-/// T2, T3: requests that are slow, or that a volatile cache takes in at once, do not leave a light group alone for many rounds.
+/// turns.2, turns.3: requests that are slow, or that a volatile cache takes in at once, do not leave a light group alone for many rounds.
 #[test]
 fn a_light_group_has_its_turns_beside_slow_requests_and_cached_writes() {
     let (off, unserved) = eight_groups("8ms", "drr", 1, 32);

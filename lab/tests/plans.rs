@@ -66,7 +66,7 @@ fairlift_lab::proptest! {
     }
 }
 
-/// Who reads what others write, in a file so small that they meet all the time: reads return the latest writes (C4), and
+/// Who reads what others write, in a file so small that they meet all the time: reads return the latest writes (check.4), and
 /// merging, cutting, timing out and running out of room change nothing about that.
 #[test]
 fn readers_and_writers_of_one_file_see_the_latest_writes() {

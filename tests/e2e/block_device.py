@@ -55,5 +55,36 @@ def a_second_server_on_the_same_device_is_refused(t):
     contains(t.serve_fails(f"disk=file:{device}", "--listen", f"unix:{t.path('s9')}"), device, "lock")
 
 
+@test(fairlift_only=True)
+def a_device_that_is_mounted_or_held_by_another_program_is_refused_unless_the_operator_allows_it(t):
+    device, image = loop_device(t, 16 * MIB)
+    t.run("mkfs.ext4", "-q", "-F", device)
+    os.mkdir(t.path("mnt"))
+    if "mount" in t.run("mount", device, t.path("mnt"), code=None):
+        t.skip("a device cannot be mounted here")
+    mounted = [True]
+    t.defer(lambda: mounted and subprocess.run(["umount", t.path("mnt")]))
+    listen = ["--listen", f"unix:{t.path('s9')}"]
+    message = t.serve_fails(f"disk=file:{device}", *listen)
+    contains(message, device, f"is mounted at {t.path('mnt')}", f"file:{device},in_use=allow")
+    Path(t.path("ro.toml")).write_text(f'[export.disk]\nbacking = "{device}"\nread_only = true\n')
+    contains(t.serve_fails("--config", t.path("ro.toml"), *listen), "is mounted at")
+    # It may be measured, which only reads, and served if the operator insists.
+    t.run(BINARY, "iostest", device, "-w", "drr", "--filesize", "1m", "--runtime", "0.1")
+    t.server(f"disk=file:{device},in_use=allow").serves("disk")
+    t.servers[-1].stop()
+    t.run("umount", t.path("mnt"))
+    mounted.clear()
+    # Who holds it exclusively is not known by name.
+    other = os.open(device, os.O_RDWR | os.O_EXCL)
+    contains(t.serve_fails(f"disk=file:{device}", *listen), device, "held by another program")
+    os.close(other)
+    server = t.server(f"disk=file:{device}")
+    server.serves("disk")
+    with contextlib.suppress(OSError):
+        os.open(device, os.O_RDWR | os.O_EXCL)
+        raise AssertionError("another program got the device that is served")
+
+
 if __name__ == "__main__":
     main()

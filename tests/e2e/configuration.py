@@ -86,6 +86,16 @@ def mistakes_in_flags_are_named(t):
 
 
 @test(fairlift_only=True)
+def a_path_that_is_no_disk_image_is_not_answered_with_a_command_that_would_change_it(t):
+    for size, words in (1221, ["is no disk image", "1221 bytes", "512"]), (0, ["is empty"]):
+        path = t.image(f"notes{size}.txt", size)
+        message = t.serve_fails(f"disk={path}", "--listen", f"unix:{t.path('s')}")
+        contains(message, path, *words)
+        assert "truncate" not in message, message
+        equal(os.path.getsize(path), size, "the size of the file")
+
+
+@test(fairlift_only=True)
 def a_config_file_serves_what_it_says(t):
     image = t.image("image", 8 * MIB, (4 * MIB, data(4096)))
     server = t.server(config=f"""

@@ -40,9 +40,9 @@ pub(crate) const EXPORT: Sort = Sort {
     keys: &[
         key(
             "backing",
-            "`null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto\\|on\\|off]`, `sim:PROFILE[,size=SIZE]`, or a path",
+            "`null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto\\|on\\|off][,in_use=allow]`, `sim:PROFILE[,size=SIZE]`, or a path",
             "required",
-            "the file, device, RAM or model that holds the data",
+            "the file, device, RAM or model that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`",
         ),
         key("offset", "a size, a multiple of 512", "0", "where in the backing the export starts"),
         key("size", "a size, a multiple of 512", "up to the end", "how much of the backing it shows"),

@@ -406,7 +406,7 @@ impl Reading<'_> {
     /// The backing, its path starting at the file's directory.
     fn rooted(&self, backing: Backing) -> Backing {
         match backing {
-            Backing::File { path, direct } => Backing::File { path: self.dir.join(path), direct },
+            Backing::File { path, direct, in_use } => Backing::File { path: self.dir.join(path), direct, in_use },
             other => other,
         }
     }

@@ -7,7 +7,7 @@ use fairlift_lab::workload::Workload;
 use super::args::IostestArgs;
 use crate::terminal::output::quoted;
 
-/// What to type to measure the same again (D2); where reports go is left out, for it changes nothing.
+/// What to type to measure the same again (plan.2); where reports go is left out, for it changes nothing.
 pub(super) fn command(
     flags: &IostestArgs,
     plan: &Plan,

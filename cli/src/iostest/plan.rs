@@ -1,7 +1,7 @@
 //! From flags to what is measured; all that can be wrong is found here, before anything runs.
 //!
-//! D1  What a file or block device holds is not destroyed unless `--write-to-device` is given.
-//! D2  Whatever the flags leave open is decided here, and [`command`] says it all: the same words, the same run.
+//! plan.1  What a file or block device holds is not destroyed unless `--write-to-device` is given.
+//! plan.2  Whatever the flags leave open is decided here, and [`command`] says it all: the same words, the same run.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ use crate::words::units::show_size;
 
 /// What is measured.
 pub(crate) struct Asked {
-    /// Who asks what.
+    /// Which programs ask what.
     pub(crate) plan: Plan,
     /// Of what.
     pub(crate) device: Device,
@@ -145,7 +145,7 @@ impl Asked {
 /// How long a situation of tenants lasts by default: all of them together are then a matter of seconds on a model.
 const RUNTIME_OF_TENANTS: Duration = secs(2);
 
-/// Whether these workloads may run on this disk, and the flags say something of them (D1).
+/// Whether these workloads may run on this disk, and the flags say something of them (plan.1).
 fn check_device(
     flags: &IostestArgs,
     reports: &Reports,

@@ -1,7 +1,7 @@
 //! Where reports go, and what was kept before.
 //!
-//! O1  Whether a report can be written is tried before anything is measured, without changing what is there.
-//! O2  A directory that holds results already is not written over.
+//! reports.1  Whether a report can be written is tried before anything is measured, without changing what is there.
+//! reports.2  A directory that holds results already is not written over.
 
 use std::fs;
 use std::io;
@@ -37,7 +37,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Those that the flags ask for, each tried (O1).
+    /// Those that the flags ask for, each tried (reports.1).
     pub(crate) fn prepare(flags: &IostestArgs, mistakes: &mut Vec<Mistake>) -> Self {
         let mut files = Vec::new();
         for (flag, form, path) in
@@ -119,7 +119,7 @@ fn tables(all: &[Results], options: Options) -> String {
     all.iter().map(|results| report::table::table(results, options)).collect::<Vec<_>>().join("\n")
 }
 
-/// Tries to make the directory if it is not there, and to write in it; what was made is removed again (O1, O2).
+/// Tries to make the directory if it is not there, and to write in it; what was made is removed again (reports.1, reports.2).
 fn try_directory(dir: &Path) -> Result<(), String> {
     let is_absent = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
     let absent: Vec<&Path> = dir.ancestors().take_while(is_absent).collect();
@@ -173,7 +173,7 @@ mod tests {
         mistakes.into_iter().map(|mistake| format!("{}: {}", mistake.key, mistake.says)).collect()
     }
 
-    /// O1
+    /// reports.1
     #[test]
     fn trying_a_report_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
@@ -185,7 +185,7 @@ mod tests {
         assert!(!new.exists());
     }
 
-    /// O1
+    /// reports.1
     #[test]
     fn a_report_that_cannot_be_written_is_a_mistake_before_the_run() {
         let dir = tempfile::tempdir().unwrap();
@@ -207,7 +207,7 @@ mod tests {
         );
     }
 
-    /// O2
+    /// reports.2
     #[test]
     fn a_directory_with_results_is_not_written_over() {
         let dir = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use fairlift::bench;
-use fairlift::config::{Backing, Direct, Disk as DiskConfig};
+use fairlift::config::{Backing, Direct, Disk as DiskConfig, InUse};
 use fairlift_lab::iostest::{Case, Measured, Watch};
 use fairlift_lab::iostune::{Disk, Facts, Place, Way};
 
@@ -36,7 +36,9 @@ impl Disk for Real {
         watch: Watch<'_>,
     ) -> Result<Measured, Box<dyn Error + Send + Sync>> {
         let backing = match (place, &self.scratch) {
-            (Place::Scratch, Some(path)) => Backing::File { path: path.clone(), direct: Direct::Auto },
+            (Place::Scratch, Some(path)) => {
+                Backing::File { path: path.clone(), direct: Direct::Auto, in_use: InUse::Refuse }
+            }
             _ => self.backing.clone(),
         };
         let capacity = bench::capacity(&backing)?;
@@ -44,15 +46,8 @@ impl Disk for Real {
         let (scheduler, set) = way.setting();
         let setup = bench::Setup {
             disk: DiskConfig {
-                name: "iostune".into(),
-                scheduler,
                 set: set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-                depth: None,
-                shared_tags: false,
-                if_rotational: None,
-                nr_requests: None,
-                io_timeout: None,
-                concurrency: Default::default(),
+                ..DiskConfig::new("iostune", scheduler)
             },
             groups: case.groups.clone(),
             read_only: !case.workload.writes(),

@@ -1,8 +1,8 @@
 //! Where writes go: a file of our own, which has no name any more.
 //!
-//! S1  A file that is there is never opened: the scratch file is made anew, or not at all.
-//! S2  Its name is removed as soon as it is made. Whatever ends us, the kernel takes its blocks back.
-//! S3  It is filled before anything is measured: what was never written is not read from the disk, and is slower to write.
+//! scratch.1  A file that is there is never opened: the scratch file is made anew, or not at all.
+//! scratch.2  Its name is removed as soon as it is made. Whatever ends us, the kernel takes its blocks back.
+//! scratch.3  It is filled before anything is measured: what was never written is not read from the disk, and is slower to write.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -37,8 +37,8 @@ impl Scratch {
             }
             _ => format!("{shown}: {error}"),
         };
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(fail)?; // S1
-        fs::remove_file(path).map_err(fail)?; // S2
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(fail)?; // scratch.1
+        fs::remove_file(path).map_err(fail)?; // scratch.2
         let free = rustix::fs::fstatvfs(&file).map_err(|error| fail(error.into()))?;
         let free = free.f_bavail.saturating_mul(free.f_frsize);
         let bytes = bytes.min(free / 2) / BLOCK as u64 * BLOCK as u64;
@@ -63,7 +63,7 @@ impl Scratch {
     }
 }
 
-/// Writes up to so many bytes, and no longer than `time` once there is enough (S3); whether it was not stopped.
+/// Writes up to so many bytes, and no longer than `time` once there is enough (scratch.3); whether it was not stopped.
 fn fill(mut file: &File, bytes: u64, time: Time, stop: &dyn Fn() -> bool) -> io::Result<bool> {
     let limit = Duration::from_nanos(time.as_nanos());
     let start = Instant::now();
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use fairlift_core::time::secs;
 
-    /// S1
+    /// scratch.1
     #[test]
     fn a_file_that_is_there_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(fs::read_to_string(path).unwrap(), "kept");
     }
 
-    /// S2, S3
+    /// scratch.2, scratch.3
     #[test]
     fn it_has_data_and_no_name() {
         let dir = tempfile::tempdir().unwrap();

@@ -22,10 +22,11 @@ use crate::words::units;
 /// then, all later flushes of that file fail too).
 #[derive(Debug, Default, Args)]
 pub(crate) struct ServeArgs {
-    /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off], sim:PROFILE[,size=SIZE], or a path
+    /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off][,in_use=allow], sim:PROFILE[,size=SIZE], or a path
     ///
     /// NAME is what clients ask for; without it, the export is named after the file or the model, "ram" or "null". A
-    /// single export also answers to the empty name. Sizes count in powers of 1024: 512, 64k, 10g, 1t.
+    /// single export also answers to the empty name. Sizes count in powers of 1024: 512, 64k, 10g, 1t. A block device that
+    /// is mounted, or held by another program, is refused unless `in_use=allow` follows it.
     #[arg(value_name = "NAME=BACKING", value_parser = parse_named)]
     pub(crate) exports: Vec<Named>,
 

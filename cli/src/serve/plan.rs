@@ -1,10 +1,10 @@
 //! Flags and config file together: what the server is made from.
 //!
-//! P1  Exports come from both. For everything else that is said once, the flag wins.
-//! P2  `--scheduler` and `--depth` are for every disk that the file does not give one; `--set` is for every disk whose
+//! serve.1  Exports come from both. For everything else that is said once, the flag wins.
+//! serve.2  `--scheduler` and `--depth` are for every disk that the file does not give one; `--set` is for every disk whose
 //!     scheduler has that tunable and for which the file does not set it.
-//! P3  Plain text does not leave the machine unless the operator says so.
-//! P4  A disk for which nobody names a scheduler has `fair` if exports of more than one group are on it, or `bfq` if it
+//! serve.3  Plain text does not leave the machine unless the operator says so.
+//! serve.4  A disk for which nobody names a scheduler has `fair` if exports of more than one group are on it, or `bfq` if it
 //!     rotates, for weights mean something there; else `mq-deadline`, which is cheaper and has nobody to be fair to.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
-use fairlift_core::{GroupId, Priority, concurrency, sched};
+use fairlift_core::sched;
 
 use super::args::ServeArgs;
 use super::tls;
@@ -66,7 +66,7 @@ pub(crate) fn plan(
     }
 }
 
-/// The exports (P1), with those on the command line in the root group and on the default disk.
+/// The exports (serve.1), with those on the command line in the root group and on the default disk.
 fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<Mistake>) -> Vec<Export> {
     let mut exports: Vec<Export> = Vec::new();
     for export in &file.exports {
@@ -101,17 +101,7 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
             let place = if in_file { "the config file defines it too" } else { "it is defined twice" };
             refuse(format!("{place}; names must be unique: NAME=BACKING"));
         }
-        exports.push(Export {
-            name: named.name.clone(),
-            description: String::new(),
-            backing: named.backing.clone(),
-            offset: 0,
-            size: None,
-            disk: None,
-            group: GroupId::ROOT,
-            priority: Priority::default(),
-            read_only: flags.read_only,
-        });
+        exports.push(Export { read_only: flags.read_only, ..Export::new(&named.name, named.backing.clone()) });
     }
     if exports.is_empty() && mistakes.is_empty() {
         let says = "no export to serve: add [export.NAME] to the config file, or NAME=BACKING to the command line";
@@ -120,7 +110,7 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
     exports
 }
 
-/// The disks of the file, then the default one (P2).
+/// The disks of the file, then the default one (serve.2).
 fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<Mistake>) -> (Vec<Disk>, Disk) {
     let usual = |place| flags.scheduler.unwrap_or_else(|| scheduler_default(groups_on(exports, place), false));
     // Whether a disk rotates is known when it is opened.
@@ -155,17 +145,8 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
             concurrency: disk.concurrency,
         });
     }
-    let mut usual = Disk {
-        name: "default".into(),
-        scheduler,
-        set: Vec::new(),
-        depth: flags.depth,
-        shared_tags: false,
-        if_rotational: if_rotational(None, None),
-        nr_requests: None,
-        io_timeout: None,
-        concurrency: concurrency::Settings::default(),
-    };
+    let mut usual =
+        Disk { depth: flags.depth, if_rotational: if_rotational(None, None), ..Disk::new("default", scheduler) };
     for (name, value) in &flags.set {
         let has = |disk: &Disk| tunables(disk.scheduler).any(|info| info.name == name);
         let mut kinds: Vec<_> = disks.iter().chain([&usual]).filter(|disk| has(disk)).map(|d| d.scheduler).collect();
@@ -187,7 +168,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
     (disks, usual)
 }
 
-/// Where clients connect, and with what certificate (P3).
+/// Where clients connect, and with what certificate (serve.3).
 fn listeners(
     flags: &ServeArgs,
     server: &Server,

@@ -43,7 +43,7 @@ mod tests {
         text
     }
 
-    /// What the people who work on the program say among themselves: a rule (`S5`, `fair.2`), a commit, a numbered seed or
+    /// What the people who work on the program say among themselves: a rule (`fair.2`), a commit, a numbered seed or
     /// issue.
     fn is_inside_talk(word: &str, before: &str) -> bool {
         let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());

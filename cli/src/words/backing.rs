@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use fairlift::config::{Backing, Direct, Factory};
+use fairlift::config::{Backing, Direct, Factory, InUse};
 use fairlift_core::Duration;
 
 use crate::words::units::{parse_capacity, parse_time};
@@ -97,22 +97,44 @@ pub(crate) fn parse(text: &str) -> Result<Backing, String> {
     }
 }
 
-/// Reads `PATH[,direct=…]`. Only a known option parts from the path, for paths may contain commas.
+/// Reads `PATH[,direct=…][,in_use=…]`. Only a known option parts from the path, for paths may contain commas.
 fn parse_file(text: &str) -> Result<Backing, String> {
-    let (path, direct) = match text.rsplit_once(",direct=") {
-        None => (text, Direct::Auto),
-        Some((path, "auto")) => (path, Direct::Auto),
-        Some((path, "on")) => (path, Direct::On),
-        Some((path, "off")) => (path, Direct::Off),
-        Some((_, other)) => return Err(format!("direct takes auto, on or off, not \"{other}\"")),
-    };
+    let (mut path, mut direct, mut in_use) = (text, None, None);
+    while let Some((before, option)) = path.rsplit_once(',') {
+        let Some((key @ ("direct" | "in_use"), value)) = option.split_once('=') else { break };
+        let is_given_twice = match key {
+            "direct" => direct.replace(parse_direct(value)?).is_some(),
+            _ => in_use.replace(parse_in_use(value)?).is_some(),
+        };
+        if is_given_twice {
+            return Err(format!("file: {key} is given twice"));
+        }
+        path = before;
+    }
     if path.is_empty() {
         return Err("file: needs a path".into());
     }
     if path.contains('\0') {
         return Err("a path cannot contain a NUL character".into());
     }
-    Ok(Backing::File { path: path.into(), direct })
+    Ok(Backing::File { path: path.into(), direct: direct.unwrap_or_default(), in_use: in_use.unwrap_or_default() })
+}
+
+fn parse_direct(word: &str) -> Result<Direct, String> {
+    match word {
+        "auto" => Ok(Direct::Auto),
+        "on" => Ok(Direct::On),
+        "off" => Ok(Direct::Off),
+        other => Err(format!("direct takes auto, on or off, not \"{other}\"")),
+    }
+}
+
+fn parse_in_use(word: &str) -> Result<InUse, String> {
+    match word {
+        "refuse" => Ok(InUse::Refuse),
+        "allow" => Ok(InUse::Allow),
+        other => Err(format!("in_use takes refuse or allow, not \"{other}\"")),
+    }
 }
 
 /// Reads `PROFILE[,parameter=VALUE…]`, as the lab does.
@@ -188,7 +210,7 @@ mod tests {
     use fairlift_core::time::us;
 
     fn file(path: &str) -> Backing {
-        Backing::File { path: path.into(), direct: Direct::Auto }
+        Backing::File { path: path.into(), direct: Direct::Auto, in_use: InUse::Refuse }
     }
 
     #[test]
@@ -200,7 +222,9 @@ mod tests {
         assert_eq!(parse("/srv/a.img"), Ok(file("/srv/a.img")));
         assert_eq!(parse("/srv/a:b.img"), Ok(file("/srv/a:b.img")), "a path may contain a colon");
         assert_eq!(parse("/srv/a,b.img"), Ok(file("/srv/a,b.img")), "and a comma");
-        assert_eq!(parse("file:a.img,direct=off"), Ok(Backing::File { path: "a.img".into(), direct: Direct::Off }));
+        let with = |path: &str, direct, in_use| Ok(Backing::File { path: path.into(), direct, in_use });
+        assert_eq!(parse("file:a.img,direct=off"), with("a.img", Direct::Off, InUse::Refuse));
+        assert_eq!(parse("file:a,b,in_use=allow,direct=on"), with("a,b", Direct::On, InUse::Allow));
     }
 
     #[test]
@@ -221,6 +245,8 @@ mod tests {
             ("null:1g,delay=1ms,delay=2ms", "null: delay is given twice"),
             ("null:1g,delay=20", "a time needs a unit: 20s, 20ms, 20us"),
             ("file:a,direct=maybe", "direct takes auto, on or off, not \"maybe\""),
+            ("file:a,in_use=maybe", "in_use takes refuse or allow, not \"maybe\""),
+            ("file:a,in_use=allow,direct=on,in_use=allow", "file: in_use is given twice"),
         ] {
             assert_eq!(parse(text), Err(why.into()), "{text}");
         }

@@ -5,7 +5,7 @@ use fairlift_core::tunable::{self, TunableInfo};
 use fairlift_core::{flush, sched};
 use fairlift_lab::suggestion;
 
-/// The scheduler of a disk for which nobody names one, by how many groups share it and whether it rotates (P4).
+/// The scheduler of a disk for which nobody names one, by how many groups share it and whether it rotates (serve.4).
 pub(crate) const fn scheduler_default(groups: usize, rotational: bool) -> sched::Kind {
     match (groups, rotational) {
         (0 | 1, _) => sched::Kind::MqDeadline,

@@ -1,6 +1,6 @@
 //! Another scheduler takes over, while requests wait and are in flight.
 //!
-//! queue.12 A scheduler that takes over is told of the groups that there are, parents first, then of the streams, then of what
+//! queue.12  A scheduler that takes over is told of the groups that there are, parents first, then of the streams, then of what
 //!     waits. It hears nothing of what another has dispatched.
 
 use alloc::boxed::Box;

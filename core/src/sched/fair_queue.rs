@@ -1,66 +1,79 @@
-//! The fair queue: hierarchical B-WF2Q+, who is served next and what it is charged.
+//! The fair queue: hierarchical B-WF2Q+. It says which queue is served next, and charges it for what it was served.
+//!
+//! Many queues want one device, each with a weight, and their requests differ in size. Counting what each has had, ÷ weight,
+//! and serving the least would do, but for queues that come and go: one that was away for a minute would then have the device
+//! for itself for as long. So the tree keeps a clock, the virtual time V, that moves by what was served ÷ the sum of the
+//! weights: it is where a queue would be that always had exactly its share. A queue starts at V when it arrives. Each slot of
+//! service has a start tag S, where the queue is, and a finish tag F, where it will be when its budget is used up. Only a
+//! queue that is not ahead of its share (S ≤ V) is served, and of those the one that finishes first (least F).
+//!
+//! *Example.* Queues a and b of weight 1 and 3 always wait, with budgets of 12 sectors. At V = 0 their F are 12 and 4: b goes
+//! first. V is then 12 ÷ 4 = 3, and b has S = 4: it is ahead, so a is next. V is 6, a has S = 12, and b is served twice, which
+//! makes V 9 and 12. Both are at 12 now, b having been served three times and a once: b a b b, and so on for ever.
 //!
 //! An *entity* is a queue (a leaf) or a group. It has a weight w, a budget B in sectors, a start tag S, a finish tag F, and
 //! the service of its present slot. A group has a *service tree* for each class of its children: a virtual time V, a sum of
-//! weights W, the active set (who waits) and the idle set (who does not, but had more than its share: F > V). A *slot* is
-//! one path from the root to a leaf being in service.
+//! weights W, the active set (entities that wait) and the idle set (those that do not, but had more than their share: F > V).
+//! An entity in neither set that is not in service is *forgotten*. A *slot* is one path from the root to a leaf being in service.
 //!
-//!  1. Serving s sectors: at every level of the path, service += s and V += s ÷ W.
-//!  2. Who waits has F = S + B ÷ w: by its budget, not by a request.
-//!  3. Who is activated and forgotten: S = V, and w joins W.
-//!  4. Who is activated and in the idle set: S = max(V, F); its weight is in W still.
-//!  5. Who comes back in time ([`Arrival::InTime`]): as 3 and 4 with its old F, if less, in place of V, so that it loses
-//!     nothing by the hole; if its new F is still less than V, both tags are moved up by V − F, of a raised queue by
-//!     (V − F) ÷ coefficient, so that nobody saves up credit.
-//!  6. Who still waits when its slot ends: S += service ÷ w (what it was given, not its budget), then rule 2.
-//!  7. Who does not: F = S + service ÷ w; with F > V it goes to the idle set, otherwise it is forgotten.
-//!  8. A step of service forgets at most one idle entity, the one with the least F, if F ≤ V: its weight leaves W. When
-//!     nobody waits nor is in service and all of the idle set has F ≤ V, V becomes the greatest of these F.
-//!  9. Next is the entity with the least F among those with S ≤ V; of equals, who came first. If there is none, V jumps to
-//!     the least S.
-//! 10. A group's budget is that of the child it would serve next. When that changes, so do its F and place, and so on
-//!     upwards.
-//! 11. A new weight holds at once, and exactly: lead and lag are kept in *sectors*. S (or F, of the idle) moves so that
-//!     w·(S − V) is what it was. Linux changes the weight at the next requeue and leaves S, so what an entity is ahead or
-//!     behind is multiplied with its weight. A new class or group ends the slot, if there is one; the entity takes its lead
-//!     along and leaves its lag behind.
-//! 12. Classes are strict, the real-time before the best-effort before the idle; but an idle tree where somebody waits and
-//!     that was passed over for 200 ms is served next, once; then somebody else is. Linux looks at the 200 ms alone: a group
-//!     that is served less often than that then serves nobody but its idle class. Groups are best-effort.
-//! 13. What would be served next is known for every group that is not in service; for the path in service it is worked out
-//!     when asked ([`FairQueue::next_if_idle`]).
-//! 14. *Added.* Who lags (S < V) and waits with a smaller budget than before is not due at S + B ÷ w, perhaps long past, but
-//!     at V + B ÷ w, later slots following at its rate, and nothing later than it was due before (`tags::Promise`).
-//!     By rule 10 alone a thousand light groups whose next child changes would all be overdue at once, and everybody else
-//!     would wait for the sum of their budgets.
-//! 15. *Added.* Who leaves for good with a lead, or comes back (5) with a lag, in sectors, leaves as much as a debt of the
-//!     tree: V rests until it was served. In the idle set the weight of the one would have slowed V down for as long, and
-//!     that of the other, had it been there. Without the debt V runs ahead of everybody by every recovered hole, and rule 5,
-//!     which measures credit against V, takes away what it should give. A jump (9) ends all debts. Who leaves, or
-//!     runs empty, with a lag takes as much of the debt along: what it asked for is not to be served, and it brings its lag again.
-//!
-//! 16. *Added.* Who had requests under way while it had nothing to ask ([`Arrival::Present`]) comes back as 3 and 4 with its
-//!     old F in place of V, but no further behind V than its credit ÷ w, and with the debt of 15 for that. What it missed is
-//!     made up for, as far as what it has under way could have asked for it.
-//! 17. *Added.* A group may be throttled ([`FairQueue::throttle`]), from the end of its slot on: its children wait, and it does not,
-//!     as if they did not either (7). When it is unthrottled it arrives, if something waits in it. While it is throttled V of its
-//!     own children stands still, so among them nothing changes.
+//! wfq.1   Serving s sectors: at every level of the path, service += s and V += s ÷ W.
+//! wfq.2   An entity that waits has F = S + B ÷ w: by its budget, not by a request.
+//! wfq.3   A forgotten entity arrives: S = V, and w joins W.
+//! wfq.4   An entity of the idle set arrives: S = max(V, F); its weight is in W still.
+//! wfq.5   An entity comes back in time ([`Arrival::InTime`]): as wfq.3 and wfq.4, with its old F, if less, in place of V, so
+//!         that it loses nothing by the hole. If its new F is still less than V, both tags are moved up by V − F, or those of
+//!         a weight-raised queue by (V − F) ÷ coefficient, so that no entity saves up credit.
+//! wfq.6   The slot of an entity that still waits ends: S += service ÷ w (what it was given, not its budget), then wfq.2.
+//! wfq.7   The slot of an entity that does not wait ends: F = S + service ÷ w. With F > V it goes to the idle set, otherwise it
+//!         is forgotten.
+//! wfq.8   A step of service forgets at most one idle entity, the one with the least F, if F ≤ V: its weight leaves W. When no
+//!         entity waits or is in service and all of the idle set has F ≤ V, V becomes the greatest of these F.
+//! wfq.9   Next is the entity with the least F among those with S ≤ V; of equals, the one that came first. If there is none, V
+//!         jumps to the least S.
+//! wfq.10  A group's budget is that of the child it would serve next. When that changes, so do its F and place, and so on
+//!         upwards.
+//! wfq.11  A new weight holds at once, and exactly: lead and lag are kept in *sectors*. S (or F, of an idle entity) moves so
+//!         that w·(S − V) is what it was. Linux changes the weight at the next requeue and leaves S, so what an entity is ahead
+//!         or behind is multiplied with its weight. A new class or group ends the slot, if there is one; the entity takes its
+//!         lead along and leaves its lag behind.
+//! wfq.12  Classes are strict, the real-time before the best-effort before the idle. But an idle tree with a waiting entity
+//!         that was passed over for 200 ms is served next, once; then another class is. Linux looks at the 200 ms alone: a
+//!         group that is served less often than that then serves nothing but its idle class. Groups are best-effort.
+//! wfq.13  What would be served next is known for every group that is not in service; for the path in service it is worked out
+//!         when asked ([`FairQueue::next_if_idle`]).
+//! wfq.14  *Added.* By wfq.10 alone a thousand light groups whose next child changes would all be overdue at once, and every
+//!         other entity would wait for the sum of their budgets. So an entity that lags (S < V) and waits with a smaller budget
+//!         than before is not due at S + B ÷ w, perhaps long past, but at V + B ÷ w; its later slots follow at its rate, and
+//!         none is later than it was due before (`tags::Promise`).
+//! wfq.15  *Added.* Without this rule V would run ahead of all by every recovered hole, and wfq.5, which measures credit
+//!         against V, would take away what it should give. An entity that leaves for good with a lead, or comes back (wfq.5)
+//!         with a lag, in sectors, leaves as much as a debt of the tree: V rests until the debt was served. In the idle set the
+//!         weight of the one would have slowed V down for as long, and that of the other, had it been there. A jump (wfq.9)
+//!         ends all debts. An entity that leaves, or runs empty, with a lag takes as much of the debt along: what it asked for
+//!         is not to be served, and it brings its lag again.
+//! wfq.16  *Added.* An entity that had requests under way while it had nothing to ask ([`Arrival::Present`]) comes back as
+//!         wfq.3 and wfq.4 with its old F in place of V, but no further behind V than its credit ÷ w, and with the debt of
+//!         wfq.15 for that. What it missed is made up for, as far as what it has under way could have asked for it.
+//! wfq.17  *Added.* A group may be throttled ([`FairQueue::throttle`]), from the end of its slot on: its children wait, and the
+//!         group does not, as if they did not either (wfq.7). When it is unthrottled it arrives, if something waits in it.
+//!         While it is throttled V of its own children stands still, so among them nothing changes.
 //!
 //! # The bound
-//! Let B̂ᵢ be the largest budget of sibling i, B̂ that of all of them, and nobody be served beyond the budget of its slot. Its
-//! position is P = S + service ÷ w; its lead P − V. While i waits or is in service, and V does not jump,
+//! Let B̂ᵢ be the largest budget of sibling i, B̂ that of all of them, and no entity be served beyond the budget of its slot. The
+//! position of i is P = S + service ÷ w; its lead P − V. While i waits or is in service, and V does not jump,
 //!
 //!   −(B̂ᵢ ÷ wᵢ + B̂ ÷ W)  ≤  Pᵢ − V  ≤  B̂ᵢ ÷ wᵢ · (1 − wᵢ ÷ W).
 //!
-//! *Lead.* A slot begins with S ≤ V (9). It moves P by s ÷ wᵢ, s ≤ B̂ᵢ, and V by s ÷ W (1). Between slots only V moves.
+//! *Lead.* A slot begins with S ≤ V (wfq.9). It moves P by s ÷ wᵢ, s ≤ B̂ᵢ, and V by s ÷ W (wfq.1). Between slots only V moves.
 //!
-//! *Lag.* F ≤ P + B̂ᵢ ÷ wᵢ (2, and 14: what was due before was at most that after an S that was no greater). So it is enough
-//! that whoever is due at θ is served before V > θ + B̂ ÷ W. Let the last slot that began with F > θ, or the last jump, be at
-//! V = t. Whoever then had F ≤ θ was not eligible, so S ≥ t; it gets at most w·(θ − t) in slots with F ≤ θ, as each of them
-//! has S + B ÷ w ≤ F. Whoever had F > θ and S < t, and has F ≤ θ later, got there by 14, at a V ≥ t, and is due from then on
-//! as if it had started at that V: again at most w·(θ − t). Weights join W when S ≥ V (3, 4) and leave it when P ≤ V (8), or
-//! else there is a debt (15) that makes up for it. So the slots with F ≤ θ ask for no more than the ∫W dV from t to θ that there is, of which the
-//! slot that began at t took B̂ at most; what is left when V = θ is at most B̂, and is served before anything else.
+//! *Lag.* F ≤ P + B̂ᵢ ÷ wᵢ (wfq.2, and wfq.14: what was due before was at most that after an S that was no greater). So it is
+//! enough that an entity that is due at θ is served before V > θ + B̂ ÷ W. Let the last slot that began with F > θ, or the last
+//! jump, be at V = t. An entity that then had F ≤ θ was not eligible, so S ≥ t; it gets at most w·(θ − t) in slots with F ≤ θ,
+//! as each of them has S + B ÷ w ≤ F. One that had F > θ and S < t, and has F ≤ θ later, got there by wfq.14, at a V ≥ t, and is
+//! due from then on as if it had started at that V: again at most w·(θ − t). Weights join W when S ≥ V (wfq.3, wfq.4) and leave
+//! it when P ≤ V (wfq.8), or else there is a debt (wfq.15) that makes up for it. So the slots with F ≤ θ ask for no more than
+//! the ∫W dV from t to θ that there is, of which the slot that began at t took B̂ at most; what is left when V = θ is at most B̂,
+//! and is served before anything else.
 //!
 //! *Pairs.* V is the same for siblings, and its jumps too. Over any interval in which i and j are backlogged, the service ÷
 //! weight of the two differs by at most the sum of both ranges:
@@ -71,9 +84,10 @@
 //! level's V counts only that level's service, and for every class. Where W changes, W is the least there was: no less than
 //! wᵢ + wⱼ, and for the last term wᵢ and the least other weight. To the lag of the others add, ÷ W:
 //! service beyond a budget, by its excess, at most once for each sibling at a time; service outside of slots
-//! ([`FairQueue::charge`]), by its amount. A weight that changes scales what its owner is ahead or behind in sectors to the new weight.
+//! ([`FairQueue::charge`]), by its amount. A weight that changes scales what its owner is ahead or behind in sectors to the new
+//! weight.
 //!
-//! *Credit* (16). Let Cᵢ be the largest credit with which i, or a queue below it, comes back. i begins with S = V₀ − c ÷ wᵢ at
+//! *Credit* (wfq.16). Let Cᵢ be the largest credit with which i, or a queue below it, comes back. i begins with S = V₀ − c ÷ wᵢ at
 //! most so far behind, and the debt grows by c. Slots with F ≤ θ, for any θ ≥ V₀, ask for c more and are given c more, while
 //! V rests: so the lag of each sibling against V is bounded as before. That of i is bounded as before from its first slot
 //! with F ≥ V₀ on; the slots before that are due at V₀, hence served before V > V₀ + B̂ ÷ W, and i lags by no more than
@@ -83,8 +97,8 @@
 //!
 //! Against a V that did not rest, which is what they would have without i's credit, each sibling lags further by the sum of
 //! the credits that are not made up for yet, ÷ W. It is not more: a credit is no more than what i missed (old F to V).
-//! Who is throttled (17) neither waits nor is in service, so nothing is said of it until it is unthrottled; of its children, what is
-//! said above holds throughout.
+//! A throttled group (wfq.17) neither waits nor is in service, so nothing is said of it until it is unthrottled; of its children,
+//! what is said above holds throughout.
 //!
 //! # Cost
 //! Every operation is O(depth · log n). An entity is 128 bytes, two cache lines, of which a search reads one. Nothing is
@@ -115,12 +129,12 @@ pub struct Leaf(pub u32);
 pub enum Arrival {
     /// It has been away.
     New,
-    /// It left because it ran empty, with budget left and nobody waiting for it, and is back in time (rule 5).
+    /// It left because it ran empty, with budget left and nobody waiting for it, and is back in time (wfq.5).
     InTime {
         /// By how much its weight is raised; 1 if it is not.
         coefficient: u32,
     },
-    /// It was not away: it had requests under way, and nothing more to ask for a moment (rule 16).
+    /// It was not away: it had requests under way, and nothing more to ask for a moment (wfq.16).
     Present {
         /// The most service that it is given back of what it missed.
         credit: u32,
@@ -137,7 +151,7 @@ impl Arrival {
     }
 }
 
-/// The longest that an idle class is passed over (rule 12).
+/// The longest that an idle class is passed over (wfq.12): the kernel's `BFQ_CL_IDLE_TIMEOUT`.
 pub const IDLE_CLASS_TIMEOUT: Duration = ms(200);
 
 impl FairQueue {
@@ -172,7 +186,7 @@ impl FairQueue {
         }
     }
 
-    /// Begins the slot of whoever is next and says who it is; `None` if nobody waits.
+    /// Begins the slot of the queue that is next and says which it is; `None` if none waits.
     ///
     /// # Panics
     /// A slot has not ended ([`FairQueue::expire`]).
@@ -203,7 +217,7 @@ impl FairQueue {
         }
     }
 
-    /// Rule 1: charges the queue in service.
+    /// wfq.1: charges the queue in service.
     ///
     /// Between two calls that look at V nobody sees where it is, so what is served between them counts as one step.
     ///
@@ -328,7 +342,7 @@ impl FairQueue {
         }
     }
 
-    /// Rules 3 to 5, then 2: makes an idle or forgotten entity wait.
+    /// wfq.3 to wfq.5, then wfq.2: makes an idle or forgotten entity wait.
     fn wake(&mut self, slot: u32, budget: u32, arrival: Arrival) {
         let (tree, entities) = self.tree_and_entities(slot);
         let (now, old_finish) = (tree.time, entities.at(slot).finish);
@@ -355,7 +369,7 @@ impl FairQueue {
         tree.wait(entities, slot, budget);
     }
 
-    /// Rule 8, second half, where somebody may be in service.
+    /// wfq.8, second half, where an entity may be in service.
     fn rest_tree(&mut self, group: GroupId, class: PriorityClass) {
         let Self { groups, entities, .. } = self;
         let group = &mut groups[usize::from(group.0)];
@@ -377,7 +391,7 @@ impl FairQueue {
         }
     }
 
-    /// Rule 10: `slot`, which waits, came or has new tags, or is not there any more; so all above may change.
+    /// wfq.10: `slot`, which waits, came or has new tags, or is not there any more; so all above may change.
     fn ascend(&mut self, mut slot: u32, arrival: Arrival) {
         loop {
             let Self { groups, entities, .. } = self;
@@ -411,7 +425,7 @@ impl FairQueue {
 }
 
 impl GroupRow {
-    /// Rules 9, 12 and 13: the child that is served next, somebody waiting.
+    /// wfq.9, wfq.12 and wfq.13: the child that is served next, where one waits.
     #[inline]
     fn choose(&mut self, entities: &Entities, now: Instant) -> u32 {
         let idle = &self.trees[PriorityClass::Idle as usize];
@@ -427,7 +441,7 @@ impl GroupRow {
         self.next
     }
 
-    /// Rules 9 and 12, without the 200 ms: finds out who is next, nobody being in service.
+    /// wfq.9 and wfq.12, without the 200 ms: finds out which is next, none being in service.
     #[inline(always)]
     fn refresh(&mut self, entities: &Entities) {
         for tree in &self.trees {
@@ -463,14 +477,14 @@ impl GroupRow {
 }
 
 impl ServiceTree {
-    /// Rule 9: who would be next, and [`NIL`] if nobody waits.
+    /// wfq.9: which would be next, and [`NIL`] if none waits.
     #[inline(always)]
     fn pick(&self, entities: &Entities) -> u32 {
         let found = self.active.eligible(entities, self.time);
         if found != NIL { found } else { self.active.eligible(entities, self.active.least(entities)) }
     }
 
-    /// Rules 1 and 8: V moves by `sectors`, and one who is not ahead any more is forgotten.
+    /// wfq.1 and wfq.8: V moves by `sectors`, and an entity that is not ahead any more is forgotten.
     #[inline(always)]
     fn serve(&mut self, entities: &mut Entities, sectors: u64) {
         self.advance(sectors);
@@ -488,7 +502,7 @@ impl ServiceTree {
         self.remove_weight(entity.weight);
     }
 
-    /// Rules 3 and 4: counts an idle or forgotten entity in W, out of both sets, with the S that it then has; `least` is the
+    /// wfq.3 and wfq.4: counts an idle or forgotten entity in W, out of both sets, with the S that it then has; `least` is the
     /// least that this can be, if that is not V.
     #[inline]
     fn join(&mut self, entities: &mut Entities, slot: u32, least: Option<Tag>) {
@@ -508,7 +522,7 @@ impl ServiceTree {
         entity.drop_carry();
     }
 
-    /// Rules 2 and 14: puts an entity, which is in W and in neither set, in the active set with the S that it has.
+    /// wfq.2 and wfq.14: puts an entity, which is in W and in neither set, in the active set with the S that it has.
     #[inline(always)]
     fn wait(&mut self, entities: &mut Entities, slot: u32, budget: u32) {
         let entity = entities.at_mut(slot);
@@ -517,7 +531,7 @@ impl ServiceTree {
         self.active.insert(entities, slot);
     }
 
-    /// Rule 7: puts an entity, which is in W and in neither set, in the idle set or forgets it, with S for its F.
+    /// wfq.7: puts an entity, which is in W and in neither set, in the idle set or forgets it, with S for its F.
     #[inline]
     fn rest(&mut self, entities: &mut Entities, slot: u32) {
         let entity = entities.at_mut(slot);
@@ -533,7 +547,7 @@ impl ServiceTree {
         }
     }
 
-    /// Rule 15: an entity leaves that lags.
+    /// wfq.15: an entity leaves that lags.
     #[inline]
     pub(super) fn forgive(&mut self, behind: Tag, weight: u32) {
         if self.debt > 0 {
@@ -541,7 +555,7 @@ impl ServiceTree {
         }
     }
 
-    /// Rule 8, second half: where nobody waits, and nobody is in service, V may be what the last of the idle has.
+    /// wfq.8, second half: where nobody waits, and nobody is in service, V may be what the last of the idle has.
     #[inline]
     fn rest_all(&mut self, entities: &Entities) {
         if !self.active.is_empty() {
@@ -556,7 +570,7 @@ impl ServiceTree {
 }
 
 impl Entity {
-    /// Rules 2 and 14: takes a budget, and says what F it makes at V = `now`.
+    /// wfq.2 and wfq.14: takes a budget, and says what F it makes at V = `now`.
     #[inline]
     fn new_finish(&mut self, budget: u32, now: Tag) -> Tag {
         self.budget = budget;

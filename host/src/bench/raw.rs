@@ -53,7 +53,8 @@ const FILE: Fixed = Fixed(0);
 impl Raw {
     pub(super) fn new(file: File, memory: u64) -> std::io::Result<Self> {
         let mut ring = Ring::new(1024, 8192, 64)?;
-        ring.register_files(&[file.as_raw_fd()])?;
+        ring.make_room_for_files(1)?;
+        ring.set_file(0, Some(file.as_raw_fd()));
         let pool = Pool::new(memory, 64);
         ring.register_pool(&pool);
         Ok(Self { ring, pool, flights: Slab::with_capacity(1024), file, sleep: Sleep::new(), done: Vec::new() })
@@ -159,8 +160,8 @@ impl Raw {
         let inline = self.file.inline()?;
         let (at, len) = (ask.extent.start.bytes().get(), ask.extent.bytes().get());
         Some(match (ask.op, buffer) {
-            (Op::Read, Some(buffer)) => inline.read(at, buffer.bytes_mut()),
-            (Op::Write, Some(buffer)) => inline.write(at, buffer.bytes(), ask.flags),
+            (Op::Read, Some(buffer)) => inline.read(at, buffer.bytes_mut().into()),
+            (Op::Write, Some(buffer)) => inline.write(at, buffer.bytes_mut().into(), ask.flags),
             (Op::Read | Op::Write, None) => unreachable!("a read or write has a buffer"),
             (Op::Flush, _) => inline.flush(),
             (Op::Discard, _) => inline.discard(at, len),

@@ -109,6 +109,15 @@ pub(crate) trait Lane: Send {
     }
 }
 
+/// The lane where a device was, and is no more: nobody has anything to ask there.
+pub(crate) struct Gone;
+
+impl Lane for Gone {
+    fn queue(&mut self, _io: &mut Io<'_>, _now: Instant, _requests: &[Request], _segments: &[Segment]) {
+        unreachable!("a request goes to a device that is gone")
+    }
+}
+
 /// The lane of a device that answers at once.
 pub(super) struct AtOnce<D>(pub(super) Arc<D>);
 
@@ -144,12 +153,14 @@ pub(super) fn answer(
             for segment in mine {
                 let memory = &mut tickets[segment.token.0 as usize].memory;
                 let (start, length) = (segment.offset.get() as usize, segment.bytes.get() as usize);
-                let range = start..start + length;
-                outcome = outcome.and(match op {
-                    Op::Read => device.read(at, &mut memory.bytes_mut()[range]),
-                    _ => device.write(at, &memory.bytes()[range], flags),
+                memory.for_each(start, length, |piece| {
+                    let bytes = piece.len() as u64;
+                    outcome = outcome.and(match op {
+                        Op::Read => device.read(at, piece),
+                        _ => device.write(at, piece, flags),
+                    });
+                    at += bytes;
                 });
-                at += segment.bytes.get();
             }
             outcome
         }

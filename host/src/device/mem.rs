@@ -9,14 +9,17 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWrite
 
 use fairlift_core::{Flags, Outcome};
 
+use vm_memory::VolatileSlice;
+
 use super::lane::{Address, AtOnce, Lane};
 use super::{Device, Facts, Inline, Run};
+use crate::kernel::ticket::zero;
 
-/// Large enough that a disk of a gibibyte has 16,384 locks and a request of 4 KiB takes one; small enough that a
-/// scattered write of 4 KiB costs no more than this.
+/// The bytes under one lock. Chosen: large enough that a disk of a gibibyte has 16,384 locks and a request of 4 KiB takes one;
+/// small enough that a scattered write of 4 KiB costs no more than this.
 const CHUNK: usize = 64 << 10;
 
-/// A table of chunks is made when one of them is first written: a disk of 64 TiB that holds nothing costs 4 MB.
+/// The chunks of a table, which is made when one of them is first written. Chosen: a disk of 64 TiB that holds nothing costs 4 MB.
 const TABLE: usize = 4096;
 
 type Chunk = Option<Box<[u8]>>;
@@ -85,25 +88,27 @@ fn parts(mut at: u64, mut len: u64) -> impl Iterator<Item = (usize, usize, usize
     })
 }
 
+const WITHIN: &str = "a part lies within its range";
+
 impl Inline for Mem {
-    fn read(&self, at: u64, mut into: &mut [u8]) -> Outcome {
+    fn read(&self, at: u64, mut into: VolatileSlice<'_>) -> Outcome {
         for (index, offset, bytes) in parts(at, into.len() as u64) {
-            let (part, rest) = into.split_at_mut(bytes);
+            let (part, rest) = into.split_at(bytes).expect(WITHIN);
             match self.look(index).as_deref() {
-                Some(Some(chunk)) => part.copy_from_slice(&chunk[offset..offset + bytes]),
-                Some(None) | None => part.fill(0), // ram.1
+                Some(Some(chunk)) => part.copy_from(&chunk[offset..offset + bytes]),
+                Some(None) | None => zero(&part), // ram.1
             }
             into = rest;
         }
         Outcome::Done
     }
 
-    fn write(&self, at: u64, mut from: &[u8], _flags: Flags) -> Outcome {
+    fn write(&self, at: u64, mut from: VolatileSlice<'_>, _flags: Flags) -> Outcome {
         for (index, offset, bytes) in parts(at, from.len() as u64) {
-            let (part, rest) = from.split_at(bytes);
+            let (part, rest) = from.split_at(bytes).expect(WITHIN);
             let mut chunk = self.change(index);
             let chunk = chunk.get_or_insert_with(|| vec![0; CHUNK].into());
-            chunk[offset..offset + bytes].copy_from_slice(part);
+            part.copy_to(&mut chunk[offset..offset + bytes]);
             from = rest;
         }
         Outcome::Done
@@ -146,8 +151,12 @@ mod tests {
 
     fn read(mem: &Mem, at: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0xee; len];
-        assert_eq!(mem.read(at, &mut bytes), Outcome::Done);
+        assert_eq!(mem.read(at, bytes.as_mut_slice().into()), Outcome::Done);
         bytes
+    }
+
+    fn write<const N: usize>(mem: &Mem, at: u64, mut bytes: [u8; N]) {
+        assert_eq!(mem.write(at, bytes.as_mut_slice().into(), Flags::NONE), Outcome::Done);
     }
 
     fn allocated(mem: &Mem) -> usize {
@@ -159,7 +168,7 @@ mod tests {
     fn what_is_written_across_chunks_is_read_back_and_the_rest_is_zeroes() {
         let mem = Mem::new(1 << 20);
         let at = CHUNK as u64 - 512;
-        mem.write(at, &[7; 2048], Flags::NONE);
+        write(&mem, at, [7; 2048]);
         assert_eq!(read(&mem, at, 2048), [7; 2048]);
         assert_eq!(read(&mem, at - 512, 512), [0; 512]);
         assert_eq!(read(&mem, at + 2048, 512), [0; 512]);
@@ -170,7 +179,7 @@ mod tests {
     #[test]
     fn a_discarded_chunk_gives_its_memory_back() {
         let mem = Mem::new(1 << 20);
-        mem.write(0, &[7; 3 * CHUNK], Flags::NONE);
+        write(&mem, 0, [7; 3 * CHUNK]);
         mem.discard(512, 3 * CHUNK as u64 - 1024);
         assert_eq!(allocated(&mem), 2, "only the middle one was covered whole");
         assert_eq!(read(&mem, 0, 1024), [[7; 512], [0; 512]].concat());
@@ -189,7 +198,7 @@ mod tests {
     fn a_large_disk_costs_what_is_written_to_it() {
         let mem = Mem::new(64 << 40);
         let (near, far) = (TABLE * CHUNK, 63 << 40);
-        mem.write(far, &[7; 512], Flags::NONE);
+        write(&mem, far, [7; 512]);
         mem.discard(0, 1 << 30);
         assert_eq!(mem.tables.iter().filter(|table| table.get().is_some()).count(), 1);
         assert_eq!(mem.run(512, 1 << 40).unwrap(), Run { len: near as u64 - 512, hole: true });
@@ -200,7 +209,7 @@ mod tests {
     fn a_size_that_is_no_multiple_of_the_chunk_has_a_short_last_run() {
         let mem = Mem::new(CHUNK as u64 + 512);
         assert_eq!(mem.run(CHUNK as u64, 512).unwrap(), Run { len: 512, hole: true });
-        mem.write(CHUNK as u64, &[1; 512], Flags::NONE);
+        write(&mem, CHUNK as u64, [1; 512]);
         assert_eq!(mem.run(CHUNK as u64, 512).unwrap(), Run { len: 512, hole: false });
     }
 }

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
+use vm_memory::VolatileSlice;
 
 use crate::Error;
 use crate::config::Backing;
@@ -75,10 +76,10 @@ pub(crate) struct Run {
 
 /// A device that answers at once, so that nothing is gained by going through the ring.
 ///
-/// Ranges lie within the device; whoever calls has checked.
+/// Ranges lie within the device; the caller has checked.
 pub(crate) trait Inline {
-    fn read(&self, at: u64, into: &mut [u8]) -> Outcome;
-    fn write(&self, at: u64, from: &[u8], flags: Flags) -> Outcome;
+    fn read(&self, at: u64, into: VolatileSlice<'_>) -> Outcome;
+    fn write(&self, at: u64, from: VolatileSlice<'_>, flags: Flags) -> Outcome;
     fn flush(&self) -> Outcome;
     fn discard(&self, at: u64, len: u64) -> Outcome;
     fn write_zeroes(&self, at: u64, len: u64, flags: Flags) -> Outcome;
@@ -101,6 +102,14 @@ pub(crate) trait Device: Send + Sync {
     fn flush_now(&self) -> io::Result<()> {
         Ok(())
     }
+
+    /// How large it is now, in bytes: whoever made it larger has not told us.
+    fn look_at_size(&self) -> io::Result<u64> {
+        Ok(self.facts().size())
+    }
+
+    /// It is from now on as large as [`look_at_size`](Self::look_at_size) says, unless that is less.
+    fn grow(&self) {}
 
     /// A request failed.
     fn failed(&self, _op: Op, _errno: Errno) {}
@@ -152,7 +161,7 @@ pub(crate) fn open(backing: &Backing, read_only: bool) -> Result<Arc<dyn Device>
         Backing::Null { size, delay } => Arc::new(Null::new(*size, *delay)),
         Backing::Mem { size } => Arc::new(Mem::new(*size)),
         Backing::Model { model, .. } => Arc::new(Modelled::new(model.build())),
-        Backing::File { path, direct } => Arc::new(File::open(path, *direct, read_only)?),
+        Backing::File { path, direct, in_use } => Arc::new(File::open(path, *direct, *in_use, read_only)?),
     })
 }
 
@@ -174,7 +183,7 @@ pub(crate) fn map(device: &dyn Device, at: u64, len: u64, most: usize) -> io::Re
     Ok(runs)
 }
 
-/// What an I/O error means to who asked.
+/// What an I/O error means to the client.
 pub(crate) fn errno(error: &io::Error) -> Errno {
     match error.kind() {
         // The file is shorter than it was.

@@ -7,8 +7,11 @@ use std::sync::Arc;
 use fairlift_core::queue::Segment;
 use fairlift_core::{Duration, Flags, Instant, Outcome, Tag};
 
+use vm_memory::VolatileSlice;
+
 use super::lane::{Address, AtOnce, Io, Lane, Request, answer};
 use super::{Device, Facts, Inline, Run};
+use crate::kernel::ticket::zero;
 
 pub(crate) struct Null {
     size: u64,
@@ -76,12 +79,12 @@ impl Lane for Delayed {
 }
 
 impl Inline for Null {
-    fn read(&self, _at: u64, into: &mut [u8]) -> Outcome {
-        into.fill(0); // or what another tenant left in the buffer would go out
+    fn read(&self, _at: u64, into: VolatileSlice<'_>) -> Outcome {
+        zero(&into); // or what another tenant left in the buffer would go out
         Outcome::Done
     }
 
-    fn write(&self, _at: u64, _from: &[u8], _flags: Flags) -> Outcome {
+    fn write(&self, _at: u64, _from: VolatileSlice<'_>, _flags: Flags) -> Outcome {
         Outcome::Done
     }
 

@@ -26,7 +26,7 @@ struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have removed it already.
+        // It may have been removed already.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -36,12 +36,12 @@ impl Listening {
         let tls = listener.tls;
         match &listener.address {
             Address::Unix(path) => {
-                let name = format!("unix:{}", path.display());
+                let name = name(&listener.address);
                 let fd = unix(path).map_err(|why| Error::Listen { address: name.clone(), why })?;
                 Ok(Self { fd: fd.into(), tls, name, _file: Some(SocketFile(path.clone())) })
             }
             Address::Tcp(address) => {
-                let name = format!("tcp:{address}");
+                let name = name(&listener.address);
                 let socket = patiently(|| TcpListener::bind(address)).map_err(|error| {
                     let why = match error.kind() {
                         io::ErrorKind::AddrInUse => "the port is in use by another server".into(),
@@ -54,7 +54,7 @@ impl Listening {
                 Ok(Self { fd: socket.into(), tls, name, _file: None })
             }
             Address::Inherited(fd) => {
-                let name = format!("socket {} from the service manager", fd.as_raw_fd());
+                let name = name(&listener.address);
                 let fd = fd.try_clone().map_err(|e| Error::Listen { address: name.clone(), why: e.to_string() })?;
                 Ok(Self { fd, tls, name, _file: None })
             }
@@ -62,24 +62,67 @@ impl Listening {
     }
 }
 
+/// A place as a client would write it.
+pub(crate) fn name(address: &Address) -> String {
+    match address {
+        Address::Unix(path) => format!("unix:{}", path.display()),
+        Address::Tcp(address) => format!("tcp:{address}"),
+        Address::Inherited(fd) => format!("socket {} from the service manager", fd.as_raw_fd()),
+    }
+}
+
+/// Who is at the other end, for people: `tcp:192.0.2.7:51234`, or the process at a unix socket: `pid 4711, uid 1000`.
+pub(crate) fn peer(fd: &OwnedFd) -> String {
+    let Ok(socket) = fd.try_clone() else { return "unknown".into() };
+    match std::net::TcpStream::from(socket).peer_addr() {
+        Ok(address) => format!("tcp:{address}"),
+        Err(_) => sys::process(fd).map_or_else(|| "unknown".into(), |(pid, uid)| format!("pid {pid}, uid {uid}")),
+    }
+}
+
+/// Whether [`Listening::open`] would succeed. It leaves nothing behind: a unix socket is not made, and a TCP port is bound for
+/// a moment.
+pub(crate) fn check(listener: &Listener) -> Result<(), Error> {
+    let Address::Unix(path) = &listener.address else { return Listening::open(listener).map(|_| ()) };
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let check = || match directory.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(NO_DIRECTORY.into()),
+        Err(error) => Err(error.to_string()),
+        Ok(metadata) if !metadata.is_dir() => Err(format!("{} is not a directory", directory.display())),
+        Ok(_) if !sys::may_write(directory) => {
+            Err(format!("nothing can be written to {}: {}", directory.display(), io::Error::last_os_error()))
+        }
+        Ok(_) => is_stale(path).map(|_| ()),
+    };
+    check().map_err(|why| Error::Listen { address: format!("unix:{}", path.display()), why })
+}
+
+const NO_DIRECTORY: &str = "its directory does not exist";
+
+/// Whether there is the socket file of a server that is gone; what else there may be is left alone.
+fn is_stale(path: &Path) -> Result<bool, String> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(false) };
+    if !metadata.file_type().is_socket() {
+        return Err("there is a file of that name, and it is not a socket".into());
+    }
+    match UnixStream::connect(path) {
+        Ok(probe) if sys::is_served(&probe) => Err("another server is listening there".into()),
+        // The server has been killed, and the kernel has not got round to its socket yet.
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
+        // A full backlog, or no permission: a server is there.
+        Err(error) => Err(format!("there is a socket already, and it is not stale ({error})")),
+    }
+}
+
 /// Listens at a path, with mode 0600; replaces the socket file of a server that is gone, never that of a live one.
 fn unix(path: &Path) -> Result<UnixListener, String> {
-    if let Ok(metadata) = std::fs::symlink_metadata(path) {
-        if !metadata.file_type().is_socket() {
-            return Err("there is a file of that name, and it is not a socket".into());
-        }
-        match UnixStream::connect(path) {
-            Ok(probe) if sys::is_served(&probe) => return Err("another server is listening there".into()),
-            // The server has been killed, and the kernel has not got round to its socket yet.
-            Ok(_) => std::fs::remove_file(path).map_err(|error| error.to_string())?,
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                tracing::info!(path = %path.display(), "replaced a stale socket file");
-                std::fs::remove_file(path)
-                    .map_err(|error| format!("a stale socket file cannot be removed: {error}"))?;
-            }
-            // A full backlog, or no permission: somebody is there.
-            Err(error) => return Err(format!("there is a socket already, and it is not stale ({error})")),
-        }
+    if is_stale(path)? {
+        tracing::info!(path = %path.display(), "replaced a stale socket file");
+        std::fs::remove_file(path).map_err(|error| format!("a stale socket file cannot be removed: {error}"))?;
     }
     // The mode is right from the start: other threads that make files are not running yet.
     // SAFETY: takes and returns a number.
@@ -88,7 +131,7 @@ fn unix(path: &Path) -> Result<UnixListener, String> {
     // SAFETY: as above.
     unsafe { libc::umask(old) };
     let listener = result.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => "its directory does not exist".into(),
+        io::ErrorKind::NotFound => NO_DIRECTORY.into(),
         _ => error.to_string(),
     })?;
     // The standard library's backlog is 128; a thousand clients may come at once after a restart.
@@ -113,21 +156,37 @@ fn patiently<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
 
 /// The system calls that the standard library has no name for.
 mod sys {
+    use std::ffi::CString;
     use std::os::fd::AsRawFd;
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::net::UnixStream;
+    use std::path::Path;
+
+    /// Whether files can be made in a directory; else `errno` says why.
+    pub(super) fn may_write(directory: &Path) -> bool {
+        let Ok(path) = CString::new(directory.as_os_str().as_bytes()) else { return false };
+        // SAFETY: the path is a string that ends with a NUL and outlives the call.
+        unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK | libc::X_OK, libc::AT_EACCESS) == 0 }
+    }
+
+    /// The process at the other end of a unix socket, and its user.
+    pub(super) fn process(socket: &impl AsRawFd) -> Option<(i32, u32)> {
+        let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+        let (fd, to) = (socket.as_raw_fd(), (&raw mut peer).cast());
+        // SAFETY: `peer` has room for `len` bytes, and any bytes are a valid value of it.
+        let told = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut len) } == 0;
+        told.then_some((peer.pid, peer.uid))
+    }
 
     /// Whether the process that listens at the other end still lives, or cannot be told.
     pub(super) fn is_served(probe: &UnixStream) -> bool {
-        let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-        let (fd, to) = (probe.as_raw_fd(), (&raw mut peer).cast());
-        // SAFETY: `peer` has room for `len` bytes, and any bytes are a valid value of it.
-        let told = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut len) } == 0;
+        let Some((pid, _)) = process(probe) else { return true };
         // A process in another namespace has no number here.
         // SAFETY: signal 0 only asks whether the process exists.
-        let gone = || unsafe { libc::kill(peer.pid, 0) } != 0
+        let gone = || unsafe { libc::kill(pid, 0) } != 0
             && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
-        !(told && peer.pid > 0 && gone())
+        !(pid > 0 && gone())
     }
 }
 

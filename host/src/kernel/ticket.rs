@@ -2,10 +2,15 @@
 //!
 //! A front hands the engine a request as a ticket. The engine does not know what the owner means by its number: an NBD
 //! connection's command, or a program's ask. All it needs is the memory, and for how long it must not be touched.
+//!
+//! ticket.1  The memory of a virtual machine stays mapped as long as a ticket names it, even if the machine is gone.
+//! ticket.2  A virtual machine may write to its memory while we or the kernel read it. So no reference to it is made: bytes are
+//!           copied, to and from a `VolatileSlice`.
 
-use std::ptr::NonNull;
+use std::sync::Arc;
 
 use slab::Slab;
+use vm_memory::{GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, VolatileSlice};
 
 use super::buffer::Buffer;
 
@@ -25,65 +30,220 @@ pub(crate) enum Memory {
     None,
     /// A buffer of the worker's pool, which goes back there.
     Pool(Buffer),
-    /// Memory of whoever asked (a virtual machine shares its own), which stays there.
+    /// Memory of the virtual machine that asked, which stays there.
     #[cfg_attr(not(test), expect(dead_code, reason = "of fronts that share memory with their clients"))]
     Guest(Guest),
 }
 
-/// Memory that somebody else owns, and has left to us.
+/// Pieces of a virtual machine's memory, one after the other.
 pub(crate) struct Guest {
-    start: NonNull<u8>,
+    pieces: Pieces,
     len: usize,
+    /// Keeps the pieces mapped (ticket.1).
+    _mapped: Arc<GuestMemoryMmap>,
 }
 
-// SAFETY: whoever made it has promised that nobody else touches the memory (`Guest::new`).
+enum Pieces {
+    One(libc::iovec),
+    Several(Box<[libc::iovec]>),
+}
+
+// SAFETY: the pointers name a mapping that `_mapped` keeps, wherever it goes. They are read and written as bytes that
+// others may change at any time (ticket.2).
 unsafe impl Send for Guest {}
 
 impl Guest {
-    /// So many bytes from `start` on.
-    ///
-    /// # Safety
-    /// They are valid, and nobody else touches them, until the ticket that holds them is released.
     #[cfg_attr(not(test), expect(dead_code, reason = "of fronts that share memory with their clients"))]
-    pub(crate) const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
-        Self { start, len }
+    /// The bytes at these addresses of a virtual machine; `None` if there is no memory at one of them.
+    pub(crate) fn new(memory: &Arc<GuestMemoryMmap>, ranges: &[(GuestAddress, u32)]) -> Option<Self> {
+        let slices = |(start, len): &(GuestAddress, u32)| memory.get_slices(*start, *len as usize);
+        let piece = |slice: VolatileSlice<'_>| libc::iovec {
+            iov_base: slice.ptr_guard_mut().as_ptr().cast(),
+            iov_len: slice.len(),
+        };
+        let mut len = 0;
+        let pieces = match ranges {
+            [(start, bytes)] => match memory.get_slice(*start, *bytes as usize) {
+                Ok(slice) => {
+                    len = slice.len();
+                    Some(Pieces::One(piece(slice)))
+                }
+                Err(_) => None,
+            },
+            _ => None,
+        };
+        let pieces = match pieces {
+            Some(one) => one,
+            None => {
+                let mut pieces = Vec::with_capacity(ranges.len());
+                for slice in ranges.iter().flat_map(slices) {
+                    let piece = piece(slice.ok()?);
+                    len += piece.iov_len;
+                    pieces.push(piece);
+                }
+                Pieces::Several(pieces.into())
+            }
+        };
+        Some(Self { pieces, len, _mapped: Arc::clone(memory) })
+    }
+
+    fn pieces(&self) -> &[libc::iovec] {
+        match &self.pieces {
+            Pieces::One(piece) => std::slice::from_ref(piece),
+            Pieces::Several(pieces) => pieces,
+        }
+    }
+
+    #[cfg_attr(not(test), expect(dead_code, reason = "of fronts that share memory with their clients"))]
+    /// Whether each piece starts and ends on a multiple of `align`.
+    pub(crate) fn is_aligned(&self, align: usize) -> bool {
+        self.pieces().iter().all(|piece| (piece.iov_base as usize | piece.iov_len).is_multiple_of(align))
+    }
+
+    /// The part that starts at `offset`, up to `bytes` long, piece by piece.
+    fn part(&self, offset: usize, bytes: usize) -> impl Iterator<Item = libc::iovec> {
+        assert!(offset + bytes <= self.len, "a segment beyond its memory");
+        let (mut skip, mut left) = (offset, bytes);
+        self.pieces().iter().filter_map(move |piece| {
+            let from = skip.min(piece.iov_len);
+            skip -= from;
+            let iov_len = left.min(piece.iov_len - from);
+            left -= iov_len;
+            (iov_len > 0).then(|| libc::iovec { iov_base: piece.iov_base.wrapping_byte_add(from), iov_len })
+        })
+    }
+
+    #[expect(dead_code, reason = "of fronts that share memory with their clients")]
+    /// All of it, piece by piece.
+    pub(crate) fn slices(&self) -> impl Iterator<Item = VolatileSlice<'_>> {
+        self.part_slices(0, self.len)
+    }
+
+    fn part_slices(&self, offset: usize, bytes: usize) -> impl Iterator<Item = VolatileSlice<'_>> {
+        // SAFETY: the piece lies in a mapping that `_mapped` keeps, and so the borrow of `self` (ticket.1); nobody has a
+        // reference to it (ticket.2).
+        self.part(offset, bytes).map(|piece| unsafe { VolatileSlice::new(piece.iov_base.cast(), piece.iov_len) })
     }
 }
 
 const NO_MEMORY: &str = "a read or write has memory until it is released";
 
 impl Memory {
-    /// The bytes.
+    /// The bytes of a buffer.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Pool(buffer) => buffer.bytes(),
-            // SAFETY: the promise of `Guest::new`; the borrow of `self` keeps the ticket.
-            Self::Guest(guest) => unsafe { std::slice::from_raw_parts(guest.start.as_ptr(), guest.len) },
+            Self::Guest(_) => panic!("a virtual machine's memory is never referred to"), // ticket.2
             Self::None => panic!("{NO_MEMORY}"),
         }
     }
 
-    /// The bytes, to be changed.
+    /// The bytes of a buffer, to be changed.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Pool(buffer) => buffer.bytes_mut(),
-            // SAFETY: as in `bytes`; the borrow is exclusive.
-            Self::Guest(guest) => unsafe { std::slice::from_raw_parts_mut(guest.start.as_ptr(), guest.len) },
+            Self::Guest(_) => panic!("a virtual machine's memory is never referred to"), // ticket.2
             Self::None => panic!("{NO_MEMORY}"),
         }
     }
 
-    /// A part of it, as the kernel wants it, and its block if that may be registered.
+    /// Shows a part of it, piece by piece.
     #[inline]
-    pub(crate) fn piece(&self, offset: u64, bytes: u64) -> (libc::iovec, Option<u16>) {
-        let (start, len, block) = match self {
-            Self::Pool(buffer) => (buffer.as_ptr(), buffer.bytes().len(), buffer.block()),
-            Self::Guest(guest) => (guest.start.as_ptr(), guest.len, None),
+    pub(crate) fn for_each(&mut self, offset: usize, bytes: usize, mut visit: impl FnMut(VolatileSlice<'_>)) {
+        match self {
+            Self::Pool(buffer) => visit((&mut buffer.bytes_mut()[offset..offset + bytes]).into()),
+            Self::Guest(guest) => guest.part_slices(offset, bytes).for_each(visit),
             Self::None => panic!("{NO_MEMORY}"),
+        }
+    }
+
+    /// Adds a part of it, as the kernel wants it, and says its block if that may be registered.
+    #[inline]
+    pub(crate) fn pieces(&self, offset: u64, bytes: u64, into: &mut Vec<libc::iovec>) -> Option<u16> {
+        let (offset, bytes) = (offset as usize, bytes as usize);
+        match self {
+            Self::Pool(buffer) => {
+                assert!(offset + bytes <= buffer.bytes().len(), "a segment beyond its memory");
+                let start = buffer.as_ptr().wrapping_add(offset).cast();
+                into.push(libc::iovec { iov_base: start, iov_len: bytes });
+                buffer.block()
+            }
+            Self::Guest(guest) => {
+                into.extend(guest.part(offset, bytes));
+                None
+            }
+            Self::None => panic!("{NO_MEMORY}"),
+        }
+    }
+}
+
+/// Fills memory with zeroes.
+pub(crate) fn zero(slice: &VolatileSlice<'_>) {
+    // SAFETY: the slice is valid for writes of its length. Others may write to it at the same time (ticket.2): what they or we
+    // write is there afterwards, and nobody relies on which.
+    unsafe { slice.ptr_guard_mut().as_ptr().write_bytes(0, slice.len()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use vm_memory::Bytes as _;
+
+    use super::*;
+
+    fn machine() -> Arc<GuestMemoryMmap> {
+        // Two regions side by side.
+        let ranges = [(GuestAddress(0), 0x2000), (GuestAddress(0x2000), 0x2000)];
+        Arc::new(GuestMemoryMmap::from_ranges(&ranges).unwrap())
+    }
+
+    fn bytes(memory: &mut Memory, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        memory.for_each(offset, len, |slice| {
+            let before = bytes.len();
+            bytes.resize(before + slice.len(), 0);
+            slice.copy_to(&mut bytes[before..]);
+        });
+        bytes
+    }
+
+    /// Ranges that follow one another in a request are apart in memory, and one may cross from region to region.
+    #[test]
+    fn a_part_of_several_pieces_is_those_bytes() {
+        let machine = machine();
+        let all: Vec<u8> = (0..0x4000u32).map(|n| (n / 7) as u8).collect();
+        machine.write_slice(&all, GuestAddress(0)).unwrap();
+        let ranges = [(GuestAddress(0x100), 0x10), (GuestAddress(0x1ff0), 0x20), (GuestAddress(0x3000), 1)];
+        let guest = Guest::new(&machine, &ranges).unwrap();
+        drop(machine); // ticket.1
+        let wanted: Vec<u8> = [&all[0x100..0x110], &all[0x1ff0..0x2010], &all[0x3000..0x3001]].concat();
+        let mut memory = Memory::Guest(guest);
+        assert_eq!(bytes(&mut memory, 0, 0x31), wanted);
+        assert_eq!(bytes(&mut memory, 0x0f, 3), wanted[0x0f..0x12]);
+        let mut iovecs = Vec::new();
+        assert_eq!(memory.pieces(0x08, 0x29, &mut iovecs), None);
+        assert_eq!(iovecs.iter().map(|iovec| iovec.iov_len).collect::<Vec<_>>(), [8, 0x10, 0x10, 1]);
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_not_had() {
+        let machine = machine();
+        for (start, len) in [(0x4000, 1), (0x3fff, 2), (u64::MAX, 2), (0, u32::MAX)] {
+            assert!(Guest::new(&machine, &[(GuestAddress(start), len)]).is_none(), "{len} at {start:#x}");
+            assert!(Guest::new(&machine, &[(GuestAddress(0), 1), (GuestAddress(start), len)]).is_none());
+        }
+    }
+
+    #[test]
+    fn alignment_is_that_of_the_worst_piece() {
+        let machine = machine();
+        let aligned = |ranges: &[(u64, u32)]| {
+            let ranges: Vec<_> = ranges.iter().map(|(start, len)| (GuestAddress(*start), *len)).collect();
+            Guest::new(&machine, &ranges).unwrap().is_aligned(512)
         };
-        assert!(offset + bytes <= len as u64, "a segment beyond its memory");
-        (libc::iovec { iov_base: start.wrapping_add(offset as usize).cast(), iov_len: bytes as usize }, block)
+        assert!(aligned(&[(0x200, 512), (0x1000, 4096)]));
+        assert!(!aligned(&[(0x200, 512), (0x1001, 512)]));
+        assert!(!aligned(&[(0x200, 100), (0x1000, 412)]));
     }
 }

@@ -76,7 +76,7 @@ impl<F: FnMut(&mut Vec<Waiting>) -> Next + Send> Tune for Wrong<F> {}
 
 impl<F: FnMut(&mut Vec<Waiting>) -> Next + Send> Report for Wrong<F> {}
 
-/// C1
+/// check.1
 #[test]
 #[should_panic(expected = "waits for a disk that has nothing to do, and nobody holds it")]
 fn a_scheduler_that_forgets_a_request_is_found_when_the_disk_has_nothing_else() {
@@ -88,7 +88,7 @@ fn a_scheduler_that_forgets_a_request_is_found_when_the_disk_has_nothing_else() 
     }));
 }
 
-/// C5
+/// check.5
 #[test]
 #[should_panic(expected = "waits for a disk that has nothing to do, and nobody holds it")]
 fn a_scheduler_that_leaves_the_disk_idle_without_a_hold_is_found() {
@@ -143,13 +143,13 @@ impl Tune for Holds {}
 
 impl Report for Holds {}
 
-/// C5
+/// check.5
 #[test]
 fn a_hold_within_its_limit_is_allowed() {
     run_with(Holds(Vec::new(), ms(8), None));
 }
 
-/// C5: the message names the seed.
+/// check.5: the message names the seed.
 #[test]
 #[should_panic(expected = "seed 77 at 0.000000000 s: read")]
 fn a_hold_beyond_its_limit_is_found() {
@@ -194,7 +194,7 @@ fn run_on(lie: impl FnMut(&mut Vec<Ended>) + Send + 'static) {
     run(Queue::new(settings()), Box::new(Liar { inner, lie }));
 }
 
-/// C1: the queue gives up after `io_timeout`, but the disk never answers.
+/// check.1: the queue gives up after `io_timeout`, but the disk never answers.
 #[test]
 #[should_panic(expected = "never ends")]
 fn a_disk_that_loses_a_request_is_found_at_the_end() {
@@ -206,7 +206,7 @@ fn a_disk_that_loses_a_request_is_found_at_the_end() {
     });
 }
 
-/// C2
+/// check.2
 #[test]
 #[should_panic(expected = "the disk ends request 3, which it does not have")]
 fn a_disk_that_ends_a_request_twice_is_found() {
@@ -217,7 +217,7 @@ fn a_disk_that_ends_a_request_twice_is_found() {
     });
 }
 
-/// C3
+/// check.3
 #[test]
 #[should_panic(expected = "was given at 0.000000000 s, and ends at 0.500000000 s")]
 fn a_disk_that_ends_a_request_in_the_future_is_found() {
@@ -288,7 +288,7 @@ fn a_bio_in_pieces_that_lie_side_by_side_is_whole() {
     assert_eq!(check.0.open(), 0);
 }
 
-/// C1: three pieces of eight, but one of them twice and one never.
+/// check.1: three pieces of eight, but one of them twice and one never.
 #[test]
 #[should_panic(expected = "read 100+24 of stream 0 ends, but not all of it was given to the disk")]
 fn a_piece_given_twice_in_place_of_another_is_found() {
@@ -301,7 +301,7 @@ fn a_piece_given_twice_in_place_of_another_is_found() {
     check.finish(0);
 }
 
-/// C2
+/// check.2
 #[test]
 #[should_panic(expected = "goes to the disk twice")]
 fn a_bio_given_twice_is_found() {
@@ -313,7 +313,7 @@ fn a_bio_given_twice_is_found() {
     }
 }
 
-/// C2
+/// check.2
 #[test]
 #[should_panic(expected = "of a bio that is not open")]
 fn a_bio_that_ends_twice_is_found() {
@@ -322,7 +322,7 @@ fn a_bio_that_ends_twice_is_found() {
     check.finish(0);
 }
 
-/// C2
+/// check.2
 #[test]
 #[should_panic(expected = "is in the disk, and its tag is given out again")]
 fn a_tag_given_out_twice_is_found() {
@@ -333,7 +333,7 @@ fn a_tag_given_out_twice_is_found() {
     check.dispatch(Op::Read, 200, 1, 0, 8);
 }
 
-/// C3
+/// check.3
 #[test]
 #[should_panic(expected = "ends before the disk has ended it")]
 fn a_bio_that_ends_before_the_disk_has_done_it_is_found() {
@@ -343,7 +343,7 @@ fn a_bio_that_ends_before_the_disk_has_done_it_is_found() {
     check.finish(0);
 }
 
-/// C1
+/// check.1
 #[test]
 #[should_panic(expected = "goes to sector 108, with the data of another")]
 fn a_bio_that_goes_to_another_place_is_found() {
@@ -352,7 +352,7 @@ fn a_bio_that_goes_to_another_place_is_found() {
     check.dispatch(Op::Write, 108, 0, 0, 8);
 }
 
-/// C1
+/// check.1
 #[test]
 #[should_panic(expected = "is nowhere: not waiting, not in the disk, and not ended")]
 fn a_bio_that_is_nowhere_is_found_at_once() {
@@ -361,14 +361,14 @@ fn a_bio_that_is_nowhere_is_found_at_once() {
     check.0.idle(Instant::ZERO, 0, None, false);
 }
 
-/// C1
+/// check.1
 #[test]
 #[should_panic(expected = "the queue is empty, and someone waits for room")]
 fn a_wake_up_that_is_lost_is_found() {
     ByHand::new().0.idle(Instant::ZERO, 0, None, true);
 }
 
-/// C4: the second write was said to have ended, but the first lands after it (a queue that keeps writes and mixes them up).
+/// check.4: the second write was said to have ended, but the first lands after it (a queue that keeps writes and mixes them up).
 #[test]
 #[should_panic(expected = "read 100+8 of stream 0 returns what sector 100 held before its last write")]
 fn a_read_of_what_was_overwritten_is_found() {

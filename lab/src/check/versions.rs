@@ -140,7 +140,7 @@ mod tests {
         floors
     }
 
-    /// C4: the first write lands again after the second has ended.
+    /// check.4: the first write lands again after the second has ended.
     #[test]
     fn a_write_that_lands_again_after_a_later_one_makes_reads_stale() {
         let mut versions = Versions::new(1, 1);

@@ -1,4 +1,4 @@
-//! From a plan to its cases, and from a case to its jobs: who does what, where.
+//! From a plan to its cases, and from a case to its jobs: which program runs in which group, on which file.
 
 use std::fmt;
 
@@ -12,11 +12,12 @@ use crate::workload::{Does, Part, Role, Workload};
 
 /// Where the first file begins: as partitions and file systems do, a mebibyte from the start.
 const START: u64 = 1 << 20;
-/// Jobs in a case: more than anybody runs on one disk, and few enough to be held in memory.
+/// Jobs in a case. Chosen: more than anybody runs on one disk, and few enough to be held in memory.
 const JOBS_MAX: u64 = 4096;
 
 impl Plan {
-    /// How many slots the timeline of a run has.
+    /// How many slots the timeline of a run has. Chosen: half a second each in a run of the default 30 s, and no more than a
+    /// plot of 560 points shows apart.
     pub const SLOTS: u32 = 60;
 
     /// The cases, in the order in which they are run: sets, within them workloads, within them jobs.
@@ -69,7 +70,7 @@ impl Plan {
 
     /// With warm-up, a timeline fine enough for windows of a second, and blocks of the tenants' own sizes.
     fn tenants(&self, case: Case) -> Case {
-        /// Of a run of minutes.
+        /// Chosen: two minutes in slots of [`tenants::SLOT`]; a longer run has longer slots.
         const SLOTS_MAX: u64 = 1200;
         let runtime = self.runtime + self.warm_up;
         let slots = runtime.as_nanos().div_ceil(tenants::SLOT.as_nanos()).clamp(1, SLOTS_MAX) as u32;
@@ -141,7 +142,7 @@ impl Case {
         (0..self.groups.len() as u16).map(GroupId).filter(|id| !is_parent(*id)).collect()
     }
 
-    /// Who takes part, in order: the group and the role of each job.
+    /// The jobs, in order: the group and the role of each.
     #[must_use]
     pub fn cast(&self) -> Vec<(GroupId, &Role)> {
         let mut cast = Vec::new();
@@ -159,14 +160,14 @@ impl Case {
         cast
     }
 
-    /// The roles that the jobs of a group play, in turn (W1, W4).
+    /// The roles that the jobs of a group play, in turn (workload.1, workload.4).
     fn dealt(&self, group: GroupId) -> Vec<&Role> {
         let path = &self.groups[usize::from(group.0)].path;
         let own = deal(&self.workload.roles, |role| role.is_of(path));
         if own.is_empty() { deal(&self.workload.roles, |role| role.group.is_none()) } else { own }
     }
 
-    /// Whether every group has roles, and every role its group (W4).
+    /// Whether every group has roles, and every role its group (workload.4).
     fn check_roles(&self) -> Result<(), Error> {
         let leaves = self.leaves();
         let paths = || leaves.iter().map(|leaf| self.groups[usize::from(leaf.0)].path.as_str());
@@ -276,14 +277,14 @@ impl fmt::Display for Case {
     }
 }
 
-/// The roles that jobs play, in turn (W1).
+/// The roles that jobs play, in turn (workload.1).
 fn deal(roles: &[Role], is_among: impl Fn(&Role) -> bool) -> Vec<&Role> {
     let among: Vec<&Role> = roles.iter().filter(|role| !role.once && is_among(role)).collect();
     let rounds = 0..among.iter().map(|role| role.share).max().unwrap_or_default();
     rounds.flat_map(|round| among.iter().copied().filter(move |role| round < role.share)).collect()
 }
 
-/// A case's own seed (I3).
+/// A case's own seed (iostest.3).
 fn seed_of(seed: u64, workload: &str, jobs: u32, set: u32) -> u64 {
     let words = workload.bytes().map(u64::from).chain([u64::from(jobs), u64::from(set)]);
     words.fold(seed, |seed, word| Random::new(seed ^ word).bits())

@@ -23,7 +23,7 @@ const PATIENCE: Duration = secs(30 * 86_400);
 pub struct Modelled {
     /// The disk.
     pub spec: Spec,
-    /// Who goes next.
+    /// The scheduler.
     pub scheduler: Kind,
     /// Its tunables, where they differ: (name, value).
     pub set: Vec<(String, String)>,
@@ -98,7 +98,7 @@ impl Modelled {
                 return Err(Error::Plan(why));
             }
         }
-        // A tenant alone is as there is without fairness (I6).
+        // A tenant alone is as there is without fairness (iostest.6).
         let (scheduler, set) = if case.alone { (Kind::None, &[][..]) } else { (self.scheduler, &self.set[..]) };
         let mut settings = Settings { groups: case.groups.clone(), ..Settings::new(scheduler, limits) };
         settings.depth = self.depth.unwrap_or_else(|| self.spec.depth());

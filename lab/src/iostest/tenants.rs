@@ -5,17 +5,17 @@
 //! the deep reader is entitled to the other 0.91. If the small one does 2,100 reads a second, its score is 2,100 ÷ 110,000
 //! ÷ 0.09 = 0.21, and the isolation of the run is 0.21.
 //!
-//! N1  The capacity for a tenant's kind of request (read or write, order, block size, flushes) is what the disk does of it
-//!     when saturated: alone, scheduler `none`, 4 streams of depth 32; of depth 8 if blocks are larger than 64 KiB. It is
-//!     the tenant's own rate alone, if that is more.
-//! N2  A tenant's demand is what it does alone at its own depth, scheduler `none`, over the capacity: the part of the disk
-//!     that it can use, at most 1.
-//! N3  The entitlements are weighted max-min: each tenant has its weight's part of the disk, but no more than its demand;
-//!     what a tenant leaves goes to the others by weight. With groups within groups, each group divides what it has so.
-//! N4  Score: (rate ÷ capacity) ÷ entitlement. Isolation: the least score. Use: the sum of rate ÷ capacity, over that of the
-//!     entitlements.
-//! N5  Runs alone are made once in each set for each kind and depth, before the first situation that needs them.
-//! N6  A tenant that is entitled to less than its demand is saturating: weights alone bound it. Over each second of the
+//! entitlement.1  The capacity for a tenant's kind of request (read or write, order, block size, flushes) is what the disk does of
+//!     it when saturated: alone, scheduler `none`, 4 streams of depth 32; of depth 8 if blocks are larger than 64 KiB. It is the
+//!     tenant's own rate alone, if that is more.
+//! entitlement.2  A tenant's demand is what it does alone at its own depth, scheduler `none`, over the capacity: the part of the
+//!     disk that it can use, at most 1.
+//! entitlement.3  The entitlements are weighted max-min: each tenant has its weight's part of the disk, but no more than its
+//!     demand; what a tenant leaves goes to the others by weight. With groups within groups, each group divides what it has so.
+//! entitlement.4  Score: (rate ÷ capacity) ÷ entitlement. Isolation: the least score. Use: the sum of rate ÷ capacity, over that of
+//!     the entitlements.
+//! entitlement.5  Runs alone are made once in each set for each kind and depth, before the first situation that needs them.
+//! entitlement.6  A tenant that is entitled to less than its demand is saturating: weights alone bound it. Over each second of the
 //!     run, its share of what the saturating tenants had is compared with its part of their entitlements.
 
 use fairlift_core::{Duration, Group, GroupId};
@@ -24,11 +24,11 @@ use super::Case;
 use crate::result::{Run, Tenant, Together};
 use crate::workload::{Role, Workload};
 
-/// Streams that saturate the disk (N1).
+/// Streams that saturate the disk (entitlement.1). Chosen: with 32 requests each as many as the default depth, 128.
 const STREAMS: u32 = 4;
 
-/// How long the disk is in use before anything is counted: as in the live bench, schedulers have learned by then what the
-/// disk is like.
+/// How long the disk is in use before anything is counted: as long as in the live bench (`benches/tenants.py`). By then
+/// schedulers have learned what the disk is like.
 pub const WARM_UP: Duration = fairlift_core::time::secs(1);
 
 /// How long a reply and the next request are on their way, on average. Alone at depth 1, a client of a server on the same
@@ -36,7 +36,7 @@ pub const WARM_UP: Duration = fairlift_core::time::secs(1);
 /// clients (`docs/performance.md`). With it modelled SATA disks show what a live virtual disk does.
 pub const ROUND_TRIP: Duration = fairlift_core::time::us(50);
 
-/// The length of a slot of the timeline, for windows of a second.
+/// The length of a slot of the timeline. Chosen: ten make a window of a second (entitlement.6).
 pub(super) const SLOT: Duration = fairlift_core::time::ms(100);
 
 /// The runs alone that a situation needs: a role, and how many streams play it.
@@ -51,13 +51,13 @@ pub(super) fn reference(role: &Role, streams: u32) -> Workload {
     Workload { name, about: String::new(), roles: vec![role.clone()], groups: Vec::new() }
 }
 
-/// What saturates the disk with a tenant's kind of request (N1).
+/// What saturates the disk with a tenant's kind of request (entitlement.1).
 fn saturating(role: &Role) -> (Role, u32) {
     let depth = if role.block_size <= 64 << 10 { 32 } else { 8 };
     (Role { iodepth: Some(depth), think: Duration::ZERO, ..alone(role) }, STREAMS)
 }
 
-/// A tenant by itself (N2).
+/// A tenant by itself (entitlement.2).
 fn alone(role: &Role) -> Role {
     Role { group: None, name: "alone".into(), ..role.clone() }
 }
@@ -118,8 +118,8 @@ fn part(of: f64, whole: f64) -> f64 {
     if whole > 0.0 { of / whole } else { 0.0 }
 }
 
-/// The largest |share − due| ÷ due of a saturating tenant over any second (N6); `None` if there are not two of them, or the
-/// run is shorter.
+/// The largest |share − due| ÷ due of a saturating tenant over any second (entitlement.6); `None` if there are not two of them, or
+/// the run is shorter.
 fn share_error(run: &Run, tenants: &[(GroupId, &Role)]) -> Option<f64> {
     let slot = run.runtime_s / run.timeline.len().max(1) as f64;
     let window = ((1.0 / slot).round() as usize).max(1);
@@ -148,7 +148,7 @@ fn share_error(run: &Run, tenants: &[(GroupId, &Role)]) -> Option<f64> {
     Some(errors.fold(0.0, f64::max))
 }
 
-/// Weighted max-min of a disk among the leaves of a tree, each with its demand (N3); in their order.
+/// Weighted max-min of a disk among the leaves of a tree, each with its demand (entitlement.3); in their order.
 fn tree_max_min(groups: &[Group], leaves: &[(GroupId, f64)]) -> Vec<f64> {
     let mut demands = vec![0.0; groups.len()];
     for &(leaf, demand) in leaves {
@@ -205,7 +205,7 @@ mod tests {
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9)
     }
 
-    /// N3
+    /// entitlement.3
     #[test]
     fn what_a_tenant_cannot_use_goes_to_the_others_by_weight() {
         assert_eq!(max_min(1.0, &[(100.0, 1.0), (300.0, 1.0)]), [0.25, 0.75], "both want more than there is");
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(max_min(1.0, &[]), [] as [f64; 0]);
     }
 
-    /// N3
+    /// entitlement.3
     #[test]
     fn a_group_divides_what_it_has_among_those_below_it() {
         let group = |path: &str, parent, weight| Group { path: path.into(), parent: Some(GroupId(parent)), weight };
@@ -248,7 +248,7 @@ mod tests {
     }
 
     crate::proptest! {
-        /// N3
+        /// entitlement.3
         #[test]
         fn max_min_is_the_level_at_which_all_is_given_away(
             wants in proptest::collection::vec((1_u16..=1000, 0.0_f64..=1.0), 1..12),

@@ -73,7 +73,7 @@ fn every_workload_gets_something_done_and_the_same_seed_gives_the_same_bytes() {
     assert!(other != bytes(), "another seed is another run");
 }
 
-/// I1, I3: the third case of a plan, run by itself.
+/// iostest.1, iostest.3: the third case of a plan, run by itself.
 #[test]
 fn a_case_can_be_repeated_alone() {
     let plan = Plan { jobs: vec![1, 2], sets: 2, ..plan(&["drr"]) };
@@ -85,7 +85,7 @@ fn a_case_can_be_repeated_alone() {
     assert_ne!(results.runs[2].groups, results.runs[0].groups, "another set draws other places");
 }
 
-/// I5
+/// iostest.5
 #[test]
 fn who_stops_keeps_the_cases_that_ended() {
     let plan = Plan { jobs: vec![1, 2, 3], ..plan(&["drr"]) };
@@ -155,7 +155,7 @@ impl Runner for Failing {
     }
 }
 
-/// I4
+/// iostest.4
 #[test]
 fn a_case_in_which_something_failed_is_no_measurement() {
     let why = run(&plan(&["drr"]), &mut Failing, header(), &mut |_| (), &|| false).unwrap_err().to_string();
@@ -304,7 +304,7 @@ fn roles_are_dealt_out_by_their_shares_and_what_is_there_once_is_in_the_first_gr
     assert_eq!((jobs[0].priority.level, jobs[1].priority.level), (0, 4));
 }
 
-/// W4
+/// workload.4
 #[test]
 fn a_group_plays_its_own_roles_and_the_others_those_without_a_group() {
     let mut plan = Plan { groups: tree(&[100, 100, 100]), jobs: vec![2], iodepth: 4, ..plan(&["mixed"]) };
@@ -358,7 +358,7 @@ fn judged(names: &[&str], spec: &str, scheduler: Kind) -> Vec<Run> {
     run(&tenants(names), &mut runner, header(), &mut |_| (), &|| false).unwrap().runs
 }
 
-/// N4: what the small tenant needs is there, and the disk's own queue keeps it from it.
+/// entitlement.4: what the small tenant needs is there, and the disk's own queue keeps it from it.
 #[test]
 fn without_a_scheduler_a_small_reader_beside_a_deep_one_has_less_than_half_of_its_due() {
     let runs = judged(&["tenants:small-beside-deep"], "ssd-sata-plp", Kind::None);
@@ -373,7 +373,7 @@ fn without_a_scheduler_a_small_reader_beside_a_deep_one_has_less_than_half_of_it
     assert!(together.share_error_1s.is_none(), "only one tenant is bounded by its weight");
 }
 
-/// N6
+/// entitlement.6
 #[test]
 fn a_fair_scheduler_keeps_the_shares_of_saturating_tenants_over_any_second_on_every_level() {
     for (scheduler, is_fair) in [(Kind::None, false), (Kind::Bfq, true)] {
@@ -404,7 +404,7 @@ fn half_of_what_tenants_have_outstanding_in_a_virtual_disk_leaves_no_order_to_th
     assert!(shallow > 0.39, "it is entitled to 0.4, and has {shallow} with 16 places");
 }
 
-/// N2, N5, I6
+/// entitlement.2, entitlement.5, iostest.6
 #[test]
 fn what_tenants_do_alone_is_measured_once_and_does_not_depend_on_the_scheduler() {
     let names = ["tenants:small-beside-deep", "tenants:small-writer-beside-readers"];

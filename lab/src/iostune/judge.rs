@@ -1,10 +1,10 @@
 //! From samples to findings: tables, a model of costs, a character, a verdict, and doubts.
 //!
-//! J1  Idling is judged by what parallel streams move through `cfq` with it and without: by the geometric mean of the ratios
+//! judge.1  Idling is judged by what parallel streams move through `cfq` with it and without: by the geometric mean of the ratios
 //!     for 2, 4, 8 and 16 streams. Within [`MATTERS`] of 1 it does not matter.
-//! J2  Where that was not measured, what streams move straight to the disk decides, as for Goyal in 2010: more than one
+//! judge.2  Where that was not measured, what streams move straight to the disk decides, as for Goyal in 2010: more than one
 //!     moves: don't idle; less: idle.
-//! J3  A random read takes `1 / rrandiops` of the disk's time when it is busy, of which its bytes take `4096 / rbps`; the rest
+//! judge.3  A random read takes `1 / rrandiops` of the disk's time when it is busy, of which its bytes take `4096 / rbps`; the rest
 //!     is its base cost. So `blk-iocost` understands the six figures of `io.cost.model`.
 
 use super::findings::{
@@ -15,9 +15,10 @@ use super::probe::SMALL;
 use super::{Figure, KNOWN, Outcome, Probe, Sample, Way};
 use crate::program::Order;
 
-/// Within so much of 1, a gain does not matter.
+/// Within so much of 1, a gain does not matter. Chosen: verdicts are also judged by whether they are within 5 % of the better
+/// setting (`docs/tuning.md`).
 const MATTERS: f64 = 0.05;
-/// So many µs and more for a random read: something moves.
+/// So many µs and more for a random read: something moves. Chosen: half a revolution at 15,000 rpm is 2 ms.
 const MOVES_US: f64 = 2000.0;
 
 /// What follows from the samples.
@@ -116,7 +117,7 @@ fn writes(outcomes: &[Outcome], sizes: Vec<Size>) -> Option<Writes> {
     (!writes.sizes.is_empty() || !writes.durable.is_empty()).then_some(writes)
 }
 
-/// J3
+/// judge.3
 fn cost_model(found: &Findings) -> Option<CostModel> {
     let size = |op, block, depth| {
         let all = found.sizes.iter().chain(found.writes.iter().flat_map(|writes| &writes.sizes));
@@ -193,7 +194,7 @@ fn character(found: &Findings) -> Character {
     }
 }
 
-/// J1, J2
+/// judge.1, judge.2
 fn verdict(found: &Findings) -> Option<Verdict> {
     let parallel_gain = found.character.parallel_gain?;
     let ratios: Vec<f64> = (found.streams_idling.iter())

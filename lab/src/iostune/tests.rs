@@ -179,7 +179,7 @@ fn one_rate_for_all_looks_like_a_limit_and_fast_writes_like_a_cache() {
     assert!(told(2000.0, 50_000.0).contains("writes are faster than reads"));
 }
 
-/// J2
+/// judge.2
 #[test]
 fn without_trying_idling_the_streams_themselves_decide() {
     let says = |two: f64| {
@@ -192,7 +192,7 @@ fn without_trying_idling_the_streams_themselves_decide() {
     assert!(says(140.0).why.contains("2 streams move 1.40 of what one does"));
 }
 
-/// U5
+/// iostune.5
 #[test]
 fn when_it_is_stopped_what_was_measured_counts() {
     let mut disk = Paper { spec: Spec::parse("sata-7200").unwrap(), write: false };
@@ -209,7 +209,7 @@ fn when_it_is_stopped_what_was_measured_counts() {
     assert_eq!(streams, [1, 2, 4]);
 }
 
-/// U2
+/// iostune.2
 #[test]
 fn the_steps_take_no_more_than_the_time_and_a_quick_look_has_fewer() {
     for at_rest in [false, true] {

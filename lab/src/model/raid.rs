@@ -1,15 +1,15 @@
 //! Hard disks behind a controller: RAID 0, 5 and 6.
 //!
-//! R1  A request is first looked at by the controller (`controller_overhead`, one after the other) and under way to it and
+//! raid.1  A request is first looked at by the controller (`controller_overhead`, one after the other) and under way to it and
 //!     back (`controller_latency`, all at once); its data crosses one link of `controller_rate`, at `command_rate` at most.
-//! R2  A read goes to the disks that hold it, or waits for what the controller is reading ahead (`streams.rs`).
-//! R3  A write goes through to the disks, each stripe by itself: what parity needs is read, then data and parity are
+//! raid.2  A read goes to the disks that hold it, or waits for what the controller is reading ahead (`streams.rs`).
+//! raid.3  A write goes through to the disks, each stripe by itself: what parity needs is read, then data and parity are
 //!     written (`stripes.rs`). With `controller_cache` it ends in memory, and goes to the disks when its stripe is
 //!     complete, after a second, or when the memory is half full.
-//! R4  A flush ends at once if no memory that it concerns is volatile: the cache has a battery, and the disks' own write
+//! raid.4  A flush ends at once if no memory that it concerns is volatile: the cache has a battery, and the disks' own write
 //!     caches are off. Otherwise it waits until all is on the disks, and the disks are flushed.
-//! R5  The first `missing` disks are not there, from `missing_from` on: what they held is made from all others.
-//! R6  With `rebuild` the array reads all disks from start to end, a MiB at a time, and writes what a missing one held to its
+//! raid.5  The first `missing` disks are not there, from `missing_from` on: what they held is made from all others.
+//! raid.6  With `rebuild` the array reads all disks from start to end, a MiB at a time, and writes what a missing one held to its
 //!     spare, at that rate at most.
 //!
 //! The disks are those of `disk`, spindles not in step. Not modelled: two writes to one stripe wait for each other, a cache
@@ -38,7 +38,7 @@ use super::disk::Busy;
 
 pub use self::settings::Settings;
 
-/// How long what was written may stay in the cache.
+/// How long what was written may stay in the cache, in nanoseconds (raid.3).
 const STAY: u64 = 1_000_000_000;
 
 /// The model.
@@ -47,7 +47,7 @@ pub struct Raid {
     numbers: Numbers,
     sectors: u64,
     members: Members,
-    /// What is under way to the controller, and when it is there (R1).
+    /// What is under way to the controller, and when it is there (raid.1).
     arriving: VecDeque<(u64, Asked)>,
     processor_free: u64,
     link_free: u64,
@@ -244,13 +244,13 @@ impl Raid {
         self.free.push(task);
     }
 
-    /// R1: the data crosses the link, then the request ends.
+    /// raid.1: the data crosses the link, then the request ends.
     fn transfer(&mut self, now: u64, asked: &Asked) {
         let at = self.crosses(now, asked.extent.sectors);
         self.end(at, asked.id, Outcome::Done);
     }
 
-    /// When so much data has crossed the link, and the link is free for others (R1).
+    /// When so much data has crossed the link, and the link is free for others (raid.1).
     fn crosses(&mut self, now: u64, sectors: u64) -> u64 {
         self.link_free = self.link_free.max(now) + sectors * self.numbers.link / 1024;
         self.link_free.max(now + sectors * self.numbers.command / 1024)

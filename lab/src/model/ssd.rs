@@ -6,20 +6,22 @@
 //!                                              └─▶ dies, collection           behind it
 //! ```
 //!
-//! S1  A command takes its turn at the controller, for `read_command` or `write_command`: the ceiling of IOPS. No more than
+//! ssd.1  A command takes its turn at the controller, for `read_command` or `write_command`: the ceiling of IOPS. No more than
 //!     `slots` are taken in at once. With SATA, flushes and discards run alone.
-//! S2  A read takes a page read of each die that it touches, then the channel, then the link, each of which serves one at a
-//!     time. It ends when its last page has crossed the link. (`nand.rs`: N1–N3.)
-//! S3  The second read of a sequential stream has the controller read ahead; what has been read ahead needs no die.
-//! S4  A write ends when it is in the buffer; when that is full, as programs make room, in order of arrival. On a link that
+//! ssd.2  A read takes a page read of each die that it touches, then the channel, then the link, each of which serves one at a
+//!     time. It ends when its last page has crossed the link. (nand.1–3.)
+//! ssd.3  The second read of a sequential stream has the controller read ahead; what has been read ahead needs no die.
+//! ssd.4  A write ends when it is in the buffer; when that is full, as programs make room, in order of arrival. On a link that
 //!     carries one direction at a time, data for the host goes between that of one write and the next.
-//! S5  The buffer is programmed in whole units, each on the next die without a job; a part of one only for a flush. (W1–W3.)
-//! S6  Programs leave garbage to collect, which takes the same dies. (`space.rs`: P1–P6.)
-//! S7  Without protection against power loss a flush, or a write with FUA, waits for the programs of all that was in the
+//! ssd.5  The buffer is programmed in whole units, each on the next die without a job; a part of one only for a flush.
+//!     (ssd_write.1–3.)
+//! ssd.6  Programs leave garbage to collect, which takes the same dies. (space.1–6.)
+//! ssd.7  Without protection against power loss a flush, or a write with FUA, waits for the programs of all that was in the
 //!     buffer, and then for its turn to make the mapping durable: `flush`. It does so even if nothing was written since the
-//!     last, unless `flush_spared`: seed 003 saw an SSD gain much from flushes that were shared. With protection every write is durable when it ends; the disk says that it has no volatile cache, and a flush costs
-//!     a command. (Linux then sends none: a Micron 7400 reports itself so, tanelpoder.com 2025-05-27; some others do not.)
-//! S8  Half-kept pages cost a whole one: writes are rounded out to 4 KiB.
+//!     last, unless `flush_spared`: seed 003 saw an SSD gain much from flushes that were shared. With protection every write is
+//!     durable when it ends; the disk says that it has no volatile cache, and a flush costs a command. (Linux then sends none:
+//!     a Micron 7400 reports itself so, tanelpoder.com 2025-05-27; some others do not.)
+//! ssd.8  Half-kept pages cost a whole one: writes are rounded out to 4 KiB.
 //!
 //! **Modelled by its statistics only:** which page lies where (a formula instead of a table: what is overwritten stays on its
 //! die), what is valid (by region), which blocks are collected (an average, no victim), folding of the one-bit area (only in
@@ -60,9 +62,9 @@ pub struct Ssd {
     active: u32,
     /// Whether one of them runs alone.
     alone: bool,
-    /// Not taken in yet, in order of arrival (S1).
+    /// Not taken in yet, in order of arrival (ssd.1).
     held: VecDeque<Asked>,
-    /// Time inside, in nanoseconds: everything before it has happened, and the controller is free from then on (S1).
+    /// Time inside, in nanoseconds: everything before it has happened, and the controller is free from then on (ssd.1).
     clock: u64,
     /// What happens inside.
     events: BinaryHeap<Reverse<(u64, Event)>>,
@@ -210,7 +212,7 @@ impl Ssd {
         }
     }
 
-    /// Whether the disk takes `op` in now: S1.
+    /// Whether the disk takes `op` in now: ssd.1.
     fn takes(&self, op: Op) -> bool {
         let wants_alone = self.settings.alone && !op.has_payload();
         !self.alone && if wants_alone { self.active == 0 } else { self.active < self.settings.slots }
@@ -290,7 +292,7 @@ impl Model for Ssd {
     }
 
     fn character(&self) -> Character {
-        Character { rotational: false, volatile_cache: !self.settings.plp } // S7
+        Character { rotational: false, volatile_cache: !self.settings.plp } // ssd.7
     }
 
     fn submit(&mut self, now: Instant, asked: &Asked) {

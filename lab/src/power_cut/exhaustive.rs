@@ -1,10 +1,10 @@
 //! Every order: all sequences of few requests, with all ways in which they, the disk and time may take turns.
 //!
-//! E1  Requests are asked for in the order of the sequence, each by its own connection, whether or not those before have
+//! exhaustive.1  Requests are asked for in the order of the sequence, each by its own connection, whether or not those before have
 //!     ended; one is asked for together with the one before, or after the disk has been given that.
-//! E2  The disk ends what it has in any order, flushes well or, once in a sequence, badly.
-//! E3  What was under way with another request lands before it or after it.
-//! E4  The power may fail after every step.
+//! exhaustive.2  The disk ends what it has in any order, flushes well or, once in a sequence, badly.
+//! exhaustive.3  What was under way with another request lands before it or after it.
+//! exhaustive.4  The power may fail after every step.
 
 use fairlift_core::{
     Bio, ContextId, Dispatch, Errno, Extent, Finished, Flags, GroupId, Instant, Op, Outcome, Priority, Sector, Stream,
@@ -53,7 +53,7 @@ pub const SECTORS: u64 = 3;
 /// How far a search went.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Searched {
-    /// Sequences of requests, by who asks for them.
+    /// Sequences of requests, by the connection that asks for them.
     pub sequences: u64,
     /// Orders of events, over all sequences.
     pub orders: u64,
@@ -206,7 +206,7 @@ impl<'a, S: Subject> Order<'a, S> {
             self.happen(event)?;
         }
         match self.over.iter().position(|over| !over) {
-            Some(place) => Err(format!("request {} never ends", place + 1)), // C2
+            Some(place) => Err(format!("request {} never ends", place + 1)), // cut.2
             None => Ok(()),
         }
     }
@@ -216,20 +216,20 @@ impl<'a, S: Subject> Order<'a, S> {
         if self.asked < self.sequence.len() {
             events.push(Event::Asked);
             if self.asked + 1 < self.sequence.len() {
-                events.push(Event::AskedTogether); // E1
+                events.push(Event::AskedTogether); // exhaustive.1
             }
         }
         for one in &self.under_way {
             let crosses = |other: &Dispatch| other.tag != one.tag && other.extent.overlaps(one.extent);
             events.push(Event::Ended(*one, Landing::Last));
             if self.under_way.iter().any(crosses) {
-                events.push(Event::Ended(*one, Landing::First)); // E3
+                events.push(Event::Ended(*one, Landing::First)); // exhaustive.3
             }
             if one.op == Op::Flush && self.may_fail {
-                events.push(Event::Failed(*one)); // E2
+                events.push(Event::Failed(*one)); // exhaustive.2
             }
         }
-        // Who waits for company, or for a disk that is busy; not a timeout of what the disk has.
+        // A wait for company, or for a disk that is busy; not a timeout of what the disk has.
         if let Some(at) = self.subject.poll_timeout(ContextId(0))
             && (self.under_way.is_empty() || at.since(self.now) < fairlift_core::time::secs(1))
         {
@@ -293,7 +293,7 @@ impl<'a, S: Subject> Order<'a, S> {
                 while let Some(news) = self.subject.poll_finished(context) {
                     let Finished::Done(token, outcome) = news else { return Err(format!("{news:?} too early")) };
                     if std::mem::replace(&mut self.over[token.0 as usize - 1], true) {
-                        return Err(format!("request {} ends twice", token.0)); // C2
+                        return Err(format!("request {} ends twice", token.0)); // cut.2
                     }
                     self.bench.report.bios += 1;
                     self.bench.oracle.ended(token.0, outcome);
@@ -304,6 +304,6 @@ impl<'a, S: Subject> Order<'a, S> {
             }
             while self.subject.poll_wake(ContextId(0)).is_some() {}
         }
-        self.bench.cut() // E4
+        self.bench.cut() // exhaustive.4
     }
 }

@@ -1,22 +1,22 @@
 //! Media: what each sector of a disk with a volatile cache may hold if the power fails now.
 //!
-//! M1  A write that is under way may be on the disk or not, sector by sector; one that has ended is in the cache.
-//! M2  What is in the cache may be on the disk or not, in any combination: the cache is written back in any order.
-//! M3  A flush that ends well makes durable what had ended before it was given to the disk, and nothing else. A request
+//! media.1  A write that is under way may be on the disk or not, sector by sector; one that has ended is in the cache.
+//! media.2  What is in the cache may be on the disk or not, in any combination: the cache is written back in any order.
+//! media.3  A flush that ends well makes durable what had ended before it was given to the disk, and nothing else. A request
 //!     with FUA makes itself durable.
-//! M4  Requests that were under way together land in either order, sector by sector.
-//! M5  A discarded sector holds zeroes, or what it held before.
-//! M6  What failed has reached any of its sectors, or none. A flush that failed has made nothing durable, and on a
+//! media.4  Requests that were under way together land in either order, sector by sector.
+//! media.5  A discarded sector holds zeroes, or what it held before.
+//! media.6  What failed has reached any of its sectors, or none. A flush that failed has made nothing durable, and on a
 //!     [forgetful](OnFailure::Forgets) disk some of what it should have covered is lost.
 //!
 //! Sectors are torn from each other, so all that a power cut can leave behind is known sector by sector: no combination
-//! needs to be drawn. Content is named by who wrote it ([`Stamp`]); no data moves.
+//! needs to be drawn. Content is named by the write that it is of ([`Stamp`]); no data moves.
 
 use fairlift_core::{Extent, Op, Outcome};
 
 use crate::Random;
 
-/// Who wrote a sector: the number of a bio, from 1 on; 0 is what was there before.
+/// What wrote a sector: the number of a bio, from 1 on; 0 is what was there before.
 pub type Stamp = u64;
 
 /// A part of a request that comes from one bio.
@@ -70,7 +70,7 @@ struct UnderWay {
     pieces: Vec<Piece>,
 }
 
-/// Where among all that landed since it was given does a request land (M4)?
+/// Where among all that landed since it was given does a request land (media.4)?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Landing {
     /// Before all of it.
@@ -131,7 +131,7 @@ impl Media {
     fn land(&mut self, sector: u64, stamp: Stamp, request: &UnderWay, is_done: bool, landing: Landing) {
         let chance = self.random.below(2) == 0;
         if chance && (!is_done || request.op == Op::Discard) {
-            return; // M5, M6
+            return; // media.5, media.6
         }
         let landed = match landing {
             Landing::First => request.since + 1 + self.random.below(STEP / 2),
@@ -143,14 +143,14 @@ impl Media {
             return; // it was covered before it could be kept
         }
         if is_done && request.fua {
-            place.stable = (landed, stamp); // M3
+            place.stable = (landed, stamp); // media.3
             place.cached.retain(|other| other.landed > landed);
         } else {
             place.cached.push(Content { landed, ended: self.clock, stamp });
         }
     }
 
-    /// M3
+    /// media.3
     fn flushed(&mut self, flush: &UnderWay) {
         for sector in flush.range.start.0..flush.range.end().0 {
             let place = &mut self.places[sector as usize];
@@ -165,7 +165,7 @@ impl Media {
         }
     }
 
-    /// M6
+    /// media.6
     fn forget(&mut self, flush: &UnderWay) {
         for sector in flush.range.start.0..flush.range.end().0 {
             let random = &mut self.random;
@@ -177,9 +177,9 @@ impl Media {
     pub fn possible(&self, sector: u64) -> impl Iterator<Item = Stamp> + '_ {
         let place = &self.places[sector as usize];
         let on_its_way = self.under_way.iter().flat_map(|request| &request.pieces).filter(move |piece| {
-            (piece.extent.start.0..piece.extent.end().0).contains(&sector) // M1
+            (piece.extent.start.0..piece.extent.end().0).contains(&sector) // media.1
         });
-        let cached = place.cached.iter().map(|content| content.stamp); // M2
+        let cached = place.cached.iter().map(|content| content.stamp); // media.2
         std::iter::once(place.stable.1).chain(cached).chain(on_its_way.map(|piece| piece.stamp))
     }
 
@@ -225,7 +225,7 @@ mod tests {
         media.end(stamp, Outcome::Done, Landing::Last);
     }
 
-    /// M1, M2
+    /// media.1, media.2
     #[test]
     fn what_is_not_flushed_may_be_there_or_not() {
         let mut media = media(OnFailure::Keeps);
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(may_hold(&media, 0), [0, 1, 2, 3]);
     }
 
-    /// M3: the write that ends while the flush runs is not covered.
+    /// media.3: the write that ends while the flush runs is not covered.
     #[test]
     fn a_flush_covers_what_had_ended_before_it_was_given() {
         let mut media = media(OnFailure::Keeps);
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(may_hold(&media, 0), [1, 3]);
     }
 
-    /// M3
+    /// media.3
     #[test]
     fn a_write_with_fua_covers_itself_alone() {
         let mut media = media(OnFailure::Keeps);
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!((may_hold(&media, 0), may_hold(&media, 1)), (vec![2], vec![0, 1]));
     }
 
-    /// M4
+    /// media.4
     #[test]
     fn writes_under_way_together_land_in_either_order() {
         for (landing, kept) in [(Landing::First, 2), (Landing::Last, 1)] {
@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    /// M6
+    /// media.6
     #[test]
     fn a_flush_that_fails_keeps_the_cache_or_loses_some_of_it() {
         let run = |on_failure| {

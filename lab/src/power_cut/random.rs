@@ -78,13 +78,13 @@ impl Settings {
     }
 }
 
-/// Longer than a request may take in the disk.
+/// Longer than a request may take in the disk (`io_timeout`, 30 s).
 const STUCK: Duration = secs(45);
 
-/// After so long without an end, all that is open is lost.
+/// After so long without an end, all that is open is lost: ten times `io_timeout`.
 const LOST: Duration = secs(300);
 
-/// The longest that a disk may have nothing to do while somebody waits: for company, or after it was busy.
+/// The longest that a disk may have nothing to do while a client waits: for company, or after it was busy.
 const IDLE: Duration = ms(20);
 
 #[derive(Clone, Copy)]
@@ -97,7 +97,7 @@ struct Client {
     asks_at: Instant,
     /// It was turned away, and asks again when its context has a turn.
     is_refused: bool,
-    /// Counts the lives of a client that goes away and comes back: who asked in an earlier one hears nothing.
+    /// Counts the lives of a client that goes away and comes back: it hears nothing of what it asked in an earlier one.
     life: u32,
 }
 
@@ -118,7 +118,7 @@ struct Open {
     life: u32,
     op: Op,
     start: Sector,
-    /// Flushes of the disk that had failed when it was asked for (C3).
+    /// Flushes of the disk that had failed when it was asked for (cut.3).
     failures: u64,
     is_overdue: bool,
     is_over: bool,
@@ -192,10 +192,10 @@ impl<'a> Run<'a> {
         let mut last = Instant::ZERO;
         while !self.has_asked_all() || self.left > 0 {
             let Some(next) = self.next_event() else {
-                return Err(format!("{} bios wait for nothing", self.left)); // C2, C4
+                return Err(format!("{} bios wait for nothing", self.left)); // cut.2, cut.4
             };
             if self.ends.is_empty() && self.left > 0 && next > self.now + IDLE {
-                return Err(format!("{} bios wait until {next:?}, though the disk has nothing to do", self.left)); // C4
+                return Err(format!("{} bios wait until {next:?}, though the disk has nothing to do", self.left)); // cut.4
             }
             self.now = self.now.max(next);
             let before = self.left;
@@ -216,7 +216,7 @@ impl<'a> Run<'a> {
             if self.left != before || self.left == 0 {
                 last = self.now;
             } else if self.now.since(last) > LOST {
-                return Err(format!("{} bios never end", self.left)); // C2
+                return Err(format!("{} bios never end", self.left)); // cut.2
             }
         }
         Ok(())
@@ -248,7 +248,7 @@ impl<'a> Run<'a> {
         self.contexts[usize::from(context.0)].runs_at.get_or_insert(self.now + lag);
     }
 
-    /// The turn of a context, as a server's worker takes it (C4).
+    /// The turn of a context, as a server's worker takes it (cut.4).
     fn turn(&mut self, context: ContextId) -> Result<(), String> {
         let own = &mut self.contexts[usize::from(context.0)];
         own.runs_at = None;
@@ -390,7 +390,7 @@ impl<'a> Run<'a> {
         let client = &mut self.clients[open.client];
         let is_expected = matches!(news, Finished::Released(_)) == open.is_overdue;
         if open.is_over || !is_expected || client.context != context {
-            return Err(format!("context {} hears {news:?} of a bio that is not under way there", context.0)); // C2
+            return Err(format!("context {} hears {news:?} of a bio that is not under way there", context.0)); // cut.2
         }
         let outcome = match news {
             Finished::Done(_, outcome) => outcome,
@@ -409,7 +409,7 @@ impl<'a> Run<'a> {
         let remembers = self.settings.faults.remembers && self.failures > 0;
         let is_unprovoked = self.failures == open.failures && outcome != Outcome::Failed(Errno::ETIMEDOUT);
         if open.op == Op::Flush && outcome != Outcome::Done && is_unprovoked && !remembers {
-            return Err(format!("flush {} ends with {outcome:?}, but no flush failed since", token.0)); // C3
+            return Err(format!("flush {} ends with {outcome:?}, but no flush failed since", token.0)); // cut.3
         }
         self.bench.oracle.ended(token.0, outcome);
         self.bench.report.flushes = self.bench.oracle.answered_flushes();

@@ -1,14 +1,14 @@
 //! Direct: reads or writes blocks past the page cache, so many at a time.
 //!
-//! P1  It keeps `depth` requests in flight: when one ends, it thinks for `think`, and asks the next.
-//! P2  An operation is one block, from its asking to its end.
-//! P3  Requests are handed over one by one, as by `io_submit`: what it asks at one instant is no batch.
-//! P4  With `flush_every` N each of the `depth` lanes flushes after N of its writes and waits for that. The N writes and
+//! direct.1  It keeps `depth` requests in flight: when one ends, it thinks for `think`, and asks the next.
+//! direct.2  An operation is one block, from its asking to its end.
+//! direct.3  Requests are handed over one by one, as by `io_submit`: what it asks at one instant is no batch.
+//! direct.4  With `flush_every` N each of the `depth` lanes flushes after N of its writes and waits for that. The N writes and
 //!     the flush are one operation, a commit: of depth 4 and N = 1, four commits are under way at a time.
-//! P5  The next request of a lane takes `round_trip` to come, on average: the reply to the client, and the way back. By
+//! direct.5  The next request of a lane takes `round_trip` to come, on average: the reply to the client, and the way back. By
 //!     chance it is half of that to one and a half. A server's disk is short of these requests: of 128 that its clients
 //!     have outstanding, 25 to 50 were found on their way.
-//! P6  What ends before `counts_from` is warm-up, and is not counted.
+//! direct.6  What ends before `counts_from` is warm-up, and is not counted.
 
 use std::collections::VecDeque;
 
@@ -32,11 +32,11 @@ pub struct Settings {
     pub depth: u32,
     /// Time between the end of a request and the next.
     pub think: Duration,
-    /// Time that the reply and the next request are on their way, on average (P5).
+    /// Time that the reply and the next request are on their way, on average (direct.5).
     pub round_trip: Duration,
-    /// Writes of a lane between two of its flushes (P4); 0: it does not flush.
+    /// Writes of a lane between two of its flushes (direct.4); 0: it does not flush.
     pub flush_every: u32,
-    /// From when on what ends is counted (P6).
+    /// From when on what ends is counted (direct.6).
     pub counts_from: Instant,
 }
 
@@ -62,7 +62,7 @@ impl Settings {
 struct Lane {
     /// Since when its operation is under way.
     since: Option<Instant>,
-    /// Writes of that operation that have ended (P4).
+    /// Writes of that operation that have ended (direct.4).
     written: u32,
 }
 
@@ -114,7 +114,7 @@ impl Direct {
         }
     }
 
-    /// When a lane that heard an end now asks again (P1, P5).
+    /// When a lane that heard an end now asks again (direct.1, direct.5).
     fn asks_again(&mut self, now: Instant, token: u32) {
         let way = self.settings.round_trip;
         let by_chance = if way == Duration::ZERO { 0 } else { way.as_nanos() / 2 + self.random.below(way.as_nanos()) };
@@ -126,10 +126,10 @@ impl Direct {
 
 impl Program for Direct {
     fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
-        let (_, token) = self.thinking.pop_front_if(|(from, _)| *from <= now)?; // P1
+        let (_, token) = self.thinking.pop_front_if(|(from, _)| *from <= now)?; // direct.1
         let lane = &mut self.lanes[token as usize];
         if self.settings.flush_every > 0 && lane.written == self.settings.flush_every {
-            return Some(Ask { token, op: Op::Flush, flags: Flags::NONE, extent: Extent::NONE }); // P4
+            return Some(Ask { token, op: Op::Flush, flags: Flags::NONE, extent: Extent::NONE }); // direct.4
         }
         lane.since.get_or_insert(now);
         // Direct writes are waited for (`REQ_SYNC`); reads always are.
@@ -142,14 +142,14 @@ impl Program for Direct {
         let every = self.settings.flush_every;
         let lane = &mut self.lanes[token as usize];
         if lane.written < every && outcome == Outcome::Done {
-            lane.written += 1; // P4: the operation ends with the flush
+            lane.written += 1; // direct.4: the operation ends with the flush
         } else {
             let since = lane.since.take().expect("it was asked");
             lane.written = 0;
             let failed = matches!(outcome, Outcome::Failed(_));
             if now >= self.settings.counts_from || failed {
                 let bytes = self.settings.block * u64::from(every.max(1));
-                self.meter.ended(bytes, outcome, now.since(since)); // P2, P6
+                self.meter.ended(bytes, outcome, now.since(since)); // direct.2, direct.6
             }
         }
         self.asks_again(now, token);
@@ -164,7 +164,7 @@ impl Program for Direct {
     }
 
     fn asks_one_by_one(&self) -> bool {
-        true // P3
+        true // direct.3
     }
 
     fn open_since(&self) -> Option<Instant> {

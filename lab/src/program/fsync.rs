@@ -1,8 +1,8 @@
 //! Fsync: writes a block and makes it durable, again and again: a database's log, a mail server.
 //!
-//! Y1  A block is written, and when the write has ended the disk is flushed; by FUA both are one write.
-//! Y2  An operation is both: until the block is durable.
-//! Y3  Each block comes after the one before; at the end of the file it starts again.
+//! fsync.1  A block is written, and when the write has ended the disk is flushed; by FUA both are one write.
+//! fsync.2  An operation is both: until the block is durable.
+//! fsync.3  Each block comes after the one before; at the end of the file it starts again.
 
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::{Duration, Extent, Flags, Instant, Op, Outcome};
@@ -38,14 +38,14 @@ impl Fsync {
     /// If the file has no whole block.
     #[must_use]
     pub fn new(file: File, block: u64, fua: bool, think: Duration) -> Self {
-        let blocks = Blocks::new(file, block, Order::Sequential, 0); // Y3
+        let blocks = Blocks::new(file, block, Order::Sequential, 0); // fsync.3
         let first = Instant::ZERO + copying(block);
         let step = Step::Thinks(first);
         Self { file, block, fua, think, blocks, began: Instant::ZERO, step, meter: Meter::default() }
     }
 
     fn ended(&mut self, now: Instant, outcome: Outcome) {
-        self.meter.ended(self.block, outcome, now.since(self.began)); // Y2
+        self.meter.ended(self.block, outcome, now.since(self.began)); // fsync.2
         self.began = now + self.think;
         self.step = Step::Thinks(self.began + copying(self.block));
     }
@@ -70,7 +70,7 @@ impl Program for Fsync {
 
     fn handle_end(&mut self, now: Instant, _token: u32, outcome: Outcome) {
         if self.step == Step::Writes && !self.fua && outcome == Outcome::Done {
-            self.step = Step::Written; // Y1
+            self.step = Step::Written; // fsync.1
         } else {
             self.ended(now, outcome);
         }

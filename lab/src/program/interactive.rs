@@ -1,9 +1,9 @@
-//! Interactive: somebody starts a program and waits for it.
+//! Interactive: a person starts a program and waits for it.
 //!
-//! S1  A start is 400 reads, each asked when the one before has ended and was worked on for a short time.
-//! S2  Most reads are at a place by chance within the region of this start; one in four goes on where the last ended.
-//! S3  Most are of one block; one in four of up to 32 blocks, as the kernel reads around a page fault.
-//! S4  An operation is a whole start: its latency is the start time. Then nothing is asked for 3 s, and another
+//! interactive.1  A start is 400 reads, each asked when the one before has ended and was worked on for a short time.
+//! interactive.2  Most reads are at a place by chance within the region of this start; one in four goes on where the last ended.
+//! interactive.3  Most are of one block; one in four of up to 32 blocks, as the kernel reads around a page fault.
+//! interactive.4  An operation is a whole start: its latency is the start time. Then nothing is asked for 3 s, and another
 //!     program, in another region, is started.
 //!
 //! The numbers are estimates in the manner of large desktop programs: hundreds of small reads over tens of megabytes, some
@@ -79,7 +79,7 @@ impl Interactive {
 
     fn finish(&mut self, now: Instant, outcome: Outcome) {
         self.meter.ended(self.bytes, outcome, now.since(self.began));
-        self.start(now + PAUSE); // S4
+        self.start(now + PAUSE); // interactive.4
     }
 }
 
@@ -90,8 +90,8 @@ impl Program for Interactive {
         }
         self.next = None;
         let (first, length) = self.region;
-        let place = if self.random.below(4) == 0 { self.end % length } else { self.random.below(length) }; // S2
-        let wanted = if self.random.below(4) == 0 { 1 + self.random.below(BLOCKS_MAX) } else { 1 }; // S3
+        let place = if self.random.below(4) == 0 { self.end % length } else { self.random.below(length) }; // interactive.2
+        let wanted = if self.random.below(4) == 0 { 1 + self.random.below(BLOCKS_MAX) } else { 1 }; // interactive.3
         let blocks = wanted.min(length - place);
         self.end = place + blocks;
         self.bytes += blocks * self.block;
@@ -104,7 +104,7 @@ impl Program for Interactive {
         if outcome != Outcome::Done || self.reads == READS {
             self.finish(now, outcome);
         } else {
-            self.next = Some(now + us(WORK.0 + self.random.below(WORK.1 - WORK.0))); // S1
+            self.next = Some(now + us(WORK.0 + self.random.below(WORK.1 - WORK.0))); // interactive.1
         }
     }
 

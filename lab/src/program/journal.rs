@@ -1,9 +1,9 @@
-//! Journal: a file system's journaling thread, which everybody who syncs waits for.
+//! Journal: a file system's journaling thread, for which every sync waits.
 //!
-//! J1  A commit writes its log blocks in one go (1 to 16 by chance), flushes the disk, and writes the commit block with FUA:
+//! journal.1  A commit writes its log blocks in one go (1 to 16 by chance), flushes the disk, and writes the commit block with FUA:
 //!     as ext4's jbd2 does for a file system on one disk.
-//! J2  Commits lie one after another in the journal; at its end it starts again.
-//! J3  An operation is one commit. The next one begins at once, or after `think`.
+//! journal.2  Commits lie one after another in the journal; at its end it starts again.
+//! journal.3  An operation is one commit. The next one begins at once, or after `think`.
 
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::{Duration, Extent, Flags, Instant, Op, Outcome};
@@ -11,7 +11,7 @@ use fairlift_core::{Duration, Extent, Flags, Instant, Op, Outcome};
 use super::File;
 use crate::Random;
 
-/// The most blocks that a commit logs.
+/// The most blocks that a commit logs (journal.1). An estimate: what a small transaction of ext4 touches.
 pub(crate) const BLOCKS_MAX: u64 = 16;
 
 /// Commits: see the [module](self).
@@ -72,12 +72,12 @@ impl Journal {
 
     fn write(&mut self, blocks: u64, flags: Flags) -> Ask {
         let extent = self.file.extent(self.next * self.block, blocks * self.block);
-        self.next = (self.next + blocks) % self.count; // J2
+        self.next = (self.next + blocks) % self.count; // journal.2
         Ask { token: 0, op: Op::Write, flags: flags | Flags::SYNC | Flags::META | Flags::PRIO, extent }
     }
 
     fn ended(&mut self, now: Instant, outcome: Outcome) {
-        self.meter.ended((self.blocks + 1) * self.block, outcome, now.since(self.began)); // J3
+        self.meter.ended((self.blocks + 1) * self.block, outcome, now.since(self.began)); // journal.3
         self.began = now + self.think;
         self.step = Step::Log;
     }
@@ -88,7 +88,7 @@ impl Program for Journal {
         match self.step {
             Step::Log if self.began <= now => {
                 let wanted = 1 + self.random.below(BLOCKS_MAX);
-                self.blocks = wanted.min(self.count - self.next); // J1
+                self.blocks = wanted.min(self.count - self.next); // journal.1
                 self.step = Step::Asked(Next::Flush);
                 Some(self.write(self.blocks, Flags::NONE))
             }

@@ -1,8 +1,8 @@
-//! Open loop: requests come by the clock, however the disk keeps up: many users, none of whom waits for another.
+//! Open loop: requests come by the clock, however the disk keeps up: many users, and none waits for another.
 //!
-//! O1  Arrivals follow from the seed alone, one every 1/`rate` s on average (Poisson).
-//! O2  An operation is one block, from its arrival to its end: the time that it waits to be asked counts.
-//! O3  At most 1024 are asked at a time, each by itself, as servers have so many connections; later ones wait in order.
+//! open_loop.1  Arrivals follow from the seed alone, one every 1/`rate` s on average (Poisson).
+//! open_loop.2  An operation is one block, from its arrival to its end: the time that it waits to be asked counts.
+//! open_loop.3  At most 1024 are asked at a time, each by itself, as servers have so many connections; later ones wait in order.
 
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::time::secs;
@@ -12,7 +12,7 @@ use super::blocks::Blocks;
 use super::{File, Order};
 use crate::Random;
 
-/// Requests that one program asks at a time.
+/// Requests that one program asks at a time (open_loop.3). Chosen.
 const IN_FLIGHT: u32 = 1024;
 
 /// Asks by the clock: see the [module](self).
@@ -24,7 +24,7 @@ pub struct OpenLoop {
     mean: Duration,
     random: Random,
     /// When the first came, or comes, that was not asked. Those behind it are not drawn before it is asked, however many
-    /// wait: O1 holds whenever they are.
+    /// wait: open_loop.1 holds whenever they are.
     next: Instant,
     /// By token: when that which is under way came.
     came: Vec<Option<Instant>>,
@@ -64,9 +64,9 @@ impl Program for OpenLoop {
         if self.next > now {
             return None;
         }
-        let token = self.free.pop()?; // O3
+        let token = self.free.pop()?; // open_loop.3
         let came = self.next;
-        self.next += self.random.exponential(self.mean).max(Duration::from_nanos(1)); // O1
+        self.next += self.random.exponential(self.mean).max(Duration::from_nanos(1)); // open_loop.1
         self.came[token as usize] = Some(came);
         let flags = if self.op == Op::Write { Flags::SYNC } else { Flags::NONE };
         Some(Ask { token, op: self.op, flags, extent: self.file.extent(self.blocks.next(), self.block) })
@@ -74,12 +74,12 @@ impl Program for OpenLoop {
 
     fn handle_end(&mut self, now: Instant, token: u32, outcome: Outcome) {
         let came = self.came[token as usize].take().expect("it was asked");
-        self.meter.ended(self.block, outcome, now.since(came)); // O2
+        self.meter.ended(self.block, outcome, now.since(came)); // open_loop.2
         self.free.push(token);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        // Without a place it waits for an end (O3).
+        // Without a place it waits for an end (open_loop.3).
         (!self.free.is_empty()).then_some(self.next)
     }
 
@@ -88,11 +88,11 @@ impl Program for OpenLoop {
     }
 
     fn asks_one_by_one(&self) -> bool {
-        true // O3
+        true // open_loop.3
     }
 
     fn open_since(&self) -> Option<Instant> {
-        // Who waits to be asked came after all that were.
+        // A request that waits to be asked came after all that were.
         Some(self.came.iter().flatten().min().copied().unwrap_or(self.next))
     }
 }

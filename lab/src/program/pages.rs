@@ -1,7 +1,7 @@
 //! Pages: a random reader through the page cache.
 //!
-//! G1  Each `read()` of a block asks for the pages that it touches, and no more: random reads have no read-ahead.
-//! G2  An operation is one `read()`: until its pages have come and are copied.
+//! pages.1  Each `read()` of a block asks for the pages that it touches, and no more: random reads have no read-ahead.
+//! pages.2  An operation is one `read()`: until its pages have come and are copied.
 //!
 //! Not modelled: pages found in memory from before, as if the page cache were much smaller than the file.
 
@@ -48,7 +48,7 @@ impl Program for Pages {
         if let Step::Copies(began, until) = self.step
             && until <= now
         {
-            self.meter.ended(self.block, Outcome::Done, until.since(began)); // G2
+            self.meter.ended(self.block, Outcome::Done, until.since(began)); // pages.2
             self.step = Step::Thinks(until + self.think);
         }
         let Step::Thinks(from) = self.step else { return None };
@@ -57,7 +57,7 @@ impl Program for Pages {
         }
         self.step = Step::Waits(now);
         let offset = self.blocks.next();
-        let (start, end) = (offset / PAGE * PAGE, (offset + self.block).next_multiple_of(PAGE)); // G1
+        let (start, end) = (offset / PAGE * PAGE, (offset + self.block).next_multiple_of(PAGE)); // pages.1
         Some(Ask { token: 0, op: Op::Read, flags: Flags::NONE, extent: self.file.extent(start, end - start) })
     }
 

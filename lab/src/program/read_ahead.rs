@@ -1,12 +1,12 @@
 //! Read-ahead: a sequential reader through the page cache, as Linux serves it.
 //!
-//! A1  The first window is 16 KiB, and each next one twice as long, up to 128 KiB (Linux: `get_init_ra_size` and
+//! read_ahead.1  The first window is 16 KiB, and each next one twice as long, up to 128 KiB (Linux: `get_init_ra_size` and
 //!     `get_next_ra_size` for reads of a page with `read_ahead_kb` = 128).
-//! A2  When the reader takes the first page of a window, the next window is asked for: one window is being read while one
+//! read_ahead.2  When the reader takes the first page of a window, the next window is asked for: one window is being read while one
 //!     is on its way, so at most two are outstanding.
-//! A3  The reader waits only for a page that has not come yet.
-//! A4  At the end of the file it starts again at its beginning, with a first window (A1).
-//! A5  An operation is one `read()` of a block. What is in memory costs the time to copy it.
+//! read_ahead.3  The reader waits only for a page that has not come yet.
+//! read_ahead.4  At the end of the file it starts again at its beginning, with a first window (read_ahead.1).
+//! read_ahead.5  An operation is one `read()` of a block. What is in memory costs the time to copy it.
 //!
 //! Not modelled: pages found in memory from before, other readers of the same file, memory pressure.
 
@@ -94,19 +94,19 @@ impl ReadAhead {
                 self.copied(until, position);
             }
             let Some(current) = self.current else {
-                (self.ahead, self.length) = (0, FIRST); // A1, A4
+                (self.ahead, self.length) = (0, FIRST); // read_ahead.1, read_ahead.4
                 self.current = self.window(0);
                 return;
             };
             let is_first = current.start == 0;
             let State::Here(_) = current.state else {
                 if !is_first && self.next.is_none() {
-                    self.next = self.window(current.token ^ 1); // A2
+                    self.next = self.window(current.token ^ 1); // read_ahead.2
                 }
-                return; // A3
+                return; // read_ahead.3
             };
             if self.next.is_none() {
-                self.next = self.window(current.token ^ 1); // A2
+                self.next = self.window(current.token ^ 1); // read_ahead.2
             }
             if self.began > now {
                 self.busy = Some((self.began, self.position)); // it thinks
@@ -114,7 +114,7 @@ impl ReadAhead {
             }
             let rest = if self.think == Duration::ZERO { u64::MAX } else { self.block - self.done };
             let length = rest.min(current.end - self.position);
-            self.busy = Some((now + copying(length), self.position + length)); // A5
+            self.busy = Some((now + copying(length), self.position + length)); // read_ahead.5
         }
     }
 
@@ -122,7 +122,7 @@ impl ReadAhead {
     fn window(&mut self, token: u32) -> Option<Window> {
         let (start, end) = (self.ahead, self.file.bytes.min(self.ahead + self.length));
         self.ahead = end;
-        self.length = LARGEST.min(2 * self.length); // A1
+        self.length = LARGEST.min(2 * self.length); // read_ahead.1
         (start < end).then_some(Window { start, end, token, state: State::Wanted })
     }
 
@@ -149,7 +149,7 @@ impl ReadAhead {
             self.current = self.next.take();
         }
         if is_end {
-            self.position = 0; // A4
+            self.position = 0; // read_ahead.4
         }
     }
 }

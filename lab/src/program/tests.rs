@@ -81,7 +81,7 @@ fn reader(bytes: u64, block: u64) -> Play<ReadAhead> {
     Play::new(ReadAhead::new(file(bytes), block, Duration::ZERO))
 }
 
-/// A1, A4
+/// read_ahead.1, read_ahead.4
 #[test]
 fn windows_grow_to_128_kib_and_start_small_again_with_the_file() {
     let mut play = reader(464 * KIB, 4 * KIB);
@@ -96,7 +96,7 @@ fn windows_grow_to_128_kib_and_start_small_again_with_the_file() {
     assert_eq!(asked[6..8], reads(&[(0, 16), (16, 32)]));
 }
 
-/// A2
+/// read_ahead.2
 #[test]
 fn a_buffered_reader_has_at_most_two_windows_outstanding() {
     let mut play = reader(4 * MIB, 4 * KIB);
@@ -109,7 +109,7 @@ fn a_buffered_reader_has_at_most_two_windows_outstanding() {
     assert_eq!(play.open.len(), 2);
 }
 
-/// A3: the window after may come first.
+/// read_ahead.3: the window after may come first.
 #[test]
 fn a_reader_waits_for_the_page_it_reads_and_no_other() {
     let mut play = reader(4 * MIB, 4 * KIB);
@@ -124,7 +124,7 @@ fn a_reader_waits_for_the_page_it_reads_and_no_other() {
     assert_eq!(play.operations(), 4 + 8 + 16);
 }
 
-/// A5
+/// read_ahead.5
 #[test]
 fn what_is_in_memory_costs_the_time_to_copy_it() {
     let mut play = reader(4 * MIB, 4 * KIB);
@@ -180,7 +180,7 @@ fn writer(order: Order, background: u64, limit: u64, bytes: u64) -> Play<WriteBa
     Play::new(WriteBack::new(settings, file(bytes), 1))
 }
 
-/// B1, B2
+/// write_back.1, write_back.2
 #[test]
 fn the_flusher_starts_when_more_than_its_threshold_is_dirty() {
     let mut play = writer(Order::Sequential, 4 * MIB, 64 * MIB, 512 * MIB);
@@ -193,7 +193,7 @@ fn the_flusher_starts_when_more_than_its_threshold_is_dirty() {
     assert_eq!(play.open.len(), 8, "eight at a time");
 }
 
-/// B4, B5
+/// write_back.4, write_back.5
 #[test]
 fn a_throttled_writer_waits_until_pages_have_reached_the_disk() {
     let mut play = writer(Order::Sequential, MIB, 16 * MIB, 512 * MIB);
@@ -207,7 +207,7 @@ fn a_throttled_writer_waits_until_pages_have_reached_the_disk() {
     assert_eq!(waited, us(50_000 - 16 * 256 + 1), "the write that met the limit took as long as it waited");
 }
 
-/// B3
+/// write_back.3
 #[test]
 fn old_pages_are_written_though_they_are_few() {
     let settings = write_back::Settings { think: secs(1000), ..Default::default() };
@@ -216,7 +216,7 @@ fn old_pages_are_written_though_they_are_few() {
     assert_eq!(play.wait(at(35_000_000)), [(Op::Write, 0, 4 * KIB)]);
 }
 
-/// B5
+/// write_back.5
 #[test]
 fn what_the_flusher_could_not_write_is_told_to_the_next_write() {
     let mut play = writer(Order::Sequential, MIB, 2 * MIB, 512 * MIB);
@@ -227,7 +227,7 @@ fn what_the_flusher_could_not_write_is_told_to_the_next_write() {
     assert_eq!(play.program.meter().failed, 1);
 }
 
-/// B6
+/// write_back.6
 #[test]
 fn no_page_is_on_its_way_twice() {
     let mut play = writer(Order::Random, 64 * KIB, 512 * KIB, MIB);
@@ -252,7 +252,7 @@ fn direct(op: Op, order: Order, depth: u32, think: Duration) -> Play<Direct> {
     Play::new(Direct::new(settings, file(MIB), 1))
 }
 
-/// P1
+/// direct.1
 #[test]
 fn a_direct_reader_keeps_its_depth() {
     let mut play = direct(Op::Read, Order::Sequential, 3, Duration::ZERO);
@@ -263,7 +263,7 @@ fn a_direct_reader_keeps_its_depth() {
     assert_eq!((play.operations(), play.program.meter().latency_max), (1, us(10)));
 }
 
-/// P1
+/// direct.1
 #[test]
 fn a_direct_writer_thinks_before_it_asks_again() {
     let mut play = direct(Op::Write, Order::Random, 1, us(70));
@@ -275,7 +275,7 @@ fn a_direct_writer_thinks_before_it_asks_again() {
     assert_eq!(play.wait(at(80)).len(), 1);
 }
 
-/// P4
+/// direct.4
 #[test]
 fn a_lane_that_flushes_commits_its_writes_together() {
     let settings =
@@ -296,7 +296,7 @@ fn a_lane_that_flushes_commits_its_writes_together() {
     assert_eq!((play.program.meter().bytes, play.program.meter().latency_max), (128 * KIB, us(520)));
 }
 
-/// P5
+/// direct.5
 #[test]
 fn a_request_is_on_its_way_for_half_to_one_and_a_half_of_the_round_trip() {
     let settings =
@@ -316,7 +316,7 @@ fn a_request_is_on_its_way_for_half_to_one_and_a_half_of_the_round_trip() {
     assert!((all.as_nanos() as f64 / 1e8 - 1.0).abs() < 0.05, "100 us on average: {all}");
 }
 
-/// P6
+/// direct.6
 #[test]
 fn what_ends_before_it_counts_is_warm_up() {
     let settings =
@@ -347,7 +347,7 @@ fn interleaved_readers_together_read_every_block_once() {
     assert_eq!(seen, (0..32).collect::<Vec<_>>());
 }
 
-/// G1, G2
+/// pages.1, pages.2
 #[test]
 fn a_random_buffered_reader_asks_for_the_pages_it_touches_and_copies_them() {
     let mut play = Play::new(Pages::new(file(MIB), 6 * KIB, Duration::ZERO, 1));
@@ -365,9 +365,9 @@ fn a_random_buffered_reader_asks_for_the_pages_it_touches_and_copies_them() {
     assert_eq!(play.program.meter().latency_max, us(100) + Duration::from_nanos(1500));
 }
 
-// ---- those who sync ----
+// ---- programs that sync ----
 
-/// Y1, Y2, Y3
+/// fsync.1, fsync.2, fsync.3
 #[test]
 fn a_block_is_durable_when_its_flush_has_ended() {
     let mut play = Play::new(Fsync::new(file(8 * KIB), 4 * KIB, false, Duration::ZERO));
@@ -386,7 +386,7 @@ fn a_block_is_durable_when_its_flush_has_ended() {
     assert_eq!(play.program.meter().latency_max, us(1 + 10 + 500));
 }
 
-/// Y1
+/// fsync.1
 #[test]
 fn by_fua_both_are_one_write() {
     let mut play = Play::new(Fsync::new(file(MIB), 4 * KIB, true, Duration::ZERO));
@@ -396,7 +396,7 @@ fn by_fua_both_are_one_write() {
     assert_eq!(play.operations(), 1);
 }
 
-/// J1, J2, J3
+/// journal.1, journal.2, journal.3
 #[test]
 fn a_commit_is_its_log_a_flush_and_a_commit_block() {
     let mut play = Play::new(Journal::new(file(256 * KIB), 4 * KIB, Duration::ZERO, 9));
@@ -420,7 +420,7 @@ fn a_commit_is_its_log_a_flush_and_a_commit_block() {
 
 // ---- by the clock ----
 
-/// O1, O2
+/// open_loop.1, open_loop.2
 #[test]
 fn arrivals_do_not_wait_for_the_disk_and_their_waiting_counts() {
     let mut play = Play::new(OpenLoop::new(Op::Read, Order::Random, 1000, file(MIB), 4 * KIB, 4));
@@ -430,7 +430,7 @@ fn arrivals_do_not_wait_for_the_disk_and_their_waiting_counts() {
     assert!(play.program.meter().latency_max > ms(490));
 }
 
-/// O3
+/// open_loop.3
 #[test]
 fn more_than_1024_are_not_asked_at_a_time() {
     let mut play = Play::new(OpenLoop::new(Op::Write, Order::Sequential, 100_000, file(MIB), 4 * KIB, 4));
@@ -442,7 +442,7 @@ fn more_than_1024_are_not_asked_at_a_time() {
     assert!(play.program.meter().latency.quantile(1) > ms(30), "and had waited since");
 }
 
-/// S1, S4
+/// interactive.1, interactive.4
 #[test]
 fn a_start_is_one_operation_of_reads_that_wait_for_each_other() {
     let mut play = Play::new(Interactive::new(file(512 * MIB), 4 * KIB, 6));

@@ -1,14 +1,14 @@
 //! Writeback: a writer through the page cache, and the kernel's flusher behind it.
 //!
-//! B1  A `write()` of a block makes its pages dirty at the speed of memory.
-//! B2  When more than `background` bytes are dirty, the flusher writes dirty runs of up to 1 MiB in the order of the file,
-//!     at most 8 at a time, until no more than that are dirty.
-//! B3  Every 5 s the flusher looks for pages that have been dirty for 30 s, and then writes all that is dirty (Linux:
+//! write_back.1  A `write()` of a block makes its pages dirty at the speed of memory.
+//! write_back.2  When more than `background` bytes are dirty, the flusher writes dirty runs of up to 1 MiB in the order of the
+//!     file, at most 8 at a time, until no more than that are dirty.
+//! write_back.3  Every 5 s the flusher looks for pages that have been dirty for 30 s, and then writes all that is dirty (Linux:
 //!     `dirty_writeback_centisecs`, `dirty_expire_centisecs`).
-//! B4  With `limit` bytes dirty or on their way to the disk, the writer waits in its `write()`.
-//! B5  An operation is one `write()`, the time that it waits included. What the flusher could not write is told to the next
-//!     one.
-//! B6  A page that is on its way is not written a second time before it has arrived.
+//! write_back.4  With `limit` bytes dirty or on their way to the disk, the writer waits in its `write()`.
+//! write_back.5  An operation is one `write()`, the time that it waits included. What the flusher could not write is told to the
+//!     next one.
+//! write_back.6  A page that is on its way is not written a second time before it has arrived.
 //!
 //! The thresholds are a program's part of the machine's, and their defaults an estimate: 10 and 20 % of 5 GiB of memory,
 //! shared by 64 writers. Not modelled: reading the rest of a page of which a part is written; the kernel's gradual slowing
@@ -47,15 +47,15 @@ impl Default for Settings {
     }
 }
 
-/// The longest piece that the flusher writes, in pages.
+/// The longest piece that the flusher writes, in pages (write_back.2). An estimate.
 pub(crate) const RUN_MAX: u64 = (1 << 20) / PAGE;
-/// Pieces on their way at a time.
+/// Pieces on their way at a time (write_back.2). An estimate.
 const IN_FLIGHT: u32 = 8;
-/// How often the flusher looks for old pages.
+/// How often the flusher looks for old pages: Linux's `dirty_writeback_centisecs`, by default.
 const LOOK: Duration = secs(5);
-/// When a page is old.
+/// When a page is old: Linux's `dirty_expire_centisecs`, by default.
 const OLD: Duration = secs(30);
-/// Writes that are done in one event: their times are exact, but the flusher hears of all of them together.
+/// Writes that are done in one event. Chosen for speed: their times are exact, but the flusher hears of all of them together.
 const BATCH: u64 = 16;
 
 /// A buffered writer: see the [module](self).
@@ -118,12 +118,12 @@ impl WriteBack {
         }
         let held = (self.dirty.pages() + self.in_flight) * PAGE;
         if held >= self.settings.limit {
-            return; // B4
+            return; // write_back.4
         }
         let room = (self.settings.limit - held).div_ceil(self.settings.block);
         let blocks = if self.settings.think == Duration::ZERO { room.min(BATCH) } else { 1 };
         let from = self.began.max(now);
-        self.busy = Some((from + copying(blocks * self.settings.block), blocks)); // B1
+        self.busy = Some((from + copying(blocks * self.settings.block), blocks)); // write_back.1
     }
 
     /// At `now` the last of so many blocks is in memory.
@@ -135,7 +135,7 @@ impl WriteBack {
             self.dirty.add(pages);
             let at = Instant::from_nanos(now.as_nanos() - (blocks - block) * each);
             let outcome = std::mem::replace(&mut self.outcome, Outcome::Done);
-            self.meter.ended(self.settings.block, outcome, at.since(self.began)); // B5
+            self.meter.ended(self.settings.block, outcome, at.since(self.began)); // write_back.5
             self.began = at + self.settings.think;
         }
         self.dirty_since.get_or_insert(now);
@@ -147,14 +147,14 @@ impl WriteBack {
             let looks = now.since(self.look).as_nanos() / LOOK.as_nanos();
             self.look += Duration::from_nanos((looks + 1) * LOOK.as_nanos());
             if self.dirty_since.is_some_and(|since| now.since(since) >= OLD) {
-                (self.sweep, self.dirty_since) = (self.dirty.pages(), Some(now)); // B3
+                (self.sweep, self.dirty_since) = (self.dirty.pages(), Some(now)); // write_back.3
             }
         }
         if self.dirty.pages() * PAGE <= self.settings.background && self.sweep == 0 {
-            return None; // B2
+            return None; // write_back.2
         }
         let token = self.under_way.iter().position(Option::is_none)?;
-        let (start, pages) = self.dirty.take_run(RUN_MAX, self.under_way.iter().flatten())?; // B6
+        let (start, pages) = self.dirty.take_run(RUN_MAX, self.under_way.iter().flatten())?; // write_back.6
         self.sweep = self.sweep.saturating_sub(pages);
         if self.dirty.pages() == 0 {
             (self.sweep, self.dirty_since) = (0, None);

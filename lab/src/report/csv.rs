@@ -53,7 +53,7 @@ fn lines(out: &mut String, device: &str, scheduler: &str, run: &Run) {
     }
 }
 
-/// As RFC 4180 has it: in quotes if it holds a comma, a quote or a line's end (R2).
+/// As RFC 4180 has it: in quotes if it holds a comma, a quote or a line's end (report.2).
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into() }
 }
@@ -90,7 +90,7 @@ sim:eva-raid5-12,raw,bsr,1,4,30,/g1,100,200.5,50.125,1,1,100,1000,20000,200.5,50
         assert!(text.lines().all(|line| cells(line) == cells(HEADER)), "{text}");
     }
 
-    /// R2
+    /// report.2
     #[test]
     fn a_name_cannot_make_cells_or_lines() {
         assert_eq!(quoted("sim:sata-7200,size=1G"), "\"sim:sata-7200,size=1G\"");

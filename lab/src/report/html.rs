@@ -1,8 +1,8 @@
 //! One page with plots, which needs no network, no script, and no other file.
 //!
-//! P1  The page is whole: styles and plots are in it, and it refers to nothing outside.
-//! P2  It is well-formed as XML too, and all text from outside is escaped (R2).
-//! P3  No plot tells by colour alone: what a mark stands for is in its title, and every figure is in a table below.
+//! page.1  The page is whole: styles and plots are in it, and it refers to nothing outside.
+//! page.2  It is well-formed as XML too, and all text from outside is escaped (report.2).
+//! page.3  No plot tells by colour alone: what a mark stands for is in its title, and every figure is in a table below.
 
 mod comparison;
 mod distinctions;

@@ -9,8 +9,8 @@
 //! | [`html`] | one page with plots |
 //! | [`tune`] | what `iostune` found, as text and JSON |
 //!
-//! R1  The same results give the same bytes.
-//! R2  Text from outside (devices, paths, names) cannot change the form of a report: it is quoted or escaped.
+//! report.1  The same results give the same bytes.
+//! report.2  Text from outside (devices, paths, names) cannot change the form of a report: it is quoted or escaped.
 
 pub mod csv;
 mod grid;
@@ -24,7 +24,7 @@ pub mod tune;
 #[cfg(test)]
 mod fixture;
 
-/// Text without control characters, which could move the cursor of a terminal (R2).
+/// Text without control characters, which could move the cursor of a terminal (report.2).
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

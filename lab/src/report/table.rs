@@ -1,10 +1,10 @@
 //! Tables for a terminal, in the layout of the `iostest` of 2010.
 //!
-//! T1  One table of averages for each workload: a row for each number of jobs, a column for each group.
-//! T2  Below it, in the same form: the longest latency, the 99th percentile, how far shares are from weights, and how
+//! table.1  One table of averages for each workload: a row for each number of jobs, a column for each group.
+//! table.2  Below it, in the same form: the longest latency, the 99th percentile, how far shares are from weights, and how
 //!     far sets are apart.
-//! T4  A situation of tenants has a table of its own instead: a row for each tenant. Behind several of them is a table of all.
-//! T3  A column is seven wide, more where a cell needs it; `job`, `Set` and `NR` are eight, four and four.
+//! table.4  A situation of tenants has a table of its own instead: a row for each tenant. Behind several of them is a table of all.
+//! table.3  A column is seven wide, more where a cell needs it; `job`, `Set` and `NR` are eight, four and four.
 
 use std::fmt::Write as _;
 
@@ -144,7 +144,7 @@ fn header(out: &mut String, results: &Results, workload: &str) {
     let _ = writeln!(out, "{}", "=".repeat(RULE));
 }
 
-/// The rule under the title, the headings, and a line for each row (T3).
+/// The rule under the title, the headings, and a line for each row (table.3).
 fn grid(out: &mut String, grid: &Grid) {
     let length = |text: &str| text.chars().count();
     let widths: Vec<usize> = grid
@@ -406,7 +406,7 @@ journal 1   2   500    500    500
         );
     }
 
-    /// R2
+    /// report.2
     #[test]
     fn a_device_cannot_move_the_cursor() {
         let mut results = results(&[]);

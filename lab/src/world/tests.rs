@@ -29,7 +29,7 @@ fn at(micros: u64) -> Instant {
     Instant::ZERO + us(micros)
 }
 
-/// What programs heard, in order: (who, when, token, how).
+/// What programs heard, in order: (which, when, token, how).
 type Heard = Arc<Mutex<Vec<(char, Instant, u32, Outcome)>>>;
 
 /// Reads the given places one after another, or all at once.
@@ -87,7 +87,7 @@ fn heard(heard: &Heard) -> Vec<(char, u64)> {
     heard.lock().unwrap().iter().map(|(name, at, ..)| (*name, at.as_nanos() / 1000)).collect()
 }
 
-/// V1, V2
+/// world.1, world.2
 #[test]
 fn time_goes_from_event_to_event_and_those_of_one_time_keep_their_order() {
     let news = Heard::default();
@@ -131,7 +131,7 @@ impl Program for Alarms {
     }
 }
 
-/// V2: b said 50 before a did.
+/// world.2: b said 50 before a did.
 #[test]
 fn clocks_that_ring_together_ring_in_the_order_in_which_they_were_set() {
     let news = Heard::default();
@@ -142,7 +142,7 @@ fn clocks_that_ring_together_ring_in_the_order_in_which_they_were_set() {
     assert_eq!(heard(&news), [('a', 10), ('b', 50), ('a', 50)]);
 }
 
-/// V3: neighbours that different programs of a group ask at one instant are still one request.
+/// world.3: neighbours that different programs of a group ask at one instant are still one request.
 #[test]
 fn what_is_asked_at_one_instant_is_one_batch() {
     let news = Heard::default();
@@ -155,7 +155,7 @@ fn what_is_asked_at_one_instant_is_one_batch() {
     assert_eq!(heard(&news).len(), 4);
 }
 
-/// V3: four sequential reads that a job keeps in the disk stay four, though all begin at once.
+/// world.3: four sequential reads that a job keeps in the disk stay four, though all begin at once.
 #[test]
 fn what_is_asked_one_by_one_is_no_batch() {
     let settings = direct::Settings {
@@ -171,7 +171,7 @@ fn what_is_asked_one_by_one_is_no_batch() {
     assert_eq!(world.program(index).meter().operations, 8);
 }
 
-/// V4
+/// world.4
 #[test]
 fn who_finds_no_room_waits_and_goes_in_in_order() {
     let news = Heard::default();
@@ -184,7 +184,7 @@ fn who_finds_no_room_waits_and_goes_in_in_order() {
     assert_eq!(heard(&news), [('a', 100), ('a', 200), ('a', 300), ('b', 400), ('c', 500), ('a', 600)]);
 }
 
-/// Q6: the program hears at once, the disk keeps the request.
+/// queue.6: the program hears at once, the disk keeps the request.
 #[test]
 fn a_request_that_times_out_is_heard_once_and_ends_for_good_when_the_disk_answers() {
     let news = Heard::default();
@@ -209,7 +209,7 @@ fn who_drains_lets_nobody_ask_and_waits_for_all() {
     assert_eq!((world.queue().waiting(), world.queue().in_flight()), (0, 0));
 }
 
-/// V5
+/// world.5
 #[test]
 #[should_panic(expected = "seed 12 at 0.000000000 s: a program asks what cannot be: sectors 1048576 to 1048584")]
 fn a_program_that_asks_beyond_the_end_is_our_mistake() {

@@ -202,7 +202,7 @@ fn several_mistakes_are_told_at_once() {
     assert_eq!(refusal.lines().count(), 4, "{refusal}");
 }
 
-/// D1
+/// plan.1
 #[test]
 fn what_a_file_holds_is_not_destroyed_unasked() {
     let dir = tempfile::tempdir().unwrap();
@@ -262,7 +262,7 @@ fn situations_of_tenants_bring_groups_of_their_own_and_take_no_flags_of_groups()
     assert_eq!(real.plan.round_trip, fairlift_core::Duration::ZERO, "time passes by itself");
 }
 
-/// D1
+/// plan.1
 #[test]
 fn tenants_that_write_do_not_destroy_what_a_file_holds_unasked() {
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use clap::Parser as _;
-use fairlift_core::PriorityClass;
 use fairlift_core::time::secs;
+use fairlift_core::{GroupId, Priority, PriorityClass};
 
 use super::*;
 use crate::args::{Cli, Command};
@@ -83,7 +83,7 @@ fn what_a_file_leaves_out_has_its_default() {
     assert_eq!(config.workers, None);
 }
 
-/// P4
+/// serve.4
 #[test]
 fn a_disk_that_groups_share_has_the_scheduler_that_keeps_weights() {
     let export = |name: &str, keys: &str| format!("[export.{name}]\nbacking = \"mem:1m\"\n{keys}\n");
@@ -250,7 +250,7 @@ fn a_file_without_exports_needs_one_on_the_command_line() {
     assert_eq!(planned("", "b=mem:1m --listen unix:/x").unwrap().exports[0].name, "b");
 }
 
-/// P1: exports from both, other settings from the flag.
+/// serve.1: exports from both, other settings from the flag.
 #[test]
 fn flags_add_exports_and_win_over_the_file() {
     let text = "[server]\nlisten = \"unix:/a\"\nworkers = 2\nmax_connections = 5\nhandshake_timeout = \"1s\"\n\
@@ -268,7 +268,7 @@ fn flags_add_exports_and_win_over_the_file() {
     assert_eq!(twice, "export \"a\": the config file defines it too; names must be unique: NAME=BACKING\n");
 }
 
-/// P2: the default disk, and disks of the file that don't say.
+/// serve.2: the default disk, and disks of the file that don't say.
 #[test]
 fn scheduler_flags_fill_what_the_file_leaves_open() {
     let text = "[disk.own]\nscheduler = \"none\"\ndepth = 4\n[disk.open]\n[disk.set]\nset = { read_expire = \"1s\" }\n\
@@ -290,7 +290,7 @@ fn scheduler_flags_fill_what_the_file_leaves_open() {
     );
 }
 
-/// P3: plain text does not leave the machine.
+/// serve.3: plain text does not leave the machine.
 #[test]
 fn beyond_the_loopback_tls_is_required_or_insecurity_admitted() {
     let text = format!("{RIGHT}[server]\nlisten = [\n  \"unix:/a\",\n  \"tcp:0.0.0.0:10809\",\n]\n");

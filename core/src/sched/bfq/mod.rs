@@ -9,7 +9,7 @@
 //! **Queues.** Each stream has a queue of its own for synchronous requests (reads, and writes with SYNC or FUA). Its other writes are in
 //! a queue that the streams of its group and priority share. Queues and groups are entities of the fair queue.
 //!
-//! bfq.1  A queue's weight within its group is (8 − level) · 10; a group's is its own. Classes are strict (rule 12 of
+//! bfq.1  A queue's weight within its group is (8 − level) · 10; a group's is its own. Classes are strict (wfq.12 in
 //!        [`fair_queue`](super::fair_queue)).
 //! bfq.2  A request is charged its sectors when it is dispatched; one that the device turned back is not charged again.
 //! bfq.3  A queue has the device until its budget is used, `timeout_sync` has passed, or it has no request and the device does not idle

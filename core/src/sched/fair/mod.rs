@@ -51,7 +51,6 @@ use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId};
 use cost::{Costs, Shape, Sum};
 use depth::{Depth, Ended};
-use settings::ROWS;
 use tenants::{TenantId, Tenants};
 
 /// Its row of the registry.
@@ -576,11 +575,11 @@ impl Tune for Fair {
     }
 
     fn get(&self, name: &str) -> Option<String> {
-        tunable::get(&ROWS, &self.settings, name)
+        tunable::get(Settings::TUNABLES, &self.settings, name)
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
-        tunable::set(&ROWS, &mut self.settings, name, value)?;
+        tunable::set(Settings::TUNABLES, &mut self.settings, name, value)?;
         match name {
             "device_depth" => self.depth.set_given(self.settings.device_depth > 0),
             "cost_model" => self.costs = Costs::new(self.settings.cost_model),

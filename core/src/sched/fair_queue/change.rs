@@ -1,4 +1,4 @@
-//! What changes under way: weights, classes, groups, and who there is (rules 11 and 15).
+//! What changes under way: weights, classes, groups, and which entities there are (wfq.11 and wfq.15).
 
 use super::entity::{Entity, State, check_weight};
 use super::tags::{Promise, Tag, rescaled};
@@ -15,7 +15,7 @@ struct Baggage {
 }
 
 impl FairQueue {
-    /// Gives a queue another weight, effective at once and exactly (rule 11). Raising is a weight like any other.
+    /// Gives a queue another weight, effective at once and exactly (wfq.11). Raising is a weight like any other.
     ///
     /// # Panics
     /// The weight is not between 1 and [`FairQueue::WEIGHT_MAX`].
@@ -36,7 +36,7 @@ impl FairQueue {
         }
     }
 
-    /// Rule 17: holds a group back, whatever waits in it, from the end of the present slot on.
+    /// wfq.17: holds a group back, whatever waits in it, from the end of the present slot on.
     ///
     /// # Panics
     /// The group is the root, or waits: only one that is in service, or of which nothing waits, can be throttled.
@@ -48,7 +48,7 @@ impl FairQueue {
         self.group_mut(group).is_throttled = true;
     }
 
-    /// Rule 17: lets a group go on that was throttled; it arrives so if something waits in it. Of one that is not throttled, nothing
+    /// wfq.17: lets a group go on that was throttled; it arrives so if something waits in it. Of one that is not throttled, nothing
     /// is changed.
     pub fn unthrottle(&mut self, group: GroupId, arrival: Arrival) {
         if !core::mem::take(&mut self.group_mut(group).is_throttled) {
@@ -65,7 +65,7 @@ impl FairQueue {
         self.ascend(slot, arrival.above());
     }
 
-    /// Rule 11.
+    /// wfq.11.
     fn reweigh(&mut self, slot: u32, weight: u32) {
         check_weight(weight);
         self.settle();
@@ -185,7 +185,7 @@ impl FairQueue {
         }
     }
 
-    /// Rule 15: takes an entity, which is not in service, out of its tree for good.
+    /// wfq.15: takes an entity, which is not in service, out of its tree for good.
     fn leave(&mut self, slot: u32) -> Baggage {
         let Entity { state, weight, parent, class, group, .. } = *self.entities.at(slot);
         let backlogged = state == State::Active;
@@ -208,7 +208,7 @@ impl FairQueue {
         let now = tree.time;
         let (mut ahead, behind) = (position.saturating_sub(now), now.saturating_sub(position));
         if state == State::Forgotten {
-            // V may have been set back since (rule 8): that is no lead.
+            // V may have been set back since (wfq.8): that is no lead.
             ahead = 0;
         } else {
             tree.remove_weight(weight);

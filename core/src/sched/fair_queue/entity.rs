@@ -50,7 +50,7 @@ pub(super) struct Entity {
     pub(super) state: State,
     pub(super) class: PriorityClass,
     pub(super) live: bool,
-    /// Rule 14.
+    /// wfq.14.
     pub(super) promise: Promise,
     /// Sectors served in the present slot.
     pub(super) service: u64,
@@ -93,7 +93,7 @@ pub(super) struct ServiceTree {
     weights: u64,
     /// What the last division of service left over.
     carry: u64,
-    /// What is to be served before V moves on (rule 15), in places · weight, exactly.
+    /// What is to be served before V moves on (wfq.15), in places · weight, exactly.
     pub(super) debt: Tag,
     pub(super) active: Tree,
     pub(super) idle: Tree,
@@ -113,10 +113,10 @@ pub(super) struct GroupRow {
     pub(super) children: u32,
     /// Backlogged queues in it.
     pub(super) backlogged: u32,
-    /// Rule 12: when the idle class was last served or had nothing to do, and whether it was passed over since.
+    /// wfq.12: when the idle class was last served or had nothing to do, and whether it was passed over since.
     pub(super) idle_looked_at: Instant,
     pub(super) idle_passed_over: bool,
-    /// Rule 17: its children wait, and it does not.
+    /// wfq.17: its children wait, and it does not.
     pub(super) is_throttled: bool,
     pub(super) live: bool,
 }
@@ -193,7 +193,7 @@ impl ServiceTree {
         self.carry = 0;
     }
 
-    /// Rule 9: V jumps to the least S if nobody is eligible, and nobody is behind any more.
+    /// wfq.9: V jumps to the least S if nobody is eligible, and nobody is behind any more.
     #[inline]
     pub(super) fn jump(&mut self, least: Tag) {
         if least > self.time {
@@ -201,7 +201,7 @@ impl ServiceTree {
         }
     }
 
-    /// Rules 1 and 15: V moves by `sectors`, once the debt is paid.
+    /// wfq.1 and wfq.15: V moves by `sectors`, once the debt is paid.
     #[inline]
     pub(super) fn advance(&mut self, sectors: u64) {
         if self.debt == 0 {

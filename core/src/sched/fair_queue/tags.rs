@@ -11,15 +11,15 @@
 //! vtags.4  Rounding: what a division leaves over is carried to the next, so tags and virtual time are what exact numbers would
 //!     be, rounded down: a queue that is alone moves virtual time along with itself, to the place. The carry of virtual
 //!     time is dropped when the weight sum changes, so that it is behind by less than a place, never ahead: lags cannot
-//!     grow by rounding, and a lead that does is made up for whenever nobody is eligible (rule 9).
+//!     grow by rounding, and a lead that does is made up for whenever nobody is eligible (wfq.9).
 
 /// A point in virtual time; see the [module](self).
 pub(super) type Tag = u128;
 
-/// Binary places of a tag (vtags.1).
+/// Binary places of a tag (vtags.1). Chosen by the precision that vtags.2 works out; the kernel has 22, in 64 bits.
 pub(super) const SHIFT: u32 = 40;
 
-/// Where virtual time starts (vtags.3).
+/// Where virtual time starts. Chosen by vtags.3: no lead or lag reaches from there to 0.
 pub(super) const ORIGIN: Tag = 1 << 96;
 
 /// The largest weight: 1,000, raised 3,000-fold, fits.
@@ -66,7 +66,7 @@ pub(super) fn rescaled(tag: Tag, now: Tag, old: u32, new: u32) -> Tag {
     if tag >= now { now + ((tag - now) * old).div_ceil(new) } else { now.saturating_sub((now - tag) * old / new) }
 }
 
-/// What an entity was promised before its budget became smaller; see rule 14 in [`super`].
+/// What an entity was promised before its budget became smaller; see wfq.14 in [`super`].
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Promise {
     /// When the whole of the old budget is due; the promise is void once virtual time is there.
@@ -76,7 +76,7 @@ pub(super) struct Promise {
 }
 
 impl Promise {
-    /// Rules 2 and 14: the finish tag of an entity with a slot of `length` (budget ÷ weight) to come, at virtual time
+    /// wfq.2 and wfq.14: the finish tag of an entity with a slot of `length` (budget ÷ weight) to come, at virtual time
     /// `now`, which was due at `before` until now (zero: it did not wait).
     #[inline]
     pub(super) fn finish(&mut self, start: Tag, length: Tag, now: Tag, before: Tag) -> Tag {

@@ -204,7 +204,7 @@ impl FairQueue {
         (self.entities.at(a).weight, self.entities.at(b).weight)
     }
 
-    /// Who would be served next if the queue in service went idle now, or, if none is in service, at all (rule 13).
+    /// The queue that would be served next if the one in service went idle now, or, if none is in service, at all (wfq.13).
     pub fn next_if_idle(&mut self) -> Option<Leaf> {
         self.settle();
         let mut slot = self.in_service;
@@ -231,13 +231,13 @@ impl FairQueue {
         }
     }
 
-    /// Whether `leaf`, which waits, would be next if the queue in service went idle: the cheap test of rule 13, to which the
+    /// Whether `leaf`, which waits, would be next if the queue in service went idle: the cheap test of wfq.13, to which the
     /// policy adds its own.
     pub fn would_preempt(&mut self, leaf: Leaf) -> bool {
         self.leaf(leaf).state == State::Active && self.next_if_idle() == Some(leaf)
     }
 
-    /// Rules 6 and 10, tried: a group in service as it would wait with `budget`.
+    /// wfq.6 and wfq.10, tried: a group in service as it would wait with `budget`.
     fn waiting(&self, slot: u32, budget: u32) -> Waiting {
         let mut entity = *self.entities.at(slot);
         entity.start += entity.moved(entity.service);
@@ -245,7 +245,7 @@ impl FairQueue {
         Waiting { slot, class: entity.class, start: entity.start, finish, budget }
     }
 
-    /// Rule 9, with one more waiting: who would be next, and its budget.
+    /// wfq.9, with one more waiting: which would be next, and its budget.
     fn next_with(&self, group: GroupId, waiting: Option<Waiting>) -> (u32, u32) {
         for class in PriorityClass::ALL {
             let tree = &self.group(group).trees[class as usize];

@@ -108,7 +108,7 @@ impl OnFile {
             {
                 return self.went_on(io, tag, bytes as i32);
             }
-            let (iovecs, count) = (flight.iovecs.as_ptr(), flight.iovecs.len());
+            let (iovecs, count) = (flight.iovecs.as_ptr(), flight.iovecs.len().min(PIECES));
             let work = match flight.step {
                 Step::Transfer if act == Act::Read => Work::Read { iovecs, count, at },
                 Step::Transfer => {
@@ -227,9 +227,7 @@ impl Lane for OnFile {
             if request.op.has_payload() {
                 for segment in mine {
                     let memory = &io.tickets[segment.token.0 as usize].memory;
-                    let (iovec, block) = memory.piece(segment.offset.get(), segment.bytes.get());
-                    flight.iovecs.push(iovec);
-                    flight.block = block;
+                    flight.block = memory.pieces(segment.offset.get(), segment.bytes.get(), &mut flight.iovecs);
                 }
             }
             self.launches.push(request.tag);
@@ -257,6 +255,9 @@ impl Lane for OnFile {
     }
 }
 
+/// The kernel takes no more pieces of memory in one system call (`UIO_MAXIOV`).
+const PIECES: usize = 1024;
+
 /// Drops the first `bytes` of some memory.
 fn advance(iovecs: &mut Vec<libc::iovec>, mut bytes: usize) {
     let whole = iovecs.iter().take_while(|iovec| {
@@ -282,15 +283,14 @@ pub(crate) fn transfer(
     at: u64,
 ) -> squeue::Entry {
     let durable = if durable { libc::RWF_DSYNC } else { 0 };
+    let many = iovecs.len().min(PIECES) as u32; // flight.2: the rest comes after these
     let (start, len) = (iovecs[0].iov_base.cast::<u8>(), iovecs[0].iov_len as u32);
     match (op, block, iovecs) {
         (Op::Read, Some(block), _) => opcode::ReadFixed::new(file, start, len, block).offset(at).build(),
         (Op::Read, None, [_]) => opcode::Read::new(file, start, len).offset(at).build(),
-        (Op::Read, None, _) => opcode::Readv::new(file, iovecs.as_ptr(), iovecs.len() as u32).offset(at).build(),
+        (Op::Read, None, _) => opcode::Readv::new(file, iovecs.as_ptr(), many).offset(at).build(),
         (_, Some(block), _) => opcode::WriteFixed::new(file, start, len, block).offset(at).rw_flags(durable).build(),
         (_, None, [_]) => opcode::Write::new(file, start, len).offset(at).rw_flags(durable).build(),
-        (_, None, _) => {
-            opcode::Writev::new(file, iovecs.as_ptr(), iovecs.len() as u32).offset(at).rw_flags(durable).build()
-        }
+        (_, None, _) => opcode::Writev::new(file, iovecs.as_ptr(), many).offset(at).rw_flags(durable).build(),
     }
 }

@@ -5,16 +5,18 @@
 //!         the same: what is cached by clients already would then be twice in memory.
 //! open.2  What direct I/O cannot reach (a size that is no multiple of its block) is no reason to refuse a file: unless direct
 //!         I/O was asked for, it goes through the page cache, and the log says why.
+//! open.3  A block device that is mounted, or held by another program, is refused unless the operator allows it. A server
+//!         that writes holds it from then on; one that reads only looks whether it is free, so that several can have it.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use fairlift_core::Sector;
 
-use super::{Kind, sys};
-use crate::config::Direct;
+use super::{Kind, holder, sys};
+use crate::config::{Direct, InUse};
 use crate::kernel::buffer::Pages;
 
 /// A file that was opened, and how.
@@ -28,7 +30,11 @@ pub(super) struct Opened {
     pub(super) why: String,
 }
 
-/// The largest block of direct I/O that clients are asked to keep to.
+/// Said of a file that a server has.
+pub(super) const LOCKED: &str = "is in use by another server (it holds a lock on the file)";
+
+/// The largest block of direct I/O that clients are asked to keep to: the largest minimum that NBD allows (`doc/proto.md`, "Block
+/// size constraints").
 const BLOCK_MOST: u32 = 65536;
 
 /// What a path leads to, before it is opened: opening a fifo would wait for its other end.
@@ -42,17 +48,25 @@ pub(super) fn kind(path: &Path) -> Result<Kind, String> {
     }
 }
 
-pub(super) fn open(path: &Path, kind: Kind, direct: Direct, read_only: bool) -> Result<Opened, String> {
+pub(super) fn open(path: &Path, kind: Kind, direct: Direct, in_use: InUse, read_only: bool) -> Result<Opened, String> {
+    // Of a regular file O_EXCL means nothing here.
+    let exclusive = if kind == Kind::Block && in_use == InUse::Refuse { libc::O_EXCL } else { 0 };
     let access = |error: io::Error| match error.kind() {
+        io::ErrorKind::ResourceBusy if exclusive != 0 => in_use_message(path),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if !read_only => {
             format!("not writable ({error}); export it read-only, or change its permissions")
         }
         _ => error.to_string(),
     };
-    let open = |flags| fs::OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path);
+    let options = |flags| fs::OpenOptions::new().read(true).write(!read_only).custom_flags(flags).clone();
+    if read_only {
+        options(exclusive).open(path).map_err(access)?; // open.3: it is closed again at once
+    }
+    let held = if read_only { 0 } else { exclusive };
+    let open = |flags| options(flags | held).open(path);
     let cached = |why: String| {
         let file = open(0).map_err(access)?;
-        let size = size_of(&file, kind, path)?;
+        let size = size_of(&file, kind)?;
         let block =
             if kind == Kind::Block { sys::block_size(&file).unwrap_or(512).clamp(512, BLOCK_MOST) } else { 512 };
         Ok(Opened { file, direct: false, block, size, why })
@@ -62,7 +76,7 @@ pub(super) fn open(path: &Path, kind: Kind, direct: Direct, read_only: bool) -> 
     }
     let why_not = match open(libc::O_DIRECT) {
         Ok(file) => {
-            let size = size_of(&file, kind, path)?;
+            let size = size_of(&file, kind)?;
             match direct_block(&file, kind, size) {
                 Ok((block, why)) => return Ok(Opened { file, direct: true, block, size, why }),
                 Err(why) => why,
@@ -77,7 +91,7 @@ pub(super) fn open(path: &Path, kind: Kind, direct: Direct, read_only: bool) -> 
     }
 }
 
-/// What direct I/O on an open file must be a multiple of and who says so; or why there is none (open.1).
+/// What direct I/O on an open file must be a multiple of, and where that is from; or why there is none (open.1).
 fn direct_block(file: &fs::File, kind: Kind, size: u64) -> Result<(u32, String), String> {
     let (block, why) = match (kind, sys::direct_alignment(file)) {
         (Kind::Block, _) => (sys::block_size(file).unwrap_or(512), "its sector"),
@@ -111,21 +125,29 @@ fn tried(file: &fs::File) -> Result<u32, String> {
     Err("a direct read was refused".into())
 }
 
-fn size_of(file: &fs::File, kind: Kind, path: &Path) -> Result<u64, String> {
+/// How many bytes it has, and that they are a disk's.
+pub(super) fn size_of(file: &fs::File, kind: Kind) -> Result<u64, String> {
     let size = match kind {
         Kind::Regular => file.metadata().map_err(|error| error.to_string())?.len(),
         Kind::Block => io::Seek::seek(&mut &*file, io::SeekFrom::End(0)).map_err(|error| error.to_string())?,
     };
     if size == 0 {
-        return Err("is empty; give it a size first (truncate -s 10G FILE)".into());
+        return Err("is empty: a disk image has the size of the disk".into());
     }
     if size % Sector::SIZE != 0 {
-        let whole = size.next_multiple_of(Sector::SIZE);
-        return Err(format!(
-            "has {size} bytes, which is not a multiple of 512, and a disk has whole sectors; pad it with: \
-             truncate -s {whole} {}",
-            path.display()
-        ));
+        return Err(format!("is no disk image: its size, {size} bytes, is not a multiple of 512 (one sector)"));
     }
     Ok(size)
+}
+
+/// open.3
+fn in_use_message(path: &Path) -> String {
+    if fs::File::open(path).is_ok_and(|file| !sys::process_lock(&file, true)) {
+        return LOCKED.into();
+    }
+    let who = fs::metadata(path).map_or_else(|error| error.to_string(), |metadata| holder::of(metadata.rdev()));
+    format!(
+        "{who}; serving it would mix two users' data, and can destroy it; if you know better: file:{},in_use=allow",
+        path.display()
+    )
 }

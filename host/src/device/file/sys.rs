@@ -4,6 +4,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 
+use vm_memory::VolatileSlice;
+
 fn check(result: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -19,6 +21,44 @@ pub(super) fn process_lock(file: &std::fs::File, shared: bool) -> bool {
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) };
     let error = io::Error::last_os_error().raw_os_error();
     result == 0 || !matches!(error, Some(libc::EACCES | libc::EAGAIN))
+}
+
+/// Fills memory from a place of the file.
+pub(super) fn read_exact_at(file: &std::fs::File, mut into: VolatileSlice<'_>, at: u64) -> io::Result<()> {
+    let end = at + into.len() as u64;
+    while !into.is_empty() {
+        let (to, at) = (into.ptr_guard_mut(), (end - into.len() as u64) as i64);
+        // SAFETY: the slice is valid for writes of its length.
+        let done = unsafe { libc::pread64(file.as_raw_fd(), to.as_ptr().cast(), into.len(), at) };
+        into = into.offset(progress(done, io::ErrorKind::UnexpectedEof)?).expect(NO_MORE);
+    }
+    Ok(())
+}
+
+/// Writes memory to a place of the file.
+pub(super) fn write_all_at(file: &std::fs::File, mut from: VolatileSlice<'_>, at: u64) -> io::Result<()> {
+    let end = at + from.len() as u64;
+    while !from.is_empty() {
+        let (memory, at) = (from.ptr_guard(), (end - from.len() as u64) as i64);
+        // SAFETY: the slice is valid for reads of its length.
+        let done = unsafe { libc::pwrite64(file.as_raw_fd(), memory.as_ptr().cast(), from.len(), at) };
+        from = from.offset(progress(done, io::ErrorKind::WriteZero)?).expect(NO_MORE);
+    }
+    Ok(())
+}
+
+const NO_MORE: &str = "the kernel does no more than it was asked";
+
+/// How many bytes a system call has moved; with none, it fails as `nothing`.
+fn progress(done: isize, nothing: io::ErrorKind) -> io::Result<usize> {
+    match usize::try_from(done) {
+        Ok(0) => Err(nothing.into()),
+        Ok(done) => Ok(done),
+        Err(_) => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            error => Err(error),
+        },
+    }
 }
 
 /// The next data or hole at or after `at`; `None` if there is none.

@@ -1,7 +1,7 @@
 //! What a write cache holds and the medium does not have yet.
 //!
-//! W1  Writes that touch become one run.
-//! W2  A run is taken out for the medium near a place, at most so much of it at a time.
+//! dirty.1  Writes that touch become one run.
+//! dirty.2  A run is taken out for the medium near a place, at most so much of it at a time.
 
 /// Runs of sectors in rising order, apart from each other.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,7 @@ impl Dirty {
         self.runs.is_empty()
     }
 
-    /// Adds what was written (W1).
+    /// Adds what was written (dirty.1).
     pub(super) fn add(&mut self, start: u64, end: u64) {
         let from = self.runs.partition_point(|run| run.1 < start);
         let to = self.runs.partition_point(|run| run.0 <= end);
@@ -56,7 +56,7 @@ impl Dirty {
         &self.runs[at.saturating_sub(each)..(at + each).min(self.runs.len())]
     }
 
-    /// Takes out the run that starts there, or so much of its start (W2); where it ends.
+    /// Takes out the run that starts there, or so much of its start (dirty.2); where it ends.
     pub(super) fn take(&mut self, start: u64, sectors_max: u64) -> u64 {
         let at = self.runs.partition_point(|run| run.0 < start);
         let run = &mut self.runs[at];
@@ -76,7 +76,7 @@ impl Dirty {
 mod tests {
     use super::*;
 
-    /// W1: against a plain set of sectors.
+    /// dirty.1: against a plain set of sectors.
     #[test]
     fn runs_are_what_a_set_of_sectors_would_be() {
         let mut random = crate::Random::new(3);

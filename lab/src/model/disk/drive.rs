@@ -1,20 +1,20 @@
 //! The inside of a hard disk: commands, the arm, the link and the caches.
 //!
-//! D1  Commands are looked at one after the other, each for `overhead`; at most `ncq` are in the drive, and a flush is
+//! drive.1  Commands are looked at one after the other, each for `overhead`; at most `ncq` are in the drive, and a flush is
 //!     alone (it cannot be queued in ATA).
-//! D2  A read whose data is in the cache never waits for the arm. Data crosses the link one command at a time.
-//! D3  The arm serves what is reached first from where the head is (seek and rotation). Commands that follow each other are
+//! drive.2  A read whose data is in the cache never waits for the arm. Data crosses the link one command at a time.
+//! drive.3  The arm serves what is reached first from where the head is (seek and rotation). Commands that follow each other are
 //!     a run, which is served from its start, or on from where the head is: a stream whose commands wait while the arm is
 //!     elsewhere stays in order. No run is passed over for longer than `ncq_age` by younger commands.
-//! D4  After a read the head reads on, until `read_ahead` beyond the reader or until another command needs the arm. What
+//! drive.4  After a read the head reads on, until `read_ahead` beyond the reader or until another command needs the arm. What
 //!     goes on where the head reads on to, or where the one before goes on to, is no other command: it joins and is served
 //!     as the head passes. A reader that has gone on before is given at least `read_ahead_min` after the command that is
 //!     being read: then the visit is over, and others go first: those that lie before the head, or beyond a gap larger
 //!     than `read_ahead`.
-//! D5  A write ends when it is in the cache, if the cache is on and it is not forced to the medium; it waits for room
+//! drive.5  A write ends when it is in the cache, if the cache is on and it is not forced to the medium; it waits for room
 //!     there. The cache is written back when the arm has nothing else to do. When it is 3/4 full, or a write waits for
-//!     room, the arm goes in turns: for what of it is reached first, a MiB at most, and for a command by D3.
-//! D6  A flush ends when nothing is left to write back.
+//!     room, the arm goes in turns: for what of it is reached first, a MiB at most, and for a command by drive.3.
+//! drive.6  A flush ends when nothing is left to write back.
 
 mod choose;
 mod read_on;
@@ -38,7 +38,7 @@ pub(in crate::model) struct Drive {
     geometry: Geometry,
     seek: Seek,
     numbers: Numbers,
-    /// What came and was not looked at yet, with when it will be (D1).
+    /// What came and was not looked at yet, with when it will be (drive.1).
     arriving: VecDeque<(u64, Asked)>,
     /// Until when commands are being looked at.
     looking: u64,
@@ -51,9 +51,9 @@ pub(in crate::model) struct Drive {
     link_free: u64,
     cache: Segments,
     dirty: Dirty,
-    /// Whether the arm's last way was for the cache (D5).
+    /// Whether the arm's last way was for the cache (drive.5).
     wrote_back: bool,
-    /// Writes that wait for room in the cache, the oldest first (D5).
+    /// Writes that wait for room in the cache, the oldest first (drive.5).
     held: VecDeque<Waiting>,
     flush: Option<u64>,
     ended: VecDeque<Ended>,
@@ -107,7 +107,7 @@ enum Arm {
     WritesBack {
         until: u64,
     },
-    /// Reads on (D4): the media time is `media` at `since`; not to be taken away before `owed`, done at `limit`.
+    /// Reads on (drive.4): the media time is `media` at `since`; not to be taken away before `owed`, done at `limit`.
     ReadsOn {
         segment: usize,
         since: u64,
@@ -124,7 +124,7 @@ struct Head {
     cylinder: u64,
     /// The next sector under it, if it stays.
     sector: u64,
-    /// How far the commands go that a visit left here (D4): they go last. 0: there are none.
+    /// How far the commands go that a visit left here (drive.4): they go last. 0: there are none.
     visited: u64,
 }
 
@@ -228,7 +228,7 @@ impl Drive {
         !self.waiting.is_empty() || self.must_write_back()
     }
 
-    /// D1: whether a command can be looked at now.
+    /// drive.1: whether a command can be looked at now.
     fn has_room(&self, asked: &Asked) -> bool {
         let serving = usize::from(matches!(self.arm, Arm::Serves { .. }));
         let inside = self.waiting.len() + self.joined.len() + self.held.len() + serving + self.ended.len();
@@ -251,7 +251,7 @@ impl Drive {
         self.end_flush(now);
     }
 
-    /// D2, D4.
+    /// drive.2, drive.4.
     fn look_at_read(&mut self, now: u64, asked: &Asked) {
         let (start, end) = (asked.extent.start.0, asked.extent.end().0);
         if self.dirty.covers(start, end) {
@@ -290,7 +290,7 @@ impl Drive {
         sectors * self.numbers.link / 1024
     }
 
-    /// D2: the data of a command crosses the link, from `from` on as far as it is there, and not done before `now`.
+    /// drive.2: the data of a command crosses the link, from `from` on as far as it is there, and not done before `now`.
     fn transfer(&mut self, now: u64, from: u64, id: u64, sectors: u64) {
         self.link_free = (self.link_free.max(from) + self.link_time(sectors)).max(now);
         self.end(self.link_free, id, Outcome::Done);

@@ -1,12 +1,12 @@
 //! Where a sector lies, and when it passes under the head.
 //!
-//! G1  Tracks are filled one after the other from the outside inwards, all heads of a cylinder in turn.
-//! G2  Tracks of a zone hold the same number of sectors; zones have equally many tracks; from zone to zone the number
+//! geometry.1  Tracks are filled one after the other from the outside inwards, all heads of a cylinder in turn.
+//! geometry.2  Tracks of a zone hold the same number of sectors; zones have equally many tracks; from zone to zone the number
 //!     falls in equal steps.
-//! G3  Each track starts later than the one before by the time the head needs to follow (skew): a run of sectors is read
+//! geometry.3  Each track starts later than the one before by the time the head needs to follow (skew): a run of sectors is read
 //!     without losing a revolution, and its time is linear in what it crosses.
 //!
-//! From G3: every sector has a *media time*, the time a head needs to read from sector 0 to there. The difference of two
+//! From geometry.3: every sector has a *media time*, the time a head needs to read from sector 0 to there. The difference of two
 //! is how long a transfer takes, and the remainder by the revolution is the angle at which the sector lies.
 
 /// Where the sectors lie.
@@ -130,7 +130,7 @@ mod tests {
         })
     }
 
-    /// G3.
+    /// geometry.3.
     #[test]
     fn a_media_time_and_its_sector_are_each_others_inverse() {
         let geometry = geometry();
@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    /// G2, G3: skew included, a second at the edge reads what the data sheet says.
+    /// geometry.2, geometry.3: skew included, a second at the edge reads what the data sheet says.
     #[test]
     fn a_second_reads_the_outer_rate_outside_and_the_inner_rate_inside() {
         let geometry = geometry();
@@ -151,7 +151,7 @@ mod tests {
         assert!((45..=50).contains(&rate(550_000_000)), "{}", rate(550_000_000));
     }
 
-    /// G1.
+    /// geometry.1.
     #[test]
     fn cylinders_rise_with_sectors_and_all_are_used() {
         let geometry = geometry();

@@ -1,8 +1,8 @@
 //! How long the arm takes to another cylinder.
 //!
-//! K1  `a + b·√x + c·x` for the fraction `x` of the full stroke: short seeks are all acceleration, long ones have a
+//! seek.1  `a + b·√x + c·x` for the fraction `x` of the full stroke: short seeks are all acceleration, long ones have a
 //!     stretch at full speed. Idea: Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer 1994.
-//! K2  `a`, `b`, `c` follow from the three figures of a data sheet: one track, the average over all pairs of cylinders,
+//! seek.2  `a`, `b`, `c` follow from the three figures of a data sheet: one track, the average over all pairs of cylinders,
 //!     and the full stroke.
 
 /// The curve.
@@ -45,7 +45,7 @@ impl Seek {
 mod tests {
     use super::*;
 
-    /// K2.
+    /// seek.2.
     #[test]
     fn the_curve_meets_the_three_figures() {
         let seek = Seek::new(800_000, 8_200_000, 15_000_000, 50_000);
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(seek.time(50_000), 15_000_000);
     }
 
-    /// K1.
+    /// seek.1.
     #[test]
     fn a_longer_way_never_takes_less_time_at_either_end_of_the_averages_that_are_possible() {
         let (least, most) = Seek::averages(800_000, 15_000_000);

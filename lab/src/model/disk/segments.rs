@@ -1,9 +1,9 @@
 //! The read cache of a drive: a few runs of sectors, one for each stream it follows.
 //!
-//! C1  A segment holds one run, at most so long; what is read on at its end pushes out its start.
-//! C2  A read that goes on where a segment's reader was takes that segment further; any other read takes the segment
+//! segment.1  A segment holds one run, at most so long; what is read on at its end pushes out its start.
+//! segment.2  A read that goes on where a segment's reader was takes that segment further; any other read takes the segment
 //!     that was not used for longest.
-//! C3  What is written is dropped.
+//! segment.3  What is written is dropped.
 
 /// One run of sectors.
 #[derive(Clone, Copy, Default, Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Segments {
     uses: u64,
 }
 
-/// How far behind what was read on a read may start and still go on: what an array leaves out (its parity) is not more.
+/// How far behind what was read on a read may start and still go on. Chosen: what an array leaves out (its parity) is not more.
 const GAP: u64 = 512;
 
 impl Segments {
@@ -45,7 +45,7 @@ impl Segments {
         self.segments.iter().position(|s| s.start <= start && start <= s.end && s.start < s.end)
     }
 
-    /// The segment for a read of the medium at `start`, and whether it goes on there (C2).
+    /// The segment for a read of the medium at `start`, and whether it goes on there (segment.2).
     pub(super) fn take(&mut self, start: u64) -> (usize, bool) {
         self.uses += 1;
         let known = self.segments.iter().position(|s| s.start < s.end && s.start <= start && start <= s.end + GAP);
@@ -74,14 +74,14 @@ impl Segments {
         segment.reader = segment.reader.max(end);
     }
 
-    /// The head has read on to `end` (C1).
+    /// The head has read on to `end` (segment.1).
     pub(super) fn extend(&mut self, index: usize, end: u64) {
         let segment = &mut self.segments[index];
         segment.end = segment.end.max(end);
         segment.start = segment.start.max(segment.end.saturating_sub(self.sectors_max));
     }
 
-    /// C3; whether anything was there.
+    /// segment.3; whether anything was there.
     pub(super) fn drop(&mut self, start: u64, end: u64) {
         for segment in &mut self.segments {
             if segment.start < end && start < segment.end {
@@ -101,7 +101,7 @@ impl Segments {
 mod tests {
     use super::*;
 
-    /// C1.
+    /// segment.1.
     #[test]
     fn a_segment_keeps_the_end_of_what_was_read() {
         let mut segments = Segments::new(2, 100);
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(segments.find(1151), None);
     }
 
-    /// C2.
+    /// segment.2.
     #[test]
     fn a_stream_keeps_its_segment_and_a_new_one_takes_the_oldest() {
         let mut segments = Segments::new(2, 100);
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(segments.find(5000), None);
     }
 
-    /// C3.
+    /// segment.3.
     #[test]
     fn what_is_written_is_not_served_from_the_cache() {
         let mut segments = Segments::new(2, 100);

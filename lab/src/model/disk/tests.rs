@@ -1,4 +1,4 @@
-//! Scenarios on a drive: the rules D1 to D6 of `drive.rs`.
+//! Scenarios on a drive: the rules of `drive.rs`.
 
 use fairlift_core::model::{Asked, Ended, Model};
 use fairlift_core::time::{ms, secs};
@@ -73,7 +73,7 @@ impl Bench {
 
 const REVOLUTION: u64 = 8333;
 
-/// D1: an ATA flush is not queued; what comes after it waits for it.
+/// drive.1: an ATA flush is not queued; what comes after it waits for it.
 #[test]
 fn a_flush_is_alone_in_the_drive() {
     let mut bench = bench(|_| {});
@@ -83,7 +83,7 @@ fn a_flush_is_alone_in_the_drive() {
     assert_eq!(bench.order(), [far, flush, near]);
 }
 
-/// D1, D3: with one command at a time the order is that of arrival; with 32 it is the arm's.
+/// drive.1, drive.3: with one command at a time the order is that of arrival; with 32 it is the arm's.
 #[test]
 fn commands_are_served_in_the_order_of_arrival_without_ncq_and_in_that_of_the_arm_with_it() {
     for (ncq, order) in [(1, [1, 2, 3, 4]), (32, [1, 3, 2, 4])] {
@@ -98,7 +98,7 @@ fn commands_are_served_in_the_order_of_arrival_without_ncq_and_in_that_of_the_ar
     }
 }
 
-/// D3: two runs far apart, asked last command first: each visit begins where its run begins, wherever the platter stands.
+/// drive.3: two runs far apart, asked last command first: each visit begins where its run begins, wherever the platter stands.
 #[test]
 fn commands_that_follow_each_other_are_served_in_their_order() {
     for op in [Op::Read, Op::Write] {
@@ -120,7 +120,7 @@ fn commands_that_follow_each_other_are_served_in_their_order() {
     }
 }
 
-/// D3, D4: a deep reader that goes back to the start of its file leaves some commands at the end of it; it is in order again
+/// drive.3, drive.4: a deep reader that goes back to the start of its file leaves some commands at the end of it; it is in order again
 /// when they are served, and as fast as before.
 #[test]
 fn a_deep_reader_that_jumps_is_in_order_again_soon() {
@@ -149,7 +149,7 @@ fn a_deep_reader_that_jumps_is_in_order_again_soon() {
     }
 }
 
-/// D3: a stream of near reads passes over a far one for `ncq_age`, not longer.
+/// drive.3: a stream of near reads passes over a far one for `ncq_age`, not longer.
 #[test]
 fn nothing_is_passed_over_for_longer_than_ncq_age() {
     for age in [ms(50), ms(400)] {
@@ -176,7 +176,7 @@ fn nothing_is_passed_over_for_longer_than_ncq_age() {
     }
 }
 
-/// D2: the cache answers at the link's speed while the arm is elsewhere.
+/// drive.2: the cache answers at the link's speed while the arm is elsewhere.
 #[test]
 fn a_hit_does_not_wait_for_the_arm() {
     let mut bench = bench(|_| {});
@@ -188,7 +188,7 @@ fn a_hit_does_not_wait_for_the_arm() {
     assert!(bench.until(far) > 5000);
 }
 
-/// D4: data that the head passed while nobody asked is there; without that, the sector has just gone by.
+/// drive.4: data that the head passed while nobody asked is there; without that, the sector has just gone by.
 #[test]
 fn a_reader_that_comes_back_soon_does_not_lose_a_revolution() {
     for (read_ahead, most) in [(512, 500), (0, REVOLUTION + 1000)] {
@@ -201,7 +201,7 @@ fn a_reader_that_comes_back_soon_does_not_lose_a_revolution() {
     }
 }
 
-/// D4: after a pause of a second only `read_ahead` is there.
+/// drive.4: after a pause of a second only `read_ahead` is there.
 #[test]
 fn the_head_reads_on_for_read_ahead_and_no_further() {
     let mut bench = bench(|_| {});
@@ -214,7 +214,7 @@ fn the_head_reads_on_for_read_ahead_and_no_further() {
     assert!(bench.reads(1008 + 1024 + 8) > 500, "and no more");
 }
 
-/// D4: between two far readers the arm goes to and fro, and each visit serves `read_ahead_min` more than was asked.
+/// drive.4: between two far readers the arm goes to and fro, and each visit serves `read_ahead_min` more than was asked.
 #[test]
 fn a_visit_to_a_sequential_reader_takes_some_more_along() {
     let visits = |min: u32| {
@@ -261,7 +261,7 @@ fn sequential(op: Op, depth: u64) -> u64 {
     total
 }
 
-/// D4, D5: what the head passes in a second at the outer edge.
+/// drive.4, drive.5: what the head passes in a second at the outer edge.
 #[test]
 fn requests_that_follow_each_other_are_served_as_the_head_passes_however_many_wait() {
     let medium = 64_800_000 / 512;
@@ -276,7 +276,7 @@ fn requests_that_follow_each_other_are_served_as_the_head_passes_however_many_wa
     }
 }
 
-/// D4: what goes on where another goes on joins, though it came before.
+/// drive.4: what goes on where another goes on joins, though it came before.
 #[test]
 fn reads_that_came_in_reverse_are_served_as_the_head_passes() {
     let mut bench = bench(|_| {});
@@ -290,7 +290,7 @@ fn reads_that_came_in_reverse_are_served_as_the_head_passes() {
     }
 }
 
-/// D4: a reader that always has its next windows waiting, a few or many, does not keep the arm from others.
+/// drive.4: a reader that always has its next windows waiting, a few or many, does not keep the arm from others.
 #[test]
 fn a_visit_ends_though_its_reader_has_more() {
     for depth in [2, 31] {
@@ -332,7 +332,7 @@ fn waits_beside_a_reader(depth: usize) -> Option<fairlift_core::Duration> {
     None
 }
 
-/// D5: a writer that fills the cache faster than the medium takes it, and a reader of far places, go on side by side.
+/// drive.5: a writer that fills the cache faster than the medium takes it, and a reader of far places, go on side by side.
 #[test]
 fn neither_a_full_cache_nor_a_reader_keeps_the_arm_from_the_other() {
     let mut bench = bench(|_| {});
@@ -360,7 +360,7 @@ fn neither_a_full_cache_nor_a_reader_keeps_the_arm_from_the_other() {
     assert!(reads > 50 && writes > 500, "{reads} reads of 4 KiB, {writes} writes of 128 KiB in 5 s");
 }
 
-/// D5: a write ends in the cache unless the cache is off or the write is forced; then it costs the arm's way.
+/// drive.5: a write ends in the cache unless the cache is off or the write is forced; then it costs the arm's way.
 #[test]
 fn a_write_costs_the_way_of_the_arm_only_when_it_must_be_on_the_medium() {
     let mut cached = bench(|_| {});
@@ -374,7 +374,7 @@ fn a_write_costs_the_way_of_the_arm_only_when_it_must_be_on_the_medium() {
     assert!(!through.disk.character().volatile_cache && cached.disk.character().volatile_cache);
 }
 
-/// D5: what is in the cache is read from there.
+/// drive.5: what is in the cache is read from there.
 #[test]
 fn what_was_just_written_is_read_back_without_the_arm() {
     let mut bench = bench(|_| {});
@@ -384,7 +384,7 @@ fn what_was_just_written_is_read_back_without_the_arm() {
     assert!(bench.reads(800_000_000) < 500);
 }
 
-/// D5: when the cache is full, writes come at the medium's speed.
+/// drive.5: when the cache is full, writes come at the medium's speed.
 #[test]
 fn more_writes_than_the_cache_holds_come_at_the_speed_of_the_medium() {
     let mut bench = bench(|_| {});
@@ -407,7 +407,7 @@ fn more_writes_than_the_cache_holds_come_at_the_speed_of_the_medium() {
     assert!((1000..5000).contains(&late), "{late} in 10 s, {ended} in 20");
 }
 
-/// D6: a flush waits for all that is in the cache, and costs next to nothing when nothing is.
+/// drive.6: a flush waits for all that is in the cache, and costs next to nothing when nothing is.
 #[test]
 fn a_flush_waits_for_what_is_in_the_cache() {
     let mut bench = bench(|_| {});

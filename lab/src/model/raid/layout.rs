@@ -1,7 +1,7 @@
 //! Which disk holds what.
 //!
-//! L1  A stripe is one chunk of each disk, at the same place on all. RAID 5 and 6 keep one or two of them for parity.
-//! L2  Left-symmetric, as Linux md's default: parity moves one disk to the left with every stripe, and data starts right
+//! layout.1  A stripe is one chunk of each disk, at the same place on all. RAID 5 and 6 keep one or two of them for parity.
+//! layout.2  Left-symmetric, as Linux md's default: parity moves one disk to the left with every stripe, and data starts right
 //!     of it; a sequential reader meets all disks in turn. RAID 6 keeps its second parity right of the first.
 
 /// Where things lie.
@@ -57,7 +57,7 @@ impl Layout {
         })
     }
 
-    /// The disk of a stripe's data chunk (L2).
+    /// The disk of a stripe's data chunk (layout.2).
     pub(super) const fn disk(&self, stripe: u64, index: u64) -> usize {
         if self.parity == 0 {
             return (index % self.disks) as usize;
@@ -65,7 +65,7 @@ impl Layout {
         ((self.parity_at(stripe) + self.parity + index) % self.disks) as usize
     }
 
-    /// The disk of a stripe's parity chunk (L2).
+    /// The disk of a stripe's parity chunk (layout.2).
     pub(super) const fn parity_disk(&self, stripe: u64, index: u64) -> usize {
         ((self.parity_at(stripe) + index) % self.disks) as usize
     }
@@ -81,7 +81,7 @@ mod tests {
 
     const FIVE: Layout = Layout { disks: 4, parity: 1, chunk: 8 };
 
-    /// L2: the picture of md(4).
+    /// layout.2: the picture of md(4).
     #[test]
     fn left_symmetric_is_the_picture_that_everyone_knows() {
         let picture: Vec<String> = (0..4)
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(picture, ["0 1 2 P", "4 5 P 3", "8 P 6 7", "P 9 10 11"]);
     }
 
-    /// L1.
+    /// layout.1.
     #[test]
     fn every_stripe_uses_each_disk_once() {
         for (disks, parity) in [(3, 0), (3, 1), (4, 2), (12, 1), (12, 2)] {

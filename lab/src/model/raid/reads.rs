@@ -1,4 +1,4 @@
-//! What is read: from the disks, or ahead of who asks (R2, R5).
+//! What is read: from the disks, or ahead of the reader (raid.2, raid.5).
 
 use fairlift_core::Op;
 use fairlift_core::model::Asked;
@@ -6,7 +6,7 @@ use fairlift_core::model::Asked;
 use super::{Raid, Task, streams};
 
 impl Raid {
-    /// R2.
+    /// raid.2.
     pub(super) fn read(&mut self, now: u64, asked: &Asked) {
         let (start, end) = (asked.extent.start.0, asked.extent.end().0);
         if self.numbers.cache > 0 && self.layout.pieces(start, end).all(|piece| self.cache.covers(&piece)) {
@@ -39,7 +39,7 @@ impl Raid {
         }
     }
 
-    /// Asks the disks for what lies from `start` to `end`; in how many parts (R5).
+    /// Asks the disks for what lies from `start` to `end`; in how many parts (raid.5).
     fn read_parts(&mut self, now: u64, task: usize, start: u64, end: u64) -> u32 {
         let mut parts = 0;
         for piece in self.layout.pieces(start, end) {

@@ -1,14 +1,14 @@
-//! What a missing disk held is made again (R6).
+//! What a missing disk held is made again (raid.6).
 
 use fairlift_core::Op;
 
 use super::{Raid, Task};
 
-/// What is rebuilt at a time, in sectors of each disk.
+/// What is rebuilt at a time, in sectors of each disk: raid.6's MiB.
 const REBUILD: u64 = 2048;
 
 impl Raid {
-    /// R6: starts the next part, if it is time.
+    /// raid.6: starts the next part, if it is time.
     pub(super) fn rebuild(&mut self, now: u64) {
         let Some((_, start)) = self.rebuild.take_if(|(at, _)| *at <= now) else { return };
         let sectors = REBUILD.min(self.layout.each(self.sectors) - start);

@@ -1,9 +1,9 @@
 //! What the controller reads ahead for the sequential readers that it sees.
 //!
-//! S1  A read that starts where an earlier one ended makes a stream; then data is asked for up to `prefetch` beyond the
+//! prefetch.1  A read that starts where an earlier one ended makes a stream; then data is asked for up to `prefetch` beyond the
 //!     reader, a chunk at a time, as soon as half of that is used up.
-//! S2  A read waits for the chunks that are under way, and goes to the disks for what was not asked for.
-//! S3  A new reader takes the stream that was not used for longest.
+//! prefetch.2  A read waits for the chunks that are under way, and goes to the disks for what was not asked for.
+//! prefetch.3  A new reader takes the stream that was not used for longest.
 
 use std::collections::VecDeque;
 
@@ -58,7 +58,7 @@ impl Streams {
         Self { streams: (0..count).map(|_| Stream::default()).collect(), uses: 0 }
     }
 
-    /// A read from `start` to `end` of `task` came (S1, S2, S3).
+    /// A read from `start` to `end` of `task` came (prefetch.1, prefetch.2, prefetch.3).
     pub(super) fn read(&mut self, task: usize, start: u64, end: u64) -> Option<Found> {
         self.uses += 1;
         let goes_on = |s: &Stream| s.used > 0 && (s.next == start || (s.start <= start && start < s.end));
@@ -102,7 +102,7 @@ impl Streams {
         })
     }
 
-    /// The next unit to be asked for, for the stream of a read that ended at `reader` (S1).
+    /// The next unit to be asked for, for the stream of a read that ended at `reader` (prefetch.1).
     pub(super) fn ahead(&mut self, found: &Found, prefetch: u64, chunk: u64, capacity: u64) -> Option<Ahead> {
         let stream = &mut self.streams[found.stream];
         let start = stream.end;
@@ -115,7 +115,7 @@ impl Streams {
         Some(Ahead { stream: found.stream as u32, generation: stream.generation, start, end })
     }
 
-    /// Whether so much is used up that more should be asked for (S1).
+    /// Whether so much is used up that more should be asked for (prefetch.1).
     pub(super) fn wants(&self, found: &Found, prefetch: u64) -> bool {
         let stream = &self.streams[found.stream];
         stream.end.saturating_sub(stream.next) * 2 <= prefetch
@@ -156,7 +156,7 @@ impl Stream {
 mod tests {
     use super::*;
 
-    /// S1, S2.
+    /// prefetch.1, prefetch.2.
     #[test]
     fn a_reader_that_goes_on_is_read_ahead_for_and_waits_for_what_is_under_way() {
         let mut streams = Streams::new(2);
@@ -180,7 +180,7 @@ mod tests {
         assert!(streams.streams.iter().all(|stream| stream.waiting.is_empty()), "it waits for nothing more");
     }
 
-    /// S3.
+    /// prefetch.3.
     #[test]
     fn what_comes_late_for_a_stream_that_was_taken_is_ignored() {
         let mut streams = Streams::new(1);

@@ -1,15 +1,15 @@
 //! What is written to a stripe, what must be read for its parity, and the cache that collects it.
 //!
-//! P1  A stripe that is written whole needs no reads. Otherwise the new parity comes from the old data and the old parity
+//! stripe.1  A stripe that is written whole needs no reads. Otherwise the new parity comes from the old data and the old parity
 //!     (read-modify-write), or from the rest of the stripe, whichever needs fewer reads.
-//! P2  What a missing disk held is not written; its old content cannot be read. Without its parity a stripe is written
+//! stripe.2  What a missing disk held is not written; its old content cannot be read. Without its parity a stripe is written
 //!     as it is.
 
 use std::collections::VecDeque;
 
 use super::layout::{Layout, Piece};
 
-/// The most disks of an array.
+/// The most disks of an array. Chosen: more than the profiles have (12), and a stripe's table stays small.
 pub(super) const DISKS: usize = 32;
 
 /// For each data chunk of a stripe, which of its sectors; all between the first and the last of them.
@@ -53,7 +53,7 @@ impl Spans {
         touched.fold((u32::MAX, 0), |hull, span| (hull.0.min(span.0), hull.1.max(span.1)))
     }
 
-    /// What must be read before it can be written (P1, P2).
+    /// What must be read before it can be written (stripe.1, stripe.2).
     pub(super) fn reads(&self, layout: &Layout, stripe: u64, missing: usize, mut read: impl FnMut(Part)) {
         let gone = |disk: usize| disk < missing;
         let parity = || (0..layout.parity).map(|index| layout.parity_disk(stripe, index));
@@ -112,7 +112,7 @@ pub(super) struct Cache {
     hand: u64,
 }
 
-/// The most stripes.
+/// The most stripes in the cache. Chosen: scattered small writes reach it, others the bound of memory first.
 const STRIPES: usize = 4096;
 
 impl Cache {
@@ -234,7 +234,7 @@ mod tests {
         (reads, writes)
     }
 
-    /// P1.
+    /// stripe.1.
     #[test]
     fn a_small_write_is_two_reads_and_two_writes_and_a_whole_stripe_only_writes() {
         assert_eq!(plan(0, 8, 0), (2, 2));
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(plan(0, 48, 0), (1, 4), "the one chunk that is left is less than four");
     }
 
-    /// P2: disk 0 is data chunk 1 of stripe 0 of five disks (parity on disk 4, data from disk 0 on: chunk 0).
+    /// stripe.2: disk 0 is data chunk 1 of stripe 0 of five disks (parity on disk 4, data from disk 0 on: chunk 0).
     #[test]
     fn with_a_disk_missing_its_data_is_made_up_for_by_parity() {
         assert_eq!(plan(0, 8, 1), (3, 1), "on the missing disk: the rest of the stripe, then parity alone");

@@ -1,4 +1,4 @@
-//! Scenarios on an array: the rules R1 to R6 of `raid.rs`.
+//! Scenarios on an array: the rules of `raid.rs`.
 
 use fairlift_core::model::{Asked, Ended, Model};
 use fairlift_core::time::{ms, secs, us};
@@ -80,7 +80,7 @@ impl Bench {
     }
 }
 
-/// R1: the link is shared, and a single request does not fill it.
+/// raid.1: the link is shared, and a single request does not fill it.
 #[test]
 fn data_crosses_the_link_one_after_another_and_a_single_request_at_its_own_rate() {
     let mut bench = bench(|s| (s.controller_rate, s.command_rate) = (400_000, 100_000));
@@ -91,7 +91,7 @@ fn data_crosses_the_link_one_after_another_and_a_single_request_at_its_own_rate(
     assert!((32 * 2621..32 * 2621 + 9000).contains(&all), "32 MiB at 400 MB/s: {all} us");
 }
 
-/// R3: two reads and two writes for a small write, against one of each without parity; none but writes for a stripe.
+/// raid.3: two reads and two writes for a small write, against one of each without parity; none but writes for a stripe.
 #[test]
 fn a_small_write_costs_four_ios_and_a_whole_stripe_costs_no_reads() {
     let through = |level: u32| bench(|s| (s.level, s.controller_cache) = (level, 0));
@@ -106,7 +106,7 @@ fn a_small_write_costs_four_ios_and_a_whole_stripe_costs_no_reads() {
     assert!(part > 8333 && whole < part + 8333, "{part} us, {whole} us");
 }
 
-/// R3: writes that complete stripes leave the cache without reads: sequential writing is faster than a quarter.
+/// raid.3: writes that complete stripes leave the cache without reads: sequential writing is faster than a quarter.
 #[test]
 fn a_cache_makes_whole_stripes_of_sequential_writes() {
     let mut bench = bench(|s| s.controller_cache = 64 << 10);
@@ -128,7 +128,7 @@ fn a_cache_makes_whole_stripes_of_sequential_writes() {
     assert!(rate > 250.0, "{rate} MB/s");
 }
 
-/// R4.
+/// raid.4.
 #[test]
 fn a_battery_makes_a_flush_cheap() {
     let flush = |battery: bool| {
@@ -144,7 +144,7 @@ fn a_battery_makes_a_flush_cheap() {
     assert!(bench.takes(Op::Write, Flags::FUA, 5000, 8) > 8333, "and so is what is forced");
 }
 
-/// R3: what is in the cache is written after a second, and read from there until then.
+/// raid.3: what is in the cache is written after a second, and read from there until then.
 #[test]
 fn what_was_written_is_read_from_the_cache_and_leaves_it_after_a_second() {
     let mut bench = bench(|_| {});
@@ -158,7 +158,7 @@ fn what_was_written_is_read_from_the_cache_and_leaves_it_after_a_second() {
     assert!(take(&mut bench, Op::Read) > 8 * 4000, "the disks have it now");
 }
 
-/// R3: memory that is half full is emptied before the second is over.
+/// raid.3: memory that is half full is emptied before the second is over.
 #[test]
 fn a_cache_that_is_half_full_makes_room() {
     let mut bench = bench(|s| s.controller_cache = 1024);
@@ -174,7 +174,7 @@ fn a_cache_that_is_half_full_makes_room() {
     assert!(write(&mut bench, 100, 128) < 2000, "and so do 448 more");
 }
 
-/// R2: a reader who goes on finds what the controller has read meanwhile.
+/// raid.2: a reader who goes on finds what the controller has read meanwhile.
 #[test]
 fn a_sequential_reader_is_read_ahead_for() {
     let reads = |prefetch: u32| {
@@ -188,7 +188,7 @@ fn a_sequential_reader_is_read_ahead_for() {
     assert!(without > with * 2, "{without} us, {with} us with reading ahead");
 }
 
-/// R5: a read of what is missing keeps all others busy.
+/// raid.5: a read of what is missing keeps all others busy.
 #[test]
 fn reads_with_a_disk_missing_are_made_from_all_others() {
     let rate = |missing: u32| bench(|s| s.missing = missing).rate(Op::Read, 8, 64);
@@ -198,7 +198,7 @@ fn reads_with_a_disk_missing_are_made_from_all_others() {
     assert!((1.5..2.6).contains(&ratio), "{all} reads, {less} with a disk missing");
 }
 
-/// R5: until it fails, a disk does its part.
+/// raid.5: until it fails, a disk does its part.
 #[test]
 fn a_disk_that_fails_later_is_there_until_then() {
     let rate = |missing, from| bench(|s| (s.missing, s.missing_from) = (missing, from)).rate(Op::Read, 8, 64);
@@ -210,7 +210,7 @@ fn a_disk_that_fails_later_is_there_until_then() {
     );
 }
 
-/// R6: the rebuild keeps its rate, takes from others, and ends.
+/// raid.6: the rebuild keeps its rate, takes from others, and ends.
 #[test]
 fn a_missing_disk_is_rebuilt_at_the_rate_that_was_set() {
     let mut bench = bench_of(2_000_000, |s| (s.missing, s.rebuild) = (1, 20_000));

@@ -1,4 +1,4 @@
-//! What is written: to memory or the disks, a stripe at a time (R3), and flushed (R4).
+//! What is written: to memory or the disks, a stripe at a time (raid.3), and flushed (raid.4).
 
 use fairlift_core::model::Asked;
 use fairlift_core::{Flags, Op, Outcome};
@@ -7,7 +7,7 @@ use super::stripes::Spans;
 use super::{Raid, STAY, Task};
 
 impl Raid {
-    /// R3.
+    /// raid.3.
     pub(super) fn write(&mut self, now: u64, asked: &Asked) {
         let (start, end) = (asked.extent.start.0, asked.extent.end().0);
         let stripes = start / self.layout.stripe()..=(end - 1) / self.layout.stripe();
@@ -62,7 +62,7 @@ impl Raid {
         assert!(*left > 0, "with at most as many disks missing as there is parity, something is written");
     }
 
-    /// R3: what leaves the cache now.
+    /// raid.3: what leaves the cache now.
     pub(super) fn write_back(&mut self, now: u64) {
         while self.leaving < self.layout.disks as usize * 2 {
             let full = self.cache.sectors() * 2 > self.numbers.cache || self.cache.is_crowded();
@@ -78,7 +78,7 @@ impl Raid {
         }
     }
 
-    /// R4.
+    /// raid.4.
     pub(super) fn flush(&mut self, now: u64) {
         if self.flushes.is_empty() || self.flushing || !self.cache.is_empty() || self.leaving > 0 {
             return;

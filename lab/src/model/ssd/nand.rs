@@ -1,12 +1,12 @@
 //! The flash: dies that read, program and erase, each one thing at a time, and the channels that join them to the
 //! controller.
 //!
-//! N1  Page n lies on a die that follows from n alone: rows of pages go once over all dies, each row from a die of its
+//! nand.1  Page n lies on a die that follows from n alone: rows of pages go once over all dies, each row from a die of its
 //!     own. What is read in sequence therefore keeps all dies busy, and far streams do not keep step on one die.
-//! N2  Reads of a die go in order of arrival. A read goes before a program or erase that has not begun, and interrupts
+//! nand.2  Reads of a die go in order of arrival. A read goes before a program or erase that has not begun, and interrupts
 //!     one that has, at the price of `suspend`; but only `suspends` reads for each, then it is left to end.
-//! N3  A page has a read time of its own, within `spread` of the average.
-//! N4  The page that a die read last stays in its register: more of it needs no array read.
+//! nand.3  A page has a read time of its own, within `spread` of the average.
+//! nand.4  The page that a die read last stays in its register: more of it needs no array read.
 
 use super::Settings;
 
@@ -96,16 +96,16 @@ impl Nand {
         let dies = self.dies.len() as u64;
         let row = page / dies;
         let chance = mix(row ^ self.seed);
-        let mut number = page - row * dies + (((chance >> 32) * dies) >> 32); // N1
+        let mut number = page - row * dies + (((chance >> 32) * dies) >> 32); // nand.1
         if number >= dies {
             number -= dies;
         }
-        // N3: other bits for each page of the row.
+        // nand.3: other bits for each page of the row.
         let slow = (((chance ^ page.wrapping_mul(0x9e37_79b1)) & 0xffff) * 2 * self.read_spread) >> 16;
         let time = self.read - self.read_spread + slow;
         let die = &mut self.dies[number as usize];
         if die.page == page {
-            return (at.max(die.read_end), die.channel); // N4
+            return (at.max(die.read_end), die.channel); // nand.4
         }
         die.page = page;
         (die.read(at, time, self.suspend), die.channel)
@@ -181,7 +181,7 @@ impl Nand {
 }
 
 impl Die {
-    /// N2
+    /// nand.2
     fn read(&mut self, at: u64, time: u64, suspend: u64) -> u64 {
         let mut start = at.max(self.read_end);
         if self.job_end > start {
@@ -238,7 +238,7 @@ mod tests {
             .unwrap()
     }
 
-    /// N1
+    /// nand.1
     #[test]
     fn a_row_of_pages_goes_once_over_all_dies() {
         let mut nand = nand(0);
@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// N1
+    /// nand.1
     #[test]
     fn rows_begin_on_dies_of_their_own() {
         let nand = nand(0);
@@ -257,7 +257,7 @@ mod tests {
         assert!((2..20).contains(&firsts), "of 80 rows, {firsts} begin on the first of 8 dies");
     }
 
-    /// N2
+    /// nand.2
     #[test]
     fn a_read_waits_for_a_program_that_cannot_be_suspended() {
         let mut nand = nand(0);
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(nand.job_end(3), 700_000);
     }
 
-    /// N4
+    /// nand.4
     #[test]
     fn more_of_the_page_that_was_read_last_needs_no_array_read() {
         let mut nand = nand(0);
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(nand.read(60_000, other).0, 110_000);
     }
 
-    /// N2
+    /// nand.2
     #[test]
     fn a_read_suspends_a_program_and_the_next_finds_it_suspended() {
         let mut nand = nand(2);
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(nand.read(300_000, c).0, 870_000, "two may go before it, not three");
     }
 
-    /// N2
+    /// nand.2
     #[test]
     fn a_read_goes_before_a_program_that_has_not_begun() {
         let mut nand = nand(9);
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(nand.job_end(3), 800_000);
     }
 
-    /// N3
+    /// nand.3
     #[test]
     fn pages_differ_in_their_read_time_within_the_spread() {
         let settings = Settings { dies: 8, read: us(50), spread: 20, ..Settings::default() };

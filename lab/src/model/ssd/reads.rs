@@ -1,6 +1,6 @@
-//! Reads: S2, S3.
+//! Reads: ssd.2, ssd.3.
 //!
-//! R1  A stream is read ahead in halves of `read_ahead`: the next half is ordered as soon as less than that is ahead.
+//! ssd_read.1  A stream is read ahead in halves of `read_ahead`: the next half is ordered as soon as less than that is ahead.
 
 use fairlift_core::Extent;
 use std::cmp::Reverse;
@@ -32,7 +32,7 @@ impl Ssd {
         self.requests[slot as usize].parts = parts;
     }
 
-    /// How many sectors of a read lie in memory, and from when on; orders what its stream will want next: S3, R1.
+    /// How many sectors of a read lie in memory, and from when on; orders what its stream will want next: ssd.3, ssd_read.1.
     fn read_ahead(&mut self, start: u64, end: u64) -> Option<(u64, u64)> {
         if self.settings.read_ahead == 0 {
             return None;
@@ -62,7 +62,7 @@ impl Ssd {
         Some((from_memory, ready))
     }
 
-    /// S2: from the die's register over its channel and the link.
+    /// ssd.2: from the die's register over its channel and the link.
     pub(super) fn fetched(&mut self, slot: u32, channel: Option<u32>, sectors: u64) {
         let mut at = self.clock;
         if let Some(channel) = channel {

@@ -1,25 +1,25 @@
 //! Where there is room to write: erased blocks, what garbage collection costs, and the one-bit area.
 //!
-//! P1  Programs use up erased space. While there is more of it than the reserve, nothing is collected.
-//! P2  Below that, every program owes collection: the more, the less there is left. Half the reserve is the balance, at which
+//! space.1  Programs use up erased space. While there is more of it than the reserve, nothing is collected.
+//! space.2  Below that, every program owes collection: the more, the less there is left. Half the reserve is the balance, at which
 //!     as much is freed as is used up.
-//! P3  To free room for one program of scattered data takes as many moves as the write amplification says, less one.
+//! space.3  To free room for one program of scattered data takes as many moves as the write amplification says, less one.
 //!     Amplification is that of uniform random writes and oldest-first collection: 1 / (1 − V), where V, the part of the
 //!     oldest block that is still valid, solves (1 − V) / −ln V = valid ÷ all flash (Menon 1995; Desnoyers 2012). Data that
 //!     were written in sequence are stale in whole blocks: no moves. What lies between follows the mix of the last GiB.
-//! P4  Writes go to the one-bit area first, as long as it has room; they owe nothing.
-//! P5  Idle time, beyond its first millisecond, gives back: the area is emptied and blocks are erased at the rate of
+//! space.4  Writes go to the one-bit area first, as long as it has room; they owe nothing.
+//! space.5  Idle time, beyond its first millisecond, gives back: the area is emptied and blocks are erased at the rate of
 //!     programs.
-//! P6  How much is valid is counted by region: what is written in sequence counts in full, a scattered write by the
+//! space.6  How much is valid is counted by region: what is written in sequence counts in full, a scattered write by the
 //!     chance that it hits what was not valid.
 
 use super::Settings;
 
-/// Bytes over which the mix of writes is remembered (P3).
+/// Bytes over which the mix of writes is remembered (space.3): chosen, see there.
 const MIX: f64 = (1_u64 << 30) as f64;
-/// Idle time before a controller begins to tidy up, in nanoseconds (P5).
+/// Idle time before a controller begins to tidy up, in nanoseconds (space.5): chosen, no data sheet says.
 const PATIENCE: u64 = 1_000_000;
-/// Regions in which validity is counted, at most (P6).
+/// Regions in which validity is counted, at most (space.6). Chosen: 64 MiB each on a disk of 256 GiB, in a table of some pages.
 const REGIONS: u64 = 4096;
 
 /// Room to write.
@@ -92,7 +92,7 @@ impl Space {
         space
     }
 
-    /// Something was written: P3, P6.
+    /// Something was written: space.3, space.6.
     pub(super) fn written(&mut self, start: u64, sectors: u64, sequential: bool) {
         let weight = (sectors * 512) as f64 / MIX;
         self.scatter += (f64::from(u8::from(!sequential)) - self.scatter) * weight.min(1.0);
@@ -102,7 +102,7 @@ impl Space {
         });
     }
 
-    /// Something is no longer needed: P6.
+    /// Something is no longer needed: space.6.
     pub(super) fn discarded(&mut self, start: u64, sectors: u64) {
         self.count(start, sectors, |valid, _, part| valid.saturating_sub(part));
     }
@@ -124,7 +124,7 @@ impl Space {
         }
     }
 
-    /// A program operation of the buffer is about to start: P1, P2, P4.
+    /// A program operation of the buffer is about to start: space.1, space.2, space.4.
     pub(super) fn program(&mut self, bytes: u64) -> Cost {
         if self.slc_used + bytes <= self.slc {
             self.slc_used += bytes;
@@ -148,7 +148,7 @@ impl Space {
         }
     }
 
-    /// The disk was idle for so many nanoseconds: P5.
+    /// The disk was idle for so many nanoseconds: space.5.
     pub(super) fn rested(&mut self, time: u64) {
         let Some(time @ 1..) = time.checked_sub(PATIENCE) else { return };
         let programs = self.rate * time as f64 / 1e9;
@@ -160,7 +160,7 @@ impl Space {
         self.free = (self.free + gained).clamp(0.0, spare.max(self.free));
     }
 
-    /// What is programmed for each program of the buffer in the long run, with the mix of late: P3.
+    /// What is programmed for each program of the buffer in the long run, with the mix of late: space.3.
     pub(super) fn amplification(&self) -> f64 {
         1.0 + (self.amplification - 1.0) * self.scatter
     }
@@ -171,7 +171,7 @@ impl Space {
     }
 }
 
-/// P3: of scattered writes, where `used` of the flash is valid.
+/// space.3: of scattered writes, where `used` of the flash is valid.
 fn amplification(used: f64) -> f64 {
     // Rises with V: halve the interval. Sums and quotients alone, so that every machine finds the same.
     let (mut low, mut high) = (0.0, 0.999);
@@ -207,7 +207,7 @@ mod tests {
         (0..1000).map(|_| space.program(64 << 10).moves).sum::<f64>() / 1000.0
     }
 
-    /// P3: the values of the literature (Desnoyers 2012, LRU cleaning): 7 % spare: about 7; 28 %: about 2.6.
+    /// space.3: the values of the literature (Desnoyers 2012, LRU cleaning): 7 % spare: about 7; 28 %: about 2.6.
     #[test]
     fn amplification_is_that_of_random_writes() {
         for (spare, low, high) in [(0.07, 7.0, 8.5), (0.28, 2.3, 2.8), (1.0, 1.2, 1.3)] {
@@ -216,14 +216,14 @@ mod tests {
         }
     }
 
-    /// P1
+    /// space.1
     #[test]
     fn a_rested_disk_collects_nothing() {
         let mut space = Space::new(&Settings { scatter: 100, ..Settings::default() }, 8 * GIB);
         assert_eq!(space.program(64 << 10), Cost { slc: false, moves: 0.0, erases: 0.0 });
     }
 
-    /// P1, P2
+    /// space.1, space.2
     #[test]
     fn when_the_erased_space_runs_out_programs_owe_moves_and_the_rest_stays_at_the_balance() {
         let settings = Settings { overprovision: 70, scatter: 100, ..Settings::default() };
@@ -237,7 +237,7 @@ mod tests {
         assert!((space.free / space.reserve - 0.5).abs() < 0.01);
     }
 
-    /// P3, P6
+    /// space.3, space.6
     #[test]
     fn it_owes_more_the_fuller_it_is_and_less_the_more_sequential() {
         let full = moves(&mut worn(70));
@@ -250,7 +250,7 @@ mod tests {
         assert!(moves(&mut sequential) < 0.01, "written in sequence");
     }
 
-    /// P5
+    /// space.5
     #[test]
     fn rest_gives_back_erased_blocks_and_the_one_bit_area() {
         let mut space = worn(70);
@@ -265,7 +265,7 @@ mod tests {
         assert!(space.program(64 << 10).slc);
     }
 
-    /// P6
+    /// space.6
     #[test]
     fn validity_is_exact_for_whole_regions_and_never_more_than_there_is() {
         let mut space = Space::new(&Settings { fill: 0, ..Settings::default() }, 8 * GIB + 77);

@@ -1,4 +1,4 @@
-//! Scenarios: rules S1–S7, W1–W3, R1, seen from outside.
+//! Scenarios: rules ssd.1–7, ssd_write.1–3, ssd_read.1, seen from outside.
 
 use super::*;
 use fairlift_core::time::{ms, us};
@@ -84,7 +84,7 @@ impl Bench {
     }
 }
 
-/// S1, S2
+/// ssd.1, ssd.2
 #[test]
 fn a_read_takes_overhead_controller_page_channel_and_link() {
     let mut bench = Bench::new(plain());
@@ -92,7 +92,7 @@ fn a_read_takes_overhead_controller_page_channel_and_link() {
     assert_eq!(bench.run(), [(1, 10 + 1 + 50 + 8 + 8)]);
 }
 
-/// S2
+/// ssd.2
 #[test]
 fn a_long_read_takes_its_pages_at_once_and_the_link_one_after_the_other() {
     let mut bench = Bench::new(plain());
@@ -101,7 +101,7 @@ fn a_long_read_takes_its_pages_at_once_and_the_link_one_after_the_other() {
     assert_eq!(bench.run(), [(1, 10 + 1 + 50 + 8 + 64)]);
 }
 
-/// S1
+/// ssd.1
 #[test]
 fn the_controller_bounds_the_rate() {
     let mut bench = Bench::new(Settings { read_command: us(100), ..plain() });
@@ -112,7 +112,7 @@ fn the_controller_bounds_the_rate() {
     assert_eq!(ends, [176, 276, 376, 476]);
 }
 
-/// S1
+/// ssd.1
 #[test]
 fn what_finds_no_slot_waits_until_one_ends() {
     let mut bench = Bench::new(Settings { slots: 1, ..plain() });
@@ -121,7 +121,7 @@ fn what_finds_no_slot_waits_until_one_ends() {
     assert_eq!(bench.run(), [(1, 77), (2, 154)]);
 }
 
-/// S1
+/// ssd.1
 #[test]
 fn with_sata_a_flush_lets_others_end_and_then_keeps_them_out() {
     let mut bench = Bench::new(Settings { alone: true, ..plain() });
@@ -142,7 +142,7 @@ fn with_sata_a_flush_lets_others_end_and_then_keeps_them_out() {
     assert_eq!(bench.run().last().unwrap().0, 2, "without, the read passes it");
 }
 
-/// S4, W1
+/// ssd.4, ssd_write.1
 #[test]
 fn writes_end_in_the_buffer_until_it_is_full_and_then_as_programs_make_room() {
     let mut bench = Bench::new(plain());
@@ -155,7 +155,7 @@ fn writes_end_in_the_buffer_until_it_is_full_and_then_as_programs_make_room() {
     assert_eq!(at(5), 12 + 1000 + 32, "the first program ends, and its place is taken");
 }
 
-/// S4
+/// ssd.4
 #[test]
 fn on_a_link_of_one_direction_at_a_time_a_read_waits_for_one_write_not_for_all() {
     for (duplex, took) in [(false, 12 + 128 + 8), (true, 10 + 9 + 50 + 8 + 8)] {
@@ -171,7 +171,7 @@ fn on_a_link_of_one_direction_at_a_time_a_read_waits_for_one_write_not_for_all()
     }
 }
 
-/// S5
+/// ssd.5
 #[test]
 fn less_than_a_unit_stays_in_the_buffer() {
     let mut bench = Bench::new(plain());
@@ -180,7 +180,7 @@ fn less_than_a_unit_stays_in_the_buffer() {
     assert_eq!(bench.now, Instant::ZERO + us(20), "no program follows");
 }
 
-/// S7, W2
+/// ssd.7, ssd_write.2
 #[test]
 fn a_flush_programs_what_is_buffered_and_makes_the_mapping_durable() {
     let mut bench = Bench::new(plain());
@@ -206,7 +206,7 @@ fn a_flush_holds_up_no_read_that_comes_later() {
     assert_eq!(bench.run(), [(2, 79), (1, 2012)]);
 }
 
-/// W3
+/// ssd_write.3
 #[test]
 fn flushes_after_a_write_each_take_turns_at_the_mapping() {
     let mut bench = Bench::new(plain());
@@ -219,7 +219,7 @@ fn flushes_after_a_write_each_take_turns_at_the_mapping() {
     assert!(flushes.windows(2).all(|pair| pair[1] - pair[0] == 2000), "{flushes:?}: this is what coalescing saves");
 }
 
-/// S7
+/// ssd.7
 #[test]
 fn a_durable_write_costs_what_write_and_flush_cost() {
     let mut bench = Bench::new(plain());
@@ -227,7 +227,7 @@ fn a_durable_write_costs_what_write_and_flush_cost() {
     assert_eq!(bench.run(), [(1, 12 + 1000 + 2000)]);
 }
 
-/// S7
+/// ssd.7
 #[test]
 fn with_protection_flushes_and_durable_writes_cost_a_command() {
     let mut bench = Bench::new(Settings { plp: true, ..plain() });
@@ -239,7 +239,7 @@ fn with_protection_flushes_and_durable_writes_cost_a_command() {
     assert!(Bench::new(plain()).ssd.character().volatile_cache);
 }
 
-/// S3, R1
+/// ssd.3, ssd_read.1
 #[test]
 fn a_sequential_stream_is_read_ahead_from_its_second_read_on() {
     let mut bench = Bench::new(Settings { read_ahead: 16, ..plain() });
@@ -257,7 +257,7 @@ fn a_sequential_stream_is_read_ahead_from_its_second_read_on() {
     assert_eq!(took(&mut bench, 10_000), 77, "a read elsewhere");
 }
 
-/// S8
+/// ssd.8
 #[test]
 fn small_and_crooked_writes_cost_whole_pages() {
     let mut bench = Bench::new(plain());
@@ -268,7 +268,7 @@ fn small_and_crooked_writes_cost_whole_pages() {
     assert_eq!(bench.ssd.buffer.given, 32 << 10);
 }
 
-/// S6
+/// ssd.6
 #[test]
 fn a_worn_disk_programs_scattered_writes_several_times() {
     let took = |pool, scatter| {

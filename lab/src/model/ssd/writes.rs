@@ -1,8 +1,8 @@
-//! Writes, flushes and discards: S4–S7.
+//! Writes, flushes and discards: ssd.4–7.
 //!
-//! W1  A write has a place in the buffer from before its data crosses the link until its program ends.
-//! W2  A flush is done with the data when everything taken in before it was programmed; older programs count too.
-//! W3  The mapping is made durable for one flush at a time, in order; discards take the same turn.
+//! ssd_write.1  A write has a place in the buffer from before its data crosses the link until its program ends.
+//! ssd_write.2  A flush is done with the data when everything taken in before it was programmed; older programs count too.
+//! ssd_write.3  The mapping is made durable for one flush at a time, in order; discards take the same turn.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -13,9 +13,9 @@ use fairlift_core::{Extent, Flags, Op};
 use super::nand::Job;
 use super::{Event, Settings, Ssd};
 
-/// What is smaller, or does not begin or end there, costs as much (S8): in sectors.
+/// What is smaller, or does not begin or end there, costs as much (ssd.8), in sectors: the 4 KiB of usual mappings.
 const MAPPED: u64 = 8;
-/// A write of so many sectors leaves whole blocks behind, wherever it goes.
+/// A write of so many sectors leaves whole blocks behind, wherever it goes. Chosen: half a mebibyte.
 const LONG: u64 = 1024;
 
 /// The write buffer, in bytes.
@@ -32,14 +32,14 @@ pub(super) struct Buffer {
     /// Programs started since the beginning, and under way.
     programs: u64,
     programming: u32,
-    /// Writes for which there is no room, and those whose data waits for the link (S4).
+    /// Writes for which there is no room, and those whose data waits for the link (ssd.4).
     writes: VecDeque<Write>,
     crossing: VecDeque<Write>,
     /// Whether the data of a write is on a link that carries one direction at a time.
     is_crossing: bool,
-    /// Flushes that wait for their data (W2).
+    /// Flushes that wait for their data (ssd_write.2).
     flushes: VecDeque<Flush>,
-    /// When the mapping is free to be made durable again (W3).
+    /// When the mapping is free to be made durable again (ssd_write.3).
     mapping: u64,
 }
 
@@ -87,7 +87,7 @@ impl Buffer {
         self.used + bytes <= self.size || self.used == 0
     }
 
-    /// How much the next program takes: S5.
+    /// How much the next program takes: ssd.5.
     fn next_program(&self) -> Option<u64> {
         if self.waiting >= self.unit {
             return Some(self.unit);
@@ -125,7 +125,7 @@ impl Ssd {
         if self.settings.plp || self.settings.flush_spared && is_clean {
             // If the last flush that had something to do has ended, that is.
             let end = if self.settings.plp { at } else { at.max(buffer.mapping) };
-            self.ends_at(end, slot); // S7
+            self.ends_at(end, slot); // ssd.7
             return;
         }
         self.wait_for_programs(slot, at);
@@ -197,7 +197,7 @@ impl Ssd {
         }
     }
 
-    /// The link is free for the data of the next write: S4.
+    /// The link is free for the data of the next write: ssd.4.
     pub(super) fn link_turn(&mut self) {
         self.buffer.is_crossing = false;
         if let Some(write) = self.buffer.crossing.pop_front() {
@@ -206,7 +206,7 @@ impl Ssd {
         }
     }
 
-    /// W2
+    /// ssd_write.2
     fn wait_for_programs(&mut self, slot: u32, ready: u64) {
         let buffer = &mut self.buffer;
         let last = (buffer.given >= buffer.taken).then_some(buffer.programs);
@@ -214,7 +214,7 @@ impl Ssd {
         self.end_flushes();
     }
 
-    /// W2, W3
+    /// ssd_write.2, ssd_write.3
     fn end_flushes(&mut self) {
         while let Some(flush) = self.buffer.flushes.front().copied() {
             if flush.last.is_none_or(|last| self.nand.programs_up_to(last)) {
@@ -232,7 +232,7 @@ impl Ssd {
         self.buffer.mapping
     }
 
-    /// Starts programs, as long as there is something to program and a die without a job: S5.
+    /// Starts programs, as long as there is something to program and a die without a job: ssd.5.
     fn program(&mut self) {
         while let Some(bytes) = self.buffer.next_program() {
             let Some(die) = self.nand.idle_die() else { break };

@@ -15,7 +15,7 @@ fn filled() -> Results {
     results
 }
 
-/// P2: every tag that opens is closed in its turn, attributes are in quotes, and entities are known.
+/// page.2: every tag that opens is closed in its turn, attributes are in quotes, and entities are known.
 #[track_caller]
 fn assert_well_formed(page: &str) {
     let mut open: Vec<&str> = Vec::new();
@@ -78,7 +78,7 @@ fn the_page_is_well_formed_and_has_every_plot_and_table() {
     assert!(page.contains("fairlift iostest --device sim:eva-raid5-12 -G --weights 100,200 --seed 1"));
 }
 
-/// P1
+/// page.1
 #[test]
 fn the_page_refers_to_nothing_outside() {
     let page = html(&[filled()]);
@@ -87,7 +87,7 @@ fn the_page_refers_to_nothing_outside() {
     }
 }
 
-/// P2, R2
+/// page.2, report.2
 #[test]
 fn text_from_outside_is_escaped_wherever_it_stands() {
     let evil = "\"'><script>alert(1)</script>&lt;\u{0}";

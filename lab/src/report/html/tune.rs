@@ -11,7 +11,7 @@ const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 320.0;
 const FRAME: Frame = Frame { left: 74.0, right: WIDTH - 24.0, top: 34.0, bottom: HEIGHT - 44.0 };
 
-/// One page with plots (P1, P2, P3).
+/// One page with plots (page.1, page.2, page.3).
 #[must_use]
 pub fn page(found: &Findings) -> String {
     let title = escaped(&found.header.device);

@@ -67,7 +67,7 @@ fn put<T>(list: &mut Vec<Option<T>>, at: usize, what: T) {
     list[at] = Some(what);
 }
 
-/// Raised is a queue alone (rule 5), not what is above it.
+/// Raised is a queue alone (wfq.5), not what is above it.
 fn above(arrival: Arrival) -> Arrival {
     if let Arrival::InTime { .. } = arrival { Arrival::InTime { coefficient: 1 } } else { arrival }
 }
@@ -149,7 +149,7 @@ impl Model {
         among.first().copied()
     }
 
-    /// Rule 9.
+    /// wfq.9.
     fn pick(&self, group: usize, class: usize) -> Option<usize> {
         let waiting = self.all(group, class, Is::Waiting);
         let start = |s: usize| self.entities[s].as_ref().unwrap().start;
@@ -189,7 +189,7 @@ impl Model {
         (entity.is, entity.sequence) = (is, sequence);
     }
 
-    /// Rules 2 and 14; `before` is when it was due, if it was backlogged before.
+    /// wfq.2 and wfq.14; `before` is when it was due, if it was backlogged before.
     fn wait(&mut self, slot: usize, budget: u128, before: Option<u128>) {
         let now = self.time(slot);
         let entity = self.e(slot);
@@ -210,7 +210,7 @@ impl Model {
         self.put_in(slot, Is::Waiting);
     }
 
-    /// Rule 7.
+    /// wfq.7.
     fn rest(&mut self, slot: usize) {
         let now = self.time(slot);
         let entity = self.e(slot);
@@ -227,7 +227,7 @@ impl Model {
         self.rest_tree(group, class);
     }
 
-    /// Rule 8, second half.
+    /// wfq.8, second half.
     fn rest_tree(&mut self, group: usize, class: usize) {
         if !self.all(group, class, Is::Waiting).is_empty() || !self.all(group, class, Is::Served).is_empty() {
             return;
@@ -246,7 +246,7 @@ impl Model {
         self.g(parent).carry[class] = 0;
     }
 
-    /// Rules 1, 8, 15.
+    /// wfq.1, wfq.8, wfq.15.
     fn advance(&mut self, slot: usize, sectors: u128) {
         let Entity { parent, class, .. } = *self.e(slot);
         let weights = self.weights(parent, class);
@@ -265,7 +265,7 @@ impl Model {
         }
     }
 
-    /// Rules 3 to 5, 15 and 16.
+    /// wfq.3 to wfq.5, wfq.15 and wfq.16.
     fn wake(&mut self, slot: usize, budget: u128, arrival: Arrival) {
         let now = self.time(slot);
         if self.e(slot).is == Is::Forgotten {
@@ -293,18 +293,18 @@ impl Model {
         self.wait(slot, budget, None);
     }
 
-    /// The budget that a group waits with, if it does (rules 10 and 17).
+    /// The budget that a group waits with, if it does (wfq.10 and wfq.17).
     fn budget_of_group(&self, group: usize) -> Option<u128> {
         let next = self.next(group).filter(|_| !self.groups[group].as_ref().unwrap().held)?;
         Some(self.entities[next].as_ref().unwrap().budget)
     }
 
-    /// Rule 17.
+    /// wfq.17.
     pub(super) fn throttle(&mut self, group: usize) {
         self.g(group).held = true;
     }
 
-    /// Rule 17.
+    /// wfq.17.
     pub(super) fn unthrottle(&mut self, group: usize, arrival: Arrival) {
         self.g(group).held = false;
         let slot = self.g(group).slot.unwrap();
@@ -314,7 +314,7 @@ impl Model {
         self.settle(above(arrival));
     }
 
-    /// Rule 10, everywhere: lowest groups first, so that what changes below is seen above.
+    /// wfq.10, everywhere: lowest groups first, so that what changes below is seen above.
     fn settle(&mut self, arrival: Arrival) {
         let mut order: Vec<(usize, usize)> = Vec::new();
         for group in 1..self.groups.len() {
@@ -455,7 +455,7 @@ impl Model {
         }
     }
 
-    /// Rule 11.
+    /// wfq.11.
     pub(super) fn reweigh(&mut self, slot: usize, weight: u32) {
         let now = self.time(slot);
         let new = u128::from(weight);
@@ -507,7 +507,7 @@ impl Model {
         }
     }
 
-    /// Rule 15; what was ahead, behind, and whether it waited.
+    /// wfq.15; what was ahead, behind, and whether it waited.
     fn leave(&mut self, slot: usize) -> (u128, u128, bool) {
         let now = self.time(slot);
         let entity = self.e(slot);

@@ -60,8 +60,8 @@ fn shares_follow_weights_whatever_the_budgets() {
     }
 }
 
-/// 5: who always runs empty and always comes back in time has the share of those that never do, as long as what it misses
-/// is no more than its budget.
+/// wfq.5: a queue that always runs empty and always comes back in time has the share of those that never do, as long as what it
+/// misses is no more than its budget.
 #[test]
 fn a_queue_that_comes_back_in_time_loses_nothing() {
     // A slot of the blinking queue and one of the others take turns, so it could have half of all.
@@ -93,7 +93,7 @@ fn a_queue_that_comes_back_in_time_loses_nothing() {
     }
 }
 
-/// 5: a long absence gives no more credit than one budget, or one part in `coefficient` less for a raised queue.
+/// wfq.5: a long absence gives no more credit than one budget, or one part in `coefficient` less for a raised queue.
 #[test]
 fn credit_of_an_absence_is_limited() {
     let (mut fair, [steady, late, raised]) = queues([1; 3]);
@@ -112,7 +112,7 @@ fn credit_of_an_absence_is_limited() {
     assert!((-1600.0..-1400.0).contains(&ahead(&mut fair, raised)), "{}", ahead(&mut fair, raised));
 }
 
-/// 7, 8: who leaves ahead of its share finds that remembered, and later forgotten.
+/// wfq.7, wfq.8: the lead of a queue that leaves ahead of its share is remembered, and later forgotten.
 #[test]
 fn leaving_and_coming_back_is_no_way_to_get_more() {
     let (mut fair, [steady, fickle]) = queues([1; 2]);
@@ -139,7 +139,7 @@ fn leaving_and_coming_back_is_no_way_to_get_more() {
     assert_eq!(fair.tree_of(fickle.0).weights(), 1);
 }
 
-/// 11: in sectors, nobody is richer or poorer by a new weight.
+/// wfq.11: in sectors, nobody is richer or poorer by a new weight.
 #[test]
 fn a_new_weight_keeps_lead_and_lag_in_sectors() {
     let (mut fair, [a, b, c]) = queues([10, 10, 20]);
@@ -149,7 +149,7 @@ fn a_new_weight_keeps_lead_and_lag_in_sectors() {
     fair.set_queue_weight(a, 100);
     fair.set_queue_weight(c, 200);
     assert_eq!((ahead(&mut fair, a), ahead(&mut fair, c)), (-1.0, 1.0));
-    // Of who is idle and ahead, too.
+    // Of a queue that is idle and ahead, too.
     while fair.select(Instant::ZERO) != Some(c) {
         fair.serve(400);
         fair.expire(Some(400));
@@ -162,7 +162,7 @@ fn a_new_weight_keeps_lead_and_lag_in_sectors() {
     assert!((ahead(&mut fair, c) - 10.0 * before).abs() < 1e-9);
 }
 
-/// 11: raised in the middle of its slot, a queue keeps what it is ahead by, in sectors.
+/// wfq.11: raised in the middle of its slot, a queue keeps what it is ahead by, in sectors.
 #[test]
 fn a_new_weight_in_the_middle_of_a_slot_counts_from_there() {
     let (mut fair, [a, b]) = queues([1, 1]);
@@ -176,7 +176,7 @@ fn a_new_weight_in_the_middle_of_a_slot_counts_from_there() {
     assert!((ahead(&mut fair, a) - (1.0 + 31.0 / 30.0 - 1.0)).abs() < 1e-9, "{}", ahead(&mut fair, a));
 }
 
-/// 12: strict classes, and 200 ms.
+/// wfq.12: strict classes, and 200 ms.
 #[test]
 fn the_idle_class_waits_for_200_ms_at_most() {
     let mut fair = FairQueue::new(&[Group::root()]);
@@ -199,7 +199,7 @@ fn the_idle_class_waits_for_200_ms_at_most() {
     assert!((0..25).all(|turn| picks[turn] != real) && (25..50).all(|turn| picks[turn] != best));
 }
 
-/// 12: a group that is served less often than every 200 ms serves others than its idle class too.
+/// wfq.12: a group that is served less often than every 200 ms serves others than its idle class too.
 #[test]
 fn the_idle_class_does_not_starve_the_others_of_a_group_that_is_seldom_served() {
     let mut fair = FairQueue::new(&[Group::root()]);
@@ -216,7 +216,7 @@ fn the_idle_class_does_not_starve_the_others_of_a_group_that_is_seldom_served() 
     assert_eq!(served, [0, 50, 50]);
 }
 
-/// 13: what would be next, with what is left of the path in service competing too.
+/// wfq.13: what would be next, with what is left of the path in service competing too.
 #[test]
 fn preemption_looks_at_who_would_be_next() {
     let mut fair = FairQueue::new(&[Group::root()]);
@@ -235,7 +235,7 @@ fn preemption_looks_at_who_would_be_next() {
     assert_eq!(fair.select(Instant::ZERO), Some(outer), "as foretold");
 }
 
-/// 14: light groups whose next child changes, all at once, do not hold up a heavy queue beyond its bound.
+/// wfq.14: light groups whose next child changes, all at once, do not hold up a heavy queue beyond its bound.
 #[test]
 fn a_crowd_of_shrinking_budgets_holds_nobody_up() {
     const CROWD: u32 = 200;
@@ -267,7 +267,7 @@ fn a_crowd_of_shrinking_budgets_holds_nobody_up() {
     assert!(worst <= bound + 1e-6, "lag {worst}, bound {bound}");
 }
 
-/// 15: who leaves with a lead, by a new class, does not leave the loss to the others.
+/// wfq.15: a queue that leaves with a lead, by a new class, does not leave the loss to the others.
 #[test]
 fn what_a_queue_was_ahead_is_made_up_for_when_it_leaves() {
     let mut fair = FairQueue::new(&[Group::root()]);
@@ -289,7 +289,7 @@ fn what_a_queue_was_ahead_is_made_up_for_when_it_leaves() {
     }
 }
 
-/// 16: a queue with requests under way is given back what it missed, up to its credit, at nobody's cost but the time that
+/// wfq.16: a queue with requests under way is given back what it missed, up to its credit, at nobody's cost but the time that
 /// this takes.
 #[test]
 fn a_queue_that_was_present_gets_back_what_it_missed_up_to_its_credit() {
@@ -311,7 +311,7 @@ fn a_queue_that_was_present_gets_back_what_it_missed_up_to_its_credit() {
     }
 }
 
-/// 15: the debt of a queue that lags is that queue's alone: it goes when the queue runs empty, moves or is removed, and is
+/// wfq.15: the debt of a queue that lags is that queue's alone: it goes when the queue runs empty, moves or is removed, and is
 /// not there twice when it comes back.
 #[test]
 fn a_queue_that_lags_takes_its_debt_along() {
@@ -345,7 +345,7 @@ fn a_queue_that_lags_takes_its_debt_along() {
     }
 }
 
-/// 11: of a queue that is away, too, if it comes back with its lag.
+/// wfq.11: of a queue that is away, too, if it comes back with its lag.
 #[test]
 fn a_new_weight_keeps_the_lag_of_an_absent_queue_in_sectors() {
     let (mut fair, [steady, present]) = queues([10, 10]);
@@ -361,7 +361,7 @@ fn a_new_weight_keeps_the_lag_of_an_absent_queue_in_sectors() {
     assert!((ahead(&mut fair, present) - before / 10.0).abs() < 1e-9, "in sectors it missed what it missed");
 }
 
-/// 16: credit is no gift: who has had its share has none, whatever is offered.
+/// wfq.16: credit is no gift: a queue that has had its share has none, whatever is offered.
 #[test]
 fn a_queue_that_had_its_share_is_not_given_more_for_being_present() {
     let (mut fair, [steady, also, eager]) = queues([1; 3]);
@@ -389,7 +389,7 @@ fn groups<const N: usize>(weights: [u32; N]) -> (FairQueue, [(GroupId, Leaf); N]
     (fair, groups)
 }
 
-/// 17: what waits in a throttled group waits, whoever comes or goes in it; released, the group is given back what it missed.
+/// wfq.17: what waits in a throttled group waits, whatever comes or goes in it; released, the group is given back what it missed.
 #[test]
 fn a_held_group_waits_until_it_is_released() {
     let (mut fair, [(held, a), (_, b)]) = groups([1, 1]);
@@ -431,7 +431,7 @@ fn what_a_held_group_is_asked_about_is_answered_as_if_it_waited() {
     assert_eq!(slot(&mut fair, 10, true), b);
 }
 
-/// 17: streams move into and out of held groups, and change what they like; nobody is lost.
+/// wfq.17: streams move into and out of held groups, and change what they like; nobody is lost.
 #[test]
 fn queues_move_into_and_out_of_held_groups() {
     let (mut fair, [(held, a), (open, b)]) = groups([1, 1]);

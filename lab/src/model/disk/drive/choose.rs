@@ -1,10 +1,10 @@
-//! Which command is next: D3.
+//! Which command is next: drive.3.
 
 use super::super::geometry::Place;
 use super::{Drive, Waiting};
 
 impl Drive {
-    /// D3: the command that is next.
+    /// drive.3: the command that is next.
     pub(super) fn choose(&self, now: u64) -> usize {
         let mut best = (true, u64::MAX, 0);
         for (index, command) in self.waiting.iter().enumerate() {
@@ -29,13 +29,13 @@ impl Drive {
         index
     }
 
-    /// The command that this one follows (D3): none if the head has just come to this one.
+    /// The command that this one follows (drive.3): none if the head has just come to this one.
     fn before(&self, command: &Waiting) -> Option<usize> {
         let follows = |one: &Waiting| one.end == command.start && one.write == command.write;
         if command.start == self.head.sector { None } else { self.waiting.iter().position(follows) }
     }
 
-    /// When the drive expects to reach a command (D3): an arm that would come just in time may come too late, which costs a
+    /// When the drive expects to reach a command (drive.3): an arm that would come just in time may come too late, which costs a
     /// revolution, so it does not count on that; the less so the longer the way.
     fn expect(&self, now: u64, command: &Waiting) -> u64 {
         let there = self.reach(now, command);

@@ -1,4 +1,4 @@
-//! Reading on after a command: D4.
+//! Reading on after a command: drive.4.
 
 use super::super::segments::Segment;
 use super::{Arm, Drive, Waiting};
@@ -10,7 +10,7 @@ impl Drive {
         (read.start, read.place) = (there, self.geometry.place(there));
     }
 
-    /// D4: what waits for sectors that the head reads on to without leaving, or that come after such, waits for that.
+    /// drive.4: what waits for sectors that the head reads on to without leaving, or that come after such, waits for that.
     pub(super) fn join(&mut self) {
         let Arm::ReadsOn { segment, .. } = self.arm else { return };
         let Segment { start, end, .. } = *self.cache.get(segment);
@@ -33,7 +33,7 @@ impl Drive {
         }
     }
 
-    /// D4: how long the head stays for those that joined.
+    /// drive.4: how long the head stays for those that joined.
     pub(super) fn owe(&mut self) {
         let others = self.has_other_work();
         let (Some(first), Some(last)) = (self.joined.first(), self.joined.last()) else { return };
@@ -55,7 +55,7 @@ impl Drive {
         }
     }
 
-    /// D4: from `from` on, where the head is now.
+    /// drive.4: from `from` on, where the head is now.
     pub(super) fn read_on(&mut self, now: u64, segment: usize, from: u64, sequential: bool) {
         let capacity = self.geometry.capacity();
         let limit = (from + self.numbers.ahead).min(capacity);
@@ -68,7 +68,7 @@ impl Drive {
         self.join();
     }
 
-    /// D4: the reader that was served last has used up half of what was read on for it.
+    /// drive.4: the reader that was served last has used up half of what was read on for it.
     pub(super) fn resume(&mut self, now: u64) {
         let Some(segment) = self.cache.last_used() else { return };
         let &Segment { end, reader, sequential, .. } = self.cache.get(segment);
@@ -114,7 +114,7 @@ impl Drive {
         }
     }
 
-    /// The head stops reading on; at the end of a visit, who goes on there goes last (D4).
+    /// The head stops reading on; at the end of a visit, a reader that goes on there goes last (drive.4).
     pub(super) fn end_visit(&mut self, now: u64, visited: bool) {
         self.stop_reading_on(now);
         self.head.visited = if visited { self.reader_goes_to() } else { 0 };

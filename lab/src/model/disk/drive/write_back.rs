@@ -1,14 +1,15 @@
-//! Writes that end in the cache, and their way to the medium: D5, D6.
+//! Writes that end in the cache, and their way to the medium: drive.5, drive.6.
 
 use fairlift_core::model::Asked;
 use fairlift_core::{Flags, Outcome};
 
 use super::{Arm, Drive};
 
-/// The most runs that the write cache keeps apart, and the longest that is written back at once, in sectors.
+/// The most runs that the write cache keeps apart, and the longest that is written back at once, in sectors. No data sheet says:
+/// chosen, a table of some KiB in the drive, and drive.5's MiB.
 pub(super) const RUNS: usize = 1024;
 const RUN_SECTORS: u64 = 2048;
-/// How many runs on each side of the head are looked at when one is chosen.
+/// How many runs on each side of the head are looked at when one is chosen. Chosen: as many on both as NCQ has commands.
 const RUNS_SEEN: usize = 16;
 
 impl Drive {
@@ -17,7 +18,7 @@ impl Drive {
         !self.dirty.is_empty() && (full || self.flush.is_some() || !self.held.is_empty())
     }
 
-    /// D6.
+    /// drive.6.
     pub(super) fn end_flush(&mut self, now: u64) {
         let writing = matches!(self.arm, Arm::WritesBack { .. });
         if let Some(id) = self.flush.filter(|_| self.dirty.is_empty() && !writing) {
@@ -26,7 +27,7 @@ impl Drive {
         }
     }
 
-    /// D5.
+    /// drive.5.
     pub(super) fn look_at_write(&mut self, now: u64, asked: &Asked) {
         let (start, end) = (asked.extent.start.0, asked.extent.end().0);
         self.read_on_to(now);
@@ -47,7 +48,7 @@ impl Drive {
         self.waiting.push(write);
     }
 
-    /// D5: writes enter the cache as long as there is room.
+    /// drive.5: writes enter the cache as long as there is room.
     fn let_in(&mut self, now: u64) {
         while let Some(&write) = self.held.front()
             && self.dirty.sectors() + write.sectors <= self.numbers.write_cache
@@ -59,7 +60,7 @@ impl Drive {
         }
     }
 
-    /// D5: the run that is reached first of those near the head, and when.
+    /// drive.5: the run that is reached first of those near the head, and when.
     fn nearest_run(&self, now: u64) -> Option<(u64, u64)> {
         let runs = self.dirty.around(self.head.sector, RUNS_SEEN);
         let reached = |start: u64| (start, self.arrive(now, start, self.geometry.place(start), true, 0));

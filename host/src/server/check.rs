@@ -1,0 +1,58 @@
+//! Whether a server would start: all is opened and set up as it would be, and closed again.
+
+use super::arrange::{Arranged, Devices, arrange, export};
+use super::{Server, workers};
+use crate::Error;
+use crate::config::{Config, Disk};
+use crate::export::listen;
+use crate::kernel::ring::Ring;
+
+impl Server {
+    /// Whether [`Server::bind`] would succeed with this configuration now. Nothing is served and nothing is left behind; for
+    /// that moment backings are opened and locked, so that a check fails beside a server that has them, as another server
+    /// would.
+    ///
+    /// Answers what would be in force: the same configuration, in which each export names its disk, and each disk has the
+    /// scheduler that suits its device.
+    ///
+    /// # Errors
+    /// All that would stop [`Server::bind`], as far as it can be told at once.
+    ///
+    /// # Panics
+    /// If an index in the configuration points nowhere.
+    pub fn check(config: &Config) -> Result<Config, Vec<Error>> {
+        let mut errors = Vec::new();
+        errors.extend(Ring::new(1, 1, 1).map_err(Error::Ring).err());
+        errors.extend(config.listeners.iter().filter_map(|listener| listen::check(listener).err()));
+        let mut devices = Devices::default();
+        let open = |one| devices.open(one, &config.exports).map_err(|error| errors.push(error)).ok();
+        let opened: Vec<_> = config.exports.iter().filter_map(open).collect();
+        if opened.len() < config.exports.len() {
+            return Err(errors);
+        }
+        let arranged = match arrange(config, &opened, workers(config)) {
+            Ok(arranged) => arranged,
+            Err(error) => {
+                errors.push(error);
+                return Err(errors);
+            }
+        };
+        let exports = config.exports.iter().zip(&opened).zip(&arranged.placed);
+        errors.extend(exports.filter_map(|((one, device), place)| export(one, device, *place, 0).err()));
+        if errors.is_empty() { Ok(in_force(config, &arranged)) } else { Err(errors) }
+    }
+}
+
+/// What a server of this configuration would be: its disks as they are, and each export's.
+pub(super) fn in_force(config: &Config, arranged: &Arranged) -> Config {
+    let said = config.disks.iter().cloned();
+    let made = arranged.disks[config.disks.len()..].iter();
+    let made = made.map(|disk| Disk { name: disk.name.clone(), ..config.disk_default.clone() });
+    let disks = said.chain(made).zip(&arranged.disks);
+    let disks = disks.map(|(said, disk)| Disk { scheduler: disk.scheduler(), if_rotational: None, ..said });
+    let mut config = Config { disks: disks.collect(), ..config.clone() };
+    for (export, (disk, _)) in config.exports.iter_mut().zip(&arranged.placed) {
+        export.disk = Some(*disk);
+    }
+    config
+}
