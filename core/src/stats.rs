@@ -99,6 +99,13 @@ impl Histogram {
         *count = count.saturating_add(1);
     }
 
+    /// What was counted since it was as `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let counts = core::array::from_fn(|at| self.counts[at].saturating_sub(before.counts[at]));
+        Self { counts }
+    }
+
     /// How many values were counted.
     #[must_use]
     pub fn len(&self) -> u64 {

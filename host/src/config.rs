@@ -36,7 +36,7 @@ pub struct Config {
 pub struct Disk {
     /// Its name in the config, logs and statistics.
     pub name: String,
-    /// Who goes next.
+    /// Which scheduler.
     pub scheduler: sched::Kind,
     /// The scheduler's tunables that differ from their defaults, as (name, value); already checked by the caller with
     /// `Tune::set`.
@@ -92,7 +92,7 @@ pub struct Export {
     pub size: Option<u64>,
     /// The index in [`Config::disks`]; `None`: the disk that its backing suggests, one for each file system or device.
     pub disk: Option<usize>,
-    /// Who pays.
+    /// The group that is charged.
     pub group: GroupId,
     /// The priority of its clients within the group.
     pub priority: Priority,

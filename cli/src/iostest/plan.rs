@@ -29,7 +29,7 @@ use crate::words::units::show_size;
 
 /// What is measured.
 pub(crate) struct Asked {
-    /// Who asks what.
+    /// Which programs ask what.
     pub(crate) plan: Plan,
     /// Of what.
     pub(crate) device: Device,

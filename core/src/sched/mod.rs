@@ -40,7 +40,7 @@ pub struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// A device of which nothing is known, with no groups but the root, which is in no list: for those who only want to
+    /// A device of which nothing is known, with no groups but the root, which is in no list: for code that only wants to
     /// know what a scheduler is like.
     #[must_use]
     pub const fn new(capacity: usize) -> Self {
@@ -65,7 +65,7 @@ pub struct Waiting {
     pub flags: Flags,
     /// Where on the disk.
     pub extent: Extent,
-    /// Who asks.
+    /// The stream that asks.
     pub stream: StreamId,
     /// The group of the stream.
     pub group: GroupId,

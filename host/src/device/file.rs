@@ -42,7 +42,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time;
 
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
@@ -62,7 +62,8 @@ use peek::Peek;
 pub(crate) struct File {
     path: PathBuf,
     file: fs::File,
-    size: u64,
+    /// As it was last told to be: it only grows.
+    size: AtomicU64,
     block: u32,
     home: u64,
     kind: Kind,
@@ -80,7 +81,7 @@ pub(crate) struct File {
 enum Way {
     /// file.2
     Inline,
-    /// Through io_uring: the file system takes requests without blocking who asks, or says so.
+    /// Through io_uring: the file system takes requests without blocking the worker, or says so.
     Ring,
     /// By threads that wait (file.6); reads are tried before.
     Helpers(Peek),
@@ -130,7 +131,7 @@ impl File {
         tracing::info!(path = %path.display(), size, read_only, "opened: {io} ({why}); {way}");
         Ok(Self {
             path: path.to_owned(),
-            size,
+            size: AtomicU64::new(size),
             block: if in_ram { 512 } else { block },
             home: if kind == Kind::Block { metadata.rdev() } else { metadata.dev() },
             kind,
@@ -178,7 +179,7 @@ impl File {
         if self.kind == Kind::Regular
             && let Ok((size, names)) = sys::size_and_names(&self.file)
         {
-            self.faults.looked(&self.path, self.size, size, names);
+            self.faults.looked(&self.path, self.size.load(Ordering::Relaxed), size, names);
         }
     }
 
@@ -224,7 +225,7 @@ impl File {
 
 impl Device for File {
     fn facts(&self) -> Facts {
-        let plain = Facts::plain(self.size);
+        let plain = Facts::plain(self.size.load(Ordering::Relaxed));
         let limits = Limits { block: self.block / Sector::SIZE as u32, ..plain.limits };
         Facts {
             limits,
@@ -233,6 +234,18 @@ impl Device for File {
             volatile_cache: !self.in_ram(),
             fua: self.native_fua(),
             ..plain
+        }
+    }
+
+    fn look_at_size(&self) -> io::Result<u64> {
+        let block = u64::from(self.block);
+        open::size_of(&self.file, self.kind).map(|size| size / block * block).map_err(io::Error::other)
+    }
+
+    fn grow(&self) {
+        match self.look_at_size() {
+            Ok(size) => drop(self.size.fetch_max(size, Ordering::Relaxed)),
+            Err(error) => tracing::error!(path = %self.path.display(), %error, "its size cannot be looked at"),
         }
     }
 

@@ -124,10 +124,24 @@ impl Helpers {
         self.work.notify_all();
     }
 
-    /// The most threads that were busy at once, and what each disk was found to gain from: (requests at once, changes).
-    pub(crate) fn learned(&self, disks: usize) -> (usize, Vec<(u16, u64)>) {
-        let state = self.state();
-        (state.plan.most(), (0..disks).map(|disk| state.plan.learned(disk)).collect())
+    /// The most threads that were busy at once.
+    pub(crate) fn most(&self) -> usize {
+        self.state().plan.most()
+    }
+
+    /// What a disk was found to gain from: (requests at once, changes).
+    pub(crate) fn learned(&self, disk: usize) -> (u16, u64) {
+        self.state().plan.learned(disk)
+    }
+
+    /// A disk has come, at this number.
+    pub(crate) fn set_disk(&self, disk: usize, settings: &concurrency::Settings) {
+        self.state().plan.set_disk(disk, settings);
+    }
+
+    /// A file has come, at this number.
+    pub(crate) fn set_file(&self, file: u32, disk: usize) {
+        self.state().plan.set_file(file as usize, disk);
     }
 
     /// Makes ready what may start, and wakes helpers for it; how many are to be made, for lack of sleeping ones (helper.2).

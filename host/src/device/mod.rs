@@ -103,6 +103,14 @@ pub(crate) trait Device: Send + Sync {
         Ok(())
     }
 
+    /// How large it is now, in bytes: whoever made it larger has not told us.
+    fn look_at_size(&self) -> io::Result<u64> {
+        Ok(self.facts().size())
+    }
+
+    /// It is from now on as large as [`look_at_size`](Self::look_at_size) says, unless that is less.
+    fn grow(&self) {}
+
     /// A request failed.
     fn failed(&self, _op: Op, _errno: Errno) {}
 

@@ -125,7 +125,8 @@ fn tried(file: &fs::File) -> Result<u32, String> {
     Err("a direct read was refused".into())
 }
 
-fn size_of(file: &fs::File, kind: Kind) -> Result<u64, String> {
+/// How many bytes it has, and that they are a disk's.
+pub(super) fn size_of(file: &fs::File, kind: Kind) -> Result<u64, String> {
     let size = match kind {
         Kind::Regular => file.metadata().map_err(|error| error.to_string())?.len(),
         Kind::Block => io::Seek::seek(&mut &*file, io::SeekFrom::End(0)).map_err(|error| error.to_string())?,
