@@ -12,7 +12,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
-use fairlift_core::{GroupId, Priority, concurrency, sched};
+use fairlift_core::learn::concurrency;
+use fairlift_core::{GroupId, Priority, sched};
 
 use super::args::ServeArgs;
 use super::tls;

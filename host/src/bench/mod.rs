@@ -8,9 +8,9 @@ mod raw;
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 
+use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::model::Work;
 use fairlift_core::program::Meter;
-use fairlift_core::sched::idling_trial::Finding;
 use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Stream};
 
 use crate::Error;

@@ -16,7 +16,8 @@
 use super::group::{REQUEST, Stand};
 use super::{Cfq, Step};
 use crate::Instant;
-use crate::sched::{RequestId, pace};
+use crate::learn::pace;
+use crate::sched::RequestId;
 
 /// As many sectors as this count as a request (iops.2).
 const PIECE: u64 = 256;
