@@ -1,4 +1,4 @@
-//! Who shares the device: groups with weights, and the streams in them.
+//! What shares the device: groups with weights, and the streams in them.
 
 use alloc::string::String;
 
@@ -31,9 +31,9 @@ pub struct Group {
 }
 
 impl Group {
-    /// What a group has when nobody said otherwise.
+    /// The weight of a group for which none is given: the kernel's default (`io.weight`, `io.bfq.weight`).
     pub const WEIGHT_DEFAULT: u16 = 100;
-    /// The largest weight.
+    /// The largest weight: BFQ's in the kernel.
     pub const WEIGHT_MAX: u16 = 1000;
 
     /// The root group.

@@ -1,6 +1,6 @@
 //! What happened, counted: operations, bytes, merges and latencies, by operation.
 //!
-//! Counting is done once, for the stream; what a group or a disk did is added up when somebody asks.
+//! Counting is done once, for the stream; what a group or a disk did is added up when it is asked for.
 
 use alloc::boxed::Box;
 
@@ -83,6 +83,8 @@ impl Default for Histogram {
 }
 
 impl Histogram {
+    // Chosen: 256 ns is less than a device takes, and 137 s more than a request may (`io_timeout` is 30 s by default), in 928
+    // bytes.
     const LOWEST_BIT: u32 = 8;
     const OCTAVES: usize = 29;
     const BUCKETS: usize = 8 * Self::OCTAVES;
@@ -95,6 +97,13 @@ impl Histogram {
         let bucket = (octave - Self::LOWEST_BIT) as usize * 8 + eighth as usize;
         let count = &mut self.counts[bucket.min(Self::BUCKETS - 1)];
         *count = count.saturating_add(1);
+    }
+
+    /// What was counted since it was as `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let counts = core::array::from_fn(|at| self.counts[at].saturating_sub(before.counts[at]));
+        Self { counts }
     }
 
     /// How many values were counted.

@@ -4,12 +4,12 @@
 //! than pay cost CPU, and they cost it where others want to work.
 //!
 //! concurrency.1  At most `most` at once, at least one.
-//! concurrency.2  Levels are powers of two (and `most`). A trial compares the present level with twice or half of it, in samples that
-//!     alternate, so that a load that changes is the same for both.
-//! concurrency.3  A sample counts only while the backing was kept full: as many out as allowed, and more waiting. What is not wanted
-//!     cannot be learned: a trial whose other level is never reached is given up.
-//! concurrency.4  Twice as many pay if that is more than a tenth faster. Half as many do if that loses less than 3 %: fewer threads for
-//!     the same work. In between, nothing changes: no level is left for one that would be left for it.
+//! concurrency.2  Levels are powers of two (and `most`). A trial compares the present level with twice or half of it, in samples
+//!     that alternate, so that a load that changes is the same for both.
+//! concurrency.3  A sample counts only while the backing was kept full: as many out as allowed, and more waiting. What is not
+//!     wanted cannot be learned: a trial whose other level is never reached is given up.
+//! concurrency.4  Twice as many pay if that is more than a tenth faster. Half as many do if that loses less than 3 %: fewer threads
+//!     for the same work. In between, nothing changes: no level is left for one that would be left for it.
 //! concurrency.5  After a level has withstood both trials there is rest, twice as long each time, up to half a minute under load; a
 //!     trial that changes something begins anew.
 
@@ -37,30 +37,32 @@ impl Default for Settings {
     }
 }
 
-/// The level that a backing begins with: in the middle, so that either end is two trials away.
+/// The level that a backing begins with. Chosen: the middle, so that either end is two trials away.
 const FIRST: u16 = 4;
-/// The fewest requests of a sample: the highest level, so that each place ends one.
+/// The fewest requests of a sample: the highest level ([`Settings::MOST`]), so that each place ends one.
 const SAMPLE_ENDS: u32 = 16;
-/// The shortest time of one. Ours.
+/// The shortest time of a sample. Chosen: many times what a thread takes to be woken.
 const SAMPLE_TIME: Duration = ms(2);
-/// The most pairs of samples in a trial. Ours.
+/// The most pairs of samples in a trial. Chosen: at [`SAMPLE_TIME`] a trial of a fast backing then ends within 32 ms.
 const PAIRS: u32 = 8;
-/// How often all that is out may end without the backing being full (concurrency.3) before a trial is given up.
+/// How often all that is out may end without the backing being full (concurrency.3) before a trial is given up. Chosen: four
+/// times a sample's requests, so that a moment without enough to do does not end it.
 const PATIENCE: u32 = 64;
-/// What a higher level must bring (concurrency.4). Ours.
+/// What a higher level must bring (concurrency.4). Chosen: a tenth is worth twice the threads, less is not.
 const UP: f64 = 1.1;
-/// What a lower level may cost. Ours.
+/// What a lower level may cost. Chosen: half the threads are worth that little, and it is
+/// far enough from [`UP`] that two levels do not alternate.
 const DOWN: f64 = 0.97;
-/// The shortest rest (concurrency.5). Ours.
+/// The shortest rest (concurrency.5). Chosen: the first trials of a fast backing (32 ms) take a sixteenth of the time.
 const REST: Duration = ms(500);
-/// The longest rest. Ours.
+/// The longest rest. Chosen: a backing that changed is noticed within half a minute of load.
 const REST_MOST: Duration = secs(30);
-/// What a request costs beside its sectors, in sectors: 8 KiB.
+/// What a request costs beside its sectors, in sectors: 8 KiB. Chosen: small requests count by number, large ones by length.
 const OVERHEAD: u64 = 16;
 
 /// How many requests at once a backing is given.
 ///
-/// Whoever gives it requests asks [`allowed`](Self::allowed) and tells of [`ended`](Self::ended) ones.
+/// The code that gives it requests asks [`allowed`](Self::allowed) and tells of [`ended`](Self::ended) ones.
 #[derive(Clone, Debug)]
 pub struct Concurrency {
     settings: Settings,

@@ -15,7 +15,7 @@ use crate::{Duration, Limits, Sector};
 /// What a [`Queue`](super::Queue) is made from.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who goes next.
+    /// The scheduler.
     pub scheduler: sched::Kind,
     /// What the device can take.
     pub limits: Limits,
@@ -44,7 +44,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Requests in flight, by default.
+    /// Requests in flight, by default. Chosen: what the kernel's loop device has (`hw_queue_depth`).
     pub const DEPTH: u16 = 128;
 
     /// A queue for one context and no groups but the root, with the kernel's defaults.

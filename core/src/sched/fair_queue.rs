@@ -84,7 +84,8 @@
 //! level's V counts only that level's service, and for every class. Where W changes, W is the least there was: no less than
 //! wᵢ + wⱼ, and for the last term wᵢ and the least other weight. To the lag of the others add, ÷ W:
 //! service beyond a budget, by its excess, at most once for each sibling at a time; service outside of slots
-//! ([`FairQueue::charge`]), by its amount. A weight that changes scales what its owner is ahead or behind in sectors to the new weight.
+//! ([`FairQueue::charge`]), by its amount. A weight that changes scales what its owner is ahead or behind in sectors to the new
+//! weight.
 //!
 //! *Credit* (wfq.16). Let Cᵢ be the largest credit with which i, or a queue below it, comes back. i begins with S = V₀ − c ÷ wᵢ at
 //! most so far behind, and the debt grows by c. Slots with F ≤ θ, for any θ ≥ V₀, ask for c more and are given c more, while
@@ -150,7 +151,7 @@ impl Arrival {
     }
 }
 
-/// The longest that an idle class is passed over (wfq.12).
+/// The longest that an idle class is passed over (wfq.12): the kernel's `BFQ_CL_IDLE_TIMEOUT`.
 pub const IDLE_CLASS_TIMEOUT: Duration = ms(200);
 
 impl FairQueue {
@@ -185,7 +186,7 @@ impl FairQueue {
         }
     }
 
-    /// Begins the slot of whoever is next and says who it is; `None` if nobody waits.
+    /// Begins the slot of the queue that is next and says which it is; `None` if none waits.
     ///
     /// # Panics
     /// A slot has not ended ([`FairQueue::expire`]).
@@ -368,7 +369,7 @@ impl FairQueue {
         tree.wait(entities, slot, budget);
     }
 
-    /// wfq.8, second half, where somebody may be in service.
+    /// wfq.8, second half, where an entity may be in service.
     fn rest_tree(&mut self, group: GroupId, class: PriorityClass) {
         let Self { groups, entities, .. } = self;
         let group = &mut groups[usize::from(group.0)];
@@ -424,7 +425,7 @@ impl FairQueue {
 }
 
 impl GroupRow {
-    /// wfq.9, wfq.12 and wfq.13: the child that is served next, somebody waiting.
+    /// wfq.9, wfq.12 and wfq.13: the child that is served next, where one waits.
     #[inline]
     fn choose(&mut self, entities: &Entities, now: Instant) -> u32 {
         let idle = &self.trees[PriorityClass::Idle as usize];
@@ -440,7 +441,7 @@ impl GroupRow {
         self.next
     }
 
-    /// wfq.9 and wfq.12, without the 200 ms: finds out who is next, nobody being in service.
+    /// wfq.9 and wfq.12, without the 200 ms: finds out which is next, none being in service.
     #[inline(always)]
     fn refresh(&mut self, entities: &Entities) {
         for tree in &self.trees {
@@ -476,14 +477,14 @@ impl GroupRow {
 }
 
 impl ServiceTree {
-    /// wfq.9: who would be next, and [`NIL`] if nobody waits.
+    /// wfq.9: which would be next, and [`NIL`] if none waits.
     #[inline(always)]
     fn pick(&self, entities: &Entities) -> u32 {
         let found = self.active.eligible(entities, self.time);
         if found != NIL { found } else { self.active.eligible(entities, self.active.least(entities)) }
     }
 
-    /// wfq.1 and wfq.8: V moves by `sectors`, and one who is not ahead any more is forgotten.
+    /// wfq.1 and wfq.8: V moves by `sectors`, and an entity that is not ahead any more is forgotten.
     #[inline(always)]
     fn serve(&mut self, entities: &mut Entities, sectors: u64) {
         self.advance(sectors);

@@ -15,11 +15,11 @@ use super::lane::{Address, AtOnce, Lane};
 use super::{Device, Facts, Inline, Run};
 use crate::kernel::ticket::zero;
 
-/// Large enough that a disk of a gibibyte has 16,384 locks and a request of 4 KiB takes one; small enough that a
-/// scattered write of 4 KiB costs no more than this.
+/// The bytes under one lock. Chosen: large enough that a disk of a gibibyte has 16,384 locks and a request of 4 KiB takes one;
+/// small enough that a scattered write of 4 KiB costs no more than this.
 const CHUNK: usize = 64 << 10;
 
-/// A table of chunks is made when one of them is first written: a disk of 64 TiB that holds nothing costs 4 MB.
+/// The chunks of a table, which is made when one of them is first written. Chosen: a disk of 64 TiB that holds nothing costs 4 MB.
 const TABLE: usize = 4096;
 
 type Chunk = Option<Box<[u8]>>;

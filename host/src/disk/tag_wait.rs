@@ -17,7 +17,8 @@ use fairlift_core::{Duration, Instant};
 
 use crate::tags::{Caller, TagQueue};
 
-/// How long a worker without requests is still assured its part of shared tags.
+/// How long a worker without requests is still assured its part of shared tags. Chosen: longer than the pauses of a load that goes
+/// on (the kernel: its request timer, of seconds).
 const IDLE: Duration = fairlift_core::time::secs(1);
 
 /// How a worker waits for shared tags.

@@ -38,13 +38,13 @@ impl Server {
             }
         };
         let exports = config.exports.iter().zip(&opened).zip(&arranged.placed);
-        errors.extend(exports.filter_map(|((one, device), place)| export(one, device, *place).err()));
+        errors.extend(exports.filter_map(|((one, device), place)| export(one, device, *place, 0).err()));
         if errors.is_empty() { Ok(in_force(config, &arranged)) } else { Err(errors) }
     }
 }
 
 /// What a server of this configuration would be: its disks as they are, and each export's.
-fn in_force(config: &Config, arranged: &Arranged) -> Config {
+pub(super) fn in_force(config: &Config, arranged: &Arranged) -> Config {
     let said = config.disks.iter().cloned();
     let made = arranged.disks[config.disks.len()..].iter();
     let made = made.map(|disk| Disk { name: disk.name.clone(), ..config.disk_default.clone() });

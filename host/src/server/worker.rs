@@ -4,14 +4,14 @@
 //! disks and the front answer each other until neither has news; then collect what the kernel shall do next. A client that
 //! keeps 32 requests in flight is so received, queued, served and answered 32 at a time.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use fairlift_core::{ContextId, Duration, Instant};
 use io_uring::cqueue;
 
 use crate::device::helpers::Helpers;
-use crate::disk::Disk;
+use crate::disk::Disks;
 use crate::disk::engine::Engine;
 use crate::export::front::Front;
 use crate::kernel::buffer::Pool;
@@ -20,18 +20,19 @@ use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::{Ring, Source};
 use crate::kernel::sleep::Sleep;
 
-/// How often the disks and the front answer each other before the ring is looked at: a front that asks by itself, of a
-/// device that answers at once, would else keep the worker for ever.
+/// How often the disks and the front answer each other before the ring is looked at. Chosen: a bound is all that matters. A front
+/// that asks by itself, of a device that answers at once, would else keep the worker for ever.
 const ROUNDS: usize = 64;
 
-/// How often a worker that is ending looks at its disks: whoever was to look when the disk's idling ends may have gone.
+/// How often a worker that is ending looks at its disks: the worker that was to look when the disk's idling ends may have gone.
+/// Chosen: about the longest idling.
 const ENDING: Duration = fairlift_core::time::ms(10);
 
 /// What all workers use below their fronts.
 pub(crate) struct Backend {
-    pub(crate) disks: Vec<Arc<Disk>>,
-    /// The files of all disks, by their registered numbers.
-    pub(crate) files: Vec<RawFd>,
+    pub(crate) disks: Arc<Disks>,
+    /// How many files there can be on all disks, by their registered numbers.
+    pub(crate) files: u32,
     pub(crate) notifiers: Arc<Notifiers>,
     pub(crate) helpers: Arc<Helpers>,
 }
@@ -54,12 +55,12 @@ impl Backend {
     pub(crate) fn engine(&self, context: ContextId, memory: u64, threads: u32) -> std::io::Result<Engine> {
         let Self { disks, files, notifiers, helpers } = self;
         let mut ring = Ring::new(1024, 8192, threads)?;
-        ring.register_files(files)?;
+        ring.make_room_for_files(*files)?;
         let pool = Pool::new(memory, 64);
         ring.register_pool(&pool);
         notifiers.open(context, ring.as_raw_fd());
         notifiers.arm_bell(context, &mut ring);
-        Ok(Engine::new(ring, pool, context, disks, Arc::clone(notifiers), Arc::clone(helpers)))
+        Ok(Engine::new(ring, pool, context, Arc::clone(disks), Arc::clone(notifiers), Arc::clone(helpers)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! From a plan to its cases, and from a case to its jobs: who does what, where.
+//! From a plan to its cases, and from a case to its jobs: which program runs in which group, on which file.
 
 use std::fmt;
 
@@ -12,11 +12,12 @@ use crate::workload::{Does, Part, Role, Workload};
 
 /// Where the first file begins: as partitions and file systems do, a mebibyte from the start.
 const START: u64 = 1 << 20;
-/// Jobs in a case: more than anybody runs on one disk, and few enough to be held in memory.
+/// Jobs in a case. Chosen: more than anybody runs on one disk, and few enough to be held in memory.
 const JOBS_MAX: u64 = 4096;
 
 impl Plan {
-    /// How many slots the timeline of a run has.
+    /// How many slots the timeline of a run has. Chosen: half a second each in a run of the default 30 s, and no more than a
+    /// plot of 560 points shows apart.
     pub const SLOTS: u32 = 60;
 
     /// The cases, in the order in which they are run: sets, within them workloads, within them jobs.
@@ -69,7 +70,7 @@ impl Plan {
 
     /// With warm-up, a timeline fine enough for windows of a second, and blocks of the tenants' own sizes.
     fn tenants(&self, case: Case) -> Case {
-        /// Of a run of minutes.
+        /// Chosen: two minutes in slots of [`tenants::SLOT`]; a longer run has longer slots.
         const SLOTS_MAX: u64 = 1200;
         let runtime = self.runtime + self.warm_up;
         let slots = runtime.as_nanos().div_ceil(tenants::SLOT.as_nanos()).clamp(1, SLOTS_MAX) as u32;
@@ -141,7 +142,7 @@ impl Case {
         (0..self.groups.len() as u16).map(GroupId).filter(|id| !is_parent(*id)).collect()
     }
 
-    /// Who takes part, in order: the group and the role of each job.
+    /// The jobs, in order: the group and the role of each.
     #[must_use]
     pub fn cast(&self) -> Vec<(GroupId, &Role)> {
         let mut cast = Vec::new();

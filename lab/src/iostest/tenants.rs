@@ -5,15 +5,15 @@
 //! the deep reader is entitled to the other 0.91. If the small one does 2,100 reads a second, its score is 2,100 ÷ 110,000
 //! ÷ 0.09 = 0.21, and the isolation of the run is 0.21.
 //!
-//! entitlement.1  The capacity for a tenant's kind of request (read or write, order, block size, flushes) is what the disk does of it
-//!     when saturated: alone, scheduler `none`, 4 streams of depth 32; of depth 8 if blocks are larger than 64 KiB. It is
-//!     the tenant's own rate alone, if that is more.
-//! entitlement.2  A tenant's demand is what it does alone at its own depth, scheduler `none`, over the capacity: the part of the disk
-//!     that it can use, at most 1.
-//! entitlement.3  The entitlements are weighted max-min: each tenant has its weight's part of the disk, but no more than its demand;
-//!     what a tenant leaves goes to the others by weight. With groups within groups, each group divides what it has so.
-//! entitlement.4  Score: (rate ÷ capacity) ÷ entitlement. Isolation: the least score. Use: the sum of rate ÷ capacity, over that of the
-//!     entitlements.
+//! entitlement.1  The capacity for a tenant's kind of request (read or write, order, block size, flushes) is what the disk does of
+//!     it when saturated: alone, scheduler `none`, 4 streams of depth 32; of depth 8 if blocks are larger than 64 KiB. It is the
+//!     tenant's own rate alone, if that is more.
+//! entitlement.2  A tenant's demand is what it does alone at its own depth, scheduler `none`, over the capacity: the part of the
+//!     disk that it can use, at most 1.
+//! entitlement.3  The entitlements are weighted max-min: each tenant has its weight's part of the disk, but no more than its
+//!     demand; what a tenant leaves goes to the others by weight. With groups within groups, each group divides what it has so.
+//! entitlement.4  Score: (rate ÷ capacity) ÷ entitlement. Isolation: the least score. Use: the sum of rate ÷ capacity, over that of
+//!     the entitlements.
 //! entitlement.5  Runs alone are made once in each set for each kind and depth, before the first situation that needs them.
 //! entitlement.6  A tenant that is entitled to less than its demand is saturating: weights alone bound it. Over each second of the
 //!     run, its share of what the saturating tenants had is compared with its part of their entitlements.
@@ -24,11 +24,11 @@ use super::Case;
 use crate::result::{Run, Tenant, Together};
 use crate::workload::{Role, Workload};
 
-/// Streams that saturate the disk (entitlement.1).
+/// Streams that saturate the disk (entitlement.1). Chosen: with 32 requests each as many as the default depth, 128.
 const STREAMS: u32 = 4;
 
-/// How long the disk is in use before anything is counted: as in the live bench, schedulers have learned by then what the
-/// disk is like.
+/// How long the disk is in use before anything is counted: as long as in the live bench (`benches/tenants.py`). By then
+/// schedulers have learned what the disk is like.
 pub const WARM_UP: Duration = fairlift_core::time::secs(1);
 
 /// How long a reply and the next request are on their way, on average. Alone at depth 1, a client of a server on the same
@@ -36,7 +36,7 @@ pub const WARM_UP: Duration = fairlift_core::time::secs(1);
 /// clients (`docs/performance.md`). With it modelled SATA disks show what a live virtual disk does.
 pub const ROUND_TRIP: Duration = fairlift_core::time::us(50);
 
-/// The length of a slot of the timeline, for windows of a second.
+/// The length of a slot of the timeline. Chosen: ten make a window of a second (entitlement.6).
 pub(super) const SLOT: Duration = fairlift_core::time::ms(100);
 
 /// The runs alone that a situation needs: a role, and how many streams play it.
@@ -118,8 +118,8 @@ fn part(of: f64, whole: f64) -> f64 {
     if whole > 0.0 { of / whole } else { 0.0 }
 }
 
-/// The largest |share − due| ÷ due of a saturating tenant over any second (entitlement.6); `None` if there are not two of them, or the
-/// run is shorter.
+/// The largest |share − due| ÷ due of a saturating tenant over any second (entitlement.6); `None` if there are not two of them, or
+/// the run is shorter.
 fn share_error(run: &Run, tenants: &[(GroupId, &Role)]) -> Option<f64> {
     let slot = run.runtime_s / run.timeline.len().max(1) as f64;
     let window = ((1.0 / slot).round() as usize).max(1);

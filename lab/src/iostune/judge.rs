@@ -15,9 +15,10 @@ use super::probe::SMALL;
 use super::{Figure, KNOWN, Outcome, Probe, Sample, Way};
 use crate::program::Order;
 
-/// Within so much of 1, a gain does not matter.
+/// Within so much of 1, a gain does not matter. Chosen: verdicts are also judged by whether they are within 5 % of the better
+/// setting (`docs/tuning.md`).
 const MATTERS: f64 = 0.05;
-/// So many µs and more for a random read: something moves.
+/// So many µs and more for a random read: something moves. Chosen: half a revolution at 15,000 rpm is 2 ms.
 const MOVES_US: f64 = 2000.0;
 
 /// What follows from the samples.

@@ -51,11 +51,11 @@ pub enum Probe {
     Durable(u32, Way),
 }
 
-/// Bytes that a stream reads at a time: as the kernel's read-ahead.
+/// Bytes that a stream reads at a time: as the kernel's read-ahead, by default.
 const WINDOW: u32 = 128 << 10;
-/// A small block.
+/// A small block: a page, as the figures of `io.cost.model` are for (judge.3).
 pub(super) const SMALL: u32 = 4096;
-/// In flight where the place is what matters.
+/// In flight where the place is what matters. Chosen: enough that a disk does not wait for us, too few to reorder much.
 const SOME: u32 = 8;
 
 impl Probe {
@@ -90,7 +90,7 @@ impl Probe {
         }
     }
 
-    /// In a few words, for whoever waits.
+    /// In a few words, for the user who waits.
     #[must_use]
     pub fn about(self) -> String {
         let order = |order| if order == Order::Random { "random" } else { "sequential" };
@@ -229,7 +229,7 @@ impl Step {
 
     /// How far into its part a file begins.
     fn skip(&self, part: u64, number: u64) -> u64 {
-        /// So many places, then the first again.
+        /// So many places, then the first again. Chosen: more than the runs of a step.
         const PLACES: u64 = 64;
         let sequential = match self.probe {
             Probe::Shifted => return if part > 2 * PAGE { 512 } else { 0 },
@@ -243,5 +243,5 @@ impl Step {
     }
 }
 
-/// Into how many parts the timeline of a run is cut.
+/// Into how many parts the timeline of a run is cut. Chosen: what a disk does at first is told from what it does later on.
 const SLOTS: u32 = 8;

@@ -100,6 +100,7 @@ impl Default for Settings {
     }
 }
 
+/// What rates and sizes may be set to. Chosen: beyond any disk of its kind on either side, without overflow in a run.
 pub(super) const RATE: (u32, u32) = (100, 4_000_000);
 pub(super) const KIB: (u32, u32) = (0, 4 << 20);
 

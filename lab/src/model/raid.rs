@@ -38,7 +38,7 @@ use super::disk::Busy;
 
 pub use self::settings::Settings;
 
-/// How long what was written may stay in the cache.
+/// How long what was written may stay in the cache, in nanoseconds (raid.3).
 const STAY: u64 = 1_000_000_000;
 
 /// The model.

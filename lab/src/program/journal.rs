@@ -1,4 +1,4 @@
-//! Journal: a file system's journaling thread, which everybody who syncs waits for.
+//! Journal: a file system's journaling thread, for which every sync waits.
 //!
 //! journal.1  A commit writes its log blocks in one go (1 to 16 by chance), flushes the disk, and writes the commit block with FUA:
 //!     as ext4's jbd2 does for a file system on one disk.
@@ -11,7 +11,7 @@ use fairlift_core::{Duration, Extent, Flags, Instant, Op, Outcome};
 use super::File;
 use crate::Random;
 
-/// The most blocks that a commit logs.
+/// The most blocks that a commit logs (journal.1). An estimate: what a small transaction of ext4 touches.
 pub(crate) const BLOCKS_MAX: u64 = 16;
 
 /// Commits: see the [module](self).

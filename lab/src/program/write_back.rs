@@ -1,13 +1,13 @@
 //! Writeback: a writer through the page cache, and the kernel's flusher behind it.
 //!
 //! write_back.1  A `write()` of a block makes its pages dirty at the speed of memory.
-//! write_back.2  When more than `background` bytes are dirty, the flusher writes dirty runs of up to 1 MiB in the order of the file,
-//!     at most 8 at a time, until no more than that are dirty.
+//! write_back.2  When more than `background` bytes are dirty, the flusher writes dirty runs of up to 1 MiB in the order of the
+//!     file, at most 8 at a time, until no more than that are dirty.
 //! write_back.3  Every 5 s the flusher looks for pages that have been dirty for 30 s, and then writes all that is dirty (Linux:
 //!     `dirty_writeback_centisecs`, `dirty_expire_centisecs`).
 //! write_back.4  With `limit` bytes dirty or on their way to the disk, the writer waits in its `write()`.
-//! write_back.5  An operation is one `write()`, the time that it waits included. What the flusher could not write is told to the next
-//!     one.
+//! write_back.5  An operation is one `write()`, the time that it waits included. What the flusher could not write is told to the
+//!     next one.
 //! write_back.6  A page that is on its way is not written a second time before it has arrived.
 //!
 //! The thresholds are a program's part of the machine's, and their defaults an estimate: 10 and 20 % of 5 GiB of memory,
@@ -47,15 +47,15 @@ impl Default for Settings {
     }
 }
 
-/// The longest piece that the flusher writes, in pages.
+/// The longest piece that the flusher writes, in pages (write_back.2). An estimate.
 pub(crate) const RUN_MAX: u64 = (1 << 20) / PAGE;
-/// Pieces on their way at a time.
+/// Pieces on their way at a time (write_back.2). An estimate.
 const IN_FLIGHT: u32 = 8;
-/// How often the flusher looks for old pages.
+/// How often the flusher looks for old pages: Linux's `dirty_writeback_centisecs`, by default.
 const LOOK: Duration = secs(5);
-/// When a page is old.
+/// When a page is old: Linux's `dirty_expire_centisecs`, by default.
 const OLD: Duration = secs(30);
-/// Writes that are done in one event: their times are exact, but the flusher hears of all of them together.
+/// Writes that are done in one event. Chosen for speed: their times are exact, but the flusher hears of all of them together.
 const BATCH: u64 = 16;
 
 /// A buffered writer: see the [module](self).

@@ -104,7 +104,7 @@ const DOES: [&str; 10] = [
 ];
 const ORDERS: [&str; 2] = ["sequential", "random"];
 
-/// The largest block: what fits into memory many times.
+/// The largest block. Chosen: what fits into memory many times.
 const BLOCK_MAX: u64 = 64 << 20;
 
 type Wrong = (Range<usize>, String);
@@ -139,8 +139,8 @@ impl Workload {
     /// think = "2ms"               # between operations
     /// ```
     ///
-    /// A workload with `tenants` instead of `roles` is a situation (workload.5). A tenant is a direct reader or writer with a leaf of
-    /// its own (`group`, else `/t1`, `/t2`, …) and a `weight`; `weights` has those of the groups above.
+    /// A workload with `tenants` instead of `roles` is a situation (workload.5). A tenant is a direct reader or writer with a leaf
+    /// of its own (`group`, else `/t1`, `/t2`, …) and a `weight`; `weights` has those of the groups above.
     ///
     /// ```toml
     /// [office]

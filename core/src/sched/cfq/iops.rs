@@ -19,7 +19,8 @@ use crate::Instant;
 use crate::learn::pace;
 use crate::sched::RequestId;
 
-/// As many sectors as this count as a request (iops.2).
+/// As many sectors as this count as a request (iops.2): 128 KiB. Chosen: what the kernel's read-ahead asks at a time by default,
+/// so that a buffered reader's request counts as one.
 const PIECE: u64 = 256;
 
 /// What a request of so many sectors counts.
@@ -38,7 +39,7 @@ pub(super) struct Tempo {
 }
 
 impl Tempo {
-    /// An end counts for about so many ends: they come in bunches.
+    /// An end counts for about so many ends. Chosen: more than come in one bunch, from a device with a queue of 32.
     const MEMORY: u64 = 64;
 
     /// A request went to a device that had none.

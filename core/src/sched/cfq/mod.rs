@@ -13,8 +13,8 @@
 //!
 //! There are two ways to take turns: slices (slice.1-7 in `slice.rs`), where one flow has the device for a time, and IOPS mode
 //! (iops.1-4 in `iops.rs`), where many are in the device at once. IOPS mode is on when the device queues, and `slice_idle` is 0
-//! or `auto` and the device does more that way ([`idling_trial`](crate::learn::idling_trial)). When it changes, all virtual times count something
-//! else, requests or time: each is as far ahead of the least as before, at the device's present pace.
+//! or `auto` and the device does more that way ([`idling_trial`](crate::learn::idling_trial)). When it changes, all virtual times count
+//! something else, requests or time: each is as far ahead of the least as before, at the device's present pace.
 //!
 //! cfq.4  A request that the device turned back goes before all others, and is not charged again.
 //! cfq.5  A change of group or priority takes along what waits, at once. What is in the device counts for the group and flow
@@ -23,9 +23,9 @@
 //!     of that length does, and is no part of whose turn it was; in IOPS mode as many requests. What others were served
 //!     meanwhile is taken off ([`pace`]). So are discards and zeroes charged in IOPS mode: for their time.
 //! cfq.7  Without `group_isolation` the flows that the device is not held idle for are served in the root group. (Linux had
-//!     this as the default, and gave it up: weights then hold for nobody whose think time is long or who seeks.)
-//! cfq.8  Flows that read one run together become one, and part again (cooperate.1-4 in `cooperate.rs`), on devices that rotate or do
-//!     not queue.
+//!     this as the default, and gave it up: weights then do not hold for streams that think long or seek.)
+//! cfq.8  Flows that read one run together become one, and part again (cooperate.1-4 in `cooperate.rs`), on devices that rotate or
+//!     do not queue.
 //!
 //! Bounds. While only one class asks: a request that is the n-th oldest of its flow goes within n rounds of its group, a
 //! round being one turn of each flow. A turn is a slice and what the device still has of it; in IOPS mode it is `quantum`
@@ -37,7 +37,7 @@
 //! Linux's CFQ (2.6.33 to 4.20), from which it departs:
 //! - flows have a virtual time, where Linux has a time of day by which they are due: so that levels count in IOPS mode as
 //!   well, and no one has to be given back what was left of a slice;
-//! - who comes back is not put behind everybody (vtime.3);
+//! - a group that comes back is not put behind all others (vtime.3);
 //! - in IOPS mode others go on while a group is waited for, within bounds (vtime.4);
 //! - in IOPS mode merging is limited and does not change what is charged (iops.2), and writers wait for each other as readers
 //!   do (vtime.4);
@@ -132,7 +132,7 @@ pub struct Cfq {
     tempo: Tempo,
     /// The latest time that was told.
     now: Instant,
-    /// Until when the last answer was "nothing" for the sake of someone.
+    /// Until when the last answer was "nothing", since the device is held idle for a flow.
     idle_until: Option<Instant>,
     tracing: bool,
     notes: VecDeque<Message>,
@@ -152,15 +152,15 @@ struct Counts {
 enum Step {
     /// This flow sends its next.
     Send(u32),
-    /// Nothing, for someone who is expected to ask by then.
+    /// Nothing: a flow or group is expected to ask by then.
     Idle(Instant),
     /// Nothing before something ends.
     Wait,
 }
 
-/// Messages that are kept at most.
+/// Messages that are kept at most. Chosen: what nobody takes is bounded; the oldest goes.
 const NOTES: usize = 1024;
-/// Room for those that are kept without tracing.
+/// Room for those that are kept without tracing. Chosen: those are few, and the list grows if they are not.
 const NOTES_FIRST: usize = 64;
 
 impl Cfq {
@@ -335,7 +335,7 @@ impl Cfq {
         }
     }
 
-    /// Says what a trial found, whether somebody traces or not: there are few.
+    /// Says what a trial found, whether the queue is traced or not: there are few.
     #[cold]
     fn tell_finding(&mut self) {
         if let Some(finding) = self.idling_trial.take_finding() {

@@ -47,9 +47,9 @@ settings! {
 
 /// The kernel's largest number, `INT_MAX`.
 const INT_MAX: u32 = i32::MAX as u32;
-/// A slice or target of this length lets one queue have the device for a minute.
+/// The longest slice or target. Chosen: one queue then has the device for a minute, and a larger value is a slip.
 const SLICE_MAX: Duration = ms(60_000);
-/// The kernel allows any idle time; a device that is held for longer than this serves nobody.
+/// The longest idle time. Chosen: a device that is held for longer serves nobody; the kernel allows any.
 const IDLE_MAX: Duration = ms(1000);
 
 impl Settings {

@@ -16,10 +16,10 @@
 /// A point in virtual time; see the [module](self).
 pub(super) type Tag = u128;
 
-/// Binary places of a tag (vtags.1).
+/// Binary places of a tag (vtags.1). Chosen by the precision that vtags.2 works out; the kernel has 22, in 64 bits.
 pub(super) const SHIFT: u32 = 40;
 
-/// Where virtual time starts (vtags.3).
+/// Where virtual time starts. Chosen by vtags.3: no lead or lag reaches from there to 0.
 pub(super) const ORIGIN: Tag = 1 << 96;
 
 /// The largest weight: 1,000, raised 3,000-fold, fits.

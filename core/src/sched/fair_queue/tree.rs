@@ -8,7 +8,8 @@
 //! least.5  Up to [`SHORT`] entities are a list, of which `child` are the neighbours: most groups have no more that wait, and there
 //!     a step along a list is cheaper than balance. Beyond that it is a tree, until an eighth of that is left.
 //!
-//! The balance of the tree is in `red_black.rs`. What a way down reads of an entity is one cache line of it, so a level costs one miss.
+//! The balance of the tree is in `red_black.rs`. What a way down reads of an entity is one cache line of it, so a level costs one
+//! miss.
 
 use super::entity::{Entities, Entity};
 use super::tags::Tag;
@@ -17,7 +18,7 @@ use crate::red_black::{self, LEFT, Nodes as _, RIGHT};
 pub(super) use crate::red_black::NIL;
 /// The most entities in a list (least.5): a search of half of them takes as many instructions as one in a tree.
 const SHORT: u32 = 32;
-/// What is left of a tree when it becomes a list again.
+/// What is left of a tree when it becomes a list again. Chosen: far below [`SHORT`], so that the two forms do not alternate.
 const FEW: usize = SHORT as usize / 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +38,7 @@ pub(super) struct Tree {
     root: u32,
     /// The slot with the least finish tag, which is looked at far more often than any other.
     first: u32,
-    /// And that with the greatest: among equals who was served comes after all others (least.4).
+    /// And that with the greatest: among equals the one that was served comes after all others (least.4).
     last: u32,
     count: u32,
 }
@@ -279,7 +280,7 @@ impl Tree {
         }
     }
 
-    /// Where `slot`, which is not the last, belongs: below whom, and on which side.
+    /// Where `slot`, which is not the last, belongs: below which, and on which side.
     fn place_for(&mut self, nodes: &mut Entities, slot: u32) -> (u32, usize) {
         let Entity { finish, start, .. } = *nodes.at(slot);
         let (mut parent, mut side, mut at) = (NIL, LEFT, self.root);

@@ -12,7 +12,7 @@ use fairlift_core::{Duration, Errno, Instant, Op};
 
 use crate::kernel::clock;
 
-/// How long a fault that was told is not told again.
+/// How long a fault that was told is not told again. Chosen: a log of a bad night is a few hundred lines.
 const QUIET: Duration = fairlift_core::time::secs(60);
 
 /// What was told of a file.

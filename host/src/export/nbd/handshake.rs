@@ -112,13 +112,14 @@ const CONTEXT_NAME: &str = "base:allocation";
 const CONTEXT_ID: u32 = 1;
 
 impl Handshake {
-    /// The most bytes of an option's data.
+    /// The most bytes of an option's data. Chosen: several times the longest that is of use, a name and its contexts.
     pub const DATA_MAX: u32 = 64 << 10;
-    /// The most bytes of an export's name ("Terminology": strings).
+    /// The most bytes of an export's name: the protocol's ("Terminology": strings).
     pub const NAME_MAX: usize = 4096;
-    /// The most options of one client.
+    /// The most options of one client. Chosen: many times what a client needs to choose an export.
     pub const OPTIONS_MAX: u32 = 256;
-    /// LIST counts as so many options: a few bytes of it ask for an answer as long as the catalogue.
+    /// LIST counts as so many options. Chosen: a few bytes of it ask for an answer as long as the catalogue, so a client may
+    /// have that sixteen times.
     pub const LIST_COST: u32 = 16;
 
     /// Greets a client.

@@ -1,7 +1,7 @@
 //! The NBD wire format: constants, and the codec of the transmission phase.
 //!
-//! Pure: bytes in, values out. Everything is big-endian. Section names are those of the protocol text, `doc/proto.md` of
-//! the NBD project.
+//! Pure: bytes in, values out. Everything is big-endian. Numbers and section names are those of the protocol text,
+//! `doc/proto.md` of the NBD project.
 
 use fairlift_core::Errno;
 
@@ -248,7 +248,7 @@ pub const STATE_HOLE: u32 = 1;
 /// In block status: reads as zeroes.
 pub const STATE_ZERO: u32 = 1 << 1;
 
-/// The most bytes of an error message that are sent.
+/// The most bytes of an error message that are sent. Chosen: several lines of a terminal; the protocol allows 4096.
 const MESSAGE_MAX: usize = 512;
 
 /// Room for any header that a reply may start with.

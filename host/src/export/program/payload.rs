@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+/// The length of the pattern. Chosen: no request of the usual sizes has a part of it twice.
 const LEN: usize = 1 << 20;
 
 /// Fills a buffer with the pattern, which is the same in every run.

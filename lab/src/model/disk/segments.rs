@@ -27,7 +27,7 @@ pub(super) struct Segments {
     uses: u64,
 }
 
-/// How far behind what was read on a read may start and still go on: what an array leaves out (its parity) is not more.
+/// How far behind what was read on a read may start and still go on. Chosen: what an array leaves out (its parity) is not more.
 const GAP: u64 = 512;
 
 impl Segments {

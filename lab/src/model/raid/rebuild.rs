@@ -4,7 +4,7 @@ use fairlift_core::Op;
 
 use super::{Raid, Task};
 
-/// What is rebuilt at a time, in sectors of each disk.
+/// What is rebuilt at a time, in sectors of each disk: raid.6's MiB.
 const REBUILD: u64 = 2048;
 
 impl Raid {

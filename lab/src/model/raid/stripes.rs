@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use super::layout::{Layout, Piece};
 
-/// The most disks of an array.
+/// The most disks of an array. Chosen: more than the profiles have (12), and a stripe's table stays small.
 pub(super) const DISKS: usize = 32;
 
 /// For each data chunk of a stripe, which of its sectors; all between the first and the last of them.
@@ -112,7 +112,7 @@ pub(super) struct Cache {
     hand: u64,
 }
 
-/// The most stripes.
+/// The most stripes in the cache. Chosen: scattered small writes reach it, others the bound of memory first.
 const STRIPES: usize = 4096;
 
 impl Cache {

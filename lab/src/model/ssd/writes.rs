@@ -13,9 +13,9 @@ use fairlift_core::{Extent, Flags, Op};
 use super::nand::Job;
 use super::{Event, Settings, Ssd};
 
-/// What is smaller, or does not begin or end there, costs as much (ssd.8): in sectors.
+/// What is smaller, or does not begin or end there, costs as much (ssd.8), in sectors: the 4 KiB of usual mappings.
 const MAPPED: u64 = 8;
-/// A write of so many sectors leaves whole blocks behind, wherever it goes.
+/// A write of so many sectors leaves whole blocks behind, wherever it goes. Chosen: half a mebibyte.
 const LONG: u64 = 1024;
 
 /// The write buffer, in bytes.

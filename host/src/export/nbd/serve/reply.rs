@@ -13,7 +13,8 @@ use crate::device;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
 
-/// How many runs a block status answers at most.
+/// How many runs a block status answers at most. Chosen: 8 KiB of reply, 16 with extended headers; the client asks on from
+/// where the answer ends.
 const RUNS: usize = 1024;
 
 /// Replies in order: headers one after the other, and where a payload comes between them.

@@ -5,10 +5,11 @@ use fairlift_core::{Flags, Outcome};
 
 use super::{Arm, Drive};
 
-/// The most runs that the write cache keeps apart, and the longest that is written back at once, in sectors.
+/// The most runs that the write cache keeps apart, and the longest that is written back at once, in sectors. No data sheet says:
+/// chosen, a table of some KiB in the drive, and drive.5's MiB.
 pub(super) const RUNS: usize = 1024;
 const RUN_SECTORS: u64 = 2048;
-/// How many runs on each side of the head are looked at when one is chosen.
+/// How many runs on each side of the head are looked at when one is chosen. Chosen: as many on both as NCQ has commands.
 const RUNS_SEEN: usize = 16;
 
 impl Drive {

@@ -1,0 +1,174 @@
+//! Queued: what programs ask goes through the queue and scheduler of a disk, as the requests of a server's clients do.
+//!
+//! Each worker has a thread and a share of the jobs. All of them are made before the time begins: it would otherwise run
+//! while the last ring is being set up. If one cannot be made, none is told to go.
+
+use std::sync::{Arc, mpsc};
+use std::thread::{self, ScopedJoinHandle};
+
+use fairlift_core::program::{Job, Measured};
+use fairlift_core::sched::idling_trial::Finding;
+use fairlift_core::{ContextId, Instant, Stream};
+
+use super::{MEMORY, Setup, WATCH, Watch, measured, open};
+use crate::Error;
+use crate::config;
+use crate::device::helpers::Helpers;
+use crate::disk::gauge::Gauge;
+use crate::disk::{Disk, Disks};
+use crate::export::program::Programs;
+use crate::export::program::jobs::{Bounds, Course, Done, Jobs};
+use crate::kernel::clock;
+use crate::kernel::notify::Notifiers;
+use crate::server::worker::{Backend, Worker};
+
+/// How many threads the kernel may have for a worker's ring: as many as a server has helpers by default.
+const KERNEL_THREADS: u32 = 32;
+
+/// A disk and the workers that drive it.
+pub(super) struct Queued<'a> {
+    setup: &'a Setup,
+    workers: usize,
+    bounds: Bounds,
+    disk: Arc<Disk>,
+    backend: Backend,
+}
+
+/// What a worker had done, and how many requests did not come back; `None`: it was not told to go.
+type Ended = Option<(Done, usize)>;
+
+impl<'a> Queued<'a> {
+    /// For so many jobs.
+    pub(super) fn new(setup: &'a Setup, jobs: usize) -> Result<Self, Error> {
+        let workers = setup.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+        let workers = workers.clamp(1, 64).min(jobs.max(1));
+        let device = open(&setup.backing, setup.read_only)?;
+        let bounds = Bounds { limits: device.facts().limits, read_only: setup.read_only };
+        let file = device.descriptor().map(|_| 0);
+        let mut disk = Disk::new(&setup.disk, &[(device, file)], &setup.groups, workers)?;
+        disk.gauge = Some(Gauge::new());
+        let disk = Arc::new(disk);
+        let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
+        let threads = config::Limits::default().helpers as usize;
+        let helpers = Helpers::new(threads, &[disk.concurrency], &[0], workers, Arc::clone(&notifiers));
+        let backend = Backend { disks: Disks::new(vec![Arc::clone(&disk)]), files: 1, notifiers, helpers };
+        Ok(Self { setup, workers, bounds, disk, backend })
+    }
+
+    /// Runs the jobs until the time is over or `watch` says so.
+    pub(super) fn run(self, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
+        let count = jobs.len();
+        let mut shares: Vec<Vec<(usize, Job)>> = (0..self.workers).map(|_| Vec::new()).collect();
+        for (index, job) in jobs.into_iter().enumerate() {
+            shares[index % self.workers].push((index, job));
+        }
+        let (course, ended) = thread::scope(|scope| {
+            let (say, hear) = mpsc::channel();
+            let mut threads = Vec::with_capacity(self.workers);
+            for (number, share) in shares.into_iter().enumerate() {
+                let (go, gone) = mpsc::channel();
+                let (this, say) = (&self, say.clone());
+                let work = move || this.work(ContextId(number as u16), share, say, &gone);
+                let thread = thread::Builder::new().name(format!("bench-{number}")).spawn_scoped(scope, work);
+                threads.push((go, thread.expect("a thread can be made")));
+            }
+            drop(say);
+            hear.iter().collect::<Result<Vec<()>, _>>().map_err(Error::Ring)?;
+            let course = Arc::new(self.course());
+            for (go, _) in &threads {
+                // A worker that is gone has panicked: its thread is joined below.
+                let _ = go.send(Arc::clone(&course));
+            }
+            look_after(&course, watch, || {
+                self.gauge().end(course.end());
+                self.backend.notifiers.ring_all();
+            });
+            let ended: Vec<_> = threads.into_iter().map(|(_, thread)| join(thread)).collect();
+            Ok::<_, Error>((course, ended))
+        })?;
+        self.backend.helpers.stop();
+        let (done, lost): (Vec<_>, Vec<usize>) = ended.into_iter().unzip();
+        match lost.iter().sum() {
+            0 => Ok(self.measured(count, &course, done)),
+            lost => Err(Error::Undrained(lost)),
+        }
+    }
+
+    /// A worker, on its thread: says whether it could be made, waits until it is told to go, and runs its share of the jobs.
+    fn work(
+        &self,
+        context: ContextId,
+        share: Vec<(usize, Job)>,
+        say: mpsc::Sender<std::io::Result<()>>,
+        gone: &mpsc::Receiver<Arc<Course>>,
+    ) -> Ended {
+        // The other end waits for one word from each.
+        let (engine, said) = match self.backend.engine(context, MEMORY / self.workers as u64, KERNEL_THREADS) {
+            Ok(engine) => (Some(engine), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        let _ = say.send(said);
+        drop(say);
+        let course = gone.recv().ok()?; // unless another worker could not be made
+        let streams: Vec<_> = (share.iter())
+            .map(|(_, job)| Stream { group: job.group, priority: job.priority, context: ContextId(0) })
+            .collect();
+        let jobs = Jobs::new(&course, self.bounds, self.setup.groups.len(), share);
+        let mut engine = engine?;
+        let io_timeout = self.disk.queues().of(ContextId(0)).settings().io_timeout;
+        let programs = Programs::new(&mut engine, jobs, &streams, io_timeout + io_timeout);
+        Some(Worker::new(engine, programs).run())
+    }
+
+    fn gauge(&self) -> &Gauge {
+        self.disk.gauge.as_ref().expect("it was given one")
+    }
+
+    /// The time of the run, from now on.
+    fn course(&self) -> Course {
+        let course = Course::new(clock::now(), self.setup.runtime, self.setup.slots, self.setup.groups.len());
+        self.gauge().end(course.end());
+        course
+    }
+
+    /// What the jobs had done, and what the disk and its helpers say of it.
+    fn measured(&self, count: usize, course: &Course, done: Vec<Done>) -> Measured {
+        let mut measured = measured(count, course, done, self.gauge().read());
+        self.disk.counters(&mut |name, count| *measured.counters.entry(name.to_owned()).or_default() += count);
+        self.disk.take_findings(&mut |finding| {
+            let at = Instant::ZERO + finding.at.since(course.start);
+            measured.findings.push(Finding { at, ..finding });
+        });
+        let (most, learned) = (self.backend.helpers.most(), self.backend.helpers.learned(0));
+        if most > 0 {
+            measured.counters.insert("helpers_most".into(), most as u64);
+            measured.counters.insert("concurrency_level".into(), learned.0.into());
+            measured.counters.insert("concurrency_changes".into(), learned.1);
+        }
+        measured
+    }
+}
+
+/// Waits until a course is over, and ends it before if `watch` says so.
+fn look_after(course: &Course, watch: Watch<'_>, stopped: impl FnOnce()) {
+    loop {
+        let now = clock::now();
+        if course.is_over(now) {
+            return;
+        }
+        if watch(now.since(course.start)) {
+            course.stop(now);
+            return stopped();
+        }
+        let nanos = course.end().since(now).as_nanos().min(WATCH.as_nanos());
+        std::thread::sleep(std::time::Duration::from_nanos(nanos));
+    }
+}
+
+/// Waits for a worker that was told to go, and panics as it did if it did.
+fn join(thread: ScopedJoinHandle<'_, Ended>) -> (Done, usize) {
+    match thread.join() {
+        Ok(ended) => ended.expect("a worker that was made and told to go comes back"),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
