@@ -9,7 +9,6 @@ mod raw;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::model::Work;
 use fairlift_core::program::Meter;
 use fairlift_core::{Duration, Group, GroupId};

@@ -27,8 +27,8 @@ use fairlift_core::model::Character;
 use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::stats::Stats;
+use fairlift_core::tunable;
 use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Instant, Limits, Op, Queue, Sector};
-use fairlift_core::{concurrency, tunable};
 
 use crate::Error;
 use crate::config;
