@@ -122,6 +122,7 @@ fn over_nbd(spec: &Spec, load: Load, runtime: Duration) -> f64 {
         group: GroupId::ROOT,
         priority: Priority::default(),
         read_only: false,
+        vhost_user: None,
     };
     let server = Server::bind(Config {
         groups: vec![Group::root()],

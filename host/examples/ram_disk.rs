@@ -32,6 +32,7 @@ fn main() -> Result<(), fairlift::Error> {
         group: GroupId::ROOT,
         priority: Priority::default(),
         read_only: false,
+        vhost_user: None,
     };
     let server = Server::bind(Config {
         groups: vec![Group::root()],

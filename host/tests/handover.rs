@@ -46,6 +46,7 @@ fn serve(socket: &Path, backing: Backing, shared_tags: bool) -> Server {
         group: GroupId::ROOT,
         priority: Priority::default(),
         read_only: false,
+        vhost_user: None,
     };
     let config = Config {
         groups: vec![Group::root()],

@@ -69,6 +69,16 @@ pub(crate) fn plan(
 /// The exports (serve.1), with those on the command line in the root group and on the default disk.
 fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<Mistake>) -> Vec<Export> {
     let mut exports: Vec<Export> = Vec::new();
+    let in_directory = |name: &str, mistakes: &mut Vec<Mistake>| {
+        let directory = flags.vhost_user.as_ref()?;
+        if name.contains('/') || [".", "..", ""].contains(&name) {
+            let says = format!(
+                "the socket of export {name:?} cannot have its name; set export.\"{name}\".vhost_user in the config file"
+            );
+            mistakes.push(Mistake::in_flag("--vhost-user", says));
+        }
+        Some(directory.join(name))
+    };
     for export in &file.exports {
         if let Err(says) = backing::check(&export.backing.value) {
             let key = join("export", &export.name) + ".backing";
@@ -84,6 +94,7 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
             group: export.group,
             priority: export.priority,
             read_only: export.read_only || flags.read_only,
+            vhost_user: export.vhost_user.clone().or_else(|| in_directory(&export.name, mistakes)),
         });
     }
     let usual = Named { name: "ram".into(), backing: Backing::Mem { size: 1 << 30 } };
@@ -111,6 +122,7 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
             group: GroupId::ROOT,
             priority: Priority::default(),
             read_only: flags.read_only,
+            vhost_user: in_directory(&named.name, mistakes),
         });
     }
     if exports.is_empty() && mistakes.is_empty() {

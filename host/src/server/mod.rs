@@ -17,10 +17,14 @@ use crate::config::{Config, Limits};
 use crate::control::{Change, Refused, State};
 use crate::device::helpers::Helpers;
 use crate::disk::Disk;
+use crate::export::clients::Clients;
 use crate::export::listen::Listening;
 use crate::export::nbd::Exports;
 use crate::export::nbd::front::Nbd;
 use crate::export::nbd::service::Service;
+use crate::export::vhost_user;
+use crate::export::vhost_user::front::VhostUser;
+use crate::export::vhost_user::service::Door;
 use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::{clock, ring};
@@ -58,6 +62,7 @@ use worker::{Backend, Worker};
 ///     group: GroupId::ROOT,
 ///     priority: Priority::default(),
 ///     read_only: false,
+///     vhost_user: None,
 /// };
 /// let server = Server::bind(Config {
 ///     groups: vec![Group::root()],
@@ -156,6 +161,7 @@ impl Handle {
 struct Shared {
     backend: Backend,
     service: Arc<Service>,
+    vhost_user: Arc<vhost_user::service::Service>,
 }
 
 /// How many threads the kernel may have for a worker's ring, at least. Chosen: a disk that hangs takes one for each request that
@@ -168,7 +174,7 @@ impl Shared {
     }
 
     /// A worker for the calling thread.
-    fn worker(&self, context: ContextId) -> std::io::Result<Worker<Nbd>> {
+    fn worker(&self, context: ContextId) -> std::io::Result<Worker<Clients>> {
         if !ring::be_flusher() && context.0 == 0 {
             tracing::debug!(
                 "PR_SET_IO_FLUSHER refused (CAP_SYS_RESOURCE): images inside images need memory of their own"
@@ -177,8 +183,9 @@ impl Shared {
         let (limits, workers) = (&self.service.limits, self.service.loads.len() as u64);
         let threads = limits.helpers.div_ceil(workers as u32).max(KERNEL_THREADS);
         let mut engine = self.backend.engine(context, limits.memory / workers, threads)?;
-        let front = Nbd::new(&mut engine, Arc::clone(&self.service))?;
-        Ok(Worker::new(engine, front))
+        let nbd = Nbd::new(&mut engine, Arc::clone(&self.service))?;
+        let vhost_user = VhostUser::new(&mut engine, Arc::clone(&self.vhost_user));
+        Ok(Worker::new(engine, Clients { nbd, vhost_user }))
     }
 }
 
@@ -210,8 +217,10 @@ impl Server {
             config.exports.iter().map(|e| devices.open(e, &config.exports)).collect::<Result<_, _>>()?;
         let Arranged { disks, placed, files, disk_of_file } = arrange(&config, &opened, workers)?;
         let exports = config.exports.iter().zip(&opened).zip(placed);
-        let exports = exports.map(|((e, device), place)| export(e, device, place)).collect::<Result<_, _>>()?;
+        let exports = exports.map(|((e, device), place)| export(e, device, place)).collect::<Result<Vec<_>, _>>()?;
         let listeners = config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?;
+        let doors = (config.exports.iter().zip(&exports)).filter_map(|(config, export)| Door::open(config, export));
+        let doors = doors.collect::<Result<_, _>>()?;
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let lanes: Vec<_> = disks.iter().map(|disk| disk.concurrency).collect();
         let backend = Backend {
@@ -220,17 +229,26 @@ impl Server {
             files,
             notifiers: Arc::clone(&notifiers),
         };
+        let draining = Arc::<AtomicBool>::default();
+        let vhost_user = vhost_user::service::Service {
+            doors,
+            limits,
+            notifiers: Arc::clone(&notifiers),
+            draining: Arc::clone(&draining),
+            loads: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            newcomers: (0..workers).map(|_| Mutex::default()).collect(),
+        };
         let service = Service {
             exports: Exports { list: exports, request_max: limits.request_max },
             limits,
             tls: config.tls,
             listeners,
             notifiers,
-            draining: Arc::default(),
+            draining,
             loads: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             newcomers: (0..workers).map(|_| Mutex::default()).collect(),
         };
-        let shared = Shared { backend, service: Arc::new(service) };
+        let shared = Shared { backend, service: Arc::new(service), vhost_user: Arc::new(vhost_user) };
         Ok(Self { shared: Arc::new(shared) })
     }
 
