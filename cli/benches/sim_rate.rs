@@ -82,17 +82,7 @@ fn backing(spec: &Spec) -> Backing {
 }
 
 fn disk() -> Disk {
-    Disk {
-        name: "sim".into(),
-        scheduler: sched::Kind::None,
-        set: vec![],
-        depth: None,
-        shared_tags: false,
-        if_rotational: None,
-        nr_requests: None,
-        io_timeout: None,
-        concurrency: Default::default(),
-    }
+    Disk::new("sim", sched::Kind::None)
 }
 
 fn through_the_engine(spec: &Spec, load: Load, runtime: Duration) -> f64 {
@@ -112,23 +102,11 @@ fn through_the_engine(spec: &Spec, load: Load, runtime: Duration) -> f64 {
 
 fn over_nbd(spec: &Spec, load: Load, runtime: Duration) -> f64 {
     let path = std::env::temp_dir().join(format!("fairlift-sim-rate-{}", std::process::id()));
-    let export = Export {
-        name: "d".into(),
-        description: String::new(),
-        backing: backing(spec),
-        offset: 0,
-        size: None,
-        disk: None,
-        group: GroupId::ROOT,
-        priority: Priority::default(),
-        read_only: false,
-        vhost_user: None,
-    };
     let server = Server::bind(Config {
         groups: vec![Group::root()],
         disks: vec![],
         disk_default: disk(),
-        exports: vec![export],
+        exports: vec![Export::new("d", backing(spec))],
         listeners: vec![Listener { address: Address::Unix(path.clone()), tls: Tls::Off }],
         workers: Some(1),
         limits: Limits::default(),

@@ -62,7 +62,7 @@ const OVERHEAD: u64 = 16;
 
 /// How many requests at once a backing is given.
 ///
-/// Whoever gives it requests asks [`allowed`](Self::allowed) and tells of [`ended`](Self::ended) ones.
+/// The code that gives it requests asks [`allowed`](Self::allowed) and tells of [`ended`](Self::ended) ones.
 #[derive(Clone, Debug)]
 pub struct Concurrency {
     settings: Settings,

@@ -1,19 +1,19 @@
 //! Flush: many requests for durability become one flush of the device.
 //!
-//! A flush makes all that the device has taken so far durable, whoever wrote it, and takes milliseconds. A device that is sent one
+//! A flush makes all that the device has taken so far durable, for every client, and takes milliseconds. A device that is sent one
 //! flush for each `fsync` does little else. But one flush can serve every client that asked before it started.
 //!
-//! An example: flushes take 10 ms, and eight threads write and call `fsync` in a loop. One at a time, that is 100 syncs a second for
-//! all of them together. Here the first flush starts at once, for one thread; the other seven ask while it lasts, and share the
+//! An example: flushes take 10 ms, and eight threads write and call `fsync` in a loop. One at a time, that is 100 syncs a second
+//! for all of them together. Here the first flush starts at once, for one thread; the other seven ask while it lasts, and share the
 //! second. From then on each flush serves up to eight threads: up to 800 syncs a second.
 //!
 //! flush.1  A waiter is released only by a device flush that started after the waiter asked. All that had been written by then had
 //!          ended before the device began, so it is durable.
-//! flush.2  One device flush is under way at a time. Requests that ask for a flush meanwhile share the next, which starts when that one ends. So two
-//!          flushes cover any number of waiters.
+//! flush.2  One device flush is under way at a time. Requests that ask for a flush meanwhile share the next, which starts when that
+//!          one ends. So two flushes cover any number of waiters.
 //! flush.3  A lone flush goes straight to the device. A wait for others is short, and only where it has paid (group commit:
 //!          commit.1–5 in `group_commit.rs`).
-//! flush.4  The outcome of a device flush is told to all who shared it and to nobody else, however late they look and however many
+//! flush.4  The outcome of a device flush is told to all that shared it and to no other, however late they look and however many
 //!          have ended since. Flushes are numbered, and the numbers only grow.
 //! flush.5  A waiter that gives up disturbs no other. When all have given up, no flush is sent.
 //! flush.6  If nothing was written since the last flush that succeeded *started*, none is sent. What was written before this was
@@ -24,15 +24,15 @@
 //!          something ([`Settings::remember`] off) it counts. The same holds for a flush that is not shared
 //!          ([`Flush::ended_alone`]).
 //! flush.8  Where there is no volatile cache, no flush is sent.
-//! flush.9  A flush that takes too long is the caller's to notice ([`Flush::running_since`]), who tells the waiters. The device flush
-//!          stays under way until the device answers, and no other starts before.
+//! flush.9  A flush that takes too long is the caller's to notice ([`Flush::running_since`]); the caller then tells the waiters.
+//!          The device flush stays under way until the device answers, and no other starts before.
 //!
 //! This is a state machine without a lock, a clock or a device: [`Queue`](crate::Queue) drives one for each of its backings, the
 //! library one for threads and tasks. It counts flushes that are asked for, started and finished; of writes it only needs to know
 //! whether there was one ([`Dirty`]).
 //!
-//! A round: [`Flush::ask`] for each waiter; [`Flush::poll_start`], and [`Flush::start`] if it says so; when the device has answered,
-//! [`Flush::end`]; then [`Flush::take`] for each waiter.
+//! A round: [`Flush::ask`] for each waiter; [`Flush::poll_start`], and [`Flush::start`] if it says so; when the device has
+//! answered, [`Flush::end`]; then [`Flush::take`] for each waiter.
 
 mod group_commit;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -68,7 +68,7 @@ settings! {
     }
 }
 
-/// Which device flush releases who asked, by number.
+/// Which device flush releases a waiter, by number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Round(u64);
 
@@ -79,9 +79,9 @@ pub enum Start {
     No,
     /// Now, by [`Flush::start`].
     Now,
-    /// At that time, unless company comes before: ask again then, and whenever someone asks (flush.3).
+    /// At that time, unless company comes before: ask again then, and whenever a flush is asked for (flush.3).
     At(Instant),
-    /// None was needed (flush.6, flush.8): who waited can [take](Flush::take) how it ended, those of these contexts too.
+    /// None was needed (flush.6, flush.8): the waiters can [take](Flush::take) how it ended, those of these contexts too.
     Spared(Contexts),
 }
 
@@ -110,11 +110,11 @@ impl Default for Dirty {
 }
 
 impl Dirty {
-    /// A write has ended: to be said before whoever asked for it is told.
+    /// A write has ended: to be said before its client is told.
     #[inline]
     pub fn mark(&self) {
-        // The device has the data before the flag is looked at; and whoever clears the flag flushes the device after that.
-        // So who finds it set need not set it: that flush is still to come, or the next.
+        // The device has the data before the flag is looked at, and the flag is cleared before the device is flushed. So a flag
+        // that is set need not be set again: that flush is still to come, or the next.
         fence(Ordering::SeqCst);
         if !self.is_marked() {
             self.0.store(true, Ordering::SeqCst);
@@ -175,7 +175,7 @@ pub struct Flush {
 struct Failure {
     number: u64,
     errno: Errno,
-    /// Who has not looked.
+    /// Waiters that have not looked.
     left: u32,
 }
 
@@ -201,13 +201,13 @@ impl Flush {
         }
     }
 
-    /// Where whoever writes says so.
+    /// Where ends of writes are noted.
     #[must_use]
     pub const fn dirty(&self) -> &Arc<Dirty> {
         &self.dirty
     }
 
-    /// Somebody asks, in this context; what is answered says how it will end. Each who asks [takes](Flush::take) that, or
+    /// A flush is asked for, in this context. Each waiter [takes](Flush::take) the round that is answered when it has ended, or
     /// [cancels](Flush::cancel).
     ///
     /// # Panics
@@ -222,7 +222,7 @@ impl Flush {
         Round(self.started + 1) // flush.1, flush.2: whatever is under way started before
     }
 
-    /// One who asked gives up, and will not take how it ends (flush.5).
+    /// A waiter gives up, and will not take how it ends (flush.5).
     pub fn cancel(&mut self, round: Round) {
         if round.0 > self.started {
             self.waiting -= 1;
@@ -251,7 +251,8 @@ impl Flush {
         }
     }
 
-    /// One that could start is held back for now, by whoever is to start it: a wait for company begins when it no longer is.
+    /// One that could start is held back for now by the caller, which is to start it: a wait for company begins when it no longer
+    /// is.
     pub const fn hold(&mut self, now: Instant) {
         self.group_commit.hold(now);
     }
@@ -272,8 +273,8 @@ impl Flush {
         Round(self.started)
     }
 
-    /// The device has answered. Who shared the flush can take how it ended, in these contexts; those that wait for the next
-    /// are among them.
+    /// The device has answered. The waiters that shared the flush can take how it ended, in these contexts; those that wait for the
+    /// next are among them.
     ///
     /// # Panics
     /// If none was under way.
@@ -291,7 +292,7 @@ impl Flush {
         Contexts(core::mem::take(&mut self.sharing_in).0 | self.waiting_in.0)
     }
 
-    /// The device has answered a flush that somebody sent it without asking here: how it ended for who asked for it. A failure
+    /// The device has answered a flush that was sent without being asked for here: how it ended for the bio behind it. A failure
     /// counts as one of ours, for the device tells it once (flush.7).
     pub fn ended_alone(&mut self, outcome: Outcome) -> Outcome {
         self.judge(outcome)
@@ -309,7 +310,7 @@ impl Flush {
         outcome.and(self.lost.map_or(Outcome::Done, Outcome::Failed))
     }
 
-    /// How the flush ended that one who asked was to share; `None`: it has not. Each takes it once.
+    /// How the flush ended that a waiter was to share; `None`: it has not. Each takes it once.
     pub fn take(&mut self, round: Round) -> Option<Outcome> {
         if round.0 > self.finished {
             return None; // flush.1

@@ -1,7 +1,7 @@
 //! Helpers: which blocking work goes next where threads are few, and how much of it at once.
 //!
-//! Some files can only be read by a thread that waits. Here is decided what the threads of a server do; who runs them brings
-//! [`push`](Helpers::push) and [`ended`](Helpers::ended), and asks [`start`](Helpers::start).
+//! Some files can only be read by a thread that waits. Here is decided what the threads of a server do. The program that
+//! runs them says [`push`](Helpers::push) and [`ended`](Helpers::ended), and asks [`start`](Helpers::start).
 //!
 //! helpers.1  At most `threads` jobs at once, however many disks and files there are.
 //! helpers.2  A disk has at most as many concurrent jobs out as pay there ([`Concurrency`]); the others wait in order of arrival.
@@ -30,7 +30,18 @@ pub enum Order {
 
 /// Which source a job is of, for [`Helpers::ended`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Source(usize);
+pub struct Source(Of);
+
+/// What the jobs of a source have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Of {
+    /// They are a disk's, and go concurrently.
+    Disk(usize),
+    /// They are a disk's, and go alone.
+    DiskAlone(usize),
+    /// They are a file's, and ordered.
+    File(usize),
+}
 
 /// Decides what the helper threads of a server do. `J` is a job, and is not looked at.
 #[derive(Debug)]
@@ -38,25 +49,36 @@ pub struct Helpers<J> {
     threads: usize,
     running: usize,
     most: usize,
-    disks: Vec<Disk>,
-    sources: Vec<Queue<J>>,
+    disks: Vec<Disk<J>>,
+    files: Vec<Queue<J>>,
     /// Sources with waiting jobs, the next first (helpers.5).
-    round_robin: VecDeque<usize>,
+    round_robin: VecDeque<Of>,
 }
 
 #[derive(Debug)]
-struct Disk {
+struct Disk<J> {
     concurrency: Concurrency,
     /// Of all its sources.
     running: usize,
+    concurrent: Queue<J>,
+    alone: Queue<J>,
 }
 
 #[derive(Debug)]
 struct Queue<J> {
     disk: usize,
-    order: Order,
     waiting: VecDeque<J>,
     running: usize,
+}
+
+impl<J> Queue<J> {
+    const fn of(disk: usize) -> Self {
+        Self { disk, waiting: VecDeque::new(), running: 0 }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running == 0 && self.waiting.is_empty()
+    }
 }
 
 impl<J> Helpers<J> {
@@ -68,17 +90,56 @@ impl<J> Helpers<J> {
     pub fn new(threads: usize, disks: &[Settings], files: &[usize]) -> Self {
         assert!(threads > 0, "no helper threads");
         assert!(files.iter().all(|disk| *disk < disks.len()), "a file on no disk");
-        let of = |disk, order| Queue { disk, order, waiting: VecDeque::new(), running: 0 };
-        let mut sources: Vec<_> =
-            (0..disks.len()).flat_map(|disk| [of(disk, Order::Concurrent), of(disk, Order::Alone)]).collect();
-        sources.extend(files.iter().map(|disk| of(*disk, Order::Ordered)));
-        let half = u16::try_from(threads.div_ceil(2)).unwrap_or(u16::MAX); // helpers.4
-        let disk = |settings: &Settings| {
-            let concurrency = Concurrency::new(Settings { most: settings.most.min(half), ..*settings });
-            Disk { concurrency, running: 0 }
-        };
-        let disks = disks.iter().map(disk).collect();
-        Self { threads, running: 0, most: 0, disks, sources, round_robin: VecDeque::new() }
+        let mut all =
+            Self { threads, running: 0, most: 0, disks: Vec::new(), files: Vec::new(), round_robin: VecDeque::new() };
+        disks.iter().enumerate().for_each(|(number, settings)| all.set_disk(number, settings));
+        files.iter().enumerate().for_each(|(number, disk)| all.set_file(number, *disk));
+        all
+    }
+
+    /// Adds a disk under a number, the next one or that of a disk that is no more.
+    ///
+    /// # Panics
+    /// If the number is beyond the next, or the disk that had it has jobs.
+    pub fn set_disk(&mut self, number: usize, settings: &Settings) {
+        let half = u16::try_from(self.threads.div_ceil(2)).unwrap_or(u16::MAX); // helpers.4
+        let concurrency = Concurrency::new(Settings { most: settings.most.min(half), ..*settings });
+        let disk = Disk { concurrency, running: 0, concurrent: Queue::of(number), alone: Queue::of(number) };
+        match self.disks.get_mut(number) {
+            Some(old) => {
+                assert!(old.concurrent.is_idle() && old.alone.is_idle() && old.running == 0, "a disk with jobs goes");
+                *old = disk;
+            }
+            None => {
+                assert!(number == self.disks.len(), "disk {number} comes after {}", self.disks.len());
+                self.disks.push(disk);
+            }
+        }
+    }
+
+    /// Adds a file, which is on a disk, under a number, the next one or that of a file that is no more.
+    ///
+    /// # Panics
+    /// If the number is beyond the next, or the file that had it has jobs.
+    pub fn set_file(&mut self, number: usize, disk: usize) {
+        match self.files.get_mut(number) {
+            Some(old) => {
+                assert!(old.is_idle(), "a file with jobs goes");
+                *old = Queue::of(disk);
+            }
+            None => {
+                assert!(number == self.files.len(), "file {number} comes after {}", self.files.len());
+                self.files.push(Queue::of(disk));
+            }
+        }
+    }
+
+    fn queue(&mut self, of: Of) -> &mut Queue<J> {
+        match of {
+            Of::Disk(disk) => &mut self.disks[disk].concurrent,
+            Of::DiskAlone(disk) => &mut self.disks[disk].alone,
+            Of::File(file) => &mut self.files[file],
+        }
     }
 
     /// Takes a job for a file in.
@@ -86,31 +147,31 @@ impl<J> Helpers<J> {
     /// # Panics
     /// If there is no such file.
     pub fn push(&mut self, file: usize, order: Order, job: J) {
-        let own = 2 * self.disks.len() + file;
-        let disk = self.sources[own].disk;
+        let disk = self.files[file].disk;
         let source = match order {
-            Order::Concurrent => 2 * disk,
-            Order::Alone => 2 * disk + 1,
-            Order::Ordered => own,
+            Order::Concurrent => Of::Disk(disk),
+            Order::Alone => Of::DiskAlone(disk),
+            Order::Ordered => Of::File(file),
         };
-        let queue = &mut self.sources[source];
-        if queue.waiting.is_empty() {
+        let queue = self.queue(source);
+        queue.waiting.push_back(job);
+        if queue.waiting.len() == 1 {
             self.round_robin.push_back(source);
         }
-        queue.waiting.push_back(job);
     }
 
     /// The job that goes next, if one may.
     pub fn start(&mut self) -> Option<(Source, J)> {
         let at = (0..self.round_robin.len()).find(|at| self.may_start(self.round_robin[*at]))?;
         let source = self.round_robin.remove(at).expect("found just now");
-        let queue = &mut self.sources[source];
+        let queue = self.queue(source);
         let job = queue.waiting.pop_front().expect("whose turn comes has jobs");
         queue.running += 1;
-        if !queue.waiting.is_empty() {
+        let (disk, more) = (queue.disk, !queue.waiting.is_empty());
+        if more {
             self.round_robin.push_back(source); // helpers.5
         }
-        self.disks[queue.disk].running += 1;
+        self.disks[disk].running += 1;
         self.running += 1;
         self.most = self.most.max(self.running);
         Some((Source(source), job))
@@ -127,14 +188,16 @@ impl<J> Helpers<J> {
     /// # Panics
     /// If none of that source was out.
     pub fn ended(&mut self, now: Instant, Source(source): Source, sectors: u64) {
-        let queue = &mut self.sources[source];
-        assert!(queue.running > 0, "a job ended that was not out: source {source}");
-        let disk = &mut self.disks[queue.disk];
-        if queue.order == Order::Concurrent {
-            let full = queue.running >= usize::from(disk.concurrency.allowed()) && !queue.waiting.is_empty();
+        let queue = self.queue(source);
+        assert!(queue.running > 0, "a job ended that was not out: {source:?}");
+        let (running, number) = (queue.running, queue.disk);
+        queue.running -= 1;
+        let more = !queue.waiting.is_empty();
+        let disk = &mut self.disks[number];
+        if matches!(source, Of::Disk(_)) {
+            let full = running >= usize::from(disk.concurrency.allowed()) && more;
             disk.concurrency.ended(now, sectors, full);
         }
-        queue.running -= 1;
         disk.running -= 1;
         self.running -= 1;
     }
@@ -158,13 +221,17 @@ impl<J> Helpers<J> {
         (concurrency.level(), concurrency.changes())
     }
 
-    fn may_start(&self, source: usize) -> bool {
-        let queue = &self.sources[source];
-        let disk = &self.disks[queue.disk];
-        let fits = match queue.order {
-            Order::Concurrent => queue.running < usize::from(disk.concurrency.allowed()), // helpers.2
-            Order::Ordered => queue.running == 0,                                         // helpers.3
-            Order::Alone => true,
+    fn may_start(&self, source: Of) -> bool {
+        let (disk, fits) = match source {
+            Of::Disk(number) => {
+                let disk = &self.disks[number];
+                (disk, disk.concurrent.running < usize::from(disk.concurrency.allowed())) // helpers.2
+            }
+            Of::DiskAlone(number) => (&self.disks[number], true),
+            Of::File(number) => {
+                let file = &self.files[number];
+                (&self.disks[file.disk], file.running == 0) // helpers.3
+            }
         };
         fits && disk.running < self.threads - self.running // helpers.1, helpers.4
     }

@@ -13,10 +13,10 @@
 //! | [`sched`] | the schedulers, one file each |
 //! | [`queue`] | the state machine that holds the rest |
 //! | [`flush`] | many flushes into one |
-//! | [`group`] | who shares the device: groups and streams |
+//! | [`group`] | what shares the device: groups and streams |
 //! | [`tunable`] | one row per knob |
 //! | [`stats`] | what happened, counted |
-//! | [`model`], [`program`] | the seams at both ends: a device on paper, and someone who asks |
+//! | [`model`], [`program`] | the seams at both ends: a device on paper, and a program that asks |
 //! | [`trace`] | what happened, one event at a time |
 //! | [`time`] | our own nanoseconds |
 //! | [`sync`] | atomics, from one place |
@@ -39,6 +39,7 @@ mod red_black;
 pub mod request;
 pub mod sched;
 pub mod stats;
+mod suggest;
 pub mod sync;
 mod table;
 pub mod tags;
@@ -51,5 +52,6 @@ pub use group::{ContextId, Group, GroupId, Priority, PriorityClass, Stream, Stre
 pub use limits::Limits;
 pub use queue::{Dispatch, Finished, Queue, Refused};
 pub use request::{Bio, Bytes, Direction, Errno, Extent, Flags, Op, Outcome, Sector, Token};
+pub use suggest::suggestion;
 pub use tags::Tag;
 pub use time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Someone who asks, on paper: a program that reads and writes a disk.
+//! Programs on paper, which read and write a disk.
 //!
 //! The lab's workloads implement [`Program`]; its world runs them on a virtual clock, and `host` runs the same ones on a
 //! real disk. A program has no payload: it only knows what it asks next, and what it was waiting for.
@@ -109,7 +109,7 @@ pub trait Program: Send {
     }
 }
 
-/// A program, and who pays for what it asks.
+/// A program, and the group that pays for what it asks.
 pub struct Job {
     /// Its group: an index into the weight tree.
     pub group: GroupId,
@@ -119,9 +119,9 @@ pub struct Job {
     pub program: Box<dyn Program>,
 }
 
-/// How long somebody with asks under way was left without an end: from one end to the next, or from the first ask on.
+/// How long a group with asks under way was left without an end: from one end to the next, or from the first ask on.
 ///
-/// Latency does not tell this: who has 32 requests under way may be served every millisecond and wait 32 for each, or be
+/// Latency does not tell this: a group with 32 requests under way may be served every millisecond and wait 32 for each, or be
 /// left alone for 32 at a time.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Unserved {

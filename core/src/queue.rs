@@ -213,7 +213,7 @@ pub struct Queue {
     /// Flushes that pass the scheduler by and are next: those that are not coordinated, and those that were requeued.
     again: VecDeque<RequestId>,
     /// The backings, by rising start.
-    caches: Box<[Cache]>,
+    caches: Vec<Cache>,
     flushes: Flushes,
     /// What is left of a bio that was cut into more pieces than there were requests: at most one at a time.
     rest: Option<(u32, Waiting)>,
@@ -250,7 +250,7 @@ impl Queue {
             Some(shared) => (Arc::clone(&shared.bitmap), shared.user),
             None => (Arc::new(Bitmap::new(settings.depth.into()).unwrap_or_else(|error| panic!("{error}"))), 0),
         };
-        assert!(settings.backings.first().is_some_and(|first| first.start.0 == 0), "the first backing starts at 0");
+        assert!(!settings.backings.is_empty(), "a disk has a backing");
         assert!(settings.backings.is_sorted_by_key(|backing| backing.start), "backings by rising start");
         let requests = settings.nr_requests as usize;
         // Merging lets requests hold several bios; this many on average keeps the tables small.
@@ -344,7 +344,7 @@ impl Queue {
         self.in_flight
     }
 
-    /// Requests that wait for the device, and who waits for a flush that has not started.
+    /// Requests that wait for the device, and bios that wait for a flush that has not started.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.requests.len() - usize::from(self.in_flight) + self.waiting_to_flush()

@@ -70,7 +70,7 @@ impl Flags {
     pub const NONE: Self = Self(0);
     /// The data must be on stable storage before the bio ends ("forced unit access").
     pub const FUA: Self = Self(1);
-    /// Somebody waits for this: reads always are, and writes that are part of a sync.
+    /// A client waits for this: reads always are, and writes that are part of a sync.
     pub const SYNC: Self = Self(1 << 1);
     /// File system metadata.
     pub const META: Self = Self(1 << 2);
@@ -244,7 +244,7 @@ pub struct Bio {
     pub flags: Flags,
     /// Where, on the disk.
     pub extent: Extent,
-    /// Who asks.
+    /// The stream that asks.
     pub stream: crate::StreamId,
     /// The submitter's name for it.
     pub token: Token,

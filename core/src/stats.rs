@@ -1,6 +1,6 @@
 //! What happened, counted: operations, bytes, merges and latencies, by operation.
 //!
-//! Counting is done once, for the stream; what a group or a disk did is added up when somebody asks.
+//! Counting is done once, for the stream; what a group or a disk did is added up when it is asked for.
 
 use alloc::boxed::Box;
 
@@ -97,6 +97,13 @@ impl Histogram {
         let bucket = (octave - Self::LOWEST_BIT) as usize * 8 + eighth as usize;
         let count = &mut self.counts[bucket.min(Self::BUCKETS - 1)];
         *count = count.saturating_add(1);
+    }
+
+    /// What was counted since it was as `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let counts = core::array::from_fn(|at| self.counts[at].saturating_sub(before.counts[at]));
+        Self { counts }
     }
 
     /// How many values were counted.

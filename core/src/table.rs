@@ -1,7 +1,7 @@
 //! A table of fixed size whose rows are named by number.
 //!
 //! As the `slab` crate, but of a size that never changes, with numbers of 32 bits, as lists keep them, and with rows that
-//! do not say whether they are in use: whoever holds a number knows the state of its row.
+//! do not say whether they are in use: the holder of a number knows the state of its row.
 
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};

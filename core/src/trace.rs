@@ -1,6 +1,6 @@
 //! What happened, one event at a time.
 //!
-//! Events are values: the queue keeps the latest ones while tracing is on, and whoever wants them takes them out.
+//! Events are values: the queue keeps the latest ones while tracing is on, and the reader of the trace takes them out.
 //! The letters are blktrace's, so that its tools can be fed.
 
 use alloc::collections::VecDeque;
@@ -129,7 +129,7 @@ pub enum Note {
         /// Whether others' requests are in the device meanwhile.
         busy: bool,
     },
-    /// BFQ: the weight of a queue counts more from now on, for somebody seems to wait at it.
+    /// BFQ: the weight of a queue counts more from now on, for a person seems to wait at it.
     Raised {
         /// How many times it counts.
         times: u32,
@@ -149,7 +149,7 @@ pub enum Expiry {
     BudgetExhausted,
     /// The longest time of a turn had passed.
     BudgetTimeout,
-    /// Somebody else goes first.
+    /// Another queue goes first.
     Preempted,
 }
 

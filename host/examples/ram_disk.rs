@@ -3,7 +3,7 @@
 
 use fairlift::Server;
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
-use fairlift_core::{Group, GroupId, Priority, sched};
+use fairlift_core::{Group, sched};
 
 fn main() -> Result<(), fairlift::Error> {
     let arg = |n, default: &str| std::env::args().nth(n).unwrap_or_else(|| default.into());
@@ -11,29 +11,8 @@ fn main() -> Result<(), fairlift::Error> {
         "" => Backing::Mem { size: 1 << 30 },
         path => Backing::File { path: path.into(), direct: Default::default(), in_use: Default::default() },
     };
-    let disk = Disk {
-        name: "ram".into(),
-        scheduler: sched::Kind::from_name(&arg(3, "none")).expect("none or mq-deadline"),
-        set: vec![],
-        depth: None,
-        shared_tags: false,
-        if_rotational: None,
-        nr_requests: None,
-        io_timeout: None,
-        concurrency: Default::default(),
-    };
-    let export = Export {
-        name: "ram".into(),
-        description: "a gibibyte of RAM".into(),
-        backing,
-        offset: 0,
-        size: None,
-        disk: None,
-        group: GroupId::ROOT,
-        priority: Priority::default(),
-        read_only: false,
-        vhost_user: None,
-    };
+    let disk = Disk::new("ram", sched::Kind::from_name(&arg(3, "none")).expect("the name of a scheduler"));
+    let export = Export { description: "a gibibyte of RAM".into(), ..Export::new("ram", backing) };
     let server = Server::bind(Config {
         groups: vec![Group::root()],
         disks: vec![],

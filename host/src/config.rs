@@ -1,4 +1,4 @@
-//! What to serve, to whom, and how much of it: the plain data that a [`Server`](crate::Server) is made from.
+//! What to serve, where, and with which weights: the plain data that a [`Server`](crate::Server) is made from.
 //!
 //! Where it comes from (a TOML file, flags, a program) is the caller's business.
 
@@ -27,7 +27,7 @@ pub struct Config {
     pub workers: Option<usize>,
     /// Bounds on what clients may ask and hold.
     pub limits: Limits,
-    /// The server's certificate and whom it trusts; needed where a listener's [`Tls`] is not `Off`.
+    /// The server's certificate and the authorities that it trusts; needed where a listener's [`Tls`] is not `Off`.
     pub tls: Option<Arc<rustls::ServerConfig>>,
 }
 
@@ -36,7 +36,7 @@ pub struct Config {
 pub struct Disk {
     /// Its name in the config, logs and statistics.
     pub name: String,
-    /// Who goes next.
+    /// Which scheduler.
     pub scheduler: sched::Kind,
     /// The scheduler's tunables that differ from their defaults, as (name, value); already checked by the caller with
     /// `Tune::set`.
@@ -59,6 +59,24 @@ pub struct Disk {
     pub concurrency: concurrency::Settings,
 }
 
+impl Disk {
+    /// A disk with this scheduler, and the defaults for all else.
+    #[must_use]
+    pub fn new(name: impl Into<String>, scheduler: sched::Kind) -> Self {
+        Self {
+            name: name.into(),
+            scheduler,
+            set: Vec::new(),
+            depth: None,
+            shared_tags: false,
+            if_rotational: None,
+            nr_requests: None,
+            io_timeout: None,
+            concurrency: concurrency::Settings::default(),
+        }
+    }
+}
+
 /// What a client connects to: a backing, or a range of one, under a name, in a group.
 #[derive(Clone, Debug)]
 pub struct Export {
@@ -74,7 +92,7 @@ pub struct Export {
     pub size: Option<u64>,
     /// The index in [`Config::disks`]; `None`: the disk that its backing suggests, one for each file system or device.
     pub disk: Option<usize>,
-    /// Who pays.
+    /// The group that is charged.
     pub group: GroupId,
     /// The priority of its clients within the group.
     pub priority: Priority,
@@ -82,6 +100,25 @@ pub struct Export {
     pub read_only: bool,
     /// A socket at which the front-end of a virtual machine (QEMU) finds it as a vhost-user block device; `None`: nowhere.
     pub vhost_user: Option<PathBuf>,
+}
+
+impl Export {
+    /// All of a backing, for reading and writing, in the root group, on the disk that the backing suggests.
+    #[must_use]
+    pub fn new(name: impl Into<String>, backing: Backing) -> Self {
+        Self {
+            name: name.into(),
+            description: String::new(),
+            backing,
+            offset: 0,
+            size: None,
+            disk: None,
+            group: GroupId::ROOT,
+            priority: Priority::default(),
+            read_only: false,
+            vhost_user: None,
+        }
+    }
 }
 
 /// What holds the data.
@@ -167,7 +204,7 @@ pub enum Direct {
 /// What becomes of a block device that is mounted, or that another program holds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum InUse {
-    /// It is refused: two that write to one device destroy what is on it, and who only reads sees halves of changes.
+    /// It is refused: two that write to one device destroy what is on it, and a reader beside a writer sees halves of changes.
     #[default]
     Refuse,
     /// It is taken all the same.
@@ -190,7 +227,7 @@ pub enum Address {
     Unix(PathBuf),
     /// A TCP address. The caller has refused a non-loopback one without TLS.
     Tcp(SocketAddr),
-    /// A listening socket that somebody else made (socket activation).
+    /// A listening socket that another process made (socket activation).
     Inherited(Arc<std::os::fd::OwnedFd>),
 }
 

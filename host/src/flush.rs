@@ -1,20 +1,26 @@
 //! Flushes that threads and tasks share: `fairlift_core::flush`, and what sleeping needs beyond it.
 //!
-//! lead.1  Who finds that a flush is to start leads: it flushes the device itself, with no lock held. Everybody else sleeps, or
-//!         goes on with what else it has to do.
-//! lead.2  When the leader is done, how it ended is noted for all waiters that shared it, under the lock, before anybody is
-//!         woken and before another can start. So the next flush may come and go while they are on their way: each finds its
-//!         own end.
-//! lead.3  Then the one who has waited longest is woken to lead the next. Whoever comes first leads instead, and that one waits
-//!         on: it is not counted on for anything but to look.
-//! lead.4  Who gives up, woken or not, has somebody else look.
-//! lead.5  A leader that gives up before it has begun hands over: somebody else leads. One that gives up later, or panics,
-//!         leaves a flush of which nothing is known: it counts as failed (`ECANCELED`), and is remembered like any failure:
-//!         what it made of the device's word, nobody else can hear again. A task that may be dropped has the device asked by
-//!         somebody who is not.
-//! lead.6  Who waits for a time only ([`FlushQueue::flush_within`]) gives up when it is over, however long the device takes.
+//! Eight threads of a database each write a line of a log and call `fdatasync`. If the disk takes 5 ms for each call, the last
+//! thread waits 40 ms; yet one call that begins after all have asked serves them all. The core knows which calls are needed.
+//! Here is decided which thread makes one. The idea: a thread that finds that a call is due becomes the *leader* and makes it,
+//! and the others sleep and share how it ended. The first of the eight leads at once; the seven that ask meanwhile share the
+//! second call, and the last of them waits 10 ms.
 //!
-//! Nobody waits for company here, as that would take a timer.
+//! lead.1  A waiter that finds that a flush is to start leads: it flushes the device itself, with no lock held. All others
+//!         sleep, or go on with what else they have to do.
+//! lead.2  When the leader is done, how the flush ended is noted for all waiters that shared it, under the lock, before any is
+//!         woken and before another flush can start. So the next flush may come and go while they are on their way: each finds
+//!         its own end.
+//! lead.3  Then the waiter that has waited longest is woken to lead the next. A waiter that comes before it leads instead, and
+//!         the woken one waits on: it is not counted on for anything but to look.
+//! lead.4  A waiter that gives up, woken or not, has another one look.
+//! lead.5  A leader that gives up before it has begun hands over: another waiter leads. One that gives up later, or panics,
+//!         leaves a flush of which nothing is known: it counts as failed (`ECANCELED`), and is remembered like any failure, for
+//!         the device's word on it was told to the leader alone. A task that may be dropped has the device asked by a thread
+//!         that is not.
+//! lead.6  A waiter with a time limit ([`FlushQueue::flush_within`]) gives up when it is over, however long the device takes.
+//!
+//! No flush waits for company here, as that would take a timer.
 //!
 //! ```
 //! use fairlift::flush::FlushQueue;
@@ -27,7 +33,7 @@
 //!         scope.spawn(|| {
 //!             (&file).write_all(b"a line of the log\n").unwrap();
 //!             flushes.wrote();
-//!             flushes.flush(|| file.sync_data()).unwrap(); // one for all who ask meanwhile
+//!             flushes.flush(|| file.sync_data()).unwrap(); // one for all that ask meanwhile
 //!         });
 //!     }
 //! });
@@ -45,10 +51,10 @@
 //!
 //! async fn flush(file: Arc<File>, flushes: &'static FlushQueue) -> Outcome {
 //!     let lead = match flushes.join().await {
-//!         Turn::Ended(outcome) => return outcome, // shared with somebody else
+//!         Turn::Ended(outcome) => return outcome, // shared with another's flush
 //!         Turn::Lead(lead) => lead,
 //!     };
-//!     // With an executor: spawn_blocking(..).await. Dropped while it waits, this task takes nothing from those who share.
+//!     // With an executor: spawn_blocking(..).await. Dropped while it waits, this task takes nothing from those that share.
 //!     let device = std::thread::spawn(move || {
 //!         let running = lead.begin();
 //!         running.ended(match file.sync_data() {
@@ -91,12 +97,12 @@ impl Shared {
 
 impl SharedFlush for Shared {
     fn with(&self, act: &mut dyn FnMut(&mut Flush)) {
-        // A panic in there is a broken promise about somebody's data: nobody goes on after it.
+        // A panic in there is a broken promise about clients' data: no worker goes on after it.
         act(&mut self.0.lock().expect("a worker panicked while it flushed"));
     }
 }
 
-/// Nobody has a context of its own here.
+/// There is one context here: waiters are told apart by their rounds.
 const CONTEXT: ContextId = ContextId(0);
 
 /// Makes one flush of many that are asked for together; see the [module](self).
@@ -108,9 +114,9 @@ pub struct FlushQueue {
 struct State {
     flush: Flush,
     waiters: Slab<Waiter>,
-    /// Who waits and has not been told, in the order in which they asked.
+    /// Waiters that have not been told, in the order in which they asked.
     waiting: VecDeque<usize>,
-    /// Somebody is to lead, and has not begun (lead.5).
+    /// A waiter is to lead, and has not begun (lead.5).
     leading: bool,
 }
 
@@ -127,7 +133,7 @@ enum Sleeper {
     Task(Waker),
 }
 
-/// What has become of who asked for a flush.
+/// What has become of a waiter that asked for a flush.
 #[must_use]
 pub enum Turn<'a> {
     /// It is to flush the device, and to say how that ended.
@@ -165,7 +171,7 @@ impl FlushQueue {
         self.dirty.mark();
     }
 
-    /// Makes durable all that had been [written](FlushQueue::wrote), by `device` or by sharing somebody else's call of it;
+    /// Makes durable all that had been [written](FlushQueue::wrote), by `device` or by sharing another caller's call of it;
     /// sleeps as long as that takes.
     ///
     /// # Errors
@@ -204,12 +210,12 @@ impl FlushQueue {
     }
 
     /// Asks for a flush as a task: awaited, it has ended or is to be done. Dropped before, it disturbs nobody. Kept, but not
-    /// polled when it is woken, it may hold up those who wait behind it: it could be the one that is to look (lead.3).
+    /// polled when it is woken, it may hold up those that wait behind it: it could be the one that is to look (lead.3).
     pub fn join(&self) -> Join<'_> {
         Join(Asking { queue: self, waiter: None, leads: false })
     }
 
-    /// Somebody who knows what was lost has taken note: later flushes succeed if the device says so.
+    /// The operator, or whatever knows what was lost, has taken note: later flushes succeed if the device says so.
     pub fn acknowledge(&self) {
         self.lock().flush.acknowledge();
     }
@@ -232,8 +238,8 @@ impl FlushQueue {
 }
 
 impl State {
-    /// Notes how it ended for the waiters for whom it has (lead.2), and answers whether a flush is to start; `wake` is
-    /// whom to wake when the lock has been given back.
+    /// Notes how it ended for its waiters (lead.2), and answers whether a flush is to start; `wake` gets
+    /// the waiters to be woken when the lock has been given back.
     fn settle(&mut self, wake: &mut Vec<Sleeper>) -> bool {
         if self.leading {
             return false;
@@ -269,7 +275,7 @@ fn wake_all(sleepers: Vec<Sleeper>) {
     }
 }
 
-/// Who asks for a flush, from asking to the end.
+/// A waiter, from asking for a flush to its end.
 struct Asking<'a> {
     queue: &'a FlushQueue,
     waiter: Option<usize>,
@@ -342,12 +348,12 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// The duty to flush the device; see [`Turn::Lead`]. Dropped, it is somebody else's (lead.5).
+/// The duty to flush the device; see [`Turn::Lead`]. Dropped, it is another waiter's (lead.5).
 #[must_use = "others wait until it has ended"]
 pub struct Lead<'a>(Asking<'a>);
 
 impl<'a> Lead<'a> {
-    /// The device is about to be asked: who asks from now on shares the next flush.
+    /// The device is about to be asked: waiters that ask from now on share the next flush.
     pub fn begin(mut self) -> Running<'a> {
         let queue = self.0.queue;
         let number = self.0.waiter.take().expect("who leads waits until it begins");
@@ -370,7 +376,7 @@ pub struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// The device has answered a flush that was asked for after this began. Answers how it ended for the one who led: a
+    /// The device has answered a flush that was asked for after this began. Answers how it ended for the leader: a
     /// success after a failure that nobody has taken note of is none.
     pub fn ended(mut self, outcome: Outcome) -> Outcome {
         self.tell(outcome)
@@ -437,7 +443,7 @@ mod tests {
             release.send(()).unwrap();
             assert_eq!(stuck.join().unwrap(), Ok(()));
         });
-        // Nothing was poisoned, and who is alone waits for nobody.
+        // Nothing was poisoned, and a waiter that is alone waits for no other.
         flushes.wrote();
         assert_eq!(flushes.flush_within(Duration::ZERO, || Ok(())), Ok(()));
     }

@@ -89,17 +89,7 @@ fn job(group: u16, walker: Walker) -> (Job, Arc<Seen>, u32) {
 fn setup(backing: Backing, scheduler: sched::Kind, workers: usize) -> Setup {
     let group = |path: &str| Group { path: path.into(), parent: Some(GroupId::ROOT), weight: 100 };
     Setup {
-        disk: Disk {
-            name: "test".into(),
-            scheduler,
-            set: vec![],
-            depth: None,
-            shared_tags: false,
-            if_rotational: None,
-            nr_requests: None,
-            io_timeout: Some(secs(5)),
-            concurrency: Default::default(),
-        },
+        disk: Disk { io_timeout: Some(secs(5)), ..Disk::new("test", scheduler) },
         groups: vec![Group::root(), group("/a"), group("/b")],
         backing,
         read_only: false,

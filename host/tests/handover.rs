@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
 use fairlift::{Handle, Server};
+use fairlift_core::Group;
 use fairlift_core::sched::Kind;
-use fairlift_core::{Group, GroupId, Priority};
 
 const CLIENTS: u64 = 6;
 const BLOCK: u64 = 4096;
@@ -25,29 +25,8 @@ const FLUSH: u16 = 3;
 const FUA: u16 = 1;
 
 fn serve(socket: &Path, backing: Backing, shared_tags: bool) -> Server {
-    let disk = Disk {
-        name: "d".into(),
-        scheduler: Kind::None,
-        set: vec![],
-        depth: Some(8),
-        shared_tags,
-        if_rotational: None,
-        nr_requests: None,
-        io_timeout: None,
-        concurrency: Default::default(),
-    };
-    let export = Export {
-        name: "d".into(),
-        description: String::new(),
-        backing,
-        offset: 0,
-        size: None,
-        disk: Some(0),
-        group: GroupId::ROOT,
-        priority: Priority::default(),
-        read_only: false,
-        vhost_user: None,
-    };
+    let disk = Disk { depth: Some(8), shared_tags, ..Disk::new("d", Kind::None) };
+    let export = Export { disk: Some(0), ..Export::new("d", backing) };
     let config = Config {
         groups: vec![Group::root()],
         disk_default: disk.clone(),

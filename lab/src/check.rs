@@ -5,7 +5,7 @@
 //! check.3  Nothing ends before it was given to the disk and the disk has ended it.
 //! check.4  A read returns the latest write that had ended when it was asked for, or one that was under way since. Writes that
 //!     are under way together may land in either order.
-//! check.5  The disk is not left without work while requests wait, unless the scheduler holds it for someone, and that is
+//! check.5  The disk is not left without work while requests wait, unless the scheduler holds it idle for a stream, and that is
 //!     never longer than [`Check::hold_max`].
 //!
 //! Of a single write check.4 says no more than check.1 to check.3, by which it lands once and before it ends: what check.4

@@ -1,7 +1,8 @@
 //! iostest: groups × jobs × sets × workloads, on a disk on paper or on a real one.
 //!
 //! iostest.1  A [`Plan`] is a list of cases: each workload, in each set, with each number of jobs per group.
-//! iostest.2  A [`Runner`] runs a case and tells what each job got: [`Modelled`] in a world of its own; `cli` has one for real paths.
+//! iostest.2  A [`Runner`] runs a case and tells what each job got: [`Modelled`] in a world of its own; `cli` has one for real
+//!            paths.
 //! iostest.3  What a case leaves to chance follows from its own seed, made of the plan's seed, workload, jobs and set: any case can
 //!     be repeated alone.
 //! iostest.4  A case in which an operation failed is no measurement: the plan ends with the reason.
@@ -92,7 +93,7 @@ impl Default for Plan {
 /// One measurement: a workload, with so many jobs in each group.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Who runs.
+    /// What runs.
     pub workload: Workload,
     /// Which repetition, from 1.
     pub set: u32,
@@ -122,7 +123,7 @@ pub struct Case {
     pub seed: u64,
 }
 
-/// What failed, in words for whoever asked; `None` if nothing did.
+/// What failed, in words for the user; `None` if nothing did.
 pub(crate) fn failure(measured: &Measured) -> Option<String> {
     let (_, meter) = measured.meters.iter().find(|(_, meter)| meter.failed > 0)?;
     let why = meter.why.map_or(String::new(), |errno| format!(": {errno}"));
@@ -145,7 +146,7 @@ pub trait Runner {
     /// Runs one. `watch` is told now and then how far it is, and answers whether it is to stop.
     ///
     /// # Errors
-    /// It could not be run: for whoever asked, in one line.
+    /// It could not be run: for the user, in one line.
     fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn AnyError + Send + Sync>>;
 }
 

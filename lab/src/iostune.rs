@@ -53,7 +53,7 @@ pub struct Facts {
     pub at_rest: bool,
 }
 
-/// Who runs probes.
+/// What runs probes.
 pub trait Disk {
     /// What is known of it.
     fn facts(&self) -> Facts;
@@ -61,7 +61,7 @@ pub trait Disk {
     /// Runs a case on this way and place. `watch` is told now and then how far it is, and answers whether it is to stop.
     ///
     /// # Errors
-    /// It could not be run: for whoever asked, in one line.
+    /// It could not be run: for the user, in one line.
     fn run(
         &mut self,
         way: Way,

@@ -8,9 +8,9 @@
 //! |---|---|
 //! | [`world`] | the clock, and what it drives |
 //! | [`model`] | disks on paper, and profiles with the source of every number |
-//! | [`program`] | who reads and writes: readers with read-ahead, writers with writeback, and so on |
+//! | [`program`] | what reads and writes: readers with read-ahead, writers with writeback, and so on |
 //! | [`workload`] | which programs run together, as data |
-//! | [`iostest`] | groups × jobs × sets × workloads: who got how much |
+//! | [`iostest`] | groups × jobs × sets × workloads: how much each group got |
 //! | [`iostune`] | what a disk is like, and what to set for it |
 //! | [`check`] | promises that are looked at after every step |
 //! | [`power_cut`] | whether what was promised is on the disk, should the power fail at any instant |
@@ -30,12 +30,11 @@ mod random;
 pub mod repeat;
 pub mod report;
 pub mod result;
-mod suggest;
 pub mod timed;
 pub mod workload;
 pub mod world;
 
+pub use fairlift_core::suggestion;
 pub use random::Random;
-pub use suggest::suggestion;
 pub use timed::{Timed, fixed_time};
 pub use world::{End, World};

@@ -1,4 +1,4 @@
-//! Programs on paper: who reads and writes a disk, one file each.
+//! Programs on paper: what reads and writes a disk, one file each.
 //!
 //! Each is a small state machine that asks as its kind of program does ([`Program`]); its operations are what the program
 //! itself would count: a `read()`, a `write()` and `fsync()`, a whole start. What costs the CPU time is stated where it is

@@ -30,7 +30,7 @@ pub struct Workload {
     pub name: String,
     /// What it is, in a phrase.
     pub about: String,
-    /// Who is there; at least one of them not `once`.
+    /// The roles; at least one of them is not `once`.
     pub roles: Vec<Role>,
     /// The weight tree of a situation, the root first (workload.5); empty: the groups are those of the run.
     pub groups: Vec<Group>,
@@ -209,7 +209,7 @@ impl Workload {
         self.roles.iter().any(|role| role.does.writes())
     }
 
-    /// Whether somebody in it keeps as many requests in flight as the run says.
+    /// Whether a role in it keeps as many requests in flight as the run says.
     #[must_use]
     pub fn has_depth(&self) -> bool {
         self.roles.iter().any(|role| role.iodepth.is_none() && matches!(role.does, Does::Direct(..)))

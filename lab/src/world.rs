@@ -4,10 +4,10 @@
 //! world.2  Events of one time happen in the order in which they were set; what the disk ends comes before what the clock
 //!     starts.
 //! world.3  All that programs ask at one instant is one batch: the queue is asked what goes to the disk when everybody has
-//!     spoken. But who asks one by one ([`Program::asks_one_by_one`]) has each ask go on before the next: neighbours are
+//!     spoken. But a program that asks one by one ([`Program::asks_one_by_one`]) has each ask go on before the next: neighbours are
 //!     merged only while they wait.
-//! world.4  An ask that the queue has no room for waits, its program with it, and goes in as soon as there is room; who came
-//!     first goes first.
+//! world.4  An ask that the queue has no room for waits, its program with it, and goes in as soon as there is room; the one
+//!     that came first goes first.
 //! world.5  After every step the promises of [`check`](crate::check) are looked at.
 
 use std::cmp::Reverse;
@@ -26,7 +26,7 @@ use crate::check::Check;
 /// The lab's queues have one context.
 const CONTEXT: ContextId = ContextId(0);
 
-/// Whoever calls [`World::submit`].
+/// The caller of [`World::submit`].
 const BY_HAND: u32 = u32::MAX;
 
 /// Turns without time moving after which the world has stopped: a program or model asks for "now" for ever. Chosen: far more than
@@ -82,7 +82,7 @@ pub struct World {
     open: Vec<Open>,
     /// Numbers in `open` that are free.
     free: Vec<u32>,
-    /// (when, in what order, who): the earliest first (world.2).
+    /// (when, in what order, which program): the earliest first (world.2).
     timers: BinaryHeap<Reverse<(Instant, u64, u32)>>,
     order: u64,
     /// Programs that may ask now, in the order in which they may.
@@ -289,7 +289,7 @@ impl World {
             if !self.listen() {
                 break;
             }
-            // Something ended without the disk (a flush with nothing to do): whoever asked goes on.
+            // Something ended without the disk (a flush with nothing to do): its program goes on.
             self.turns += 1;
             assert!(self.turns < STANDSTILL, "{}: time does not move any more", self.check.place(self.now));
         }
@@ -399,7 +399,7 @@ impl World {
             assert!(asks < STANDSTILL, "{}: program {client} asks without end", self.check.place(self.now));
         }
         let this = &mut self.clients[client as usize];
-        // Who waits for room does nothing else meanwhile (world.4).
+        // A program that waits for room does nothing else meanwhile (world.4).
         let timer = if this.is_refused { None } else { this.program.poll_timeout() };
         if timer != this.timer {
             this.timer = timer;
@@ -416,7 +416,7 @@ impl World {
         let Client { stream, group, .. } = self.clients[client as usize];
         self.unserved[usize::from(group.0)].asked(self.now);
         let bio = Bio { op, flags, extent, stream, token: Token(u64::from(number)) };
-        // Who comes later does not overtake who waits for room (world.4).
+        // An ask that comes later does not overtake those that wait for room (world.4).
         if !self.refused.is_empty() || !self.enter(&bio) {
             self.clients[client as usize].is_refused = true;
             self.refused.push_back(bio);
@@ -435,7 +435,7 @@ impl World {
         }
     }
 
-    /// There may be room: who waits goes in, in the order in which they came (world.4).
+    /// There may be room: asks that wait go in, in the order in which they came (world.4).
     fn admit(&mut self) {
         while let Some(bio) = self.refused.front().copied()
             && self.enter(&bio)

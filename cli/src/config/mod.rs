@@ -34,6 +34,8 @@ pub(crate) struct File {
     pub(crate) exports: Vec<Export>,
     /// `[group.…]` and all groups that exports name.
     pub(crate) groups: Tree,
+    /// The groups that have a table of their own, and where it is.
+    pub(crate) weighed: Vec<Placed<String>>,
     /// `[server]`.
     pub(crate) server: Server,
 }
@@ -43,6 +45,8 @@ pub(crate) struct File {
 pub(crate) struct Disk {
     /// Its name.
     pub(crate) name: String,
+    /// Where its table is.
+    pub(crate) at: Range<usize>,
     /// Who goes next.
     pub(crate) scheduler: Option<sched::Kind>,
     /// Tunables and their values, the value with its place.
@@ -64,6 +68,8 @@ pub(crate) struct Disk {
 pub(crate) struct Export {
     /// Its name.
     pub(crate) name: String,
+    /// Where its table is.
+    pub(crate) at: Range<usize>,
     /// What holds the data.
     pub(crate) backing: Placed<Backing>,
     /// Where in the backing it starts.
@@ -140,12 +146,11 @@ impl Reading<'_> {
         }
         let disks: Vec<_> = self.sections(document, DISK).iter().map(|section| self.disk(section)).collect();
         let mut groups = Tree::new();
-        for section in self.sections(document, GROUP) {
-            self.group(&section, &mut groups);
-        }
+        let sections = self.sections(document, GROUP);
+        let weighed = sections.iter().filter_map(|section| self.group(section, &mut groups)).collect();
         let exports = self.sections(document, EXPORT);
         let exports = exports.iter().filter_map(|section| self.export(section, &disks, &mut groups)).collect();
-        File { disks, exports, groups, server: self.server(document) }
+        File { disks, exports, groups, weighed, server: self.server(document) }
     }
 
     /// The tables `[sort.NAME]`, in the order of the file.
@@ -215,6 +220,7 @@ impl Reading<'_> {
         }
         Disk {
             name: section.name.clone(),
+            at: section.at.clone(),
             scheduler,
             set,
             depth,
@@ -238,17 +244,23 @@ impl Reading<'_> {
         }
     }
 
-    fn group(&mut self, section: &Section<'_>, groups: &mut Tree) {
+    /// Gives a group its weight; answers its path and the place of its table.
+    fn group(&mut self, section: &Section<'_>, groups: &mut Tree) -> Option<Placed<String>> {
         let weight = section.take(self.mistakes, "weight", number(1..=i128::from(Group::WEIGHT_MAX)));
         match groups.place(&section.name) {
             Ok(GroupId::ROOT) => {
                 let says =
                     "the root group takes no weight, because it has no siblings; set the weights of its children";
                 self.note(section.at.clone(), &section.path, says.into());
+                return None;
             }
             Ok(group) => groups.weigh(group, weight.map_or(Group::WEIGHT_DEFAULT, |placed| placed.value)),
-            Err(says) => self.note(section.at.clone(), &section.path, says),
+            Err(says) => {
+                self.note(section.at.clone(), &section.path, says);
+                return None;
+            }
         }
+        Some(Placed { value: section.name.clone(), at: section.at.clone() })
     }
 
     fn export(&mut self, section: &Section<'_>, disks: &[Disk], groups: &mut Tree) -> Option<Export> {
@@ -290,6 +302,7 @@ impl Reading<'_> {
         });
         Some(Export {
             name: name.into(),
+            at: section.at.clone(),
             backing: backing.map(|placed| Placed { value: self.rooted(placed.value), at: placed.at })?,
             offset: offset.map_or(0, |placed| placed.value),
             size: size.map(|placed| placed.value),

@@ -11,7 +11,7 @@ use fairlift_lab::iostest::{Case, Measured, Runner, Watch};
 pub(crate) struct Real {
     /// What holds the data.
     pub(crate) backing: Backing,
-    /// Who goes next.
+    /// The scheduler.
     pub(crate) scheduler: sched::Kind,
     /// Its tunables, where they differ.
     pub(crate) set: Vec<(String, String)>,
@@ -29,17 +29,7 @@ impl Runner for Real {
         let (scheduler, set) =
             if case.alone { (sched::Kind::None, Vec::new()) } else { (self.scheduler, self.set.clone()) };
         let setup = bench::Setup {
-            disk: Disk {
-                name: "iostest".into(),
-                scheduler,
-                set,
-                depth: self.depth,
-                shared_tags: false,
-                if_rotational: None,
-                nr_requests: None,
-                io_timeout: None,
-                concurrency: Default::default(),
-            },
+            disk: Disk { set, depth: self.depth, ..Disk::new("iostest", scheduler) },
             groups: case.groups.clone(),
             backing: self.backing.clone(),
             read_only: !case.workload.writes(),

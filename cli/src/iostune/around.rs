@@ -1,4 +1,4 @@
-//! What is around a disk: what the kernel calls it, who has it mounted, and what others do with it meanwhile.
+//! What is around a disk: what the kernel calls it, where it is mounted, and what others do with it meanwhile.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -42,7 +42,7 @@ impl Around {
         Some(Kernel { name, number, has_scheduler })
     }
 
-    /// Where the device, or a partition of it, is mounted; or who has it otherwise. Of a file: nothing.
+    /// Where the device, or a partition of it, is mounted, or what else holds it. Of a file: nothing.
     pub(crate) fn mounted(&self) -> Option<String> {
         if !self.is_device {
             return None;

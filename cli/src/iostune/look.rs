@@ -144,7 +144,7 @@ pub(super) enum WriteTo {
     Scratch(PathBuf),
 }
 
-/// Decides where is written, and refuses where somebody's data is.
+/// Decides where is written, and refuses to write where data is.
 fn where_to_write(
     flags: &IostuneArgs,
     path: &Path,
@@ -219,7 +219,7 @@ fn busy() -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Somebody's data is not written on.
+    /// Nothing is written over data.
     #[test]
     fn writes_go_into_a_new_file_or_where_it_was_said_that_all_may_go() {
         let dir = tempfile::tempdir().unwrap();

@@ -46,15 +46,8 @@ impl Disk for Real {
         let (scheduler, set) = way.setting();
         let setup = bench::Setup {
             disk: DiskConfig {
-                name: "iostune".into(),
-                scheduler,
                 set: set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-                depth: None,
-                shared_tags: false,
-                if_rotational: None,
-                nr_requests: None,
-                io_timeout: None,
-                concurrency: Default::default(),
+                ..DiskConfig::new("iostune", scheduler)
             },
             groups: case.groups.clone(),
             read_only: !case.workload.writes(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fairlift::config::Tls;
-use fairlift_core::{Duration, sched};
+use fairlift_core::{Duration, Group, sched};
 
 use crate::words::backing::{Named, parse_named};
 use crate::words::place::{self, ListenAt};
@@ -47,6 +47,14 @@ pub(crate) struct ServeArgs {
     /// Set a tunable of the scheduler, as in read_expire=20ms; `fairlift tunables` lists them
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
     pub(crate) set: Vec<(String, String)>,
+
+    /// Give an export a share of its disk, relative to the others: alice=300 has three times what bob=100 has. 1 to 1000; may
+    /// be given several times [default: 100]
+    ///
+    /// With it, each export on the command line has a group of its own, /NAME. Of an export in the config file this sets the
+    /// weight of its group; a NAME that starts with / is that of a group.
+    #[arg(long, value_name = "NAME=N", value_parser = parse_weight)]
+    pub(crate) weight: Vec<(String, u16)>,
 
     /// Limit on requests in flight on a disk [default: 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
@@ -91,6 +99,14 @@ pub(crate) struct ServeArgs {
     /// Check flags and config, and exit
     #[arg(long)]
     pub(crate) check: bool,
+}
+
+fn parse_weight(text: &str) -> Result<(String, u16), String> {
+    let (name, weight) = text.rsplit_once('=').ok_or("a weight has the form NAME=N, as in alice=300")?;
+    let number = weight.parse().ok().filter(|number| (1..=Group::WEIGHT_MAX).contains(number));
+    let number =
+        number.ok_or_else(|| format!("a weight is a number from 1 to {}, not {weight:?}", Group::WEIGHT_MAX))?;
+    Ok((name.into(), number))
 }
 
 fn parse_timeout(text: &str) -> Result<Duration, String> {

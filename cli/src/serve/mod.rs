@@ -1,7 +1,9 @@
 //! `fairlift serve`: from flags to a server that runs until it is told to stop.
 
 mod args;
+mod inert;
 mod log;
+mod places;
 mod plan;
 mod signals;
 mod systemd;
@@ -11,42 +13,74 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use fairlift::Server;
 use fairlift::config::{Address, Config, Tls};
+use fairlift::{Error, Server};
 
 use crate::config;
+use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
-use crate::words::mistake::{Mistake, Source, render};
+use crate::words::mistake::{Mistake, Severity, Source, render};
 use crate::words::{backing, place};
 pub(crate) use args::ServeArgs;
-use plan::plan;
+use places::Places;
+use plan::{Plan, plan};
 
 /// Serves until drained. Wrong flags or config: status 2; what goes wrong later: 1.
 pub(crate) fn serve(flags: &ServeArgs) -> ExitCode {
-    let config = match prepare(flags) {
-        Ok(config) => config,
-        Err(refusal) => {
-            eprint!("{refusal}");
-            return ExitCode::from(2);
-        }
-    };
-    if flags.check {
-        println_or_not(&format!("ok: {}\n", summary(&config)));
-        return ExitCode::SUCCESS;
-    }
-    log::start();
+    attempt(flags).map_or_else(|complaint| complaint.tell("serve"), |()| ExitCode::SUCCESS)
+}
+
+fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
+    let prepared = prepare(flags).map_err(Complaint::Typed)?;
     raise_file_limit();
-    match run(flags, config) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("fairlift: {error}");
-            ExitCode::FAILURE
+    if flags.check {
+        let warnings = prepared.check().map_err(Complaint::Refused)?;
+        eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
+        println_or_not(&format!("ok: {}\n", summary(&prepared.config, warnings.len())));
+        return Ok(());
+    }
+    // Opening takes its time on some file systems: it is not done twice where nothing can be inert.
+    let warnings = if prepared.places.may_be_inert() { prepared.check().unwrap_or_default() } else { Vec::new() };
+    log::start();
+    for warning in &warnings {
+        tracing::warn!("{}", warning.line(prepared.source.as_ref()));
+    }
+    let server = Server::bind(prepared.config.clone()).map_err(|error| {
+        // A check finds more than the first mistake.
+        let all = prepared.check().err();
+        Complaint::Refused(all.unwrap_or_else(|| prepared.refusal(&[error])))
+    })?;
+    run(flags, &prepared.config, server).map_err(|error| Complaint::Failed(error.to_string()))
+}
+
+/// What flags and file say, and where.
+#[derive(Debug)]
+struct Prepared {
+    config: Config,
+    places: Places,
+    source: Option<Source>,
+}
+
+impl Prepared {
+    /// Whether a server of it would start, and what in it cannot act; the refusal is ready to be shown.
+    fn check(&self) -> Result<Vec<Mistake>, String> {
+        // What it opens is closed again: that is not worth a line in the log.
+        let quiet = tracing::subscriber::NoSubscriber::new();
+        match tracing::subscriber::with_default(quiet, || Server::check(&self.config)) {
+            Ok(in_force) => Ok(inert::warnings(&in_force, &self.places)),
+            Err(errors) => Err(self.refusal(&errors)),
         }
+    }
+
+    /// Why a server of it does not start, with the places in the file.
+    fn refusal(&self, errors: &[Error]) -> String {
+        let mistakes: Vec<_> = errors.iter().map(|error| self.places.locate(error)).collect();
+        refusal(self.source.as_ref(), &mistakes)
     }
 }
 
 /// Reads and checks everything; the refusal is ready to be shown.
-fn prepare(flags: &ServeArgs) -> Result<Config, String> {
+fn prepare(flags: &ServeArgs) -> Result<Prepared, String> {
     let source = flags.config.as_deref().map(read_source).transpose()?;
     let mut mistakes = Vec::new();
     let inherited = systemd::inherited().unwrap_or_else(|says| {
@@ -55,34 +89,33 @@ fn prepare(flags: &ServeArgs) -> Result<Config, String> {
     });
     let dir = flags.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let file = source.as_ref().map(|source| config::read(source, dir, &mut mistakes));
-    let config = plan(flags, file, inherited, &mut mistakes);
-    if mistakes.is_empty() {
-        return Ok(config);
-    }
-    let mut refusal = render(source.as_ref(), &mistakes);
+    let Plan { config, places } = plan(flags, file, inherited, &mut mistakes);
+    if mistakes.is_empty() { Ok(Prepared { config, places, source }) } else { Err(refusal(source.as_ref(), &mistakes)) }
+}
+
+fn refusal(source: Option<&Source>, mistakes: &[Mistake]) -> String {
+    let mut refusal = render(Severity::Error, source, mistakes);
     if mistakes.len() > 1 {
         let _ = writeln!(refusal, "{} mistakes; the server was not started", mistakes.len());
     }
-    Err(refusal)
+    refusal
 }
 
 fn read_source(path: &Path) -> Result<Source, String> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| format!("--config {name}: {error}\n"))?;
+    let bytes = std::fs::read(path).map_err(|error| format!("error: --config {name}: {error}\n"))?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let line = error.as_bytes()[..valid].iter().filter(|byte| **byte == b'\n').count() + 1;
-        format!("{name}:{line}: not UTF-8 text: byte {valid} is 0x{:02x}\n", error.as_bytes()[valid])
+        format!("{name}:{line}: error: not UTF-8 text: byte {valid} is 0x{:02x}\n", error.as_bytes()[valid])
     })?;
     Ok(Source { name, text })
 }
 
-fn run(flags: &ServeArgs, config: Config) -> Result<(), Box<dyn std::error::Error>> {
-    let described = config.clone();
-    let server = Server::bind(config)?;
+fn run(flags: &ServeArgs, config: &Config, server: Server) -> Result<(), Box<dyn std::error::Error>> {
     let _watch = signals::drain_on_signal(server.handle())?;
     let teach = flags.exports.is_empty() && flags.config.is_none();
-    println_or_not(&announcement(&described, &server.addresses(), teach));
+    println_or_not(&announcement(config, &server.addresses(), teach));
     systemd::ready();
     server.run()?;
     tracing::info!("drained");
@@ -126,16 +159,17 @@ fn bound_address(asked: &Address, bound: Option<&String>) -> Address {
     }
 }
 
-fn summary(config: &Config) -> String {
+fn summary(config: &Config, warnings: usize) -> String {
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let tls = config.listeners.iter().any(|listener| listener.tls != Tls::Off);
     format!(
-        "{}, {}, {}, {}{}",
+        "{}, {}, {}, {}{}{}",
         count(config.exports.len(), "export"),
         count(config.disks.len(), "disk"),
         count(config.groups.len(), "group"),
         count(config.listeners.len(), "listener"),
-        if tls { " with TLS" } else { "" }
+        if tls { " with TLS" } else { "" },
+        if warnings > 0 { format!("; {}", count(warnings, "warning")) } else { String::new() }
     )
 }
 

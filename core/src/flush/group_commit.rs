@@ -11,8 +11,8 @@
 //!           gone by.
 //! commit.2  The wait ends when as many have asked; at the latest after a fraction of the mean time of a flush (`flush_company`),
 //!           and never after more than 10 ms.
-//! commit.3  A wait has paid if the flushes that it saved those who came (a whole one each) are worth more than the time of those
-//!           who waited. After a wait that has not paid, none is tried for 1, 2, 4, … 32 flushes.
+//! commit.3  A wait has paid if the flushes that it saved the newcomers (a whole one each) are worth more than the time of the
+//!           waiters. After a wait that has not paid, none is tried for 1, 2, 4, … 32 flushes.
 //! commit.4  Where a flush takes less than `flush_company_min`, none waits.
 //! commit.5  The mean follows what is measured, an eighth at a time.
 
@@ -20,7 +20,7 @@ use super::Settings;
 use crate::time::ms;
 use crate::{Duration, Instant};
 
-/// What is known of those who ask.
+/// What is known of the threads that ask.
 #[derive(Debug, Default)]
 pub(super) struct GroupCommit {
     /// What a flush takes on average (commit.5).
@@ -28,7 +28,7 @@ pub(super) struct GroupCommit {
     /// When the last one ended, and how many are expected to share the next (commit.1).
     ended: Instant,
     expected: u32,
-    /// When the first of those who wait asked.
+    /// When the first of the waiters asked.
     asked: Instant,
     /// Until when the next one was held back for other reasons.
     held: Instant,
@@ -46,7 +46,7 @@ const SKIP_MAX: u32 = 32;
 const LONGEST: Duration = ms(10);
 
 impl GroupCommit {
-    /// Somebody asks, and nobody else is waiting.
+    /// A flush is asked for, and none is waited for.
     pub(super) const fn first_asks(&mut self, now: Instant) {
         self.asked = now;
     }
@@ -59,7 +59,7 @@ impl GroupCommit {
     /// Until when a flush that could start is to wait, while so many have asked for it; `None`: no longer.
     pub(super) fn wait_until(&mut self, now: Instant, count: u32, settings: &Settings) -> Option<Instant> {
         let begin = self.asked.max(self.ended);
-        // commit.1: who has not come back by then is not coming.
+        // commit.1: a thread that has not come back by then is not coming.
         let expected = if begin.since(self.ended) < self.mean { self.expected } else { 1 };
         if settings.group_commit == 0 || self.mean < settings.group_commit_min || self.skip > 0 || count >= expected {
             return None; // commit.2, commit.3, commit.4

@@ -187,7 +187,7 @@ impl Queue {
         self.wake |= 1 << context.0;
     }
 
-    /// A request is free again: the rest of a bio goes on, and who was refused hears of it.
+    /// A request is free again: the rest of a bio goes on, and contexts that were refused hear of it.
     #[inline]
     pub(super) fn made_room(&mut self, now: Instant) {
         if self.rest.is_some() || !self.nobody_resumes() {

@@ -78,7 +78,7 @@ impl Queue {
         self.lacks_tag
     }
 
-    /// Whether a request waits at all: who has none does not ask for a tag.
+    /// Whether a request waits at all: a context without one does not ask for a tag.
     #[inline]
     pub(super) fn has_work(&mut self, flushes: bool) -> bool {
         let work = self.requests.len() > usize::from(self.in_flight) || flushes && self.flush_is_ready();

@@ -1,8 +1,8 @@
 //! The flush sequence of a bio: preflush, data, postflush; and how the queue drives the flushes of its backings.
 //!
-//! A client asks for durability in three ways: by a flush, by a write with FUA (durable when it ends), by a write with PREFLUSH (all
-//! before it is durable first). A device may know FUA or not, and may have a volatile cache or not. So a bio passes up to three
-//! steps:
+//! A client asks for durability in three ways: by a flush, by a write with FUA (durable when it ends), by a write with PREFLUSH
+//! (all before it is durable first). A device may know FUA or not, and may have a volatile cache or not. So a bio passes up to
+//! three steps:
 //!
 //! | bio | cache, no FUA in the device | cache, FUA | no cache |
 //! |---|---|---|---|
@@ -15,21 +15,21 @@
 //!
 //! sequence.1  A bio that waits for a flush holds no request and no tag. The flush that the device is given is a request with no
 //!             memory, in the context of a waiter, and has a row of the table of its own. So a full table of requests does not hold
-//!             it up, and a scheduler only by sequence.5. No more than four times `nr_requests` bios, of whatever kind, are taken in
-//!             at a time. Flushes are shared within a backing, by the rules of [`flush`](crate::flush).
-//! sequence.2  A write with PREFLUSH waits for a flush, then for its data, and with FUA for a flush again. A backing that makes single
-//!             writes durable is left to do so; a discard or write of zeroes is always followed by a flush. A step that fails is the
-//!             last. Where no cache is volatile only the data is left.
-//! sequence.3  A flush is in the device as long as it takes. Its waiters are told after `io_timeout` that it took too long; waiters for
-//!             the next one, or for a tag, when as much time has passed since they asked. The next flush starts when the device has
-//!             answered.
-//! sequence.4  The device time of a flush is charged in equal parts to the groups that shared it, and within a group to those of its
-//!             streams that did. Time is charged once: from the later of the dispatch and the end of what was charged last. All else
-//!             passes through the scheduler, discards and writes of zeroes too, and is charged there like any request.
+//!             it up, and a scheduler only by sequence.5. No more than four times `nr_requests` bios, of whatever kind, are taken
+//!             in at a time. Flushes are shared within a backing, by the rules of [`flush`](crate::flush).
+//! sequence.2  A write with PREFLUSH waits for a flush, then for its data, and with FUA for a flush again. A backing that makes
+//!             single writes durable is left to do so; a discard or write of zeroes is always followed by a flush. A step that
+//!             fails is the last. Where no cache is volatile only the data is left.
+//! sequence.3  A flush is in the device as long as it takes. Its waiters are told after `io_timeout` that it took too long; waiters
+//!             for the next one, or for a tag, when as much time has passed since they asked. The next flush starts when the device
+//!             has answered.
+//! sequence.4  The device time of a flush is charged in equal parts to the groups that shared it, and within a group to those of
+//!             its streams that did. Time is charged once: from the later of the dispatch and the end of what was charged last. All
+//!             else passes through the scheduler, discards and writes of zeroes too, and is charged there like any request.
 //! sequence.5  A flush that is asked for only by groups that have had more than their share waits until they have caught up, as a
-//!             request of theirs would ([`Charge::is_ahead`](crate::sched::Charge::is_ahead)). When any other group asks for it, it goes,
-//!             and they share it: no group waits for another's debt. It goes too once its first waiter has waited for a quarter of
-//!             `io_timeout`, so that no debt makes it fail (sequence.3).
+//!             request of theirs would ([`Charge::is_ahead`](crate::sched::Charge::is_ahead)). When any other group asks for it, it
+//!             goes, and they share it: no group waits for another's debt. It goes too once its first waiter has waited for a
+//!             quarter of `io_timeout`, so that no debt makes it fail (sequence.3).
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -41,7 +41,7 @@ use crate::flush::{self, Counts, Dirty, Flush, Round, SharedFlush, Start};
 use crate::group::{ContextId, GroupId, Stream};
 use crate::list::Links;
 use crate::sched::Waiting;
-use crate::{Duration, Errno, Extent, Finished, Flags, Instant, Op, Outcome, Sector};
+use crate::{Duration, Errno, Extent, Finished, Flags, Instant, Limits, Op, Outcome, Sector};
 
 /// How far a bio is (sequence.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +54,7 @@ pub(super) enum Stage {
     Postflush,
 }
 
-/// Who waits for a flush.
+/// What waits for a flush.
 #[derive(Clone, Copy)]
 struct Waiter {
     round: Round,
@@ -62,7 +62,7 @@ struct Waiter {
     asked: Instant,
 }
 
-/// A backing, and who waits for it to be flushed.
+/// A backing, and the bios that wait for it to be flushed.
 pub(super) struct Cache {
     start: Sector,
     volatile: bool,
@@ -71,7 +71,7 @@ pub(super) struct Cache {
     dirty: Arc<Dirty>,
     /// In the order in which they asked, and so by round.
     waiters: VecDeque<Waiter>,
-    /// The groups of those who wait for one that has not started; perhaps more (sequence.5).
+    /// The groups of the bios that wait for one that has not started; perhaps more (sequence.5).
     askers: alloc::vec::Vec<GroupId>,
     /// How many of them, from the front, share a flush that has started.
     sharing: usize,
@@ -124,13 +124,13 @@ impl Cache {
 /// Of all backings together.
 #[derive(Default)]
 pub(super) struct Flushes {
-    /// Who waits, in all.
+    /// All that wait.
     waiters: usize,
     /// Device flushes that have a row in the table of requests (sequence.1).
     pub(super) rows: usize,
     /// Bios whose first flush has ended and that wait for room in the table (sequence.2).
     pub(super) resuming: VecDeque<u32>,
-    /// Flushes that ended, on their way to who waited: empty between calls.
+    /// Flushes that ended, on their way to the bios that waited: empty between calls.
     ended: alloc::vec::Vec<(u32, Outcome)>,
     /// Which backing comes first when several want to flush.
     next_backing: usize,
@@ -142,7 +142,7 @@ pub(super) struct Flushes {
 }
 
 impl Flushes {
-    /// None yet, with room for as many who wait as a cache has ([`Cache::new`]).
+    /// None yet, with room for as many waiters as a cache has ([`Cache::new`]).
     pub(super) fn new() -> Self {
         Self { ended: alloc::vec::Vec::with_capacity(128), resuming: VecDeque::with_capacity(64), ..Self::default() }
     }
@@ -364,7 +364,7 @@ impl Queue {
         }
     }
 
-    /// The device has answered a flush. How it ended for who asked for it, if it was one bio's alone.
+    /// The device has answered a flush. How it ended for its bio, if it was one bio's alone.
     pub(super) fn flush_ended(&mut self, now: Instant, request: &Request, outcome: Outcome) -> Outcome {
         let Waiting { stream, group, extent, .. } = request.waiting;
         let index = self.cache_of(extent.start);
@@ -415,7 +415,7 @@ impl Queue {
         }
     }
 
-    /// The device has turned back a flush: it goes again, for its stream as it is now. Those who shared it may all have
+    /// The device has turned back a flush: it goes again, for its stream as it is now. Those that shared it may all have
     /// timed out and gone meanwhile.
     pub(super) fn requeue_flush(&mut self, now: Instant, id: RequestId) {
         let request = &mut self.requests[id.0];
@@ -428,7 +428,7 @@ impl Queue {
         self.again.push_front(id);
     }
 
-    /// Whether no bio waits to go on that came before whoever is refused now.
+    /// Whether no bio waits to go on that came before the one that is refused now.
     #[inline]
     pub(super) fn nobody_resumes(&self) -> bool {
         self.flushes.resuming.is_empty()
@@ -444,7 +444,7 @@ impl Queue {
         self.caches.iter().filter(|cache| !cache.waiters.is_empty()).filter_map(|cache| cache.due).min()
     }
 
-    /// Tells those who have waited too long (sequence.3).
+    /// Tells bios that have waited too long (sequence.3).
     pub(super) fn time_out_flushes(&mut self, now: Instant) {
         if !self.flushes_wait() {
             return;
@@ -488,7 +488,7 @@ impl Queue {
         time
     }
 
-    /// Charges those who share the flush that has just ended.
+    /// Charges the bios that share the flush that has just ended.
     fn charge_sharers(&mut self, now: Instant, index: usize, time: Duration) {
         let Flushes { sharers, .. } = &mut self.flushes;
         sharers.resize(self.groups.bound(), 0);
@@ -531,7 +531,7 @@ impl Queue {
         }
     }
 
-    /// Takes in what other queues that share a backing's flushes have done: for those who were woken and may not ask for a
+    /// Takes in what other queues that share a backing's flushes have done: for contexts that were woken and may not ask for a
     /// request ([`Queue::poll_dispatch`] does it too).
     pub fn handle_flushes(&mut self, now: Instant) {
         if self.flushes_wait() {
@@ -547,13 +547,39 @@ impl Queue {
         self.settings.flush = settings;
     }
 
+    /// Adds a backing to the disk, whose limits are from now on these; works under load.
+    ///
+    /// # Panics
+    /// If a backing starts there already.
+    pub fn add_backing(&mut self, backing: &Backing, limits: Limits) {
+        let at = self.caches.partition_point(|cache| cache.start < backing.start);
+        assert!(self.caches.get(at).is_none_or(|next| next.start != backing.start), "a backing is added twice");
+        self.caches.insert(at, Cache::new(backing, &self.settings.flush));
+        self.set_limits(limits);
+    }
+
+    /// Takes a backing from the disk; works under load.
+    ///
+    /// # Panics
+    /// If a bio waits for a flush of it. No other bio of it may be under way either.
+    pub fn remove_backing(&mut self, start: Sector) {
+        let at = self.caches.iter().position(|cache| cache.start == start).expect("a backing that is removed is there");
+        assert!(self.caches.remove(at).waiters.is_empty(), "a backing is removed while somebody waits for its flush");
+    }
+
+    /// Changes what the device can take: a backing has grown, or another one has come. What waits keeps its size.
+    pub fn set_limits(&mut self, limits: Limits) {
+        assert!(limits.block > 0 && limits.rw_max > 0 && limits.segments_max > 0);
+        self.settings.limits = limits;
+    }
+
     /// What a flush of the backing at `at` failed with that nobody has taken note of: its flushes go on failing.
     pub fn flush_error(&mut self, at: Sector) -> Option<Errno> {
         let index = self.cache_of(at);
         self.caches[index].flush.with(|flush| flush.lost())
     }
 
-    /// Somebody has taken note that what was written to the backing at `at` may be lost: its flushes succeed again.
+    /// The operator has taken note that what was written to the backing at `at` may be lost: its flushes succeed again.
     pub fn acknowledge_flush_error(&mut self, at: Sector) {
         let index = self.cache_of(at);
         self.caches[index].flush.with(Flush::acknowledge);
@@ -568,7 +594,7 @@ impl Request {
     }
 }
 
-/// When the first of those who wait has waited too long: since the flush began that it shares, or since it asked (sequence.3).
+/// When the first of the waiters has waited too long: since the flush began that it shares, or since it asked (sequence.3).
 fn overdue(since: Option<Instant>, first: &Waiter, sharing: usize, io_timeout: Duration) -> Instant {
     since.filter(|_| sharing > 0).unwrap_or(first.asked) + io_timeout
 }

@@ -1,4 +1,4 @@
-//! Who a queue serves: streams, and the groups that they share by.
+//! What a queue serves: streams, and the groups that they share by.
 //!
 //! queue.8  A request that waits is its stream's: when the stream changes group or priority, all of it that waits goes along,
 //!     wherever it waits, and its bios in requests of other streams stay with those.
@@ -43,7 +43,7 @@ pub(super) struct GroupState {
 /// The groups of a queue.
 #[derive(Default)]
 pub(super) struct Groups {
-    states: slab::Slab<GroupState>,
+    states: Vec<Option<GroupState>>,
     /// Those that were removed and wait for their last requests, in that order: what is below another comes before it.
     leaving: Vec<GroupId>,
     /// What was done in groups that are no more.
@@ -55,50 +55,64 @@ impl Groups {
     pub(super) fn new(groups: &[Group]) -> Self {
         let mut all = Self::default();
         assert!(groups.first().is_some_and(|root| root.parent.is_none()), "the root group is always there, and first");
-        for group in groups {
-            all.add(group.clone());
+        for (id, group) in groups.iter().enumerate() {
+            all.add(GroupId(u16::try_from(id).expect("there are at most 65,536 groups")), group.clone());
         }
         all
     }
 
-    fn add(&mut self, group: Group) -> GroupId {
+    fn add(&mut self, id: GroupId, group: Group) {
         check_weight(group.weight);
         match group.parent {
             Some(parent) => assert!(self.get(parent).is_some(), "{} has no parent {parent:?}", group.path),
             None => assert!(self.states.is_empty(), "{} has no parent, and is not the root", group.path),
         }
-        let id = self.states.insert(GroupState { group, retired: Stats::default(), is_leaving: false });
-        GroupId(u16::try_from(id).expect("there are at most 65,536 groups"))
+        let at = usize::from(id.0);
+        if self.states.len() <= at {
+            self.states.resize_with(at + 1, || None);
+        }
+        let state = GroupState { group, retired: Stats::default(), is_leaving: false };
+        assert!(self.states[at].replace(state).is_none(), "{id:?} is taken");
+    }
+
+    /// All that there are, those included that leave.
+    fn all(&self) -> impl Iterator<Item = (GroupId, &GroupState)> {
+        let numbered = self.states.iter().enumerate();
+        numbered.filter_map(|(id, state)| Some((GroupId(id as u16), state.as_ref()?)))
+    }
+
+    /// A group, which may leave.
+    fn state(&self, id: GroupId) -> &GroupState {
+        self.states[usize::from(id.0)].as_ref().expect("a group that is named is there")
     }
 
     /// A group that streams can be in.
     fn get(&self, id: GroupId) -> Option<&GroupState> {
-        self.states.get(usize::from(id.0)).filter(|state| !state.is_leaving)
+        self.states.get(usize::from(id.0))?.as_ref().filter(|state| !state.is_leaving)
     }
 
     fn get_mut(&mut self, id: GroupId) -> &mut GroupState {
-        let state = self.states.get_mut(usize::from(id.0)).filter(|state| !state.is_leaving);
-        state.unwrap_or_else(|| panic!("no group {id:?}"))
+        let state = self.states.get_mut(usize::from(id.0)).and_then(Option::as_mut);
+        state.filter(|state| !state.is_leaving).unwrap_or_else(|| panic!("no group {id:?}"))
     }
 
     /// The root, which is always there.
     pub(super) fn root(&self) -> &Group {
-        &self.states[0].group
+        &self.state(GroupId::ROOT).group
     }
 
     /// A number that all groups' are below.
     pub(super) fn bound(&self) -> usize {
-        self.states.capacity()
+        self.states.len()
     }
 
     /// All but the root, those included that leave, each after the one it is in.
     pub(super) fn parents_first(&self) -> Vec<(GroupId, &Group)> {
         let depth = |group: &Group| {
-            let up = |at: &GroupId| self.states[usize::from(at.0)].group.parent;
+            let up = |at: &GroupId| self.state(*at).group.parent;
             core::iter::successors(group.parent, up).count()
         };
-        let mut all: Vec<_> =
-            self.states.iter().skip(1).map(|(id, state)| (GroupId(id as u16), &state.group)).collect();
+        let mut all: Vec<_> = self.all().skip(1).map(|(id, state)| (id, &state.group)).collect();
         all.sort_by_key(|(_, group)| depth(group));
         all
     }
@@ -114,7 +128,7 @@ fn check_weight(weight: u16) {
     assert!((1..=Group::WEIGHT_MAX).contains(&weight), "a weight is 1 to {}, not {weight}", Group::WEIGHT_MAX);
 }
 
-/// Why a group was not removed: somebody is in it.
+/// Why a group was not removed: a stream or a group is in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupInUse {
     /// Its name.
@@ -184,7 +198,7 @@ impl Queue {
             self.groups.get_mut(before.group).retired.add(&done); // queue.10
             state.before.get_or_insert_default().add(&done);
         }
-        // Rows that nobody uses may be changed too: who takes one writes all of it.
+        // Rows that are not in use may be changed too: all of a row is written when it is taken.
         for request in self.requests.rows_mut() {
             if request.step == Step::Waiting && request.waiting.stream == id {
                 request.follow(&stream);
@@ -218,15 +232,31 @@ impl Queue {
 
     // ---- groups ----
 
-    /// Adds a group; its number may be one that another group had.
+    /// Adds a group; its number is the lowest that no group has, and may be one that another group had.
     ///
     /// # Panics
     /// If its weight is out of range, its parent does not exist, or there are 65,536 groups.
     pub fn add_group(&mut self, now: Instant, group: Group) -> GroupId {
-        assert!(group.parent.is_some(), "{} has no parent: the root is there already", group.path);
-        let id = self.groups.add(group);
-        self.scheduler.set_group(now, id, &self.groups.get_mut(id).group);
+        let free = self.groups.states.iter().position(Option::is_none).unwrap_or(self.groups.states.len());
+        let id = GroupId(u16::try_from(free).expect("there are at most 65,536 groups"));
+        self.add_group_at(now, id, group);
         id
+    }
+
+    /// Adds a group under a number that the caller chose: several queues can so know it by the same one.
+    ///
+    /// # Panics
+    /// If its weight is out of range, its parent does not exist, or [another group has the number](Self::has_group).
+    pub fn add_group_at(&mut self, now: Instant, id: GroupId, group: Group) {
+        assert!(group.parent.is_some(), "{} has no parent: the root is there already", group.path);
+        self.groups.add(id, group);
+        self.scheduler.set_group(now, id, &self.groups.get_mut(id).group);
+    }
+
+    /// Whether a group has this number, or had and waits for its last requests (queue.11).
+    #[must_use]
+    pub fn has_group(&self, id: GroupId) -> bool {
+        self.groups.states.get(usize::from(id.0)).is_some_and(Option::is_some)
     }
 
     /// Gives a group another weight; works under load. The root has no siblings: its weight means nothing.
@@ -262,10 +292,15 @@ impl Queue {
         Ok(())
     }
 
+    /// Whether a stream is in a group.
+    #[must_use]
+    pub fn has_streams(&self, id: GroupId) -> bool {
+        self.streams.iter().any(|(_, state)| state.stream.group == id)
+    }
+
     /// The groups that there are, in the order of their numbers.
     pub fn groups(&self) -> impl Iterator<Item = (GroupId, &Group)> {
-        let groups = self.groups.states.iter().filter(|(_, state)| !state.is_leaving);
-        groups.map(|(id, state)| (GroupId(id as u16), &state.group))
+        self.groups.all().filter(|(_, state)| !state.is_leaving).map(|(id, state)| (id, &state.group))
     }
 
     /// Groups that were removed go if nothing of theirs is in flight any more (queue.11).
@@ -274,13 +309,14 @@ impl Queue {
         let mut index = 0;
         while let Some(&id) = self.groups.leaving.get(index) {
             let mut in_flight = self.by_tag.iter().filter_map(|request| self.requests.get(request.0));
-            let mut below = self.groups.states.iter().filter(|(_, state)| state.group.parent == Some(id));
-            if in_flight.any(|request| request.waiting.group == id) || below.next().is_some() {
+            let below = self.groups.all().any(|(_, state)| state.group.parent == Some(id));
+            if below || in_flight.any(|request| request.waiting.group == id) {
                 index += 1;
                 continue;
             }
             self.groups.leaving.remove(index);
-            let state = self.groups.states.remove(usize::from(id.0));
+            let state = self.groups.states[usize::from(id.0)].take().expect("a group leaves once");
+            while self.groups.states.pop_if(|last| last.is_none()).is_some() {}
             self.groups.gone.add(&state.retired);
             self.scheduler.remove_group(now, id);
         }
@@ -322,7 +358,7 @@ impl Queue {
     pub fn stats_by_group(&self) -> Vec<(GroupId, &Group, Stats)> {
         let mut all: Vec<_> = self.groups().map(|(id, group)| (id, group, Stats::default())).collect();
         for (id, _, sum) in &mut all {
-            sum.add(&self.groups.states[usize::from(id.0)].retired);
+            sum.add(&self.groups.state(*id).retired);
         }
         for (_, state) in &self.streams {
             let at = all.binary_search_by_key(&state.stream.group, |(id, ..)| *id).expect("a stream is in a group");
@@ -331,11 +367,32 @@ impl Queue {
         all
     }
 
+    /// How busy each group is now, those left out that ask for nothing, in the order of their numbers: requests that the device
+    /// has, and bios that have not ended. It looks at all requests and streams, for people who watch.
+    #[must_use]
+    pub fn load_by_group(&self) -> Vec<(GroupId, u32, u32)> {
+        let mut all: Vec<(GroupId, u32, u32)> = Vec::new();
+        let mut add = |group: GroupId, in_flight: u32, open: u32| match all.binary_search_by_key(&group, |(id, ..)| *id)
+        {
+            Ok(at) => (all[at].1, all[at].2) = (all[at].1 + in_flight, all[at].2 + open),
+            Err(at) => all.insert(at, (group, in_flight, open)),
+        };
+        for (_, state) in self.streams.iter().filter(|(_, state)| state.open > 0) {
+            add(state.stream.group, 0, state.open);
+        }
+        for request in self.by_tag.iter().filter_map(|request| self.requests.get(request.0)) {
+            if let Step::InFlight(_) | Step::TimedOut(_) = request.step {
+                add(request.waiting.group, 1, 0);
+            }
+        }
+        all
+    }
+
     /// What all have done.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut sum = self.groups.gone.clone();
-        self.groups.states.iter().for_each(|(_, state)| sum.add(&state.retired));
+        self.groups.all().for_each(|(_, state)| sum.add(&state.retired));
         self.streams.iter().for_each(|(_, state)| sum.add(&state.stats));
         sum
     }

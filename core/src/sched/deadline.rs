@@ -22,14 +22,14 @@
 //! fifo_batch` others of its class have; and once a request of a lower class has aged, only older ones of lower classes
 //! go before it.
 //!
-//! Suits disks that seek and loads that mix. Blind to who is asking: see `bfq`. Idea: Linux mq-deadline, from which it
+//! Suits disks that seek and loads that mix. Blind to which tenant asks: see `bfq`. Idea: Linux mq-deadline, from which it
 //! departs where the bounds need it:
 //! - Linux counts one batch and one row of reads for all classes; there, writes of one class that keep coming reset the
 //!   patience of another's for ever (deadline.4).
 //! - Linux lets a lower class go only if the request that is next *by position* has aged, not if any has (deadline.6).
 //! - Linux fixes a deadline when the request comes; here a new `read_expire` also counts for those that wait.
 //! - Linux takes `writes_starved` = 0, with which writes starve reads; here it is 1 or more (deadline.2).
-//! - Linux's `async_depth` limits who gets a tag, so it counts waiting requests too and is never 0; a scheduler here
+//! - Linux's `async_depth` limits which requests get a tag, so it counts waiting requests too and is never 0; a scheduler here
 //!   sees no tags, so it counts requests at the device (deadline.9).
 
 use alloc::boxed::Box;

@@ -186,7 +186,7 @@ impl FairQueue {
         }
     }
 
-    /// Begins the slot of whoever is next and says who it is; `None` if nobody waits.
+    /// Begins the slot of the queue that is next and says which it is; `None` if none waits.
     ///
     /// # Panics
     /// A slot has not ended ([`FairQueue::expire`]).
@@ -369,7 +369,7 @@ impl FairQueue {
         tree.wait(entities, slot, budget);
     }
 
-    /// wfq.8, second half, where somebody may be in service.
+    /// wfq.8, second half, where an entity may be in service.
     fn rest_tree(&mut self, group: GroupId, class: PriorityClass) {
         let Self { groups, entities, .. } = self;
         let group = &mut groups[usize::from(group.0)];
@@ -425,7 +425,7 @@ impl FairQueue {
 }
 
 impl GroupRow {
-    /// wfq.9, wfq.12 and wfq.13: the child that is served next, somebody waiting.
+    /// wfq.9, wfq.12 and wfq.13: the child that is served next, where one waits.
     #[inline]
     fn choose(&mut self, entities: &Entities, now: Instant) -> u32 {
         let idle = &self.trees[PriorityClass::Idle as usize];
@@ -441,7 +441,7 @@ impl GroupRow {
         self.next
     }
 
-    /// wfq.9 and wfq.12, without the 200 ms: finds out who is next, nobody being in service.
+    /// wfq.9 and wfq.12, without the 200 ms: finds out which is next, none being in service.
     #[inline(always)]
     fn refresh(&mut self, entities: &Entities) {
         for tree in &self.trees {
@@ -477,14 +477,14 @@ impl GroupRow {
 }
 
 impl ServiceTree {
-    /// wfq.9: who would be next, and [`NIL`] if nobody waits.
+    /// wfq.9: which would be next, and [`NIL`] if none waits.
     #[inline(always)]
     fn pick(&self, entities: &Entities) -> u32 {
         let found = self.active.eligible(entities, self.time);
         if found != NIL { found } else { self.active.eligible(entities, self.active.least(entities)) }
     }
 
-    /// wfq.1 and wfq.8: V moves by `sectors`, and one who is not ahead any more is forgotten.
+    /// wfq.1 and wfq.8: V moves by `sectors`, and an entity that is not ahead any more is forgotten.
     #[inline(always)]
     fn serve(&mut self, entities: &mut Entities, sectors: u64) {
         self.advance(sectors);

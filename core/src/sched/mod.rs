@@ -1,4 +1,4 @@
-//! The schedulers: who goes next.
+//! The schedulers: which request goes next.
 //!
 //! A scheduler holds requests that wait for the device and answers "what next". It never blocks, never reads a clock,
 //! and allocates nothing once warm: its tables are sized for `capacity` requests when it is made.
@@ -40,7 +40,7 @@ pub struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// A device of which nothing is known, with no groups but the root, which is in no list: for those who only want to
+    /// A device of which nothing is known, with no groups but the root, which is in no list: for code that only wants to
     /// know what a scheduler is like.
     #[must_use]
     pub const fn new(capacity: usize) -> Self {
@@ -65,7 +65,7 @@ pub struct Waiting {
     pub flags: Flags,
     /// Where on the disk.
     pub extent: Extent,
-    /// Who asks.
+    /// The stream that asks.
     pub stream: StreamId,
     /// The group of the stream.
     pub group: GroupId,
@@ -95,7 +95,7 @@ pub enum Side {
 pub enum Next {
     /// This request; it no longer waits.
     Request(RequestId),
-    /// Nothing until then: the device is being held idle for someone.
+    /// Nothing until then: the device is being held idle for a stream that will ask again soon.
     Idle {
         /// When to ask again at the latest.
         until: Instant,
@@ -123,8 +123,8 @@ pub struct Entry {
     /// lock is contended.
     pub is_per_disk: bool,
     /// How many requests may wait or be in flight at least, unless a config says otherwise; 0: two for each tag, as in the
-    /// kernel. Where groups share by weight it is more: who finds the table full waits outside, where no weight counts, and a
-    /// group that has few requests inside cannot use its share.
+    /// kernel. Where groups share by weight it is more: a request that finds the table full waits outside, where no weight
+    /// counts, and a group that has few requests inside cannot use its share.
     pub nr_requests_min: u32,
     /// What can be set.
     pub tunables: &'static [TunableInfo],

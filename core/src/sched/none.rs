@@ -2,7 +2,7 @@
 //!
 //! none.1  Requests leave in the order in which they came.
 //!
-//! Suits devices that order their own queue, and RAM. Blind to who is asking. Idea: blk-mq's "none".
+//! Suits devices that order their own queue, and RAM. Blind to which tenant asks. Idea: blk-mq's "none".
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;

@@ -1,20 +1,24 @@
-//! Bitmap: which tags are out. Any number of threads take and return them; nobody waits for anybody.
+//! Bitmap: which tags are out. Any number of threads take and return them, and none waits for another.
+//!
+//! Sixteen threads each take a number below 128 for every request, and return it when the request ends. Were all bits in one
+//! place, each of these operations would take the cache line from the thread before. So the bits are spread, and each thread
+//! goes back to where it found one last: 128 tags are four words of 32, on lines of their own, and four threads share each.
 //!
 //! bitmap.1  A tag is out at most once: it is taken by the one atomic operation that finds its bit clear, or that finds it
 //!     among the returned ones.
 //! bitmap.2  Words are spread: each lies on cache lines of its own, and has 64 bits, halved while fewer than four words would
 //!     hold the depth, so that a shallow map too is several words.
 //! bitmap.3  A caller begins where its hint says, at the tag that it took last: callers that began apart stay apart. In
-//!     round-robin order the next tag is the one after the last that anybody took; hints are not used then.
+//!     round-robin order the next tag is the one after the last that was taken; hints are not used then.
 //! bitmap.4  Returning is deferred: a returned bit goes to a second word, on another cache line, and comes back to the first
-//!     in one swap when that looks full. Who takes does not disturb who returns.
+//!     in one swap when that looks full. A caller that takes does not disturb one that returns.
 //! bitmap.5  The depth can change while tags are out. Tags at and above a smaller depth are not given out again, and those
 //!     that are out are simply returned: the change has [settled](Bitmap::is_settled) when the last one is back.
-//! bitmap.6  A shallow depth is spread evenly over the words: who is held to it can take no more than that, and, if it is less
-//!     than the depth, never all.
+//! bitmap.6  A shallow depth is spread evenly over the words: a caller that is held to it can take no more than that,
+//!     and, if it is less than the depth, never all.
 //!
-//! Idea: Linux `lib/sbitmap.c` (bitmap.2 to bitmap.4, and bitmap.6 as it is since 6.12). Different: no lock around the swap, and the
-//! swapper takes its own tag out of what was returned without a further operation, which makes one-bit words cheap.
+//! Idea: Linux `lib/sbitmap.c` (bitmap.2 to bitmap.4, and bitmap.6 as it is since 6.12). Different: no lock around the swap, and
+//! the swapper takes its own tag out of what was returned without a further operation, which makes one-bit words cheap.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -36,7 +40,7 @@ impl Hint {
         Self((n as u32).wrapping_mul(0x9e37_79b9) as usize >> 8)
     }
 
-    /// The next one to be taken is, if it is free, `tag`: whoever returned it has it in a warm cache.
+    /// The next one to be taken is, if it is free, `tag`: the caller that returned it has it in a warm cache.
     pub const fn warm(&mut self, tag: Tag) {
         self.0 = tag.0 as usize;
     }
@@ -93,7 +97,7 @@ struct Word {
     returned: CacheLine,
 }
 
-/// What those who take look at.
+/// What callers that take look at.
 #[repr(align(128))]
 struct Held {
     /// A set bit is out, or returned and not yet swapped back.
@@ -152,7 +156,7 @@ impl Bitmap {
         Ok(Self { words, shift, depth: AtomicUsize::new(depth), capacity, round: None, first: 0 })
     }
 
-    /// Gives tags out in rising order, and continues after the last one, whoever asks (bitmap.3).
+    /// Gives tags out in rising order, and continues after the last one, whichever caller asks (bitmap.3).
     ///
     /// For devices that want their slots used in turn. Callers then meet in one place: it is slower.
     #[must_use]
@@ -161,7 +165,7 @@ impl Bitmap {
         self
     }
 
-    /// Calls the first tag so in messages: for an owner who has others before it.
+    /// Calls the first tag so in messages: for an owner that has others before it.
     #[must_use]
     pub const fn numbered_from(mut self, first: usize) -> Self {
         self.first = first;
@@ -209,7 +213,7 @@ impl Bitmap {
     /// As [`Bitmap::get`] or, with `shallow`, [`Bitmap::get_shallow`]; also says whether, on the way, tags that had been
     /// returned became free for all.
     ///
-    /// Until then another caller might have looked for them in vain: who keeps waiters must look after them.
+    /// Until then another caller might have looked for them in vain: a caller that keeps waiters must look after them.
     #[inline]
     pub fn take(&self, hint: &mut Hint, shallow: Option<usize>) -> (Option<Tag>, bool) {
         // Nearly always the hinted word has a bit, and nothing else need be known.
@@ -278,7 +282,7 @@ impl Bitmap {
     /// Returns a tag.
     ///
     /// # Panics
-    /// If it is not out: whoever returns a tag twice has lost track of a request.
+    /// If it is not out: a caller that returns a tag twice has lost track of a request.
     #[inline]
     pub fn put(&self, tag: Tag) {
         let (word, bit) = self.place(tag);
@@ -289,7 +293,7 @@ impl Bitmap {
         assert!(before & bit == 0, "tag {} was given back twice", self.first + usize::from(tag.0));
     }
 
-    /// Returns a tag so that it is the first to be taken again: for one owner, who has no use for deferring (bitmap.4).
+    /// Returns a tag so that it is the first to be taken again: for a single owner, which has no use for deferring (bitmap.4).
     ///
     /// # Panics
     /// As [`Bitmap::put`].
@@ -447,7 +451,7 @@ impl Word {
             if self.returned.0.load(Ordering::SeqCst) & ahead == 0 {
                 return None;
             }
-            // bitmap.1: whoever swaps a bit out of here is the only one who can give it on.
+            // bitmap.1: the caller that swaps a bit out of here is the only one that can give it on.
             let returned = self.returned.0.swap(0, Ordering::SeqCst);
             let mine = choose(returned & usable, from, around);
             *freed |= self.free(returned & !mine.map_or(0, |bit| 1 << bit));

@@ -1,9 +1,12 @@
 //! Share: how many tags each of several users of one map may hold.
 //!
+//! Three disks share a controller with 32 tags. Without a rule, one of them under heavy load takes all 32, and a request to
+//! another waits for it. With three users active, each may hold 11; when two fall silent, the third may hold 32 again.
+//!
 //! users.1  While one user is active it may hold them all. While several are, each may hold its part, rounded up, and never
 //!     fewer than four: so each is assured its part of a depth of at least four for each, once the others have given back
 //!     what they hold above theirs. Below that depth it is turns that keep them apart (wake.6).
-//! users.2  A user becomes active when it asks for a tag, and inactive when somebody (a timer) finds it without one and says so.
+//! users.2  A user becomes active when it asks for a tag, and inactive when a timer finds it without one and says so.
 //!
 //! The numbers are those of Linux `block/blk-mq-tag.c` (`hctx_may_queue`).
 
@@ -64,7 +67,8 @@ impl Users {
         let share = &self.users[user];
         let before = share.held.fetch_add(1, Ordering::SeqCst);
         agree();
-        // users.2; after it counted, so that whoever retires us meanwhile sees the tag, or we see that we are retired.
+        // users.2; after it counted, so that either the timer that retires this user sees the tag, or this user sees that it is
+        // retired.
         if !share.active.load(Ordering::SeqCst) && !share.active.swap(true, Ordering::SeqCst) {
             self.active.fetch_add(1, Ordering::SeqCst);
         }
@@ -91,7 +95,7 @@ impl Users {
         self.users[user].held.load(Ordering::SeqCst)
     }
 
-    /// Makes a user inactive if it holds nothing (users.2); answers whether the others' shares grew: then those who wait must be
+    /// Makes a user inactive if it holds nothing (users.2); answers whether the others' shares grew: then callers that wait must be
     /// looked after.
     pub fn retire(&self, user: usize) -> bool {
         let share = &self.users[user];

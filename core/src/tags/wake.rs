@@ -1,20 +1,24 @@
-//! Wake: whom to wake when a tag comes back.
+//! Wake: which waiting caller to wake when a tag comes back.
 //!
-//! wake.1  While nobody waits, neither counter is touched.
-//! wake.2  Two counters only ever grow. Each tag that comes back while someone waits adds to the *completions*. Whoever
-//!     advances the *wake-ups* to them, in one step, looks after all that came back until then. There is nothing to
+//! Eight threads share four tags. When a tag comes back, one of the four that sleep must be woken, or the tag lies idle; but a
+//! wake-up costs more than a hundred tags taken and returned, so waking one for each tag would make the tags a matter of
+//! waking. The idea: one caller at a time is on its way from sleep, and all others keep the tags in use meanwhile.
+//!
+//! wake.1  While no caller waits, neither counter is touched.
+//! wake.2  Two counters only ever grow. Each tag that comes back while a caller waits adds to the *completions*. The caller
+//!     that advances the *wake-ups* to them, in one step, looks after all that came back until then. There is nothing to
 //!     reset, so nothing that can fall between two steps.
-//! wake.3  While one who was woken has not yet run, nobody else is woken: whoever takes tags and gives them back meanwhile
-//!     keeps them in use, and a wake-up costs more than a hundred of them.
-//! wake.4  Whoever was woken, or takes a tag while others wait, or goes to wait, then looks: if a tag is free, someone waits
-//!     and nobody is on the way, it wakes on. So no tag is free while someone waits and nobody is on the way to it.
+//! wake.3  While a caller that was woken has not yet run, no other is woken: callers that take tags and give them back
+//!     meanwhile keep them in use, and a wake-up costs more than a hundred of them.
+//! wake.4  A caller that was woken, or takes a tag while others wait, or goes to wait, then looks: if a tag is free, a caller
+//!     waits and none is on the way, it wakes one. So no tag is free while a caller waits and none is on the way to it.
 //! wake.5  A wake-up is for as many as there are free tags, at most [`wake_batch`], and no more than can run at once; they are
-//!     taken from eight queues, in turn, by an index that is advanced before each is looked at. Who waits joins them in turn as
+//!     taken from eight queues, in turn, by an index that is advanced before each is looked at. Callers join them in turn as
 //!     well.
 //! wake.6  While others wait, a caller takes a bounded number of tags and then waits in line: the more wait, the fewer.
 //!
 //! wake.1, wake.2 and wake.5 are those of Linux since 6.2 ("sbitmap: use two atomic counters"). There a batch that is not full is
-//! not woken; wake.3 and wake.4 are instead of that, because a tag that is free while someone waits is a tag too few, and because
+//! not woken; wake.3 and wake.4 are instead of that, because a tag that is free while a caller waits is a tag too few, and because
 //! at depths below 16 that batch is 1 and saves nothing.
 
 use crate::sync::{AtomicUsize, Ordering, agree};
@@ -31,8 +35,8 @@ pub fn wake_batch(depth: usize, shallow: Option<usize>, users: usize) -> usize {
     (each.min(shallow.unwrap_or(depth)) / WAIT_QUEUES).clamp(1, 8)
 }
 
-/// What is known of all who wait for the same tags: the two counters that only ever grow (wake.2), and how many wait and are
-/// on the way.
+/// What is known of all callers that wait for the same tags: the two counters that only ever grow (wake.2), and how many wait and
+/// are on the way.
 #[derive(Debug)]
 pub struct Wakeups {
     completions: AtomicUsize,
@@ -56,12 +60,12 @@ impl Wakeups {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// So many tags came back while someone waited.
+    /// So many tags came back while a caller waited.
     pub fn completed(&self, tags: usize) {
         self.completions.fetch_add(tags, Ordering::SeqCst);
     }
 
-    /// Whether the caller is to look after what came back; `false`: somebody does, or nothing did.
+    /// Whether this caller is to look after what came back; `false`: another does, or nothing did.
     pub fn claim(&self) -> bool {
         let mut wakeups = self.wakeups.load(Ordering::SeqCst);
         loop {
@@ -84,7 +88,7 @@ impl Wakeups {
         (self.completions.load(Ordering::SeqCst), self.wakeups.load(Ordering::SeqCst))
     }
 
-    /// Whether someone was woken and has not run yet (wake.3): who finds so leaves the rest to them (wake.4).
+    /// Whether a caller was woken and has not run yet (wake.3): the rest is then left to it (wake.4).
     #[must_use]
     pub fn is_someone_on_the_way(&self) -> bool {
         self.on_the_way.load(Ordering::SeqCst) > 0
@@ -96,7 +100,7 @@ impl Wakeups {
         agree();
     }
 
-    /// So many of those on the way have run, or were not there after all; who says so looks again (wake.4).
+    /// So many of those on the way have run, or were not there after all; the caller that says so looks again (wake.4).
     ///
     /// # Panics
     /// If fewer are on the way.
@@ -107,7 +111,7 @@ impl Wakeups {
     }
 }
 
-/// Those of them who wait for the same reason; the eight queues that hold them belong to who can sleep.
+/// Those of them that wait for the same reason; the eight queues that hold them belong to the code that can sleep.
 #[derive(Debug)]
 pub struct Wakes {
     waiting: AtomicUsize,

@@ -38,7 +38,7 @@ pub struct Setup {
     pub read_only: bool,
     /// How many threads; `None`: one for each CPU that the process may use.
     pub workers: Option<usize>,
-    /// How long, unless somebody says stop before.
+    /// How long, unless the watch says stop before.
     pub runtime: Duration,
     /// Into how many equal parts the timeline cuts `runtime`.
     pub slots: u32,

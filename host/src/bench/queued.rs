@@ -14,8 +14,8 @@ use super::{MEMORY, Setup, WATCH, Watch, measured, open};
 use crate::Error;
 use crate::config;
 use crate::device::helpers::Helpers;
-use crate::disk::Disk;
 use crate::disk::gauge::Gauge;
+use crate::disk::{Disk, Disks};
 use crate::export::program::Programs;
 use crate::export::program::jobs::{Bounds, Course, Done, Jobs};
 use crate::kernel::clock;
@@ -51,8 +51,7 @@ impl<'a> Queued<'a> {
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let threads = config::Limits::default().helpers as usize;
         let helpers = Helpers::new(threads, &[disk.concurrency], &[0], workers, Arc::clone(&notifiers));
-        let files = disk.places().iter().filter_map(|place| place.device.descriptor()).collect();
-        let backend = Backend { disks: vec![Arc::clone(&disk)], files, notifiers, helpers };
+        let backend = Backend { disks: Disks::new(vec![Arc::clone(&disk)]), files: 1, notifiers, helpers };
         Ok(Self { setup, workers, bounds, disk, backend })
     }
 
@@ -140,11 +139,11 @@ impl<'a> Queued<'a> {
             let at = Instant::ZERO + finding.at.since(course.start);
             measured.findings.push(Finding { at, ..finding });
         });
-        let (most, learned) = self.backend.helpers.learned(1);
+        let (most, learned) = (self.backend.helpers.most(), self.backend.helpers.learned(0));
         if most > 0 {
             measured.counters.insert("helpers_most".into(), most as u64);
-            measured.counters.insert("concurrency_level".into(), learned[0].0.into());
-            measured.counters.insert("concurrency_changes".into(), learned[0].1);
+            measured.counters.insert("concurrency_level".into(), learned.0.into());
+            measured.counters.insert("concurrency_changes".into(), learned.1);
         }
         measured
     }

@@ -53,7 +53,8 @@ const FILE: Fixed = Fixed(0);
 impl Raw {
     pub(super) fn new(file: File, memory: u64) -> std::io::Result<Self> {
         let mut ring = Ring::new(1024, 8192, 64)?;
-        ring.register_files(&[file.as_raw_fd()])?;
+        ring.make_room_for_files(1)?;
+        ring.set_file(0, Some(file.as_raw_fd()));
         let pool = Pool::new(memory, 64);
         ring.register_pool(&pool);
         Ok(Self { ring, pool, flights: Slab::with_capacity(1024), file, sleep: Sleep::new(), done: Vec::new() })

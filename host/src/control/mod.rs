@@ -4,5 +4,12 @@
 //! control.2  What is in force after any changes is what a server started with [`State::config`] would have.
 
 pub mod change;
+pub mod events;
+pub(crate) mod live;
+mod plan;
+pub mod view;
 
 pub use change::{Change, Leave, NewExport, Refused, State};
+pub use events::Event;
+pub use plan::check_path;
+pub use view::View;

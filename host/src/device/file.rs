@@ -1,21 +1,29 @@
 //! File: a regular file or a block device.
 //!
+//! A write with FUA must be on the disk before its reply, and other clients must not wait for it. How that is done depends on
+//! where the file lies. On ext4 with direct I/O it is one request of the ring (`RWF_DSYNC`). FUSE ignores that flag, and the
+//! ring would start a thread of its own for each request there: a helper thread writes, and then syncs. In tmpfs there is
+//! nothing to wait for: the worker copies at once. The idea: for each kind of file system and each operation there is a way
+//! that keeps its word and does not hold up the worker. The fast ways are for the file systems that are known to keep theirs
+//! (`is_trusted`); all others have the slow and sure ones.
+//!
 //! file.1  Direct I/O where the file system and the alignment take it, else through the page cache (`open`).
 //! file.2  On a file system that lives in RAM (tmpfs, ramfs) a request is a copy: it is done at once, by a plain system call,
 //!         for the ring would hand it to a helper thread.
 //! file.3  Two servers cannot write one file: it is locked, shared for readers. A process lock (`fcntl`) tells a live server;
 //!         the file's own lock (`flock`) stays until the kernel has ended what a killed one had in flight, and is waited for.
 //! file.4  Durable means `fdatasync` on a file and `fsync` on a block device. A durable write (FUA) is one request where the
-//!         file system is known to take it so (`RWF_DSYNC`), else a write and then a sync: FUSE ignores it on direct I/O; and
-//!         through the page cache it would be told, in place of a sync, that older writes were lost: the kernel tells it once.
+//!         file system is known to take it so (`RWF_DSYNC`), else a write and then a sync: FUSE ignores the flag on direct I/O.
+//!         Through the page cache such a write would be told, in place of a sync, that older writes were lost, and the kernel
+//!         tells that once.
 //! file.5  What the file system cannot do is learned once: discards then do nothing, as they may; zeroes are written out.
-//!         They are also where the file system is not one that is known to make them: some FUSE servers answer "done" and
+//!         Zeroes are also written out on file systems that are not known to make them: some FUSE servers answer "done" and
 //!         have done nothing (nbdfuse 1.14, above a server without write-zeroes). New connections are not offered what is known
 //!         not to work.
 //! file.6  Where the ring would hand each request to a thread of its own (all but the file systems named in `is_trusted`, and
 //!         block devices), our own few helper threads wait: as many reads at once as pay there. What is in the page cache is
-//!         read at once, where it can be told (`peek`). Where holes are is not asked there, nor is anything read ahead: the
-//!         worker that asked might wait for another process. All counts as data.
+//!         read at once, where that can be told (`peek`). On these files all counts as data, and nothing is read ahead: a
+//!         worker that asked where the holes are might wait for another process.
 //! file.7  Writes into the page cache go one by one, in their order: they are copies, or wait for the disk together. Direct
 //!         writes go at once.
 //! file.8  A fault is one line in the log, not one for each request that meets it (`faults`).
@@ -34,7 +42,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time;
 
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
@@ -54,7 +62,8 @@ use peek::Peek;
 pub(crate) struct File {
     path: PathBuf,
     file: fs::File,
-    size: u64,
+    /// As it was last told to be: it only grows.
+    size: AtomicU64,
     block: u32,
     home: u64,
     kind: Kind,
@@ -72,7 +81,7 @@ pub(crate) struct File {
 enum Way {
     /// file.2
     Inline,
-    /// Through io_uring: the file system takes requests without blocking who asks, or says so.
+    /// Through io_uring: the file system takes requests without blocking the worker, or says so.
     Ring,
     /// By threads that wait (file.6); reads are tried before.
     Helpers(Peek),
@@ -88,7 +97,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// A step of a request, as far as it matters for who does it.
+/// A step of a request, as far as it matters for where it is done: ring, helper or worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Act {
     Read,
@@ -122,7 +131,7 @@ impl File {
         tracing::info!(path = %path.display(), size, read_only, "opened: {io} ({why}); {way}");
         Ok(Self {
             path: path.to_owned(),
-            size,
+            size: AtomicU64::new(size),
             block: if in_ram { 512 } else { block },
             home: if kind == Kind::Block { metadata.rdev() } else { metadata.dev() },
             kind,
@@ -170,7 +179,7 @@ impl File {
         if self.kind == Kind::Regular
             && let Ok((size, names)) = sys::size_and_names(&self.file)
         {
-            self.faults.looked(&self.path, self.size, size, names);
+            self.faults.looked(&self.path, self.size.load(Ordering::Relaxed), size, names);
         }
     }
 
@@ -216,7 +225,7 @@ impl File {
 
 impl Device for File {
     fn facts(&self) -> Facts {
-        let plain = Facts::plain(self.size);
+        let plain = Facts::plain(self.size.load(Ordering::Relaxed));
         let limits = Limits { block: self.block / Sector::SIZE as u32, ..plain.limits };
         Facts {
             limits,
@@ -225,6 +234,18 @@ impl Device for File {
             volatile_cache: !self.in_ram(),
             fua: self.native_fua(),
             ..plain
+        }
+    }
+
+    fn look_at_size(&self) -> io::Result<u64> {
+        let block = u64::from(self.block);
+        open::size_of(&self.file, self.kind).map(|size| size / block * block).map_err(io::Error::other)
+    }
+
+    fn grow(&self) {
+        match self.look_at_size() {
+            Ok(size) => drop(self.size.fetch_max(size, Ordering::Relaxed)),
+            Err(error) => tracing::error!(path = %self.path.display(), %error, "its size cannot be looked at"),
         }
     }
 
@@ -389,8 +410,8 @@ impl Inline for File {
     }
 }
 
-/// How long the last requests of a killed server are waited for. Chosen: a disk that works ends them in that time, and whoever
-/// started the server is not left without an answer for longer.
+/// How long the last requests of a killed server are waited for. Chosen: a disk that works ends them in that time, and the operator
+/// has an answer within it.
 const LOCK_PATIENCE: time::Duration = time::Duration::from_secs(10);
 
 /// Whether the kernel calls the disk below a device number rotational; `false` where there is no such disk (a network file

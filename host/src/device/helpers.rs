@@ -41,7 +41,7 @@ pub(crate) enum Work {
     Sync { data_only: bool },
 }
 
-/// Work for a file, and whom to tell.
+/// Work for a file, and the worker that is told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) worker: ContextId,
@@ -54,7 +54,7 @@ pub(crate) struct Job {
     pub(crate) work: Work,
 }
 
-// SAFETY: the memory that a job names is left to whoever does it until the result was taken (`Helpers::push`).
+// SAFETY: the memory that a job names is left to the helper that does it until the result was taken (`Helpers::push`).
 unsafe impl Send for Job {}
 
 /// How a job ended: its lane and tag, and what the system call returned, or the negative error.
@@ -124,10 +124,24 @@ impl Helpers {
         self.work.notify_all();
     }
 
-    /// The most threads that were busy at once, and what each disk was found to gain from: (requests at once, changes).
-    pub(crate) fn learned(&self, disks: usize) -> (usize, Vec<(u16, u64)>) {
-        let state = self.state();
-        (state.plan.most(), (0..disks).map(|disk| state.plan.learned(disk)).collect())
+    /// The most threads that were busy at once.
+    pub(crate) fn most(&self) -> usize {
+        self.state().plan.most()
+    }
+
+    /// What a disk was found to gain from: (requests at once, changes).
+    pub(crate) fn learned(&self, disk: usize) -> (u16, u64) {
+        self.state().plan.learned(disk)
+    }
+
+    /// A disk has come, at this number.
+    pub(crate) fn set_disk(&self, disk: usize, settings: &concurrency::Settings) {
+        self.state().plan.set_disk(disk, settings);
+    }
+
+    /// A file has come, at this number.
+    pub(crate) fn set_file(&self, file: u32, disk: usize) {
+        self.state().plan.set_file(file as usize, disk);
     }
 
     /// Makes ready what may start, and wakes helpers for it; how many are to be made, for lack of sleeping ones (helper.2).
@@ -148,7 +162,7 @@ impl Helpers {
     /// Makes so many helpers, which [`start`](Self::start) has counted already, or as many of them as can be made.
     ///
     /// # Errors
-    /// There is none, these or others: what is ready is left to whoever asked.
+    /// There is none, these or others: what is ready is left to the worker.
     fn spawn(self: &Arc<Self>, count: usize) -> io::Result<()> {
         for left in (1..=count).rev() {
             let helpers = Arc::clone(self);
@@ -188,7 +202,7 @@ impl Helpers {
     fn work_off<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         while let Some((source, job)) = state.ready.pop_front() {
             drop(state);
-            // SAFETY: whoever pushed the job keeps its memory until it takes the result, which comes after.
+            // SAFETY: the worker that pushed the job keeps its memory until it takes the result, which comes after.
             let result = unsafe { job.work.perform(job.fd) };
             let now = clock::now();
             state = self.state();

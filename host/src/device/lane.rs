@@ -109,6 +109,15 @@ pub(crate) trait Lane: Send {
     }
 }
 
+/// The lane where a device was, and is no more: nobody has anything to ask there.
+pub(crate) struct Gone;
+
+impl Lane for Gone {
+    fn queue(&mut self, _io: &mut Io<'_>, _now: Instant, _requests: &[Request], _segments: &[Segment]) {
+        unreachable!("a request goes to a device that is gone")
+    }
+}
+
 /// The lane of a device that answers at once.
 pub(super) struct AtOnce<D>(pub(super) Arc<D>);
 

@@ -76,7 +76,7 @@ pub(crate) struct Run {
 
 /// A device that answers at once, so that nothing is gained by going through the ring.
 ///
-/// Ranges lie within the device; whoever calls has checked.
+/// Ranges lie within the device; the caller has checked.
 pub(crate) trait Inline {
     fn read(&self, at: u64, into: VolatileSlice<'_>) -> Outcome;
     fn write(&self, at: u64, from: VolatileSlice<'_>, flags: Flags) -> Outcome;
@@ -102,6 +102,14 @@ pub(crate) trait Device: Send + Sync {
     fn flush_now(&self) -> io::Result<()> {
         Ok(())
     }
+
+    /// How large it is now, in bytes: whoever made it larger has not told us.
+    fn look_at_size(&self) -> io::Result<u64> {
+        Ok(self.facts().size())
+    }
+
+    /// It is from now on as large as [`look_at_size`](Self::look_at_size) says, unless that is less.
+    fn grow(&self) {}
 
     /// A request failed.
     fn failed(&self, _op: Op, _errno: Errno) {}
@@ -175,7 +183,7 @@ pub(crate) fn map(device: &dyn Device, at: u64, len: u64, most: usize) -> io::Re
     Ok(runs)
 }
 
-/// What an I/O error means to who asked.
+/// What an I/O error means to the client.
 pub(crate) fn errno(error: &io::Error) -> Errno {
     match error.kind() {
         // The file is shorter than it was.

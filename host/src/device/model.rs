@@ -1,12 +1,18 @@
 //! Model: RAM that takes as long as a modelled disk would.
 //!
-//! timing.1  A request's data moves when it goes out, and its end is told when the model says so. Nobody can tell the difference:
-//!           requests that are under way together have no order, and whoever is told of a write's end finds it written.
-//! timing.2  All workers share one model, under a lock taken once per batch. Whoever goes on in time puts the ends of others into
-//!           their boxes, and wakes them.
-//! timing.3  Our own lateness is not the disk's. A worker that heard of an end late has what it submits next counted as submitted
-//!           earlier by as much, though never before anything that has happened already. Without this, a client that waits for
-//!           each answer would pay for every timer that comes late, and see a slower disk.
+//! A scheduler is to be tried with real clients on a disk that is not there. Data is kept in RAM, and a model from the lab says
+//! when each request ends; the client is told then. The difficulty is our own lateness: a timer comes some 50 µs after it was
+//! due, and a client that waits for each answer would ask that much later each time. So lateness is not charged to the disk.
+//! Example: the model ends a read at 12.70 ms, and the worker wakes up and tells it at 12.75. The client asks again at 12.80.
+//! That request counts as submitted at 12.75, and the client sees the model's rate.
+//!
+//! timing.1  A request's data moves when it goes out, and its end is told when the model says so. No client can tell the
+//!           difference: requests that are under way together have no order, and a client that is told of a write's end finds
+//!           it written.
+//! timing.2  All workers share one model, under a lock taken once per batch. A worker that goes on in time puts the ends of
+//!           other workers' requests into their boxes, and wakes them.
+//! timing.3  A worker that heard of an end late has what it submits next counted as submitted earlier by as much, though never
+//!           before anything that has happened already.
 //! timing.4  Of the workers that have requests in the model, one has a timer no later than the model's next event.
 
 use std::io;

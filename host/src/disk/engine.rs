@@ -22,13 +22,16 @@ use slab::Slab;
 use super::handover::Found;
 use super::queues::Queues;
 use super::tag_wait::TagWait;
-use super::{Disk, Place};
+use super::{Disk, Disks, Place, Registered};
 use crate::device::helpers::{Done, Helpers};
-use crate::device::lane::{Address, Completed, Io, Lane, Request};
+use crate::device::lane::{Address, Completed, Gone, Io, Lane, Request};
 use crate::kernel::buffer::Pool;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::Ring;
 use crate::kernel::ticket::{Memory, Ticket, Tickets};
+
+/// No disk's change: to look at it again at the next turn.
+const LOOK_AGAIN: u64 = u64::MAX;
 
 /// News of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,8 +55,11 @@ struct Side {
     /// Bios in the queue that have not ended, or whose memory is not free.
     open: u32,
     handover: Handover,
+    places: Arc<[Place]>,
     /// Of its devices, by their places.
     lanes: Vec<Box<dyn Lane>>,
+    /// What the lanes are lanes of.
+    held: Vec<Option<Registered>>,
     /// The places of those that answer by the clock.
     timed: Vec<usize>,
     /// Bios that the queue had no room for, and new ones: they go in at the next turn.
@@ -103,6 +109,9 @@ pub(crate) struct Engine {
     /// News for the front, by tickets, since it last looked.
     pub(crate) news: Vec<(usize, News)>,
     sides: Vec<Side>,
+    disks: Arc<Disks>,
+    /// The change of the disks that was looked at last.
+    disks_seen: u64,
     notifiers: Arc<Notifiers>,
     helpers: Arc<Helpers>,
     /// What helpers have done, while it is looked at.
@@ -134,56 +143,54 @@ impl Engine {
         ring: Ring,
         pool: Pool,
         context: ContextId,
-        disks: &[Arc<Disk>],
+        disks: Arc<Disks>,
         notifiers: Arc<Notifiers>,
         helpers: Arc<Helpers>,
     ) -> Self {
-        let side = |(number, disk): (usize, &Arc<Disk>)| {
-            let Found { epoch, queues } = disk.look();
-            let depth = queues.of(context).settings().depth;
-            let lane = |(place, at): (usize, &Place)| {
-                Arc::clone(&at.device).lane(Address { disk: number, place, file: at.file })
-            };
-            let lanes: Vec<_> = disk.places().iter().enumerate().map(lane).collect();
-            let mut side = Side {
-                disk: Arc::clone(disk),
-                queues,
-                epoch,
-                streams: Slab::new(),
-                open: 0,
-                handover: if epoch % 2 == 1 { Handover::Frozen } else { Handover::Open },
-                timed: (0..lanes.len()).filter(|place| lanes[*place].is_by_the_clock()).collect(),
-                lanes,
-                backlog: VecDeque::with_capacity(256),
-                completed: Vec::with_capacity(usize::from(depth)),
-                ended: Vec::with_capacity(usize::from(depth)),
-                busy: Vec::new(),
-                requests: Vec::with_capacity(usize::from(depth)),
-                segments: Vec::with_capacity(usize::from(depth) * 4),
-                timeout: None,
-                tag_wait: None,
-                full: false,
-                dirty: false,
-            };
-            side.wait_for_tags(context, &notifiers);
-            side
-        };
-        let sides: Vec<_> = disks.iter().enumerate().map(side).collect();
-        if sides.iter().any(|side: &Side| !side.timed.is_empty()) {
-            Ring::be_punctual();
-        }
-        Self {
+        let mut engine = Self {
             ring,
             pool,
             tickets: Tickets::with_capacity(1024),
             context,
             news: Vec::with_capacity(1024),
-            sides,
+            sides: Vec::new(),
+            disks,
+            disks_seen: 0,
             notifiers,
             helpers,
             helped: Vec::with_capacity(256),
             dirty: Vec::new(),
             launches: Vec::with_capacity(64),
+        };
+        engine.look_at_disks();
+        engine
+    }
+
+    /// Takes note of disks that came and went. It is called before anything is asked of a disk that has come.
+    #[cold]
+    fn look_at_disks(&mut self) {
+        let (seen, disks) = self.disks.look();
+        self.disks_seen = seen;
+        for (number, disk) in disks.into_iter().enumerate() {
+            match self.sides.get_mut(number) {
+                Some(side) if Arc::ptr_eq(&side.disk, &disk) => {}
+                Some(side) => {
+                    assert!(
+                        side.open == 0 && side.streams.is_empty(),
+                        "a disk went while a worker had something on it"
+                    );
+                    side.disk.leave(self.context);
+                    *side = Side::new(number, disk, self.context, &self.notifiers, &self.ring);
+                    self.mark(number);
+                }
+                None => {
+                    self.sides.push(Side::new(number, disk, self.context, &self.notifiers, &self.ring));
+                    self.mark(number);
+                }
+            }
+        }
+        if self.sides.iter().any(|side: &Side| !side.timed.is_empty()) {
+            Ring::be_punctual();
         }
     }
 
@@ -193,6 +200,14 @@ impl Engine {
         let side = &mut self.sides[disk];
         let id = side.queues.of(self.context).add_stream(stream);
         StreamId(side.streams.insert(Member { stream, id, before: Stats::default() }) as u32)
+    }
+
+    /// Puts a stream into another group, or gives it another priority.
+    pub(crate) fn change_stream(&mut self, now: Instant, disk: usize, stream: StreamId, to: Stream) {
+        let side = &mut self.sides[disk];
+        let member = &mut side.streams[stream.0 as usize];
+        member.stream = to;
+        side.queues.of(self.context).change_stream(now, member.id, to);
     }
 
     /// Removes a stream; what it has done.
@@ -283,6 +298,9 @@ impl Engine {
 
     /// Somebody granted us something, or made room, or has done something for us.
     pub(crate) fn woken(&mut self) {
+        if self.disks_seen != self.disks.changes() {
+            self.look_at_disks();
+        }
         let mut helped = std::mem::take(&mut self.helped);
         self.helpers.take(self.context, &mut helped);
         for ((disk, place), tag, result) in helped.drain(..) {
@@ -349,7 +367,7 @@ impl Engine {
     fn turn_queue(&mut self, now: Instant, number: usize) {
         let side = &mut self.sides[number];
         if side.epoch != side.disk.epoch() {
-            side.follow(self.context, &self.notifiers);
+            side.follow(number, self.context, &self.notifiers, &self.ring);
         }
         let mut queue = side.queues.of(self.context);
         let came = side.ended.len() + side.busy.len();
@@ -390,7 +408,7 @@ impl Engine {
                 let before = side.segments.len();
                 side.segments.extend(queue.segments(dispatch.tag));
                 let Dispatch { tag, op, flags, extent, .. } = dispatch;
-                let (place, at) = side.disk.locate(extent);
+                let (place, at) = Place::locate(&side.places, extent);
                 let segments = side.segments.len() - before;
                 side.requests.push(Request { tag, op, flags, at, bytes: extent.bytes().get(), place, segments });
                 goes_on = side.tag_wait.as_mut().is_none_or(TagWait::took);
@@ -426,6 +444,10 @@ impl Engine {
             side.timeout = side.timeout.into_iter().chain(idle).min();
         }
         drop(queue);
+        if side.epoch == LOOK_AGAIN && side.is_at_rest() && side.lanes.iter().all(|lane| lane.in_flight() == 0) {
+            self.mark(number); // what it could not let go, it can now
+            return;
+        }
         if side.handover == Handover::Frozen && side.open == 0 {
             side.handover = Handover::Arrived;
             if side.disk.arrive(self.context) {
@@ -477,9 +499,40 @@ impl Engine {
 }
 
 impl Side {
-    /// The disk has frozen, or has other queues.
+    fn new(number: usize, disk: Arc<Disk>, context: ContextId, notifiers: &Arc<Notifiers>, ring: &Ring) -> Self {
+        let Found { epoch, queues, .. } = disk.look();
+        let depth = queues.of(context).settings().depth;
+        let mut side = Self {
+            disk,
+            queues,
+            // The places come when it follows the disk.
+            epoch: LOOK_AGAIN,
+            streams: Slab::new(),
+            open: 0,
+            handover: if epoch % 2 == 1 { Handover::Frozen } else { Handover::Open },
+            places: Arc::default(),
+            timed: Vec::new(),
+            lanes: Vec::new(),
+            held: Vec::new(),
+            backlog: VecDeque::with_capacity(256),
+            completed: Vec::with_capacity(usize::from(depth)),
+            ended: Vec::with_capacity(usize::from(depth)),
+            busy: Vec::new(),
+            requests: Vec::with_capacity(usize::from(depth)),
+            segments: Vec::with_capacity(usize::from(depth) * 4),
+            timeout: None,
+            tag_wait: None,
+            full: false,
+            dirty: false,
+        };
+        side.wait_for_tags(context, notifiers);
+        side.follow(number, context, notifiers, ring);
+        side
+    }
+
+    /// The disk has frozen, or has other queues or places.
     #[cold]
-    fn follow(&mut self, context: ContextId, notifiers: &Arc<Notifiers>) {
+    fn follow(&mut self, number: usize, context: ContextId, notifiers: &Arc<Notifiers>, ring: &Ring) {
         let found = self.disk.look();
         if !Arc::ptr_eq(&found.queues, &self.queues) {
             assert!(self.open == 0, "the queues were changed while a worker had something in them");
@@ -494,7 +547,49 @@ impl Side {
             self.wait_for_tags(context, notifiers);
         }
         self.handover = if found.is_frozen() { Handover::Frozen } else { Handover::Open };
-        self.epoch = found.epoch;
+        self.places = found.places;
+        self.epoch = if self.take_lanes(number, ring) { found.epoch } else { LOOK_AGAIN };
+    }
+
+    /// Takes a lane of each device that has come, and lets go of those that went; whether all could be let go.
+    fn take_lanes(&mut self, number: usize, ring: &Ring) -> bool {
+        let mut all = true;
+        for index in 0..self.places.len().max(self.lanes.len()) {
+            let device = self.places.get(index).and_then(|place| place.device.as_ref());
+            let held = self.held.get(index).and_then(|held| held.as_ref());
+            if let Some((held, file)) = held {
+                if device.is_some_and(|device| Arc::ptr_eq(device, held)) {
+                    continue;
+                }
+                if !self.is_at_rest() || self.lanes[index].in_flight() > 0 {
+                    all = false; // engine.1
+                    continue;
+                }
+                file.iter().for_each(|file| ring.set_file(*file, None));
+                (self.lanes[index], self.held[index]) = (Box::new(Gone), None);
+            }
+            while self.lanes.len() <= index {
+                self.lanes.push(Box::new(Gone));
+                self.held.push(None);
+            }
+            if let Some(device) = device {
+                let file = self.places[index].file;
+                file.iter().for_each(|file| ring.set_file(*file, device.descriptor()));
+                self.held[index] = Some((Arc::clone(device), file));
+                self.lanes[index] = Arc::clone(device).lane(Address { disk: number, place: index, file });
+            }
+        }
+        while self.lanes.len() > self.places.len() && self.held.last().is_some_and(Option::is_none) {
+            self.lanes.pop();
+            self.held.pop();
+        }
+        self.timed = (0..self.lanes.len()).filter(|place| self.lanes[*place].is_by_the_clock()).collect();
+        all
+    }
+
+    /// Whether the queue knows all that the lanes have answered.
+    fn is_at_rest(&self) -> bool {
+        self.completed.is_empty() && self.ended.is_empty() && self.busy.is_empty()
     }
 
     /// Makes ready to wait for tags, where they are shared.
@@ -541,7 +636,7 @@ mod tests {
         let helpers = Helpers::new(1, &[disk.concurrency], &[], 1, Arc::clone(&notifiers));
         let (ring, pool) = (Ring::new(8, 8, 1).unwrap(), Pool::new(1 << 20, 1));
         let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(0) };
-        let mut engine = Engine::new(ring, pool, ContextId(0), &[disk], notifiers, helpers);
+        let mut engine = Engine::new(ring, pool, ContextId(0), Disks::new(vec![disk]), notifiers, helpers);
         let stream = engine.add_stream(0, stream);
         (engine, stream)
     }

@@ -24,10 +24,10 @@ use fairlift_core::sched::Kind;
 use fairlift_core::stats::Stats;
 use fairlift_core::{ContextId, Group, GroupId, Instant, Outcome, tunable};
 
-use super::Disk;
 use super::queues::Queues;
+use super::{Disk, Place, Plan};
 
-/// Which queues a disk has, and which come next.
+/// Which queues a disk has, which come next, and what both are made from.
 pub(super) struct State {
     pub(super) queues: Arc<Queues>,
     next: Option<Next>,
@@ -35,6 +35,11 @@ pub(super) struct State {
     ended: u64,
     /// What was counted in queues that are no more (handover.4).
     pub(super) past: Past,
+    pub(super) plan: Plan,
+    /// By rising start.
+    pub(super) places: Arc<[Place]>,
+    /// All but the root, parents first.
+    pub(super) groups: Vec<(GroupId, Group)>,
 }
 
 /// Queues that wait until the old ones are empty.
@@ -71,8 +76,13 @@ pub(super) fn add_stats(all: &mut Vec<(GroupId, Group, Stats)>, more: Vec<(Group
 }
 
 impl State {
-    pub(super) fn new(queues: Queues) -> Self {
-        Self { queues: Arc::new(queues), next: None, ended: 0, past: Past::default() }
+    pub(super) fn new(queues: Queues, plan: Plan, places: Arc<[Place]>, groups: Vec<(GroupId, Group)>) -> Self {
+        Self { queues: Arc::new(queues), next: None, ended: 0, past: Past::default(), plan, places, groups }
+    }
+
+    /// The queues that the disk has, and those that come next.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Queues>> {
+        [&self.queues].into_iter().chain(self.next.as_ref().map(|next| &next.queues))
     }
 }
 
@@ -81,6 +91,7 @@ pub(crate) struct Found {
     /// The number of the change; odd: the disk is frozen.
     pub(crate) epoch: u64,
     pub(crate) queues: Arc<Queues>,
+    pub(crate) places: Arc<[Place]>,
 }
 
 impl Found {
@@ -101,20 +112,45 @@ impl Disk {
         kind: Kind,
         set: &[(String, String)],
     ) -> Result<(), tunable::Error> {
-        let mut settings = self.plan.settings(kind);
-        for (backing, flush) in settings.backings.iter_mut().zip(&self.flushes) {
-            backing.flush = Some(Arc::clone(flush) as Arc<dyn SharedFlush>); // handover.5
-        }
-        let queues = Arc::new(Queues::new(&settings, set, self.plan.shares_tags())?);
         let mut state = self.state();
+        let plan = state.plan.with_scheduler(kind, set);
+        let queues = Arc::new(plan.queues(now, &state.places, &state.groups)?);
         if state.next.is_none() && state.queues.is_one() && queues.is_one() {
             let mut queue = state.queues.of(ContextId(0));
             queue.set_scheduler(now, kind);
             for (name, value) in set {
                 queue.set_tunable(name, value).expect("the new queue has taken it");
             }
+            drop(queue);
+            state.plan = plan;
             return Ok(());
         }
+        state.plan = plan;
+        self.take_next(&mut state, queues);
+        Ok(())
+    }
+
+    /// Chooses another depth and another bound of requests, as [`config::Disk`](crate::config::Disk) has them; all that holds
+    /// for another scheduler holds for these.
+    ///
+    /// # Errors
+    /// A tunable that the disk has is not one of its scheduler: it never was.
+    pub(crate) fn set_bounds(
+        &self,
+        now: Instant,
+        depth: Option<u16>,
+        nr_requests: Option<u32>,
+    ) -> Result<(), tunable::Error> {
+        let mut state = self.state();
+        let plan = state.plan.with_bounds(depth, nr_requests);
+        let queues = Arc::new(plan.queues(now, &state.places, &state.groups)?);
+        state.plan = plan;
+        self.take_next(&mut state, queues);
+        Ok(())
+    }
+
+    /// These queues come next; the disk freezes until the old ones are empty.
+    fn take_next(&self, state: &mut State, queues: Arc<Queues>) {
         match &mut state.next {
             Some(next) => next.queues = queues,
             None => {
@@ -122,8 +158,12 @@ impl Disk {
                 self.epoch.fetch_add(1, Ordering::AcqRel);
             }
         }
-        self.hand_over(&mut state);
-        Ok(())
+        self.hand_over(state);
+    }
+
+    /// The disk has other places: workers look at them before they give their queues anything more.
+    pub(super) fn moved(&self) {
+        self.epoch.fetch_add(2, Ordering::AcqRel);
     }
 
     /// The scheduler that the disk has.
@@ -140,7 +180,7 @@ impl Disk {
     /// Which queues the disk has.
     pub(crate) fn look(&self) -> Found {
         let state = self.state();
-        Found { epoch: self.epoch(), queues: Arc::clone(&state.queues) }
+        Found { epoch: self.epoch(), queues: Arc::clone(&state.queues), places: Arc::clone(&state.places) }
     }
 
     /// A worker has nothing in the old queues any more (handover.2); whether it was the last, and is to wake the others.
@@ -161,14 +201,14 @@ impl Disk {
 
     /// Puts the new queues in place if all workers have arrived (handover.1).
     fn hand_over(&self, state: &mut State) -> bool {
-        let all = u64::MAX >> (64 - self.plan.contexts());
+        let all = u64::MAX >> (64 - state.plan.contexts());
         let Some(next) = state.next.take_if(|next| (next.arrived | state.ended) & all == all) else { return false };
         let old = std::mem::replace(&mut state.queues, next.queues);
         state.past.add(&old);
-        for (place, flush) in self.places.iter().zip(&self.flushes) {
+        for place in state.places.iter().filter(|place| !place.is_free) {
             // A queue that was alone had a state of its own, unless it was handed over before.
             let lost = old.of(ContextId(0)).flush_error(place.start);
-            flush.with(&mut |flush| {
+            place.flush.with(&mut |flush| {
                 if let (Some(errno), None) = (lost, flush.lost()) {
                     flush.ended_alone(Outcome::Failed(errno)); // handover.5
                 }
@@ -214,17 +254,7 @@ mod tests {
     }
 
     fn disk(scheduler: Kind) -> Disk {
-        let settings = config::Disk {
-            name: "d".into(),
-            scheduler,
-            set: Vec::new(),
-            depth: None,
-            shared_tags: false,
-            if_rotational: None,
-            nr_requests: None,
-            io_timeout: None,
-            concurrency: Default::default(),
-        };
+        let settings = config::Disk::new("d", scheduler);
         let model = Factory::new(|| Box::new(Volatile));
         let backing = Backing::Model { name: "volatile".into(), size: 1 << 20, model };
         let device = device::open(&backing, false).unwrap();

@@ -4,7 +4,8 @@
 //! disk has a linear space of sectors, in which each device has its place, and one or several [queues](queues) for it.
 //!
 //! disk.1  Each device has a place of its own in the disk's sectors, so that "near" and "sequential" keep their meaning. Between
-//!         two places there is a gap, so that no request reaches from one device into the next.
+//!         two places there is a gap, so that no request reaches from one device into the next, and room to grow. A place whose
+//!         device is gone is kept until no worker has anything on it.
 //! disk.2  A scheduler that decides between workers has one queue for all of them, under one lock that a worker takes once per
 //!         batch. `none` decides nothing, so each worker has a queue of its own, and its lock is never contended.
 //! disk.3  A flush is shared within a device by all exports, connections and workers that ask for one. Where workers have queues
@@ -16,17 +17,17 @@ mod handover;
 pub(crate) mod queues;
 mod tag_wait;
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fairlift_core::concurrency;
 use fairlift_core::flush::{self, SharedFlush};
 use fairlift_core::model::Character;
 use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::sched::idling_trial::Finding;
 use fairlift_core::stats::Stats;
-use fairlift_core::{ContextId, Errno, Extent, Group, Limits, Op, Sector};
+use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Instant, Limits, Op, Queue, Sector};
+use fairlift_core::{concurrency, tunable};
 
 use crate::Error;
 use crate::config;
@@ -39,31 +40,172 @@ use queues::Queues;
 /// Between backings, and what their places are multiples of: 1 GiB. Chosen: further than any scheduler takes for near by default.
 const GAP: u64 = 1 << 21;
 
+/// How many sectors a place has at least, so that its device can grow: 1 TiB.
+const ROOM: u64 = 1 << 31;
+
+/// As many places as completions can name.
+const PLACES: usize = 1 << 16;
+
 /// A scheduling domain.
 pub(crate) struct Disk {
     pub(crate) name: String,
-    plan: Plan,
-    places: Vec<Place>,
-    /// The flushes of each place, where several queues share them, or have handed them on.
-    flushes: Vec<Arc<Shared>>,
-    /// Counts the changes of `state`'s queues: odd while the disk is frozen ([`handover`]).
+    /// Counts the changes of `state`'s queues and places: odd while the disk is frozen ([`handover`]).
     epoch: AtomicU64,
     state: Mutex<State>,
     /// How much at once is given to those of its files that helpers wait for.
     pub(crate) concurrency: concurrency::Settings,
-    /// Counts what the devices do, if somebody wants to know.
+    /// Counts what the devices do, for a bench.
     pub(crate) gauge: Option<Gauge>,
+}
+
+/// The disks of a server, by their numbers.
+pub(crate) struct Disks {
+    list: Mutex<Vec<Arc<Disk>>>,
+    /// Counts the changes of `list`.
+    changes: AtomicU64,
+    /// What stands at a number that no disk has.
+    nothing: Arc<Disk>,
+}
+
+impl Disks {
+    pub(crate) fn new(disks: Vec<Arc<Disk>>) -> Arc<Self> {
+        let settings = config::Disk {
+            name: String::new(),
+            scheduler: Kind::Fair, // one queue for all workers, whatever their number
+            set: Vec::new(),
+            depth: Some(1),
+            shared_tags: false,
+            if_rotational: None,
+            nr_requests: Some(1),
+            io_timeout: None,
+            concurrency: concurrency::Settings::default(),
+        };
+        let nothing = Disk::new(&settings, &[], &[Group::root()], 64).expect("a disk with nothing on it");
+        Arc::new(Self { list: Mutex::new(disks), changes: AtomicU64::new(0), nothing: Arc::new(nothing) })
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Arc<Disk>>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often a disk came or went: who knows another number has to [look](Self::look).
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// What is at each number, with the number of the change.
+    pub(crate) fn look(&self) -> (u64, Vec<Arc<Disk>>) {
+        let list = self.list();
+        (self.changes(), list.clone())
+    }
+
+    /// Those that there are, each with its number.
+    pub(crate) fn all(&self) -> Vec<(usize, Arc<Disk>)> {
+        let there = |(_, disk): &(usize, &Arc<Disk>)| !Arc::ptr_eq(disk, &self.nothing);
+        self.list().iter().enumerate().filter(there).map(|(number, disk)| (number, Arc::clone(disk))).collect()
+    }
+
+    pub(crate) fn get(&self, number: usize) -> Arc<Disk> {
+        Arc::clone(&self.list()[number])
+    }
+
+    /// Puts a disk (`None`: nothing) at a number, which is at most the next one; workers are to be woken then.
+    pub(crate) fn set(&self, number: usize, disk: Option<Arc<Disk>>) {
+        let disk = disk.unwrap_or_else(|| Arc::clone(&self.nothing));
+        let mut list = self.list();
+        match list.get_mut(number) {
+            Some(old) => *old = disk,
+            None => list.push(disk),
+        }
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The first number from one on that no disk has.
+    pub(crate) fn free_from(&self, first: usize) -> usize {
+        let list = self.list();
+        let free = |number: &usize| list.get(*number).is_none_or(|disk| Arc::ptr_eq(disk, &self.nothing));
+        (first..).find(free).expect("there is always another number")
+    }
 }
 
 /// A device, and the number under which its descriptor is registered with every ring, if it has one.
 pub(crate) type Registered = (Arc<dyn Device>, Option<u32>);
 
 /// Where a backing is on its disk.
+#[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) start: Sector,
-    pub(crate) device: Arc<dyn Device>,
+    /// Up to where its device may grow, in sectors from `start`.
+    room: u64,
+    /// `None`: it is gone.
+    pub(crate) device: Option<Arc<dyn Device>>,
     /// The number under which its file is registered with every ring, if it is a file.
     pub(crate) file: Option<u32>,
+    /// Its flushes, where several queues share them, or have handed them on.
+    flush: Arc<Shared>,
+    /// Its device is gone, and no worker has anything on it: another may have the place.
+    is_free: bool,
+    /// What its device says of itself, or said.
+    facts: Facts,
+}
+
+impl Place {
+    fn new(start: Sector, (device, file): &Registered) -> Self {
+        let facts = device.facts();
+        let sectors = facts.limits.capacity;
+        Self {
+            start,
+            room: sectors.saturating_mul(2).max(ROOM),
+            device: Some(Arc::clone(device)),
+            file: *file,
+            flush: Shared::new(flush::Settings::default(), facts.volatile_cache),
+            is_free: false,
+            facts,
+        }
+    }
+
+    /// The first sector that is not its own.
+    fn end(&self) -> u64 {
+        (self.start.0 + self.room + GAP).next_multiple_of(GAP)
+    }
+
+    /// As the queue knows it; `shared`: several queues share its flushes (disk.3).
+    fn backing(&self, shared: bool) -> Backing {
+        let Facts { volatile_cache, fua, .. } = self.facts;
+        let flush = shared.then(|| Arc::clone(&self.flush) as Arc<dyn SharedFlush>);
+        Backing { start: self.start, volatile_cache, fua, flush }
+    }
+
+    /// The place of an extent, and the byte within its device.
+    #[inline]
+    pub(crate) fn locate(places: &[Self], extent: Extent) -> (usize, u64) {
+        let index = places.partition_point(|place| place.start <= extent.start) - 1;
+        (index, (extent.start.0 - places[index].start.0) * Sector::SIZE)
+    }
+}
+
+/// Finds a place for a device; which.
+fn put(places: &mut Vec<Place>, device: &Registered) -> Result<usize, &'static str> {
+    let sectors = device.0.facts().limits.capacity;
+    if let Some(free) = places.iter().position(|place| place.is_free && place.room / 2 >= sectors) {
+        places[free] = Place { room: places[free].room, ..Place::new(places[free].start, device) };
+        return Ok(free);
+    }
+    if places.len() == PLACES {
+        return Err("a disk has at most 65536 places");
+    }
+    let place = Place::new(Sector(places.last().map_or(0, Place::end)), device);
+    if place.start.0.checked_add(place.room).is_none_or(|end| end >= 1 << 62) {
+        return Err("the disk has no room for another backing of that size");
+    }
+    places.push(place);
+    Ok(places.len() - 1)
+}
+
+/// What all of the devices can take.
+fn limits(places: &[Place]) -> Limits {
+    let capacity = places.last().map_or(0, Place::end);
+    common(places.iter().filter(|place| place.device.is_some()).map(|place| place.facts.limits), capacity)
 }
 
 impl Disk {
@@ -74,59 +216,31 @@ impl Disk {
         groups: &[Group],
         contexts: usize,
     ) -> Result<Self, Error> {
-        let mut places = Vec::new();
-        let mut next = 0;
-        for (device, file) in devices {
-            let sectors = device.facts().limits.capacity;
-            places.push(Place { start: Sector(next), device: Arc::clone(device), file: *file });
-            next = (next + sectors + GAP).next_multiple_of(GAP); // disk.1
+        let mut places: Vec<Place> = Vec::new();
+        for device in devices {
+            let start = places.last().map_or(0, Place::end);
+            places.push(Place::new(Sector(start), device)); // disk.1
         }
-        let limits = common(devices.iter().map(|(device, _)| device.facts().limits), next);
         let facts = || devices.iter().map(|(device, _)| device.facts());
         let rotational = facts().any(|facts| facts.rotational);
         let scheduler = settings.if_rotational.filter(|_| rotational).unwrap_or(settings.scheduler);
-        let needs_helpers = devices.iter().any(|(device, _)| device.needs_helpers());
-        let (depth, nr_requests) = bounds(settings, needs_helpers);
-        if depth == 0 || nr_requests < u32::from(depth) {
-            let why =
-                format!("nr_requests is {nr_requests}, and must be at least the depth, which is {depth} (and not 0)");
-            return Err(Error::Disk { name: settings.name.clone(), why });
-        }
-        let backing = |place: &Place| {
-            let Facts { volatile_cache, fua, .. } = place.device.facts();
-            Backing { start: place.start, volatile_cache, fua, flush: None }
-        };
-        let backings: Vec<_> = places.iter().map(backing).collect();
-        let flushes: Vec<_> =
-            (backings.iter()).map(|backing| Shared::new(flush::Settings::default(), backing.volatile_cache)).collect();
-        let first = Settings {
+        let plan = Plan {
+            settings: config::Disk { scheduler, if_rotational: None, ..settings.clone() },
             character: Character { rotational, volatile_cache: facts().any(|facts| facts.flush) },
-            backings: if backings.is_empty() { vec![Backing::default()] } else { backings },
-            depth,
-            nr_requests,
+            root: groups[0].clone(),
             contexts: contexts as u16,
-            groups: groups.to_vec(),
-            io_timeout: settings.io_timeout.unwrap_or(fairlift_core::time::secs(30)),
-            ..Settings::new(scheduler, limits)
+            needs_helpers: devices.iter().any(|(device, _)| device.needs_helpers()),
         };
-        let plan = Plan { settings: settings.clone(), first, needs_helpers };
-        let mut settings = plan.first.clone();
-        if queues::count(&settings) > 1 {
-            // Workers with queues of their own flush the same devices (disk.3).
-            for (backing, flush) in settings.backings.iter_mut().zip(&flushes) {
-                backing.flush = Some(Arc::clone(flush) as Arc<dyn SharedFlush>);
-            }
-        }
-        let queues = Queues::new(&settings, &plan.settings.set, plan.shares_tags())
-            .map_err(|error| Error::Disk { name: plan.settings.name.clone(), why: error.to_string() })?;
+        let fail = |why: String| Error::Disk { name: settings.name.clone(), why };
+        plan.check().map_err(fail)?;
+        let numbered = groups.iter().enumerate().skip(1);
+        let groups: Vec<_> = numbered.map(|(id, group)| (GroupId(id as u16), group.clone())).collect();
+        let queues = plan.first(&places, &groups).map_err(|error| fail(error.to_string()))?;
         Ok(Self {
-            name: plan.settings.name.clone(),
-            concurrency: plan.settings.concurrency,
-            plan,
-            places,
-            flushes,
+            name: settings.name.clone(),
+            concurrency: settings.concurrency,
             epoch: AtomicU64::new(0),
-            state: Mutex::new(State::new(queues)),
+            state: Mutex::new(State::new(queues, plan, places.into(), groups)),
             gauge: None,
         })
     }
@@ -141,23 +255,23 @@ impl Disk {
     }
 
     /// The first of its devices that a flush failed on, and how, if nobody has taken note of it.
-    pub(crate) fn flush_error(&self) -> Option<(&dyn Device, Errno)> {
-        let queues = self.queues();
-        let mut queue = queues.of(ContextId(0));
-        let failed = |place: &Place| queue.flush_error(place.start);
-        let (place, errno) = self.places.iter().map(failed).enumerate().find_map(|(n, errno)| Some((n, errno?)))?;
-        Some((&*self.places[place].device, errno))
+    pub(crate) fn flush_error(&self) -> Option<(Arc<dyn Device>, Errno)> {
+        let state = self.state();
+        let mut queue = state.queues.of(ContextId(0));
+        (state.places.iter())
+            .find_map(|place| Some((Arc::clone(place.device.as_ref()?), queue.flush_error(place.start)?)))
     }
 
     /// Takes note of all flush errors: later flushes succeed if the devices say so. Answers which were remembered.
-    pub(crate) fn acknowledge_flush_errors(&self) -> Vec<(&dyn Device, Errno)> {
+    pub(crate) fn acknowledge_flush_errors(&self) -> Vec<(Arc<dyn Device>, Errno)> {
+        let state = self.state();
         let mut noted = Vec::new();
-        for mut queue in self.queues().each() {
-            for place in &self.places {
+        for mut queue in state.queues.each() {
+            for (place, device) in state.places.iter().filter_map(|place| Some((place, place.device.as_ref()?))) {
                 // Queues of several workers share what they remember: the first finds it.
                 if let Some(errno) = queue.flush_error(place.start) {
                     queue.acknowledge_flush_error(place.start);
-                    noted.push((&*place.device, errno));
+                    noted.push((Arc::clone(device), errno));
                 }
             }
         }
@@ -185,32 +299,265 @@ impl Disk {
         busy.map(|(_, group, stats)| (group, stats)).collect()
     }
 
-    /// Where an extent of the disk is: the place, and the byte within its device.
-    pub(crate) fn locate(&self, extent: Extent) -> (usize, u64) {
-        let index = self.places.partition_point(|place| place.start <= extent.start) - 1;
-        (index, (extent.start.0 - self.places[index].start.0) * Sector::SIZE)
+    pub(crate) fn places(&self) -> Arc<[Place]> {
+        Arc::clone(&self.state().places)
     }
 
-    pub(crate) fn places(&self) -> &[Place] {
-        &self.places
+    /// What it has, as it was configured and changed since.
+    pub(crate) fn settings(&self) -> config::Disk {
+        self.state().plan.settings.clone()
+    }
+
+    // ---- what is on it ----
+
+    /// The devices on it.
+    pub(crate) fn devices(&self) -> Vec<Arc<dyn Device>> {
+        self.places().iter().filter_map(|place| place.device.clone()).collect()
+    }
+
+    /// Where a device is.
+    pub(crate) fn place_of(&self, device: &Arc<dyn Device>) -> Option<Place> {
+        let here = |place: &&Place| place.device.as_ref().is_some_and(|there| Arc::ptr_eq(there, device));
+        self.places().iter().find(here).cloned()
+    }
+
+    /// Whether no device is on it, and none has been whose last requests are still under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state().places.is_empty()
+    }
+
+    /// Whether these devices could be put on it, one after the other.
+    ///
+    /// # Errors
+    /// There is no place for one.
+    pub(crate) fn could_take(&self, devices: &[Registered]) -> Result<(), &'static str> {
+        let mut places = self.places().to_vec();
+        devices.iter().try_for_each(|device| put(&mut places, device).map(|_| ()))
+    }
+
+    /// Puts a device on it, and tells where; workers are to be woken then.
+    ///
+    /// # Errors
+    /// There is no place for it.
+    pub(crate) fn add(&self, device: &Registered) -> Result<Sector, &'static str> {
+        let mut state = self.state();
+        let mut places = state.places.to_vec();
+        let index = put(&mut places, device)?;
+        let (place, limits) = (places[index].clone(), limits(&places));
+        for queues in state.all() {
+            for mut queue in queues.each() {
+                queue.add_backing(&place.backing(!queues.is_one()), limits);
+            }
+        }
+        state.places = places.into();
+        self.moved();
+        Ok(place.start)
+    }
+
+    /// Takes a device from it, to which nobody gives anything any more; workers are to be woken then. Its place is
+    /// [freed](Self::free) when they have let go of it.
+    pub(crate) fn remove(&self, device: &Arc<dyn Device>) {
+        let mut state = self.state();
+        let mut places = state.places.to_vec();
+        for place in &mut places {
+            place.device.take_if(|there| Arc::ptr_eq(there, device));
+        }
+        state.places = places.into();
+        self.moved();
+    }
+
+    /// Lets another device have a place: no worker has anything on it any more.
+    pub(crate) fn free(&self, start: Sector) {
+        let mut state = self.state();
+        let mut places = state.places.to_vec();
+        let place = places.iter_mut().find(|place| place.start == start).expect("a place that is freed is there");
+        assert!(place.device.is_none() && !place.is_free, "a place is freed that is in use");
+        place.is_free = true;
+        for queues in state.all() {
+            queues.each().for_each(|mut queue| queue.remove_backing(start));
+        }
+        while places.pop_if(|last| last.is_free).is_some() {}
+        state.places = places.into();
+        self.moved();
+    }
+
+    /// The device of a place has grown; whether there is room for it.
+    pub(crate) fn grown(&self, device: &Arc<dyn Device>) -> bool {
+        let mut state = self.state();
+        let mut places = state.places.to_vec();
+        let here = |place: &&mut Place| place.device.as_ref().is_some_and(|there| Arc::ptr_eq(there, device));
+        let Some(place) = places.iter_mut().find(here) else { return false };
+        place.facts = device.facts();
+        if place.facts.limits.capacity > place.room {
+            return false;
+        }
+        let limits = limits(&places);
+        state.all().for_each(|queues| queues.each().for_each(|mut queue| queue.set_limits(limits)));
+        state.places = places.into();
+        self.moved();
+        true
+    }
+
+    /// Whether these bounds fit each other here.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(crate) fn check_bounds(&self, depth: Option<u16>, nr_requests: Option<u32>) -> Result<(), String> {
+        self.state().plan.with_bounds(depth, nr_requests).check()
+    }
+
+    // ---- who shares it ----
+
+    /// Adds a group under a number that [no queue has](Self::has_group).
+    pub(crate) fn add_group(&self, now: Instant, id: GroupId, group: &Group) {
+        let mut state = self.state();
+        for queues in state.all() {
+            queues.each().for_each(|mut queue| queue.add_group_at(now, id, group.clone()));
+        }
+        state.groups.push((id, group.clone()));
+    }
+
+    /// Whether a group has this number, or had it and has not quite left.
+    pub(crate) fn has_group(&self, id: GroupId) -> bool {
+        self.state().all().any(|queues| queues.each().any(|queue| queue.has_group(id)))
+    }
+
+    /// Gives a group another weight.
+    pub(crate) fn set_weight(&self, now: Instant, id: GroupId, weight: u16) {
+        let mut state = self.state();
+        for queues in state.all() {
+            queues.each().for_each(|mut queue| queue.set_weight(now, id, weight));
+        }
+        if let Some((_, group)) = state.groups.iter_mut().find(|(one, _)| *one == id) {
+            group.weight = weight;
+        }
+    }
+
+    /// Removes a group, unless streams or groups are in it still; whether it went.
+    pub(crate) fn remove_group(&self, now: Instant, id: GroupId) -> bool {
+        let mut state = self.state();
+        if !state.groups.iter().any(|(one, _)| *one == id) {
+            return true;
+        }
+        let in_use = |queue: &Queue| queue.groups().any(|(_, group)| group.parent == Some(id)) || queue.has_streams(id);
+        if state.all().any(|queues| queues.each().any(|queue| in_use(&queue))) {
+            return false;
+        }
+        for queues in state.all() {
+            for mut queue in queues.each() {
+                queue.remove_group(now, id).expect("nobody is in it");
+            }
+        }
+        state.groups.retain(|(one, _)| *one != id);
+        state.past.stats.retain(|(one, ..)| *one != id);
+        true
+    }
+
+    // ---- what can be turned ----
+
+    /// Sets a tunable of its scheduler, or one that all have.
+    ///
+    /// # Errors
+    /// There is no such tunable, or the value is malformed or out of range; nothing has changed.
+    pub(crate) fn set_tunable(&self, name: &str, value: &str) -> Result<(), tunable::Error> {
+        let mut state = self.state();
+        for queues in state.all() {
+            queues.each().try_for_each(|mut queue| queue.set_tunable(name, value))?;
+        }
+        let set = &mut state.plan.settings.set;
+        set.retain(|(one, _)| one != name);
+        set.push((name.to_owned(), value.to_owned()));
+        Ok(())
+    }
+
+    /// How many requests its devices have, and how many wait for them.
+    pub(crate) fn load(&self) -> (u32, u32) {
+        self.queues().each().fold((0, 0), |(in_flight, waiting), queue| {
+            (in_flight + u32::from(queue.in_flight()), waiting + queue.waiting() as u32)
+        })
+    }
+
+    /// The same by group: [`Queue::load_by_group`].
+    pub(crate) fn load_by_group(&self) -> Vec<(GroupId, u32, u32)> {
+        let mut all = std::collections::BTreeMap::<GroupId, (u32, u32)>::new();
+        for queue in self.queues().each() {
+            for (id, in_flight, open) in queue.load_by_group() {
+                let sum = all.entry(id).or_default();
+                *sum = (sum.0 + in_flight, sum.1 + open);
+            }
+        }
+        all.into_iter().map(|(id, (in_flight, open))| (id, in_flight, open)).collect()
     }
 }
 
-/// What a disk's queues are made from, whatever the scheduler.
+/// What a disk's queues are made from, beside its places and groups.
+#[derive(Clone)]
 struct Plan {
-    /// As it was configured.
+    /// As it was configured, and changed since.
     settings: config::Disk,
-    /// Of the first queues.
-    first: Settings,
+    character: Character,
+    root: Group,
+    contexts: u16,
     needs_helpers: bool,
 }
 
 impl Plan {
-    /// The settings of queues with this scheduler.
-    fn settings(&self, scheduler: Kind) -> Settings {
-        let settings = config::Disk { scheduler, ..self.settings.clone() };
-        let (depth, nr_requests) = bounds(&settings, self.needs_helpers);
-        Settings { scheduler, depth, nr_requests: nr_requests.max(depth.into()), ..self.first.clone() }
+    fn with_scheduler(&self, scheduler: Kind, set: &[(String, String)]) -> Self {
+        let mut plan = self.clone();
+        (plan.settings.scheduler, plan.settings.set) = (scheduler, set.to_vec());
+        plan
+    }
+
+    fn with_bounds(&self, depth: Option<u16>, nr_requests: Option<u32>) -> Self {
+        let mut plan = self.clone();
+        (plan.settings.depth, plan.settings.nr_requests) = (depth, nr_requests);
+        plan
+    }
+
+    /// Whether the bounds fit each other.
+    fn check(&self) -> Result<(), String> {
+        let (depth, nr_requests) = bounds(&self.settings, self.needs_helpers);
+        if depth == 0 || nr_requests < u32::from(depth) {
+            return Err(format!(
+                "nr_requests is {nr_requests}, and must be at least the depth, which is {depth} (and not 0)"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The settings of its queues; `shared`: others may flush the same devices.
+    fn queue(&self, places: &[Place], shared: bool) -> Settings {
+        let (depth, nr_requests) = bounds(&self.settings, self.needs_helpers);
+        let mut backings: Vec<_> =
+            places.iter().filter(|place| !place.is_free).map(|place| place.backing(shared)).collect();
+        if backings.is_empty() {
+            backings.push(Backing::default());
+        }
+        Settings {
+            character: self.character,
+            backings,
+            depth,
+            nr_requests: nr_requests.max(depth.into()),
+            contexts: self.contexts,
+            groups: vec![self.root.clone()],
+            io_timeout: self.settings.io_timeout.unwrap_or(fairlift_core::time::secs(30)),
+            ..Settings::new(self.settings.scheduler, limits(places))
+        }
+    }
+
+    /// The queues that a disk begins with.
+    fn first(&self, places: &[Place], groups: &[(GroupId, Group)]) -> Result<Queues, tunable::Error> {
+        let mut settings = self.queue(places, false);
+        if queues::count(&settings) > 1 {
+            // Workers with queues of their own flush the same devices (disk.3).
+            settings = self.queue(places, true);
+        }
+        Queues::new(Instant::ZERO, &settings, groups, &self.settings.set, self.shares_tags())
+    }
+
+    /// The queues that take the place of others (handover.5).
+    fn queues(&self, now: Instant, places: &[Place], groups: &[(GroupId, Group)]) -> Result<Queues, tunable::Error> {
+        Queues::new(now, &self.queue(places, true), groups, &self.settings.set, self.shares_tags())
     }
 
     fn shares_tags(&self) -> bool {
@@ -218,7 +565,7 @@ impl Plan {
     }
 
     fn contexts(&self) -> u32 {
-        self.first.contexts.into()
+        self.contexts.into()
     }
 }
 
@@ -271,15 +618,9 @@ mod tests {
     fn where_helpers_wait_few_are_in_flight_and_as_many_wait_as_ever_or_twice_as_many() {
         let with = |most, own| {
             let settings = config::Disk {
-                name: "d".into(),
-                scheduler: Kind::MqDeadline,
-                set: Vec::new(),
                 depth: own,
-                shared_tags: false,
-                if_rotational: None,
-                nr_requests: None,
-                io_timeout: None,
                 concurrency: concurrency::Settings { most, fixed: false },
+                ..config::Disk::new("d", Kind::MqDeadline)
             };
             (bounds(&settings, true), bounds(&settings, false))
         };

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::queue::{Settings, SharedTags};
-use fairlift_core::{ContextId, Queue, tunable};
+use fairlift_core::{ContextId, Group, GroupId, Instant, Queue, tunable};
 
 use crate::tags::{self, TagQueue};
 
@@ -15,9 +15,15 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Queues made from `settings`, with these tunables of the scheduler; where each worker has its own, they share tags if
-    /// that is asked for (disk.2).
-    pub(super) fn new(settings: &Settings, set: &[(String, String)], share_tags: bool) -> Result<Self, tunable::Error> {
+    /// Queues made from `settings`, with these groups below the root, parents first, and these tunables of the scheduler; where
+    /// each worker has its own, they share tags if that is asked for (disk.2).
+    pub(super) fn new(
+        now: Instant,
+        settings: &Settings,
+        groups: &[(GroupId, Group)],
+        set: &[(String, String)],
+        share_tags: bool,
+    ) -> Result<Self, tunable::Error> {
         let count = count(settings);
         let depth = settings.depth.into();
         let tags = (share_tags && count > 1).then(|| {
@@ -31,6 +37,7 @@ impl Queues {
                 user,
             });
             let mut queue = Queue::new(Settings { tags: shared, ..settings.clone() });
+            groups.iter().for_each(|(id, group)| queue.add_group_at(now, *id, group.clone()));
             set.iter().try_for_each(|(name, value)| queue.set_tunable(name, value))?;
             Ok(Mutex::new(queue))
         };
@@ -65,6 +72,6 @@ pub(super) fn count(settings: &Settings) -> usize {
 }
 
 fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
-    // A panic within the queue is a broken promise about somebody's data: nobody goes on after it.
+    // A panic within the queue is a broken promise about clients' data: the server does not go on after it.
     queue.lock().unwrap_or_else(|_: PoisonError<_>| panic!("a worker panicked in the queue of a disk"))
 }

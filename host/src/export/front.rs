@@ -2,8 +2,8 @@
 //!
 //! A front has requests of its own kind: commands of NBD connections, asks of programs. The engine below knows nothing of
 //! them: it is given a ticket (the front's number for the request, and its memory) and a bio, and tells the front by that
-//! ticket how it ended. So what belongs to a protocol (cookies, who waits for memory, when a client is given up) is in its
-//! front, and another protocol is another front on the same loop.
+//! ticket how it ended. So what belongs to a protocol (cookies, connections that wait for memory, when a client is given up) is in
+//! its front, and another protocol is another front on the same loop.
 //!
 //! The loop ([`Worker`](crate::server::worker::Worker)) calls a front in this order, each turn:
 //!

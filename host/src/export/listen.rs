@@ -26,7 +26,7 @@ struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have removed it already.
+        // It may have been removed already.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -36,12 +36,12 @@ impl Listening {
         let tls = listener.tls;
         match &listener.address {
             Address::Unix(path) => {
-                let name = format!("unix:{}", path.display());
+                let name = name(&listener.address);
                 let fd = unix(path).map_err(|why| Error::Listen { address: name.clone(), why })?;
                 Ok(Self { fd: fd.into(), tls, name, _file: Some(SocketFile(path.clone())) })
             }
             Address::Tcp(address) => {
-                let name = format!("tcp:{address}");
+                let name = name(&listener.address);
                 let socket = patiently(|| TcpListener::bind(address)).map_err(|error| {
                     let why = match error.kind() {
                         io::ErrorKind::AddrInUse => "the port is in use by another server".into(),
@@ -54,11 +54,29 @@ impl Listening {
                 Ok(Self { fd: socket.into(), tls, name, _file: None })
             }
             Address::Inherited(fd) => {
-                let name = format!("socket {} from the service manager", fd.as_raw_fd());
+                let name = name(&listener.address);
                 let fd = fd.try_clone().map_err(|e| Error::Listen { address: name.clone(), why: e.to_string() })?;
                 Ok(Self { fd, tls, name, _file: None })
             }
         }
+    }
+}
+
+/// A place as a client would write it.
+pub(crate) fn name(address: &Address) -> String {
+    match address {
+        Address::Unix(path) => format!("unix:{}", path.display()),
+        Address::Tcp(address) => format!("tcp:{address}"),
+        Address::Inherited(fd) => format!("socket {} from the service manager", fd.as_raw_fd()),
+    }
+}
+
+/// Who is at the other end, for people: `tcp:192.0.2.7:51234`, or the process at a unix socket: `pid 4711, uid 1000`.
+pub(crate) fn peer(fd: &OwnedFd) -> String {
+    let Ok(socket) = fd.try_clone() else { return "unknown".into() };
+    match std::net::TcpStream::from(socket).peer_addr() {
+        Ok(address) => format!("tcp:{address}"),
+        Err(_) => sys::process(fd).map_or_else(|| "unknown".into(), |(pid, uid)| format!("pid {pid}, uid {uid}")),
     }
 }
 
@@ -95,7 +113,7 @@ fn is_stale(path: &Path) -> Result<bool, String> {
         // The server has been killed, and the kernel has not got round to its socket yet.
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
-        // A full backlog, or no permission: somebody is there.
+        // A full backlog, or no permission: a server is there.
         Err(error) => Err(format!("there is a socket already, and it is not stale ({error})")),
     }
 }
@@ -151,18 +169,24 @@ mod sys {
         unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK | libc::X_OK, libc::AT_EACCESS) == 0 }
     }
 
-    /// Whether the process that listens at the other end still lives, or cannot be told.
-    pub(super) fn is_served(probe: &UnixStream) -> bool {
+    /// The process at the other end of a unix socket, and its user.
+    pub(super) fn process(socket: &impl AsRawFd) -> Option<(i32, u32)> {
         let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
         let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-        let (fd, to) = (probe.as_raw_fd(), (&raw mut peer).cast());
+        let (fd, to) = (socket.as_raw_fd(), (&raw mut peer).cast());
         // SAFETY: `peer` has room for `len` bytes, and any bytes are a valid value of it.
         let told = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut len) } == 0;
+        told.then_some((peer.pid, peer.uid))
+    }
+
+    /// Whether the process that listens at the other end still lives, or cannot be told.
+    pub(super) fn is_served(probe: &UnixStream) -> bool {
+        let Some((pid, _)) = process(probe) else { return true };
         // A process in another namespace has no number here.
         // SAFETY: signal 0 only asks whether the process exists.
-        let gone = || unsafe { libc::kill(peer.pid, 0) } != 0
+        let gone = || unsafe { libc::kill(pid, 0) } != 0
             && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
-        !(told && peer.pid > 0 && gone())
+        !(pid > 0 && gone())
     }
 }
 

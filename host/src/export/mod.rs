@@ -14,8 +14,11 @@ use fairlift_core::{GroupId, Priority, Sector};
 
 use crate::device::{Device, Facts};
 
-/// What a client connects to.
+/// What a client connects to, as it is now: when it changes there is another one of these, with the same life.
+#[derive(Clone)]
 pub(crate) struct Export {
+    /// Which export it is, whatever its name; a removed one's number never comes again.
+    pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) description: String,
     /// The index of its disk.
@@ -31,6 +34,6 @@ pub(crate) struct Export {
     pub(crate) group: GroupId,
     pub(crate) priority: Priority,
     pub(crate) facts: Facts,
-    /// What connections that are gone have done.
-    pub(crate) stats: Mutex<Stats>,
+    /// What connections that are gone have done. Nobody has anything to do with the export any more when nobody has this.
+    pub(crate) stats: Arc<Mutex<Stats>>,
 }

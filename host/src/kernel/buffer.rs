@@ -22,7 +22,7 @@ pub(crate) const SMALL: usize = 64 << 10;
 /// 4, 16, 64, 256 KiB and 1 MiB. Chosen: by fours a request wastes less than three quarters, and five lists are few.
 const CLASSES: usize = 5;
 
-/// Page-aligned memory, zero and untouched until somebody writes to it, given back when dropped.
+/// Page-aligned memory, zero and untouched until it is written to, given back when dropped.
 pub(crate) struct Pages {
     start: NonNull<u8>,
     bytes: usize,

@@ -56,9 +56,26 @@ impl Ring {
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
     }
 
-    /// Makes the file descriptors known to the kernel as fixed files 0, 1, …
-    pub(crate) fn register_files(&self, files: &[RawFd]) -> io::Result<()> {
-        if files.is_empty() { Ok(()) } else { self.ring.submitter().register_files(files) }
+    /// How many fixed files the kernel lets a ring have, as far as anybody needs them; it keeps some bytes for each.
+    pub(crate) fn room_for_files(&self) -> u32 {
+        // No more than the process may have open, which differs.
+        [16384, 4096, 1024, 256, 64].into_iter().find(|count| self.make_room_for_files(*count).is_ok()).unwrap_or(16)
+    }
+
+    /// Makes room for so many fixed files.
+    ///
+    /// # Errors
+    /// The kernel does not take so many: more than the process may have open, or there is no memory.
+    pub(crate) fn make_room_for_files(&self, count: u32) -> io::Result<()> {
+        if count == 0 { Ok(()) } else { self.ring.submitter().register_files_sparse(count) }
+    }
+
+    /// Makes a descriptor known to the kernel as the fixed file of that number; `None`: the number means nothing any more.
+    pub(crate) fn set_file(&self, number: u32, fd: Option<RawFd>) {
+        if let Err(error) = self.ring.submitter().register_files_update(number, &[fd.unwrap_or(-1)]) {
+            // Its requests fail, each with an error to who asked.
+            tracing::error!(number, %error, "a file could not be made known to io_uring");
+        }
     }
 
     /// Gives the files back at once; when the ring goes, the kernel takes its time.

@@ -1,7 +1,6 @@
 //! What is opened, once each, and put on which disk.
 
 use std::collections::HashMap;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use fairlift_core::Sector;
@@ -50,14 +49,14 @@ impl Devices {
 }
 
 /// Which file a path names, as [`Device::identity`] says it.
-fn identity(path: &std::path::Path) -> Option<(u64, u64)> {
+pub(crate) fn identity(path: &std::path::Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let metadata = std::fs::metadata(path).ok()?;
     let block = metadata.file_type().is_block_device();
     Some(if block { (u64::MAX, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) })
 }
 
-fn same_file(a: &config::Backing, b: &config::Backing) -> bool {
+pub(crate) fn same_file(a: &config::Backing, b: &config::Backing) -> bool {
     match (a, b) {
         (config::Backing::File { path: a, .. }, config::Backing::File { path: b, .. }) => {
             a == b || identity(a).is_some_and(|a| identity(b) == Some(a))
@@ -71,9 +70,7 @@ pub(crate) struct Arranged {
     pub(crate) disks: Vec<Arc<Disk>>,
     /// The disk that each export is on, and where its backing is there.
     pub(crate) placed: Vec<(usize, Sector)>,
-    /// The files, by the numbers under which they will be registered.
-    pub(crate) files: Vec<RawFd>,
-    /// The disk that each of them is on.
+    /// The disk that each file is on, by the numbers under which they will be registered.
     pub(crate) disk_of_file: Vec<usize>,
 }
 
@@ -111,14 +108,13 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
         }
         on_disk.push(disk);
     }
-    let (mut files, mut disk_of_file) = (Vec::new(), Vec::new());
+    let mut disk_of_file = Vec::new();
     let mut contents: Vec<Vec<Registered>> = settings.iter().map(|_| Vec::new()).collect();
     for (disk, device) in on_disk.iter().zip(opened) {
         if !contents[*disk].iter().any(|(known, _)| Arc::ptr_eq(known, device)) {
-            let file = device.descriptor().map(|fd| {
-                files.push(fd);
+            let file = device.descriptor().map(|_| {
                 disk_of_file.push(*disk);
-                files.len() as u32 - 1
+                disk_of_file.len() as u32 - 1
             });
             contents[*disk].push((Arc::clone(device), file));
         }
@@ -129,19 +125,17 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
         .map(|(settings, devices)| Ok(Arc::new(Disk::new(settings, devices, &config.groups, workers)?)))
         .collect::<Result<_, Error>>()?;
     let placed = (on_disk.iter().zip(opened))
-        .map(|(disk, device)| {
-            let place = disks[*disk].places().iter().find(|place| Arc::ptr_eq(&place.device, device));
-            (*disk, place.expect("put there above").start)
-        })
+        .map(|(disk, device)| (*disk, disks[*disk].place_of(device).expect("put there above").start))
         .collect();
-    Ok(Arranged { disks, placed, files, disk_of_file })
+    Ok(Arranged { disks, placed, disk_of_file })
 }
 
 pub(crate) fn export(
     config: &config::Export,
     device: &Arc<dyn Device>,
     (disk, start): (usize, Sector),
-) -> Result<Arc<Export>, Error> {
+    id: u64,
+) -> Result<Export, Error> {
     let fail = |why: String| Error::Export { name: config.name.clone(), why };
     let facts = device.facts();
     let block = u64::from(facts.block());
@@ -160,7 +154,8 @@ pub(crate) fn export(
             facts.size()
         )));
     }
-    Ok(Arc::new(Export {
+    Ok(Export {
+        id,
         name: config.name.clone(),
         description: config.description.clone(),
         disk,
@@ -173,5 +168,5 @@ pub(crate) fn export(
         priority: config.priority,
         facts,
         stats: Default::default(),
-    }))
+    })
 }

@@ -5,26 +5,27 @@ mod check;
 mod report;
 pub(crate) mod worker;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fairlift_core::ContextId;
 use fairlift_core::sched::Kind;
 
 use crate::Error;
-use crate::config::{Config, Limits};
-use crate::control::{Change, Refused, State};
+use crate::config::{Address, Config, Limits, Listener};
+use crate::control::live::Live;
+use crate::control::{Change, Event, Refused, State, View};
 use crate::device::helpers::Helpers;
-use crate::disk::Disk;
+use crate::disk::{Disk, Disks};
+use crate::export::Export;
 use crate::export::clients::Clients;
 use crate::export::listen::Listening;
 use crate::export::nbd::Exports;
 use crate::export::nbd::front::Nbd;
 use crate::export::nbd::service::Service;
-use crate::export::vhost_user;
 use crate::export::vhost_user::front::VhostUser;
-use crate::export::vhost_user::service::Door;
+use crate::export::vhost_user::service::{Door, Doors};
 use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::{clock, ring};
@@ -38,32 +39,12 @@ use worker::{Backend, Worker};
 /// ```
 /// use fairlift::Server;
 /// use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
-/// use fairlift_core::{Group, GroupId, Priority, sched};
+/// use fairlift_core::{Group, sched};
 ///
 /// let socket = std::env::temp_dir().join(format!("fairlift-doc-{}.sock", std::process::id()));
-/// let ram = Disk {
-///     name: "ram".into(),
-///     scheduler: sched::Kind::None,
-///     set: vec![],
-///     depth: None,
-///     shared_tags: false,
-///     if_rotational: None,
-///     nr_requests: None,
-///     io_timeout: None,
-///     concurrency: Default::default(),
-/// };
-/// let export = Export {
-///     name: "ram".into(),
-///     description: "a gibibyte of RAM".into(),
-///     backing: Backing::Mem { size: 1 << 30 },
-///     offset: 0,
-///     size: None,
-///     disk: Some(0), // the first of `disks`
-///     group: GroupId::ROOT,
-///     priority: Priority::default(),
-///     read_only: false,
-///     vhost_user: None,
-/// };
+/// let ram = Disk::new("ram", sched::Kind::None);
+/// let gibibyte = Backing::Mem { size: 1 << 30 };
+/// let export = Export { disk: Some(0), ..Export::new("ram", gibibyte) }; // on the first of `disks`
 /// let server = Server::bind(Config {
 ///     groups: vec![Group::root()],
 ///     disk_default: ram.clone(),
@@ -143,11 +124,49 @@ impl Handle {
     /// # Errors
     /// [`Refused`], and nothing has changed.
     pub fn apply(&self, changes: &[Change], version: Option<u64>, dry_run: bool) -> Result<State, Refused> {
-        let _ = (version, dry_run);
-        match changes {
-            [] => Err(Refused::Ended),
-            [..] => Err(Refused::Change { at: 0, why: "nothing can be changed yet".into() }),
+        let shared = self.shared.upgrade().ok_or(Refused::Ended)?;
+        if self.draining.load(Ordering::Acquire) {
+            return Err(Refused::Ended);
         }
+        shared.live().apply(&shared.backend, &shared.service, changes, version, dry_run)
+    }
+
+    /// What is in force; `None`: the server has ended.
+    #[must_use]
+    pub fn state(&self) -> Option<State> {
+        Some(self.shared.upgrade()?.live().state())
+    }
+
+    /// Lets go of what was removed, as far as clients and workers have let go of it; whether something is left. A change does
+    /// it too: this is for a server that is not changed for long.
+    pub fn sweep(&self) -> bool {
+        self.shared.upgrade().is_some_and(|shared| {
+            let mut live = shared.live();
+            live.look_at_findings(&shared.backend, &shared.service);
+            live.sweep(&shared.backend, &shared.service)
+        })
+    }
+
+    /// What the server is doing at this moment; `figures`: with what each group has done, for which all streams are looked at.
+    /// `None`: the server has ended.
+    #[must_use]
+    pub fn view(&self, figures: bool) -> Option<View> {
+        let shared = self.shared.upgrade()?;
+        Some(shared.live().view(&shared.backend, &shared.service, figures))
+    }
+
+    /// Tells an event that only the caller knows of.
+    pub fn tell(&self, kind: &'static str, of: Vec<(&'static str, String)>) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.service.events.tell(kind, of);
+        }
+    }
+
+    /// What has happened after the event of a number, and how many events before those are not kept any more; `None`: nothing,
+    /// and the number of the latest.
+    #[must_use]
+    pub fn events(&self, after: Option<u64>) -> (Vec<Event>, u64) {
+        self.shared.upgrade().map_or((Vec::new(), 0), |shared| shared.service.events.after(after))
     }
 
     /// Stops accepting, finishes what is in flight, closes connections and flushes; then [`Server::run`] returns.
@@ -161,7 +180,8 @@ impl Handle {
 struct Shared {
     backend: Backend,
     service: Arc<Service>,
-    vhost_user: Arc<vhost_user::service::Service>,
+    doors: Arc<Doors>,
+    live: Mutex<Live>,
 }
 
 /// How many threads the kernel may have for a worker's ring, at least. Chosen: a disk that hangs takes one for each request that
@@ -169,8 +189,13 @@ struct Shared {
 const KERNEL_THREADS: u32 = 16;
 
 impl Shared {
-    fn disk(&self, name: &str) -> Option<&Disk> {
-        self.backend.disks.iter().find(|disk| disk.name == name).map(|disk| &**disk)
+    fn disk(&self, name: &str) -> Option<Arc<Disk>> {
+        self.backend.disks.all().into_iter().map(|(_, disk)| disk).find(|disk| disk.name == name)
+    }
+
+    fn live(&self) -> MutexGuard<'_, Live> {
+        // A panic in the middle of a change leaves it half made: nobody changes anything more.
+        self.live.lock().unwrap_or_else(|_: PoisonError<_>| panic!("a change of the server panicked"))
     }
 
     /// A worker for the calling thread.
@@ -184,9 +209,21 @@ impl Shared {
         let threads = limits.helpers.div_ceil(workers as u32).max(KERNEL_THREADS);
         let mut engine = self.backend.engine(context, limits.memory / workers, threads)?;
         let nbd = Nbd::new(&mut engine, Arc::clone(&self.service))?;
-        let vhost_user = VhostUser::new(&mut engine, Arc::clone(&self.vhost_user));
+        let vhost_user = VhostUser::new(&mut engine, Arc::clone(&self.service), Arc::clone(&self.doors));
         Ok(Worker::new(engine, Clients { nbd, vhost_user }))
     }
+}
+
+/// Listeners as they came to be: with port 0 the kernel chose one.
+fn bound(said: &[Listener], listening: &[Listening]) -> Vec<Listener> {
+    let bound = |(said, listening): (&Listener, &Listening)| {
+        let chosen = listening.name.strip_prefix("tcp:").and_then(|address| address.parse().ok());
+        match (&said.address, chosen) {
+            (Address::Tcp(_), Some(chosen)) => Listener { address: Address::Tcp(chosen), ..said.clone() },
+            _ => said.clone(),
+        }
+    };
+    said.iter().zip(listening).map(bound).collect()
 }
 
 /// How many there are.
@@ -211,51 +248,45 @@ impl Server {
         assert!((1..=256).contains(&helpers), "helpers is {helpers}");
         let limits = Limits { helpers: helpers.max(2), ..config.limits };
         let workers = workers(&config);
-        ring::Ring::new(1, 1, 1).map_err(Error::Ring)?; // or we would find out only once clients come
+        // Or we would find out only once clients come.
+        let files = ring::Ring::new(1, 1, 1).map_err(Error::Ring)?.room_for_files();
         let mut devices = Devices::default();
         let opened: Vec<_> =
             config.exports.iter().map(|e| devices.open(e, &config.exports)).collect::<Result<_, _>>()?;
-        let Arranged { disks, placed, files, disk_of_file } = arrange(&config, &opened, workers)?;
-        let exports = config.exports.iter().zip(&opened).zip(placed);
-        let exports = exports.map(|((e, device), place)| export(e, device, place)).collect::<Result<Vec<_>, _>>()?;
-        let listeners = config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?;
+        let arranged = arrange(&config, &opened, workers)?;
+        let in_force = check::in_force(&config, &arranged);
+        let Arranged { disks, placed, disk_of_file } = arranged;
+        if disk_of_file.len() > files as usize {
+            let why = format!("there are {}, and io_uring takes {files} here (ulimit -n)", disk_of_file.len());
+            return Err(Error::Backing { what: "files".into(), why });
+        }
+        let numbered = config.exports.iter().zip(&opened).zip(placed).zip(1..);
+        let exports: Vec<Arc<Export>> = numbered
+            .map(|(((e, device), place), id)| Ok(Arc::new(export(e, device, place, id)?)))
+            .collect::<Result<_, Error>>()?;
+        let listeners: Vec<_> = config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?;
         let doors = (config.exports.iter().zip(&exports)).filter_map(|(config, export)| Door::open(config, export));
-        let doors = doors.collect::<Result<_, _>>()?;
+        let doors = Arc::new(Doors::new(doors.collect::<Result<_, _>>()?, workers));
+        let in_force = Config { listeners: bound(&config.listeners, &listeners), ..in_force };
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let lanes: Vec<_> = disks.iter().map(|disk| disk.concurrency).collect();
         let backend = Backend {
             helpers: Helpers::new(limits.helpers as usize, &lanes, &disk_of_file, workers, Arc::clone(&notifiers)),
-            disks,
+            disks: Disks::new(disks),
             files,
             notifiers: Arc::clone(&notifiers),
         };
-        let draining = Arc::<AtomicBool>::default();
-        let vhost_user = vhost_user::service::Service {
-            doors,
-            limits,
-            notifiers: Arc::clone(&notifiers),
-            draining: Arc::clone(&draining),
-            loads: (0..workers).map(|_| AtomicU32::new(0)).collect(),
-            newcomers: (0..workers).map(|_| Mutex::default()).collect(),
-        };
-        let service = Service {
-            exports: Exports { list: exports, request_max: limits.request_max },
-            limits,
-            tls: config.tls,
-            listeners,
-            notifiers,
-            draining,
-            loads: (0..workers).map(|_| AtomicU32::new(0)).collect(),
-            newcomers: (0..workers).map(|_| Mutex::default()).collect(),
-        };
-        let shared = Shared { backend, service: Arc::new(service), vhost_user: Arc::new(vhost_user) };
+        let live = Live::new(in_force, config.disks.len(), &exports, &backend, disk_of_file.len() as u32);
+        let exports = Exports { list: exports, leaving: Vec::new(), request_max: limits.request_max };
+        let service = Service::new(exports, listeners, limits, config.tls, notifiers);
+        let shared = Shared { backend, service: Arc::new(service), doors, live: Mutex::new(live) };
         Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Where it listens: `unix:/run/fairlift.sock`, `tcp:127.0.0.1:10809`.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
-        self.shared.service.listeners.iter().map(|listener| listener.name.clone()).collect()
+        self.shared.service.listeners().values().map(|listener| listener.name.clone()).collect()
     }
 
     /// Tells the server, once it runs, what to do.

@@ -9,13 +9,13 @@ use crate::export::Export;
 impl Shared {
     /// Makes durable all that was written to any device; blocks.
     pub(crate) fn flush_all(&self) -> Result<(), crate::Error> {
-        let devices = self.backend.disks.iter().flat_map(|disk| disk.places()).map(|place| &*place.device);
-        for device in devices {
-            device.flush_now().map_err(|source| last_flush(device, source))?;
+        let disks = self.backend.disks.all();
+        for device in disks.iter().flat_map(|(_, disk)| disk.devices()) {
+            device.flush_now().map_err(|source| last_flush(&*device, source))?;
         }
         // That the last one succeeded proves nothing if one before it failed.
-        match self.backend.disks.iter().find_map(|disk| disk.flush_error()) {
-            Some((device, errno)) => Err(last_flush(device, std::io::Error::from_raw_os_error(errno.0))),
+        match disks.iter().find_map(|(_, disk)| disk.flush_error()) {
+            Some((device, errno)) => Err(last_flush(&*device, std::io::Error::from_raw_os_error(errno.0))),
             None => Ok(()),
         }
     }
@@ -23,7 +23,7 @@ impl Shared {
     /// Takes note of all flush errors and logs each; answers how many there were.
     pub(crate) fn acknowledge_flush_errors(&self) -> usize {
         let mut count = 0;
-        for disk in &self.backend.disks {
+        for (_, disk) in self.backend.disks.all() {
             for (device, errno) in disk.acknowledge_flush_errors() {
                 let path = device.path().unwrap_or_else(|| "memory".as_ref()).display();
                 let error = std::io::Error::from_raw_os_error(errno.0);
@@ -36,7 +36,7 @@ impl Shared {
 
     /// What each group has had of each disk, one line each.
     pub(crate) fn log_shares(&self) {
-        for disk in &self.backend.disks {
+        for (_, disk) in self.backend.disks.all() {
             let groups = disk.stats_by_group();
             let bytes = |stats: &Stats| Op::ALL.iter().map(|op| stats.of(*op).bytes).sum::<u64>();
             let all: u64 = groups.iter().map(|(_, stats)| bytes(stats)).sum();
@@ -58,7 +58,7 @@ impl Shared {
 
     /// The counters of disks that were flushed and of exports, one line each, when all connections are closed.
     pub(crate) fn log_stats(&self) {
-        for disk in &self.backend.disks {
+        for (_, disk) in self.backend.disks.all() {
             let mut counts = std::collections::BTreeMap::<&str, u64>::new();
             disk.counters(&mut |name, count| *counts.entry(name).or_default() += count);
             tracing::debug!(disk = disk.name, ?counts, "what the scheduler and the queue counted");
@@ -75,16 +75,17 @@ impl Shared {
                 );
             }
         }
-        let (most, learned) = self.backend.helpers.learned(self.backend.disks.len());
+        let most = self.backend.helpers.most();
         if most > 0 {
             tracing::info!("stats helpers busy_most={most} of={}", self.service.limits.helpers);
         }
-        for (disk, (level, changes)) in self.backend.disks.iter().zip(learned) {
-            if disk.places().iter().any(|place| place.device.needs_helpers()) {
+        for (number, disk) in self.backend.disks.all() {
+            if disk.devices().iter().any(|device| device.needs_helpers()) {
+                let (level, changes) = self.backend.helpers.learned(number);
                 tracing::info!("stats disk={:?} concurrency={level} changes={changes}", disk.name);
             }
         }
-        for export in &self.service.exports.list {
+        for export in &self.service.exports().list {
             let Export { name, stats, .. } = &**export;
             let stats = stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let of = |op| format!("{}/{}", stats.of(op).ops, stats.of(op).bytes);

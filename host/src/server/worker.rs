@@ -4,14 +4,14 @@
 //! disks and the front answer each other until neither has news; then collect what the kernel shall do next. A client that
 //! keeps 32 requests in flight is so received, queued, served and answered 32 at a time.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use fairlift_core::{ContextId, Duration, Instant};
 use io_uring::cqueue;
 
 use crate::device::helpers::Helpers;
-use crate::disk::Disk;
+use crate::disk::Disks;
 use crate::disk::engine::Engine;
 use crate::export::front::Front;
 use crate::kernel::buffer::Pool;
@@ -30,9 +30,9 @@ const ENDING: Duration = fairlift_core::time::ms(10);
 
 /// What all workers use below their fronts.
 pub(crate) struct Backend {
-    pub(crate) disks: Vec<Arc<Disk>>,
-    /// The files of all disks, by their registered numbers.
-    pub(crate) files: Vec<RawFd>,
+    pub(crate) disks: Arc<Disks>,
+    /// How many files there can be on all disks, by their registered numbers.
+    pub(crate) files: u32,
     pub(crate) notifiers: Arc<Notifiers>,
     pub(crate) helpers: Arc<Helpers>,
 }
@@ -55,12 +55,12 @@ impl Backend {
     pub(crate) fn engine(&self, context: ContextId, memory: u64, threads: u32) -> std::io::Result<Engine> {
         let Self { disks, files, notifiers, helpers } = self;
         let mut ring = Ring::new(1024, 8192, threads)?;
-        ring.register_files(files)?;
+        ring.make_room_for_files(*files)?;
         let pool = Pool::new(memory, 64);
         ring.register_pool(&pool);
         notifiers.open(context, ring.as_raw_fd());
         notifiers.arm_bell(context, &mut ring);
-        Ok(Engine::new(ring, pool, context, disks, Arc::clone(notifiers), Arc::clone(helpers)))
+        Ok(Engine::new(ring, pool, context, Arc::clone(disks), Arc::clone(notifiers), Arc::clone(helpers)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Caller: someone who takes tags, and waits for them as a thread, as a task, or by polling.
+//! Caller: takes tags, and waits for them as a thread, as a task, or by polling.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::sync::Parker;
 /// no longer than going to sleep and being woken.
 const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 
-/// Someone who takes tags: a thread or a task. Dropped while it waits, it passes on what it was woken for.
+/// What takes tags: a thread or a task. Dropped while it waits, it passes on what it was woken for.
 pub struct Caller {
     tags: Arc<TagQueue>,
     class: Class,
@@ -69,7 +69,7 @@ impl Caller {
         self
     }
 
-    /// One who is entitled to the reserved tags, and to no others.
+    /// One that is entitled to the reserved tags, and to no others.
     ///
     /// # Panics
     /// If none are reserved.
@@ -78,8 +78,8 @@ impl Caller {
         self.tags.reserved.as_ref().expect("a caller for reserved tags where none are").caller()
     }
 
-    /// Takes a tag if one is free, whoever waits; may miss one that comes back at that moment. Who waited as a task waits
-    /// no longer.
+    /// Takes a tag if one is free, though others wait; may miss one that comes back at that moment. A caller that waited as a
+    /// task waits no longer.
     #[inline]
     pub fn try_get(&mut self) -> Option<Tag> {
         if self.queued {
@@ -94,7 +94,7 @@ impl Caller {
         Some(tag)
     }
 
-    /// Takes a tag; sleeps while there is none. Who waited as a task waits no longer.
+    /// Takes a tag; sleeps while there is none. A caller that waited as a task waits no longer.
     #[inline]
     pub fn get(&mut self) -> Tag {
         if self.queued {
@@ -130,7 +130,7 @@ impl Caller {
         }
     }
 
-    /// Waits until there may be a tag for this caller, and takes none: for those who take it from [`TagQueue::bitmap`].
+    /// Waits until there may be a tag for this caller, and takes none: for code that takes it from [`TagQueue::bitmap`].
     ///
     /// After taking, or finding nothing to take, they call [`TagQueue::look`]: that passes on what they did not need.
     pub fn poll_free(&mut self, context: &mut Context<'_>) -> Poll<()> {
@@ -148,7 +148,7 @@ impl Caller {
         Poll::Ready(())
     }
 
-    /// Sits down behind all others, though a tag may be free: whoever is woken for it may be this one (wake.6).
+    /// Sits down behind all others, though a tag may be free: the caller that is woken for it may be this one (wake.6).
     pub(crate) fn give_way(&mut self, context: &mut Context<'_>) {
         self.stop_waiting();
         self.sit_down(Sleeper::Task(context.waker().clone()), Place::Behind);
@@ -197,7 +197,7 @@ impl Caller {
         }
     }
 
-    /// Takes a tag if one is free and it is not the turn of others who wait (wake.6).
+    /// Takes a tag if one is free and it is not the turn of others that wait (wake.6).
     #[inline]
     pub fn try_get_in_turn(&mut self) -> Option<Tag> {
         if self.over && self.tags.wakeups.waiting() > 0 {
@@ -232,7 +232,7 @@ impl Caller {
     fn join(&mut self, sleeper: Sleeper, place: Place) -> Option<Tag> {
         self.sit_down(sleeper, place);
         if self.over {
-            // Others first: one of them, or the one who sat down, is woken if there is a tag (wake.6).
+            // Others first: one of them, or the one that sat down, is woken if there is a tag (wake.6).
             self.tags.look();
             return None;
         }

@@ -1,8 +1,13 @@
 //! Tags that can be waited for: `fairlift_core::tags`, and what sleeping needs beyond it.
 //!
+//! A device takes two requests at once, and eight threads have some for it. Each needs one of two tags, and must sleep while
+//! both are out; a thread that is woken too seldom leaves the device idle, and one that is woken too often costs more than the
+//! request. The rules for that (wake.1 to wake.6 of `fairlift_core::tags`) say when a caller is woken; here it sleeps. No
+//! wake-up is lost, no tag lies free while a caller waits and none is on the way, and while no caller waits, taking and
+//! returning a tag touches nothing but the bitmap.
+//!
 //! Callers wait as threads ([`Caller::get`]), as async tasks ([`Caller::acquire`]), or poll ([`Caller::poll_get`]); a
-//! [`TagQueue`] does not care which. No wake-up is lost, nobody waits while a tag is free that nobody is on the way to, and
-//! while nobody waits neither counter is touched: the rules are wake.1 to wake.6 of `fairlift_core::tags`.
+//! [`TagQueue`] does not care which.
 //!
 //! ```
 //! use fairlift::tags::{Settings, TagQueue};
@@ -87,7 +92,7 @@ pub struct TagQueue {
     callers: std::sync::atomic::AtomicUsize,
     /// Which line is the next to be woken from.
     first: std::sync::atomic::AtomicUsize,
-    /// Those who wait, by what they wait for: for each user those of its full and of its shallow callers.
+    /// The callers that wait, by what they wait for: for each user those of its full and of its shallow callers.
     wait_queues: Box<[WaitQueues]>,
 }
 
@@ -139,12 +144,12 @@ impl TagQueue {
         }))
     }
 
-    /// Somebody who takes tags: each thread or task has its own.
+    /// A caller that takes tags: each thread or task has its own.
     pub fn caller(self: &Arc<Self>) -> Caller {
         self.caller_of(0)
     }
 
-    /// Somebody who takes tags for a user.
+    /// A caller that takes tags for a user.
     ///
     /// # Panics
     /// If there is no such user.
@@ -189,7 +194,7 @@ impl TagQueue {
         self.returned(tags.len());
     }
 
-    /// Tags came back, through [`TagQueue::bitmap`]: who waits for them hears of it.
+    /// Tags came back, through [`TagQueue::bitmap`]: callers that wait for them hear of it.
     #[inline]
     pub fn returned(&self, tags: usize) {
         agree();
@@ -252,20 +257,20 @@ impl TagQueue {
         self.wakeups.waiting() + self.reserved.as_ref().map_or(0, |reserved| reserved.waiting())
     }
 
-    /// The two counters: tags that came back while someone waited, and those of them that were looked after.
+    /// The two counters: tags that came back while a caller waited, and those of them that were looked after.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         self.wakeups.counts()
     }
 
-    /// The tags that are not reserved, for those who take them without waiting here. They say when some [came
+    /// The tags that are not reserved, for code that takes them without waiting here. It says when some [came
     /// back](TagQueue::returned), and [look](TagQueue::look) after they took or tried to: taking can free others.
     #[must_use]
     pub const fn bitmap(&self) -> &Arc<Bitmap> {
         &self.bitmap
     }
 
-    /// Who holds how many, where several share.
+    /// How many each user holds, where several share.
     #[must_use]
     pub const fn users(&self) -> &Arc<Users> {
         &self.users
@@ -278,7 +283,7 @@ impl TagQueue {
         }
     }
 
-    /// Wakes those for whom there is a tag that nobody is on the way to (wake.4).
+    /// Wakes callers for tags to which none is on the way (wake.4).
     #[inline]
     pub fn look(&self) {
         if self.wakeups.waiting() > 0 {
@@ -293,7 +298,7 @@ impl TagQueue {
     }
 
     /// Wakes as many as there are free tags, at most a batch (wake.5); answers `false` if some had left before they could be
-    /// woken: others may meanwhile have thought that somebody was on the way.
+    /// woken: others may meanwhile have thought that a caller was on the way.
     fn wake_some(&self) -> bool {
         let shared_by = if self.shared { self.users.active() } else { 1 };
         let mut left = wake_batch(self.bitmap.depth(), self.shallow, shared_by).min(self.wake_max);
@@ -378,12 +383,12 @@ impl TagQueue {
     }
 }
 
-/// How many processors there are for those who are woken.
+/// How many processors there are for callers that are woken.
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| processors.get() - 1)
 }
 
-/// How full it is and who waits.
+/// How full it is, and how many callers wait.
 impl fmt::Debug for TagQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (completions, wakeups) = self.counts();

@@ -1,8 +1,11 @@
-//! The queues in which callers wait for tags: eight, as in the kernel's sbitmap, so that callers seldom meet at one lock, and
-//! one for callers that were woken and came in vain.
+//! The queues in which callers wait for tags.
+//!
+//! With one queue, each caller that goes to sleep and each that wakes another would meet at its lock. So there are eight, as in
+//! the kernel's sbitmap, which callers join in turn: of sixteen that go to wait, two meet. A ninth is for callers that were
+//! woken and found no tag, since they have waited longest.
 //!
 //! waiter.1  A waiter's state changes under the lock of the queue that it is in: it is `WAITING` exactly while it is in that queue.
-//! waiter.2  Whoever takes a waiter out of its queue to wake it has counted it as on the way; its caller says that it arrived,
+//! waiter.2  A waiter that is taken out of its queue to be woken has been counted as on the way; its caller says that it arrived,
 //!           whether or not it still wants a tag.
 //! waiter.3  How to wake a waiter is taken away only by its own caller, when that stops waiting: a thread that was told to wake it
 //!           and comes late wakes for nothing, but takes nothing away.
@@ -21,11 +24,11 @@ use crate::sync::{Mutex, Unparker, lock};
 pub(super) struct WaitQueues {
     pub(super) wakes: Wakes,
     queues: [Padded; WAIT_QUEUES],
-    /// Those who came in vain: they are woken before all others.
+    /// Callers that came in vain: they are woken before all others.
     again: Padded,
 }
 
-/// Whoever wakes from one queue does not disturb who joins another.
+/// A caller that wakes others from one queue does not disturb those that join another.
 #[derive(Default)]
 #[repr(align(128))]
 struct Padded(Mutex<VecDeque<Arc<Waiter>>>);
@@ -43,7 +46,7 @@ impl Default for Waiter {
     }
 }
 
-/// How to wake someone.
+/// How to wake a caller.
 #[derive(Clone)]
 pub(super) enum Sleeper {
     Thread(Unparker),
@@ -62,7 +65,7 @@ pub(super) const WOKEN: u32 = 2;
 pub(super) enum Place {
     /// Behind all others, in the queue whose turn it is.
     Behind,
-    /// Before all others: who was woken and came in vain has its place again.
+    /// Before all others: a caller that was woken and came in vain has its place again.
     Before,
 }
 
@@ -101,12 +104,12 @@ impl WaitQueues {
         if woken {
             all.arrived(1);
         }
-        // A waker may own the task that owns this waiter. Dropped after the lock: it is somebody else's code.
+        // A waker may own the task that owns this waiter. Dropped after the lock: it is foreign code.
         let _sleeper = lock(&waiter.sleeper).take();
         woken
     }
 
-    /// Wakes up to `count` of those who wait, who are counted as on the way; answers how many it found.
+    /// Wakes up to `count` of the callers that wait, and counts them as on the way; answers how many it found.
     pub(super) fn wake(&self, count: usize, all: &Wakeups) -> usize {
         let mut woken = 0;
         // Once round from wherever each search begins: more often there is nobody left.

@@ -1,4 +1,4 @@
-//! From a plan to its cases, and from a case to its jobs: who does what, where.
+//! From a plan to its cases, and from a case to its jobs: which program runs in which group, on which file.
 
 use std::fmt;
 
@@ -142,7 +142,7 @@ impl Case {
         (0..self.groups.len() as u16).map(GroupId).filter(|id| !is_parent(*id)).collect()
     }
 
-    /// Who takes part, in order: the group and the role of each job.
+    /// The jobs, in order: the group and the role of each.
     #[must_use]
     pub fn cast(&self) -> Vec<(GroupId, &Role)> {
         let mut cast = Vec::new();

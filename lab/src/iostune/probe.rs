@@ -90,7 +90,7 @@ impl Probe {
         }
     }
 
-    /// In a few words, for whoever waits.
+    /// In a few words, for the user who waits.
     #[must_use]
     pub fn about(self) -> String {
         let order = |order| if order == Order::Random { "random" } else { "sequential" };

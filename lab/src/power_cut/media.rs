@@ -10,13 +10,13 @@
 //!     [forgetful](OnFailure::Forgets) disk some of what it should have covered is lost.
 //!
 //! Sectors are torn from each other, so all that a power cut can leave behind is known sector by sector: no combination
-//! needs to be drawn. Content is named by who wrote it ([`Stamp`]); no data moves.
+//! needs to be drawn. Content is named by the write that it is of ([`Stamp`]); no data moves.
 
 use fairlift_core::{Extent, Op, Outcome};
 
 use crate::Random;
 
-/// Who wrote a sector: the number of a bio, from 1 on; 0 is what was there before.
+/// What wrote a sector: the number of a bio, from 1 on; 0 is what was there before.
 pub type Stamp = u64;
 
 /// A part of a request that comes from one bio.

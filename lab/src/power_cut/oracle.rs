@@ -2,7 +2,7 @@
 //!
 //! It knows neither queue nor disk. A write, or zeroes, is *durable* once it was told to have ended well, and then a flush
 //! of its range was asked for and told to have ended well; or if it had FUA. A sector must not hold what had ended before
-//! a durable write of it was asked for; it may hold all else that somebody asked to be there.
+//! a durable write of it was asked for; it may hold all else that a client asked to be there.
 
 use fairlift_core::{Extent, Flags, Op, Outcome};
 
@@ -51,7 +51,7 @@ impl Oracle {
         Self { clock: 0, known: Vec::new(), loose: Vec::new(), floors, answered_flushes: 0 }
     }
 
-    /// Somebody asks. For a flush `extent` is all that it is for. The answer is the bio's stamp.
+    /// A client asks. For a flush `extent` is all that it is for. The answer is the bio's stamp.
     pub fn asked(&mut self, op: Op, flags: Flags, extent: Extent) -> Stamp {
         self.clock += 1;
         let fua = flags.contains(Flags::FUA);

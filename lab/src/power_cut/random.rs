@@ -84,7 +84,7 @@ const STUCK: Duration = secs(45);
 /// After so long without an end, all that is open is lost: ten times `io_timeout`.
 const LOST: Duration = secs(300);
 
-/// The longest that a disk may have nothing to do while somebody waits: for company, or after it was busy.
+/// The longest that a disk may have nothing to do while a client waits: for company, or after it was busy.
 const IDLE: Duration = ms(20);
 
 #[derive(Clone, Copy)]
@@ -97,7 +97,7 @@ struct Client {
     asks_at: Instant,
     /// It was turned away, and asks again when its context has a turn.
     is_refused: bool,
-    /// Counts the lives of a client that goes away and comes back: who asked in an earlier one hears nothing.
+    /// Counts the lives of a client that goes away and comes back: it hears nothing of what it asked in an earlier one.
     life: u32,
 }
 

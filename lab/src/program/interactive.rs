@@ -1,4 +1,4 @@
-//! Interactive: somebody starts a program and waits for it.
+//! Interactive: a person starts a program and waits for it.
 //!
 //! interactive.1  A start is 400 reads, each asked when the one before has ended and was worked on for a short time.
 //! interactive.2  Most reads are at a place by chance within the region of this start; one in four goes on where the last ended.

@@ -1,4 +1,4 @@
-//! Open loop: requests come by the clock, however the disk keeps up: many users, none of whom waits for another.
+//! Open loop: requests come by the clock, however the disk keeps up: many users, and none waits for another.
 //!
 //! open_loop.1  Arrivals follow from the seed alone, one every 1/`rate` s on average (Poisson).
 //! open_loop.2  An operation is one block, from its arrival to its end: the time that it waits to be asked counts.
@@ -92,7 +92,7 @@ impl Program for OpenLoop {
     }
 
     fn open_since(&self) -> Option<Instant> {
-        // Who waits to be asked came after all that were.
+        // A request that waits to be asked came after all that were.
         Some(self.came.iter().flatten().min().copied().unwrap_or(self.next))
     }
 }

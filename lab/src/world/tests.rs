@@ -29,7 +29,7 @@ fn at(micros: u64) -> Instant {
     Instant::ZERO + us(micros)
 }
 
-/// What programs heard, in order: (who, when, token, how).
+/// What programs heard, in order: (which, when, token, how).
 type Heard = Arc<Mutex<Vec<(char, Instant, u32, Outcome)>>>;
 
 /// Reads the given places one after another, or all at once.

@@ -112,7 +112,7 @@ impl Flow {
         if slice_idle == Duration::ZERO || (!self.is_deep && self.is_seeky()) {
             self.idles = false;
         } else {
-            // Who always has something in the device never thinks, and is taken for one who will ask again, as at first.
+            // A flow that always has something in the device never thinks, and is expected to ask again, as at first.
             self.idles = !self.think.is_longer_than(slice_idle);
         }
     }

@@ -23,7 +23,7 @@
 //!     of that length does, and is no part of whose turn it was; in IOPS mode as many requests. What others were served
 //!     meanwhile is taken off ([`pace`]). So are discards and zeroes charged in IOPS mode: for their time.
 //! cfq.7  Without `group_isolation` the flows that the device is not held idle for are served in the root group. (Linux had
-//!     this as the default, and gave it up: weights then hold for nobody whose think time is long or who seeks.)
+//!     this as the default, and gave it up: weights then do not hold for streams that think long or seek.)
 //! cfq.8  Flows that read one run together become one, and part again (cooperate.1-4 in `cooperate.rs`), on devices that rotate or
 //!     do not queue.
 //!
@@ -37,7 +37,7 @@
 //! Linux's CFQ (2.6.33 to 4.20), from which it departs:
 //! - flows have a virtual time, where Linux has a time of day by which they are due: so that levels count in IOPS mode as
 //!   well, and no one has to be given back what was left of a slice;
-//! - who comes back is not put behind everybody (vtime.3);
+//! - a group that comes back is not put behind all others (vtime.3);
 //! - in IOPS mode others go on while a group is waited for, within bounds (vtime.4);
 //! - in IOPS mode merging is limited and does not change what is charged (iops.2), and writers wait for each other as readers
 //!   do (vtime.4);
@@ -132,7 +132,7 @@ pub struct Cfq {
     tempo: Tempo,
     /// The latest time that was told.
     now: Instant,
-    /// Until when the last answer was "nothing" for the sake of someone.
+    /// Until when the last answer was "nothing", since the device is held idle for a flow.
     idle_until: Option<Instant>,
     tracing: bool,
     notes: VecDeque<Message>,
@@ -152,7 +152,7 @@ struct Counts {
 enum Step {
     /// This flow sends its next.
     Send(u32),
-    /// Nothing, for someone who is expected to ask by then.
+    /// Nothing: a flow or group is expected to ask by then.
     Idle(Instant),
     /// Nothing before something ends.
     Wait,
@@ -335,7 +335,7 @@ impl Cfq {
         }
     }
 
-    /// Says what a trial found, whether somebody traces or not: there are few.
+    /// Says what a trial found, whether the queue is traced or not: there are few.
     #[cold]
     fn tell_finding(&mut self) {
         if let Some(finding) = self.idling_trial.take_finding() {

@@ -1,4 +1,4 @@
-//! The order of service within a group: who takes turns, and whose is next (cfq.2, cfq.3).
+//! The order of service within a group: which flows take turns, and whose turn is next (cfq.2, cfq.3).
 
 use super::flow::Service;
 use super::group::{Stand, Workload};
@@ -96,7 +96,7 @@ impl Cfq {
         self.groups.stand(id, stand);
     }
 
-    /// A group comes back: who has the device keeps it no longer than for the turn under way (slice.3, vtime.3).
+    /// A group comes back: the group that has the device keeps it no longer than for the turn under way (slice.3, vtime.3).
     fn cut_short(&mut self, id: u16) {
         let group = &self.groups[id];
         let is_back =

@@ -47,7 +47,7 @@ settings! {
 
 /// The kernel's largest number, `INT_MAX`.
 const INT_MAX: u32 = i32::MAX as u32;
-/// The longest slice or target. Chosen: one queue then has the device for a minute, and whoever wants more mistyped it.
+/// The longest slice or target. Chosen: one queue then has the device for a minute, and a larger value is a slip.
 const SLICE_MAX: Duration = ms(60_000);
 /// The longest idle time. Chosen: a device that is held for longer serves nobody; the kernel allows any.
 const IDLE_MAX: Duration = ms(1000);

@@ -1,34 +1,36 @@
 //! Slices: one flow at a time has the device, for a time that its level sets.
 //!
-//! A disk that rotates does most when it stays in one place, and no stream should have it for long. So each flow (the requests of one
-//! stream) has the device for a slice. An example: two readers of level 4 have 100 ms each in turn. One that reads on moves 6 MB in its
-//! slice, one that seeks 30 KB, and each has half of the disk's time. A reader of level 0 beside one of level 4 has 180 ms of each 280.
+//! A disk that rotates does most when it stays in one place, and no stream should have it for long. So each flow (the requests of
+//! one stream) has the device for a slice. An example: two readers of level 4 have 100 ms each in turn. One that reads on moves 6
+//! MB in its slice, one that seeks 30 KB, and each has half of the disk's time. A reader of level 0 beside one of level 4 has 180
+//! ms of each 280.
 //!
-//! slice.1  A flow has the device for a slice: `slice_sync` or `slice_async` for level 4, a fifth more for each level above and a fifth
-//!          less for each below. The slice begins with the first completion, so that the seek to the flow's place does not shorten it.
-//!          With `low_latency` slices shrink when the usual number of them would not fit into the group's part of `target_latency`, but
-//!          not below what two idle times are to a slice.
-//! slice.2  When a slice is over, or its flow has nothing waiting and the device does not idle for it, the group's virtual time moves on
-//!          by the time for which the flow had the device (vtime.2), and so does the flow's (cfq.3). An asynchronous flow of a group
-//!          without waiting synchronous requests is charged its whole slice if synchronous requests of other groups wait: its writes go
-//!          on inside the device. If none wait it is charged what it had: writers alone have turns of a few requests, and at 40 ms for
-//!          each, debts would add up to seconds that the device never spent.
-//! slice.3  Flows of one service follow each other for the group's part of `target_latency`, in proportion to how many they are. Then
-//!          group and service are chosen anew. (If groups took turns at every request of flows that seek, all groups would be in the
-//!          device at once, and time would not say which had how much of it.) A group that comes back after more than `slice_idle` ends
-//!          that: it waits for the turn under way. Asynchronous flows have the part of it that their slices are of synchronous slices.
-//! slice.4  The device idles for a flow that has nothing waiting and usually asks again within `slice_idle`; and for the last flow of a
-//!          tree whose flows are not worth it by themselves. It never idles for the idle class, nor for a flow on flash that queues; and
-//!          not for longer than is left of the slice.
-//! slice.5  If it does not idle for the flow, and no other flow of the group waits for a turn, it idles for the group: while the device
-//!          has requests of the group, and for `group_idle` after the last of them ended, if the group usually asks by then. With both
-//!          set, `slice_idle` counts where it applies.
-//! slice.6  While other flows wait, a flow has `quantum` requests in the device early in its slice and half of that late in it. The only
-//!          flow, or the only synchronous one, has any number; one of the idle class has one. Asynchronous requests wait until no
-//!          synchronous one is in the device; a flow for which the device may idle waits until no asynchronous one is. See also
+//! slice.1  A flow has the device for a slice: `slice_sync` or `slice_async` for level 4, a fifth more for each level above and a
+//!          fifth less for each below. The slice begins with the first completion, so that the seek to the flow's place does not
+//!          shorten it. With `low_latency` slices shrink when the usual number of them would not fit into the group's part of
+//!          `target_latency`, but not below what two idle times are to a slice.
+//! slice.2  When a slice is over, or its flow has nothing waiting and the device does not idle for it, the group's virtual time
+//!          moves on by the time for which the flow had the device (vtime.2), and so does the flow's (cfq.3). An asynchronous flow
+//!          of a group without waiting synchronous requests is charged its whole slice if synchronous requests of other groups
+//!          wait: its writes go on inside the device. If none wait it is charged what it had: writers alone have turns of a few
+//!          requests, and at 40 ms for each, debts would add up to seconds that the device never spent.
+//! slice.3  Flows of one service follow each other for the group's part of `target_latency`, in proportion to how many they are.
+//!          Then group and service are chosen anew. (If groups took turns at every request of flows that seek, all groups would be
+//!          in the device at once, and time would not say which had how much of it.) A group that comes back after more than
+//!          `slice_idle` ends that: it waits for the turn under way. Asynchronous flows have the part of it that their slices are
+//!          of synchronous slices.
+//! slice.4  The device idles for a flow that has nothing waiting and usually asks again within `slice_idle`; and for the last flow
+//!          of a tree whose flows are not worth it by themselves. It never idles for the idle class, nor for a flow on flash that
+//!          queues; and not for longer than is left of the slice.
+//! slice.5  If it does not idle for the flow, and no other flow of the group waits for a turn, it idles for the group: while the
+//!          device has requests of the group, and for `group_idle` after the last of them ended, if the group usually asks by then.
+//!          With both set, `slice_idle` counts where it applies.
+//! slice.6  While other flows wait, a flow has `quantum` requests in the device early in its slice and half of that late in it. The
+//!          only flow, or the only synchronous one, has any number; one of the idle class has one. Asynchronous requests wait until
+//!          no synchronous one is in the device; a flow for which the device may idle waits until no asynchronous one is. See also
 //!          `async_depth.rs`.
-//! slice.7  While other flows wait, an asynchronous slice is over after `slice_async_rq` requests, times two for each level from 8 up; a
-//!          slice of the idle class after one request.
+//! slice.7  While other flows wait, an asynchronous slice is over after `slice_async_rq` requests, times two for each level from 8
+//!          up; a slice of the idle class after one request.
 
 use super::flow::Service;
 use super::group::Workload;
@@ -185,7 +187,7 @@ impl Cfq {
         self.now + Duration::from_nanos(each) > end
     }
 
-    /// Somebody's turn begins, if anybody has something to do.
+    /// The next flow's turn begins, if any flow has something to do.
     fn start(&mut self) -> bool {
         let Some(first) = self.groups.first_ready() else { return false };
         let id = self.group_served().unwrap_or(first);

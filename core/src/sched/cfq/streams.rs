@@ -1,4 +1,4 @@
-//! Streams and their flows: who comes, goes, and changes (cfq.5).
+//! Streams and their flows, as they come, go, and change (cfq.5).
 
 use super::Cfq;
 use super::flow::NIL;
@@ -82,7 +82,7 @@ impl Cfq {
         }
         self.expire(self.now);
         self.go_alone(id);
-        // Who shares its flow stays behind, in the flow that now is nobody's own.
+        // A stream that shares its flow stays behind, in the flow that now is no stream's own.
         let own = if self.flows[old].members > 1 || through != old {
             let own = self.flows.add(group, priority, true);
             self.flows[own].members = 1;

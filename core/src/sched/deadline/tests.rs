@@ -188,7 +188,7 @@ impl Scenario {
     }
 }
 
-/// deadline.1: who comes in ahead of the sweep joins the batch, who comes in behind it does not.
+/// deadline.1: a request that comes in ahead of the sweep joins the batch, one that comes in behind it does not.
 #[test]
 fn a_batch_goes_up() {
     scenario(default())
@@ -449,7 +449,8 @@ fn what_the_device_could_not_take_keeps_its_age() {
         .dispatches("a r");
 }
 
-/// deadline.7, deadline.5, deadline.9: of what an earlier scheduler dispatched, a completion means nothing, and what is turned back is new.
+/// deadline.7, deadline.5, deadline.9: of what an earlier scheduler dispatched, a completion means nothing, and what is turned back
+/// is new.
 #[test]
 fn requests_of_a_replaced_scheduler_are_taken_back_and_let_go() {
     let mut new = scenario(Settings { async_depth: 1, ..default() });

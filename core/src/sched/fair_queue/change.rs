@@ -1,4 +1,4 @@
-//! What changes under way: weights, classes, groups, and who there is (wfq.11 and wfq.15).
+//! What changes under way: weights, classes, groups, and which entities there are (wfq.11 and wfq.15).
 
 use super::entity::{Entity, State, check_weight};
 use super::tags::{Promise, Tag, rescaled};

@@ -74,7 +74,7 @@ struct Load {
     credit_bits: u64,
     /// Slots beyond their budget, charges outside of slots, time that passes.
     loose: bool,
-    /// Weights, classes, groups, and who there is, change.
+    /// Weights, classes, groups, and which entities there are, change.
     changes: bool,
     /// Where virtual time starts.
     origin: u128,
@@ -165,7 +165,7 @@ impl Pair {
         leaf
     }
 
-    /// The model hears of it when somebody looks, as what is served until then is one step.
+    /// The model hears of it when it is looked at, as what is served until then is one step.
     fn serve(&mut self, sectors: u64) {
         self.fair.serve(sectors);
         self.unsettled += sectors;
@@ -287,7 +287,7 @@ fn run(load: Load, seed: u64, steps: u32) -> Bounds {
             pair.now = Instant::from_nanos(pair.now.as_nanos() + random.below(120_000_000));
         }
         let leaf = random.of(&pair.leaves);
-        // Half of the time whoever is next to look finds service that V does not show yet.
+        // Half of the time the next look finds service that V does not show yet.
         let mut unseen = false;
         match random.below(20) {
             0..4 if !load.always => {
@@ -352,7 +352,7 @@ fn run(load: Load, seed: u64, steps: u32) -> Bounds {
             bounds.look(&pair);
         }
     }
-    // Nothing is lost: who is backlogged is served, each once.
+    // Nothing is lost: each queue that is backlogged is served, once.
     if pair.fair.in_service().is_some() {
         pair.settle_model();
         pair.expire(None);

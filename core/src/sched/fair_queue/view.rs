@@ -204,7 +204,7 @@ impl FairQueue {
         (self.entities.at(a).weight, self.entities.at(b).weight)
     }
 
-    /// Who would be served next if the queue in service went idle now, or, if none is in service, at all (wfq.13).
+    /// The queue that would be served next if the one in service went idle now, or, if none is in service, at all (wfq.13).
     pub fn next_if_idle(&mut self) -> Option<Leaf> {
         self.settle();
         let mut slot = self.in_service;
@@ -245,7 +245,7 @@ impl FairQueue {
         Waiting { slot, class: entity.class, start: entity.start, finish, budget }
     }
 
-    /// wfq.9, with one more waiting: who would be next, and its budget.
+    /// wfq.9, with one more waiting: which would be next, and its budget.
     fn next_with(&self, group: GroupId, waiting: Option<Waiting>) -> (u32, u32) {
         for class in PriorityClass::ALL {
             let tree = &self.group(group).trees[class as usize];

@@ -5,8 +5,8 @@
 //!         the same: what is cached by clients already would then be twice in memory.
 //! open.2  What direct I/O cannot reach (a size that is no multiple of its block) is no reason to refuse a file: unless direct
 //!         I/O was asked for, it goes through the page cache, and the log says why.
-//! open.3  A block device that is mounted, or held by another program, is refused unless the operator allows it. Who writes
-//!         holds it from then on; readers only look whether it is free, so that several can have it.
+//! open.3  A block device that is mounted, or held by another program, is refused unless the operator allows it. A server
+//!         that writes holds it from then on; one that reads only looks whether it is free, so that several can have it.
 
 use std::fs;
 use std::io;
@@ -91,7 +91,7 @@ pub(super) fn open(path: &Path, kind: Kind, direct: Direct, in_use: InUse, read_
     }
 }
 
-/// What direct I/O on an open file must be a multiple of and who says so; or why there is none (open.1).
+/// What direct I/O on an open file must be a multiple of, and where that is from; or why there is none (open.1).
 fn direct_block(file: &fs::File, kind: Kind, size: u64) -> Result<(u32, String), String> {
     let (block, why) = match (kind, sys::direct_alignment(file)) {
         (Kind::Block, _) => (sys::block_size(file).unwrap_or(512), "its sector"),
@@ -125,7 +125,8 @@ fn tried(file: &fs::File) -> Result<u32, String> {
     Err("a direct read was refused".into())
 }
 
-fn size_of(file: &fs::File, kind: Kind) -> Result<u64, String> {
+/// How many bytes it has, and that they are a disk's.
+pub(super) fn size_of(file: &fs::File, kind: Kind) -> Result<u64, String> {
     let size = match kind {
         Kind::Regular => file.metadata().map_err(|error| error.to_string())?.len(),
         Kind::Block => io::Seek::seek(&mut &*file, io::SeekFrom::End(0)).map_err(|error| error.to_string())?,

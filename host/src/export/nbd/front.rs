@@ -1,18 +1,21 @@
 //! The connections of a worker, and how it comes by them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use fairlift_core::{ContextId, Duration, Instant};
 use io_uring::{cqueue, opcode, types};
 use slab::Slab;
 
 use super::serve::{Connection, Lack};
-use super::service::{Common, Event, Newcomer, Service};
+use super::service::{Client, Common, Event, Newcomer, Service};
+use crate::control::Leave;
 use crate::disk::engine::{Engine, News};
 use crate::export::front::Front;
+use crate::export::listen::Listening;
 use crate::kernel::buffer::RecvRing;
 use crate::kernel::ring::Source;
 
@@ -36,9 +39,13 @@ pub(crate) struct Nbd {
     held_back: VecDeque<usize>,
     /// When each newcomer must have finished its negotiation; in order, because all have the same time.
     handshakes: VecDeque<(Instant, usize, u64)>,
-    /// How many connections each slot has seen, to tell a newcomer from who was there before.
+    /// How many connections each slot has seen, to tell a newcomer from the connection before it.
     visits: Vec<u64>,
-    accepting: usize,
+    /// The change of exports and listeners that was looked at last.
+    changes_seen: u64,
+    /// Where it accepts, by the numbers of the listeners, and whether it still does: the kernel is told to stop, and says when
+    /// it has.
+    accepting: BTreeMap<usize, (Arc<Listening>, bool)>,
     /// Listeners that could not accept, and when each is asked again; in order.
     accept_again: VecDeque<(Instant, usize)>,
     /// Since when we have been draining.
@@ -55,7 +62,6 @@ impl Nbd {
         engine.ring.register_recv(&recv)?;
         recv.grow();
         recv.grow();
-        let listeners = if engine.context.0 == 0 { service.listeners.len() } else { 0 };
         let mut front = Self {
             common: Common { service, commands: Vec::with_capacity(1024), first_in_line: None },
             recv,
@@ -64,11 +70,13 @@ impl Nbd {
             held_back: VecDeque::new(),
             handshakes: VecDeque::new(),
             visits: Vec::new(),
-            accepting: 0,
+            changes_seen: 0,
+            accepting: BTreeMap::new(),
             accept_again: VecDeque::new(),
             draining: None,
         };
-        (0..listeners).for_each(|listener| front.arm_accept(engine, listener));
+        front.changes_seen = front.common.service.changes();
+        front.look_at_listeners(engine);
         Ok(front)
     }
 
@@ -82,37 +90,83 @@ impl Nbd {
         }
     }
 
+    /// Exports have come, changed or gone: connections learn of it.
+    #[cold]
+    fn look_at_exports(&mut self, engine: &mut Engine, now: Instant) {
+        let exports = self.common.service.exports();
+        for number in self.numbers() {
+            let connection = &mut self.connections[number];
+            let Some(known) = connection.export() else { continue };
+            if let Some(there) = exports.list.iter().find(|there| there.id == known.id) {
+                connection.follow(engine, now, there);
+                continue;
+            }
+            match exports.leaving.iter().find(|(id, _)| *id == known.id).map(|(_, how)| how) {
+                Some(Leave::Cut) => connection.break_off(),
+                Some(Leave::Drain) | None => connection.stop_reading(),
+            }
+            self.touch(number);
+        }
+    }
+
     // ---- newcomers ----
 
+    /// Accepts at places that have come, and no more at those that went.
+    fn look_at_listeners(&mut self, engine: &mut Engine) {
+        if engine.context.0 != 0 {
+            return;
+        }
+        let there = self.common.service.listeners();
+        for (number, (_, goes_on)) in &mut self.accepting {
+            if *goes_on && !there.contains_key(number) {
+                *goes_on = false;
+                stop_accepting(engine, *number);
+            }
+        }
+        let known: Vec<usize> = self.accepting.keys().copied().collect();
+        for (number, listening) in there.into_iter().filter(|(number, _)| !known.contains(number)) {
+            self.accepting.insert(number, (listening, true));
+            self.arm_accept(engine, number);
+        }
+        // One that could not accept and waits has nothing under way in the kernel.
+        let accepting = &mut self.accepting;
+        self.accept_again.retain(|(_, number)| {
+            let stays = accepting.get(number).is_some_and(|(_, goes_on)| *goes_on);
+            if !stays {
+                accepting.remove(number);
+            }
+            stays
+        });
+    }
+
     fn arm_accept(&mut self, engine: &mut Engine, listener: usize) {
-        let fd = types::Fd(self.common.service.listeners[listener].fd.as_raw_fd());
+        let fd = types::Fd(self.accepting[&listener].0.fd.as_raw_fd());
         let entry = opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build();
         // SAFETY: the entry names no memory.
         unsafe { engine.ring.push(&entry.user_data(Event::Accept(listener).pack())) }
-        self.accepting += 1;
     }
 
     fn accepted(&mut self, engine: &mut Engine, now: Instant, listener: usize, result: i32, more: bool) {
-        if !more {
-            self.accepting -= 1;
-        }
+        let (listening, goes_on) = &self.accepting[&listener];
+        let (tls, goes_on) = (listening.tls, *goes_on && self.draining.is_none());
         if result >= 0 {
             // SAFETY: the kernel has just made this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(result) };
-            self.place(engine, now, Newcomer { fd, tls: self.common.service.listeners[listener].tls });
+            self.place(engine, now, Newcomer { fd, tls });
         } else if ![-libc::ECANCELED, -libc::EINTR, -libc::ECONNABORTED].contains(&result) {
             tracing::warn!(error = %std::io::Error::from_raw_os_error(-result), "a connection could not be accepted");
         }
-        if !more && self.draining.is_none() {
-            match result {
-                // Out of descriptors or memory: asking again at once would only fail again.
-                ..0 => self.accept_again.push_back((now + ACCEPT_PAUSE, listener)),
-                _ => self.arm_accept(engine, listener),
-            }
+        if more {
+            return;
+        }
+        match (goes_on, result) {
+            (false, _) => drop(self.accepting.remove(&listener)),
+            // Out of descriptors or memory: asking again at once would only fail again.
+            (true, ..0) => self.accept_again.push_back((now + ACCEPT_PAUSE, listener)),
+            (true, _) => self.arm_accept(engine, listener),
         }
     }
 
-    /// Gives a newcomer to the worker with the fewest connections.
     fn place(&mut self, engine: &mut Engine, now: Instant, newcomer: Newcomer) {
         let service = Arc::clone(&self.common.service);
         let loads = &service.loads;
@@ -129,17 +183,20 @@ impl Nbd {
         load.fetch_add(1, Ordering::Relaxed);
         let target = ContextId(target as u16);
         if target == engine.context {
-            self.welcome(now, newcomer);
+            self.welcome(engine.context, now, newcomer);
         } else {
             service.newcomers_of(target).push(newcomer);
             service.notifiers.wake(target, &mut engine.ring);
         }
     }
 
-    fn welcome(&mut self, now: Instant, newcomer: Newcomer) {
+    fn welcome(&mut self, context: ContextId, now: Instant, newcomer: Newcomer) {
         crate::export::listen::prepare(&newcomer.fd);
         let entry = self.connections.vacant_entry();
         let number = entry.key();
+        let peer = crate::export::listen::peer(&newcomer.fd);
+        let client = Client { peer, export: None, since: SystemTime::now() };
+        self.common.service.clients().insert((context.0, number), client);
         entry.insert(Connection::new(newcomer.fd, number, newcomer.tls, now));
         if self.visits.len() <= number {
             self.visits.resize(number + 1, 0);
@@ -151,6 +208,13 @@ impl Nbd {
         }
         self.touch(number);
     }
+}
+
+/// Tells the kernel to accept no more at a place.
+fn stop_accepting(engine: &mut Engine, listener: usize) {
+    let cancel = opcode::AsyncCancel::new(Event::Accept(listener).pack()).build();
+    // SAFETY: the entry names no memory.
+    unsafe { engine.ring.push(&cancel.user_data(Source::Nobody.pack())) }
 }
 
 impl Front for Nbd {
@@ -193,14 +257,22 @@ impl Front for Nbd {
     /// There may be newcomers, or the order to drain.
     fn woken(&mut self, engine: &mut Engine, now: Instant) {
         let newcomers = std::mem::take(&mut *self.common.service.newcomers_of(engine.context));
-        newcomers.into_iter().for_each(|newcomer| self.welcome(now, newcomer));
+        newcomers.into_iter().for_each(|newcomer| self.welcome(engine.context, now, newcomer));
+        let changes = self.common.service.changes();
+        if self.changes_seen != changes {
+            self.changes_seen = changes;
+            self.look_at_exports(engine, now);
+            if self.draining.is_none() {
+                self.look_at_listeners(engine);
+            }
+        }
         if self.common.service.draining.load(Ordering::Acquire) && self.draining.is_none() {
             self.draining = Some(now);
-            if self.accepting > 0 {
-                for listener in 0..self.common.service.listeners.len() {
-                    let cancel = opcode::AsyncCancel::new(Event::Accept(listener).pack()).build();
-                    // SAFETY: the entry names no memory.
-                    unsafe { engine.ring.push(&cancel.user_data(Source::Nobody.pack())) }
+            let waiting: Vec<usize> = self.accept_again.drain(..).map(|(_, listener)| listener).collect();
+            waiting.iter().for_each(|listener| drop(self.accepting.remove(listener)));
+            for (listener, (_, goes_on)) in &mut self.accepting {
+                if std::mem::take(goes_on) {
+                    stop_accepting(engine, *listener);
                 }
             }
             for number in self.numbers() {
@@ -301,6 +373,10 @@ impl Front for Nbd {
             connection.arm(engine, now);
             if connection.is_over() {
                 self.connections.remove(number).close(engine);
+                let left = self.common.service.clients().remove(&(engine.context.0, number));
+                if let Some(Client { peer, export: Some(export), .. }) = left {
+                    self.common.service.events.tell("left", vec![("export", export), ("client", peer)]);
+                }
                 self.held_back.retain(|waiting| *waiting != number);
                 self.common.service.loads[usize::from(engine.context.0)].fetch_sub(1, Ordering::Relaxed);
             }
@@ -325,7 +401,7 @@ impl Front for Nbd {
     }
 
     fn is_over(&self, _engine: &Engine) -> bool {
-        self.draining.is_some() && self.connections.is_empty() && self.accepting == 0
+        self.draining.is_some() && self.connections.is_empty() && self.accepting.is_empty()
     }
 
     fn finish(&mut self) {}

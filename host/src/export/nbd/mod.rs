@@ -15,6 +15,7 @@ use std::sync::Arc;
 use fairlift_core::Op;
 
 use crate::config::Tls;
+use crate::control::Leave;
 use crate::device::Facts;
 use crate::export::Export;
 use handshake::{Catalogue, ExportInfo, TlsPolicy};
@@ -22,6 +23,8 @@ use handshake::{Catalogue, ExportInfo, TlsPolicy};
 /// The exports, as clients find them.
 pub(crate) struct Exports {
     pub(crate) list: Vec<Arc<Export>>,
+    /// Those that were removed and that clients may still be connected to, and how these leave.
+    pub(crate) leaving: Vec<(u64, Leave)>,
     /// The largest read or write, in bytes.
     pub(crate) request_max: u32,
 }
@@ -56,7 +59,7 @@ impl Catalogue for Exports {
     }
 }
 
-/// What clients may do with an export: what its file system was found unable to do is not offered to those who come later.
+/// What clients may do with an export: what its file system was found unable to do is not offered to clients that come later.
 ///
 /// `CAN_MULTI_CONN` is true because a flush is of the device, whatever connection it comes by: it covers every write
 /// that was answered before.

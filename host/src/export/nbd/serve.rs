@@ -245,6 +245,24 @@ impl Connection {
         }
     }
 
+    /// What the client has chosen, once it has.
+    pub(crate) fn export(&self) -> Option<&Export> {
+        match &self.phase {
+            Phase::Negotiating(_) => None,
+            Phase::Serving(serving) => Some(&serving.export),
+        }
+    }
+
+    /// The export has changed: what the client asks from now on is of it as it is now.
+    pub(crate) fn follow(&mut self, engine: &mut Engine, now: Instant, export: &Arc<Export>) {
+        let Phase::Serving(serving) = &mut self.phase else { return };
+        let before = std::mem::replace(&mut serving.export, Arc::clone(export));
+        if (before.group, before.priority) != (export.group, export.priority) {
+            let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
+            engine.change_stream(now, export.disk, serving.stream, stream);
+        }
+    }
+
     // ---- from bytes to commands ----
 
     /// Goes on with what was received while the connection was held back.
@@ -381,7 +399,8 @@ impl Connection {
     /// Goes on with the negotiation; says how many bytes it used.
     fn negotiate(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8]) -> usize {
         let Phase::Negotiating(handshake) = &mut self.phase else { unreachable!("called while negotiating") };
-        let (used, step) = handshake.receive(bytes, &common.service.exports, &mut self.out.heads);
+        let exports = common.service.exports();
+        let (used, step) = handshake.receive(bytes, &*exports, &mut self.out.heads);
         match step {
             Step::NeedMore => {}
             Step::StartTls => {
@@ -404,7 +423,12 @@ impl Connection {
                 }
             }
             Step::Ready(session) => {
-                let export = Arc::clone(&common.service.exports.list[session.export]);
+                let export = Arc::clone(&exports.list[session.export]);
+                if let Some(client) = common.service.clients().get_mut(&(engine.context.0, self.number)) {
+                    client.export = Some(export.name.clone());
+                    let of = vec![("export", export.name.clone()), ("client", client.peer.clone())];
+                    common.service.events.tell("connected", of);
+                }
                 let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
                 let stream = engine.add_stream(export.disk, stream);
                 tracing::debug!(connection = self.number, export = export.name, ?session, "ready");
@@ -464,7 +488,7 @@ impl Connection {
         }
         let memory = match payload {
             0 => Memory::None,
-            // Whoever has waited longest for memory goes first, or a large request would never find room.
+            // The connection that has waited longest for memory goes first, or a large request would never find room.
             _ if payload > SMALL as u64 && common.first_in_line.is_some_and(|first| first != self.number) => {
                 return Taken::NotNow(Lack::Memory);
             }

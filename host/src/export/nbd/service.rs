@@ -1,23 +1,32 @@
 //! What connections share: what is served, to how many, and the commands under way.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use fairlift_core::{ContextId, Op};
 
 use super::Exports;
 use crate::config::{Limits, Tls};
+use crate::control::events::Events;
 use crate::export::listen::Listening;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::Source;
 
 /// What is served, and to how many: the same for all workers.
 pub(crate) struct Service {
-    pub(crate) exports: Exports,
+    exports: Mutex<Arc<Exports>>,
+    /// Where clients connect, by numbers that do not come again.
+    listeners: Mutex<BTreeMap<usize, Arc<Listening>>>,
+    /// Counts the changes of exports and listeners: a front that knows another number has to look.
+    changes: AtomicU64,
+    /// Who is connected, by worker and number.
+    clients: Mutex<BTreeMap<(u16, usize), Client>>,
+    pub(crate) events: Events,
     pub(crate) limits: Limits,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
-    pub(crate) listeners: Vec<Listening>,
     pub(crate) notifiers: Arc<Notifiers>,
     /// The order to finish.
     pub(crate) draining: Arc<AtomicBool>,
@@ -27,7 +36,86 @@ pub(crate) struct Service {
     pub(crate) newcomers: Box<[Mutex<Vec<Newcomer>>]>,
 }
 
+/// A client, as operators see it.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    /// Where it comes from.
+    pub(crate) peer: String,
+    /// `None`: it negotiates.
+    pub(crate) export: Option<String>,
+    pub(crate) since: SystemTime,
+}
+
 impl Service {
+    /// A service of these exports at these places.
+    pub(crate) fn new(
+        exports: Exports,
+        listeners: Vec<Listening>,
+        limits: Limits,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        notifiers: Arc<Notifiers>,
+    ) -> Self {
+        let workers = notifiers.workers();
+        Self {
+            exports: Mutex::new(Arc::new(exports)),
+            listeners: Mutex::new(listeners.into_iter().map(Arc::new).enumerate().collect()),
+            changes: AtomicU64::new(0),
+            clients: Mutex::default(),
+            events: Events::default(),
+            limits,
+            tls,
+            notifiers,
+            draining: Arc::default(),
+            loads: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            newcomers: (0..workers).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    /// The exports that there are now.
+    pub(crate) fn exports(&self) -> Arc<Exports> {
+        Arc::clone(&self.exports.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts other exports in place of those that there were; workers are to be woken then.
+    pub(crate) fn set_exports(&self, exports: Exports) {
+        *self.exports.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(exports);
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Where clients connect now, with the numbers.
+    pub(crate) fn listeners(&self) -> BTreeMap<usize, Arc<Listening>> {
+        self.places().clone()
+    }
+
+    /// Listens at one more place; workers are to be woken then.
+    pub(crate) fn listen(&self, listening: Listening, number: usize) {
+        self.places().insert(number, Arc::new(listening));
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Listens at a place no more; workers are to be woken then. The place is free when nobody has what is answered.
+    pub(crate) fn leave(&self, name: &str) -> Option<Arc<Listening>> {
+        let mut places = self.places();
+        let number = places.iter().find(|(_, place)| place.name == name).map(|(number, _)| *number)?;
+        let left = places.remove(&number);
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        left
+    }
+
+    fn places(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Listening>>> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often exports or listeners changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Who is connected.
+    pub(crate) fn clients(&self) -> MutexGuard<'_, BTreeMap<(u16, usize), Client>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn newcomers_of(&self, worker: ContextId) -> MutexGuard<'_, Vec<Newcomer>> {
         self.newcomers[usize::from(worker.0)].lock().unwrap_or_else(PoisonError::into_inner)
     }

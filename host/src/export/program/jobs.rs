@@ -21,7 +21,7 @@ pub(crate) struct Course {
     pub(crate) start: Instant,
     pub(crate) runtime: Duration,
     pub(crate) slots: u32,
-    /// When it ends, in nanoseconds: earlier than planned, if somebody says stop.
+    /// When it ends, in nanoseconds: earlier than planned, if the watch says stop.
     end: AtomicU64,
     /// By group: jobs of one are in several threads.
     unserved: Vec<Mutex<Unserved>>,
@@ -139,7 +139,7 @@ impl<'a> Jobs<'a> {
         programs.chain([slot, self.course.end()]).min().expect("the end is due some time")
     }
 
-    /// Whether somebody is to be told that an ask was refused: the next [`Jobs::ask`] does it.
+    /// Whether a program is to be told that an ask was refused: the next [`Jobs::ask`] does it.
     pub(crate) const fn has_refused(&self) -> bool {
         !self.refused.is_empty()
     }
@@ -188,7 +188,7 @@ impl<'a> Jobs<'a> {
         some
     }
 
-    /// Notes who got how much in the slots that are over.
+    /// Notes how much each group got in the slots that are over.
     pub(crate) fn sample(&mut self, now: Instant) {
         while self.timeline.len() < self.course.slots as usize && now >= self.course.slot_end(self.timeline.len()) {
             self.note_slot();

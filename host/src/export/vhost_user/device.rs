@@ -10,7 +10,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, PoisonError};
 
-use fairlift_core::{Bio, Errno, Extent, Flags, Op, Outcome, Sector, Stream, Token};
+use fairlift_core::{Bio, Errno, Extent, Flags, Instant, Op, Outcome, Sector, Stream, Token};
 use virtio_bindings::bindings::virtio_blk as blk;
 use vm_memory::Bytes as _;
 
@@ -147,6 +147,22 @@ impl Device {
             ending: false,
             held_back: false,
             touched: false,
+        }
+    }
+
+    pub(super) fn export(&self) -> &Export {
+        &self.export
+    }
+
+    /// The export has changed: what the guest asks from now on is of it as it is now.
+    pub(super) fn follow(&mut self, engine: &mut Engine, now: Instant, export: &Arc<Export>, request_max: u64) {
+        let before = std::mem::replace(&mut self.export, Arc::clone(export));
+        self.can = config::device(export, request_max);
+        if (before.group, before.priority) != (export.group, export.priority) {
+            let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
+            for ring in self.seats.iter().filter_map(|seat| seat.ring.as_ref()) {
+                engine.change_stream(now, export.disk, ring.stream, stream);
+            }
         }
     }
 

@@ -2,59 +2,72 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::ContextId;
 
 use crate::Error;
-use crate::config::{self, Address, Limits, Listener, Tls};
+use crate::config::{self, Address, Listener, Tls};
 use crate::export::Export;
 use crate::export::listen::Listening;
-use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::Source;
 
 /// Where the front-end of one export connects.
 pub(crate) struct Door {
-    pub(crate) listening: Listening,
-    pub(crate) export: Arc<Export>,
+    /// Until the export is removed.
+    listening: Mutex<Option<Listening>>,
+    /// The export, by its number.
+    pub(super) export: u64,
+    pub(super) name: String,
     /// A front-end has it, or had it and has requests under way.
-    pub(crate) taken: AtomicBool,
+    pub(super) taken: AtomicBool,
     /// It was logged that others came meanwhile.
-    pub(crate) told: AtomicBool,
-}
-
-/// A front-end that has connected: its door, and its socket.
-pub(crate) type Newcomer = (usize, OwnedFd);
-
-/// What is served: the same for all workers.
-pub(crate) struct Service {
-    pub(crate) doors: Vec<Door>,
-    pub(crate) limits: Limits,
-    pub(crate) notifiers: Arc<Notifiers>,
-    /// The order to finish.
-    pub(crate) draining: Arc<AtomicBool>,
-    /// Devices at each worker.
-    pub(crate) loads: Box<[AtomicU32]>,
-    /// Front-ends that one worker accepted for another, by the number of that one.
-    pub(crate) newcomers: Box<[Mutex<Vec<Newcomer>>]>,
+    pub(super) told: AtomicBool,
 }
 
 impl Door {
     /// Opens the door of an export, if it shall have one.
-    pub(crate) fn open(config: &config::Export, export: &Arc<Export>) -> Option<Result<Self, Error>> {
-        let address = Address::Unix(config.vhost_user.clone()?);
-        let listening = Listening::open(&Listener { address, tls: Tls::Off }).and_then(|listening| {
+    pub(crate) fn open(config: &config::Export, export: &Export) -> Option<Result<Self, Error>> {
+        let listening = Listening::open(&Self::place(config)?).and_then(|listening| {
             // Nobody may be there any more when it is looked who is.
             rustix::io::ioctl_fionbio(&listening.fd, true)
                 .map_err(|error| Error::Listen { address: listening.name.clone(), why: error.to_string() })?;
-            Ok(listening)
+            Ok(Mutex::new(Some(listening)))
         });
+        let (export, name) = (export.id, export.name.clone());
         let (taken, told) = Default::default();
-        Some(listening.map(|listening| Self { listening, export: Arc::clone(export), taken, told }))
+        Some(listening.map(|listening| Self { listening, export, name, taken, told }))
+    }
+
+    /// Where the door of an export is, if it shall have one.
+    pub(crate) fn place(config: &config::Export) -> Option<Listener> {
+        Some(Listener { address: Address::Unix(config.vhost_user.clone()?), tls: Tls::Off })
+    }
+
+    /// The socket, unless it was closed.
+    pub(super) fn listening(&self) -> MutexGuard<'_, Option<Listening>> {
+        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Service {
+/// A front-end that has connected: its door, and its socket.
+type Newcomer = (usize, OwnedFd);
+
+/// The doors of a server, and what comes in by them: the same for all workers.
+pub(crate) struct Doors {
+    pub(super) list: Vec<Door>,
+    /// Devices at each worker.
+    pub(super) loads: Box<[AtomicU32]>,
+    /// Front-ends that one worker accepted for another, by the number of that one.
+    newcomers: Box<[Mutex<Vec<Newcomer>>]>,
+}
+
+impl Doors {
+    pub(crate) fn new(list: Vec<Door>, workers: usize) -> Self {
+        let loads = (0..workers).map(|_| AtomicU32::new(0)).collect();
+        Self { list, loads, newcomers: (0..workers).map(|_| Mutex::default()).collect() }
+    }
+
     pub(super) fn newcomers_of(&self, worker: ContextId) -> MutexGuard<'_, Vec<Newcomer>> {
         self.newcomers[usize::from(worker.0)].lock().unwrap_or_else(PoisonError::into_inner)
     }

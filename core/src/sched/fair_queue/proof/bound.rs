@@ -40,7 +40,7 @@ impl fmt::Display for Bounds {
 }
 
 impl Bounds {
-    /// Learns who there is; `budget` is the largest of a queue.
+    /// Learns which queues there are; `budget` is the largest of a queue.
     pub(super) fn mind(&mut self, pair: &Pair, budget: impl Fn(Leaf) -> u64, always: bool) {
         self.always = always;
         self.budgets.resize(pair.model.entities.len(), 0.0);
@@ -89,7 +89,7 @@ impl Bounds {
         self.times.clear();
     }
 
-    /// Looks at every pair of siblings. Who was added under way is not looked at: only loads without changes have bounds.
+    /// Looks at every pair of siblings. One that was added under way is not looked at: only loads without changes have bounds.
     pub(super) fn look(&mut self, pair: &Pair) {
         let model = &pair.model;
         let mut apart = BTreeMap::new();
@@ -107,7 +107,7 @@ impl Bounds {
                     |&&slot: &&usize| matches!(model.entities[slot].as_ref().unwrap().is, Is::Waiting | Is::Served);
                 let busy: Vec<usize> = siblings.iter().filter(backlogged).copied().collect();
                 let weight = |slot: usize| model.entities[slot].as_ref().unwrap().weight as f64;
-                // V never goes back while somebody waits or is served.
+                // V never goes back while an entity waits or is served.
                 let now = row.time[class];
                 let before = self.times.insert((group, class), now);
                 assert!(busy.is_empty() || before.is_none_or(|before| before <= now), "V of group {group} went back");

@@ -60,8 +60,8 @@ fn shares_follow_weights_whatever_the_budgets() {
     }
 }
 
-/// wfq.5: who always runs empty and always comes back in time has the share of those that never do, as long as what it misses
-/// is no more than its budget.
+/// wfq.5: a queue that always runs empty and always comes back in time has the share of those that never do, as long as what it
+/// misses is no more than its budget.
 #[test]
 fn a_queue_that_comes_back_in_time_loses_nothing() {
     // A slot of the blinking queue and one of the others take turns, so it could have half of all.
@@ -112,7 +112,7 @@ fn credit_of_an_absence_is_limited() {
     assert!((-1600.0..-1400.0).contains(&ahead(&mut fair, raised)), "{}", ahead(&mut fair, raised));
 }
 
-/// 7, 8: who leaves ahead of its share finds that remembered, and later forgotten.
+/// wfq.7, wfq.8: the lead of a queue that leaves ahead of its share is remembered, and later forgotten.
 #[test]
 fn leaving_and_coming_back_is_no_way_to_get_more() {
     let (mut fair, [steady, fickle]) = queues([1; 2]);
@@ -149,7 +149,7 @@ fn a_new_weight_keeps_lead_and_lag_in_sectors() {
     fair.set_queue_weight(a, 100);
     fair.set_queue_weight(c, 200);
     assert_eq!((ahead(&mut fair, a), ahead(&mut fair, c)), (-1.0, 1.0));
-    // Of who is idle and ahead, too.
+    // Of a queue that is idle and ahead, too.
     while fair.select(Instant::ZERO) != Some(c) {
         fair.serve(400);
         fair.expire(Some(400));
@@ -267,7 +267,7 @@ fn a_crowd_of_shrinking_budgets_holds_nobody_up() {
     assert!(worst <= bound + 1e-6, "lag {worst}, bound {bound}");
 }
 
-/// wfq.15: who leaves with a lead, by a new class, does not leave the loss to the others.
+/// wfq.15: a queue that leaves with a lead, by a new class, does not leave the loss to the others.
 #[test]
 fn what_a_queue_was_ahead_is_made_up_for_when_it_leaves() {
     let mut fair = FairQueue::new(&[Group::root()]);
@@ -361,7 +361,7 @@ fn a_new_weight_keeps_the_lag_of_an_absent_queue_in_sectors() {
     assert!((ahead(&mut fair, present) - before / 10.0).abs() < 1e-9, "in sectors it missed what it missed");
 }
 
-/// wfq.16: credit is no gift: who has had its share has none, whatever is offered.
+/// wfq.16: credit is no gift: a queue that has had its share has none, whatever is offered.
 #[test]
 fn a_queue_that_had_its_share_is_not_given_more_for_being_present() {
     let (mut fair, [steady, also, eager]) = queues([1; 3]);
@@ -389,7 +389,7 @@ fn groups<const N: usize>(weights: [u32; N]) -> (FairQueue, [(GroupId, Leaf); N]
     (fair, groups)
 }
 
-/// wfq.17: what waits in a throttled group waits, whoever comes or goes in it; released, the group is given back what it missed.
+/// wfq.17: what waits in a throttled group waits, whatever comes or goes in it; released, the group is given back what it missed.
 #[test]
 fn a_held_group_waits_until_it_is_released() {
     let (mut fair, [(held, a), (_, b)]) = groups([1, 1]);

@@ -114,7 +114,7 @@ impl Drive {
         }
     }
 
-    /// The head stops reading on; at the end of a visit, who goes on there goes last (drive.4).
+    /// The head stops reading on; at the end of a visit, a reader that goes on there goes last (drive.4).
     pub(super) fn end_visit(&mut self, now: u64, visited: bool) {
         self.stop_reading_on(now);
         self.head.visited = if visited { self.reader_goes_to() } else { 0 };

@@ -1,5 +1,10 @@
 //! "Did you mean": the known word nearest to one that nobody knows, or the one that begins so.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
 /// `; did you mean "…"?` if one of `known` begins with `word` or is near it, else nothing.
 #[must_use]
 pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
@@ -37,7 +42,7 @@ fn distance(a: &str, b: &str) -> usize {
             }
             row.push(best);
         }
-        before = std::mem::replace(&mut last, row);
+        before = core::mem::replace(&mut last, row);
     }
     last[b.len()]
 }

@@ -1,0 +1,152 @@
+//! View: what a server is doing now, for people who watch it.
+
+use std::time::SystemTime;
+
+use fairlift_core::sched::Kind;
+use fairlift_core::sched::idling_trial::Finding;
+use fairlift_core::stats::Stats;
+use fairlift_core::tunable::{Range, TunableInfo};
+use fairlift_core::{ContextId, GroupId, flush};
+
+use crate::device::Device;
+use crate::disk::Disk;
+
+/// A server at one moment.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// How often something was changed since the start.
+    pub version: u64,
+    /// When it was bound.
+    pub started: SystemTime,
+    /// Worker threads.
+    pub workers: usize,
+    /// Where clients connect.
+    pub listeners: Vec<String>,
+    /// The disks, by their numbers.
+    pub disks: Vec<DiskView>,
+    /// Who is connected.
+    pub clients: Vec<ClientView>,
+    /// Flush errors that nobody has taken note of: the backing, and the error's number.
+    pub flush_errors: Vec<(String, i32)>,
+    /// Whether something that was removed has not quite gone.
+    pub leaving: bool,
+}
+
+/// A disk at one moment.
+#[derive(Clone, Debug)]
+pub struct DiskView {
+    /// Its name.
+    pub name: String,
+    /// The scheduler in place; one that was chosen a moment ago may not be there yet.
+    pub scheduler: Kind,
+    /// Whether the disk passes from one scheduler to another, so that new requests wait.
+    pub frozen: bool,
+    /// Requests that may be in flight.
+    pub depth: u16,
+    /// Requests that may wait or be in flight.
+    pub nr_requests: u32,
+    /// Requests that its devices have.
+    pub in_flight: u32,
+    /// Requests that wait for it.
+    pub waiting: u32,
+    /// What holds the data, with its bytes.
+    pub devices: Vec<(String, u64)>,
+    /// Whether it is known to rotate.
+    pub rotational: bool,
+    /// Requests at once that were found to pay, where threads wait for files; `None`: none do.
+    pub concurrency: Option<u16>,
+    /// What can be turned, with its value now.
+    pub knobs: Vec<Knob>,
+    /// The latest that its scheduler found out about holding the device idle, the newest last.
+    pub findings: Vec<Finding>,
+    /// What each group has done here, those left out that did nothing.
+    pub groups: Vec<GroupView>,
+}
+
+/// Something that can be turned.
+#[derive(Clone, Debug)]
+pub struct Knob {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value now.
+    pub value: String,
+    /// The values that it takes.
+    pub range: Range,
+    /// What it does.
+    pub says: &'static str,
+}
+
+/// What a group does on a disk.
+#[derive(Clone, Debug)]
+pub struct GroupView {
+    /// Its name from the root.
+    pub path: String,
+    /// What it has done since the start.
+    pub stats: Stats,
+    /// Requests of it that the devices have.
+    pub in_flight: u32,
+    /// Requests of clients that have not ended.
+    pub open: u32,
+}
+
+/// A client.
+#[derive(Clone, Debug)]
+pub struct ClientView {
+    /// Where it comes from.
+    pub peer: String,
+    /// The export that it has chosen; `None`: it is negotiating.
+    pub export: Option<String>,
+    /// The worker that serves it.
+    pub worker: u16,
+    /// When it connected.
+    pub since: SystemTime,
+}
+
+impl Disk {
+    /// The disk at this moment. Its queues are each looked at once; a worker that wants one meanwhile waits for as long.
+    pub(crate) fn view(&self, groups: &[(GroupId, String)], figures: bool) -> DiskView {
+        let devices = self.devices();
+        let queues = self.queues();
+        let (settings, knobs) = {
+            let queue = queues.of(ContextId(0));
+            let settings = queue.settings();
+            let infos = settings.scheduler.tunables().iter().chain(flush::Settings::INFO);
+            let knob = |info: &TunableInfo| {
+                let TunableInfo { name, range, says } = *info;
+                Some(Knob { name, value: queue.tunable(name)?, range, says })
+            };
+            ((settings.scheduler, settings.depth, settings.nr_requests), infos.filter_map(knob).collect())
+        };
+        let (in_flight, waiting) = self.load();
+        let load = self.load_by_group();
+        let group = |(id, path): &(GroupId, String), stats: Stats| {
+            let at = load.iter().find(|(one, ..)| one == id);
+            let (in_flight, open) = at.map_or((0, 0), |(_, in_flight, open)| (*in_flight, *open));
+            GroupView { path: path.clone(), stats, in_flight, open }
+        };
+        let stats = if figures { self.stats_by_group() } else { Vec::new() };
+        let with_stats = stats.into_iter().filter_map(|(said, stats)| {
+            let named = groups.iter().find(|(_, path)| *path == said.path)?;
+            Some(group(named, stats))
+        });
+        DiskView {
+            name: self.name.clone(),
+            scheduler: settings.0,
+            frozen: self.look().is_frozen(),
+            depth: settings.1,
+            nr_requests: settings.2,
+            in_flight,
+            waiting,
+            rotational: devices.iter().any(|device| device.facts().rotational),
+            devices: devices.iter().map(|device| (name(&**device), device.facts().size())).collect(),
+            concurrency: None,
+            knobs,
+            findings: Vec::new(),
+            groups: with_stats.collect(),
+        }
+    }
+}
+
+pub(crate) fn name(device: &dyn Device) -> String {
+    device.path().map_or_else(|| "memory".into(), |path| path.display().to_string())
+}

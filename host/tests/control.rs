@@ -1,0 +1,580 @@
+//! A server is changed while clients write and read it: nothing is lost, and what is in force is what a start would give.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
+use fairlift::control::{Change, Leave, NewExport, Refused, State};
+use fairlift::{Error, Handle, Server};
+use fairlift_core::sched::Kind;
+use fairlift_core::{Group, GroupId, Priority, PriorityClass};
+
+const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+
+fn disk(name: &str, scheduler: Kind) -> Disk {
+    Disk {
+        name: name.into(),
+        scheduler,
+        set: vec![],
+        depth: None,
+        shared_tags: false,
+        if_rotational: None,
+        nr_requests: None,
+        io_timeout: None,
+        concurrency: Default::default(),
+    }
+}
+
+fn path(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("fairlift-control-{name}-{}", std::process::id()))
+}
+
+/// A server with one export, `d`, of RAM on disk `d`.
+fn config(socket: &Path) -> Config {
+    let export = Export {
+        name: "d".into(),
+        description: String::new(),
+        backing: Backing::Mem { size: 4 * MIB },
+        offset: 0,
+        size: None,
+        disk: Some(0),
+        group: GroupId::ROOT,
+        priority: Priority::default(),
+        read_only: false,
+        vhost_user: None,
+    };
+    Config {
+        groups: vec![Group::root()],
+        disk_default: disk("default", Kind::MqDeadline),
+        disks: vec![disk("d", Kind::Fair)],
+        exports: vec![export],
+        listeners: vec![Listener { address: Address::Unix(socket.to_owned()), tls: Tls::Off }],
+        workers: Some(2),
+        limits: Limits::default(),
+        tls: None,
+    }
+}
+
+struct Running {
+    handle: Handle,
+    socket: PathBuf,
+    serving: Option<std::thread::JoinHandle<Result<(), Error>>>,
+}
+
+impl Running {
+    fn start(name: &str) -> Self {
+        let socket = path(&format!("{name}.sock"));
+        let server = Server::bind(config(&socket)).unwrap();
+        let handle = server.handle();
+        Self { handle, socket, serving: Some(std::thread::spawn(move || server.run())) }
+    }
+
+    fn apply(&self, changes: &[Change]) -> State {
+        self.handle.apply(changes, None, false).unwrap_or_else(|refused| panic!("{changes:?}: {refused}"))
+    }
+
+    fn refused(&self, changes: &[Change]) -> String {
+        self.handle.apply(changes, None, false).expect_err("it is refused").to_string()
+    }
+
+    fn swept(&self) {
+        let start = Instant::now();
+        while self.handle.sweep() {
+            assert!(start.elapsed() < Duration::from_secs(20), "what was removed does not go");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn stop(mut self) {
+        self.handle.drain();
+        self.serving.take().unwrap().join().unwrap().unwrap();
+    }
+}
+
+/// What a state says, for comparisons; groups and disks in any order that keeps the meaning.
+fn said(config: &Config) -> (BTreeSet<String>, BTreeSet<String>, BTreeSet<String>, BTreeSet<String>) {
+    let path = |group: GroupId| &config.groups[usize::from(group.0)].path;
+    let groups =
+        config.groups.iter().map(|group| format!("{} {:?} {}", group.path, group.parent.map(path), group.weight));
+    let disks = config.disks.iter().map(|disk| {
+        let mut set = disk.set.clone();
+        set.sort();
+        format!("{:?}", Disk { set, ..disk.clone() })
+    });
+    let exports = config.exports.iter().map(|export| {
+        let disk = export.disk.map(|disk| &config.disks[disk].name);
+        let Export { name, description, backing, offset, size, priority, read_only, .. } = export;
+        let group = path(export.group);
+        format!("{name} {description} {backing:?} {offset} {size:?} {disk:?} {group} {priority:?} {read_only}")
+    });
+    let listeners = config.listeners.iter().map(|listener| format!("{listener:?}"));
+    (groups.collect(), disks.collect(), exports.collect(), listeners.collect())
+}
+
+fn mem(name: &str, group: &str, disk: Option<&str>) -> Change {
+    Change::AddExport(NewExport {
+        name: name.into(),
+        description: String::new(),
+        backing: Backing::Mem { size: MIB },
+        offset: 0,
+        size: None,
+        disk: disk.map(str::to_owned),
+        group: group.into(),
+        priority: Priority::default(),
+        read_only: false,
+    })
+}
+
+fn file(name: &str, path: &Path, read_only: bool) -> Change {
+    Change::AddExport(NewExport {
+        name: name.into(),
+        description: String::new(),
+        backing: Backing::File { path: path.into(), direct: Default::default(), in_use: Default::default() },
+        offset: 0,
+        size: None,
+        disk: None,
+        group: "/".into(),
+        priority: Priority::default(),
+        read_only,
+    })
+}
+
+fn remove(name: &str, how: Leave) -> Change {
+    Change::RemoveExport { export: name.into(), how }
+}
+
+fn weight(group: &str, weight: u16) -> Change {
+    Change::SetWeight { group: group.into(), weight }
+}
+
+fn group(path: &str) -> Change {
+    Change::AddGroup { path: path.into(), weight: 100 }
+}
+
+/// A client that writes what nobody else writes, and reads it back.
+struct Client {
+    socket: UnixStream,
+    cookie: u64,
+    size: u64,
+    /// What each block of its own holds.
+    written: Vec<u64>,
+    /// Its blocks start here.
+    first: u64,
+}
+
+impl Client {
+    /// `None`: there is no such export.
+    fn connect(path: &Path, export: &str, first: u64, blocks: u64) -> Option<Self> {
+        let mut socket = UnixStream::connect(path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        socket.read_exact(&mut [0; 18]).unwrap();
+        socket.write_all(&3u32.to_be_bytes()).unwrap();
+        let mut option = b"IHAVEOPT\0\0\0\x01".to_vec();
+        option.extend((export.len() as u32).to_be_bytes());
+        option.extend(export.as_bytes());
+        socket.write_all(&option).unwrap();
+        let mut head = [0; 10];
+        socket.read_exact(&mut head).ok()?;
+        let size = u64::from_be_bytes(head[..8].try_into().unwrap());
+        Some(Self { socket, cookie: 0, size, written: vec![0; blocks as usize], first })
+    }
+
+    fn ask(&mut self, out: &mut Vec<u8>, command: u16, block: u64) {
+        out.extend(0x2560_9513_u32.to_be_bytes());
+        out.extend(0u16.to_be_bytes());
+        out.extend(command.to_be_bytes());
+        out.extend(self.cookie.to_be_bytes());
+        out.extend(if command == 3 { 0 } else { (self.first + block) * BLOCK }.to_be_bytes());
+        out.extend(if command == 3 { 0 } else { BLOCK as u32 }.to_be_bytes());
+        self.cookie += 1;
+    }
+
+    fn content(&self, block: u64) -> Vec<u8> {
+        let seed = self.written[block as usize];
+        let word = |n: u64| if seed == 0 { 0 } else { (seed << 32 | (self.first + block)).wrapping_mul(2 * n + 1) };
+        (0..BLOCK / 8).flat_map(|n| word(n).to_be_bytes()).collect()
+    }
+
+    /// The error of the next reply, and its cookie; `None`: the server has closed the connection.
+    fn reply(&mut self) -> Option<(u32, u64)> {
+        let mut head = [0; 16];
+        self.socket.read_exact(&mut head).ok()?;
+        let error = u32::from_be_bytes(head[4..8].try_into().unwrap());
+        Some((error, u64::from_be_bytes(head[8..].try_into().unwrap())))
+    }
+
+    /// Writes some blocks and flushes, then reads them back; whether the server was there all the while.
+    fn round(&mut self, seed: u64) -> bool {
+        const AT_ONCE: u64 = 8;
+        let blocks = self.written.len() as u64;
+        let first = seed % (blocks - AT_ONCE + 1);
+        let mut out = Vec::new();
+        for block in first..first + AT_ONCE {
+            self.written[block as usize] += 1;
+            self.ask(&mut out, 1, block);
+            out.extend(self.content(block));
+        }
+        self.ask(&mut out, 3, 0);
+        if self.socket.write_all(&out).is_err() {
+            return false;
+        }
+        for _ in 0..=AT_ONCE {
+            match self.reply() {
+                Some((error, _)) => assert_eq!(error, 0, "a write failed"),
+                None => return false,
+            }
+        }
+        let (base, mut out) = (self.cookie, Vec::new());
+        for block in first..first + AT_ONCE {
+            self.ask(&mut out, 0, block);
+        }
+        if self.socket.write_all(&out).is_err() {
+            return false;
+        }
+        for _ in 0..AT_ONCE {
+            let Some((error, cookie)) = self.reply() else { return false };
+            assert_eq!(error, 0, "a read failed");
+            let mut bytes = vec![0; BLOCK as usize];
+            if self.socket.read_exact(&mut bytes).is_err() {
+                return false;
+            }
+            assert!(bytes == self.content(first + cookie - base), "a client reads what it wrote");
+        }
+        true
+    }
+
+    /// The error that a write of a block is answered with.
+    fn write(&mut self, block: u64) -> u32 {
+        let mut out = Vec::new();
+        self.ask(&mut out, 1, block);
+        out.extend([7; BLOCK as usize]);
+        self.socket.write_all(&out).unwrap();
+        self.reply().expect("it is answered").0
+    }
+
+    fn is_served(&mut self) -> bool {
+        let mut out = Vec::new();
+        self.ask(&mut out, 3, 0);
+        self.socket.write_all(&out).is_ok() && self.reply().is_some()
+    }
+}
+
+fn next(random: &mut u64) -> u64 {
+    *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *random >> 33
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// control.1
+#[test]
+fn several_changes_are_made_or_none() {
+    let running = Running::start("all");
+    let before = running.handle.state().unwrap();
+    let changes = [group("/a"), mem("a", "/a", None), weight("/b", 7)];
+    let refused = running.handle.apply(&changes, None, false).unwrap_err();
+    let why = "there is no group \"/b\"; did you mean \"/a\"?";
+    assert!(
+        matches!(&refused, Refused::Change { at: 2, why: says } if says.starts_with("there is no group \"/b\"")),
+        "{refused}: {why}"
+    );
+    assert!(Client::connect(&running.socket, "a", 0, 1).is_none(), "nobody has seen it");
+    let after = running.handle.state().unwrap();
+    assert_eq!((after.version, said(&after.config)), (before.version, said(&before.config)));
+
+    let dry = running.handle.apply(&changes[..2], None, true).unwrap();
+    assert_eq!((dry.version, dry.config.exports.len()), (0, 2));
+    assert_eq!(said(&running.handle.state().unwrap().config), said(&before.config), "a dry run changes nothing");
+
+    let made = running.apply(&changes[..2]);
+    assert_eq!((made.version, said(&made.config)), (1, said(&dry.config)));
+    assert!(Client::connect(&running.socket, "a", 0, 16).unwrap().round(3));
+    let late = running.handle.apply(&[weight("/a", 5)], Some(0), false);
+    assert_eq!(late.unwrap_err(), Refused::Version { asked: 0, now: 1 });
+    assert_eq!(running.handle.apply(&[weight("/a", 5)], Some(1), false).unwrap().version, 2);
+    running.stop();
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_is_possible() {
+    let running = Running::start("no");
+    running.apply(&[group("/tenants/alice"), mem("alice", "/tenants/alice", Some("d"))]);
+    let knob = |knob: &str, value: &str| Change::SetKnob { disk: "d".into(), knob: knob.into(), value: value.into() };
+    for (change, why) in [
+        (weight("/tenats/alice", 5), "there is no group \"/tenats/alice\"; did you mean \"/tenants/alice\"?"),
+        (weight("/tenants/alice", 1001), "weight takes a number from 1 to 1000, not 1001"),
+        (weight("/", 10), "the root has no siblings, so that a weight of it would mean nothing"),
+        (group("/tenants//x"), "a group's path has no empty parts; did you mean \"/tenants/x\"?"),
+        (group("/tenants"), "there is a group \"/tenants\" already"),
+        (
+            Change::RemoveGroup { path: "/tenants/alice".into() },
+            "group \"/tenants/alice\" is in use: export \"alice\" is in it",
+        ),
+        (
+            Change::RemoveGroup { path: "/tenants".into() },
+            "group \"/tenants\" is in use: group \"/tenants/alice\" is in it",
+        ),
+        (Change::RemoveDisk { disk: "d".into() }, "disk \"d\" is in use: export \"d\" and 1 more are in it"),
+        (mem("alice", "/", None), "there is an export \"alice\" already"),
+        (mem("bob", "/bob", None), "there is no group \"/bob\"; there are /, /tenants, /tenants/alice"),
+        (mem("bob", "/", Some("dd")), "there is no disk \"dd\"; did you mean \"d\"?"),
+        (remove("alcie", Leave::Cut), "there is no export \"alcie\"; did you mean \"alice\"?"),
+        (knob("isolation_cots", "5"), "there is no tunable \"isolation_cots\"; did you mean \"isolation_cost\"?"),
+        (knob("isolation_cost", "much"), "isolation_cost takes a number from"),
+        (Change::SetDepth { disk: "d".into(), depth: Some(0) }, "depth takes a number from 1 to 4096, not 0"),
+        (
+            Change::SetNrRequests { disk: "d".into(), nr_requests: Some(5) },
+            "nr_requests must be at least the depth, which is 128",
+        ),
+        (Change::Grow { export: "alice".into(), size: Some(MIB / 2) }, "has 1048576 bytes and can only grow"),
+        (Change::Grow { export: "alice".into(), size: Some(2 * MIB) }, "its backing has 1048576"),
+        (file("f", Path::new("/nowhere/at.all"), false), "/nowhere/at.all"),
+        (
+            Change::AddListener(Listener { address: Address::Unix(running.socket.clone()), tls: Tls::Off }),
+            "it listens at unix:",
+        ),
+        (Change::RemoveListener { address: "unix:/x".into() }, "there is no listener \"unix:/x\"; it listens at unix:"),
+    ] {
+        let says = running.refused(std::slice::from_ref(&change));
+        assert!(says.contains(why), "{change:?}: {says}, not {why}");
+    }
+    assert_eq!(running.handle.state().unwrap().version, 1);
+    running.stop();
+}
+
+/// Clients of others notice nothing when exports come and go; those of one that goes are drained, or cut.
+#[test]
+fn exports_come_and_go_and_others_clients_stay() {
+    let running = Running::start("go");
+    let image = path("go.img");
+    std::fs::File::create(&image).unwrap().set_len(MIB).unwrap();
+    let mut stays = Client::connect(&running.socket, "d", 0, 64).unwrap();
+    for turn in 0..20 {
+        running.apply(&[group("/x"), mem("x", "/x", Some("d")), mem("y", "/x", None), file("z", &image, false)]);
+        let mut all: Vec<_> =
+            ["x", "y", "z"].map(|name| Client::connect(&running.socket, name, 0, 32).unwrap()).into_iter().collect();
+        assert!(all.iter_mut().all(|client| client.round(turn)) && stays.round(turn));
+        let how = if turn % 2 == 0 { Leave::Drain } else { Leave::Cut };
+        let gone = ["x", "y", "z"].map(|name| remove(name, how));
+        running.apply(&gone);
+        running.apply(&[Change::RemoveGroup { path: "/x".into() }]);
+        assert!(!all[0].is_served() && !all[1].is_served() && !all[2].is_served(), "their connections are closed");
+        assert!(Client::connect(&running.socket, "x", 0, 1).is_none());
+        assert!(stays.round(turn + 100), "and nobody else's");
+    }
+    running.swept();
+    let state = running.handle.state().unwrap();
+    assert_eq!((state.config.exports.len(), state.config.disks.len(), state.config.groups.len()), (1, 1, 1));
+    running.stop();
+    std::fs::remove_file(image).unwrap();
+}
+
+/// 200 exports come and go: no descriptor, thread or place stays.
+#[test]
+fn nothing_stays_of_what_was_removed() {
+    let running = Running::start("stay");
+    let image = path("stay.img");
+    std::fs::File::create(&image).unwrap().set_len(MIB).unwrap();
+    let round = |names: std::ops::Range<u32>| {
+        let changes: Vec<_> = names.clone().map(|n| mem(&format!("m{n}"), "/", (n % 2 == 0).then_some("d"))).collect();
+        running.apply(&changes);
+        running.apply(&[file("f", &image, false)]);
+        assert!(Client::connect(&running.socket, "f", 0, 32).unwrap().round(1));
+        running.apply(&[remove("f", Leave::Cut)]);
+        running.apply(&names.map(|n| remove(&format!("m{n}"), Leave::Drain)).collect::<Vec<_>>());
+        running.swept();
+    };
+    round(0..4);
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    // Other tests run beside this one, and threads that flush what was closed may not have ended.
+    let settled = |count: &dyn Fn() -> usize| {
+        (0..50)
+            .map(|_| {
+                std::thread::sleep(Duration::from_millis(10));
+                count()
+            })
+            .min()
+    };
+    let before = (settled(&descriptors), settled(&threads));
+    for turn in 0..40 {
+        round(turn * 5..turn * 5 + 5);
+    }
+    let after = (settled(&descriptors), settled(&threads));
+    // At most those of the other tests.
+    assert!(
+        after.0 < before.0.map(|count| count + 100) && after.1 < before.1.map(|count| count + 60),
+        "{before:?} {after:?}"
+    );
+    assert_eq!(running.handle.state().unwrap().config.disks.len(), 1);
+    running.stop();
+    std::fs::remove_file(image).unwrap();
+}
+
+#[test]
+fn an_export_is_moved_grown_and_made_read_only_under_its_clients() {
+    let running = Running::start("move");
+    let image = path("move.img");
+    std::fs::File::create(&image).unwrap().set_len(MIB).unwrap();
+    running.apply(&[group("/a"), group("/b"), file("f", &image, false)]);
+    let mut client = Client::connect(&running.socket, "f", 0, 64).unwrap();
+    assert!(client.round(5) && client.size == MIB);
+    running.apply(&[Change::MoveExport { export: "f".into(), group: "/a".into() }]);
+    assert!(client.round(6));
+    running.apply(&[
+        Change::MoveExport { export: "f".into(), group: "/b".into() },
+        Change::RemoveGroup { path: "/a".into() },
+    ]);
+    assert!(client.round(7));
+    let priority = Priority { class: PriorityClass::Idle, level: 0 };
+    running.apply(&[Change::SetPriority { export: "f".into(), priority }]);
+    running.apply(&[Change::SetReadOnly { export: "f".into(), read_only: true }]);
+    let start = Instant::now();
+    while client.write(0) != 1 {
+        assert!(start.elapsed() < Duration::from_secs(10), "it can still be written");
+    }
+    running.apply(&[Change::SetReadOnly { export: "f".into(), read_only: false }]);
+    while client.write(0) != 0 {
+        assert!(start.elapsed() < Duration::from_secs(20), "it cannot be written again");
+    }
+    std::fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(3 * MIB).unwrap();
+    assert_eq!(Client::connect(&running.socket, "f", 0, 8).unwrap().size, MIB, "nobody has said so");
+    running.apply(&[Change::Grow { export: "f".into(), size: None }]);
+    let mut grown = Client::connect(&running.socket, "f", 512, 256).unwrap();
+    assert_eq!(grown.size, 3 * MIB);
+    assert!(grown.round(200));
+    drop((client, grown));
+    running.apply(&[remove("f", Leave::Drain), file("f", &image, false)]);
+    running.apply(&[remove("f", Leave::Drain)]);
+    running.apply(&[file("ro", &image, true)]);
+    let why = running.refused(&[Change::SetReadOnly { export: "ro".into(), read_only: false }]);
+    assert!(why.contains("was opened for reading only"), "{why}");
+    running.stop();
+    std::fs::remove_file(image).unwrap();
+}
+
+#[test]
+fn listeners_come_and_go_and_who_came_by_them_stays() {
+    let running = Running::start("listen");
+    let other = path("other.sock");
+    let listener = Listener { address: Address::Unix(other.clone()), tls: Tls::Off };
+    let mut before = None;
+    for _ in 0..5 {
+        running.apply(&[Change::AddListener(listener.clone())]);
+        let mut client = Client::connect(&other, "d", 0, 32).unwrap();
+        assert!(client.round(1));
+        running.apply(&[Change::RemoveListener { address: format!("unix:{}", other.display()) }]);
+        assert!(client.round(2), "who came by it stays");
+        running.swept();
+        assert!(UnixStream::connect(&other).is_err() && !other.exists());
+        before = Some(client);
+    }
+    assert!(before.unwrap().round(3));
+    let tcp = Listener { address: Address::Tcp("127.0.0.1:0".parse().unwrap()), tls: Tls::Off };
+    let state = running.apply(&[Change::AddListener(tcp)]);
+    let Address::Tcp(bound) = state.config.listeners[1].address else { panic!("{:?}", state.config.listeners) };
+    assert!(std::net::TcpStream::connect(bound).is_ok());
+    running.stop();
+}
+
+/// Random changes of every kind while clients work. Afterwards the state is that of a server which was started so (control.2).
+#[test]
+fn any_changes_under_load_end_where_a_start_would() {
+    let seed = std::env::var("FAIRLIFT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
+    let steps = std::env::var("FAIRLIFT_STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(400u64);
+    let again = format!(
+        "FAIRLIFT_SEED={seed} FAIRLIFT_STEPS={steps} cargo test -p fairlift --test control -- --exact any_changes_under_load_end_where_a_start_would"
+    );
+    let running = Running::start("any");
+    let images: Vec<PathBuf> = (0..3).map(|n| path(&format!("any-{n}.img"))).collect();
+    images.iter().for_each(|image| std::fs::File::create(image).unwrap().set_len(MIB).unwrap());
+    let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let clients: Vec<_> = (0..4)
+        .map(|number| {
+            let (stop, rounds, socket) = (Arc::clone(&stop), Arc::clone(&rounds), running.socket.clone());
+            std::thread::spawn(move || {
+                let mut client = Client::connect(&socket, "d", 256 * number, 256).unwrap();
+                let mut random = number + 1;
+                while !stop.load(Ordering::Relaxed) {
+                    assert!(client.round(next(&mut random)), "a connection was lost");
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    let (mut random, mut made) = (seed, 0);
+    let groups = ["/a", "/b", "/c/d", "/c/e", "/c"];
+    for step in 0..steps {
+        let state = running.handle.state().unwrap();
+        let change = random_change(&mut random, &state.config, &groups, &images);
+        let version = next(&mut random).is_multiple_of(4).then_some(state.version);
+        if let Ok(after) = running.handle.apply(std::slice::from_ref(&change), version, false) {
+            assert_eq!(after.version, state.version + 1, "{change:?}: {again}");
+            made += 1;
+        }
+        // Some are served between changes.
+        if step % 8 == 0 {
+            let (before, start) = (rounds.load(Ordering::Relaxed), Instant::now());
+            while rounds.load(Ordering::Relaxed) < before + 2 {
+                assert!(start.elapsed() < Duration::from_secs(60), "nothing is served after {change:?}: {again}");
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+    }
+    assert!(made > steps / 4, "most changes are refused: {made} of {steps} were made: {again}");
+    stop.store(true, Ordering::Relaxed);
+    clients.into_iter().for_each(|client| client.join().unwrap_or_else(|_| panic!("{again}")));
+    let state = running.handle.state().unwrap();
+    let shows: Vec<_> = state.config.exports.iter().map(|export| export.name.clone()).collect();
+    for name in shows {
+        assert!(Client::connect(&running.socket, &name, 0, 1).is_some(), "{name} is not served: {again}");
+    }
+    running.stop();
+    let anew = Server::bind(Config { workers: Some(1), ..state.config.clone() })
+        .unwrap_or_else(|error| panic!("{error}: {again}"));
+    assert_eq!(said(&anew.handle().state().unwrap().config), said(&state.config), "{again}");
+    images.iter().for_each(|image| std::fs::remove_file(image).unwrap());
+}
+
+fn random_change(random: &mut u64, config: &Config, groups: &[&str], images: &[PathBuf]) -> Change {
+    let mut pick = |count: usize| (next(random) as usize) % count.max(1);
+    let exports: Vec<&str> = config.exports.iter().map(|export| export.name.as_str()).collect();
+    let disks: Vec<&str> = config.disks.iter().map(|disk| disk.name.as_str()).collect();
+    let there: Vec<&str> = config.groups.iter().map(|group| group.path.as_str()).collect();
+    // "d" is what the clients have: it changes, and stays.
+    let other = exports.get(1 + pick(exports.len() - 1)).copied().unwrap_or("none").to_owned();
+    let any = exports[pick(exports.len())].to_owned();
+    let disk = disks[pick(disks.len())].to_owned();
+    let group = there[pick(there.len())].to_owned();
+    match pick(17) {
+        0 | 1 => Change::AddGroup { path: groups[pick(groups.len())].into(), weight: 1 + pick(1000) as u16 },
+        2 => Change::RemoveGroup { path: group },
+        3 | 4 => Change::SetWeight { group, weight: 1 + pick(1000) as u16 },
+        5 => Change::AddDisk(self::disk(["e", "f"][pick(2)], Kind::ALL[pick(Kind::ALL.len())])),
+        6 => Change::RemoveDisk { disk },
+        7 | 8 => {
+            let scheduler = Kind::ALL[pick(Kind::ALL.len())];
+            Change::SetScheduler { disk, scheduler, set: vec![] }
+        }
+        9 => Change::SetKnob { disk, knob: "isolation_cost".into(), value: (1 + pick(50)).to_string() },
+        10 => Change::SetDepth { disk, depth: [None, Some(1 + pick(64) as u16)][pick(2)] },
+        11 | 12 => match pick(3) {
+            0 => file(&format!("file{}", pick(4)), &images[pick(images.len())], pick(4) == 0),
+            _ => mem(&format!("mem{}", pick(6)), &group, [None, Some(disk.as_str())][pick(2)]),
+        },
+        13 => remove(&other, [Leave::Drain, Leave::Cut][pick(2)]),
+        14 => Change::MoveExport { export: any, group },
+        15 => Change::SetPriority {
+            export: any,
+            priority: Priority { class: PriorityClass::BestEffort, level: pick(8) as u8 },
+        },
+        _ => Change::SetDescription { export: any, description: format!("number {}", pick(100)) },
+    }
+}
