@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use fairlift_core::learn::concurrency;
 use fairlift_core::model::Model;
-use fairlift_core::{Duration, Group, GroupId, Priority, concurrency, sched};
+use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 
 /// All that a [`Server`](crate::Server) needs to know.
 #[derive(Clone, Debug)]

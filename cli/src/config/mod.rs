@@ -10,7 +10,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use fairlift::config::{Address, Backing, Limits, Tls};
-use fairlift_core::{Duration, Group, GroupId, Priority, concurrency, sched};
+use fairlift_core::learn::concurrency;
+use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
