@@ -11,7 +11,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use fairlift::config::{Address, Backing, Limits, Tls};
-use fairlift_core::{Duration, Group, GroupId, Priority, concurrency, sched};
+use fairlift_core::learn::concurrency;
+use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -85,6 +86,8 @@ pub(crate) struct Export {
     pub(crate) priority: Priority,
     /// Whether clients may only read.
     pub(crate) read_only: bool,
+    /// Where virtual machines find it.
+    pub(crate) vhost_user: Option<PathBuf>,
     /// What it is, for people.
     pub(crate) description: String,
 }
@@ -296,6 +299,7 @@ impl Reading<'_> {
             text(value)?.parse::<Priority>().map_err(|form| format!("{form}, not {}", show(value)))
         });
         let read_only = section.take(self.mistakes, "read_only", switch);
+        let vhost_user = section.take(self.mistakes, "vhost_user", text);
         let description = section.take(self.mistakes, "description", |value| {
             let text = text(value)?;
             if text.len() > NAME_MAX { Err(format!("takes at most {NAME_MAX} bytes")) } else { Ok(text) }
@@ -310,6 +314,7 @@ impl Reading<'_> {
             group: group.map_or(GroupId::ROOT, |placed| placed.value),
             priority: priority.map_or(Priority::default(), |placed| placed.value),
             read_only: read_only.is_some_and(|placed| placed.value),
+            vhost_user: vhost_user.map(|placed| self.dir.join(placed.value)),
             description: description.map_or_else(String::new, |placed| placed.value),
         })
     }

@@ -69,6 +69,10 @@ pub(crate) struct ServeArgs {
     #[arg(short, long)]
     pub(crate) read_only: bool,
 
+    /// A directory for sockets of virtual machines: each export becomes a vhost-user block device at DIR/NAME
+    #[arg(long, value_name = "DIR")]
+    pub(crate) vhost_user: Option<PathBuf>,
+
     /// Encryption: off, on (if the client asks) or require [default: off]
     #[arg(long, value_name = "off|on|require", value_parser = place::parse_tls)]
     pub(crate) tls: Option<Tls>,

@@ -160,6 +160,10 @@ fn announcement(config: &Config, bound: &[String], teach: bool) -> String {
             let _ = writeln!(out, "serving {} ({}) at {uri}", export.name, backing::show(&export.backing));
             first.get_or_insert(uri);
         }
+        if let Some(socket) = &export.vhost_user {
+            let backing = backing::show(&export.backing);
+            let _ = writeln!(out, "serving {} ({backing}) to virtual machines at {}", export.name, socket.display());
+        }
     }
     if let Some(uri) = first.filter(|_| teach) {
         let _ = write!(

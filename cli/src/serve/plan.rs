@@ -132,6 +132,16 @@ fn weigh(
 /// The exports (serve.1), with those on the command line in the root group and on the default disk.
 fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<Mistake>) -> Vec<Export> {
     let mut exports: Vec<Export> = Vec::new();
+    let in_directory = |name: &str, mistakes: &mut Vec<Mistake>| {
+        let directory = flags.vhost_user.as_ref()?;
+        if name.contains('/') || [".", "..", ""].contains(&name) {
+            let says = format!(
+                "the socket of export {name:?} cannot have its name; set export.\"{name}\".vhost_user in the config file"
+            );
+            mistakes.push(Mistake::in_flag("--vhost-user", says));
+        }
+        Some(directory.join(name))
+    };
     for export in &file.exports {
         if let Err(says) = backing::check(&export.backing.value) {
             let key = join("export", &export.name) + ".backing";
@@ -147,6 +157,7 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
             group: export.group,
             priority: export.priority,
             read_only: export.read_only || flags.read_only,
+            vhost_user: export.vhost_user.clone().or_else(|| in_directory(&export.name, mistakes)),
         });
     }
     let usual = Named { name: "ram".into(), backing: Backing::Mem { size: 1 << 30 } };
@@ -165,7 +176,11 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
             let (first, second) = (first + 1, number + 1);
             refuse(format!("is defined twice (backings {first} and {second}); names must be unique: NAME=BACKING"));
         }
-        exports.push(Export { read_only: flags.read_only, ..Export::new(&named.name, named.backing.clone()) });
+        exports.push(Export {
+            read_only: flags.read_only,
+            vhost_user: in_directory(&named.name, mistakes),
+            ..Export::new(&named.name, named.backing.clone())
+        });
     }
     if exports.is_empty() && mistakes.is_empty() {
         let says = "no export to serve: add [export.NAME] to the config file, or NAME=BACKING to the command line";

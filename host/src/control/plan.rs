@@ -370,6 +370,7 @@ fn add_export(config: &mut Config, new: &NewExport) -> Result<(), String> {
         group,
         priority: new.priority,
         read_only: new.read_only,
+        vhost_user: None,
     });
     Ok(())
 }

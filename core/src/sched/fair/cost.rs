@@ -47,19 +47,20 @@ const EACH: f64 = 0.5;
 const WHOLE_DRIFT: f64 = 0.02;
 const EACH_DRIFT: f64 = 0.004;
 /// By what part of the time a kind may take more or less in a window by chance, and in how many windows it is another one's
-/// usual part.
+/// usual part. Chosen.
 const CHANCE: f64 = 0.05;
 const MEMORY: f64 = 16.0;
 /// By what part the cost of a kind of request may be off that has no trial, and the most by which a trial changes it (cost.6).
+/// Chosen: a part that shares may be off by, and at most twice the cost for one window.
 const SURE: f64 = 0.05;
 const TRIAL_MOST: f64 = 1.0;
-/// The least part of the time that a kind takes which has a trial: of another, a trial would tell little.
+/// The least part of the time that a kind takes which has a trial. Chosen: of a rarer one, a trial would tell little.
 const TRIAL_PART: f64 = 0.02;
-/// The most that a coefficient may be: a second.
+/// The most that a coefficient may be, in nanoseconds. Chosen: a second, more than any disk takes.
 const MOST: f64 = 1e9;
 /// How many coefficients there are.
 const COUNT: usize = 6;
-/// Sectors that a request costs nothing more for.
+/// Sectors that a request costs nothing more for: the 4 KiB for which io.cost.model says its rates of requests.
 const FREE: u32 = 8;
 /// Kinds of requests (cost.6): read or write, near or far, small or large for what is read or written at present.
 const KINDS: usize = 8;
