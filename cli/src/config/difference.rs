@@ -53,7 +53,15 @@ pub(crate) fn difference(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<
     for export in &new.exports {
         match old.exports.iter().find(|before| before.name == export.name) {
             Some(before) => turn_export((old, before), (new, export), &mut changes, &mut fixed),
-            None => changes.push(Change::AddExport(named(new, export))),
+            None => {
+                changes.push(Change::AddExport(named(new, export)));
+                if export.vhost_user.is_some() {
+                    let says =
+                        "a socket for virtual machines is made at start only; restart the server, or leave it out"
+                            .into();
+                    fixed.push(Fixed { of: Of::Export(export.name.clone()), key: "vhost_user", says });
+                }
+            }
         }
     }
     // What nothing is in any more; those below come before those above.
@@ -211,6 +219,9 @@ fn turn_export(
     }
     if was.offset != is.offset {
         refuse("offset", "clients would find other data on the same disk".into());
+    }
+    if was.vhost_user != is.vhost_user {
+        refuse("vhost_user", "a socket for virtual machines is made at start only".into());
     }
     let (from, to) = (disk_name(old, was), disk_name(new, is));
     if from != to {

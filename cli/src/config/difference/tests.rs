@@ -1,7 +1,8 @@
 use fairlift::config::{Limits, Tls};
 use fairlift::control::make;
+use fairlift_core::learn::concurrency;
+use fairlift_core::sched;
 use fairlift_core::time::secs;
-use fairlift_core::{concurrency, sched};
 use fairlift_lab::repeat::seeds;
 
 use super::*;
@@ -201,6 +202,8 @@ fn all_that_cannot_change_is_named() {
     new.exports[0].backing = Backing::Mem { size: 2 << 20 };
     (new.exports[0].offset, new.exports[0].size, new.exports[0].disk) = (512, Some(512), Some(1));
     (new.disks[0].shared_tags, new.disks[0].io_timeout) = (true, Some(secs(1)));
+    new.exports[0].vhost_user = Some("/run/a.sock".into());
+    new.exports.push(Export { name: "b".into(), ..new.exports[0].clone() });
     new.disks[0].concurrency = concurrency::Settings { most: 3, fixed: true };
     new.disks[0].depth = Some(7);
     new.listeners[0].tls = Tls::Required;
@@ -215,14 +218,16 @@ fn all_that_cannot_change_is_named() {
         (Of::Server, "listen"),
         (a.clone(), "backing"),
         (a.clone(), "offset"),
+        (a.clone(), "vhost_user"),
         (a.clone(), "disk"),
         (a, "size"),
+        (Of::Export("b".into()), "vhost_user"),
         (d.clone(), "shared_tags"),
         (d.clone(), "io_timeout"),
         (d, "concurrency"),
     ];
     assert_eq!(keys, expected);
-    assert!(fixed[6].says.starts_with("cannot shrink from 1 MiB to 512 bytes; "), "{}", fixed[6].says);
+    assert!(fixed[7].says.starts_with("cannot shrink from 1 MiB to 512 bytes; "), "{}", fixed[7].says);
 }
 
 #[test]
