@@ -7,6 +7,7 @@
 Each ring has its descriptors, both its rings and room for data in one region of memory, which is shared with the server.
 """
 
+import ctypes
 import mmap
 import os
 import select
@@ -174,6 +175,10 @@ class Ring:
     def take(self, at, length):
         return self.front.memory[at:at + length]
 
+    def word(self, at):
+        """An index, which the server may read and write at the same time: all of it or nothing."""
+        return ctypes.c_uint16.from_buffer(self.front.memory, at)
+
     def describe(self, index, at, length, flags=0, following=0, table=None):
         """Writes a descriptor; `at` is a place in the shared memory."""
         self.put((self.base if table is None else table) + 16 * index, struct.pack("<QIHH", GUEST + at, length, flags, following))
@@ -182,19 +187,19 @@ class Ring:
         for head in heads:
             self.put(self.available + 4 + 2 * (self.next % self.size), struct.pack("<H", head))
             self.next = (self.next + 1) % 65536
-        self.put(self.available + 2, struct.pack("<H", self.next))
+        self.word(self.available + 2).value = self.next
 
     def kick(self):
         os.eventfd_write(self.kick_fd, 1)
 
     def ends(self):
         """(head, bytes written) of what has ended since the last call."""
-        (index,) = struct.unpack("<H", self.take(self.used + 2, 2))
+        index = self.word(self.used + 2).value
         found = []
         while self.seen != index:
             found.append(struct.unpack("<II", self.take(self.used + 4 + 8 * (self.seen % self.size), 8)))
             self.seen = (self.seen + 1) % 65536
-            self.put(self.available + 4 + 2 * self.size, struct.pack("<H", self.seen))  # used_event: tell me of the next
+            self.word(self.available + 4 + 2 * self.size).value = self.seen  # used_event: tell me of the next
         return found
 
     def wait(self, seconds=20):
