@@ -3,6 +3,7 @@
 //! What only the flags can tell (which scheduler a disk has that names none, where to listen) is left open here and
 //! decided in [`plan`](crate::serve::plan).
 
+pub(crate) mod difference;
 pub(crate) mod keys;
 pub(crate) mod section;
 
@@ -94,6 +95,8 @@ pub(crate) struct Export {
 /// The server as the file has it.
 #[derive(Debug, Default)]
 pub(crate) struct Server {
+    /// Where its table is.
+    pub(crate) at: Option<Range<usize>>,
     /// Where clients connect.
     pub(crate) listen: Vec<Placed<ListenAt>>,
     /// Whether traffic is encrypted.
@@ -325,6 +328,7 @@ impl Reading<'_> {
         };
         let section = Section::new(SERVER.name.into(), "", key.span(), SERVER, table, self.mistakes);
         Server {
+            at: Some(section.at.clone()),
             listen: self.listen(&section),
             tls: section.take(self.mistakes, "tls", parsed(place::parse_tls)),
             tls_certificates: section

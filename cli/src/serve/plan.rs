@@ -47,7 +47,7 @@ pub(crate) struct Plan {
 pub(crate) fn plan(
     flags: &ServeArgs,
     file: Option<File>,
-    inherited: Vec<OwnedFd>,
+    inherited: Vec<Arc<OwnedFd>>,
     mistakes: &mut Vec<Mistake>,
 ) -> Plan {
     let from_file = file.is_some();
@@ -251,7 +251,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
 fn listeners(
     flags: &ServeArgs,
     server: &Server,
-    inherited: Vec<OwnedFd>,
+    inherited: Vec<Arc<OwnedFd>>,
     mistakes: &mut Vec<Mistake>,
 ) -> (Vec<Listener>, Option<Arc<rustls::ServerConfig>>) {
     let said = flags.tls.or(server.tls.as_ref().map(|placed| placed.value));
@@ -261,7 +261,7 @@ fn listeners(
         flags.listen.iter().map(|place| (place.clone(), None)).collect()
     };
     let plain = |address| (ListenAt { address, tls: None }, None);
-    places.extend(inherited.into_iter().map(|socket| plain(Address::Inherited(Arc::new(socket)))));
+    places.extend(inherited.into_iter().map(|socket| plain(Address::Inherited(socket))));
     if places.is_empty() {
         match place::default_socket() {
             Ok(path) => places.push(plain(Address::Unix(path))),
