@@ -14,7 +14,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
-use fairlift_core::learn::concurrency;
 use fairlift_core::{GroupId, sched};
 
 use super::args::ServeArgs;
