@@ -73,11 +73,21 @@ impl Bfq {
         match (self.settings.service, self.settings.slice_idle) {
             (1, _) => false,
             (2, _) => true,
-            _ if device.depth <= 1 => false,
+            _ if device.depth <= 1 || device.is_rotational() && self.turns_are_forced() => false,
             (_, None) => device.idling_trial.way() == Way::Parallel,
             (_, Some(idle)) if device.is_rotational() => idle == Duration::ZERO,
             (_, Some(_)) => device.queueing.is_queueing(),
         }
+    }
+
+    /// raising.9: one is raised, and has something to do or is idled for, beside others in the only group that competes.
+    #[inline]
+    fn turns_are_forced(&self) -> bool {
+        let is_turn = || self.turn.is_some_and(|turn| self.queue(turn.queue).raising.is_raised());
+        self.raised > 0
+            && self.crowd.has_others()
+            && (self.crowd.has_raised() || is_turn())
+            && self.fair.backlogged_groups() <= 1
     }
 
     /// How many requests may be in the device (together.4), and reads whatever else is in it (together.5).
@@ -132,9 +142,15 @@ impl Bfq {
             Some(turn) if !is_together => self.queue(turn.queue).requests.len(),
             _ => waiting,
         };
-        let several = self.crowd.open() > 1;
+        let several = self.crowd.open() > 1 && !(self.device.is_rotational() && self.turns_are_forced());
         let queue = self.queue(self.waitings.owner(served.request.id));
         let seeks = queue.seeks.last_was_seek();
+        let is_alone = queue.in_flight == 1 && queue.requests.is_empty();
+        let what = match served.request.op {
+            Op::Read if is_alone && seeks && !self.device.is_rotational() => Ended::Single,
+            Op::Write => Ended::Write,
+            _ => Ended::Other,
+        };
         let device = &mut self.device;
         device.rate.ended(now);
         device.pace.count(now, in_flight, if pace::is_non_data(served.request.op) { 0 } else { sectors });
@@ -154,7 +170,7 @@ impl Bfq {
             depth.resume();
             has_other_turns = true;
         }
-        depth.ended(now, sectors, in_flight + could, is_held && is_together);
+        depth.ended(now, sectors, what, in_flight + could, is_held && is_together);
         if self.settings.slice_idle.is_none() && self.settings.service == 0 {
             let end = End { sectors, open: in_flight - 1 + waiting, several, seeks };
             if device.idling_trial.ended(now, end) {

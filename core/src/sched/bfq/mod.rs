@@ -109,7 +109,7 @@ use super::{
     Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup, Side,
     Tune, Waiting,
 };
-use crate::learn::depth::Depth;
+use crate::learn::depth::{Depth, Ended};
 use crate::learn::habits::{Seek, Seekiness, ThinkTime};
 use crate::learn::idling_trial::{End, IdlingTrial, Way};
 use crate::learn::pace;

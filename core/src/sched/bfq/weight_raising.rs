@@ -21,11 +21,14 @@
 //!            first half second of raising, only ([`WeightRaising::idling`]): a large program starts on flash within that.
 //! raising.8  *Budget*: twice the smallest at most, for a stream that is waited for needs little at a time, but may take 30 times as long
 //!            ([`WeightRaising::budget`], [`WeightRaising::timeout_factor`]).
-//! raising.9  Where most open queues are raised, idling and budgets are as if none was: throughput is then what they wait for
+//! raising.9  *Turns*: a disk that rotates takes turns while a raised stream has something to do beside others in the only group that
+//!            competes, for its arm follows one; and no trial judges it meanwhile. Without this a start beside writers takes 8.6 s on
+//!            `sata-7200` and 32 s on `eva-raid5-12`, in place of 2.4 and 1.7.
+//! raising.10 Where most open queues are raised, idling and budgets are as if none was: throughput is then what they wait for
 //!            ([`Crowd::few_are_raised`]).
 //!
-//! When `low_latency` is off, no stream is raised. Not here, though Linux has it: *soft real time*, *bursts*, and turns that are
-//! forced while a stream is raised; each was tried without and gained nothing (docs/schedulers.md).
+//! When `low_latency` is off, no stream is raised. Not here, though Linux has it: *soft real time* and *bursts*; each was
+//! tried without and gained nothing (docs/schedulers.md).
 
 use crate::time::{ms, secs};
 use crate::{Duration, Instant};
@@ -136,7 +139,7 @@ impl WeightRaising {
     }
 }
 
-/// How many queues are open (something of them waits or is in the device), and how many of those are raised (raising.9).
+/// How many queues are open (something of them waits or is in the device), and how many of those are raised (raising.10).
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Crowd {
     open: u32,
@@ -178,7 +181,14 @@ impl Crowd {
         self.raised > 0
     }
 
-    /// Whether the raised ones are no more than the others (raising.9).
+    /// Whether one is not raised.
+    #[must_use]
+    #[inline]
+    pub const fn has_others(&self) -> bool {
+        self.open > self.raised
+    }
+
+    /// Whether the raised ones are no more than the others (raising.10).
     #[must_use]
     #[inline]
     pub const fn few_are_raised(&self) -> bool {
@@ -284,15 +294,15 @@ mod tests {
         assert_eq!((normal.budget(1000, 32), normal.timeout_factor()), (1000, 1));
     }
 
-    /// raising.9
+    /// raising.10
     #[test]
     fn few_are_raised_while_they_are_no_more_than_the_others() {
         let mut crowd = Crowd::default();
         let (normal, mut raising) = (WeightRaising::default(), raised());
         crowd.opened(&raising);
-        assert!(!crowd.few_are_raised() && crowd.has_raised());
+        assert!(!crowd.few_are_raised() && crowd.has_raised() && !crowd.has_others());
         crowd.opened(&normal);
-        assert!(crowd.few_are_raised(), "one of two");
+        assert!(crowd.few_are_raised() && crowd.has_others(), "one of two");
         crowd.opened(&raising);
         assert!(!crowd.few_are_raised(), "two of three");
         assert!(raising.end());
