@@ -15,6 +15,7 @@ use fairlift::Server;
 use fairlift::config::{Address, Config, Tls};
 
 use crate::config;
+use crate::control;
 use crate::terminal::output;
 use crate::words::mistake::{Mistake, Source, render};
 use crate::words::{backing, place};
@@ -80,9 +81,11 @@ fn read_source(path: &Path) -> Result<Source, String> {
 fn run(flags: &ServeArgs, config: Config) -> Result<(), Box<dyn std::error::Error>> {
     let described = config.clone();
     let server = Server::bind(config)?;
+    let places = control::open(&flags.control, &described)?;
     let _watch = signals::drain_on_signal(server.handle())?;
     let teach = flags.exports.is_empty() && flags.config.is_none();
     println_or_not(&announcement(&described, &server.addresses(), teach));
+    let _control = control::start(places, server.handle(), None)?;
     systemd::ready();
     server.run()?;
     tracing::info!("drained");
