@@ -28,12 +28,17 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, refusal};
 use crate::config::EXAMPLE;
+use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
 
 fn main() -> ExitCode {
-    let shown = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return refusal::answer(&error),
+    };
+    let shown = match command {
         Command::Serve(flags) => return serve::serve(&flags),
         Command::Status(args) => return remote::status(&args),
         Command::Get(args) => return remote::get(&args),
@@ -46,10 +51,7 @@ fn main() -> ExitCode {
         Command::Iostune(flags) => return iostune::iostune(&flags),
         Command::Models { model } => match show::models(model.as_deref()) {
             Ok(text) => output::print(text.as_bytes()),
-            Err(refusal) => {
-                eprintln!("{refusal}");
-                return ExitCode::from(2);
-            }
+            Err(says) => return Complaint::Typed(format!("error: {says}")).tell("models"),
         },
         Command::Config => output::print(EXAMPLE.as_bytes()),
         Command::Tunables { scheduler } => output::print(show::tunables(scheduler).as_bytes()),
@@ -58,9 +60,6 @@ fn main() -> ExitCode {
     };
     match shown {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("fairlift: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => Complaint::Failed(error.to_string()).tell(""),
     }
 }

@@ -13,7 +13,7 @@
 //!          one ends. So two flushes cover any number of waiters.
 //! flush.3  A lone flush goes straight to the device. A wait for others is short, and only where it has paid (group commit:
 //!          commit.1–5 in `group_commit.rs`).
-//! flush.4  The outcome of a device flush is told to all who shared it and to nobody else, however late they look and however many
+//! flush.4  The outcome of a device flush is told to all that shared it and to no other, however late they look and however many
 //!          have ended since. Flushes are numbered, and the numbers only grow.
 //! flush.5  A waiter that gives up disturbs no other. When all have given up, no flush is sent.
 //! flush.6  If nothing was written since the last flush that succeeded *started*, none is sent. What was written before this was
@@ -68,7 +68,7 @@ settings! {
     }
 }
 
-/// Which device flush releases who asked, by number.
+/// Which device flush releases a waiter, by number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Round(u64);
 
@@ -110,7 +110,7 @@ impl Default for Dirty {
 }
 
 impl Dirty {
-    /// A write has ended: to be said before whoever asked for it is told.
+    /// A write has ended: to be said before its client is told.
     #[inline]
     pub fn mark(&self) {
         // The device has the data before the flag is looked at, and the flag is cleared before the device is flushed. So a flag
@@ -175,7 +175,7 @@ pub struct Flush {
 struct Failure {
     number: u64,
     errno: Errno,
-    /// Who has not looked.
+    /// Waiters that have not looked.
     left: u32,
 }
 
@@ -201,7 +201,7 @@ impl Flush {
         }
     }
 
-    /// Where whoever writes says so.
+    /// Where ends of writes are noted.
     #[must_use]
     pub const fn dirty(&self) -> &Arc<Dirty> {
         &self.dirty
@@ -222,7 +222,7 @@ impl Flush {
         Round(self.started + 1) // flush.1, flush.2: whatever is under way started before
     }
 
-    /// One who asked gives up, and will not take how it ends (flush.5).
+    /// A waiter gives up, and will not take how it ends (flush.5).
     pub fn cancel(&mut self, round: Round) {
         if round.0 > self.started {
             self.waiting -= 1;
@@ -310,7 +310,7 @@ impl Flush {
         outcome.and(self.lost.map_or(Outcome::Done, Outcome::Failed))
     }
 
-    /// How the flush ended that one who asked was to share; `None`: it has not. Each takes it once.
+    /// How the flush ended that a waiter was to share; `None`: it has not. Each takes it once.
     pub fn take(&mut self, round: Round) -> Option<Outcome> {
         if round.0 > self.finished {
             return None; // flush.1

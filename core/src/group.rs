@@ -1,4 +1,4 @@
-//! Who shares the device: groups with weights, and the streams in them.
+//! What shares the device: groups with weights, and the streams in them.
 
 use alloc::string::String;
 

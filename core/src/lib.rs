@@ -11,9 +11,10 @@
 //! | [`limits`] | what a device can take, and how a bio is cut to fit |
 //! | [`tags`] | the right to have one request in flight; a library of its own |
 //! | [`sched`] | the schedulers, one file each |
+//! | [`learn`] | what is found out of the device and of streams while requests come and go
 //! | [`queue`] | the state machine that holds the rest |
 //! | [`flush`] | many flushes into one |
-//! | [`group`] | who shares the device: groups and streams |
+//! | [`group`] | what shares the device: groups and streams |
 //! | [`tunable`] | one row per knob |
 //! | [`stats`] | what happened, counted |
 //! | [`model`], [`program`] | the seams at both ends: a device on paper, and a program that asks |
@@ -26,10 +27,11 @@
 
 extern crate alloc;
 
-pub mod concurrency;
+mod cost_model;
 pub mod flush;
 pub mod group;
 pub mod helpers;
+pub mod learn;
 pub mod limits;
 mod list;
 pub mod model;

@@ -244,7 +244,7 @@ pub struct Bio {
     pub flags: Flags,
     /// Where, on the disk.
     pub extent: Extent,
-    /// Who asks.
+    /// The stream that asks.
     pub stream: crate::StreamId,
     /// The submitter's name for it.
     pub token: Token,

@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use fairlift_core::learn::concurrency;
 use fairlift_core::model::Model;
-use fairlift_core::{Duration, Group, GroupId, Priority, concurrency, sched};
+use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 
 /// All that a [`Server`](crate::Server) needs to know.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ pub struct Config {
 pub struct Disk {
     /// Its name in the config, logs and statistics.
     pub name: String,
-    /// Who goes next.
+    /// Which scheduler.
     pub scheduler: sched::Kind,
     /// The scheduler's tunables that differ from their defaults, as (name, value); already checked by the caller with
     /// `Tune::set`.
@@ -92,12 +93,14 @@ pub struct Export {
     pub size: Option<u64>,
     /// The index in [`Config::disks`]; `None`: the disk that its backing suggests, one for each file system or device.
     pub disk: Option<usize>,
-    /// Who pays.
+    /// The group that is charged.
     pub group: GroupId,
     /// The priority of its clients within the group.
     pub priority: Priority,
     /// Whether clients may only read.
     pub read_only: bool,
+    /// A socket at which the front-end of a virtual machine (QEMU) finds it as a vhost-user block device; `None`: nowhere.
+    pub vhost_user: Option<PathBuf>,
 }
 
 impl Export {
@@ -114,6 +117,7 @@ impl Export {
             group: GroupId::ROOT,
             priority: Priority::default(),
             read_only: false,
+            vhost_user: None,
         }
     }
 }

@@ -33,7 +33,7 @@
 //!         scope.spawn(|| {
 //!             (&file).write_all(b"a line of the log\n").unwrap();
 //!             flushes.wrote();
-//!             flushes.flush(|| file.sync_data()).unwrap(); // one for all who ask meanwhile
+//!             flushes.flush(|| file.sync_data()).unwrap(); // one for all that ask meanwhile
 //!         });
 //!     }
 //! });
@@ -54,7 +54,7 @@
 //!         Turn::Ended(outcome) => return outcome, // shared with another's flush
 //!         Turn::Lead(lead) => lead,
 //!     };
-//!     // With an executor: spawn_blocking(..).await. Dropped while it waits, this task takes nothing from those who share.
+//!     // With an executor: spawn_blocking(..).await. Dropped while it waits, this task takes nothing from those that share.
 //!     let device = std::thread::spawn(move || {
 //!         let running = lead.begin();
 //!         running.ended(match file.sync_data() {
@@ -238,7 +238,7 @@ impl FlushQueue {
 }
 
 impl State {
-    /// Notes how it ended for the waiters for whom it has (lead.2), and answers whether a flush is to start; `wake` gets
+    /// Notes how it ended for its waiters (lead.2), and answers whether a flush is to start; `wake` gets
     /// the waiters to be woken when the lock has been given back.
     fn settle(&mut self, wake: &mut Vec<Sleeper>) -> bool {
         if self.leading {
@@ -376,7 +376,7 @@ pub struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// The device has answered a flush that was asked for after this began. Answers how it ended for the one who led: a
+    /// The device has answered a flush that was asked for after this began. Answers how it ended for the leader: a
     /// success after a failure that nobody has taken note of is none.
     pub fn ended(mut self, outcome: Outcome) -> Outcome {
         self.tell(outcome)

@@ -93,7 +93,7 @@ impl Default for Plan {
 /// One measurement: a workload, with so many jobs in each group.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Who runs.
+    /// What runs.
     pub workload: Workload,
     /// Which repetition, from 1.
     pub set: u32,

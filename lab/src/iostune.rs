@@ -53,7 +53,7 @@ pub struct Facts {
     pub at_rest: bool,
 }
 
-/// Who runs probes.
+/// What runs probes.
 pub trait Disk {
     /// What is known of it.
     fn facts(&self) -> Facts;

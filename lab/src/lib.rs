@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`world`] | the clock, and what it drives |
 //! | [`model`] | disks on paper, and profiles with the source of every number |
-//! | [`program`] | who reads and writes: readers with read-ahead, writers with writeback, and so on |
+//! | [`program`] | what reads and writes: readers with read-ahead, writers with writeback, and so on |
 //! | [`workload`] | which programs run together, as data |
 //! | [`iostest`] | groups × jobs × sets × workloads: how much each group got |
 //! | [`iostune`] | what a disk is like, and what to set for it |

@@ -9,7 +9,7 @@
 //! cut.2  All that was asked ends, and once.
 //! cut.3  A flush ends badly only if some flush of the disk did, or took too long, since it was asked for; or ever before, if
 //!     the subject remembers failures ([`random::Faults::remembers`]).
-//! cut.4  Who has something to do is woken: a context takes its turn when its clients ask, its requests end, its time has
+//! cut.4  A context that has something to do is woken: it takes its turn when its clients ask, its requests end, its time has
 //!     come or another context said so, and not otherwise.
 //!
 //! [`random`] runs many clients for long, by seed; [`exhaustive`] runs few requests in every order.

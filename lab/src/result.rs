@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use fairlift_core::sched::idling_trial::Finding;
+use fairlift_core::learn::idling_trial::Finding;
 use serde::{Deserialize, Serialize};
 
 /// All that one call of `iostest` measured.
@@ -108,7 +108,7 @@ pub struct Run {
     /// With `slice_idle=auto`: what its trials found, in the order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<Decision>,
-    /// Who was served when: for each of equal slots of the run, the bytes that each group got.
+    /// Which groups were served when: for each of equal slots of the run, the bytes that each group got.
     #[serde(default)]
     pub timeline: Vec<Vec<u64>>,
     /// The latencies of all operations: (upper bound in µs, operations), rising.

@@ -30,7 +30,7 @@ pub struct Workload {
     pub name: String,
     /// What it is, in a phrase.
     pub about: String,
-    /// Who is there; at least one of them not `once`.
+    /// The roles; at least one of them is not `once`.
     pub roles: Vec<Role>,
     /// The weight tree of a situation, the root first (workload.5); empty: the groups are those of the run.
     pub groups: Vec<Group>,

@@ -4,7 +4,7 @@
 //! world.2  Events of one time happen in the order in which they were set; what the disk ends comes before what the clock
 //!     starts.
 //! world.3  All that programs ask at one instant is one batch: the queue is asked what goes to the disk when everybody has
-//!     spoken. But who asks one by one ([`Program::asks_one_by_one`]) has each ask go on before the next: neighbours are
+//!     spoken. But a program that asks one by one ([`Program::asks_one_by_one`]) has each ask go on before the next: neighbours are
 //!     merged only while they wait.
 //! world.4  An ask that the queue has no room for waits, its program with it, and goes in as soon as there is room; the one
 //!     that came first goes first.
@@ -26,7 +26,7 @@ use crate::check::Check;
 /// The lab's queues have one context.
 const CONTEXT: ContextId = ContextId(0);
 
-/// Whoever calls [`World::submit`].
+/// The caller of [`World::submit`].
 const BY_HAND: u32 = u32::MAX;
 
 /// Turns without time moving after which the world has stopped: a program or model asks for "now" for ever. Chosen: far more than

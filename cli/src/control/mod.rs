@@ -26,8 +26,16 @@ use fairlift::config::Config;
 pub(crate) use listen::{ControlPlace, Opened, parse_control, parse_place, token};
 pub(crate) use words::{KINDS, Kind, parse_kind};
 
-/// Reads the config file again and says what has changed in it, or why that cannot be done.
-pub(crate) type Reload = Arc<dyn Fn() -> Result<Vec<fairlift::control::Change>, String> + Send + Sync>;
+/// The config file that a server was started with, if it was.
+pub(crate) trait ConfigFile: Send + Sync {
+    fn is_there(&self) -> bool;
+
+    /// What of it cannot act, a line each.
+    fn warnings(&self) -> Vec<String>;
+
+    /// Reads it again and makes what is different: a line for each change; or why nothing was changed.
+    fn read_again(&self, handle: &Handle, dry_run: bool) -> Result<Vec<String>, Vec<String>>;
+}
 
 /// The thread that serves, until this is dropped.
 pub(crate) struct Control {
@@ -58,12 +66,12 @@ pub(crate) fn open(said: &[ControlPlace], config: &Config) -> Result<Vec<Opened>
 ///
 /// # Errors
 /// The thread cannot be made.
-pub(crate) fn start(places: Vec<Opened>, handle: Handle, reload: Option<Reload>) -> std::io::Result<Control> {
+pub(crate) fn start(places: Vec<Opened>, handle: Handle, file: Arc<dyn ConfigFile>) -> std::io::Result<Control> {
     let (stop, stopped) = tokio::sync::oneshot::channel();
     // What the library is asked waits for one lock, so that more threads would only wait together.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
     let work = move || {
-        runtime.block_on(listen::serve(places, routes::App { handle, reload }, stopped));
+        runtime.block_on(listen::serve(places, routes::App { handle, file }, stopped));
         // What is asked of the library at this moment is not waited for.
         runtime.shutdown_background();
     };

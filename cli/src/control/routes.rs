@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -18,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use super::listen::Who;
 use super::words::{Act, Kind, Words};
-use super::{Reload, openapi, show, status};
+use super::{ConfigFile, openapi, show, status};
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
 pub(super) const SWEEP: Duration = Duration::from_millis(200);
@@ -34,7 +35,7 @@ const EVENTS: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(super) struct App {
     pub(super) handle: Handle,
-    pub(super) reload: Option<Reload>,
+    pub(super) file: Arc<dyn ConfigFile>,
 }
 
 /// What a route does.
@@ -291,14 +292,8 @@ impl App {
                 .await
             }
             Does::Reload => {
-                let Some(reload) = self.reload.clone() else {
-                    return fail(
-                        StatusCode::CONFLICT,
-                        "this server has no config file that could be read again: it was started without --config",
-                    );
-                };
-                let dry_run = dry_run(&mut query, &mut Map::new())?;
-                self.change(who, parts.headers, dry_run, None, move |_| reload()).await
+                let dry_run = dry_run(&mut query, &mut sent)?;
+                self.reload(who, dry_run).await
             }
             Does::Acknowledge => {
                 let handle = self.handle.clone();
@@ -349,7 +344,9 @@ impl App {
         let after = ask(move || handle.view(true).zip(handle.state())).await?;
         let (after, state) = after.ok_or(Refused::Ended)?;
         let seconds = start.elapsed().as_secs_f64();
-        Ok(tagged(json_response(&status::status(&state, &before, &after, seconds)), state.version))
+        let mut value = status::status(&state, &before, &after, seconds);
+        value["warnings"] = self.file.warnings().into();
+        Ok(tagged(json_response(&value), state.version))
     }
 
     fn events(self, query: &BTreeMap<String, String>, headers: &HeaderMap) -> Answer {
@@ -390,6 +387,30 @@ impl App {
                 }
             });
         Ok(Sse::new(told).keep_alive(KeepAlive::default()).into_response())
+    }
+
+    /// Reads the config file again, and answers what has changed.
+    async fn reload(self, who: Who, dry_run: bool) -> Answer {
+        if !self.file.is_there() {
+            let says = "this server has no config file that could be read again: it was started without --config";
+            return fail(StatusCode::CONFLICT, says);
+        }
+        let work = move || {
+            let changes = self.file.read_again(&self.handle, dry_run).map_err(|why| bad(why.join("\n")))?;
+            let version = self.handle.state().ok_or(Refused::Ended)?.version;
+            if !dry_run && !changes.is_empty() {
+                changes.iter().for_each(|change| tracing::info!(who = who.name, version, "reloaded: {change}"));
+                let what = changes.join("; ");
+                self.handle.tell("changed", vec![("version", version.to_string()), ("who", who.name), ("what", what)]);
+            }
+            let warnings = self.file.warnings();
+            Ok::<_, Failure>((
+                version,
+                json!({"version": version, "dry_run": dry_run, "changes": changes, "warnings": warnings}),
+            ))
+        };
+        let (version, value) = ask(work).await??;
+        Ok(tagged(json_response(&value), version))
     }
 
     /// Makes changes, and answers what is then in force (http.3): the thing that was changed, or all.

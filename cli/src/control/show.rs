@@ -90,7 +90,7 @@ pub(super) fn export(config: &Config, export: &Export, view: &View) -> Value {
 
 pub(super) fn disk(said: &Disk, view: &DiskView) -> Value {
     let knob = |knob: &fairlift::control::view::Knob| json!({"name": knob.name, "value": knob.value, "takes": knob.range.to_string(), "says": knob.says});
-    let finding = |finding: &fairlift_core::sched::idling_trial::Finding| {
+    let finding = |finding: &fairlift_core::learn::idling_trial::Finding| {
         json!({
             "found": format!("{:?}", finding.to).to_lowercase(),
             "before": format!("{:?}", finding.from).to_lowercase(),

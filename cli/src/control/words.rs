@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use fairlift::config::{Backing, Config, Disk, Listener, Tls};
 use fairlift::control::{Change, Leave, NewExport};
-use fairlift_core::{Group, Priority, concurrency, flush, sched};
+use fairlift_core::learn::concurrency;
+use fairlift_core::{Group, Priority, flush, sched};
 use fairlift_lab::suggestion;
 use serde_json::{Map, Value};
 

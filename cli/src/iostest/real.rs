@@ -11,7 +11,7 @@ use fairlift_lab::iostest::{Case, Measured, Runner, Watch};
 pub(crate) struct Real {
     /// What holds the data.
     pub(crate) backing: Backing,
-    /// Who goes next.
+    /// The scheduler.
     pub(crate) scheduler: sched::Kind,
     /// Its tunables, where they differ.
     pub(crate) set: Vec<(String, String)>,

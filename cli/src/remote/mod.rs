@@ -17,6 +17,7 @@ use args::{At, How};
 use client::{Answer, Server};
 
 use crate::control::{Kind, parse_kind};
+use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
 use crate::words::backing;
 
@@ -31,16 +32,12 @@ fn show(at: &At, shown: Shown) -> ExitCode {
             if at.json {
                 let _ = output::print(format!("{:#}\n", json!({"error": why})).as_bytes());
             }
-            eprintln!("fairlift: {why}");
-            return ExitCode::FAILURE;
+            return Complaint::Failed(why).tell("");
         }
     };
     match output::print(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("fairlift: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => Complaint::Failed(error.to_string()).tell(""),
     }
 }
 
@@ -131,10 +128,7 @@ pub(crate) fn events(args: &EventsArgs) -> ExitCode {
     };
     match follow() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("fairlift: {why}");
-            ExitCode::FAILURE
-        }
+        Err(why) => Complaint::Failed(why).tell(""),
     }
 }
 

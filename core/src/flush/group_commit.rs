@@ -11,8 +11,8 @@
 //!           gone by.
 //! commit.2  The wait ends when as many have asked; at the latest after a fraction of the mean time of a flush (`flush_company`),
 //!           and never after more than 10 ms.
-//! commit.3  A wait has paid if the flushes that it saved those who came (a whole one each) are worth more than the time of those
-//!           who waited. After a wait that has not paid, none is tried for 1, 2, 4, … 32 flushes.
+//! commit.3  A wait has paid if the flushes that it saved the newcomers (a whole one each) are worth more than the time of the
+//!           waiters. After a wait that has not paid, none is tried for 1, 2, 4, … 32 flushes.
 //! commit.4  Where a flush takes less than `flush_company_min`, none waits.
 //! commit.5  The mean follows what is measured, an eighth at a time.
 
@@ -20,7 +20,7 @@ use super::Settings;
 use crate::time::ms;
 use crate::{Duration, Instant};
 
-/// What is known of those who ask.
+/// What is known of the threads that ask.
 #[derive(Debug, Default)]
 pub(super) struct GroupCommit {
     /// What a flush takes on average (commit.5).
@@ -28,7 +28,7 @@ pub(super) struct GroupCommit {
     /// When the last one ended, and how many are expected to share the next (commit.1).
     ended: Instant,
     expected: u32,
-    /// When the first of those who wait asked.
+    /// When the first of the waiters asked.
     asked: Instant,
     /// Until when the next one was held back for other reasons.
     held: Instant,

@@ -218,7 +218,7 @@ fn threads_that_come_back_at_once_share_every_flush() {
 /// commit.3
 #[test]
 fn a_wait_that_does_not_pay_is_seldom_tried_again() {
-    // Two who come back late: the wait for them brings nobody.
+    // Two threads come back late: the wait for them brings none.
     let (_, sent, waits) = crowd(2, |thread| [7, 9][thread], 500, 250);
     assert!(waits * 10 < sent, "{waits} waits for {sent} flushes");
 }

@@ -54,7 +54,7 @@ pub(super) enum Stage {
     Postflush,
 }
 
-/// Who waits for a flush.
+/// What waits for a flush.
 #[derive(Clone, Copy)]
 struct Waiter {
     round: Round,
@@ -71,7 +71,7 @@ pub(super) struct Cache {
     dirty: Arc<Dirty>,
     /// In the order in which they asked, and so by round.
     waiters: VecDeque<Waiter>,
-    /// The groups of those who wait for one that has not started; perhaps more (sequence.5).
+    /// The groups of the bios that wait for one that has not started; perhaps more (sequence.5).
     askers: alloc::vec::Vec<GroupId>,
     /// How many of them, from the front, share a flush that has started.
     sharing: usize,
@@ -124,7 +124,7 @@ impl Cache {
 /// Of all backings together.
 #[derive(Default)]
 pub(super) struct Flushes {
-    /// Who waits, in all.
+    /// All that wait.
     waiters: usize,
     /// Device flushes that have a row in the table of requests (sequence.1).
     pub(super) rows: usize,
@@ -142,7 +142,7 @@ pub(super) struct Flushes {
 }
 
 impl Flushes {
-    /// None yet, with room for as many who wait as a cache has ([`Cache::new`]).
+    /// None yet, with room for as many waiters as a cache has ([`Cache::new`]).
     pub(super) fn new() -> Self {
         Self { ended: alloc::vec::Vec::with_capacity(128), resuming: VecDeque::with_capacity(64), ..Self::default() }
     }
@@ -415,7 +415,7 @@ impl Queue {
         }
     }
 
-    /// The device has turned back a flush: it goes again, for its stream as it is now. Those who shared it may all have
+    /// The device has turned back a flush: it goes again, for its stream as it is now. Those that shared it may all have
     /// timed out and gone meanwhile.
     pub(super) fn requeue_flush(&mut self, now: Instant, id: RequestId) {
         let request = &mut self.requests[id.0];
@@ -428,7 +428,7 @@ impl Queue {
         self.again.push_front(id);
     }
 
-    /// Whether no bio waits to go on that came before whoever is refused now.
+    /// Whether no bio waits to go on that came before the one that is refused now.
     #[inline]
     pub(super) fn nobody_resumes(&self) -> bool {
         self.flushes.resuming.is_empty()
@@ -444,7 +444,7 @@ impl Queue {
         self.caches.iter().filter(|cache| !cache.waiters.is_empty()).filter_map(|cache| cache.due).min()
     }
 
-    /// Tells those who have waited too long (sequence.3).
+    /// Tells bios that have waited too long (sequence.3).
     pub(super) fn time_out_flushes(&mut self, now: Instant) {
         if !self.flushes_wait() {
             return;
@@ -488,7 +488,7 @@ impl Queue {
         time
     }
 
-    /// Charges those who share the flush that has just ended.
+    /// Charges the bios that share the flush that has just ended.
     fn charge_sharers(&mut self, now: Instant, index: usize, time: Duration) {
         let Flushes { sharers, .. } = &mut self.flushes;
         sharers.resize(self.groups.bound(), 0);
@@ -531,7 +531,7 @@ impl Queue {
         }
     }
 
-    /// Takes in what other queues that share a backing's flushes have done: for those who were woken and may not ask for a
+    /// Takes in what other queues that share a backing's flushes have done: for contexts that were woken and may not ask for a
     /// request ([`Queue::poll_dispatch`] does it too).
     pub fn handle_flushes(&mut self, now: Instant) {
         if self.flushes_wait() {
@@ -594,7 +594,7 @@ impl Request {
     }
 }
 
-/// When the first of those who wait has waited too long: since the flush began that it shares, or since it asked (sequence.3).
+/// When the first of the waiters has waited too long: since the flush began that it shares, or since it asked (sequence.3).
 fn overdue(since: Option<Instant>, first: &Waiter, sharing: usize, io_timeout: Duration) -> Instant {
     since.filter(|_| sharing > 0).unwrap_or(first.asked) + io_timeout
 }

@@ -1,4 +1,4 @@
-//! Who a queue serves: streams, and the groups that they share by.
+//! What a queue serves: streams, and the groups that they share by.
 //!
 //! queue.8  A request that waits is its stream's: when the stream changes group or priority, all of it that waits goes along,
 //!     wherever it waits, and its bios in requests of other streams stay with those.

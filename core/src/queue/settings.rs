@@ -15,7 +15,7 @@ use crate::{Duration, Limits, Sector};
 /// What a [`Queue`](super::Queue) is made from.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who goes next.
+    /// The scheduler.
     pub scheduler: sched::Kind,
     /// What the device can take.
     pub limits: Limits,

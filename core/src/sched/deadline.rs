@@ -29,7 +29,7 @@
 //! - Linux lets a lower class go only if the request that is next *by position* has aged, not if any has (deadline.6).
 //! - Linux fixes a deadline when the request comes; here a new `read_expire` also counts for those that wait.
 //! - Linux takes `writes_starved` = 0, with which writes starve reads; here it is 1 or more (deadline.2).
-//! - Linux's `async_depth` limits who gets a tag, so it counts waiting requests too and is never 0; a scheduler here
+//! - Linux's `async_depth` limits which requests get a tag, so it counts waiting requests too and is never 0; a scheduler here
 //!   sees no tags, so it counts requests at the device (deadline.9).
 
 use alloc::boxed::Box;

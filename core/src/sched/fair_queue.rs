@@ -441,7 +441,7 @@ impl GroupRow {
         self.next
     }
 
-    /// wfq.9 and wfq.12, without the 200 ms: finds out who is next, nobody being in service.
+    /// wfq.9 and wfq.12, without the 200 ms: finds out which is next, none being in service.
     #[inline(always)]
     fn refresh(&mut self, entities: &Entities) {
         for tree in &self.trees {
@@ -484,7 +484,7 @@ impl ServiceTree {
         if found != NIL { found } else { self.active.eligible(entities, self.active.least(entities)) }
     }
 
-    /// wfq.1 and wfq.8: V moves by `sectors`, and one who is not ahead any more is forgotten.
+    /// wfq.1 and wfq.8: V moves by `sectors`, and an entity that is not ahead any more is forgotten.
     #[inline(always)]
     fn serve(&mut self, entities: &mut Entities, sectors: u64) {
         self.advance(sectors);

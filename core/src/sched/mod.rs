@@ -8,11 +8,7 @@ pub mod cfq;
 pub mod deadline;
 pub mod fair;
 pub mod fair_queue;
-pub mod habits;
-pub mod idling_trial;
 pub mod none;
-pub mod pace;
-pub mod queueing;
 pub mod request_list;
 pub mod traits;
 
@@ -40,7 +36,7 @@ pub struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// A device of which nothing is known, with no groups but the root, which is in no list: for those who only want to
+    /// A device of which nothing is known, with no groups but the root, which is in no list: for code that only wants to
     /// know what a scheduler is like.
     #[must_use]
     pub const fn new(capacity: usize) -> Self {
@@ -65,7 +61,7 @@ pub struct Waiting {
     pub flags: Flags,
     /// Where on the disk.
     pub extent: Extent,
-    /// Who asks.
+    /// The stream that asks.
     pub stream: StreamId,
     /// The group of the stream.
     pub group: GroupId,

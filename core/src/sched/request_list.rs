@@ -139,7 +139,7 @@ impl RequestTable {
         self.row(id).owner
     }
 
-    /// Who asked for a request.
+    /// The stream that asked for a request.
     #[must_use]
     pub fn stream(&self, id: RequestId) -> StreamId {
         self.row(id).stream

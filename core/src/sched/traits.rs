@@ -51,10 +51,10 @@ pub trait Scheduler: Membership + Merge + Charge + Tune + Report + Send {
     }
 }
 
-/// Who shares the device: streams and groups, told before they ask.
+/// What shares the device: streams and groups, told before they ask.
 ///
-/// Groups are told in [`Setup::groups`](super::Setup::groups) and by [`Membership::set_group`], streams by [`Membership::add_stream`]. A scheduler that
-/// does not tell tenants apart leaves all of it empty.
+/// Groups are told in [`Setup::groups`](super::Setup::groups) and by [`Membership::set_group`], streams by
+/// [`Membership::add_stream`]. A scheduler that does not tell tenants apart leaves all of it empty.
 pub trait Membership {
     /// A stream may ask from now on; when a scheduler takes over, it is told of all streams there are.
     fn add_stream(&mut self, _id: StreamId, _stream: &Stream) {}

@@ -97,7 +97,7 @@ struct Word {
     returned: CacheLine,
 }
 
-/// What those who take look at.
+/// What callers that take look at.
 #[repr(align(128))]
 struct Held {
     /// A set bit is out, or returned and not yet swapped back.
@@ -165,7 +165,7 @@ impl Bitmap {
         self
     }
 
-    /// Calls the first tag so in messages: for an owner who has others before it.
+    /// Calls the first tag so in messages: for an owner that has others before it.
     #[must_use]
     pub const fn numbered_from(mut self, first: usize) -> Self {
         self.first = first;

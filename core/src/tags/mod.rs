@@ -3,7 +3,7 @@
 //! | type | what it is |
 //! |---|---|
 //! | [`Bitmap`] | which tags are out; any number of threads take and return them, and nobody waits |
-//! | [`Wakes`], [`Wakeups`], [`Quota`] | whom to wake when a tag comes back, by rules that lose no wake-up; nobody sleeps here |
+//! | [`Wakes`], [`Wakeups`], [`Quota`] | which caller to wake when a tag comes back, by rules that lose no wake-up; nothing sleeps here |
 //! | [`Share`], [`Users`] | how many tags each of several users may hold |
 //!
 //! All is safe Rust on atomics and needs no operating system. What sleeping needs beyond it (locks, parking, wakers) is

@@ -95,7 +95,7 @@ impl Users {
         self.users[user].held.load(Ordering::SeqCst)
     }
 
-    /// Makes a user inactive if it holds nothing (users.2); answers whether the others' shares grew: then those who wait must be
+    /// Makes a user inactive if it holds nothing (users.2); answers whether the others' shares grew: then callers that wait must be
     /// looked after.
     pub fn retire(&self, user: usize) -> bool {
         let share = &self.users[user];

@@ -313,6 +313,35 @@ fn a_group_that_is_added_below_a_held_one_is_not_held_with_it() {
     assert_eq!((hand.waiting.len(), hand.out.len()), (0, 0));
 }
 
+/// fair.5: a deep tenant whose requests have become cheaper than its room was measured in leaves the place of one that asks for
+/// one at a time, which goes at once, whatever waits.
+#[test]
+fn a_tenant_that_asks_for_little_finds_its_place_free() {
+    let mut hand = Hand::new(16);
+    let [lone, deep] = [100, 100].map(|weight| hand.tenant(weight));
+    let mut round = vec![deep; 24];
+    round.push(lone);
+    hand.warm(&round, 60);
+    let cheaper = "rbps=1024000000 rseqiops=250000 rrandiops=250000 wbps=1024000000 wseqiops=250000 wrandiops=250000";
+    hand.fair.set("cost_model", cheaper).unwrap();
+    hand.reads(deep, 100);
+    while hand.goes().is_some() {}
+    assert_eq!(hand.out.len(), 15, "one of 16 places is kept");
+    for _ in 0..20 {
+        hand.now += us(30);
+        hand.reads(lone, 1);
+        assert_eq!(hand.goes(), Some(lone));
+        assert_eq!(hand.goes(), None);
+        hand.now += us(70);
+        let last = hand.out.pop().expect("the lone request is in the device");
+        hand.out.insert(0, last);
+        hand.ends();
+        assert_eq!(hand.goes(), None, "the place is kept for the next");
+        hand.ends();
+        assert_eq!(hand.goes(), Some(deep));
+    }
+}
+
 /// fair.5: held or not, another scheduler is given all.
 #[test]
 fn a_scheduler_that_takes_over_is_given_what_held_tenants_have() {

@@ -1,7 +1,7 @@
 //! Change: what can be done to a server that runs, in the words of its configuration.
 //!
 //! Everything goes by name (an export's, a disk's, a group's path, a listener's address), for the places of things in a
-//! [`Config`](crate::config::Config) change when others are removed.
+//! [`Config`] change when others are removed.
 
 use fairlift_core::{Priority, sched};
 

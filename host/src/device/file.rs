@@ -81,7 +81,7 @@ pub(crate) struct File {
 enum Way {
     /// file.2
     Inline,
-    /// Through io_uring: the file system takes requests without blocking who asks, or says so.
+    /// Through io_uring: the file system takes requests without blocking the worker, or says so.
     Ring,
     /// By threads that wait (file.6); reads are tried before.
     Helpers(Peek),

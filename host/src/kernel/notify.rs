@@ -25,11 +25,11 @@ struct Notifier {
     noticed: AtomicBool,
     /// The worker's ring, once it has one.
     ring: AtomicI32,
-    /// An eventfd, for those who have no ring.
+    /// An eventfd, for threads that have no ring.
     bell: File,
 }
 
-/// A worker's bell, for those who only know how to wake.
+/// A worker's bell, for code that only knows how to wake.
 struct Bell {
     notifiers: Arc<Notifiers>,
     worker: ContextId,

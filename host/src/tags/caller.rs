@@ -69,7 +69,7 @@ impl Caller {
         self
     }
 
-    /// One who is entitled to the reserved tags, and to no others.
+    /// One that is entitled to the reserved tags, and to no others.
     ///
     /// # Panics
     /// If none are reserved.
@@ -130,7 +130,7 @@ impl Caller {
         }
     }
 
-    /// Waits until there may be a tag for this caller, and takes none: for those who take it from [`TagQueue::bitmap`].
+    /// Waits until there may be a tag for this caller, and takes none: for code that takes it from [`TagQueue::bitmap`].
     ///
     /// After taking, or finding nothing to take, they call [`TagQueue::look`]: that passes on what they did not need.
     pub fn poll_free(&mut self, context: &mut Context<'_>) -> Poll<()> {
@@ -197,7 +197,7 @@ impl Caller {
         }
     }
 
-    /// Takes a tag if one is free and it is not the turn of others who wait (wake.6).
+    /// Takes a tag if one is free and it is not the turn of others that wait (wake.6).
     #[inline]
     pub fn try_get_in_turn(&mut self) -> Option<Tag> {
         if self.over && self.tags.wakeups.waiting() > 0 {
@@ -232,7 +232,7 @@ impl Caller {
     fn join(&mut self, sleeper: Sleeper, place: Place) -> Option<Tag> {
         self.sit_down(sleeper, place);
         if self.over {
-            // Others first: one of them, or the one who sat down, is woken if there is a tag (wake.6).
+            // Others first: one of them, or the one that sat down, is woken if there is a tag (wake.6).
             self.tags.look();
             return None;
         }

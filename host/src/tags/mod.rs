@@ -92,7 +92,7 @@ pub struct TagQueue {
     callers: std::sync::atomic::AtomicUsize,
     /// Which line is the next to be woken from.
     first: std::sync::atomic::AtomicUsize,
-    /// Those who wait, by what they wait for: for each user those of its full and of its shallow callers.
+    /// The callers that wait, by what they wait for: for each user those of its full and of its shallow callers.
     wait_queues: Box<[WaitQueues]>,
 }
 
@@ -263,14 +263,14 @@ impl TagQueue {
         self.wakeups.counts()
     }
 
-    /// The tags that are not reserved, for those who take them without waiting here. They say when some [came
+    /// The tags that are not reserved, for code that takes them without waiting here. It says when some [came
     /// back](TagQueue::returned), and [look](TagQueue::look) after they took or tried to: taking can free others.
     #[must_use]
     pub const fn bitmap(&self) -> &Arc<Bitmap> {
         &self.bitmap
     }
 
-    /// Who holds how many, where several share.
+    /// How many each user holds, where several share.
     #[must_use]
     pub const fn users(&self) -> &Arc<Users> {
         &self.users
@@ -383,7 +383,7 @@ impl TagQueue {
     }
 }
 
-/// How many processors there are for those who are woken.
+/// How many processors there are for callers that are woken.
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| processors.get() - 1)
 }

@@ -321,7 +321,7 @@ fn the_depth_grows_to_the_capacity_that_was_asked_and_no_further() {
     assert_eq!(tags.resize(10).unwrap_err().to_string(), "a depth of 10 is not possible: it is 1 to 9 tags");
 }
 
-/// Reserved tags are for progress: they do not wait for one who was woken for another.
+/// Reserved tags are for progress: they do not wait for a caller that was woken for another.
 #[test]
 fn one_on_the_way_to_another_tag_does_not_hold_up_reserved_ones() {
     let tags = TagQueue::new(Settings { reserved: 1, ..Settings::new(2) }).unwrap();

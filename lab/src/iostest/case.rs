@@ -142,7 +142,7 @@ impl Case {
         (0..self.groups.len() as u16).map(GroupId).filter(|id| !is_parent(*id)).collect()
     }
 
-    /// Who takes part, in order: the group and the role of each job.
+    /// The jobs, in order: the group and the role of each.
     #[must_use]
     pub fn cast(&self) -> Vec<(GroupId, &Role)> {
         let mut cast = Vec::new();

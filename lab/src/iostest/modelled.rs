@@ -23,7 +23,7 @@ const PATIENCE: Duration = secs(30 * 86_400);
 pub struct Modelled {
     /// The disk.
     pub spec: Spec,
-    /// Who goes next.
+    /// The scheduler.
     pub scheduler: Kind,
     /// Its tunables, where they differ: (name, value).
     pub set: Vec<(String, String)>,

@@ -229,7 +229,7 @@ impl<'a, S: Subject> Order<'a, S> {
                 events.push(Event::Failed(*one)); // exhaustive.2
             }
         }
-        // Who waits for company, or for a disk that is busy; not a timeout of what the disk has.
+        // A wait for company, or for a disk that is busy; not a timeout of what the disk has.
         if let Some(at) = self.subject.poll_timeout(ContextId(0))
             && (self.under_way.is_empty() || at.since(self.now) < fairlift_core::time::secs(1))
         {

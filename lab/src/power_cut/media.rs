@@ -16,7 +16,7 @@ use fairlift_core::{Extent, Op, Outcome};
 
 use crate::Random;
 
-/// Who wrote a sector: the number of a bio, from 1 on; 0 is what was there before.
+/// What wrote a sector: the number of a bio, from 1 on; 0 is what was there before.
 pub type Stamp = u64;
 
 /// A part of a request that comes from one bio.

@@ -1,4 +1,4 @@
-//! Journal: a file system's journaling thread, which everybody who syncs waits for.
+//! Journal: a file system's journaling thread, for which every sync waits.
 //!
 //! journal.1  A commit writes its log blocks in one go (1 to 16 by chance), flushes the disk, and writes the commit block with FUA:
 //!     as ext4's jbd2 does for a file system on one disk.

@@ -92,7 +92,7 @@ impl Program for OpenLoop {
     }
 
     fn open_since(&self) -> Option<Instant> {
-        // Who waits to be asked came after all that were.
+        // A request that waits to be asked came after all that were.
         Some(self.came.iter().flatten().min().copied().unwrap_or(self.next))
     }
 }

@@ -365,7 +365,7 @@ fn a_random_buffered_reader_asks_for_the_pages_it_touches_and_copies_them() {
     assert_eq!(play.program.meter().latency_max, us(100) + Duration::from_nanos(1500));
 }
 
-// ---- those who sync ----
+// ---- programs that sync ----
 
 /// fsync.1, fsync.2, fsync.3
 #[test]

@@ -1,4 +1,4 @@
-//! How many asynchronous requests may be in the device, so that those who wait for theirs are not behind a heap of writes.
+//! How many asynchronous requests may be in the device, so that streams that wait for theirs are not behind a heap of writes.
 //!
 //! With `low_latency`: as many as times `slice_sync` have passed since a synchronous request last ended that had waited for
 //! longer than `fifo_expire_sync`; at least one. Any number before that has happened. In IOPS mode each group has its share

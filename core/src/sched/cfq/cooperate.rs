@@ -3,7 +3,7 @@
 //! cooperate.1  When a synchronous flow runs empty, and one of its group's flows of the same class and tree has a request within
 //!     4 MiB of the head, neither of them seeking, that one has the device next (within preempt.4), and from now on the first one's
 //!     stream asks through it: one run, read by several, takes one slice.
-//! cooperate.2  Looked at are the few flows that would be served next: those who read together have been served alike.
+//! cooperate.2  Looked at are the few flows that would be served next: those that read together have been served alike.
 //! cooperate.3  A flow of several streams that has become seeky parts at the next request of each, which takes along what waits of
 //!     it: their runs are different ones.
 //! cooperate.4  Not on devices that queue and do not rotate: there it costs, and gains nothing.
@@ -58,7 +58,7 @@ impl Cfq {
         if self.may_begin(other) {
             self.begin(other);
         }
-        // Whoever asks through this flow alone asks through the other one from now on.
+        // Streams that ask through this flow alone ask through the other one from now on.
         let Some(stream) = stream else { return };
         if self.flows[turn.flow].members != 1 || self.bindings[stream.0 as usize].through != turn.flow {
             return;

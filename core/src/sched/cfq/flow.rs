@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use super::settings::Settings;
-use crate::sched::habits::{Seek, Seekiness, ThinkTime};
+use crate::learn::habits::{Seek, Seekiness, ThinkTime};
 use crate::sched::request_list::RequestList;
 use crate::tree::Nodes;
 use crate::{Duration, Instant, Priority, PriorityClass, Sector, StreamId};
@@ -112,7 +112,7 @@ impl Flow {
         if slice_idle == Duration::ZERO || (!self.is_deep && self.is_seeky()) {
             self.idles = false;
         } else {
-            // Who always has something in the device never thinks, and is taken for one who will ask again, as at first.
+            // A flow that always has something in the device never thinks, and is expected to ask again, as at first.
             self.idles = !self.think.is_longer_than(slice_idle);
         }
     }

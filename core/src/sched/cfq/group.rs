@@ -6,7 +6,7 @@
 //!     served next. Charges are nanoseconds of the device; in IOPS mode requests, each counting [`REQUEST`].
 //! vtime.3  A group that comes back is as far on as it was, or as the least of those that are there, whichever is further: it
 //!     keeps its debts and loses its claims. If that is not beyond where an even device would be, which serves all at once
-//!     in proportion to their shares, it goes before all others. So who has had no more than its share waits for the turn
+//!     in proportion to their shares, it goes before all others. So a group that has had no more than its share waits for the turn
 //!     under way, and for one turn of each that came back since that turn began; others wait until they have had no more.
 //! vtime.4  In IOPS mode a group that has nothing waiting stays for a while: as long as the device has requests of it, and
 //!     `group_idle` after the last has ended, if it is in the habit of asking again by then. Nobody gets further ahead of it
@@ -19,7 +19,7 @@
 use alloc::vec::Vec;
 
 use super::flow::{NIL, Service};
-use crate::sched::habits::ThinkTime;
+use crate::learn::habits::ThinkTime;
 use crate::tree::{Nodes, Tree};
 use crate::{Duration, Instant, Priority, PriorityClass};
 
@@ -251,8 +251,8 @@ impl Groups {
     /// Where a group that comes back goes in the order of service (vtime.3).
     fn come_back(&mut self, id: u16) -> u64 {
         self.raise_floor();
-        // Who leaves takes its part of the even device's time along, be it more or less than that; so its error adds up, but
-        // it is nowhere beyond all that are there.
+        // A group that leaves takes its part of the even device's time along, be it more or less than that; so its error adds up,
+        // but it is nowhere beyond all that are there.
         let lasts = [self.ready.last(&self.nodes), self.expected.last(&self.nodes)];
         let most = lasts.into_iter().flatten().map(|id| self.nodes.key(id)).max();
         self.even = self.even.max(self.floor).min(most.unwrap_or(u64::MAX).max(self.floor));

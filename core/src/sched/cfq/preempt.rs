@@ -5,8 +5,8 @@
 //! preempt.2  A synchronous flow that the device is not held for takes over from one of its kind, in its group, that has nothing
 //!     waiting; as does one whose request is close to the head while the device is held idle for another.
 //! preempt.3  Metadata takes over from data in its group, once in a slice of the other.
-//! preempt.4  Who takes over has the device at once, if its group is being served or the next to be, and if it has had no more than
-//!     a slice more than the least served of its class: nobody is passed over for ever. Else the order decides.
+//! preempt.4  A flow that takes over has the device at once, if its group is being served or the next to be, and if it has had no
+//!     more than a slice more than the least served of its class: no flow is passed over for ever. Else the order decides.
 
 use super::Cfq;
 use super::flow::{Flow, Service};

@@ -82,7 +82,7 @@ impl Cfq {
         }
         self.expire(self.now);
         self.go_alone(id);
-        // Who shares its flow stays behind, in the flow that now is nobody's own.
+        // A stream that shares its flow stays behind, in the flow that now is no stream's own.
         let own = if self.flows[old].members > 1 || through != old {
             let own = self.flows.add(group, priority, true);
             self.flows[own].members = 1;

@@ -15,7 +15,7 @@
 //! fair.5  Of these each tenant has its own part, which nobody takes while the tenant's requests are on their way to and from
 //!         its clients; what it never uses goes to the others (`places`).
 //! fair.6  The device is never held idle: what a tenant does not use goes to the others at once. A tenant that comes back has
-//!         no credit for the time that it was away.
+//!         no credit for the time that it was away, unless that was short and it is content (tenants.4).
 //! fair.7  Flushes, discards and writes of zeroes are charged to the stream that asked, as what others were not served in
 //!         their time ([`pace`]). What the group wrote since its last flush, and was charged for, is taken off a flush.
 //! fair.8  What the device turned back goes first, and is not charged again.
@@ -37,16 +37,16 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-pub use cost::Model;
+pub use crate::cost_model::Model;
 pub use settings::Settings;
 
 use super::fair_queue::{Arrival, FairQueue, Leaf};
-use super::pace::{self, Pace};
 use super::request_list::{RequestList, RequestTable};
 use super::{
     Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup, Side,
     Tune, Waiting,
 };
+use crate::learn::pace::{self, Pace};
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId};
 use cost::{Costs, Shape, Sum};
@@ -214,7 +214,10 @@ impl Fair {
 
     /// How a tenant's requests come into the order.
     fn arrival(&self, tenant: TenantId, is_present: bool) -> Arrival {
-        if is_present { Arrival::Present { credit: self.tenants.credit(tenant) } } else { Arrival::New }
+        match is_present || self.tenants.has_kept(tenant) {
+            true => Arrival::Present { credit: self.tenants.credit(tenant) },
+            false => Arrival::New,
+        }
     }
 
     /// Whether the streams of a group are tenants by themselves.
@@ -245,14 +248,25 @@ impl Fair {
         self.released = released;
     }
 
+    /// Whether the device has no place for what goes next (fair.4), or only places that are kept (fair.5).
+    fn is_full(&mut self) -> bool {
+        let limit = self.limit();
+        let free = limit.saturating_sub(self.in_flight);
+        if free > self.tenants.kept(limit) {
+            return false;
+        }
+        let next = if free > 0 { self.order.next_if_idle() } else { None };
+        !next.is_some_and(|Leaf(q)| self.tenants.has_kept(self.tenant(q, self.queue(q).group)))
+    }
+
     /// What goes next; `all`: nothing is held back.
     fn next(&mut self, now: Instant, all: bool) -> Next {
         if let Some(id) = self.waitings.take_requeued() {
             self.begins(now, self.waitings.op(id)); // fair.8
             return Next::Request(id);
         }
-        if self.waitings.is_empty() || !all && self.in_flight >= self.limit() {
-            return Next::Nothing; // fair.4
+        if self.waitings.is_empty() || !all && self.is_full() {
+            return Next::Nothing;
         }
         let mut chosen = self.order.select(now);
         if chosen.is_none() && all {

@@ -115,6 +115,11 @@ impl Places {
         self.nodes[node as usize].part
     }
 
+    /// Whether a tenant gets all that it can use.
+    pub(super) fn is_full(&self, node: u32) -> bool {
+        self.nodes[node as usize].is_full
+    }
+
     /// Adds up the demands of children, once those of all tenants are known.
     pub(super) fn add_up(&mut self) {
         // A node comes after the one above it.

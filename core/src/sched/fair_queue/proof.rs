@@ -287,7 +287,7 @@ fn run(load: Load, seed: u64, steps: u32) -> Bounds {
             pair.now = Instant::from_nanos(pair.now.as_nanos() + random.below(120_000_000));
         }
         let leaf = random.of(&pair.leaves);
-        // Half of the time whoever is next to look finds service that V does not show yet.
+        // Half of the time the next look finds service that V does not show yet.
         let mut unseen = false;
         match random.below(20) {
             0..4 if !load.always => {

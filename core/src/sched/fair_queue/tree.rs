@@ -38,7 +38,7 @@ pub(super) struct Tree {
     root: u32,
     /// The slot with the least finish tag, which is looked at far more often than any other.
     first: u32,
-    /// And that with the greatest: among equals who was served comes after all others (least.4).
+    /// And that with the greatest: among equals the one that was served comes after all others (least.4).
     last: u32,
     count: u32,
 }
@@ -280,7 +280,7 @@ impl Tree {
         }
     }
 
-    /// Where `slot`, which is not the last, belongs: below whom, and on which side.
+    /// Where `slot`, which is not the last, belongs: below which, and on which side.
     fn place_for(&mut self, nodes: &mut Entities, slot: u32) -> (u32, usize) {
         let Entity { finish, start, .. } = *nodes.at(slot);
         let (mut parent, mut side, mut at) = (NIL, LEFT, self.root);

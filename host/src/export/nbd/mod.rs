@@ -59,7 +59,7 @@ impl Catalogue for Exports {
     }
 }
 
-/// What clients may do with an export: what its file system was found unable to do is not offered to those who come later.
+/// What clients may do with an export: what its file system was found unable to do is not offered to clients that come later.
 ///
 /// `CAN_MULTI_CONN` is true because a flush is of the device, whatever connection it comes by: it covers every write
 /// that was answered before.

@@ -488,7 +488,7 @@ impl Connection {
         }
         let memory = match payload {
             0 => Memory::None,
-            // Whoever has waited longest for memory goes first, or a large request would never find room.
+            // The connection that has waited longest for memory goes first, or a large request would never find room.
             _ if payload > SMALL as u64 && common.first_in_line.is_some_and(|first| first != self.number) => {
                 return Taken::NotNow(Lack::Memory);
             }

@@ -188,7 +188,7 @@ impl<'a> Jobs<'a> {
         some
     }
 
-    /// Notes who got how much in the slots that are over.
+    /// Notes how much each group got in the slots that are over.
     pub(crate) fn sample(&mut self, now: Instant) {
         while self.timeline.len() < self.course.slots as usize && now >= self.course.slot_end(self.timeline.len()) {
             self.note_slot();

@@ -1,4 +1,4 @@
-//! Who goes on where they ended: the sequential streams that a controller knows.
+//! The sequential streams that a controller knows: each goes on where it ended.
 
 /// How many it remembers; the one that was silent longest makes room. Chosen: as many as `iostune` tries beside each other.
 const KNOWN: usize = 16;

@@ -43,7 +43,7 @@ pub(super) struct Svg {
 }
 
 impl Svg {
-    /// An empty one of that size. `says` is for those who cannot see it.
+    /// An empty one of that size. `says` is for readers who cannot see it.
     pub(super) fn new(width: f64, height: f64, says: &str) -> Self {
         let mut out = String::new();
         let _ =

@@ -1,4 +1,4 @@
-//! Who is served when: for each slot of the run, what each group got, one on the other.
+//! Which groups are served when: for each slot of the run, what each group got, one on the other.
 
 use super::super::heading;
 use super::jobs;

@@ -40,7 +40,7 @@ impl fmt::Display for Bounds {
 }
 
 impl Bounds {
-    /// Learns who there is; `budget` is the largest of a queue.
+    /// Learns which queues there are; `budget` is the largest of a queue.
     pub(super) fn mind(&mut self, pair: &Pair, budget: impl Fn(Leaf) -> u64, always: bool) {
         self.always = always;
         self.budgets.resize(pair.model.entities.len(), 0.0);

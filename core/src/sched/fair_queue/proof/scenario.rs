@@ -149,7 +149,7 @@ fn a_new_weight_keeps_lead_and_lag_in_sectors() {
     fair.set_queue_weight(a, 100);
     fair.set_queue_weight(c, 200);
     assert_eq!((ahead(&mut fair, a), ahead(&mut fair, c)), (-1.0, 1.0));
-    // Of who is idle and ahead, too.
+    // Of a queue that is idle and ahead, too.
     while fair.select(Instant::ZERO) != Some(c) {
         fair.serve(400);
         fair.expire(Some(400));
