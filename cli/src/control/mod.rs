@@ -31,7 +31,7 @@ pub(crate) trait ConfigFile: Send + Sync {
     fn is_there(&self) -> bool;
 
     /// What of it cannot act, a line each.
-    fn warnings(&self) -> Vec<String>;
+    fn warnings(&self, handle: &Handle) -> Vec<String>;
 
     /// Reads it again and makes what is different: a line for each change; or why nothing was changed.
     fn read_again(&self, handle: &Handle, dry_run: bool) -> Result<Vec<String>, Vec<String>>;

@@ -345,7 +345,7 @@ impl App {
         let (after, state) = after.ok_or(Refused::Ended)?;
         let seconds = start.elapsed().as_secs_f64();
         let mut value = status::status(&state, &before, &after, seconds);
-        value["warnings"] = self.file.warnings().into();
+        value["warnings"] = ask(move || self.file.warnings(&self.handle)).await?.into();
         Ok(tagged(json_response(&value), state.version))
     }
 
@@ -403,7 +403,7 @@ impl App {
                 let what = changes.join("; ");
                 self.handle.tell("changed", vec![("version", version.to_string()), ("who", who.name), ("what", what)]);
             }
-            let warnings = self.file.warnings();
+            let warnings = self.file.warnings(&self.handle);
             Ok::<_, Failure>((
                 version,
                 json!({"version": version, "dry_run": dry_run, "changes": changes, "warnings": warnings}),
