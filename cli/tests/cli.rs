@@ -225,7 +225,7 @@ For more information, try 'fairlift serve --help'.
     );
     std::fs::write(&path, b"a = 1\n\xff").unwrap();
     let binary = fairlift(&["serve", "--config", name]);
-    assert_eq!(err(&binary), format!("{name}:2: error: not UTF-8 text: byte 6 is 0xff\n{HINT}"));
+    assert_eq!(err(&binary), format!("{name}:2:1: error: not UTF-8 text: byte 6 is 0xff\n  2 | \n    | ^\n{HINT}"));
 }
 
 /// Needs io_uring; says so and passes where there is none.

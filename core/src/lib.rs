@@ -27,6 +27,7 @@
 
 extern crate alloc;
 
+mod cost_model;
 pub mod flush;
 pub mod group;
 pub mod helpers;

@@ -99,6 +99,8 @@ pub struct Export {
     pub priority: Priority,
     /// Whether clients may only read.
     pub read_only: bool,
+    /// A socket at which the front-end of a virtual machine (QEMU) finds it as a vhost-user block device; `None`: nowhere.
+    pub vhost_user: Option<PathBuf>,
 }
 
 impl Export {
@@ -115,6 +117,7 @@ impl Export {
             group: GroupId::ROOT,
             priority: Priority::default(),
             read_only: false,
+            vhost_user: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! What only the flags can tell (which scheduler a disk has that names none, where to listen) is left open here and
 //! decided in [`plan`](crate::serve::plan).
 
+pub(crate) mod difference;
 pub(crate) mod keys;
 pub(crate) mod section;
 
@@ -85,6 +86,8 @@ pub(crate) struct Export {
     pub(crate) priority: Priority,
     /// Whether clients may only read.
     pub(crate) read_only: bool,
+    /// Where virtual machines find it.
+    pub(crate) vhost_user: Option<PathBuf>,
     /// What it is, for people.
     pub(crate) description: String,
 }
@@ -92,6 +95,8 @@ pub(crate) struct Export {
 /// The server as the file has it.
 #[derive(Debug, Default)]
 pub(crate) struct Server {
+    /// Where its table is.
+    pub(crate) at: Option<Range<usize>>,
     /// Where clients connect.
     pub(crate) listen: Vec<Placed<ListenAt>>,
     /// Whether traffic is encrypted.
@@ -294,6 +299,7 @@ impl Reading<'_> {
             text(value)?.parse::<Priority>().map_err(|form| format!("{form}, not {}", show(value)))
         });
         let read_only = section.take(self.mistakes, "read_only", switch);
+        let vhost_user = section.take(self.mistakes, "vhost_user", text);
         let description = section.take(self.mistakes, "description", |value| {
             let text = text(value)?;
             if text.len() > NAME_MAX { Err(format!("takes at most {NAME_MAX} bytes")) } else { Ok(text) }
@@ -308,6 +314,7 @@ impl Reading<'_> {
             group: group.map_or(GroupId::ROOT, |placed| placed.value),
             priority: priority.map_or(Priority::default(), |placed| placed.value),
             read_only: read_only.is_some_and(|placed| placed.value),
+            vhost_user: vhost_user.map(|placed| self.dir.join(placed.value)),
             description: description.map_or_else(String::new, |placed| placed.value),
         })
     }
@@ -321,6 +328,7 @@ impl Reading<'_> {
         };
         let section = Section::new(SERVER.name.into(), "", key.span(), SERVER, table, self.mistakes);
         Server {
+            at: Some(section.at.clone()),
             listen: self.listen(&section),
             tls: section.take(self.mistakes, "tls", parsed(place::parse_tls)),
             tls_certificates: section

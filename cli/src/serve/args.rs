@@ -6,6 +6,7 @@ use clap::Args;
 use fairlift::config::Tls;
 use fairlift_core::{Duration, Group, sched};
 
+use crate::control::{ControlPlace, parse_control};
 use crate::words::backing::{Named, parse_named};
 use crate::words::place::{self, ListenAt};
 use crate::words::scheduler::{parse_setting, scheduler_help, schedulers};
@@ -17,10 +18,11 @@ use crate::words::units;
 /// $XDG_RUNTIME_DIR/fairlift.sock, /run/fairlift.sock for root, or fairlift-UID/fairlift.sock in the temporary
 /// directory. Sockets from systemd (LISTEN_FDS) are served as well.
 ///
-/// SIGTERM, Ctrl-C: accept no new clients, finish the requests in flight, flush, exit 0. A second one: stop at once.
+/// SIGHUP: read the config file again and make the difference, all of it or nothing; the log says what has changed, or why
+/// nothing has. SIGTERM, Ctrl-C: accept no new clients, finish the requests in flight, flush, exit 0. A second one: stop at once.
 /// SIGUSR1: log each group's share of each disk so far. SIGUSR2: let flushes succeed again after a failed one (until
 /// then, all later flushes of that file fail too).
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServeArgs {
     /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off][,in_use=allow], sim:PROFILE[,size=SIZE], or a path
     ///
@@ -68,6 +70,10 @@ pub(crate) struct ServeArgs {
     #[arg(short, long)]
     pub(crate) read_only: bool,
 
+    /// A directory for sockets of virtual machines: each export becomes a vhost-user block device at DIR/NAME
+    #[arg(long, value_name = "DIR")]
+    pub(crate) vhost_user: Option<PathBuf>,
+
     /// Encryption: off, on (if the client asks) or require [default: off]
     #[arg(long, value_name = "off|on|require", value_parser = place::parse_tls)]
     pub(crate) tls: Option<Tls>,
@@ -91,6 +97,11 @@ pub(crate) struct ServeArgs {
     /// Time limit for a client's handshake [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     pub(crate) handshake_timeout: Option<Duration>,
+
+    /// Where to look at the server and change it: unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only],
+    /// tcp:HOST:PORT,token=FILE or off; may be given several times [default: beside the first unix socket]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_control)]
+    pub(crate) control: Vec<ControlPlace>,
 
     /// Check flags and config, and exit
     #[arg(long)]

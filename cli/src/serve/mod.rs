@@ -5,18 +5,22 @@ mod inert;
 mod log;
 mod places;
 mod plan;
+mod reload;
 mod signals;
 mod systemd;
 mod tls;
 
 use std::fmt::Write as _;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use fairlift::config::{Address, Config, Tls};
 use fairlift::{Error, Server};
 
 use crate::config;
+use crate::control;
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
 use crate::words::mistake::{Mistake, Severity, Source, render};
@@ -24,6 +28,7 @@ use crate::words::{backing, place};
 pub(crate) use args::ServeArgs;
 use places::Places;
 use plan::{Plan, plan};
+use reload::Reload;
 
 /// Serves until drained. Wrong flags or config: status 2; what goes wrong later: 1.
 pub(crate) fn serve(flags: &ServeArgs) -> ExitCode {
@@ -31,26 +36,23 @@ pub(crate) fn serve(flags: &ServeArgs) -> ExitCode {
 }
 
 fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
-    let prepared = prepare(flags).map_err(Complaint::Typed)?;
+    let not_started = |wrong: Wrong| wrong.shown("the server was not started");
+    let inherited = systemd::inherited().map(|sockets| sockets.into_iter().map(Arc::new).collect());
+    let prepared = prepare(flags, inherited).map_err(|wrong| Complaint::Typed(not_started(wrong)))?;
     raise_file_limit();
     if flags.check {
-        let warnings = prepared.check().map_err(Complaint::Refused)?;
+        let warnings = prepared.check().map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
         eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
         println_or_not(&format!("ok: {}\n", summary(&prepared.config, warnings.len())));
         return Ok(());
     }
-    // Opening takes its time on some file systems: it is not done twice where nothing can be inert.
-    let warnings = if prepared.places.may_be_inert() { prepared.check().unwrap_or_default() } else { Vec::new() };
     log::start();
-    for warning in &warnings {
-        tracing::warn!("{}", warning.line(prepared.source.as_ref()));
-    }
     let server = Server::bind(prepared.config.clone()).map_err(|error| {
         // A check finds more than the first mistake.
         let all = prepared.check().err();
-        Complaint::Refused(all.unwrap_or_else(|| prepared.refusal(&[error])))
+        Complaint::Refused(not_started(all.unwrap_or_else(|| prepared.wrong(&[error]))))
     })?;
-    run(flags, &prepared.config, server).map_err(|error| Complaint::Failed(error.to_string()))
+    run(flags, prepared, server).map_err(|error| Complaint::Failed(error.to_string()))
 }
 
 /// What flags and file say, and where.
@@ -62,60 +64,90 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Whether a server of it would start, and what in it cannot act; the refusal is ready to be shown.
-    fn check(&self) -> Result<Vec<Mistake>, String> {
+    /// Whether a server of it would start, and what in it cannot act.
+    fn check(&self) -> Result<Vec<Mistake>, Wrong> {
         // What it opens is closed again: that is not worth a line in the log.
         let quiet = tracing::subscriber::NoSubscriber::new();
         match tracing::subscriber::with_default(quiet, || Server::check(&self.config)) {
             Ok(in_force) => Ok(inert::warnings(&in_force, &self.places)),
-            Err(errors) => Err(self.refusal(&errors)),
+            Err(errors) => Err(self.wrong(&errors)),
         }
     }
 
     /// Why a server of it does not start, with the places in the file.
-    fn refusal(&self, errors: &[Error]) -> String {
-        let mistakes: Vec<_> = errors.iter().map(|error| self.places.locate(error)).collect();
-        refusal(self.source.as_ref(), &mistakes)
+    fn wrong(&self, errors: &[Error]) -> Wrong {
+        let mistakes = errors.iter().map(|error| self.places.locate(error)).collect();
+        Wrong { source: self.source.clone(), mistakes }
+    }
+
+    /// What is wrong with it, a line each.
+    fn lines(&self, mistakes: Vec<Mistake>) -> Vec<String> {
+        Wrong { source: self.source.clone(), mistakes }.lines()
     }
 }
 
-/// Reads and checks everything; the refusal is ready to be shown.
-fn prepare(flags: &ServeArgs) -> Result<Prepared, String> {
+/// What is wrong with flags and file.
+#[derive(Debug)]
+struct Wrong {
+    source: Option<Source>,
+    mistakes: Vec<Mistake>,
+}
+
+impl Wrong {
+    /// For a person, and what follows if it is more than one thing.
+    fn shown(&self, so: &str) -> String {
+        let mut shown = render(Severity::Error, self.source.as_ref(), &self.mistakes);
+        if self.mistakes.len() > 1 {
+            let _ = writeln!(shown, "{} mistakes; {so}", self.mistakes.len());
+        }
+        shown
+    }
+
+    /// For a log, a line each.
+    fn lines(&self) -> Vec<String> {
+        self.mistakes.iter().map(|mistake| mistake.line(self.source.as_ref())).collect()
+    }
+}
+
+/// Reads and checks everything that can be checked without opening what is to be served.
+fn prepare(flags: &ServeArgs, inherited: Result<Vec<Arc<OwnedFd>>, String>) -> Result<Prepared, Wrong> {
     let source = flags.config.as_deref().map(read_source).transpose()?;
     let mut mistakes = Vec::new();
-    let inherited = systemd::inherited().unwrap_or_else(|says| {
+    let inherited = inherited.unwrap_or_else(|says| {
         mistakes.push(Mistake::in_flag("LISTEN_FDS", says));
         Vec::new()
     });
     let dir = flags.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let file = source.as_ref().map(|source| config::read(source, dir, &mut mistakes));
     let Plan { config, places } = plan(flags, file, inherited, &mut mistakes);
-    if mistakes.is_empty() { Ok(Prepared { config, places, source }) } else { Err(refusal(source.as_ref(), &mistakes)) }
+    if mistakes.is_empty() { Ok(Prepared { config, places, source }) } else { Err(Wrong { source, mistakes }) }
 }
 
-fn refusal(source: Option<&Source>, mistakes: &[Mistake]) -> String {
-    let mut refusal = render(Severity::Error, source, mistakes);
-    if mistakes.len() > 1 {
-        let _ = writeln!(refusal, "{} mistakes; the server was not started", mistakes.len());
-    }
-    refusal
-}
-
-fn read_source(path: &Path) -> Result<Source, String> {
+fn read_source(path: &Path) -> Result<Source, Wrong> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| format!("error: --config {name}: {error}\n"))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let valid = error.utf8_error().valid_up_to();
-        let line = error.as_bytes()[..valid].iter().filter(|byte| **byte == b'\n').count() + 1;
-        format!("{name}:{line}: error: not UTF-8 text: byte {valid} is 0x{:02x}\n", error.as_bytes()[valid])
+    let bytes = std::fs::read(path).map_err(|error| {
+        let mistakes = vec![Mistake::in_flag(&format!("--config {name}"), error.to_string())];
+        Wrong { source: None, mistakes }
     })?;
-    Ok(Source { name, text })
+    String::from_utf8(bytes).map(|text| Source { name: name.clone(), text }).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let says = format!("not UTF-8 text: byte {valid} is 0x{:02x}", error.as_bytes()[valid]);
+        let text = String::from_utf8_lossy(&error.as_bytes()[..valid]).into_owned();
+        let mistakes = vec![Mistake { at: Some(valid..valid), key: String::new(), says }];
+        Wrong { source: Some(Source { name, text }), mistakes }
+    })
 }
 
-fn run(flags: &ServeArgs, config: &Config, server: Server) -> Result<(), Box<dyn std::error::Error>> {
-    let _watch = signals::drain_on_signal(server.handle())?;
+fn run(flags: &ServeArgs, prepared: Prepared, server: Server) -> Result<(), Box<dyn std::error::Error>> {
+    let handle = server.handle();
+    let doors = control::open(&flags.control, &prepared.config)?;
     let teach = flags.exports.is_empty() && flags.config.is_none();
-    println_or_not(&announcement(config, &server.addresses(), teach));
+    let said = announcement(&prepared.config, &server.addresses(), teach);
+    let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared)));
+    reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
+    let _control = control::start(doors, handle.clone(), Arc::clone(&reload) as Arc<dyn control::ConfigFile>)?;
+    let _watch = signals::watch(handle, reload)?;
+    println_or_not(&said);
     systemd::ready();
     server.run()?;
     tracing::info!("drained");
@@ -132,6 +164,10 @@ fn announcement(config: &Config, bound: &[String], teach: bool) -> String {
             let Some(uri) = place::uri(&address, listener.tls, &export.name) else { continue };
             let _ = writeln!(out, "serving {} ({}) at {uri}", export.name, backing::show(&export.backing));
             first.get_or_insert(uri);
+        }
+        if let Some(socket) = &export.vhost_user {
+            let backing = backing::show(&export.backing);
+            let _ = writeln!(out, "serving {} ({backing}) to virtual machines at {}", export.name, socket.display());
         }
     }
     if let Some(uri) = first.filter(|_| teach) {

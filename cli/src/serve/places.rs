@@ -42,6 +42,8 @@ pub(crate) struct Places {
     backings: Vec<(String, Said)>,
     /// By the address.
     listeners: Vec<(String, Said)>,
+    /// The table of the server's keys.
+    server: Option<Range<usize>>,
     /// By the disk's name.
     pub(super) disks: Vec<(String, Said)>,
     /// By the group's path: those that were given a weight, or a table.
@@ -68,6 +70,7 @@ impl Places {
             let listen = file.server.listen.iter();
             places.listeners = listen.map(|one| (place::show(&one.value.address), said(&one.at))).collect();
         }
+        places.server.clone_from(&file.server.at);
         places.disks = file.disks.iter().map(|disk| (disk.name.clone(), table("disk", &disk.name, &disk.at))).collect();
         let tables = file.weighed.iter();
         places.groups = tables.map(|one| (one.value.clone(), table("group", &one.value, &one.at))).collect();
@@ -80,26 +83,37 @@ impl Places {
         }
     }
 
-    /// Whether there is anything of which [`inert`](super::inert) could say that it does not act.
-    pub(super) const fn may_be_inert(&self) -> bool {
-        !self.groups.is_empty() || !self.disks.is_empty()
+    /// An export.
+    pub(super) fn export(&self, name: &str) -> Said {
+        find(&self.exports, name).unwrap_or_else(|| Said::in_flag(format!("export {name:?}")))
+    }
+
+    /// A disk.
+    pub(super) fn disk(&self, name: &str) -> Said {
+        find(&self.disks, name).unwrap_or_else(|| Said::in_flag(format!("disk {name:?}")))
+    }
+
+    /// The addresses, all together.
+    pub(super) fn listen(&self) -> Said {
+        self.listeners.first().map_or_else(|| Said::in_flag("--listen".into()), |(_, said)| said.clone())
+    }
+
+    /// A key of the server's.
+    pub(super) fn server(&self, key: &str) -> Said {
+        let at = self.server.clone();
+        let key = if at.is_some() { format!("server.{key}") } else { key.to_owned() };
+        Said { at, key }
     }
 
     /// Why a server would not start, with its place.
     pub(super) fn locate(&self, error: &Error) -> Mistake {
-        let find =
-            |all: &[(String, Said)], name: &str| all.iter().find(|(one, _)| one == name).map(|(_, said)| said.clone());
         match error {
             Error::Backing { what, why } => {
                 let says = format!("{}: {why}", what.strip_prefix("file:").unwrap_or(what));
                 find(&self.backings, what).map_or_else(|| Mistake::in_flag("backing", &says), |said| said.says(&says))
             }
-            Error::Export { name, why } => {
-                find(&self.exports, name).unwrap_or_else(|| Said::in_flag(format!("export {name:?}"))).says(why)
-            }
-            Error::Disk { name, why } => {
-                find(&self.disks, name).unwrap_or_else(|| Said::in_flag(format!("disk {name:?}"))).says(why)
-            }
+            Error::Export { name, why } => self.export(name).says(why),
+            Error::Disk { name, why } => self.disk(name).says(why),
             Error::Listen { address, why } => {
                 let said = find(&self.listeners, address).unwrap_or_else(|| Said::in_flag("--listen".into()));
                 said.says(format!("{address}: {why}"))
@@ -107,4 +121,8 @@ impl Places {
             other => Mistake::in_flag("", other.to_string()),
         }
     }
+}
+
+fn find(all: &[(String, Said)], name: &str) -> Option<Said> {
+    all.iter().find(|(one, _)| one == name).map(|(_, said)| said.clone())
 }

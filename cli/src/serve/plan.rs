@@ -47,7 +47,7 @@ pub(crate) struct Plan {
 pub(crate) fn plan(
     flags: &ServeArgs,
     file: Option<File>,
-    inherited: Vec<OwnedFd>,
+    inherited: Vec<Arc<OwnedFd>>,
     mistakes: &mut Vec<Mistake>,
 ) -> Plan {
     let from_file = file.is_some();
@@ -132,6 +132,16 @@ fn weigh(
 /// The exports (serve.1), with those on the command line in the root group and on the default disk.
 fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<Mistake>) -> Vec<Export> {
     let mut exports: Vec<Export> = Vec::new();
+    let in_directory = |name: &str, mistakes: &mut Vec<Mistake>| {
+        let directory = flags.vhost_user.as_ref()?;
+        if name.contains('/') || [".", "..", ""].contains(&name) {
+            let says = format!(
+                "the socket of export {name:?} cannot have its name; set export.\"{name}\".vhost_user in the config file"
+            );
+            mistakes.push(Mistake::in_flag("--vhost-user", says));
+        }
+        Some(directory.join(name))
+    };
     for export in &file.exports {
         if let Err(says) = backing::check(&export.backing.value) {
             let key = join("export", &export.name) + ".backing";
@@ -147,6 +157,7 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
             group: export.group,
             priority: export.priority,
             read_only: export.read_only || flags.read_only,
+            vhost_user: export.vhost_user.clone().or_else(|| in_directory(&export.name, mistakes)),
         });
     }
     let usual = Named { name: "ram".into(), backing: Backing::Mem { size: 1 << 30 } };
@@ -165,7 +176,11 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
             let (first, second) = (first + 1, number + 1);
             refuse(format!("is defined twice (backings {first} and {second}); names must be unique: NAME=BACKING"));
         }
-        exports.push(Export { read_only: flags.read_only, ..Export::new(&named.name, named.backing.clone()) });
+        exports.push(Export {
+            read_only: flags.read_only,
+            vhost_user: in_directory(&named.name, mistakes),
+            ..Export::new(&named.name, named.backing.clone())
+        });
     }
     if exports.is_empty() && mistakes.is_empty() {
         let says = "no export to serve: add [export.NAME] to the config file, or NAME=BACKING to the command line";
@@ -236,7 +251,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
 fn listeners(
     flags: &ServeArgs,
     server: &Server,
-    inherited: Vec<OwnedFd>,
+    inherited: Vec<Arc<OwnedFd>>,
     mistakes: &mut Vec<Mistake>,
 ) -> (Vec<Listener>, Option<Arc<rustls::ServerConfig>>) {
     let said = flags.tls.or(server.tls.as_ref().map(|placed| placed.value));
@@ -246,7 +261,7 @@ fn listeners(
         flags.listen.iter().map(|place| (place.clone(), None)).collect()
     };
     let plain = |address| (ListenAt { address, tls: None }, None);
-    places.extend(inherited.into_iter().map(|socket| plain(Address::Inherited(Arc::new(socket)))));
+    places.extend(inherited.into_iter().map(|socket| plain(Address::Inherited(socket))));
     if places.is_empty() {
         match place::default_socket() {
             Ok(path) => places.push(plain(Address::Unix(path))),

@@ -57,6 +57,21 @@ fn the_example_is_right_and_means_what_it_says() {
 }
 
 #[test]
+fn virtual_machines_find_exports_in_a_directory_unless_the_file_says_where() {
+    let sockets = |text: &str, flags: &str| {
+        let exports = planned(text, flags).unwrap().exports;
+        exports.into_iter().map(|export| export.vhost_user.map(|path| path.display().to_string())).collect::<Vec<_>>()
+    };
+    let some = |path: &str| Some(path.to_owned());
+    let named = "[export.a]\nbacking = \"mem:1m\"\nvhost_user = \"vm/a.sock\"\n";
+    assert_eq!(sockets(named, "b=mem:1m"), [some("/base/vm/a.sock"), None]);
+    assert_eq!(sockets(named, "b=mem:1m --vhost-user /run/vm"), [some("/base/vm/a.sock"), some("/run/vm/b")]);
+    let slash = "[export.\"a/b\"]\nbacking = \"mem:1m\"\n";
+    let says = planned(slash, "--vhost-user /run/vm").unwrap_err();
+    assert!(says.contains("export.\"a/b\".vhost_user"), "{says}");
+}
+
+#[test]
 fn the_design_documents_file_is_taken() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("alice.img");
@@ -169,7 +184,7 @@ fn each_kind_of_wrong_value_has_its_own_words() {
         ("description = [1]", "export.a.description: takes text in quotes, not a list"),
         (
             "wieght = 1",
-            "export.a.wieght: unknown key; [export.NAME] has backing, offset, size, disk, group, ioprio, read_only, description",
+            "export.a.wieght: unknown key; [export.NAME] has backing, offset, size, disk, group, ioprio, read_only, vhost_user, description",
         ),
         ("[disk.d]\nio_timeout = 30", "disk.d.io_timeout: a time needs a unit: 30s, 30ms, 30us"),
         ("[disk.d]\nio_timeout = \"0s\"", "disk.d.io_timeout: the time must be longer than 0"),

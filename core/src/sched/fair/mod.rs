@@ -37,7 +37,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-pub use cost::Model;
+pub use crate::cost_model::Model;
 pub use settings::Settings;
 
 use super::fair_queue::{Arrival, FairQueue, Leaf};
