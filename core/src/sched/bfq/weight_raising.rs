@@ -24,7 +24,7 @@
 //! raising.9  *Turns*: a disk that rotates takes turns while a raised stream has something to do beside others in the only group that
 //!            competes, for its arm follows one; and no trial judges it meanwhile. Without this a start beside writers takes 8.6 s on
 //!            `sata-7200` and 32 s on `eva-raid5-12`, in place of 2.4 and 1.7.
-//! raising.10 Where most open queues are raised, idling and budgets are as if none was: throughput is then what they wait for
+//! raising.10  Where most open queues are raised, idling and budgets are as if none was: throughput is then what they wait for
 //!            ([`Crowd::few_are_raised`]).
 //!
 //! When `low_latency` is off, no stream is raised. Not here, though Linux has it: *soft real time* and *bursts*; each was
