@@ -59,7 +59,7 @@ def fio(t, server, export, seconds, *more):
     """Writes and verifies for so long; fio ends with an error if one byte differs or a request fails."""
     return t.start(
         "fio", f"--name={export}", "--ioengine=nbd", f"--uri={server.uri(export)}", "--rw=randwrite", "--bs=4k",
-        "--iodepth=32", "--size=32m", "--verify=crc32c", "--verify_fatal=1", "--verify_backlog=256", "--time_based",
+        "--iodepth=32", "--size=32m", "--verify=crc32c", "--verify_fatal=1", "--verify_backlog=256", "--verify_state_save=0", "--time_based",
         f"--runtime={seconds}", f"--output={t.path(export + '.fio')}", "--randrepeat=0", *more)
 
 
