@@ -125,7 +125,8 @@ use weight_raising::{Crowd, WeightRaising};
 
 /// No queue.
 const NIL: u32 = u32::MAX;
-/// Findings of trials that are kept for [`Report::poll_message`].
+/// Findings of trials that are kept for [`Report::poll_message`]. Chosen: at one trial in
+/// 10 s, ten minutes of them.
 const FINDINGS: usize = 64;
 /// More than so many of the last 32 requests must be seeks for a queue to be one that seeks; the kernel's `BFQQ_SEEKY`.
 const SEEKY: u32 = 19;
