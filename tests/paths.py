@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TOP = ("core/", "host/", "lab/", "cli/", "docs/", "tests/", "benches/", "fuzz/")
-DEFINES = r"\b(?:fn|struct|enum|trait|const|static|type|mod|macro_rules!|def|class)\s+{}\b"
+DEFINES = r"\b(?:fn|struct|enum|trait|const|static|type|macro_rules!|def|class)\s+{}\b"
 
 
 def wrong(name):

@@ -120,7 +120,7 @@ pub struct Entry {
     pub is_per_disk: bool,
     /// How many requests may wait or be in flight at least, unless a config says otherwise; 0: two for each tag, as in the
     /// kernel. Where groups share by weight it is more: a request that finds the table full waits outside, where no weight
-    /// counts, and a group that has few requests inside cannot use its share.
+    /// counts, and a group that has few requests inside cannot use its share. Above 0 says that groups share by weight.
     pub nr_requests_min: u32,
     /// What can be set.
     pub tunables: &'static [TunableInfo],
@@ -156,7 +156,8 @@ macro_rules! registry {
     };
 }
 
-// The registry: a new scheduler is a file, its `pub mod` above, and a row here.
+// The registry: a new scheduler is a file, its `pub mod` above, and a row here with its `///` line; then
+// `UPDATE_DOCS=1 cargo test -p fairlift-cli`.
 registry! {
     /// First come, first served.
     None = none,

@@ -2,8 +2,8 @@
 //!
 //! A write with FUA must be on the disk before its reply, and other clients must not wait for it. How that is done depends on
 //! where the file lies. On ext4 with direct I/O it is one request of the ring (`RWF_DSYNC`). FUSE ignores that flag, and the
-//! ring would start a thread of its own for each request there: a helper thread writes, and then syncs. In tmpfs there is
-//! nothing to wait for: the worker copies at once. The idea: for each kind of file system and each operation there is a way
+//! ring would start a thread of its own for each request there: a helper thread writes; then the queue has it flushed,
+//! together with others (sequence.2). In tmpfs there is nothing to wait for: the worker copies at once. The idea: for each kind of file system and each operation there is a way
 //! that keeps its word and does not hold up the worker. The fast ways are for the file systems that are known to keep theirs
 //! (`is_trusted`); all others have the slow and sure ones.
 //!

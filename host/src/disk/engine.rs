@@ -42,7 +42,7 @@ pub(crate) enum News {
     Ended(Outcome),
     /// It failed; its memory is not free yet.
     TimedOut,
-    /// Its memory is free.
+    /// After `TimedOut`: the device has let go; the front may now `release` it.
     Released,
 }
 

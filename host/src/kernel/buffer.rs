@@ -2,12 +2,13 @@
 //!
 //! While a read is in flight the kernel writes into its buffer at any time, so the buffer must neither move nor be used for
 //! anything else. Each worker has a pool of its own with a fixed budget, so a client cannot make the server grow: with
-//! 512 MiB for 4 workers, a worker gives out at most 128 MiB.
+//! 512 MiB for 4 workers, a worker gives out at most 128 MiB. A single request that is larger is served alone.
 //!
 //! buffer.1  A buffer is page-aligned, so that direct I/O takes it as it is.
 //! buffer.2  A buffer belongs to one request from `get` to `put`, and its memory stays where it is in between.
 //! buffer.3  All buffers of a worker together hold no more than its budget; past it `get` answers `None`. A quarter of the budget
-//!           is for buffers of up to 64 KiB alone, so that clients with large requests cannot keep all of it from the others.
+//!           is for buffers of up to 64 KiB alone, so that clients with large requests cannot keep all of it from the others. One
+//!           buffer larger than the budget is given while no other is out.
 //! buffer.4  Once warm, buffers of up to 1 MiB come from free lists: nothing is allocated.
 
 use std::ptr::NonNull;

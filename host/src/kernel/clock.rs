@@ -1,4 +1,5 @@
-//! The clock of requests. (A few waits with a deadline, at the start and for file locks, use `std::time` by themselves.)
+//! The clock of requests. (A few waits with a deadline use `std::time` by themselves: binding, file locks, and a caller of the
+//! library who shares a flush, in `flush_within`.)
 
 use std::sync::OnceLock;
 use std::time;
