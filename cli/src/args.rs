@@ -1,5 +1,7 @@
 //! What can be said on the command line; each command's own flags are in its folder.
 
+pub(crate) mod refusal;
+
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};

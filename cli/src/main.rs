@@ -24,21 +24,23 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, refusal};
 use crate::config::EXAMPLE;
+use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
 
 fn main() -> ExitCode {
-    let shown = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return refusal::answer(&error),
+    };
+    let shown = match command {
         Command::Serve(flags) => return serve::serve(&flags),
         Command::Iostest(flags) => return iostest::iostest(&flags),
         Command::Iostune(flags) => return iostune::iostune(&flags),
         Command::Models { model } => match show::models(model.as_deref()) {
             Ok(text) => output::print(text.as_bytes()),
-            Err(refusal) => {
-                eprintln!("{refusal}");
-                return ExitCode::from(2);
-            }
+            Err(says) => return Complaint::Typed(format!("error: {says}")).tell("models"),
         },
         Command::Config => output::print(EXAMPLE.as_bytes()),
         Command::Tunables { scheduler } => output::print(show::tunables(scheduler).as_bytes()),
@@ -47,9 +49,6 @@ fn main() -> ExitCode {
     };
     match shown {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("fairlift: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => Complaint::Failed(error.to_string()).tell(""),
     }
 }

@@ -61,25 +61,108 @@ fn completions_and_manual_pages_come_out() {
 }
 
 #[test]
-fn a_wrong_flag_is_status_2_and_says_what_is_possible() {
-    for (arguments, why) in [
+fn what_is_typed_wrong_is_status_2_and_says_what_is_possible_in_one_style() {
+    let qcow2 = "a=qcow2:x: only raw images are served; convert this one (qemu-img convert -f qcow2 -O raw x NEW.img), or serve \
+                 the device that qemu-nbd --connect makes of it";
+    for (line, why) in [
         (
-            &["serve", "a=men:1g"][..],
-            "the backings are null:SIZE, mem:SIZE, file:PATH and sim:PROFILE; did you mean \"mem\"?",
+            "serve a=men:1g",
+            "a=men:1g: unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH and sim:PROFILE; did you mean \"mem\"?",
         ),
-        (&["serve", "--scheduler", "noone"], "'none'"),
-        (&["serve", "--listen", "/run/x"], "did you mean \"unix:/run/x\"?"),
-        (&["serve", "--set", "x"], "a setting has the form KEY=VALUE"),
-        (&["serve", "--set", "weight=3"], "a weight belongs to a group: [group.\"/PATH\"]"),
-        (&["serve", "--depth", "0"], "1..=4096"),
-        (&["serve", "--handshake-timeout", "10"], "a time needs a unit"),
-        (&["serve", "--tls", "maybe"], "takes off, on (if the client asks) or require"),
-        (&["serve", "--shceduler", "none"], "--scheduler"),
+        (
+            "serve a=mem:1gb",
+            "a=mem:1gb: \"gb\" is ambiguous (powers of 1000 or of 1024); write 1g (powers of 1024), or the number of bytes",
+        ),
+        ("serve a=qcow2:x", qcow2),
+        (
+            "serve a=mem:1m b=mem:1m a=mem:1m",
+            "export \"a\": is defined twice (backings 1 and 3); names must be unique: NAME=BACKING",
+        ),
+        (
+            "serve --scheduler noone",
+            "--scheduler noone: is unknown; there is none, mq-deadline, fair, bfq, cfq; did you mean \"none\"?",
+        ),
+        ("serve --scheduler", "--scheduler: needs a value; there is none, mq-deadline, fair, bfq, cfq"),
+        (
+            "serve --listen /run/x",
+            "--listen /run/x: an address is unix:PATH or tcp:HOST:PORT; did you mean \"unix:/run/x\"?",
+        ),
+        (
+            "serve --listen vsock:2:10809",
+            "--listen vsock:2:10809: vsock is not supported; an address is unix:PATH or tcp:HOST:PORT",
+        ),
+        ("serve --set x", "--set x: a setting has the form KEY=VALUE, as in read_expire=20ms"),
+        ("serve --set read_expire=xyz", "--set read_expire=xyz: \"xyz\" is not a time; examples: 500ms, 2s"),
+        (
+            "serve --scheduler none --set read_expire=1",
+            "--set read_expire=1: read_expire belongs to mq-deadline; scheduler none has no tunables of its own; every scheduler \
+             has flush_coordinate, flush_company, flush_company_min, flush_remember, charge_flushes",
+        ),
+        (
+            "serve --set weight=3",
+            "--set weight=3: a weight belongs to a group: --weight NAME=300 for an export of the command line, or \
+             [group.\"/PATH\"] weight = 300 in a config file",
+        ),
+        ("serve --weight alice", "--weight alice: a weight has the form NAME=N, as in alice=300"),
+        ("serve --weight alice=0", "--weight alice=0: a weight is a number from 1 to 1000, not \"0\""),
+        (
+            "serve --weights a=3",
+            "--weights: there is no such flag; --weight NAME=N gives one export its weight, and may be given several times",
+        ),
+        (
+            "serve --group /a",
+            "--group: there is no such flag; --weight NAME=N gives an export a group of its own; other groups are set in a config \
+             file (`fairlift config` shows one)",
+        ),
+        ("serve --port 10809", "--port: there is no such flag; an address is given as --listen tcp:HOST:PORT"),
+        ("serve --port=10809", "--port: there is no such flag; an address is given as --listen tcp:HOST:PORT"),
+        ("serve --socket /x", "--socket: there is no such flag; a socket is given as --listen unix:PATH"),
+        (
+            "serve -d",
+            "-d: there is no such flag; fairlift serve stays in the foreground; systemd, or & in a shell, runs it in the background",
+        ),
+        ("serve --shceduler none", "--shceduler: there is no such flag; did you mean --scheduler?"),
+        ("serve --depth 0", "--depth 0: 0 is not in 1..=4096"),
+        ("serve --handshake-timeout 10", "--handshake-timeout 10: a time needs a unit: 10s, 10ms, 10us"),
+        ("serve --tls maybe", "--tls maybe: takes off, on (if the client asks) or require, not \"maybe\""),
+        ("iostest sim:nvme-plp -w drr --runtime 0", "--runtime 0: the time must be longer than 0"),
+        (
+            "iostest mem:1m -w drr --jobs 1",
+            "drr, set 1, 1 job: 1 file of 512M does not fit on this disk of 1M; choose a smaller file size (--filesize)",
+        ),
+        ("tunables none bfq", "bfq: is one word too many"),
+        ("models sata-720", "unknown model \"sim:sata-720\""),
+        ("completions", "for which shell? There is bash, elvish, fish, powershell, zsh"),
+        ("completions foo", "foo: is unknown; there is bash, elvish, fish, powershell, zsh"),
+        (
+            "schedulers",
+            "schedulers: there is no such command; `fairlift tunables` lists the schedulers and their tunables",
+        ),
+        (
+            "stop",
+            "stop: there is no such command; SIGTERM or Ctrl-C stops a server: `systemctl stop fairlift`, or kill PID",
+        ),
+        ("serv", "serv: there is no such command; did you mean \"serve\"?"),
+        ("frobnicate", "frobnicate: there is no such command; the commands are serve, "),
     ] {
-        let output = fairlift(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(err(&output).contains(why), "{arguments:?} says\n{}", err(&output));
+        let words: Vec<_> = line.split(' ').collect();
+        let output = fairlift(&words);
+        let said = err(&output);
+        assert_eq!(output.status.code(), Some(2), "{line} says\n{said}");
+        let lines: Vec<_> = said.lines().collect();
+        let [first, "", hint] = lines[..] else { panic!("{line} says\n{said}") };
+        assert!(first.starts_with(&format!("error: {why}")), "{line} says\n{said}");
+        let command = if ["serv", "stop", "schedulers", "frobnicate"].contains(&words[0]) { "" } else { words[0] };
+        let command = ["fairlift", command, "--help"].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>();
+        assert_eq!(hint, format!("For more information, try '{}'.", command.join(" ")));
     }
+    // Spaces around "=" are one word only in quotes.
+    let spaces = fairlift(&["serve", "alice = mem:1g"]);
+    assert!(
+        err(&spaces).starts_with("error: alice = mem:1g: no spaces around \"=\": alice=mem:1g\n"),
+        "{}",
+        err(&spaces)
+    );
 }
 
 #[test]
@@ -111,6 +194,8 @@ fn plain_text_beyond_the_loopback_is_refused() {
     assert!(fairlift(&["serve", "mem:1m", "--listen", "tcp:0.0.0.0:0", "--insecure", "--check"]).status.success());
 }
 
+const HINT: &str = "\nFor more information, try 'fairlift serve --help'.\n";
+
 #[test]
 fn a_wrong_config_is_status_2_and_shows_every_place() {
     let dir = tempfile::tempdir().unwrap();
@@ -120,22 +205,27 @@ fn a_wrong_config_is_status_2_and_shows_every_place() {
     let output = fairlift(&["serve", "--config", name, "--listen", "unix:/x"]);
     assert_eq!(output.status.code(), Some(2));
     let expected = format!(
-        "{name}:2:11: export.a.backing: a size is a whole number of bytes, or has a unit (k, m, g, t: powers of 1024), as in 4k or 10g
+        "{name}:2:11: error: export.a.backing: a size is a whole number of bytes, or has a unit (k, m, g, t: powers of 1024), as in 4k or 10g
   2 | backing = \"mem:1x\"
     |           ^^^^^^^^
-{name}:3:1: export.a.sise: unknown key; did you mean \"size\"?
+{name}:3:1: error: export.a.sise: unknown key; did you mean \"size\"?
   3 | sise = 1
     | ^^^^
 2 mistakes; the server was not started
+
+For more information, try 'fairlift serve --help'.
 "
     );
     assert_eq!(err(&output), expected);
 
     let missing = fairlift(&["serve", "--config", "/nonexistent.toml"]);
-    assert_eq!(err(&missing), "--config /nonexistent.toml: No such file or directory (os error 2)\n");
+    assert_eq!(
+        err(&missing),
+        "error: --config /nonexistent.toml: No such file or directory (os error 2)\n".to_owned() + HINT
+    );
     std::fs::write(&path, b"a = 1\n\xff").unwrap();
     let binary = fairlift(&["serve", "--config", name]);
-    assert_eq!(err(&binary), format!("{name}:2: not UTF-8 text: byte 6 is 0xff\n"));
+    assert_eq!(err(&binary), format!("{name}:2:1: error: not UTF-8 text: byte 6 is 0xff\n  2 | \n    | ^\n{HINT}"));
 }
 
 /// Needs io_uring; says so and passes where there is none.

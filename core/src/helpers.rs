@@ -15,7 +15,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::Instant;
-use crate::concurrency::{Concurrency, Settings};
+use crate::learn::concurrency::{Concurrency, Settings};
 
 /// How a job goes with the others of its disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

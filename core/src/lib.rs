@@ -11,6 +11,7 @@
 //! | [`limits`] | what a device can take, and how a bio is cut to fit |
 //! | [`tags`] | the right to have one request in flight; a library of its own |
 //! | [`sched`] | the schedulers, one file each |
+//! | [`learn`] | what is found out of the device and of streams while requests come and go
 //! | [`queue`] | the state machine that holds the rest |
 //! | [`flush`] | many flushes into one |
 //! | [`group`] | what shares the device: groups and streams |
@@ -26,10 +27,11 @@
 
 extern crate alloc;
 
-pub mod concurrency;
+mod cost_model;
 pub mod flush;
 pub mod group;
 pub mod helpers;
+pub mod learn;
 pub mod limits;
 mod list;
 pub mod model;

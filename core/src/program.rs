@@ -8,8 +8,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::learn::idling_trial::Finding;
 use crate::model::Work;
-use crate::sched::idling_trial::Finding;
 use crate::stats::Histogram;
 use crate::{Duration, Errno, Extent, Flags, GroupId, Instant, Op, Outcome, Priority};
 

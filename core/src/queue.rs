@@ -60,8 +60,8 @@ use groups::{Groups, StreamState};
 
 use crate::flush;
 use crate::group::{ContextId, GroupId, StreamId};
+use crate::learn::idling_trial::Finding;
 use crate::list::{Linked, Links, List, NIL};
-use crate::sched::idling_trial::Finding;
 use crate::sched::{RequestId, Scheduler, Waiting};
 use crate::table::Table;
 use crate::tags::{Bitmap, Hint};

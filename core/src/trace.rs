@@ -6,7 +6,7 @@
 use alloc::collections::VecDeque;
 use core::fmt;
 
-use crate::sched::idling_trial::Finding;
+use crate::learn::idling_trial::Finding;
 use crate::{Duration, Extent, GroupId, Instant, Op, StreamId};
 
 /// What happened to a bio or request.

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::Duration;
-use crate::sched::fair::Model;
+use crate::cost_model::Model;
 use crate::time::{ms, secs, us};
 
 /// Declares settings, each knob once: what it does, its field, its default, what values it takes.

@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use fairlift_core::learn::concurrency;
 use fairlift_core::model::Model;
-use fairlift_core::{Duration, Group, GroupId, Priority, concurrency, sched};
+use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 
 /// All that a [`Server`](crate::Server) needs to know.
 #[derive(Clone, Debug)]
@@ -98,6 +99,8 @@ pub struct Export {
     pub priority: Priority,
     /// Whether clients may only read.
     pub read_only: bool,
+    /// A socket at which the front-end of a virtual machine (QEMU) finds it as a vhost-user block device; `None`: nowhere.
+    pub vhost_user: Option<PathBuf>,
 }
 
 impl Export {
@@ -114,6 +117,7 @@ impl Export {
             group: GroupId::ROOT,
             priority: Priority::default(),
             read_only: false,
+            vhost_user: None,
         }
     }
 }

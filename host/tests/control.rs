@@ -47,6 +47,7 @@ fn config(socket: &Path) -> Config {
         group: GroupId::ROOT,
         priority: Priority::default(),
         read_only: false,
+        vhost_user: None,
     };
     Config {
         groups: vec![Group::root()],

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use fairlift_core::sched::idling_trial::Finding;
+use fairlift_core::learn::idling_trial::Finding;
 use serde::{Deserialize, Serialize};
 
 /// All that one call of `iostest` measured.

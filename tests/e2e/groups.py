@@ -159,5 +159,50 @@ def under_cfq_without_idling_shares_follow_weights_however_many_connections_and_
     weights_hold(t, "cfq", 'set = { slice_idle = 0 }')
 
 
+@test(fairlift_only=True)
+def weights_of_flags_need_no_config_file_and_an_inert_one_is_told(t):
+    a, b = t.image("a", MIB), t.image("b", MIB)
+    server = t.server(f"alice={a}", f"bob={b}", args=["--weight", "alice=300"])
+    server.serves("alice")
+    server.serves("bob")
+    assert "WARN" not in server.log(), server.log()
+    server.stop()
+    found = {path: group["weight"] for path, group in shares(server).items()}
+    equal(found, {"/alice": 300, "/bob": 100}, "the groups and their weights")
+    said = t.run(BINARY, "serve", "--check", f"alice={a}", "--weight", "alice=300", "--listen", f"unix:{t.path('s')}")
+    contains(said, "warning: --weight alice=300: its weight has no effect", "1 warning")
+
+
+@test(seconds=90, fairlift_only=True)
+def the_weights_of_the_example_config_act(t):
+    """On a modelled array in place of its RAM, which is faster than any client that could fill it here."""
+    example = t.run(BINARY, "config")
+    assert example.count('"mem:1g"') == 2, "the example's backings are others"
+    config = example.replace('"mem:1g"', f'"{SLOW}"').replace('size = "512m"', 'size = "100g"')
+    server = t.server(config=config)
+    stop = threading.Event()
+    # Bob asks four times as much at once as Alice, who has three times his weight.
+    loads = [*load(server, "alice", 1, 32, PART, stop), *load(server, "bob", 4, 32, PART, stop)]
+    for thread in loads:
+        thread.start()
+
+    def read():
+        count = server.log().count("share disk=")
+        server.process.send_signal(signal.SIGUSR1)
+        until(lambda: server.log().count("share disk=") >= count + 2, "a line for each group")
+        return {path: group["read"][0] for path, group in shares(server).items()}
+
+    time.sleep(2)
+    before = read()
+    time.sleep(6)
+    after = read()
+    stop.set()
+    for thread in loads:
+        thread.join()
+    done = {path: after[path] - before[path] for path in after}
+    ratio = done["/tenants/alice"] / done["/tenants/bob"]
+    assert 2.5 < ratio < 3.5, f"weights of 300 and 100 gave {ratio:.2f}: {done}"
+
+
 if __name__ == "__main__":
     main()

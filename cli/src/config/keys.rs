@@ -65,6 +65,12 @@ pub(crate) const EXPORT: Sort = Sort {
             "the I/O priority of its clients within the group",
         ),
         key("read_only", "true or false", "false", "whether clients may only read"),
+        key(
+            "vhost_user",
+            "a path",
+            "`--vhost-user` DIR with the export's name, else none",
+            "a socket at which a virtual machine finds the export as a vhost-user block device",
+        ),
         key("description", "text", "none", "a text for people; `nbdinfo --list` shows it"),
     ],
 };

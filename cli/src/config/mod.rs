@@ -3,6 +3,7 @@
 //! What only the flags can tell (which scheduler a disk has that names none, where to listen) is left open here and
 //! decided in [`plan`](crate::serve::plan).
 
+pub(crate) mod difference;
 pub(crate) mod keys;
 pub(crate) mod section;
 
@@ -10,7 +11,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use fairlift::config::{Address, Backing, Limits, Tls};
-use fairlift_core::{Duration, Group, GroupId, Priority, concurrency, sched};
+use fairlift_core::learn::concurrency;
+use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -34,6 +36,8 @@ pub(crate) struct File {
     pub(crate) exports: Vec<Export>,
     /// `[group.…]` and all groups that exports name.
     pub(crate) groups: Tree,
+    /// The groups that have a table of their own, and where it is.
+    pub(crate) weighed: Vec<Placed<String>>,
     /// `[server]`.
     pub(crate) server: Server,
 }
@@ -43,6 +47,8 @@ pub(crate) struct File {
 pub(crate) struct Disk {
     /// Its name.
     pub(crate) name: String,
+    /// Where its table is.
+    pub(crate) at: Range<usize>,
     /// Who goes next.
     pub(crate) scheduler: Option<sched::Kind>,
     /// Tunables and their values, the value with its place.
@@ -64,6 +70,8 @@ pub(crate) struct Disk {
 pub(crate) struct Export {
     /// Its name.
     pub(crate) name: String,
+    /// Where its table is.
+    pub(crate) at: Range<usize>,
     /// What holds the data.
     pub(crate) backing: Placed<Backing>,
     /// Where in the backing it starts.
@@ -78,6 +86,8 @@ pub(crate) struct Export {
     pub(crate) priority: Priority,
     /// Whether clients may only read.
     pub(crate) read_only: bool,
+    /// Where virtual machines find it.
+    pub(crate) vhost_user: Option<PathBuf>,
     /// What it is, for people.
     pub(crate) description: String,
 }
@@ -85,6 +95,8 @@ pub(crate) struct Export {
 /// The server as the file has it.
 #[derive(Debug, Default)]
 pub(crate) struct Server {
+    /// Where its table is.
+    pub(crate) at: Option<Range<usize>>,
     /// Where clients connect.
     pub(crate) listen: Vec<Placed<ListenAt>>,
     /// Whether traffic is encrypted.
@@ -138,12 +150,11 @@ impl Reading<'_> {
         }
         let disks: Vec<_> = self.sections(document, DISK).iter().map(|section| self.disk(section)).collect();
         let mut groups = Tree::new();
-        for section in self.sections(document, GROUP) {
-            self.group(&section, &mut groups);
-        }
+        let sections = self.sections(document, GROUP);
+        let weighed = sections.iter().filter_map(|section| self.group(section, &mut groups)).collect();
         let exports = self.sections(document, EXPORT);
         let exports = exports.iter().filter_map(|section| self.export(section, &disks, &mut groups)).collect();
-        File { disks, exports, groups, server: self.server(document) }
+        File { disks, exports, groups, weighed, server: self.server(document) }
     }
 
     /// The tables `[sort.NAME]`, in the order of the file.
@@ -213,6 +224,7 @@ impl Reading<'_> {
         }
         Disk {
             name: section.name.clone(),
+            at: section.at.clone(),
             scheduler,
             set,
             depth,
@@ -236,17 +248,23 @@ impl Reading<'_> {
         }
     }
 
-    fn group(&mut self, section: &Section<'_>, groups: &mut Tree) {
+    /// Gives a group its weight; answers its path and the place of its table.
+    fn group(&mut self, section: &Section<'_>, groups: &mut Tree) -> Option<Placed<String>> {
         let weight = section.take(self.mistakes, "weight", number(1..=i128::from(Group::WEIGHT_MAX)));
         match groups.place(&section.name) {
             Ok(GroupId::ROOT) => {
                 let says =
                     "the root group takes no weight, because it has no siblings; set the weights of its children";
                 self.note(section.at.clone(), &section.path, says.into());
+                return None;
             }
             Ok(group) => groups.weigh(group, weight.map_or(Group::WEIGHT_DEFAULT, |placed| placed.value)),
-            Err(says) => self.note(section.at.clone(), &section.path, says),
+            Err(says) => {
+                self.note(section.at.clone(), &section.path, says);
+                return None;
+            }
         }
+        Some(Placed { value: section.name.clone(), at: section.at.clone() })
     }
 
     fn export(&mut self, section: &Section<'_>, disks: &[Disk], groups: &mut Tree) -> Option<Export> {
@@ -281,12 +299,14 @@ impl Reading<'_> {
             text(value)?.parse::<Priority>().map_err(|form| format!("{form}, not {}", show(value)))
         });
         let read_only = section.take(self.mistakes, "read_only", switch);
+        let vhost_user = section.take(self.mistakes, "vhost_user", text);
         let description = section.take(self.mistakes, "description", |value| {
             let text = text(value)?;
             if text.len() > NAME_MAX { Err(format!("takes at most {NAME_MAX} bytes")) } else { Ok(text) }
         });
         Some(Export {
             name: name.into(),
+            at: section.at.clone(),
             backing: backing.map(|placed| Placed { value: self.rooted(placed.value), at: placed.at })?,
             offset: offset.map_or(0, |placed| placed.value),
             size: size.map(|placed| placed.value),
@@ -294,6 +314,7 @@ impl Reading<'_> {
             group: group.map_or(GroupId::ROOT, |placed| placed.value),
             priority: priority.map_or(Priority::default(), |placed| placed.value),
             read_only: read_only.is_some_and(|placed| placed.value),
+            vhost_user: vhost_user.map(|placed| self.dir.join(placed.value)),
             description: description.map_or_else(String::new, |placed| placed.value),
         })
     }
@@ -307,6 +328,7 @@ impl Reading<'_> {
         };
         let section = Section::new(SERVER.name.into(), "", key.span(), SERVER, table, self.mistakes);
         Server {
+            at: Some(section.at.clone()),
             listen: self.listen(&section),
             tls: section.take(self.mistakes, "tls", parsed(place::parse_tls)),
             tls_certificates: section

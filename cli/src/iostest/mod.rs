@@ -14,10 +14,11 @@ use fairlift_lab::iostest::{Error, Progress, Runner, run};
 use fairlift_lab::repeat;
 use fairlift_lab::result::{Results, Run};
 
+use crate::terminal::complaint::Complaint;
 use crate::terminal::output::{self, COMMIT};
 use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
-use crate::words::mistake::render;
+use crate::words::mistake::{Mistake, Severity, render};
 
 pub(crate) use args::IostestArgs;
 use plan::{Asked, Device};
@@ -26,36 +27,34 @@ use reports::Reports;
 
 /// Measures and reports. Wrong flags: status 2; what goes wrong later: 1; stopped by a signal: 128 + its number.
 pub(crate) fn iostest(flags: &IostestArgs) -> ExitCode {
-    match attempt(flags) {
-        Ok(code) => code,
-        Err((code, says)) => {
-            eprintln!("{}", says.trim_end());
-            code
-        }
-    }
+    attempt(flags).unwrap_or_else(|complaint| complaint.tell("iostest"))
+}
+
+fn typed(mistakes: &[Mistake]) -> Complaint {
+    Complaint::Typed(render(Severity::Error, None, mistakes))
 }
 
 /// # Errors
 /// What to say, and with what status to end.
-fn attempt(flags: &IostestArgs) -> Result<ExitCode, (ExitCode, String)> {
-    let failed = |says: String| (ExitCode::FAILURE, format!("fairlift: {says}"));
+fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
+    let failed = Complaint::Failed;
     let mut mistakes = Vec::new();
     let reports = Reports::prepare(flags, &mut mistakes);
     if let Some(kept) = &flags.report {
         if !mistakes.is_empty() {
-            return Err((ExitCode::from(2), render(None, &mistakes)));
+            return Err(typed(&mistakes));
         }
         let all = reports::read(kept).map_err(failed)?;
         reports.check(&all, &mut mistakes);
         if !mistakes.is_empty() {
-            return Err((ExitCode::from(2), render(None, &mistakes)));
+            return Err(typed(&mistakes));
         }
         report(&reports, &all).map_err(failed)?;
         return Ok(ExitCode::SUCCESS);
     }
     let asked = plan::plan(flags, &reports, &mut mistakes);
     let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
-        return Err((ExitCode::from(2), render(None, &mistakes)));
+        return Err(typed(&mistakes));
     };
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
     let (results, error) = measure(&asked, &stop);
@@ -74,7 +73,7 @@ fn report(reports: &Reports, all: &[Results]) -> Result<(), String> {
     if let Err(error) = output::print(shown.as_bytes()) {
         failed.push(error.to_string());
     }
-    if failed.is_empty() { Ok(()) } else { Err(failed.join("\nfairlift: ")) }
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\nerror: ")) }
 }
 
 /// Runs the plan, once for each value of a sweep, then again without Fairlift if asked for. What was measured before an error

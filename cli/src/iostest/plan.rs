@@ -23,7 +23,7 @@ use super::reports::Reports;
 use crate::config;
 use crate::words::backing;
 use crate::words::groups::Tree;
-use crate::words::mistake::{Mistake, Source, render};
+use crate::words::mistake::{Mistake, Source};
 use crate::words::scheduler::{check_setting, scheduler_default};
 use crate::words::units::show_size;
 
@@ -376,7 +376,7 @@ fn groups_of(path: &Path) -> Result<Vec<Group>, String> {
     let mut mistakes = Vec::new();
     let file = config::read(&source, path.parent().unwrap_or(Path::new("")), &mut mistakes);
     if !mistakes.is_empty() {
-        return Err(render(Some(&source), &mistakes).trim_end().into());
+        return Err(mistakes.iter().map(|mistake| mistake.line(Some(&source))).collect::<Vec<_>>().join("\n"));
     }
     let groups = file.groups.into_groups();
     if groups.len() == 1 {

@@ -12,10 +12,11 @@ use fairlift_core::Duration;
 use fairlift_lab::iostune::{Disk, Findings, Header, Kernel, Paper, Progress, Step, advise, find, measure, plan};
 use fairlift_lab::{repeat, report};
 
+use crate::terminal::complaint::Complaint;
 use crate::terminal::output::{self, COMMIT, are_same, is_stdout, quoted, try_writing};
 use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
-use crate::words::mistake::{Mistake, render};
+use crate::words::mistake::{Mistake, Severity, render};
 
 pub(crate) use args::IostuneArgs;
 use around::Around;
@@ -29,17 +30,15 @@ const FILLING: u64 = 6;
 /// Measures and reports. Wrong flags, or a disk that cannot be measured: status 2; what goes wrong later: 1; stopped by a
 /// signal: 128 + its number.
 pub(crate) fn iostune(flags: &IostuneArgs) -> ExitCode {
-    match attempt(flags) {
-        Ok(code) => code,
-        Err((code, says)) => {
-            eprintln!("{}", says.trim_end());
-            code
-        }
-    }
+    attempt(flags).unwrap_or_else(|complaint| complaint.tell("iostune"))
 }
 
-fn attempt(flags: &IostuneArgs) -> Result<ExitCode, (ExitCode, String)> {
-    let failed = |says: String| (ExitCode::FAILURE, format!("fairlift: {says}"));
+fn typed(mistakes: &[Mistake]) -> Complaint {
+    Complaint::Typed(render(Severity::Error, None, mistakes))
+}
+
+fn attempt(flags: &IostuneArgs) -> Result<ExitCode, Complaint> {
+    let failed = Complaint::Failed;
     let mut mistakes = Vec::new();
     for (flag, path) in [("--json", &flags.json), ("--html", &flags.html)] {
         if let Some(path) = path.as_ref().filter(|path| !is_stdout(path))
@@ -64,10 +63,10 @@ fn attempt(flags: &IostuneArgs) -> Result<ExitCode, (ExitCode, String)> {
         }
     }
     let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
-        return Err((ExitCode::from(2), render(None, &mistakes)));
+        return Err(typed(&mistakes));
     };
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
-    let (found, error) = run(flags, &asked, &stop).map_err(|says| (ExitCode::from(2), says))?;
+    let (found, error) = run(flags, &asked, &stop).map_err(|says| Complaint::Typed(format!("error: {says}")))?;
     report(flags, &found).map_err(failed)?;
     match (error, stop.signal()) {
         (Some(error), _) => Err(failed(error)),
@@ -190,7 +189,7 @@ fn report(flags: &IostuneArgs, found: &Findings) -> Result<(), String> {
     if let Err(error) = output::print(shown.as_bytes()) {
         failed.push(error.to_string());
     }
-    if failed.is_empty() { Ok(()) } else { Err(failed.join("\nfairlift: ")) }
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\nerror: ")) }
 }
 
 #[cfg(test)]
@@ -222,7 +221,7 @@ mod tests {
             let source = Source { name: "recommended".into(), text };
             let mut mistakes = Vec::new();
             let file = config::read(&source, Path::new(""), &mut mistakes);
-            assert!(mistakes.is_empty(), "{}\n{}", source.text, render(Some(&source), &mistakes));
+            assert!(mistakes.is_empty(), "{}\n{}", source.text, render(Severity::Error, Some(&source), &mistakes));
             assert_eq!((file.disks.len(), file.exports.len()), (1, 1), "{model}");
             assert_eq!(fairlift.flush_coordinate.is_some(), write, "{model}");
             assert!(

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fairlift::config::Tls;
-use fairlift_core::{Duration, sched};
+use fairlift_core::{Duration, Group, sched};
 
 use crate::words::backing::{Named, parse_named};
 use crate::words::place::{self, ListenAt};
@@ -17,10 +17,11 @@ use crate::words::units;
 /// $XDG_RUNTIME_DIR/fairlift.sock, /run/fairlift.sock for root, or fairlift-UID/fairlift.sock in the temporary
 /// directory. Sockets from systemd (LISTEN_FDS) are served as well.
 ///
-/// SIGTERM, Ctrl-C: accept no new clients, finish the requests in flight, flush, exit 0. A second one: stop at once.
+/// SIGHUP: read the config file again and make the difference, all of it or nothing; the log says what has changed, or why
+/// nothing has. SIGTERM, Ctrl-C: accept no new clients, finish the requests in flight, flush, exit 0. A second one: stop at once.
 /// SIGUSR1: log each group's share of each disk so far. SIGUSR2: let flushes succeed again after a failed one (until
 /// then, all later flushes of that file fail too).
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServeArgs {
     /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off][,in_use=allow], sim:PROFILE[,size=SIZE], or a path
     ///
@@ -48,6 +49,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
     pub(crate) set: Vec<(String, String)>,
 
+    /// Give an export a share of its disk, relative to the others: alice=300 has three times what bob=100 has. 1 to 1000; may
+    /// be given several times [default: 100]
+    ///
+    /// With it, each export on the command line has a group of its own, /NAME. Of an export in the config file this sets the
+    /// weight of its group; a NAME that starts with / is that of a group.
+    #[arg(long, value_name = "NAME=N", value_parser = parse_weight)]
+    pub(crate) weight: Vec<(String, u16)>,
+
     /// Limit on requests in flight on a disk [default: 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) depth: Option<u16>,
@@ -59,6 +68,10 @@ pub(crate) struct ServeArgs {
     /// Make all exports read-only
     #[arg(short, long)]
     pub(crate) read_only: bool,
+
+    /// A directory for sockets of virtual machines: each export becomes a vhost-user block device at DIR/NAME
+    #[arg(long, value_name = "DIR")]
+    pub(crate) vhost_user: Option<PathBuf>,
 
     /// Encryption: off, on (if the client asks) or require [default: off]
     #[arg(long, value_name = "off|on|require", value_parser = place::parse_tls)]
@@ -87,6 +100,14 @@ pub(crate) struct ServeArgs {
     /// Check flags and config, and exit
     #[arg(long)]
     pub(crate) check: bool,
+}
+
+fn parse_weight(text: &str) -> Result<(String, u16), String> {
+    let (name, weight) = text.rsplit_once('=').ok_or("a weight has the form NAME=N, as in alice=300")?;
+    let number = weight.parse().ok().filter(|number| (1..=Group::WEIGHT_MAX).contains(number));
+    let number =
+        number.ok_or_else(|| format!("a weight is a number from 1 to {}, not {weight:?}", Group::WEIGHT_MAX))?;
+    Ok((name.into(), number))
 }
 
 fn parse_timeout(text: &str) -> Result<Duration, String> {

@@ -1,88 +1,148 @@
 //! `fairlift serve`: from flags to a server that runs until it is told to stop.
 
 mod args;
+mod inert;
 mod log;
+mod places;
 mod plan;
+mod reload;
 mod signals;
 mod systemd;
 mod tls;
 
 use std::fmt::Write as _;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use fairlift::Server;
 use fairlift::config::{Address, Config, Tls};
+use fairlift::{Error, Server};
 
 use crate::config;
+use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
-use crate::words::mistake::{Mistake, Source, render};
+use crate::words::mistake::{Mistake, Severity, Source, render};
 use crate::words::{backing, place};
 pub(crate) use args::ServeArgs;
-use plan::plan;
+use places::Places;
+use plan::{Plan, plan};
+use reload::Reload;
 
 /// Serves until drained. Wrong flags or config: status 2; what goes wrong later: 1.
 pub(crate) fn serve(flags: &ServeArgs) -> ExitCode {
-    let config = match prepare(flags) {
-        Ok(config) => config,
-        Err(refusal) => {
-            eprint!("{refusal}");
-            return ExitCode::from(2);
-        }
-    };
+    attempt(flags).map_or_else(|complaint| complaint.tell("serve"), |()| ExitCode::SUCCESS)
+}
+
+fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
+    let not_started = |wrong: Wrong| wrong.shown("the server was not started");
+    let inherited = systemd::inherited().map(|sockets| sockets.into_iter().map(Arc::new).collect());
+    let prepared = prepare(flags, inherited).map_err(|wrong| Complaint::Typed(not_started(wrong)))?;
+    raise_file_limit();
     if flags.check {
-        println_or_not(&format!("ok: {}\n", summary(&config)));
-        return ExitCode::SUCCESS;
+        let warnings = prepared.check().map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
+        eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
+        println_or_not(&format!("ok: {}\n", summary(&prepared.config, warnings.len())));
+        return Ok(());
     }
     log::start();
-    raise_file_limit();
-    match run(flags, config) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("fairlift: {error}");
-            ExitCode::FAILURE
+    let server = Server::bind(prepared.config.clone()).map_err(|error| {
+        // A check finds more than the first mistake.
+        let all = prepared.check().err();
+        Complaint::Refused(not_started(all.unwrap_or_else(|| prepared.wrong(&[error]))))
+    })?;
+    run(flags, prepared, server).map_err(|error| Complaint::Failed(error.to_string()))
+}
+
+/// What flags and file say, and where.
+#[derive(Debug)]
+struct Prepared {
+    config: Config,
+    places: Places,
+    source: Option<Source>,
+}
+
+impl Prepared {
+    /// Whether a server of it would start, and what in it cannot act.
+    fn check(&self) -> Result<Vec<Mistake>, Wrong> {
+        // What it opens is closed again: that is not worth a line in the log.
+        let quiet = tracing::subscriber::NoSubscriber::new();
+        match tracing::subscriber::with_default(quiet, || Server::check(&self.config)) {
+            Ok(in_force) => Ok(inert::warnings(&in_force, &self.places)),
+            Err(errors) => Err(self.wrong(&errors)),
         }
+    }
+
+    /// Why a server of it does not start, with the places in the file.
+    fn wrong(&self, errors: &[Error]) -> Wrong {
+        let mistakes = errors.iter().map(|error| self.places.locate(error)).collect();
+        Wrong { source: self.source.clone(), mistakes }
     }
 }
 
-/// Reads and checks everything; the refusal is ready to be shown.
-fn prepare(flags: &ServeArgs) -> Result<Config, String> {
+/// What is wrong with flags and file.
+#[derive(Debug)]
+struct Wrong {
+    source: Option<Source>,
+    mistakes: Vec<Mistake>,
+}
+
+impl Wrong {
+    /// For a person, and what follows if it is more than one thing.
+    fn shown(&self, so: &str) -> String {
+        let mut shown = render(Severity::Error, self.source.as_ref(), &self.mistakes);
+        if self.mistakes.len() > 1 {
+            let _ = writeln!(shown, "{} mistakes; {so}", self.mistakes.len());
+        }
+        shown
+    }
+
+    /// For a log, a line each.
+    fn lines(&self) -> Vec<String> {
+        self.mistakes.iter().map(|mistake| mistake.line(self.source.as_ref())).collect()
+    }
+}
+
+/// Reads and checks everything that can be checked without opening what is to be served.
+fn prepare(flags: &ServeArgs, inherited: Result<Vec<Arc<OwnedFd>>, String>) -> Result<Prepared, Wrong> {
     let source = flags.config.as_deref().map(read_source).transpose()?;
     let mut mistakes = Vec::new();
-    let inherited = systemd::inherited().unwrap_or_else(|says| {
+    let inherited = inherited.unwrap_or_else(|says| {
         mistakes.push(Mistake::in_flag("LISTEN_FDS", says));
         Vec::new()
     });
     let dir = flags.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let file = source.as_ref().map(|source| config::read(source, dir, &mut mistakes));
-    let config = plan(flags, file, inherited, &mut mistakes);
-    if mistakes.is_empty() {
-        return Ok(config);
-    }
-    let mut refusal = render(source.as_ref(), &mistakes);
-    if mistakes.len() > 1 {
-        let _ = writeln!(refusal, "{} mistakes; the server was not started", mistakes.len());
-    }
-    Err(refusal)
+    let Plan { config, places } = plan(flags, file, inherited, &mut mistakes);
+    if mistakes.is_empty() { Ok(Prepared { config, places, source }) } else { Err(Wrong { source, mistakes }) }
 }
 
-fn read_source(path: &Path) -> Result<Source, String> {
+fn read_source(path: &Path) -> Result<Source, Wrong> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| format!("--config {name}: {error}\n"))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let valid = error.utf8_error().valid_up_to();
-        let line = error.as_bytes()[..valid].iter().filter(|byte| **byte == b'\n').count() + 1;
-        format!("{name}:{line}: not UTF-8 text: byte {valid} is 0x{:02x}\n", error.as_bytes()[valid])
+    let bytes = std::fs::read(path).map_err(|error| {
+        let mistakes = vec![Mistake::in_flag(&format!("--config {name}"), error.to_string())];
+        Wrong { source: None, mistakes }
     })?;
-    Ok(Source { name, text })
+    String::from_utf8(bytes).map(|text| Source { name: name.clone(), text }).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let says = format!("not UTF-8 text: byte {valid} is 0x{:02x}", error.as_bytes()[valid]);
+        let text = String::from_utf8_lossy(&error.as_bytes()[..valid]).into_owned();
+        let mistakes = vec![Mistake { at: Some(valid..valid), key: String::new(), says }];
+        Wrong { source: Some(Source { name, text }), mistakes }
+    })
 }
 
-fn run(flags: &ServeArgs, config: Config) -> Result<(), Box<dyn std::error::Error>> {
-    let described = config.clone();
-    let server = Server::bind(config)?;
-    let _watch = signals::drain_on_signal(server.handle())?;
+fn run(flags: &ServeArgs, prepared: Prepared, server: Server) -> Result<(), Box<dyn std::error::Error>> {
+    let Prepared { config, places, source } = prepared;
+    let handle = server.handle();
+    let inert = handle.state().map(|state| inert::warnings(&state.config, &places)).unwrap_or_default();
+    let warnings: Vec<_> = inert.iter().map(|warning| warning.line(source.as_ref())).collect();
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let teach = flags.exports.is_empty() && flags.config.is_none();
-    println_or_not(&announcement(&described, &server.addresses(), teach));
+    let said = announcement(&config, &server.addresses(), teach);
+    let reload = Arc::new(Reload::new(flags.clone(), config, warnings));
+    let _watch = signals::watch(handle, reload)?;
+    println_or_not(&said);
     systemd::ready();
     server.run()?;
     tracing::info!("drained");
@@ -99,6 +159,10 @@ fn announcement(config: &Config, bound: &[String], teach: bool) -> String {
             let Some(uri) = place::uri(&address, listener.tls, &export.name) else { continue };
             let _ = writeln!(out, "serving {} ({}) at {uri}", export.name, backing::show(&export.backing));
             first.get_or_insert(uri);
+        }
+        if let Some(socket) = &export.vhost_user {
+            let backing = backing::show(&export.backing);
+            let _ = writeln!(out, "serving {} ({backing}) to virtual machines at {}", export.name, socket.display());
         }
     }
     if let Some(uri) = first.filter(|_| teach) {
@@ -122,16 +186,17 @@ fn bound_address(asked: &Address, bound: Option<&String>) -> Address {
     }
 }
 
-fn summary(config: &Config) -> String {
+fn summary(config: &Config, warnings: usize) -> String {
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let tls = config.listeners.iter().any(|listener| listener.tls != Tls::Off);
     format!(
-        "{}, {}, {}, {}{}",
+        "{}, {}, {}, {}{}{}",
         count(config.exports.len(), "export"),
         count(config.disks.len(), "disk"),
         count(config.groups.len(), "group"),
         count(config.listeners.len(), "listener"),
-        if tls { " with TLS" } else { "" }
+        if tls { " with TLS" } else { "" },
+        if warnings > 0 { format!("; {}", count(warnings, "warning")) } else { String::new() }
     )
 }
 

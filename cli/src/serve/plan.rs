@@ -6,15 +6,18 @@
 //! serve.3  Plain text does not leave the machine unless the operator says so.
 //! serve.4  A disk for which nobody names a scheduler has `fair` if exports of more than one group are on it, or `bfq` if it
 //!     rotates, for weights mean something there; else `mq-deadline`, which is cheaper and has nobody to be fair to.
+//! serve.5  With `--weight`, each export of the command line is a tenant, in a group of its own. An export of the file keeps its
+//!     group, whose weight is set; if that is the root, it gets one of its own if it is named.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
-use fairlift_core::sched;
+use fairlift_core::{GroupId, sched};
 
 use super::args::ServeArgs;
+use super::places::{Places, Said};
 use super::tls;
 use crate::config::section::{Placed, join};
 use crate::config::{File, Server, check_name};
@@ -24,6 +27,7 @@ use crate::words::mistake::Mistake;
 use crate::words::place::ListenAt;
 use crate::words::scheduler::{check_setting, scheduler_default, tunables};
 use crate::words::{backing, place};
+use fairlift_lab::suggestion;
 
 /// How many groups have exports on a disk of the file, or (`None`) on those that are made for exports that name no disk,
 /// which count together: which of them share a device is known only when they are opened.
@@ -32,25 +36,35 @@ fn groups_on(exports: &[Export], disk: Option<usize>) -> usize {
     here.map(|export| export.group).collect::<BTreeSet<_>>().len()
 }
 
+/// What a server is made from, and where each part of it was said.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) config: Config,
+    pub(crate) places: Places,
+}
+
 /// Joins flags, file and inherited sockets. The result is of use only if no mistake was added.
 pub(crate) fn plan(
     flags: &ServeArgs,
     file: Option<File>,
-    inherited: Vec<OwnedFd>,
+    inherited: Vec<Arc<OwnedFd>>,
     mistakes: &mut Vec<Mistake>,
-) -> Config {
+) -> Plan {
     let from_file = file.is_some();
-    let file = file.unwrap_or_else(|| File {
+    let mut file = file.unwrap_or_else(|| File {
         disks: Vec::new(),
         exports: Vec::new(),
         groups: Tree::new(),
+        weighed: Vec::new(),
         server: Server::default(),
     });
-    let exports = exports(flags, &file, from_file, mistakes);
+    let mut places = Places::new(flags, &file);
+    let mut exports = exports(flags, &file, from_file, mistakes);
+    weigh(flags, &mut file.groups, &mut exports, &mut places, mistakes);
     let (disks, disk_default) = disks(flags, &file, &exports, mistakes);
     let (listeners, tls) = listeners(flags, &file.server, inherited, mistakes);
     let limits = file.server.limits;
-    Config {
+    let config = Config {
         groups: file.groups.into_groups(),
         disks,
         disk_default,
@@ -63,12 +77,71 @@ pub(crate) fn plan(
             ..limits
         },
         tls,
+    };
+    Plan { config, places }
+}
+
+/// `--weight` (serve.5).
+fn weigh(
+    flags: &ServeArgs,
+    groups: &mut Tree,
+    exports: &mut [Export],
+    places: &mut Places,
+    mistakes: &mut Vec<Mistake>,
+) {
+    if flags.weight.is_empty() {
+        return;
+    }
+    let is_in_file = |name: &str| !flags.exports.iter().any(|named| named.name == name);
+    let own_group = |groups: &mut Tree, export: &Export| match export.name.as_str() {
+        name if name.is_empty() || name.contains('/') => {
+            Err(format!("no group can be called {name:?}; give the export another name, or a group in a config file"))
+        }
+        name => groups.place(&format!("/{name}")),
+    };
+    let weighed = |export: &Export| flags.weight.iter().any(|(name, _)| *name == export.name);
+    for export in exports.iter_mut().filter(|export| export.group == GroupId::ROOT) {
+        if is_in_file(&export.name) && !weighed(export) {
+            continue;
+        }
+        match own_group(groups, export) {
+            Ok(group) => export.group = group,
+            Err(says) => mistakes.push(Mistake::in_flag(&format!("export {:?}", export.name), says)),
+        }
+    }
+    for (name, weight) in &flags.weight {
+        let flag = format!("--weight {name}={weight}");
+        let group = match exports.iter().find(|export| export.name == *name) {
+            Some(export) => Some(export.group),
+            None => groups.find(name).filter(|group| *group != GroupId::ROOT),
+        };
+        let Some(group) = group else {
+            let known = exports.iter().map(|export| export.name.as_str()).chain(groups.paths());
+            let hint = suggestion(name, known);
+            let kind = if name.starts_with('/') { "group" } else { "export" };
+            mistakes.push(Mistake::in_flag(&flag, format!("there is no {kind} {name:?}{hint}")));
+            continue;
+        };
+        groups.weigh(group, *weight);
+        let path = groups.path(group).to_owned();
+        places.groups.retain(|(known, _)| *known != path); // The flag wins (serve.1).
+        places.groups.push((path, Said::in_flag(flag)));
     }
 }
 
 /// The exports (serve.1), with those on the command line in the root group and on the default disk.
 fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<Mistake>) -> Vec<Export> {
     let mut exports: Vec<Export> = Vec::new();
+    let in_directory = |name: &str, mistakes: &mut Vec<Mistake>| {
+        let directory = flags.vhost_user.as_ref()?;
+        if name.contains('/') || [".", "..", ""].contains(&name) {
+            let says = format!(
+                "the socket of export {name:?} cannot have its name; set export.\"{name}\".vhost_user in the config file"
+            );
+            mistakes.push(Mistake::in_flag("--vhost-user", says));
+        }
+        Some(directory.join(name))
+    };
     for export in &file.exports {
         if let Err(says) = backing::check(&export.backing.value) {
             let key = join("export", &export.name) + ".backing";
@@ -84,11 +157,12 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
             group: export.group,
             priority: export.priority,
             read_only: export.read_only || flags.read_only,
+            vhost_user: export.vhost_user.clone().or_else(|| in_directory(&export.name, mistakes)),
         });
     }
     let usual = Named { name: "ram".into(), backing: Backing::Mem { size: 1 << 30 } };
     let alone = (flags.exports.is_empty() && !from_file).then_some(&usual);
-    for named in flags.exports.iter().chain(alone) {
+    for (number, named) in flags.exports.iter().chain(alone).enumerate() {
         let mut refuse = |says| mistakes.push(Mistake::in_flag(&format!("export {:?}", named.name), says));
         if let Err(says) = check_name(&named.name) {
             refuse(says);
@@ -96,12 +170,17 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
         if let Err(says) = backing::check(&named.backing) {
             refuse(says);
         }
-        if exports.iter().any(|export| export.name == named.name) {
-            let in_file = file.exports.iter().any(|export| export.name == named.name);
-            let place = if in_file { "the config file defines it too" } else { "it is defined twice" };
-            refuse(format!("{place}; names must be unique: NAME=BACKING"));
+        if file.exports.iter().any(|export| export.name == named.name) {
+            refuse("the config file defines it too; names must be unique: NAME=BACKING".into());
+        } else if let Some(first) = flags.exports[..number].iter().position(|other| other.name == named.name) {
+            let (first, second) = (first + 1, number + 1);
+            refuse(format!("is defined twice (backings {first} and {second}); names must be unique: NAME=BACKING"));
         }
-        exports.push(Export { read_only: flags.read_only, ..Export::new(&named.name, named.backing.clone()) });
+        exports.push(Export {
+            read_only: flags.read_only,
+            vhost_user: in_directory(&named.name, mistakes),
+            ..Export::new(&named.name, named.backing.clone())
+        });
     }
     if exports.is_empty() && mistakes.is_empty() {
         let says = "no export to serve: add [export.NAME] to the config file, or NAME=BACKING to the command line";
@@ -172,7 +251,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
 fn listeners(
     flags: &ServeArgs,
     server: &Server,
-    inherited: Vec<OwnedFd>,
+    inherited: Vec<Arc<OwnedFd>>,
     mistakes: &mut Vec<Mistake>,
 ) -> (Vec<Listener>, Option<Arc<rustls::ServerConfig>>) {
     let said = flags.tls.or(server.tls.as_ref().map(|placed| placed.value));
@@ -182,7 +261,7 @@ fn listeners(
         flags.listen.iter().map(|place| (place.clone(), None)).collect()
     };
     let plain = |address| (ListenAt { address, tls: None }, None);
-    places.extend(inherited.into_iter().map(|socket| plain(Address::Inherited(Arc::new(socket)))));
+    places.extend(inherited.into_iter().map(|socket| plain(Address::Inherited(socket))));
     if places.is_empty() {
         match place::default_socket() {
             Ok(path) => places.push(plain(Address::Unix(path))),

@@ -1,11 +1,16 @@
-//! Ctrl-C and SIGTERM: first gently, then at once. SIGUSR1: who has had how much. SIGUSR2: flush errors are taken note of.
+//! Ctrl-C and SIGTERM: first gently, then at once. SIGHUP: the config file is read again. SIGUSR1: who has had how much.
+//! SIGUSR2: flush errors are taken note of.
 
 use std::io;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use fairlift::Handle;
+
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
+
+use super::reload::Reload;
 
 /// A thread that waits for signals, until this is dropped.
 pub(crate) struct Watch {
@@ -14,11 +19,12 @@ pub(crate) struct Watch {
 }
 
 /// From now on the first signal drains the server and the second ends the process with status 128 + its number; but
-/// SIGUSR1 has the shares of the groups logged, and SIGUSR2 says that the operator has taken note of all flush errors.
+/// SIGHUP has the config file read again, if there is one, SIGUSR1 has the shares of the groups logged, and SIGUSR2 says that the
+/// operator has taken note of all flush errors.
 ///
 /// # Errors
 /// The signals cannot be watched.
-pub(crate) fn drain_on_signal(handle: Handle) -> io::Result<Watch> {
+pub(crate) fn watch(handle: Handle, reload: Arc<Reload>) -> io::Result<Watch> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])?;
     let stop = signals.handle();
     let mut handle = Some(handle);
@@ -36,6 +42,13 @@ pub(crate) fn drain_on_signal(handle: Handle) -> io::Result<Watch> {
                 }
                 continue;
             }
+            // Without a file it means what it means to any program: whoever started it is gone.
+            if signal == SIGHUP && reload.has_file() {
+                if let Some(handle) = &handle {
+                    read_again(handle, &reload);
+                }
+                continue;
+            }
             // The handle goes after its one use: it would keep the server's sockets alive.
             let Some(handle) = handle.take() else {
                 tracing::warn!("stopped at once; writes that were not flushed may be lost");
@@ -48,6 +61,23 @@ pub(crate) fn drain_on_signal(handle: Handle) -> io::Result<Watch> {
     };
     let thread = std::thread::Builder::new().name("signals".into()).spawn(watch)?;
     Ok(Watch { signals: stop, thread: Some(thread) })
+}
+
+/// Reads the config file again, and logs what has changed, or why nothing has.
+fn read_again(handle: &Handle, reload: &Reload) {
+    super::systemd::reloading();
+    match reload.reload(handle, false) {
+        Ok(changes) if changes.is_empty() => tracing::info!("reloaded: the config file says what is in force already"),
+        Ok(changes) => {
+            changes.iter().for_each(|change| tracing::info!("reloaded: {change}"));
+            reload.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+        }
+        Err(why) => {
+            why.iter().for_each(|why| tracing::error!("{why}"));
+            tracing::error!("not reloaded: nothing has changed");
+        }
+    }
+    super::systemd::ready();
 }
 
 impl Drop for Watch {

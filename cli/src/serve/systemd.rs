@@ -32,6 +32,12 @@ pub(crate) fn ready() {
     tell("READY=1");
 }
 
+/// The server reads its config file again; [`ready`] says that it has done so.
+pub(crate) fn reloading() {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1000));
+}
+
 /// The server no longer does.
 pub(crate) fn stopping() {
     tell("STOPPING=1");

@@ -3,7 +3,7 @@ use fairlift::config::{Listener, Tls};
 use super::*;
 
 fn config(flags: &ServeArgs) -> Config {
-    prepare(flags).unwrap()
+    prepare(flags, Ok(Vec::new())).unwrap().config
 }
 
 fn listening(address: &str) -> ServeArgs {
@@ -41,5 +41,5 @@ fn a_socket_of_the_service_manager_is_announced_where_it_listens() {
 
 #[test]
 fn a_check_says_what_there_is() {
-    assert_eq!(summary(&config(&listening("unix:/x"))), "1 export, 0 disks, 1 group, 1 listener");
+    assert_eq!(summary(&config(&listening("unix:/x")), 0), "1 export, 0 disks, 1 group, 1 listener");
 }

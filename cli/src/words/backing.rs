@@ -86,9 +86,12 @@ pub(crate) fn parse(text: &str) -> Result<Backing, String> {
         }
         Some(("file", rest)) => parse_file(rest),
         Some(("sim", rest)) => parse_sim(rest),
-        Some((kind @ ("qcow2" | "qcow" | "vmdk" | "vdi" | "vhdx" | "vpc"), path)) if !Path::new(text).exists() => Err(
-            format!("only raw images are served; convert this one: qemu-img convert -f {kind} -O raw {path} NEW.img"),
-        ),
+        Some((kind @ ("qcow2" | "qcow" | "vmdk" | "vdi" | "vhdx" | "vpc"), path)) if !Path::new(text).exists() => {
+            Err(format!(
+                "only raw images are served; convert this one (qemu-img convert -f {kind} -O raw {path} NEW.img), or serve the \
+                 device that qemu-nbd --connect makes of it"
+            ))
+        }
         Some((kind, _)) if !kind.contains('/') && !Path::new(text).exists() => Err(format!(
             "unknown backing \"{kind}:\": the backings are null:SIZE, mem:SIZE, file:PATH and sim:PROFILE{}",
             suggestion(kind, KINDS)
@@ -238,7 +241,8 @@ mod tests {
             ),
             (
                 "qcow2:a.qcow2",
-                "only raw images are served; convert this one: qemu-img convert -f qcow2 -O raw a.qcow2 NEW.img",
+                "only raw images are served; convert this one (qemu-img convert -f qcow2 -O raw a.qcow2 NEW.img), or serve the \
+                 device that qemu-nbd --connect makes of it",
             ),
             ("mem:1g,delay=1ms", "unknown option \"delay\": mem: takes only a size"),
             ("null:1g,dealy=1ms", "unknown option \"dealy\": null: takes delay; did you mean \"delay\"?"),

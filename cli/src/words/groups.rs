@@ -30,6 +30,22 @@ impl Tree {
         Ok(GroupId(id))
     }
 
+    /// The group of that path, if it is there.
+    pub(crate) fn find(&self, path: &str) -> Option<GroupId> {
+        let place = self.0.iter().position(|group| group.path == path)?;
+        u16::try_from(place).ok().map(GroupId)
+    }
+
+    /// The path of a group.
+    pub(crate) fn path(&self, group: GroupId) -> &str {
+        &self.0[usize::from(group.0)].path
+    }
+
+    /// All paths but the root's.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.0[1..].iter().map(|group| group.path.as_str())
+    }
+
     /// Gives a group its weight.
     pub(crate) fn weigh(&mut self, group: GroupId, weight: u16) {
         self.0[usize::from(group.0)].weight = weight;

@@ -12,6 +12,24 @@ pub(crate) struct Source {
     pub(crate) text: String,
 }
 
+/// How bad it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Severity {
+    /// Nothing is done.
+    Error,
+    /// It is done, and is probably not what was meant.
+    Warning,
+}
+
+impl Severity {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
 /// One thing that is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mistake {
@@ -28,28 +46,45 @@ impl Mistake {
     pub(crate) fn in_flag(flag: &str, says: impl Into<String>) -> Self {
         Self { at: None, key: flag.into(), says: says.into() }
     }
+
+    /// What is wrong, in one line without its place.
+    fn message(&self) -> String {
+        let colon = if self.key.is_empty() { "" } else { ": " };
+        format!("{}{colon}{}", self.key, self.says)
+    }
+
+    /// What is wrong and where, in one line: for a log.
+    pub(crate) fn line(&self, source: Option<&Source>) -> String {
+        match (source, &self.at) {
+            (Some(source), Some(at)) => {
+                let place = Place::of(&source.text, at);
+                format!("{}:{}:{}: {}", source.name, place.line, place.column, self.message())
+            }
+            _ => self.message(),
+        }
+    }
 }
 
 /// Shows mistakes in the order of the file, those in flags first, each with its line:
 ///
 /// ```text
-/// fairlift.toml:3:9: disk.ssd0.depth: takes a number from 1 to 4096, not "many"
+/// fairlift.toml:3:9: error: disk.ssd0.depth: takes a number from 1 to 4096, not "many"
 ///   3 | depth = "many"
 ///     |         ^^^^^^
 /// ```
-pub(crate) fn render(source: Option<&Source>, mistakes: &[Mistake]) -> String {
+pub(crate) fn render(severity: Severity, source: Option<&Source>, mistakes: &[Mistake]) -> String {
+    let severity = severity.word();
     let mut sorted: Vec<_> = mistakes.iter().collect();
     sorted.sort_by_key(|mistake| mistake.at.as_ref().map(|at| (at.start, at.end)));
     let mut out = String::new();
     for mistake in sorted {
-        let colon = if mistake.key.is_empty() { "" } else { ": " };
-        let message = format!("{}{colon}{}", mistake.key, mistake.says);
+        let message = mistake.message();
         let (Some(source), Some(at)) = (source, &mistake.at) else {
-            let _ = writeln!(out, "{message}");
+            let _ = writeln!(out, "{severity}: {message}");
             continue;
         };
         let place = Place::of(&source.text, at);
-        let _ = writeln!(out, "{}:{}:{}: {message}", source.name, place.line, place.column);
+        let _ = writeln!(out, "{}:{}:{}: {severity}: {message}", source.name, place.line, place.column);
         let margin = " ".repeat(place.line.to_string().len());
         let _ = writeln!(out, "  {} | {}", place.line, place.shown);
         let _ = writeln!(out, "  {margin} | {}", place.marks);
@@ -105,15 +140,16 @@ mod tests {
         let source = Source { name: "f.toml".into(), text: "a = 1\n\tbé = \"x\"\n".into() };
         let in_file = |at: Range<usize>, says: &str| Mistake { at: Some(at), key: "k".into(), says: says.into() };
         let shown = render(
+            Severity::Error,
             Some(&source),
             &[in_file(13..16, "second"), in_file(0..1, "first"), Mistake::in_flag("--listen", "no such place")],
         );
         let expected = "\
---listen: no such place
-f.toml:1:1: k: first
+error: --listen: no such place
+f.toml:1:1: error: k: first
   1 | a = 1
     | ^
-f.toml:2:7: k: second
+f.toml:2:7: error: k: second
   2 | \tbé = \"x\"
     | \t     ^^^
 ";
@@ -123,7 +159,11 @@ f.toml:2:7: k: second
     #[test]
     fn a_place_beyond_the_end_or_inside_a_character_is_no_panic() {
         let source = Source { name: "f".into(), text: "é\u{1b}[2J".into() };
-        let shown = render(Some(&source), &[Mistake { at: Some(1..99), key: String::new(), says: "s".into() }]);
-        assert_eq!(shown, "f:1:1: s\n  1 | é\u{fffd}[2J\n    | ^^^^^\n");
+        let shown = render(
+            Severity::Warning,
+            Some(&source),
+            &[Mistake { at: Some(1..99), key: String::new(), says: "s".into() }],
+        );
+        assert_eq!(shown, "f:1:1: warning: s\n  1 | é\u{fffd}[2J\n    | ^^^^^\n");
     }
 }

@@ -52,6 +52,10 @@ pub(crate) fn parse(text: &str) -> Result<Address, String> {
         Some(("unix", "")) => Err(format!("{FORM}; the path is missing")),
         Some(("unix", path)) => parse_unix(path),
         Some(("tcp", place)) => parse_tcp(place),
+        Some((kind @ ("vsock" | "rdma" | "ssh" | "fd" | "http" | "https"), _)) => {
+            Err(format!("{kind} is not supported; {FORM}"))
+        }
+        Some(("nbd" | "nbds" | "nbd+unix" | "nbds+unix", _)) => Err(format!("{FORM}, and not a URI: clients use that")),
         Some((kind, _)) if !kind.contains('/') => {
             let hint = match suggestion(kind, ["unix", "tcp"]) {
                 hint if hint.is_empty()
@@ -251,7 +255,8 @@ mod tests {
                 "127.0.0.1:10809",
                 "an address is unix:PATH or tcp:HOST:PORT, not \"127.0.0.1:10809\"; did you mean \"tcp:127.0.0.1:10809\"?",
             ),
-            ("vsock:2:10809", "an address is unix:PATH or tcp:HOST:PORT, not \"vsock:2:10809\""),
+            ("vsock:2:10809", "vsock is not supported; an address is unix:PATH or tcp:HOST:PORT"),
+            ("nbd://localhost", "an address is unix:PATH or tcp:HOST:PORT, and not a URI: clients use that"),
             (
                 "tcp:10809",
                 "tcp: needs a host and a port, as in tcp:127.0.0.1:10809; for all addresses: tcp:0.0.0.0:10809",

@@ -58,16 +58,30 @@ pub(crate) fn check_setting(kind: sched::Kind, name: &str, value: &str) -> Resul
         let result = tunable::set(flush::Settings::TUNABLES, &mut flush::Settings::default(), name, value);
         return result.map_err(|error| (false, error.to_string()));
     }
-    let is_known = tunables(kind).any(|info| info.name == name);
-    kind.build(&sched::Setup::new(1))
-        .set(name, value)
-        .map_err(|error| if is_known { (false, error.to_string()) } else { (true, unknown(kind, name)) })
+    let known = tunables(kind).find(|info| info.name == name);
+    kind.build(&sched::Setup::new(1)).set(name, value).map_err(|error| match known {
+        Some(info) => (false, not_a_time(info, value).unwrap_or_else(|| error.to_string())),
+        None => (true, unknown(kind, name)),
+    })
+}
+
+/// What is said of a value that is no time at all, where a time is needed.
+fn not_a_time(info: &TunableInfo, value: &str) -> Option<String> {
+    let auto = match info.range {
+        tunable::Range::Duration(..) => "",
+        tunable::Range::AutoDuration(..) => "auto, ",
+        _ => return None,
+    };
+    let is_time = tunable::parse_duration(value).is_some() || value.parse::<u64>().is_ok();
+    (!is_time).then(|| format!("\"{value}\" is not a time; examples: {auto}500ms, 2s"))
 }
 
 /// What is said of a tunable that a disk with this scheduler does not have.
 fn unknown(kind: sched::Kind, name: &str) -> String {
     if name == "weight" {
-        return "a weight belongs to a group: [group.\"/PATH\"] weight = 300 in a config file".into();
+        return "a weight belongs to a group: --weight NAME=300 for an export of the command line, or [group.\"/PATH\"] weight = 300 \
+                in a config file"
+            .into();
     }
     let scheduler = kind.name();
     let known: Vec<_> = tunables(kind).map(|info| info.name).collect();
@@ -77,9 +91,12 @@ fn unknown(kind: sched::Kind, name: &str) -> String {
     }
     let has = |kind: &sched::Kind| kind.tunables().iter().any(|info| info.name == name);
     let others: Vec<_> = sched::Kind::ALL.into_iter().filter(has).map(sched::Kind::name).collect();
-    let known = known.join(", ");
+    let known = match kind.tunables() {
+        [] => format!("scheduler {scheduler} has no tunables of its own; every scheduler has {}", known.join(", ")),
+        [..] => format!("scheduler {scheduler} has {}", known.join(", ")),
+    };
     match others.join(" and ") {
-        none if none.is_empty() => format!("unknown tunable \"{name}\"; scheduler {scheduler} has {known}"),
-        others => format!("{name} belongs to {others}; scheduler {scheduler} has {known}"),
+        none if none.is_empty() => format!("unknown tunable \"{name}\"; {known}"),
+        others => format!("{name} belongs to {others}; {known}"),
     }
 }

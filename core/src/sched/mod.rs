@@ -8,11 +8,7 @@ pub mod cfq;
 pub mod deadline;
 pub mod fair;
 pub mod fair_queue;
-pub mod habits;
-pub mod idling_trial;
 pub mod none;
-pub mod pace;
-pub mod queueing;
 pub mod request_list;
 pub mod traits;
 

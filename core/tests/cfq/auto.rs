@@ -1,7 +1,7 @@
 //! `slice_idle=auto`: the device finds out, and shares hold meanwhile.
 
 use fairlift_core::GroupId;
-use fairlift_core::sched::idling_trial::Way;
+use fairlift_core::learn::idling_trial::Way;
 use fairlift_core::sched::traits::*;
 use fairlift_core::time::{ms, secs};
 use fairlift_core::trace::Note;

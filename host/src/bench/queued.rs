@@ -6,8 +6,8 @@
 use std::sync::{Arc, mpsc};
 use std::thread::{self, ScopedJoinHandle};
 
+use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::program::{Job, Measured};
-use fairlift_core::sched::idling_trial::Finding;
 use fairlift_core::{ContextId, Instant, Stream};
 
 use super::{MEMORY, Setup, WATCH, Watch, measured, open};

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fairlift_core::sched::idling_trial::Finding;
+use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::{Group, GroupId, Sector};
 
 use super::change::{Change, Leave, NewExport, Refused, State};

@@ -19,7 +19,7 @@ const LEVELS: usize = 32;
 ///
 /// # Errors
 /// What was asked, and what is possible; the configuration may then be changed in part, and is of no use.
-pub(crate) fn change(config: &mut Config, change: &Change) -> Result<(), String> {
+pub fn change(config: &mut Config, change: &Change) -> Result<(), String> {
     match change {
         Change::AddGroup { path, weight } => add_group(config, path, *weight),
         Change::RemoveGroup { path } => remove_group(config, path),
@@ -370,6 +370,7 @@ fn add_export(config: &mut Config, new: &NewExport) -> Result<(), String> {
         group,
         priority: new.priority,
         read_only: new.read_only,
+        vhost_user: None,
     });
     Ok(())
 }

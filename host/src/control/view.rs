@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
+use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::sched::Kind;
-use fairlift_core::sched::idling_trial::Finding;
 use fairlift_core::stats::Stats;
 use fairlift_core::tunable::{Range, TunableInfo};
 use fairlift_core::{ContextId, GroupId, flush};

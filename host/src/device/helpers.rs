@@ -15,7 +15,8 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time;
 
-use fairlift_core::{ContextId, Tag, concurrency, helpers as plan};
+use fairlift_core::learn::concurrency;
+use fairlift_core::{ContextId, Tag, helpers as plan};
 
 use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::clock;

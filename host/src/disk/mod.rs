@@ -21,13 +21,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::flush::{self, SharedFlush};
+use fairlift_core::learn::concurrency;
+use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::model::Character;
 use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::Kind;
-use fairlift_core::sched::idling_trial::Finding;
 use fairlift_core::stats::Stats;
+use fairlift_core::tunable;
 use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Instant, Limits, Op, Queue, Sector};
-use fairlift_core::{concurrency, tunable};
 
 use crate::Error;
 use crate::config;

@@ -1,9 +1,11 @@
 //! What clients connect to, one folder for each protocol.
 
+pub(crate) mod clients;
 pub(crate) mod front;
 pub(crate) mod listen;
 pub mod nbd;
 pub(crate) mod program;
+pub mod vhost_user;
 
 use std::sync::{Arc, Mutex};
 

@@ -3,11 +3,11 @@
 //! Submissions are collected and go to the kernel once per turn, in the same system call that waits.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use fairlift_core::{Duration, Tag};
 use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{IoUring, cqueue, squeue};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use crate::kernel::buffer::{BLOCK, Pool, RecvRing};
 
@@ -127,6 +127,34 @@ impl Ring {
             }
             self.submit();
         }
+    }
+
+    /// Looks whether a descriptor is ready for any of the events: once, or with `multi` until the completion says that there
+    /// is no more. The descriptor stays open until that is submitted.
+    pub(crate) fn poll(&mut self, fd: BorrowedFd<'_>, events: libc::c_short, multi: bool, data: u64) {
+        let entry = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), events as u32).multi(multi).build();
+        // SAFETY: the entry names no memory.
+        unsafe { self.push(&entry.user_data(data)) }
+    }
+
+    /// Takes back what was asked with this data: it completes.
+    pub(crate) fn cancel(&mut self, data: u64) {
+        let entry = opcode::AsyncCancel::new(data).build();
+        // SAFETY: the entry names no memory.
+        unsafe { self.push(&entry.user_data(Source::Nobody.pack())) }
+    }
+
+    /// Adds one to an eventfd. It completes with this data, or with `None` says nothing. The descriptor stays open until that
+    /// is submitted.
+    pub(crate) fn signal(&mut self, fd: BorrowedFd<'_>, data: Option<u64>) {
+        static ONE: [u8; 8] = 1u64.to_ne_bytes();
+        let entry = opcode::Write::new(types::Fd(fd.as_raw_fd()), ONE.as_ptr(), ONE.len() as u32).build();
+        let entry = match data {
+            Some(data) => entry.user_data(data),
+            None => entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(Source::Nobody.pack()),
+        };
+        // SAFETY: the memory is a constant.
+        unsafe { self.push(&entry) }
     }
 
     /// Submits what was collected, and waits for at least one completion if `wait` says so and until when.

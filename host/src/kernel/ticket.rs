@@ -31,7 +31,6 @@ pub(crate) enum Memory {
     /// A buffer of the worker's pool, which goes back there.
     Pool(Buffer),
     /// Memory of the virtual machine that asked, which stays there.
-    #[cfg_attr(not(test), expect(dead_code, reason = "of fronts that share memory with their clients"))]
     Guest(Guest),
 }
 
@@ -53,7 +52,6 @@ enum Pieces {
 unsafe impl Send for Guest {}
 
 impl Guest {
-    #[cfg_attr(not(test), expect(dead_code, reason = "of fronts that share memory with their clients"))]
     /// The bytes at these addresses of a virtual machine; `None` if there is no memory at one of them.
     pub(crate) fn new(memory: &Arc<GuestMemoryMmap>, ranges: &[(GuestAddress, u32)]) -> Option<Self> {
         let slices = |(start, len): &(GuestAddress, u32)| memory.get_slices(*start, *len as usize);
@@ -94,7 +92,6 @@ impl Guest {
         }
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "of fronts that share memory with their clients"))]
     /// Whether each piece starts and ends on a multiple of `align`.
     pub(crate) fn is_aligned(&self, align: usize) -> bool {
         self.pieces().iter().all(|piece| (piece.iov_base as usize | piece.iov_len).is_multiple_of(align))
@@ -113,7 +110,6 @@ impl Guest {
         })
     }
 
-    #[expect(dead_code, reason = "of fronts that share memory with their clients")]
     /// All of it, piece by piece.
     pub(crate) fn slices(&self) -> impl Iterator<Item = VolatileSlice<'_>> {
         self.part_slices(0, self.len)

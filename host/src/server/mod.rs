@@ -19,10 +19,13 @@ use crate::control::{Change, Event, Refused, State, View};
 use crate::device::helpers::Helpers;
 use crate::disk::{Disk, Disks};
 use crate::export::Export;
+use crate::export::clients::Clients;
 use crate::export::listen::Listening;
 use crate::export::nbd::Exports;
 use crate::export::nbd::front::Nbd;
 use crate::export::nbd::service::Service;
+use crate::export::vhost_user::front::VhostUser;
+use crate::export::vhost_user::service::{Door, Doors};
 use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::{clock, ring};
@@ -177,6 +180,7 @@ impl Handle {
 struct Shared {
     backend: Backend,
     service: Arc<Service>,
+    doors: Arc<Doors>,
     live: Mutex<Live>,
 }
 
@@ -195,7 +199,7 @@ impl Shared {
     }
 
     /// A worker for the calling thread.
-    fn worker(&self, context: ContextId) -> std::io::Result<Worker<Nbd>> {
+    fn worker(&self, context: ContextId) -> std::io::Result<Worker<Clients>> {
         if !ring::be_flusher() && context.0 == 0 {
             tracing::debug!(
                 "PR_SET_IO_FLUSHER refused (CAP_SYS_RESOURCE): images inside images need memory of their own"
@@ -204,8 +208,9 @@ impl Shared {
         let (limits, workers) = (&self.service.limits, self.service.loads.len() as u64);
         let threads = limits.helpers.div_ceil(workers as u32).max(KERNEL_THREADS);
         let mut engine = self.backend.engine(context, limits.memory / workers, threads)?;
-        let front = Nbd::new(&mut engine, Arc::clone(&self.service))?;
-        Ok(Worker::new(engine, front))
+        let nbd = Nbd::new(&mut engine, Arc::clone(&self.service))?;
+        let vhost_user = VhostUser::new(&mut engine, Arc::clone(&self.service), Arc::clone(&self.doors));
+        Ok(Worker::new(engine, Clients { nbd, vhost_user }))
     }
 }
 
@@ -260,6 +265,8 @@ impl Server {
             .map(|(((e, device), place), id)| Ok(Arc::new(export(e, device, place, id)?)))
             .collect::<Result<_, Error>>()?;
         let listeners: Vec<_> = config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?;
+        let doors = (config.exports.iter().zip(&exports)).filter_map(|(config, export)| Door::open(config, export));
+        let doors = Arc::new(Doors::new(doors.collect::<Result<_, _>>()?, workers));
         let in_force = Config { listeners: bound(&config.listeners, &listeners), ..in_force };
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let lanes: Vec<_> = disks.iter().map(|disk| disk.concurrency).collect();
@@ -272,7 +279,7 @@ impl Server {
         let live = Live::new(in_force, config.disks.len(), &exports, &backend, disk_of_file.len() as u32);
         let exports = Exports { list: exports, leaving: Vec::new(), request_max: limits.request_max };
         let service = Service::new(exports, listeners, limits, config.tls, notifiers);
-        let shared = Shared { backend, service: Arc::new(service), live: Mutex::new(live) };
+        let shared = Shared { backend, service: Arc::new(service), doors, live: Mutex::new(live) };
         Ok(Self { shared: Arc::new(shared) })
     }
 

@@ -90,33 +90,36 @@ pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid>
             }),
         });
     }
-    if let Some(first) = rows.iter().find(|row| !row.roles.is_empty()) {
-        // Not all are there with every number of jobs.
-        let most = rows.iter().max_by_key(|row| row.roles.len()).unwrap_or(first);
-        let columns: Vec<String> = most.roles.iter().map(|role| printable(&role.name)).collect();
-        let by_name = |row: &Row, of: fn(&Role) -> String| -> Vec<String> {
-            let cell = |role: &Role| row.roles.iter().find(|own| own.name == role.name).map_or("-".into(), of);
-            most.roles.iter().map(cell).collect()
-        };
-        grids.push(Grid {
-            title: "ROLES",
-            unit: "bw in KB/s of all groups",
-            columns: columns.clone(),
-            lines: filled(&rows, |row| by_name(row, |role| whole(role.kb_s.mean))),
-        });
-        grids.push(Grid {
-            title: "P99 LATENCY OF ROLES",
-            unit: "in us, average of the sets",
-            columns,
-            lines: filled(&rows, |row| by_name(row, |role| whole(role.lat_p99_us.mean))),
-        });
-    }
+    grids.extend(of_roles(&rows));
     if rows.iter().any(|row| row.sets > 1) {
         let title = "SPREAD";
         let unit = "half of best minus worst set, in % of the average bw";
         grids.push(grid(title, unit, "total", |group| apart(&group.kb_s), |row| apart(&row.total_kb_s)));
     }
     grids
+}
+
+/// What each role got, of workloads with several; else none.
+fn of_roles(rows: &[Row]) -> Vec<Grid> {
+    // Not all are there with every number of jobs.
+    let Some(most) = rows.iter().max_by_key(|row| row.roles.len()).filter(|row| !row.roles.is_empty()) else {
+        return Vec::new();
+    };
+    let columns: Vec<String> = most.roles.iter().map(|role| printable(&role.name)).collect();
+    let by_name = |row: &Row, of: fn(&Role) -> String| -> Vec<String> {
+        let cell = |role: &Role| row.roles.iter().find(|own| own.name == role.name).map_or("-".into(), of);
+        most.roles.iter().map(cell).collect()
+    };
+    let grid = |title, unit, of: fn(&Role) -> String| Grid {
+        title,
+        unit,
+        columns: columns.clone(),
+        lines: filled(rows, |row| by_name(row, of)),
+    };
+    vec![
+        grid("ROLES", "bw in KB/s of all groups", |role| whole(role.kb_s.mean)),
+        grid("P99 LATENCY OF ROLES", "in us, average of the sets", |role| whole(role.lat_p99_us.mean)),
+    ]
 }
 
 fn filled(rows: &[Row], cells: impl Fn(&Row) -> Vec<String>) -> Vec<(Row, Vec<String>)> {

@@ -1,5 +1,6 @@
 //! Flags, and what becomes of them.
 
+use crate::words::mistake::{Severity, render};
 use clap::Parser as _;
 use fairlift_core::time::{ms, secs};
 
@@ -21,7 +22,11 @@ fn planned(flags: &str) -> Result<Asked, String> {
     let mut mistakes = Vec::new();
     let reports = Reports::prepare(&flags, &mut mistakes);
     let asked = plan(&flags, &reports, &mut mistakes);
-    if mistakes.is_empty() { Ok(asked.expect("a plan, or a mistake")) } else { Err(render(None, &mistakes)) }
+    if mistakes.is_empty() {
+        Ok(asked.expect("a plan, or a mistake"))
+    } else {
+        Err(render(Severity::Error, None, &mistakes))
+    }
 }
 
 fn weights(asked: &Asked) -> Vec<(&str, u16)> {
@@ -140,13 +145,13 @@ fn the_command_to_repeat_it_means_the_same() {
 #[test]
 fn each_mistake_has_its_own_words() {
     for (flags, line) in [
-        ("", "--device: a disk is needed: sim:MODEL (see `fairlift models`), file:PATH, mem:SIZE or null:SIZE"),
+        ("", "error: --device: a disk is needed: sim:MODEL (see `fairlift models`), file:PATH, mem:SIZE or null:SIZE"),
         ("--device sim:sata-7200,rpn=5", "unknown parameter \"rpn\": the parameters are size, "),
-        ("--device sim:nothing", "--device: unknown model \"sim:nothing\": the models are sata-7200, "),
+        ("--device sim:nothing", "error: --device: unknown model \"sim:nothing\": the models are sata-7200, "),
         ("--device smi:sata-7200", "and sim:PROFILE; did you mean \"sim\"?"),
-        ("--device /no/such/disk", "--device: /no/such/disk: No such file or directory (os error 2)"),
-        ("--device /", "--device: / is a directory"),
-        ("mem:1g -w bsx", "--workload: unknown workload \"bsx\": the workloads are bsr, brr, dsr, drr, "),
+        ("--device /no/such/disk", "error: --device: /no/such/disk: No such file or directory (os error 2)"),
+        ("--device /", "error: --device: / is a directory"),
+        ("mem:1g -w bsx", "error: --workload: unknown workload \"bsx\": the workloads are bsr, brr, dsr, drr, "),
         (
             "mem:1g -w bsr,fsync --iodepth 32",
             "--iodepth: bsr, fsync have no direct reader or writer; --iodepth applies to dsr, drr, dsw, drw and mixed",
@@ -170,7 +175,7 @@ fn each_mistake_has_its_own_words() {
         ("sim:sata-7200 --scheduler mq-deadline -I 8", "-I: scheduler mq-deadline has no slice_idle; "),
         (
             "sim:sata-7200 --scheduler none --set slice_idle=0",
-            "--set slice_idle=0: slice_idle belongs to bfq and cfq; scheduler none has flush_coordinate",
+            "--set slice_idle=0: slice_idle belongs to bfq and cfq; scheduler none has no tunables of its own; every scheduler has flush_coordinate",
         ),
         ("sim:sata-7200 --scheduler mq-deadline --set read_expir=1", "; did you mean \"read_expire\"?"),
         ("sim:sata-7200 --raw", "--raw: needs a file or block device: only those can be measured without Fairlift"),
@@ -212,14 +217,17 @@ fn what_a_file_holds_is_not_destroyed_unasked() {
     let flags = format!("{shown} --jobs 1 --filesize 1m");
     let refusal = planned(&format!("{flags} -w bsr,bsw,mixed")).err().unwrap();
     let expected = format!(
-        "--workload: bsw, mixed writes to {shown} and destroys its contents; add --write-to-device to allow that\n"
+        "error: --workload: bsw, mixed writes to {shown} and destroys its contents; add --write-to-device to allow that\n"
     );
     assert_eq!(refusal, expected);
     assert!(planned(&format!("{flags} -w bsw --write-to-device")).is_ok());
     assert!(planned(&format!("{flags} -w bsr")).is_ok(), "reading harms nothing");
     assert!(planned("mem:1g -w bsw --jobs 1").is_ok(), "RAM holds nothing yet");
     let refusal = planned(&format!("{flags} --json {shown}")).err().unwrap();
-    assert_eq!(refusal, format!("--device: {shown} is the disk that is measured; write the report to another file\n"));
+    assert_eq!(
+        refusal,
+        format!("error: --device: {shown} is the disk that is measured; write the report to another file\n")
+    );
 }
 
 #[test]
@@ -232,13 +240,13 @@ fn situations_of_tenants_bring_groups_of_their_own_and_take_no_flags_of_groups()
     for (flags, says) in [
         (
             "-w tenants:small-besides-deep",
-            "--workload: unknown situation \"small-besides-deep\": the situations are readers-deep, ",
+            "error: --workload: unknown situation \"small-besides-deep\": the situations are readers-deep, ",
         ),
         ("-w tenants:small-besides-deep", "; did you mean \"small-beside-deep\"?"),
         ("-w tenant", "; did you mean \"tenants\"?"),
         (
             "-w tenants,drr",
-            "--workload: tenants:readers-deep has groups of its own, drr uses those of the flags; run them separately",
+            "error: --workload: tenants:readers-deep has groups of its own, drr uses those of the flags; run them separately",
         ),
         (
             "-w tenants -G",
@@ -257,7 +265,7 @@ fn situations_of_tenants_bring_groups_of_their_own_and_take_no_flags_of_groups()
         assert!(refusal.contains(says), "{flags}: wanted {says:?}, got {refusal}");
     }
     let refusal = planned("mem:1g -w tenants:readers-shallow --filesize 1m --round-trip 1ms").err().unwrap();
-    assert!(refusal.starts_with("--round-trip: applies only to a modelled disk"), "{refusal}");
+    assert!(refusal.starts_with("error: --round-trip: applies only to a modelled disk"), "{refusal}");
     let real = planned("mem:1g -w tenants:readers-shallow --filesize 1m").unwrap();
     assert_eq!(real.plan.round_trip, fairlift_core::Duration::ZERO, "time passes by itself");
 }
@@ -269,7 +277,7 @@ fn tenants_that_write_do_not_destroy_what_a_file_holds_unasked() {
     file.as_file().set_len(1 << 30).unwrap();
     let flags = format!("{} -w tenants:readers-deep,tenants:sizes-mixed --filesize 1m", file.path().display());
     let refusal = planned(&flags).err().unwrap();
-    assert!(refusal.starts_with("--workload: tenants:sizes-mixed writes to "), "{refusal}");
+    assert!(refusal.starts_with("error: --workload: tenants:sizes-mixed writes to "), "{refusal}");
     assert!(planned(&format!("{flags} --write-to-device")).is_ok());
 }
 

@@ -10,7 +10,7 @@ use super::*;
 use crate::args::{Cli, Command};
 use crate::config;
 use crate::config::EXAMPLE;
-use crate::words::mistake::{Source, render};
+use crate::words::mistake::{Severity, Source, render};
 
 /// What `fairlift serve FLAGS --config f.toml` makes of a file, or how it refuses.
 fn planned(text: &str, flags: &str) -> Result<Config, String> {
@@ -19,8 +19,8 @@ fn planned(text: &str, flags: &str) -> Result<Config, String> {
     let source = Source { name: "f.toml".into(), text: text.into() };
     let mut mistakes = Vec::new();
     let file = config::read(&source, Path::new("/base"), &mut mistakes);
-    let config = plan(&flags, Some(file), Vec::new(), &mut mistakes);
-    if mistakes.is_empty() { Ok(config) } else { Err(render(Some(&source), &mistakes)) }
+    let Plan { config, .. } = plan(&flags, Some(file), Vec::new(), &mut mistakes);
+    if mistakes.is_empty() { Ok(config) } else { Err(render(Severity::Error, Some(&source), &mistakes)) }
 }
 
 fn refusal(text: &str) -> String {
@@ -46,7 +46,7 @@ fn the_example_is_right_and_means_what_it_says() {
     assert_eq!(alice.description, "Alice's disk");
     assert_eq!((bob.size, bob.group, bob.read_only), (Some(512 << 20), GroupId(3), true));
     let disk = &config.disks[0];
-    assert_eq!((disk.name.as_str(), disk.depth, disk.nr_requests), ("ssd0", Some(32), Some(64)));
+    assert_eq!((disk.name.as_str(), disk.depth, disk.nr_requests), ("ssd0", Some(32), Some(4096)));
     assert_eq!(disk.io_timeout, Some(secs(30)));
     assert_eq!(disk.set, [("isolation_cost".to_owned(), "15".to_owned())]);
     assert_eq!(config.limits, Limits::default(), "the example shows the defaults");
@@ -54,6 +54,21 @@ fn the_example_is_right_and_means_what_it_says() {
     let places: Vec<_> = config.listeners.iter().map(|listener| place::show(&listener.address)).collect();
     assert_eq!(places, ["unix:/base/fairlift.sock", "tcp:127.0.0.1:10809"], "paths start at the file's directory");
     assert!(config.tls.is_none());
+}
+
+#[test]
+fn virtual_machines_find_exports_in_a_directory_unless_the_file_says_where() {
+    let sockets = |text: &str, flags: &str| {
+        let exports = planned(text, flags).unwrap().exports;
+        exports.into_iter().map(|export| export.vhost_user.map(|path| path.display().to_string())).collect::<Vec<_>>()
+    };
+    let some = |path: &str| Some(path.to_owned());
+    let named = "[export.a]\nbacking = \"mem:1m\"\nvhost_user = \"vm/a.sock\"\n";
+    assert_eq!(sockets(named, "b=mem:1m"), [some("/base/vm/a.sock"), None]);
+    assert_eq!(sockets(named, "b=mem:1m --vhost-user /run/vm"), [some("/base/vm/a.sock"), some("/run/vm/b")]);
+    let slash = "[export.\"a/b\"]\nbacking = \"mem:1m\"\n";
+    let says = planned(slash, "--vhost-user /run/vm").unwrap_err();
+    assert!(says.contains("export.\"a/b\".vhost_user"), "{says}");
 }
 
 #[test]
@@ -117,25 +132,25 @@ fn every_mistake_is_reported_with_its_place_and_a_suggestion() {
         "[export.alice]\nbaking = \"mem:1m\"\ngroup = \"tenants/alice\"\n\n[disk.ssd0]\ndepth = 0\nscheduler = \
          \"none\"\nset = { slice_idle = 1 }\n\n[group.\"/t\"]\nweight = 1001\n\n[sever]\n",
         "\
-f.toml:1:9: export.alice: needs a backing, such as backing = \"file:/srv/disk.img\"
+f.toml:1:9: error: export.alice: needs a backing, such as backing = \"file:/srv/disk.img\"
   1 | [export.alice]
     |         ^^^^^
-f.toml:2:1: export.alice.baking: unknown key; did you mean \"backing\"?
+f.toml:2:1: error: export.alice.baking: unknown key; did you mean \"backing\"?
   2 | baking = \"mem:1m\"
     | ^^^^^^
-f.toml:3:9: export.alice.group: a group's path starts at the root: \"/tenants/alice\"
+f.toml:3:9: error: export.alice.group: a group's path starts at the root: \"/tenants/alice\"
   3 | group = \"tenants/alice\"
     |         ^^^^^^^^^^^^^^^
-f.toml:6:9: disk.ssd0.depth: takes a number from 1 to 4096, not 0
+f.toml:6:9: error: disk.ssd0.depth: takes a number from 1 to 4096, not 0
   6 | depth = 0
     |         ^
-f.toml:8:9: disk.ssd0.set.slice_idle: slice_idle belongs to bfq and cfq; scheduler none has flush_coordinate, flush_company, flush_company_min, flush_remember, charge_flushes
+f.toml:8:9: error: disk.ssd0.set.slice_idle: slice_idle belongs to bfq and cfq; scheduler none has no tunables of its own; every scheduler has flush_coordinate, flush_company, flush_company_min, flush_remember, charge_flushes
   8 | set = { slice_idle = 1 }
     |         ^^^^^^^^^^
-f.toml:11:10: group.\"/t\".weight: takes a number from 1 to 1000, not 1001
+f.toml:11:10: error: group.\"/t\".weight: takes a number from 1 to 1000, not 1001
   11 | weight = 1001
      |          ^^^^
-f.toml:13:2: sever: unknown table; did you mean \"server\"?
+f.toml:13:2: error: sever: unknown table; did you mean \"server\"?
   13 | [sever]
      |  ^^^^^
 ",
@@ -169,7 +184,7 @@ fn each_kind_of_wrong_value_has_its_own_words() {
         ("description = [1]", "export.a.description: takes text in quotes, not a list"),
         (
             "wieght = 1",
-            "export.a.wieght: unknown key; [export.NAME] has backing, offset, size, disk, group, ioprio, read_only, description",
+            "export.a.wieght: unknown key; [export.NAME] has backing, offset, size, disk, group, ioprio, read_only, vhost_user, description",
         ),
         ("[disk.d]\nio_timeout = 30", "disk.d.io_timeout: a time needs a unit: 30s, 30ms, 30us"),
         ("[disk.d]\nio_timeout = \"0s\"", "disk.d.io_timeout: the time must be longer than 0"),
@@ -214,7 +229,7 @@ fn each_kind_of_wrong_value_has_its_own_words() {
         ("[server]\nworkers = 0x41", "server.workers: takes a number from 1 to 64, not 0x41"),
     ] {
         let shown = last(text);
-        let (_, after_place) = shown.split_once(": ").unwrap_or_default();
+        let (_, after_place) = shown.split_once(": error: ").unwrap_or_default();
         assert_eq!(after_place, first_line, "{text}");
     }
 }
@@ -224,14 +239,14 @@ fn a_syntax_error_is_one_mistake_and_hides_no_other() {
     let shown = refusal("[export.a]\nbacking = mem:1m\nreed_only = true\n");
     let places: Vec<_> = shown.lines().filter(|line| line.starts_with("f.toml:")).collect();
     assert_eq!(places.len(), 2, "{shown}");
-    assert!(places[0].starts_with("f.toml:2:11: "), "{shown}");
-    assert_eq!(places[1], "f.toml:3:1: export.a.reed_only: unknown key; did you mean \"read_only\"?");
+    assert!(places[0].starts_with("f.toml:2:11: error: "), "{shown}");
+    assert_eq!(places[1], "f.toml:3:1: error: export.a.reed_only: unknown key; did you mean \"read_only\"?");
 }
 
 #[test]
 fn a_key_written_twice_is_a_mistake() {
     let shown = refusal(&format!("{RIGHT}[disk.d]\ndepth = 1\ndepth = 2\n"));
-    assert_eq!(shown, "f.toml:5:1: duplicate key\n  5 | depth = 2\n    | ^^^^^\n");
+    assert_eq!(shown, "f.toml:5:1: error: duplicate key\n  5 | depth = 2\n    | ^^^^^\n");
 }
 
 #[test]
@@ -246,7 +261,7 @@ fn no_text_makes_the_reader_panic() {
 
 #[test]
 fn a_file_without_exports_needs_one_on_the_command_line() {
-    assert!(refusal("").starts_with("no export to serve: "));
+    assert!(refusal("").starts_with("error: no export to serve: "));
     assert_eq!(planned("", "b=mem:1m --listen unix:/x").unwrap().exports[0].name, "b");
 }
 
@@ -265,7 +280,7 @@ fn flags_add_exports_and_win_over_the_file() {
     assert_eq!(config.limits.handshake_timeout, secs(2));
 
     let twice = planned(text, "a=mem:1m").unwrap_err();
-    assert_eq!(twice, "export \"a\": the config file defines it too; names must be unique: NAME=BACKING\n");
+    assert_eq!(twice, "error: export \"a\": the config file defines it too; names must be unique: NAME=BACKING\n");
 }
 
 /// serve.2: the default disk, and disks of the file that don't say.
@@ -285,7 +300,7 @@ fn scheduler_flags_fill_what_the_file_leaves_open() {
 
     let unknown = planned(text, "--scheduler none --set slice=1 --listen unix:/x").unwrap_err();
     assert!(
-        unknown.contains("--set slice=1: unknown tunable \"slice\"; scheduler none has flush_coordinate, "),
+        unknown.contains("--set slice=1: unknown tunable \"slice\"; scheduler none has no tunables of its own; every scheduler has flush_coordinate, "),
         "{unknown}"
     );
 }
@@ -297,7 +312,7 @@ fn beyond_the_loopback_tls_is_required_or_insecurity_admitted() {
     assert_eq!(
         planned(&text, "").unwrap_err(),
         "\
-f.toml:6:3: server.listen: other machines can reach tcp:0.0.0.0:10809, and without TLS the data can be read and changed on \
+f.toml:6:3: error: server.listen: other machines can reach tcp:0.0.0.0:10809, and without TLS the data can be read and changed on \
          the way; set tls = \"require\" with tls_certificates = \"DIR\", or insecure = true if you \
          trust the network
   6 |   \"tcp:0.0.0.0:10809\",
@@ -326,5 +341,46 @@ f.toml:6:3: server.listen: other machines can reach tcp:0.0.0.0:10809, and witho
     let optional = planned(&text, &format!("--tls on {pki}")).unwrap_err();
     assert!(optional.contains("TLS is on but not required, so clients may still use plain text"), "{optional}");
     let verify = planned(&text, &format!("--tls require {pki} --tls-verify-peer")).unwrap_err();
-    assert!(verify.starts_with("--tls-certificates: ") && verify.contains("ca-cert.pem: No such file"), "{verify}");
+    assert!(
+        verify.starts_with("error: --tls-certificates: ") && verify.contains("ca-cert.pem: No such file"),
+        "{verify}"
+    );
+}
+
+/// serve.5
+#[test]
+fn weights_on_the_command_line_make_each_export_a_tenant() {
+    let groups = |text: &str, flags: &str| {
+        let config = planned(text, &format!("--listen unix:/x {flags}")).unwrap();
+        let group = |export: &Export| {
+            let group = &config.groups[usize::from(export.group.0)];
+            (export.name.clone(), group.path.clone(), group.weight)
+        };
+        (config.exports.iter().map(group).collect::<Vec<_>>(), config.disk_default.scheduler)
+    };
+    let all =
+        |all: &[(&str, &str, u16)]| all.iter().map(|(n, p, w)| ((*n).into(), (*p).into(), *w)).collect::<Vec<_>>();
+    let two = "alice=mem:1m bob=mem:1m";
+    let plain = groups("", two);
+    assert_eq!(plain, (all(&[("alice", "/", 100), ("bob", "/", 100)]), sched::Kind::MqDeadline), "as before");
+    let weighed = groups("", &format!("{two} --weight alice=300"));
+    let expected = all(&[("alice", "/alice", 300), ("bob", "/bob", 100)]);
+    assert_eq!(weighed, (expected, sched::Kind::Fair), "and the scheduler is one that knows weights");
+
+    // With a file: its groups stay, their weights are overridden, and a path names a group.
+    let text = "[export.a]\nbacking = \"mem:1m\"\ngroup = \"/t/a\"\n[export.b]\nbacking = \"mem:1m\"\n\
+                [export.c]\nbacking = \"mem:1m\"\n[group.\"/t/a\"]\nweight = 7\n";
+    let (found, _) = groups(text, "--weight a=9 --weight b=8 d=mem:1m");
+    assert_eq!(found, all(&[("a", "/t/a", 9), ("b", "/b", 8), ("c", "/", 100), ("d", "/d", 100)]));
+    let config = planned(text, "--listen unix:/x --weight /t=3 --weight /t=4").unwrap();
+    assert_eq!(config.groups[1], fairlift_core::Group { path: "/t".into(), parent: Some(GroupId::ROOT), weight: 4 });
+
+    let refuses = |flags: &str| planned(text, &format!("--listen unix:/x {flags}")).unwrap_err();
+    assert_eq!(
+        refuses("alice=mem:1m --weight alcie=3"),
+        "error: --weight alcie=3: there is no export \"alcie\"; did you mean \"alice\"?\n"
+    );
+    assert!(refuses("--weight /t/b=3").starts_with("error: --weight /t/b=3: there is no group \"/t/b\"; did you mean"));
+    assert!(refuses("--weight /=3").contains("there is no group \"/\""), "the root has no siblings");
+    assert!(refuses("x/y=mem:1m --weight a=3").contains("export \"x/y\": no group can be called \"x/y\""));
 }

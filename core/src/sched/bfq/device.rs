@@ -1,7 +1,7 @@
 //! What the device turns out to be like, and how it is used accordingly.
 
-use super::super::pace::Pace;
 use super::*;
+use crate::learn::pace::Pace;
 
 /// The least `share_floor`, but for 0, where streams of one group compete (together.3).
 const FLOOR_WITHIN: u32 = 50;

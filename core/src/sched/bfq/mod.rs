@@ -41,7 +41,7 @@
 //!          nothing by the hole. It preempts the queue in service if it would be next; so does a stream of a higher class, or one that
 //!          is weight-raised more.
 //!
-//! **Together**, on a device that serves many at once and does more that way ([`idling_trial`](super::idling_trial), with
+//! **Together**, on a device that serves many at once and does more that way ([`idling_trial`](crate::learn::idling_trial), with
 //! `slice_idle=auto`; `service` decides otherwise, or a fixed `slice_idle`: turns on a device that rotates, but for 0):
 //!
 //! together.1  A turn is at most [`QUANTUM`] sectors, and no request grows beyond that by merging.
@@ -68,7 +68,7 @@
 //! both.2  With `low_latency`, a stream that a person seems to wait for has a higher weight within its group ([`weight_raising`],
 //!         [`burst`]), and, beside others that do not, a small budget. Its time is that of its group, where groups compete.
 //! both.3  Streams whose requests interleave into one sequential run share a queue ([`merge`]); not on a device that does not rotate and
-//!         queues, as it turns out to be ([`super::queueing`]), and there no part of it runs.
+//!         queues, as it turns out to be ([`crate::learn::queueing`]), and there no part of it runs.
 //! both.4  `strict_guarantees`: turns, one request in the device, and idling for each stream that may come back.
 //! both.5  Time that is spent for a stream outside of its requests (flushes) is charged as what others were not served in it ([`pace`]);
 //!         until that is known, as what the device does at its best. What the group wrote since its last flush, and was charged for, is
@@ -89,18 +89,15 @@
 
 mod arrive;
 pub mod burst;
-mod depth;
 mod device;
 mod dispatch;
 mod idling;
 pub mod merge;
 mod notes;
 pub mod position;
-pub mod rate;
 mod settings;
 mod share_wait;
 mod streams;
-pub(crate) mod trial;
 mod turn;
 pub mod weight_raising;
 
@@ -110,23 +107,23 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::fair_queue::{Arrival, FairQueue, Leaf};
-use super::habits::{Seek, Seekiness, ThinkTime};
-use super::idling_trial::{End, IdlingTrial, Way};
-use super::pace;
-use super::queueing::{self, Lone, Queueing, Rotation};
 use super::request_list::{BackSeek, RequestList, RequestTable};
 use super::{
     Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup, Side,
     Tune, Waiting,
 };
+use crate::learn::depth::{Depth, Ended};
+use crate::learn::habits::{Seek, Seekiness, ThinkTime};
+use crate::learn::idling_trial::{End, IdlingTrial, Way};
+use crate::learn::pace;
+use crate::learn::queueing::{self, Lone, Queueing, Rotation};
+use crate::learn::rate::{Budgets, PeakRate};
 use crate::trace::{Message, Note};
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Extent, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use burst::{Bursts, Member};
-use depth::{Depth, Ended};
 use merge::{Asker, Merging};
 use notes::Notes;
-use rate::{Budgets, PeakRate};
 pub use settings::{QUANTUM, Settings};
 use share_wait::ShareWait;
 use streams::Levels;

@@ -10,7 +10,7 @@
 //!     nothing in flight, not seek all the time, and ask no earlier than the `soft start` noted when it ran empty: the time
 //!     at which all it got since it became busy is below 7000 sectors a second, and later than one who asks again as soon
 //!     as he is answered would come. Its weight counts 3000 times.
-//! raising.4  Interactive raising ends after the duration that fits the device ([`PeakRate::raising`](super::rate::PeakRate::raising))
+//! raising.4  Interactive raising ends after the duration that fits the device ([`PeakRate::raising`](crate::learn::rate::PeakRate::raising))
 //!     or 58 MiB, whichever is first: who reads on longer than that is not waiting for an answer. It starts anew when raising.2
 //!     holds anew.
 //! raising.5  Soft real time ends 300 ms after it was last confirmed by raising.3. If the stream was interactive before and would still

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use super::settings::Settings;
-use crate::sched::habits::{Seek, Seekiness, ThinkTime};
+use crate::learn::habits::{Seek, Seekiness, ThinkTime};
 use crate::sched::request_list::RequestList;
 use crate::tree::Nodes;
 use crate::{Duration, Instant, Priority, PriorityClass, Sector, StreamId};

@@ -19,7 +19,7 @@
 use alloc::vec::Vec;
 
 use super::flow::{NIL, Service};
-use crate::sched::habits::ThinkTime;
+use crate::learn::habits::ThinkTime;
 use crate::tree::{Nodes, Tree};
 use crate::{Duration, Instant, Priority, PriorityClass};
 

@@ -16,7 +16,8 @@
 use super::group::{REQUEST, Stand};
 use super::{Cfq, Step};
 use crate::Instant;
-use crate::sched::{RequestId, pace};
+use crate::learn::pace;
+use crate::sched::RequestId;
 
 /// As many sectors as this count as a request (iops.2): 128 KiB. Chosen: what the kernel's read-ahead asks at a time by default,
 /// so that a buffered reader's request counts as one.

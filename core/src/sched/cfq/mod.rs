@@ -13,7 +13,7 @@
 //!
 //! There are two ways to take turns: slices (slice.1-7 in `slice.rs`), where one flow has the device for a time, and IOPS mode
 //! (iops.1-4 in `iops.rs`), where many are in the device at once. IOPS mode is on when the device queues, and `slice_idle` is 0
-//! or `auto` and the device does more that way ([`idling_trial`](super::idling_trial)). When it changes, all virtual times count
+//! or `auto` and the device does more that way ([`idling_trial`](crate::learn::idling_trial)). When it changes, all virtual times count
 //! something else, requests or time: each is as far ahead of the least as before, at the device's present pace.
 //!
 //! cfq.4  A request that the device turned back goes before all others, and is not charged again.
@@ -65,14 +65,14 @@ use alloc::vec::Vec;
 
 pub use settings::Settings;
 
-use super::idling_trial::{End, IdlingTrial, Way};
-use super::pace::{self, Pace};
-use super::queueing::{Depth, Queueing};
 use super::request_list::{BackSeek, RequestTable};
 use super::{
     Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup, Side,
     Tune, Waiting,
 };
+use crate::learn::idling_trial::{End, IdlingTrial, Way};
+use crate::learn::pace::{self, Pace};
+use crate::learn::queueing::{Depth, Queueing};
 use crate::trace::{Message, Note};
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Group, GroupId, Instant, Sector, Stream, StreamId};

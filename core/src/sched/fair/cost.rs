@@ -27,10 +27,7 @@
 //!
 //! Only ratios matter to shares. A model that is wrong by a factor throughout costs nothing.
 
-use alloc::format;
-use alloc::string::String;
-use core::fmt;
-
+use crate::cost_model::Model;
 use crate::{Duration, Extent, Op, Sector};
 
 /// How far from the end of the stream's last request a request is far, in sectors: 4096 pages, as in Linux's `blk-iocost`.
@@ -47,87 +44,23 @@ const EACH: f64 = 0.5;
 const WHOLE_DRIFT: f64 = 0.02;
 const EACH_DRIFT: f64 = 0.004;
 /// By what part of the time a kind may take more or less in a window by chance, and in how many windows it is another one's
-/// usual part.
+/// usual part. Chosen.
 const CHANCE: f64 = 0.05;
 const MEMORY: f64 = 16.0;
 /// By what part the cost of a kind of request may be off that has no trial, and the most by which a trial changes it (cost.6).
+/// Chosen: a part that shares may be off by, and at most twice the cost for one window.
 const SURE: f64 = 0.05;
 const TRIAL_MOST: f64 = 1.0;
-/// The least part of the time that a kind takes which has a trial: of another, a trial would tell little.
+/// The least part of the time that a kind takes which has a trial. Chosen: of a rarer one, a trial would tell little.
 const TRIAL_PART: f64 = 0.02;
-/// The most that a coefficient may be: a second.
+/// The most that a coefficient may be, in nanoseconds. Chosen: a second, more than any disk takes.
 const MOST: f64 = 1e9;
 /// How many coefficients there are.
 const COUNT: usize = 6;
-/// Sectors that a request costs nothing more for.
+/// Sectors that a request costs nothing more for: the 4 KiB for which io.cost.model says its rates of requests.
 const FREE: u32 = 8;
 /// Kinds of requests (cost.6): read or write, near or far, small or large for what is read or written at present.
 const KINDS: usize = 8;
-
-/// What requests cost, in the words of the kernel's `io.cost.model`: bytes a second, and requests of 4 KiB a second, of a disk
-/// that does nothing else.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Model {
-    /// Bytes read in a second, in long runs.
-    pub rbps: f64,
-    /// Reads of 4 KiB in a second, each after the one before it.
-    pub rseqiops: f64,
-    /// Reads of 4 KiB in a second, here and there.
-    pub rrandiops: f64,
-    /// As `rbps`, of writes.
-    pub wbps: f64,
-    /// As `rseqiops`, of writes.
-    pub wseqiops: f64,
-    /// As `rrandiops`, of writes.
-    pub wrandiops: f64,
-}
-
-impl Model {
-    /// The words, in the order of the fields.
-    pub const WORDS: [&str; COUNT] = ["rbps", "rseqiops", "rrandiops", "wbps", "wseqiops", "wrandiops"];
-
-    const fn values(&self) -> [f64; COUNT] {
-        [self.rbps, self.rseqiops, self.rrandiops, self.wbps, self.wseqiops, self.wrandiops]
-    }
-
-    /// Reads `rbps=500000000 rseqiops=90000 …`: all six words, each once, in any order. Words of the kernel's line that say no
-    /// figure (`ctrl=user model=linear`, a device number) are passed over.
-    ///
-    /// # Errors
-    /// What is missing or malformed.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let mut values = [None; COUNT];
-        for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
-            let Some((name, value)) = word.split_once('=') else { continue };
-            let Some(at) = Self::WORDS.iter().position(|known| *known == name) else {
-                if ["ctrl", "model"].contains(&name) {
-                    continue;
-                }
-                return Err(format!("\"{name}\" is no word of a cost model: there is {}", Self::WORDS.join(", ")));
-            };
-            let value = value.parse::<f64>().ok().filter(|value| (1.0..=1e15).contains(value));
-            values[at] = Some(value.ok_or_else(|| format!("{word}: a rate is a number from 1 to 10^15"))?);
-        }
-        match values {
-            [Some(rbps), Some(rseqiops), Some(rrandiops), Some(wbps), Some(wseqiops), Some(wrandiops)] => {
-                Ok(Self { rbps, rseqiops, rrandiops, wbps, wseqiops, wrandiops })
-            }
-            _ => {
-                let missing = Self::WORDS.iter().zip(&values).find(|(_, value)| value.is_none());
-                Err(format!("{} is missing from the cost model", missing.map_or("", |(word, _)| word)))
-            }
-        }
-    }
-}
-
-impl fmt::Display for Model {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, (word, value)) in Self::WORDS.iter().zip(self.values()).enumerate() {
-            write!(f, "{}{word}={value:.0}", if n == 0 { "" } else { " " })?;
-        }
-        Ok(())
-    }
-}
 
 /// What a request is like, as far as its cost goes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -706,22 +639,5 @@ mod tests {
             "a discard counts as a small read far away, whatever its length"
         );
         assert_eq!(costs.model(), model);
-        assert_eq!(Model::parse(&format!("8:0 ctrl=user model=linear {model}")), Ok(model));
-    }
-
-    #[test]
-    fn a_model_that_is_no_model_says_why() {
-        for (text, why) in [
-            ("rbps=1", "rseqiops is missing from the cost model"),
-            ("rbps=0 rseqiops=1", "rbps=0: a rate is a number from 1 to 10^15"),
-            ("rbps=NaN", "rbps=NaN: a rate is a number from 1 to 10^15"),
-            ("rbps=inf", "rbps=inf: a rate is a number from 1 to 10^15"),
-            (
-                "bps=1",
-                "\"bps\" is no word of a cost model: there is rbps, rseqiops, rrandiops, wbps, wseqiops, wrandiops",
-            ),
-        ] {
-            assert_eq!(Model::parse(text), Err(why.into()));
-        }
     }
 }

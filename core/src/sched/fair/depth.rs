@@ -33,27 +33,29 @@ const RUNGS: [u16; 47] = [
     1024, 1290, 1625, 2048, 2580, 3251, 4096, 5161, 6502, 8192, 10_321, 13_004, 16_384, 20_643, 26_008, 32_768, 41_285,
     52_016, 65_534, 65_535,
 ];
-/// Where a device starts, in rungs: 32.
+/// Where a device starts, in rungs. Chosen: 32, which a SATA disk's queue takes.
 const FIRST: usize = 12;
 /// Half of a depth is so many rungs below it.
 const HALF: usize = 3;
 /// What throughput may be lost for the sake of a lesser depth (depth.5): two windows in a row differ by more than that.
 const SLACK: f64 = 0.02;
-/// How much better another rung has to be, so that two that are alike do not alternate.
+/// How much better another rung has to be. Chosen: enough that two that are alike do not alternate.
 const BETTER: f64 = 0.005;
-/// Pairs before a rung is known.
+/// Pairs before a rung is known. Chosen.
 const KNOWN: u32 = 4;
-/// By how much a pair may differ from what was known, as a factor: a disk that stalls for 10 ms makes one window ten times as long.
+/// By how much a pair may differ from what was known, as a factor. Chosen: far more than
+/// noise, and far less than a disk that stalls for 10 ms, which makes one window ten times as long.
 const STALL: f64 = 1.4;
-/// A pair moves what is known of a rung by one part in so many at least.
+/// A pair moves what is known of a rung by one part in so many at least. Chosen: a disk that changed is known anew after some dozen
+/// pairs.
 const MEMORY: u32 = 12;
 /// The most windows between two pairs (depth.4). Half as deep for one window in 32 costs less than 1 %.
 const REST_MAX: u32 = 32;
 /// A bound is not a rung: the depth may be above it by so much, which is less than half of the way to the next.
 const ABOVE: f64 = 1.1;
-/// A depth at which the disk does so much of its best is deep.
+/// A depth at which the disk does so much of its best is deep. Chosen.
 const DEEP: f64 = 0.93;
-/// The requests in a window: so many times the depth (depth.2), and at least so many.
+/// The requests in a window: so many times the depth (depth.2), and at least so many. Chosen.
 const LUMPS: u32 = 6;
 const WINDOW: u32 = 64;
 /// The least time of a window, and the most requests by which it is made longer for that: what a disk does in less than 2 ms says

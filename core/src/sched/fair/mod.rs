@@ -37,16 +37,16 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-pub use cost::Model;
+pub use crate::cost_model::Model;
 pub use settings::Settings;
 
 use super::fair_queue::{Arrival, FairQueue, Leaf};
-use super::pace::{self, Pace};
 use super::request_list::{RequestList, RequestTable};
 use super::{
     Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup, Side,
     Tune, Waiting,
 };
+use crate::learn::pace::{self, Pace};
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId};
 use cost::{Costs, Shape, Sum};

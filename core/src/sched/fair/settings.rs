@@ -1,6 +1,6 @@
 //! What can be turned on the fair scheduler.
 
-use super::cost::Model;
+use crate::cost_model::Model;
 use crate::tunable::settings;
 
 settings! {

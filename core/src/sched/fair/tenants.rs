@@ -22,12 +22,12 @@ use alloc::vec::Vec;
 use super::places::Places;
 use crate::{Duration, Group, GroupId, Instant};
 
-/// Requests in a period, at least, and for each tenant.
+/// Requests in a period, at least, and for each tenant. Chosen.
 const PERIOD: u32 = 256;
 const EACH: u32 = 16;
-/// The weight of the streams of a group that has groups below it, beside those: that of one stream of the usual priority.
+/// The weight of the streams of a group that has groups below it, beside those: that of one stream of level 4 (fair.2).
 const OWN: u32 = 40;
-/// Steps in which the rooms are fitted to the depth: a demand that is met in one step leaves more to others in the next.
+/// Steps in which the rooms are fitted to the depth: a demand that is met in one step leaves more to others in the next. Chosen.
 const FITS: u32 = 6;
 /// One in so many places may be kept for tenants that have nothing in the device. Chosen: an eighth is half a rung of the
 /// depth (depth.1), less than it is known to.
@@ -588,7 +588,8 @@ mod tests {
         assert!(scene.tenants.sent(both[0], COST));
     }
 
-    /// A group with groups below it is no tenant among them: it takes no room from them, and bounds the depth by what its streams are due.
+    /// A group with groups below it is no tenant among them: it takes no room from them, and bounds the depth by what its streams
+    /// are due.
     #[test]
     fn a_group_with_groups_below_it_shares_with_them() {
         let mut scene = Scene::new();

@@ -13,7 +13,7 @@
 //! concurrency.5  After a level has withstood both trials there is rest, twice as long each time, up to half a minute under load; a
 //!     trial that changes something begins anew.
 
-use crate::sched::bfq::trial::Trial;
+use super::comparison::Trial;
 use crate::time::{ms, secs};
 use crate::{Duration, Instant};
 

@@ -27,7 +27,7 @@
 //!              then ends after few pairs and is followed by four times the rest. The limit goes down first when such a stream comes,
 //!              and up when it has gone.
 
-use super::trial::Trial;
+use super::comparison::Trial;
 use crate::time::secs;
 use crate::{Duration, Instant};
 
@@ -51,7 +51,7 @@ const UNUSUAL: u32 = 6;
 
 /// The learned limit: see the [module](self).
 #[derive(Clone, Debug)]
-pub(super) struct Depth {
+pub(crate) struct Depth {
     /// What the device takes.
     max: u32,
     /// What is thought right.
@@ -86,7 +86,7 @@ enum Step {
 
 /// What a request was that ended (bfq_depth.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ended {
+pub(crate) enum Ended {
     Write,
     /// A read far from the one before, of somebody who had no other.
     Single,
@@ -133,7 +133,7 @@ impl Window {
 
 impl Depth {
     /// For a device that takes `max` at once; where it rotates, starting from all of it (bfq_depth.5).
-    pub(super) fn new(max: u32, rotational: bool) -> Self {
+    pub(crate) fn new(max: u32, rotational: bool) -> Self {
         let base = if rotational { max } else { FIRST.min(max) };
         let step = Step::Rest { left: 0, unusual: 0 };
         let window = Window::new(base, base);
@@ -159,7 +159,7 @@ impl Depth {
 
     /// How many may be in the device at once.
     #[inline]
-    pub(super) const fn limit(&self) -> u32 {
+    pub(crate) const fn limit(&self) -> u32 {
         self.limit
     }
 
@@ -176,23 +176,23 @@ impl Depth {
     }
 
     /// What is thought right, trials aside.
-    pub(super) const fn base(&self) -> u32 {
+    pub(crate) const fn base(&self) -> u32 {
         self.base
     }
 
     /// How many trials there were.
-    pub(super) const fn trials(&self) -> u64 {
+    pub(crate) const fn trials(&self) -> u64 {
         self.trials
     }
 
     /// The limit was not in force for a while: what was being measured is measured again.
-    pub(super) fn resume(&mut self) {
+    pub(crate) fn resume(&mut self) {
         let depth = self.limit();
         self.window = Window::new(depth, depth);
     }
 
     /// The load is another, as the scheduler knows: what was found before says little (bfq_depth.4).
-    pub(super) const fn review(&mut self) {
+    pub(crate) const fn review(&mut self) {
         self.rest = REST_MIN;
         if let Step::Rest { left, .. } = &mut self.step {
             *left = 0;
@@ -202,7 +202,7 @@ impl Depth {
     /// A request of so many sectors ended, when so many were in the device or could have been but for the limit; `share_wait` says
     /// that they waited for somebody.
     #[inline]
-    pub(super) fn ended(&mut self, now: Instant, sectors: u64, what: Ended, demand: u32, share_wait: bool) {
+    pub(crate) fn ended(&mut self, now: Instant, sectors: u64, what: Ended, demand: u32, share_wait: bool) {
         let needed = self.needed;
         let window = &mut self.window;
         if window.skip > 0 {

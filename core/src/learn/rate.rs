@@ -19,7 +19,7 @@
 //! budget.3  An interactive stream is raised for as long as the reference device needs to start a large application (7 s, on flash
 //!     2.5 s), times what that device is faster; within 3 to 25 s.
 
-use crate::sched::habits::Seek;
+use crate::learn::habits::Seek;
 use crate::time::{ms, secs};
 use crate::{Duration, Extent, Instant, Sector};
 

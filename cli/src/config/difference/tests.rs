@@ -1,0 +1,262 @@
+use fairlift::config::{Limits, Tls};
+use fairlift::control::make;
+use fairlift_core::learn::concurrency;
+use fairlift_core::sched;
+use fairlift_core::time::secs;
+use fairlift_lab::repeat::seeds;
+
+use super::*;
+
+/// Numbers that look random.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % bound
+    }
+
+    fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+}
+
+fn disk(name: &str, scheduler: sched::Kind) -> Disk {
+    Disk::new(name, scheduler)
+}
+
+fn empty() -> Config {
+    Config {
+        groups: vec![Group::root()],
+        disks: Vec::new(),
+        disk_default: disk("default", sched::Kind::MqDeadline),
+        exports: Vec::new(),
+        listeners: Vec::new(),
+        workers: None,
+        limits: Limits::default(),
+        tls: None,
+    }
+}
+
+/// A configuration of few names, so that two of them have much in common; what cannot change follows from the name.
+fn random_config(random: &mut Random) -> Config {
+    let mut config = empty();
+    for at in 0..4 {
+        if random.one_in(3) {
+            continue;
+        }
+        let kind = random.pick(&[sched::Kind::None, sched::Kind::MqDeadline, sched::Kind::Bfq, sched::Kind::Fair]);
+        let mut disk = disk(&format!("d{at}"), kind);
+        disk.depth = random.pick(&[None, Some(8), Some(64), Some(500)]);
+        let least = u32::from(disk.depth.unwrap_or(128));
+        disk.nr_requests = random.pick(&[None, Some(least), Some(2 * least), Some(5000)]);
+        let knobs: &[(&str, &[&str])] = match kind {
+            sched::Kind::MqDeadline => &[("read_expire", &["100ms", "2s"]), ("fifo_batch", &["4", "16"])],
+            sched::Kind::Bfq => &[("slice_idle", &["0", "8ms"])],
+            _ => &[],
+        };
+        for (knob, values) in knobs {
+            if random.one_in(2) {
+                disk.set.push(((*knob).into(), random.pick(values).into()));
+            }
+        }
+        config.disks.push(disk);
+    }
+    for path in ["/a", "/a/x", "/a/x/y", "/b", "/b/x", "/c"] {
+        if random.one_in(3) || path.rsplit_once('/').is_some_and(|(above, _)| group_of(&config, above).is_none()) {
+            continue;
+        }
+        let parent = group_of(&config, path.rsplit_once('/').unwrap().0);
+        config.groups.push(Group { path: path.into(), parent, weight: random.pick(&[100, 100, 7, 1000]) });
+    }
+    for at in 0..6_usize {
+        let named = config.disks.iter().position(|disk| disk.name == format!("d{}", at % 5));
+        // The last one names none; the others are there if their disk is.
+        if random.one_in(3) || (at % 5 < 4 && named.is_none()) {
+            continue;
+        }
+        let mut export = Export::new(format!("e{at}"), Backing::Mem { size: 1 << (20 + at) });
+        export.disk = named;
+        export.group = GroupId(random.below(config.groups.len()) as u16);
+        export.read_only = random.one_in(2);
+        export.priority = random.pick(&[Priority::default(), "rt/1".parse().unwrap(), "idle".parse().unwrap()]);
+        export.description = random.pick(&["", "one", "two"]).into();
+        config.exports.push(export);
+    }
+    for port in 1..4 {
+        if random.one_in(2) {
+            config.listeners.push(listener(&format!("tcp:127.0.0.1:{port}")));
+        }
+    }
+    config
+}
+
+fn listener(address: &str) -> Listener {
+    Listener { address: place::parse(address).unwrap(), tls: Tls::Off }
+}
+
+fn group_of(config: &Config, path: &str) -> Option<GroupId> {
+    let path = if path.is_empty() { "/" } else { path };
+    config.groups.iter().position(|group| group.path == path).map(|at| GroupId(at as u16))
+}
+
+/// What a configuration means, in whatever order it is written.
+fn meaning(config: &Config) -> BTreeSet<String> {
+    let groups = config.groups.iter().map(|group| {
+        format!("group {} below {:?}: {}", group.path, group.parent.map(|parent| path(config, parent)), group.weight)
+    });
+    let disks = config.disks.iter().map(|disk| {
+        let Disk { name, scheduler, depth, nr_requests, if_rotational, .. } = disk;
+        format!("disk {name}: {scheduler:?} {if_rotational:?} {:?} {depth:?} {nr_requests:?}", knobs(disk))
+    });
+    let exports = config.exports.iter().map(|export| format!("export {:?}", named(config, export)));
+    let listeners = config.listeners.iter().map(|listener| format!("listener {listener:?}"));
+    groups.chain(disks).chain(exports).chain(listeners).collect()
+}
+
+fn made(old: &Config, changes: &[Change]) -> Config {
+    let mut config = old.clone();
+    for change in changes {
+        let says = describe(change, old);
+        assert!(!says.is_empty());
+        make(&mut config, change).unwrap_or_else(|why| panic!("{says} cannot be made after others: {why}"));
+    }
+    config
+}
+
+/// difference.1
+#[test]
+fn the_difference_made_of_the_old_gives_the_new_and_equal_ones_differ_in_nothing() {
+    let (mut changes_of_all, mut kinds) = (0, BTreeSet::new());
+    for seed in seeds(0..2000) {
+        let mut random = Random(seed);
+        let (old, new) = (random_config(&mut random), random_config(&mut random));
+        let changes = difference(&old, &new).unwrap_or_else(|fixed| panic!("{fixed:?}"));
+        assert_eq!(meaning(&made(&old, &changes)), meaning(&new), "by {changes:#?}");
+        for config in [&old, &new] {
+            let none = difference(config, config).unwrap();
+            assert!(none.is_empty(), "{none:?}");
+        }
+        changes_of_all += changes.len();
+        kinds.extend(changes.iter().map(|change| format!("{change:?}").split([' ', '(']).next().unwrap().to_owned()));
+    }
+    // All but `Grow`, which the sizes here give no cause for.
+    assert_eq!(kinds.len(), 17, "{changes_of_all} changes were of these kinds only: {kinds:?}");
+}
+
+/// difference.3
+#[test]
+fn what_was_added_otherwise_stays_and_what_the_file_says_is_in_force() {
+    for seed in seeds(0..1000) {
+        let mut random = Random(seed);
+        let (was, new) = (random_config(&mut random), random_config(&mut random));
+        // While the server ran, things of other names were added, and weights changed.
+        let mut now = was.clone();
+        let mut changes = vec![
+            Change::AddGroup { path: "/live".into(), weight: 5 },
+            Change::AddGroup { path: "/live/below".into(), weight: 6 },
+            Change::AddListener(listener("tcp:127.0.0.1:99")),
+            Change::AddDisk(disk("other", sched::Kind::Cfq)),
+        ];
+        let live = |disk: Option<&str>| {
+            let export = Export::new("live", Backing::Mem { size: 1 << 20 });
+            NewExport { group: "/live/below".into(), disk: disk.map(str::to_owned), ..named(&empty(), &export) }
+        };
+        changes.push(Change::AddExport(live(Some("other"))));
+        changes.extend(was.groups.iter().skip(1).map(|one| Change::SetWeight { group: one.path.clone(), weight: 9 }));
+        for change in &changes {
+            make(&mut now, change).unwrap();
+        }
+        let wanted = wanted(&now, &was, &new, |_| false);
+        let result = made(&now, &difference(&now, &wanted).unwrap());
+        let (result, said) = (meaning(&result), meaning(&new));
+        let missing: Vec<_> = said.difference(&result).collect();
+        assert!(missing.is_empty(), "the file says {missing:?}");
+        let live = [
+            "export NewExport { name: \"live\"",
+            "group /live ",
+            "group /live/below",
+            "disk other",
+            "listener Listener",
+        ];
+        let more: Vec<_> = result.difference(&said).filter(|one| !one.starts_with("group /")).collect();
+        assert!(more.iter().all(|one| live.iter().any(|start| one.starts_with(start))), "{more:?}");
+        assert_eq!(result.len() - said.len(), 5, "{:?}", result.difference(&said).collect::<Vec<_>>());
+    }
+}
+
+/// difference.2
+#[test]
+fn all_that_cannot_change_is_named() {
+    let mut old = empty();
+    old.disks = vec![disk("d", sched::Kind::None), disk("e", sched::Kind::None)];
+    let export =
+        Export { offset: 0, size: Some(1 << 20), disk: Some(0), ..Export::new("a", Backing::Mem { size: 1 << 20 }) };
+    old.exports = vec![export];
+    old.listeners = vec![listener("tcp:127.0.0.1:1")];
+    let mut new = old.clone();
+    new.exports[0].backing = Backing::Mem { size: 2 << 20 };
+    (new.exports[0].offset, new.exports[0].size, new.exports[0].disk) = (512, Some(512), Some(1));
+    (new.disks[0].shared_tags, new.disks[0].io_timeout) = (true, Some(secs(1)));
+    new.exports[0].vhost_user = Some("/run/a.sock".into());
+    new.exports.push(Export { name: "b".into(), ..new.exports[0].clone() });
+    new.disks[0].concurrency = concurrency::Settings { most: 3, fixed: true };
+    new.disks[0].depth = Some(7);
+    new.listeners[0].tls = Tls::Required;
+    new.workers = Some(3);
+    new.limits.memory = 1 << 30;
+    let fixed = difference(&old, &new).unwrap_err();
+    let keys: Vec<_> = fixed.iter().map(|one| (one.of.clone(), one.key)).collect();
+    let (a, d) = (Of::Export("a".into()), Of::Disk("d".into()));
+    let expected = [
+        (Of::Server, "workers"),
+        (Of::Server, "memory"),
+        (Of::Server, "listen"),
+        (a.clone(), "backing"),
+        (a.clone(), "offset"),
+        (a.clone(), "vhost_user"),
+        (a.clone(), "disk"),
+        (a, "size"),
+        (Of::Export("b".into()), "vhost_user"),
+        (d.clone(), "shared_tags"),
+        (d.clone(), "io_timeout"),
+        (d, "concurrency"),
+    ];
+    assert_eq!(keys, expected);
+    assert!(fixed[7].says.starts_with("cannot shrink from 1 MiB to 512 bytes; "), "{}", fixed[7].says);
+}
+
+#[test]
+fn a_size_that_grows_is_a_change() {
+    let mut old = empty();
+    old.exports = vec![Export { size: Some(512), ..Export::new("a", Backing::Mem { size: 1 << 20 }) }];
+    let mut new = old.clone();
+    new.exports[0].size = None;
+    let changes = difference(&old, &new).unwrap();
+    assert!(matches!(&changes[..], [Change::Grow { size: None, .. }]), "{changes:?}");
+    assert_eq!(meaning(&made(&old, &changes)), meaning(&new));
+}
+
+/// The scheduler of a disk that nobody named follows the file: a second tenant makes it one with weights.
+#[test]
+fn a_disk_that_was_made_gets_the_scheduler_that_suits_it_now() {
+    let mut was = empty();
+    was.exports = vec![Export::new("a", Backing::Mem { size: 1 << 20 })];
+    let mut now = was.clone();
+    now.disks = vec![disk("of /srv/a", sched::Kind::MqDeadline)];
+    now.exports[0].disk = Some(0);
+    let mut new = was.clone();
+    new.disk_default = Disk { if_rotational: Some(sched::Kind::Bfq), ..disk("default", sched::Kind::Fair) };
+    for (rotates, kind) in [(false, "fair"), (true, "bfq")] {
+        let wanted = wanted(&now, &was, &new, |_| rotates);
+        let changes = difference(&now, &wanted).unwrap();
+        let said: Vec<_> = changes.iter().map(|change| describe(change, &now)).collect();
+        assert_eq!(said, [format!("disk \"of /srv/a\": scheduler {kind} (was mq-deadline)")]);
+    }
+    let same = wanted(&now, &was, &was, |_| false);
+    assert!(difference(&now, &same).unwrap().is_empty());
+}

@@ -1,0 +1,128 @@
+//! Where in flags and file things were said, so that what is found out later (a backing that cannot be opened, a weight that
+//! cannot act) is told with its line.
+
+use std::ops::Range;
+
+use fairlift::Error;
+use fairlift::config::Backing;
+
+use super::args::ServeArgs;
+use crate::config::File;
+use crate::config::section::join;
+use crate::words::mistake::Mistake;
+use crate::words::place;
+
+/// A key of the file, or a flag.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Said {
+    /// Where in the file; `None`: in a flag.
+    pub(crate) at: Option<Range<usize>>,
+    /// How messages call it: `disk.ssd0.depth`, `--listen`.
+    pub(crate) key: String,
+}
+
+impl Said {
+    /// Something in a flag.
+    pub(crate) fn in_flag(flag: String) -> Self {
+        Self { at: None, key: flag }
+    }
+
+    /// What is said of it.
+    pub(crate) fn says(&self, says: impl Into<String>) -> Mistake {
+        Mistake { at: self.at.clone(), key: self.key.clone(), says: says.into() }
+    }
+}
+
+/// Places by name.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Places {
+    /// By the export's name.
+    exports: Vec<(String, Said)>,
+    /// By the path of the file.
+    backings: Vec<(String, Said)>,
+    /// By the address.
+    listeners: Vec<(String, Said)>,
+    /// The table of the server's keys.
+    server: Option<Range<usize>>,
+    /// By the disk's name.
+    pub(super) disks: Vec<(String, Said)>,
+    /// By the group's path: those that were given a weight, or a table.
+    pub(super) groups: Vec<(String, Said)>,
+}
+
+impl Places {
+    pub(super) fn new(flags: &ServeArgs, file: &File) -> Self {
+        let mut places = Self::default();
+        let table = |sort: &str, name: &str, at: &Range<usize>| Said { at: Some(at.clone()), key: join(sort, name) };
+        for export in &file.exports {
+            let said = table("export", &export.name, &export.at);
+            let key = format!("{}.backing", said.key);
+            places.backing(&export.backing.value, &Said { at: Some(export.backing.at.clone()), key });
+            places.exports.push((export.name.clone(), said));
+        }
+        for named in &flags.exports {
+            let said = Said::in_flag(format!("export {:?}", named.name));
+            places.backing(&named.backing, &said);
+            places.exports.push((named.name.clone(), said));
+        }
+        if flags.listen.is_empty() {
+            let said = |at: &Range<usize>| Said { at: Some(at.clone()), key: "server.listen".into() };
+            let listen = file.server.listen.iter();
+            places.listeners = listen.map(|one| (place::show(&one.value.address), said(&one.at))).collect();
+        }
+        places.server.clone_from(&file.server.at);
+        places.disks = file.disks.iter().map(|disk| (disk.name.clone(), table("disk", &disk.name, &disk.at))).collect();
+        let tables = file.weighed.iter();
+        places.groups = tables.map(|one| (one.value.clone(), table("group", &one.value, &one.at))).collect();
+        places
+    }
+
+    fn backing(&mut self, backing: &Backing, said: &Said) {
+        if let Backing::File { path, .. } = backing {
+            self.backings.push((format!("file:{}", path.display()), said.clone()));
+        }
+    }
+
+    /// An export.
+    pub(super) fn export(&self, name: &str) -> Said {
+        find(&self.exports, name).unwrap_or_else(|| Said::in_flag(format!("export {name:?}")))
+    }
+
+    /// A disk.
+    pub(super) fn disk(&self, name: &str) -> Said {
+        find(&self.disks, name).unwrap_or_else(|| Said::in_flag(format!("disk {name:?}")))
+    }
+
+    /// The addresses, all together.
+    pub(super) fn listen(&self) -> Said {
+        self.listeners.first().map_or_else(|| Said::in_flag("--listen".into()), |(_, said)| said.clone())
+    }
+
+    /// A key of the server's.
+    pub(super) fn server(&self, key: &str) -> Said {
+        let at = self.server.clone();
+        let key = if at.is_some() { format!("server.{key}") } else { key.to_owned() };
+        Said { at, key }
+    }
+
+    /// Why a server would not start, with its place.
+    pub(super) fn locate(&self, error: &Error) -> Mistake {
+        match error {
+            Error::Backing { what, why } => {
+                let says = format!("{}: {why}", what.strip_prefix("file:").unwrap_or(what));
+                find(&self.backings, what).map_or_else(|| Mistake::in_flag("backing", &says), |said| said.says(&says))
+            }
+            Error::Export { name, why } => self.export(name).says(why),
+            Error::Disk { name, why } => self.disk(name).says(why),
+            Error::Listen { address, why } => {
+                let said = find(&self.listeners, address).unwrap_or_else(|| Said::in_flag("--listen".into()));
+                said.says(format!("{address}: {why}"))
+            }
+            other => Mistake::in_flag("", other.to_string()),
+        }
+    }
+}
+
+fn find(all: &[(String, Said)], name: &str) -> Option<Said> {
+    all.iter().find(|(one, _)| one == name).map(|(_, said)| said.clone())
+}

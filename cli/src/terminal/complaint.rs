@@ -1,0 +1,38 @@
+//! How a command that was not done, or not to its end, says so: in one style, on standard error.
+//!
+//! `error: WHAT: WHY`, or `FILE:LINE:COLUMN: error: WHAT: WHY` and the line; below what was typed wrong, where to read more.
+
+use std::process::ExitCode;
+
+/// Why a command ends without having done what it was asked.
+#[derive(Debug)]
+pub(crate) enum Complaint {
+    /// What was typed or is in a file is wrong; as [`render`](crate::words::mistake::render) shows it.
+    Typed(String),
+    /// The same, where reading the help helps nobody: what was typed is right, and cannot be done here.
+    Refused(String),
+    /// Something went wrong.
+    Failed(String),
+}
+
+impl Complaint {
+    /// Says it, and answers the exit status: 2 for what was typed, 1 for the rest.
+    pub(crate) fn tell(&self, command: &str) -> ExitCode {
+        match self {
+            Self::Typed(mistakes) => {
+                let name = ["fairlift", command, "--help"].into_iter().filter(|word| !word.is_empty());
+                let name = name.collect::<Vec<_>>().join(" ");
+                eprintln!("{}\n\nFor more information, try '{name}'.", mistakes.trim_end());
+                ExitCode::from(2)
+            }
+            Self::Refused(mistakes) => {
+                eprintln!("{}", mistakes.trim_end());
+                ExitCode::FAILURE
+            }
+            Self::Failed(why) => {
+                eprintln!("error: {}", why.trim_end());
+                ExitCode::FAILURE
+            }
+        }
+    }
+}

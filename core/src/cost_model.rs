@@ -1,0 +1,99 @@
+//! The cost model of a disk, as the kernel's `io.cost.model` has it.
+
+use alloc::format;
+use alloc::string::String;
+use core::fmt;
+
+/// What requests cost, in the words of the kernel's `io.cost.model`: bytes a second, and requests of 4 KiB a second, of a disk
+/// that does nothing else.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Model {
+    /// Bytes read in a second, in long runs.
+    pub rbps: f64,
+    /// Reads of 4 KiB in a second, each after the one before it.
+    pub rseqiops: f64,
+    /// Reads of 4 KiB in a second, here and there.
+    pub rrandiops: f64,
+    /// As `rbps`, of writes.
+    pub wbps: f64,
+    /// As `rseqiops`, of writes.
+    pub wseqiops: f64,
+    /// As `rrandiops`, of writes.
+    pub wrandiops: f64,
+}
+
+impl Model {
+    /// The words, in the order of the fields.
+    pub const WORDS: [&str; 6] = ["rbps", "rseqiops", "rrandiops", "wbps", "wseqiops", "wrandiops"];
+
+    const fn values(&self) -> [f64; 6] {
+        [self.rbps, self.rseqiops, self.rrandiops, self.wbps, self.wseqiops, self.wrandiops]
+    }
+
+    /// Reads `rbps=500000000 rseqiops=90000 …`: all six words, each once, in any order. Words of the kernel's line that say no
+    /// figure (`ctrl=user model=linear`, a device number) are passed over.
+    ///
+    /// # Errors
+    /// What is missing or malformed.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut values = [None; 6];
+        for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
+            let Some((name, value)) = word.split_once('=') else { continue };
+            let Some(at) = Self::WORDS.iter().position(|known| *known == name) else {
+                if ["ctrl", "model"].contains(&name) {
+                    continue;
+                }
+                return Err(format!("\"{name}\" is no word of a cost model: there is {}", Self::WORDS.join(", ")));
+            };
+            let value = value.parse::<f64>().ok().filter(|value| (1.0..=1e15).contains(value));
+            values[at] = Some(value.ok_or_else(|| format!("{word}: a rate is a number from 1 to 10^15"))?);
+        }
+        match values {
+            [Some(rbps), Some(rseqiops), Some(rrandiops), Some(wbps), Some(wseqiops), Some(wrandiops)] => {
+                Ok(Self { rbps, rseqiops, rrandiops, wbps, wseqiops, wrandiops })
+            }
+            _ => {
+                let missing = Self::WORDS.iter().zip(&values).find(|(_, value)| value.is_none());
+                Err(format!("{} is missing from the cost model", missing.map_or("", |(word, _)| word)))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, (word, value)) in Self::WORDS.iter().zip(self.values()).enumerate() {
+            write!(f, "{}{word}={value:.0}", if n == 0 { "" } else { " " })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_read_from_the_words_that_it_is_written_in() {
+        let text = "rbps=1024000000 rseqiops=125000 rrandiops=62500 wbps=512000000 wseqiops=62500 wrandiops=31250";
+        let model = Model::parse(text).unwrap();
+        assert_eq!(format!("{model}"), text);
+        assert_eq!(Model::parse(&format!("8:0 ctrl=user model=linear {model}")), Ok(model));
+    }
+
+    #[test]
+    fn a_model_that_is_no_model_says_why() {
+        for (text, why) in [
+            ("rbps=1", "rseqiops is missing from the cost model"),
+            ("rbps=0 rseqiops=1", "rbps=0: a rate is a number from 1 to 10^15"),
+            ("rbps=NaN", "rbps=NaN: a rate is a number from 1 to 10^15"),
+            ("rbps=inf", "rbps=inf: a rate is a number from 1 to 10^15"),
+            (
+                "bps=1",
+                "\"bps\" is no word of a cost model: there is rbps, rseqiops, rrandiops, wbps, wseqiops, wrandiops",
+            ),
+        ] {
+            assert_eq!(Model::parse(text), Err(why.into()));
+        }
+    }
+}

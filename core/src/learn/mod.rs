@@ -1,0 +1,26 @@
+//! What is learned while requests come and go: of the device, and of the streams.
+//!
+//! What a device declares is a first guess, and what a stream will do next nobody declares. Both are found out from the requests that
+//! come anyway. Each part here watches one thing, knows no scheduler and has its own tests; schedulers and helper threads use those
+//! they need.
+//!
+//! | of the device | |
+//! |---|---|
+//! | [`comparison`] | which of two settings it does more with: samples of both in turn |
+//! | [`idling_trial`] | whether it does more when it idles for the stream in service |
+//! | [`depth`] | how many requests it needs at once |
+//! | [`concurrency`] | how many helper threads pay on a backing |
+//! | [`queueing`] | whether it takes several requests at once; whether it rotates |
+//! | [`rate`] | what it does at its best |
+//! | [`pace`] | what it does while it is busy, and so what a flush costs |
+//!
+//! Of a stream, [`habits`] has how soon it asks again and how far away.
+
+pub mod comparison;
+pub mod concurrency;
+pub mod depth;
+pub mod habits;
+pub mod idling_trial;
+pub mod pace;
+pub mod queueing;
+pub mod rate;

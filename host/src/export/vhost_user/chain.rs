@@ -1,0 +1,496 @@
+//! Chains: what a guest asks by a chain of descriptors. Pure: reads a guest's memory, and says what is asked.
+//!
+//! A chain is a header that the device reads (16 bytes: type, sector), data that it reads or writes, and one byte that it
+//! writes: the status. How these are cut into descriptors is the guest's business, and so is a table of descriptors
+//! elsewhere (an indirect one).
+//!
+//! Example: a read of 4 KiB is `[16 bytes, to read] [4096 bytes, to write] [1 byte, to write]`.
+//!
+//! chain.1  A chain that is none (it goes in circles, leaves its table, names memory that is not there, has no room for a status)
+//!          is [`Broken`]: the guest's driver is out of step, and its device ends.
+//! chain.2  A chain that asks what cannot be (beyond the end, half a sector, a write where only reading is allowed) is answered
+//!          by its status, and the device goes on.
+//! chain.3  A chain has at most [`DESCRIPTORS_MAX`] descriptors, so that no guest makes the server keep long lists.
+
+use std::fmt;
+
+use virtio_bindings::bindings::virtio_blk as blk;
+use virtio_queue::desc::split::Descriptor;
+use vm_memory::{Address as _, Bytes as _, GuestAddress, GuestMemoryMmap};
+
+/// Pieces of data that guests may have in one request: they are told (`seg_max`).
+pub const SEGMENTS_MAX: u32 = 254;
+/// The longest chain: data, header and status.
+pub const DESCRIPTORS_MAX: usize = SEGMENTS_MAX as usize + 2;
+/// The length of a device's name for itself.
+pub const ID_LEN: usize = 20;
+
+const SECTOR: u64 = 512;
+
+/// What a chain asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// Read, from this byte of the device on.
+    Read(u64),
+    /// Write, from this byte on.
+    Write(u64),
+    /// Make durable what was written.
+    Flush,
+    /// Tell the device's name.
+    Id,
+    /// Forget this range, in bytes.
+    Discard(u64, u64),
+    /// Make zeroes of this range; whether its blocks may be given back.
+    WriteZeroes(u64, u64, bool),
+    /// Answered by its status alone.
+    Refused(Refusal),
+}
+
+/// Why a request is answered by its status alone (chain.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// A type that the device does not have.
+    Type(u32),
+    /// A range that is not within the device.
+    Beyond(u64, u64),
+    /// Not whole blocks.
+    Unaligned(u64, u64),
+    /// No data, or more than is served at once.
+    Length(u64),
+    /// The device may only be read.
+    ReadOnly,
+    /// A list of ranges that is none.
+    Ranges(u64),
+}
+
+impl Refusal {
+    /// What the guest is told.
+    #[must_use]
+    pub const fn status(self) -> u8 {
+        match self {
+            Self::Type(_) => blk::VIRTIO_BLK_S_UNSUPP as u8,
+            _ => blk::VIRTIO_BLK_S_IOERR as u8,
+        }
+    }
+}
+
+/// Why a chain is none (chain.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Broken {
+    /// It names a descriptor that its table does not have.
+    Index(u16, u16),
+    /// It goes in circles, or has too many descriptors.
+    Long,
+    /// A table that is not in memory.
+    Table(GuestAddress),
+    /// An indirect table within another, or one that more descriptors follow.
+    Nested,
+    /// An indirect table of so many bytes.
+    TableSize(u32),
+    /// It is longer than 4 GiB.
+    Bytes,
+    /// Memory to read comes after memory to write.
+    Order,
+    /// It has no whole header.
+    NoHeader,
+    /// It has no room for a status.
+    NoStatus,
+    /// Its memory is not there.
+    Memory(GuestAddress),
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(index, size) => write!(f, "it names descriptor {index} of a table of {size}"),
+            Self::Long => write!(f, "it goes in circles, or has more than {DESCRIPTORS_MAX} descriptors"),
+            Self::Table(at) => write!(f, "its table, at {:#x}, is not in the guest's memory", at.0),
+            Self::Nested => {
+                f.write_str("it has an indirect table that is not its last descriptor, or is within another")
+            }
+            Self::TableSize(bytes) => write!(f, "it has an indirect table of {bytes} bytes"),
+            Self::Bytes => f.write_str("it is longer than 4 GiB"),
+            Self::Order => f.write_str("it has memory to be read after memory to be written"),
+            Self::NoHeader => f.write_str("it has no whole header"),
+            Self::NoStatus => f.write_str("it has no room for a status"),
+            Self::Memory(at) => write!(f, "its data or status, at {:#x}, is not in the guest's memory", at.0),
+        }
+    }
+}
+
+/// What a device can do, as far as chains are concerned.
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    /// Bytes.
+    pub size: u64,
+    /// Ranges start and end on its multiples, in bytes.
+    pub block: u64,
+    /// The longest read or write, in bytes.
+    pub request_max: u64,
+    /// Whether guests may only read.
+    pub read_only: bool,
+    /// Whether discards were offered.
+    pub discard: bool,
+    /// Whether writes of zeroes were offered.
+    pub write_zeroes: bool,
+}
+
+/// A request, as its chain says it; the data is with the [`Reader`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Asked {
+    /// What is asked.
+    pub what: What,
+    /// Where its status goes.
+    pub status: GuestAddress,
+    /// Bytes of data.
+    pub len: u64,
+}
+
+type Ranges = Vec<(GuestAddress, u32)>;
+
+/// Reads chains, one after the other.
+#[derive(Default, Debug)]
+pub struct Reader {
+    /// Of the last chain, what the device may read and write. Of what was read, the data alone stays.
+    readable: Ranges,
+    writable: Ranges,
+}
+
+impl Reader {
+    /// Reads the chain that starts at descriptor `head` of a table of `size`.
+    ///
+    /// # Errors
+    /// It is none (chain.1).
+    pub fn read(
+        &mut self,
+        device: &Device,
+        memory: &GuestMemoryMmap,
+        table: GuestAddress,
+        size: u16,
+        head: u16,
+    ) -> Result<Asked, Broken> {
+        self.walk(memory, table, size, head)?;
+        let status = last_byte(&mut self.writable).ok_or(Broken::NoStatus)?;
+        let mut header = [0; 16];
+        take(memory, &mut self.readable, &mut header)?.then_some(()).ok_or(Broken::NoHeader)?;
+        let kind = u32::from_le_bytes(header[..4].try_into().expect("four bytes"));
+        let sector = u64::from_le_bytes(header[8..].try_into().expect("eight bytes"));
+        let what = match kind {
+            blk::VIRTIO_BLK_T_IN => device.transfer(sector, bytes(&self.writable)).map(What::Read),
+            blk::VIRTIO_BLK_T_OUT if device.read_only => Err(Refusal::ReadOnly),
+            blk::VIRTIO_BLK_T_OUT => device.transfer(sector, bytes(&self.readable)).map(What::Write),
+            blk::VIRTIO_BLK_T_FLUSH => Ok(What::Flush),
+            blk::VIRTIO_BLK_T_GET_ID => Ok(What::Id),
+            blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => self.range(device, memory, kind)?,
+            _ => Err(Refusal::Type(kind)),
+        };
+        let what = what.unwrap_or_else(What::Refused);
+        let len = match what {
+            What::Read(_) | What::Id => bytes(&self.writable),
+            What::Write(_) => bytes(&self.readable),
+            _ => 0,
+        };
+        Ok(Asked { what, status, len })
+    }
+
+    /// Of the last chain, where the data of a write is.
+    #[must_use]
+    pub fn readable(&self) -> &[(GuestAddress, u32)] {
+        &self.readable
+    }
+
+    /// Of the last chain, where the data of a read goes.
+    #[must_use]
+    pub fn writable(&self) -> &[(GuestAddress, u32)] {
+        &self.writable
+    }
+
+    /// Collects the chain's memory.
+    fn walk(&mut self, memory: &GuestMemoryMmap, table: GuestAddress, size: u16, head: u16) -> Result<(), Broken> {
+        self.readable.clear();
+        self.writable.clear();
+        let (mut table, mut size, mut index) = (table, size, head);
+        let (mut indirect, mut seen, mut total) = (false, 0, 0);
+        loop {
+            if index >= size {
+                return Err(Broken::Index(index, size));
+            }
+            if seen > DESCRIPTORS_MAX {
+                return Err(Broken::Long); // chain.3
+            }
+            seen += 1;
+            let at =
+                table.checked_add(u64::from(index) * size_of::<Descriptor>() as u64).ok_or(Broken::Table(table))?;
+            let found: Descriptor = memory.read_obj(at).map_err(|_| Broken::Table(table))?;
+            let len = found.len();
+            if found.refers_to_indirect_table() {
+                if indirect || found.has_next() {
+                    return Err(Broken::Nested);
+                }
+                let entries = u16::try_from(len / size_of::<Descriptor>() as u32);
+                if len == 0 || !len.is_multiple_of(size_of::<Descriptor>() as u32) || entries.is_err() {
+                    return Err(Broken::TableSize(len));
+                }
+                (table, size, index, indirect) = (found.addr(), entries.expect("checked above"), 0, true);
+                continue;
+            }
+            total += u64::from(len);
+            if total > u64::from(u32::MAX) {
+                return Err(Broken::Bytes);
+            }
+            if len > 0 {
+                if found.is_write_only() {
+                    self.writable.push((found.addr(), len));
+                } else if self.writable.is_empty() {
+                    self.readable.push((found.addr(), len));
+                } else {
+                    return Err(Broken::Order);
+                }
+            }
+            if !found.has_next() {
+                return Ok(());
+            }
+            index = found.next();
+        }
+    }
+
+    /// The range of a discard or a write of zeroes: guests are told that they may name one in a request.
+    fn range(&mut self, device: &Device, memory: &GuestMemoryMmap, kind: u32) -> Result<Result<What, Refusal>, Broken> {
+        let discard = kind == blk::VIRTIO_BLK_T_DISCARD;
+        if device.read_only {
+            return Ok(Err(Refusal::ReadOnly));
+        }
+        if !(if discard { device.discard } else { device.write_zeroes }) {
+            return Ok(Err(Refusal::Type(kind)));
+        }
+        let mut range = [0; 16];
+        let listed = bytes(&self.readable);
+        if listed != range.len() as u64 {
+            return Ok(Err(Refusal::Ranges(listed)));
+        }
+        take(memory, &mut self.readable, &mut range)?;
+        let sector = u64::from_le_bytes(range[..8].try_into().expect("eight bytes"));
+        let sectors = u32::from_le_bytes(range[8..12].try_into().expect("four bytes"));
+        let flags = u32::from_le_bytes(range[12..].try_into().expect("four bytes"));
+        let len = u64::from(sectors) * SECTOR;
+        // A discard has no flags; a write of zeroes may say that blocks may be given back.
+        if flags > u32::from(!discard) {
+            return Ok(Err(Refusal::Type(kind)));
+        }
+        Ok(device.place(sector, len).map(|at| match discard {
+            true => What::Discard(at, len),
+            false => What::WriteZeroes(at, len, flags & 1 != 0),
+        }))
+    }
+}
+
+impl Device {
+    fn transfer(&self, sector: u64, len: u64) -> Result<u64, Refusal> {
+        if len > self.request_max {
+            return Err(Refusal::Length(len));
+        }
+        self.place(sector, len)
+    }
+
+    /// Where on the device a range is, in bytes.
+    fn place(&self, sector: u64, len: u64) -> Result<u64, Refusal> {
+        if len == 0 {
+            return Err(Refusal::Length(len));
+        }
+        let at = sector.checked_mul(SECTOR).ok_or(Refusal::Beyond(sector, len))?;
+        if at.checked_add(len).is_none_or(|end| end > self.size) {
+            return Err(Refusal::Beyond(sector, len));
+        }
+        if !(at | len).is_multiple_of(self.block) {
+            return Err(Refusal::Unaligned(at, len));
+        }
+        Ok(at)
+    }
+}
+
+fn bytes(ranges: &[(GuestAddress, u32)]) -> u64 {
+    ranges.iter().map(|(_, len)| u64::from(*len)).sum()
+}
+
+/// Takes the last byte off.
+fn last_byte(ranges: &mut Ranges) -> Option<GuestAddress> {
+    let (start, len) = ranges.last_mut()?;
+    *len -= 1;
+    let at = start.checked_add(u64::from(*len));
+    if *len == 0 {
+        ranges.pop();
+    }
+    at
+}
+
+/// Takes as many bytes as `into` has off the front, if there are so many.
+fn take(memory: &GuestMemoryMmap, ranges: &mut Ranges, into: &mut [u8]) -> Result<bool, Broken> {
+    let (mut got, mut used) = (0, 0);
+    for (start, len) in ranges.iter_mut() {
+        let part = (into.len() - got).min(*len as usize);
+        memory.read_slice(&mut into[got..got + part], *start).map_err(|_| Broken::Memory(*start))?;
+        got += part;
+        if part < *len as usize {
+            *start = start.checked_add(part as u64).ok_or(Broken::Memory(*start))?;
+            *len -= part as u32;
+            break;
+        }
+        used += 1;
+        if got == into.len() {
+            break;
+        }
+    }
+    ranges.drain(..used);
+    Ok(got == into.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: u64 = 0x1000;
+    const INDIRECT: u64 = 0x2000;
+    const HEADER: u64 = 0x8000;
+    const DATA: u64 = 0x9000;
+    const STATUS: u64 = 0xf000;
+    const NEXT: u16 = 1;
+    const WRITE: u16 = 2;
+    const TABLE_OF: u16 = 4;
+
+    const DEVICE: Device =
+        Device { size: 1 << 20, block: 512, request_max: 1 << 18, read_only: false, discard: true, write_zeroes: true };
+
+    fn guest() -> GuestMemoryMmap {
+        GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x10000)]).unwrap()
+    }
+
+    fn put(memory: &GuestMemoryMmap, table: u64, index: u64, (at, len, flags, next): (u64, u32, u16, u16)) {
+        let descriptor = Descriptor::new(at, len, flags, next);
+        memory.write_obj(descriptor, GuestAddress(table + index * 16)).unwrap();
+    }
+
+    fn header(memory: &GuestMemoryMmap, kind: u32, sector: u64) {
+        memory.write_obj(kind.to_le(), GuestAddress(HEADER)).unwrap();
+        memory.write_obj(sector.to_le(), GuestAddress(HEADER + 8)).unwrap();
+    }
+
+    fn read(memory: &GuestMemoryMmap, device: &Device) -> Result<(Asked, Reader), Broken> {
+        let mut reader = Reader::default();
+        let asked = reader.read(device, memory, GuestAddress(TABLE), 8, 0)?;
+        Ok((asked, reader))
+    }
+
+    /// A request in three descriptors, as Linux writes it.
+    fn plain(kind: u32, sector: u64, data: u32) -> GuestMemoryMmap {
+        let memory = guest();
+        header(&memory, kind, sector);
+        put(&memory, TABLE, 0, (HEADER, 16, NEXT, 1));
+        put(&memory, TABLE, 1, (DATA, data, NEXT | if kind == 0 { WRITE } else { 0 }, 2));
+        put(&memory, TABLE, 2, (STATUS, 1, WRITE, 0));
+        memory
+    }
+
+    #[test]
+    fn a_read_and_a_write_as_linux_writes_them() {
+        let (asked, reader) = read(&plain(0, 8, 4096), &DEVICE).unwrap();
+        assert_eq!(asked, Asked { what: What::Read(4096), status: GuestAddress(STATUS), len: 4096 });
+        assert_eq!(reader.writable(), [(GuestAddress(DATA), 4096)]);
+        let (asked, reader) = read(&plain(1, 8, 4096), &DEVICE).unwrap();
+        assert_eq!(asked, Asked { what: What::Write(4096), status: GuestAddress(STATUS), len: 4096 });
+        assert_eq!(reader.readable(), [(GuestAddress(DATA), 4096)]);
+    }
+
+    /// A header in two parts, the second with data behind it; a status at the end of the data.
+    #[test]
+    fn how_a_chain_is_cut_does_not_matter() {
+        let memory = guest();
+        header(&memory, 1, 0);
+        put(&memory, TABLE, 0, (HEADER, 5, NEXT, 3));
+        put(&memory, TABLE, 3, (HEADER + 5, 11 + 512, NEXT, 5));
+        put(&memory, TABLE, 5, (DATA, 512, NEXT, 7));
+        put(&memory, TABLE, 7, (STATUS, 4, WRITE, 0));
+        let (asked, reader) = read(&memory, &DEVICE).unwrap();
+        assert_eq!(asked, Asked { what: What::Write(0), status: GuestAddress(STATUS + 3), len: 1024 });
+        assert_eq!(reader.readable(), [(GuestAddress(HEADER + 16), 512), (GuestAddress(DATA), 512)]);
+    }
+
+    #[test]
+    fn a_table_may_be_elsewhere_once() {
+        let memory = plain(0, 0, 512);
+        for index in 0..3 {
+            let descriptor: Descriptor = memory.read_obj(GuestAddress(TABLE + index * 16)).unwrap();
+            memory.write_obj(descriptor, GuestAddress(INDIRECT + index * 16)).unwrap();
+        }
+        put(&memory, TABLE, 0, (INDIRECT, 48, TABLE_OF, 0));
+        assert_eq!(read(&memory, &DEVICE).unwrap().0.what, What::Read(0));
+        put(&memory, INDIRECT, 0, (INDIRECT, 48, TABLE_OF, 0));
+        assert_eq!(read(&memory, &DEVICE).unwrap_err(), Broken::Nested);
+        for (len, flags, wanted) in [
+            (47, TABLE_OF, Broken::TableSize(47)),
+            (0, TABLE_OF, Broken::TableSize(0)),
+            (48, TABLE_OF | NEXT, Broken::Nested),
+        ] {
+            put(&memory, TABLE, 0, (INDIRECT, len, flags, 1));
+            assert_eq!(read(&memory, &DEVICE).unwrap_err(), wanted);
+        }
+    }
+
+    /// chain.1
+    #[test]
+    fn what_is_no_chain_is_broken() {
+        let broken = |change: &dyn Fn(&GuestMemoryMmap)| {
+            let memory = plain(0, 0, 512);
+            change(&memory);
+            read(&memory, &DEVICE).unwrap_err()
+        };
+        assert_eq!(broken(&|m| put(m, TABLE, 1, (DATA, 512, NEXT | WRITE, 0))), Broken::Order, "0 1 0: a header again");
+        assert_eq!(broken(&|m| put(m, TABLE, 1, (DATA, 512, NEXT | WRITE, 1))), Broken::Long, "0 1 1 1 …");
+        assert_eq!(broken(&|m| put(m, TABLE, 1, (DATA, 512, NEXT | WRITE, 8))), Broken::Index(8, 8));
+        assert_eq!(broken(&|m| put(m, TABLE, 0, (HEADER, 15, NEXT, 1))), Broken::NoHeader);
+        assert_eq!(broken(&|m| put(m, TABLE, 0, (0x10000, 16, NEXT, 1))), Broken::Memory(GuestAddress(0x10000)));
+        assert_eq!(broken(&|m| put(m, TABLE, 0, (HEADER, 16, 0, 0))), Broken::NoStatus);
+        let long = |m: &GuestMemoryMmap| put(m, TABLE, 1, (DATA, u32::MAX, NEXT | WRITE, 2));
+        assert_eq!(broken(&long), Broken::Bytes);
+        let mut reader = Reader::default();
+        for table in [0x10000, 0xfff0 + 1, u64::MAX - 15] {
+            let found = reader.read(&DEVICE, &guest(), GuestAddress(table), 8, 0);
+            assert_eq!(found.unwrap_err(), Broken::Table(GuestAddress(table)));
+        }
+    }
+
+    /// chain.2
+    #[test]
+    fn what_cannot_be_is_refused_and_no_more() {
+        let refused =
+            |kind, sector, data, device: &Device| match read(&plain(kind, sector, data), device).unwrap().0.what {
+                What::Refused(why) => why,
+                what => panic!("{what:?} was taken"),
+            };
+        assert_eq!(refused(0, 2047, 1024, &DEVICE), Refusal::Beyond(2047, 1024));
+        assert_eq!(refused(1, u64::MAX, 512, &DEVICE), Refusal::Beyond(u64::MAX, 512));
+        assert_eq!(refused(1, 0, 100, &DEVICE), Refusal::Unaligned(0, 100));
+        assert_eq!(refused(0, 0, 1 << 19, &DEVICE), Refusal::Length(1 << 19));
+        assert_eq!(refused(77, 0, 512, &DEVICE), Refusal::Type(77));
+        assert_eq!(refused(1, 0, 512, &Device { read_only: true, ..DEVICE }), Refusal::ReadOnly);
+        assert_eq!(refused(0, 1, 4096, &Device { block: 4096, ..DEVICE }), Refusal::Unaligned(512, 4096));
+        assert_eq!((Refusal::Type(77).status(), Refusal::ReadOnly.status()), (2, 1));
+    }
+
+    #[test]
+    fn a_discard_names_one_range() {
+        let asked = |kind, len: u32, flags: u32, device: &Device| {
+            let memory = plain(kind, 0, len);
+            memory.write_obj(16u64.to_le(), GuestAddress(DATA)).unwrap();
+            memory.write_obj(8u32.to_le(), GuestAddress(DATA + 8)).unwrap();
+            memory.write_obj(flags.to_le(), GuestAddress(DATA + 12)).unwrap();
+            read(&memory, device).unwrap().0.what
+        };
+        assert_eq!(asked(11, 16, 0, &DEVICE), What::Discard(8192, 4096));
+        assert_eq!(asked(13, 16, 1, &DEVICE), What::WriteZeroes(8192, 4096, true));
+        assert_eq!(asked(13, 16, 0, &DEVICE), What::WriteZeroes(8192, 4096, false));
+        assert_eq!(asked(11, 32, 0, &DEVICE), What::Refused(Refusal::Ranges(32)));
+        assert_eq!(asked(11, 16, 1, &DEVICE), What::Refused(Refusal::Type(11)));
+        assert_eq!(asked(11, 16, 0, &Device { discard: false, ..DEVICE }), What::Refused(Refusal::Type(11)));
+        assert_eq!(asked(13, 16, 0, &Device { read_only: true, ..DEVICE }), What::Refused(Refusal::ReadOnly));
+    }
+}

@@ -1,0 +1,108 @@
+//! What a guest is told of its device: features, and the configuration that it reads.
+
+use vhost::vhost_user::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use virtio_bindings::bindings::virtio_blk as blk;
+use virtio_bindings::bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+
+use fairlift_core::{Op, Sector};
+
+use super::chain::{Device, ID_LEN, SEGMENTS_MAX};
+use crate::export::Export;
+
+/// The most rings of a device: more than virtual CPUs that most guests have.
+pub(super) const RINGS_MAX: usize = 64;
+/// The largest ring.
+pub(super) const RING_SIZE_MAX: u16 = 1024;
+/// Sectors that guests may discard, or make zeroes, with one request.
+const RANGE_MAX: u32 = 1 << 22;
+/// Where in the configuration the guest says whether writes may stay in a cache.
+pub(super) const WRITE_BACK: usize = 32;
+const SPACE: usize = 60;
+
+/// What is offered to front-ends.
+pub(super) fn protocol_features() -> u64 {
+    let features = VhostUserProtocolFeatures::MQ
+        | VhostUserProtocolFeatures::REPLY_ACK
+        | VhostUserProtocolFeatures::CONFIG
+        | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
+    features.bits()
+}
+
+/// Whether front-end and server speak of protocol features.
+pub(super) const fn speaks_of_features(features: u64) -> bool {
+    features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0
+}
+
+/// What is offered to guests.
+pub(super) fn features(export: &Export) -> u64 {
+    let device = device(export, u64::MAX);
+    let bits = [
+        (true, VIRTIO_F_VERSION_1),
+        (true, VIRTIO_RING_F_INDIRECT_DESC),
+        (true, VIRTIO_RING_F_EVENT_IDX),
+        (true, blk::VIRTIO_BLK_F_SEG_MAX),
+        (true, blk::VIRTIO_BLK_F_BLK_SIZE),
+        (true, blk::VIRTIO_BLK_F_TOPOLOGY),
+        (true, blk::VIRTIO_BLK_F_MQ),
+        (export.facts.flush, blk::VIRTIO_BLK_F_FLUSH),
+        (export.facts.flush, blk::VIRTIO_BLK_F_CONFIG_WCE),
+        (export.read_only, blk::VIRTIO_BLK_F_RO),
+        (device.discard, blk::VIRTIO_BLK_F_DISCARD),
+        (device.write_zeroes, blk::VIRTIO_BLK_F_WRITE_ZEROES),
+    ];
+    let offered = bits.iter().filter(|(is, _)| *is).fold(0, |all, (_, bit)| all | 1 << bit);
+    offered | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+}
+
+pub(super) const fn has_event_index(features: u64) -> bool {
+    features & 1 << VIRTIO_RING_F_EVENT_IDX != 0
+}
+
+/// Whether each write must be durable when it ends: the guest has no flush, or has said that it will not use it.
+pub(super) const fn writes_through(features: u64, write_back: bool) -> bool {
+    let flushes = features & 1 << blk::VIRTIO_BLK_F_FLUSH != 0;
+    let chooses = features & 1 << blk::VIRTIO_BLK_F_CONFIG_WCE != 0;
+    !flushes || chooses && !write_back
+}
+
+/// The export, as far as chains are concerned.
+pub(super) fn device(export: &Export, request_max: u64) -> Device {
+    let writable = |op| !export.read_only && export.facts.limits.max(op) > 0;
+    Device {
+        size: export.size,
+        block: export.facts.block().into(),
+        request_max,
+        read_only: export.read_only,
+        discard: writable(Op::Discard) && export.device.can_discard(),
+        write_zeroes: writable(Op::WriteZeroes),
+    }
+}
+
+/// The configuration that a guest reads.
+pub(super) fn space(export: &Export, write_back: bool) -> [u8; SPACE] {
+    let block = export.facts.block();
+    let align = block.max(4096);
+    let mut space = [0; SPACE];
+    let mut put = |at: usize, bytes: &[u8]| space[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &(export.size / Sector::SIZE).to_le_bytes());
+    put(12, &SEGMENTS_MAX.to_le_bytes());
+    put(20, &block.to_le_bytes());
+    put(24, &[(align / block).ilog2() as u8, 0]);
+    put(26, &((align / block) as u16).to_le_bytes());
+    put(WRITE_BACK, &[u8::from(write_back)]);
+    put(34, &(RINGS_MAX as u16).to_le_bytes());
+    let per_block = block / Sector::SIZE as u32;
+    for (at, value) in [(36, RANGE_MAX), (40, 1), (44, per_block), (48, RANGE_MAX), (52, 1)] {
+        put(at, &value.to_le_bytes());
+    }
+    put(56, &[u8::from(export.device.can_discard())]);
+    space
+}
+
+/// What the device calls itself: the export's name, as far as there is room for it.
+pub(super) fn id(export: &Export) -> [u8; ID_LEN] {
+    let mut id = [0; ID_LEN];
+    id.iter_mut().zip(export.name.bytes()).for_each(|(to, from)| *to = from);
+    id
+}

@@ -1,0 +1,273 @@
+//! The devices of a worker, and how it comes by them.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use fairlift_core::{ContextId, Instant};
+use io_uring::cqueue;
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+use slab::Slab;
+
+use super::chain::Reader;
+use super::device::{Device, Tools};
+use super::service::{Doors, Event, Name};
+use crate::disk::engine::{Engine, News};
+use crate::export::front::Front;
+use crate::export::nbd::service::{Client, Service};
+
+/// The devices of a worker.
+pub(crate) struct VhostUser {
+    service: Arc<Service>,
+    doors: Arc<Doors>,
+    devices: Slab<Device>,
+    /// Devices to look at before the turn ends.
+    touched: Vec<usize>,
+    tools: Tools,
+    /// The change of exports that was looked at last.
+    changes_seen: u64,
+    /// How many doors the kernel looks at.
+    listening: usize,
+    /// Since when we have been draining.
+    draining: Option<Instant>,
+}
+
+impl VhostUser {
+    /// No devices yet. The first worker accepts, for all.
+    pub(crate) fn new(engine: &mut Engine, service: Arc<Service>, doors: Arc<Doors>) -> Self {
+        let mine = if engine.context.0 == 0 { doors.list.len() } else { 0 };
+        let tools = Tools { reader: Reader::default(), request_max: service.limits.request_max.into() };
+        let (devices, touched, changes_seen) = (Slab::new(), Vec::new(), service.changes());
+        let mut front = Self { service, doors, devices, touched, tools, changes_seen, listening: 0, draining: None };
+        (0..mine).for_each(|door| front.listen(engine, door));
+        front
+    }
+
+    fn listen(&mut self, engine: &mut Engine, door: usize) {
+        if let Some(listening) = &*self.doors.list[door].listening() {
+            engine.ring.poll(listening.fd.as_fd(), libc::POLLIN, true, Event::Accept(door).pack());
+            self.listening += 1;
+        }
+    }
+
+    fn touch(&mut self, number: usize) {
+        if let Some(device) = self.devices.get_mut(number)
+            && !std::mem::replace(&mut device.touched, true)
+        {
+            self.touched.push(number);
+        }
+    }
+
+    /// Exports have come, changed or gone: devices learn of it.
+    #[cold]
+    fn look_at_exports(&mut self, engine: &mut Engine, now: Instant) {
+        let exports = self.service.exports();
+        let numbers: Vec<_> = self.devices.iter().map(|(number, _)| number).collect();
+        for number in numbers {
+            let device = &mut self.devices[number];
+            match exports.list.iter().find(|there| there.id == device.export().id) {
+                Some(there) => device.follow(engine, now, there, self.tools.request_max),
+                None => device.end(engine),
+            }
+            self.touch(number);
+        }
+        if engine.context.0 != 0 {
+            return;
+        }
+        for (number, door) in self.doors.list.iter().enumerate() {
+            if exports.list.iter().all(|there| there.id != door.export) && door.listening().take().is_some() {
+                engine.ring.cancel(Event::Accept(number).pack());
+            }
+        }
+    }
+
+    /// Somebody is at a door.
+    fn accept(&mut self, engine: &mut Engine, number: usize) {
+        let doors = Arc::clone(&self.doors);
+        let door = &doors.list[number];
+        while let Some(listening) = &*door.listening() {
+            let fd = match accept_with(&listening.fd, SocketFlags::CLOEXEC) {
+                Ok(fd) => fd,
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(error) => {
+                    tracing::warn!(export = door.name, %error, "vhost-user: a front-end could not be accepted");
+                    return;
+                }
+            };
+            if !door.taken.swap(true, Ordering::AcqRel) {
+                door.told.store(false, Ordering::Relaxed);
+                self.place(engine, number, fd);
+            } else if !door.told.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    export = door.name,
+                    "vhost-user: a second front-end was refused: an export has one at a time"
+                );
+            }
+        }
+    }
+
+    /// Gives a front-end to the worker with the fewest.
+    fn place(&mut self, engine: &mut Engine, door: usize, fd: OwnedFd) {
+        let (target, load) = (self.doors.loads.iter().enumerate())
+            .min_by_key(|(_, load)| load.load(Ordering::Relaxed))
+            .expect("there is at least one worker");
+        load.fetch_add(1, Ordering::Relaxed);
+        let target = ContextId(target as u16);
+        if target == engine.context {
+            self.welcome(engine, door, fd);
+        } else {
+            self.doors.newcomers_of(target).push((door, fd));
+            self.service.notifiers.wake(target, &mut engine.ring);
+        }
+    }
+
+    fn welcome(&mut self, engine: &mut Engine, door: usize, fd: OwnedFd) {
+        let exports = self.service.exports();
+        let Some(export) = exports.list.iter().find(|there| there.id == self.doors.list[door].export) else {
+            return self.leave(engine.context, door); // removed meanwhile
+        };
+        let entry = self.devices.vacant_entry();
+        let number = entry.key();
+        let peer = crate::export::listen::peer(&fd);
+        self.service.events.tell("connected", vec![("export", export.name.clone()), ("client", peer.clone())]);
+        let client = Client { peer, export: Some(export.name.clone()), since: SystemTime::now() };
+        self.service.clients().insert((engine.context.0, CLIENTS + number), client);
+        let device = entry.insert(Device::new(export, door, number, fd, self.tools.request_max));
+        if self.draining.is_some() {
+            device.end(engine);
+        }
+        self.touch(number);
+    }
+
+    /// A front-end has left its door.
+    fn leave(&self, context: ContextId, door: usize) {
+        self.doors.list[door].taken.store(false, Ordering::Release);
+        self.doors.loads[usize::from(context.0)].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Devices are numbered from here on, among the clients of a worker.
+const CLIENTS: usize = 1 << 32;
+
+impl Front for VhostUser {
+    const ASKS_BY_ITSELF: bool = false;
+
+    type Done = ();
+
+    fn completed(&mut self, engine: &mut Engine, _now: Instant, what: u64, entry: &cqueue::Entry) {
+        let more = cqueue::more(entry.flags());
+        match Event::unpack(what) {
+            Event::Message(number) => {
+                self.devices[number].readable(engine);
+                self.touch(number);
+            }
+            Event::Kick(Name { device, ring }) => {
+                self.devices[device].kicked(engine, ring, entry.result(), more);
+                self.touch(device);
+            }
+            Event::Called(Name { device, ring }) => {
+                self.devices[device].called(ring);
+                self.touch(device);
+            }
+            Event::Accept(door) => {
+                if !more {
+                    self.listening -= 1;
+                }
+                if self.draining.is_none() {
+                    self.accept(engine, door);
+                    if !more {
+                        self.listen(engine, door); // unless it was closed
+                    }
+                }
+            }
+        }
+    }
+
+    /// There may be newcomers, or the order to drain.
+    fn woken(&mut self, engine: &mut Engine, now: Instant) {
+        let newcomers = std::mem::take(&mut *self.doors.newcomers_of(engine.context));
+        newcomers.into_iter().for_each(|(door, fd)| self.welcome(engine, door, fd));
+        let changes = self.service.changes();
+        if std::mem::replace(&mut self.changes_seen, changes) != changes {
+            self.look_at_exports(engine, now);
+        }
+        if self.service.draining.load(Ordering::Acquire) && self.draining.is_none() {
+            self.draining = Some(now);
+            if self.listening > 0 {
+                (0..self.doors.list.len()).for_each(|door| engine.ring.cancel(Event::Accept(door).pack()));
+            }
+            let numbers: Vec<_> = self.devices.iter().map(|(number, _)| number).collect();
+            for number in numbers {
+                self.devices[number].end(engine);
+                self.touch(number);
+            }
+        }
+    }
+
+    fn look_at_clock(&mut self, _engine: &mut Engine, _now: Instant) {
+        for (_, device) in &mut self.devices {
+            device.look();
+        }
+    }
+
+    #[inline]
+    fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
+        let (Name { device, ring }, head) = Name::of_ticket(engine.owner(ticket));
+        self.devices[device].news(engine, ticket, (ring, head), news);
+        self.touch(device);
+    }
+
+    fn go_on(&mut self, engine: &mut Engine, _now: Instant) -> bool {
+        let mut went_on = false;
+        for index in 0..self.touched.len() {
+            went_on |= self.devices[self.touched[index]].go_on(engine, &mut self.tools);
+        }
+        went_on
+    }
+
+    fn arm(&mut self, engine: &mut Engine, _now: Instant) {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.retain(|number| {
+            let device = &mut self.devices[*number];
+            device.arm(engine);
+            if device.is_over() {
+                // What was collected for it names its descriptors.
+                engine.ring.submit();
+                let device = self.devices.remove(*number);
+                let (door, name) = (device.door, device.export().name.clone());
+                device.close(engine);
+                let client = self.service.clients().remove(&(engine.context.0, CLIENTS + *number));
+                let peer = client.map_or_else(String::new, |client| client.peer);
+                self.service.events.tell("left", vec![("export", name), ("client", peer)]);
+                self.leave(engine.context, door);
+                return false;
+            }
+            // It goes on when others have given memory or room back.
+            device.touched = device.held_back;
+            device.touched
+        });
+        self.touched = touched;
+    }
+
+    fn waits_for_memory(&self) -> bool {
+        !self.touched.is_empty()
+    }
+
+    fn poll_timeout(&self, _now: Instant) -> Option<Instant> {
+        None
+    }
+
+    fn gives_up_at(&self) -> Option<Instant> {
+        let patience = self.service.limits.drain_timeout;
+        self.draining.map(|since| since + patience + patience)
+    }
+
+    fn is_over(&self, _engine: &Engine) -> bool {
+        self.draining.is_some() && self.devices.is_empty() && self.listening == 0
+    }
+
+    fn finish(&mut self) {}
+}

@@ -1,0 +1,353 @@
+//! Messages of vhost-user: bytes to requests, and answers to bytes. Pure: no socket, no memory of a guest.
+//!
+//! A message is a header of 12 bytes (code, flags, size) and so many bytes of payload, in the machine's own byte order;
+//! descriptors travel beside it. The `vhost` crate says what the payloads look like. Its own connections block their
+//! thread until a message is whole, which a worker cannot.
+//!
+//! message.1  What is not understood ends the connection: an answer to it would be a guess.
+
+use std::fmt;
+
+use vhost::vhost_user::message::{
+    FrontendReq, VhostUserConfig, VhostUserInflight, VhostUserMemory, VhostUserMemoryRegion, VhostUserMsgValidator,
+    VhostUserVringAddr, VhostUserVringState,
+};
+use vm_memory::ByteValued;
+
+/// The length of a header.
+pub const HEADER: usize = 12;
+/// The longest payload that is taken: the specification's largest message is a tenth of that.
+pub const PAYLOAD_MAX: usize = 4096;
+/// The most descriptors of one message.
+pub const DESCRIPTORS_MAX: usize = 32;
+
+const VERSION: u32 = 1;
+const REPLY: u32 = 1 << 2;
+const NEED_REPLY: u32 = 1 << 3;
+/// In the number of a ring that comes with SET_VRING_KICK and the like: there is no descriptor.
+const NO_DESCRIPTOR: u64 = 1 << 8;
+
+/// The start of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// What is asked, as a number.
+    pub code: u32,
+    /// The length of the payload that follows.
+    pub size: usize,
+    /// An answer is wanted though this request has none of its own.
+    pub need_reply: bool,
+}
+
+/// A region of a guest's memory, as its virtual machine monitor shares it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// Its address in the guest.
+    pub guest: u64,
+    /// Its length.
+    pub size: u64,
+    /// Its address in the monitor, by which the monitor says where rings are.
+    pub user: u64,
+    /// Where in the shared file it starts.
+    pub offset: u64,
+}
+
+/// What a front-end asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the names are the protocol's")]
+pub enum Request {
+    GetFeatures,
+    SetFeatures(u64),
+    SetOwner,
+    ResetOwner,
+    SetMemTable(Vec<Region>),
+    SetVringNum { ring: u32, size: u32 },
+    SetVringAddr { ring: u32, descriptors: u64, available: u64, used: u64 },
+    SetVringBase { ring: u32, base: u32 },
+    GetVringBase { ring: u32 },
+    SetVringKick { ring: u32, with_descriptor: bool },
+    SetVringCall { ring: u32, with_descriptor: bool },
+    SetVringErr { ring: u32 },
+    GetProtocolFeatures,
+    SetProtocolFeatures(u64),
+    GetQueueNum,
+    SetVringEnable { ring: u32, on: bool },
+    GetConfig { offset: u32, size: u32, flags: u32 },
+    SetConfig { offset: u32, data: Vec<u8> },
+    GetInflight { queues: u16, size: u16 },
+    SetInflight { bytes: u64, offset: u64, queues: u16, size: u16 },
+}
+
+/// Why a message cannot be understood (message.1).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wrong {
+    /// Its version or its flags.
+    Flags(u32),
+    /// Its payload is longer than any.
+    Long(u32, u32),
+    /// Nobody has defined it, or it is for other devices.
+    Unknown(u32),
+    /// Its payload does not fit what it asks.
+    Payload(FrontendReq, usize),
+    /// It has a number that cannot be.
+    Value(FrontendReq, &'static str),
+    /// It came with so many descriptors, and should have had so many.
+    Descriptors(FrontendReq, usize, usize),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flags(flags) => write!(f, "a message with flags {flags:#x}: only version {VERSION} is spoken here"),
+            Self::Long(code, size) => {
+                write!(f, "message {code} of {size} bytes: none is longer than {PAYLOAD_MAX}")
+            }
+            Self::Unknown(code) => write!(f, "message {code}, which is none of a block device's"),
+            Self::Payload(code, size) => write!(f, "{code:?} with {size} bytes, which does not fit it"),
+            Self::Value(code, why) => write!(f, "{code:?} {why}"),
+            Self::Descriptors(code, came, wanted) => {
+                write!(f, "{code:?} with {came} descriptors, where {wanted} belong to it")
+            }
+        }
+    }
+}
+
+impl Header {
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn read(bytes: &[u8; HEADER]) -> Result<Self, Wrong> {
+        let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let (code, flags, size) = (word(0), word(4), word(8));
+        if flags & 3 != VERSION || flags & REPLY != 0 {
+            return Err(Wrong::Flags(flags));
+        }
+        if size as usize > PAYLOAD_MAX {
+            return Err(Wrong::Long(code, size));
+        }
+        Ok(Self { code, size: size as usize, need_reply: flags & NEED_REPLY != 0 })
+    }
+}
+
+/// A value of the protocol at the start of some bytes.
+fn take<T: ByteValued + Default>(bytes: &[u8]) -> Option<T> {
+    let mut value = T::default();
+    value.as_mut_slice().copy_from_slice(bytes.get(..size_of::<T>())?);
+    Some(value)
+}
+
+impl Request {
+    /// Reads what is asked, with so many descriptors beside it.
+    ///
+    /// # Errors
+    /// It makes no sense.
+    pub fn read(header: &Header, payload: &[u8], descriptors: usize) -> Result<Self, Wrong> {
+        let code = FrontendReq::try_from(header.code).map_err(|_| Wrong::Unknown(header.code))?;
+        let misfit = || Wrong::Payload(code, payload.len());
+        let exactly = |size: usize| if payload.len() == size { Ok(()) } else { Err(misfit()) };
+        let nothing = || exactly(0);
+        let number = || exactly(8).and_then(|()| take::<u64>(payload).ok_or_else(misfit));
+        let ring = || {
+            exactly(size_of::<VhostUserVringState>())?;
+            let VhostUserVringState { index, num } = take(payload).ok_or_else(misfit)?;
+            Ok((index, num))
+        };
+        let event = || number().map(|value| ((value & 0xff) as u32, value & NO_DESCRIPTOR == 0));
+        let mut wanted = 0;
+        let request = match code {
+            FrontendReq::GET_FEATURES => nothing().map(|()| Self::GetFeatures)?,
+            FrontendReq::SET_FEATURES => Self::SetFeatures(number()?),
+            FrontendReq::SET_OWNER => nothing().map(|()| Self::SetOwner)?,
+            FrontendReq::RESET_OWNER => nothing().map(|()| Self::ResetOwner)?,
+            FrontendReq::SET_MEM_TABLE => {
+                let table: VhostUserMemory = take(payload).ok_or_else(misfit)?;
+                if !table.is_valid() {
+                    let why = "with no region: the guest's memory is not shared (QEMU: -object \
+                               memory-backend-memfd,id=ram,size=SIZE,share=on -machine memory-backend=ram)";
+                    return Err(Wrong::Value(code, why));
+                }
+                let regions = &payload[size_of::<VhostUserMemory>()..];
+                let one = size_of::<VhostUserMemoryRegion>();
+                if regions.len() != table.num_regions as usize * one {
+                    return Err(misfit());
+                }
+                wanted = table.num_regions as usize;
+                Self::SetMemTable(regions.chunks_exact(one).map(region).collect::<Option<_>>().ok_or_else(misfit)?)
+            }
+            FrontendReq::SET_VRING_NUM => ring().map(|(ring, size)| Self::SetVringNum { ring, size })?,
+            FrontendReq::SET_VRING_ADDR => {
+                exactly(size_of::<VhostUserVringAddr>())?;
+                let address: VhostUserVringAddr = take(payload).ok_or_else(misfit)?;
+                if !address.is_valid() {
+                    return Err(Wrong::Value(
+                        code,
+                        "with addresses that are not aligned, or flags that nobody defined",
+                    ));
+                }
+                let VhostUserVringAddr { index: ring, descriptor: descriptors, available, used, .. } = address;
+                Self::SetVringAddr { ring, descriptors, available, used }
+            }
+            FrontendReq::SET_VRING_BASE => ring().map(|(ring, base)| Self::SetVringBase { ring, base })?,
+            FrontendReq::GET_VRING_BASE => ring().map(|(ring, _)| Self::GetVringBase { ring })?,
+            FrontendReq::SET_VRING_KICK => {
+                let (ring, with_descriptor) = event()?;
+                wanted = usize::from(with_descriptor);
+                Self::SetVringKick { ring, with_descriptor }
+            }
+            FrontendReq::SET_VRING_CALL => {
+                let (ring, with_descriptor) = event()?;
+                wanted = usize::from(with_descriptor);
+                Self::SetVringCall { ring, with_descriptor }
+            }
+            FrontendReq::SET_VRING_ERR => {
+                let (ring, with_descriptor) = event()?;
+                wanted = usize::from(with_descriptor);
+                Self::SetVringErr { ring }
+            }
+            FrontendReq::GET_PROTOCOL_FEATURES => nothing().map(|()| Self::GetProtocolFeatures)?,
+            FrontendReq::SET_PROTOCOL_FEATURES => Self::SetProtocolFeatures(number()?),
+            FrontendReq::GET_QUEUE_NUM => nothing().map(|()| Self::GetQueueNum)?,
+            FrontendReq::SET_VRING_ENABLE => ring().map(|(ring, on)| Self::SetVringEnable { ring, on: on != 0 })?,
+            FrontendReq::GET_CONFIG | FrontendReq::SET_CONFIG => {
+                let config: VhostUserConfig = take(payload).ok_or_else(misfit)?;
+                let (data, VhostUserConfig { offset, size, flags }) = (&payload[size_of_val(&config)..], config);
+                if !config.is_valid() || size as usize != data.len() {
+                    return Err(misfit());
+                }
+                match code {
+                    FrontendReq::GET_CONFIG => Self::GetConfig { offset, size, flags },
+                    _ => Self::SetConfig { offset, data: data.to_vec() },
+                }
+            }
+            FrontendReq::GET_INFLIGHT_FD | FrontendReq::SET_INFLIGHT_FD => {
+                // Front-ends send it with or without the padding at its end.
+                let mut whole = [0; size_of::<VhostUserInflight>()];
+                if !(20..=whole.len()).contains(&payload.len()) {
+                    return Err(misfit());
+                }
+                whole[..payload.len()].copy_from_slice(payload);
+                let table: VhostUserInflight = take(&whole).ok_or_else(misfit)?;
+                let VhostUserInflight { mmap_size: bytes, mmap_offset: offset, num_queues: queues, queue_size: size } =
+                    table;
+                if !table.is_valid() {
+                    return Err(Wrong::Value(code, "for no queue"));
+                }
+                wanted = usize::from(code == FrontendReq::SET_INFLIGHT_FD);
+                match code {
+                    FrontendReq::GET_INFLIGHT_FD => Self::GetInflight { queues, size },
+                    _ => Self::SetInflight { bytes, offset, queues, size },
+                }
+            }
+            _ => return Err(Wrong::Unknown(header.code)),
+        };
+        if descriptors != wanted {
+            return Err(Wrong::Descriptors(code, descriptors, wanted));
+        }
+        Ok(request)
+    }
+}
+
+fn region(bytes: &[u8]) -> Option<Region> {
+    let VhostUserMemoryRegion { guest_phys_addr: guest, memory_size: size, user_addr: user, mmap_offset: offset } =
+        take(bytes)?;
+    Some(Region { guest, size, user, offset })
+}
+
+/// An answer to a request, whole.
+#[must_use]
+pub fn reply(code: u32, payload: &[u8]) -> Vec<u8> {
+    let words = [code, VERSION | REPLY, payload.len() as u32];
+    words.iter().flat_map(|word| word.to_ne_bytes()).chain(payload.iter().copied()).collect()
+}
+
+/// The payload of an answer that is a number.
+#[must_use]
+pub fn number(value: u64) -> Vec<u8> {
+    value.to_ne_bytes().to_vec()
+}
+
+/// The payload of the answer to GET_VRING_BASE.
+#[must_use]
+pub fn base(ring: u32, base: u16) -> Vec<u8> {
+    VhostUserVringState::new(ring, base.into()).as_slice().to_vec()
+}
+
+/// The payload of the answer to GET_INFLIGHT_FD.
+#[must_use]
+pub fn inflight(bytes: u64, queues: u16, size: u16) -> Vec<u8> {
+    let mut payload = [0; size_of::<VhostUserInflight>()];
+    payload[..8].copy_from_slice(&bytes.to_ne_bytes());
+    payload[16..18].copy_from_slice(&queues.to_ne_bytes());
+    payload[18..20].copy_from_slice(&size.to_ne_bytes());
+    payload.to_vec()
+}
+
+/// The payload of the answer to GET_CONFIG: what was asked for, from the device's configuration, zeroes beyond its end.
+#[must_use]
+pub fn config(offset: u32, size: u32, flags: u32, space: &[u8]) -> Vec<u8> {
+    let head = [offset, size, flags];
+    let part = space.iter().copied().skip(offset as usize).chain(std::iter::repeat(0)).take(size as usize);
+    head.iter().flat_map(|word| word.to_ne_bytes()).chain(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(code: u32, flags: u32, size: u32) -> Result<Header, Wrong> {
+        let bytes: Vec<u8> = [code, flags, size].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        Header::read(&bytes.try_into().unwrap())
+    }
+
+    fn read(code: u32, payload: &[u8], descriptors: usize) -> Result<Request, Wrong> {
+        let header = header(code, 1, payload.len() as u32).unwrap();
+        Request::read(&header, payload, descriptors)
+    }
+
+    #[test]
+    fn only_version_1_is_spoken_and_answers_are_not_requests() {
+        assert_eq!(header(1, 9, 0), Ok(Header { code: 1, size: 0, need_reply: true }));
+        for flags in [0, 2, 3, 5] {
+            assert_eq!(header(1, flags, 0), Err(Wrong::Flags(flags)));
+        }
+        assert_eq!(header(5, 1, 4097), Err(Wrong::Long(5, 4097)));
+    }
+
+    #[test]
+    fn a_memory_table_has_as_many_descriptors_as_regions() {
+        let region = [0x1000u64, 0x2000, 0x7000, 0x10];
+        let mut payload = [1u32, 0].iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
+        payload.extend(region.iter().flat_map(|word| word.to_ne_bytes()));
+        let wanted = Region { guest: 0x1000, size: 0x2000, user: 0x7000, offset: 0x10 };
+        assert_eq!(read(5, &payload, 1), Ok(Request::SetMemTable(vec![wanted])));
+        assert_eq!(read(5, &payload, 0), Err(Wrong::Descriptors(FrontendReq::SET_MEM_TABLE, 0, 1)));
+        assert_eq!(read(5, &payload[..39], 1), Err(Wrong::Payload(FrontendReq::SET_MEM_TABLE, 39)));
+        let none = read(5, &[0; 8], 0).unwrap_err().to_string();
+        assert!(none.contains("share=on"), "it says what would be right: {none}");
+    }
+
+    #[test]
+    fn an_event_may_come_without_its_descriptor() {
+        let request = |value: u64, descriptors| read(12, &value.to_ne_bytes(), descriptors);
+        assert_eq!(request(3, 1), Ok(Request::SetVringKick { ring: 3, with_descriptor: true }));
+        assert_eq!(request(3 | 1 << 8, 0), Ok(Request::SetVringKick { ring: 3, with_descriptor: false }));
+        assert_eq!(request(3, 2), Err(Wrong::Descriptors(FrontendReq::SET_VRING_KICK, 2, 1)));
+        assert_eq!(read(1, &[], 1), Err(Wrong::Descriptors(FrontendReq::GET_FEATURES, 1, 0)));
+    }
+
+    #[test]
+    fn a_part_of_the_configuration_is_told_with_zeroes_beyond_its_end() {
+        assert_eq!(config(2, 4, 0, &[1, 2, 3, 4])[12..], [3, 4, 0, 0]);
+        assert_eq!(config(9, 2, 0, &[1])[12..], [0, 0]);
+    }
+
+    #[test]
+    fn an_in_flight_table_comes_with_or_without_its_padding() {
+        let payload = inflight(4096, 2, 128);
+        let wanted = Request::SetInflight { bytes: 4096, offset: 0, queues: 2, size: 128 };
+        for len in [20, 24] {
+            assert_eq!(read(32, &payload[..len], 1), Ok(wanted.clone()));
+        }
+        assert_eq!(read(32, &payload[..19], 1), Err(Wrong::Payload(FrontendReq::SET_INFLIGHT_FD, 19)));
+    }
+}

@@ -1,0 +1,216 @@
+//! A ring of requests between a guest and us (a virtqueue).
+//!
+//! The guest puts the heads of chains into the available ring and kicks; we put them into the used ring when they have ended,
+//! and call. `virtio-queue` knows the indices of both rings and when the other side wants to be told; a chain is read by
+//! [`chain`](super::chain).
+//!
+//! ring.1  A head is in use from the moment that it is taken until it is in the used ring. A guest that offers it again in
+//!         between is out of step.
+//! ring.2  Whenever the worker may sleep, the guest was asked to kick, and the available ring was looked at after that.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fairlift_core::{Op, StreamId};
+use virtio_queue::{Queue, QueueOwnedT as _, QueueT as _};
+use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
+
+use super::config::RING_SIZE_MAX;
+use super::inflight::{Inflight, Table};
+use super::memory::Shared;
+use crate::kernel::ticket::Guest;
+
+/// Where the front-end says that a ring is, by its own addresses: descriptors, available, used.
+pub(super) type Addresses = [u64; 3];
+
+/// A ring that runs.
+pub(super) struct Ring {
+    queue: Queue,
+    addresses: Addresses,
+    memory: Arc<GuestMemoryMmap>,
+    pub(super) stream: StreamId,
+    /// By head: what is under way.
+    slots: Box<[Option<Slot>]>,
+    pub(super) in_flight: u16,
+    /// What a server before us had not ended.
+    again: VecDeque<u16>,
+    /// Taken from the available ring, in order, and not begun with.
+    waiting: VecDeque<u16>,
+    table: Option<Table>,
+    /// The available ring is to be looked at.
+    pub(super) look: bool,
+    /// The guest was asked to kick when there is more.
+    listening: bool,
+    /// The guest is to be told that something ended.
+    ended: bool,
+}
+
+/// A request under way.
+pub(super) struct Slot {
+    pub(super) op: Op,
+    pub(super) status: GuestAddress,
+    /// Bytes that the device writes if all goes well.
+    pub(super) written: u32,
+    /// Where the data is in the guest, if it goes through a buffer of ours.
+    pub(super) bounce: Option<Guest>,
+}
+
+impl Ring {
+    /// Takes up a ring: at `base`, or where a server before us left it.
+    ///
+    /// # Errors
+    /// It is not in the guest's memory, or not what the front-end says; the text says why.
+    pub(super) fn start(
+        shared: &Shared,
+        addresses: Addresses,
+        (size, base): (u16, u16),
+        event_index: bool,
+        tables: Option<(&Arc<Inflight>, usize)>,
+        stream: StreamId,
+    ) -> Result<Self, String> {
+        let mut queue = Queue::new(RING_SIZE_MAX).expect("the largest ring is a power of two");
+        queue.set_event_idx(event_index);
+        queue.try_set_size(size).map_err(|error| error.to_string())?;
+        let mut ring = Self {
+            queue,
+            addresses,
+            memory: Arc::clone(&shared.guest),
+            stream,
+            slots: (0..size).map(|_| None).collect(),
+            in_flight: 0,
+            again: VecDeque::new(),
+            waiting: VecDeque::new(),
+            table: None,
+            look: true,
+            listening: false,
+            ended: false,
+        };
+        ring.move_to(shared)?;
+        let used = ring.queue.used_idx(&*ring.memory, Ordering::Acquire).map_err(|error| error.to_string())?.0;
+        ring.queue.set_next_used(used);
+        ring.queue.set_next_avail(base);
+        if let Some((tables, number)) = tables.filter(|(tables, number)| tables.has(*number, size)) {
+            let (table, again) = Table::take_over(tables, number, size, used);
+            ring.queue.set_next_avail(used.wrapping_add(again.len() as u16));
+            ring.table = Some(table);
+            ring.again = again.into();
+        }
+        Ok(ring)
+    }
+
+    /// The guest's memory is mapped elsewhere now.
+    ///
+    /// # Errors
+    /// The ring is not in it.
+    pub(super) fn move_to(&mut self, shared: &Shared) -> Result<(), String> {
+        let [descriptors, available, used] = self.addresses.map(|address| shared.translate(address));
+        let queue = &mut self.queue;
+        queue.try_set_desc_table_address(descriptors?).map_err(|error| error.to_string())?;
+        queue.try_set_avail_ring_address(available?).map_err(|error| error.to_string())?;
+        queue.try_set_used_ring_address(used?).map_err(|error| error.to_string())?;
+        queue.set_ready(true);
+        if !queue.is_valid(&*shared.guest) {
+            return Err(format!("a ring of {} does not fit the memory that is shared", queue.size()));
+        }
+        self.memory = Arc::clone(&shared.guest);
+        Ok(())
+    }
+
+    pub(super) const fn memory(&self) -> &Arc<GuestMemoryMmap> {
+        &self.memory
+    }
+
+    /// Where its table of descriptors is, and how many it has.
+    pub(super) fn descriptors(&self) -> (GuestAddress, u16) {
+        (GuestAddress(self.queue.desc_table()), self.queue.size())
+    }
+
+    /// How many requests of a server before us are to be done again.
+    pub(super) fn left_over(&self) -> usize {
+        self.again.len()
+    }
+
+    /// Where another server would go on, once nothing is under way.
+    pub(super) fn base(&self) -> u16 {
+        self.queue.next_avail().wrapping_sub(self.waiting.len() as u16)
+    }
+
+    /// The next head to begin with.
+    pub(super) fn next(&mut self) -> Result<Option<u16>, String> {
+        loop {
+            if let Some(head) = self.again.front().or(self.waiting.front()) {
+                return Ok(Some(*head));
+            }
+            if !self.look {
+                return Ok(None);
+            }
+            let memory = Arc::clone(&self.memory);
+            let new = self.queue.iter(&*memory).map_err(|error| error.to_string())?;
+            self.waiting.extend(new.map(|chain| chain.head_index()));
+            if !self.waiting.is_empty() {
+                self.listening = false;
+            } else if self.listening {
+                self.look = false;
+            } else {
+                self.listening = true;
+                self.look = self.queue.enable_notification(&*memory).map_err(|error| error.to_string())?; // ring.2
+            }
+        }
+    }
+
+    /// The next head was begun with: what is under way, unless it has ended already.
+    pub(super) fn took(&mut self, head: u16) -> Result<(), String> {
+        // What is done again is in the table.
+        if self.again.pop_front().is_none() {
+            self.waiting.pop_front();
+            let slot = self.slots.get(usize::from(head)).ok_or_else(|| format!("it has no descriptor {head}"))?;
+            if slot.is_some() {
+                return Err(format!("the guest offers request {head} again, which has not ended")); // ring.1
+            }
+            if let Some(table) = &mut self.table {
+                table.took(head);
+            }
+        }
+        Ok(())
+    }
+
+    /// A head that was taken is under way.
+    pub(super) fn begin(&mut self, head: u16, slot: Slot) {
+        self.slots[usize::from(head)] = Some(slot);
+        self.in_flight += 1;
+    }
+
+    pub(super) fn slot(&self, head: u16) -> &Slot {
+        self.slots[usize::from(head)].as_ref().expect("news is of what is under way")
+    }
+
+    /// What was under way has ended.
+    pub(super) fn end(&mut self, head: u16) -> Slot {
+        self.in_flight -= 1;
+        self.slots[usize::from(head)].take().expect("news is of what is under way")
+    }
+
+    /// Tells the guest how a request ended, and how many bytes were written.
+    pub(super) fn tell(&mut self, head: u16, at: GuestAddress, status: u8, written: u32) -> Result<(), String> {
+        let told = self.memory.write_obj(status, at);
+        told.map_err(|_| format!("the status of a request, at {:#x}, is not in the guest's memory", at.0))?;
+        if let Some(table) = &self.table {
+            table.ending(head);
+        }
+        self.queue.add_used(&*self.memory, head, written).map_err(|error| error.to_string())?;
+        if let Some(table) = &self.table {
+            table.ended(head, self.queue.next_used());
+        }
+        self.ended = true;
+        Ok(())
+    }
+
+    /// Whether to call the guest.
+    pub(super) fn calls(&mut self) -> Result<bool, String> {
+        if !std::mem::take(&mut self.ended) {
+            return Ok(false);
+        }
+        self.queue.needs_notification(&*self.memory).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,148 @@
+//! The socket of a front-end: whole messages, with the descriptors that came beside them.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+
+use super::proto::{DESCRIPTORS_MAX, HEADER, Header, Wrong};
+
+/// The socket, and the part of a message that has come.
+pub(super) struct Socket {
+    fd: OwnedFd,
+    bytes: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+}
+
+/// A message, whole.
+pub(super) struct Message {
+    pub(super) header: Header,
+    pub(super) payload: Vec<u8>,
+    pub(super) descriptors: Vec<OwnedFd>,
+}
+
+/// Why there is no message.
+#[derive(Debug)]
+pub(super) enum Nothing {
+    /// Not yet.
+    NotYet,
+    /// The front-end has closed its end.
+    Closed,
+    /// The socket failed.
+    Failed(Errno),
+    /// What came is no message.
+    Wrong(Wrong),
+}
+
+impl Socket {
+    pub(super) const fn new(fd: OwnedFd) -> Self {
+        Self { fd, bytes: Vec::new(), descriptors: Vec::new() }
+    }
+
+    /// The next message, if it is there.
+    pub(super) fn receive(&mut self) -> Result<Message, Nothing> {
+        loop {
+            let header = match self.bytes.first_chunk::<HEADER>() {
+                Some(bytes) => Some(Header::read(bytes).map_err(Nothing::Wrong)?),
+                None => None,
+            };
+            let wanted = HEADER + header.map_or(0, |header| header.size);
+            match header {
+                Some(header) if self.bytes.len() == wanted => {
+                    let payload = self.bytes.split_off(HEADER);
+                    self.bytes.clear();
+                    return Ok(Message { header, payload, descriptors: std::mem::take(&mut self.descriptors) });
+                }
+                // No more than this message: descriptors beside the next one belong to that.
+                _ => self.receive_up_to(wanted)?,
+            }
+        }
+    }
+
+    fn receive_up_to(&mut self, wanted: usize) -> Result<(), Nothing> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let before = self.bytes.len();
+        self.bytes.resize(wanted, 0);
+        let into = &mut [IoSliceMut::new(&mut self.bytes[before..])];
+        let result = recvmsg(&self.fd, into, &mut beside, RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC);
+        self.bytes.truncate(before + result.as_ref().map_or(0, |received| received.bytes));
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.descriptors.extend(descriptors);
+            }
+        }
+        match result {
+            // Whatever they are, no message has so many.
+            Ok(_) if self.descriptors.len() > DESCRIPTORS_MAX => Err(Nothing::Closed),
+            Ok(received) if received.bytes == 0 => Err(Nothing::Closed),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(Errno::AGAIN) => Err(Nothing::NotYet),
+            Err(error) => Err(Nothing::Failed(error)),
+        }
+    }
+
+    /// Sends an answer, with a descriptor beside it.
+    ///
+    /// # Errors
+    /// It could not be sent at once: a front-end waits for each answer, and so has room for it.
+    pub(super) fn send(&self, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        let descriptors: Vec<_> = descriptor.into_iter().collect();
+        if !descriptors.is_empty() {
+            beside.push(SendAncillaryMessage::ScmRights(&descriptors));
+        }
+        let sent = sendmsg(&self.fd, &[IoSlice::new(bytes)], &mut beside, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+        if sent == bytes.len() { Ok(()) } else { Err(Errno::AGAIN) }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_message_comes_in_pieces_and_the_next_one_is_not_mixed_with_it() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let mut socket = Socket::new(server.into());
+        assert!(matches!(socket.receive(), Err(Nothing::NotYet)));
+        let message: Vec<u8> = [2u32, 1, 8, 7, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        client.write_all(&message[..13]).unwrap();
+        assert!(matches!(socket.receive(), Err(Nothing::NotYet)));
+        client.write_all(&message[13..]).unwrap();
+        client.write_all(&message).unwrap();
+        for _ in 0..2 {
+            let Message { header, payload, descriptors } = socket.receive().unwrap();
+            assert_eq!((header.code, payload.as_slice(), descriptors.len()), (2, &message[12..], 0));
+        }
+        drop(client);
+        assert!(matches!(socket.receive(), Err(Nothing::Closed)));
+    }
+
+    #[test]
+    fn descriptors_stay_with_their_message() {
+        let (client, server) = UnixStream::pair().unwrap();
+        let (client, mut socket) = (Socket::new(client.into()), Socket::new(server.into()));
+        let message: Vec<u8> = [13u32, 1, 8, 0, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let (pipe, _end) = rustix::pipe::pipe().unwrap();
+        client.send(&message, None).unwrap();
+        client.send(&message, Some(pipe.as_fd())).unwrap();
+        let counts: Vec<_> = (0..2).map(|_| socket.receive().unwrap().descriptors.len()).collect();
+        assert_eq!(counts, [0, 1]);
+    }
+}

@@ -1,0 +1,136 @@
+"""The config file is read again while clients are served: all of its difference is made, or nothing."""
+
+from harness import *
+from nbdclient import READ
+
+ONE = """[disk.d]
+scheduler = "fair"
+{disk}
+[export.a]
+backing = "mem:1m"
+disk = "d"
+group = "/a"
+{a}
+[group."/a"]
+weight = {weight}
+{more}"""
+
+BOB = """[export.b]
+backing = "mem:2m"
+disk = "d"
+group = "/b"
+"""
+
+
+def config(**words):
+    return ONE.format(**{"disk": "", "a": "", "weight": 300, "more": "", **words})
+
+
+def reload(server, text, says):
+    """Writes the file anew, sends SIGHUP, and returns what the log has to say of it."""
+    before = len(server.log())
+    Path(server.t.path("server0.toml")).write_text(text)
+    server.process.send_signal(signal.SIGHUP)
+    until(lambda: says in server.log()[before:], f"the log says {says!r}, and not {server.log()[before:]!r}")
+    return server.log()[before:]
+
+
+def exports(t, server):
+    return {e["export-name"]: e["export-size"] for e in t.json("nbdinfo", "--list", "--json", server.uri())["exports"]}
+
+
+@test(fairlift_only=True)
+def sighup_makes_the_difference_and_says_it_and_clients_stay(t):
+    server = t.server(config=config())
+    with server.connect("a") as client:
+        client.write(0, data(4096))
+        contains(reload(server, config(weight=200, more=BOB, a='description = "new"'), 'export "b": added'),
+                 'reloaded: group "/a": weight 200 (was 300)', 'reloaded: group "/b": added, weight 100',
+                 'reloaded: export "a": description "new"', 'export "b": added, RAM, 2 MiB, group "/b"')
+        equal(exports(t, server), {"a": MIB, "b": 2 * MIB}, "the exports")
+        server.serves("b")
+        contains(reload(server, config(weight=200, more=BOB, a='description = "new"'), "reloaded"), "says what is in force already")
+        contains(reload(server, config(disk='depth = 16\nset = { isolation_cost = 5 }', a="read_only = true"), 'group "/b": removed'),
+                 'disk "d": depth 16 (was default)', 'disk "d": isolation_cost = 5 (was default)', 'export "b": removed',
+                 'export "a": read-only now')
+        equal(exports(t, server), {"a": MIB}, "the exports when b is gone")
+        equal(client.read(0, 4096), data(4096), "what the client of a wrote before all that")
+        with refused(EPERM):
+            client.write(0, data(4096))
+        client.disconnect()
+
+
+@test(fairlift_only=True)
+def a_file_with_one_mistake_changes_nothing_and_is_told_with_its_line(t):
+    server = t.server(config=config())
+    path = t.path("server0.toml")
+    broken = t.image("broken", 1000)
+    for text, *words in [
+        (config(weight=0, more=BOB), f"{path}:10:10: group.\"/a\".weight: takes a number from 1 to 1000"),
+        (config(weight=200, more=BOB.replace("mem:2m", broken)), f"{path}:11:9: export.b", "is no disk image"),
+        (config(weight=200, more=BOB.replace("mem:2m", "/no/such/file")), f"{path}:12:11: export.b.backing: /no/such/file"),
+        (config(weight=200, more=BOB).replace("mem:1m", "mem:3m"), f"{path}:4:9: export.a.backing: clients would find other data"),
+        (config(weight=200, more=BOB, disk="io_timeout = '1s'"), f"{path}:1:7: disk.d.io_timeout: is a disk's from start to end"),
+        (config(weight=200, more=BOB + "[server]\nworkers = 3\n"), f"{path}:15:2: server.workers: is the server's from start to end"),
+    ]:
+        contains(reload(server, text, "not reloaded"), "ERROR", "nothing has changed", *words)
+        equal(exports(t, server), {"a": MIB}, "the exports")
+    os.unlink(path)
+    before = len(server.log())
+    server.process.send_signal(signal.SIGHUP)
+    until(lambda: "not reloaded" in server.log()[before:], "a missing file is told")
+    contains(server.log()[before:], f"--config {path}: No such file")
+    # What was refused is not remembered: the weight is still to be changed.
+    contains(reload(server, config(weight=200), "reloaded: "), 'group "/a": weight 200 (was 300)')
+    server.serves("a")
+
+
+@test(fairlift_only=True)
+def warnings_follow_the_file_and_a_second_tenant_gets_a_scheduler_with_weights(t):
+    image, other = t.image("image", MIB), t.image("other", MIB)
+    text = f'[export.a]\nbacking = "{image}"\ngroup = "/a"\n[group."/a"]\nweight = 300\n'
+    server = t.server(config=text)
+    contains(server.log(), "WARN", 'server0.toml:4:8: group."/a": its weight has no effect: no other group')
+    said = reload(server, text + f'[export.b]\nbacking = "{other}"\ngroup = "/b"\n', 'export "b": added')
+    contains(said, 'scheduler fair (was mq-deadline)')
+    assert "WARN" not in said, said
+    contains(reload(server, text.replace("/a", "/x", 1), 'group "/x": added'), "WARN", "no export is in this group")
+
+
+@test(fairlift_only=True)
+def without_a_config_file_sighup_still_ends_the_server_in_order(t):
+    server = t.server("disk=mem:1M")
+    server.serves("disk")
+    server.stop(signal.SIGHUP)
+
+
+@test(seconds=90, fairlift_only=True)
+def clients_under_load_notice_nothing_of_a_hundred_reloads(t):
+    server = t.server(config=config(more=BOB))
+    stop = threading.Event()
+    answered = []
+
+    def load():
+        with server.connect("a") as client:
+            number = 0
+            while not stop.is_set():
+                piece = data(4096, number)
+                client.write(number % 256 * 4096, piece)
+                equal(client.read(number % 256 * 4096, 4096), piece, f"block {number % 256}")
+                number += 1
+            answered.append(number)
+            client.disconnect()
+
+    def reloads():
+        for turn in range(100):
+            more = BOB if turn % 2 else BOB.replace("[export.b]", f"[export.b{turn}]")
+            reload(server, config(weight=1 + turn * 7 % 900, more=more, disk=f"depth = {16 + turn % 4}"), 'depth')
+        stop.set()
+
+    at_once(load, load, reloads)
+    assert min(answered) > 100, f"clients were answered {answered} times"
+    equal(sorted(exports(t, server)), ["a", "b"], "the exports")
+
+
+if __name__ == "__main__":
+    main()

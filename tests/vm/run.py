@@ -1,0 +1,13 @@
+#!/usr/bin/env python3
+"""Runs the tests with a real Linux kernel: all, or those whose file or sentence holds one of the words given."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "e2e"))
+
+import harness
+import linux_guest
+import vhost_user
+
+harness.main()

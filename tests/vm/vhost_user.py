@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""A real Linux kernel in a virtual machine whose disks are ours by vhost-user: its own virtio driver, and QEMU between us only
+until the rings are set up."""
+
+from linux_guest import *
+
+MODULES = ["virtio_pci", "virtio_blk", "9p", "9pnet_virtio", "crc32c_generic", "ext4"]
+CPUS = 4
+
+
+def share(t):
+    """A directory for the guest, with fio and all that it needs."""
+    root = Path(t.path("share"))
+    for directory in "dev", "tmp", "proc":
+        (root / directory).mkdir(parents=True)
+    fio = shutil.which(t.tool("fio"))
+    shutil.copy(fio, root / "fio")
+    for library in re.findall(r"(/\S+) \(0x", subprocess.run(["ldd", fio], capture_output=True, text=True).stdout):
+        (root / library[1:]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, root / library[1:])
+    return root
+
+
+def machine(t, script):
+    """An unpacked kernel, and an initramfs whose only test is `script`."""
+    for tool in "qemu-system-x86_64", "mke2fs", "busybox", "zstd":
+        t.tool(tool)
+    unpacked = kernel(t)
+    initramfs.build(t.path("initramfs.gz"), unpacked, MODULES, ["mke2fs"],
+                    {"/init": HERE / "init", "/test": HERE / script, "/live": HERE / "live.sh"})
+    return unpacked
+
+
+def disk(number, socket, rings, reconnect=False):
+    again = ",reconnect=1" if reconnect else ""
+    return ["-chardev", f"socket,id=c{number},path={socket}{again}", "-device", f"vhost-user-blk-pci,chardev=c{number},num-queues={rings}"]
+
+
+# vhost-user needs the guest's memory in a file that can be shared.
+SHARED = ["-object", "memory-backend-memfd,id=ram,size=512M,share=on", "-machine", "memory-backend=ram"]
+
+
+@test(seconds=420, fairlift_only=True)
+def a_linux_guest_lives_on_a_vhost_user_disk_with_a_ring_for_each_cpu(t):
+    unpacked, root = machine(t, "vhost_user.sh"), share(t)
+    image, fixed = t.image("image", SIZE), t.image("fixed", MIB, (4096, data(8192, "fixed")))
+    sockets = Path(t.path("sockets"))
+    sockets.mkdir()
+    config = f'[export.fixed]\nbacking = "file:{fixed}"\nread_only = true\nvhost_user = "{sockets}/fixed"\n'
+    server = t.server(f"disk=file:{image}", config=config, args=["--vhost-user", sockets, "--scheduler", "mq-deadline"])
+    threads = len(os.listdir(f"/proc/{server.pid}/task"))
+    devices = [*SHARED, *disk(0, sockets / "disk", CPUS), *disk(1, sockets / "fixed", 1),
+               "-virtfs", f"local,path={root},mount_tag=host,security_model=none,readonly=on"]
+    console = boot_somehow(t, unpacked, "disks=0/disk", devices, cpus=CPUS)
+    contains(console, "GUEST-RESULT disk rc=0", f"size={SIZE // 512} write_cache=write back serial=disk rings={CPUS}",
+             "block=512/4096", "same after a new mount", "through: write through", "flushes of the guest in between: 0",
+             f"vdb: ro=1 serial=fixed sum={sha256(fixed)}", "errors=0")
+    verified = re.search(r"fio verified: read_kb=(\d+) written_kb=(\d+) error=0", console)
+    assert verified and int(verified[1]) >= CPUS * 6 * 1024 * 0.9, f"fio read back {verified and verified[0]}"
+    fsyncs = int(re.search(r"fsyncs=(\d+)", console)[1])
+    server.stop()
+    counted = server.stats()["disk"]
+    assert counted["flush"][0] >= fsyncs >= 25, f"{fsyncs} fsyncs in the guest, but only {counted['flush'][0]} flushes arrived"
+    assert counted["discard"][0] > 0, f"no trim arrived: {counted}"
+    assert "vhost-user: the device is broken off" not in server.log()
+    equal(os.listdir(sockets), [], "sockets that are left when the server has ended")
+    assert threads <= 40, f"{threads} threads"
+    t.run("e2fsck", "-fn", image)
+    wanted = re.search(r"large=(\w+)", console)[1]
+    t.run("debugfs", "-R", f"dump /large {t.path('large')}", image)
+    equal(sha256(t.path("large")), wanted, "the hash of the guest's large file, on the host")
+
+
+if __name__ == "__main__":
+    main()
