@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the fuzz targets: corpus/nbd/*, one conversation each. Run it again after changing it."""
+"""Writes the seeds of the fuzz targets: corpus/nbd/*, one conversation each, and corpus/virtio/*, one chain or message each.
+Run it again after changing it."""
 
 import pathlib
 import struct
@@ -48,3 +49,39 @@ seed("tls", WHOLE | 1 << 7 | 2 | ALL, option(LIST), option(STARTTLS), option(STR
      request(3, 0, 0))
 seed("tls-injected", WHOLE | 1 | ALL, option(STRUCTURED), option(STARTTLS), option(GO, go(b"disk")))
 seed("unknown-and-too-big", ALL, option(77, b"x"), b"IHAVEOPT" + struct.pack(">II", INFO, 70000))
+
+
+# ---- virtio: see the head of fuzz_targets/virtio.rs
+
+virtio = nbd.parent / "virtio"
+virtio.mkdir(parents=True, exist_ok=True)
+NEXT, WRITE, TABLE = 1, 2, 4
+HEADER, DATA, STATUS, ELSEWHERE = 0x400, 0x1000, 0x500, 0x600
+
+
+def chain(name, kind, *descriptors, data=b"", elsewhere=(), setting=0):
+    memory = bytearray(0x700)
+    for start, table in (0, descriptors), (ELSEWHERE, elsewhere):
+        for index, (at, length, flags, following) in enumerate(table):
+            memory[start + 16 * index:start + 16 * index + 16] = struct.pack("<QIHH", at, length, flags, following)
+    memory[HEADER:HEADER + 16] = struct.pack("<IIQ", kind, 0, 8)
+    memory[0x420:0x420 + len(data)] = data
+    (virtio / name).write_bytes(bytes([setting, 0, 0, 0, 0, 4]) + memory)
+
+
+def message(name, code, payload, descriptors=0):
+    (virtio / name).write_bytes(bytes([0, code, 1, descriptors, 0, 4]) + payload)
+
+
+status = (STATUS, 1, WRITE, 0)
+chain("read", 0, (HEADER, 16, NEXT, 1), (DATA, 4096, NEXT | WRITE, 2), status)
+chain("write", 1, (HEADER, 16, NEXT, 1), (DATA, 4096, NEXT, 2), status)
+chain("flush", 4, (HEADER, 16, NEXT, 1), status)
+chain("discard", 11, (HEADER, 16, NEXT, 1), (0x420, 16, NEXT, 2), status, data=struct.pack("<QII", 16, 8, 0))
+chain("indirect", 0, (ELSEWHERE, 48, TABLE, 0), elsewhere=[(HEADER, 16, NEXT, 1), (DATA, 4096, NEXT | WRITE, 2), status])
+chain("circle", 0, (HEADER, 16, NEXT, 1), (DATA, 512, NEXT | WRITE, 1))
+message("memory", 5, struct.pack("=IIQQQQ", 1, 0, 0, 1 << 20, 1 << 30, 0), 1)
+message("address", 9, struct.pack("=IIQQQQ", 0, 0, 0, 8192, 4096, 0))
+message("kick", 12, struct.pack("=Q", 3), 1)
+message("config", 24, struct.pack("=III", 0, 60, 0) + bytes(60))
+message("inflight", 32, struct.pack("=QQHHI", 4096, 0, 4, 128, 0), 1)

@@ -53,7 +53,7 @@ def kernel(t):
     return home
 
 
-def boot(t, kernel, append, accel, seconds, devices, cpus=2):
+def boot(t, kernel, append, accel, seconds, devices, cpus=2, meanwhile=lambda said: None):
     """Runs the guest to its end; returns what its console said."""
     console = t.path(f"console.{accel}")
     command = [
@@ -67,6 +67,7 @@ def boot(t, kernel, append, accel, seconds, devices, cpus=2):
     while qemu.poll() is None and time.monotonic() < end_at:
         if accel == "kvm" and time.monotonic() > boot_at - 40 and "GUEST-BOOT" not in said():
             break
+        meanwhile(said)
         time.sleep(0.1)
     end(qemu)
     print(said() or Path(t.path("qemu.out")).read_text())

@@ -8,6 +8,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "e2e"))
 
 import harness
 import linux_guest
-import vhost_user
+import virtual_disk
 
 harness.main()

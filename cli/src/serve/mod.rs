@@ -78,6 +78,11 @@ impl Prepared {
         let mistakes = errors.iter().map(|error| self.places.locate(error)).collect();
         Wrong { source: self.source.clone(), mistakes }
     }
+
+    /// What is wrong with it, a line each.
+    fn lines(&self, mistakes: Vec<Mistake>) -> Vec<String> {
+        Wrong { source: self.source.clone(), mistakes }.lines()
+    }
 }
 
 /// What is wrong with flags and file.
@@ -133,14 +138,11 @@ fn read_source(path: &Path) -> Result<Source, Wrong> {
 }
 
 fn run(flags: &ServeArgs, prepared: Prepared, server: Server) -> Result<(), Box<dyn std::error::Error>> {
-    let Prepared { config, places, source } = prepared;
     let handle = server.handle();
-    let inert = handle.state().map(|state| inert::warnings(&state.config, &places)).unwrap_or_default();
-    let warnings: Vec<_> = inert.iter().map(|warning| warning.line(source.as_ref())).collect();
-    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let teach = flags.exports.is_empty() && flags.config.is_none();
-    let said = announcement(&config, &server.addresses(), teach);
-    let reload = Arc::new(Reload::new(flags.clone(), config, warnings));
+    let said = announcement(&prepared.config, &server.addresses(), teach);
+    let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared)));
+    reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
     let _watch = signals::watch(handle, reload)?;
     println_or_not(&said);
     systemd::ready();

@@ -4,37 +4,32 @@
 //!           change while the server runs leaves everything as it was.
 //! reload.2  What was said when the file was read last is remembered, so that what was added otherwise stays.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift::Handle;
-use fairlift::config::{Address, Config};
-use fairlift::control::{Change, Refused};
+use fairlift::config::Address;
+use fairlift::control::{Change, Refused, State};
 
 use super::args::ServeArgs;
 use super::places::Places;
-use super::{Prepared, Wrong, inert, prepare};
+use super::{Prepared, inert, prepare};
 use crate::config::difference::{Fixed, Of, describe, difference, wanted};
 use crate::words::mistake::Mistake;
 
 /// What it takes to read the file again.
 pub(crate) struct Reload {
     flags: ServeArgs,
-    last: Mutex<Last>,
-}
-
-/// What was said last.
-struct Last {
-    config: Config,
-    warnings: Vec<String>,
+    /// What was said last.
+    last: Mutex<Arc<Prepared>>,
 }
 
 impl Reload {
     /// Of a server that was started with these.
-    pub(super) fn new(flags: ServeArgs, config: Config, warnings: Vec<String>) -> Self {
-        Self { flags, last: Mutex::new(Last { config, warnings }) }
+    pub(super) fn new(flags: ServeArgs, prepared: Arc<Prepared>) -> Self {
+        Self { flags, last: Mutex::new(prepared) }
     }
 
-    fn last(&self) -> MutexGuard<'_, Last> {
+    fn last(&self) -> MutexGuard<'_, Arc<Prepared>> {
         // It is replaced as a whole, at the end.
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -44,16 +39,40 @@ impl Reload {
         self.flags.config.is_some()
     }
 
-    /// What of the configuration cannot act, a line each.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        self.last().warnings.clone()
+    /// What the file says and cannot act in what is in force now, a line each with its place.
+    pub(crate) fn warnings(&self, handle: &Handle) -> Vec<String> {
+        let last = self.last().clone();
+        handle.state().map_or_else(Vec::new, |now| last.lines(inert::warnings(&now.config, &last.places)))
     }
 
-    /// Reads the file and makes the difference, unless this is a dry run: what has changed, a line each.
+    /// Reads the file and makes the difference: what has changed, a line each.
     ///
     /// # Errors
     /// Why nothing has changed, a line each.
-    pub(crate) fn reload(&self, handle: &Handle, dry_run: bool) -> Result<Vec<String>, Vec<String>> {
+    pub(crate) fn reload(&self, handle: &Handle) -> Result<Vec<String>, Vec<String>> {
+        let mut lines = Vec::new();
+        // A disk that is made for a new export has the scheduler of the server's start: the second round gives it the file's.
+        for _ in 0..2 {
+            let Difference { changes, now, prepared } = self.difference(handle)?;
+            if changes.is_empty() {
+                break;
+            }
+            handle.apply(&changes, Some(now.version), false).map_err(|refused| match refused {
+                Refused::Change { at, why } => {
+                    prepared.lines(vec![refused_change(&changes[at], &why, &prepared.places)])
+                }
+                other => vec![other.to_string()],
+            })?;
+            lines.extend(changes.iter().map(|change| describe(change, &now.config)));
+        }
+        Ok(lines)
+    }
+
+    /// Reads the file: what would have to change for it to be in force. Whoever makes these changes makes all of them or none.
+    ///
+    /// # Errors
+    /// What is wrong with the file, or cannot change while the server runs, a line each.
+    pub(crate) fn difference(&self, handle: &Handle) -> Result<Difference, Vec<String>> {
         if !self.has_file() {
             return Err(vec!["the server was started without a config file (--config FILE)".into()]);
         }
@@ -64,35 +83,26 @@ impl Reload {
             _ => None,
         });
         let prepared = prepare(&self.flags, Ok(inherited.collect())).map_err(|wrong| wrong.lines())?;
-        let Prepared { config: new, places, source } = &prepared;
-        let refuse = |mistakes| Wrong { source: source.clone(), mistakes }.lines();
-        let mut lines = Vec::new();
-        // A disk that is made for a new export has the scheduler of the server's start: the second round gives it that of the file.
-        for _ in 0..2 {
-            let Some((now, view)) = handle.state().zip(handle.view(false)) else {
-                return Err(vec![Refused::Ended.to_string()]);
-            };
-            let rotates = |name: &str| view.disks.iter().any(|disk| disk.name == name && disk.rotational);
-            let wanted = wanted(&now.config, &last.config, new, rotates);
-            let changes = difference(&now.config, &wanted)
-                .map_err(|fixed| refuse(fixed.iter().map(|one| mistake(one, places)).collect()))?;
-            if changes.is_empty() {
-                break;
-            }
-            handle.apply(&changes, Some(now.version), dry_run).map_err(|refused| match refused {
-                Refused::Change { at, why } => refuse(vec![refused_change(&changes[at], &why, places)]),
-                other => vec![other.to_string()],
-            })?;
-            lines.extend(changes.iter().map(|change| describe(change, &now.config)));
-            if dry_run {
-                return Ok(lines);
-            }
-        }
-        let in_force = handle.state().map(|state| inert::warnings(&state.config, places)).unwrap_or_default();
-        let warnings = in_force.iter().map(|warning| warning.line(source.as_ref())).collect();
-        *last = Last { config: new.clone(), warnings };
-        Ok(lines)
+        let prepared = Arc::new(prepared);
+        let ended = || vec![Refused::Ended.to_string()];
+        let (now, view) = handle.state().zip(handle.view(false)).ok_or_else(ended)?;
+        let rotates = |name: &str| view.disks.iter().any(|disk| disk.name == name && disk.rotational);
+        let wanted = wanted(&now.config, &last.config, &prepared.config, rotates);
+        let places = &prepared.places;
+        let changes = difference(&now.config, &wanted)
+            .map_err(|fixed| prepared.lines(fixed.iter().map(|one| mistake(one, places)).collect()))?;
+        *last = Arc::clone(&prepared);
+        drop(last);
+        Ok(Difference { changes, now, prepared })
     }
+}
+
+/// What the file says, beside what is in force.
+pub(crate) struct Difference {
+    /// What makes the one of the other.
+    pub(crate) changes: Vec<Change>,
+    now: State,
+    prepared: Arc<Prepared>,
 }
 
 fn mistake(fixed: &Fixed, places: &Places) -> Mistake {

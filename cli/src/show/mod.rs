@@ -2,10 +2,12 @@
 
 #[cfg(test)]
 mod documents;
+mod manual;
 mod models;
 mod pages;
 mod tunables;
 
+pub(crate) use manual::man;
 pub(crate) use models::models;
-pub(crate) use pages::{completions, man};
+pub(crate) use pages::completions;
 pub(crate) use tunables::tunables;

@@ -1,7 +1,4 @@
-//! `fairlift completions` and `fairlift man`.
-
-use std::io;
-use std::path::Path;
+//! `fairlift completions`.
 
 use clap::CommandFactory as _;
 
@@ -14,24 +11,9 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Vec<u8> {
     out
 }
 
-/// The manual page, or one for each command in `directory`.
-///
-/// # Errors
-/// A page cannot be written.
-pub(crate) fn man(directory: Option<&Path>) -> io::Result<Vec<u8>> {
-    let mut out = Vec::new();
-    match directory {
-        None => clap_mangen::Man::new(Cli::command()).render(&mut out)?,
-        Some(directory) => {
-            std::fs::create_dir_all(directory)?;
-            clap_mangen::generate_to(Cli::command(), directory)?;
-        }
-    }
-    Ok(out)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::manual::man;
     use super::*;
 
     /// The long help of a command and of those below it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use fairlift_core::{ContextId, Instant};
+use fairlift_core::{ContextId, Duration, Instant};
 use io_uring::cqueue;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
@@ -28,6 +28,8 @@ pub(crate) struct VhostUser {
     tools: Tools,
     /// The change of exports that was looked at last.
     changes_seen: u64,
+    /// Front-ends that found their door taken: one for each door.
+    waiting: Vec<Waiting>,
     /// How many doors the kernel looks at.
     listening: usize,
     /// Since when we have been draining.
@@ -40,7 +42,17 @@ impl VhostUser {
         let mine = if engine.context.0 == 0 { doors.list.len() } else { 0 };
         let tools = Tools { reader: Reader::default(), request_max: service.limits.request_max.into() };
         let (devices, touched, changes_seen) = (Slab::new(), Vec::new(), service.changes());
-        let mut front = Self { service, doors, devices, touched, tools, changes_seen, listening: 0, draining: None };
+        let mut front = Self {
+            service,
+            doors,
+            devices,
+            touched,
+            tools,
+            changes_seen,
+            waiting: Vec::new(),
+            listening: 0,
+            draining: None,
+        };
         (0..mine).for_each(|door| front.listen(engine, door));
         front
     }
@@ -84,7 +96,7 @@ impl VhostUser {
     }
 
     /// Somebody is at a door.
-    fn accept(&mut self, engine: &mut Engine, number: usize) {
+    fn accept(&mut self, engine: &mut Engine, now: Instant, number: usize) {
         let doors = Arc::clone(&self.doors);
         let door = &doors.list[number];
         while let Some(listening) = &*door.listening() {
@@ -98,13 +110,38 @@ impl VhostUser {
                 }
             };
             if !door.taken.swap(true, Ordering::AcqRel) {
-                door.told.store(false, Ordering::Relaxed);
                 self.place(engine, number, fd);
-            } else if !door.told.swap(true, Ordering::Relaxed) {
-                tracing::warn!(
-                    export = door.name,
-                    "vhost-user: a second front-end was refused: an export has one at a time"
-                );
+            } else if self.waiting.iter().all(|waiting| waiting.door != number) {
+                // The one before may have left, and have requests under way.
+                self.waiting.push(Waiting { door: number, fd, until: now + PATIENCE });
+            } else {
+                self.refuse(number);
+            }
+        }
+    }
+
+    fn refuse(&self, door: usize) {
+        let door = &self.doors.list[door];
+        if !door.told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                export = door.name,
+                "vhost-user: a second front-end was refused: an export has one at a time"
+            );
+        }
+    }
+
+    /// Front-ends that wait at a door go in if it is free by now, and are refused if it was not in time.
+    fn look_at_waiting(&mut self, engine: &mut Engine, now: Instant) {
+        for waiting in std::mem::take(&mut self.waiting) {
+            if self.draining.is_some() {
+                continue; // closes it
+            }
+            if !self.doors.list[waiting.door].taken.swap(true, Ordering::AcqRel) {
+                self.place(engine, waiting.door, waiting.fd);
+            } else if now < waiting.until {
+                self.waiting.push(waiting);
+            } else {
+                self.refuse(waiting.door);
             }
         }
     }
@@ -144,10 +181,25 @@ impl VhostUser {
 
     /// A front-end has left its door.
     fn leave(&self, context: ContextId, door: usize) {
+        self.doors.list[door].told.store(false, Ordering::Relaxed);
         self.doors.list[door].taken.store(false, Ordering::Release);
         self.doors.loads[usize::from(context.0)].fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+/// A front-end at a door that is taken.
+struct Waiting {
+    door: usize,
+    fd: OwnedFd,
+    until: Instant,
+}
+
+/// How long a front-end waits for the one before to be gone. Chosen: the requests of a front-end that has left end within
+/// that time on a disk that works, and QEMU asks again after a second.
+const PATIENCE: Duration = fairlift_core::time::secs(1);
+
+/// How often it is looked whether it is.
+const LOOK_AGAIN: Duration = fairlift_core::time::ms(5);
 
 /// Devices are numbered from here on, among the clients of a worker.
 const CLIENTS: usize = 1 << 32;
@@ -157,7 +209,7 @@ impl Front for VhostUser {
 
     type Done = ();
 
-    fn completed(&mut self, engine: &mut Engine, _now: Instant, what: u64, entry: &cqueue::Entry) {
+    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, entry: &cqueue::Entry) {
         let more = cqueue::more(entry.flags());
         match Event::unpack(what) {
             Event::Message(number) => {
@@ -177,7 +229,7 @@ impl Front for VhostUser {
                     self.listening -= 1;
                 }
                 if self.draining.is_none() {
-                    self.accept(engine, door);
+                    self.accept(engine, now, door);
                     if !more {
                         self.listen(engine, door); // unless it was closed
                     }
@@ -207,7 +259,10 @@ impl Front for VhostUser {
         }
     }
 
-    fn look_at_clock(&mut self, _engine: &mut Engine, _now: Instant) {
+    fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
+        if !self.waiting.is_empty() {
+            self.look_at_waiting(engine, now);
+        }
         for (_, device) in &mut self.devices {
             device.look();
         }
@@ -256,8 +311,8 @@ impl Front for VhostUser {
         !self.touched.is_empty()
     }
 
-    fn poll_timeout(&self, _now: Instant) -> Option<Instant> {
-        None
+    fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        (!self.waiting.is_empty()).then(|| now + LOOK_AGAIN)
     }
 
     fn gives_up_at(&self) -> Option<Instant> {

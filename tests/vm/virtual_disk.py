@@ -71,5 +71,40 @@ def a_linux_guest_lives_on_a_vhost_user_disk_with_a_ring_for_each_cpu(t):
     equal(sha256(t.path("large")), wanted, "the hash of the guest's large file, on the host")
 
 
+KILLS = 20
+
+
+@test(seconds=420, fairlift_only=True)
+def a_guest_under_load_does_not_notice_that_the_server_is_killed_20_times(t):
+    unpacked, root = machine(t, "vhost_user_kill.sh"), share(t)
+    image, sockets = t.image("image", SIZE), Path(t.path("sockets"))
+    sockets.mkdir()
+    serve = lambda: t.server(f"disk=file:{image}", args=["--vhost-user", sockets, "--scheduler", "mq-deadline"], env={"RUST_LOG": "debug"})
+    servers, next_at = [serve()], [None]
+
+    def kill_now_and_then(said):
+        if len(servers) > KILLS or "GUEST-LOAD" not in said():
+            return
+        now = time.monotonic()
+        if next_at[0] is None:
+            next_at[0] = now + 2
+        # Once the guest's disk is served again: QEMU 7.2 gives a disk up whose server dies while it is set up.
+        if now > next_at[0] and f"SetVringEnable {{ ring: {CPUS - 1}" in servers[-1].log():
+            servers[-1].kill()
+            servers.append(serve())
+            next_at[0] = now + t.random.uniform(0.3, 0.8)
+
+    devices = [*SHARED, *disk(0, sockets / "disk", CPUS, reconnect=True),
+               "-virtfs", f"local,path={root},mount_tag=host,security_model=none,readonly=on"]
+    console = boot_somehow(t, unpacked, "disks=0/disk", devices, cpus=CPUS, meanwhile=kill_now_and_then)
+    equal(len(servers) - 1, KILLS, "servers that were killed while the guest worked")
+    contains(console, "GUEST-RESULT disk rc=0", "error=0", "errors=0")
+    verified = re.search(r"fio verified: read_kb=(\d+) written_kb=(\d+) error=0", console)
+    assert verified and int(verified[1]) > 1000, f"fio read back {verified and verified[0]}"
+    again = [int(n) for server in servers for n in re.findall(r"(\d+) requests that a server before had not ended", server.log())]
+    print(f"{sum(again)} requests were done again, in {len(again)} rings")
+    assert sum(again) > 0, "no server was killed with requests under way"
+
+
 if __name__ == "__main__":
     main()

@@ -1,0 +1,353 @@
+//! `fairlift man`: the manual pages. Names, flags and their texts come from the command line's definition; what people look for
+//! at the end of a page (examples, signals, exit status, …) from here.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use clap::{Command, CommandFactory as _};
+
+use crate::args::Cli;
+use crate::config::EXAMPLE;
+use crate::config::keys::SORTS;
+
+/// What is typed, and what it is for.
+type Example = (&'static str, &'static str);
+
+/// The examples of each command.
+const EXAMPLES: [(&str, &[Example]); 16] = [
+    (
+        "fairlift",
+        &[
+            ("fairlift serve", "A RAM disk of 1 GiB, to try things out:"),
+            (
+                "fairlift serve alice=alice.img bob=bob.img --weight alice=300",
+                "Two image files; alice has three times bob's share when the disk is busy:",
+            ),
+            ("nbdinfo --list 'nbd+unix:///?socket=/run/fairlift.sock'", "In another terminal, what is served:"),
+            (
+                "fairlift config > fairlift.toml\nfairlift serve --config fairlift.toml --check\nfairlift serve --config fairlift.toml",
+                "Tenants, disks and weights from a file, which is checked first:",
+            ),
+            ("fairlift iostune /dev/sdb --quick", "Measure a disk by reading it, and get settings for it:"),
+        ],
+    ),
+    (
+        "fairlift-serve",
+        &[
+            ("fairlift serve disk.img", "One image file, at a unix socket in the run directory:"),
+            ("fairlift serve a=a.img b=b.img --weight a=300 --listen unix:/run/nbd.sock", "Two tenants, three to one:"),
+            (
+                "fairlift serve a=a.img --listen tcp:0.0.0.0:10809 --tls require --tls-certificates /etc/fairlift/pki",
+                "To other machines, encrypted:",
+            ),
+            (
+                "fairlift serve --config /etc/fairlift/fairlift.toml --check",
+                "Whether a server of this file would start now:",
+            ),
+            ("kill -HUP $(pidof fairlift)", "Have a running server read its file again:"),
+            ("nbd-client -unix /run/nbd.sock -N a /dev/nbd0", "Attach an export to this machine:"),
+        ],
+    ),
+    ("fairlift-config", &[("fairlift config > fairlift.toml", "A file to start from:")]),
+    ("fairlift-tunables", &[("fairlift tunables fair", "What can be turned on the scheduler fair:")]),
+    (
+        "fairlift-iostest",
+        &[
+            (
+                "fairlift iostest --device sim:sata-7200 --scheduler bfq -w bsr -m 8 -G --nrgrp 4 --weights 100,200,300,400",
+                "How four groups of readers share a modelled disk, with 1, 2, 4 and 8 readers each:",
+            ),
+            (
+                "fairlift iostest /dev/sdb -w drr --sweep slice_idle=0,8ms --html page.html",
+                "A real disk, which is only read, with two values of a tunable, as a page with plots:",
+            ),
+        ],
+    ),
+    (
+        "fairlift-iostune",
+        &[
+            ("fairlift iostune /dev/sdb --quick", "Measure a disk in a minute, reading only:"),
+            ("fairlift iostune sim:nvme-plp --json -", "A modelled disk, for a program to read:"),
+        ],
+    ),
+    ("fairlift-models", &[("fairlift models sata-7200", "The parameters of a modelled disk:")]),
+    (
+        "fairlift-completions",
+        &[("fairlift completions bash > /etc/bash_completion.d/fairlift", "Completions for all users of bash:")],
+    ),
+    ("fairlift-man", &[("fairlift man /usr/local/share/man/man1", "Install all pages:")]),
+    ("fairlift-status", &[("fairlift status", "Who gets how much, and of what:")]),
+    ("fairlift-get", &[("fairlift get group /tenants/alice", "What is in force for a group:")]),
+    ("fairlift-set", &[("fairlift set group /tenants/alice weight=300", "Give a tenant three times the usual share:")]),
+    (
+        "fairlift-add",
+        &[("fairlift add export carol=carol.img group=/tenants/carol", "Serve one more image, in a group of its own:")],
+    ),
+    ("fairlift-remove", &[("fairlift remove export carol", "Take an export away when its clients are answered:")]),
+    ("fairlift-events", &[("fairlift events", "What happens, as it happens:")]),
+    ("fairlift-reload", &[("fairlift reload", "Have a running server read its file again:")]),
+];
+
+/// What is said by `.TP`: a term, and its text.
+type Terms = &'static [(&'static str, &'static str)];
+
+const SIGNALS: Terms = &[
+    (
+        "SIGTERM, SIGINT",
+        "Accept no new clients, finish the requests in flight, flush, and exit with status 0. A second one stops at once.",
+    ),
+    (
+        "SIGHUP",
+        "Read the config file again and make the difference, all of it or nothing; the log says what has changed, or with its line \
+         why nothing has. Without a config file, as SIGTERM.",
+    ),
+    ("SIGUSR1", "Log what each group has had so far of each disk."),
+    (
+        "SIGUSR2",
+        "Take note of failed flushes: later flushes succeed again if the devices say so. What was not flushed may be lost.",
+    ),
+];
+
+const STATUS: Terms = &[
+    ("0", "It was done."),
+    (
+        "1",
+        "Something went wrong on the way: a backing cannot be opened, an address is taken, a report cannot be written.",
+    ),
+    ("2", "What was typed, or what is in the config file, is wrong. Every mistake is told with its place."),
+    ("128+N", "Stopped at once by signal N."),
+];
+
+const ENVIRONMENT: Terms = &[
+    ("RUST_LOG", "What is logged to standard error: error, warn, info (the default), debug or trace."),
+    ("XDG_RUNTIME_DIR", "Where the socket is made if no address is given."),
+];
+
+const SERVE_ENVIRONMENT: Terms = &[
+    ("LISTEN_FDS, LISTEN_PID", "Sockets that the service manager passes; they are served beside those of --listen."),
+    ("NOTIFY_SOCKET", "Where the service manager is told that the server is ready, reloads, or stops."),
+    ("JOURNAL_STREAM", "If set, lines of the log have no time, since the journal has its own."),
+];
+
+const FILES: Terms = &[
+    (
+        "$XDG_RUNTIME_DIR/fairlift.sock, /run/fairlift.sock",
+        "The socket if no address is given; the second one for root.",
+    ),
+    ("/etc/fairlift/fairlift.toml", "The config file of the service; see fairlift.toml(5)."),
+    (
+        "server-cert.pem, server-key.pem, ca-cert.pem",
+        "Certificate, key and, to verify clients, authority, in the directory of --tls-certificates.",
+    ),
+];
+
+/// The page of the command itself; or all of them, in `directory`.
+///
+/// # Errors
+/// A page cannot be written.
+pub(crate) fn man(directory: Option<&Path>) -> io::Result<Vec<u8>> {
+    let Some(directory) = directory else { return Ok(pages().swap_remove(0).1.into_bytes()) };
+    std::fs::create_dir_all(directory)?;
+    for (name, page) in pages() {
+        std::fs::write(directory.join(name), page)?;
+    }
+    Ok(Vec::new())
+}
+
+/// All pages, by the names of their files: that of `fairlift`, those of its commands, that of the config file.
+fn pages() -> Vec<(String, String)> {
+    let mut root = Cli::command().disable_help_subcommand(true);
+    root.build();
+    let mut commands = Vec::new();
+    collect(&root, &mut commands);
+    let names: Vec<_> = commands.iter().map(name).collect();
+    let mut pages: Vec<_> =
+        commands.iter().map(|command| (format!("{}.1", name(command)), page(command, &names))).collect();
+    pages.push(("fairlift.toml.5".into(), config_page()));
+    pages
+}
+
+fn collect(command: &Command, into: &mut Vec<Command>) {
+    into.push(command.clone());
+    command.get_subcommands().for_each(|below| collect(below, into));
+}
+
+fn name(command: &Command) -> String {
+    command.get_display_name().unwrap_or(command.get_name()).to_owned()
+}
+
+fn page(command: &Command, all: &[String]) -> String {
+    let own = name(command);
+    let man = clap_mangen::Man::new(command.clone());
+    let mut out = Vec::new();
+    let written = man
+        .render_title(&mut out)
+        .and_then(|()| man.render_name_section(&mut out))
+        .and_then(|()| man.render_synopsis_section(&mut out))
+        .and_then(|()| man.render_description_section(&mut out))
+        .and_then(|()| man.render_options_section(&mut out))
+        .and_then(|()| if command.has_subcommands() { man.render_subcommands_section(&mut out) } else { Ok(()) });
+    written.expect("memory takes it");
+    let mut out = String::from_utf8(out).expect("roff is text");
+    if let Some((_, examples)) = EXAMPLES.iter().find(|(of, _)| *of == own) {
+        heading(&mut out, "EXAMPLES");
+        for (typed, why) in *examples {
+            let _ = writeln!(out, ".PP\n{}", escaped(why));
+            as_written(&mut out, typed);
+        }
+    }
+    let is_serve = own == "fairlift-serve";
+    if is_serve {
+        terms(&mut out, "SIGNALS", &[SIGNALS]);
+    }
+    terms(&mut out, "EXIT STATUS", &[STATUS]);
+    terms(&mut out, "ENVIRONMENT", if is_serve { &[ENVIRONMENT, SERVE_ENVIRONMENT] } else { &[ENVIRONMENT] });
+    terms(&mut out, "FILES", &[FILES]);
+    let others = all.iter().filter(|name| **name != own).map(|name| (name.as_str(), 1));
+    see_also(&mut out, others.chain([("fairlift.toml", 5), ("nbdinfo", 1), ("nbdcopy", 1), ("nbd-client", 8)]));
+    out
+}
+
+/// fairlift.toml(5), from the keys.
+fn config_page() -> String {
+    let mut out = format!(".TH fairlift.toml 5 \"\" \"fairlift {}\"\n", env!("CARGO_PKG_VERSION"));
+    heading(&mut out, "NAME");
+    out += "fairlift.toml \\- the config file of fairlift serve\n";
+    heading(&mut out, "DESCRIPTION");
+    let says = "The file is TOML. Sizes are numbers of bytes, or text with k, m, g, t or p, which are powers of 1024. Times have a \
+                unit: \"10s\", \"250ms\", \"20us\". Relative paths start at the directory of the file. Flags override the file, \
+                and exports of both are served. A running server reads the file again on SIGHUP.";
+    let _ = writeln!(out, "{}", escaped(says));
+    for sort in SORTS {
+        heading(&mut out, sort.header);
+        let _ = writeln!(out, "{}", escaped(sort.says));
+        for key in sort.keys {
+            let plain = |text: &str| escaped(&text.replace(['`'], "").replace("\\|", "|"));
+            let _ = writeln!(out, ".TP\n\\fB{}\\fR", escaped(key.name));
+            let _ = writeln!(
+                out,
+                "{}.\n.br\nTakes: {}\n.br\nDefault: {}",
+                plain(key.says),
+                plain(key.takes),
+                plain(key.default)
+            );
+        }
+    }
+    heading(&mut out, "EXAMPLES");
+    as_written(&mut out, EXAMPLE.trim_end());
+    terms(&mut out, "FILES", &[FILES]);
+    see_also(&mut out, [("fairlift", 1), ("fairlift-serve", 1), ("fairlift-config", 1)].into_iter());
+    out
+}
+
+fn heading(out: &mut String, text: &str) {
+    let _ = writeln!(out, ".SH \"{}\"", escaped(text).replace('"', "\\(dq"));
+}
+
+fn terms(out: &mut String, header: &str, all: &[Terms]) {
+    heading(out, header);
+    for (term, says) in all.iter().flat_map(|terms| terms.iter()) {
+        let _ = writeln!(out, ".TP\n\\fB{}\\fR\n{}", escaped(term), escaped(says));
+    }
+}
+
+fn see_also<'a>(out: &mut String, pages: impl Iterator<Item = (&'a str, u8)>) {
+    heading(out, "SEE ALSO");
+    let pages: Vec<_> = pages.map(|(name, section)| format!("\\fB{}\\fR({section})", escaped(name))).collect();
+    let _ = writeln!(out, "{}", pages.join(",\n"));
+}
+
+/// Text that is not to be filled: every line as it is typed.
+fn as_written(out: &mut String, text: &str) {
+    out.push_str(".PP\n.RS 4\n.EX\n");
+    for line in text.lines() {
+        let _ = writeln!(out, "{}", escaped(line));
+    }
+    out.push_str(".EE\n.RE\n");
+}
+
+/// As roff prints it: a hyphen can be copied as one, and nothing at the start of a line is a request.
+fn escaped(text: &str) -> String {
+    let escaped = text.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
+    if escaped.starts_with('.') { format!("\\&{escaped}") } else { escaped }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::process::{Command as Program, Stdio};
+
+    use super::*;
+    use clap::Parser as _;
+
+    #[test]
+    fn every_command_has_a_page_with_what_people_look_for() {
+        let pages = pages();
+        let names: Vec<_> = pages.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!((names[0], names[1], *names.last().unwrap()), ("fairlift.1", "fairlift-serve.1", "fairlift.toml.5"));
+        assert!(!names.contains(&"fairlift-help.1"));
+        for (name, page) in &pages {
+            let mut sections = vec!["NAME", "FILES", "SEE ALSO"];
+            if name != "fairlift.toml.5" {
+                sections.extend(["SYNOPSIS", "EXIT STATUS", "ENVIRONMENT"]);
+            }
+            if name.matches('-').count() <= 1 {
+                sections.push("EXAMPLES");
+            }
+            if name == "fairlift-serve.1" {
+                sections.push("SIGNALS");
+            }
+            for section in sections {
+                let heads = [format!(".SH {section}\n"), format!(".SH \"{section}\"\n")];
+                assert_eq!(
+                    heads.iter().map(|head| page.matches(head.as_str()).count()).sum::<usize>(),
+                    1,
+                    "{name}: {section}"
+                );
+            }
+            // What a page points at is there.
+            let pointers = page.lines().filter_map(|line| line.strip_prefix("\\fBfairlift")?.split_once("\\fR("));
+            for (other, section) in pointers {
+                let other = format!("fairlift{}.{}", other.replace("\\-", "-"), &section[..1]);
+                assert!(!other.contains("help") && names.contains(&other.as_str()), "{name} points at {other}");
+            }
+        }
+    }
+
+    /// Examples of commands that are there are taken by them; those of other programs, or of commands of other builds, are not tried.
+    #[test]
+    fn examples_are_right() {
+        let known: Vec<_> = Cli::command().get_subcommands().map(|below| below.get_name().to_owned()).collect();
+        let mut tried = 0;
+        for line in EXAMPLES.iter().flat_map(|(_, all)| all.iter()).flat_map(|(typed, _)| typed.lines()) {
+            let words: Vec<_> = line.split(" > ").next().unwrap().split(' ').collect();
+            if words[0] == "fairlift" && known.iter().any(|name| *name == words[1]) {
+                Cli::try_parse_from(&words).unwrap_or_else(|error| panic!("{line}: {error}"));
+                tried += 1;
+            }
+        }
+        assert!(tried >= 15, "{tried}");
+    }
+
+    #[test]
+    fn groff_has_nothing_to_say_of_any_page_and_examples_are_as_typed() {
+        for (name, page) in pages() {
+            let mut groff = Program::new("groff");
+            groff.args(["-man", "-Tutf8", "-k", "-ww", "-rLL=100n", "-P-c"]);
+            let groff = groff.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+            let Ok(mut groff) = groff else {
+                eprintln!("skipped: groff is not installed");
+                return;
+            };
+            groff.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+            let output = groff.wait_with_output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{name}");
+            let shown = String::from_utf8_lossy(&output.stdout);
+            let examples = EXAMPLES.iter().filter(|(of, _)| format!("{of}.1") == name).flat_map(|(_, all)| all.iter());
+            for line in examples.flat_map(|(typed, _)| typed.lines()) {
+                assert!(shown.lines().any(|one| one.trim() == line), "{name}: {line} is not in\n{shown}");
+            }
+        }
+    }
+}

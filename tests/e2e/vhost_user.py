@@ -1,0 +1,461 @@
+"""Exports as vhost-user block devices: what guests are served, what outlives a killed server, and guests and front-ends that
+mean harm. A real guest is in tests/vm."""
+
+import struct
+
+from flush_disk import Disk
+from harness import *
+from vhostclient import *
+
+SECTOR = 512
+
+
+def serve(t, *exports, **options):
+    """A server, and the directory of its sockets."""
+    sockets = Path(t.path("vm"))
+    sockets.mkdir(exist_ok=True)
+    args = [*options.pop("args", ()), "--vhost-user", sockets]
+    return t.server(*exports, args=args, **options), sockets
+
+
+def device_lines(server):
+    return [line for line in server.log().splitlines() if "vhost-user: the device is broken off" in line]
+
+
+@test(fairlift_only=True)
+def what_a_guest_writes_a_client_reads_and_the_other_way_round(t):
+    server, sockets = serve(t, "disk=mem:1M", f"file=file:{t.image('image', MIB)}")
+    for name in "disk", "file":
+        with FrontEnd(sockets / name, rings=2) as guest, server.connect(name) as client:
+            piece = data(4096, name)
+            guest.write(8, piece)
+            equal(client.read(4096, 4096), piece, "what the client reads")
+            client.write(8192, piece[::-1])
+            equal(guest.read(16, 4096), piece[::-1], "what the guest reads")
+            equal(guest.rings[1].request(IN, 16, length=4096), piece[::-1], "and by its other ring")
+            # Not aligned: direct I/O takes it through a buffer.
+            ring = guest.rings[0]
+            slot = ring.prepare(OUT, 40, data(1024, "odd"))
+            ring.describe(3 * slot + 1, ring.data + slot * ring.SLOT + 512 + 3, 1024, NEXT, 3 * slot + 2)
+            ring.put(ring.data + slot * ring.SLOT + 515, data(1024, "odd"))
+            ring.offer(3 * slot)
+            ring.kick()
+            ring.wait()
+            equal(ring.finish(slot)[0], OK, "the status of a write from an odd address")
+            equal(client.read(40 * SECTOR, 1024), data(1024, "odd"))
+            slot = ring.prepare(IN, 40, length=1024)
+            ring.describe(3 * slot + 1, ring.data + slot * ring.SLOT + 512 + 5, 1024, NEXT | WRITE, 3 * slot + 2)
+            ring.offer(3 * slot)
+            ring.kick()
+            ring.wait()
+            equal(ring.take(ring.data + slot * ring.SLOT + 517, 1024), data(1024, "odd"), "what is read to an odd address")
+            ring.finish(slot)
+            ring.request(FLUSH_IT)
+            equal(ring.status, OK, "the status of a flush")
+            equal(ring.request(GET_ID, length=20), name.encode().ljust(20, b"\0"), "the disk's name")
+            for kind in DISCARD_IT, ZERO_IT:
+                guest.write(8, piece)
+                ring.request(kind, 0, struct.pack("<QII", 8, 8, 0))
+                equal((ring.status, client.read(4096, 4096)), (OK, bytes(4096)), "what was discarded or made zeroes")
+    server.stop()
+    stats = server.stats()["file"]
+    equal((stats["flush"][0], stats["discard"][0], stats["write-zeroes"][0]), (1, 1, 1), "flushes, discards and zeroes")
+
+
+@test(fairlift_only=True)
+def a_device_tells_what_it_is(t):
+    image = t.image("image", 3 * MIB)
+    config = f'[export.fixed]\nbacking = "file:{image}"\nread_only = true\n'
+    server, sockets = serve(t, "disk=mem:2M", config=config)
+    with FrontEnd(sockets / "disk") as disk, FrontEnd(sockets / "fixed") as fixed:
+        wanted = VERSION_1 | PROTOCOL | INDIRECT | EVENT_INDEX | FLUSH | MANY | CONFIG_WCE | DISCARD | ZEROES
+        equal(disk.offered & wanted, wanted, "the features of a disk")
+        equal((fixed.offered & (1 << 5), fixed.offered & (DISCARD | ZEROES)), (1 << 5, 0), "those of one that is read-only")
+        space = disk.config()
+        equal(struct.unpack("<Q", space[:8])[0], 2 * MIB // SECTOR, "its size")
+        equal(struct.unpack("<I", space[20:24])[0], SECTOR, "its block")
+        equal((space[24], space[32], struct.unpack("<H", space[34:36])[0]), (3, 1, 64), "topology, write cache, rings")
+        equal(disk.config(8, 256)[52:], bytes(204), "there is nothing behind the configuration")
+        fixed.write(0, bytes(SECTOR))
+        equal(fixed.rings[0].status, FAILED, "the status of a write to a disk that is read-only")
+        disk.rings[0].request(77, 0, length=SECTOR)
+        equal(disk.rings[0].status, UNSUPPORTED, "the status of what nobody defined")
+        disk.read(2 * MIB // SECTOR, SECTOR)
+        equal(disk.rings[0].status, FAILED, "the status of a read beyond the end")
+        disk.write(0, b"x" * SECTOR)
+        equal(disk.rings[0].status, OK, "and after all that it works")
+
+
+@test(seconds=120, fairlift_only=True)
+def a_write_without_a_cache_is_durable_when_it_ends(t):
+    below = Disk(t)
+    server, sockets = serve(t, f"disk=file:{below.file}")
+
+    def flushes(guest, count):
+        before = below.told()
+        for sector in range(count):
+            guest.write(sector, b"x" * SECTOR)
+            equal(guest.rings[0].status, OK)
+        return below.told() - before
+
+    with FrontEnd(sockets / "disk") as guest:
+        equal(flushes(guest, 4), 0, "flushes of a disk with a write cache, which the guest did not flush")
+        before = below.told()
+        guest.rings[0].request(FLUSH_IT)
+        equal(below.told() - before, 1, "flushes when the guest asks for one")
+        guest.ask(SET_CONFIG, struct.pack("=III", 32, 1, 0) + b"\0")
+        equal(guest.config(32, 1), b"\0", "the guest has switched its cache off")
+        equal(flushes(guest, 4), 4, "flushes of four writes without a cache")
+        guest.ask(SET_CONFIG, struct.pack("=III", 32, 1, 0) + b"\1")
+        equal(flushes(guest, 4), 0, "flushes with a cache again")
+    with FrontEnd(sockets / "disk", without=FLUSH | CONFIG_WCE) as guest:
+        equal(flushes(guest, 4), 4, "flushes of four writes of a driver that knows no flush")
+
+
+# ---- what outlives a server ----
+
+
+@test(seconds=180, fairlift_only=True)
+def a_server_that_is_killed_20_times_under_load_loses_and_repeats_no_answer(t):
+    """Four rings write blocks that say which ring and write they are of. What was answered is there; what was not is
+    answered by the next server, once."""
+    image, large = t.image("image", 4 * MIB), {"size": 256, "span": 2 * MIB}
+    server, sockets = serve(t, f"disk=file:{image}")
+    guest = FrontEnd(sockets / "disk", rings=4, **large)
+    guest.get_inflight(4, guest.size)
+    # With tables: rings are started anew, as they were not when these were given.
+    for ring in guest.rings:
+        ring.stop()
+        ring.start(ring.next)
+    wrote, version, pending, left, done_again = {}, 0, [{} for _ in guest.rings], [], 0
+    def ask(number):
+        """Fills a ring with writes, each to a place of its own."""
+        nonlocal version
+        ring, free = guest.rings[number], set(range(256)) - {sector // 8 % 256 for sector, _ in pending[number].values()}
+        for place in t.random.sample(sorted(free), min(len(free), len(ring.free))):
+            version += 1
+            sector = number * 2048 + place * 8
+            block = struct.pack("<QQ", version, sector) * 256
+            pending[number][ring.submit(OUT, sector, block)] = (sector, block)
+
+    for life in range(21):
+        until_killed = time.monotonic() + t.random.uniform(0.02, 0.1)
+        while time.monotonic() < until_killed:
+            for number, ring in enumerate(guest.rings):
+                reap(ring, pending[number], wrote)
+                ask(number)
+                ring.kick()
+        if life == 20:
+            break
+        # As much as there can be, all at once.
+        for number, ring in enumerate(guest.rings):
+            until(lambda: reap(ring, pending[number], wrote) or not pending[number], "what was asked ends")
+            ask(number)
+        for ring in guest.rings:
+            ring.kick()
+        time.sleep(t.random.uniform(0, 0.001))
+        server.kill()
+        left.append(sum(map(len, pending)))
+        kept, guest.socket = guest, guest.socket.close()
+        server, _ = serve(t, f"disk=file:{image}")
+        guest = FrontEnd(sockets / "disk", rings=4, kept=kept, **large)
+    for number, ring in enumerate(guest.rings):
+        until(lambda: reap(ring, pending[number], wrote) or not pending[number], f"ring {number} ends all that it was asked")
+    guest.rings[0].request(FLUSH_IT)
+    for (log, under_way) in zip(sorted(t.dir.glob("server*.log"), key=lambda path: path.stat().st_mtime)[1:], left):
+        again = sum(map(int, re.findall(r"(\d+) requests that a server before had not ended", plain(log.read_text()))))
+        assert again <= under_way, f"{again} are done again, and {under_way} were under way"
+        done_again += again
+    print(f"{version} writes, {done_again} of them done again by another server")
+    assert version > 1000 and done_again > 50, "there was too little under way to tell anything"
+    content = Path(image).read_bytes()
+    for sector, block in wrote.items():
+        assert content[sector * SECTOR:sector * SECTOR + 4096] == block, f"sector {sector} is not what was written last"
+
+
+def reap(ring, pending, wrote):
+    for head, _ in ring.ends():
+        assert head // 3 in pending, f"request {head} ended twice"
+        status, _ = ring.finish(head // 3)
+        equal(status, OK, "the status of a write")
+        sector, block = pending.pop(head // 3)
+        wrote[sector] = block
+
+
+@test(fairlift_only=True)
+def a_ring_that_is_stopped_has_nothing_under_way_and_goes_on_where_it_was(t):
+    server, sockets = serve(t, "slow=null:1M,delay=300ms")
+    with FrontEnd(sockets / "slow") as guest:
+        ring = guest.rings[0]
+        slots = {3 * ring.submit(IN, 0, length=SECTOR) for _ in range(5)}
+        ring.kick()
+        time.sleep(0.1)
+        equal(ring.stop(), 5, "where the ring stopped")
+        equal({head for head, _ in ring.ends()}, slots, "what has ended by then")
+        ring.start(5)
+        ring.free = list(range(10, 20))
+        guest.read(0, SECTOR)
+        equal(ring.status, OK, "the status of a read after that")
+
+
+@test(fairlift_only=True)
+def a_guest_that_vanishes_leaves_its_memory_mapped_until_its_requests_have_ended(t):
+    server, sockets = serve(t, "slow=null:1M,delay=1s", "disk=mem:1M")
+    mapped = lambda: "memfd:guest" in Path(f"/proc/{server.pid}/maps").read_text()
+    guest = FrontEnd(sockets / "slow")
+    for _ in range(4):
+        guest.rings[0].submit(IN, 0, length=SECTOR)
+    guest.rings[0].kick()
+    until(mapped, "the guest's memory is mapped")
+    time.sleep(0.1)
+    guest.socket.close()
+    time.sleep(0.3)
+    assert mapped(), "memory that a request names was unmapped"
+    # What the next guest asks must not overtake what is under way.
+    following = FrontEnd(sockets / "slow", start=False)
+    following.negotiate()
+    assert not mapped(), "the next guest was let in while the one before had requests under way"
+    equal(len(guest.rings[0].ends()), 4, "requests that have ended")
+    following.socket.close()
+
+
+def served(path):
+    """Whether a front-end is taken, and finds what it wants."""
+    with contextlib.suppress(Gone), FrontEnd(path) as guest:
+        guest.read(0, SECTOR)
+        return guest.rings[0].status == OK
+
+
+@test(fairlift_only=True)
+def memory_may_be_shared_anew_while_requests_are_under_way(t):
+    server, sockets = serve(t, "slow=null:1M,delay=200ms")
+    with FrontEnd(sockets / "slow") as guest:
+        ring = guest.rings[0]
+        for turn in range(5):
+            slot = ring.submit(IN, 0, length=SECTOR)
+            ring.put(ring.data + slot * ring.SLOT + 512, b"x" * SECTOR)
+            ring.kick()
+            time.sleep(0.02)
+            guest.share()
+            ring.wait()
+            equal(ring.finish(slot, SECTOR), (OK, bytes(SECTOR)), "a read that was under way")
+        equal(device_lines(server), [])
+
+
+# ---- guests that mean harm ----
+
+
+def misdeeds(ring):
+    """What a driver can do wrong with a ring, each with a word of the line that the server logs."""
+    def chain(*descriptors):
+        def do():
+            for index, descriptor in enumerate(descriptors):
+                ring.describe(index, *descriptor)
+            ring.put(ring.data, struct.pack("<IIQ", IN, 0, 0))
+            ring.offer(0)
+        return do
+
+    at, status = ring.data, (ring.data + 16, 1, WRITE, 0)
+    long = [(at, 1, NEXT, index + 1) for index in range(64)]
+
+    def table(*descriptors):
+        def do():
+            for index, descriptor in enumerate(descriptors):
+                ring.describe(index, *descriptor, table=ring.data + 4096)
+            ring.describe(0, at + 4096, 16 * len(descriptors), TABLE)
+            ring.offer(0)
+        return do
+
+    def index(value):
+        return lambda: ring.put(ring.available + 2, struct.pack("<H", value))
+
+    def twice():
+        slot = ring.prepare(IN, 0, length=SECTOR)
+        ring.offer(3 * slot, 3 * slot)
+
+    return {
+        "a circle": (chain((at, 16, NEXT, 1), (at, 512, NEXT | WRITE, 1)), "goes in circles"),
+        "a descriptor beyond the table": (chain((at, 16, NEXT, 64)), "descriptor 64 of a table of 64"),
+        "a head beyond the table": (lambda: ring.offer(999), "descriptor 999"),
+        "memory that is not there": (chain((at, 16, NEXT, 1), (1 << 40, 512, NEXT | WRITE, 2), status), "not in the guest's memory"),
+        "a header that is not there": (chain((1 << 50, 16, NEXT, 1), status), "not in the guest's memory"),
+        "a status that is not there": (chain((at, 16, NEXT, 1), (at, 512, NEXT | WRITE, 2), (1 << 41, 1, WRITE, 0)), "not in the guest's memory"),
+        "the end of memory": (chain((at, 16, NEXT, 1), ((1 << 20) - 256, 512, NEXT | WRITE, 2), status), "not in the guest's memory"),
+        "more than 4 GiB": (chain((at, 16, NEXT, 1), *[(at, 0xffff_f000, NEXT | WRITE, n) for n in (2, 3)], status), "longer than 4 GiB"),
+        "no status": (chain((at, 16, 0, 0)), "no room for a status"),
+        "no header": (chain((at, 15, NEXT, 1), status), "no whole header"),
+        "memory to read after memory to write": (chain((at, 16, NEXT, 1), (at, 512, NEXT | WRITE, 2), (at, 16, NEXT, 3), status), "after memory to be written"),
+        "a table within a table": (table((at + 4096, 16, TABLE, 0)), "within another"),
+        "a table of half a descriptor": (chain((at, 24, TABLE, 0)), "an indirect table of 24 bytes"),
+        "a table that is not there": (chain((1 << 40, 48, TABLE, 0)), "is not in the guest's memory"),
+        "an index that runs ahead": (index(40_000), "available ring"),
+        "a request that is under way, again": (twice, "again, which has not ended"),
+        "a chain as long as its table": (chain(*long), "descriptor 64 of a table of 64"),
+    }
+
+
+@test(seconds=180, fairlift_only=True)
+def a_driver_that_is_out_of_step_loses_its_device_and_nobody_else_anything(t):
+    server, sockets = serve(t, "disk=null:1M,delay=2ms", "good=mem:1M")
+    with FrontEnd(sockets / "good") as neighbour:
+        base, names = None, []
+        with FrontEnd(sockets / "disk") as guest:
+            names = list(misdeeds(guest.rings[0]))
+        for name in names:
+            until(lambda: served(sockets / "disk"), f"the export is free again before {name}")
+            for before in 0, 3:
+                guest = connect(sockets / "disk")
+                ring = guest.rings[0]
+                ring.free = list(range(10, 20))
+                for _ in range(before):  # something good is under way
+                    ring.submit(IN, 0, length=SECTOR)
+                told = len(device_lines(server))
+                do, word = misdeeds(ring)[name]
+                do()
+                ring.kick()
+                assert guest.is_closed(), f"{name}: the device goes on: {server.log()[-500:]}"
+                until(lambda: len(device_lines(server)) > told, f"a line about {name}")
+                line = device_lines(server)[-1]
+                assert word in line and 'export="disk"' in line, f"{name}: wanted {word!r} in {line}"
+                equal(neighbour.read(0, SECTOR), bytes(SECTOR), f"the neighbour's read after {name}")
+                guest.socket.close()
+            base = base or server.fds()
+        server.fds_settle(base)
+        server.serves("good")
+
+
+def connect(path):
+    """Connects as soon as the front-end before is forgotten."""
+    for _ in range(200):
+        try:
+            guest = FrontEnd(path)
+            if guest.read(0, SECTOR) is not None:
+                return guest
+        except (Gone, TimeoutError):
+            pass
+        time.sleep(0.05)
+    raise AssertionError("the export is not free again")
+
+
+@test(seconds=120, fairlift_only=True)
+def a_front_end_that_is_out_of_step_is_left_with_a_line_that_says_why(t):
+    server, sockets = serve(t, "disk=mem:1M", "good=mem:1M")
+    pipe = os.pipe()
+    t.defer(os.close, pipe[0])
+    t.defer(os.close, pipe[1])
+    event = os.eventfd(0)
+    region = lambda size, at=0, user=USER: struct.pack("=IIQQQQ", 1, 0, GUEST, size, user, at)
+    num = lambda ring, value: struct.pack("=II", ring, value)
+    addresses = lambda descriptors: struct.pack("=IIQQQQ", 0, 0, descriptors, USER + 8192, USER + 4096, 0)
+    wrong = {
+        "a message that nobody defined": (99, b"", [], "message 99"),
+        "a message for network cards": (20, bytes(8), [], "message 20"),
+        "a payload that is too long for any": (SET_FEATURES, bytes(5000), [], "none is longer than 4096"),
+        "a payload that does not fit": (SET_FEATURES, bytes(7), [], "SET_FEATURES with 7 bytes"),
+        "features that were not offered": (SET_FEATURES, struct.pack("=Q", 1 << 3), [], "0x8 was not offered"),
+        "memory without a descriptor": (SET_MEM_TABLE, region(MIB), [], "0 descriptors"),
+        "memory that is not shared": (SET_MEM_TABLE, bytes(8), [], "share=on"),
+        "memory beyond the end of its file": (SET_MEM_TABLE, region(4 * MIB), None, "ends after 1048576 bytes"),
+        "memory without an end": (SET_MEM_TABLE, region(MIB, (1 << 64) - 4096), None, "no end"),
+        "memory in a pipe": (SET_MEM_TABLE, region(MIB), [pipe[0]], "ends after 0 bytes"),
+        "a ring of 0": (SET_VRING_NUM, num(0, 0), [], "a power of two"),
+        "a ring of 100": (SET_VRING_NUM, num(0, 100), [], "a power of two"),
+        "a ring of 32768": (SET_VRING_NUM, num(0, 32768), [], "at most 1024"),
+        "ring 64": (SET_VRING_NUM, num(64, 64), [], "at most 64"),
+        "ring 4294967295": (GET_VRING_BASE, num(0xffff_ffff, 0), [], "at most 64"),
+        "a kick that is a pipe": (SET_VRING_KICK, struct.pack("=Q", 0), [pipe[0]], "which is no eventfd"),
+        "a ring without memory": ([(SET_VRING_NUM, num(0, 64), []), (SET_VRING_ADDR, addresses(USER), []), (SET_VRING_KICK, struct.pack("=Q", 0), [event]),
+                                   (SET_VRING_ENABLE, num(0, 1), [])], None, None, "SET_MEM_TABLE"),
+        "a ring in memory that is not shared": ([(SET_MEM_TABLE, region(MIB), None), (SET_VRING_NUM, num(0, 64), []), (SET_VRING_ADDR, addresses(1 << 46), []),
+                                                 (SET_VRING_KICK, struct.pack("=Q", 0), [event]), (SET_VRING_ENABLE, num(0, 1), [])], None, None, "share=on"),
+        "a ring at the end of memory": ([(SET_MEM_TABLE, region(MIB), None), (SET_VRING_NUM, num(0, 1024), []), (SET_VRING_ADDR, addresses(USER + MIB - 4096), []),
+                                         (SET_VRING_KICK, struct.pack("=Q", 0), [event]), (SET_VRING_ENABLE, num(0, 1), [])], None, None, "does not fit"),
+        "addresses that are not aligned": (SET_VRING_ADDR, addresses(USER + 1), [], "not aligned"),
+        "a table for more rings than there are": (GET_INFLIGHT_FD, struct.pack("=QQHHI", 0, 0, 1000, 64, 0), [], "at most 64"),
+        "a table that is shorter than it says": (SET_INFLIGHT_FD, struct.pack("=QQHHI", 1 << 40, 1 << 20, 4, 64, 0), None, "take"),
+        "a configuration that cannot be changed": (SET_CONFIG, struct.pack("=III", 0, 8, 0) + bytes(8), [], "only the write cache"),
+        "RESET_OWNER": (RESET_OWNER, b"", [], "GET_VRING_BASE"),
+    }
+    with FrontEnd(sockets / "good") as neighbour:
+        for name, (code, payload, descriptors, word) in wrong.items():
+            until(lambda: served(sockets / "disk"), f"the export is free again before {name}")
+            guest = None
+            while guest is None:
+                try:
+                    guest = FrontEnd(sockets / "disk", start=False)
+                    guest.negotiate()
+                except Gone:
+                    guest = None
+            told = len(device_lines(server))
+            with contextlib.suppress(Gone):
+                for one in code if isinstance(code, list) else [(code, payload, descriptors)]:
+                    guest.send(one[0], one[1], [guest.memory_fd] if one[2] is None else one[2])
+            assert guest.is_closed(), f"{name}: the connection goes on: {server.log()[-500:]}"
+            until(lambda: len(device_lines(server)) > told, f"a line about {name}")
+            line = device_lines(server)[-1]
+            assert word in line and 'export="disk"' in line, f"{name}: wanted {word!r} in {line}"
+            equal(neighbour.read(0, SECTOR), bytes(SECTOR), f"the neighbour's read after {name}")
+            guest.socket.close()
+        for junk in b"\0" * 4096, b"GET / HTTP/1.0\r\n\r\n", os.urandom(64):
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+                client.connect(os.fspath(sockets / "disk"))
+                client.sendall(junk)
+        until(lambda: served(sockets / "disk"), "the export is free after all that")
+    os.close(event)
+
+
+@test(seconds=120, fairlift_only=True)
+def kicks_without_end_and_calls_that_are_not_taken_do_no_harm(t):
+    server, sockets = serve(t, "disk=mem:1M", "good=mem:1M")
+    with FrontEnd(sockets / "disk", rings=2) as guest, FrontEnd(sockets / "good") as neighbour:
+        guest.rings[1].stop()
+        for _ in range(200):
+            for _ in range(1000):
+                for ring in guest.rings:  # one of them runs
+                    ring.kick()
+            equal(neighbour.read(0, SECTOR), bytes(SECTOR), "the neighbour's read meanwhile")
+        equal(guest.read(0, SECTOR), bytes(SECTOR), "its own read after that")
+    # A monitor that takes no call, and whose eventfd is full: the worker must not wait for it.
+    with FrontEnd(sockets / "disk", without=EVENT_INDEX) as guest:
+        ring = guest.rings[0]
+        os.eventfd_write(ring.call_fd, (1 << 64) - 2)
+        ring.wait = lambda seconds=20: (until(lambda: struct.unpack("<H", ring.take(ring.used + 2, 2))[0] != ring.seen, "it ends"), ring.ends())[1]
+        with contextlib.suppress(Gone, OSError, AssertionError, BrokenPipeError):
+            for _ in range(1000):
+                guest.read(0, SECTOR)
+        until(lambda: any("calls were not taken" in line for line in device_lines(server)), "a line about the calls")
+    server.serves("good")
+
+
+@test(seconds=120, fairlift_only=True)
+def a_second_front_end_is_refused_and_a_thousand_connects_leave_nothing(t):
+    server, sockets = serve(t, "disk=mem:1M")
+    base = server.fds()
+    with FrontEnd(sockets / "disk") as guest:
+        for _ in range(1000):
+            with socket.socket(socket.AF_UNIX) as other:
+                other.connect(os.fspath(sockets / "disk"))
+        second = FrontEnd(sockets / "disk", start=False)
+        assert second.is_closed(), "there are two front-ends"
+        equal(guest.read(0, SECTOR), bytes(SECTOR), "the first one's read meanwhile")
+        lines = [line for line in server.log().splitlines() if "a second front-end was refused" in line]
+        equal(len(lines), 1, "lines about it")
+    server.fds_settle(base)
+
+
+@test(fairlift_only=True)
+def where_a_socket_cannot_be_the_server_says_why(t):
+    server, sockets = serve(t, "disk=mem:1M")
+    other = lambda *args: t.serve_fails(*args, "--listen", f"unix:{t.path('other')}")
+    contains(other("disk=mem:1M", "--vhost-user", sockets), f"{sockets}/disk", "another server is listening there")
+    contains(other("disk=mem:1M", "--vhost-user", t.path("nowhere")), "its directory does not exist")
+    contains(other("a/b=mem:1M", "--vhost-user", sockets), "vhost_user")
+    (sockets / "file").write_text("")
+    contains(other("file=mem:1M", "--vhost-user", sockets), "not a socket")
+    server.kill()
+    server, _ = serve(t, "disk=mem:1M")  # the killed one's socket file is replaced
+    until(lambda: served(sockets / "disk"), "it is served")
+
+
+if __name__ == "__main__":
+    main()
