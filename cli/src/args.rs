@@ -10,6 +10,7 @@ use fairlift_core::sched;
 use crate::config::EXAMPLE;
 use crate::iostest::IostestArgs;
 use crate::iostune::IostuneArgs;
+use crate::remote::{AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs};
 use crate::serve::ServeArgs;
 use crate::words::scheduler::schedulers;
 
@@ -22,6 +23,9 @@ Examples:
   fairlift serve --config fairlift.toml               tenants with weights
   fairlift config > fairlift.toml                     an example config
   fairlift tunables                                   the settings of each scheduler
+  fairlift status                                     who has how much of which disk now
+  fairlift set group /tenants/alice weight=300        change a running server
+  fairlift add export carol=carol.img group=/tenants/carol
   fairlift iostest --device sim:sata-7200 -w bsr -G   how groups share a modelled disk
   fairlift iostune /dev/sdb --quick                   measure a disk, get settings for it
 
@@ -41,7 +45,14 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
+    Status(StatusArgs),
+    Get(GetArgs),
+    Set(SetArgs),
+    Add(AddArgs),
+    Remove(RemoveArgs),
+    Events(EventsArgs),
+    Reload(ReloadArgs),
     /// Show an example config file that explains every key
     #[command(visible_alias = "config-help", after_long_help = EXAMPLE)]
     Config,

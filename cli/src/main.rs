@@ -6,15 +6,19 @@
 //! | [`serve`] | `fairlift serve`: flags and file as the library's `Config`, signals, systemd, certificates, the log |
 //! | [`iostest`] | `fairlift iostest`: how a disk is shared, measured |
 //! | [`iostune`] | `fairlift iostune`: what a disk is like, and what to set for it |
+//! | [`remote`] | `status`, `get`, `set`, `add`, `remove`, `events`, `reload`: the commands that speak to a running server |
 //! | [`show`] | what the program tells about itself: tunables, models, completions, manual pages |
+//! | [`control`] | HTTP and JSON by which a running server is looked at and changed |
 //! | [`config`] | the config file: its keys, and how it is read |
 //! | [`words`] | what the words in flags and file mean, and what is wrong with them |
 //! | [`terminal`] | progress, and where reports go |
 
 mod args;
 mod config;
+mod control;
 mod iostest;
 mod iostune;
+mod remote;
 mod serve;
 mod show;
 mod terminal;
@@ -36,6 +40,13 @@ fn main() -> ExitCode {
     };
     let shown = match command {
         Command::Serve(flags) => return serve::serve(&flags),
+        Command::Status(args) => return remote::status(&args),
+        Command::Get(args) => return remote::get(&args),
+        Command::Set(args) => return remote::set(&args),
+        Command::Add(args) => return remote::add(&args),
+        Command::Remove(args) => return remote::remove(&args),
+        Command::Events(args) => return remote::events(&args),
+        Command::Reload(args) => return remote::reload(&args),
         Command::Iostest(flags) => return iostest::iostest(&flags),
         Command::Iostune(flags) => return iostune::iostune(&flags),
         Command::Models { model } => match show::models(model.as_deref()) {

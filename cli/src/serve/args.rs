@@ -6,6 +6,7 @@ use clap::Args;
 use fairlift::config::Tls;
 use fairlift_core::{Duration, Group, sched};
 
+use crate::control::{ControlPlace, parse_control};
 use crate::words::backing::{Named, parse_named};
 use crate::words::place::{self, ListenAt};
 use crate::words::scheduler::{parse_setting, scheduler_help, schedulers};
@@ -96,6 +97,11 @@ pub(crate) struct ServeArgs {
     /// Time limit for a client's handshake [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     pub(crate) handshake_timeout: Option<Duration>,
+
+    /// Where to look at the server and change it: unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only],
+    /// tcp:HOST:PORT,token=FILE or off; may be given several times [default: beside the first unix socket]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_control)]
+    pub(crate) control: Vec<ControlPlace>,
 
     /// Check flags and config, and exit
     #[arg(long)]

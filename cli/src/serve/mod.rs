@@ -20,6 +20,7 @@ use fairlift::config::{Address, Config, Tls};
 use fairlift::{Error, Server};
 
 use crate::config;
+use crate::control;
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
 use crate::words::mistake::{Mistake, Severity, Source, render};
@@ -139,10 +140,12 @@ fn read_source(path: &Path) -> Result<Source, Wrong> {
 
 fn run(flags: &ServeArgs, prepared: Prepared, server: Server) -> Result<(), Box<dyn std::error::Error>> {
     let handle = server.handle();
+    let doors = control::open(&flags.control, &prepared.config)?;
     let teach = flags.exports.is_empty() && flags.config.is_none();
     let said = announcement(&prepared.config, &server.addresses(), teach);
     let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared)));
     reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
+    let _control = control::start(doors, handle.clone(), Arc::clone(&reload) as Arc<dyn control::ConfigFile>)?;
     let _watch = signals::watch(handle, reload)?;
     println_or_not(&said);
     systemd::ready();

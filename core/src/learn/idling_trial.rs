@@ -34,6 +34,7 @@
 //!           the scheduler says so ([`IdlingTrial::review`]).
 //! idling.8  Nothing is random: the same completions at the same times give the same ways.
 
+use super::comparison::{Comparison, Proof, Rate};
 use crate::time::{ms, secs};
 use crate::{Duration, Instant};
 
@@ -46,19 +47,15 @@ const SETTLE: Duration = ms(10);
 const WINDOW: Duration = ms(100);
 /// The longest length: the first, twice doubled.
 const LONGEST: Duration = ms(400);
-/// The fewest pairs of windows of one length that make a verdict (idling.3).
-const PAIRS_MIN: u32 = 3;
 /// The most pairs of one length.
 const PAIRS: u32 = 4;
 /// The pairs that are enough for a trial that comes too early, if they do not point to a change.
 const PAIRS_EARLY: u32 = 2;
-/// By how much a window of one second may be off for its length (idling.3), as [`Pairs`] counts: 15 % in 100 ms, which is one turn of
+/// By how much a window of one second may be off for its length (idling.3), as [`Comparison`] counts: 15 % in 100 ms, which is one turn of
 /// 64 readers on `sata-7200`.
 const BIAS: f64 = 0.015;
-/// What two pairs must both exceed to be enough (idling.3): 1.9 times as much is (1.9 − 1) / (1.9 + 1).
-const PLAIN: f64 = 0.31;
-/// What one pair must exceed: three times as much.
-const PLAINEST: f64 = 0.5;
+/// What one pair must exceed to be enough, and each of two (idling.3): three times as much, and 1.9 times.
+const PLAIN: [f64; 2] = [0.5, 0.31];
 /// The fewest completions of a window, if it need not be too long for that (idling.3).
 const ENDS: u64 = 20;
 /// The other way is taken from 4 % more on (idling.4), (1.04 − 1) / (1.04 + 1).
@@ -148,77 +145,6 @@ pub struct End {
     pub seeks: bool,
 }
 
-/// Sectors in a time.
-#[derive(Clone, Copy, Default, Debug)]
-struct Rate {
-    sectors: u64,
-    nanos: u64,
-}
-
-impl Rate {
-    fn add(&mut self, other: Self) {
-        self.sectors += other.sectors;
-        self.nanos += other.nanos;
-    }
-
-    /// Sectors per nanosecond.
-    fn get(self) -> f64 {
-        self.sectors as f64 / self.nanos.max(1) as f64
-    }
-
-    /// KiB per second.
-    fn kib(self) -> u64 {
-        (self.get() * 5e8) as u64
-    }
-}
-
-/// Differences of pairs of windows: (other − present) / (other + present), which is as far from zero for half as much as for
-/// twice as much.
-#[derive(Clone, Copy, Default, Debug)]
-struct Pairs {
-    count: u32,
-    sum: f64,
-    squares: f64,
-    least: f64,
-    most: f64,
-}
-
-impl Pairs {
-    fn add(&mut self, present: f64, other: f64) {
-        let total = present + other;
-        let difference = if total > 0.0 { (other - present) / total } else { 0.0 };
-        (self.least, self.most) = match self.count {
-            0 => (difference, difference),
-            _ => (self.least.min(difference), self.most.max(difference)),
-        };
-        self.count += 1;
-        self.sum += difference;
-        self.squares += difference * difference;
-    }
-
-    fn mean(&self) -> f64 {
-        self.sum / f64::from(self.count.max(1))
-    }
-
-    /// Whether the other way is better, if that is clear for windows of such length (idling.3, idling.4).
-    fn verdict(&self, length: Duration, margin: f64) -> Option<bool> {
-        let plain = if self.count >= 2 { PLAIN } else { PLAINEST };
-        if self.least > plain || self.most < -plain {
-            return Some(self.least > 0.0);
-        }
-        if self.count < PAIRS_MIN {
-            return None;
-        }
-        let count = f64::from(self.count);
-        let bias = bias(length);
-        let ahead = self.mean() - margin;
-        let spread = (self.squares / count - self.mean() * self.mean()).max(0.0) / (count - 1.0);
-        // To stay needs less proof: a trial that was wrong about it is followed by another.
-        let beyond = if ahead > 0.0 { ahead - bias } else { -ahead };
-        (beyond > 0.0 && beyond * beyond > 9.0 * spread).then_some(ahead > 0.0)
-    }
-}
-
 /// By how much windows of such length may be off (idling.3).
 fn bias(length: Duration) -> f64 {
     BIAS * 1e9 / length.as_nanos() as f64
@@ -284,33 +210,19 @@ impl Window {
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     began: Instant,
-    /// The window under way is of the other way.
-    is_other: bool,
     length: Duration,
-    pairs: Pairs,
-    /// The present way in the window before.
-    present: f64,
-    /// All windows of the present way, and of the other.
-    rates: [Rate; 2],
+    comparison: Comparison,
     /// All sectors since it began.
     sectors: u64,
     spoilt: u32,
-    /// Throughput before it; 0 if that is not known (idling.3).
-    before: f64,
     ends: u64,
     seeks: u64,
 }
 
 impl Trial {
-    /// What the present way does, by what it did in a window: no less than before; unless that is twice as much, for then it
-    /// is the device or the load that has changed (idling.3).
-    const fn usual_of(&self, rate: f64) -> f64 {
-        self.before.min(2.0 * rate).max(rate)
-    }
-
     /// Whether it comes too early to tell small differences (idling.3).
     fn is_early(&self) -> bool {
-        self.before == 0.0 && 8 * self.seeks <= self.ends
+        self.comparison.before() == 0.0 && 8 * self.seeks <= self.ends
     }
 }
 
@@ -413,7 +325,7 @@ impl IdlingTrial {
     #[must_use]
     pub const fn way(&self) -> Way {
         match &self.trial {
-            Some(trial) if trial.is_other => self.base.other(),
+            Some(trial) if trial.comparison.is_other() => self.base.other(),
             _ => self.base,
         }
     }
@@ -491,16 +403,9 @@ impl IdlingTrial {
                 }
             }
             Some(trial) => {
-                trial.rates[usize::from(trial.is_other)].add(window.rate);
                 trial.ends += u64::from(window.ends);
                 trial.seeks += u64::from(window.seeks);
-                if trial.is_other {
-                    trial.pairs.add(trial.usual_of(trial.present), rate);
-                } else {
-                    trial.present = rate;
-                }
-                trial.is_other = !trial.is_other;
-                if trial.is_other {
+                if !trial.comparison.add(window.rate) {
                     self.first_is_over(now);
                 } else {
                     self.pair_is_over(now, rate);
@@ -537,14 +442,10 @@ impl IdlingTrial {
         self.trials += 1;
         self.trial = Some(Trial {
             began: now,
-            is_other: false,
             length: enough.clamp(WINDOW, LONGEST),
-            pairs: Pairs::default(),
-            present: 0.0,
-            rates: [Rate::default(); 2],
+            comparison: Comparison::new(self.usual.before()),
             sectors: 0,
             spoilt: 0,
-            before: self.usual.before(),
             ends: 0,
             seeks: 0,
         });
@@ -552,7 +453,7 @@ impl IdlingTrial {
 
     /// What the trial has cost so far, in nanoseconds (idling.5).
     fn cost(trial: &Trial, now: Instant) -> u64 {
-        let rate = trial.usual_of(trial.rates[0].get());
+        let rate = trial.comparison.usual();
         let done = if rate > 0.0 { (trial.sectors as f64 / rate) as u64 } else { 0 };
         now.since(trial.began).as_nanos().saturating_sub(done)
     }
@@ -570,7 +471,7 @@ impl IdlingTrial {
     fn first_is_over(&mut self, now: Instant) {
         let Some(trial) = &self.trial else { return };
         let cost = Self::cost(trial, now);
-        if trial.pairs.count > 0 && cost > self.credit {
+        if trial.comparison.pairs() > 0 && cost > self.credit {
             self.decide(now, false, cost);
         }
     }
@@ -581,17 +482,18 @@ impl IdlingTrial {
         let Some(trial) = &mut self.trial else { return };
         let cost = Self::cost(trial, now);
         // A single pair with a bad moment of the present way proves nothing against what that did before.
-        let is_moment = trial.pairs.count == 1 && rate < 3.0 * trial.before;
-        let verdict = trial.pairs.verdict(trial.length, margin).filter(|better| !(*better && is_moment));
+        let is_moment = trial.comparison.pairs() == 1 && rate < 3.0 * trial.comparison.before();
+        let proof = Proof { margin, bias: bias(trial.length), plain: Some(PLAIN) };
+        let verdict = trial.comparison.verdict(&proof).filter(|better| !(*better && is_moment));
         // What turns do so early is the least that they can.
         let came_early = trial.is_early();
         let is_early = came_early && self.base == Way::Idle;
-        let mean = trial.pairs.mean();
+        let (mean, pairs) = (trial.comparison.mean(), trial.comparison.pairs());
         let is_last = match is_early {
-            true => trial.pairs.count >= if mean < PLAIN / 2.0 { PAIRS_EARLY } else { PAIRS },
-            false => trial.pairs.count >= PAIRS && trial.length == LONGEST,
+            true => pairs >= if mean < PLAIN[1] / 2.0 { PAIRS_EARLY } else { PAIRS },
+            false => pairs >= PAIRS && trial.length == LONGEST,
         };
-        let is_round = trial.pairs.count >= PAIRS;
+        let is_round = pairs >= PAIRS;
         let is_hopeless = self.base == self.guess && mean < margin && (is_round || self.base == Way::Parallel);
         if let Some(better) = verdict {
             self.decide(now, better, cost);
@@ -608,7 +510,7 @@ impl IdlingTrial {
             }
         } else if is_round {
             trial.length = Duration::from_nanos(2 * trial.length.as_nanos()).min(LONGEST);
-            trial.pairs = Pairs::default();
+            trial.comparison.begin_anew();
         }
     }
 
@@ -620,9 +522,10 @@ impl IdlingTrial {
     fn decide(&mut self, now: Instant, better: bool, cost: u64) {
         let Some(trial) = self.trial.take() else { return };
         let from = self.base;
-        let [present, other] = trial.rates.map(Rate::kib);
+        let [present, other] = [false, true].map(|other| trial.comparison.rate(other).kib());
         self.credit = self.credit.saturating_sub(cost);
-        (self.after, self.reference) = (if better { 0 } else { AFTER }, trial.before.max(f64::MIN_POSITIVE));
+        (self.after, self.reference) =
+            (if better { 0 } else { AFTER }, trial.comparison.before().max(f64::MIN_POSITIVE));
         if better {
             self.base = from.other();
             self.rest = REST_MIN;

@@ -688,6 +688,7 @@ impl Live {
             started: self.started,
             workers: backend.notifiers.workers(),
             listeners: service.listeners().values().map(|listening| listening.name.clone()).collect(),
+            exports: service.exports().list.iter().map(|export| (export.name.clone(), export.size)).collect(),
             disks: self.config.disks.iter().map(disk).collect(),
             clients: clients.iter().map(client).collect(),
             flush_errors: errors.map(|(device, errno)| (view::name(&*device), errno.0)).collect(),

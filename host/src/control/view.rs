@@ -22,7 +22,9 @@ pub struct View {
     pub workers: usize,
     /// Where clients connect.
     pub listeners: Vec<String>,
-    /// The disks, by their numbers.
+    /// The exports, and the bytes that each has.
+    pub exports: Vec<(String, u64)>,
+    /// The disks, in the order of the configuration.
     pub disks: Vec<DiskView>,
     /// Who is connected.
     pub clients: Vec<ClientView>,

@@ -16,7 +16,9 @@ use std::task::Waker;
 
 use fairlift_core::queue::Segment;
 use fairlift_core::stats::Stats;
-use fairlift_core::{Bio, ContextId, Dispatch, Errno, Finished, Instant, Op, Outcome, Refused, Stream, StreamId, Tag};
+use fairlift_core::{
+    Bio, ContextId, Dispatch, Errno, Finished, Instant, Op, Outcome, Queue, Refused, Stream, StreamId, Tag,
+};
 use slab::Slab;
 
 use super::handover::Found;
@@ -50,11 +52,8 @@ struct Side {
     /// The disk's queues, and the change after which they were looked up.
     queues: Arc<Queues>,
     epoch: u64,
-    /// The streams of the front, by the numbers that it knows them by.
-    streams: Slab<Member>,
-    /// Bios in the queue that have not ended, or whose memory is not free.
-    open: u32,
     handover: Handover,
+    exchange: Exchange,
     places: Arc<[Place]>,
     /// Of its devices, by their places.
     lanes: Vec<Box<dyn Lane>>,
@@ -62,22 +61,31 @@ struct Side {
     held: Vec<Option<Registered>>,
     /// The places of those that answer by the clock.
     timed: Vec<usize>,
-    /// Bios that the queue had no room for, and new ones: they go in at the next turn.
-    backlog: VecDeque<Bio>,
     /// Steps of requests that the ring or helpers have done since the last turn.
     completed: Vec<Completed>,
+    dirty: bool,
+}
+
+/// What goes between a worker and the queue of a disk: bios and news above, requests and answers below.
+struct Exchange {
+    /// The streams of the front, by the numbers that it knows them by.
+    streams: Slab<Member>,
+    /// Bios in the queue that have not ended, or whose memory is not free.
+    open: u32,
+    /// Bios that the queue had no room for, and new ones: they go in at the next turn.
+    backlog: VecDeque<Bio>,
+    /// The queue refused the first of the backlog.
+    full: bool,
     /// What the devices have answered since the last turn.
     ended: Vec<(Tag, Outcome)>,
     busy: Vec<Tag>,
     /// What to do for the devices, and all its segments in that order.
     requests: Vec<Request>,
     segments: Vec<Segment>,
+    /// When the queue is to be asked though nothing happened.
     timeout: Option<Instant>,
     /// Where tags are shared: how we wait for them.
     tag_wait: Option<TagWait>,
-    /// The queue refused the first of the backlog.
-    full: bool,
-    dirty: bool,
 }
 
 /// A stream of the front.
@@ -131,8 +139,8 @@ macro_rules! io {
             tickets: &mut $engine.tickets,
             helpers: &$engine.helpers,
             notifiers: &$engine.notifiers,
-            ended: &mut $side.ended,
-            busy: &mut $side.busy,
+            ended: &mut $side.exchange.ended,
+            busy: &mut $side.exchange.busy,
             launch: false,
         }
     };
@@ -176,7 +184,7 @@ impl Engine {
                 Some(side) if Arc::ptr_eq(&side.disk, &disk) => {}
                 Some(side) => {
                     assert!(
-                        side.open == 0 && side.streams.is_empty(),
+                        side.exchange.open == 0 && side.exchange.streams.is_empty(),
                         "a disk went while a worker had something on it"
                     );
                     side.disk.leave(self.context);
@@ -199,13 +207,13 @@ impl Engine {
     pub(crate) fn add_stream(&mut self, disk: usize, stream: Stream) -> StreamId {
         let side = &mut self.sides[disk];
         let id = side.queues.of(self.context).add_stream(stream);
-        StreamId(side.streams.insert(Member { stream, id, before: Stats::default() }) as u32)
+        StreamId(side.exchange.streams.insert(Member { stream, id, before: Stats::default() }) as u32)
     }
 
     /// Puts a stream into another group, or gives it another priority.
     pub(crate) fn change_stream(&mut self, now: Instant, disk: usize, stream: StreamId, to: Stream) {
         let side = &mut self.sides[disk];
-        let member = &mut side.streams[stream.0 as usize];
+        let member = &mut side.exchange.streams[stream.0 as usize];
         member.stream = to;
         side.queues.of(self.context).change_stream(now, member.id, to);
     }
@@ -216,7 +224,7 @@ impl Engine {
     /// If a bio of it has not ended.
     pub(crate) fn remove_stream(&mut self, disk: usize, stream: StreamId) -> Stats {
         let side = &mut self.sides[disk];
-        let Member { id, before: mut stats, .. } = side.streams.remove(stream.0 as usize);
+        let Member { id, before: mut stats, .. } = side.exchange.streams.remove(stream.0 as usize);
         let mut queue = side.queues.of(self.context);
         stats.add(&queue.stream_stats(id));
         queue.remove_stream(id);
@@ -274,13 +282,13 @@ impl Engine {
 
     /// Takes a bio in, for the next turn of its disk; its token is its ticket.
     pub(crate) fn submit(&mut self, disk: usize, bio: Bio) {
-        self.sides[disk].backlog.push_back(bio);
+        self.sides[disk].exchange.backlog.push_back(bio);
         self.mark(disk);
     }
 
     /// Whether the queue of a disk had no room when last asked.
     pub(crate) fn is_full(&self, disk: usize) -> bool {
-        self.sides[disk].full
+        self.sides[disk].exchange.full
     }
 
     /// Answers the worker's bell, and lets the ring hear it again if that has ended.
@@ -370,85 +378,41 @@ impl Engine {
             side.follow(number, self.context, &self.notifiers, &self.ring);
         }
         let mut queue = side.queues.of(self.context);
-        let came = side.ended.len() + side.busy.len();
-        for (tag, outcome) in side.ended.drain(..) {
-            queue.handle_completion(now, tag, outcome);
+        let exchange = &mut side.exchange;
+        let came = exchange.complete(&mut queue, now);
+        let may_ask = exchange.tag_wait.as_mut().is_none_or(|wait| wait.begin(came));
+        exchange.full = false;
+        if side.handover == Handover::Open {
+            exchange.submit(&mut queue, now, &mut self.news);
         }
-        for tag in side.busy.drain(..) {
-            queue.handle_busy(now, tag);
-        }
-        if side.timeout.is_some_and(|at| at <= now) {
-            queue.handle_timeout(now);
-        }
-        let mut may_ask = side.tag_wait.as_mut().is_none_or(|wait| wait.begin(came));
-        side.full = false;
-        while side.handover == Handover::Open
-            && let Some(bio) = side.backlog.front()
-        {
-            let stream = side.streams[bio.stream.0 as usize].id;
-            match queue.submit(now, Bio { stream, ..*bio }) {
-                Ok(()) => side.open += 1,
-                Err(Refused::Full) => {
-                    side.full = true;
-                    break;
-                }
-                // The protocol has checked the range already; the device's own word is passed on all the same.
-                Err(Refused::Unsupported(_)) => {
-                    self.news.push((bio.token.0 as usize, News::Ended(Outcome::Failed(Errno::ENOTSUP))));
-                }
-                Err(Refused::Empty | Refused::BeyondEnd { .. } | Refused::Unaligned { .. }) => {
-                    self.news.push((bio.token.0 as usize, News::Ended(Outcome::Failed(Errno::EINVAL))));
-                }
-            }
-            side.backlog.pop_front();
-        }
-        while may_ask {
-            let mut goes_on = true;
-            while goes_on && let Some(dispatch) = queue.poll_dispatch(now, self.context) {
-                let before = side.segments.len();
-                side.segments.extend(queue.segments(dispatch.tag));
-                let Dispatch { tag, op, flags, extent, .. } = dispatch;
-                let (place, at) = Place::locate(&side.places, extent);
-                let segments = side.segments.len() - before;
-                side.requests.push(Request { tag, op, flags, at, bytes: extent.bytes().get(), place, segments });
-                goes_on = side.tag_wait.as_mut().is_none_or(TagWait::took);
-            }
-            may_ask = side.tag_wait.as_mut().is_some_and(|wait| wait.wait(queue.lacks_tag()));
+        if may_ask {
+            exchange.dispatch(&mut queue, now, self.context, &side.places);
         }
         queue.handle_flushes(now);
         if let Some(gauge) = &side.disk.gauge {
-            let flushes = side.requests.iter().filter(|request| request.op == Op::Flush).count();
-            gauge.note(now, came, side.requests.len(), flushes);
+            let flushes = exchange.requests.iter().filter(|request| request.op == Op::Flush).count();
+            gauge.note(now, came, exchange.requests.len(), flushes);
         }
-        while let Some(news) = queue.poll_finished(self.context) {
-            self.news.push(match news {
-                Finished::Done(token, outcome) => {
-                    side.open -= 1;
-                    (token.0 as usize, News::Ended(outcome))
-                }
-                Finished::TimedOut(token) => (token.0 as usize, News::TimedOut),
-                Finished::Released(token) => {
-                    side.open -= 1;
-                    (token.0 as usize, News::Released)
-                }
-            });
-        }
+        exchange.take_news(&mut queue, self.context, &mut self.news);
         while let Some(context) = queue.poll_wake() {
             if context != self.context {
                 self.notifiers.wake(context, &mut self.ring);
             }
         }
-        side.timeout = queue.poll_timeout();
-        if let Some(wait) = &mut side.tag_wait {
-            let idle = wait.end(now, queue.in_flight() == 0 && queue.waiting() == 0);
-            side.timeout = side.timeout.into_iter().chain(idle).min();
-        }
+        exchange.look_ahead(&queue, now);
         drop(queue);
+        self.hand_over(number);
+    }
+
+    /// Goes on with what waited for the queue to be empty: letting go of a device, and another scheduler.
+    #[inline]
+    fn hand_over(&mut self, number: usize) {
+        let side = &mut self.sides[number];
         if side.epoch == LOOK_AGAIN && side.is_at_rest() && side.lanes.iter().all(|lane| lane.in_flight() == 0) {
             self.mark(number); // what it could not let go, it can now
             return;
         }
-        if side.handover == Handover::Frozen && side.open == 0 {
+        if side.handover == Handover::Frozen && side.exchange.open == 0 {
             side.handover = Handover::Arrived;
             if side.disk.arrive(self.context) {
                 self.notifiers.wake_all(u64::MAX >> (64 - self.notifiers.workers()), self.context, &mut self.ring);
@@ -460,8 +424,8 @@ impl Engine {
     /// Gives what was dispatched to the devices, those that follow one another on a device together.
     fn execute(&mut self, now: Instant, number: usize) {
         let side = &mut self.sides[number];
-        let mut segments = &side.segments[..];
-        for requests in side.requests.chunk_by(|one, next| one.place == next.place) {
+        let mut segments = &side.exchange.segments[..];
+        for requests in side.exchange.requests.chunk_by(|one, next| one.place == next.place) {
             let (mine, others) = segments.split_at(requests.iter().map(|request| request.segments).sum());
             segments = others;
             let place = requests[0].place;
@@ -471,8 +435,8 @@ impl Engine {
                 self.launches.push((number, place));
             }
         }
-        side.requests.clear();
-        side.segments.clear();
+        side.exchange.requests.clear();
+        side.exchange.segments.clear();
         self.mark_if_answered(number);
     }
 
@@ -492,8 +456,113 @@ impl Engine {
 
     fn mark_if_answered(&mut self, number: usize) {
         let side = &self.sides[number];
-        if !side.ended.is_empty() || !side.busy.is_empty() {
+        if !side.exchange.ended.is_empty() || !side.exchange.busy.is_empty() {
             self.mark(number);
+        }
+    }
+}
+
+/// What a worker does with a queue in one turn, in this order.
+impl Exchange {
+    fn with_capacity(depth: usize) -> Self {
+        Self {
+            streams: Slab::new(),
+            open: 0,
+            backlog: VecDeque::with_capacity(256),
+            full: false,
+            ended: Vec::with_capacity(depth),
+            busy: Vec::new(),
+            requests: Vec::with_capacity(depth),
+            segments: Vec::with_capacity(depth * 4),
+            timeout: None,
+            tag_wait: None,
+        }
+    }
+
+    /// Tells the queue what the devices have answered, and that its time has come; how many tags it gets back.
+    #[inline]
+    fn complete(&mut self, queue: &mut Queue, now: Instant) -> usize {
+        let came = self.ended.len() + self.busy.len();
+        for (tag, outcome) in self.ended.drain(..) {
+            queue.handle_completion(now, tag, outcome);
+        }
+        for tag in self.busy.drain(..) {
+            queue.handle_busy(now, tag);
+        }
+        if self.timeout.is_some_and(|at| at <= now) {
+            queue.handle_timeout(now);
+        }
+        came
+    }
+
+    /// Gives the queue the backlog, as far as it has room.
+    #[inline]
+    fn submit(&mut self, queue: &mut Queue, now: Instant, to_front: &mut Vec<(usize, News)>) {
+        while let Some(bio) = self.backlog.front() {
+            let stream = self.streams[bio.stream.0 as usize].id;
+            match queue.submit(now, Bio { stream, ..*bio }) {
+                Ok(()) => self.open += 1,
+                Err(Refused::Full) => {
+                    self.full = true;
+                    break;
+                }
+                // The protocol has checked the range already; the device's own word is passed on all the same.
+                Err(Refused::Unsupported(_)) => {
+                    to_front.push((bio.token.0 as usize, News::Ended(Outcome::Failed(Errno::ENOTSUP))));
+                }
+                Err(Refused::Empty | Refused::BeyondEnd { .. } | Refused::Unaligned { .. }) => {
+                    to_front.push((bio.token.0 as usize, News::Ended(Outcome::Failed(Errno::EINVAL))));
+                }
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    /// Takes what the scheduler gives us for the devices; where tags are shared, until we have to wait for one.
+    #[inline]
+    fn dispatch(&mut self, queue: &mut Queue, now: Instant, context: ContextId, places: &[Place]) {
+        loop {
+            let mut goes_on = true;
+            while goes_on && let Some(dispatch) = queue.poll_dispatch(now, context) {
+                let before = self.segments.len();
+                self.segments.extend(queue.segments(dispatch.tag));
+                let Dispatch { tag, op, flags, extent, .. } = dispatch;
+                let (place, at) = Place::locate(places, extent);
+                let segments = self.segments.len() - before;
+                self.requests.push(Request { tag, op, flags, at, bytes: extent.bytes().get(), place, segments });
+                goes_on = self.tag_wait.as_mut().is_none_or(TagWait::took);
+            }
+            if !self.tag_wait.as_mut().is_some_and(|wait| wait.wait(queue.lacks_tag())) {
+                break;
+            }
+        }
+    }
+
+    /// Takes what became of our bios, for the front.
+    #[inline]
+    fn take_news(&mut self, queue: &mut Queue, context: ContextId, to_front: &mut Vec<(usize, News)>) {
+        while let Some(news) = queue.poll_finished(context) {
+            to_front.push(match news {
+                Finished::Done(token, outcome) => {
+                    self.open -= 1;
+                    (token.0 as usize, News::Ended(outcome))
+                }
+                Finished::TimedOut(token) => (token.0 as usize, News::TimedOut),
+                Finished::Released(token) => {
+                    self.open -= 1;
+                    (token.0 as usize, News::Released)
+                }
+            });
+        }
+    }
+
+    /// Asks when the next turn is due though nothing happens, and ends the turn of shared tags.
+    #[inline]
+    fn look_ahead(&mut self, queue: &Queue, now: Instant) {
+        self.timeout = queue.poll_timeout();
+        if let Some(wait) = &mut self.tag_wait {
+            let idle = wait.end(now, queue.in_flight() == 0 && queue.waiting() == 0);
+            self.timeout = self.timeout.into_iter().chain(idle).min();
         }
     }
 }
@@ -507,22 +576,13 @@ impl Side {
             queues,
             // The places come when it follows the disk.
             epoch: LOOK_AGAIN,
-            streams: Slab::new(),
-            open: 0,
+            exchange: Exchange::with_capacity(depth.into()),
             handover: if epoch % 2 == 1 { Handover::Frozen } else { Handover::Open },
             places: Arc::default(),
             timed: Vec::new(),
             lanes: Vec::new(),
             held: Vec::new(),
-            backlog: VecDeque::with_capacity(256),
-            completed: Vec::with_capacity(usize::from(depth)),
-            ended: Vec::with_capacity(usize::from(depth)),
-            busy: Vec::new(),
-            requests: Vec::with_capacity(usize::from(depth)),
-            segments: Vec::with_capacity(usize::from(depth) * 4),
-            timeout: None,
-            tag_wait: None,
-            full: false,
+            completed: Vec::with_capacity(depth.into()),
             dirty: false,
         };
         side.wait_for_tags(context, notifiers);
@@ -535,15 +595,15 @@ impl Side {
     fn follow(&mut self, number: usize, context: ContextId, notifiers: &Arc<Notifiers>, ring: &Ring) {
         let found = self.disk.look();
         if !Arc::ptr_eq(&found.queues, &self.queues) {
-            assert!(self.open == 0, "the queues were changed while a worker had something in them");
+            assert!(self.exchange.open == 0, "the queues were changed while a worker had something in them");
             let old = std::mem::replace(&mut self.queues, Arc::clone(&found.queues));
-            for (_, Member { stream, id, before }) in &mut self.streams {
+            for (_, Member { stream, id, before }) in &mut self.exchange.streams {
                 let mut old = old.of(context);
                 before.add(&old.stream_stats(*id));
                 old.remove_stream(*id);
                 *id = self.queues.of(context).add_stream(*stream);
             }
-            (self.timeout, self.full) = (None, false);
+            (self.exchange.timeout, self.exchange.full) = (None, false);
             self.wait_for_tags(context, notifiers);
         }
         self.handover = if found.is_frozen() { Handover::Frozen } else { Handover::Open };
@@ -589,12 +649,12 @@ impl Side {
 
     /// Whether the queue knows all that the lanes have answered.
     fn is_at_rest(&self) -> bool {
-        self.completed.is_empty() && self.ended.is_empty() && self.busy.is_empty()
+        self.completed.is_empty() && self.exchange.ended.is_empty() && self.exchange.busy.is_empty()
     }
 
     /// Makes ready to wait for tags, where they are shared.
     fn wait_for_tags(&mut self, context: ContextId, notifiers: &Arc<Notifiers>) {
-        self.tag_wait = self.queues.tags().map(|tags| {
+        self.exchange.tag_wait = self.queues.tags().map(|tags| {
             let waker = Waker::from(Arc::new(notifiers.waker(context)));
             TagWait::new(tags, usize::from(context.0), waker)
         });
@@ -603,7 +663,7 @@ impl Side {
     /// When to turn it though nothing completed.
     fn due(&self) -> Option<Instant> {
         let timed = self.timed.iter().filter_map(|place| self.lanes[*place].poll_timeout());
-        timed.chain(self.timeout).min()
+        timed.chain(self.exchange.timeout).min()
     }
 }
 

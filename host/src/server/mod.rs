@@ -131,6 +131,12 @@ impl Handle {
         shared.live().apply(&shared.backend, &shared.service, changes, version, dry_run)
     }
 
+    /// Whether the server has not ended.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.shared.strong_count() > 0
+    }
+
     /// What is in force; `None`: the server has ended.
     #[must_use]
     pub fn state(&self) -> Option<State> {

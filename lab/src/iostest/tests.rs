@@ -391,7 +391,7 @@ fn a_fair_scheduler_keeps_the_shares_of_saturating_tenants_over_any_second_on_ev
 #[test]
 fn half_of_what_tenants_have_outstanding_in_a_virtual_disk_leaves_no_order_to_their_scheduler() {
     let heaviest = |depth: &str| {
-        let one_at_a_time = [("service", "together"), ("max_budget", "8"), ("share_floor", "100"), ("group_idle", "0")];
+        let one_at_a_time = [("service", "together"), ("max_budget", "8"), ("group_idle", "0")];
         let set = one_at_a_time.into_iter().chain([("device_depth", depth)]);
         let set = set.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let mut runner = Modelled { scheduler: Kind::Bfq, set, ..modelled("virtio-ssd") };

@@ -228,7 +228,11 @@ fn a_bad_moment_proves_nothing_against_what_a_way_did_before() {
     let mut ran = Ran::new(Way::Idle, 1);
     ran.go(Bed { seeks: false, ..bed(1000, 900) }, secs(5), |_| true);
     for _ in 0..6000 {
-        let is_first = ran.idling_trial.trial.as_ref().is_some_and(|trial| !trial.is_other && trial.pairs.count == 0);
+        let is_first = ran
+            .idling_trial
+            .trial
+            .as_ref()
+            .is_some_and(|trial| !trial.comparison.is_other() && trial.comparison.pairs() == 0);
         ran.go(Bed { seeks: false, ..bed(if is_first { 50 } else { 1000 }, 900) }, ms(10), |_| true);
     }
     assert!(ran.found.len() > 1 && ran.changes() == 0, "{:?}", ran.found);

@@ -8,7 +8,7 @@ const IN_TIME: u64 = 3;
 
 impl Bfq {
     pub(super) fn arrive(&mut self, now: Instant, request: &Waiting) {
-        self.account(now);
+        self.notes.at(now);
         let q = self.queue_for(now, request);
         if !self.queue(q).is_open() {
             let cap = Duration::from_nanos(self.habitual_idle().as_nanos() * 2);
@@ -113,16 +113,10 @@ impl Bfq {
     pub(super) fn ended(&mut self, now: Instant, served: &Served) {
         let id = served.request.id;
         let q = self.waitings.owner(id);
-        self.account(now);
+        self.notes.at(now);
         self.learn(now, served);
         self.non_data_ends(now, served.request.op, served.ok.then_some((q, served.request.extent.sectors)));
-        let low_latency = self.settings.low_latency;
-        let queue = self.queue_mut(q);
-        queue.think.ended(now);
-        if low_latency && queue.in_flight == 1 && queue.requests.is_empty() {
-            let idle = self.slice_idle();
-            self.queue_mut(q).raising.ran_empty(now, idle);
-        }
+        self.queue_mut(q).think.ended(now);
         self.left_device(q, id);
     }
 
@@ -147,15 +141,15 @@ impl Bfq {
     /// A queue has something waiting or in the device, which it had not.
     #[inline]
     pub(super) fn opens(&mut self, q: u32) {
-        self.open += 1;
-        self.open_raised += u32::from(self.queue(q).raising.is_raised());
+        let raising = &self.queues[q as usize].as_ref().expect("it asks").raising;
+        self.crowd.opened(raising);
     }
 
     /// It has nothing any more.
     #[inline]
     pub(super) fn closes(&mut self, q: u32) {
-        self.open -= 1;
-        self.open_raised -= u32::from(self.queue(q).raising.is_raised());
+        let raising = &self.queues[q as usize].as_ref().expect("it had something").raising;
+        self.crowd.closed(raising);
     }
 
     // ---- raising ----
@@ -167,22 +161,14 @@ impl Bfq {
         if !queue.is_sync {
             return;
         }
-        let last_end = queue.think.last_end();
-        let bursts = &mut self.groups[usize::from(queue.group.0)].bursts;
-        if queue.burst == Member::NONE || last_end.is_some_and(|end| now.since(end) > burst::FORGET) {
-            queue.burst = bursts.arrived(now);
-        }
         let arrival = weight_raising::Arrival {
             can_rise: queue.priority == default && !self.merging.has_several_users(q),
-            in_large_burst: bursts.is_large(queue.burst),
-            last_end,
+            last_end: queue.think.last_end(),
             in_flight: queue.in_flight > 0,
-            totally_seeky: queue.seeks.is_totally_seeky(),
         };
-        let was_raised = queue.raising.is_raised();
         if queue.raising.became_busy(now, &arrival) {
-            self.counts.raised += u64::from(!was_raised);
-            self.raising_changed(was_raised, q);
+            self.counts.raised += 1;
+            self.raising_changed(false, q);
         }
     }
 
@@ -191,11 +177,7 @@ impl Bfq {
     pub(super) fn check_raising(&mut self, now: Instant, q: u32) {
         let rotational = self.device.is_rotational();
         let queue = self.queues[q as usize].as_mut().expect("it is served");
-        if !queue.raising.is_raised() {
-            return;
-        }
-        let in_large_burst = self.groups[usize::from(queue.group.0)].bursts.is_large(queue.burst);
-        if queue.raising.check(now, self.device.rate.raising(rotational), in_large_burst) {
+        if queue.raising.check(now, self.device.rate.raising(rotational)) {
             self.raising_changed(true, q);
         }
     }
@@ -204,9 +186,9 @@ impl Bfq {
         let after = self.queue(q).raising.is_raised();
         self.raised = self.raised + u32::from(after) - u32::from(before);
         if self.queue(q).is_open() {
-            self.open_raised = self.open_raised + u32::from(after) - u32::from(before);
+            self.crowd.changed(before, after);
         }
-        if before && !after && self.open_raised == 0 {
+        if before && !after && !self.crowd.has_raised() {
             // Neither turns nor the depth were what they are otherwise.
             if self.device.is_rotational() {
                 self.device.idling_trial.review();
@@ -224,7 +206,7 @@ impl Bfq {
     pub(super) fn end_raising(&mut self) {
         for q in 0..self.queues.len() as u32 {
             if let Some(queue) = &mut self.queues[q as usize]
-                && queue.raising.end(Instant::ZERO)
+                && queue.raising.end()
             {
                 self.raising_changed(true, q);
             }

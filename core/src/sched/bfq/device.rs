@@ -3,8 +3,6 @@
 use super::*;
 use crate::learn::pace::Pace;
 
-/// The least `share_floor`, but for 0, where streams of one group compete (together.3).
-const FLOOR_WITHIN: u32 = 50;
 /// All that is learned of the device.
 #[derive(Debug)]
 pub(super) struct Device {
@@ -22,7 +20,6 @@ pub(super) struct Device {
     pub(super) was_together: bool,
     /// Sectors per 2^20 ns of the fastest turns of late (turns.3).
     pub(super) best: u64,
-    pub(super) share_wait: ShareWait,
     /// The last answer was that the depth keeps requests waiting.
     pub(super) is_full: bool,
     /// Where the last request that was dispatched ended.
@@ -46,7 +43,6 @@ impl Device {
             idling_trial: IdlingTrial::new(if rotational { Way::Idle } else { Way::Parallel }),
             was_together: false,
             best: 0,
-            share_wait: ShareWait::default(),
             is_full: false,
             position: Sector(0),
             lone: None,
@@ -77,21 +73,20 @@ impl Bfq {
         match (self.settings.service, self.settings.slice_idle) {
             (1, _) => false,
             (2, _) => true,
-            _ if device.depth <= 1 || device.is_rotational() && self.raising_matters() => false,
+            _ if device.depth <= 1 || device.is_rotational() && self.turns_are_forced() => false,
             (_, None) => device.idling_trial.way() == Way::Parallel,
             (_, Some(idle)) if device.is_rotational() => idle == Duration::ZERO,
             (_, Some(_)) => device.queueing.is_queueing(),
         }
     }
 
-    /// Whether one is raised, and has something to do or is waited for, beside others in the only group that competes: then a
-    /// disk takes turns, for its arm follows one.
+    /// raising.9: one is raised, and has something to do or is idled for, beside others in the only group that competes.
     #[inline]
-    fn raising_matters(&self) -> bool {
+    fn turns_are_forced(&self) -> bool {
         let is_turn = || self.turn.is_some_and(|turn| self.queue(turn.queue).raising.is_raised());
         self.raised > 0
-            && self.open > self.open_raised
-            && (self.open_raised > 0 || is_turn())
+            && self.crowd.has_others()
+            && (self.crowd.has_raised() || is_turn())
             && self.fair.backlogged_groups() <= 1
     }
 
@@ -147,7 +142,7 @@ impl Bfq {
             Some(turn) if !is_together => self.queue(turn.queue).requests.len(),
             _ => waiting,
         };
-        let several = self.open > 1 && !(self.device.is_rotational() && self.raising_matters());
+        let several = self.crowd.open() > 1 && !(self.device.is_rotational() && self.turns_are_forced());
         let queue = self.queue(self.waitings.owner(served.request.id));
         let seeks = queue.seeks.last_was_seek();
         let is_alone = queue.in_flight == 1 && queue.requests.is_empty();
@@ -212,23 +207,6 @@ impl Bfq {
             let note = Note::Compared(finding);
             self.findings.push_back(Message { at: finding.at, group: GroupId::ROOT, stream: None, note });
         }
-    }
-
-    /// Time has passed with what is in flight and waits now (together.3).
-    #[inline]
-    pub(super) fn account(&mut self, now: Instant) {
-        self.notes.at(now);
-        if now == self.device.share_wait.since() {
-            return; // The rest of a batch.
-        }
-        let useful = self.limit().min(self.in_flight + self.waitings.len() as u32);
-        // Within one group it is levels that compete, hints of programs, and not the weights that tenants were promised.
-        let floor = match self.settings.share_floor {
-            floor @ 1..FLOOR_WITHIN if self.fair.backlogged_groups() <= 1 => FLOOR_WITHIN.max(floor),
-            floor => floor,
-        };
-        // Reads beyond it (together.5) are no depth that anybody was held back from.
-        self.device.share_wait.was(now, self.in_flight.min(useful), useful, floor);
     }
 
     /// A request goes to the device.

@@ -1,16 +1,7 @@
 //! For whom others wait, and for how long.
 
 use super::*;
-use crate::time::ms;
 use crate::trace::Note;
-
-/// How long at most for a stream that seeks and competes with its like (turns.4); the kernel's `BFQ_MIN_TT`.
-const SEEKY_IDLE: Duration = ms(2);
-/// How long at least for a weight-raised stream; the kernel's value.
-const RAISED_IDLE: Duration = ms(20);
-/// For how long after its raising a queue may have a device that serves many at once for itself: a large application starts
-/// on flash within that, and who goes on for longer is no start.
-const RAISED_ALONE: Duration = ms(500);
 
 impl Bfq {
     /// Whether others wait for the queue in service, which has nothing to ask, and until when.
@@ -32,19 +23,13 @@ impl Bfq {
             return None;
         }
         let queue = self.queue(turn.queue);
-        // Somebody waits at it: for a short time, that counts more than what the device could do.
         // Its group is not raised, so where groups compete it is not.
-        let is_fresh = queue.raising.is_raised() && queue.raising.raised_for(now) < RAISED_ALONE;
-        let is_raised = is_fresh && self.few_are_raised() && !self.groups_compete();
-        if queue.in_flight == 0 && (is_raised || self.in_flight == 0) {
-            // Otherwise nothing is left idle, unless shares may cost all.
-            let idle = self.settings.group_idle;
-            let length = if is_raised { idle.max(RAISED_IDLE) } else { idle };
-            let may_idle = is_raised || self.settings.share_floor == 0;
-            return may_idle.then_some(queue.think.last_end()? + length);
+        let counts = self.crowd.few_are_raised() && !self.groups_compete();
+        let alone = queue.raising.idling(now, self.settings.group_idle, true).filter(|_| counts);
+        if queue.in_flight == 0 && (alone.is_some() || self.in_flight == 0) {
+            return Some(queue.think.last_end()? + alone?); // Otherwise nothing is left idle.
         }
-        let may_wait = is_raised || self.device.share_wait.may_wait();
-        may_wait.then_some(turn.idle_until.unwrap_or(now + self.settings.timeout_sync))
+        Some(turn.idle_until.unwrap_or(now + self.settings.timeout_sync))
     }
 
     /// turns.4
@@ -58,14 +43,7 @@ impl Bfq {
             // The device is busy with it. That it thinks counts from the end.
             return Some(turn.idle_until.unwrap_or(now + self.settings.timeout_sync));
         }
-        let is_raised = queue.raising.is_raised();
-        let length = if is_raised {
-            idle.max(RAISED_IDLE)
-        } else if queue.seeks.is_seeky(SEEKY) && !self.is_asymmetric() && !self.settings.strict_guarantees {
-            idle.min(SEEKY_IDLE)
-        } else {
-            idle
-        };
+        let length = queue.raising.idling(now, idle, false).unwrap_or(idle);
         Some(queue.think.last_end()? + length)
     }
 
@@ -89,21 +67,21 @@ impl Bfq {
     /// Whether it is unfair to a queue, or to its group, if it is passed over because it has nothing to ask just now.
     #[inline]
     fn shares_would_suffer(&self, q: u32) -> bool {
-        let queue = self.queue(q);
         // Of streams in one group, those of the least weight have what they are entitled to without being waited for.
-        let is_heavier = self.levels.has_lighter(queue.priority.level);
-        if is_heavier || queue.raising.is_raised() && self.open_raised < self.open {
+        self.levels.has_lighter(self.queue(q).priority.level) || self.is_owed(q)
+    }
+
+    /// The same but for levels within a group: hints of programs, and not what tenants were promised. Where many are served at once,
+    /// no stream waits for another's level: that would cost 3 % of the journal case, and bring nothing (together.2).
+    #[inline]
+    fn is_owed(&self, q: u32) -> bool {
+        let queue = self.queue(q);
+        if queue.raising.is_raised() && self.crowd.few_are_raised() {
             return true;
         }
         // Others that wait keep the place of the group.
         let group = self.groups[usize::from(queue.group.0)].fair;
         self.groups_compete() && self.fair.backlogged_queues_of(group) <= 1 || self.classes_compete()
-    }
-
-    /// Whether those that somebody waits at are no more than the others: where most are, throughput is what they wait for.
-    #[inline]
-    pub(super) const fn few_are_raised(&self) -> bool {
-        2 * self.open_raised <= self.open
     }
 
     /// Whether groups or classes compete, or streams of several weights.
@@ -134,7 +112,7 @@ impl Bfq {
         queue.is_sync
             && queue.priority.class != PriorityClass::Idle
             && !queue.think.is_longer_than(Duration::from_nanos(idle.as_nanos() / 2))
-            && self.shares_would_suffer(q)
+            && self.is_owed(q)
             && (queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) < idle))
     }
 

@@ -33,7 +33,7 @@
 //!          charges slow queues so even when all are slow, which makes shares a matter of luck.)
 //! turns.4  When the queue in service runs empty, the device idles for it if it is sync, has a short think time, and either order pays
 //!          (on a device that rotates, or takes one request at a time from a stream that reads on) or shares would suffer (another
-//!          group, class or weight competes). It idles for `slice_idle` at most, 2 ms for a stream that seeks and competes with its like,
+//!          group, class or weight competes). It idles for `slice_idle` at most,
 //!          20 ms or more for a weight-raised one. Linux idles on a disk that queues for no stream that seeks; here such a disk is served
 //!          in turns only where it does most that way, and one request at a time would be a turn of no time, which turns.3 never
 //!          charged. The device does not idle for a stream that seeks and writes there: a cache takes that, and orders it.
@@ -48,9 +48,8 @@
 //! together.2  A queue whose requests are all in the device, and whose stream asks again as soon as it is answered, keeps its place in the
 //!             order as if something waited, where groups, classes or weights compete. When its turn comes and nothing waits, the others
 //!             wait (a *share wait*), for they would get ahead of their weights. The device does not idle: it has that queue's requests.
-//! together.3  Not at any price: `share_floor` % of the useful depth stay in use, on average (`share_wait.rs`), and half of it where
-//!             streams of a single group compete; the device is never left without work; and a share wait ends after `timeout_sync`.
-//!             Only for a queue that was weight-raised less than half a second ago (both.2), while no more than half of all are and no
+//! together.3  Not at any price: the device is never left without work, a share wait ends after `timeout_sync`, and `group_idle=0` has
+//!             none at all. Only for a queue that was weight-raised less than half a second ago (both.2), while no more than half of all are and no
 //!             other group competes, does the device idle as in turns.4.
 //! together.4  The device has no more requests than throughput needs (`depth.rs`), together.5 aside. What waits here goes by weight; what
 //!             waits in the device does not.
@@ -60,13 +59,13 @@
 //!             request, goes first, unless the writer is owed more.
 //!
 //! With together.2–4 there is no choice between shares and throughput for groups that can use their share, which Linux lacks ("no
-//! solution currently exists"); for groups that cannot, `share_floor` says what shares may cost.
+//! solution currently exists"); for groups that cannot, `group_idle` says whether shares or throughput come first.
 //!
 //! **In both ways.**
 //!
 //! both.1  Async sectors count three times, unless groups or classes compete (then it would distort their shares).
-//! both.2  With `low_latency`, a stream that a person seems to wait for has a higher weight within its group ([`weight_raising`],
-//!         [`burst`]), and, beside others that do not, a small budget. Its time is that of its group, where groups compete.
+//! both.2  With `low_latency`, a stream that a person seems to wait for has a higher weight within its group ([`weight_raising`]),
+//!         and, beside others that do not, a small budget. Its time is that of its group, where groups compete.
 //! both.3  Streams whose requests interleave into one sequential run share a queue ([`merge`]); not on a device that does not rotate and
 //!         queues, as it turns out to be ([`crate::learn::queueing`]), and there no part of it runs.
 //! both.4  `strict_guarantees`: turns, one request in the device, and idling for each stream that may come back.
@@ -88,7 +87,6 @@
 //! more, and times three for async; and no queue waits longer than all others' budgets take.
 
 mod arrive;
-pub mod burst;
 mod device;
 mod dispatch;
 mod idling;
@@ -96,7 +94,6 @@ pub mod merge;
 mod notes;
 pub mod position;
 mod settings;
-mod share_wait;
 mod streams;
 mod turn;
 pub mod weight_raising;
@@ -121,13 +118,11 @@ use crate::learn::rate::{Budgets, PeakRate};
 use crate::trace::{Message, Note};
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Extent, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
-use burst::{Bursts, Member};
 use merge::{Asker, Merging};
 use notes::Notes;
 pub use settings::{QUANTUM, Settings};
-use share_wait::ShareWait;
 use streams::Levels;
-use weight_raising::WeightRaising;
+use weight_raising::{Crowd, WeightRaising};
 
 /// No queue.
 const NIL: u32 = u32::MAX;
@@ -154,7 +149,6 @@ struct Queue {
     think: ThinkTime,
     seeks: Seekiness,
     raising: WeightRaising,
-    burst: Member,
     /// Where its last request that was dispatched ended.
     position: Sector,
 }
@@ -173,7 +167,6 @@ struct GroupState {
     asyncs: [[u32; 8]; PriorityClass::COUNT],
     /// Which it is to the fair queue.
     fair: GroupId,
-    bursts: Bursts,
     /// Sectors written since the last flush began, and before that since the one before: charged, and yet to be worked off by
     /// the device (both.5).
     written: u64,
@@ -213,7 +206,7 @@ pub struct Bfq {
     /// The sync queue of each stream that is its own.
     homes: Vec<u32>,
     groups: Vec<GroupState>,
-    /// Queues that are raised.
+    /// Queues that are raised, open or not.
     raised: u32,
     levels: Levels,
     fair: FairQueue,
@@ -222,9 +215,7 @@ pub struct Bfq {
     in_flight: u32,
     /// Those of them that read.
     reads: u32,
-    /// Queues of which something waits or is in flight, and those of them that are raised.
-    open: u32,
-    open_raised: u32,
+    crowd: Crowd,
     device: device::Device,
     /// What trials found, and nobody has taken yet.
     findings: VecDeque<Message>,
@@ -259,8 +250,7 @@ impl Bfq {
             turn: None,
             in_flight: 0,
             reads: 0,
-            open_raised: 0,
-            open: 0,
+            crowd: Crowd::default(),
             device: device::Device::new(setup, &settings),
             findings: VecDeque::with_capacity(FINDINGS),
             counts: Counts::default(),

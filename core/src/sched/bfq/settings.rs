@@ -36,9 +36,6 @@ settings! {
         /// limit on requests in the device, apart from reads that are served beside writes; 0: learned, as many as
         /// throughput needs
         pub device_depth: u32 = 0, count(0, 65_535);
-        /// the least part of the useful depth, in %, that stays in use while other streams wait for one that is
-        /// behind its share; 100: no stream waits
-        pub share_floor: u32 = 10, count(0, 100);
         /// whether streams are served one after the other (turns) or many at once (together)
         pub service: u8 = 0, choice("auto", "turns", "together");
         /// whether streams whose requests interleave into one sequential run share a queue; auto: off on devices that

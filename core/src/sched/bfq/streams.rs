@@ -51,14 +51,7 @@ impl Bfq {
         let index = usize::from(id.0);
         if self.groups.len() <= index {
             let asyncs = [[NIL; 8]; PriorityClass::COUNT];
-            let none = GroupState {
-                asyncs,
-                fair: GroupId::ROOT,
-                bursts: Bursts::new(),
-                written: 0,
-                covered: 0,
-                is_there: false,
-            };
+            let none = GroupState { asyncs, fair: GroupId::ROOT, written: 0, covered: 0, is_there: false };
             self.groups.resize(index + 1, none);
         }
         if self.groups[index].is_there {
@@ -69,7 +62,7 @@ impl Bfq {
             None => GroupId::ROOT,
         };
         let state = &mut self.groups[index];
-        (state.is_there, state.fair, state.bursts) = (true, fair, Bursts::new());
+        (state.is_there, state.fair) = (true, fair);
         self.merging.add_group(id.0);
     }
 
@@ -142,10 +135,10 @@ impl Bfq {
         self.merging.set_head(home, group.0, None);
         self.end_turn_of(now, home);
         let queue = self.queue_mut(home);
-        (queue.group, queue.priority, queue.burst) = (stream.group, stream.priority, Member::NONE);
+        (queue.group, queue.priority) = (stream.group, stream.priority);
         let was_raised = queue.raising.is_raised();
         if stream.priority != Priority::default() {
-            queue.raising.end(now);
+            queue.raising.end();
         }
         self.raising_changed(was_raised, home);
         self.fair.set_queue_class(Leaf(home), stream.priority.class);
@@ -238,8 +231,7 @@ impl Bfq {
             left: 0,
             think: ThinkTime::new(),
             seeks: Seekiness::new(),
-            raising: WeightRaising::new(),
-            burst: Member::NONE,
+            raising: WeightRaising::default(),
             position: Sector(0),
         });
         self.merging.add_queue(q);

@@ -47,7 +47,6 @@ impl Bfq {
             self.merging.turn_ended(q, is_seeky);
         }
         let queue = self.queue_mut(q);
-        queue.raising.turn_ended(now);
         let is_empty = queue.requests.is_empty();
         queue.ran_empty = is_empty && (is_together || turn.idle_until.is_none());
         let stays = !is_empty || is_together && turn.served > 0 && self.comes_back(now, q); // together.2
@@ -129,9 +128,8 @@ impl Bfq {
         }
         let max = max.max(1);
         let budget = if queue.is_sync { queue.budget_max.clamp(1, max) } else { max };
-        // Who waits for an answer needs little at a time.
-        let is_raised = queue.raising.is_raised() && self.few_are_raised();
-        let budget = if is_raised { budget.min(2 * self.device.budgets.min().min(1 << 30) as u32) } else { budget };
+        let least = self.device.budgets.min().min(1 << 30) as u32;
+        let budget = if self.crowd.few_are_raised() { queue.raising.budget(budget, least) } else { budget };
         let scaled = (u64::from(max) * u64::from(self.part(q))) >> 16;
         budget.min(scaled as u32).max(1).max(next)
     }

@@ -1,0 +1,89 @@
+//! Control: HTTP and JSON at a socket, by which a server that runs is looked at and changed.
+//!
+//! One thread with a runtime of its own serves it. It never touches the path of a request: what it reads it asks the library
+//! for, and what it changes the library tells the workers, which hear of it between two batches.
+//!
+//! http.1  A client that says nothing, sends junk or a body that does not end costs a connection for a few seconds, and there are
+//!         bounds on connections, heads and bodies.
+//! http.2  Who may: the mode of the unix socket says it. A TCP address needs a bearer token, and Host and Origin must be its own.
+//!         A place can be for reading only. Every change is logged with who made it.
+//! http.3  A change is answered with what is in force afterwards, and the version; `If-Match` makes it fail (409) if somebody else
+//!         has changed something since.
+
+mod listen;
+mod openapi;
+mod routes;
+mod show;
+mod status;
+mod words;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use fairlift::Handle;
+use fairlift::config::Config;
+
+pub(crate) use listen::{ControlPlace, Opened, parse_control, parse_place, token};
+pub(crate) use words::{KINDS, Kind, parse_kind};
+
+/// The config file that a server was started with, if it was.
+pub(crate) trait ConfigFile: Send + Sync {
+    fn is_there(&self) -> bool;
+
+    /// What of it cannot act, a line each.
+    fn warnings(&self, handle: &Handle) -> Vec<String>;
+
+    /// Reads it again and makes what is different: a line for each change; or why nothing was changed.
+    fn read_again(&self, handle: &Handle, dry_run: bool) -> Result<Vec<String>, Vec<String>>;
+}
+
+/// The thread that serves, until this is dropped.
+pub(crate) struct Control {
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Listens where it was said, or where it usually is. A usual place that cannot be had is no reason not to serve.
+///
+/// # Errors
+/// A place that was asked for cannot be had.
+pub(crate) fn open(said: &[ControlPlace], config: &Config) -> Result<Vec<Opened>, String> {
+    if said.is_empty() {
+        let usual = listen::default_place(config).map(|at| listen::open(&at));
+        return Ok(match usual {
+            Some(Ok(opened)) => vec![opened],
+            Some(Err(why)) => {
+                tracing::warn!("{why}; the server runs without (--control ADDRESS)");
+                Vec::new()
+            }
+            None => Vec::new(),
+        });
+    }
+    said.iter().filter_map(|place| place.0.as_ref()).map(listen::open).collect()
+}
+
+/// Serves at these places.
+///
+/// # Errors
+/// The thread cannot be made.
+pub(crate) fn start(places: Vec<Opened>, handle: Handle, file: Arc<dyn ConfigFile>) -> std::io::Result<Control> {
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    // What the library is asked waits for one lock, so that more threads would only wait together.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
+    let work = move || {
+        runtime.block_on(listen::serve(places, routes::App { handle, file }, stopped));
+        // What is asked of the library at this moment is not waited for.
+        runtime.shutdown_background();
+    };
+    let thread = std::thread::Builder::new().name("control".into()).spawn(work)?;
+    Ok(Control { stop: Some(stop), thread: Some(thread) })
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
+            tracing::error!("the control thread panicked");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The OpenAPI document, made from the rows of the routes and of the words.
+
+use axum::http::Method;
+use serde_json::{Map, Value, json};
+
+use super::routes::{Does, ROUTES, Route};
+use super::words::{Act, keys};
+
+/// The document.
+pub(super) fn document() -> Value {
+    let mut paths = Map::new();
+    for route in ROUTES {
+        let path = route.path.replace("{*", "{");
+        let item = paths.entry(path).or_insert_with(|| json!({}));
+        item[route.method.as_str().to_lowercase()] = operation(route);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Fairlift control",
+            "version": "1",
+            "description": "Looks at a running server and changes it. docs/control.md explains it.",
+        },
+        "paths": paths,
+        "components": {"schemas": {"Error": {
+            "type": "object",
+            "required": ["error"],
+            "properties": {"error": {"type": "string", "description": "What was asked, and what is possible"}},
+        }}},
+    })
+}
+
+fn operation(route: &Route) -> Value {
+    let mut parameters = Vec::new();
+    if let Some((_, rest)) = route.path.split_once('{') {
+        let name = rest.trim_start_matches('*').trim_end_matches('}');
+        parameters.push(json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
+    }
+    let mut query = |name: &str, kind: &str| {
+        parameters.push(json!({"name": name, "in": "query", "schema": {"type": kind}}));
+    };
+    match route.does {
+        Does::Change(act, _) => {
+            query("dry_run", "boolean");
+            if act == Act::Remove {
+                query("now", "boolean");
+            }
+        }
+        Does::Transaction | Does::Reload => query("dry_run", "boolean"),
+        Does::Status => query("seconds", "number"),
+        Does::Events => query("after", "integer"),
+        _ => {}
+    }
+    let changes = matches!(route.does, Does::Change(..) | Does::Transaction | Does::Reload);
+    if changes {
+        parameters.push(json!({"name": "If-Match", "in": "header", "schema": {"type": "string"}}));
+    }
+    let kind = if route.does == Does::Events { "text/event-stream" } else { "application/json" };
+    let error = json!({
+        "description": "why not",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+    });
+    let mut responses = Map::new();
+    responses.insert("200".into(), json!({"description": "what is in force", "content": {kind: {}}}));
+    for code in ["401", "403"] {
+        responses.insert(code.into(), error.clone());
+    }
+    if matches!(route.does, Does::Look(_)) {
+        responses.insert("404".into(), error.clone());
+    }
+    if changes {
+        for code in ["400", "408", "409", "413", "422"] {
+            responses.insert(code.into(), error.clone());
+        }
+    }
+    let mut operation = json!({"summary": route.says, "parameters": parameters, "responses": responses});
+    if let Some(schema) = body(route) {
+        operation["requestBody"] = json!({"content": {"application/json": {"schema": schema}}});
+    }
+    operation
+}
+
+/// What a body may have: of a disk the tunables of its scheduler too.
+fn body(route: &Route) -> Option<Value> {
+    if route.method == Method::GET || route.method == Method::DELETE {
+        return None;
+    }
+    match route.does {
+        Does::Change(act, kind) => {
+            let mut properties = Map::new();
+            if act == Act::Add {
+                properties.insert("name".into(), json!({"type": "string"}));
+            }
+            for key in keys(kind, act) {
+                properties.insert((*key).into(), json!({}));
+            }
+            Some(json!({"type": "object", "properties": properties}))
+        }
+        Does::Transaction => Some(json!({
+            "type": "object",
+            "required": ["changes"],
+            "properties": {"changes": {"type": "array", "items": {"type": "object"}}, "dry_run": {"type": "boolean"}},
+        })),
+        _ => None,
+    }
+}

@@ -1,0 +1,644 @@
+//! The routes of `/v1`: one row for each, from which the router and the OpenAPI document are made.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{RawPathParams, Request};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::sse::{Event as Told, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{MethodFilter, Router, on};
+use fairlift::Handle;
+use fairlift::control::{Change, Refused, State, View};
+use fairlift_lab::suggestion;
+use http_body_util::BodyExt as _;
+use serde_json::{Map, Value, json};
+
+use super::listen::Who;
+use super::words::{Act, Kind, Words};
+use super::{ConfigFile, openapi, show, status};
+
+/// How often it is looked whether what was removed has gone, and what schedulers have found out.
+pub(super) const SWEEP: Duration = Duration::from_millis(200);
+
+/// A body at most; ten thousand changes of the usual length fit in.
+const BODY: usize = 2 << 20;
+/// How long a client may take for it.
+const BODY_TIME: Duration = Duration::from_secs(10);
+/// How often somebody who watches events is told.
+const EVENTS: Duration = Duration::from_millis(100);
+
+/// What the routes are about.
+#[derive(Clone)]
+pub(super) struct App {
+    pub(super) handle: Handle,
+    pub(super) file: Arc<dyn ConfigFile>,
+}
+
+/// What a route does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Does {
+    Document,
+    Server,
+    All,
+    List(Kind),
+    Look(Kind),
+    Change(Act, Kind),
+    Transaction,
+    Connections,
+    Status,
+    Events,
+    Acknowledge,
+    Drain,
+    Stop,
+    Reload,
+}
+
+/// A route.
+pub(super) struct Route {
+    pub(super) method: Method,
+    /// As axum has it: `{name}` is one part of the path, `{*name}` all that follow.
+    pub(super) path: &'static str,
+    pub(super) does: Does,
+    pub(super) says: &'static str,
+}
+
+pub(super) const ROUTES: &[Route] = &[
+    row(Method::GET, "/v1", Does::Server, "The server: version, workers, listeners, flush errors"),
+    row(Method::GET, "/v1/openapi.json", Does::Document, "This document"),
+    row(Method::GET, "/v1/state", Does::All, "All that is in force: exports, disks, groups, listeners"),
+    row(Method::GET, "/v1/status", Does::Status, "Who has how much of which disk now: looks twice, ?seconds=1 apart"),
+    row(Method::GET, "/v1/exports", Does::List(Kind::Export), "All exports"),
+    row(Method::POST, "/v1/exports", Does::Change(Act::Add, Kind::Export), "Adds an export"),
+    row(Method::GET, "/v1/exports/{name}", Does::Look(Kind::Export), "An export"),
+    row(Method::PATCH, "/v1/exports/{name}", Does::Change(Act::Set, Kind::Export), "Changes an export"),
+    row(
+        Method::DELETE,
+        "/v1/exports/{name}",
+        Does::Change(Act::Remove, Kind::Export),
+        "Removes an export: its clients are drained, or with ?now=true cut",
+    ),
+    row(Method::GET, "/v1/disks", Does::List(Kind::Disk), "All disks, with their tunables and what `auto` found"),
+    row(Method::POST, "/v1/disks", Does::Change(Act::Add, Kind::Disk), "Adds a disk"),
+    row(Method::GET, "/v1/disks/{name}", Does::Look(Kind::Disk), "A disk"),
+    row(
+        Method::PATCH,
+        "/v1/disks/{name}",
+        Does::Change(Act::Set, Kind::Disk),
+        "Changes a disk: scheduler, depth, tunables",
+    ),
+    row(
+        Method::DELETE,
+        "/v1/disks/{name}",
+        Does::Change(Act::Remove, Kind::Disk),
+        "Removes a disk that no export is on",
+    ),
+    row(Method::GET, "/v1/groups", Does::List(Kind::Group), "The tree of groups"),
+    row(Method::POST, "/v1/groups", Does::Change(Act::Add, Kind::Group), "Adds a group"),
+    row(Method::GET, "/v1/groups/{*name}", Does::Look(Kind::Group), "A group and those below it"),
+    row(Method::PATCH, "/v1/groups/{*name}", Does::Change(Act::Set, Kind::Group), "Changes a group's weight"),
+    row(
+        Method::DELETE,
+        "/v1/groups/{*name}",
+        Does::Change(Act::Remove, Kind::Group),
+        "Removes a group in which nobody is",
+    ),
+    row(Method::GET, "/v1/listeners", Does::List(Kind::Listener), "Where clients connect"),
+    row(Method::POST, "/v1/listeners", Does::Change(Act::Add, Kind::Listener), "Listens at one more place"),
+    row(
+        Method::DELETE,
+        "/v1/listeners/{*name}",
+        Does::Change(Act::Remove, Kind::Listener),
+        "Listens at a place no more; who came by it stays",
+    ),
+    row(Method::GET, "/v1/connections", Does::Connections, "Who is connected"),
+    row(
+        Method::GET,
+        "/v1/events",
+        Does::Events,
+        "What happens, as server-sent events; ?after=NUMBER goes on after one",
+    ),
+    row(
+        Method::POST,
+        "/v1/changes",
+        Does::Transaction,
+        "Several changes, all or none: {\"changes\": [{\"set\": \"group\", \"name\": \"/a\", \"weight\": 300}]}",
+    ),
+    row(Method::POST, "/v1/reload", Does::Reload, "Reads the config file again and makes what is different"),
+    row(Method::POST, "/v1/acknowledge", Does::Acknowledge, "Takes note of flush errors: flushes succeed again"),
+    row(Method::POST, "/v1/drain", Does::Drain, "Finishes what is in flight, flushes, and ends the server"),
+    row(Method::POST, "/v1/stop", Does::Stop, "Ends the server at once; writes that were not flushed may be lost"),
+];
+
+const fn row(method: Method, path: &'static str, does: Does, says: &'static str) -> Route {
+    Route { method, path, does, says }
+}
+
+/// An answer that is no success.
+pub(super) struct Failure(StatusCode, String);
+
+type Answer = Result<Response, Failure>;
+
+pub(super) fn router(app: App) -> Router {
+    let mut router = Router::new();
+    for route in ROUTES {
+        let filter = MethodFilter::try_from(route.method.clone()).expect("the methods of the table are usual ones");
+        let (app, does) = (app.clone(), route.does);
+        router = router.route(
+            route.path,
+            on(filter, move |path: RawPathParams, request: Request| {
+                let name = path.iter().next().map(|(_, value)| value.to_owned());
+                let app = app.clone();
+                async move { answer(app.answer(does, name, request).await) }
+            }),
+        );
+    }
+    router.fallback(|request: Request| async move {
+        let path = request.uri().path().to_owned();
+        let known = ROUTES.iter().map(|route| route.path);
+        let says = format!("there is no {path}{}; GET /v1/openapi.json lists what there is", suggestion(&path, known));
+        answer(Err(Failure(StatusCode::NOT_FOUND, says)))
+    })
+}
+
+fn answer(result: Answer) -> Response {
+    result.unwrap_or_else(|Failure(status, says)| {
+        let mut response = json_response(&json!({"error": says}));
+        *response.status_mut() = status;
+        response
+    })
+}
+
+fn json_response(value: &Value) -> Response {
+    let text = format!("{value:#}\n");
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+fn fail<T>(status: StatusCode, says: impl Into<String>) -> Result<T, Failure> {
+    Err(Failure(status, says.into()))
+}
+
+fn bad(says: impl Into<String>) -> Failure {
+    Failure(StatusCode::UNPROCESSABLE_ENTITY, says.into())
+}
+
+/// Asks the library, which may look at files or wait for a lock, from a thread that may wait.
+async fn ask<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| Failure(StatusCode::INTERNAL_SERVER_ERROR, "the server could not answer: see its log".into()))
+}
+
+/// http.2
+fn may(who: &Who, headers: &HeaderMap, changes: bool) -> Result<(), Failure> {
+    let header = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
+    let host = header(header::HOST).unwrap_or_default();
+    if let Some(hosts) = &who.place.hosts
+        && !hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
+    {
+        return fail(StatusCode::FORBIDDEN, format!("this is {}, and not the host \"{host}\"", hosts[0]));
+    }
+    if let Some(origin) = header(header::ORIGIN)
+        && origin != format!("http://{host}")
+    {
+        return fail(StatusCode::FORBIDDEN, format!("pages of \"{origin}\" may not speak to this server"));
+    }
+    if let Some(token) = &who.place.token {
+        let given = header(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+        // All letters are looked at, so that the time tells nothing.
+        let differ = given.bytes().zip(token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
+        if given.len() != token.len() || differ != 0 {
+            return fail(StatusCode::UNAUTHORIZED, "the token is missing or wrong: Authorization: Bearer TOKEN");
+        }
+    }
+    if changes && who.place.read_only {
+        return fail(StatusCode::FORBIDDEN, "this place is for looking only: nothing can be changed by it");
+    }
+    Ok(())
+}
+
+impl App {
+    /// Lets go of what was removed.
+    pub(super) async fn sweep(&self) {
+        let handle = self.handle.clone();
+        let _ = tokio::task::spawn_blocking(move || handle.sweep()).await;
+    }
+
+    async fn answer(self, does: Does, name: Option<String>, request: Request) -> Answer {
+        let (parts, body) = request.into_parts();
+        let who = parts.extensions.get::<Who>().cloned();
+        let Some(who) = who else { return fail(StatusCode::INTERNAL_SERVER_ERROR, "nobody asks") };
+        may(&who, &parts.headers, parts.method != Method::GET)?;
+        let mut query = query(parts.uri.query().unwrap_or_default());
+        // A path of groups starts at the root, and that slash ends the path of the route.
+        let group = matches!(does, Does::Look(Kind::Group) | Does::Change(_, Kind::Group));
+        let name = name.map(|name| if group && !name.starts_with('/') { format!("/{name}") } else { name });
+        let name = name.unwrap_or_default();
+        // A client that asks for a change without a body may send one all the same, and is not left while it does.
+        let mut sent = if parts.method == Method::GET { Map::new() } else { keys(body).await? };
+        match does {
+            Does::Document => Ok(json_response(&openapi::document())),
+            Does::Server => self.look(|state, view| Ok(show::server(state, view))).await,
+            Does::All => self.look(|state, view| Ok(show::state(state, view))).await,
+            Does::List(kind) => self.look(move |state, view| Ok(list(kind, state, view))).await,
+            Does::Look(kind) => self.look(move |state, view| one(kind, &name, state, view)).await,
+            Does::Connections => {
+                self.look(|_, view| Ok(view.clients.iter().map(show::client).collect::<Value>())).await
+            }
+            Does::Status => self.status(&query).await,
+            Does::Events => self.events(&query, &parts.headers),
+            Does::Change(act, kind) => {
+                let mut keys = std::mem::take(&mut sent);
+                let name = match act {
+                    Act::Add => match keys
+                        .remove(if kind == Kind::Group { "path" } else { "name" })
+                        .or_else(|| keys.remove("name"))
+                        .or_else(|| keys.remove("address"))
+                    {
+                        Some(Value::String(name)) => name,
+                        _ => {
+                            return Err(bad("name is missing: the body is an object such as {\"name\": \"alice\", …}"));
+                        }
+                    },
+                    Act::Set | Act::Remove => name,
+                };
+                let dry_run = dry_run(&mut query, &mut keys)?;
+                if act == Act::Remove
+                    && let Some(now) = query.remove("now")
+                {
+                    keys.insert("now".into(), Value::String(now));
+                }
+                self.change(who, parts.headers, dry_run, Some((kind, name.clone())), move |state| {
+                    Words::new(&state.config).changes(act, kind, &name, keys)
+                })
+                .await
+            }
+            Does::Transaction => {
+                let mut keys = std::mem::take(&mut sent);
+                let dry_run = dry_run(&mut query, &mut keys)?;
+                let list = keys.remove("changes").ok_or_else(|| bad("changes is missing: a list of changes"))?;
+                if let Some(key) = keys.keys().next() {
+                    let hint = suggestion(key, ["changes", "dry_run"]);
+                    return Err(bad(format!(
+                        "unknown key \"{}\"; a transaction has changes and dry_run{hint}",
+                        key.escape_debug()
+                    )));
+                }
+                self.change(who, parts.headers, dry_run, None, move |state| {
+                    Words::new(&state.config).transaction(&list)
+                })
+                .await
+            }
+            Does::Reload => {
+                let dry_run = dry_run(&mut query, &mut sent)?;
+                self.reload(who, dry_run).await
+            }
+            Does::Acknowledge => {
+                let handle = self.handle.clone();
+                let count = ask(move || handle.acknowledge_flush_errors()).await?;
+                self.handle.tell("noted", vec![("flush_errors", count.to_string()), ("who", who.name)]);
+                Ok(json_response(&json!({"acknowledged": count})))
+            }
+            Does::Drain => {
+                tracing::info!(who = who.name, "draining: finishing requests in flight");
+                self.handle.drain();
+                Ok(json_response(&json!({"draining": true})))
+            }
+            Does::Stop => {
+                tracing::warn!(who = who.name, "stopped at once; writes that were not flushed may be lost");
+                tokio::spawn(async {
+                    tokio::time::sleep(Duration::from_millis(50)).await; // for the answer to go out
+                    std::process::exit(1);
+                });
+                Ok(json_response(&json!({"stopping": true})))
+            }
+        }
+    }
+
+    /// The state and what the server does, as they are at one moment.
+    async fn look(self, show: impl FnOnce(&State, &View) -> Result<Value, Failure> + Send + 'static) -> Answer {
+        let shown = ask(move || {
+            let (state, view) = (self.handle.state(), self.handle.view(false));
+            let (Some(state), Some(view)) = (state, view) else { return Err(Failure::from(Refused::Ended)) };
+            Ok((state.version, show(&state, &view)?))
+        });
+        let (version, value) = shown.await??;
+        Ok(tagged(json_response(&value), version))
+    }
+
+    async fn status(self, query: &BTreeMap<String, String>) -> Answer {
+        let seconds: f64 = match query.get("seconds").map(|text| (text, text.parse())) {
+            None => 1.0,
+            Some((_, Ok(seconds))) if (0.05..=60.0).contains(&seconds) => seconds,
+            Some((text, _)) => {
+                return Err(bad(format!("seconds takes a number from 0.05 to 60, not \"{}\"", text.escape_debug())));
+            }
+        };
+        let handle = self.handle.clone();
+        let start = std::time::Instant::now();
+        let before = ask(move || handle.view(true)).await?.ok_or(Refused::Ended)?;
+        tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+        let handle = self.handle.clone();
+        let after = ask(move || handle.view(true).zip(handle.state())).await?;
+        let (after, state) = after.ok_or(Refused::Ended)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let mut value = status::status(&state, &before, &after, seconds);
+        value["warnings"] = ask(move || self.file.warnings(&self.handle)).await?.into();
+        Ok(tagged(json_response(&value), state.version))
+    }
+
+    fn events(self, query: &BTreeMap<String, String>, headers: &HeaderMap) -> Answer {
+        // Browsers say where they were when they connect again.
+        let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let after: Option<u64> = match query.get("after").cloned().or(last) {
+            None => None,
+            Some(text) => Some(
+                text.parse()
+                    .map_err(|_| bad(format!("after takes an event's number, not \"{}\"", text.escape_debug())))?,
+            ),
+        };
+        let handle = self.handle;
+        let after = after.unwrap_or_else(|| handle.events(None).1);
+        let told =
+            futures_util::stream::unfold((handle, after, Vec::new()), |(handle, mut after, mut ready)| async move {
+                loop {
+                    if let Some(event) = ready.pop() {
+                        return Some((Ok::<_, Infallible>(event), (handle, after, ready)));
+                    }
+                    if !handle.is_there() {
+                        return None;
+                    }
+                    let (events, missing) = handle.events(Some(after));
+                    if missing > 0 {
+                        let says = json!({"event": "missing", "count": missing});
+                        ready.push(Told::default().event("missing").data(says.to_string()));
+                    }
+                    for event in events {
+                        after = event.number;
+                        let data = show::event(&event).to_string();
+                        ready.push(Told::default().id(event.number.to_string()).event(event.kind).data(data));
+                    }
+                    ready.reverse();
+                    if ready.is_empty() {
+                        tokio::time::sleep(EVENTS).await;
+                    }
+                }
+            });
+        Ok(Sse::new(told).keep_alive(KeepAlive::default()).into_response())
+    }
+
+    /// Reads the config file again, and answers what has changed.
+    async fn reload(self, who: Who, dry_run: bool) -> Answer {
+        if !self.file.is_there() {
+            let says = "this server has no config file that could be read again: it was started without --config";
+            return fail(StatusCode::CONFLICT, says);
+        }
+        let work = move || {
+            let changes = self.file.read_again(&self.handle, dry_run).map_err(|why| bad(why.join("\n")))?;
+            let version = self.handle.state().ok_or(Refused::Ended)?.version;
+            if !dry_run && !changes.is_empty() {
+                changes.iter().for_each(|change| tracing::info!(who = who.name, version, "reloaded: {change}"));
+                let what = changes.join("; ");
+                self.handle.tell("changed", vec![("version", version.to_string()), ("who", who.name), ("what", what)]);
+            }
+            let warnings = self.file.warnings(&self.handle);
+            Ok::<_, Failure>((
+                version,
+                json!({"version": version, "dry_run": dry_run, "changes": changes, "warnings": warnings}),
+            ))
+        };
+        let (version, value) = ask(work).await??;
+        Ok(tagged(json_response(&value), version))
+    }
+
+    /// Makes changes, and answers what is then in force (http.3): the thing that was changed, or all.
+    async fn change(
+        self,
+        who: Who,
+        headers: HeaderMap,
+        dry_run: bool,
+        of: Option<(Kind, String)>,
+        words: impl FnOnce(&State) -> Result<Vec<Change>, String> + Send + 'static,
+    ) -> Answer {
+        let asked = match headers.get(header::IF_MATCH).map(|value| value.to_str().unwrap_or_default()) {
+            None | Some("*") => None,
+            Some(text) => Some(text.trim_matches('"').parse().map_err(|_| {
+                bad(format!("If-Match takes the version that an answer had as ETag, such as \"7\", not {text:?}"))
+            })?),
+        };
+        let work = move || -> Result<(u64, Value), Failure> {
+            let handle = &self.handle;
+            let before = handle.state().ok_or(Refused::Ended)?;
+            if let Some(asked) = asked.filter(|asked| *asked != before.version) {
+                return Err(Refused::Version { asked, now: before.version }.into());
+            }
+            let changes = words(&before).map_err(bad)?;
+            let state = handle.apply(&changes, asked, dry_run)?;
+            let made: Vec<String> = changes.iter().map(said).collect();
+            if !dry_run && !changes.is_empty() {
+                for change in &made {
+                    tracing::info!(who = who.name, version = state.version, "changed: {change}");
+                }
+                let what = made.join("; ");
+                let of = vec![("version", state.version.to_string()), ("who", who.name.clone()), ("what", what)];
+                handle.tell("changed", of);
+            }
+            let view = handle.view(false).ok_or(Refused::Ended)?;
+            let mut value = match &of {
+                // What was removed, or will only be there, cannot be shown; all can.
+                Some((kind, name)) if !dry_run => one(*kind, name, &state, &view).ok(),
+                _ => None,
+            };
+            if value.is_none() {
+                value = Some(json!({"version": state.version, "dry_run": dry_run, "changes": made}));
+            }
+            Ok((state.version, value.unwrap_or_default()))
+        };
+        let (version, value) = ask(work).await??;
+        Ok(tagged(json_response(&value), version))
+    }
+}
+
+/// A change in few words, for the log.
+fn said(change: &Change) -> String {
+    match change {
+        Change::AddGroup { path, weight } => format!("add group {path} weight={weight}"),
+        Change::RemoveGroup { path } => format!("remove group {path}"),
+        Change::SetWeight { group, weight } => format!("set group {group} weight={weight}"),
+        Change::AddDisk(disk) => format!("add disk {} scheduler={}", disk.name, disk.scheduler.name()),
+        Change::RemoveDisk { disk } => format!("remove disk {disk}"),
+        Change::SetScheduler { disk, scheduler, .. } => format!("set disk {disk} scheduler={}", scheduler.name()),
+        Change::SetKnob { disk, knob, value } => format!("set disk {disk} {knob}={value}"),
+        Change::SetDepth { disk, depth } => format!("set disk {disk} depth={}", auto(*depth)),
+        Change::SetNrRequests { disk, nr_requests } => format!("set disk {disk} nr_requests={}", auto(*nr_requests)),
+        Change::AddExport(new) => {
+            format!("add export {}={} group={}", new.name, show::backing(&new.backing), new.group)
+        }
+        Change::RemoveExport { export, how } => format!("remove export {export} ({how:?})"),
+        Change::MoveExport { export, group } => format!("set export {export} group={group}"),
+        Change::SetPriority { export, priority } => format!("set export {export} ioprio={}", show::priority(*priority)),
+        Change::SetReadOnly { export, read_only } => format!("set export {export} read_only={read_only}"),
+        Change::SetDescription { export, .. } => format!("set export {export} description"),
+        Change::Grow { export, size } => format!("set export {export} size={}", auto(*size)),
+        Change::AddListener(listener) => format!("add listener {}", crate::words::place::show(&listener.address)),
+        Change::RemoveListener { address } => format!("remove listener {address}"),
+    }
+}
+
+fn auto(number: Option<impl ToString>) -> String {
+    number.map_or_else(|| "auto".into(), |number| number.to_string())
+}
+
+fn tagged(mut response: Response, version: u64) -> Response {
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{version}\"")) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+}
+
+fn list(kind: Kind, state: &State, view: &View) -> Value {
+    let config = &state.config;
+    match kind {
+        Kind::Export => config.exports.iter().map(|export| show::export(config, export, view)).collect(),
+        Kind::Disk => config.disks.iter().filter_map(|disk| disk_of(disk, view)).collect(),
+        Kind::Group => show::tree(config, 0),
+        Kind::Listener => config.listeners.iter().map(show::listener).collect(),
+    }
+}
+
+fn disk_of(disk: &fairlift::config::Disk, view: &View) -> Option<Value> {
+    Some(show::disk(disk, view.disks.iter().find(|view| view.name == disk.name)?))
+}
+
+fn one(kind: Kind, name: &str, state: &State, view: &View) -> Result<Value, Failure> {
+    let config = &state.config;
+    let find = |what: &str, names: Vec<&str>| {
+        names.iter().position(|one| *one == name).ok_or_else(|| {
+            let says = format!("there is no {what} \"{}\"{}", name.escape_debug(), suggestion(name, names));
+            Failure(StatusCode::NOT_FOUND, says)
+        })
+    };
+    Ok(match kind {
+        Kind::Export => {
+            let at = find("export", config.exports.iter().map(|export| &*export.name).collect())?;
+            show::export(config, &config.exports[at], view)
+        }
+        Kind::Disk => {
+            let at = find("disk", config.disks.iter().map(|disk| &*disk.name).collect())?;
+            disk_of(&config.disks[at], view).unwrap_or_default()
+        }
+        Kind::Group => {
+            let at = find("group", config.groups.iter().map(|group| &*group.path).collect())?;
+            show::tree(config, at)
+        }
+        Kind::Listener => {
+            let names: Vec<_> =
+                config.listeners.iter().map(|listener| crate::words::place::show(&listener.address)).collect();
+            let at = find("listener", names.iter().map(String::as_str).collect())?;
+            show::listener(&config.listeners[at])
+        }
+    })
+}
+
+/// The bytes of a body; `None`: there are too many. Those are read too, and not kept, up to a bound: a client that is still
+/// sending would not read why not.
+async fn whole(mut body: Body) -> Result<Option<Vec<u8>>, axum::Error> {
+    const PATIENCE: usize = 64 << 20;
+    let (mut bytes, mut seen) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        seen += data.len();
+        if seen <= BODY {
+            bytes.extend_from_slice(&data);
+        } else if seen > PATIENCE {
+            break;
+        }
+    }
+    Ok((seen <= BODY).then_some(bytes))
+}
+
+/// The body, which is an object or nothing (http.1).
+async fn keys(body: Body) -> Result<Map<String, Value>, Failure> {
+    let bytes = match tokio::time::timeout(BODY_TIME, whole(body)).await {
+        Err(_) => return fail(StatusCode::REQUEST_TIMEOUT, "the body has not come to its end in 10 s"),
+        Ok(Err(error)) => return fail(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")),
+        Ok(Ok(None)) => {
+            return fail(StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {} MiB", BODY >> 20));
+        }
+        Ok(Ok(Some(bytes))) => bytes,
+    };
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Ok(Map::new());
+    }
+    match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(keys)) => Ok(keys),
+        Ok(_) => fail(StatusCode::BAD_REQUEST, "the body is JSON, and not an object such as {\"weight\": 300}"),
+        Err(error) => fail(StatusCode::BAD_REQUEST, format!("the body is not JSON: {error}")),
+    }
+}
+
+fn dry_run(query: &mut BTreeMap<String, String>, keys: &mut Map<String, Value>) -> Result<bool, Failure> {
+    let said = query.remove("dry_run").map(Value::String).or_else(|| keys.remove("dry_run"));
+    match said {
+        None | Some(Value::Bool(false)) => Ok(false),
+        Some(Value::Bool(true)) => Ok(true),
+        Some(Value::String(text)) if text.is_empty() || text == "true" || text == "1" => Ok(true),
+        Some(Value::String(text)) if text == "false" || text == "0" => Ok(false),
+        Some(other) => Err(bad(format!("dry_run takes true or false, not {other}"))),
+    }
+}
+
+/// The parts of a query, decoded.
+fn query(text: &str) -> BTreeMap<String, String> {
+    let decode = |text: &str| {
+        let mut bytes = Vec::with_capacity(text.len());
+        let mut rest = text.as_bytes();
+        while let Some((first, after)) = rest.split_first() {
+            let hex = |at: usize| after.get(at).and_then(|digit| (*digit as char).to_digit(16));
+            match (first, hex(0), hex(1)) {
+                (b'%', Some(high), Some(low)) => {
+                    bytes.push((high * 16 + low) as u8);
+                    rest = &after[2..];
+                }
+                (b'+', ..) => {
+                    bytes.push(b' ');
+                    rest = after;
+                }
+                _ => {
+                    bytes.push(*first);
+                    rest = after;
+                }
+            }
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let parts = text.split('&').filter(|part| !part.is_empty());
+    parts
+        .map(|part| part.split_once('=').unwrap_or((part, "")))
+        .map(|(key, value)| (decode(key), decode(value)))
+        .collect()
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        let status = match &refused {
+            Refused::Version { .. } => StatusCode::CONFLICT,
+            Refused::Ended => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        Self(status, refused.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_decoded() {
+        let all = query("dry_run&name=a%2Fb+c&bad=%zz");
+        assert_eq!((&*all["dry_run"], &*all["name"], &*all["bad"]), ("", "a/b c", "%zz"));
+    }
+}

@@ -1,0 +1,194 @@
+//! What there is, as JSON.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fairlift::config::{Backing, Config, Direct, Disk, Export, InUse, Listener, Tls};
+use fairlift::control::view::{ClientView, DiskView};
+use fairlift::control::{Event, State, View};
+use fairlift_core::{GroupId, Priority, PriorityClass};
+use serde_json::{Map, Value, json};
+
+use crate::words::place;
+
+fn path(config: &Config, group: GroupId) -> &str {
+    &config.groups[usize::from(group.0)].path
+}
+
+/// Seconds since 1970.
+pub(super) fn seconds(at: SystemTime) -> f64 {
+    let millis = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    millis as f64 / 1000.0
+}
+
+pub(super) fn server(state: &State, view: &View) -> Value {
+    json!({
+        "version": state.version,
+        "program": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "started": seconds(view.started),
+        "workers": view.workers,
+        "exports": state.config.exports.len(),
+        "disks": state.config.disks.len(),
+        "groups": state.config.groups.len(),
+        "connections": view.clients.len(),
+        "listeners": view.listeners,
+        "flush_errors": view.flush_errors.iter().map(|(backing, errno)| json!({
+            "backing": backing,
+            "error": std::io::Error::from_raw_os_error(*errno).to_string(),
+        })).collect::<Value>(),
+        "leaving": view.leaving,
+    })
+}
+
+/// A backing as it is written.
+pub(super) fn backing(backing: &Backing) -> String {
+    match backing {
+        Backing::Null { size, delay } if delay.as_nanos() == 0 => format!("null:{size}"),
+        Backing::Null { size, delay } => format!("null:{size},delay={}us", delay.as_nanos() / 1000),
+        Backing::Mem { size } => format!("mem:{size}"),
+        Backing::File { path, direct, in_use } => {
+            let direct = match direct {
+                Direct::Auto => "",
+                Direct::On => ",direct=on",
+                Direct::Off => ",direct=off",
+            };
+            let in_use = match in_use {
+                InUse::Refuse => "",
+                InUse::Allow => ",in_use=allow",
+            };
+            format!("file:{}{direct}{in_use}", path.display())
+        }
+        Backing::Model { name, .. } => format!("sim:{name}"),
+    }
+}
+
+/// A priority as it is written.
+pub(super) fn priority(priority: Priority) -> String {
+    match priority.class {
+        PriorityClass::RealTime => format!("rt/{}", priority.level),
+        PriorityClass::BestEffort => format!("be/{}", priority.level),
+        PriorityClass::Idle => "idle".into(),
+    }
+}
+
+pub(super) fn export(config: &Config, export: &Export, view: &View) -> Value {
+    let bytes = view.exports.iter().find(|(name, _)| *name == export.name).map(|(_, bytes)| *bytes);
+    let connections = view.clients.iter().filter(|client| client.export.as_ref() == Some(&export.name)).count();
+    json!({
+        "name": export.name,
+        "description": export.description,
+        "backing": backing(&export.backing),
+        "offset": export.offset,
+        "size": bytes,
+        "disk": export.disk.map(|disk| &config.disks[disk].name),
+        "group": path(config, export.group),
+        "ioprio": priority(export.priority),
+        "read_only": export.read_only,
+        "connections": connections,
+    })
+}
+
+pub(super) fn disk(said: &Disk, view: &DiskView) -> Value {
+    let knob = |knob: &fairlift::control::view::Knob| json!({"name": knob.name, "value": knob.value, "takes": knob.range.to_string(), "says": knob.says});
+    let finding = |finding: &fairlift_core::learn::idling_trial::Finding| {
+        json!({
+            "found": format!("{:?}", finding.to).to_lowercase(),
+            "before": format!("{:?}", finding.from).to_lowercase(),
+            "idle_kib_s": finding.idle,
+            "parallel_kib_s": finding.parallel,
+        })
+    };
+    json!({
+        "name": said.name,
+        "scheduler": said.scheduler.name(),
+        "scheduler_in_place": view.scheduler.name(),
+        "frozen": view.frozen,
+        "set": said.set.iter().map(|(knob, value)| (knob.clone(), json!(value))).collect::<Map<_, _>>(),
+        "depth": view.depth,
+        "nr_requests": view.nr_requests,
+        "in_flight": view.in_flight,
+        "waiting": view.waiting,
+        "rotational": view.rotational,
+        "concurrency": view.concurrency,
+        "devices": view.devices.iter().map(|(path, size)| json!({"path": path, "size": size})).collect::<Value>(),
+        "tunables": view.knobs.iter().map(knob).collect::<Value>(),
+        "findings": view.findings.iter().map(finding).collect::<Value>(),
+    })
+}
+
+/// A group, without those below it.
+pub(super) fn group(config: &Config, at: usize) -> Value {
+    let group = &config.groups[at];
+    let here = |export: &&Export| usize::from(export.group.0) == at;
+    json!({
+        "path": group.path,
+        "weight": group.weight,
+        "exports": config.exports.iter().filter(here).map(|export| &export.name).collect::<Vec<_>>(),
+    })
+}
+
+/// The tree of groups below one.
+pub(super) fn tree(config: &Config, at: usize) -> Value {
+    let mut below: Vec<Vec<usize>> = vec![Vec::new(); config.groups.len()];
+    for (number, group) in config.groups.iter().enumerate() {
+        if let Some(parent) = group.parent {
+            below[usize::from(parent.0)].push(number);
+        }
+    }
+    branch(config, &below, at)
+}
+
+/// As deep as the tree, which is bounded.
+fn branch(config: &Config, below: &[Vec<usize>], at: usize) -> Value {
+    let mut value = group(config, at);
+    value["groups"] = below[at].iter().map(|child| branch(config, below, *child)).collect();
+    value
+}
+
+pub(super) fn listener(listener: &Listener) -> Value {
+    let tls = match listener.tls {
+        Tls::Off => "off",
+        Tls::Optional => "on",
+        Tls::Required => "require",
+    };
+    json!({"address": place::show(&listener.address), "tls": tls})
+}
+
+pub(super) fn client(client: &ClientView) -> Value {
+    json!({
+        "client": client.peer,
+        "export": client.export,
+        "worker": client.worker,
+        "since": seconds(client.since),
+    })
+}
+
+/// All that is in force.
+pub(super) fn state(state: &State, view: &View) -> Value {
+    let config = &state.config;
+    let find = |disk: &Disk| view.disks.iter().find(|view| view.name == disk.name);
+    json!({
+        "version": state.version,
+        "exports": config.exports.iter().map(|one| export(config, one, view)).collect::<Value>(),
+        // Their tunables are many, and are shown with each.
+        "disks": config.disks.iter().filter_map(|one| Some(without_tunables(disk(one, find(one)?)))).collect::<Value>(),
+        "groups": tree(config, 0),
+        "listeners": config.listeners.iter().map(listener).collect::<Value>(),
+    })
+}
+
+fn without_tunables(mut disk: Value) -> Value {
+    if let Some(all) = disk.as_object_mut() {
+        all.remove("tunables");
+    }
+    disk
+}
+
+pub(super) fn event(event: &Event) -> Value {
+    let mut all = Map::new();
+    all.insert("number".into(), json!(event.number));
+    all.insert("at".into(), json!(seconds(event.at)));
+    all.insert("event".into(), json!(event.kind));
+    all.extend(event.of.iter().map(|(name, value)| ((*name).to_owned(), json!(value))));
+    Value::Object(all)
+}

@@ -1,0 +1,128 @@
+//! What can be said to the commands that look at a running server and change it.
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use crate::control::KINDS;
+
+/// Which server is meant.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct At {
+    /// The server's control address, as in `fairlift serve --control` [default: that of the server which listens at the usual
+    /// place]
+    #[arg(long, value_name = "ADDRESS", env = "FAIRLIFT_CONTROL", global = true)]
+    pub(crate) control: Option<String>,
+
+    /// Print the server's answer as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+fn kinds() -> PossibleValuesParser {
+    PossibleValuesParser::new(KINDS.map(|(name, _)| name))
+}
+
+/// Show who has how much of which disk now, beside what weights entitle to
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// How long to look
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub(crate) seconds: f64,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+/// Show what is in force: all, all of a kind, or one
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    /// What to show
+    #[arg(value_parser = PossibleValuesParser::new(["export", "disk", "group", "listener", "connection", "server"]))]
+    pub(crate) kind: Option<String>,
+    /// Its name: an export's or disk's, or a group's path
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+/// Change a group, an export or a disk of a running server
+///
+/// Of a group: weight. Of an export: group, ioprio, read_only, size (it grows; `auto`: up to the end of its backing),
+/// description. Of a disk: scheduler, depth, nr_requests, and the tunables of its scheduler.
+#[derive(Debug, Args)]
+pub(crate) struct SetArgs {
+    /// What to change
+    #[arg(value_parser = PossibleValuesParser::new(["group", "export", "disk"]))]
+    pub(crate) kind: String,
+    /// Its name: an export's or disk's, or a group's path
+    pub(crate) name: String,
+    /// What becomes of it, as in weight=300
+    #[arg(required = true, value_name = "KEY=VALUE")]
+    pub(crate) keys: Vec<String>,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+/// Add an export, group, disk or listener to a running server
+///
+/// `export NAME=BACKING [group=PATH] [disk=NAME] [size=SIZE] [offset=SIZE] [ioprio=be/4] [read_only=true] [description=TEXT]`,
+/// `group PATH [weight=N]`, `disk NAME [scheduler=S] [depth=N] …`, `listener ADDRESS [tls=off|on|require]`
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    /// What to add
+    #[arg(value_parser = kinds())]
+    pub(crate) kind: String,
+    /// Its name; of an export NAME=BACKING
+    pub(crate) name: String,
+    /// What it is like, as in group=/tenants/carol
+    #[arg(value_name = "KEY=VALUE")]
+    pub(crate) keys: Vec<String>,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+/// Remove an export, group, disk or listener from a running server
+///
+/// Clients of an export that goes get answers to what they have asked, and are then disconnected.
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    /// What to remove
+    #[arg(value_parser = kinds())]
+    pub(crate) kind: String,
+    /// Its name; a listener's address
+    pub(crate) name: String,
+    /// Disconnect the clients of an export at once
+    #[arg(long)]
+    pub(crate) now: bool,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+/// How a change is made.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct How {
+    /// Only say whether it could be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Do it only if the server is at this version still: nobody has changed anything since
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) if_version: Option<u64>,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+/// Show what happens: clients that come and go, changes, findings of `auto`
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    /// Go on after the event of this number
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) after: Option<u64>,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+/// Let a running server read its config file again, and make what is different in it
+#[derive(Debug, Args)]
+pub(crate) struct ReloadArgs {
+    #[command(flatten)]
+    pub(crate) how: How,
+}

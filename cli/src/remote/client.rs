@@ -1,0 +1,162 @@
+//! The client's side of the control socket.
+
+use std::path::{Path, PathBuf};
+
+use fairlift::config::Address;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Request, Response, header};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+
+use super::args::At;
+use crate::control::{parse_place, token};
+use crate::words::place;
+
+/// Where the server is, and how to be let in.
+pub(crate) struct Server {
+    address: Address,
+    shown: String,
+    token: Option<String>,
+}
+
+/// An answer.
+pub(crate) struct Answer {
+    pub(crate) value: Value,
+    pub(crate) version: Option<u64>,
+}
+
+impl Server {
+    /// The server that was named, or the one that is usually there.
+    pub(crate) fn find(at: &At) -> Result<Self, String> {
+        let (address, token) = match &at.control {
+            Some(text) => {
+                let place = parse_place(text).map_err(|why| format!("--control {text}: {why}"))?;
+                (place.address, place.token.as_deref().map(token).transpose()?)
+            }
+            None => (Address::Unix(usual()?), None),
+        };
+        let shown = place::show(&address);
+        Ok(Self { address, shown, token })
+    }
+
+    /// Asks, and reads the answer.
+    ///
+    /// # Errors
+    /// There is no server, or it says why not.
+    pub(crate) fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        version: Option<u64>,
+    ) -> Result<Answer, String> {
+        run(async {
+            let response = self.send(method, path, body, version).await?;
+            let version =
+                response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()?.trim_matches('"').parse().ok());
+            let status = response.status();
+            let bytes = response.into_body().collect().await.map_err(|error| self.lost(&error))?.to_bytes();
+            let value: Value = serde_json::from_slice(&bytes).map_err(|error| {
+                format!("{}: the answer is not JSON ({error}): is this Fairlift's control address?", self.shown)
+            })?;
+            match value.get("error").and_then(Value::as_str) {
+                Some(why) if !status.is_success() => Err(why.to_owned()),
+                _ if !status.is_success() => Err(format!("{}: {status}", self.shown)),
+                _ => Ok(Answer { value, version }),
+            }
+        })
+    }
+
+    /// Asks, and shows the lines of the answer as they come.
+    pub(crate) fn follow(&self, path: &str, mut line: impl FnMut(&str) -> bool) -> Result<(), String> {
+        run(async {
+            let response = self.send(Method::GET, path, None, None).await?;
+            if !response.status().is_success() {
+                return Err(format!("{}: {}", self.shown, response.status()));
+            }
+            let (mut body, mut text) = (response.into_body(), String::new());
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|error| self.lost(&error))?;
+                let Ok(bytes) = frame.into_data() else { continue };
+                text += &String::from_utf8_lossy(&bytes);
+                while let Some(end) = text.find('\n') {
+                    let whole: String = text.drain(..=end).collect();
+                    if !line(whole.trim_end()) {
+                        return Ok(());
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        version: Option<u64>,
+    ) -> Result<Response<Incoming>, String> {
+        let none = |error: std::io::Error| format!("no server answers at {}: {error}{}", self.shown, hint(&error));
+        let host = match &self.address {
+            Address::Tcp(address) => address.to_string(),
+            _ => "localhost".into(),
+        };
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, host);
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        if let Some(version) = version {
+            request = request.header(header::IF_MATCH, format!("\"{version}\""));
+        }
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = request.body(Full::new(Bytes::from(body))).map_err(|error| format!("{path}: {error}"))?;
+        let response = match &self.address {
+            Address::Unix(path) => {
+                let stream = tokio::net::UnixStream::connect(path).await.map_err(none)?;
+                exchange(TokioIo::new(stream), request).await
+            }
+            Address::Tcp(address) => {
+                let stream = tokio::net::TcpStream::connect(address).await.map_err(none)?;
+                exchange(TokioIo::new(stream), request).await
+            }
+            Address::Inherited(_) => return Err("an inherited socket has no address".into()),
+        };
+        response.map_err(|error| self.lost(&error))
+    }
+
+    fn lost(&self, error: &hyper::Error) -> String {
+        format!("{}: the connection to the server was lost: {error}", self.shown)
+    }
+}
+
+async fn exchange<I>(io: I, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, hyper::Error>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    let (mut send, connection) = hyper::client::conn::http1::handshake(io).await?;
+    tokio::spawn(connection);
+    send.send_request(request).await
+}
+
+fn run<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| error.to_string())?.block_on(work)
+}
+
+fn hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            "; the socket's mode lets only its owner in (sudo, or serve --control unix:PATH,mode=0660,group=NAME)"
+        }
+        _ => "; name another with --control ADDRESS or FAIRLIFT_CONTROL, as `fairlift serve` has it",
+    }
+}
+
+/// The control socket of the service, or of a server that listens at the usual place.
+fn usual() -> Result<PathBuf, String> {
+    let service = Path::new("/run/fairlift/control.sock");
+    let own = place::default_socket()?.with_extension("control.sock");
+    Ok(if !own.exists() && service.exists() { service.to_owned() } else { own })
+}

@@ -1,0 +1,213 @@
+//! The commands that look at a running server and change it: `status`, `get`, `set`, `add`, `remove`, `events`, `reload`.
+//!
+//! Each asks the server's control socket one thing and shows the answer; what is possible is decided there.
+
+mod args;
+mod client;
+mod tables;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use hyper::Method;
+use serde_json::{Map, Value, json};
+
+pub(crate) use args::{AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs};
+use args::{At, How};
+use client::{Answer, Server};
+
+use crate::control::{Kind, parse_kind};
+use crate::terminal::complaint::Complaint;
+use crate::terminal::output;
+use crate::words::backing;
+
+/// What was done, as text for people and as the server's answer; or why it was not.
+type Shown = Result<(String, Value), String>;
+
+fn show(at: &At, shown: Shown) -> ExitCode {
+    let text = match shown {
+        Ok((_, value)) if at.json => format!("{value:#}\n"),
+        Ok((text, _)) => text,
+        Err(why) => {
+            if at.json {
+                let _ = output::print(format!("{:#}\n", json!({"error": why})).as_bytes());
+            }
+            return Complaint::Failed(why).tell("");
+        }
+    };
+    match output::print(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => Complaint::Failed(error.to_string()).tell(""),
+    }
+}
+
+pub(crate) fn status(args: &StatusArgs) -> ExitCode {
+    let asked = Server::find(&args.at)
+        .and_then(|server| server.ask(Method::GET, &format!("/v1/status?seconds={}", args.seconds), None, None));
+    show(&args.at, asked.map(|Answer { value, .. }| (tables::status(&value), value)))
+}
+
+pub(crate) fn get(args: &GetArgs) -> ExitCode {
+    let ask = || {
+        let server = Server::find(&args.at)?;
+        let path = match (args.kind.as_deref(), args.name.as_deref()) {
+            (None, _) => "/v1/state".into(),
+            (Some("server"), None) => "/v1".into(),
+            (Some("connection"), None) => "/v1/connections".into(),
+            (Some(kind @ ("server" | "connection")), Some(_)) => {
+                return Err(format!("a {kind} has no name: fairlift get {kind}"));
+            }
+            (Some(kind), None) => format!("/v1/{kind}s"),
+            (Some(kind), Some(name)) => thing(parse_kind(kind)?, name),
+        };
+        let Answer { value, .. } = server.ask(Method::GET, &path, None, None)?;
+        Ok((tables::any(&value), value))
+    };
+    show(&args.at, ask())
+}
+
+pub(crate) fn set(args: &SetArgs) -> ExitCode {
+    let ask = || {
+        let kind = parse_kind(&args.kind)?;
+        change(&args.how, Method::PATCH, &thing(kind, &args.name), keys(&args.keys)?)
+    };
+    show(&args.how.at, ask())
+}
+
+pub(crate) fn add(args: &AddArgs) -> ExitCode {
+    let ask = || {
+        let kind = parse_kind(&args.kind)?;
+        let mut all = keys(&args.keys)?;
+        let name = match kind {
+            Kind::Export => {
+                let named = backing::parse_named(&args.name).map_err(|why| format!("export {}: {why}", args.name))?;
+                // The server has another directory.
+                let text = match args.name.split_once('=') {
+                    Some((name, text)) if name == named.name => text,
+                    _ => &args.name,
+                };
+                all.insert("backing".into(), Value::String(rooted(&named.backing, text)?));
+                named.name
+            }
+            _ => args.name.clone(),
+        };
+        all.insert(if kind == Kind::Group { "path" } else { "name" }.into(), Value::String(name));
+        change(&args.how, Method::POST, &format!("/v1/{}s", args.kind), all)
+    };
+    show(&args.how.at, ask())
+}
+
+pub(crate) fn remove(args: &RemoveArgs) -> ExitCode {
+    let ask = || {
+        let kind = parse_kind(&args.kind)?;
+        let mut all = Map::new();
+        if args.now {
+            all.insert("now".into(), true.into());
+        }
+        change(&args.how, Method::DELETE, &thing(kind, &args.name), all)
+    };
+    show(&args.how.at, ask())
+}
+
+pub(crate) fn reload(args: &ReloadArgs) -> ExitCode {
+    show(&args.how.at, change(&args.how, Method::POST, "/v1/reload", Map::new()))
+}
+
+pub(crate) fn events(args: &EventsArgs) -> ExitCode {
+    let follow = || {
+        let server = Server::find(&args.at)?;
+        let after = args.after.map_or_else(String::new, |after| format!("?after={after}"));
+        server.follow(&format!("/v1/events{after}"), |line| {
+            let Some(data) = line.strip_prefix("data: ").or_else(|| line.strip_prefix("data:")) else { return true };
+            let shown = match serde_json::from_str::<Value>(data) {
+                Ok(event) if !args.at.json => tables::event(&event),
+                _ => data.to_owned(),
+            };
+            output::print(format!("{shown}\n").as_bytes()).is_ok()
+        })
+    };
+    match follow() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => Complaint::Failed(why).tell(""),
+    }
+}
+
+fn change(how: &How, method: Method, path: &str, keys: Map<String, Value>) -> Shown {
+    let server = Server::find(&how.at)?;
+    let path = if how.dry_run { format!("{path}?dry_run=true") } else { path.to_owned() };
+    let Answer { value, version } = server.ask(method, &path, Some(&Value::Object(keys)), how.if_version)?;
+    let version = version.map_or_else(String::new, |version| format!("version {version}\n"));
+    let said = if how.dry_run { "it could be done; nothing was changed\n".into() } else { version };
+    Ok((tables::any(&value) + &said, value))
+}
+
+/// The path of one thing: what is not plain in a name is encoded.
+fn thing(kind: Kind, name: &str) -> String {
+    let (folder, slash_is_plain) = match kind {
+        Kind::Group => ("groups", true),
+        Kind::Export => ("exports", false),
+        Kind::Disk => ("disks", false),
+        Kind::Listener => ("listeners", true),
+    };
+    let name =
+        if kind == Kind::Group { name.strip_prefix('/').filter(|rest| !rest.is_empty()).unwrap_or(name) } else { name };
+    let mut path = format!("/v1/{folder}/");
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b':' => path.push(byte as char),
+            b'/' if slash_is_plain => path.push('/'),
+            _ => path += &format!("%{byte:02X}"),
+        }
+    }
+    path
+}
+
+fn keys(said: &[String]) -> Result<Map<String, Value>, String> {
+    let mut all = Map::new();
+    for one in said {
+        let (key, value) =
+            one.split_once('=').ok_or_else(|| format!("\"{one}\" has no \"=\": KEY=VALUE, as in weight=300"))?;
+        if all.insert(key.into(), Value::String(value.into())).is_some() {
+            return Err(format!("{key} is given twice"));
+        }
+    }
+    Ok(all)
+}
+
+/// A backing as it was written, with its path from the root.
+fn rooted(backing: &fairlift::config::Backing, text: &str) -> Result<String, String> {
+    let fairlift::config::Backing::File { path, .. } = backing else { return Ok(text.to_owned()) };
+    let whole = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let text = text.strip_prefix("file:").unwrap_or(text);
+    let options = text.strip_prefix(path.to_str().ok_or("the path is not UTF-8")?).unwrap_or_default();
+    Ok(format!("file:{}{options}", Path::display(&whole)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_parts_of_paths() {
+        assert_eq!(thing(Kind::Group, "/tenants/al ice"), "/v1/groups/tenants/al%20ice");
+        assert_eq!(thing(Kind::Group, "/"), "/v1/groups//");
+        assert_eq!(thing(Kind::Export, "a/b%"), "/v1/exports/a%2Fb%25");
+        assert_eq!(thing(Kind::Listener, "unix:/run/a.sock"), "/v1/listeners/unix:/run/a.sock");
+    }
+
+    #[test]
+    fn a_relative_path_starts_where_the_command_was_given() {
+        let whole = |text: &str| rooted(&backing::parse(text).unwrap(), text).unwrap();
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(whole("a.img,direct=off"), format!("file:{}/a.img,direct=off", here.display()));
+        assert_eq!(whole("file:/b.img"), "file:/b.img");
+        assert_eq!(whole("mem:1g"), "mem:1g");
+    }
+
+    #[test]
+    fn keys_have_values_and_come_once() {
+        assert_eq!(keys(&["weight=3=4".into()]).unwrap()["weight"], "3=4");
+        assert!(keys(&["weight".into()]).unwrap_err().contains("KEY=VALUE"));
+        assert!(keys(&["a=1".into(), "a=2".into()]).unwrap_err().contains("twice"));
+    }
+}

@@ -1,0 +1,192 @@
+//! Answers of a server, as people read them.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+
+/// One screen: disks, then tenants.
+pub(super) fn status(value: &Value) -> String {
+    let mut out = String::new();
+    let list = |name: &str| value[name].as_array().cloned().unwrap_or_default();
+    let (disks, tenants) = (list("disks"), list("tenants"));
+    let disks = disks.iter().map(|disk| {
+        vec![
+            text(&disk["name"]),
+            text(&disk["scheduler"]),
+            format!("{}/{}", text(&disk["in_flight"]), text(&disk["depth"])),
+            text(&disk["waiting"]),
+            rate(&disk["bps"]),
+        ]
+    });
+    table(&mut out, &["DISK", "SCHEDULER", "IN FLIGHT", "WAITING", "MB/s"], disks.collect());
+    let tenants = tenants.iter().map(|tenant| {
+        vec![
+            text(&tenant["path"]),
+            text(&tenant["disk"]),
+            text(&tenant["weight"]),
+            percent(&tenant["share"]),
+            percent(&tenant["entitled"]),
+            whole(&tenant["iops"]),
+            rate(&tenant["bps"]),
+            micros(&tenant["p50_us"]),
+            micros(&tenant["p99_us"]),
+            text(&tenant["in_flight"]),
+            text(&tenant["waiting"]),
+        ]
+    });
+    out.push('\n');
+    let heads = ["TENANT", "DISK", "WEIGHT", "SHARE", "ENTITLED", "IOPS", "MB/s", "P50", "P99", "IN FLIGHT", "WAITING"];
+    table(&mut out, &heads, tenants.collect());
+    let _ = writeln!(out, "\n{} connections, version {}", text(&value["connections"]), text(&value["version"]));
+    if let Some(warnings) = value["warnings"].as_array() {
+        for warning in warnings {
+            let _ = writeln!(out, "warning: {}", text(warning));
+        }
+    }
+    if value["flush_errors"].as_u64().is_some_and(|count| count > 0) {
+        let _ = writeln!(out, "flushes have failed: see `fairlift get server`");
+    }
+    out
+}
+
+/// Names and values, one a line; what is in something is indented.
+pub(super) fn any(value: &Value) -> String {
+    let mut out = String::new();
+    match value {
+        Value::Array(list) if list.is_empty() => out.push_str("none\n"),
+        _ => write_value(&mut out, value, 0),
+    }
+    out
+}
+
+fn write_value(out: &mut String, value: &Value, indent: usize) {
+    match value {
+        Value::Array(list) => {
+            for one in list {
+                let start = out.len();
+                write_value(out, one, indent + 2);
+                if out.len() > start + indent {
+                    out.replace_range(start + indent..start + indent + 1, "-");
+                }
+            }
+        }
+        Value::Object(all) => all.iter().for_each(|(name, value)| write_pair(out, name, value, indent)),
+        plain => {
+            let _ = writeln!(out, "{:indent$}{}", "", text(plain));
+        }
+    }
+}
+
+fn write_pair(out: &mut String, name: &str, value: &Value, indent: usize) {
+    if name == "tunables"
+        && let Some(knobs) = value.as_array()
+    {
+        let _ = writeln!(out, "{:indent$}tunables:", "");
+        for knob in knobs {
+            let (name, value, takes) = (text(&knob["name"]), text(&knob["value"]), text(&knob["takes"]));
+            let _ = writeln!(out, "{:indent$}  {name} = {value}  ({takes})", "");
+        }
+        return;
+    }
+    match value {
+        Value::Array(list) if list.is_empty() => {}
+        Value::Object(all) if all.is_empty() => {}
+        Value::Array(list) if list.iter().all(|one| !one.is_object() && !one.is_array()) => {
+            let all = list.iter().map(text).collect::<Vec<_>>().join(", ");
+            let _ = writeln!(out, "{:indent$}{name}: {all}", "");
+        }
+        Value::Array(_) | Value::Object(_) => {
+            let _ = writeln!(out, "{:indent$}{name}:", "");
+            write_value(out, value, if value.is_array() { indent } else { indent + 2 });
+        }
+        Value::Null => {}
+        Value::String(text) if text.is_empty() => {}
+        plain => {
+            let _ = writeln!(out, "{:indent$}{name}: {}", "", text(plain));
+        }
+    }
+}
+
+/// One line: when, what, and the rest.
+pub(super) fn event(event: &Value) -> String {
+    let none = Map::new();
+    let all = event.as_object().unwrap_or(&none);
+    let rest = all.iter().filter(|(name, _)| !["number", "at", "event"].contains(&name.as_str()));
+    let rest: Vec<_> = rest.map(|(name, value)| format!("{name}={}", text(value))).collect();
+    format!("{} {} {}", text(&event["number"]), text(&event["event"]), rest.join(" "))
+}
+
+fn table(out: &mut String, heads: &[&str], rows: Vec<Vec<String>>) {
+    let width = |at: usize| {
+        rows.iter().map(|row| row[at].chars().count()).chain([heads[at].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..heads.len()).map(width).collect();
+    let mut line = |cells: &[String]| {
+        let mut text = String::new();
+        for (at, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+            // Names to the left, numbers to the right.
+            let _ = if at < 2 { write!(text, "{cell:<width$}  ") } else { write!(text, "{cell:>width$}  ") };
+        }
+        let _ = writeln!(out, "{}", text.trim_end());
+    };
+    line(&heads.iter().map(|head| (*head).to_owned()).collect::<Vec<_>>());
+    rows.iter().for_each(|row| line(row));
+}
+
+/// A plain value, without control characters that could move the cursor.
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect(),
+        Value::Null => "-".into(),
+        other => other.to_string(),
+    }
+}
+
+fn percent(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".into(), |part| format!("{:.1}%", 100.0 * part))
+}
+
+fn rate(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".into(), |bytes| format!("{:.1}", bytes / 1e6))
+}
+
+fn whole(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".into(), |number| format!("{number:.0}"))
+}
+
+fn micros(value: &Value) -> String {
+    match value.as_f64() {
+        None => "-".into(),
+        Some(us) if us < 1000.0 => format!("{us:.0}us"),
+        Some(us) => format!("{:.1}ms", us / 1000.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn status_is_one_screen() {
+        let value = json!({
+            "version": 3, "connections": 2, "flush_errors": 1,
+            "disks": [{"name": "ssd0", "scheduler": "fair", "in_flight": 5, "depth": 32, "waiting": 7, "bps": 1.5e6}],
+            "tenants": [{"path": "/a", "disk": "ssd0", "weight": 300, "share": 0.75, "entitled": null, "iops": 10.4,
+                "bps": 1.5e6, "p50_us": 90.0, "p99_us": 1500.0, "in_flight": 5, "waiting": 7}],
+        });
+        let shown = status(&value);
+        for part in ["ssd0  fair", "5/32", "75.0%", "90us", "1.5ms", "2 connections, version 3", "flushes have failed"]
+        {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_something_is_indented_and_nothing_moves_the_cursor() {
+        let shown = any(&json!({"a": 1, "b": {"c": "x\u{1b}[2J"}, "d": [], "e": ["x", "y"], "f": null}));
+        assert_eq!(shown, "a: 1\nb:\n  c: x\u{fffd}[2J\ne: x, y\n");
+        assert_eq!(any(&json!([])), "none\n");
+        assert_eq!(any(&json!({"l": [{"a": 1, "b": 2}, {"a": 3}]})), "l:\n- a: 1\n  b: 2\n- a: 3\n");
+    }
+}

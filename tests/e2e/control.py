@@ -1,0 +1,392 @@
+"""A server that is looked at and changed while it serves, by its control socket and by the commands that speak to it.
+
+FULL=1: the sizes of docs/control.md: 10,000 random changes, 1,000 changes of schedulers.
+"""
+
+import http.client
+
+from harness import *
+
+
+class Unix(http.client.HTTPConnection):
+    """HTTP at a unix socket."""
+
+    def __init__(self, path, timeout=30):
+        super().__init__("localhost", timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class Control:
+    """The control socket of a server."""
+
+    def __init__(self, t, server, path=None):
+        self.t, self.path = t, path or server.socket + ".control.sock"
+        self.env = {**os.environ, "FAIRLIFT_CONTROL": f"unix:{self.path}"}
+
+    def ask(self, method, path, body=None, code=200, headers=None):
+        """Asks, and returns what was answered, as JSON."""
+        connection = Unix(self.path)
+        try:
+            text = json.dumps(body) if isinstance(body, (dict, list)) else body
+            connection.request(method, path, text, headers or {})
+            answer = connection.getresponse()
+            said = answer.read()
+        finally:
+            connection.close()
+        if answer.status != code:
+            raise AssertionError(f"{method} {path}: wanted {code}, got {answer.status}: {short(said)}")
+        return json.loads(said)
+
+    def cli(self, *words, code=0):
+        return self.t.run(BINARY, *words, env=self.env, code=code)
+
+
+def threads(server):
+    return len(os.listdir(f"/proc/{server.pid}/task"))
+
+
+def resident(server):
+    pages = int(Path(f"/proc/{server.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def fio(t, server, export, seconds, *more):
+    """Writes and verifies for so long; fio ends with an error if one byte differs or a request fails."""
+    return t.start(
+        "fio", f"--name={export}", "--ioengine=nbd", f"--uri={server.uri(export)}", "--rw=randwrite", "--bs=4k",
+        "--iodepth=32", "--size=32m", "--verify=crc32c", "--verify_fatal=1", "--verify_backlog=256", "--verify_state_save=0", "--time_based",
+        f"--runtime={seconds}", f"--output={t.path(export + '.fio')}", "--randrepeat=0", *more)
+
+
+TENANTS = """
+    [disk.d]
+    scheduler = "fair"
+    """ + "".join(f"""
+    [export.t{n}]
+    backing = "mem:32m"
+    disk = "d"
+    group = "/tenants/t{n}"
+    """ for n in range(4))
+
+
+@test(fairlift_only=True)
+def exports_are_added_and_removed_by_command_and_clients_see_them_at_once(t):
+    server = t.server("a=mem:4m", "b=mem:4m")
+    control = Control(t, server)
+    image = t.image("c.img", 8 * MIB)
+    with server.connect("a") as stays:
+        stays.write(0, data(4096, "a"))
+        said = control.cli("add", "export", f"carol={image}", "group=/tenants/carol")
+        contains(said, "group: /tenants/carol", "version 1")
+        listed = t.run("nbdinfo", "--list", "--json", server.uri())
+        contains(listed, '"carol"')
+        server.serves("carol", 8 * MIB)
+        contains(control.cli("add", "export", f"carol={image}", code=1), 'there is an export "carol" already')
+        contains(control.cli("set", "group", "/tenants/carl", "weight=3", code=1), 'did you mean "/tenants/carol"?')
+        contains(control.cli("set", "group", "/tenants/carol", "wieght=3", code=1), 'did you mean "weight"?')
+        contains(control.cli("set", "group", "/tenants/carol", "weight=1001", code=1), "from 1 to 1000")
+        contains(control.cli("set", "group", "/tenants/carol", "weight=300"), "weight: 300")
+        contains(control.cli("remove", "group", "/tenants/carol", code=1), 'export "carol" is in it')
+        with server.connect("carol") as carol:
+            control.cli("remove", "export", "carol", "--dry-run")
+            carol.read(0, 512)
+            control.cli("remove", "export", "carol")
+            with hung_up():
+                carol.read(0, 512)
+        control.cli("remove", "group", "/tenants/carol")
+        listed = t.run("nbdinfo", "--list", "--json", server.uri())
+        if "carol" in listed:
+            raise AssertionError("a removed export is still listed")
+        equal(stays.read(0, 4096), data(4096, "a"), "what the other client has")
+    contains(server.log(), "changed: add export carol", f"uid {os.getuid()}")
+    contains(control.cli("--help"), "status")
+    equal(json.loads(control.cli("get", "export", "a", "--json"))["size"], 4 * MIB)
+    contains(t.run(BINARY, "get", "--control", "unix:/nowhere.sock", code=1), "no server answers at unix:/nowhere.sock")
+
+
+@test(fairlift_only=True)
+def an_image_that_grew_is_served_larger_without_a_restart(t):
+    image = t.image("a.img", 4 * MIB)
+    server = t.server(f"a={image}")
+    control = Control(t, server)
+    os.truncate(image, 16 * MIB)
+    equal(server.connect("a").size, 4 * MIB)
+    control.cli("set", "export", "a", "size=auto")
+    with server.connect("a") as client:
+        equal(client.size, 16 * MIB)
+        client.write(15 * MIB, data(4096, "end"))
+        equal(client.read(15 * MIB, 4096), data(4096, "end"))
+    contains(control.cli("set", "export", "a", "size=1m", code=1), "can only grow")
+
+
+@test(fairlift_only=True)
+def a_transaction_is_made_whole_or_not_and_two_writers_are_told_apart(t):
+    server = t.server("a=mem:4m")
+    control = Control(t, server)
+    changes = [{"add": "group", "name": "/x", "weight": 7}, {"set": "group", "name": "/y", "weight": 3}]
+    refused = control.ask("POST", "/v1/changes", {"changes": changes}, code=422)
+    contains(refused["error"], 'there is no group "/y"')
+    equal(control.ask("GET", "/v1/groups")["groups"], [], "the groups after a refusal")
+    made = control.ask("POST", "/v1/changes", {"changes": changes[:1], "dry_run": True})
+    equal((made["version"], made["dry_run"]), (0, True))
+    equal(control.ask("POST", "/v1/changes", {"changes": changes[:1]})["version"], 1)
+    answer = control.ask("PATCH", "/v1/groups/x", {"weight": 8}, code=409, headers={"If-Match": '"0"'})
+    contains(answer["error"], "version 0 was asked for, and the server is at version 1")
+    control.ask("PATCH", "/v1/groups/x", {"weight": 8}, headers={"If-Match": '"1"'})
+    wins = []
+
+    def race():
+        for weight in range(1, 21):
+            version = control.ask("GET", "/v1")["version"]
+            with contextlib.suppress(AssertionError):
+                control.ask("PATCH", "/v1/groups/x", {"weight": weight}, headers={"If-Match": str(version)})
+                wins.append(version)
+
+    at_once(race, race)
+    equal(len(wins), len(set(wins)), "versions at which two writers both changed something")
+
+
+@test(fairlift_only=True, seconds=120)
+def two_hundred_exports_come_and_go_and_leave_nothing(t):
+    server = t.server("stays=mem:4m")
+    control = Control(t, server)
+    image = t.image("i.img", 4 * MIB)
+
+    def round_():
+        backing = f"file:{image}"
+        for n in range(4):
+            control.ask("POST", "/v1/exports", {"name": f"m{n}", "backing": "mem:4m", "group": f"/g{n}"})
+        control.ask("POST", "/v1/exports", {"name": "f", "backing": backing})
+        server.serves("f", 4 * MIB)
+        server.serves("m0", 4 * MIB)
+        for name in ["f", *(f"m{n}" for n in range(4))]:
+            control.ask("DELETE", f"/v1/exports/{name}")
+        for n in range(4):
+            control.ask("DELETE", f"/v1/groups/g{n}")
+        until(lambda: not control.ask("GET", "/v1")["leaving"], "what was removed has gone")
+
+    round_()
+    time.sleep(0.5)
+    fds, count, memory = server.fds(), threads(server), resident(server)
+    for _ in range(40):
+        round_()
+    server.fds_settle(fds)
+    until(lambda: threads(server) <= count, f"back to {count} threads; now {threads(server)}", 15)
+    grown = resident(server) - memory
+    if grown > 4 * MIB:
+        raise AssertionError(f"the server has {grown} bytes more than before")
+    print(f"200 exports: {server.fds() - fds} descriptors, {threads(server) - count} threads, {grown} bytes more")
+    equal(control.ask("GET", "/v1")["disks"], 1)
+
+
+@test(fairlift_only=True, seconds=1200 if FULL else 120)
+def schedulers_follow_one_another_under_load(t):
+    count, seconds = (1000, 120) if FULL else (40, 10)
+    server = t.server(config=TENANTS)
+    control = Control(t, server)
+    load = [fio(t, server, f"t{n}", seconds) for n in range(4)]
+    time.sleep(1)
+    order = ["none", "fair", "bfq"]
+    for n in range(count):
+        control.ask("PATCH", "/v1/disks/d", {"scheduler": order[n % 3]})
+        until(lambda: control.ask("GET", "/v1/disks/d")["scheduler_in_place"] == order[n % 3], "it is in place", 30)
+        if any(process.poll() is not None for process in load):
+            raise AssertionError(f"fio has ended at change {n}: " + Path(t.path("t0.fio")).read_text()[-800:])
+    for process in load:
+        equal(process.wait(2 * seconds), 0, "fio's exit code")
+
+
+@test(fairlift_only=True, seconds=1200 if FULL else 120)
+def random_changes_under_verified_writes_lose_nothing(t):
+    count, seconds = (10_000, 300) if FULL else (300, 12)
+    server = t.server(config=TENANTS)
+    control = Control(t, server)
+    load = [fio(t, server, f"t{n}", seconds) for n in range(4)]
+    image = t.image("i.img", 4 * MIB)
+    time.sleep(1)
+    random_, made, refused, start = t.random, 0, 0, time.monotonic()
+    for n in range(count):
+        # Spread over the time that fio works.
+        time.sleep(max(0, start + n * (seconds - 4) / count - time.monotonic()))
+        group = f"/tenants/t{random_.randrange(4)}"
+        kind = random_.randrange(9)
+        change = [
+            ("PATCH", "/v1/groups" + group, {"weight": random_.randint(1, 1000)}),
+            ("PATCH", "/v1/disks/d", {"scheduler": random_.choice(["none", "mq-deadline", "fair", "bfq", "cfq"])}),
+            ("PATCH", "/v1/disks/d", {"depth": random_.choice(["auto", 4, 32, 64])}),
+            ("PATCH", "/v1/disks/d", {"isolation_cost": random_.randrange(90)}),
+            ("POST", "/v1/exports", {"name": f"x{random_.randrange(5)}", "backing": "mem:1m", "disk": "d", "group": "/x"}),
+            ("POST", "/v1/exports", {"name": f"x{random_.randrange(5)}", "backing": f"file:{image}"}),
+            ("DELETE", f"/v1/exports/x{random_.randrange(5)}", None),
+            ("PATCH", f"/v1/exports/t{random_.randrange(4)}", {"group": group}),
+            ("PATCH", f"/v1/exports/t{random_.randrange(4)}", {"ioprio": random_.choice(["be/0", "be/7", "rt/1", "idle"])}),
+        ][kind]
+        try:
+            control.ask(*change)
+            made += 1
+        except AssertionError as why:
+            if "wanted 200, got 422" not in str(why):
+                raise
+            refused += 1
+        ended = [process for process in load if process.poll() is not None]
+        if ended:
+            raise AssertionError(f"fio has ended at change {n}: " + Path(t.path("t0.fio")).read_text()[-800:])
+    print(f"{made} changes made, {refused} refused")
+    if made < count // 3:
+        raise AssertionError(f"only {made} of {count} changes were made")
+    for process in load:
+        equal(process.wait(2 * seconds), 0, "fio's exit code")
+    equal(control.ask("GET", "/v1")["flush_errors"], [])
+
+
+@test(fairlift_only=True, seconds=120)
+def clients_that_say_nothing_or_junk_or_never_end_hurt_nobody(t):
+    server = t.server("a=mem:4m")
+    control = Control(t, server)
+    fds = server.fds()
+    silent = []
+    for _ in range(1000):
+        one = socket.socket(socket.AF_UNIX)
+        one.settimeout(20)
+        one.connect(control.path)
+        silent.append(one)
+    control.ask("GET", "/v1")
+    server.serves("a", 4 * MIB)
+    with socket.socket(socket.AF_UNIX) as junk:
+        junk.connect(control.path)
+        junk.settimeout(20)
+        with contextlib.suppress(OSError):
+            junk.sendall(t.random.randbytes(MIB))
+        with contextlib.suppress(OSError):
+            junk.recv(4096)
+    with socket.socket(socket.AF_UNIX) as heads:
+        heads.connect(control.path)
+        heads.settimeout(20)
+        with contextlib.suppress(OSError):
+            heads.sendall(b"GET /v1 HTTP/1.1\r\n" + b"X-A: b\r\n" * 100_000)
+        with contextlib.suppress(OSError):
+            answer = heads.recv(4096)
+            if answer and b"431" not in answer and b"400" not in answer:
+                raise AssertionError(f"100,000 fields were answered {answer[:200]}")
+    contains(control.ask("POST", "/v1/groups", "x" * (3 * MIB), code=413)["error"], "more than 2 MiB")
+    contains(control.ask("POST", "/v1/groups", "[1,2", code=400)["error"], "not JSON")
+    contains(control.ask("POST", "/v1/groups", "[1,2]", code=400)["error"], "not an object")
+    with socket.socket(socket.AF_UNIX) as endless:
+        endless.connect(control.path)
+        endless.settimeout(30)
+        endless.sendall(b"POST /v1/groups HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        contains(endless.recv(4096).decode(), "408", "has not come to its end")
+    server.serves("a", 4 * MIB)
+    # Those that said nothing were left by the server.
+    for one in silent:
+        with contextlib.suppress(ConnectionError):
+            one.recv(4096)
+        one.close()
+    server.fds_settle(fds + 2)
+
+
+@test(fairlift_only=True)
+def only_those_who_may_change_a_server_can(t):
+    token = "0123456789abcdef0123456789abcdef"
+    Path(t.path("token")).write_text(token + "\n")
+    port = free_port()
+    server = t.server("a=mem:4m", args=[
+        "--control", f"unix:{t.path('rw.sock')}", "--control", f"unix:{t.path('ro.sock')},mode=0666,read_only",
+        "--control", f"tcp:127.0.0.1:{port},token={t.path('token')}"])
+    equal(os.stat(t.path("rw.sock")).st_mode & 0o777, 0o600, "the mode of the socket")
+    equal(os.stat(t.path("ro.sock")).st_mode & 0o777, 0o666, "the mode of the other")
+    control, looker = Control(t, server, t.path("rw.sock")), Control(t, server, t.path("ro.sock"))
+    equal(looker.ask("GET", "/v1")["version"], 0)
+    contains(looker.ask("POST", "/v1/groups", {"path": "/x"}, code=403)["error"], "for looking only")
+    contains(control.ask("GET", "/v1", code=403, headers={"Origin": "http://evil.example"})["error"], "may not speak")
+    control.ask("POST", "/v1/groups", {"path": "/x"})
+
+    def tcp(code, **headers):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request("GET", "/v1", headers={name.replace("_", "-"): value for name, value in headers.items()})
+        equal(connection.getresponse().status, code, f"the answer to {headers}")
+
+    tcp(401)
+    tcp(401, Authorization="Bearer " + token[:-1] + "0")
+    tcp(401, Authorization="Bearer " + token[:-1])
+    tcp(200, Authorization="Bearer " + token)
+    tcp(403, Authorization="Bearer " + token, Host="evil.example")
+    tcp(403, Authorization="Bearer " + token, Origin="http://evil.example")
+    contains(t.run(BINARY, "get", "group", "/x", "--control", f"tcp:127.0.0.1:{port},token={t.path('token')}"), "/x")
+    contains(t.serve_fails("mem:1m", "--listen", f"unix:{t.path('x')}", "--control", "tcp:127.0.0.1:1"), "token")
+
+
+@test(fairlift_only=True)
+def every_route_of_the_openapi_document_is_there_and_every_event_is_told(t):
+    server = t.server("a=mem:4m")
+    control = Control(t, server)
+    with open(t.path("events"), "wb") as out:
+        t.start(BINARY, "events", "--after", "0", "--json", stdout=out, env=control.env)
+    document = control.ask("GET", "/v1/openapi.json")
+    ends = []
+    for path, item in document["paths"].items():
+        for method in item:
+            if path in ("/v1/stop", "/v1/drain"):
+                ends.append(path)
+                continue
+            if path == "/v1/events":
+                continue
+            connection = Unix(control.path)
+            connection.request(method.upper(), path.replace("{name}", "nobody") + "?seconds=0.1",
+                               None if method == "get" else "{}")
+            answer = connection.getresponse()
+            said = answer.read()
+            if answer.status in (405, 500) or b"openapi.json lists" in said:
+                raise AssertionError(f"{method} {path} is in the document, and answers {answer.status} {said}")
+    equal(sorted(ends), ["/v1/drain", "/v1/stop"])
+    control.ask("POST", "/v1/groups", {"path": "/told"})
+    with server.connect("a") as client:
+        client.read(0, 512)
+    until(lambda: '"left"' in Path(t.path("events")).read_text(), "the events were told")
+    told = [json.loads(line) for line in Path(t.path("events")).read_text().splitlines()]
+    kinds = [event["event"] for event in told]
+    for kind in ("changed", "connected", "left"):
+        if kind not in kinds:
+            raise AssertionError(f"{kind} was not told: {kinds}")
+    contains(next(event["what"] for event in told if event["event"] == "changed"), "add group /told weight=100")
+    control.ask("POST", "/v1/drain")
+    server.ended(0)
+
+
+@test(fairlift_only=True, seconds=120)
+def weights_set_while_tenants_read_are_what_they_get(t):
+    # A slow disk, so that it is the disk that they share, and not this machine.
+    config = TENANTS.replace('"mem:32m"', '"sim:sata-7200,size=8g"').replace('"fair"', '"bfq"')  # shares in bytes
+    server = t.server(config=config)
+    control = Control(t, server)
+    load = [fio(t, server, f"t{n}", 30, "--rw=randread", "--size=2g", f"--offset={2 * n}g", "--verify=0") for n in range(2)]
+    until(lambda: control.ask("GET", "/v1")["connections"] >= 2, "both read")
+
+    def shares():
+        status = json.loads(control.cli("status", "--json", "--seconds", "4"))
+        return {tenant["path"]: tenant for tenant in status["tenants"]}
+
+    before = shares()
+    equal(before["/tenants/t0"]["entitled"], 0.5, "what it is entitled to at first")
+    control.cli("set", "group", "/tenants/t0", "weight=300")
+    time.sleep(1)
+    after = shares()
+    print(control.cli("status"))
+    equal(after["/tenants/t0"]["entitled"], 0.75, "what it is entitled to")
+    got = before["/tenants/t0"]["share"], after["/tenants/t0"]["share"]
+    print("shares before and after:", got)
+    if not (0.4 < got[0] < 0.6 and 0.68 < got[1] < 0.82):
+        raise AssertionError(f"a tenant of once, then three times the weight had {got[0]:.3f}, then {got[1]:.3f} of the disk")
+    for process in load:
+        process.send_signal(signal.SIGINT)
+    for process in load:
+        process.wait(60)
+
+
+if __name__ == "__main__":
+    main()
