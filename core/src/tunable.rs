@@ -70,6 +70,29 @@ macro_rules! settings {
 }
 pub(crate) use settings;
 
+/// Lets the knobs of a scheduler be read and set, which has its [`settings!`] in the field `settings`. A method that is named
+/// hears which knob was set.
+macro_rules! tune {
+    ($scheduler:ty $(, $changed:ident)?) => {
+        impl $crate::sched::Tune for $scheduler {
+            fn tunables(&self) -> &'static [$crate::tunable::TunableInfo] {
+                Settings::INFO
+            }
+
+            fn get(&self, name: &str) -> Option<alloc::string::String> {
+                $crate::tunable::get(Settings::TUNABLES, &self.settings, name)
+            }
+
+            fn set(&mut self, name: &str, value: &str) -> Result<(), $crate::tunable::Error> {
+                $crate::tunable::set(Settings::TUNABLES, &mut self.settings, name, value)?;
+                $(self.$changed(name);)?
+                Ok(())
+            }
+        }
+    };
+}
+pub(crate) use tune;
+
 /// What can be said of a knob without its settings at hand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TunableInfo {

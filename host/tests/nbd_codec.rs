@@ -1,32 +1,12 @@
 //! The NBD codec against whatever bytes a client may send, however they are cut on the way.
 
+mod two_exports;
+
 use fairlift::export::nbd::handshake::{Catalogue, ExportInfo, Handshake, Step, TlsPolicy};
 use fairlift::export::nbd::proto::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
-
-const DISK: ExportInfo<'static> = ExportInfo {
-    index: 0,
-    name: "disk",
-    description: "the first",
-    size: 1 << 40,
-    transmission_flags: FLAG_HAS_FLAGS | FLAG_SEND_FLUSH | FLAG_SEND_DF,
-    block_min: 512,
-    block_preferred: 4096,
-    block_max: 32 << 20,
-};
-const OTHER: ExportInfo<'static> = ExportInfo { index: 1, name: "other", description: "", ..DISK };
-
-struct Two;
-
-impl Catalogue for Two {
-    fn find(&self, name: &str) -> Option<ExportInfo<'_>> {
-        [DISK, OTHER].into_iter().find(|export| export.name == name)
-    }
-    fn for_each(&self, visit: &mut dyn FnMut(&ExportInfo<'_>)) {
-        [DISK, OTHER].iter().for_each(visit);
-    }
-}
+use two_exports::Two;
 
 /// What a connection has seen of the server when nothing more is to be said.
 #[derive(PartialEq, Debug)]

@@ -26,11 +26,11 @@ pub struct ThinkTime {
 }
 
 impl ThinkTime {
-    /// What one sample adds to `weight`, before it is divided by [`Self::PACE`].
+    /// What one sample adds to `weight`, before it is divided by [`Self::PACE`]; the kernel's value.
     const UNIT: u64 = 256;
-    /// A sample moves the mean by one part in so many.
+    /// A sample moves the mean by one part in so many; the kernel's value.
     const PACE: u64 = 8;
-    /// The weight is 32, 60, 84, … after 1, 2, 3, … samples (habits.3).
+    /// The weight is 32, 60, 84, … after 1, 2, 3, … samples (habits.3); the kernel's value.
     const KNOWN: u16 = 80;
 
     /// Nobody has been answered yet.
@@ -107,11 +107,11 @@ pub struct Seek {
 }
 
 impl Seek {
-    /// On a device whose arm moves: whatever is further than 400 KiB away.
+    /// On a device whose arm moves: whatever is further than 400 KiB away; the kernel's 800 sectors.
     pub const ROTATIONAL: Self = Self { far: 801, large: u64::MAX };
-    /// On flash distance costs nothing, but many small requests do: far, and smaller than 32 KiB.
+    /// On flash distance costs nothing, but many small requests do: far, and smaller than 32 KiB; the kernel's BFQ.
     pub const FLASH: Self = Self { far: 801, large: 64 };
-    /// The same without looking at distance.
+    /// The same without looking at distance; the kernel's CFQ.
     pub const FLASH_SMALL: Self = Self { far: 0, large: 64 };
 }
 

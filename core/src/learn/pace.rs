@@ -22,9 +22,9 @@
 use crate::time::{ms, secs};
 use crate::{Duration, Instant, Op};
 
-/// How much time counts at most (pace.2). Ours.
+/// How much time counts at most (pace.2). Chosen: many flushes of a disk (some 10 ms each), and forgotten soon after a load changed.
 const MEMORY: Duration = secs(2);
-/// How much makes a pace (pace.6). Ours.
+/// How much makes a pace (pace.6). Chosen: many requests of flash, and of a disk one or none, whose pace is rough at first.
 const KNOWN: Duration = ms(5);
 
 /// How fast a device serves those who ask.

@@ -26,7 +26,8 @@
 use crate::time::{ms, us};
 use crate::{Duration, Instant};
 
-/// How many verdicts "does not queue" in a row make one forget that it did (queueing.3).
+/// How many verdicts "does not queue" in a row make one forget that it did. Chosen: windows without depth happen (queueing.3); four in a
+/// row are unlikely.
 const REVERT: u8 = 4;
 
 /// What a scheduler means by queueing (queueing.1, queueing.2).
@@ -127,21 +128,21 @@ struct Spread {
     typical: u64,
 }
 
-/// A far read that takes less moved no arm: a short seek and half a revolution take more. Ours.
+/// A far read that takes less moved no arm. Chosen: half a revolution alone takes 2 ms at 15,000 a minute.
 const FAST: Duration = ms(1);
-/// A far read that takes more may have. Ours.
+/// A far read that takes more may have. Chosen: that half a revolution.
 const SLOW: Duration = ms(2);
-/// Sectors from which a distance is far: 128 MiB, further than a track buffer reaches or a short seek hides.
+/// Sectors from which a distance is far. Chosen: 128 MiB, further than a track buffer reaches or a short seek hides.
 const FAR: u64 = 128 << 11;
-/// Sectors up to which it is near: reading on, or nearly.
+/// Sectors up to which it is near. Chosen: 32 KiB, reading on or nearly.
 const NEAR: u64 = 64;
-/// The largest request that tells, in sectors.
+/// The largest request that tells, in sectors (rotation.1). Chosen: 64 KiB take a disk 0.6 ms at 109 MB/s, less than [`FAST`].
 const SMALL: u64 = 128;
-/// Far samples for a verdict. Ours.
+/// Far samples for a verdict. Chosen: as many as BFQ takes to see whether a device queues.
 const FAR_SAMPLES: u8 = 32;
-/// Near samples for one. Ours.
+/// Near samples for one. Chosen: few, for a load that reads here and there has few near ones.
 const NEAR_SAMPLES: u8 = 8;
-/// Verdicts in a row that change the opinion (rotation.3).
+/// Verdicts in a row that change the opinion (rotation.3). Chosen: one may be chance.
 const CHANGE: u8 = 2;
 
 impl Spread {

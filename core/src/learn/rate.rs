@@ -174,9 +174,9 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// Sectors, before anything is known.
+    /// Sectors, before anything is known: 8 MiB, the kernel's value.
     pub const FIRST: u64 = 16 << 10;
-    /// After eleven budgets.
+    /// After eleven budgets; the kernel's value.
     const TRUSTED: u16 = 194;
 
     /// As large as nothing is known, or as set by hand: `max_budget` in sectors, 0 for automatic.

@@ -33,15 +33,14 @@
 //!   sees no tags, so it counts requests at the device (deadline.9).
 
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Charge, Entry, Membership, Merge, Next, Report, RequestId, Scheduler, Served, Side, Tune, Waiting};
+use super::{Charge, Entry, Membership, Merge, Next, Report, RequestId, Scheduler, Served, Side, Waiting};
 use crate::list::{Linked, Links, List, NIL};
 use crate::time::{ms, secs};
 use crate::tree::{Nodes, Tree};
-use crate::tunable::{self, TunableInfo, settings};
+use crate::tunable::{settings, tune};
 use crate::{Direction, Duration, Instant, PriorityClass, Sector, Stream, StreamId};
 
 settings! {
@@ -255,19 +254,7 @@ impl Merge for Deadline {
 
 impl Charge for Deadline {}
 
-impl Tune for Deadline {
-    fn tunables(&self) -> &'static [TunableInfo] {
-        Settings::INFO
-    }
-
-    fn get(&self, name: &str) -> Option<String> {
-        tunable::get(Settings::TUNABLES, &self.settings, name)
-    }
-
-    fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
-        tunable::set(Settings::TUNABLES, &mut self.settings, name, value)
-    }
-}
+tune!(Deadline);
 
 impl Report for Deadline {}
 

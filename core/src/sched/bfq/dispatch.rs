@@ -127,7 +127,7 @@ impl Bfq {
         self.head_changed(q);
     }
 
-    /// How often a sector of a queue counts (both.1).
+    /// How often a sector of a queue counts (both.1): 3 is the kernel's async charge factor.
     pub(super) fn async_factor(&self, q: u32) -> u64 {
         const FACTOR: u64 = 3;
         if self.queue(q).is_sync || self.is_asymmetric() { 1 } else { FACTOR }

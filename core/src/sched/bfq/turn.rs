@@ -4,10 +4,11 @@ use super::*;
 use crate::time::ms;
 use crate::trace::{Expiry, Note};
 
-/// A round in which every group has a turn takes about so long at most (turns.2), where no turn would be too short for it: and who
-/// is unlucky waits for nearly two turns' time, which is to be less than a second.
+/// A round in which every group has a turn takes about so long at most (turns.2), where no turn would be too short for it. Chosen: an
+/// unlucky group waits for nearly two rounds, which is to be about a second (among 32 groups on `sata-7200`: 0.94 s).
 const ROUND: Duration = ms(550);
-/// What a non-data command is charged at first, in sectors: who sends many at a time has few turns with them.
+/// What a non-data command is charged at first, in sectors. Chosen: as a read of 4 KiB; a stream that sends many at a time has few turns
+/// with them.
 const NON_DATA: u64 = 8;
 
 /// Why a turn ends.

@@ -59,7 +59,6 @@ mod tests;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -68,13 +67,13 @@ pub use settings::Settings;
 use super::request_list::{BackSeek, RequestTable};
 use super::{
     Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup, Side,
-    Tune, Waiting,
+    Waiting,
 };
 use crate::learn::idling_trial::{End, IdlingTrial, Way};
 use crate::learn::pace::{self, Pace};
 use crate::learn::queueing::{Depth, Queueing};
 use crate::trace::{Message, Note};
-use crate::tunable::{self, TunableInfo};
+use crate::tunable::tune;
 use crate::{Duration, Group, GroupId, Instant, Sector, Stream, StreamId};
 use flow::{Flow, Flows};
 use group::Groups;
@@ -225,6 +224,10 @@ impl Cfq {
     /// The time by which habits are judged: that for which the device would be held idle.
     fn habitual_idle(&self) -> Duration {
         self.settings.slice_idle.unwrap_or(Settings::SLICE_IDLE)
+    }
+
+    fn settings_changed(&mut self, _name: &str) {
+        self.choose_mode();
     }
 
     /// Turns IOPS mode on or off, as settings and device now are.
@@ -594,21 +597,7 @@ impl Charge for Cfq {
     }
 }
 
-impl Tune for Cfq {
-    fn tunables(&self) -> &'static [TunableInfo] {
-        Settings::INFO
-    }
-
-    fn get(&self, name: &str) -> Option<String> {
-        tunable::get(Settings::TUNABLES, &self.settings, name)
-    }
-
-    fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
-        tunable::set(Settings::TUNABLES, &mut self.settings, name, value)?;
-        self.choose_mode();
-        Ok(())
-    }
-}
+tune!(Cfq, settings_changed);
 
 impl Report for Cfq {
     fn set_tracing(&mut self, on: bool) {

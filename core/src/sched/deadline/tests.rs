@@ -1,8 +1,10 @@
 //! Scenarios, one rule each.
 
+use alloc::string::String;
 use alloc::string::ToString;
 
 use super::*;
+use crate::sched::Tune;
 use crate::{ContextId, Extent, Flags, GroupId, Op, Priority};
 
 use PriorityClass::{BestEffort, Idle, RealTime};

@@ -33,7 +33,6 @@ mod settings;
 mod tenants;
 
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -44,10 +43,10 @@ use super::fair_queue::{Arrival, FairQueue, Leaf};
 use super::request_list::{RequestList, RequestTable};
 use super::{
     Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup, Side,
-    Tune, Waiting,
+    Waiting,
 };
 use crate::learn::pace::{self, Pace};
-use crate::tunable::{self, TunableInfo};
+use crate::tunable::tune;
 use crate::{Duration, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId};
 use cost::{Costs, Shape, Sum};
 use depth::{Depth, Ended};
@@ -358,6 +357,14 @@ impl Fair {
             self.divide(limit);
         }
     }
+
+    fn settings_changed(&mut self, name: &str) {
+        match name {
+            "device_depth" => self.depth.set_given(self.settings.device_depth > 0),
+            "cost_model" => self.costs = Costs::new(self.settings.cost_model),
+            _ => {}
+        }
+    }
 }
 
 impl Scheduler for Fair {
@@ -569,25 +576,7 @@ impl Charge for Fair {
     }
 }
 
-impl Tune for Fair {
-    fn tunables(&self) -> &'static [TunableInfo] {
-        Settings::INFO
-    }
-
-    fn get(&self, name: &str) -> Option<String> {
-        tunable::get(Settings::TUNABLES, &self.settings, name)
-    }
-
-    fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
-        tunable::set(Settings::TUNABLES, &mut self.settings, name, value)?;
-        match name {
-            "device_depth" => self.depth.set_given(self.settings.device_depth > 0),
-            "cost_model" => self.costs = Costs::new(self.settings.cost_model),
-            _ => {}
-        }
-        Ok(())
-    }
-}
+tune!(Fair, settings_changed);
 
 impl Report for Fair {
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {

@@ -2,28 +2,9 @@
 
 use super::*;
 
-const DISK: ExportInfo<'static> = ExportInfo {
-    index: 0,
-    name: "disk",
-    description: "the first",
-    size: 1 << 30,
-    transmission_flags: FLAG_HAS_FLAGS | FLAG_SEND_FLUSH | FLAG_SEND_DF,
-    block_min: 512,
-    block_preferred: 4096,
-    block_max: 32 << 20,
-};
-const OTHER: ExportInfo<'static> = ExportInfo { index: 1, name: "other", description: "", ..DISK };
-
-struct Two;
-
-impl Catalogue for Two {
-    fn find(&self, name: &str) -> Option<ExportInfo<'_>> {
-        [DISK, OTHER].into_iter().find(|export| export.name == name)
-    }
-    fn for_each(&self, visit: &mut dyn FnMut(&ExportInfo<'_>)) {
-        [DISK, OTHER].iter().for_each(visit);
-    }
-}
+#[path = "../../../../tests/two_exports/mod.rs"]
+mod two_exports;
+use two_exports::Two;
 
 /// A client that says one thing after the other, and what it hears.
 struct Talk {

@@ -1,0 +1,86 @@
+//! What was removed is let go of, step by step (live.2).
+
+use std::sync::Arc;
+
+use super::Live;
+use crate::device::Device;
+use crate::export::Export;
+use crate::export::nbd::service::Service;
+use crate::kernel::clock;
+use crate::server::worker::Backend;
+
+impl Live {
+    /// Lets go of what was removed, as far as nobody has anything to do with it any more (live.2); whether something is left.
+    pub(crate) fn sweep(&mut self, backend: &Backend, service: &Service) -> bool {
+        let now = clock::now();
+        let mut news = false;
+        let list = service.exports().list.clone();
+        let before = self.leaving.exports.len();
+        self.leaving.exports.retain(|(export, _)| {
+            let used = Arc::strong_count(&export.stats) > 1;
+            if !used {
+                service.events.tell("removed", vec![("export", export.name.clone())]);
+            }
+            used
+        });
+        if self.leaving.exports.len() != before {
+            self.publish(service, list.clone());
+        }
+        let leaving = &self.leaving.exports;
+        let in_use = |device: &Arc<dyn Device>| {
+            let of = |export: &Arc<Export>| Arc::ptr_eq(&export.device, device);
+            list.iter().any(of) || leaving.iter().any(|(export, _)| of(export))
+        };
+        let (stay, go): (Vec<_>, Vec<_>) = self.opened.drain(..).partition(|one| in_use(&one.device));
+        self.opened = stay;
+        for one in go {
+            backend.disks.get(one.disk).remove(&one.device);
+            self.leaving.devices.push(one);
+            news = true;
+        }
+        if news {
+            backend.notifiers.ring_all();
+        }
+        let (stay, go): (Vec<_>, Vec<_>) =
+            self.leaving.devices.drain(..).partition(|one| Arc::strong_count(&one.device) > 1);
+        self.leaving.devices = stay;
+        for one in go {
+            backend.disks.get(one.disk).free(one.start);
+            self.files.0.extend(one.file);
+            if !self.disks.values().any(|number| *number == one.disk) && !self.leaving.disks.contains(&one.disk) {
+                self.leaving.disks.push(one.disk);
+            }
+            close(one.device); // live.3
+        }
+        self.leaving.disks.retain(|number| {
+            let busy = !backend.disks.get(*number).is_empty();
+            if !busy {
+                backend.disks.set(*number, None);
+                news = true;
+            }
+            busy
+        });
+        let disks = backend.disks.all();
+        self.leaving.groups.retain(|id| {
+            disks.iter().fold(false, |left, (_, disk)| !disk.remove_group(now, *id) || disk.has_group(*id) || left)
+        });
+        self.leaving.listeners.retain(|listening| Arc::strong_count(listening) > 1);
+        if news {
+            backend.notifiers.ring_all();
+        }
+        self.leaving.is_something()
+    }
+}
+
+/// Flushes a device that nobody uses any more, and closes it (live.3). A disk that hangs shall not hang who changes others.
+fn close(device: Arc<dyn Device>) {
+    let flush = move || {
+        if let Err(error) = device.flush_now() {
+            let path = device.path().unwrap_or_else(|| "memory".as_ref()).display();
+            tracing::error!(%path, %error, "the last flush failed, and what was written before it may be lost");
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("closing".into()).spawn(flush) {
+        tracing::error!(%error, "no thread can be made to flush a device that goes");
+    }
+}

@@ -1,0 +1,115 @@
+//! The second half of a transaction: what was prepared is done, and cannot fail.
+
+use std::sync::Arc;
+
+use fairlift_core::Sector;
+
+use super::Live;
+use super::prepare::{Draft, Step};
+use crate::config::Config;
+use crate::control::change::Change;
+use crate::disk::Disk;
+use crate::export::Export;
+use crate::export::nbd::Exports;
+use crate::export::nbd::service::Service;
+use crate::kernel::clock;
+use crate::server::worker::Backend;
+
+impl Live {
+    pub(super) fn make(&mut self, backend: &Backend, service: &Service, draft: Draft) {
+        let Draft { config, groups, disks, made, opened, files, steps, .. } = draft;
+        (self.config, self.groups, self.disks, self.opened, self.files) = (config, groups, disks, opened, files);
+        let before = std::mem::replace(&mut self.made, made);
+        let now = clock::now();
+        let mut list = service.exports().list.clone();
+        for step in steps {
+            match step {
+                Step::SetDisk { number, disk } => {
+                    backend.helpers.set_disk(number, &disk.concurrency);
+                    self.leaving.disks.retain(|leaving| *leaving != number);
+                    for one in self.opened.iter_mut().filter(|one| one.disk == number) {
+                        if let Some(place) = disk.place_of(&one.device) {
+                            one.start = place.start;
+                            one.file.iter().for_each(|file| backend.helpers.set_file(*file, number));
+                        }
+                    }
+                    backend.disks.set(number, Some(disk));
+                }
+                Step::Put { opened } => {
+                    let one = &mut self.opened[opened];
+                    one.file.iter().for_each(|file| backend.helpers.set_file(*file, one.disk));
+                    let registered = (Arc::clone(&one.device), one.file);
+                    one.start = backend.disks.get(one.disk).add(&registered).expect("there was a place just now");
+                }
+                Step::RemoveDisk { number } => self.leaving.disks.push(number),
+                Step::AddGroup { id, group } => {
+                    backend.disks.all().iter().filter(|(_, disk)| !disk.has_group(id)).for_each(|(_, disk)| {
+                        disk.add_group(now, id, &group);
+                    });
+                }
+                Step::RemoveGroup { id } => self.leaving.groups.push(id),
+                Step::SetWeight { id, weight } => {
+                    backend.disks.all().iter().for_each(|(_, disk)| disk.set_weight(now, id, weight));
+                }
+                Step::Turn { disk, change } => turn(&disk, &change, &self.config),
+                Step::Export { name, mut export, opened } => {
+                    self.exports_made += 1;
+                    export.id = self.exports_made;
+                    export.start = Sector(export.start.0 + self.opened[opened].start.0);
+                    debug_assert!(export.name == name);
+                    list.push(Arc::new(export));
+                }
+                Step::Become { name, to } => {
+                    if let Some(there) = list.iter_mut().find(|export| export.name == name) {
+                        let mut export = Export::clone(there);
+                        to(&mut export);
+                        export.facts = export.device.facts();
+                        *there = Arc::new(export);
+                    }
+                }
+                Step::RemoveExport { name, how } => {
+                    if let Some(at) = list.iter().position(|export| export.name == name) {
+                        self.leaving.exports.push((list.remove(at), how));
+                    }
+                }
+                Step::Grown { opened } => {
+                    let one = &self.opened[opened];
+                    one.device.grow();
+                    backend.disks.get(one.disk).grown(&one.device);
+                }
+                Step::Listen(listening) => {
+                    service.listen(listening, self.listeners_made);
+                    self.listeners_made += 1;
+                }
+                Step::Leave { address } => self.leaving.listeners.extend(service.leave(&address)),
+            }
+        }
+        for name in before.difference(&self.made) {
+            tracing::debug!(disk = name, "goes with its last export");
+        }
+        self.publish(service, list);
+        backend.notifiers.ring_all();
+    }
+
+    pub(super) fn publish(&self, service: &Service, list: Vec<Arc<Export>>) {
+        let leaving = self.leaving.exports.iter().map(|(export, how)| (export.id, *how)).collect();
+        service.set_exports(Exports { list, leaving, request_max: service.limits.request_max });
+    }
+}
+
+/// Turns a knob of a disk; that it can be turned so was looked at before.
+fn turn(disk: &Disk, change: &Change, config: &Config) {
+    let now = clock::now();
+    let result = match change {
+        Change::SetScheduler { scheduler, set, .. } => disk.set_scheduler(now, *scheduler, set),
+        Change::SetKnob { knob, value, .. } => disk.set_tunable(knob, value),
+        Change::SetDepth { .. } | Change::SetNrRequests { .. } => {
+            let said = config.disks.iter().find(|said| said.name == disk.name);
+            said.map_or(Ok(()), |said| disk.set_bounds(now, said.depth, said.nr_requests))
+        }
+        _ => Ok(()),
+    };
+    if let Err(error) = result {
+        tracing::error!(disk = disk.name, %error, "a change that was found right could not be made");
+    }
+}

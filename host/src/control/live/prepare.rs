@@ -1,0 +1,509 @@
+//! The first half of a transaction: all that can fail.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use fairlift_core::{Group, GroupId, Sector};
+
+use super::{Live, Opened};
+use crate::Error;
+use crate::config::{self, Config};
+use crate::control::change::{Change, Leave, NewExport};
+use crate::control::plan;
+use crate::device;
+use crate::disk::{Disk, Registered};
+use crate::export::Export;
+use crate::export::listen::{self, Listening};
+use crate::export::nbd::service::Service;
+use crate::kernel::clock;
+use crate::server::arrange;
+use crate::server::worker::Backend;
+
+/// As many exports as there are; each has at least a kilobyte.
+const EXPORTS: usize = 32_768;
+
+/// Why a change is not made.
+pub(super) enum Why {
+    No(String),
+    /// Something is leaving that is in the way.
+    Wait(String),
+}
+
+impl From<String> for Why {
+    fn from(why: String) -> Self {
+        Self::No(why)
+    }
+}
+
+impl From<Error> for Why {
+    fn from(error: Error) -> Self {
+        Self::No(error.to_string())
+    }
+}
+
+/// What is done in the second half of a transaction.
+pub(super) enum Step {
+    SetDisk {
+        number: usize,
+        disk: Arc<Disk>,
+    },
+    /// A device goes to a disk that has others; it is the one of that number among those that were opened.
+    Put {
+        opened: usize,
+    },
+    RemoveDisk {
+        number: usize,
+    },
+    AddGroup {
+        id: GroupId,
+        group: Group,
+    },
+    RemoveGroup {
+        id: GroupId,
+    },
+    SetWeight {
+        id: GroupId,
+        weight: u16,
+    },
+    Turn {
+        disk: Arc<Disk>,
+        change: Change,
+    },
+    Export {
+        name: String,
+        export: Export,
+        opened: usize,
+    },
+    /// The export of that name becomes another one of the same life.
+    Become {
+        name: String,
+        to: Box<dyn FnOnce(&mut Export)>,
+    },
+    RemoveExport {
+        name: String,
+        how: Leave,
+    },
+    Grown {
+        opened: usize,
+    },
+    Listen(Listening),
+    Leave {
+        address: String,
+    },
+}
+
+/// What a transaction has worked out so far.
+pub(super) struct Draft {
+    pub(super) config: Config,
+    pub(super) groups: BTreeMap<String, GroupId>,
+    pub(super) disks: BTreeMap<String, usize>,
+    pub(super) made: BTreeSet<String>,
+    pub(super) opened: Vec<Opened>,
+    pub(super) files: (BTreeSet<u32>, u32),
+    /// Disks that were made in it, by number.
+    pub(super) new_disks: HashMap<usize, Arc<Disk>>,
+    /// Devices that go to disks that there are.
+    pub(super) put: HashMap<usize, Vec<Registered>>,
+    /// Exports as they are, and which of the opened devices those show that were added.
+    pub(super) list: Vec<Arc<Export>>,
+    pub(super) shows: HashMap<String, usize>,
+    /// Numbers of groups that have one, or had one before.
+    pub(super) taken: BTreeSet<GroupId>,
+    pub(super) steps: Vec<Step>,
+}
+
+impl Live {
+    pub(super) fn work_out(
+        &self,
+        backend: &Backend,
+        service: &Service,
+        changes: &[Change],
+        dry_run: bool,
+    ) -> Result<Draft, (usize, Why)> {
+        let mut draft = Draft {
+            config: self.config.clone(),
+            groups: self.groups.clone(),
+            disks: self.disks.clone(),
+            made: self.made.clone(),
+            opened: self.opened.clone(),
+            files: self.files.clone(),
+            new_disks: HashMap::new(),
+            put: HashMap::new(),
+            list: service.exports().list.clone(),
+            shows: HashMap::new(),
+            taken: self.groups.values().chain(&self.leaving.groups).copied().collect(),
+            steps: Vec::new(),
+        };
+        for (at, change) in changes.iter().enumerate() {
+            let worked_out = plan::change(&mut draft.config, change).map_err(Why::No);
+            let prepared = worked_out.and_then(|()| self.prepare(backend, &mut draft, change, dry_run));
+            prepared.map_err(|why| (at, why))?;
+        }
+        draft.drop_made();
+        Ok(draft)
+    }
+
+    fn prepare(&self, backend: &Backend, draft: &mut Draft, change: &Change, dry_run: bool) -> Result<(), Why> {
+        match change {
+            Change::AddGroup { .. } => {
+                // It comes last, after its parents that were missing.
+                for at in draft.groups.len()..draft.config.groups.len() {
+                    let id =
+                        free_group(backend, &draft.taken).ok_or("no number is free for another group".to_owned())?;
+                    let said = draft.config.groups[at].clone();
+                    let above = |parent: GroupId| draft.groups[&draft.config.groups[usize::from(parent.0)].path];
+                    let group = Group { parent: said.parent.map(above), ..said };
+                    draft.taken.insert(id);
+                    draft.groups.insert(group.path.clone(), id);
+                    draft.steps.push(Step::AddGroup { id, group });
+                }
+            }
+            Change::RemoveGroup { path } => {
+                let id = draft.groups.remove(path).expect("the plan knows it");
+                draft.steps.push(Step::RemoveGroup { id });
+            }
+            Change::SetWeight { group, weight } => {
+                let id = draft.groups[group];
+                draft.steps.push(Step::SetWeight { id, weight: *weight });
+            }
+            Change::AddDisk(disk) => {
+                let number = self.free_disk(backend, draft);
+                let disk = self.new_disk(backend, draft, disk, None)?;
+                draft.disks.insert(disk.name.clone(), number);
+                draft.new_disks.insert(number, Arc::clone(&disk));
+                draft.steps.push(Step::SetDisk { number, disk });
+            }
+            Change::RemoveDisk { disk } => {
+                let number = draft.disks.remove(disk).expect("the plan knows it");
+                draft.made.remove(disk);
+                draft.steps.push(Step::RemoveDisk { number });
+            }
+            Change::SetScheduler { disk, .. } | Change::SetKnob { disk, .. } => {
+                let disk = draft.disk(backend, disk);
+                draft.steps.push(Step::Turn { disk, change: change.clone() });
+            }
+            Change::SetDepth { disk: name, .. } | Change::SetNrRequests { disk: name, .. } => {
+                let disk = draft.disk(backend, name);
+                let said = draft.config.disks.iter().find(|said| said.name == *name).expect("the plan knows it");
+                let (depth, nr_requests) = (said.depth, said.nr_requests);
+                disk.check_bounds(depth, nr_requests)?;
+                draft.steps.push(Step::Turn { disk, change: change.clone() });
+            }
+            Change::AddExport(new) => self.prepare_export(backend, draft, new)?,
+            Change::RemoveExport { export, how } => {
+                draft.shows.remove(export);
+                draft.list.retain(|there| there.name != *export);
+                draft.steps.push(Step::RemoveExport { name: export.clone(), how: *how });
+            }
+            Change::MoveExport { export, group } => {
+                let id = draft.groups[group];
+                draft.becomes(export, move |export| export.group = id);
+            }
+            Change::SetPriority { export, priority } => {
+                let priority = *priority;
+                draft.becomes(export, move |export| export.priority = priority);
+            }
+            Change::SetReadOnly { export, read_only } => {
+                let read_only = *read_only;
+                if !read_only && draft.opened[draft.shown(export)].read_only {
+                    let why = "its backing was opened for reading only, as no export of it was to be written; remove the \
+                               export and add it again";
+                    return Err(Why::No(format!("export \"{export}\" cannot be written: {why}")));
+                }
+                draft.becomes(export, move |export| export.read_only = read_only);
+            }
+            Change::SetDescription { export, description } => {
+                let description = description.clone();
+                draft.becomes(export, move |export| export.description = description);
+            }
+            Change::Grow { export, size } => {
+                let opened = draft.shown(export);
+                let device = Arc::clone(&draft.opened[opened].device);
+                let said = draft.config.exports.iter().find(|said| said.name == *export).expect("the plan knows it");
+                let there =
+                    device.look_at_size().map_err(|error| format!("export \"{export}\": its backing: {error}"))?;
+                let end = said.offset.saturating_add(size.unwrap_or(0));
+                if end > there || said.offset >= there {
+                    return Err(Why::No(format!(
+                        "export \"{export}\" cannot grow to {} bytes: its backing has {there}, of which it starts at {}; \
+                         make that larger first",
+                        size.unwrap_or(0),
+                        said.offset
+                    )));
+                }
+                let size = size.unwrap_or(there - said.offset);
+                let before = draft.list.iter().find(|there| there.name == *export).map_or(0, |there| there.size);
+                if size < before {
+                    let why = format!("has {before} bytes and can only grow, for its clients were told of them");
+                    return Err(Why::No(format!("export \"{export}\" {why}; {size} is less")));
+                }
+                draft.steps.push(Step::Grown { opened });
+                draft.becomes(export, move |export| export.size = size);
+            }
+            Change::AddListener(listener) => {
+                let name = listen::name(&listener.address);
+                if listener.tls != config::Tls::Off && draft.config.tls.is_none() {
+                    let why = "the server was started without a certificate (tls_certificates)";
+                    return Err(Why::No(format!("cannot listen with TLS at {name}: {why}")));
+                }
+                if self.leaving.listeners.iter().any(|leaving| leaving.name == name) {
+                    return Err(Why::Wait(format!("{name} is still being left")));
+                }
+                if dry_run {
+                    listen::check(listener)?;
+                } else {
+                    let listening = Listening::open(listener)?;
+                    let said = draft.config.listeners.last_mut().expect("the plan put it there");
+                    if let config::Address::Tcp(address) = &mut said.address
+                        && let Some(bound) = listening.name.strip_prefix("tcp:").and_then(|bound| bound.parse().ok())
+                    {
+                        *address = bound; // With port 0 the kernel chose one.
+                    }
+                    draft.steps.push(Step::Listen(listening));
+                }
+            }
+            Change::RemoveListener { address } => draft.steps.push(Step::Leave { address: address.clone() }),
+        }
+        Ok(())
+    }
+
+    fn free_disk(&self, backend: &Backend, draft: &Draft) -> usize {
+        let free = backend.disks.free_from(0);
+        let mut number = free;
+        while draft.new_disks.contains_key(&number) {
+            number = backend.disks.free_from(number + 1);
+        }
+        number
+    }
+
+    /// A disk with what is to be on it from the start, and all groups.
+    fn new_disk(
+        &self,
+        backend: &Backend,
+        draft: &Draft,
+        settings: &config::Disk,
+        device: Option<&Registered>,
+    ) -> Result<Arc<Disk>, Why> {
+        let root = &draft.config.groups[0];
+        let disk = Disk::new(
+            settings,
+            device.map_or(&[], std::slice::from_ref),
+            std::slice::from_ref(root),
+            backend.notifiers.workers(),
+        )?;
+        let now = clock::now();
+        for group in &draft.config.groups[1..] {
+            let id = |at: GroupId| draft.groups[&draft.config.groups[usize::from(at.0)].path];
+            let group = Group { parent: group.parent.map(id), ..group.clone() };
+            disk.add_group(now, draft.groups[&group.path], &group);
+        }
+        Ok(Arc::new(disk))
+    }
+
+    fn prepare_export(&self, backend: &Backend, draft: &mut Draft, new: &NewExport) -> Result<(), Why> {
+        if draft.config.exports.len() > EXPORTS {
+            return Err(Why::No(format!("there are at most {EXPORTS} exports")));
+        }
+        let fail = |why: String| Why::No(format!("export \"{}\": {why}", new.name));
+        let said = draft.config.exports.last().expect("the plan put it there").clone();
+        let named = said.disk.map(|disk| draft.config.disks[disk].name.clone());
+        let shared = draft.opened.iter().position(|one| {
+            let same_disk = named.as_ref().is_some_and(|name| draft.disks[name] == one.disk);
+            match &said.backing {
+                config::Backing::File { .. } => is_of(one, &said),
+                config::Backing::Model { name, .. } => same_disk && one.model.as_ref() == Some(name),
+                config::Backing::Null { .. } | config::Backing::Mem { .. } => false,
+            }
+        });
+        let opened = match shared {
+            Some(at) => {
+                let one = &draft.opened[at];
+                let Some(there) = draft.name(one.disk) else {
+                    let why = "its backing is still being left by another export";
+                    return Err(Why::Wait(format!("export \"{}\": {why}", new.name)));
+                };
+                if one.read_only && !said.read_only {
+                    let why = "its backing was opened for reading only by other exports; remove them first, or make it read-only";
+                    return Err(fail(why.into()));
+                }
+                if let Some(name) = &named
+                    && draft.disks[name] != one.disk
+                {
+                    return Err(fail(format!(
+                        "its backing is on disk \"{there}\" already, by another export; one backing has one queue"
+                    )));
+                }
+                at
+            }
+            None => self.open(backend, draft, &said, named.as_deref())?,
+        };
+        let one = draft.opened[opened].clone();
+        let name = draft.name(one.disk);
+        let disk = draft.config.disks.iter().position(|disk| Some(&disk.name) == name);
+        let group = draft.groups[&new.group];
+        let placed = config::Export { disk, group, ..said };
+        let mut export = arrange::export(&placed, &one.device, (one.disk, Sector(0)), 0)?;
+        export.start = Sector(placed.offset / Sector::SIZE); // and where the device is, when that is known
+        draft.config.exports.last_mut().expect("the plan put it there").disk = disk;
+        draft.shows.insert(new.name.clone(), opened);
+        draft.steps.push(Step::Export { name: new.name.clone(), export, opened });
+        Ok(())
+    }
+
+    /// Opens the backing of an export, and finds it a disk; which of the opened it is.
+    fn open(
+        &self,
+        backend: &Backend,
+        draft: &mut Draft,
+        said: &config::Export,
+        named: Option<&str>,
+    ) -> Result<usize, Why> {
+        if let config::Backing::File { path, .. } = &said.backing
+            && let Some(identity) = arrange::identity(path)
+            && self.leaving.devices.iter().any(|one| one.device.identity() == Some(identity))
+        {
+            return Err(Why::Wait(format!(
+                "export \"{}\": its backing is still being left by another export",
+                said.name
+            )));
+        }
+        let device = device::open(&said.backing, said.read_only)?;
+        let file = match device.descriptor() {
+            None => None,
+            Some(_) => Some(draft.file(backend.files).ok_or_else(|| {
+                format!(
+                    "export \"{}\": io_uring has room for {} files of exports here, and all are taken (ulimit -n)",
+                    said.name, backend.files
+                )
+            })?),
+        };
+        let registered = (Arc::clone(&device), file);
+        let home = device.facts().home;
+        let at_home = || {
+            let same = |one: &&Opened| home.is_some() && one.device.facts().home == home;
+            let mut known = draft.opened.iter().filter(same).filter_map(|one| draft.name(one.disk));
+            known.find(|name| draft.made.contains(*name)).cloned()
+        };
+        let name = named.map(str::to_owned).or_else(at_home);
+        let disk = match &name {
+            Some(name) if !draft.disk(backend, name).is_empty() || draft.has_put(draft.disks[name]) => {
+                let number = draft.disks[name];
+                let put = draft.put.entry(number).or_default();
+                put.push(registered);
+                draft
+                    .new_disks
+                    .get(&number)
+                    .map_or_else(|| backend.disks.get(number), Arc::clone)
+                    .could_take(put)
+                    .map_err(|why| format!("export \"{}\": {why}", said.name))?;
+                draft.steps.push(Step::Put { opened: draft.opened.len() });
+                number
+            }
+            // On a disk that has nothing the first device says what that is like.
+            Some(name) => {
+                let number = draft.disks[name];
+                let at = draft.config.disks.iter().position(|disk| disk.name == *name).expect("it is there");
+                let disk = self.new_disk(backend, draft, &draft.config.disks[at].clone(), Some(&registered))?;
+                draft.config.disks[at] = disk.settings();
+                draft.put.insert(number, Vec::new());
+                draft.new_disks.insert(number, Arc::clone(&disk));
+                draft.steps.push(Step::SetDisk { number, disk });
+                number
+            }
+            None => {
+                let of = device.path().map_or_else(|| said.name.clone(), |path| path.display().to_string());
+                let mut name = format!("of {of}");
+                while draft.config.disks.iter().any(|disk| disk.name == name) {
+                    name.push('\'');
+                }
+                let settings = config::Disk { name: name.clone(), ..draft.config.disk_default.clone() };
+                let disk = self.new_disk(backend, draft, &settings, Some(&registered))?;
+                let number = self.free_disk(backend, draft);
+                draft.config.disks.push(disk.settings());
+                draft.made.insert(name.clone());
+                draft.disks.insert(name, number);
+                draft.put.insert(number, Vec::new());
+                draft.new_disks.insert(number, Arc::clone(&disk));
+                draft.steps.push(Step::SetDisk { number, disk });
+                number
+            }
+        };
+        let model = match &said.backing {
+            config::Backing::Model { name, .. } => Some(name.clone()),
+            _ => None,
+        };
+        draft.opened.push(Opened { device, model, disk, start: Sector(0), file, read_only: said.read_only });
+        Ok(draft.opened.len() - 1)
+    }
+}
+
+/// A number that no queue knows a group by.
+fn free_group(backend: &Backend, taken: &BTreeSet<GroupId>) -> Option<GroupId> {
+    let disks = backend.disks.all();
+    let is_free = |id: &GroupId| !taken.contains(id) && !disks.iter().any(|(_, disk)| disk.has_group(*id));
+    // While few have gone, the next one is free; else one of those is that have.
+    let next = taken.last().map_or(0, |last| last.0).saturating_add(1);
+    let few_have_gone = usize::from(next) < 2 * taken.len() + 64;
+    let next = Some(GroupId(next)).filter(|next| few_have_gone && is_free(next));
+    next.or_else(|| (1..=u16::MAX).map(GroupId).find(is_free))
+}
+
+/// Whether a device is the file that an export is to show.
+fn is_of(one: &Opened, said: &config::Export) -> bool {
+    let config::Backing::File { path, .. } = &said.backing else { return false };
+    one.device.path() == Some(path)
+        || one.device.identity().is_some_and(|identity| arrange::identity(path) == Some(identity))
+}
+
+impl Draft {
+    /// Which of the opened devices an export shows.
+    fn shown(&self, export: &str) -> usize {
+        self.shows.get(export).copied().unwrap_or_else(|| {
+            let there = self.list.iter().find(|there| there.name == export).expect("the plan knows it");
+            let same = |one: &Opened| Arc::ptr_eq(&one.device, &there.device);
+            self.opened.iter().position(same).expect("an export shows a device")
+        })
+    }
+
+    /// The name of a disk; `None`: it was removed, and what is on it is leaving.
+    fn name(&self, disk: usize) -> Option<&String> {
+        self.disks.iter().find(|(_, number)| **number == disk).map(|(name, _)| name)
+    }
+
+    fn disk(&self, backend: &Backend, name: &str) -> Arc<Disk> {
+        let number = self.disks[name];
+        self.new_disks.get(&number).map_or_else(|| backend.disks.get(number), Arc::clone)
+    }
+
+    /// Whether a device was put on a disk in this transaction.
+    fn has_put(&self, disk: usize) -> bool {
+        self.put.contains_key(&disk)
+    }
+
+    /// A number for a file.
+    fn file(&mut self, most: u32) -> Option<u32> {
+        let (free, used) = &mut self.files;
+        free.pop_first().or_else(|| {
+            *used += 1;
+            (*used <= most).then(|| *used - 1)
+        })
+    }
+
+    fn becomes(&mut self, export: &str, to: impl FnOnce(&mut Export) + 'static) {
+        self.steps.push(Step::Become { name: export.to_owned(), to: Box::new(to) });
+    }
+
+    /// Disks that nobody named go with their last export.
+    fn drop_made(&mut self) {
+        let Self { config, made, disks, .. } = self;
+        while let Some(at) = config.disks.iter().enumerate().position(|(at, disk)| {
+            made.contains(&disk.name) && !config.exports.iter().any(|export| export.disk == Some(at))
+        }) {
+            let name = config.disks.remove(at).name;
+            made.remove(&name);
+            disks.remove(&name);
+            let later = config.exports.iter_mut().filter_map(|export| export.disk.as_mut());
+            later.for_each(|disk| *disk -= usize::from(*disk > at));
+        }
+    }
+}
