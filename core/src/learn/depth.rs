@@ -10,14 +10,14 @@
 //! bfq_depth.1  What is measured is time per sector over a window of requests, and only while enough requests are there to fill the
 //!              device up to the limit. That fewer are enough while streams wait for another is no reason for a lower limit.
 //! bfq_depth.2  A trial compares the present limit with twice or half of it, in windows that alternate, so that a load that changes
-//!              slowly is the same for both. It ends as soon as the difference is clear, and after [`PAIRS_MAX`] pairs at the latest.
+//!              slowly is the same for both. It ends as soon as the difference is clear, and after `PAIRS_MAX` pairs at the latest.
 //! bfq_depth.3  Twice as many must bring 1.5 % to be taken; half as many may cost 0.5 %.
 //! bfq_depth.4  After a trial that changes nothing there is a rest of four times as many windows as the trial had, and at least twice
 //!              the rest before. So at most a fifth of the time is spent at another limit than the one thought right, and less the
-//!              longer nothing changes. A throughput that is no longer what it was ends the rest, and so does [`Depth::review`].
-//! bfq_depth.5  On flash the first trials go up from [`FIRST`]: a device is filled within some hundred requests. Where seeks are what
+//!              longer nothing changes. A throughput that is no longer what it was ends the rest, and so does `Depth::review`.
+//! bfq_depth.5  On flash the first trials go up from `FIRST`: a device is filled within some hundred requests. Where seeks are what
 //!              costs, the device sorts best what it has most of, so there the first trials go down.
-//! bfq_depth.6  A limit that the load does not reach comes down to what there is, but not below [`FIRST`], and goes up again by trials
+//! bfq_depth.6  A limit that the load does not reach comes down to what there is, but not below `FIRST`, and goes up again by trials
 //!              when there is more. A trial with half as many needs a load of twice the present limit: few streams that ask for one
 //!              request at a time are left alone, in their own order.
 //! bfq_depth.7  Nothing is random: the same completions at the same times give the same limits.

@@ -105,20 +105,22 @@ fn a_thousand_tenants_may_ask_once_a_minute() {
 
 #[test]
 fn a_device_may_be_ten_times_slower_for_a_while() {
-    let mut sim = Sim::new(DISK, 64, &[("device_depth", "32")]);
-    for weight in [100, 300] {
-        let tenant = sim.tenant(weight, 32);
-        sim.clients[tenant].think = us(50);
-    }
-    sim.begin_all();
-    sim.run(secs(1));
-    for slowness in [10.0, 1.0] {
-        sim.slowness = slowness;
+    for (depth, percent) in [("32", 4.0), ("0", 10.0)] {
+        let mut sim = Sim::new(DISK, 64, &[("device_depth", depth)]);
+        for weight in [100, 300] {
+            let tenant = sim.tenant(weight, 32);
+            sim.clients[tenant].think = us(50);
+        }
+        sim.begin_all();
         sim.run(secs(1));
-        assert_shares(&sim.run(secs(4)), &[1, 3], 4.0);
+        for slowness in [10.0, 1.0] {
+            sim.slowness = slowness;
+            sim.run(secs(1));
+            assert_shares(&sim.run(secs(4)), &[1, 3], percent);
+        }
+        assert_short_waits(&sim);
+        finish(&mut sim);
     }
-    assert_short_waits(&sim);
-    finish(&mut sim);
 }
 
 /// A disk of which a read of 4 KiB takes 5 µs and one of 32 KiB 22 µs, and writes twice as long, beside four tenants that want

@@ -273,37 +273,7 @@ fn doubts(found: &Findings, outcomes: &[Outcome]) -> Vec<String> {
         doubts.push(format!("the mean is not known to 10 % (other load? too little time?): {}", unsure.join("; ")));
     }
     if let Some(model) = &found.model {
-        let moved = model.rrandiops * f64::from(SMALL);
-        if moved > 1.1 * model.rbps {
-            doubts.push(format!(
-                "implausible: random reads of 4 KiB move {:.0} MB/s, but sequential reads at most {:.0}; a cache or holes have answered",
-                moved / 1e6,
-                model.rbps / 1e6
-            ));
-        } else if moved > 0.9 * model.rbps {
-            doubts.push(format!(
-                "IOPS × size is the bandwidth ({:.0} of {:.0} MB/s): random reads meet a limit of bandwidth, not of operations",
-                moved / 1e6,
-                model.rbps / 1e6
-            ));
-        }
-        if let (Some(wbps), Some(wrandiops)) = (model.wbps, model.wrandiops) {
-            let near = |one: f64, other: f64| (one / other.max(1e-9) - 1.0).abs() < 0.03;
-            if near(model.rseqiops, model.rrandiops) && near(wrandiops, model.rrandiops) {
-                doubts.push(format!(
-                    "{:.0} requests of 4 KiB a second, read or written, in order or not: this looks like a rate limit, not like \
-                     a disk",
-                    model.rrandiops
-                ));
-            }
-            if wbps > 1.1 * model.rbps || wrandiops > 2.0 * model.rrandiops && wrandiops * f64::from(SMALL) < 0.5 * wbps
-            {
-                doubts.push(
-                    "writes are faster than reads, because a cache absorbs them; measure the long run with a larger --time"
-                        .into(),
-                );
-            }
-        }
+        doubts.extend(doubts_of(model));
     }
     if let Some(alignment) = &found.alignment
         && alignment.shifted_iops < 0.9 * alignment.aligned_iops
@@ -312,6 +282,42 @@ fn doubts(found: &Findings, outcomes: &[Outcome]) -> Vec<String> {
         doubts.push(format!(
             "reads that are not aligned to 4 KiB are {percent:.0} % slower; align partitions and images"
         ));
+    }
+    doubts
+}
+
+/// What in a cost model does not look like a disk.
+fn doubts_of(model: &CostModel) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let moved = model.rrandiops * f64::from(SMALL);
+    if moved > 1.1 * model.rbps {
+        doubts.push(format!(
+            "implausible: random reads of 4 KiB move {:.0} MB/s, but sequential reads at most {:.0}; a cache or holes have answered",
+            moved / 1e6,
+            model.rbps / 1e6
+        ));
+    } else if moved > 0.9 * model.rbps {
+        doubts.push(format!(
+            "IOPS × size is the bandwidth ({:.0} of {:.0} MB/s): random reads meet a limit of bandwidth, not of operations",
+            moved / 1e6,
+            model.rbps / 1e6
+        ));
+    }
+    if let (Some(wbps), Some(wrandiops)) = (model.wbps, model.wrandiops) {
+        let near = |one: f64, other: f64| (one / other.max(1e-9) - 1.0).abs() < 0.03;
+        if near(model.rseqiops, model.rrandiops) && near(wrandiops, model.rrandiops) {
+            doubts.push(format!(
+                "{:.0} requests of 4 KiB a second, read or written, in order or not: this looks like a rate limit, not like \
+                 a disk",
+                model.rrandiops
+            ));
+        }
+        if wbps > 1.1 * model.rbps || wrandiops > 2.0 * model.rrandiops && wrandiops * f64::from(SMALL) < 0.5 * wbps {
+            doubts.push(
+                "writes are faster than reads, because a cache absorbs them; measure the long run with a larger --time"
+                    .into(),
+            );
+        }
     }
     doubts
 }

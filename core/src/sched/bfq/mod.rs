@@ -22,7 +22,7 @@
 //!
 //! turns.1  Budgets follow use: times 4 when used up, times 2 when the time was up; less by 4 minimal ones (or minimal) when the stream
 //!          did not come back; what was used when the device did not idle for it. The largest is what the device does at its best in
-//!          `timeout_sync` ([`rate`]), the smallest 1/32 of it.
+//!          `timeout_sync` ([`rate`](crate::learn::rate)), the smallest 1/32 of it.
 //! turns.2  A queue that is entitled to less than the average of those that compete gets a smaller budget and less time in proportion,
 //!          down to 1/8: its turns are short rather than rare. And no group has more at a time than its part of a round of 550 ms, down
 //!          to the same, so that no group waits for a second, however many there are and however slow their requests. Where another
