@@ -24,7 +24,8 @@ pub struct Config {
     pub exports: Vec<Export>,
     /// Where clients connect; at least one.
     pub listeners: Vec<Listener>,
-    /// How many worker threads; `None`: one for each CPU that the process may use.
+    /// How many worker threads; `None`: one for each CPU that the process may use, but no more than
+    /// have room for [`Limits::request_max`] bytes of [`Limits::memory`] each.
     pub workers: Option<usize>,
     /// Bounds on what clients may ask and hold.
     pub limits: Limits,

@@ -214,6 +214,29 @@ def tls_carries_large_and_pipelined_requests(t):
         client.disconnect()
 
 
+@test(seconds=120, fairlift_only=True)
+def replies_that_no_client_takes_count_when_encrypted(t):
+    """Each of four clients leaves 32 MiB untaken. There is room for one, so they go, one after the other, and a fifth is served."""
+    server = t.server(config='[server]\nworkers = 1\nmemory = "64m"\n[export.disk]\nbacking = "null:64m"\n',
+                      listen=[f"tcp:127.0.0.1:{free_port()}"], args=["--tls", "require", "--tls-certificates", certificates(t)])
+    before = most_resident(server)
+    greedy = [server.connect("disk", tls=client_context(t)) for _ in range(4)]
+    for client in greedy:
+        client.submit(READ, 0, REQUEST_MAX)
+    with server.connect("disk", timeout=60, tls=client_context(t)) as good:
+        equal(len(good.read(0, REQUEST_MAX)), REQUEST_MAX, "bytes of a large read")
+    grown = most_resident(server) - before
+    assert grown < 160 * MIB, f"the server grew by {grown >> 20} MiB"
+    for client in greedy:
+        client.close()
+
+
+def most_resident(server):
+    """Bytes of RAM that the server took at most."""
+    status = Path(f"/proc/{server.pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
+
+
 @test(fairlift_only=True)
 def garbage_instead_of_a_tls_handshake_harms_nobody(t):
     server = tls_server(t, "require")

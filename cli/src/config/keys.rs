@@ -146,7 +146,12 @@ pub(crate) const SERVER: Sort = Sort {
             "false",
             "whether to listen on addresses that other machines can reach, even without TLS",
         ),
-        key("workers", "1 to 64", "one per CPU", "the number of worker threads"),
+        key(
+            "workers",
+            "1 to 64, at most `memory` / `request_max`",
+            "one per CPU, as far as `memory` allows",
+            "the number of worker threads",
+        ),
         key("max_connections", "1 to 1048576", "4096", "limit on connections, all addresses together"),
         key("handshake_timeout", "a time, above zero", "10s", "time limit for a client's handshake"),
         key("request_max", "64k to 1g", "32m", "the largest read or write"),

@@ -108,7 +108,7 @@ pub(crate) struct Server {
     /// Whether plain text may leave the machine.
     pub(crate) insecure: Option<bool>,
     /// Worker threads.
-    pub(crate) workers: Option<usize>,
+    pub(crate) workers: Option<Placed<usize>>,
     /// Bounds, with the defaults where the file says nothing.
     pub(crate) limits: Limits,
 }
@@ -336,7 +336,7 @@ impl Reading<'_> {
                 .map(|placed| Placed { value: self.dir.join(placed.value), at: placed.at }),
             tls_verify_peer: section.take(self.mistakes, "tls_verify_peer", switch),
             insecure: section.take(self.mistakes, "insecure", switch).map(|placed| placed.value),
-            workers: section.take(self.mistakes, "workers", number(1..=64)).map(|placed| placed.value),
+            workers: section.take(self.mistakes, "workers", number(1..=64)),
             limits: self.limits(&section),
         }
     }

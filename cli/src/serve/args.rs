@@ -62,7 +62,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) depth: Option<u16>,
 
-    /// The number of worker threads [default: one for each CPU]
+    /// The number of worker threads [default: one for each CPU, as far as memory allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) workers: Option<u16>,
 

@@ -26,6 +26,7 @@ use crate::words::groups::Tree;
 use crate::words::mistake::Mistake;
 use crate::words::place::ListenAt;
 use crate::words::scheduler::{check_setting, scheduler_default, tunables};
+use crate::words::units::show_size;
 use crate::words::{backing, place};
 use fairlift_lab::suggestion;
 
@@ -64,13 +65,14 @@ pub(crate) fn plan(
     let (disks, disk_default) = disks(flags, &file, &exports, mistakes);
     let (listeners, tls) = listeners(flags, &file.server, inherited, mistakes);
     let limits = file.server.limits;
+    let workers = workers(flags, &file.server, mistakes);
     let config = Config {
         groups: file.groups.into_groups(),
         disks,
         disk_default,
         exports,
         listeners,
-        workers: flags.workers.map(usize::from).or(file.server.workers),
+        workers,
         limits: Limits {
             connections: flags.max_connections.unwrap_or(limits.connections),
             handshake_timeout: flags.handshake_timeout.unwrap_or(limits.handshake_timeout),
@@ -79,6 +81,29 @@ pub(crate) fn plan(
         tls,
     };
     Plan { config, places }
+}
+
+/// How many workers, if that was said: each one's part of the memory takes the largest request.
+fn workers(flags: &ServeArgs, server: &Server, mistakes: &mut Vec<Mistake>) -> Option<usize> {
+    let said = server.workers.as_ref();
+    let workers = flags.workers.map(usize::from).or(said.map(|placed| placed.value))?;
+    let (memory, request) = (server.limits.memory, u64::from(server.limits.request_max));
+    // That `memory` takes one request has been looked at.
+    if memory >= request && memory / (workers as u64) < request {
+        let says = format!(
+            "memory is {}, too little for {workers} workers that each serve a request of request_max ({}); set workers to at \
+             most {}, or memory to at least {}",
+            show_size(memory),
+            show_size(request),
+            memory / request,
+            show_size(request * workers as u64)
+        );
+        mistakes.push(match (flags.workers, said) {
+            (None, Some(said)) => Mistake { at: Some(said.at.clone()), key: "server.workers".into(), says },
+            _ => Mistake::in_flag(&format!("--workers {workers}"), says),
+        });
+    }
+    Some(workers)
 }
 
 /// `--weight` (serve.5).

@@ -234,8 +234,14 @@ fn bound(said: &[Listener], listening: &[Listening]) -> Vec<Listener> {
 
 /// How many there are.
 fn workers(config: &Config) -> usize {
-    let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
-    config.workers.unwrap_or_else(cpus).clamp(1, 64)
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    config.workers.unwrap_or_else(|| usual_workers(cpus, &config.limits)).clamp(1, 64)
+}
+
+/// One for each CPU, but no more than have room for a request of `request_max` each.
+fn usual_workers(cpus: usize, limits: &Limits) -> usize {
+    let roomy = limits.memory / u64::from(limits.request_max).max(1);
+    cpus.min(usize::try_from(roomy).unwrap_or(usize::MAX)).max(1)
 }
 
 impl Server {
@@ -342,5 +348,23 @@ impl Server {
         self.shared.log_shares();
         self.shared.flush_all()?;
         if lost > 0 { Err(Error::Undrained(lost)) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_default_each_worker_has_room_for_the_largest_request() {
+        let limits = Limits::default();
+        assert_eq!(
+            [1, 4, 16, 64].map(|cpus| usual_workers(cpus, &limits)),
+            [1, 4, 16, 16],
+            "512 MiB, requests of 32 MiB"
+        );
+        let narrow = Limits { memory: 64 << 20, ..limits };
+        assert_eq!(usual_workers(8, &narrow), 2);
+        assert_eq!(usual_workers(8, &Limits { memory: 1 << 20, ..limits }), 1);
     }
 }

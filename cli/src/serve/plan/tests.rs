@@ -226,12 +226,26 @@ fn each_kind_of_wrong_value_has_its_own_words() {
         ("[server]\nrequest_max = 512", "server.request_max: takes a size from 64k to 1g, not 512"),
         ("[server]\nlisten = []", "server.listen: lists no address; leave the key out for the default socket"),
         ("[server]\nlisten = [\"unix:/a\", 5]", "server.listen: takes text in quotes, not 5"),
+        (
+            "[server]\nworkers = 8\nmemory = \"64m\"",
+            "server.workers: memory is 64 MiB, too little for 8 workers that each serve a request of request_max (32 MiB); set workers to at most 2, or memory to at least 256 MiB",
+        ),
         ("[server]\nworkers = 0x41", "server.workers: takes a number from 1 to 64, not 0x41"),
     ] {
         let shown = last(text);
         let (_, after_place) = shown.split_once(": error: ").unwrap_or_default();
         assert_eq!(after_place, first_line, "{text}");
     }
+}
+
+#[test]
+fn each_worker_has_room_for_the_largest_request() {
+    let workers = |flags| planned(RIGHT, flags).map(|config| config.workers);
+    assert_eq!(workers("--workers 16"), Ok(Some(16)), "512 MiB");
+    let refused = workers("--workers 17").unwrap_err();
+    assert!(refused.contains("--workers 17: memory is 512 MiB, too little for 17 workers"), "{refused}");
+    let small = "[server]\nrequest_max = \"1m\"\n[export.a]\nbacking = \"mem:1m\"\n";
+    assert_eq!(planned(small, "--workers 64").map(|config| config.workers), Ok(Some(64)));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use io_uring::{opcode, types};
 
 use super::super::proto::{self, RequestHeader};
 use super::super::service::{Command, Common, Event};
-use super::{Connection, Phase, Receiving, Serving};
+use super::{Connection, HEADS, Phase, Receiving, Serving};
 use crate::device;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
@@ -174,7 +174,9 @@ impl Connection {
             let mut iovecs = self.sent.take().map_or_else(Vec::new, |sent| sent.iovecs);
             iovecs.clear();
             let mut from = 0;
-            for (at, command) in &self.sending.payloads {
+            // With TLS the payloads are in `heads`.
+            let payloads = if self.tls.is_none() { &self.sending.payloads[..] } else { &[] };
+            for (at, command) in payloads {
                 iovecs.push(memory(&self.sending.heads[from..*at]));
                 iovecs.push(memory(engine.memory(*command).bytes()));
                 from = *at;
@@ -209,7 +211,8 @@ impl Connection {
         self.sent = None;
     }
 
-    /// With TLS: turns the replies that wait into one encrypted head.
+    /// With TLS: turns the replies that wait into one encrypted head. The payloads are held until it is sent, so that it counts
+    /// (client.3).
     pub(super) fn encrypt(&mut self, engine: &mut Engine) {
         let Some(mut tls) = self.tls.take() else { return };
         let replies = std::mem::take(&mut self.out);
@@ -223,9 +226,7 @@ impl Connection {
             from = *at;
         }
         write(&replies.heads[from..]);
-        for (_, command) in &replies.payloads {
-            self.release(engine, *command);
-        }
+        self.out.payloads = replies.payloads;
         while tls.wants_write() {
             tls.write_tls(&mut self.out.heads).expect("writing to memory does not fail");
         }
@@ -262,6 +263,7 @@ impl Connection {
             sent.next = sent.iovecs.len();
         }
         self.sending.heads.clear();
+        self.sending.heads.shrink_to(HEADS); // client.1
         let mut payloads = std::mem::take(&mut self.sending.payloads);
         for (_, command) in payloads.drain(..) {
             self.release(engine, command);
