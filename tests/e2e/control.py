@@ -172,7 +172,7 @@ def two_hundred_exports_come_and_go_and_leave_nothing(t):
 
     round_()
     time.sleep(0.5)
-    fds, count, memory = server.fds(), threads(server), resident(server)
+    fds, count, memory = server.fds_at_rest(), threads(server), resident(server)
     for _ in range(40):
         round_()
     server.fds_settle(fds)
@@ -248,7 +248,7 @@ def random_changes_under_verified_writes_lose_nothing(t):
 def clients_that_say_nothing_or_junk_or_never_end_hurt_nobody(t):
     server = t.server("a=mem:4m")
     control = Control(t, server)
-    fds = server.fds()
+    fds = server.fds_at_rest()
     silent = []
     for _ in range(1000):
         one = socket.socket(socket.AF_UNIX)

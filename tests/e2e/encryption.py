@@ -242,7 +242,7 @@ def garbage_instead_of_a_tls_handshake_harms_nobody(t):
     server = tls_server(t, "require")
     with server.connect("disk", tls=client_context(t)) as client:
         client.read(0, 512)
-    base = server.fds()
+    base = server.fds_at_rest()
     hello = ssl_hello(t)
     for turn in range(100):
         with Session(server.address).greet() as session:

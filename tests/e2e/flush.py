@@ -120,7 +120,7 @@ def who_wait_for_a_flush_are_answered_before_the_server_ends(t):
 def clients_that_go_while_they_wait_for_a_flush_disturb_nobody(t):
     disk = Disk(t)
     server = t.server(f"disk=file:{disk.file}")
-    before = server.fds()
+    before = server.fds_at_rest()
     first, stays = server.connect("disk"), server.connect("disk")
     hang_one(disk, first)
     gone = [server.connect("disk") for _ in range(10)]

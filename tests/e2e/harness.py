@@ -375,6 +375,14 @@ class Server:
     def fds(self):
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
+    def fds_at_rest(self):
+        """How many files are open once that has not changed for a while: the control server opens its own after the start."""
+        seen = []
+        while len(seen) < 4 or len(set(seen[-4:])) > 1:
+            seen.append(self.fds())
+            time.sleep(0.05)
+        return seen[-1]
+
     def fds_settle(self, base, seconds=15):
         """The server is back at no more than `base` open files."""
         until(lambda: self.fds() <= base, f"back to {base} open files; now {self.fds()}", seconds)

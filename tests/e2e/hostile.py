@@ -12,7 +12,7 @@ def attack(t, *exports, **options):
     server = t.server(*(exports or ["disk=mem:64M"]), **options)
     name = (exports or ["disk"])[0].split("=")[0]
     server.serves(name)
-    base = server.fds()
+    base = server.fds_at_rest()
     yield server
     server.serves(name)
     server.fds_settle(base)

@@ -430,7 +430,7 @@ def kicks_without_end_and_calls_that_are_not_taken_do_no_harm(t):
 @test(seconds=120, fairlift_only=True)
 def a_second_front_end_is_refused_and_a_thousand_connects_leave_nothing(t):
     server, sockets = serve(t, "disk=mem:1M")
-    base = server.fds()
+    base = server.fds_at_rest()
     with FrontEnd(sockets / "disk") as guest:
         for _ in range(1000):
             with socket.socket(socket.AF_UNIX) as other:
