@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fairlift::config::{Address, Config, Tls};
 use fairlift::{Error, Server};
@@ -35,6 +36,9 @@ pub(crate) fn serve(flags: &ServeArgs) -> ExitCode {
     attempt(flags).map_or_else(|complaint| complaint.tell("serve"), |()| ExitCode::SUCCESS)
 }
 
+/// A start that has failed after so long has waited for a lock. Chosen: half of what the lock of a file is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let not_started = |wrong: Wrong| wrong.shown("the server was not started");
     let inherited = systemd::inherited().map(|sockets| sockets.into_iter().map(Arc::new).collect());
@@ -47,9 +51,10 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         return Ok(());
     }
     log::start();
+    let begun = Instant::now();
     let server = Server::bind(prepared.config.clone()).map_err(|error| {
-        // A check finds more than the first mistake.
-        let all = prepared.check().err();
+        // A check finds more than the first mistake, but a lock that was waited for is not waited for again.
+        let all = if begun.elapsed() < PATIENCE { prepared.check().err() } else { None };
         Complaint::Refused(not_started(all.unwrap_or_else(|| prepared.wrong(&[error]))))
     })?;
     run(flags, prepared, server).map_err(|error| Complaint::Failed(error.to_string()))
