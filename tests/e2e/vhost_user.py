@@ -112,6 +112,19 @@ def a_write_without_a_cache_is_durable_when_it_ends(t):
         equal(flushes(guest, 4), 4, "flushes of four writes of a driver that knows no flush")
 
 
+@test(fairlift_only=True)
+def rings_that_are_stopped_in_one_breath_all_stop(t):
+    _, sockets = serve(t, "disk=mem:4M")
+    with FrontEnd(sockets / "disk", rings=4) as guest:
+        for ring in guest.rings:
+            guest.send(GET_VRING_BASE, struct.pack("=II", ring.number, 0))
+        guest.socket.settimeout(5)
+        answers = b""
+        while len(answers) < 4 * 20:
+            answers += guest.socket.recv(4096)
+        equal([struct.unpack("=I", answers[at + 12:at + 16])[0] for at in range(0, 80, 20)], [0, 1, 2, 3], "rings that have stopped")
+
+
 # ---- what outlives a server ----
 
 

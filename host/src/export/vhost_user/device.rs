@@ -554,7 +554,8 @@ impl Device {
                 self.broken(engine, &format!("ring {number}: {why}"));
             }
         }
-        if let Some(number) = self.stopping
+        // The next message may stop another ring, and nothing else would bring us here again.
+        while let Some(number) = self.stopping
             && self.seats[number].ring.as_ref().is_none_or(|ring| ring.in_flight == 0)
         {
             self.stopping = None;
