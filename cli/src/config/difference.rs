@@ -301,7 +301,7 @@ pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(
     }
     let is_any_port = |listener: &Listener| matches!(&listener.address, Address::Tcp(address) if address.port() == 0);
     let has = |config: &Config, name: &str| config.listeners.iter().any(|one| name_of(one) == name);
-    // Whoever leaves the port to the kernel keeps the one that it chose.
+    // A listener whose port is left to the kernel keeps the port that the kernel chose.
     wanted.listeners.retain(|one| !(is_any_port(one) && has(was, &name_of(one))));
     let others = now.listeners.iter().filter(|one| !has(was, &name_of(one)) && !has(new, &name_of(one)));
     wanted.listeners.extend(others.cloned());

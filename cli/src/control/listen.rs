@@ -185,7 +185,7 @@ fn unix(path: &Path, at: &ControlAt) -> Result<std::os::unix::net::UnixListener,
             _ => return Err("another server is listening there".into()),
         }
     }
-    // Nobody else may connect before the mode is what it shall be.
+    // No other user may connect before the socket has its mode.
     let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(path);
     rustix::process::umask(old);
@@ -217,7 +217,7 @@ fn id_of(file: &str, name: &str) -> Result<u32, String> {
     line.and_then(|line| line.get(2)?.parse().ok()).ok_or_else(|| format!("there is no \"{name}\" in {file}"))
 }
 
-/// Who asks.
+/// The client that asks.
 #[derive(Clone)]
 pub(crate) struct Who {
     pub(crate) place: Arc<Place>,

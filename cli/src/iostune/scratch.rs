@@ -1,7 +1,7 @@
 //! Where writes go: a file of our own, which has no name any more.
 //!
 //! scratch.1  A file that is there is never opened: the scratch file is made anew, or not at all.
-//! scratch.2  Its name is removed as soon as it is made. Whatever ends us, the kernel takes its blocks back.
+//! scratch.2  Its name is removed as soon as it is made. The kernel takes its blocks back, however the program ends.
 //! scratch.3  It is filled before anything is measured: what was never written is not read from the disk, and is slower to write.
 
 use std::fs::{self, File, OpenOptions};

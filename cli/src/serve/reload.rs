@@ -69,7 +69,7 @@ impl Reload {
         Ok(lines)
     }
 
-    /// Reads the file: what would have to change for it to be in force. Whoever makes these changes makes all of them or none.
+    /// Reads the file: what would have to change for it to be in force. The caller makes all of these changes or none.
     ///
     /// # Errors
     /// What is wrong with the file, or cannot change while the server runs, a line each.

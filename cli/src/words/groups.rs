@@ -1,5 +1,6 @@
 //! The weight tree: groups by path, each with its parents.
 
+use fairlift::control::check_path;
 use fairlift_core::{Group, GroupId};
 
 /// The groups so far; a parent comes before its children.
@@ -17,7 +18,7 @@ impl Tree {
     /// # Errors
     /// The path is malformed, or there are more groups than can be counted.
     pub(crate) fn place(&mut self, path: &str) -> Result<GroupId, String> {
-        check(path)?;
+        check_path(path)?;
         if let Some(place) = self.0.iter().position(|group| group.path == path) {
             return u16::try_from(place).map(GroupId).map_err(|_| "there are at most 65535 groups".into());
         }
@@ -55,25 +56,6 @@ impl Tree {
     pub(crate) fn into_groups(self) -> Vec<Group> {
         self.0
     }
-}
-
-/// Whether `path` can name a group.
-fn check(path: &str) -> Result<(), String> {
-    if !path.starts_with('/') {
-        return Err(format!("a group's path starts at the root: \"/{path}\""));
-    }
-    if path != "/" && path[1..].split('/').any(str::is_empty) {
-        let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
-        return Err(format!("a group's path has no empty parts; did you mean \"/{}\"?", parts.join("/")));
-    }
-    if path.chars().any(char::is_control) {
-        return Err("a group's path has no control characters".into());
-    }
-    // Deeper than any organisation; and what walks the tree may recurse.
-    if path.matches('/').count() > 32 {
-        return Err("a group is at most 32 levels deep".into());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -679,17 +679,7 @@ mod tests {
 
     /// An engine with one disk, of RAM, and a stream on it.
     fn engine() -> (Engine, fairlift_core::StreamId) {
-        let settings = config::Disk {
-            name: "d".into(),
-            scheduler: sched::Kind::None,
-            set: Vec::new(),
-            depth: None,
-            shared_tags: false,
-            if_rotational: None,
-            nr_requests: None,
-            io_timeout: None,
-            concurrency: Default::default(),
-        };
+        let settings = config::Disk::new("d", sched::Kind::None);
         let device = device::open(&config::Backing::Mem { size: 1 << 20 }, false).unwrap();
         let disk = Arc::new(Disk::new(&settings, &[(device, None)], &[Group::root()], 1).unwrap());
         let notifiers = Arc::new(Notifiers::new(1).unwrap());
