@@ -6,6 +6,7 @@ use crate::group::{ContextId, Stream};
 use crate::list::Links;
 use crate::sched::{RequestId, Waiting};
 use crate::trace::Action;
+use crate::waits::{Part, Stamp};
 use crate::{Bio, Extent, Instant, Limits, Op, Outcome};
 
 impl Queue {
@@ -17,6 +18,14 @@ impl Queue {
     /// # Panics
     /// If the stream does not exist.
     pub fn submit(&mut self, now: Instant, bio: Bio) -> Result<(), Refused> {
+        self.submit_late(now, now, Part::Room, bio)
+    }
+
+    /// As [`Queue::submit`], of a bio for which its client asked earlier, and which has waited since for `part`.
+    ///
+    /// # Errors
+    /// As [`Queue::submit`].
+    pub fn submit_late(&mut self, now: Instant, asked: Instant, part: Part, bio: Bio) -> Result<(), Refused> {
         let Stream { group, priority, context } = self.streams[bio.stream.0 as usize].stream;
         self.check(&bio)?;
         if !self.has_room_for(bio.op) {
@@ -25,7 +34,7 @@ impl Queue {
             return Err(Refused::Full);
         }
         self.note(now, Action::Queued, bio.op, bio.extent, bio.stream, group);
-        self.streams[bio.stream.0 as usize].open += 1;
+        let stamp = self.came(now, asked, part, bio.stream, bio.op);
         let Bio { op, flags, extent, stream, token } = bio;
         let (stage, flags) = self.stage_of(op, flags, extent.start);
         let number = self.bios.insert(BioState {
@@ -36,7 +45,9 @@ impl Queue {
             sectors: extent.sectors,
             stream,
             context,
-            submitted: now,
+            asked,
+            since: now,
+            stamp,
             stage,
             remaining: 0,
             outcome: Outcome::Done,
@@ -121,6 +132,7 @@ impl Queue {
             context,
             step: Step::Waiting,
             dispatched: Instant::ZERO,
+            stamp: Stamp::default(),
             head: segment,
             tail: segment,
             segments: 1,

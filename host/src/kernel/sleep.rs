@@ -15,11 +15,14 @@ pub(crate) struct Sleep {
     spin: bool,
     /// Whether others have another CPU to run on meanwhile.
     may_spin: bool,
+    /// For how long it has looked for news, since the start.
+    looked: Duration,
 }
 
 impl Sleep {
     pub(crate) fn new() -> Self {
-        Self { spin: false, may_spin: std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1) }
+        let may_spin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+        Self { spin: false, may_spin, looked: Duration::ZERO }
     }
 
     /// It is `before`: submits what was collected and waits for something to complete, or until something is due; the time
@@ -30,7 +33,7 @@ impl Sleep {
         let mut now = before;
         if self.spin || self.is_near(now, due) {
             ring.submit();
-            now = look(ring, now, due);
+            now = self.look(ring, now, due);
             if due.is_some_and(|due| now >= due) && !ring.has_news() {
                 return clock::now();
             }
@@ -40,11 +43,22 @@ impl Sleep {
         now = clock::now();
         self.spin = self.may_spin && now.since(before) < SPIN;
         if self.is_near(now, due) && !ring.has_news() {
-            now = look(ring, now, due);
+            now = self.look(ring, now, due);
             if ring.has_news() {
                 ring.turn(Wait::AtMost(Duration::ZERO));
             }
         }
+        now
+    }
+
+    /// For how long it has looked for news, since the start.
+    pub(crate) fn looked(&self) -> Duration {
+        self.looked
+    }
+
+    fn look(&mut self, ring: &mut Ring, from: Instant, due: Option<Instant>) -> Instant {
+        let now = look(ring, from, due);
+        self.looked = self.looked + now.since(from);
         now
     }
 
@@ -71,7 +85,7 @@ mod tests {
     #[test]
     fn time_goes_on_though_something_is_always_due_already() {
         let mut ring = Ring::new(8, 8, 1).unwrap();
-        let mut sleep = Sleep { spin: true, may_spin: true };
+        let mut sleep = Sleep { spin: true, may_spin: true, looked: Duration::ZERO };
         let start = clock::now();
         let mut now = start;
         for _ in 0..1000 {
