@@ -53,15 +53,7 @@ pub(crate) fn difference(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<
     for export in &new.exports {
         match old.exports.iter().find(|before| before.name == export.name) {
             Some(before) => turn_export((old, before), (new, export), &mut changes, &mut fixed),
-            None => {
-                changes.push(Change::AddExport(named(new, export)));
-                if export.vhost_user.is_some() {
-                    let says =
-                        "a socket for virtual machines is made at start only; restart the server, or leave it out"
-                            .into();
-                    fixed.push(Fixed { of: Of::Export(export.name.clone()), key: "vhost_user", says });
-                }
-            }
+            None => changes.push(Change::AddExport(named(new, export))),
         }
     }
     // What nothing is in any more; those below come before those above.
@@ -200,6 +192,7 @@ fn named(config: &Config, export: &Export) -> NewExport {
         group: path(config, export.group).to_owned(),
         priority: export.priority,
         read_only: export.read_only,
+        vhost_user: export.vhost_user.clone(),
     }
 }
 
@@ -221,7 +214,7 @@ fn turn_export(
         refuse("offset", "clients would find other data on the same disk".into());
     }
     if was.vhost_user != is.vhost_user {
-        refuse("vhost_user", "a socket for virtual machines is made at start only".into());
+        refuse("vhost_user", "a socket for virtual machines comes and goes with its export".into());
     }
     let (from, to) = (disk_name(old, was), disk_name(new, is));
     if from != to {

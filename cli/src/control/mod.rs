@@ -17,6 +17,7 @@ mod show;
 mod status;
 mod words;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -26,9 +27,12 @@ use fairlift::config::Config;
 pub(crate) use listen::{ControlPlace, Opened, parse_control, parse_place, token};
 pub(crate) use words::{KINDS, Kind, parse_kind};
 
-/// The config file that a server was started with, if it was.
+/// What a server was started with: its config file, if it has one, and flags that act later.
 pub(crate) trait ConfigFile: Send + Sync {
     fn is_there(&self) -> bool;
+
+    /// Where exports that are added have their sockets for virtual machines (`--vhost-user`).
+    fn sockets(&self) -> Option<&Path>;
 
     /// What of it cannot act, a line each.
     fn warnings(&self, handle: &Handle) -> Vec<String>;

@@ -270,8 +270,9 @@ impl App {
                 {
                     keys.insert("now".into(), Value::String(now));
                 }
+                let file = Arc::clone(&self.file);
                 self.change(who, parts.headers, dry_run, Some((kind, name.clone())), move |state| {
-                    Words::new(&state.config).changes(act, kind, &name, keys)
+                    Words::new(&state.config, file.sockets()).changes(act, kind, &name, keys)
                 })
                 .await
             }
@@ -286,8 +287,9 @@ impl App {
                         key.escape_debug()
                     )));
                 }
+                let file = Arc::clone(&self.file);
                 self.change(who, parts.headers, dry_run, None, move |state| {
-                    Words::new(&state.config).transaction(&list)
+                    Words::new(&state.config, file.sockets()).transaction(&list)
                 })
                 .await
             }

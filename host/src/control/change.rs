@@ -3,6 +3,8 @@
 //! Everything goes by name (an export's, a disk's, a group's path, a listener's address), for the places of things in a
 //! [`Config`] change when others are removed.
 
+use std::path::PathBuf;
+
 use fairlift_core::{Priority, sched};
 
 use crate::config::{Backing, Config, Disk, Listener};
@@ -153,6 +155,8 @@ pub struct NewExport {
     pub priority: Priority,
     /// Whether clients may only read.
     pub read_only: bool,
+    /// As [`Export::vhost_user`](crate::config::Export::vhost_user).
+    pub vhost_user: Option<PathBuf>,
 }
 
 /// What is in force.

@@ -360,6 +360,11 @@ fn add_export(config: &mut Config, new: &NewExport) -> Result<(), String> {
         None => None,
     };
     let group = find_group(config, &new.group)?;
+    if let Some(path) = &new.vhost_user
+        && let Some(there) = config.exports.iter().find(|there| there.vhost_user.as_ref() == Some(path))
+    {
+        return Err(format!("export \"{}\" has the socket {} (vhost_user) already", there.name, path.display()));
+    }
     config.exports.push(Export {
         name: new.name.clone(),
         description: new.description.clone(),
@@ -370,7 +375,7 @@ fn add_export(config: &mut Config, new: &NewExport) -> Result<(), String> {
         group,
         priority: new.priority,
         read_only: new.read_only,
-        vhost_user: None,
+        vhost_user: new.vhost_user.clone(),
     });
     Ok(())
 }

@@ -15,6 +15,7 @@ use crate::disk::{Disk, Registered};
 use crate::export::Export;
 use crate::export::listen::{self, Listening};
 use crate::export::nbd::service::Service;
+use crate::export::vhost_user::service::Door;
 use crate::kernel::clock;
 use crate::server::arrange;
 use crate::server::worker::Backend;
@@ -73,6 +74,8 @@ pub(super) enum Step {
         name: String,
         export: Export,
         opened: usize,
+        /// Where virtual machines find it.
+        socket: Option<Listening>,
     },
     /// The export of that name becomes another one of the same life.
     Become {
@@ -189,7 +192,7 @@ impl Live {
                 disk.check_bounds(depth, nr_requests)?;
                 draft.steps.push(Step::Turn { disk, change: change.clone() });
             }
-            Change::AddExport(new) => self.prepare_export(backend, draft, new)?,
+            Change::AddExport(new) => self.prepare_export(backend, draft, new, dry_run)?,
             Change::RemoveExport { export, how } => {
                 draft.shows.remove(export);
                 draft.list.retain(|there| there.name != *export);
@@ -300,7 +303,7 @@ impl Live {
         Ok(Arc::new(disk))
     }
 
-    fn prepare_export(&self, backend: &Backend, draft: &mut Draft, new: &NewExport) -> Result<(), Why> {
+    fn prepare_export(&self, backend: &Backend, draft: &mut Draft, new: &NewExport, dry_run: bool) -> Result<(), Why> {
         if draft.config.exports.len() > EXPORTS {
             return Err(Why::No(format!("there are at most {EXPORTS} exports")));
         }
@@ -345,9 +348,24 @@ impl Live {
         let mut export = arrange::export(&placed, &one.device, (one.disk, Sector(0)), 0)?;
         export.start = Sector(placed.offset / Sector::SIZE); // and where the device is, when that is known
         draft.config.exports.last_mut().expect("the plan put it there").disk = disk;
+        let socket = self.prepare_socket(new, dry_run)?;
         draft.shows.insert(new.name.clone(), opened);
-        draft.steps.push(Step::Export { name: new.name.clone(), export, opened });
+        draft.steps.push(Step::Export { name: new.name.clone(), export, opened, socket });
         Ok(())
+    }
+
+    /// Listens where virtual machines shall find a new export, if they shall.
+    fn prepare_socket(&self, new: &NewExport, dry_run: bool) -> Result<Option<Listening>, Why> {
+        let Some(path) = &new.vhost_user else { return Ok(None) };
+        let address = listen::name(&config::Address::Unix(path.clone()));
+        if self.leaving.doors.iter().any(|door| door.address() == address) {
+            return Err(Why::Wait(format!("{address} is still being left by a virtual machine")));
+        }
+        if dry_run {
+            Door::check(path)?;
+            return Ok(None);
+        }
+        Ok(Some(Door::listen(path)?))
     }
 
     /// Opens the backing of an export, and finds it a disk; which of the opened it is.

@@ -20,7 +20,7 @@ use super::inflight::Inflight;
 use super::memory::Shared;
 use super::proto::{self, Request};
 use super::ring::{Addresses, Ring, Slot};
-use super::service::{Event, Name};
+use super::service::{Door, Event, Name};
 use super::socket::{Message, Nothing, Socket};
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
@@ -32,8 +32,8 @@ const CALLS: u32 = 256;
 /// A front-end that is connected.
 pub(super) struct Device {
     export: Arc<Export>,
-    /// Its door, among those of the service.
-    pub(super) door: usize,
+    /// By which it came.
+    pub(super) door: Arc<Door>,
     number: usize,
     socket: Socket,
     /// The kernel looks whether the socket has something.
@@ -128,7 +128,7 @@ impl Kick {
 }
 
 impl Device {
-    pub(super) fn new(export: &Arc<Export>, door: usize, number: usize, socket: OwnedFd, request_max: u64) -> Self {
+    pub(super) fn new(export: &Arc<Export>, door: Arc<Door>, number: usize, socket: OwnedFd, request_max: u64) -> Self {
         tracing::info!(export = export.name, "vhost-user: a front-end has connected");
         Self {
             export: Arc::clone(export),
