@@ -40,6 +40,8 @@ pub(super) struct Device {
     pub(super) door: Arc<Door>,
     number: usize,
     socket: Socket,
+    /// By which the front-end hears what it did not ask for.
+    requests: Option<Socket>,
     /// The kernel looks whether the socket has something.
     listening: bool,
     features: u64,
@@ -72,6 +74,7 @@ impl Device {
             door,
             number,
             socket: Socket::new(socket),
+            requests: None,
             listening: false,
             features: 0,
             protocol_features: 0,
@@ -95,6 +98,9 @@ impl Device {
     pub(super) fn follow(&mut self, engine: &mut Engine, now: Instant, export: &Arc<Export>, request_max: u64) {
         let before = std::mem::replace(&mut self.export, Arc::clone(export));
         self.can = config::device(export, request_max);
+        if before.size != export.size {
+            self.tell_of_config();
+        }
         if (before.group, before.priority) != (export.group, export.priority) {
             let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
             for ring in self.seats.iter().filter_map(|seat| seat.ring.as_ref()) {

@@ -9,7 +9,7 @@
 use std::fmt;
 
 use vhost::vhost_user::message::{
-    FrontendReq, VhostUserConfig, VhostUserInflight, VhostUserMemory, VhostUserMemoryRegion,
+    BackendReq, FrontendReq, VhostUserConfig, VhostUserInflight, VhostUserMemory, VhostUserMemoryRegion,
     VhostUserMsgValidator, VhostUserVringAddr, VhostUserVringState,
 };
 use vm_memory::ByteValued;
@@ -115,6 +115,8 @@ pub enum Request {
         queues: u16,
         size: u16,
     },
+    /// A socket by which the device speaks first.
+    SetBackendRequests,
 }
 
 /// Why a message cannot be understood (message.1).
@@ -218,6 +220,7 @@ impl Request {
                     table;
                 Self::SetInflight { bytes, offset, queues, size }
             }),
+            FrontendReq::SET_BACKEND_REQ_FD => payload.nothing(Self::SetBackendRequests),
             _ => return Err(Wrong::Unknown(header.code)),
         }?;
         let wanted = request.descriptors();
@@ -234,7 +237,7 @@ impl Request {
             Self::SetVringKick { with_descriptor, .. }
             | Self::SetVringCall { with_descriptor, .. }
             | Self::SetVringErr { with_descriptor, .. } => usize::from(*with_descriptor),
-            Self::SetInflight { .. } => 1,
+            Self::SetInflight { .. } | Self::SetBackendRequests => 1,
             _ => 0,
         }
     }
@@ -350,6 +353,12 @@ fn region(bytes: &[u8]) -> Option<Region> {
 pub fn reply(code: u32, payload: &[u8]) -> Vec<u8> {
     let words = [code, VERSION | REPLY, payload.len() as u32];
     words.iter().flat_map(|word| word.to_ne_bytes()).chain(payload.iter().copied()).collect()
+}
+
+/// A message to the front-end that nobody asked for: the configuration has changed.
+#[must_use]
+pub fn config_changed() -> Vec<u8> {
+    [BackendReq::CONFIG_CHANGE_MSG.into(), VERSION, 0u32].iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
 /// The payload of an answer that is a number.

@@ -12,7 +12,7 @@ use super::super::memory::Shared;
 use super::super::proto::{self, Region, Request};
 use super::super::ring::{Addresses, Ring};
 use super::super::service::{Event, Name};
-use super::super::socket::{Message, Nothing};
+use super::super::socket::{Message, Nothing, Socket};
 use super::Device;
 use super::seat::Seat;
 use crate::disk::engine::Engine;
@@ -122,8 +122,18 @@ impl Device {
                 check_tables(queues, size)?;
                 self.tables = Some(Arc::new(Inflight::open(descriptor(), offset, queues, size)?));
             }
+            Request::SetBackendRequests => self.requests = Some(Socket::new(descriptor())),
         }
         Ok(Answer::Done)
+    }
+
+    /// Tells the front-end that its device is another size now, if it wants to hear that.
+    pub(super) fn tell_of_config(&self) {
+        if let Some(requests) = self.requests.as_ref().filter(|_| self.speaks(VhostUserProtocolFeatures::CONFIG))
+            && let Err(error) = requests.send(&proto::config_changed(), None)
+        {
+            tracing::warn!(export = self.export.name, %error, "vhost-user: the guest could not be told the new size");
+        }
     }
 
     // ---- the guest's memory ----
