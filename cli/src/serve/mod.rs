@@ -8,7 +8,6 @@ mod plan;
 mod reload;
 mod signals;
 mod systemd;
-mod tls;
 
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;

@@ -18,7 +18,6 @@ use fairlift_core::{GroupId, sched};
 
 use super::args::ServeArgs;
 use super::places::{Places, Said};
-use super::tls;
 use crate::config::section::{Placed, join};
 use crate::config::{File, Server, check_name};
 use crate::words::backing::Named;
@@ -27,7 +26,7 @@ use crate::words::mistake::Mistake;
 use crate::words::place::ListenAt;
 use crate::words::scheduler::{check_setting, scheduler_default, tunables};
 use crate::words::units::show_size;
-use crate::words::{backing, place};
+use crate::words::{backing, certificates, place};
 use fairlift_lab::suggestion;
 
 /// How many groups have exports on a disk of the file, or (`None`) on those that are made for exports that name no disk,
@@ -370,7 +369,7 @@ fn certificate(
             });
             None
         }
-        (Some(_), Some(directory)) => match tls::load(directory, verify) {
+        (Some(_), Some(directory)) => match certificates::load(directory, verify) {
             Ok(config) => Some(config),
             Err(says) => {
                 mistakes.push(place(flags.tls_certificates.is_some(), "tls-certificates", says));
