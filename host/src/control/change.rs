@@ -3,6 +3,8 @@
 //! Everything goes by name (an export's, a disk's, a group's path, a listener's address), for the places of things in a
 //! [`Config`] change when others are removed.
 
+use std::sync::Arc;
+
 use fairlift_core::{Priority, sched};
 
 use crate::config::{Backing, Config, Disk, Listener};
@@ -119,6 +121,11 @@ pub enum Change {
     RemoveListener {
         /// The place, as [`Server::addresses`](crate::Server::addresses) says it: `unix:/run/fairlift.sock`.
         address: String,
+    },
+    /// Gives the server another certificate, for connections that are encrypted from now on.
+    SetCertificate {
+        /// Certificate, key and whom to trust; `None`: no listener may need one.
+        tls: Option<Arc<rustls::ServerConfig>>,
     },
 }
 
