@@ -7,6 +7,7 @@
 //!               otherwise since (by `fairlift add`) stays; what was changed otherwise is again as the file has it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Listener};
 use fairlift::control::{Change, Leave, NewExport};
@@ -41,7 +42,12 @@ pub(crate) enum Of {
 pub(crate) fn difference(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Fixed>> {
     let mut fixed = server(old, new);
     let mut changes = Vec::new();
+    let certificate = certificate(old, new);
+    // A listener may need it; when it goes, none may.
+    let (first, last) = certificate.into_iter().partition(|_| new.tls.is_some());
+    changes.extend::<Vec<_>>(first);
     listeners(old, new, &mut changes, &mut fixed);
+    changes.extend::<Vec<_>>(last);
     let exports = |config: &'_ Config| config.exports.iter().map(|one| one.name.clone()).collect::<BTreeSet<_>>();
     for gone in exports(old).difference(&exports(new)) {
         changes.push(Change::RemoveExport { export: gone.clone(), how: Leave::Drain });
@@ -93,7 +99,6 @@ fn server(old: &Config, new: &Config) -> Vec<Fixed> {
         ("memory", a.memory == b.memory),
         ("drain_timeout", a.drain_timeout == b.drain_timeout),
         ("helpers", a.helpers == b.helpers),
-        ("tls_certificates", old.tls.is_some() == new.tls.is_some()),
     ];
     let differ = same.into_iter().filter(|(_, same)| !same);
     let says = || "is the server's from start to end; restart it for another one".to_owned();
@@ -116,6 +121,16 @@ fn listeners(old: &Config, new: &Config, changes: &mut Vec<Change>, fixed: &mut 
     }
     let added = new.listeners.iter().filter(|one| find(old, &name_of(one)).is_none());
     changes.extend(added.cloned().map(Change::AddListener));
+}
+
+/// Certificates are compared by where they are: [`wanted`] keeps the one that there is if its files are the same.
+fn certificate(old: &Config, new: &Config) -> Option<Change> {
+    let same = match (&old.tls, &new.tls) {
+        (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+        (None, None) => true,
+        _ => false,
+    };
+    (!same).then(|| Change::SetCertificate { tls: new.tls.clone() })
 }
 
 /// As [`Server::addresses`](fairlift::Server::addresses) calls it.
@@ -376,6 +391,8 @@ pub(crate) fn describe(change: &Change, old: &Config) -> String {
         }
         Change::AddListener(listener) => format!("listener {}: added", name_of(listener)),
         Change::RemoveListener { address } => format!("listener {address}: removed"),
+        Change::SetCertificate { tls: Some(_) } => "certificate: another one, for connections from now on".into(),
+        Change::SetCertificate { tls: None } => "certificate: none".into(),
     }
 }
 

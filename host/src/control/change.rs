@@ -4,6 +4,7 @@
 //! [`Config`] change when others are removed.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use fairlift_core::{Priority, sched};
 
@@ -121,6 +122,11 @@ pub enum Change {
     RemoveListener {
         /// The place, as [`Server::addresses`](crate::Server::addresses) says it: `unix:/run/fairlift.sock`.
         address: String,
+    },
+    /// Gives the server another certificate, for connections that are encrypted from now on.
+    SetCertificate {
+        /// Certificate, key and whom to trust; `None`: no listener may need one.
+        tls: Option<Arc<rustls::ServerConfig>>,
     },
 }
 

@@ -1,12 +1,13 @@
 //! Plan: what a configuration is after a change, or why the change cannot be made. Nothing is opened or touched here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fairlift_core::sched::Setup;
 use fairlift_core::{Group, GroupId, flush, sched, suggestion, tunable};
 
 use super::change::{Change, NewExport};
-use crate::config::{Config, Disk, Export, Listener};
+use crate::config::{Config, Disk, Export, Listener, Tls};
 use crate::export::listen;
 
 /// As many groups as have numbers, some of which may be taken by groups that are leaving.
@@ -71,6 +72,7 @@ pub fn change(config: &mut Config, change: &Change) -> Result<(), String> {
         Change::Grow { export, size } => grow(the_export(config, export)?, *size),
         Change::AddListener(listener) => add_listener(config, listener),
         Change::RemoveListener { address } => remove_listener(config, address),
+        Change::SetCertificate { tls } => set_certificate(config, tls.as_ref()),
     }
 }
 
@@ -388,5 +390,14 @@ fn remove_listener(config: &mut Config, address: &str) -> Result<(), String> {
     let at = names.iter().position(|name| name == address);
     let unknown = || unknown("listener", address, names.iter().map(String::as_str), "it listens at");
     config.listeners.remove(at.ok_or_else(unknown)?);
+    Ok(())
+}
+
+fn set_certificate(config: &mut Config, tls: Option<&Arc<rustls::ServerConfig>>) -> Result<(), String> {
+    let needs = config.listeners.iter().find(|listener| listener.tls != Tls::Off);
+    if let (None, Some(listener)) = (tls, needs) {
+        return Err(format!("{} needs a certificate", listen::name(&listener.address)));
+    }
+    config.tls = tls.cloned();
     Ok(())
 }

@@ -84,6 +84,7 @@ impl Live {
                 service.listen(listening, self.listeners_made);
                 self.listeners_made += 1;
             }
+            Step::Certificate(tls) => service.set_tls(tls),
             Step::Leave { address } => self.leaving.listeners.extend(service.leave(&address)),
         }
     }

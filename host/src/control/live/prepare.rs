@@ -88,6 +88,7 @@ pub(super) enum Step {
     Leave {
         address: String,
     },
+    Certificate(Arc<rustls::ServerConfig>),
 }
 
 /// What a transaction has worked out so far.
@@ -188,6 +189,7 @@ impl Live {
             Change::Grow { export, size } => draft.grow(export, *size)?,
             Change::AddListener(listener) => self.add_listener(draft, listener, dry_run)?,
             Change::RemoveListener { address } => draft.steps.push(Step::Leave { address: address.clone() }),
+            Change::SetCertificate { tls } => draft.steps.extend(tls.clone().map(Step::Certificate)),
         }
         Ok(())
     }
@@ -195,7 +197,7 @@ impl Live {
     fn add_listener(&self, draft: &mut Draft, listener: &Listener, dry_run: bool) -> Result<(), Why> {
         let name = listen::name(&listener.address);
         if listener.tls != config::Tls::Off && draft.config.tls.is_none() {
-            let why = "the server was started without a certificate (tls_certificates)";
+            let why = "the server has no certificate (tls_certificates)";
             return Err(Why::No(format!("cannot listen with TLS at {name}: {why}")));
         }
         if self.leaving.listeners.iter().any(|leaving| leaving.name == name) {

@@ -29,7 +29,7 @@ pub(crate) struct Service {
     clients: Mutex<BTreeMap<(u16, usize), Client>>,
     pub(crate) events: Events,
     pub(crate) limits: Limits,
-    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Mutex<Option<Arc<rustls::ServerConfig>>>,
     pub(crate) notifiers: Arc<Notifiers>,
     /// The order to finish.
     pub(crate) draining: Arc<AtomicBool>,
@@ -68,7 +68,7 @@ impl Service {
             clients: Mutex::default(),
             events: Events::default(),
             limits,
-            tls,
+            tls: Mutex::new(tls),
             notifiers,
             draining: Arc::default(),
             loads: (0..workers).map(|_| AtomicU32::new(0)).collect(),
@@ -85,6 +85,17 @@ impl Service {
     pub(crate) fn set_exports(&self, exports: Exports) {
         *self.exports.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(exports);
         self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The certificate for a connection that becomes encrypted.
+    pub(crate) fn tls(&self) -> Option<Arc<rustls::ServerConfig>> {
+        self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts another certificate in place. One that was there never goes without another: clients that came by a listener which
+    /// has gone may still want it.
+    pub(crate) fn set_tls(&self, tls: Arc<rustls::ServerConfig>) {
+        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = Some(tls);
     }
 
     /// Where clients connect now, with the numbers.
