@@ -279,6 +279,21 @@ def reap(ring, pending, wrote):
 
 
 @test(fairlift_only=True)
+def a_guest_is_called_when_a_server_takes_its_rings_up(t):
+    """The server before may have been killed when it had written the used ring, and had not called."""
+    server, sockets = serve(t, "disk=mem:1M")
+    guest = FrontEnd(sockets / "disk", rings=2)
+    guest.get_inflight(2, guest.size)
+    guest.read(0, SECTOR)
+    server.kill()
+    kept, guest.socket = guest, guest.socket.close()
+    serve(t, "disk=mem:1M")
+    with FrontEnd(sockets / "disk", rings=2, kept=kept) as guest:
+        for ring in guest.rings:
+            assert select.select([ring.call_fd], [], [], 10)[0], f"ring {ring.number} is taken up, and its guest not called"
+
+
+@test(fairlift_only=True)
 def a_ring_that_is_stopped_has_nothing_under_way_and_goes_on_where_it_was(t):
     server, sockets = serve(t, "slow=null:1M,delay=300ms")
     with FrontEnd(sockets / "slow") as guest:

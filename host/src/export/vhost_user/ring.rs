@@ -7,6 +7,8 @@
 //! ring.1  A head is in use from the moment that it is taken until it is in the used ring. A guest that offers it again in
 //!         between is out of step.
 //! ring.2  Whenever the worker may sleep, the guest was asked to kick, and the available ring was looked at after that.
+//! ring.3  The guest is called once when a ring is taken up. A server that was killed may have put something into the used ring and
+//!         not called: the guest would wait for ever, with nothing under way.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,6 +46,8 @@ pub(super) struct Ring {
     listening: bool,
     /// The guest is to be told that something ended.
     ended: bool,
+    /// The guest is called whether or not it asked for that (ring.3).
+    owes_call: bool,
 }
 
 /// A request under way.
@@ -85,6 +89,7 @@ impl Ring {
             look: true,
             listening: false,
             ended: false,
+            owes_call: true,
         };
         ring.move_to(shared)?;
         let used = ring.queue.used_idx(&*ring.memory, Ordering::Acquire).map_err(|error| error.to_string())?.0;
@@ -206,11 +211,18 @@ impl Ring {
         Ok(())
     }
 
+    /// The guest is called by another descriptor now.
+    pub(super) const fn owe_call(&mut self) {
+        self.owes_call = true;
+    }
+
     /// Whether to call the guest.
     pub(super) fn calls(&mut self) -> Result<bool, String> {
+        let owes = std::mem::take(&mut self.owes_call);
         if !std::mem::take(&mut self.ended) {
-            return Ok(false);
+            return Ok(owes);
         }
-        self.queue.needs_notification(&*self.memory).map_err(|error| error.to_string())
+        let asks = self.queue.needs_notification(&*self.memory).map_err(|error| error.to_string())?;
+        Ok(asks || owes)
     }
 }
