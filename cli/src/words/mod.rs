@@ -2,6 +2,7 @@
 
 pub(crate) mod backing;
 pub(crate) mod groups;
+pub(crate) mod limits;
 pub(crate) mod mistake;
 pub(crate) mod place;
 pub(crate) mod scheduler;

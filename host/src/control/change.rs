@@ -3,6 +3,7 @@
 //! Everything goes by name (an export's, a disk's, a group's path, a listener's address), for the places of things in a
 //! [`Config`] change when others are removed.
 
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Priority, sched};
 
 use crate::config::{Backing, Config, Disk, Listener};
@@ -28,6 +29,13 @@ pub enum Change {
         group: String,
         /// Its share among its siblings, 1 to 1000.
         weight: u16,
+    },
+    /// Gives a group other bounds, or none: at least, and at most, so much in a second.
+    SetBounds {
+        /// Its name from the root.
+        group: String,
+        /// All that binds it from now on.
+        bounds: Bounds,
     },
     /// Adds a disk, on which nothing is yet.
     AddDisk(Disk),

@@ -32,6 +32,15 @@ pub fn change(config: &mut Config, change: &Change) -> Result<(), String> {
             config.groups[usize::from(at.0)].weight = *weight;
             Ok(())
         }
+        Change::SetBounds { group, bounds } => {
+            find_group(config, group)?;
+            bounds.check().map_err(|mistake| mistake.to_string())?;
+            config.bounds.remove(group);
+            if !bounds.is_none() {
+                config.bounds.insert(group.clone(), *bounds);
+            }
+            Ok(())
+        }
         Change::AddDisk(disk) => add_disk(config, disk),
         Change::RemoveDisk { disk } => remove_disk(config, disk),
         Change::SetScheduler { disk, scheduler, set } => {
@@ -224,6 +233,7 @@ fn remove_group(config: &mut Config, path: &str) -> Result<(), String> {
     in_use("group", path, "export", exports.collect())?;
     in_use("group", path, "group", below.collect())?;
     config.groups.remove(usize::from(at.0));
+    config.bounds.remove(path);
     let shift = |id: &mut GroupId| id.0 -= u16::from(*id > at);
     config.groups.iter_mut().filter_map(|group| group.parent.as_mut()).for_each(shift);
     config.exports.iter_mut().for_each(|export| shift(&mut export.group));

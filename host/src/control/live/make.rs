@@ -51,6 +51,7 @@ impl Live {
                 Step::SetWeight { id, weight } => {
                     backend.disks.all().iter().for_each(|(_, disk)| disk.set_weight(now, id, weight));
                 }
+                Step::SetBounds { id, bounds } => backend.disks.set_bounds(now, id, &bounds),
                 Step::Turn { disk, change } => turn(&disk, &change, &self.config),
                 Step::Export { name, mut export, opened } => {
                     self.exports_made += 1;

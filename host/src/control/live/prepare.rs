@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Group, GroupId, Sector};
 
 use super::{Live, Opened};
@@ -64,6 +65,10 @@ pub(super) enum Step {
     SetWeight {
         id: GroupId,
         weight: u16,
+    },
+    SetBounds {
+        id: GroupId,
+        bounds: Bounds,
     },
     Turn {
         disk: Arc<Disk>,
@@ -160,11 +165,16 @@ impl Live {
             }
             Change::RemoveGroup { path } => {
                 let id = draft.groups.remove(path).expect("the plan knows it");
+                draft.steps.push(Step::SetBounds { id, bounds: Bounds::default() });
                 draft.steps.push(Step::RemoveGroup { id });
             }
             Change::SetWeight { group, weight } => {
                 let id = draft.groups[group];
                 draft.steps.push(Step::SetWeight { id, weight: *weight });
+            }
+            Change::SetBounds { group, bounds } => {
+                let id = draft.groups[group];
+                draft.steps.push(Step::SetBounds { id, bounds: *bounds });
             }
             Change::AddDisk(disk) => {
                 let number = self.free_disk(backend, draft);
