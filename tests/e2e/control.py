@@ -201,6 +201,43 @@ def schedulers_follow_one_another_under_load(t):
         equal(process.wait(2 * seconds), 0, "fio's exit code")
 
 
+def random_change(t, image, n):
+    """A change of one of all kinds. What fio's exports are and hold stays; all else about them changes."""
+    one = t.random.choice
+    tenant, weight = f"t{t.random.randrange(4)}", t.random.randint(1, 1000)
+    group = one([f"/tenants/{tenant}", "/tenants", "/x", "/x/y", "/z"])
+    other, disk, door = f"x{t.random.randrange(5)}", one(["e", "f"]), f"unix:{t.path('door')}{t.random.randrange(2)}"
+    if t.random.random() < 0.05:
+        with open(image, "r+b") as file:
+            file.truncate(4 * MIB + n * 4096)
+    kinds = [
+        ("PATCH", "/v1/groups" + group, {"weight": weight}),
+        ("POST", "/v1/groups", {"path": group, "weight": weight}),
+        ("DELETE", "/v1/groups" + group, None),
+        ("PATCH", "/v1/disks/d", {"scheduler": one(["none", "mq-deadline", "fair", "bfq", "cfq"])}),
+        ("PATCH", "/v1/disks/d", {"depth": one(["auto", 4, 32, 64])}),
+        ("PATCH", "/v1/disks/d", {"nr_requests": one(["auto", 128, 1024])}),
+        ("PATCH", "/v1/disks/d", one([{"isolation_cost": t.random.randrange(90)}, {"slice_idle": one([0, "auto"])}, {"read_expire": "20ms"}])),
+        ("POST", "/v1/disks", {"name": disk, "scheduler": one(["none", "fair"])}),
+        ("DELETE", f"/v1/disks/{disk}", None),
+        ("POST", "/v1/exports", {"name": other, "backing": "mem:1m", "disk": one(["d", "e", "f"]), "group": "/x"}),
+        ("POST", "/v1/exports", {"name": other, "backing": f"file:{image}", "read_only": one([True, False])}),
+        ("DELETE", f"/v1/exports/{other}{one(['', '?now=true'])}", None),
+        ("PATCH", f"/v1/exports/{other}", {"size": "auto"}),
+        ("PATCH", f"/v1/exports/{other}", {"read_only": one([True, False])}),
+        ("PATCH", f"/v1/exports/{tenant}", {"group": group}),
+        ("PATCH", f"/v1/exports/{tenant}", {"ioprio": one(["be/0", "be/7", "rt/1", "idle"])}),
+        ("PATCH", f"/v1/exports/{tenant}", {"description": f"change {n}"}),
+        ("POST", "/v1/listeners", {"address": door}),
+        ("DELETE", f"/v1/listeners/{door}", None),
+    ]
+    if t.random.random() < 0.05:
+        changes = [{"set": "group", "name": group, "weight": weight}, {"set": "disk", "name": "d", "depth": 16},
+                   {"add": "group", "name": "/x/y"}]
+        return "POST", "/v1/changes", {"changes": changes}
+    return one(kinds)
+
+
 @test(fairlift_only=True, seconds=1200 if FULL else 120)
 def random_changes_under_verified_writes_lose_nothing(t):
     count, seconds = (10_000, 300) if FULL else (300, 12)
@@ -209,26 +246,15 @@ def random_changes_under_verified_writes_lose_nothing(t):
     load = [fio(t, server, f"t{n}", seconds) for n in range(4)]
     image = t.image("i.img", 4 * MIB)
     time.sleep(1)
-    random_, made, refused, start = t.random, 0, 0, time.monotonic()
+    made, refused, kinds, start = 0, 0, set(), time.monotonic()
     for n in range(count):
         # Spread over the time that fio works.
         time.sleep(max(0, start + n * (seconds - 4) / count - time.monotonic()))
-        group = f"/tenants/t{random_.randrange(4)}"
-        kind = random_.randrange(9)
-        change = [
-            ("PATCH", "/v1/groups" + group, {"weight": random_.randint(1, 1000)}),
-            ("PATCH", "/v1/disks/d", {"scheduler": random_.choice(["none", "mq-deadline", "fair", "bfq", "cfq"])}),
-            ("PATCH", "/v1/disks/d", {"depth": random_.choice(["auto", 4, 32, 64])}),
-            ("PATCH", "/v1/disks/d", {"isolation_cost": random_.randrange(90)}),
-            ("POST", "/v1/exports", {"name": f"x{random_.randrange(5)}", "backing": "mem:1m", "disk": "d", "group": "/x"}),
-            ("POST", "/v1/exports", {"name": f"x{random_.randrange(5)}", "backing": f"file:{image}"}),
-            ("DELETE", f"/v1/exports/x{random_.randrange(5)}", None),
-            ("PATCH", f"/v1/exports/t{random_.randrange(4)}", {"group": group}),
-            ("PATCH", f"/v1/exports/t{random_.randrange(4)}", {"ioprio": random_.choice(["be/0", "be/7", "rt/1", "idle"])}),
-        ][kind]
+        change = random_change(t, image, n)
         try:
             control.ask(*change)
             made += 1
+            kinds.add((change[0], change[1].split("/")[2].split("?")[0]))
         except AssertionError as why:
             if "wanted 200, got 422" not in str(why):
                 raise
@@ -236,9 +262,11 @@ def random_changes_under_verified_writes_lose_nothing(t):
         ended = [process for process in load if process.poll() is not None]
         if ended:
             raise AssertionError(f"fio has ended at change {n}: " + Path(t.path("t0.fio")).read_text()[-800:])
-    print(f"{made} changes made, {refused} refused")
+    print(f"{count} changes asked: {made} made, {refused} refused, in {time.monotonic() - start:.0f} s")
     if made < count // 3:
         raise AssertionError(f"only {made} of {count} changes were made")
+    if len(kinds) < (12 if FULL else 9):
+        raise AssertionError(f"only these were made: {sorted(kinds)}")
     for process in load:
         equal(process.wait(2 * seconds), 0, "fio's exit code")
     equal(control.ask("GET", "/v1")["flush_errors"], [])

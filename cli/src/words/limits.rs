@@ -129,7 +129,7 @@ mod tests {
         for (text, why) in [
             ("", "limits have the form riops=3000 wbps=50m"),
             ("3000", "limits have the form riops=3000 wbps=50m, not \"3000\""),
-            ("rips=1", "unknown limit \"rips\"; did you mean \"riops\"?"),
+            ("riop=1", "unknown limit \"riop\"; did you mean \"riops\"?"),
             ("seconds=5", "unknown limit \"seconds\"; there are rbps, wbps, riops, wiops, bps, iops"),
             ("iops=0", "iops takes 1 to 1000000000, not 0"),
             ("iops=-1", "iops takes 1 to 1000000000, not -1"),

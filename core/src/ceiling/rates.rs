@@ -239,6 +239,8 @@ impl Bounds {
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString;
+
     use super::*;
 
     fn max(rate: Rate, amount: u64) -> Ceiling {

@@ -208,8 +208,8 @@ fn each_kind_of_wrong_value_has_its_own_words() {
         ("[group.\"/a\"]\nmax = { iops = 1000000001 }", "group.\"/a\".max.iops: takes 1 to 1000000000, not 1000000001"),
         ("[group.\"/a\"]\nmax = { iops = 1.5 }", "group.\"/a\".max.iops: takes a number or a size, not 1.5"),
         (
-            "[group.\"/a\"]\nmax = { rips = 1 }",
-            "group.\"/a\".max.rips: unknown limit \"rips\"; did you mean \"riops\"?",
+            "[group.\"/a\"]\nmax = { riop = 1 }",
+            "group.\"/a\".max.riop: unknown limit \"riop\"; did you mean \"riops\"?",
         ),
         (
             "[group.\"/a\"]\nmax = 3000",
