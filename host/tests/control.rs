@@ -129,6 +129,7 @@ fn mem(name: &str, group: &str, disk: Option<&str>) -> Change {
         group: group.into(),
         priority: Priority::default(),
         read_only: false,
+        vhost_user: None,
     })
 }
 
@@ -143,6 +144,7 @@ fn file(name: &str, path: &Path, read_only: bool) -> Change {
         group: "/".into(),
         priority: Priority::default(),
         read_only,
+        vhost_user: None,
     })
 }
 

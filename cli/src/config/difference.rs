@@ -7,6 +7,7 @@
 //!               otherwise since (by `fairlift add`) stays; what was changed otherwise is again as the file has it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Listener};
 use fairlift::control::{Change, Leave, NewExport};
@@ -41,7 +42,12 @@ pub(crate) enum Of {
 pub(crate) fn difference(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Fixed>> {
     let mut fixed = server(old, new);
     let mut changes = Vec::new();
+    let certificate = certificate(old, new);
+    // A listener may need it; when it goes, none may.
+    let (first, last) = certificate.into_iter().partition(|_| new.tls.is_some());
+    changes.extend::<Vec<_>>(first);
     listeners(old, new, &mut changes, &mut fixed);
+    changes.extend::<Vec<_>>(last);
     let exports = |config: &'_ Config| config.exports.iter().map(|one| one.name.clone()).collect::<BTreeSet<_>>();
     for gone in exports(old).difference(&exports(new)) {
         changes.push(Change::RemoveExport { export: gone.clone(), how: Leave::Drain });
@@ -53,15 +59,7 @@ pub(crate) fn difference(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<
     for export in &new.exports {
         match old.exports.iter().find(|before| before.name == export.name) {
             Some(before) => turn_export((old, before), (new, export), &mut changes, &mut fixed),
-            None => {
-                changes.push(Change::AddExport(named(new, export)));
-                if export.vhost_user.is_some() {
-                    let says =
-                        "a socket for virtual machines is made at start only; restart the server, or leave it out"
-                            .into();
-                    fixed.push(Fixed { of: Of::Export(export.name.clone()), key: "vhost_user", says });
-                }
-            }
+            None => changes.push(Change::AddExport(named(new, export))),
         }
     }
     // What nothing is in any more; those below come before those above.
@@ -101,7 +99,6 @@ fn server(old: &Config, new: &Config) -> Vec<Fixed> {
         ("memory", a.memory == b.memory),
         ("drain_timeout", a.drain_timeout == b.drain_timeout),
         ("helpers", a.helpers == b.helpers),
-        ("tls_certificates", old.tls.is_some() == new.tls.is_some()),
     ];
     let differ = same.into_iter().filter(|(_, same)| !same);
     let says = || "is the server's from start to end; restart it for another one".to_owned();
@@ -124,6 +121,16 @@ fn listeners(old: &Config, new: &Config, changes: &mut Vec<Change>, fixed: &mut 
     }
     let added = new.listeners.iter().filter(|one| find(old, &name_of(one)).is_none());
     changes.extend(added.cloned().map(Change::AddListener));
+}
+
+/// Certificates are compared by where they are: [`wanted`] keeps the one that there is if its files are the same.
+fn certificate(old: &Config, new: &Config) -> Option<Change> {
+    let same = match (&old.tls, &new.tls) {
+        (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+        (None, None) => true,
+        _ => false,
+    };
+    (!same).then(|| Change::SetCertificate { tls: new.tls.clone() })
 }
 
 /// As [`Server::addresses`](fairlift::Server::addresses) calls it.
@@ -206,6 +213,7 @@ fn named(config: &Config, export: &Export) -> NewExport {
         group: path(config, export.group).to_owned(),
         priority: export.priority,
         read_only: export.read_only,
+        vhost_user: export.vhost_user.clone(),
     }
 }
 
@@ -227,7 +235,7 @@ fn turn_export(
         refuse("offset", "clients would find other data on the same disk".into());
     }
     if was.vhost_user != is.vhost_user {
-        refuse("vhost_user", "a socket for virtual machines is made at start only".into());
+        refuse("vhost_user", "a socket for virtual machines comes and goes with its export".into());
     }
     let (from, to) = (disk_name(old, was), disk_name(new, is));
     if from != to {
@@ -396,6 +404,8 @@ pub(crate) fn describe(change: &Change, old: &Config) -> String {
         }
         Change::AddListener(listener) => format!("listener {}: added", name_of(listener)),
         Change::RemoveListener { address } => format!("listener {address}: removed"),
+        Change::SetCertificate { tls: Some(_) } => "certificate: another one, for connections from now on".into(),
+        Change::SetCertificate { tls: None } => "certificate: none".into(),
     }
 }
 

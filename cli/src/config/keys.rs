@@ -146,6 +146,12 @@ pub(crate) const SERVER: Sort = Sort {
             "`unix:` in the run directory",
             "the addresses for clients",
         ),
+        key(
+            "control",
+            "`unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only]`, `tcp:HOST:PORT,token=FILE`, `tcp:HOST:PORT,certificates=DIR`, `off`, or a list of places",
+            "beside the first unix socket",
+            "where the server is looked at and changed while it runs, and who may; see `docs/control.md`",
+        ),
         key("tls", "`off`, `on` (if the client asks), `require`", "`off`", "whether traffic is encrypted"),
         key(
             "tls_certificates",

@@ -18,6 +18,7 @@ use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::control::{ControlPlace, parse_control};
 use crate::words::groups::Tree;
 use crate::words::mistake::{Mistake, Source};
 use crate::words::place::ListenAt;
@@ -106,6 +107,8 @@ pub(crate) struct Server {
     pub(crate) at: Option<Range<usize>>,
     /// Where clients connect.
     pub(crate) listen: Vec<Placed<ListenAt>>,
+    /// Where the server is looked at and changed.
+    pub(crate) control: Vec<Placed<ControlPlace>>,
     /// Whether traffic is encrypted.
     pub(crate) tls: Option<Placed<Tls>>,
     /// The directory with the server's certificate.
@@ -416,6 +419,7 @@ impl Reading<'_> {
         Server {
             at: Some(section.at.clone()),
             listen: self.listen(&section),
+            control: self.control(&section),
             tls: section.take(self.mistakes, "tls", parsed(place::parse_tls)),
             tls_certificates: section
                 .take(self.mistakes, "tls_certificates", text)
@@ -428,23 +432,43 @@ impl Reading<'_> {
     }
 
     fn listen(&mut self, section: &Section<'_>) -> Vec<Placed<ListenAt>> {
-        let Some(value) = section.raw("listen") else { return Vec::new() };
+        let dir = self.dir;
+        self.list(section, "listen", |text| {
+            let place = place::parse_place(text)?;
+            Ok(ListenAt { address: rooted_at(place.address, dir)?, ..place })
+        })
+    }
+
+    fn control(&mut self, section: &Section<'_>) -> Vec<Placed<ControlPlace>> {
+        let dir = self.dir;
+        self.list(section, "control", |text| {
+            let place = parse_control(text)?;
+            Ok(ControlPlace(place.0.map(|at| at.rooted(dir)).transpose()?))
+        })
+    }
+
+    /// A text, or a list of texts.
+    fn list<T>(
+        &mut self,
+        section: &Section<'_>,
+        key: &str,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Vec<Placed<T>> {
+        let Some(value) = section.raw(key) else { return Vec::new() };
         let one = std::slice::from_ref(value);
         let all: &[Spanned<DeValue<'_>>] = value.get_ref().as_array().map_or(one, |list| list);
         if all.is_empty() {
             let says = "lists no address; leave the key out for the default socket";
-            self.mistakes.push(section.mistake("listen", value.span(), says));
+            self.mistakes.push(section.mistake(key, value.span(), says));
         }
-        let mut listen = Vec::new();
+        let mut read_all = Vec::new();
         for value in all {
-            let place = text(value.get_ref()).and_then(|text| place::parse_place(&text));
-            let rooted = |place: ListenAt| Ok(ListenAt { address: self.rooted_at(place.address)?, ..place });
-            match place.and_then(rooted) {
-                Ok(place) => listen.push(Placed { value: place, at: value.span() }),
-                Err(says) => self.mistakes.push(section.mistake("listen", value.span(), says)),
+            match text(value.get_ref()).and_then(|text| read(&text)) {
+                Ok(read) => read_all.push(Placed { value: read, at: value.span() }),
+                Err(says) => self.mistakes.push(section.mistake(key, value.span(), says)),
             }
         }
-        listen
+        read_all
     }
 
     fn limits(&mut self, section: &Section<'_>) -> Limits {
@@ -519,19 +543,19 @@ impl Reading<'_> {
         }
     }
 
-    fn rooted_at(&self, address: Address) -> Result<Address, String> {
-        match address {
-            Address::Unix(path) => {
-                let path = self.dir.join(path);
-                place::check_length(&path)?;
-                Ok(Address::Unix(path))
-            }
-            other => Ok(other),
-        }
-    }
-
     fn note(&mut self, at: Range<usize>, key: &str, says: String) {
         self.mistakes.push(Mistake { at: Some(at), key: key.into(), says });
+    }
+}
+
+fn rooted_at(address: Address, dir: &Path) -> Result<Address, String> {
+    match address {
+        Address::Unix(path) => {
+            let path = dir.join(path);
+            place::check_length(&path)?;
+            Ok(Address::Unix(path))
+        }
+        other => Ok(other),
     }
 }
 

@@ -85,6 +85,7 @@ pub(super) fn export(config: &Config, export: &Export, view: &View) -> Value {
         "group": path(config, export.group),
         "ioprio": priority(export.priority),
         "read_only": export.read_only,
+        "vhost_user": export.vhost_user,
         "connections": connections,
     })
 }

@@ -4,6 +4,7 @@
 //! is written. Numbers may be numbers or text (`"size": "10g"`), as in the config file.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use fairlift::config::{Backing, Config, Disk, Listener, Tls};
 use fairlift::control::{Change, Leave, NewExport};
@@ -42,7 +43,7 @@ pub(crate) const fn keys(kind: Kind, act: Act) -> &'static [&'static str] {
     match (kind, act) {
         (Kind::Group, Act::Add | Act::Set) => &["weight", "max", "burst"],
         (Kind::Export, Act::Add) => {
-            &["backing", "offset", "size", "disk", "group", "ioprio", "read_only", "description"]
+            &["backing", "offset", "size", "disk", "group", "ioprio", "read_only", "description", "vhost_user"]
         }
         (Kind::Export, Act::Set) => &["group", "ioprio", "read_only", "size", "description"],
         (Kind::Disk, Act::Add) => &[
@@ -77,6 +78,8 @@ pub(crate) fn parse_kind(word: &str) -> Result<Kind, String> {
 /// What the changes of one transaction were made from so far.
 pub(crate) struct Words<'a> {
     config: &'a Config,
+    /// Where exports that are added have their sockets for virtual machines.
+    sockets: Option<&'a Path>,
     groups: BTreeSet<String>,
     /// Limits of groups as they become.
     bounds: BTreeMap<String, Bounds>,
@@ -85,9 +88,10 @@ pub(crate) struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    pub(crate) fn new(config: &'a Config) -> Self {
+    pub(crate) fn new(config: &'a Config, sockets: Option<&'a Path>) -> Self {
         Self {
             config,
+            sockets,
             groups: config.groups.iter().map(|group| group.path.clone()).collect(),
             bounds: config.bounds.clone(),
             schedulers: config.disks.iter().map(|disk| (disk.name.clone(), disk.scheduler)).collect(),
@@ -181,7 +185,12 @@ impl<'a> Words<'a> {
 
     fn add_export(&mut self, name: String, mut keys: Keys) -> Result<Vec<Change>, String> {
         let backing = keys.take("backing", |text| parse_backing(&text))?;
+        let vhost_user = match (keys.take("vhost_user", |text| parse_socket(&text))?, self.sockets) {
+            (None, Some(directory)) => Some(place::socket_in(directory, &name)?),
+            (said, _) => said,
+        };
         let new = NewExport {
+            vhost_user,
             backing: backing.ok_or_else(|| {
                 format!("export \"{name}\" needs a backing: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE")
             })?,
@@ -296,16 +305,23 @@ fn set_export(name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {
 /// Reads a backing; a path must start at the root, for the server is somewhere else than whoever asks.
 fn parse_backing(text: &str) -> Result<Backing, String> {
     let backing = backing::parse(text)?;
-    if let Backing::File { path, .. } = &backing
-        && !path.is_absolute()
-    {
-        return Err(format!(
-            "takes a path from the root, for the server has another directory, not \"{}\"",
-            path.display()
-        ));
+    if let Backing::File { path, .. } = &backing {
+        check_path(path)?;
     }
     backing::check(&backing)?;
     Ok(backing)
+}
+
+fn parse_socket(text: &str) -> Result<PathBuf, String> {
+    check_path(text.as_ref())?;
+    Ok(text.into())
+}
+
+fn check_path(path: &Path) -> Result<(), String> {
+    if path.is_absolute() {
+        return Ok(());
+    }
+    Err(format!("takes a path from the root, for the server has another directory, not \"{}\"", path.display()))
 }
 
 fn priority(text: String) -> Result<Priority, String> {
@@ -432,7 +448,7 @@ mod tests {
     }
 
     fn read(list: Value) -> Result<String, String> {
-        Words::new(&config()).transaction(&list).map(|changes| format!("{changes:?}"))
+        Words::new(&config(), None).transaction(&list).map(|changes| format!("{changes:?}"))
     }
 
     #[test]
@@ -446,6 +462,20 @@ mod tests {
         assert_eq!(two.unwrap().matches("AddGroup").count(), 1);
         let fair = read(json!([{"set": "disk", "name": "ssd0", "scheduler": "fair", "isolation_cost": 9}])).unwrap();
         assert!(fair.contains("SetKnob") && !fair.contains("SetScheduler"), "{fair}: it has fair already");
+    }
+
+    #[test]
+    fn an_export_has_its_socket_where_the_others_have_theirs_or_where_it_says() {
+        let add = |name: &str, more: Value| {
+            let mut one = json!({"add": "export", "name": name, "backing": "mem:1m"});
+            one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let changes = Words::new(&config(), Some("/run/vm".as_ref())).transaction(&json!([one]))?;
+            let Some(Change::AddExport(new)) = changes.into_iter().next_back() else { panic!("it adds an export") };
+            Ok::<_, String>(new.vhost_user)
+        };
+        assert_eq!(add("a", json!({})), Ok(Some("/run/vm/a".into())));
+        assert_eq!(add("a/b", json!({"vhost_user": "/run/b"})), Ok(Some("/run/b".into())));
+        assert!(add("a/b", json!({})).unwrap_err().contains("cannot have its name"));
     }
 
     #[test]
@@ -466,6 +496,10 @@ mod tests {
             (json!(7), "a change is an object such as"),
             (json!({"add": "export", "name": "a"}), "export \"a\" needs a backing"),
             (json!({"add": "export", "name": "a", "backing": "file:a.img"}), "takes a path from the root"),
+            (
+                json!({"add": "export", "name": "a", "backing": "mem:1m", "vhost_user": "a"}),
+                "takes a path from the root",
+            ),
             (json!({"set": "export", "name": "a", "bakcing": "x"}), "unknown key \"bakcing\" of an export"),
             (json!({"set": "disk", "name": "ssd0", "slice_idle": 0}), "unknown key \"slice_idle\" of a disk"),
             (json!({"set": "disk", "name": "ssd0", "tunables": {"slice_idle": 0}}), "slice_idle belongs to bfq"),

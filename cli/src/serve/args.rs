@@ -108,7 +108,8 @@ pub(crate) struct ServeArgs {
     pub(crate) handshake_timeout: Option<Duration>,
 
     /// Where to look at the server and change it: unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only],
-    /// tcp:HOST:PORT,token=FILE or off; may be given several times [default: beside the first unix socket]
+    /// tcp:HOST:PORT,token=FILE, tcp:HOST:PORT,certificates=DIR or off; may be given several times [default: beside the
+    /// first unix socket]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_control)]
     pub(crate) control: Vec<ControlPlace>,
 

@@ -132,7 +132,7 @@ mod tests {
         let source = Source { name: "f.toml".into(), text: text.into() };
         let mut mistakes = Vec::new();
         let file = config::read(&source, Path::new("/base"), &mut mistakes);
-        let Plan { config, places } = plan(&ServeArgs::default(), Some(file), Vec::new(), &mut mistakes);
+        let Plan { config, places, .. } = plan(&ServeArgs::default(), Some(file), Vec::new(), &mut mistakes);
         assert_eq!(mistakes, []);
         render(Severity::Warning, Some(&source), &warnings(&config, &places))
     }

@@ -19,10 +19,11 @@ use fairlift_core::{GroupId, sched};
 
 use super::args::ServeArgs;
 use super::places::{Places, Said};
-use super::tls;
 use crate::config::section::{Placed, join};
 use crate::config::{File, Server, check_name};
+use crate::control::ControlAt;
 use crate::words::backing::Named;
+use crate::words::certificates::{self, Certificate};
 use crate::words::groups::Tree;
 use crate::words::mistake::Mistake;
 use crate::words::place::ListenAt;
@@ -42,6 +43,10 @@ fn groups_on(exports: &[Export], disk: Option<usize>) -> usize {
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) config: Config,
+    /// Where the server is looked at and changed; `None`: where it usually is.
+    pub(crate) control: Option<Vec<ControlAt>>,
+    /// The digest of the certificate.
+    pub(crate) certificate: Option<Vec<u8>>,
     pub(crate) places: Places,
 }
 
@@ -66,7 +71,8 @@ pub(crate) fn plan(
     weigh(flags, &mut file.groups, &mut exports, &mut places, mistakes);
     limit(flags, &file.groups, &exports, &mut file.bounds, mistakes);
     let (disks, disk_default) = disks(flags, &file, &exports, mistakes);
-    let (listeners, tls) = listeners(flags, &file.server, inherited, mistakes);
+    let (listeners, certificate) = listeners(flags, &file.server, inherited, mistakes);
+    let control = control(flags, &file.server, &listeners, mistakes);
     let limits = file.server.limits;
     let workers = workers(flags, &file.server, mistakes);
     let config = Config {
@@ -82,9 +88,9 @@ pub(crate) fn plan(
             handshake_timeout: flags.handshake_timeout.unwrap_or(limits.handshake_timeout),
             ..limits
         },
-        tls,
+        tls: certificate.as_ref().map(|certificate| Arc::clone(&certificate.config)),
     };
-    Plan { config, places }
+    Plan { config, control, certificate: certificate.map(|certificate| certificate.digest), places }
 }
 
 /// How many workers, if that was said: each one's part of the memory takes the largest request.
@@ -200,14 +206,8 @@ fn limit(
 fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<Mistake>) -> Vec<Export> {
     let mut exports: Vec<Export> = Vec::new();
     let in_directory = |name: &str, mistakes: &mut Vec<Mistake>| {
-        let directory = flags.vhost_user.as_ref()?;
-        if name.contains('/') || [".", "..", ""].contains(&name) {
-            let says = format!(
-                "the socket of export {name:?} cannot have its name; set export.\"{name}\".vhost_user in the config file"
-            );
-            mistakes.push(Mistake::in_flag("--vhost-user", says));
-        }
-        Some(directory.join(name))
+        let refuse = |says| mistakes.push(Mistake::in_flag("--vhost-user", says));
+        place::socket_in(flags.vhost_user.as_ref()?, name).map_err(refuse).ok()
     };
     for export in &file.exports {
         if let Err(says) = backing::check(&export.backing.value) {
@@ -320,7 +320,7 @@ fn listeners(
     server: &Server,
     inherited: Vec<Arc<OwnedFd>>,
     mistakes: &mut Vec<Mistake>,
-) -> (Vec<Listener>, Option<Arc<rustls::ServerConfig>>) {
+) -> (Vec<Listener>, Option<Certificate>) {
     let said = flags.tls.or(server.tls.as_ref().map(|placed| placed.value));
     let mut places: Vec<(ListenAt, Option<&Placed<ListenAt>>)> = if flags.listen.is_empty() {
         server.listen.iter().map(|placed| (placed.value.clone(), Some(placed))).collect()
@@ -371,12 +371,46 @@ fn listeners(
     (places.into_iter().map(|(place, _)| listener(place)).collect(), config)
 }
 
+/// Where the server is looked at and changed; `None`: where it usually is.
+fn control(
+    flags: &ServeArgs,
+    server: &Server,
+    listeners: &[Listener],
+    mistakes: &mut Vec<Mistake>,
+) -> Option<Vec<ControlAt>> {
+    let in_file = server.control.iter().map(|placed| (&placed.value, Said::of(placed, "server.control")));
+    let in_flags = flags.control.iter().map(|place| (place, Said::in_flag("--control".into())));
+    let said: Vec<_> = if flags.control.is_empty() { in_file.collect() } else { in_flags.collect() };
+    if said.is_empty() {
+        return None;
+    }
+    // A port that the kernel chooses is never another's.
+    let name = |address: &Address| Some(place::show(address)).filter(|name| !name.ends_with(":0"));
+    let mut taken: Vec<_> = listeners.iter().map(|listener| (name(&listener.address), "clients of exports")).collect();
+    let mut all = Vec::new();
+    for (place, at) in &said {
+        let Some(place) = &place.0 else {
+            if said.len() > 1 {
+                mistakes.push(at.says("\"off\" stands alone: with it there is no control server"));
+            }
+            continue;
+        };
+        let shown = name(&place.address);
+        if let Some((_, whose)) = shown.as_ref().and_then(|_| taken.iter().find(|(name, _)| *name == shown)) {
+            mistakes.push(at.says(format!("{} is for {whose} already", place::show(&place.address))));
+        }
+        taken.push((shown, "control"));
+        all.push(place.clone());
+    }
+    Some(all)
+}
+
 fn certificate(
     flags: &ServeArgs,
     server: &Server,
     said: Option<Tls>,
     mistakes: &mut Vec<Mistake>,
-) -> Option<Arc<rustls::ServerConfig>> {
+) -> Option<Certificate> {
     let verify = flags.tls_verify_peer || server.tls_verify_peer.as_ref().is_some_and(|placed| placed.value);
     let file_at = || {
         let directory = server.tls_certificates.as_ref().map(|placed| placed.at.clone());
@@ -412,8 +446,8 @@ fn certificate(
             });
             None
         }
-        (Some(_), Some(directory)) => match tls::load(directory, verify) {
-            Ok(config) => Some(config),
+        (Some(_), Some(directory)) => match certificates::load(directory, verify) {
+            Ok(certificate) => Some(certificate),
             Err(says) => {
                 mistakes.push(place(flags.tls_certificates.is_some(), "tls-certificates", says));
                 None

@@ -3,6 +3,9 @@
 //! Everything goes by name (an export's, a disk's, a group's path, a listener's address), for the places of things in a
 //! [`Config`] change when others are removed.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Priority, sched};
 
@@ -128,6 +131,11 @@ pub enum Change {
         /// The place, as [`Server::addresses`](crate::Server::addresses) says it: `unix:/run/fairlift.sock`.
         address: String,
     },
+    /// Gives the server another certificate, for connections that are encrypted from now on.
+    SetCertificate {
+        /// Certificate, key and whom to trust; `None`: no listener may need one.
+        tls: Option<Arc<rustls::ServerConfig>>,
+    },
 }
 
 /// How clients leave an export that is removed.
@@ -161,6 +169,8 @@ pub struct NewExport {
     pub priority: Priority,
     /// Whether clients may only read.
     pub read_only: bool,
+    /// As [`Export::vhost_user`](crate::config::Export::vhost_user).
+    pub vhost_user: Option<PathBuf>,
 }
 
 /// What is in force.

@@ -1,13 +1,14 @@
 //! Plan: what a configuration is after a change, or why the change cannot be made. Nothing is opened or touched here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::sched::Setup;
 use fairlift_core::{Group, GroupId, flush, sched, suggestion, tunable};
 
 use super::change::{Change, NewExport};
-use crate::config::{Config, Disk, Export, Listener};
+use crate::config::{Config, Disk, Export, Listener, Tls};
 use crate::export::listen;
 
 /// As many groups as have numbers, some of which may be taken by groups that are leaving.
@@ -73,6 +74,7 @@ pub fn change(config: &mut Config, change: &Change) -> Result<(), String> {
         Change::Grow { export, size } => grow(the_export(config, export)?, *size),
         Change::AddListener(listener) => add_listener(config, listener),
         Change::RemoveListener { address } => remove_listener(config, address),
+        Change::SetCertificate { tls } => set_certificate(config, tls.as_ref()),
     }
 }
 
@@ -365,6 +367,11 @@ fn add_export(config: &mut Config, new: &NewExport) -> Result<(), String> {
         None => None,
     };
     let group = find_group(config, &new.group)?;
+    if let Some(path) = &new.vhost_user
+        && let Some(there) = config.exports.iter().find(|there| there.vhost_user.as_ref() == Some(path))
+    {
+        return Err(format!("export \"{}\" has the socket {} (vhost_user) already", there.name, path.display()));
+    }
     config.exports.push(Export {
         name: new.name.clone(),
         description: new.description.clone(),
@@ -375,7 +382,7 @@ fn add_export(config: &mut Config, new: &NewExport) -> Result<(), String> {
         group,
         priority: new.priority,
         read_only: new.read_only,
-        vhost_user: None,
+        vhost_user: new.vhost_user.clone(),
     });
     Ok(())
 }
@@ -396,5 +403,14 @@ fn remove_listener(config: &mut Config, address: &str) -> Result<(), String> {
     let at = names.iter().position(|name| name == address);
     let unknown = || unknown("listener", address, names.iter().map(String::as_str), "it listens at");
     config.listeners.remove(at.ok_or_else(unknown)?);
+    Ok(())
+}
+
+fn set_certificate(config: &mut Config, tls: Option<&Arc<rustls::ServerConfig>>) -> Result<(), String> {
+    let needs = config.listeners.iter().find(|listener| listener.tls != Tls::Off);
+    if let (None, Some(listener)) = (tls, needs) {
+        return Err(format!("{} needs a certificate", listen::name(&listener.address)));
+    }
+    config.tls = tls.cloned();
     Ok(())
 }

@@ -222,7 +222,6 @@ fn all_that_cannot_change_is_named() {
         (a.clone(), "vhost_user"),
         (a.clone(), "disk"),
         (a, "size"),
-        (Of::Export("b".into()), "vhost_user"),
         (d.clone(), "shared_tags"),
         (d.clone(), "io_timeout"),
         (d, "concurrency"),

@@ -12,6 +12,7 @@ use crate::disk::Disk;
 use crate::export::Export;
 use crate::export::nbd::Exports;
 use crate::export::nbd::service::Service;
+use crate::export::vhost_user::service::Door;
 use crate::kernel::clock;
 use crate::server::worker::Backend;
 
@@ -53,10 +54,11 @@ impl Live {
             }
             Step::SetBounds { id, bounds } => backend.disks.set_bounds(now, id, &bounds),
             Step::Turn { disk, change } => turn(&disk, &change, &self.config),
-            Step::Export { mut export, opened } => {
+            Step::Export { mut export, opened, socket } => {
                 self.exports_made += 1;
                 export.id = self.exports_made;
                 export.start = Sector(export.start.0 + self.opened[opened].start.0);
+                socket.into_iter().for_each(|socket| service.doors.open(Door::new(socket, &export)));
                 list.push(Arc::new(export));
             }
             Step::Become { name, to } => {
@@ -69,7 +71,9 @@ impl Live {
             }
             Step::RemoveExport { name, how } => {
                 if let Some(at) = list.iter().position(|export| export.name == name) {
-                    self.leaving.exports.push((list.remove(at), how));
+                    let export = list.remove(at);
+                    self.leaving.doors.extend(service.doors.shut(export.id));
+                    self.leaving.exports.push((export, how));
                 }
             }
             Step::Grown { opened } => {
@@ -81,6 +85,7 @@ impl Live {
                 service.listen(listening, self.listeners_made);
                 self.listeners_made += 1;
             }
+            Step::Certificate(tls) => service.set_tls(tls),
             Step::Leave { address } => self.leaving.listeners.extend(service.leave(&address)),
         }
     }

@@ -74,6 +74,8 @@ pub(super) enum Step {
     Export {
         export: Export,
         opened: usize,
+        /// Where virtual machines find it.
+        socket: Option<Listening>,
     },
     /// The export of that name becomes another one of the same life.
     Become {
@@ -91,6 +93,7 @@ pub(super) enum Step {
     Leave {
         address: String,
     },
+    Certificate(Arc<rustls::ServerConfig>),
 }
 
 /// What a transaction has worked out so far.
@@ -173,7 +176,7 @@ impl Live {
                 disk.check_bounds(said.depth, said.nr_requests)?;
                 draft.steps.push(Step::Turn { disk, change: change.clone() });
             }
-            Change::AddExport(new) => self.add_export(backend, draft, new)?,
+            Change::AddExport(new) => self.add_export(backend, draft, new, dry_run)?,
             Change::RemoveExport { export, how } => {
                 draft.shows.remove(export);
                 draft.list.retain(|there| there.name != *export);
@@ -195,6 +198,7 @@ impl Live {
             Change::Grow { export, size } => draft.grow(export, *size)?,
             Change::AddListener(listener) => self.add_listener(draft, listener, dry_run)?,
             Change::RemoveListener { address } => draft.steps.push(Step::Leave { address: address.clone() }),
+            Change::SetCertificate { tls } => draft.steps.extend(tls.clone().map(Step::Certificate)),
         }
         Ok(())
     }
@@ -202,7 +206,7 @@ impl Live {
     fn add_listener(&self, draft: &mut Draft, listener: &Listener, dry_run: bool) -> Result<(), Why> {
         let name = listen::name(&listener.address);
         if listener.tls != config::Tls::Off && draft.config.tls.is_none() {
-            let why = "the server was started without a certificate (tls_certificates)";
+            let why = "the server has no certificate (tls_certificates)";
             return Err(Why::No(format!("cannot listen with TLS at {name}: {why}")));
         }
         if self.leaving.listeners.iter().any(|leaving| leaving.name == name) {
