@@ -8,9 +8,10 @@ use fairlift::config::Backing;
 
 use super::args::ServeArgs;
 use crate::config::File;
-use crate::config::section::join;
+use crate::config::section::{Placed, join};
+use crate::control::ControlPlace;
 use crate::words::mistake::Mistake;
-use crate::words::place;
+use crate::words::place::{self, ListenAt};
 
 /// A key of the file, or a flag.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,6 +26,11 @@ impl Said {
     /// Something in a flag.
     pub(crate) fn in_flag(flag: String) -> Self {
         Self { at: None, key: flag }
+    }
+
+    /// The value of a key of the file.
+    pub(super) fn of<T>(placed: &Placed<T>, key: &str) -> Self {
+        Self { at: Some(placed.at.clone()), key: key.into() }
     }
 
     /// What is said of it.
@@ -42,6 +48,8 @@ pub(crate) struct Places {
     backings: Vec<(String, Said)>,
     /// By the address.
     listeners: Vec<(String, Said)>,
+    /// The places of control, in their order.
+    control: Vec<Said>,
     /// The table of the server's keys.
     server: Option<Range<usize>>,
     /// By the disk's name.
@@ -66,10 +74,13 @@ impl Places {
             places.exports.push((named.name.clone(), said));
         }
         if flags.listen.is_empty() {
-            let said = |at: &Range<usize>| Said { at: Some(at.clone()), key: "server.listen".into() };
-            let listen = file.server.listen.iter();
-            places.listeners = listen.map(|one| (place::show(&one.value.address), said(&one.at))).collect();
+            let said = |one: &Placed<ListenAt>| (place::show(&one.value.address), Said::of(one, "server.listen"));
+            places.listeners = file.server.listen.iter().map(said).collect();
         }
+        let is_on = |place: &&Placed<ControlPlace>| place.value.0.is_some();
+        let in_file = file.server.control.iter().filter(is_on).map(|one| Said::of(one, "server.control"));
+        let in_flags = flags.control.iter().map(|_| Said::in_flag("--control".into()));
+        places.control = if flags.control.is_empty() { in_file.collect() } else { in_flags.collect() };
         places.server.clone_from(&file.server.at);
         places.disks = file.disks.iter().map(|disk| (disk.name.clone(), table("disk", &disk.name, &disk.at))).collect();
         let tables = file.weighed.iter();
@@ -96,6 +107,11 @@ impl Places {
     /// The addresses, all together.
     pub(super) fn listen(&self) -> Said {
         self.listeners.first().map_or_else(|| Said::in_flag("--listen".into()), |(_, said)| said.clone())
+    }
+
+    /// A place of control, by its number.
+    pub(super) fn control(&self, number: usize) -> Option<Said> {
+        self.control.get(number).cloned()
     }
 
     /// A key of the server's.
