@@ -51,6 +51,7 @@ fn config(socket: &Path) -> Config {
     };
     Config {
         groups: vec![Group::root()],
+        bounds: Default::default(),
         disk_default: disk("default", Kind::MqDeadline),
         disks: vec![disk("d", Kind::Fair)],
         exports: vec![export],

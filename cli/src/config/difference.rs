@@ -13,8 +13,8 @@ use fairlift::config::{Address, Backing, Config, Disk, Export, Listener};
 use fairlift::control::{Change, Leave, NewExport};
 use fairlift_core::{Group, GroupId, Priority, PriorityClass};
 
-use crate::words::place;
 use crate::words::units::show_size;
+use crate::words::{limits, place};
 
 /// Something that cannot change while the server runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -150,6 +150,12 @@ fn groups(old: &Config, new: &Config, changes: &mut Vec<Change>) {
                 changes.push(Change::SetWeight { group: group.path.clone(), weight: group.weight });
             }
             Some(_) => {}
+        }
+    }
+    for group in &new.groups {
+        let [before, after] = [old, new].map(|config| config.bounds.get(&group.path).copied().unwrap_or_default());
+        if before != after {
+            changes.push(Change::SetBounds { group: group.path.clone(), bounds: after });
         }
     }
 }
@@ -330,6 +336,9 @@ fn keep_group(wanted: &mut Config, now: &Config, group: GroupId) -> GroupId {
         return GroupId(at as u16);
     }
     let parent = group.parent.map(|parent| keep_group(wanted, now, parent));
+    if let Some(bounds) = now.bounds.get(&group.path) {
+        wanted.bounds.insert(group.path.clone(), *bounds);
+    }
     wanted.groups.push(Group { parent, ..group.clone() });
     GroupId((wanted.groups.len() - 1) as u16)
 }
@@ -345,6 +354,10 @@ pub(crate) fn describe(change: &Change, old: &Config) -> String {
         Change::SetWeight { group, weight } => {
             let was = old.groups.iter().find(|one| one.path == *group).map_or(0, |one| one.weight);
             format!("group {group:?}: weight {weight} (was {was})")
+        }
+        Change::SetBounds { group, bounds } => {
+            let was = old.bounds.get(group).copied().unwrap_or_default();
+            format!("group {group:?}: {} (was {})", limits::show(bounds), limits::show(&was))
         }
         Change::AddDisk(disk) => format!("disk {:?}: added, scheduler {}", disk.name, disk.scheduler.name()),
         Change::RemoveDisk { disk } => format!("disk {disk:?}: removed"),

@@ -3,18 +3,19 @@
 //! One table of words serves all routes, transactions and the command line: `{"weight": 300}` of a group is the same wherever it
 //! is written. Numbers may be numbers or text (`"size": "10g"`), as in the config file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use fairlift::config::{Backing, Config, Disk, Listener, Tls};
 use fairlift::control::{Change, Leave, NewExport};
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::concurrency;
 use fairlift_core::{Group, Priority, flush, sched};
 use fairlift_lab::suggestion;
 use serde_json::{Map, Value};
 
 use crate::words::scheduler::{check_setting, parse_scheduler, scheduler_default, tunables};
-use crate::words::{backing, place, units};
+use crate::words::{backing, limits, place, units};
 
 /// What can be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +41,7 @@ const ACTS: [(&str, Act); 3] = [("add", Act::Add), ("set", Act::Set), ("remove",
 /// The keys that each takes, beside its name: (add, set), and of a disk the tunables of its scheduler.
 pub(crate) const fn keys(kind: Kind, act: Act) -> &'static [&'static str] {
     match (kind, act) {
-        (Kind::Group, Act::Add | Act::Set) => &["weight"],
+        (Kind::Group, Act::Add | Act::Set) => &["weight", "max", "burst"],
         (Kind::Export, Act::Add) => {
             &["backing", "offset", "size", "disk", "group", "ioprio", "read_only", "description", "vhost_user"]
         }
@@ -80,6 +81,8 @@ pub(crate) struct Words<'a> {
     /// Where exports that are added have their sockets for virtual machines.
     sockets: Option<&'a Path>,
     groups: BTreeSet<String>,
+    /// Limits of groups as they become.
+    bounds: BTreeMap<String, Bounds>,
     /// Schedulers of disks as they become.
     schedulers: Vec<(String, sched::Kind)>,
 }
@@ -90,6 +93,7 @@ impl<'a> Words<'a> {
             config,
             sockets,
             groups: config.groups.iter().map(|group| group.path.clone()).collect(),
+            bounds: config.bounds.clone(),
             schedulers: config.disks.iter().map(|disk| (disk.name.clone(), disk.scheduler)).collect(),
         }
     }
@@ -132,6 +136,7 @@ impl<'a> Words<'a> {
             return Ok(vec![match kind {
                 Kind::Group => {
                     self.groups.remove(&name);
+                    self.bounds.remove(&name);
                     Change::RemoveGroup { path: name }
                 }
                 Kind::Export => Change::RemoveExport { export: name, how },
@@ -142,13 +147,19 @@ impl<'a> Words<'a> {
         match kind {
             Kind::Group => {
                 let weight = keys.take("weight", |text| number(&text, 1, u64::from(Group::WEIGHT_MAX)))?;
+                let bounds = self.bounds(&name, &mut keys)?;
                 keys.finish(&[])?;
                 let weight = weight.map(|weight| weight as u16);
+                let mut changes = Vec::new();
                 if act == Act::Add {
                     self.groups.insert(name.clone());
-                    return Ok(vec![Change::AddGroup { path: name, weight: weight.unwrap_or(Group::WEIGHT_DEFAULT) }]);
+                    let weight = weight.unwrap_or(Group::WEIGHT_DEFAULT);
+                    changes.push(Change::AddGroup { path: name.clone(), weight });
+                } else {
+                    changes.extend(weight.map(|weight| Change::SetWeight { group: name.clone(), weight }));
                 }
-                Ok(weight.map(|weight| Change::SetWeight { group: name, weight }).into_iter().collect())
+                changes.extend(bounds.map(|bounds| Change::SetBounds { group: name, bounds }));
+                Ok(changes)
             }
             Kind::Export if act == Act::Add => self.add_export(name, keys),
             Kind::Export => set_export(&name, keys),
@@ -257,6 +268,25 @@ impl<'a> Words<'a> {
     }
 }
 
+impl Words<'_> {
+    /// What binds a group from now on, if that is said.
+    fn bounds(&mut self, name: &str, keys: &mut Keys) -> Result<Option<Bounds>, String> {
+        let max = keys.take_rates("max", limits::parse)?;
+        let burst = keys.take_rates("burst", limits::parse_burst)?;
+        if max.is_none() && burst.is_none() {
+            return Ok(None);
+        }
+        let mut bounds = self.bounds.get(name).copied().unwrap_or_default();
+        bounds.ceiling.max = max.unwrap_or(bounds.ceiling.max);
+        if let Some((rates, length)) = burst {
+            (bounds.ceiling.burst, bounds.ceiling.length) = (rates, length);
+        }
+        bounds.check().map_err(|wrong| wrong.to_string())?;
+        self.bounds.insert(name.to_owned(), bounds);
+        Ok(Some(bounds))
+    }
+}
+
 fn set_export(name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {
     let export = || name.to_owned();
     let mut changes = Vec::new();
@@ -337,6 +367,18 @@ impl Keys {
         text(&value).and_then(read).map(Some).map_err(|why| format!("{key}: {why}"))
     }
 
+    /// Takes rates out: text as in the config file, or an object, as in `{"riops": 3000, "wbps": "50m"}`.
+    fn take_rates<T>(&mut self, key: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+        if let Some(Value::Object(rates)) = self.keys.get(key) {
+            let words = rates.iter().map(|(rate, amount)| Ok(format!("{rate}={}", text(amount)?)));
+            let words: Result<Vec<_>, String> = words.collect();
+            let words = words.map_err(|why| format!("{key}: {why}"))?;
+            let all = if words.is_empty() { "max".into() } else { words.join(" ") };
+            self.keys.insert(key.into(), Value::String(all));
+        }
+        self.take(key, |text| read(if text == "auto" { "max" } else { &text }))
+    }
+
     /// Takes the tunables out: those within `tunables`, and those that stand beside it.
     fn knobs(&mut self, kind: sched::Kind) -> Result<Vec<(String, String)>, String> {
         let mut all = Vec::new();
@@ -394,6 +436,7 @@ mod tests {
     fn config() -> Config {
         Config {
             groups: vec![Group::root()],
+            bounds: Default::default(),
             disk_default: Disk::new("default", sched::Kind::MqDeadline),
             disks: vec![Disk::new("ssd0", sched::Kind::Fair)],
             exports: vec![],

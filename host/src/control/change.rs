@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Priority, sched};
 
 use crate::config::{Backing, Config, Disk, Listener};
@@ -31,6 +32,13 @@ pub enum Change {
         group: String,
         /// Its share among its siblings, 1 to 1000.
         weight: u16,
+    },
+    /// Gives a group other bounds, or none: at least, and at most, so much in a second.
+    SetBounds {
+        /// Its name from the root.
+        group: String,
+        /// All that binds it from now on.
+        bounds: Bounds,
     },
     /// Adds a disk, on which nothing is yet.
     AddDisk(Disk),

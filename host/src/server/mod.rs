@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use fairlift_core::ContextId;
 use fairlift_core::sched::Kind;
+use fairlift_core::{ContextId, GroupId};
 
 use crate::Error;
 use crate::config::{Address, Config, Limits, Listener};
@@ -47,6 +47,7 @@ use worker::{Backend, Worker};
 /// let export = Export { disk: Some(0), ..Export::new("ram", gibibyte) }; // on the first of `disks`
 /// let server = Server::bind(Config {
 ///     groups: vec![Group::root()],
+///     bounds: Default::default(),
 ///     disk_default: ram.clone(),
 ///     disks: vec![ram],
 ///     exports: vec![export],
@@ -289,6 +290,12 @@ impl Server {
             files,
             notifiers: Arc::clone(&notifiers),
         };
+        for (id, group) in config.groups.iter().enumerate() {
+            if let Some(bounds) = config.bounds.get(&group.path) {
+                assert!(bounds.check().is_ok(), "group {}: {bounds:?}", group.path);
+                backend.disks.set_bounds(clock::now(), GroupId(id as u16), bounds);
+            }
+        }
         let live = Live::new(in_force, config.disks.len(), &exports, &backend, disk_of_file.len() as u32);
         let exports = Exports { list: exports, leaving: Vec::new(), request_max: limits.request_max };
         let service = Service::new(exports, listeners, doors, limits, config.tls, notifiers);

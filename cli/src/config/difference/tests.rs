@@ -32,6 +32,7 @@ fn disk(name: &str, scheduler: sched::Kind) -> Disk {
 fn empty() -> Config {
     Config {
         groups: vec![Group::root()],
+        bounds: BTreeMap::new(),
         disks: Vec::new(),
         disk_default: disk("default", sched::Kind::MqDeadline),
         exports: Vec::new(),

@@ -52,6 +52,7 @@ impl Live {
             Step::SetWeight { id, weight } => {
                 backend.disks.all().iter().for_each(|(_, disk)| disk.set_weight(now, id, weight));
             }
+            Step::SetBounds { id, bounds } => backend.disks.set_bounds(now, id, &bounds),
             Step::Turn { disk, change } => turn(&disk, &change, &self.config),
             Step::Export { mut export, opened, socket } => {
                 self.exports_made += 1;

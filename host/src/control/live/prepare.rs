@@ -5,6 +5,7 @@ mod export;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Group, GroupId};
 
 use super::{Live, Opened};
@@ -61,6 +62,10 @@ pub(super) enum Step {
     SetWeight {
         id: GroupId,
         weight: u16,
+    },
+    SetBounds {
+        id: GroupId,
+        bounds: Bounds,
     },
     Turn {
         disk: Arc<Disk>,
@@ -147,10 +152,14 @@ impl Live {
             Change::AddGroup { .. } => draft.add_groups(backend)?,
             Change::RemoveGroup { path } => {
                 let id = draft.groups.remove(path).expect("the plan knows it");
+                draft.steps.push(Step::SetBounds { id, bounds: Bounds::default() });
                 draft.steps.push(Step::RemoveGroup { id });
             }
             Change::SetWeight { group, weight } => {
                 draft.steps.push(Step::SetWeight { id: draft.groups[group], weight: *weight });
+            }
+            Change::SetBounds { group, bounds } => {
+                draft.steps.push(Step::SetBounds { id: draft.groups[group], bounds: *bounds });
             }
             Change::AddDisk(disk) => self.add_disk(backend, draft, disk)?,
             Change::RemoveDisk { disk } => {
