@@ -28,7 +28,7 @@
 //! queue.7  A request that the device could not take ([`Queue::handle_busy`]) is dispatched first, once something else has ended,
 //!          or after [`BUSY_DELAY`](crate::sched::BUSY_DELAY) if nothing is in flight.
 //!
-//! Streams and groups that come, change and go: queue.8–11 in `queue/groups.rs`. Another scheduler: queue.12 in `queue/switch.rs`.
+//! Ceilings of groups: queue.13 in `queue/ceilings.rs`. Streams and groups that come, change and go: queue.8–11 in `queue/groups.rs`. Another scheduler: queue.12 in `queue/switch.rs`.
 //!
 //! A round of a context: `handle_completion` for all that has ended, `submit` for all that is new, `poll_dispatch` until `None`,
 //! `poll_finished` until `None`, `poll_wake` until `None`, then `poll_timeout`.
@@ -42,6 +42,7 @@ use alloc::vec::Vec;
 
 use slab::Slab;
 
+mod ceilings;
 mod complete;
 mod dispatch;
 mod events;
@@ -60,6 +61,7 @@ pub use waits::Figures;
 
 use groups::{Groups, StreamState};
 
+use crate::ceiling::Ceilings;
 use crate::flush;
 use crate::group::{ContextId, GroupId, StreamId};
 use crate::learn::idling_trial::Finding;
@@ -235,6 +237,7 @@ pub struct Queue {
     /// How often a stream or group went or moved.
     moves: u64,
     clock: Clock,
+    ceilings: Ceilings,
     trace: Option<Trace>,
 }
 
@@ -299,6 +302,7 @@ impl Queue {
             groups: Groups::new(&settings.groups),
             moves: 0,
             clock: Clock::default(),
+            ceilings: Ceilings::new(&settings.groups),
             trace: None,
             settings,
         }
@@ -312,7 +316,7 @@ impl Queue {
         // While no tag is free, or the device is busy, asking the scheduler would change nothing.
         let may_ask = self.busy_until.is_none() && !self.lacks_tag;
         let held = self.scheduler.next_timeout().filter(|_| may_ask);
-        [overdue, busy, held, self.flush_due()].into_iter().flatten().min()
+        [overdue, busy, held, self.flush_due(), self.ceilings.due()].into_iter().flatten().min()
     }
 
     // ---- knobs and counters ----

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use clap_complete::engine::ArgValueCandidates;
 
+use super::complete;
 use crate::control::KINDS;
 
 /// Which server is meant.
@@ -72,6 +74,7 @@ pub(crate) struct GetArgs {
     #[arg(value_parser = PossibleValuesParser::new(["export", "disk", "group", "listener", "connection", "server"]))]
     pub(crate) kind: Option<String>,
     /// Its name: an export's or disk's, or a group's path
+    #[arg(add = ArgValueCandidates::new(complete::names))]
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) at: At,
@@ -87,9 +90,10 @@ pub(crate) struct SetArgs {
     #[arg(value_parser = PossibleValuesParser::new(["group", "export", "disk"]))]
     pub(crate) kind: String,
     /// Its name: an export's or disk's, or a group's path
+    #[arg(add = ArgValueCandidates::new(complete::names))]
     pub(crate) name: String,
     /// What becomes of it, as in weight=300
-    #[arg(required = true, value_name = "KEY=VALUE")]
+    #[arg(required = true, value_name = "KEY=VALUE", add = ArgValueCandidates::new(complete::settings))]
     pub(crate) keys: Vec<String>,
     #[command(flatten)]
     pub(crate) how: How,
@@ -107,7 +111,7 @@ pub(crate) struct AddArgs {
     /// Its name; of an export NAME=BACKING
     pub(crate) name: String,
     /// What it is like, as in group=/tenants/carol
-    #[arg(value_name = "KEY=VALUE")]
+    #[arg(value_name = "KEY=VALUE", add = ArgValueCandidates::new(complete::settings))]
     pub(crate) keys: Vec<String>,
     #[command(flatten)]
     pub(crate) how: How,
@@ -122,6 +126,7 @@ pub(crate) struct RemoveArgs {
     #[arg(value_parser = kinds())]
     pub(crate) kind: String,
     /// Its name; a listener's address
+    #[arg(add = ArgValueCandidates::new(complete::names))]
     pub(crate) name: String,
     /// Disconnect the clients of an export at once
     #[arg(long)]

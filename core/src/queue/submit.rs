@@ -26,15 +26,26 @@ impl Queue {
     /// # Errors
     /// As [`Queue::submit`].
     pub fn submit_late(&mut self, now: Instant, asked: Instant, part: Part, bio: Bio) -> Result<(), Refused> {
-        let Stream { group, priority, context } = self.streams[bio.stream.0 as usize].stream;
+        let Stream { group, context, .. } = self.streams[bio.stream.0 as usize].stream;
         self.check(&bio)?;
+        if self.ceilings.bind(group) && self.holds_back((now, asked, part), &bio, group, context) {
+            return Ok(()); // queue.13
+        }
         if !self.has_room_for(bio.op) {
             self.starved |= 1 << context.0;
             self.note(now, Action::Slept, bio.op, bio.extent, bio.stream, group);
             return Err(Refused::Full);
         }
         self.note(now, Action::Queued, bio.op, bio.extent, bio.stream, group);
-        let stamp = self.came(now, asked, part, bio.stream, bio.op);
+        self.came(now, asked, part, bio.stream, bio.op);
+        self.take_in(now, asked, bio);
+        Ok(())
+    }
+
+    /// Takes in a bio for which there is room.
+    pub(super) fn take_in(&mut self, now: Instant, asked: Instant, bio: Bio) {
+        let Stream { group, priority, context } = self.streams[bio.stream.0 as usize].stream;
+        let stamp = self.stamp(now, group, bio.stream);
         let Bio { op, flags, extent, stream, token } = bio;
         let (stage, flags) = self.stage_of(op, flags, extent.start);
         let number = self.bios.insert(BioState {
@@ -60,7 +71,6 @@ impl Queue {
             }
             Stage::Preflush { .. } | Stage::Postflush => self.ask_flush(now, number), // queue.5
         }
-        Ok(())
     }
 
     pub(super) fn check(&self, bio: &Bio) -> Result<(), Refused> {

@@ -55,16 +55,20 @@ impl Queue {
         }
     }
 
-    /// A bio has come that was asked for at `asked` and has waited for `part`; what the clocks show it.
+    /// A bio has come that was asked for at `asked` and has waited for `part`.
     #[inline]
-    pub(super) fn came(&mut self, now: Instant, asked: Instant, part: Part, stream: StreamId, op: Op) -> Stamp {
-        self.clock.go_on(now);
+    pub(super) fn came(&mut self, now: Instant, asked: Instant, part: Part, stream: StreamId, op: Op) {
         let state = &mut self.streams[stream.0 as usize];
         state.opened(asked);
         if asked < now {
             state.stats.times_mut(op).spend(part, now.since(asked));
         }
-        let group = state.stream.group;
+    }
+
+    /// What the clocks show a tenant.
+    #[inline]
+    pub(super) fn stamp(&mut self, now: Instant, group: GroupId, stream: StreamId) -> Stamp {
+        self.clock.go_on(now);
         self.clock.stamp(self.share(group, stream))
     }
 
@@ -138,8 +142,7 @@ impl Queue {
         state.stats.times_mut(bio.op).spend(part, now.since(bio.since));
         bio.since = now;
         let group = state.stream.group;
-        self.clock.go_on(now);
-        self.bios[number].stamp = self.clock.stamp(self.share(group, stream));
+        self.bios[number].stamp = self.stamp(now, group, stream);
     }
 
     /// The replies to bios of a stream that had ended were sent, after so much time in all.
@@ -228,6 +231,11 @@ impl Queue {
             }
             let mut figures = Figures::default();
             figures.under_way.spent(bio.op, &times);
+            all.push((group, figures));
+        }
+        for (group, held) in self.ceilings.each() {
+            let mut figures = Figures::default();
+            figures.under_way.times_mut(held.bio.op).spend(Part::Limit, now.since(held.since));
             all.push((group, figures));
         }
         all

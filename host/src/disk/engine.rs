@@ -351,6 +351,11 @@ impl Engine {
         }
     }
 
+    /// The server ends: what ceilings hold goes at once.
+    pub(crate) fn lift_ceilings(&self, now: Instant) {
+        self.sides.iter().for_each(|side| side.queues.of(self.context).lift_ceilings(now));
+    }
+
     /// Requests that the devices have.
     pub(crate) fn in_devices(&self) -> usize {
         self.sides.iter().flat_map(|side| &side.lanes).map(|lane| lane.in_flight()).sum()
@@ -414,8 +419,9 @@ impl Engine {
         let may_ask = exchange.tag_wait.as_mut().is_none_or(|wait| wait.begin(came));
         exchange.full = false;
         exchange.tell_replies(&mut queue);
-        if side.handover == Handover::Open {
-            exchange.submit(&mut queue, now, &mut self.news);
+        match side.handover {
+            Handover::Open => exchange.submit(&mut queue, now, &mut self.news),
+            Handover::Frozen | Handover::Arrived => exchange.take_back(&mut queue, now, self.context), // handover.6
         }
         if may_ask {
             exchange.dispatch(&mut queue, now, self.context, &side.places);
@@ -575,6 +581,27 @@ impl Exchange {
         self.told = self.backlog.len();
     }
 
+    /// The queue forgets what it was told of bios that wait outside.
+    #[cold]
+    fn forget_backlog(&mut self, queue: &mut Queue) {
+        for Asked { bio, at, .. } in self.backlog.range(..std::mem::take(&mut self.told)) {
+            queue.comes_in(*at, self.streams[bio.stream.0 as usize].id, bio.op, *at);
+        }
+    }
+
+    /// Takes back what ceilings hold of ours.
+    #[cold]
+    fn take_back(&mut self, queue: &mut Queue, now: Instant, context: ContextId) {
+        self.forget_backlog(queue);
+        for bio in queue.take_held(context).into_iter().rev() {
+            let member = self.streams.iter().find(|(_, member)| member.id == bio.stream);
+            let (stream, _) = member.expect("a stream whose bios wait is there");
+            let bio = Bio { stream: StreamId(stream as u32), ..bio };
+            self.backlog.push_front(Asked { bio, at: now, part: Part::Limit });
+            self.open -= 1;
+        }
+    }
+
     /// Takes what the scheduler gives us for the devices; where tags are shared, until we have to wait for one.
     #[inline]
     fn dispatch(&mut self, queue: &mut Queue, now: Instant, context: ContextId, places: &[Place]) {
@@ -654,9 +681,7 @@ impl Side {
         if !Arc::ptr_eq(&found.queues, &self.queues) {
             assert!(self.exchange.open == 0, "the queues were changed while a worker had something in them");
             let old = std::mem::replace(&mut self.queues, Arc::clone(&found.queues));
-            for Asked { bio, at, .. } in self.exchange.backlog.range(..std::mem::take(&mut self.exchange.told)) {
-                old.of(context).comes_in(*at, self.exchange.streams[bio.stream.0 as usize].id, bio.op, *at);
-            }
+            self.exchange.forget_backlog(&mut old.of(context));
             for (_, Member { stream, id, before }) in &mut self.exchange.streams {
                 let mut old = old.of(context);
                 before.add(&old.stream_stats(*id));

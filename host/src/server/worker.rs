@@ -83,7 +83,9 @@ impl<F: Front> Worker<F> {
         loop {
             let before = clock::now();
             let due = self.due(before);
-            let now = self.sleep.until(&mut self.engine.ring, before, due);
+            let busy = self.engine.open() > 0;
+            let front = &mut self.front;
+            let now = self.sleep.until(&mut self.engine.ring, before, due, busy, |sleeps| front.watch(sleeps));
             self.engine.now = now;
             let mut completions = 0;
             while let Some(entry) = self.engine.ring.reap() {
@@ -93,6 +95,7 @@ impl<F: Front> Worker<F> {
             self.turns[number].turn(completions, self.sleep.looked());
             self.front.look_at_clock(&mut self.engine, now);
             if self.front.gives_up_at().is_some() {
+                self.engine.lift_ceilings(now);
                 self.engine.woken();
             }
             self.settle(now);
