@@ -212,7 +212,7 @@ mod tests {
         }
         assert!(rest.is_empty());
         assert_eq!((dispatched.event(), dispatched.disk(), dispatched.sector), (Some(('D', "flush")), 1, 40));
-        assert_eq!(all[1].named(), Some((3, "s/of/alice😀")));
+        assert_eq!(all[1].named(), Some((3, "ts/of/alice😀")));
         assert_eq!(all[2].says(), Some("lost=3"));
         assert!(Record::decode(&[0; 48]).is_err());
     }

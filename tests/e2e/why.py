@@ -146,16 +146,16 @@ def a_neighbour_of_more_weight(t):
 
 
 @test(fairlift_only=True)
-def exports_that_share_the_root_group_are_one_tenant(t):
+def other_connections_of_the_root_group(t):
     server = t.server(config=f"""
         [disk.d]
         scheduler = "mq-deadline"
         depth = 1
         nr_requests = 64
         """ + "".join(f'[export.{name}]\nbacking = "{SLOW}"\ndisk = "d"\n' for name in ("alice", "bob")))
-    Load(t, server, "bob", 16)
-    Load(t, server, "alice", 16)
-    why(t, server, "own", "they wait for others of /,", seconds=2)
+    for export in ("alice", "bob", "bob", "bob"):
+        Load(t, server, export)
+    why(t, server, "others", "the disk serves other connections", seconds=2)
 
 
 @test(fairlift_only=True)
@@ -202,6 +202,13 @@ def payload_memory_that_others_have(t):
     Load(t, server, "bob", 32, size=MIB)
     Load(t, server, "alice", 4, size=MIB)
     why(t, server, "memory", "payload memory", "the server's 8 MiB", seconds=2)
+
+
+@test(fairlift_only=True)
+def its_own_ceiling(t):
+    server = t.server(config=tenants('scheduler = "fair"', alice="mem:1g") + '[group."/alice".max]\nriops = 50\n')
+    Load(t, server, "alice", 4)
+    why(t, server, "limit", "its ceiling", "held by max of /alice")
 
 
 @test(fairlift_only=True)
@@ -254,25 +261,6 @@ def a_client_that_does_not_take_its_replies(t):
     t.defer(client.close)
     client.send(*(client.request(nbdclient.READ, n * MIB, MIB) for n in range(32)))
     why(t, server, "reply", "takes its replies slowly")
-
-
-@test(fairlift_only=True)
-def one_worker_that_has_no_time(t):
-    server = t.server(config=tenants('scheduler = "none"', alice="mem:1g", bob="mem:1g", server="workers = 2"))
-    control = Control(t, server)
-    Load(t, server, "alice", pause=0.001)
-    # Each newcomer goes to the worker that has fewest: with two that ask for nothing on the other one, bob comes to alice's.
-    others = [server.connect("bob") for _ in range(4)]
-    others[1].disconnect(), others[3].disconnect()
-    until(lambda: len(control.ask("GET", "/v1/connections")) == 3, "two have gone")
-    t.start(
-        "fio", "--name=bob", "--ioengine=nbd", f"--uri={server.uri('bob')}", "--rw=write", "--bs=256k", "--iodepth=16",
-        "--time_based", "--runtime=60", f"--output={t.path('fio')}")
-    until(lambda: len(control.ask("GET", "/v1/connections")) == 4, "bob is there")
-    time.sleep(1)
-    workers = [one["worker"] for one in control.ask("GET", "/v1/connections")]
-    equal(sorted(workers), [0, 0, 1, 1], "the workers of alice, bob and the others")
-    why(t, server, "worker", "worker 0, which serves /alice, has no time left", "worker 1", seconds=2)
 
 
 if __name__ == "__main__":

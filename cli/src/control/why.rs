@@ -234,7 +234,10 @@ impl Look<'_> {
                 ),
             ),
             Part::Room => of(name, format!("{}: {much} of the time, {each} for each operation", self.bound(did))),
-            Part::Limit => of(name, format!("its own ceiling: {much} of the time its operations are held by it")),
+            Part::Limit => of(
+                name,
+                format!("its ceiling: {much} of the time its operations are held by {}, {each} each", self.ceiling()),
+            ),
             Part::Others => of(name, self.others(did, share)),
             Part::Own => of(
                 name,
@@ -271,6 +274,16 @@ impl Look<'_> {
                 ),
             ),
         }
+    }
+
+    /// The ceiling that holds the tenant: its own, or the nearest above it.
+    fn ceiling(&self) -> String {
+        let bounds = &self.state.config.bounds;
+        let mut path = self.tenant;
+        while !path.is_empty() && !bounds.contains_key(path) {
+            path = path.rsplit_once('/').map_or("", |(above, _)| above);
+        }
+        if path.is_empty() { "a ceiling".into() } else { format!("max of {path}") }
     }
 
     /// Which bound is reached where there is no room.
@@ -374,10 +387,13 @@ impl Look<'_> {
             .map(|other| format!("worker {other} {}", percent(self.busy(other))))
             .collect();
         let beside = if others.is_empty() { "it is the only one".into() } else { others.join(", ") };
+        let delayed = |view: &View| view.worked.get(worker).map_or(0.0, |worked| seconds(worked.delayed));
+        let delayed = ((delayed(self.after) - delayed(self.before)) / self.seconds).clamp(0.0, 1.0);
         let says = format!(
-            "worker {worker}, which serves {}, has no time left: it is busy {} of the time ({beside})",
+            "worker {worker}, which serves {}, has no time left: it is busy {} of the time, for {} it waits for a CPU ({beside})",
             self.tenant,
-            percent(self.busy(worker))
+            percent(self.busy(worker)),
+            percent(delayed)
         );
         Cause { name: "worker", part, says }
     }

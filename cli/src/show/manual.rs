@@ -82,10 +82,7 @@ const EXAMPLES: [(&str, &[Example]); 18] = [
     (
         "fairlift-trace",
         &[
-            (
-                "fairlift trace --export alice -o alice && btt -i alice.blktrace.0",
-                "Where the time of an export's requests goes:",
-            ),
+            ("fairlift trace --export alice -o alice", "Five seconds of an export, to be read by blkparse -i alice:"),
             (
                 "fairlift trace --seconds 1 -o trace.json",
                 "A second of all requests, to be looked at in ui.perfetto.dev:",
