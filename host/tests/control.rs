@@ -51,6 +51,7 @@ fn config(socket: &Path) -> Config {
     };
     Config {
         groups: vec![Group::root()],
+        bounds: Default::default(),
         disk_default: disk("default", Kind::MqDeadline),
         disks: vec![disk("d", Kind::Fair)],
         exports: vec![export],
@@ -128,6 +129,7 @@ fn mem(name: &str, group: &str, disk: Option<&str>) -> Change {
         group: group.into(),
         priority: Priority::default(),
         read_only: false,
+        vhost_user: None,
     })
 }
 
@@ -142,6 +144,7 @@ fn file(name: &str, path: &Path, read_only: bool) -> Change {
         group: "/".into(),
         priority: Priority::default(),
         read_only,
+        vhost_user: None,
     })
 }
 

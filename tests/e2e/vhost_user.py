@@ -125,6 +125,87 @@ def rings_that_are_stopped_in_one_breath_all_stop(t):
         equal([struct.unpack("=I", answers[at + 12:at + 16])[0] for at in range(0, 80, 20)], [0, 1, 2, 3], "rings that have stopped")
 
 
+# ---- exports that come, grow and go ----
+
+
+CONFIG_CHANGED = struct.pack("=III", 2, 1, 0)
+
+
+@test(fairlift_only=True)
+def a_guest_is_told_that_its_disk_has_grown(t):
+    image = t.image("image", MIB)
+    server, sockets = serve(t, f"disk=file:{image}", f"other=file:{t.image('other', MIB)}")
+    sectors = lambda guest: struct.unpack("<Q", guest.config(0, 8))[0]
+    with FrontEnd(sockets / "disk") as guest, FrontEnd(sockets / "other") as other:
+        hears, hears_not = guest.listen(), other.listen()
+        assert guest.protocol & BACKEND_REQ, "the server does not say that it speaks first"
+        guest.write(3000, b"x" * SECTOR)
+        equal((sectors(guest), guest.rings[0].status), (2048, FAILED), "the size, and a write beyond the end")
+        os.truncate(image, 2 * MIB)
+        server.control("set", "export", "disk", "size=auto")
+        equal(hears.recv(99), CONFIG_CHANGED, "what the front-end is told")
+        guest.write(3000, b"x" * SECTOR)
+        equal((sectors(guest), guest.rings[0].status), (4096, OK), "the size, and a write to what is new")
+        server.control("set", "export", "disk", "description=same size")
+        hears_not.settimeout(0.2)
+        hears.settimeout(0.2)
+        for silent in hears_not, hears:
+            with contextlib.suppress(TimeoutError):
+                raise AssertionError(f"told {silent.recv(99)}, and no size has changed")
+        # A front-end that has closed its end.
+        hears.close()
+        for size in range(3, 10):
+            os.truncate(image, size * MIB)
+            server.control("set", "export", "disk", "size=auto")
+        guest.write(3000, b"y" * SECTOR)
+        equal(guest.rings[0].status, OK, "a write after that")
+
+
+@test(fairlift_only=True)
+def an_export_that_is_added_has_a_socket_until_it_is_removed(t):
+    server, sockets = serve(t, "disk=mem:1M")
+    control, place = server.control, t.path("elsewhere")
+    base = server.fds_at_rest()
+    for _ in range(3):
+        control("add", "export", "late=null:1m,delay=300ms")
+        equal(os.stat(sockets / "late").st_mode & 0o777, 0o600, "the socket's mode")
+        guest = FrontEnd(sockets / "late")
+        equal(guest.read(0, SECTOR), bytes(SECTOR), "what the guest reads")
+        equal(json.loads(control("get", "export", "late", "--json"))["vhost_user"], f"{sockets}/late", "its socket")
+        ring = guest.rings[0]
+        slots = {3 * ring.submit(IN, 0, length=SECTOR) for _ in range(4)}
+        ring.kick()
+        time.sleep(0.1)
+        control("remove", "export", "late")
+        assert guest.is_closed(), "the guest of a removed export stays"
+        equal({head for head, _ in ring.ends()}, slots, "requests that were under way and have ended")
+        guest.socket.close()
+        until(lambda: not os.path.exists(sockets / "late"), "the socket goes")
+    contains(control("add", "export", "a/b=mem:1m", code=1), "the socket of export", "cannot have its name")
+    control("add", "export", "a/b=mem:1m", f"vhost_user={place}")
+    assert served(place), "it is not served at the place that was said"
+    contains(control("add", "export", "c=mem:1m", f"vhost_user={place}", code=1), 'export "a/b" has the socket')
+    contains(control("add", "export", "c=mem:1m", f"vhost_user={t.path('no')}/c", code=1), "its directory does not exist")
+    contains(control("add", "export", "c=mem:1m", f"vhost_user={t.path('no')}/c", "--dry-run", code=1), "its directory does not exist")
+    control("remove", "export", "a/b")
+    assert served(sockets / "disk"), "the export that was there from the start is not served"
+    server.fds_settle(base)
+
+
+@test(fairlift_only=True)
+def a_file_that_is_read_again_brings_and_takes_sockets(t):
+    text = f'[export.a]\nbacking = "mem:1m"\nvhost_user = "{t.path("a.vm")}"\n'
+    more = f'[export.b]\nbacking = "mem:1m"\nvhost_user = "{t.path("b.vm")}"\n'
+    server = t.server(config=text)
+    file = Path(t.path("server0.toml"))
+    for said, there in (text + more, True), (text, False), (text + more, True):
+        file.write_text(said)
+        server.control("reload")
+        until(lambda: os.path.exists(t.path("b.vm")) == there, f"the socket of b is there: {there}")
+        until(lambda: not there or served(t.path("b.vm")), "b is served")
+        assert served(t.path("a.vm")), "a is served"
+
+
 # ---- what outlives a server ----
 
 

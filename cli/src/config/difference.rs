@@ -13,8 +13,8 @@ use fairlift::config::{Address, Backing, Config, Disk, Export, Listener};
 use fairlift::control::{Change, Leave, NewExport};
 use fairlift_core::{Group, GroupId, Priority, PriorityClass};
 
-use crate::words::place;
 use crate::words::units::show_size;
+use crate::words::{limits, place};
 
 /// Something that cannot change while the server runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,15 +59,7 @@ pub(crate) fn difference(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<
     for export in &new.exports {
         match old.exports.iter().find(|before| before.name == export.name) {
             Some(before) => turn_export((old, before), (new, export), &mut changes, &mut fixed),
-            None => {
-                changes.push(Change::AddExport(named(new, export)));
-                if export.vhost_user.is_some() {
-                    let says =
-                        "a socket for virtual machines is made at start only; restart the server, or leave it out"
-                            .into();
-                    fixed.push(Fixed { of: Of::Export(export.name.clone()), key: "vhost_user", says });
-                }
-            }
+            None => changes.push(Change::AddExport(named(new, export))),
         }
     }
     // What nothing is in any more; those below come before those above.
@@ -160,6 +152,12 @@ fn groups(old: &Config, new: &Config, changes: &mut Vec<Change>) {
             Some(_) => {}
         }
     }
+    for group in &new.groups {
+        let [before, after] = [old, new].map(|config| config.bounds.get(&group.path).copied().unwrap_or_default());
+        if before != after {
+            changes.push(Change::SetBounds { group: group.path.clone(), bounds: after });
+        }
+    }
 }
 
 fn turn_disk(old: &Disk, new: &Disk, changes: &mut Vec<Change>, fixed: &mut Vec<Fixed>) {
@@ -215,6 +213,7 @@ fn named(config: &Config, export: &Export) -> NewExport {
         group: path(config, export.group).to_owned(),
         priority: export.priority,
         read_only: export.read_only,
+        vhost_user: export.vhost_user.clone(),
     }
 }
 
@@ -236,7 +235,7 @@ fn turn_export(
         refuse("offset", "clients would find other data on the same disk".into());
     }
     if was.vhost_user != is.vhost_user {
-        refuse("vhost_user", "a socket for virtual machines is made at start only".into());
+        refuse("vhost_user", "a socket for virtual machines comes and goes with its export".into());
     }
     let (from, to) = (disk_name(old, was), disk_name(new, is));
     if from != to {
@@ -337,6 +336,9 @@ fn keep_group(wanted: &mut Config, now: &Config, group: GroupId) -> GroupId {
         return GroupId(at as u16);
     }
     let parent = group.parent.map(|parent| keep_group(wanted, now, parent));
+    if let Some(bounds) = now.bounds.get(&group.path) {
+        wanted.bounds.insert(group.path.clone(), *bounds);
+    }
     wanted.groups.push(Group { parent, ..group.clone() });
     GroupId((wanted.groups.len() - 1) as u16)
 }
@@ -352,6 +354,10 @@ pub(crate) fn describe(change: &Change, old: &Config) -> String {
         Change::SetWeight { group, weight } => {
             let was = old.groups.iter().find(|one| one.path == *group).map_or(0, |one| one.weight);
             format!("group {group:?}: weight {weight} (was {was})")
+        }
+        Change::SetBounds { group, bounds } => {
+            let was = old.bounds.get(group).copied().unwrap_or_default();
+            format!("group {group:?}: {} (was {})", limits::show(bounds), limits::show(&was))
         }
         Change::AddDisk(disk) => format!("disk {:?}: added, scheduler {}", disk.name, disk.scheduler.name()),
         Change::RemoveDisk { disk } => format!("disk {disk:?}: removed"),

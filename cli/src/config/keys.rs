@@ -112,12 +112,26 @@ pub(crate) const DISK: Sort = Sort {
     ],
 };
 
-/// Weights.
+/// Weights and limits.
 pub(crate) const GROUP: Sort = Sort {
     name: "group",
     header: "[group.\"/PATH\"]",
-    says: "A group is a node of the weight tree. A group that an export names needs no table of its own; it and its parents then have the default weight.",
-    keys: &[key("weight", "1 to 1000", "100", "the group's share relative to its siblings")],
+    says: "A group is a node of the weight tree. Its limits bind all below it, on all disks together. A group that an export names needs no table of its own; it and its parents then have the default weight.",
+    keys: &[
+        key("weight", "1 to 1000", "100", "the group's share relative to its siblings"),
+        key(
+            "max",
+            "a table of `rbps`, `wbps`, `riops`, `wiops`, `bps`, `iops`, or text such as `\"riops=3000 wbps=50m\"`",
+            "no limit",
+            "the most that the group may do in a second, whatever is idle; see `docs/limits.md`",
+        ),
+        key(
+            "burst",
+            "as `max`, with `seconds`",
+            "no bursts; `seconds`: 1",
+            "what the group may do for so many seconds after it did less than `max` for long enough",
+        ),
+    ],
 };
 
 /// The server itself.

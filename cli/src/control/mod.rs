@@ -18,6 +18,7 @@ mod show;
 mod status;
 mod words;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -29,9 +30,12 @@ pub(crate) use listen::Opened;
 pub(crate) use place::{ControlAt, ControlPlace, parse_control, parse_place, token};
 pub(crate) use words::{Act, KINDS, Kind, keys, parse_kind};
 
-/// The config file that a server was started with, if it was.
+/// What a server was started with: its config file, if it has one, and flags that act later.
 pub(crate) trait ConfigFile: Send + Sync {
     fn is_there(&self) -> bool;
+
+    /// Where exports that are added have their sockets for virtual machines (`--vhost-user`).
+    fn sockets(&self) -> Option<&Path>;
 
     /// What of it cannot act, a line each.
     fn warnings(&self, handle: &Handle) -> Vec<String>;

@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 use super::listen::Who;
 use super::words::{Act, Kind, Words};
 use super::{ConfigFile, NotRead, openapi, show, status};
+use crate::words::limits;
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
 pub(super) const SWEEP: Duration = Duration::from_millis(200);
@@ -271,8 +272,9 @@ impl App {
                 {
                     keys.insert("now".into(), Value::String(now));
                 }
+                let file = Arc::clone(&self.file);
                 self.change(who, parts.headers, dry_run, Some((kind, name.clone())), move |state| {
-                    Words::new(&state.config).changes(act, kind, &name, keys)
+                    Words::new(&state.config, file.sockets()).changes(act, kind, &name, keys)
                 })
                 .await
             }
@@ -287,8 +289,9 @@ impl App {
                         key.escape_debug()
                     )));
                 }
+                let file = Arc::clone(&self.file);
                 self.change(who, parts.headers, dry_run, None, move |state| {
-                    Words::new(&state.config).transaction(&list)
+                    Words::new(&state.config, file.sockets()).transaction(&list)
                 })
                 .await
             }
@@ -477,6 +480,7 @@ fn said(change: &Change) -> String {
         Change::AddGroup { path, weight } => format!("add group {path} weight={weight}"),
         Change::RemoveGroup { path } => format!("remove group {path}"),
         Change::SetWeight { group, weight } => format!("set group {group} weight={weight}"),
+        Change::SetBounds { group, bounds } => format!("set group {group} {}", limits::show(bounds)),
         Change::AddDisk(disk) => format!("add disk {} scheduler={}", disk.name, disk.scheduler.name()),
         Change::RemoveDisk { disk } => format!("remove disk {disk}"),
         Change::SetScheduler { disk, scheduler, .. } => format!("set disk {disk} scheduler={}", scheduler.name()),

@@ -140,6 +140,7 @@ mod tests {
             vec![Group::root(), group("/t", 0, 300), group("/t/a", 1, 300), group("/t/b", 1, 100), group("/u", 0, 100)];
         let config = Config {
             groups,
+            bounds: Default::default(),
             disk_default: Disk::new("d", sched::Kind::Fair),
             disks: vec![],
             exports: vec![],

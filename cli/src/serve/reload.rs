@@ -4,6 +4,7 @@
 //!           change while the server runs leaves everything as it was.
 //! reload.2  What was said when the file was read last is remembered, so that what was added otherwise stays.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift::Handle;
@@ -143,6 +144,10 @@ impl Difference {
 impl ConfigFile for Reload {
     fn is_there(&self) -> bool {
         self.has_file()
+    }
+
+    fn sockets(&self) -> Option<&Path> {
+        self.flags.vhost_user.as_deref()
     }
 
     fn warnings(&self, handle: &Handle) -> Vec<String> {

@@ -3,6 +3,7 @@
 pub(crate) mod backing;
 pub(crate) mod certificates;
 pub(crate) mod groups;
+pub(crate) mod limits;
 pub(crate) mod mistake;
 pub(crate) mod place;
 pub(crate) mod scheduler;

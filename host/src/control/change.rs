@@ -3,8 +3,10 @@
 //! Everything goes by name (an export's, a disk's, a group's path, a listener's address), for the places of things in a
 //! [`Config`] change when others are removed.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Priority, sched};
 
 use crate::config::{Backing, Config, Disk, Listener};
@@ -30,6 +32,13 @@ pub enum Change {
         group: String,
         /// Its share among its siblings, 1 to 1000.
         weight: u16,
+    },
+    /// Gives a group other bounds, or none: at least, and at most, so much in a second.
+    SetBounds {
+        /// Its name from the root.
+        group: String,
+        /// All that binds it from now on.
+        bounds: Bounds,
     },
     /// Adds a disk, on which nothing is yet.
     AddDisk(Disk),
@@ -160,6 +169,8 @@ pub struct NewExport {
     pub priority: Priority,
     /// Whether clients may only read.
     pub read_only: bool,
+    /// As [`Export::vhost_user`](crate::config::Export::vhost_user).
+    pub vhost_user: Option<PathBuf>,
 }
 
 /// What is in force.

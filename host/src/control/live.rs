@@ -29,6 +29,7 @@ use crate::device::Device;
 use crate::export::Export;
 use crate::export::listen::Listening;
 use crate::export::nbd::service::{Client, Service};
+use crate::export::vhost_user::service::Door;
 use crate::server::arrange;
 use crate::server::worker::Backend;
 
@@ -82,12 +83,18 @@ struct Leaving {
     /// Disks that were removed, or that go when they are empty.
     disks: Vec<usize>,
     listeners: Vec<Arc<Listening>>,
+    doors: Vec<Arc<Door>>,
 }
 
 impl Leaving {
     fn is_something(&self) -> bool {
-        let Self { exports, devices, groups, disks, listeners } = self;
-        !(exports.is_empty() && devices.is_empty() && groups.is_empty() && disks.is_empty() && listeners.is_empty())
+        let Self { exports, devices, groups, disks, listeners, doors } = self;
+        !(exports.is_empty()
+            && devices.is_empty()
+            && groups.is_empty()
+            && disks.is_empty()
+            && listeners.is_empty()
+            && doors.is_empty())
     }
 }
 

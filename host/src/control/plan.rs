@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::sched::Setup;
 use fairlift_core::{Group, GroupId, flush, sched, suggestion, tunable};
 
@@ -25,6 +26,7 @@ pub fn change(config: &mut Config, change: &Change) -> Result<(), String> {
         Change::AddGroup { path, weight } => add_group(config, path, *weight),
         Change::RemoveGroup { path } => remove_group(config, path),
         Change::SetWeight { group, weight } => set_weight(config, group, *weight),
+        Change::SetBounds { group, bounds } => set_bounds(config, group, bounds),
         Change::AddDisk(disk) => add_disk(config, disk),
         Change::RemoveDisk { disk } => remove_disk(config, disk),
         Change::SetScheduler { disk, scheduler, set } => set_scheduler(find_disk(config, disk)?, *scheduler, set),
@@ -179,6 +181,16 @@ fn set_weight(config: &mut Config, path: &str, weight: u16) -> Result<(), String
     Ok(())
 }
 
+fn set_bounds(config: &mut Config, group: &str, bounds: &Bounds) -> Result<(), String> {
+    find_group(config, group)?;
+    bounds.check().map_err(|wrong| wrong.to_string())?;
+    config.bounds.remove(group);
+    if !bounds.is_none() {
+        config.bounds.insert(group.to_owned(), *bounds);
+    }
+    Ok(())
+}
+
 fn remove_group(config: &mut Config, path: &str) -> Result<(), String> {
     let at = find_group(config, path)?;
     if at == GroupId::ROOT {
@@ -189,6 +201,7 @@ fn remove_group(config: &mut Config, path: &str) -> Result<(), String> {
     in_use("group", path, "export", exports.collect())?;
     in_use("group", path, "group", below.collect())?;
     config.groups.remove(usize::from(at.0));
+    config.bounds.remove(path);
     let shift = |id: &mut GroupId| id.0 -= u16::from(*id > at);
     config.groups.iter_mut().filter_map(|group| group.parent.as_mut()).for_each(shift);
     config.exports.iter_mut().for_each(|export| shift(&mut export.group));
@@ -354,6 +367,11 @@ fn add_export(config: &mut Config, new: &NewExport) -> Result<(), String> {
         None => None,
     };
     let group = find_group(config, &new.group)?;
+    if let Some(path) = &new.vhost_user
+        && let Some(there) = config.exports.iter().find(|there| there.vhost_user.as_ref() == Some(path))
+    {
+        return Err(format!("export \"{}\" has the socket {} (vhost_user) already", there.name, path.display()));
+    }
     config.exports.push(Export {
         name: new.name.clone(),
         description: new.description.clone(),
@@ -364,7 +382,7 @@ fn add_export(config: &mut Config, new: &NewExport) -> Result<(), String> {
         group,
         priority: new.priority,
         read_only: new.read_only,
-        vhost_user: None,
+        vhost_user: new.vhost_user.clone(),
     });
     Ok(())
 }

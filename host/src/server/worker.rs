@@ -82,6 +82,7 @@ impl<F: Front> Worker<F> {
             }
             self.front.look_at_clock(&mut self.engine, now);
             if self.front.gives_up_at().is_some() {
+                self.engine.lift_ceilings(now);
                 self.engine.woken();
             }
             self.settle(now);

@@ -12,6 +12,7 @@ use crate::disk::Disk;
 use crate::export::Export;
 use crate::export::nbd::Exports;
 use crate::export::nbd::service::Service;
+use crate::export::vhost_user::service::Door;
 use crate::kernel::clock;
 use crate::server::worker::Backend;
 
@@ -51,11 +52,13 @@ impl Live {
             Step::SetWeight { id, weight } => {
                 backend.disks.all().iter().for_each(|(_, disk)| disk.set_weight(now, id, weight));
             }
+            Step::SetBounds { id, bounds } => backend.disks.set_bounds(now, id, &bounds),
             Step::Turn { disk, change } => turn(&disk, &change, &self.config),
-            Step::Export { mut export, opened } => {
+            Step::Export { mut export, opened, socket } => {
                 self.exports_made += 1;
                 export.id = self.exports_made;
                 export.start = Sector(export.start.0 + self.opened[opened].start.0);
+                socket.into_iter().for_each(|socket| service.doors.open(Door::new(socket, &export)));
                 list.push(Arc::new(export));
             }
             Step::Become { name, to } => {
@@ -68,7 +71,9 @@ impl Live {
             }
             Step::RemoveExport { name, how } => {
                 if let Some(at) = list.iter().position(|export| export.name == name) {
-                    self.leaving.exports.push((list.remove(at), how));
+                    let export = list.remove(at);
+                    self.leaving.doors.extend(service.doors.shut(export.id));
+                    self.leaving.exports.push((export, how));
                 }
             }
             Step::Grown { opened } => {

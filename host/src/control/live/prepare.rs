@@ -5,6 +5,7 @@ mod export;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Group, GroupId};
 
 use super::{Live, Opened};
@@ -62,6 +63,10 @@ pub(super) enum Step {
         id: GroupId,
         weight: u16,
     },
+    SetBounds {
+        id: GroupId,
+        bounds: Bounds,
+    },
     Turn {
         disk: Arc<Disk>,
         change: Change,
@@ -69,6 +74,8 @@ pub(super) enum Step {
     Export {
         export: Export,
         opened: usize,
+        /// Where virtual machines find it.
+        socket: Option<Listening>,
     },
     /// The export of that name becomes another one of the same life.
     Become {
@@ -145,10 +152,14 @@ impl Live {
             Change::AddGroup { .. } => draft.add_groups(backend)?,
             Change::RemoveGroup { path } => {
                 let id = draft.groups.remove(path).expect("the plan knows it");
+                draft.steps.push(Step::SetBounds { id, bounds: Bounds::default() });
                 draft.steps.push(Step::RemoveGroup { id });
             }
             Change::SetWeight { group, weight } => {
                 draft.steps.push(Step::SetWeight { id: draft.groups[group], weight: *weight });
+            }
+            Change::SetBounds { group, bounds } => {
+                draft.steps.push(Step::SetBounds { id: draft.groups[group], bounds: *bounds });
             }
             Change::AddDisk(disk) => self.add_disk(backend, draft, disk)?,
             Change::RemoveDisk { disk } => {
@@ -165,7 +176,7 @@ impl Live {
                 disk.check_bounds(said.depth, said.nr_requests)?;
                 draft.steps.push(Step::Turn { disk, change: change.clone() });
             }
-            Change::AddExport(new) => self.add_export(backend, draft, new)?,
+            Change::AddExport(new) => self.add_export(backend, draft, new, dry_run)?,
             Change::RemoveExport { export, how } => {
                 draft.shows.remove(export);
                 draft.list.retain(|there| there.name != *export);

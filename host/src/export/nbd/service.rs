@@ -12,6 +12,7 @@ use super::Exports;
 use crate::config::{Limits, Tls};
 use crate::control::events::Events;
 use crate::export::listen::Listening;
+use crate::export::vhost_user::service::{Door, Doors};
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::Source;
 
@@ -20,6 +21,8 @@ pub(crate) struct Service {
     exports: Mutex<Arc<Exports>>,
     /// Where clients connect, by numbers that do not come again.
     listeners: Mutex<BTreeMap<usize, Arc<Listening>>>,
+    /// Where virtual machines connect.
+    pub(crate) doors: Doors,
     /// Counts the changes of exports and listeners: a front that knows another number has to look.
     changes: AtomicU64,
     /// Who is connected, by worker and number.
@@ -51,6 +54,7 @@ impl Service {
     pub(crate) fn new(
         exports: Exports,
         listeners: Vec<Listening>,
+        doors: Vec<Door>,
         limits: Limits,
         tls: Option<Arc<rustls::ServerConfig>>,
         notifiers: Arc<Notifiers>,
@@ -59,6 +63,7 @@ impl Service {
         Self {
             exports: Mutex::new(Arc::new(exports)),
             listeners: Mutex::new(listeners.into_iter().map(Arc::new).enumerate().collect()),
+            doors: Doors::new(doors, workers),
             changes: AtomicU64::new(0),
             clients: Mutex::default(),
             events: Events::default(),

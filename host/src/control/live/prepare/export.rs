@@ -10,6 +10,8 @@ use crate::config::{self, Backing};
 use crate::control::change::NewExport;
 use crate::device::{self, Device};
 use crate::disk::{Disk, Registered};
+use crate::export::listen::{self, Listening};
+use crate::export::vhost_user::service::Door;
 use crate::server::arrange;
 use crate::server::worker::Backend;
 
@@ -17,7 +19,13 @@ use crate::server::worker::Backend;
 const EXPORTS: usize = 32_768;
 
 impl Live {
-    pub(super) fn add_export(&self, backend: &Backend, draft: &mut Draft, new: &NewExport) -> Result<(), Why> {
+    pub(super) fn add_export(
+        &self,
+        backend: &Backend,
+        draft: &mut Draft,
+        new: &NewExport,
+        dry_run: bool,
+    ) -> Result<(), Why> {
         if draft.config.exports.len() > EXPORTS {
             return Err(Why::No(format!("there are at most {EXPORTS} exports")));
         }
@@ -35,9 +43,24 @@ impl Live {
         let mut export = arrange::export(&placed, &one.device, (one.disk, Sector(0)), 0)?;
         export.start = Sector(placed.offset / Sector::SIZE); // and where the device is, when that is known
         draft.config.exports.last_mut().expect("the plan put it there").disk = disk;
+        let socket = self.open_socket(new, dry_run)?;
         draft.shows.insert(new.name.clone(), opened);
-        draft.steps.push(Step::Export { export, opened });
+        draft.steps.push(Step::Export { export, opened, socket });
         Ok(())
+    }
+
+    /// Listens where virtual machines shall find a new export, if they shall.
+    fn open_socket(&self, new: &NewExport, dry_run: bool) -> Result<Option<Listening>, Why> {
+        let Some(path) = &new.vhost_user else { return Ok(None) };
+        let address = listen::name(&config::Address::Unix(path.clone()));
+        if self.leaving.doors.iter().any(|door| door.address() == address) {
+            return Err(Why::Wait(format!("{address} is still being left by a virtual machine")));
+        }
+        if dry_run {
+            Door::check(path)?;
+            return Ok(None);
+        }
+        Ok(Some(Door::listen(path)?))
     }
 
     /// Opens the backing of an export, and puts it on a disk; which of the opened it is.
