@@ -25,6 +25,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import socket
 import statistics
@@ -309,42 +310,48 @@ def weights(options):
           f"{sum(wait <= 1 for wait in waits)} within 1 s. Settled shares of {window} s vary by {100 * statistics.median(spreads):.1f} points (standard deviation)")
 
 
-def instructions(options):
-    """Of worker 0, by the difference of a long and a short run."""
+def counted(place, name, seconds):
+    """Instructions of the worker of a server's whole life, and the reads that it did."""
     load = Path(os.environ.get("W") or f"{os.environ.get('TMPDIR', '/tmp')}/fairlift-peers") / "bin/nbdload"
-    print("| control | instructions of a request |\n|---|---|")
-    for name, control in ("off", ["--control", "off"]), ("a socket", []), ("a socket, and 33 changes a second", []):
+    at = "off" if name == "off" else f"unix:{place}/c"
+    process = subprocess.Popen(
+        ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={place}/callgrind", FAIRLIFT, "serve", "n=null:1g",
+         "--listen", f"unix:{place}/s", "--workers", "1", "--scheduler", "fair", "--control", at],
+        stdout=subprocess.DEVNULL, stderr=open(f"{place}/log", "wb"))
+    while not os.path.exists(f"{place}/s"):
+        time.sleep(0.05)
+    # It goes on while the server ends: under valgrind no thread runs while a worker waits for its ring.
+    asks = subprocess.Popen(
+        [load, "--uri", f"nbd+unix:///n?socket={place}/s", "--depth", "32", "--warmup", "0", "--seconds", str(seconds + 20), "--seed", "1"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    stop, server = threading.Event(), Server.__new__(Server)
+    server.place, server.control = place, f"{place}/c"
+    work = lambda: server.ask("POST", "/v1/groups", {"path": f"/g{random.randrange(10 ** 9)}"})
+    thread = threading.Thread(target=every, args=(1 / RATE, stop, work))
+    if "changes" in name:
+        thread.start()
+    time.sleep(seconds)
+    stop.set()
+    if "changes" in name:
+        thread.join()
+    process.terminate()
+    process.wait()
+    asks.wait()
+    files = [Path(place) / file for file in os.listdir(place) if file.startswith("callgrind")]
+    totals = [int(line.split()[1]) for file in files for line in file.read_text().splitlines() if line.startswith(("totals:", "summary:"))]
+    reads = re.search(r"read=(\d+)/", re.sub(r"\x1b\[[0-9;]*m", "", Path(f"{place}/log").read_text()))
+    return max(totals), int(reads[1])  # The worker is the thread that did most.
+
+
+def instructions(_):
+    print("| control | instructions of a read in the worker | reads |\n|---|---|---|")
+    for name in "off", "a socket", "a socket, and 33 changes a second":
         figures = []
-        for seconds in 2, 8:
+        for seconds in 4, 20:
             with tempfile.TemporaryDirectory() as place:
-                out = f"{place}/callgrind"
-                process = subprocess.Popen(
-                    ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={out}", FAIRLIFT, "serve", "n=null:1g",
-                     "--listen", f"unix:{place}/s", "--workers", "1", "--scheduler", "fair", *(control or ["--control", f"unix:{place}/c"])],
-                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                while not os.path.exists(f"{place}/s"):
-                    time.sleep(0.05)
-                time.sleep(1)
-                stop, server = threading.Event(), Server.__new__(Server)
-                server.place, server.control = place, f"{place}/c"
-                pick = random.Random(1)
-                server.ask_one = lambda: server.ask("POST", "/v1/groups", {"path": f"/g{pick.randrange(10 ** 9)}"})
-                thread = threading.Thread(target=every, args=(1 / RATE, stop, server.ask_one))
-                if "changes" in name:
-                    thread.start()
-                said = subprocess.run([load, "--uri", f"nbd+unix:///n?socket={place}/s", "--depth", "32", "--warmup", "0", "--seconds", str(seconds), "--seed", "1"],
-                                      capture_output=True, text=True)
-                stop.set()
-                if "changes" in name:
-                    thread.join()
-                process.terminate()
-                process.wait()
-                # The worker is the thread that did most.
-                threads = [Path(place) / file for file in os.listdir(place) if file.startswith("callgrind")]
-                totals = [int(line.split()[1]) for file in threads for line in file.read_text().splitlines() if line.startswith(("totals:", "summary:"))]
-                figures.append((max(totals), json.loads(said.stdout.splitlines()[-1])["all"]["n"]))
+                figures.append(counted(place, name, seconds))
         (i0, n0), (i1, n1) = figures
-        print(f"| {name} | {(i1 - i0) / (n1 - n0):.0f} ({n1 - n0} requests) |", flush=True)
+        print(f"| {name} | {(i1 - i0) / (n1 - n0):.0f} | {n1 - n0} |", flush=True)
 
 
 def main():

@@ -84,6 +84,9 @@ def exports_are_added_and_removed_by_command_and_clients_see_them_at_once(t):
         stays.write(0, data(4096, "a"))
         said = control.cli("add", "export", f"carol={image}", "group=/tenants/carol")
         contains(said, "group: /tenants/carol", "version 1")
+        # A tenant that has asked for nothing has its line too.
+        idle = [tenant for tenant in json.loads(control.cli("status", "--json", "--seconds", "0.1"))["tenants"] if tenant["path"] == "/tenants/carol"]
+        equal([(tenant["share"], tenant["iops"], tenant["weight"]) for tenant in idle], [(0, 0, 100)], "what status says of carol")
         listed = t.run("nbdinfo", "--list", "--json", server.uri())
         contains(listed, '"carol"')
         server.serves("carol", 8 * MIB)
@@ -92,6 +95,11 @@ def exports_are_added_and_removed_by_command_and_clients_see_them_at_once(t):
         contains(control.cli("set", "group", "/tenants/carol", "wieght=3", code=1), 'did you mean "weight"?')
         contains(control.cli("set", "group", "/tenants/carol", "weight=1001", code=1), "from 1 to 1000")
         contains(control.cli("set", "group", "/tenants/carol", "weight=300"), "weight: 300")
+        disk = control.ask("GET", "/v1/disks")[0]["name"]
+        contains(control.cli("set", "disk", disk, "slice_idle=0", code=1), "slice_idle belongs to bfq")
+        contains(control.cli("get", "export", "nobody", code=1), 'there is no export "nobody"; there are a, b, carol')
+        contains(control.cli("reload", "--if-version", "x", code=2), "takes a number, such as 7")
+        contains(control.cli("status", "--seconds", "0", code=2), "takes a number of seconds")
         contains(control.cli("remove", "group", "/tenants/carol", code=1), 'export "carol" is in it')
         with server.connect("carol") as carol:
             control.cli("remove", "export", "carol", "--dry-run")

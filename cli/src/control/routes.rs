@@ -531,8 +531,12 @@ fn one(kind: Kind, name: &str, state: &State, view: &View) -> Result<Value, Fail
     let config = &state.config;
     let find = |what: &str, names: Vec<&str>| {
         names.iter().position(|one| *one == name).ok_or_else(|| {
-            let says = format!("there is no {what} \"{}\"{}", name.escape_debug(), suggestion(name, names));
-            Failure(StatusCode::NOT_FOUND, says)
+            let hint = match suggestion(name, names.iter().copied()) {
+                hint if hint.is_empty() && names.is_empty() => "; there is none".into(),
+                hint if hint.is_empty() && names.len() <= 8 => format!("; there are {}", names.join(", ")),
+                hint => hint,
+            };
+            Failure(StatusCode::NOT_FOUND, format!("there is no {what} \"{}\"{hint}", name.escape_debug()))
         })
     };
     Ok(match kind {
