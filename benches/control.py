@@ -318,15 +318,29 @@ def counted(place, name, seconds):
         ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={place}/callgrind", FAIRLIFT, "serve", "n=null:1g",
          "--listen", f"unix:{place}/s", "--workers", "1", "--scheduler", "fair", "--control", at],
         stdout=subprocess.DEVNULL, stderr=open(f"{place}/log", "wb"))
-    while not os.path.exists(f"{place}/s"):
+    while not os.path.exists(f"{place}/s") or (at != "off" and not os.path.exists(f"{place}/c")):
         time.sleep(0.05)
-    # It goes on while the server ends: under valgrind no thread runs while a worker waits for its ring.
-    asks = subprocess.Popen(
-        [load, "--uri", f"nbd+unix:///n?socket={place}/s", "--depth", "32", "--warmup", "0", "--seconds", str(seconds + 20), "--seed", "1"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    ended, loads = threading.Event(), []
+
+    def asks():
+        # To the end and beyond: under valgrind no thread runs while a worker waits for its ring.
+        while not ended.is_set():
+            loads.append(subprocess.Popen(
+                [load, "--uri", f"nbd+unix:///n?socket={place}/s", "--depth", "32", "--warmup", "0", "--seconds", "1000", "--seed", "1"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            loads[-1].wait()
+            time.sleep(0.2)
+
+    asking = threading.Thread(target=asks)
+    asking.start()
     stop, server = threading.Event(), Server.__new__(Server)
     server.place, server.control = place, f"{place}/c"
-    work = lambda: server.ask("POST", "/v1/groups", {"path": f"/g{random.randrange(10 ** 9)}"})
+    asked = [0]
+
+    def work():
+        server.ask("POST", "/v1/groups", {"path": f"/g{random.randrange(10 ** 9)}"})
+        asked[0] += 1
+
     thread = threading.Thread(target=every, args=(1 / RATE, stop, work))
     if "changes" in name:
         thread.start()
@@ -336,22 +350,24 @@ def counted(place, name, seconds):
         thread.join()
     process.terminate()
     process.wait()
-    asks.wait()
+    ended.set()
+    loads[-1].kill()
+    asking.join()
     files = [Path(place) / file for file in os.listdir(place) if file.startswith("callgrind")]
     totals = [int(line.split()[1]) for file in files for line in file.read_text().splitlines() if line.startswith(("totals:", "summary:"))]
     reads = re.search(r"read=(\d+)/", re.sub(r"\x1b\[[0-9;]*m", "", Path(f"{place}/log").read_text()))
-    return max(totals), int(reads[1])  # The worker is the thread that did most.
+    return max(totals), int(reads[1]), asked[0]  # The worker is the thread that did most.
 
 
 def instructions(_):
-    print("| control | instructions of a read in the worker | reads |\n|---|---|---|")
+    print("| control | instructions of a read in the worker | reads | changes |\n|---|---|---|---|")
     for name in "off", "a socket", "a socket, and 33 changes a second":
         figures = []
-        for seconds in 4, 20:
+        for seconds in 4, 12:
             with tempfile.TemporaryDirectory() as place:
                 figures.append(counted(place, name, seconds))
-        (i0, n0), (i1, n1) = figures
-        print(f"| {name} | {(i1 - i0) / (n1 - n0):.0f} | {n1 - n0} |", flush=True)
+        (i0, n0, asked0), (i1, n1, asked1) = figures
+        print(f"| {name} | {(i1 - i0) / (n1 - n0):.0f} | {n1 - n0} | {asked1 - asked0} |", flush=True)
 
 
 def main():

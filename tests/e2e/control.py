@@ -468,16 +468,28 @@ def every_route_of_the_openapi_document_is_there_and_every_event_is_told(t):
             if answer.status in (405, 500) or b"openapi.json lists" in said:
                 raise AssertionError(f"{method} {path} is in the document, and answers {answer.status} {said}")
     equal(sorted(ends), ["/v1/drain", "/v1/stop"])
+    image = t.image("cut", 4 * MIB)
+    control.ask("POST", "/v1/exports", {"name": "cut", "backing": f"file:{image}"})
+    with server.connect("cut") as client:
+        os.truncate(image, MIB)
+        with refused(EIO):
+            client.read(2 * MIB, 4096)
+    contains(control.ask("PUT", "/v1/groups", "{}", code=405)["error"], "PUT /v1/groups is not possible; it takes GET, POST")
+    contains(control.ask("GET", "/v1/grops", code=404)["error"], 'did you mean "/v1/groups"?')
     control.ask("POST", "/v1/groups", {"path": "/told"})
     with server.connect("a") as client:
         client.read(0, 512)
-    until(lambda: '"left"' in Path(t.path("events")).read_text(), "the events were told")
+    control.ask("DELETE", "/v1/exports/cut?now=true")
+    control.ask("POST", "/v1/acknowledge")
+    until(lambda: '"removed"' in Path(t.path("events")).read_text(), "the events were told")
     told = [json.loads(line) for line in Path(t.path("events")).read_text().splitlines()]
     kinds = [event["event"] for event in told]
-    for kind in ("changed", "connected", "left"):
+    for kind in ("changed", "connected", "left", "failed", "noted", "removed"):
         if kind not in kinds:
             raise AssertionError(f"{kind} was not told: {kinds}")
-    contains(next(event["what"] for event in told if event["event"] == "changed"), "add group /told weight=100")
+    contains(" ".join(event["what"] for event in told if event["event"] == "changed"), "add group /told weight=100")
+    failed = next(event for event in told if event["event"] == "failed")
+    equal((failed["backing"], failed["request"], failed["error"]), (image, "read", "Input/output error (os error 5)"), "what failed")
     control.ask("POST", "/v1/drain")
     server.ended(0)
 
