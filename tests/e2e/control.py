@@ -434,7 +434,7 @@ def a_shell_completes_the_names_of_what_there_is(t):
     equal(offered("fairlift set export al"), ["alice"], "the exports with al")
     equal(offered("fairlift set group /"), ["/", "/tenants", "/tenants/carol"], "the groups")
     equal(offered("fairlift remove disk "), [disk["name"] for disk in control.ask("GET", "/v1/disks")], "the disks")
-    equal(offered("fairlift set group /tenants/carol "), ["weight="], "what a group has")
+    equal(offered("fairlift set group /tenants/carol we"), ["weight="], "what a group has that begins with we")
     equal(offered("fairlift set disk ssd0 read"), ["read_expire="], "the tunables of mq-deadline with read")
     if "mq-deadline" not in offered("fairlift set disk ssd0 scheduler = "):
         raise AssertionError("the schedulers are not offered")
