@@ -77,8 +77,9 @@ impl Sleep {
         let spins = self.may_spin && self.habits[usize::from(busy)].pause == 0;
         if spins || self.is_near(now, due) {
             ring.submit();
+            // Submitting to a disk may take as long as the disk.
             let found;
-            (now, found) = self.look(ring, now, due, || watch(false));
+            (now, found) = self.look(ring, clock::now(), due, || watch(false));
             let is_due = due.is_some_and(|due| now >= due);
             if spins && (found || !is_due) {
                 self.habits[usize::from(busy)].tried(found);
@@ -186,7 +187,7 @@ mod tests {
         let mut ring = Ring::new(8, 8, 1).unwrap();
         for spins in [true, false] {
             let habit = Habit { pause: u32::from(!spins), last: 0 };
-            let mut sleep = Sleep { habits: [habit; 2], may_spin: true };
+            let mut sleep = Sleep { habits: [habit; 2], may_spin: true, looked: Duration::ZERO };
             let mut asked = Vec::new();
             sleep.until(&mut ring, clock::now(), None, false, |sleeps| {
                 asked.push(sleeps);
