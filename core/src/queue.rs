@@ -59,7 +59,7 @@ pub use settings::{Backing, Settings, SharedTags};
 
 use groups::{Groups, StreamState};
 
-use crate::ceiling::Ceilings;
+use crate::ceiling::{Ceilings, Rates};
 use crate::flush;
 use crate::group::{ContextId, GroupId, StreamId};
 use crate::learn::idling_trial::Finding;
@@ -225,6 +225,7 @@ pub struct Queue {
     busy_until: Option<Instant>,
     groups: Groups,
     ceilings: Ceilings,
+    floors: Vec<(GroupId, Rates)>,
     trace: Option<Trace>,
 }
 
@@ -288,6 +289,7 @@ impl Queue {
             busy_until: None,
             groups: Groups::new(&settings.groups),
             ceilings: Ceilings::new(&settings.groups),
+            floors: Vec::new(),
             trace: None,
             settings,
         }
