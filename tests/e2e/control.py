@@ -84,6 +84,9 @@ def exports_are_added_and_removed_by_command_and_clients_see_them_at_once(t):
         stays.write(0, data(4096, "a"))
         said = control.cli("add", "export", f"carol={image}", "group=/tenants/carol")
         contains(said, "group: /tenants/carol", "version 1")
+        # A tenant that has asked for nothing has its line too.
+        idle = [tenant for tenant in json.loads(control.cli("status", "--json", "--seconds", "0.1"))["tenants"] if tenant["path"] == "/tenants/carol"]
+        equal([(tenant["share"], tenant["iops"], tenant["weight"]) for tenant in idle], [(0, 0, 100)], "what status says of carol")
         listed = t.run("nbdinfo", "--list", "--json", server.uri())
         contains(listed, '"carol"')
         server.serves("carol", 8 * MIB)
@@ -92,6 +95,11 @@ def exports_are_added_and_removed_by_command_and_clients_see_them_at_once(t):
         contains(control.cli("set", "group", "/tenants/carol", "wieght=3", code=1), 'did you mean "weight"?')
         contains(control.cli("set", "group", "/tenants/carol", "weight=1001", code=1), "from 1 to 1000")
         contains(control.cli("set", "group", "/tenants/carol", "weight=300"), "weight: 300")
+        disk = control.ask("GET", "/v1/disks")[0]["name"]
+        contains(control.cli("set", "disk", disk, "slice_idle=0", code=1), "slice_idle belongs to bfq")
+        contains(control.cli("get", "export", "nobody", code=1), 'there is no export "nobody"; there are a, b, carol')
+        contains(control.cli("reload", "--if-version", "x", code=2), "takes a number, such as 7")
+        contains(control.cli("status", "--seconds", "0", code=2), "takes a number of seconds")
         contains(control.cli("remove", "group", "/tenants/carol", code=1), 'export "carol" is in it')
         with server.connect("carol") as carol:
             control.cli("remove", "export", "carol", "--dry-run")
@@ -426,7 +434,7 @@ def a_shell_completes_the_names_of_what_there_is(t):
     equal(offered("fairlift set export al"), ["alice"], "the exports with al")
     equal(offered("fairlift set group /"), ["/", "/tenants", "/tenants/carol"], "the groups")
     equal(offered("fairlift remove disk "), [disk["name"] for disk in control.ask("GET", "/v1/disks")], "the disks")
-    equal(offered("fairlift set group /tenants/carol "), ["weight="], "what a group has")
+    equal(offered("fairlift set group /tenants/carol we"), ["weight="], "what a group has that begins with we")
     equal(offered("fairlift set disk ssd0 read"), ["read_expire="], "the tunables of mq-deadline with read")
     if "mq-deadline" not in offered("fairlift set disk ssd0 scheduler = "):
         raise AssertionError("the schedulers are not offered")
@@ -460,16 +468,28 @@ def every_route_of_the_openapi_document_is_there_and_every_event_is_told(t):
             if answer.status in (405, 500) or b"openapi.json lists" in said:
                 raise AssertionError(f"{method} {path} is in the document, and answers {answer.status} {said}")
     equal(sorted(ends), ["/v1/drain", "/v1/stop"])
+    image = t.image("cut", 4 * MIB)
+    control.ask("POST", "/v1/exports", {"name": "cut", "backing": f"file:{image}"})
+    with server.connect("cut") as client:
+        os.truncate(image, MIB)
+        with refused(EIO):
+            client.read(2 * MIB, 4096)
+    contains(control.ask("PUT", "/v1/groups", "{}", code=405)["error"], "PUT /v1/groups is not possible; it takes GET, POST")
+    contains(control.ask("GET", "/v1/grops", code=404)["error"], 'did you mean "/v1/groups"?')
     control.ask("POST", "/v1/groups", {"path": "/told"})
     with server.connect("a") as client:
         client.read(0, 512)
-    until(lambda: '"left"' in Path(t.path("events")).read_text(), "the events were told")
+    control.ask("DELETE", "/v1/exports/cut?now=true")
+    control.ask("POST", "/v1/acknowledge")
+    until(lambda: '"removed"' in Path(t.path("events")).read_text(), "the events were told")
     told = [json.loads(line) for line in Path(t.path("events")).read_text().splitlines()]
     kinds = [event["event"] for event in told]
-    for kind in ("changed", "connected", "left"):
+    for kind in ("changed", "connected", "left", "failed", "noted", "removed"):
         if kind not in kinds:
             raise AssertionError(f"{kind} was not told: {kinds}")
-    contains(next(event["what"] for event in told if event["event"] == "changed"), "add group /told weight=100")
+    contains(" ".join(event["what"] for event in told if event["event"] == "changed"), "add group /told weight=100")
+    failed = next(event for event in told if event["event"] == "failed")
+    equal((failed["backing"], failed["request"], failed["error"]), (image, "read", "Input/output error (os error 5)"), "what failed")
     control.ask("POST", "/v1/drain")
     server.ended(0)
 

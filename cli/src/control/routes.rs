@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{RawPathParams, Request};
+use axum::extract::{MatchedPath, RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::sse::{Event as Told, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, Router, on};
 use fairlift::Handle;
-use fairlift::control::{Change, Refused, State, View};
+use fairlift::control::{Change, Leave, Refused, State, View};
 use fairlift_lab::suggestion;
 use http_body_util::BodyExt as _;
 use serde_json::{Map, Value, json};
@@ -157,6 +157,13 @@ pub(super) fn router(app: App) -> Router {
             }),
         );
     }
+    let router = router.method_not_allowed_fallback(|path: MatchedPath, request: Request| async move {
+        let there = ROUTES.iter().filter(|route| route.path == path.as_str()).map(|route| route.method.as_str());
+        let there: Vec<_> = there.collect();
+        let says =
+            format!("{} {} is not possible; it takes {}", request.method(), request.uri().path(), there.join(", "));
+        answer(Err(Failure(StatusCode::METHOD_NOT_ALLOWED, says)))
+    });
     router.fallback(|request: Request| async move {
         let path = request.uri().path().to_owned();
         let known = ROUTES.iter().map(|route| route.path);
@@ -490,7 +497,8 @@ fn said(change: &Change) -> String {
         Change::AddExport(new) => {
             format!("add export {}={} group={}", new.name, show::backing(&new.backing), new.group)
         }
-        Change::RemoveExport { export, how } => format!("remove export {export} ({how:?})"),
+        Change::RemoveExport { export, how: Leave::Drain } => format!("remove export {export}"),
+        Change::RemoveExport { export, how: Leave::Cut } => format!("remove export {export} now=true"),
         Change::MoveExport { export, group } => format!("set export {export} group={group}"),
         Change::SetPriority { export, priority } => format!("set export {export} ioprio={}", show::priority(*priority)),
         Change::SetReadOnly { export, read_only } => format!("set export {export} read_only={read_only}"),
@@ -531,8 +539,12 @@ fn one(kind: Kind, name: &str, state: &State, view: &View) -> Result<Value, Fail
     let config = &state.config;
     let find = |what: &str, names: Vec<&str>| {
         names.iter().position(|one| *one == name).ok_or_else(|| {
-            let says = format!("there is no {what} \"{}\"{}", name.escape_debug(), suggestion(name, names));
-            Failure(StatusCode::NOT_FOUND, says)
+            let hint = match suggestion(name, names.iter().copied()) {
+                hint if hint.is_empty() && names.is_empty() => "; there is none".into(),
+                hint if hint.is_empty() && names.len() <= 8 => format!("; there are {}", names.join(", ")),
+                hint => hint,
+            };
+            Failure(StatusCode::NOT_FOUND, format!("there is no {what} \"{}\"{hint}", name.escape_debug()))
         })
     };
     Ok(match kind {

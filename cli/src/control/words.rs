@@ -221,32 +221,21 @@ impl<'a> Words<'a> {
         let before = self.schedulers.iter().find(|(one, _)| *one == name).map(|(_, scheduler)| *scheduler);
         let kind = scheduler.or(before).unwrap_or_else(|| scheduler_default(1, false));
         let mut set = Vec::new();
-        for (knob, value) in keys.knobs(kind)? {
+        for (knob, value) in keys.knobs()? {
             check_setting(kind, &knob, &value).map_err(|(_, why)| why)?;
             set.push((knob, value));
         }
         self.schedulers.retain(|(one, _)| *one != name);
         self.schedulers.push((name.clone(), kind));
         if act == Act::Add {
-            let shared_tags = keys.take("shared_tags", switch)?.unwrap_or(false);
-            let io_timeout = keys.take("io_timeout", |text| units::parse_time(&text).and_then(units::some_time))?;
-            let most = keys.take("concurrency_max", |text| number(&text, 1, 256))?;
-            let fixed = keys.take("concurrency", |text| auto(&text, |text| number(text, 1, 256)))?.flatten();
-            keys.finish(&[])?;
-            let usual = concurrency::Settings::default();
-            let concurrency = match fixed {
-                Some(number) => concurrency::Settings { most: number as u16, fixed: true },
-                None => concurrency::Settings { most: most.map_or(usual.most, |most| most as u16), ..usual },
-            };
-            return Ok(vec![Change::AddDisk(Disk {
+            let (depth, nr_requests) = (depth.flatten(), nr_requests.flatten());
+            let disk = Disk {
                 set,
-                depth: depth.flatten().map(|depth| depth as u16),
-                nr_requests: nr_requests.flatten().map(|number| number as u32),
-                shared_tags,
-                io_timeout,
-                concurrency,
+                depth: depth.map(|depth| depth as u16),
+                nr_requests: nr_requests.map(|number| number as u32),
                 ..Disk::new(name, kind)
-            })]);
+            };
+            return Ok(vec![Change::AddDisk(fixed_of_disk(disk, keys)?)]);
         }
         keys.finish(&tunables(kind).map(|info| info.name).collect::<Vec<_>>())?;
         let mut changes = Vec::new();
@@ -287,6 +276,21 @@ impl Words<'_> {
         self.bounds.insert(name.to_owned(), bounds);
         Ok(Some(bounds))
     }
+}
+
+/// What is a disk's from start to end.
+fn fixed_of_disk(disk: Disk, mut keys: Keys) -> Result<Disk, String> {
+    let shared_tags = keys.take("shared_tags", switch)?.unwrap_or(false);
+    let io_timeout = keys.take("io_timeout", |text| units::parse_time(&text).and_then(units::some_time))?;
+    let most = keys.take("concurrency_max", |text| number(&text, 1, 256))?;
+    let fixed = keys.take("concurrency", |text| auto(&text, |text| number(text, 1, 256)))?.flatten();
+    keys.finish(&[])?;
+    let usual = concurrency::Settings::default();
+    let concurrency = match fixed {
+        Some(number) => concurrency::Settings { most: number as u16, fixed: true },
+        None => concurrency::Settings { most: most.map_or(usual.most, |most| most as u16), ..usual },
+    };
+    Ok(Disk { shared_tags, io_timeout, concurrency, ..disk })
 }
 
 fn set_export(name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {
@@ -381,16 +385,16 @@ impl Keys {
         self.take(key, |text| read(if text == "auto" { "max" } else { &text }))
     }
 
-    /// Takes the tunables out: those within `tunables`, and those that stand beside it.
-    fn knobs(&mut self, kind: sched::Kind) -> Result<Vec<(String, String)>, String> {
+    /// Takes the tunables out: those within `tunables`, and those that stand beside it, of other schedulers too.
+    fn knobs(&mut self) -> Result<Vec<(String, String)>, String> {
         let mut all = Vec::new();
         match self.keys.remove("tunables") {
             None => {}
             Some(Value::Object(set)) => all.extend(set),
             Some(_) => return Err("tunables takes an object, such as {\"slice_idle\": \"auto\"}".into()),
         }
-        let beside: Vec<_> =
-            tunables(kind).map(|info| info.name).filter(|name| self.keys.contains_key(*name)).collect();
+        let known: BTreeSet<_> = sched::Kind::ALL.into_iter().flat_map(tunables).map(|info| info.name).collect();
+        let beside: Vec<_> = known.into_iter().filter(|name| self.keys.contains_key(*name)).collect();
         all.extend(beside.into_iter().filter_map(|name| self.keys.remove_entry(name)));
         all.into_iter()
             .map(|(knob, value)| Ok((knob.clone(), text(&value).map_err(|why| format!("{knob}: {why}"))?)))
@@ -503,7 +507,7 @@ mod tests {
                 "takes a path from the root",
             ),
             (json!({"set": "export", "name": "a", "bakcing": "x"}), "unknown key \"bakcing\" of an export"),
-            (json!({"set": "disk", "name": "ssd0", "slice_idle": 0}), "unknown key \"slice_idle\" of a disk"),
+            (json!({"set": "disk", "name": "ssd0", "slice_idle": 0}), "slice_idle belongs to bfq"),
             (json!({"set": "disk", "name": "ssd0", "tunables": {"slice_idle": 0}}), "slice_idle belongs to bfq"),
             (json!({"set": "disk", "name": "ssd0", "scheduler": "fare"}), "did you mean \"fair\"?"),
             (json!({"add": "listener", "name": "tcp:0.0.0.0:1"}), "other machines can reach this address"),

@@ -20,6 +20,14 @@ pub(crate) struct At {
     pub(crate) json: bool,
 }
 
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "takes a number, such as 7".into())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|seconds| *seconds > 0.0).ok_or_else(|| "takes a number of seconds, such as 0.5".into())
+}
+
 fn kinds() -> PossibleValuesParser {
     PossibleValuesParser::new(KINDS.map(|(name, _)| name))
 }
@@ -28,7 +36,7 @@ fn kinds() -> PossibleValuesParser {
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// How long to look
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub(crate) seconds: f64,
     #[command(flatten)]
     pub(crate) at: At,
@@ -109,7 +117,7 @@ pub(crate) struct How {
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Do it only if the server is at this version still: nobody has changed anything since
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = number)]
     pub(crate) if_version: Option<u64>,
     #[command(flatten)]
     pub(crate) at: At,
@@ -119,7 +127,7 @@ pub(crate) struct How {
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
     /// Go on after the event of this number
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = number)]
     pub(crate) after: Option<u64>,
     #[command(flatten)]
     pub(crate) at: At,

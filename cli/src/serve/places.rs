@@ -2,6 +2,7 @@
 //! cannot act) is told with its line.
 
 use std::ops::Range;
+use std::path::Path;
 
 use fairlift::Error;
 use fairlift::config::Backing;
@@ -48,6 +49,8 @@ pub(crate) struct Places {
     backings: Vec<(String, Said)>,
     /// By the address.
     listeners: Vec<(String, Said)>,
+    /// Sockets for virtual machines, by the address.
+    sockets: Vec<(String, Said)>,
     /// The places of control, in their order.
     control: Vec<Said>,
     /// The table of the server's keys.
@@ -66,11 +69,16 @@ impl Places {
             let said = table("export", &export.name, &export.at);
             let key = format!("{}.backing", said.key);
             places.backing(&export.backing.value, &Said { at: Some(export.backing.at.clone()), key });
+            match &export.vhost_user {
+                Some(path) => places.socket(path, Said { key: format!("{}.vhost_user", said.key), ..said.clone() }),
+                None => places.socket_in(flags, &export.name),
+            }
             places.exports.push((export.name.clone(), said));
         }
         for named in &flags.exports {
             let said = Said::in_flag(format!("export {:?}", named.name));
             places.backing(&named.backing, &said);
+            places.socket_in(flags, &named.name);
             places.exports.push((named.name.clone(), said));
         }
         if flags.listen.is_empty() {
@@ -91,6 +99,16 @@ impl Places {
     fn backing(&mut self, backing: &Backing, said: &Said) {
         if let Backing::File { path, .. } = backing {
             self.backings.push((format!("file:{}", path.display()), said.clone()));
+        }
+    }
+
+    fn socket(&mut self, path: &Path, said: Said) {
+        self.sockets.push((format!("unix:{}", path.display()), said));
+    }
+
+    fn socket_in(&mut self, flags: &ServeArgs, export: &str) {
+        if let Some(Ok(path)) = flags.vhost_user.as_ref().map(|directory| place::socket_in(directory, export)) {
+            self.socket(&path, Said::in_flag("--vhost-user".into()));
         }
     }
 
@@ -131,7 +149,8 @@ impl Places {
             Error::Export { name, why } => self.export(name).says(why),
             Error::Disk { name, why } => self.disk(name).says(why),
             Error::Listen { address, why } => {
-                let said = find(&self.listeners, address).unwrap_or_else(|| Said::in_flag("--listen".into()));
+                let said = find(&self.listeners, address).or_else(|| find(&self.sockets, address));
+                let said = said.unwrap_or_else(|| Said::in_flag("--listen".into()));
                 said.says(format!("{address}: {why}"))
             }
             other => Mistake::in_flag("", other.to_string()),

@@ -187,7 +187,7 @@ pub struct State {
 #[non_exhaustive]
 pub enum Refused {
     /// Another change came between.
-    #[error("version {asked} was asked for, and the server is at version {now}: somebody else has changed something")]
+    #[error("version {asked} was asked for, and the server is at version {now}: it was changed or restarted since")]
     Version {
         /// The version that the caller knew.
         asked: u64,

@@ -155,6 +155,9 @@ impl Disk {
         nr_requests: Option<u32>,
     ) -> Result<(), tunable::Error> {
         let mut state = self.state();
+        if (state.plan.settings.depth, state.plan.settings.nr_requests) == (depth, nr_requests) {
+            return Ok(()); // Nobody has to wait for what is so already.
+        }
         let plan = state.plan.with_bounds(depth, nr_requests);
         let queues = Arc::new(plan.queues(now, &state.places, &state.groups)?);
         state.plan = plan;
@@ -317,6 +320,15 @@ mod tests {
             hand_over(&disk, first);
             assert!(disk.flush_error().is_none());
         }
+    }
+
+    #[test]
+    fn bounds_that_are_so_already_freeze_nothing() {
+        let disk = disk(Kind::Fair);
+        disk.set_bounds(Instant::ZERO, None, None).unwrap();
+        assert!(!disk.look().is_frozen());
+        disk.set_bounds(Instant::ZERO, Some(4), None).unwrap();
+        assert!(disk.look().is_frozen(), "the queue is another one");
     }
 
     /// handover.3, handover.4

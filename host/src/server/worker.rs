@@ -76,7 +76,9 @@ impl<F: Front> Worker<F> {
         loop {
             let before = clock::now();
             let due = self.due(before);
-            let now = self.sleep.until(&mut self.engine.ring, before, due);
+            let busy = self.engine.open() > 0;
+            let front = &mut self.front;
+            let now = self.sleep.until(&mut self.engine.ring, before, due, busy, |sleeps| front.watch(sleeps));
             while let Some(entry) = self.engine.ring.reap() {
                 self.completed(now, &entry);
             }

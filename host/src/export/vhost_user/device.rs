@@ -22,7 +22,7 @@ use super::config;
 use super::inflight::Inflight;
 use super::memory::Shared;
 use super::proto;
-use super::ring::Slot;
+use super::ring::{Ring, Slot};
 use super::service::{Door, Event, Name};
 use super::socket::Socket;
 use crate::disk::engine::{Engine, News};
@@ -195,11 +195,28 @@ impl Device {
 
     // ---- requests ----
 
-    /// A turn has begun: rings with something under way are looked at without a kick.
-    pub(super) fn look(&mut self) {
-        for ring in self.seats.iter_mut().filter_map(|seat| seat.ring.as_mut()) {
-            ring.look |= ring.in_flight > 0;
+    /// The rings that are served: not those that stop.
+    fn rings(&mut self) -> impl Iterator<Item = &mut Ring> {
+        let stopping = self.stopping;
+        let served = move |(number, seat): &(usize, &mut Seat)| seat.enabled && stopping != Some(*number);
+        self.seats.iter_mut().enumerate().filter(served).filter_map(|(_, seat)| seat.ring.as_mut())
+    }
+
+    /// Whether the guest has put something into a ring; `sleeps`: it must kick for what it puts there later (ring.2).
+    pub(super) fn watch(&mut self, sleeps: bool) -> bool {
+        if self.ending {
+            return false;
         }
+        let mut more = false;
+        for ring in self.rings() {
+            more |= if sleeps { ring.listen() } else { ring.has_more() };
+        }
+        more
+    }
+
+    /// Whether the guest kicks for all that it puts into its rings.
+    pub(super) fn is_listening(&mut self) -> bool {
+        self.ending || self.rings().all(|ring| ring.is_listening())
     }
 
     /// Begins with what the guest asks; whether there was anything.

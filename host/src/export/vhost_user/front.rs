@@ -27,6 +27,8 @@ pub(crate) struct VhostUser {
     devices: Slab<Device>,
     /// Devices to look at before the turn ends.
     touched: Vec<usize>,
+    /// Devices whose guests do not kick: their rings are looked at until the worker sleeps.
+    watched: Vec<usize>,
     tools: Tools,
     /// The change of exports that was looked at last.
     changes_seen: u64,
@@ -41,8 +43,8 @@ impl VhostUser {
     pub(crate) fn new(engine: &mut Engine, service: Arc<Service>) -> Self {
         let tools = Tools { reader: Reader::default(), request_max: service.limits.request_max.into() };
         let (devices, touched, changes_seen) = (Slab::new(), Vec::new(), service.changes());
-        let (doors, waiting, draining) = Default::default();
-        let mut front = Self { service, doors, devices, touched, tools, changes_seen, waiting, draining };
+        let (doors, watched, waiting, draining) = Default::default();
+        let mut front = Self { service, doors, devices, touched, watched, tools, changes_seen, waiting, draining };
         front.look_at_doors(engine);
         front
     }
@@ -251,9 +253,23 @@ impl Front for VhostUser {
         if !self.waiting.is_empty() {
             self.look_at_waiting(engine, now);
         }
-        for (_, device) in &mut self.devices {
-            device.look();
-        }
+        self.watch(false);
+    }
+
+    fn watch(&mut self, sleeps: bool) -> bool {
+        let mut watched = std::mem::take(&mut self.watched);
+        let mut more = false;
+        watched.retain(|number| {
+            let Some(device) = self.devices.get_mut(*number) else { return false };
+            if device.watch(sleeps) {
+                more = true;
+                self.touch(*number);
+                return true;
+            }
+            !sleeps
+        });
+        self.watched = watched;
+        more
     }
 
     #[inline]
@@ -276,6 +292,9 @@ impl Front for VhostUser {
         touched.retain(|number| {
             let device = &mut self.devices[*number];
             device.arm(engine);
+            if !device.is_listening() && !self.watched.contains(number) {
+                self.watched.push(*number);
+            }
             if device.is_over() {
                 // What was collected for it names its descriptors.
                 engine.ring.submit();

@@ -211,7 +211,9 @@ impl Device {
 
     fn set_call(&mut self, ring: u32, fd: Option<OwnedFd>) -> Result<(), String> {
         fd.as_ref().map_or(Ok(()), is_event)?;
-        self.seat(ring)?.1.call = fd;
+        let (_, seat) = self.seat(ring)?;
+        seat.call = fd;
+        seat.ring.iter_mut().for_each(Ring::owe_call);
         Ok(())
     }
 
