@@ -75,8 +75,9 @@ impl Sleep {
         let spins = self.may_spin && self.habits[usize::from(busy)].pause == 0;
         if spins || self.is_near(now, due) {
             ring.submit();
+            // Submitting to a disk may take as long as the disk.
             let found;
-            (now, found) = look(ring, now, due, || watch(false));
+            (now, found) = look(ring, clock::now(), due, || watch(false));
             let is_due = due.is_some_and(|due| now >= due);
             if spins && (found || !is_due) {
                 self.habits[usize::from(busy)].tried(found);
