@@ -103,6 +103,7 @@ fn through_the_engine(spec: &Spec, load: Load, runtime: Duration) -> f64 {
 fn over_nbd(spec: &Spec, load: Load, runtime: Duration) -> f64 {
     let path = std::env::temp_dir().join(format!("fairlift-sim-rate-{}", std::process::id()));
     let server = Server::bind(Config {
+        bounds: Default::default(),
         groups: vec![Group::root()],
         disks: vec![],
         disk_default: disk(),

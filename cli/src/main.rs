@@ -3,7 +3,7 @@
 //! | folder | what it holds |
 //! |---|---|
 //! | [`args`] | the command line as a whole |
-//! | [`serve`] | `fairlift serve`: flags and file as the library's `Config`, signals, systemd, certificates, the log |
+//! | [`serve`] | `fairlift serve`: flags and file as the library's `Config`, signals, systemd, the log |
 //! | [`iostest`] | `fairlift iostest`: how a disk is shared, measured |
 //! | [`iostune`] | `fairlift iostune`: what a disk is like, and what to set for it |
 //! | [`remote`] | `status`, `get`, `set`, `add`, `remove`, `events`, `reload`: the commands that speak to a running server |
@@ -34,6 +34,7 @@ use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
 
 fn main() -> ExitCode {
+    show::complete();
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(error) => return refusal::answer(&error),
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
         },
         Command::Config => output::print(EXAMPLE.as_bytes()),
         Command::Tunables { scheduler } => output::print(show::tunables(scheduler).as_bytes()),
-        Command::Completions { shell } => output::print(&show::completions(shell)),
+        Command::Completions { shell } => show::completions(shell).and_then(|script| output::print(&script)),
         Command::Man { directory } => show::man(directory.as_deref()).and_then(|page| output::print(&page)),
     };
     match shown {

@@ -8,6 +8,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`request`] | what is asked: operations, flags, extents, and how it ended |
+//! | [`ceiling`] | how much a group may do in a second, at most |
 //! | [`limits`] | what a device can take, and how a bio is cut to fit |
 //! | [`tags`] | the right to have one request in flight; a library of its own |
 //! | [`sched`] | the schedulers, one file each |
@@ -27,6 +28,7 @@
 
 extern crate alloc;
 
+pub mod ceiling;
 mod cost_model;
 pub mod flush;
 pub mod group;

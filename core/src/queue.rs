@@ -28,7 +28,7 @@
 //! queue.7  A request that the device could not take ([`Queue::handle_busy`]) is dispatched first, once something else has ended,
 //!          or after [`BUSY_DELAY`](crate::sched::BUSY_DELAY) if nothing is in flight.
 //!
-//! Streams and groups that come, change and go: queue.8–11 in `queue/groups.rs`. Another scheduler: queue.12 in `queue/switch.rs`.
+//! Ceilings of groups: queue.13 in `queue/ceilings.rs`. Streams and groups that come, change and go: queue.8–11 in `queue/groups.rs`. Another scheduler: queue.12 in `queue/switch.rs`.
 //!
 //! A round of a context: `handle_completion` for all that has ended, `submit` for all that is new, `poll_dispatch` until `None`,
 //! `poll_finished` until `None`, `poll_wake` until `None`, then `poll_timeout`.
@@ -42,6 +42,7 @@ use alloc::vec::Vec;
 
 use slab::Slab;
 
+mod ceilings;
 mod complete;
 mod dispatch;
 mod events;
@@ -58,6 +59,7 @@ pub use settings::{Backing, Settings, SharedTags};
 
 use groups::{Groups, StreamState};
 
+use crate::ceiling::Ceilings;
 use crate::flush;
 use crate::group::{ContextId, GroupId, StreamId};
 use crate::learn::idling_trial::Finding;
@@ -222,6 +224,7 @@ pub struct Queue {
     /// After the device said "busy": no dispatch before this (queue.7).
     busy_until: Option<Instant>,
     groups: Groups,
+    ceilings: Ceilings,
     trace: Option<Trace>,
 }
 
@@ -284,6 +287,7 @@ impl Queue {
             dispatched: List::new(),
             busy_until: None,
             groups: Groups::new(&settings.groups),
+            ceilings: Ceilings::new(&settings.groups),
             trace: None,
             settings,
         }
@@ -297,7 +301,7 @@ impl Queue {
         // While no tag is free, or the device is busy, asking the scheduler would change nothing.
         let may_ask = self.busy_until.is_none() && !self.lacks_tag;
         let held = self.scheduler.next_timeout().filter(|_| may_ask);
-        [overdue, busy, held, self.flush_due()].into_iter().flatten().min()
+        [overdue, busy, held, self.flush_due(), self.ceilings.due()].into_iter().flatten().min()
     }
 
     // ---- knobs and counters ----

@@ -11,6 +11,16 @@ use crate::{Bytes, Duration, Op, Outcome};
 pub struct Stats {
     ops: [Counters; Op::COUNT],
     latency: [Option<Box<Histogram>>; Op::COUNT],
+    held: Held,
+}
+
+/// What waited for a ceiling ([`crate::ceiling`]).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Held {
+    /// Bios that waited.
+    pub bios: u64,
+    /// For how long, all together.
+    pub time: Duration,
 }
 
 /// What was done by one operation.
@@ -43,6 +53,18 @@ impl Stats {
         self.ops[op as usize].merges += 1;
     }
 
+    /// A bio has waited for a ceiling for so long.
+    pub fn held(&mut self, time: Duration) {
+        self.held.bios += 1;
+        self.held.time = self.held.time + time;
+    }
+
+    /// What waited for a ceiling, and has been let through.
+    #[must_use]
+    pub const fn time_held(&self) -> Held {
+        self.held
+    }
+
     /// What was done by `op`.
     #[must_use]
     pub fn of(&self, op: Op) -> Counters {
@@ -57,6 +79,8 @@ impl Stats {
 
     /// Adds what another has done.
     pub fn add(&mut self, other: &Self) {
+        self.held.bios += other.held.bios;
+        self.held.time = self.held.time + other.held.time;
         for op in Op::ALL {
             let (mine, theirs) = (&mut self.ops[op as usize], other.ops[op as usize]);
             mine.ops += theirs.ops;

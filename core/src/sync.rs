@@ -5,9 +5,12 @@
 #[cfg(not(any(loom, shuttle)))]
 pub use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+// That of `core` where the processor has one.
+#[cfg(not(any(loom, shuttle)))]
+pub use portable_atomic::AtomicU64;
 #[cfg(shuttle)]
-pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Where two threads each write one thing and then read the other's, one of them must see what the other wrote.
 ///

@@ -1,6 +1,8 @@
 //! Serves a RAM disk from a program of your own: `cargo run --example ram_disk -- /tmp/ram.sock`, then
 //! `nbdinfo 'nbd+unix:///?socket=/tmp/ram.sock'`. Ends when its standard input does.
 
+use std::collections::BTreeMap;
+
 use fairlift::Server;
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
 use fairlift_core::{Group, sched};
@@ -14,6 +16,7 @@ fn main() -> Result<(), fairlift::Error> {
     let disk = Disk::new("ram", sched::Kind::from_name(&arg(3, "none")).expect("the name of a scheduler"));
     let export = Export { description: "a gibibyte of RAM".into(), ..Export::new("ram", backing) };
     let server = Server::bind(Config {
+        bounds: BTreeMap::new(),
         groups: vec![Group::root()],
         disks: vec![],
         disk_default: disk,

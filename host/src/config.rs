@@ -2,11 +2,13 @@
 //!
 //! Where it comes from (a TOML file, flags, a program) is the caller's business.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::concurrency;
 use fairlift_core::model::Model;
 use fairlift_core::{Duration, Group, GroupId, Priority, sched};
@@ -16,6 +18,8 @@ use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 pub struct Config {
     /// The weight tree; the first is the root, and a parent comes before its children.
     pub groups: Vec<Group>,
+    /// What groups may do at most in a second, by their paths; each binds all that is below it, on all disks together.
+    pub bounds: BTreeMap<String, Bounds>,
     /// The scheduling domains.
     pub disks: Vec<Disk>,
     /// What the disks are like that [`Export::disk`] does not name; their names are made up.

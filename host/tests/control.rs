@@ -51,6 +51,7 @@ fn config(socket: &Path) -> Config {
     };
     Config {
         groups: vec![Group::root()],
+        bounds: Default::default(),
         disk_default: disk("default", Kind::MqDeadline),
         disks: vec![disk("d", Kind::Fair)],
         exports: vec![export],
@@ -128,6 +129,7 @@ fn mem(name: &str, group: &str, disk: Option<&str>) -> Change {
         group: group.into(),
         priority: Priority::default(),
         read_only: false,
+        vhost_user: None,
     })
 }
 
@@ -142,6 +144,7 @@ fn file(name: &str, path: &Path, read_only: bool) -> Change {
         group: "/".into(),
         priority: Priority::default(),
         read_only,
+        vhost_user: None,
     })
 }
 
@@ -377,6 +380,30 @@ fn exports_come_and_go_and_others_clients_stay() {
     std::fs::remove_file(image).unwrap();
 }
 
+/// A client that has asked a slow disk: when the export is removed it gets its answer, when it is removed at once it does not.
+#[test]
+fn a_removal_answers_what_was_asked_and_one_at_once_does_not() {
+    let running = Running::start("cut");
+    for (how, milliseconds) in [(Leave::Drain, 300), (Leave::Cut, 5000)] {
+        let delay = fairlift_core::Duration::from_nanos(milliseconds * 1_000_000);
+        let Change::AddExport(slow) = mem("slow", "/", None) else { unreachable!() };
+        running.apply(&[Change::AddExport(NewExport { backing: Backing::Null { size: MIB, delay }, ..slow })]);
+        let mut client = Client::connect(&running.socket, "slow", 0, 1).unwrap();
+        let mut out = Vec::new();
+        client.ask(&mut out, 1, 0);
+        out.extend([7; BLOCK as usize]);
+        client.socket.write_all(&out).unwrap();
+        let start = Instant::now();
+        while running.handle.view(false).unwrap().disks.iter().all(|disk| disk.in_flight == 0) {
+            assert!(start.elapsed() < Duration::from_secs(20), "the request does not reach the disk");
+        }
+        running.apply(&[remove("slow", how)]);
+        assert_eq!(client.reply().is_some(), how == Leave::Drain, "{how:?}");
+        assert!(client.reply().is_none(), "{how:?}: and then it is disconnected");
+    }
+    running.stop();
+}
+
 /// 200 exports come and go: no descriptor, thread or place stays.
 #[test]
 fn nothing_stays_of_what_was_removed() {
@@ -553,7 +580,8 @@ fn random_change(random: &mut u64, config: &Config, groups: &[&str], images: &[P
     let any = exports[pick(exports.len())].to_owned();
     let disk = disks[pick(disks.len())].to_owned();
     let group = there[pick(there.len())].to_owned();
-    match pick(17) {
+    let door = Address::Unix(path(["any-door0.sock", "any-door1.sock"][pick(2)]));
+    match pick(23) {
         0 | 1 => Change::AddGroup { path: groups[pick(groups.len())].into(), weight: 1 + pick(1000) as u16 },
         2 => Change::RemoveGroup { path: group },
         3 | 4 => Change::SetWeight { group, weight: 1 + pick(1000) as u16 },
@@ -575,6 +603,19 @@ fn random_change(random: &mut u64, config: &Config, groups: &[&str], images: &[P
             export: any,
             priority: Priority { class: PriorityClass::BestEffort, level: pick(8) as u8 },
         },
+        16 => Change::SetReadOnly { export: other, read_only: pick(2) == 0 },
+        17 | 18 => {
+            // The image grows first, or not.
+            let image = std::fs::OpenOptions::new().write(true).open(&images[pick(images.len())]).unwrap();
+            image.set_len(image.metadata().unwrap().len() + pick(2) as u64 * BLOCK).unwrap();
+            Change::Grow { export: other, size: None }
+        }
+        19 => Change::SetNrRequests { disk, nr_requests: [None, Some(64 + pick(4096) as u32)][pick(2)] },
+        20 => Change::AddListener(Listener { address: door, tls: Tls::Off }),
+        21 => {
+            let Address::Unix(door) = door else { unreachable!() };
+            Change::RemoveListener { address: format!("unix:{}", door.display()) }
+        }
         _ => Change::SetDescription { export: any, description: format!("number {}", pick(100)) },
     }
 }

@@ -29,6 +29,7 @@ fn serve(socket: &Path, backing: Backing, shared_tags: bool) -> Server {
     let export = Export { disk: Some(0), ..Export::new("d", backing) };
     let config = Config {
         groups: vec![Group::root()],
+        bounds: Default::default(),
         disk_default: disk.clone(),
         disks: vec![disk],
         exports: vec![export],

@@ -3,6 +3,7 @@
 FULL=1: the sizes of docs/control.md: 10,000 random changes, 1,000 changes of schedulers.
 """
 
+import grp
 import http.client
 
 from harness import *
@@ -83,6 +84,9 @@ def exports_are_added_and_removed_by_command_and_clients_see_them_at_once(t):
         stays.write(0, data(4096, "a"))
         said = control.cli("add", "export", f"carol={image}", "group=/tenants/carol")
         contains(said, "group: /tenants/carol", "version 1")
+        # A tenant that has asked for nothing has its line too.
+        idle = [tenant for tenant in json.loads(control.cli("status", "--json", "--seconds", "0.1"))["tenants"] if tenant["path"] == "/tenants/carol"]
+        equal([(tenant["share"], tenant["iops"], tenant["weight"]) for tenant in idle], [(0, 0, 100)], "what status says of carol")
         listed = t.run("nbdinfo", "--list", "--json", server.uri())
         contains(listed, '"carol"')
         server.serves("carol", 8 * MIB)
@@ -91,6 +95,11 @@ def exports_are_added_and_removed_by_command_and_clients_see_them_at_once(t):
         contains(control.cli("set", "group", "/tenants/carol", "wieght=3", code=1), 'did you mean "weight"?')
         contains(control.cli("set", "group", "/tenants/carol", "weight=1001", code=1), "from 1 to 1000")
         contains(control.cli("set", "group", "/tenants/carol", "weight=300"), "weight: 300")
+        disk = control.ask("GET", "/v1/disks")[0]["name"]
+        contains(control.cli("set", "disk", disk, "slice_idle=0", code=1), "slice_idle belongs to bfq")
+        contains(control.cli("get", "export", "nobody", code=1), 'there is no export "nobody"; there are a, b, carol')
+        contains(control.cli("reload", "--if-version", "x", code=2), "takes a number, such as 7")
+        contains(control.cli("status", "--seconds", "0", code=2), "takes a number of seconds")
         contains(control.cli("remove", "group", "/tenants/carol", code=1), 'export "carol" is in it')
         with server.connect("carol") as carol:
             control.cli("remove", "export", "carol", "--dry-run")
@@ -201,6 +210,43 @@ def schedulers_follow_one_another_under_load(t):
         equal(process.wait(2 * seconds), 0, "fio's exit code")
 
 
+def random_change(t, image, n):
+    """A change of one of all kinds. What fio's exports are and hold stays; all else about them changes."""
+    one = t.random.choice
+    tenant, weight = f"t{t.random.randrange(4)}", t.random.randint(1, 1000)
+    group = one([f"/tenants/{tenant}", "/tenants", "/x", "/x/y", "/z"])
+    other, disk, door = f"x{t.random.randrange(5)}", one(["e", "f"]), f"unix:{t.path('door')}{t.random.randrange(2)}"
+    if t.random.random() < 0.05:
+        with open(image, "r+b") as file:
+            file.truncate(4 * MIB + n * 4096)
+    kinds = [
+        ("PATCH", "/v1/groups" + group, {"weight": weight}),
+        ("POST", "/v1/groups", {"path": group, "weight": weight}),
+        ("DELETE", "/v1/groups" + group, None),
+        ("PATCH", "/v1/disks/d", {"scheduler": one(["none", "mq-deadline", "fair", "bfq", "cfq"])}),
+        ("PATCH", "/v1/disks/d", {"depth": one(["auto", 4, 32, 64])}),
+        ("PATCH", "/v1/disks/d", {"nr_requests": one(["auto", 128, 1024])}),
+        ("PATCH", "/v1/disks/d", one([{"isolation_cost": t.random.randrange(90)}, {"slice_idle": one([0, "auto"])}, {"read_expire": "20ms"}])),
+        ("POST", "/v1/disks", {"name": disk, "scheduler": one(["none", "fair"])}),
+        ("DELETE", f"/v1/disks/{disk}", None),
+        ("POST", "/v1/exports", {"name": other, "backing": "mem:1m", "disk": one(["d", "e", "f"]), "group": "/x"}),
+        ("POST", "/v1/exports", {"name": other, "backing": f"file:{image}", "read_only": one([True, False])}),
+        ("DELETE", f"/v1/exports/{other}{one(['', '?now=true'])}", None),
+        ("PATCH", f"/v1/exports/{other}", {"size": "auto"}),
+        ("PATCH", f"/v1/exports/{other}", {"read_only": one([True, False])}),
+        ("PATCH", f"/v1/exports/{tenant}", {"group": group}),
+        ("PATCH", f"/v1/exports/{tenant}", {"ioprio": one(["be/0", "be/7", "rt/1", "idle"])}),
+        ("PATCH", f"/v1/exports/{tenant}", {"description": f"change {n}"}),
+        ("POST", "/v1/listeners", {"address": door}),
+        ("DELETE", f"/v1/listeners/{door}", None),
+    ]
+    if t.random.random() < 0.05:
+        changes = [{"set": "group", "name": group, "weight": weight}, {"set": "disk", "name": "d", "depth": 16},
+                   {"add": "group", "name": "/x/y"}]
+        return "POST", "/v1/changes", {"changes": changes}
+    return one(kinds)
+
+
 @test(fairlift_only=True, seconds=1200 if FULL else 120)
 def random_changes_under_verified_writes_lose_nothing(t):
     count, seconds = (10_000, 300) if FULL else (300, 12)
@@ -209,26 +255,15 @@ def random_changes_under_verified_writes_lose_nothing(t):
     load = [fio(t, server, f"t{n}", seconds) for n in range(4)]
     image = t.image("i.img", 4 * MIB)
     time.sleep(1)
-    random_, made, refused, start = t.random, 0, 0, time.monotonic()
+    made, refused, kinds, start = 0, 0, set(), time.monotonic()
     for n in range(count):
         # Spread over the time that fio works.
         time.sleep(max(0, start + n * (seconds - 4) / count - time.monotonic()))
-        group = f"/tenants/t{random_.randrange(4)}"
-        kind = random_.randrange(9)
-        change = [
-            ("PATCH", "/v1/groups" + group, {"weight": random_.randint(1, 1000)}),
-            ("PATCH", "/v1/disks/d", {"scheduler": random_.choice(["none", "mq-deadline", "fair", "bfq", "cfq"])}),
-            ("PATCH", "/v1/disks/d", {"depth": random_.choice(["auto", 4, 32, 64])}),
-            ("PATCH", "/v1/disks/d", {"isolation_cost": random_.randrange(90)}),
-            ("POST", "/v1/exports", {"name": f"x{random_.randrange(5)}", "backing": "mem:1m", "disk": "d", "group": "/x"}),
-            ("POST", "/v1/exports", {"name": f"x{random_.randrange(5)}", "backing": f"file:{image}"}),
-            ("DELETE", f"/v1/exports/x{random_.randrange(5)}", None),
-            ("PATCH", f"/v1/exports/t{random_.randrange(4)}", {"group": group}),
-            ("PATCH", f"/v1/exports/t{random_.randrange(4)}", {"ioprio": random_.choice(["be/0", "be/7", "rt/1", "idle"])}),
-        ][kind]
+        change = random_change(t, image, n)
         try:
             control.ask(*change)
             made += 1
+            kinds.add((change[0], change[1].split("/")[2].split("?")[0]))
         except AssertionError as why:
             if "wanted 200, got 422" not in str(why):
                 raise
@@ -236,9 +271,11 @@ def random_changes_under_verified_writes_lose_nothing(t):
         ended = [process for process in load if process.poll() is not None]
         if ended:
             raise AssertionError(f"fio has ended at change {n}: " + Path(t.path("t0.fio")).read_text()[-800:])
-    print(f"{made} changes made, {refused} refused")
+    print(f"{count} changes asked: {made} made, {refused} refused, in {time.monotonic() - start:.0f} s")
     if made < count // 3:
         raise AssertionError(f"only {made} of {count} changes were made")
+    if len(kinds) < (12 if FULL else 9):
+        raise AssertionError(f"only these were made: {sorted(kinds)}")
     for process in load:
         equal(process.wait(2 * seconds), 0, "fio's exit code")
     equal(control.ask("GET", "/v1")["flush_errors"], [])
@@ -322,6 +359,93 @@ def only_those_who_may_change_a_server_can(t):
 
 
 @test(fairlift_only=True)
+def the_config_file_says_where_control_is_and_a_check_finds_what_a_start_would(t):
+    Path(t.path("token")).write_text("0123456789abcdef0123456789abcdef\n")
+    port = free_port()
+    text = f"""
+        [server]
+        control = ["unix:ctl.sock,mode=0660,group=daemon", "unix:look.sock,read_only", "tcp:127.0.0.1:{port},token=token"]
+        [export.a]
+        backing = "mem:1m"
+        """
+    server = t.server(config=text)
+    status = os.stat(t.path("ctl.sock"))
+    equal((status.st_mode & 0o777, status.st_gid), (0o660, grp.getgrnam("daemon").gr_gid), "mode and group of the socket")
+    control = Control(t, server, t.path("ctl.sock"))
+    control.ask("POST", "/v1/groups", {"path": "/x"})
+    contains(Control(t, server, t.path("look.sock")).ask("POST", "/v1/groups", {"path": "/y"}, code=403)["error"], "looking only")
+    contains(t.run(BINARY, "get", "group", "/x", "--control", f"tcp:127.0.0.1:{port},token={t.path('token')}"), "/x")
+    # What was said for control holds to the end; the file says it with its line.
+    path = Path(t.path("server0.toml"))
+    path.write_text(text.replace("mode=0660", "mode=0600").replace("1m", "1m\"\ndescription = \"new"))
+    refused_ = control.ask("POST", "/v1/reload", code=422)["error"]
+    contains(refused_, "server0.toml:3:20: server.control: is where the server is from start to end")
+    equal(control.ask("GET", "/v1/exports/a")["description"], "", "what a refused reload has changed")
+    path.write_text(text.replace("1m", "1m\"\ndescription = \"new"))
+    contains(control.ask("POST", "/v1/reload", code=409, headers={"If-Match": '"7"'})["error"], "version 7 was asked for")
+    control.ask("POST", "/v1/reload", headers={"If-Match": '"1"'})
+    equal(control.ask("GET", "/v1/exports/a")["description"], "new", "the description")
+    server.stop()
+    equal([os.path.exists(t.path(name)) for name in ("ctl.sock", "look.sock")], [False, False], "whether sockets stay behind")
+
+    def check(value, *says):
+        path.write_text(text.replace(text.split("control = ")[1].split("\n")[0], value))
+        for more in ["--check"], []:
+            shown = t.serve_fails("--config", str(path), "--listen", f"unix:{t.path('n.sock')}", *more)
+            contains(shown, "server0.toml:3:", "server.control", *says)
+
+    check('"unix:/no/such/ctl.sock"', "cannot listen for control at unix:/no/such/ctl.sock: its directory does not exist")
+    check('"unix:ctl.sock,owner=nobody-at-all"', 'there is no "nobody-at-all" in /etc/passwd')
+    check(f'"tcp:127.0.0.1:{port}"', "give the file of a token")
+    check(f'"tcp:127.0.0.1:{port},token=none"', "none: No such file")
+    check(f'"tcp:127.0.0.1:{port},certificates=none"', "server-cert.pem: No such file")
+    check('"unix:n.sock"', "is for clients of exports already")
+    check('["unix:c.sock", "unix:c.sock,read_only"]', "is for control already")
+    check('["unix:c.sock", "off"]', 'stands alone')
+    check('"unix:c.sock,mod=0600"', 'did you mean "mode"?')
+    check('7', "takes text in quotes, not 7")
+    with socket.socket(socket.AF_UNIX) as there:
+        there.bind(t.path("c.sock"))
+        there.listen()
+        check('"unix:c.sock"', "another server is listening there")
+
+
+@test(fairlift_only=True)
+def a_shell_completes_the_names_of_what_there_is(t):
+    server = t.server("alice=mem:1m", "bob=mem:1m")
+    control = Control(t, server)
+    control.cli("add", "group", "/tenants/carol")
+    control.cli("add", "disk", "ssd0", "scheduler=mq-deadline")
+    script = t.run(BINARY, "completions", "bash")
+    Path(t.path("bin")).mkdir()
+    os.symlink(BINARY, t.path("bin") + "/fairlift")
+
+    def offered(line, env=control.env):
+        """What bash offers at the end of a line."""
+        words = line.split(" ")
+        ask = f"""{script}
+            COMP_WORDS=({" ".join(f"'{word}'" for word in words)}); COMP_CWORD={len(words) - 1}; COMP_TYPE=9
+            _clap_complete_fairlift fairlift '{words[-1]}' '{words[-2]}'; printf '%s\\n' "${{COMPREPLY[@]}}" """
+        path = t.path("bin") + ":" + os.environ["PATH"]
+        said = t.run("bash", "-c", ask, env={**env, "PATH": path}).split("\n")
+        return [word for word in said if word and not word.startswith("--")]
+
+    equal(offered("fairlift get export "), ["alice", "bob"], "the exports")
+    equal(offered("fairlift set export al"), ["alice"], "the exports with al")
+    equal(offered("fairlift set group /"), ["/", "/tenants", "/tenants/carol"], "the groups")
+    equal(offered("fairlift remove disk "), [disk["name"] for disk in control.ask("GET", "/v1/disks")], "the disks")
+    equal(offered("fairlift set group /tenants/carol we"), ["weight="], "what a group has that begins with we")
+    equal(offered("fairlift set disk ssd0 read"), ["read_expire="], "the tunables of mq-deadline with read")
+    if "mq-deadline" not in offered("fairlift set disk ssd0 scheduler = "):
+        raise AssertionError("the schedulers are not offered")
+    equal(offered("fairlift get export ", {**os.environ, "FAIRLIFT_CONTROL": "unix:/nowhere"}), [], "what a server that is not there has")
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(t.path("silent.sock"))
+        silent.listen()
+        equal(offered("fairlift get export ", {**os.environ, "FAIRLIFT_CONTROL": f"unix:{t.path('silent.sock')}"}), [], "what a silent server has")
+
+
+@test(fairlift_only=True)
 def every_route_of_the_openapi_document_is_there_and_every_event_is_told(t):
     server = t.server("a=mem:4m")
     control = Control(t, server)
@@ -344,16 +468,28 @@ def every_route_of_the_openapi_document_is_there_and_every_event_is_told(t):
             if answer.status in (405, 500) or b"openapi.json lists" in said:
                 raise AssertionError(f"{method} {path} is in the document, and answers {answer.status} {said}")
     equal(sorted(ends), ["/v1/drain", "/v1/stop"])
+    image = t.image("cut", 4 * MIB)
+    control.ask("POST", "/v1/exports", {"name": "cut", "backing": f"file:{image}"})
+    with server.connect("cut") as client:
+        os.truncate(image, MIB)
+        with refused(EIO):
+            client.read(2 * MIB, 4096)
+    contains(control.ask("PUT", "/v1/groups", "{}", code=405)["error"], "PUT /v1/groups is not possible; it takes GET, POST")
+    contains(control.ask("GET", "/v1/grops", code=404)["error"], 'did you mean "/v1/groups"?')
     control.ask("POST", "/v1/groups", {"path": "/told"})
     with server.connect("a") as client:
         client.read(0, 512)
-    until(lambda: '"left"' in Path(t.path("events")).read_text(), "the events were told")
+    control.ask("DELETE", "/v1/exports/cut?now=true")
+    control.ask("POST", "/v1/acknowledge")
+    until(lambda: '"removed"' in Path(t.path("events")).read_text(), "the events were told")
     told = [json.loads(line) for line in Path(t.path("events")).read_text().splitlines()]
     kinds = [event["event"] for event in told]
-    for kind in ("changed", "connected", "left"):
+    for kind in ("changed", "connected", "left", "failed", "noted", "removed"):
         if kind not in kinds:
             raise AssertionError(f"{kind} was not told: {kinds}")
-    contains(next(event["what"] for event in told if event["event"] == "changed"), "add group /told weight=100")
+    contains(" ".join(event["what"] for event in told if event["event"] == "changed"), "add group /told weight=100")
+    failed = next(event for event in told if event["event"] == "failed")
+    equal((failed["backing"], failed["request"], failed["error"]), (image, "read", "Input/output error (os error 5)"), "what failed")
     control.ask("POST", "/v1/drain")
     server.ended(0)
 

@@ -281,5 +281,77 @@ def certificates_that_cannot_be_used_are_refused_by_name(t):
              "ca-cert.pem")
 
 
+@test(fairlift_only=True)
+def the_control_server_lets_in_who_shows_a_certificate(t):
+    place, port = certificates(t), free_port()
+    at = f"tcp:localhost:{port},certificates={place}"
+    server = t.server("disk=mem:1M", args=["--control", at])
+    url = f"https://localhost:{port}/v1"
+
+    def curl(*words, name="client", code=0):
+        own = ["--cert", f"{place}/{name}-cert.pem", "--key", f"{place}/{name}-key.pem"] if name else []
+        return t.run("curl", "-sS", "--cacert", f"{place}/ca-cert.pem", *own, *words, code=code)
+
+    contains(curl(url), '"version": 0')
+    contains(curl(f"{url}/groups", "-X", "POST", "-d", '{"path": "/x"}'), '"path": "/x"')
+    contains(curl("-H", "Origin: http://evil.example", url), "may not speak")
+    # Neither nobody, nor somebody whom another authority signed, nor plain text.
+    curl(url, name=None, code=56)
+    curl(url, name="stranger", code=56)
+    curl(url.replace("https", "http"), code=1)
+    contains(t.run(BINARY, "set", "group", "/x", "weight=7", "--control", at), "weight: 7")
+    shutil.copytree(place, t.path("wrong"))
+    for kind in "cert", "key":
+        shutil.copy(f"{place}/stranger-{kind}.pem", t.path("wrong") + f"/client-{kind}.pem")
+    t.run(BINARY, "get", "--control", at.replace(place, t.path("wrong")), code=1)
+    contains(t.run(BINARY, "get", "--control", at.replace(place, t.path("none")), code=1), "client-cert.pem: No such file")
+    shown = t.run("openssl", "x509", "-noout", "-fingerprint", "-sha256", "-in", f"{place}/client-cert.pem")
+    contains(server.log(), "changed: set group /x weight=7", f"certificate {shown.strip().split('=')[1][:23]}")
+    says = t.serve_fails("mem:1m", "--listen", f"unix:{t.path('x')}", "--control", f"tcp:0.0.0.0:{free_port()},token={place}/server-key.pem")
+    contains(says, "would cross the network in plain text")
+    server.serves("disk")
+
+
+@test(fairlift_only=True)
+def a_reload_takes_a_new_certificate_and_those_who_are_connected_stay(t):
+    place, port = certificates(t), free_port()
+    server = t.server(config=f"""
+        [server]
+        listen = "tcp:127.0.0.1:{port}"
+        tls = "require"
+        tls_certificates = "{place}"
+        [export.disk]
+        backing = "mem:1m"
+        """, listen=[f"tcp:127.0.0.1:{port}"])
+
+    def reload(says):
+        before = len(server.log())
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: says in server.log()[before:], f"{says!r} is in the log: {server.log()[before:]}")
+
+    def shown():
+        with server.connect("disk", tls=client_context(t)) as client:
+            client.read(0, 512)
+            return client.sock.getpeercert()["serialNumber"]
+
+    first = shown()
+    with server.connect("disk", tls=client_context(t)) as stays:
+        reload("what is in force already")
+        t.run("openssl", "x509", "-req", "-in", f"{place}/server.csr", "-days", "2", "-CA", f"{place}/ca-cert.pem", "-CAkey",
+              f"{place}/ca-key.pem", "-CAcreateserial", "-extfile", f"{place}/server.ext", "-out", f"{place}/server-cert.pem")
+        equal(shown(), first, "the certificate before a reload")
+        reload("reloaded: certificate: another one")
+        second = shown()
+        if second == first:
+            raise AssertionError("a client that connects after the reload sees the old certificate")
+        reload("what is in force already")
+        # A key that does not belong to it is refused, and the one that there is stays.
+        shutil.copy(f"{place}/client-key.pem", f"{place}/server-key.pem")
+        reload("nothing has changed")
+        contains(server.log(), "the key does not belong to")
+        equal(shown(), second, "the certificate after a reload that was refused")
+        equal(len(stays.read(0, 512)), 512, "bytes for a client that came before")
+
+
 if __name__ == "__main__":
     main()

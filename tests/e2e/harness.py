@@ -372,6 +372,10 @@ class Server:
                 client.write(0, before)
             client.disconnect()
 
+    def control(self, *words, code=0):
+        """A command that speaks to the server's control socket: control("set", "export", "a", "size=auto")."""
+        return self.t.run(BINARY, *words, env={**os.environ, "FAIRLIFT_CONTROL": f"unix:{self.socket}.control.sock"}, code=code)
+
     def fds(self):
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 

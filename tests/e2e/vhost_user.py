@@ -1,6 +1,8 @@
 """Exports as vhost-user block devices: what guests are served, what outlives a killed server, and guests and front-ends that
 mean harm. A real guest is in tests/vm."""
 
+import itertools
+import mmap
 import struct
 
 from flush_disk import Disk
@@ -125,6 +127,87 @@ def rings_that_are_stopped_in_one_breath_all_stop(t):
         equal([struct.unpack("=I", answers[at + 12:at + 16])[0] for at in range(0, 80, 20)], [0, 1, 2, 3], "rings that have stopped")
 
 
+# ---- exports that come, grow and go ----
+
+
+CONFIG_CHANGED = struct.pack("=III", 2, 1, 0)
+
+
+@test(fairlift_only=True)
+def a_guest_is_told_that_its_disk_has_grown(t):
+    image = t.image("image", MIB)
+    server, sockets = serve(t, f"disk=file:{image}", f"other=file:{t.image('other', MIB)}")
+    sectors = lambda guest: struct.unpack("<Q", guest.config(0, 8))[0]
+    with FrontEnd(sockets / "disk") as guest, FrontEnd(sockets / "other") as other:
+        hears, hears_not = guest.listen(), other.listen()
+        assert guest.protocol & BACKEND_REQ, "the server does not say that it speaks first"
+        guest.write(3000, b"x" * SECTOR)
+        equal((sectors(guest), guest.rings[0].status), (2048, FAILED), "the size, and a write beyond the end")
+        os.truncate(image, 2 * MIB)
+        server.control("set", "export", "disk", "size=auto")
+        equal(hears.recv(99), CONFIG_CHANGED, "what the front-end is told")
+        guest.write(3000, b"x" * SECTOR)
+        equal((sectors(guest), guest.rings[0].status), (4096, OK), "the size, and a write to what is new")
+        server.control("set", "export", "disk", "description=same size")
+        hears_not.settimeout(0.2)
+        hears.settimeout(0.2)
+        for silent in hears_not, hears:
+            with contextlib.suppress(TimeoutError):
+                raise AssertionError(f"told {silent.recv(99)}, and no size has changed")
+        # A front-end that has closed its end.
+        hears.close()
+        for size in range(3, 10):
+            os.truncate(image, size * MIB)
+            server.control("set", "export", "disk", "size=auto")
+        guest.write(3000, b"y" * SECTOR)
+        equal(guest.rings[0].status, OK, "a write after that")
+
+
+@test(fairlift_only=True)
+def an_export_that_is_added_has_a_socket_until_it_is_removed(t):
+    server, sockets = serve(t, "disk=mem:1M")
+    control, place = server.control, t.path("elsewhere")
+    base = server.fds_at_rest()
+    for _ in range(3):
+        control("add", "export", "late=null:1m,delay=300ms")
+        equal(os.stat(sockets / "late").st_mode & 0o777, 0o600, "the socket's mode")
+        guest = FrontEnd(sockets / "late")
+        equal(guest.read(0, SECTOR), bytes(SECTOR), "what the guest reads")
+        equal(json.loads(control("get", "export", "late", "--json"))["vhost_user"], f"{sockets}/late", "its socket")
+        ring = guest.rings[0]
+        slots = {3 * ring.submit(IN, 0, length=SECTOR) for _ in range(4)}
+        ring.kick()
+        time.sleep(0.1)
+        control("remove", "export", "late")
+        assert guest.is_closed(), "the guest of a removed export stays"
+        equal({head for head, _ in ring.ends()}, slots, "requests that were under way and have ended")
+        guest.socket.close()
+        until(lambda: not os.path.exists(sockets / "late"), "the socket goes")
+    contains(control("add", "export", "a/b=mem:1m", code=1), "the socket of export", "cannot have its name")
+    control("add", "export", "a/b=mem:1m", f"vhost_user={place}")
+    assert served(place), "it is not served at the place that was said"
+    contains(control("add", "export", "c=mem:1m", f"vhost_user={place}", code=1), 'export "a/b" has the socket')
+    contains(control("add", "export", "c=mem:1m", f"vhost_user={t.path('no')}/c", code=1), "its directory does not exist")
+    contains(control("add", "export", "c=mem:1m", f"vhost_user={t.path('no')}/c", "--dry-run", code=1), "its directory does not exist")
+    control("remove", "export", "a/b")
+    assert served(sockets / "disk"), "the export that was there from the start is not served"
+    server.fds_settle(base)
+
+
+@test(fairlift_only=True)
+def a_file_that_is_read_again_brings_and_takes_sockets(t):
+    text = f'[export.a]\nbacking = "mem:1m"\nvhost_user = "{t.path("a.vm")}"\n'
+    more = f'[export.b]\nbacking = "mem:1m"\nvhost_user = "{t.path("b.vm")}"\n'
+    server = t.server(config=text)
+    file = Path(t.path("server0.toml"))
+    for said, there in (text + more, True), (text, False), (text + more, True):
+        file.write_text(said)
+        server.control("reload")
+        until(lambda: os.path.exists(t.path("b.vm")) == there, f"the socket of b is there: {there}")
+        until(lambda: not there or served(t.path("b.vm")), "b is served")
+        assert served(t.path("a.vm")), "a is served"
+
+
 # ---- what outlives a server ----
 
 
@@ -193,6 +276,21 @@ def reap(ring, pending, wrote):
         equal(status, OK, "the status of a write")
         sector, block = pending.pop(head // 3)
         wrote[sector] = block
+
+
+@test(fairlift_only=True)
+def a_guest_is_called_when_a_server_takes_its_rings_up(t):
+    """The server before may have been killed when it had written the used ring, and had not called."""
+    server, sockets = serve(t, "disk=mem:1M")
+    guest = FrontEnd(sockets / "disk", rings=2)
+    guest.get_inflight(2, guest.size)
+    guest.read(0, SECTOR)
+    server.kill()
+    kept, guest.socket = guest, guest.socket.close()
+    serve(t, "disk=mem:1M")
+    with FrontEnd(sockets / "disk", rings=2, kept=kept) as guest:
+        for ring in guest.rings:
+            assert select.select([ring.call_fd], [], [], 10)[0], f"ring {ring.number} is taken up, and its guest not called"
 
 
 @test(fairlift_only=True)
@@ -417,16 +515,31 @@ def a_front_end_that_is_out_of_step_is_left_with_a_line_that_says_why(t):
     os.close(event)
 
 
+def kicking(*rings):
+    """A process that kicks rings as fast as it can, and the place where it counts."""
+    count = mmap.mmap(-1, 8)
+    if (pid := os.fork()) == 0:
+        for kicks in itertools.count(len(rings), len(rings)):
+            for ring in rings:
+                ring.kick()
+            count[:] = struct.pack("=Q", kicks)
+    return pid, lambda: struct.unpack("=Q", count[:])[0]
+
+
 @test(seconds=120, fairlift_only=True)
 def kicks_without_end_and_calls_that_are_not_taken_do_no_harm(t):
     server, sockets = serve(t, "disk=mem:1M", "good=mem:1M")
     with FrontEnd(sockets / "disk", rings=2) as guest, FrontEnd(sockets / "good") as neighbour:
         guest.rings[1].stop()
-        for _ in range(200):
-            for _ in range(1000):
-                for ring in guest.rings:  # one of them runs
-                    ring.kick()
+        pid, kicks = kicking(*guest.rings)  # one of them runs
+        start, reads = time.monotonic(), 0
+        while kicks() < 1_000_000:
             equal(neighbour.read(0, SECTOR), bytes(SECTOR), "the neighbour's read meanwhile")
+            reads += 1
+        print(f"{kicks() / (time.monotonic() - start):.0f} kicks a second, {reads} reads of the neighbour")
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        assert reads > 100, f"the neighbour had {reads} reads in all that time"
         equal(guest.read(0, SECTOR), bytes(SECTOR), "its own read after that")
     # A monitor that takes no call, and whose eventfd is full: the worker must not wait for it.
     with FrontEnd(sockets / "disk", without=EVENT_INDEX) as guest:
@@ -438,6 +551,64 @@ def kicks_without_end_and_calls_that_are_not_taken_do_no_harm(t):
                 guest.read(0, SECTOR)
         until(lambda: any("calls were not taken" in line for line in device_lines(server)), "a line about the calls")
     server.serves("good")
+
+
+@test(fairlift_only=True)
+def a_guest_that_writes_over_the_used_ring_or_never_reads_it_misleads_itself_alone(t):
+    server, sockets = serve(t, "disk=null:1M,delay=50ms", "good=mem:1M")
+    with FrontEnd(sockets / "disk", size=16) as guest, FrontEnd(sockets / "good") as neighbour:
+        ring = guest.rings[0]
+        index = ring.word(ring.used + 2)
+        for turn in range(3):
+            slot = ring.submit(IN, 0, length=SECTOR)
+            ring.kick()
+            time.sleep(0.02)
+            index.value = 40_000 + turn  # while the request is under way
+            until(lambda: index.value == turn + 1, "the server's own index is in the ring")
+            ring.free.append(slot)
+        # Twenty times as many as the ring has room for, none of them read.
+        for turn in range(64):
+            slots = [ring.submit(IN, 0, length=SECTOR) for _ in range(5)]
+            ring.kick()
+            until(lambda: index.value == 3 + 5 * (turn + 1), f"the requests of turn {turn} end")
+            ring.free += slots
+        equal(neighbour.read(0, SECTOR), bytes(SECTOR), "the neighbour's read after all that")
+
+
+@test(seconds=120, fairlift_only=True)
+def thirty_two_devices_of_four_rings_share_a_disk_and_cost_nothing_while_they_idle(t):
+    part, count = MIB, 32
+    image = t.image("image", count * part)
+    config = "".join(f'[export.e{n}]\nbacking = "file:{image}"\noffset = {n * part}\nsize = {part}\n' for n in range(count))
+    server, sockets = serve(t, config=config)
+    # The kernel makes some of its own for writes to a sparse file.
+    ours = lambda task: not (task / "comm").read_text().startswith("iou-")
+    threads = lambda: sum(map(ours, Path(f"/proc/{server.pid}/task").iterdir()))
+    anonymous = lambda: int(re.search(r"Anonymous: +(\d+)", Path(f"/proc/{server.pid}/smaps_rollup").read_text())[1])
+    worked = lambda: sum(map(int, Path(f"/proc/{server.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+    with FrontEnd(sockets / "e0") as guest:
+        guest.read(0, 4096)  # threads that the first request brings
+    base, before = threads(), anonymous()
+    with contextlib.ExitStack() as stack:
+        guests = [stack.enter_context(FrontEnd(sockets / f"e{n}", rings=4, size=256)) for n in range(count)]
+        for number, guest in enumerate(guests):
+            for ring in guest.rings:
+                ring.request(OUT, 8 * ring.number, data(4096, f"{number} {ring.number}"))
+                equal(ring.status, OK, "the status of a write")
+        # All at once, each ring by what another has written.
+        asked = [(number, ring, ring.submit(IN, 8 * (3 - ring.number), length=4096)) for number, guest in enumerate(guests) for ring in guest.rings]
+        for _, ring, _ in asked:
+            ring.kick()
+        for number, ring, slot in asked:
+            ring.wait()
+            equal(ring.finish(slot, 4096), (OK, data(4096, f"{number} {3 - ring.number}")), f"what ring {ring.number} of guest {number} reads")
+        time.sleep(0.2)
+        each, start = (anonymous() - before) / count, worked()
+        time.sleep(1)
+        idle = worked() - start
+        print(f"{each:.0f} KiB for each device of four rings of 256; {idle} ticks of 10 ms in a second of idling")
+        equal(threads(), base, "threads, with 32 devices as without")
+        assert idle <= 3 and each < 256, "idle devices cost something"
 
 
 @test(seconds=120, fairlift_only=True)
@@ -460,9 +631,17 @@ def a_second_front_end_is_refused_and_a_thousand_connects_leave_nothing(t):
 def where_a_socket_cannot_be_the_server_says_why(t):
     server, sockets = serve(t, "disk=mem:1M")
     other = lambda *args: t.serve_fails(*args, "--listen", f"unix:{t.path('other')}")
-    contains(other("disk=mem:1M", "--vhost-user", sockets), f"{sockets}/disk", "another server is listening there")
+    contains(other("disk=mem:1M", "--vhost-user", sockets), "error: --vhost-user", f"{sockets}/disk", "another server is listening there")
     contains(other("disk=mem:1M", "--vhost-user", t.path("nowhere")), "its directory does not exist")
+    Path(t.path("c.toml")).write_text(f'[export.x]\nbacking = "mem:1m"\nvhost_user = "{t.path("nowhere")}/x"\n')
+    said = t.serve_fails("--config", t.path("c.toml"), "--listen", "tcp:127.0.0.1:0")
+    contains(said, "export.x.vhost_user", "its directory does not exist")
     contains(other("a/b=mem:1M", "--vhost-user", sockets), "vhost_user")
+    nobody = {"user": 65534, "cwd": "/"} if os.getuid() == 0 else {}
+    os.chmod(sockets, 0o500)
+    said = t.serve_fails("late=mem:1M", "--vhost-user", sockets, "--listen", "tcp:127.0.0.1:0", "--control", "off", **nobody)
+    contains(said, f"{sockets}/late", "denied")
+    os.chmod(sockets, 0o700)
     (sockets / "file").write_text("")
     contains(other("file=mem:1M", "--vhost-user", sockets), "not a socket")
     server.kill()

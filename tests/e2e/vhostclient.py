@@ -18,8 +18,8 @@ import time
 GET_FEATURES, SET_FEATURES, SET_OWNER, RESET_OWNER, SET_MEM_TABLE = 1, 2, 3, 4, 5
 SET_VRING_NUM, SET_VRING_ADDR, SET_VRING_BASE, GET_VRING_BASE, SET_VRING_KICK, SET_VRING_CALL = 8, 9, 10, 11, 12, 13
 GET_PROTOCOL_FEATURES, SET_PROTOCOL_FEATURES, GET_QUEUE_NUM, SET_VRING_ENABLE = 15, 16, 17, 18
-GET_CONFIG, SET_CONFIG, GET_INFLIGHT_FD, SET_INFLIGHT_FD = 24, 25, 31, 32
-MQ, REPLY_ACK, CONFIG, INFLIGHT = 1 << 0, 1 << 3, 1 << 9, 1 << 12
+SET_BACKEND_REQ_FD, GET_CONFIG, SET_CONFIG, GET_INFLIGHT_FD, SET_INFLIGHT_FD = 21, 24, 25, 31, 32
+MQ, REPLY_ACK, BACKEND_REQ, CONFIG, INFLIGHT = 1 << 0, 1 << 3, 1 << 5, 1 << 9, 1 << 12
 FLUSH, MANY, CONFIG_WCE, DISCARD, ZEROES = 1 << 9, 1 << 12, 1 << 11, 1 << 13, 1 << 14
 INDIRECT, EVENT_INDEX, VERSION_1, PROTOCOL = 1 << 28, 1 << 29, 1 << 32, 1 << 30
 IN, OUT, FLUSH_IT, GET_ID, DISCARD_IT, ZERO_IT = 0, 1, 4, 8, 11, 13
@@ -124,6 +124,14 @@ class FrontEnd:
         payload, (fd,) = self.receive(1)
         self.inflight = (fd, payload)
         assert self.ask(SET_INFLIGHT_FD, payload, [fd]) == 0
+
+    def listen(self):
+        """Makes the socket by which the server speaks first, and returns our end."""
+        ours, theirs = socket.socketpair()
+        assert self.ask(SET_BACKEND_REQ_FD, b"", [theirs.fileno()]) == 0
+        theirs.close()
+        ours.settimeout(20)
+        return ours
 
     def config(self, offset=0, size=60):
         return self.get(GET_CONFIG, struct.pack("=III", offset, size, 0) + bytes(size))[12:]

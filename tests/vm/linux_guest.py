@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """A real Linux kernel in a virtual machine, whose own NBD client lives on our exports.
 
-One boot of Debian's Linux 6.12, by KVM where it is usable, else by emulation: the figures mean nothing there, and none is
-looked at. The kernel is fetched once with apt-get, unpacked (not installed) in ${XDG_CACHE_HOME:-~/.cache}/fairlift-vm.
+One boot of Debian's Linux 6.12 by emulation: the figures mean nothing there, and none is looked at. The kernel is fetched once with apt-get, unpacked (not installed) in ${XDG_CACHE_HOME:-~/.cache}/fairlift-vm.
 
 Also here: FAIRLIFT_STAND_IN=1 serves by nbdkit, to try the test itself; VM_ACCEL=tcg|kvm insists on one.
 """
@@ -63,10 +62,8 @@ def boot(t, kernel, append, accel, seconds, devices, cpus=2, meanwhile=lambda sa
         f"console=ttyS0 quiet loglevel=4 panic=-1 tsc=reliable mitigations=off nokaslr random.trust_cpu=1 {append}"]
     said = lambda: Path(console).read_text(errors="replace").replace("\r", "") if os.path.exists(console) else ""
     qemu = t.start(*command, stdout=open(t.path("qemu.out"), "ab"), stderr=subprocess.STDOUT)
-    end_at, boot_at = time.monotonic() + seconds, time.monotonic() + 60
+    end_at = time.monotonic() + seconds
     while qemu.poll() is None and time.monotonic() < end_at:
-        if accel == "kvm" and time.monotonic() > boot_at - 40 and "GUEST-BOOT" not in said():
-            break
         meanwhile(said)
         time.sleep(0.1)
     end(qemu)
@@ -75,14 +72,14 @@ def boot(t, kernel, append, accel, seconds, devices, cpus=2, meanwhile=lambda sa
 
 
 def boot_somehow(t, kernel, append, devices, **options):
-    """Runs the guest by KVM where that is usable, else by emulation; returns what its console said."""
-    kvm = os.access("/dev/kvm", os.R_OK | os.W_OK)
-    for accel in [os.environ["VM_ACCEL"]] if "VM_ACCEL" in os.environ else ["kvm", "tcg"] if kvm else ["tcg"]:
-        console = boot(t, kernel, append, accel, 240, devices, **options)
-        if "GUEST-BOOT" in console:
-            return console
-        print(f"no boot by {accel}")
-    raise AssertionError(f"the guest did not boot: {console[-500:]}")
+    """Runs the guest by emulation, or as VM_ACCEL says; returns what its console said.
+
+    A /dev/kvm that is there is not always of use: on a virtual machine whose own host emulates it, this kernel stopped at an
+    instruction that KVM could not emulate (cmpxchg16b), and without that one took 30 s to its tenth line."""
+    console = boot(t, kernel, append, os.environ.get("VM_ACCEL", "tcg"), 240, devices, **options)
+    if "GUEST-BOOT" not in console:
+        raise AssertionError(f"the guest did not boot: {console[-500:]}")
+    return console
 
 
 @test(seconds=420)

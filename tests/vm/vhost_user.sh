@@ -1,4 +1,5 @@
-# In the guest: lives on /dev/vda, a vhost-user disk with a ring for each CPU; /dev/vdb may only be read.
+# In the guest: lives on /dev/vda, a vhost-user disk with a ring for each CPU; /dev/vdb may only be read; of /dev/vdc each flush is
+# counted below the server.
 set -e
 dev=/dev/vda sys=/sys/block/vda
 echo "size=$(cat $sys/size) write_cache=$(cat $sys/queue/write_cache) serial=$(cat $sys/serial) rings=$(ls $sys/mq | wc -l)"
@@ -19,6 +20,17 @@ echo "through: $(cat $sys/queue/write_cache) $(cat $sys/cache_type)"
 before=$(awk '{print $16}' $sys/stat)
 dd if=/dev/urandom of=$dev bs=4k count=8 seek=8192 oflag=direct conv=fsync 2>/dev/null
 echo "flushes of the guest in between: $(($(awk '{print $16}' $sys/stat) - before))"
+
+# Every fsync of the guest, with a write cache and without: the host counts what arrives below the server at each GUEST-COUNT.
+count() { sync; echo "GUEST-COUNT $1" >/dev/ttyS0; sleep 2; }
+count start
+for i in $(seq 10); do dd if=/dev/urandom of=/dev/vdc bs=4k count=1 seek=$i conv=fsync,notrunc 2>/dev/null; done
+count fsyncs
+dd if=/dev/urandom of=/dev/vdc bs=4k count=10 oflag=direct 2>/dev/null
+count writes
+echo "write through" >/sys/block/vdc/cache_type
+dd if=/dev/urandom of=/dev/vdc bs=4k count=10 oflag=direct 2>/dev/null
+count through
 
 echo "vdb: ro=$(cat /sys/block/vdb/ro) serial=$(cat /sys/block/vdb/serial) sum=$(sha256sum </dev/vdb | cut -d' ' -f1)"
 if dd if=/dev/zero of=/dev/vdb bs=512 count=1 oflag=direct 2>/dev/null; then echo "vdb was written"; exit 1; fi

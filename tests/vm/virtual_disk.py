@@ -2,7 +2,10 @@
 """A real Linux kernel in a virtual machine whose disks are ours by vhost-user: its own virtio driver, and QEMU between us only
 until the rings are set up."""
 
+import socket
+
 from linux_guest import *
+from flush_disk import Disk
 
 MODULES = ["virtio_pci", "virtio_blk", "9p", "9pnet_virtio", "crc32c_generic", "ext4"]
 CPUS = 4
@@ -26,14 +29,14 @@ def machine(t, script):
     for tool in "qemu-system-x86_64", "mke2fs", "busybox", "zstd":
         t.tool(tool)
     unpacked = kernel(t)
-    initramfs.build(t.path("initramfs.gz"), unpacked, MODULES, ["mke2fs"],
+    initramfs.build(t.path("initramfs.gz"), unpacked, MODULES, ["mke2fs", "resize2fs"],
                     {"/init": HERE / "init", "/test": HERE / script, "/live": HERE / "live.sh"})
     return unpacked
 
 
-def disk(number, socket, rings, reconnect=False):
+def disk(number, socket, rings, reconnect=False, more=""):
     again = ",reconnect=1" if reconnect else ""
-    return ["-chardev", f"socket,id=c{number},path={socket}{again}", "-device", f"vhost-user-blk-pci,chardev=c{number},num-queues={rings}"]
+    return ["-chardev", f"socket,id=c{number},path={socket}{again}", "-device", f"vhost-user-blk-pci,chardev=c{number},num-queues={rings}{more}"]
 
 
 # vhost-user needs the guest's memory in a file that can be shared.
@@ -47,14 +50,25 @@ def a_linux_guest_lives_on_a_vhost_user_disk_with_a_ring_for_each_cpu(t):
     sockets = Path(t.path("sockets"))
     sockets.mkdir()
     config = f'[export.fixed]\nbacking = "file:{fixed}"\nread_only = true\nvhost_user = "{sockets}/fixed"\n'
-    server = t.server(f"disk=file:{image}", config=config, args=["--vhost-user", sockets, "--scheduler", "mq-deadline"])
+    below, told = Disk(t), {}
+    server = t.server(f"disk=file:{image}", f"counted=file:{below.file}", config=config,
+                      args=["--vhost-user", sockets, "--scheduler", "mq-deadline"])
     threads = len(os.listdir(f"/proc/{server.pid}/task"))
-    devices = [*SHARED, *disk(0, sockets / "disk", CPUS), *disk(1, sockets / "fixed", 1),
+    devices = [*SHARED, *disk(0, sockets / "disk", CPUS), *disk(1, sockets / "fixed", 1), *disk(2, sockets / "counted", 1),
                "-virtfs", f"local,path={root},mount_tag=host,security_model=none,readonly=on"]
-    console = boot_somehow(t, unpacked, "disks=0/disk", devices, cpus=CPUS)
+
+    def count(said):
+        for point in re.findall(r"GUEST-COUNT (\w+)", said()):
+            told.setdefault(point, below.told())
+
+    console = boot_somehow(t, unpacked, "disks=0/disk", devices, cpus=CPUS, meanwhile=count)
     contains(console, "GUEST-RESULT disk rc=0", f"size={SIZE // 512} write_cache=write back serial=disk rings={CPUS}",
              "block=512/4096", "same after a new mount", "through: write through", "flushes of the guest in between: 0",
              f"vdb: ro=1 serial=fixed sum={sha256(fixed)}", "errors=0")
+    print(f"flushes below the server, in all: {told}")
+    assert told["fsyncs"] - told["start"] >= 10, "ten fsyncs of the guest are fewer flushes of the file"
+    equal(told["writes"] - told["fsyncs"], 0, "flushes of the file for ten writes of a guest with a write cache")
+    assert told["through"] - told["writes"] >= 10, "ten writes of a guest without a write cache are fewer flushes of the file"
     verified = re.search(r"fio verified: read_kb=(\d+) written_kb=(\d+) error=0", console)
     assert verified and int(verified[1]) >= CPUS * 6 * 1024 * 0.9, f"fio read back {verified and verified[0]}"
     fsyncs = int(re.search(r"fsyncs=(\d+)", console)[1])
@@ -69,6 +83,77 @@ def a_linux_guest_lives_on_a_vhost_user_disk_with_a_ring_for_each_cpu(t):
     wanted = re.search(r"large=(\w+)", console)[1]
     t.run("debugfs", "-R", f"dump /large {t.path('large')}", image)
     equal(sha256(t.path("large")), wanted, "the hash of the guest's large file, on the host")
+
+
+class Monitor:
+    """QEMU's own control socket."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(20)
+        self.socket.connect(path)
+        self.lines = self.socket.makefile("rb")
+        self.lines.readline()
+        self.do("qmp_capabilities")
+
+    def ask(self, command, **arguments):
+        """Answers why not, if it is refused."""
+        self.socket.sendall(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
+        while "return" not in (answer := json.loads(self.lines.readline())):
+            if "error" in answer:
+                return answer["error"]["desc"]
+
+    def do(self, command, **arguments):
+        equal(self.ask(command, **arguments), None, f"why {command} is refused")
+
+    def wait(self, event, **data):
+        while (said := json.loads(self.lines.readline())).get("event") != event or not data.items() <= said["data"].items():
+            pass
+
+
+@test(seconds=420, fairlift_only=True)
+def a_guests_disk_grows_and_is_taken_away_and_comes_back_while_the_guest_runs(t):
+    t.tool("resize2fs")
+    unpacked = machine(t, "vhost_user_changes.sh")
+    image, sockets, monitor = t.image("image", 64 * MIB), Path(t.path("sockets")), t.path("monitor")
+    sockets.mkdir()
+    server = t.server(f"disk=file:{image}", args=["--vhost-user", sockets])
+    device = {"driver": "vhost-user-blk-pci", "id": "d0", "chardev": "c0", "num-queues": CPUS, "bus": "rp0"}
+    done, connected = set(), lambda: server.log().count("a front-end has connected") - server.log().count("the front-end has left")
+
+    def change(said):
+        for step in re.findall(r"GUEST-(GROW|UNPLUG|PLUG)", said()):
+            if step in done:
+                continue
+            done.add(step)
+            if step == "GROW":
+                os.truncate(image, 2 * 64 * MIB)
+                server.control("set", "export", "disk", "size=auto")
+                continue
+            qemu = Monitor(monitor)
+            if step == "UNPLUG":
+                contains(qemu.ask("migrate", uri="exec:cat >/dev/null"), "VHOST_USER_PROTOCOL_F_LOG_SHMFD")  # docs/vm.md
+                time.sleep(1)  # under load
+                qemu.socket.settimeout(60)
+                qemu.do("device_del", id="d0")
+                qemu.wait("DEVICE_DELETED", device="d0")
+                qemu.do("chardev-remove", id="c0")
+                until(lambda: connected() == 0, "the front-end leaves the server")
+            else:
+                address = {"type": "unix", "data": {"path": f"{sockets}/disk"}}
+                qemu.do("chardev-add", id="c0", backend={"type": "socket", "data": {"addr": address, "server": False}})
+                qemu.do("device_add", **device)
+            qemu.socket.close()
+
+    devices = [*SHARED, "-qmp", f"unix:{monitor},server=on,wait=off", "-device", "pcie-root-port,id=rp0,chassis=1",
+               *disk(0, sockets / "disk", CPUS, more=",id=d0,bus=rp0")]
+    console = boot_somehow(t, unpacked, "disks=0/disk", devices, cpus=CPUS, meanwhile=change)
+    sectors = 64 * MIB // 512
+    contains(console, "GUEST-RESULT disk rc=0", f"grown: from {sectors} to {2 * sectors}", "unplugged under load",
+             f"plugged in again: size={2 * sectors} rings={CPUS}")
+    assert "vhost-user: the device is broken off" not in server.log()
+    equal(server.log().count("a front-end has connected"), 2, "front-ends that have connected")
+    t.run("e2fsck", "-fn", image)
 
 
 KILLS = 20
@@ -93,14 +178,16 @@ def a_guest_under_load_does_not_notice_that_the_server_is_killed_20_times(t):
             servers[-1].kill()
             servers.append(serve())
             next_at[0] = now + t.random.uniform(0.3, 0.8)
+            if len(servers) > KILLS:
+                (root / "enough").touch()
 
     devices = [*SHARED, *disk(0, sockets / "disk", CPUS, reconnect=True),
                "-virtfs", f"local,path={root},mount_tag=host,security_model=none,readonly=on"]
     console = boot_somehow(t, unpacked, "disks=0/disk", devices, cpus=CPUS, meanwhile=kill_now_and_then)
     equal(len(servers) - 1, KILLS, "servers that were killed while the guest worked")
     contains(console, "GUEST-RESULT disk rc=0", "error=0", "errors=0")
-    verified = re.search(r"fio verified: read_kb=(\d+) written_kb=(\d+) error=0", console)
-    assert verified and int(verified[1]) > 1000, f"fio read back {verified and verified[0]}"
+    verified = [int(kb) for kb in re.findall(r"fio verified: read_kb=(\d+) written_kb=\d+ error=0", console)]
+    assert len(verified) == console.count("fio verified") and sum(verified) > 1000, f"fio read back {verified}"
     again = [int(n) for server in servers for n in re.findall(r"(\d+) requests that a server before had not ended", server.log())]
     print(f"{sum(again)} requests were done again, in {len(again)} rings")
     assert sum(again) > 0, "no server was killed with requests under way"

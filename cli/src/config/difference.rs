@@ -7,13 +7,14 @@
 //!               otherwise since (by `fairlift add`) stays; what was changed otherwise is again as the file has it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Listener};
 use fairlift::control::{Change, Leave, NewExport};
 use fairlift_core::{Group, GroupId, Priority, PriorityClass};
 
-use crate::words::place;
 use crate::words::units::show_size;
+use crate::words::{limits, place};
 
 /// Something that cannot change while the server runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,7 +42,12 @@ pub(crate) enum Of {
 pub(crate) fn difference(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Fixed>> {
     let mut fixed = server(old, new);
     let mut changes = Vec::new();
+    let certificate = certificate(old, new);
+    // A listener may need it; when it goes, none may.
+    let (first, last) = certificate.into_iter().partition(|_| new.tls.is_some());
+    changes.extend::<Vec<_>>(first);
     listeners(old, new, &mut changes, &mut fixed);
+    changes.extend::<Vec<_>>(last);
     let exports = |config: &'_ Config| config.exports.iter().map(|one| one.name.clone()).collect::<BTreeSet<_>>();
     for gone in exports(old).difference(&exports(new)) {
         changes.push(Change::RemoveExport { export: gone.clone(), how: Leave::Drain });
@@ -53,15 +59,7 @@ pub(crate) fn difference(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<
     for export in &new.exports {
         match old.exports.iter().find(|before| before.name == export.name) {
             Some(before) => turn_export((old, before), (new, export), &mut changes, &mut fixed),
-            None => {
-                changes.push(Change::AddExport(named(new, export)));
-                if export.vhost_user.is_some() {
-                    let says =
-                        "a socket for virtual machines is made at start only; restart the server, or leave it out"
-                            .into();
-                    fixed.push(Fixed { of: Of::Export(export.name.clone()), key: "vhost_user", says });
-                }
-            }
+            None => changes.push(Change::AddExport(named(new, export))),
         }
     }
     // What nothing is in any more; those below come before those above.
@@ -101,7 +99,6 @@ fn server(old: &Config, new: &Config) -> Vec<Fixed> {
         ("memory", a.memory == b.memory),
         ("drain_timeout", a.drain_timeout == b.drain_timeout),
         ("helpers", a.helpers == b.helpers),
-        ("tls_certificates", old.tls.is_some() == new.tls.is_some()),
     ];
     let differ = same.into_iter().filter(|(_, same)| !same);
     let says = || "is the server's from start to end; restart it for another one".to_owned();
@@ -126,6 +123,16 @@ fn listeners(old: &Config, new: &Config, changes: &mut Vec<Change>, fixed: &mut 
     changes.extend(added.cloned().map(Change::AddListener));
 }
 
+/// Certificates are compared by where they are: [`wanted`] keeps the one that there is if its files are the same.
+fn certificate(old: &Config, new: &Config) -> Option<Change> {
+    let same = match (&old.tls, &new.tls) {
+        (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+        (None, None) => true,
+        _ => false,
+    };
+    (!same).then(|| Change::SetCertificate { tls: new.tls.clone() })
+}
+
 /// As [`Server::addresses`](fairlift::Server::addresses) calls it.
 fn name_of(listener: &Listener) -> String {
     use std::os::fd::AsRawFd as _;
@@ -143,6 +150,12 @@ fn groups(old: &Config, new: &Config, changes: &mut Vec<Change>) {
                 changes.push(Change::SetWeight { group: group.path.clone(), weight: group.weight });
             }
             Some(_) => {}
+        }
+    }
+    for group in &new.groups {
+        let [before, after] = [old, new].map(|config| config.bounds.get(&group.path).copied().unwrap_or_default());
+        if before != after {
+            changes.push(Change::SetBounds { group: group.path.clone(), bounds: after });
         }
     }
 }
@@ -200,6 +213,7 @@ fn named(config: &Config, export: &Export) -> NewExport {
         group: path(config, export.group).to_owned(),
         priority: export.priority,
         read_only: export.read_only,
+        vhost_user: export.vhost_user.clone(),
     }
 }
 
@@ -221,7 +235,7 @@ fn turn_export(
         refuse("offset", "clients would find other data on the same disk".into());
     }
     if was.vhost_user != is.vhost_user {
-        refuse("vhost_user", "a socket for virtual machines is made at start only".into());
+        refuse("vhost_user", "a socket for virtual machines comes and goes with its export".into());
     }
     let (from, to) = (disk_name(old, was), disk_name(new, is));
     if from != to {
@@ -322,6 +336,9 @@ fn keep_group(wanted: &mut Config, now: &Config, group: GroupId) -> GroupId {
         return GroupId(at as u16);
     }
     let parent = group.parent.map(|parent| keep_group(wanted, now, parent));
+    if let Some(bounds) = now.bounds.get(&group.path) {
+        wanted.bounds.insert(group.path.clone(), *bounds);
+    }
     wanted.groups.push(Group { parent, ..group.clone() });
     GroupId((wanted.groups.len() - 1) as u16)
 }
@@ -337,6 +354,10 @@ pub(crate) fn describe(change: &Change, old: &Config) -> String {
         Change::SetWeight { group, weight } => {
             let was = old.groups.iter().find(|one| one.path == *group).map_or(0, |one| one.weight);
             format!("group {group:?}: weight {weight} (was {was})")
+        }
+        Change::SetBounds { group, bounds } => {
+            let was = old.bounds.get(group).copied().unwrap_or_default();
+            format!("group {group:?}: {} (was {})", limits::show(bounds), limits::show(&was))
         }
         Change::AddDisk(disk) => format!("disk {:?}: added, scheduler {}", disk.name, disk.scheduler.name()),
         Change::RemoveDisk { disk } => format!("disk {disk:?}: removed"),
@@ -383,6 +404,8 @@ pub(crate) fn describe(change: &Change, old: &Config) -> String {
         }
         Change::AddListener(listener) => format!("listener {}: added", name_of(listener)),
         Change::RemoveListener { address } => format!("listener {address}: removed"),
+        Change::SetCertificate { tls: Some(_) } => "certificate: another one, for connections from now on".into(),
+        Change::SetCertificate { tls: None } => "certificate: none".into(),
     }
 }
 

@@ -112,12 +112,26 @@ pub(crate) const DISK: Sort = Sort {
     ],
 };
 
-/// Weights.
+/// Weights and limits.
 pub(crate) const GROUP: Sort = Sort {
     name: "group",
     header: "[group.\"/PATH\"]",
-    says: "A group is a node of the weight tree. A group that an export names needs no table of its own; it and its parents then have the default weight.",
-    keys: &[key("weight", "1 to 1000", "100", "the group's share relative to its siblings")],
+    says: "A group is a node of the weight tree. Its limits bind all below it, on all disks together. A group that an export names needs no table of its own; it and its parents then have the default weight.",
+    keys: &[
+        key("weight", "1 to 1000", "100", "the group's share relative to its siblings"),
+        key(
+            "max",
+            "a table of `rbps`, `wbps`, `riops`, `wiops`, `bps`, `iops`, or text such as `\"riops=3000 wbps=50m\"`",
+            "no limit",
+            "the most that the group may do in a second, whatever is idle; see `docs/limits.md`",
+        ),
+        key(
+            "burst",
+            "as `max`, with `seconds`",
+            "no bursts; `seconds`: 1",
+            "what the group may do for so many seconds after it did less than `max` for long enough",
+        ),
+    ],
 };
 
 /// The server itself.
@@ -131,6 +145,12 @@ pub(crate) const SERVER: Sort = Sort {
             "`unix:PATH`, `tcp:HOST:PORT`, or a list of them; `,tls=…` after an address overrides `tls` for it",
             "`unix:` in the run directory",
             "the addresses for clients",
+        ),
+        key(
+            "control",
+            "`unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only]`, `tcp:HOST:PORT,token=FILE`, `tcp:HOST:PORT,certificates=DIR`, `off`, or a list of places",
+            "beside the first unix socket",
+            "where the server is looked at and changed while it runs, and who may; see `docs/control.md`",
         ),
         key("tls", "`off`, `on` (if the client asks), `require`", "`off`", "whether traffic is encrypted"),
         key(

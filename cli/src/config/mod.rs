@@ -7,25 +7,31 @@ pub(crate) mod difference;
 pub(crate) mod keys;
 pub(crate) mod section;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use fairlift::config::{Address, Backing, Limits, Tls};
+use fairlift_core::ceiling::{Bounds, Ceiling, Rates, Wrong};
 use fairlift_core::learn::concurrency;
 use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::control::{ControlPlace, parse_control};
 use crate::words::groups::Tree;
 use crate::words::mistake::{Mistake, Source};
 use crate::words::place::ListenAt;
-use crate::words::{backing, place, scheduler, units};
+use crate::words::{backing, limits, place, scheduler, units};
 use fairlift_lab::suggestion;
 use keys::{DISK, EXPORT, GROUP, SERVER, SORTS, Sort};
 use section::{Placed, Section, join, number, parsed, show, size, some_time, switch, text, time};
 
 /// The example config file, which explains itself.
 pub(crate) const EXAMPLE: &str = include_str!("example.toml");
+
+/// The keys of a group that limit it.
+const BOUNDS: [&str; 2] = ["max", "burst"];
 
 /// All that a config file says; what it doesn't say is `None`.
 #[derive(Debug)]
@@ -36,6 +42,8 @@ pub(crate) struct File {
     pub(crate) exports: Vec<Export>,
     /// `[group.…]` and all groups that exports name.
     pub(crate) groups: Tree,
+    /// Limits, by the group's path.
+    pub(crate) bounds: BTreeMap<String, Bounds>,
     /// The groups that have a table of their own, and where it is.
     pub(crate) weighed: Vec<Placed<String>>,
     /// `[server]`.
@@ -99,6 +107,8 @@ pub(crate) struct Server {
     pub(crate) at: Option<Range<usize>>,
     /// Where clients connect.
     pub(crate) listen: Vec<Placed<ListenAt>>,
+    /// Where the server is looked at and changed.
+    pub(crate) control: Vec<Placed<ControlPlace>>,
     /// Whether traffic is encrypted.
     pub(crate) tls: Option<Placed<Tls>>,
     /// The directory with the server's certificate.
@@ -152,9 +162,11 @@ impl Reading<'_> {
         let mut groups = Tree::new();
         let sections = self.sections(document, GROUP);
         let weighed = sections.iter().filter_map(|section| self.group(section, &mut groups)).collect();
+        let bounds =
+            sections.iter().filter_map(|section| Some((section.name.clone(), self.bounds(section)?))).collect();
         let exports = self.sections(document, EXPORT);
         let exports = exports.iter().filter_map(|section| self.export(section, &disks, &mut groups)).collect();
-        File { disks, exports, groups, weighed, server: self.server(document) }
+        File { disks, exports, groups, bounds, weighed, server: self.server(document) }
     }
 
     /// The tables `[sort.NAME]`, in the order of the file.
@@ -252,6 +264,7 @@ impl Reading<'_> {
     fn group(&mut self, section: &Section<'_>, groups: &mut Tree) -> Option<Placed<String>> {
         let weight = section.take(self.mistakes, "weight", number(1..=i128::from(Group::WEIGHT_MAX)));
         match groups.place(&section.name) {
+            Ok(GroupId::ROOT) if weight.is_none() && BOUNDS.iter().any(|key| section.raw(key).is_some()) => {}
             Ok(GroupId::ROOT) => {
                 let says =
                     "the root group takes no weight, because it has no siblings; set the weights of its children";
@@ -265,6 +278,82 @@ impl Reading<'_> {
             }
         }
         Some(Placed { value: section.name.clone(), at: section.at.clone() })
+    }
+
+    /// The limits of a group, if it has any.
+    fn bounds(&mut self, section: &Section<'_>) -> Option<Bounds> {
+        let mut length = Ceiling::NONE.length;
+        let [max, burst] = ["max", "burst"].map(|key| {
+            let length = (key == "burst").then_some(&mut length);
+            section.raw(key).map_or(Rates::NONE, |value| self.rates(section, key, value, length))
+        });
+        let bounds = Bounds { ceiling: Ceiling { max, burst, length }, floor: Rates::NONE };
+        if let Err(wrong) = bounds.check() {
+            let key = if matches!(wrong, Wrong::Range(..)) { "max" } else { "burst" };
+            let at = section.raw(key).map_or(section.at.clone(), Spanned::span);
+            self.mistakes.push(section.mistake(key, at, wrong.to_string()));
+            return None;
+        }
+        Some(bounds).filter(|bounds| !bounds.is_none())
+    }
+
+    /// Rates, as text or as a table; with `length`, as of a burst.
+    fn rates(
+        &mut self,
+        section: &Section<'_>,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        mut length: Option<&mut Duration>,
+    ) -> Rates {
+        let mut rates = Rates::NONE;
+        let table = match value.get_ref() {
+            DeValue::Table(table) => table,
+            DeValue::String(text) => {
+                let read = match &length {
+                    Some(_) => limits::parse_burst(text),
+                    None => limits::parse(text).map(|rates| (rates, Duration::ZERO)),
+                };
+                match read {
+                    Ok((read, said)) => {
+                        length.iter_mut().for_each(|length| **length = said);
+                        rates = read;
+                    }
+                    Err(says) => self.mistakes.push(section.mistake(key, value.span(), says)),
+                }
+                return rates;
+            }
+            other => {
+                let says = format!("takes a table such as {{ riops = 3000, wbps = \"50m\" }}, not {}", show(other));
+                self.mistakes.push(section.mistake(key, value.span(), says));
+                return rates;
+            }
+        };
+        for (name, value) in table {
+            let path = join(&join(&section.path, key), name.get_ref());
+            let text = match value.get_ref() {
+                DeValue::String(text) => text.to_string(),
+                DeValue::Integer(_) => show(value.get_ref()),
+                other => {
+                    self.note(value.span(), &path, format!("takes a number or a size, not {}", show(other)));
+                    continue;
+                }
+            };
+            if let Some(length) = length.as_deref_mut().filter(|_| name.get_ref() == limits::SECONDS) {
+                match limits::parse_seconds(&text) {
+                    Ok(said) => *length = said,
+                    Err(says) => self.note(value.span(), &path, says),
+                }
+                continue;
+            }
+            match limits::parse_rate(name.get_ref()) {
+                Ok(rate) => match limits::parse_amount(rate, &text) {
+                    Ok(amount) => rates = rates.with(rate, amount.unwrap_or(0)),
+                    Err(says) => self.note(value.span(), &path, says),
+                },
+                Err(says) => self.note(name.span(), &path, says),
+            }
+        }
+        rates
     }
 
     fn export(&mut self, section: &Section<'_>, disks: &[Disk], groups: &mut Tree) -> Option<Export> {
@@ -330,6 +419,7 @@ impl Reading<'_> {
         Server {
             at: Some(section.at.clone()),
             listen: self.listen(&section),
+            control: self.control(&section),
             tls: section.take(self.mistakes, "tls", parsed(place::parse_tls)),
             tls_certificates: section
                 .take(self.mistakes, "tls_certificates", text)
@@ -342,23 +432,43 @@ impl Reading<'_> {
     }
 
     fn listen(&mut self, section: &Section<'_>) -> Vec<Placed<ListenAt>> {
-        let Some(value) = section.raw("listen") else { return Vec::new() };
+        let dir = self.dir;
+        self.list(section, "listen", |text| {
+            let place = place::parse_place(text)?;
+            Ok(ListenAt { address: rooted_at(place.address, dir)?, ..place })
+        })
+    }
+
+    fn control(&mut self, section: &Section<'_>) -> Vec<Placed<ControlPlace>> {
+        let dir = self.dir;
+        self.list(section, "control", |text| {
+            let place = parse_control(text)?;
+            Ok(ControlPlace(place.0.map(|at| at.rooted(dir)).transpose()?))
+        })
+    }
+
+    /// A text, or a list of texts.
+    fn list<T>(
+        &mut self,
+        section: &Section<'_>,
+        key: &str,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Vec<Placed<T>> {
+        let Some(value) = section.raw(key) else { return Vec::new() };
         let one = std::slice::from_ref(value);
         let all: &[Spanned<DeValue<'_>>] = value.get_ref().as_array().map_or(one, |list| list);
         if all.is_empty() {
             let says = "lists no address; leave the key out for the default socket";
-            self.mistakes.push(section.mistake("listen", value.span(), says));
+            self.mistakes.push(section.mistake(key, value.span(), says));
         }
-        let mut listen = Vec::new();
+        let mut read_all = Vec::new();
         for value in all {
-            let place = text(value.get_ref()).and_then(|text| place::parse_place(&text));
-            let rooted = |place: ListenAt| Ok(ListenAt { address: self.rooted_at(place.address)?, ..place });
-            match place.and_then(rooted) {
-                Ok(place) => listen.push(Placed { value: place, at: value.span() }),
-                Err(says) => self.mistakes.push(section.mistake("listen", value.span(), says)),
+            match text(value.get_ref()).and_then(|text| read(&text)) {
+                Ok(read) => read_all.push(Placed { value: read, at: value.span() }),
+                Err(says) => self.mistakes.push(section.mistake(key, value.span(), says)),
             }
         }
-        listen
+        read_all
     }
 
     fn limits(&mut self, section: &Section<'_>) -> Limits {
@@ -433,19 +543,19 @@ impl Reading<'_> {
         }
     }
 
-    fn rooted_at(&self, address: Address) -> Result<Address, String> {
-        match address {
-            Address::Unix(path) => {
-                let path = self.dir.join(path);
-                place::check_length(&path)?;
-                Ok(Address::Unix(path))
-            }
-            other => Ok(other),
-        }
-    }
-
     fn note(&mut self, at: Range<usize>, key: &str, says: String) {
         self.mistakes.push(Mistake { at: Some(at), key: key.into(), says });
+    }
+}
+
+fn rooted_at(address: Address, dir: &Path) -> Result<Address, String> {
+    match address {
+        Address::Unix(path) => {
+            let path = dir.join(path);
+            place::check_length(&path)?;
+            Ok(Address::Unix(path))
+        }
+        other => Ok(other),
     }
 }
 

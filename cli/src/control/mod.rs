@@ -5,36 +5,68 @@
 //!
 //! http.1  A client that says nothing, sends junk or a body that does not end costs a connection for a few seconds, and there are
 //!         bounds on connections, heads and bodies.
-//! http.2  Who may: the mode of the unix socket says it. A TCP address needs a bearer token, and Host and Origin must be its own.
-//!         A place can be for reading only. Every change is logged with who made it.
+//! http.2  Who may: the mode of the unix socket says it. A TCP address needs a bearer token or a client's certificate, and Host and
+//!         Origin must be its own. A place can be for reading only. Every change is logged with who made it.
 //! http.3  A change is answered with what is in force afterwards, and the version; `If-Match` makes it fail (409) if somebody else
 //!         has changed something since.
 
 mod listen;
 mod openapi;
+mod place;
 mod routes;
 mod show;
 mod status;
 mod words;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use fairlift::Handle;
 use fairlift::config::Config;
+use fairlift::control::Refused;
 
-pub(crate) use listen::{ControlPlace, Opened, parse_control, parse_place, token};
-pub(crate) use words::{KINDS, Kind, parse_kind};
+pub(crate) use listen::Opened;
+pub(crate) use place::{ControlAt, ControlPlace, parse_control, parse_place, token};
+pub(crate) use words::{Act, KINDS, Kind, keys, parse_kind};
 
-/// The config file that a server was started with, if it was.
+/// What a server was started with: its config file, if it has one, and flags that act later.
 pub(crate) trait ConfigFile: Send + Sync {
     fn is_there(&self) -> bool;
+
+    /// Where exports that are added have their sockets for virtual machines (`--vhost-user`).
+    fn sockets(&self) -> Option<&Path>;
 
     /// What of it cannot act, a line each.
     fn warnings(&self, handle: &Handle) -> Vec<String>;
 
-    /// Reads it again and makes what is different: a line for each change; or why nothing was changed.
-    fn read_again(&self, handle: &Handle, dry_run: bool) -> Result<Vec<String>, Vec<String>>;
+    /// Reads it again and makes what is different: a line for each change; or why nothing was changed. `version`: only if the server
+    /// is at it still.
+    fn read_again(&self, handle: &Handle, version: Option<u64>, dry_run: bool) -> Result<Vec<String>, NotRead>;
+}
+
+/// Why a file was not read again; nothing has changed then.
+#[derive(Debug)]
+pub(crate) enum NotRead {
+    /// What is wrong with the file, a line each.
+    Wrong(Vec<String>),
+    Refused(Refused),
+}
+
+impl From<Refused> for NotRead {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl NotRead {
+    /// For people, a line each.
+    pub(crate) fn lines(self) -> Vec<String> {
+        match self {
+            Self::Wrong(lines) => lines,
+            Self::Refused(refused) => vec![refused.to_string()],
+        }
+    }
 }
 
 /// The thread that serves, until this is dropped.
@@ -43,23 +75,23 @@ pub(crate) struct Control {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Listens where it was said, or where it usually is. A usual place that cannot be had is no reason not to serve.
+/// Listens where it was said, or where it usually is (`None`). A usual place that cannot be had is no reason not to serve.
 ///
 /// # Errors
-/// A place that was asked for cannot be had.
-pub(crate) fn open(said: &[ControlPlace], config: &Config) -> Result<Vec<Opened>, String> {
-    if said.is_empty() {
-        let usual = listen::default_place(config).map(|at| listen::open(&at));
-        return Ok(match usual {
-            Some(Ok(opened)) => vec![opened],
-            Some(Err(why)) => {
-                tracing::warn!("{why}; the server runs without (--control ADDRESS)");
-                Vec::new()
-            }
-            None => Vec::new(),
-        });
+/// A place that was asked for cannot be had: which one, and why.
+pub(crate) fn open(said: Option<&[ControlAt]>, config: &Config) -> Result<Vec<Opened>, (usize, String)> {
+    if let Some(said) = said {
+        return said.iter().enumerate().map(|(number, at)| listen::open(at).map_err(|why| (number, why))).collect();
     }
-    said.iter().filter_map(|place| place.0.as_ref()).map(listen::open).collect()
+    let Some(at) = place::default_place(config) else { return Ok(Vec::new()) };
+    match listen::open(&at) {
+        Ok(opened) => Ok(vec![opened]),
+        Err(why) => {
+            let shown = crate::words::place::show(&at.address);
+            tracing::warn!("cannot listen for control at {shown}: {why}; the server runs without (--control ADDRESS)");
+            Ok(Vec::new())
+        }
+    }
 }
 
 /// Serves at these places.

@@ -6,20 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{RawPathParams, Request};
+use axum::extract::{MatchedPath, RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::sse::{Event as Told, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, Router, on};
 use fairlift::Handle;
-use fairlift::control::{Change, Refused, State, View};
+use fairlift::control::{Change, Leave, Refused, State, View};
 use fairlift_lab::suggestion;
 use http_body_util::BodyExt as _;
 use serde_json::{Map, Value, json};
 
 use super::listen::Who;
 use super::words::{Act, Kind, Words};
-use super::{ConfigFile, openapi, show, status};
+use super::{ConfigFile, NotRead, openapi, show, status};
+use crate::words::limits;
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
 pub(super) const SWEEP: Duration = Duration::from_millis(200);
@@ -156,6 +157,13 @@ pub(super) fn router(app: App) -> Router {
             }),
         );
     }
+    let router = router.method_not_allowed_fallback(|path: MatchedPath, request: Request| async move {
+        let there = ROUTES.iter().filter(|route| route.path == path.as_str()).map(|route| route.method.as_str());
+        let there: Vec<_> = there.collect();
+        let says =
+            format!("{} {} is not possible; it takes {}", request.method(), request.uri().path(), there.join(", "));
+        answer(Err(Failure(StatusCode::METHOD_NOT_ALLOWED, says)))
+    });
     router.fallback(|request: Request| async move {
         let path = request.uri().path().to_owned();
         let known = ROUTES.iter().map(|route| route.path);
@@ -200,8 +208,9 @@ fn may(who: &Who, headers: &HeaderMap, changes: bool) -> Result<(), Failure> {
     {
         return fail(StatusCode::FORBIDDEN, format!("this is {}, and not the host \"{host}\"", hosts[0]));
     }
+    let scheme = if who.place.tls.is_some() { "https" } else { "http" };
     if let Some(origin) = header(header::ORIGIN)
-        && origin != format!("http://{host}")
+        && origin != format!("{scheme}://{host}")
     {
         return fail(StatusCode::FORBIDDEN, format!("pages of \"{origin}\" may not speak to this server"));
     }
@@ -270,8 +279,9 @@ impl App {
                 {
                     keys.insert("now".into(), Value::String(now));
                 }
+                let file = Arc::clone(&self.file);
                 self.change(who, parts.headers, dry_run, Some((kind, name.clone())), move |state| {
-                    Words::new(&state.config).changes(act, kind, &name, keys)
+                    Words::new(&state.config, file.sockets()).changes(act, kind, &name, keys)
                 })
                 .await
             }
@@ -286,14 +296,15 @@ impl App {
                         key.escape_debug()
                     )));
                 }
+                let file = Arc::clone(&self.file);
                 self.change(who, parts.headers, dry_run, None, move |state| {
-                    Words::new(&state.config).transaction(&list)
+                    Words::new(&state.config, file.sockets()).transaction(&list)
                 })
                 .await
             }
             Does::Reload => {
                 let dry_run = dry_run(&mut query, &mut sent)?;
-                self.reload(who, dry_run).await
+                self.reload(who, &parts.headers, dry_run).await
             }
             Does::Acknowledge => {
                 let handle = self.handle.clone();
@@ -390,13 +401,17 @@ impl App {
     }
 
     /// Reads the config file again, and answers what has changed.
-    async fn reload(self, who: Who, dry_run: bool) -> Answer {
+    async fn reload(self, who: Who, headers: &HeaderMap, dry_run: bool) -> Answer {
         if !self.file.is_there() {
             let says = "this server has no config file that could be read again: it was started without --config";
             return fail(StatusCode::CONFLICT, says);
         }
+        let asked = if_match(headers)?;
         let work = move || {
-            let changes = self.file.read_again(&self.handle, dry_run).map_err(|why| bad(why.join("\n")))?;
+            let changes = self.file.read_again(&self.handle, asked, dry_run).map_err(|why| match why {
+                NotRead::Refused(refused) => refused.into(),
+                NotRead::Wrong(lines) => bad(lines.join("\n")),
+            })?;
             let version = self.handle.state().ok_or(Refused::Ended)?.version;
             if !dry_run && !changes.is_empty() {
                 changes.iter().for_each(|change| tracing::info!(who = who.name, version, "reloaded: {change}"));
@@ -422,12 +437,7 @@ impl App {
         of: Option<(Kind, String)>,
         words: impl FnOnce(&State) -> Result<Vec<Change>, String> + Send + 'static,
     ) -> Answer {
-        let asked = match headers.get(header::IF_MATCH).map(|value| value.to_str().unwrap_or_default()) {
-            None | Some("*") => None,
-            Some(text) => Some(text.trim_matches('"').parse().map_err(|_| {
-                bad(format!("If-Match takes the version that an answer had as ETag, such as \"7\", not {text:?}"))
-            })?),
-        };
+        let asked = if_match(&headers)?;
         let work = move || -> Result<(u64, Value), Failure> {
             let handle = &self.handle;
             let before = handle.state().ok_or(Refused::Ended)?;
@@ -461,12 +471,23 @@ impl App {
     }
 }
 
+/// The version that the server must have for a change to be made.
+fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
+    match headers.get(header::IF_MATCH).map(|value| value.to_str().unwrap_or_default()) {
+        None | Some("*") => Ok(None),
+        Some(text) => text.trim_matches('"').parse().map(Some).map_err(|_| {
+            bad(format!("If-Match takes the version that an answer had as ETag, such as \"7\", not {text:?}"))
+        }),
+    }
+}
+
 /// A change in few words, for the log.
 fn said(change: &Change) -> String {
     match change {
         Change::AddGroup { path, weight } => format!("add group {path} weight={weight}"),
         Change::RemoveGroup { path } => format!("remove group {path}"),
         Change::SetWeight { group, weight } => format!("set group {group} weight={weight}"),
+        Change::SetBounds { group, bounds } => format!("set group {group} {}", limits::show(bounds)),
         Change::AddDisk(disk) => format!("add disk {} scheduler={}", disk.name, disk.scheduler.name()),
         Change::RemoveDisk { disk } => format!("remove disk {disk}"),
         Change::SetScheduler { disk, scheduler, .. } => format!("set disk {disk} scheduler={}", scheduler.name()),
@@ -476,7 +497,8 @@ fn said(change: &Change) -> String {
         Change::AddExport(new) => {
             format!("add export {}={} group={}", new.name, show::backing(&new.backing), new.group)
         }
-        Change::RemoveExport { export, how } => format!("remove export {export} ({how:?})"),
+        Change::RemoveExport { export, how: Leave::Drain } => format!("remove export {export}"),
+        Change::RemoveExport { export, how: Leave::Cut } => format!("remove export {export} now=true"),
         Change::MoveExport { export, group } => format!("set export {export} group={group}"),
         Change::SetPriority { export, priority } => format!("set export {export} ioprio={}", show::priority(*priority)),
         Change::SetReadOnly { export, read_only } => format!("set export {export} read_only={read_only}"),
@@ -484,6 +506,7 @@ fn said(change: &Change) -> String {
         Change::Grow { export, size } => format!("set export {export} size={}", auto(*size)),
         Change::AddListener(listener) => format!("add listener {}", crate::words::place::show(&listener.address)),
         Change::RemoveListener { address } => format!("remove listener {address}"),
+        Change::SetCertificate { .. } => "set certificate".into(),
     }
 }
 
@@ -516,8 +539,12 @@ fn one(kind: Kind, name: &str, state: &State, view: &View) -> Result<Value, Fail
     let config = &state.config;
     let find = |what: &str, names: Vec<&str>| {
         names.iter().position(|one| *one == name).ok_or_else(|| {
-            let says = format!("there is no {what} \"{}\"{}", name.escape_debug(), suggestion(name, names));
-            Failure(StatusCode::NOT_FOUND, says)
+            let hint = match suggestion(name, names.iter().copied()) {
+                hint if hint.is_empty() && names.is_empty() => "; there is none".into(),
+                hint if hint.is_empty() && names.len() <= 8 => format!("; there are {}", names.join(", ")),
+                hint => hint,
+            };
+            Failure(StatusCode::NOT_FOUND, format!("there is no {what} \"{}\"{hint}", name.escape_debug()))
         })
     };
     Ok(match kind {

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fairlift::config::{Backing, Config, Direct, Disk, Export, InUse, Listener, Tls};
 use fairlift::control::view::{ClientView, DiskView};
 use fairlift::control::{Event, State, View};
+use fairlift_core::ceiling::{Bounds, Ceiling, Rates};
 use fairlift_core::{GroupId, Priority, PriorityClass};
 use serde_json::{Map, Value, json};
 
@@ -84,6 +85,7 @@ pub(super) fn export(config: &Config, export: &Export, view: &View) -> Value {
         "group": path(config, export.group),
         "ioprio": priority(export.priority),
         "read_only": export.read_only,
+        "vhost_user": export.vhost_user,
         "connections": connections,
     })
 }
@@ -116,15 +118,27 @@ pub(super) fn disk(said: &Disk, view: &DiskView) -> Value {
     })
 }
 
+fn rates(rates: &Rates) -> Value {
+    rates.iter().map(|(rate, amount)| (rate.name().to_owned(), Value::from(amount))).collect()
+}
+
 /// A group, without those below it.
 pub(super) fn group(config: &Config, at: usize) -> Value {
     let group = &config.groups[at];
     let here = |export: &&Export| usize::from(export.group.0) == at;
-    json!({
+    let mut shown = json!({
         "path": group.path,
         "weight": group.weight,
         "exports": config.exports.iter().filter(here).map(|export| &export.name).collect::<Vec<_>>(),
-    })
+    });
+    if let Some(Bounds { ceiling: Ceiling { max, burst, length }, .. }) = config.bounds.get(&group.path) {
+        shown["max"] = rates(max);
+        if !burst.is_none() {
+            shown["burst"] = rates(burst);
+            shown["burst"]["seconds"] = (length.as_millis() / 1000).into();
+        }
+    }
+    shown
 }
 
 /// The tree of groups below one.

@@ -1,7 +1,8 @@
 //! Status: who has how much of which disk now, beside what weights entitle to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use fairlift::config::Config;
 use fairlift::control::view::{DiskView, GroupView};
 use fairlift::control::{State, View};
 use fairlift_core::Op;
@@ -35,6 +36,10 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
                 "waiting": row.group.open.saturating_sub(row.group.in_flight),
             }));
         }
+        let shown: BTreeSet<_> = rows.iter().map(|row| &*row.group.path).collect();
+        for path in tenants_of(state, &disk.name).difference(&shown) {
+            tenants.push(idle(state, &disk.name, path));
+        }
         disks.push(json!({
             "name": disk.name,
             "scheduler": disk.scheduler.name(),
@@ -52,6 +57,31 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
         "tenants": tenants,
         "connections": after.clients.len(),
         "flush_errors": after.flush_errors.len(),
+    })
+}
+
+/// The groups that have exports on a disk.
+fn tenants_of<'a>(state: &'a State, disk: &str) -> BTreeSet<&'a str> {
+    let Config { exports, disks, groups, .. } = &state.config;
+    let here = exports.iter().filter(|export| export.disk.is_some_and(|at| disks[at].name == disk));
+    here.map(|export| &*groups[usize::from(export.group.0)].path).collect()
+}
+
+/// A tenant that has asked for nothing so far.
+fn idle(state: &State, disk: &str, path: &str) -> Value {
+    let weight = state.config.groups.iter().find(|group| group.path == path).map(|group| group.weight);
+    json!({
+        "path": path,
+        "disk": disk,
+        "weight": weight,
+        "share": 0.0,
+        "entitled": null,
+        "iops": 0.0,
+        "bps": 0.0,
+        "p50_us": null,
+        "p99_us": null,
+        "in_flight": 0,
+        "waiting": 0,
     })
 }
 
@@ -130,7 +160,7 @@ fn entitled<'a>(state: &State, active: &[&'a str]) -> BTreeMap<&'a str, f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairlift::config::{Config, Disk, Limits};
+    use fairlift::config::{Disk, Limits};
     use fairlift_core::{Group, GroupId, sched};
 
     #[test]
@@ -140,6 +170,7 @@ mod tests {
             vec![Group::root(), group("/t", 0, 300), group("/t/a", 1, 300), group("/t/b", 1, 100), group("/u", 0, 100)];
         let config = Config {
             groups,
+            bounds: Default::default(),
             disk_default: Disk::new("d", sched::Kind::Fair),
             disks: vec![],
             exports: vec![],

@@ -3,17 +3,19 @@
 //! One table of words serves all routes, transactions and the command line: `{"weight": 300}` of a group is the same wherever it
 //! is written. Numbers may be numbers or text (`"size": "10g"`), as in the config file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use fairlift::config::{Backing, Config, Disk, Listener, Tls};
 use fairlift::control::{Change, Leave, NewExport};
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::concurrency;
 use fairlift_core::{Group, Priority, flush, sched};
 use fairlift_lab::suggestion;
 use serde_json::{Map, Value};
 
 use crate::words::scheduler::{check_setting, parse_scheduler, scheduler_default, tunables};
-use crate::words::{backing, place, units};
+use crate::words::{backing, limits, place, units};
 
 /// What can be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,9 +41,9 @@ const ACTS: [(&str, Act); 3] = [("add", Act::Add), ("set", Act::Set), ("remove",
 /// The keys that each takes, beside its name: (add, set), and of a disk the tunables of its scheduler.
 pub(crate) const fn keys(kind: Kind, act: Act) -> &'static [&'static str] {
     match (kind, act) {
-        (Kind::Group, Act::Add | Act::Set) => &["weight"],
+        (Kind::Group, Act::Add | Act::Set) => &["weight", "max", "burst"],
         (Kind::Export, Act::Add) => {
-            &["backing", "offset", "size", "disk", "group", "ioprio", "read_only", "description"]
+            &["backing", "offset", "size", "disk", "group", "ioprio", "read_only", "description", "vhost_user"]
         }
         (Kind::Export, Act::Set) => &["group", "ioprio", "read_only", "size", "description"],
         (Kind::Disk, Act::Add) => &[
@@ -76,16 +78,22 @@ pub(crate) fn parse_kind(word: &str) -> Result<Kind, String> {
 /// What the changes of one transaction were made from so far.
 pub(crate) struct Words<'a> {
     config: &'a Config,
+    /// Where exports that are added have their sockets for virtual machines.
+    sockets: Option<&'a Path>,
     groups: BTreeSet<String>,
+    /// Limits of groups as they become.
+    bounds: BTreeMap<String, Bounds>,
     /// Schedulers of disks as they become.
     schedulers: Vec<(String, sched::Kind)>,
 }
 
 impl<'a> Words<'a> {
-    pub(crate) fn new(config: &'a Config) -> Self {
+    pub(crate) fn new(config: &'a Config, sockets: Option<&'a Path>) -> Self {
         Self {
             config,
+            sockets,
             groups: config.groups.iter().map(|group| group.path.clone()).collect(),
+            bounds: config.bounds.clone(),
             schedulers: config.disks.iter().map(|disk| (disk.name.clone(), disk.scheduler)).collect(),
         }
     }
@@ -128,6 +136,7 @@ impl<'a> Words<'a> {
             return Ok(vec![match kind {
                 Kind::Group => {
                     self.groups.remove(&name);
+                    self.bounds.remove(&name);
                     Change::RemoveGroup { path: name }
                 }
                 Kind::Export => Change::RemoveExport { export: name, how },
@@ -138,13 +147,19 @@ impl<'a> Words<'a> {
         match kind {
             Kind::Group => {
                 let weight = keys.take("weight", |text| number(&text, 1, u64::from(Group::WEIGHT_MAX)))?;
+                let bounds = self.bounds(&name, &mut keys)?;
                 keys.finish(&[])?;
                 let weight = weight.map(|weight| weight as u16);
+                let mut changes = Vec::new();
                 if act == Act::Add {
                     self.groups.insert(name.clone());
-                    return Ok(vec![Change::AddGroup { path: name, weight: weight.unwrap_or(Group::WEIGHT_DEFAULT) }]);
+                    let weight = weight.unwrap_or(Group::WEIGHT_DEFAULT);
+                    changes.push(Change::AddGroup { path: name.clone(), weight });
+                } else {
+                    changes.extend(weight.map(|weight| Change::SetWeight { group: name.clone(), weight }));
                 }
-                Ok(weight.map(|weight| Change::SetWeight { group: name, weight }).into_iter().collect())
+                changes.extend(bounds.map(|bounds| Change::SetBounds { group: name, bounds }));
+                Ok(changes)
             }
             Kind::Export if act == Act::Add => self.add_export(name, keys),
             Kind::Export => set_export(&name, keys),
@@ -170,7 +185,12 @@ impl<'a> Words<'a> {
 
     fn add_export(&mut self, name: String, mut keys: Keys) -> Result<Vec<Change>, String> {
         let backing = keys.take("backing", |text| parse_backing(&text))?;
+        let vhost_user = match (keys.take("vhost_user", |text| parse_socket(&text))?, self.sockets) {
+            (None, Some(directory)) => Some(place::socket_in(directory, &name)?),
+            (said, _) => said,
+        };
         let new = NewExport {
+            vhost_user,
             backing: backing.ok_or_else(|| {
                 format!("export \"{name}\" needs a backing: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE")
             })?,
@@ -201,32 +221,21 @@ impl<'a> Words<'a> {
         let before = self.schedulers.iter().find(|(one, _)| *one == name).map(|(_, scheduler)| *scheduler);
         let kind = scheduler.or(before).unwrap_or_else(|| scheduler_default(1, false));
         let mut set = Vec::new();
-        for (knob, value) in keys.knobs(kind)? {
+        for (knob, value) in keys.knobs()? {
             check_setting(kind, &knob, &value).map_err(|(_, why)| why)?;
             set.push((knob, value));
         }
         self.schedulers.retain(|(one, _)| *one != name);
         self.schedulers.push((name.clone(), kind));
         if act == Act::Add {
-            let shared_tags = keys.take("shared_tags", switch)?.unwrap_or(false);
-            let io_timeout = keys.take("io_timeout", |text| units::parse_time(&text).and_then(units::some_time))?;
-            let most = keys.take("concurrency_max", |text| number(&text, 1, 256))?;
-            let fixed = keys.take("concurrency", |text| auto(&text, |text| number(text, 1, 256)))?.flatten();
-            keys.finish(&[])?;
-            let usual = concurrency::Settings::default();
-            let concurrency = match fixed {
-                Some(number) => concurrency::Settings { most: number as u16, fixed: true },
-                None => concurrency::Settings { most: most.map_or(usual.most, |most| most as u16), ..usual },
-            };
-            return Ok(vec![Change::AddDisk(Disk {
+            let (depth, nr_requests) = (depth.flatten(), nr_requests.flatten());
+            let disk = Disk {
                 set,
-                depth: depth.flatten().map(|depth| depth as u16),
-                nr_requests: nr_requests.flatten().map(|number| number as u32),
-                shared_tags,
-                io_timeout,
-                concurrency,
+                depth: depth.map(|depth| depth as u16),
+                nr_requests: nr_requests.map(|number| number as u32),
                 ..Disk::new(name, kind)
-            })]);
+            };
+            return Ok(vec![Change::AddDisk(fixed_of_disk(disk, keys)?)]);
         }
         keys.finish(&tunables(kind).map(|info| info.name).collect::<Vec<_>>())?;
         let mut changes = Vec::new();
@@ -248,6 +257,40 @@ impl<'a> Words<'a> {
     }
 }
 
+impl Words<'_> {
+    /// What binds a group from now on, if that is said.
+    fn bounds(&mut self, name: &str, keys: &mut Keys) -> Result<Option<Bounds>, String> {
+        let max = keys.take_rates("max", limits::parse)?;
+        let burst = keys.take_rates("burst", limits::parse_burst)?;
+        if max.is_none() && burst.is_none() {
+            return Ok(None);
+        }
+        let mut bounds = self.bounds.get(name).copied().unwrap_or_default();
+        bounds.ceiling.max = max.unwrap_or(bounds.ceiling.max);
+        if let Some((rates, length)) = burst {
+            (bounds.ceiling.burst, bounds.ceiling.length) = (rates, length);
+        }
+        bounds.check().map_err(|wrong| wrong.to_string())?;
+        self.bounds.insert(name.to_owned(), bounds);
+        Ok(Some(bounds))
+    }
+}
+
+/// What is a disk's from start to end.
+fn fixed_of_disk(disk: Disk, mut keys: Keys) -> Result<Disk, String> {
+    let shared_tags = keys.take("shared_tags", switch)?.unwrap_or(false);
+    let io_timeout = keys.take("io_timeout", |text| units::parse_time(&text).and_then(units::some_time))?;
+    let most = keys.take("concurrency_max", |text| number(&text, 1, 256))?;
+    let fixed = keys.take("concurrency", |text| auto(&text, |text| number(text, 1, 256)))?.flatten();
+    keys.finish(&[])?;
+    let usual = concurrency::Settings::default();
+    let concurrency = match fixed {
+        Some(number) => concurrency::Settings { most: number as u16, fixed: true },
+        None => concurrency::Settings { most: most.map_or(usual.most, |most| most as u16), ..usual },
+    };
+    Ok(Disk { shared_tags, io_timeout, concurrency, ..disk })
+}
+
 fn set_export(name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {
     let export = || name.to_owned();
     let mut changes = Vec::new();
@@ -266,16 +309,23 @@ fn set_export(name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {
 /// Reads a backing; a path must start at the root, for the server is somewhere else than whoever asks.
 fn parse_backing(text: &str) -> Result<Backing, String> {
     let backing = backing::parse(text)?;
-    if let Backing::File { path, .. } = &backing
-        && !path.is_absolute()
-    {
-        return Err(format!(
-            "takes a path from the root, for the server has another directory, not \"{}\"",
-            path.display()
-        ));
+    if let Backing::File { path, .. } = &backing {
+        check_path(path)?;
     }
     backing::check(&backing)?;
     Ok(backing)
+}
+
+fn parse_socket(text: &str) -> Result<PathBuf, String> {
+    check_path(text.as_ref())?;
+    Ok(text.into())
+}
+
+fn check_path(path: &Path) -> Result<(), String> {
+    if path.is_absolute() {
+        return Ok(());
+    }
+    Err(format!("takes a path from the root, for the server has another directory, not \"{}\"", path.display()))
 }
 
 fn priority(text: String) -> Result<Priority, String> {
@@ -321,16 +371,28 @@ impl Keys {
         text(&value).and_then(read).map(Some).map_err(|why| format!("{key}: {why}"))
     }
 
-    /// Takes the tunables out: those within `tunables`, and those that stand beside it.
-    fn knobs(&mut self, kind: sched::Kind) -> Result<Vec<(String, String)>, String> {
+    /// Takes rates out: text as in the config file, or an object, as in `{"riops": 3000, "wbps": "50m"}`.
+    fn take_rates<T>(&mut self, key: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+        if let Some(Value::Object(rates)) = self.keys.get(key) {
+            let words = rates.iter().map(|(rate, amount)| Ok(format!("{rate}={}", text(amount)?)));
+            let words: Result<Vec<_>, String> = words.collect();
+            let words = words.map_err(|why| format!("{key}: {why}"))?;
+            let all = if words.is_empty() { "max".into() } else { words.join(" ") };
+            self.keys.insert(key.into(), Value::String(all));
+        }
+        self.take(key, |text| read(if text == "auto" { "max" } else { &text }))
+    }
+
+    /// Takes the tunables out: those within `tunables`, and those that stand beside it, of other schedulers too.
+    fn knobs(&mut self) -> Result<Vec<(String, String)>, String> {
         let mut all = Vec::new();
         match self.keys.remove("tunables") {
             None => {}
             Some(Value::Object(set)) => all.extend(set),
             Some(_) => return Err("tunables takes an object, such as {\"slice_idle\": \"auto\"}".into()),
         }
-        let beside: Vec<_> =
-            tunables(kind).map(|info| info.name).filter(|name| self.keys.contains_key(*name)).collect();
+        let known: BTreeSet<_> = sched::Kind::ALL.into_iter().flat_map(tunables).map(|info| info.name).collect();
+        let beside: Vec<_> = known.into_iter().filter(|name| self.keys.contains_key(*name)).collect();
         all.extend(beside.into_iter().filter_map(|name| self.keys.remove_entry(name)));
         all.into_iter()
             .map(|(knob, value)| Ok((knob.clone(), text(&value).map_err(|why| format!("{knob}: {why}"))?)))
@@ -378,6 +440,7 @@ mod tests {
     fn config() -> Config {
         Config {
             groups: vec![Group::root()],
+            bounds: Default::default(),
             disk_default: Disk::new("default", sched::Kind::MqDeadline),
             disks: vec![Disk::new("ssd0", sched::Kind::Fair)],
             exports: vec![],
@@ -389,7 +452,7 @@ mod tests {
     }
 
     fn read(list: Value) -> Result<String, String> {
-        Words::new(&config()).transaction(&list).map(|changes| format!("{changes:?}"))
+        Words::new(&config(), None).transaction(&list).map(|changes| format!("{changes:?}"))
     }
 
     #[test]
@@ -403,6 +466,20 @@ mod tests {
         assert_eq!(two.unwrap().matches("AddGroup").count(), 1);
         let fair = read(json!([{"set": "disk", "name": "ssd0", "scheduler": "fair", "isolation_cost": 9}])).unwrap();
         assert!(fair.contains("SetKnob") && !fair.contains("SetScheduler"), "{fair}: it has fair already");
+    }
+
+    #[test]
+    fn an_export_has_its_socket_where_the_others_have_theirs_or_where_it_says() {
+        let add = |name: &str, more: Value| {
+            let mut one = json!({"add": "export", "name": name, "backing": "mem:1m"});
+            one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let changes = Words::new(&config(), Some("/run/vm".as_ref())).transaction(&json!([one]))?;
+            let Some(Change::AddExport(new)) = changes.into_iter().next_back() else { panic!("it adds an export") };
+            Ok::<_, String>(new.vhost_user)
+        };
+        assert_eq!(add("a", json!({})), Ok(Some("/run/vm/a".into())));
+        assert_eq!(add("a/b", json!({"vhost_user": "/run/b"})), Ok(Some("/run/b".into())));
+        assert!(add("a/b", json!({})).unwrap_err().contains("cannot have its name"));
     }
 
     #[test]
@@ -423,8 +500,12 @@ mod tests {
             (json!(7), "a change is an object such as"),
             (json!({"add": "export", "name": "a"}), "export \"a\" needs a backing"),
             (json!({"add": "export", "name": "a", "backing": "file:a.img"}), "takes a path from the root"),
+            (
+                json!({"add": "export", "name": "a", "backing": "mem:1m", "vhost_user": "a"}),
+                "takes a path from the root",
+            ),
             (json!({"set": "export", "name": "a", "bakcing": "x"}), "unknown key \"bakcing\" of an export"),
-            (json!({"set": "disk", "name": "ssd0", "slice_idle": 0}), "unknown key \"slice_idle\" of a disk"),
+            (json!({"set": "disk", "name": "ssd0", "slice_idle": 0}), "slice_idle belongs to bfq"),
             (json!({"set": "disk", "name": "ssd0", "tunables": {"slice_idle": 0}}), "slice_idle belongs to bfq"),
             (json!({"set": "disk", "name": "ssd0", "scheduler": "fare"}), "did you mean \"fair\"?"),
             (json!({"add": "listener", "name": "tcp:0.0.0.0:1"}), "other machines can reach this address"),

@@ -2,7 +2,9 @@
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use clap_complete::engine::ArgValueCandidates;
 
+use super::complete;
 use crate::control::KINDS;
 
 /// Which server is meant.
@@ -18,6 +20,14 @@ pub(crate) struct At {
     pub(crate) json: bool,
 }
 
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "takes a number, such as 7".into())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|seconds| *seconds > 0.0).ok_or_else(|| "takes a number of seconds, such as 0.5".into())
+}
+
 fn kinds() -> PossibleValuesParser {
     PossibleValuesParser::new(KINDS.map(|(name, _)| name))
 }
@@ -26,7 +36,7 @@ fn kinds() -> PossibleValuesParser {
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// How long to look
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub(crate) seconds: f64,
     #[command(flatten)]
     pub(crate) at: At,
@@ -39,6 +49,7 @@ pub(crate) struct GetArgs {
     #[arg(value_parser = PossibleValuesParser::new(["export", "disk", "group", "listener", "connection", "server"]))]
     pub(crate) kind: Option<String>,
     /// Its name: an export's or disk's, or a group's path
+    #[arg(add = ArgValueCandidates::new(complete::names))]
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) at: At,
@@ -54,9 +65,10 @@ pub(crate) struct SetArgs {
     #[arg(value_parser = PossibleValuesParser::new(["group", "export", "disk"]))]
     pub(crate) kind: String,
     /// Its name: an export's or disk's, or a group's path
+    #[arg(add = ArgValueCandidates::new(complete::names))]
     pub(crate) name: String,
     /// What becomes of it, as in weight=300
-    #[arg(required = true, value_name = "KEY=VALUE")]
+    #[arg(required = true, value_name = "KEY=VALUE", add = ArgValueCandidates::new(complete::settings))]
     pub(crate) keys: Vec<String>,
     #[command(flatten)]
     pub(crate) how: How,
@@ -74,7 +86,7 @@ pub(crate) struct AddArgs {
     /// Its name; of an export NAME=BACKING
     pub(crate) name: String,
     /// What it is like, as in group=/tenants/carol
-    #[arg(value_name = "KEY=VALUE")]
+    #[arg(value_name = "KEY=VALUE", add = ArgValueCandidates::new(complete::settings))]
     pub(crate) keys: Vec<String>,
     #[command(flatten)]
     pub(crate) how: How,
@@ -89,6 +101,7 @@ pub(crate) struct RemoveArgs {
     #[arg(value_parser = kinds())]
     pub(crate) kind: String,
     /// Its name; a listener's address
+    #[arg(add = ArgValueCandidates::new(complete::names))]
     pub(crate) name: String,
     /// Disconnect the clients of an export at once
     #[arg(long)]
@@ -104,7 +117,7 @@ pub(crate) struct How {
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Do it only if the server is at this version still: nobody has changed anything since
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = number)]
     pub(crate) if_version: Option<u64>,
     #[command(flatten)]
     pub(crate) at: At,
@@ -114,7 +127,7 @@ pub(crate) struct How {
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
     /// Go on after the event of this number
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = number)]
     pub(crate) after: Option<u64>,
     #[command(flatten)]
     pub(crate) at: At,

@@ -1,23 +1,28 @@
 //! The client's side of the control socket.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use fairlift::config::Address;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, Response, header};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
 use serde_json::Value;
 
 use super::args::At;
 use crate::control::{parse_place, token};
-use crate::words::place;
+use crate::words::{certificates, place};
 
 /// Where the server is, and how to be let in.
 pub(crate) struct Server {
     address: Address,
     shown: String,
     token: Option<String>,
+    /// What is shown to a server that wants certificates, and its name in its own.
+    tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
 }
 
 /// An answer.
@@ -29,15 +34,24 @@ pub(crate) struct Answer {
 impl Server {
     /// The server that was named, or the one that is usually there.
     pub(crate) fn find(at: &At) -> Result<Self, String> {
-        let (address, token) = match &at.control {
-            Some(text) => {
-                let place = parse_place(text).map_err(|why| format!("--control {text}: {why}"))?;
-                (place.address, place.token.as_deref().map(token).transpose()?)
-            }
-            None => (Address::Unix(usual()?), None),
+        let Some(text) = &at.control else {
+            let address = Address::Unix(usual()?);
+            return Ok(Self { shown: place::show(&address), address, token: None, tls: None });
         };
-        let shown = place::show(&address);
-        Ok(Self { address, shown, token })
+        let named = || {
+            let place = parse_place(text)?;
+            let token = place.token.as_deref().map(token).transpose()?;
+            let tls = match &place.certificates {
+                None => None,
+                Some(dir) => {
+                    let name = ServerName::try_from(place.host().to_owned());
+                    let name = name.map_err(|_| format!("\"{}\" is not a host's name", place.host()))?;
+                    Some((certificates::load_client(dir)?, name))
+                }
+            };
+            Ok(Self { shown: place::show(&place.address), address: place.address, token, tls })
+        };
+        named().map_err(|why: String| format!("--control {text}: {why}"))
     }
 
     /// Asks, and reads the answer.
@@ -51,20 +65,39 @@ impl Server {
         body: Option<&Value>,
         version: Option<u64>,
     ) -> Result<Answer, String> {
+        run(self.exchange(method, path, body, version))
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        version: Option<u64>,
+    ) -> Result<Answer, String> {
+        let response = self.send(method, path, body, version).await?;
+        let version =
+            response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()?.trim_matches('"').parse().ok());
+        let status = response.status();
+        let bytes = response.into_body().collect().await.map_err(|error| self.lost(&error))?.to_bytes();
+        let value: Value = serde_json::from_slice(&bytes).map_err(|error| {
+            format!("{}: the answer is not JSON ({error}): is this Fairlift's control address?", self.shown)
+        })?;
+        match value.get("error").and_then(Value::as_str) {
+            Some(why) if !status.is_success() => Err(why.to_owned()),
+            _ if !status.is_success() => Err(format!("{}: {status}", self.shown)),
+            _ => Ok(Answer { value, version }),
+        }
+    }
+
+    /// Asks for so long at most.
+    ///
+    /// # Errors
+    /// There is no server, it says why not, or the time is over.
+    pub(crate) fn ask_within(&self, time: Duration, method: Method, path: &str) -> Result<Answer, String> {
         run(async {
-            let response = self.send(method, path, body, version).await?;
-            let version =
-                response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()?.trim_matches('"').parse().ok());
-            let status = response.status();
-            let bytes = response.into_body().collect().await.map_err(|error| self.lost(&error))?.to_bytes();
-            let value: Value = serde_json::from_slice(&bytes).map_err(|error| {
-                format!("{}: the answer is not JSON ({error}): is this Fairlift's control address?", self.shown)
-            })?;
-            match value.get("error").and_then(Value::as_str) {
-                Some(why) if !status.is_success() => Err(why.to_owned()),
-                _ if !status.is_success() => Err(format!("{}: {status}", self.shown)),
-                _ => Ok(Answer { value, version }),
-            }
+            let asked = tokio::time::timeout(time, self.exchange(method, path, None, None)).await;
+            asked.unwrap_or_else(|_| Err(format!("{}: no answer in {} ms", self.shown, time.as_millis())))
         })
     }
 
@@ -115,11 +148,18 @@ impl Server {
         let response = match &self.address {
             Address::Unix(path) => {
                 let stream = tokio::net::UnixStream::connect(path).await.map_err(none)?;
-                exchange(TokioIo::new(stream), request).await
+                over(TokioIo::new(stream), request).await
             }
             Address::Tcp(address) => {
                 let stream = tokio::net::TcpStream::connect(address).await.map_err(none)?;
-                exchange(TokioIo::new(stream), request).await
+                match self.tls.clone() {
+                    None => over(TokioIo::new(stream), request).await,
+                    Some((tls, name)) => {
+                        let stream = tokio_rustls::TlsConnector::from(tls).connect(name, stream).await;
+                        let stream = stream.map_err(|error| format!("{}: {error}", self.shown))?;
+                        over(TokioIo::new(stream), request).await
+                    }
+                }
             }
             Address::Inherited(_) => return Err("an inherited socket has no address".into()),
         };
@@ -131,7 +171,7 @@ impl Server {
     }
 }
 
-async fn exchange<I>(io: I, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, hyper::Error>
+async fn over<I>(io: I, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, hyper::Error>
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {

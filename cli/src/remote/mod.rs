@@ -4,6 +4,7 @@
 
 mod args;
 mod client;
+mod complete;
 mod tables;
 
 use std::path::Path;

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fairlift::config::Tls;
+use fairlift_core::ceiling::Rates;
 use fairlift_core::{Duration, Group, sched};
 
 use crate::control::{ControlPlace, parse_control};
 use crate::words::backing::{Named, parse_named};
 use crate::words::place::{self, ListenAt};
 use crate::words::scheduler::{parse_setting, scheduler_help, schedulers};
-use crate::words::units;
+use crate::words::{limits, units};
 
 /// Serve files, block devices and RAM to NBD clients
 ///
@@ -58,6 +59,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME=N", value_parser = parse_weight)]
     pub(crate) weight: Vec<(String, u16)>,
 
+    /// Limit what an export does in a second: alice=riops=3000 or "alice=riops=3000 wbps=50m"; of rbps, wbps, riops, wiops, bps
+    /// and iops; may be given several times [default: no limit]
+    ///
+    /// As with --weight, each export on the command line has a group of its own, /NAME; of an export in the config file this
+    /// limits its group. A NAME that starts with / is that of a group.
+    #[arg(long, value_name = "NAME=LIMITS", value_parser = parse_max)]
+    pub(crate) max: Vec<(String, Rates)>,
+
     /// Limit on requests in flight on a disk [default: 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) depth: Option<u16>,
@@ -99,13 +108,19 @@ pub(crate) struct ServeArgs {
     pub(crate) handshake_timeout: Option<Duration>,
 
     /// Where to look at the server and change it: unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only],
-    /// tcp:HOST:PORT,token=FILE or off; may be given several times [default: beside the first unix socket]
+    /// tcp:HOST:PORT,token=FILE, tcp:HOST:PORT,certificates=DIR or off; may be given several times [default: beside the
+    /// first unix socket]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_control)]
     pub(crate) control: Vec<ControlPlace>,
 
     /// Check flags and config, and exit
     #[arg(long)]
     pub(crate) check: bool,
+}
+
+fn parse_max(text: &str) -> Result<(String, Rates), String> {
+    let (name, rates) = text.split_once('=').ok_or("a limit has the form NAME=LIMITS, as in alice=riops=3000")?;
+    Ok((name.to_owned(), limits::parse(rates)?))
 }
 
 fn parse_weight(text: &str) -> Result<(String, u16), String> {

@@ -5,6 +5,7 @@
 //! 300 and an image on one file system, bob 100 and an image on another. Each has a disk for itself, so 300 means nothing.
 //!
 //! inert.1  A group in which no export is: often a misspelt path, so its nearest neighbour is named.
+//!          (A group that has limits, and the weight that all have, is asked nothing more: limits need neither.)
 //! inert.2  A group whose disks all have a scheduler without weights.
 //! inert.3  A group that has no sibling on any of its disks.
 //! inert.4  A disk on which no export is.
@@ -62,6 +63,9 @@ fn why_inert(config: &Config, path: &str) -> Option<String> {
             hint => hint,
         };
         return Some(format!("no export is in this group{hint}")); // inert.1
+    }
+    if config.bounds.contains_key(path) && group.weight == Group::WEIGHT_DEFAULT {
+        return None;
     }
     let rivals: Vec<_> = exports_below(config, &parent.path).filter(|(_, at)| !is_below(&at.path, path)).collect();
     let shared: BTreeSet<_> = rivals.iter().map(|(disk, _)| *disk).filter(|disk| own.contains(disk)).collect();
@@ -128,7 +132,7 @@ mod tests {
         let source = Source { name: "f.toml".into(), text: text.into() };
         let mut mistakes = Vec::new();
         let file = config::read(&source, Path::new("/base"), &mut mistakes);
-        let Plan { config, places } = plan(&ServeArgs::default(), Some(file), Vec::new(), &mut mistakes);
+        let Plan { config, places, .. } = plan(&ServeArgs::default(), Some(file), Vec::new(), &mut mistakes);
         assert_eq!(mistakes, []);
         render(Severity::Warning, Some(&source), &warnings(&config, &places))
     }

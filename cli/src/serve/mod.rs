@@ -8,7 +8,6 @@ mod plan;
 mod reload;
 mod signals;
 mod systemd;
-mod tls;
 
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
@@ -57,13 +56,18 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         let all = if begun.elapsed() < PATIENCE { prepared.check().err() } else { None };
         Complaint::Refused(not_started(all.unwrap_or_else(|| prepared.wrong(&[error]))))
     })?;
-    run(flags, prepared, server).map_err(|error| Complaint::Failed(error.to_string()))
+    let doors = prepared.open_control().map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
+    run(flags, prepared, server, doors).map_err(|error| Complaint::Failed(error.to_string()))
 }
 
 /// What flags and file say, and where.
 #[derive(Debug)]
 struct Prepared {
     config: Config,
+    /// Where the server is looked at and changed; `None`: where it usually is.
+    control: Option<Vec<control::ControlAt>>,
+    /// The digest of the certificate.
+    certificate: Option<Vec<u8>>,
     places: Places,
     source: Option<Source>,
 }
@@ -73,10 +77,30 @@ impl Prepared {
     fn check(&self) -> Result<Vec<Mistake>, Wrong> {
         // What it opens is closed again: that is not worth a line in the log.
         let quiet = tracing::subscriber::NoSubscriber::new();
-        match tracing::subscriber::with_default(quiet, || Server::check(&self.config)) {
-            Ok(in_force) => Ok(inert::warnings(&in_force, &self.places)),
-            Err(errors) => Err(self.wrong(&errors)),
+        let checked = tracing::subscriber::with_default(quiet, || Server::check(&self.config));
+        let doors = self.control.iter().flatten().enumerate();
+        let closed = doors.filter_map(|(number, at)| Some(self.no_control(number, &at.check().err()?)));
+        let mut mistakes = checked.as_ref().map_or_else(|errors| self.wrong(errors).mistakes, |_| Vec::new());
+        mistakes.extend(closed);
+        match checked {
+            Ok(in_force) if mistakes.is_empty() => Ok(inert::warnings(&in_force, &self.places)),
+            _ => Err(Wrong { source: self.source.clone(), mistakes }),
         }
+    }
+
+    /// Why a place of control cannot be had.
+    fn no_control(&self, number: usize, why: &str) -> Mistake {
+        let at = self.control.iter().flatten().nth(number).map_or_else(String::new, |at| place::show(&at.address));
+        let said = self.places.control(number).unwrap_or_else(|| places::Said::in_flag("--control".into()));
+        said.says(format!("cannot listen for control at {at}: {why}"))
+    }
+
+    /// Listens for control.
+    fn open_control(&self) -> Result<Vec<control::Opened>, Wrong> {
+        control::open(self.control.as_deref(), &self.config).map_err(|(number, why)| Wrong {
+            source: self.source.clone(),
+            mistakes: vec![self.no_control(number, &why)],
+        })
     }
 
     /// Why a server of it does not start, with the places in the file.
@@ -124,8 +148,11 @@ fn prepare(flags: &ServeArgs, inherited: Result<Vec<Arc<OwnedFd>>, String>) -> R
     });
     let dir = flags.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let file = source.as_ref().map(|source| config::read(source, dir, &mut mistakes));
-    let Plan { config, places } = plan(flags, file, inherited, &mut mistakes);
-    if mistakes.is_empty() { Ok(Prepared { config, places, source }) } else { Err(Wrong { source, mistakes }) }
+    let Plan { config, control, certificate, places } = plan(flags, file, inherited, &mut mistakes);
+    if !mistakes.is_empty() {
+        return Err(Wrong { source, mistakes });
+    }
+    Ok(Prepared { config, control, certificate, places, source })
 }
 
 fn read_source(path: &Path) -> Result<Source, Wrong> {
@@ -143,9 +170,13 @@ fn read_source(path: &Path) -> Result<Source, Wrong> {
     })
 }
 
-fn run(flags: &ServeArgs, prepared: Prepared, server: Server) -> Result<(), Box<dyn std::error::Error>> {
+fn run(
+    flags: &ServeArgs,
+    prepared: Prepared,
+    server: Server,
+    doors: Vec<control::Opened>,
+) -> Result<(), Box<dyn std::error::Error>> {
     let handle = server.handle();
-    let doors = control::open(&flags.control, &prepared.config)?;
     let teach = flags.exports.is_empty() && flags.config.is_none();
     let said = announcement(&prepared.config, &server.addresses(), teach);
     let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared)));

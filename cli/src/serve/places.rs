@@ -2,15 +2,17 @@
 //! cannot act) is told with its line.
 
 use std::ops::Range;
+use std::path::Path;
 
 use fairlift::Error;
 use fairlift::config::Backing;
 
 use super::args::ServeArgs;
 use crate::config::File;
-use crate::config::section::join;
+use crate::config::section::{Placed, join};
+use crate::control::ControlPlace;
 use crate::words::mistake::Mistake;
-use crate::words::place;
+use crate::words::place::{self, ListenAt};
 
 /// A key of the file, or a flag.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,6 +27,11 @@ impl Said {
     /// Something in a flag.
     pub(crate) fn in_flag(flag: String) -> Self {
         Self { at: None, key: flag }
+    }
+
+    /// The value of a key of the file.
+    pub(super) fn of<T>(placed: &Placed<T>, key: &str) -> Self {
+        Self { at: Some(placed.at.clone()), key: key.into() }
     }
 
     /// What is said of it.
@@ -42,6 +49,10 @@ pub(crate) struct Places {
     backings: Vec<(String, Said)>,
     /// By the address.
     listeners: Vec<(String, Said)>,
+    /// Sockets for virtual machines, by the address.
+    sockets: Vec<(String, Said)>,
+    /// The places of control, in their order.
+    control: Vec<Said>,
     /// The table of the server's keys.
     server: Option<Range<usize>>,
     /// By the disk's name.
@@ -58,18 +69,26 @@ impl Places {
             let said = table("export", &export.name, &export.at);
             let key = format!("{}.backing", said.key);
             places.backing(&export.backing.value, &Said { at: Some(export.backing.at.clone()), key });
+            match &export.vhost_user {
+                Some(path) => places.socket(path, Said { key: format!("{}.vhost_user", said.key), ..said.clone() }),
+                None => places.socket_in(flags, &export.name),
+            }
             places.exports.push((export.name.clone(), said));
         }
         for named in &flags.exports {
             let said = Said::in_flag(format!("export {:?}", named.name));
             places.backing(&named.backing, &said);
+            places.socket_in(flags, &named.name);
             places.exports.push((named.name.clone(), said));
         }
         if flags.listen.is_empty() {
-            let said = |at: &Range<usize>| Said { at: Some(at.clone()), key: "server.listen".into() };
-            let listen = file.server.listen.iter();
-            places.listeners = listen.map(|one| (place::show(&one.value.address), said(&one.at))).collect();
+            let said = |one: &Placed<ListenAt>| (place::show(&one.value.address), Said::of(one, "server.listen"));
+            places.listeners = file.server.listen.iter().map(said).collect();
         }
+        let is_on = |place: &&Placed<ControlPlace>| place.value.0.is_some();
+        let in_file = file.server.control.iter().filter(is_on).map(|one| Said::of(one, "server.control"));
+        let in_flags = flags.control.iter().map(|_| Said::in_flag("--control".into()));
+        places.control = if flags.control.is_empty() { in_file.collect() } else { in_flags.collect() };
         places.server.clone_from(&file.server.at);
         places.disks = file.disks.iter().map(|disk| (disk.name.clone(), table("disk", &disk.name, &disk.at))).collect();
         let tables = file.weighed.iter();
@@ -80,6 +99,16 @@ impl Places {
     fn backing(&mut self, backing: &Backing, said: &Said) {
         if let Backing::File { path, .. } = backing {
             self.backings.push((format!("file:{}", path.display()), said.clone()));
+        }
+    }
+
+    fn socket(&mut self, path: &Path, said: Said) {
+        self.sockets.push((format!("unix:{}", path.display()), said));
+    }
+
+    fn socket_in(&mut self, flags: &ServeArgs, export: &str) {
+        if let Some(Ok(path)) = flags.vhost_user.as_ref().map(|directory| place::socket_in(directory, export)) {
+            self.socket(&path, Said::in_flag("--vhost-user".into()));
         }
     }
 
@@ -96,6 +125,11 @@ impl Places {
     /// The addresses, all together.
     pub(super) fn listen(&self) -> Said {
         self.listeners.first().map_or_else(|| Said::in_flag("--listen".into()), |(_, said)| said.clone())
+    }
+
+    /// A place of control, by its number.
+    pub(super) fn control(&self, number: usize) -> Option<Said> {
+        self.control.get(number).cloned()
     }
 
     /// A key of the server's.
@@ -115,7 +149,8 @@ impl Places {
             Error::Export { name, why } => self.export(name).says(why),
             Error::Disk { name, why } => self.disk(name).says(why),
             Error::Listen { address, why } => {
-                let said = find(&self.listeners, address).unwrap_or_else(|| Said::in_flag("--listen".into()));
+                let said = find(&self.listeners, address).or_else(|| find(&self.sockets, address));
+                let said = said.unwrap_or_else(|| Said::in_flag("--listen".into()));
                 said.says(format!("{address}: {why}"))
             }
             other => Mistake::in_flag("", other.to_string()),

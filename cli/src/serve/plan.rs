@@ -6,22 +6,24 @@
 //! serve.3  Plain text does not leave the machine unless the operator says so.
 //! serve.4  A disk for which nobody names a scheduler has `fair` if exports of more than one group are on it, or `bfq` if it
 //!     rotates, for weights mean something there; else `mq-deadline`, which is cheaper and has nobody to be fair to.
-//! serve.5  With `--weight`, each export of the command line is a tenant, in a group of its own. An export of the file keeps its
+//! serve.5  With `--weight` or `--max`, each export of the command line is a tenant, in a group of its own. An export of the file keeps its
 //!     group, whose weight is set; if that is the root, it gets one of its own if it is named.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
+use fairlift_core::ceiling::{Bounds, Ceiling};
 use fairlift_core::{GroupId, sched};
 
 use super::args::ServeArgs;
 use super::places::{Places, Said};
-use super::tls;
 use crate::config::section::{Placed, join};
 use crate::config::{File, Server, check_name};
+use crate::control::ControlAt;
 use crate::words::backing::Named;
+use crate::words::certificates::{self, Certificate};
 use crate::words::groups::Tree;
 use crate::words::mistake::Mistake;
 use crate::words::place::ListenAt;
@@ -41,6 +43,10 @@ fn groups_on(exports: &[Export], disk: Option<usize>) -> usize {
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) config: Config,
+    /// Where the server is looked at and changed; `None`: where it usually is.
+    pub(crate) control: Option<Vec<ControlAt>>,
+    /// The digest of the certificate.
+    pub(crate) certificate: Option<Vec<u8>>,
     pub(crate) places: Places,
 }
 
@@ -56,17 +62,21 @@ pub(crate) fn plan(
         disks: Vec::new(),
         exports: Vec::new(),
         groups: Tree::new(),
+        bounds: BTreeMap::new(),
         weighed: Vec::new(),
         server: Server::default(),
     });
     let mut places = Places::new(flags, &file);
     let mut exports = exports(flags, &file, from_file, mistakes);
     weigh(flags, &mut file.groups, &mut exports, &mut places, mistakes);
+    limit(flags, &file.groups, &exports, &mut file.bounds, mistakes);
     let (disks, disk_default) = disks(flags, &file, &exports, mistakes);
-    let (listeners, tls) = listeners(flags, &file.server, inherited, mistakes);
+    let (listeners, certificate) = listeners(flags, &file.server, inherited, mistakes);
+    let control = control(flags, &file.server, &listeners, mistakes);
     let limits = file.server.limits;
     let workers = workers(flags, &file.server, mistakes);
     let config = Config {
+        bounds: file.bounds,
         groups: file.groups.into_groups(),
         disks,
         disk_default,
@@ -78,9 +88,9 @@ pub(crate) fn plan(
             handshake_timeout: flags.handshake_timeout.unwrap_or(limits.handshake_timeout),
             ..limits
         },
-        tls,
+        tls: certificate.as_ref().map(|certificate| Arc::clone(&certificate.config)),
     };
-    Plan { config, places }
+    Plan { config, control, certificate: certificate.map(|certificate| certificate.digest), places }
 }
 
 /// How many workers, if that was said: each one's part of the memory takes the largest request.
@@ -106,7 +116,7 @@ fn workers(flags: &ServeArgs, server: &Server, mistakes: &mut Vec<Mistake>) -> O
     Some(workers)
 }
 
-/// `--weight` (serve.5).
+/// The groups of `--weight` and `--max`, and the weights (serve.5).
 fn weigh(
     flags: &ServeArgs,
     groups: &mut Tree,
@@ -114,7 +124,7 @@ fn weigh(
     places: &mut Places,
     mistakes: &mut Vec<Mistake>,
 ) {
-    if flags.weight.is_empty() {
+    if flags.weight.is_empty() && flags.max.is_empty() {
         return;
     }
     let is_in_file = |name: &str| !flags.exports.iter().any(|named| named.name == name);
@@ -124,7 +134,8 @@ fn weigh(
         }
         name => groups.place(&format!("/{name}")),
     };
-    let weighed = |export: &Export| flags.weight.iter().any(|(name, _)| *name == export.name);
+    let named = || flags.weight.iter().map(|(name, _)| name).chain(flags.max.iter().map(|(name, _)| name));
+    let weighed = |export: &Export| named().any(|name| *name == export.name);
     for export in exports.iter_mut().filter(|export| export.group == GroupId::ROOT) {
         if is_in_file(&export.name) && !weighed(export) {
             continue;
@@ -136,17 +147,20 @@ fn weigh(
     }
     for (name, weight) in &flags.weight {
         let flag = format!("--weight {name}={weight}");
-        let group = match exports.iter().find(|export| export.name == *name) {
-            Some(export) => Some(export.group),
-            None => groups.find(name).filter(|group| *group != GroupId::ROOT),
+        let group = match group_of(name, groups, exports) {
+            Ok(group) => group,
+            Err(says) => {
+                mistakes.push(Mistake::in_flag(&flag, says));
+                continue;
+            }
         };
-        let Some(group) = group else {
-            let known = exports.iter().map(|export| export.name.as_str()).chain(groups.paths());
-            let hint = suggestion(name, known);
-            let kind = if name.starts_with('/') { "group" } else { "export" };
-            mistakes.push(Mistake::in_flag(&flag, format!("there is no {kind} {name:?}{hint}")));
+        if group == GroupId::ROOT {
+            mistakes.push(Mistake::in_flag(
+                &flag,
+                "there is no group \"/\" with siblings, so that its weight would mean something",
+            ));
             continue;
-        };
+        }
         groups.weigh(group, *weight);
         let path = groups.path(group).to_owned();
         places.groups.retain(|(known, _)| *known != path); // The flag wins (serve.1).
@@ -154,18 +168,46 @@ fn weigh(
     }
 }
 
+/// The group that a flag means by an export's name, or by its own.
+fn group_of(name: &str, groups: &Tree, exports: &[Export]) -> Result<GroupId, String> {
+    let export = exports.iter().find(|export| export.name == name);
+    export.map(|export| export.group).or_else(|| groups.find(name)).ok_or_else(|| {
+        let known = exports.iter().map(|export| export.name.as_str()).chain(groups.paths());
+        let kind = if name.starts_with('/') { "group" } else { "export" };
+        format!("there is no {kind} {name:?}{}", suggestion(name, known))
+    })
+}
+
+/// `--max`: it takes the place of what the file says (serve.1).
+fn limit(
+    flags: &ServeArgs,
+    groups: &Tree,
+    exports: &[Export],
+    bounds: &mut BTreeMap<String, Bounds>,
+    mistakes: &mut Vec<Mistake>,
+) {
+    for (name, max) in &flags.max {
+        let limited = group_of(name, groups, exports).and_then(|group| {
+            let path = groups.path(group).to_owned();
+            let there = bounds.get(&path).copied().unwrap_or_default();
+            let ceiling = Ceiling { max: *max, ..there.ceiling };
+            let now = Bounds { ceiling, ..there };
+            now.check().map_err(|wrong| wrong.to_string())?;
+            bounds.insert(path, now);
+            Ok(())
+        });
+        if let Err(says) = limited {
+            mistakes.push(Mistake::in_flag(&format!("--max {name}={max}"), says));
+        }
+    }
+}
+
 /// The exports (serve.1), with those on the command line in the root group and on the default disk.
 fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<Mistake>) -> Vec<Export> {
     let mut exports: Vec<Export> = Vec::new();
     let in_directory = |name: &str, mistakes: &mut Vec<Mistake>| {
-        let directory = flags.vhost_user.as_ref()?;
-        if name.contains('/') || [".", "..", ""].contains(&name) {
-            let says = format!(
-                "the socket of export {name:?} cannot have its name; set export.\"{name}\".vhost_user in the config file"
-            );
-            mistakes.push(Mistake::in_flag("--vhost-user", says));
-        }
-        Some(directory.join(name))
+        let refuse = |says| mistakes.push(Mistake::in_flag("--vhost-user", says));
+        place::socket_in(flags.vhost_user.as_ref()?, name).map_err(refuse).ok()
     };
     for export in &file.exports {
         if let Err(says) = backing::check(&export.backing.value) {
@@ -278,7 +320,7 @@ fn listeners(
     server: &Server,
     inherited: Vec<Arc<OwnedFd>>,
     mistakes: &mut Vec<Mistake>,
-) -> (Vec<Listener>, Option<Arc<rustls::ServerConfig>>) {
+) -> (Vec<Listener>, Option<Certificate>) {
     let said = flags.tls.or(server.tls.as_ref().map(|placed| placed.value));
     let mut places: Vec<(ListenAt, Option<&Placed<ListenAt>>)> = if flags.listen.is_empty() {
         server.listen.iter().map(|placed| (placed.value.clone(), Some(placed))).collect()
@@ -329,12 +371,46 @@ fn listeners(
     (places.into_iter().map(|(place, _)| listener(place)).collect(), config)
 }
 
+/// Where the server is looked at and changed; `None`: where it usually is.
+fn control(
+    flags: &ServeArgs,
+    server: &Server,
+    listeners: &[Listener],
+    mistakes: &mut Vec<Mistake>,
+) -> Option<Vec<ControlAt>> {
+    let in_file = server.control.iter().map(|placed| (&placed.value, Said::of(placed, "server.control")));
+    let in_flags = flags.control.iter().map(|place| (place, Said::in_flag("--control".into())));
+    let said: Vec<_> = if flags.control.is_empty() { in_file.collect() } else { in_flags.collect() };
+    if said.is_empty() {
+        return None;
+    }
+    // A port that the kernel chooses is never another's.
+    let name = |address: &Address| Some(place::show(address)).filter(|name| !name.ends_with(":0"));
+    let mut taken: Vec<_> = listeners.iter().map(|listener| (name(&listener.address), "clients of exports")).collect();
+    let mut all = Vec::new();
+    for (place, at) in &said {
+        let Some(place) = &place.0 else {
+            if said.len() > 1 {
+                mistakes.push(at.says("\"off\" stands alone: with it there is no control server"));
+            }
+            continue;
+        };
+        let shown = name(&place.address);
+        if let Some((_, whose)) = shown.as_ref().and_then(|_| taken.iter().find(|(name, _)| *name == shown)) {
+            mistakes.push(at.says(format!("{} is for {whose} already", place::show(&place.address))));
+        }
+        taken.push((shown, "control"));
+        all.push(place.clone());
+    }
+    Some(all)
+}
+
 fn certificate(
     flags: &ServeArgs,
     server: &Server,
     said: Option<Tls>,
     mistakes: &mut Vec<Mistake>,
-) -> Option<Arc<rustls::ServerConfig>> {
+) -> Option<Certificate> {
     let verify = flags.tls_verify_peer || server.tls_verify_peer.as_ref().is_some_and(|placed| placed.value);
     let file_at = || {
         let directory = server.tls_certificates.as_ref().map(|placed| placed.at.clone());
@@ -370,8 +446,8 @@ fn certificate(
             });
             None
         }
-        (Some(_), Some(directory)) => match tls::load(directory, verify) {
-            Ok(config) => Some(config),
+        (Some(_), Some(directory)) => match certificates::load(directory, verify) {
+            Ok(certificate) => Some(certificate),
             Err(says) => {
                 mistakes.push(place(flags.tls_certificates.is_some(), "tls-certificates", says));
                 None

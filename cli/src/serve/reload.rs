@@ -4,6 +4,7 @@
 //!           change while the server runs leaves everything as it was.
 //! reload.2  What was said when the file was read last is remembered, so that what was added otherwise stays.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift::Handle;
@@ -14,7 +15,7 @@ use super::args::ServeArgs;
 use super::places::Places;
 use super::{Prepared, inert, prepare};
 use crate::config::difference::{Fixed, Of, describe, difference, wanted};
-use crate::control::ConfigFile;
+use crate::control::{ConfigFile, ControlAt, NotRead};
 use crate::words::mistake::Mistake;
 
 /// What it takes to read the file again.
@@ -46,64 +47,98 @@ impl Reload {
         handle.state().map_or_else(Vec::new, |now| last.lines(inert::warnings(&now.config, &last.places)))
     }
 
-    /// Reads the file and makes the difference: what has changed, a line each.
+    /// Reads the file and makes the difference: what has changed, a line each. `version`: only if nobody has changed anything since.
     ///
     /// # Errors
-    /// Why nothing has changed, a line each.
-    pub(crate) fn reload(&self, handle: &Handle) -> Result<Vec<String>, Vec<String>> {
+    /// Why nothing has changed.
+    pub(crate) fn reload(&self, handle: &Handle, version: Option<u64>) -> Result<Vec<String>, NotRead> {
+        let mut last = self.last(); // One at a time.
         let mut lines = Vec::new();
         // A disk that is made for a new export has the scheduler of the server's start: the second round gives it the file's.
-        for _ in 0..2 {
-            let Difference { changes, now, prepared } = self.difference(handle)?;
-            if changes.is_empty() {
+        for round in 0..2 {
+            let difference = self.difference(handle, &last, version.filter(|_| round == 0))?;
+            difference.apply(handle, false)?;
+            *last = Arc::clone(&difference.prepared);
+            if difference.changes.is_empty() {
                 break;
             }
-            handle.apply(&changes, Some(now.version), false).map_err(|refused| match refused {
-                Refused::Change { at, why } => {
-                    prepared.lines(vec![refused_change(&changes[at], &why, &prepared.places)])
-                }
-                other => vec![other.to_string()],
-            })?;
-            lines.extend(changes.iter().map(|change| describe(change, &now.config)));
+            lines.extend(difference.lines());
         }
         Ok(lines)
     }
 
     /// Reads the file: what would have to change for it to be in force. The caller makes all of these changes or none.
-    ///
-    /// # Errors
-    /// What is wrong with the file, or cannot change while the server runs, a line each.
-    pub(crate) fn difference(&self, handle: &Handle) -> Result<Difference, Vec<String>> {
+    fn difference(&self, handle: &Handle, last: &Prepared, version: Option<u64>) -> Result<Difference, NotRead> {
         if !self.has_file() {
-            return Err(vec!["the server was started without a config file (--config FILE)".into()]);
+            return Err(NotRead::Wrong(vec!["the server was started without a config file (--config FILE)".into()]));
         }
-        let mut last = self.last();
         // The service manager hands its sockets over once.
         let inherited = last.config.listeners.iter().filter_map(|listener| match &listener.address {
             Address::Inherited(socket) => Some(socket.clone()),
             _ => None,
         });
-        let prepared = prepare(&self.flags, Ok(inherited.collect())).map_err(|wrong| wrong.lines())?;
-        let prepared = Arc::new(prepared);
-        let ended = || vec![Refused::Ended.to_string()];
-        let (now, view) = handle.state().zip(handle.view(false)).ok_or_else(ended)?;
+        let prepared = prepare(&self.flags, Ok(inherited.collect())).map_err(|wrong| NotRead::Wrong(wrong.lines()))?;
+        let (now, view) = handle.state().zip(handle.view(false)).ok_or(Refused::Ended)?;
+        if let Some(asked) = version.filter(|asked| *asked != now.version) {
+            return Err(Refused::Version { asked, now: now.version }.into());
+        }
         let rotates = |name: &str| view.disks.iter().any(|disk| disk.name == name && disk.rotational);
-        let wanted = wanted(&now.config, &last.config, &prepared.config, rotates);
-        let places = &prepared.places;
-        let changes = difference(&now.config, &wanted)
-            .map_err(|fixed| prepared.lines(fixed.iter().map(|one| mistake(one, places)).collect()))?;
-        *last = Arc::clone(&prepared);
-        drop(last);
-        Ok(Difference { changes, now, prepared })
+        let mut wanted = wanted(&now.config, &last.config, &prepared.config, rotates);
+        if prepared.certificate == last.certificate {
+            wanted.tls.clone_from(&now.config.tls);
+        }
+        let (changes, mut fixed) = match difference(&now.config, &wanted) {
+            Ok(changes) => (changes, Vec::new()),
+            Err(fixed) => (Vec::new(), fixed),
+        };
+        if !is_same_control(last.control.as_deref(), prepared.control.as_deref()) {
+            let says = "is where the server is from start to end; restart it for another place".into();
+            fixed.push(Fixed { of: Of::Server, key: "control", says });
+        }
+        if fixed.is_empty() {
+            return Ok(Difference { changes, now, prepared: Arc::new(prepared) });
+        }
+        let mistakes = fixed.iter().map(|one| mistake(one, &prepared.places)).collect();
+        Err(NotRead::Wrong(prepared.lines(mistakes)))
+    }
+}
+
+fn is_same_control(last: Option<&[ControlAt]>, now: Option<&[ControlAt]>) -> bool {
+    match (last, now) {
+        (None, None) => true,
+        (Some(last), Some(now)) => last.len() == now.len() && last.iter().zip(now).all(|(last, now)| last.is_same(now)),
+        _ => false,
     }
 }
 
 /// What the file says, beside what is in force.
-pub(crate) struct Difference {
+struct Difference {
     /// What makes the one of the other.
-    pub(crate) changes: Vec<Change>,
+    changes: Vec<Change>,
     now: State,
     prepared: Arc<Prepared>,
+}
+
+impl Difference {
+    /// Makes it, or says whether it could be made.
+    fn apply(&self, handle: &Handle, dry_run: bool) -> Result<(), NotRead> {
+        if self.changes.is_empty() {
+            return Ok(());
+        }
+        match handle.apply(&self.changes, Some(self.now.version), dry_run) {
+            Ok(_) => Ok(()),
+            Err(Refused::Change { at, why }) => {
+                let mistake = refused_change(&self.changes[at], &why, &self.prepared.places);
+                Err(NotRead::Wrong(self.prepared.lines(vec![mistake])))
+            }
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// What it changes, a line each.
+    fn lines(&self) -> Vec<String> {
+        self.changes.iter().map(|change| describe(change, &self.now.config)).collect()
+    }
 }
 
 impl ConfigFile for Reload {
@@ -111,24 +146,22 @@ impl ConfigFile for Reload {
         self.has_file()
     }
 
+    fn sockets(&self) -> Option<&Path> {
+        self.flags.vhost_user.as_deref()
+    }
+
     fn warnings(&self, handle: &Handle) -> Vec<String> {
         Self::warnings(self, handle)
     }
 
-    fn read_again(&self, handle: &Handle, dry_run: bool) -> Result<Vec<String>, Vec<String>> {
+    fn read_again(&self, handle: &Handle, version: Option<u64>, dry_run: bool) -> Result<Vec<String>, NotRead> {
         if !dry_run {
-            return self.reload(handle);
+            return self.reload(handle, version);
         }
-        let before = self.last().clone();
-        let Difference { changes, now, prepared } = self.difference(handle)?;
-        *self.last() = before; // What was not made was not said.
-        match handle.apply(&changes, Some(now.version), true) {
-            Ok(_) => Ok(changes.iter().map(|change| describe(change, &now.config)).collect()),
-            Err(Refused::Change { at, why }) => {
-                Err(prepared.lines(vec![refused_change(&changes[at], &why, &prepared.places)]))
-            }
-            Err(other) => Err(vec![other.to_string()]),
-        }
+        let last = self.last().clone();
+        let difference = self.difference(handle, &last, version)?;
+        difference.apply(handle, true)?;
+        Ok(difference.lines())
     }
 }
 
@@ -137,6 +170,7 @@ fn mistake(fixed: &Fixed, places: &Places) -> Mistake {
         Of::Export(name) => places.export(name),
         Of::Disk(name) => places.disk(name),
         Of::Server if fixed.key == "listen" => places.listen(),
+        Of::Server if fixed.key == "control" => places.control(0).unwrap_or_else(|| places.server(fixed.key)),
         Of::Server => places.server(fixed.key),
     };
     let key = if said.key.ends_with(fixed.key) { said.key.clone() } else { format!("{}.{}", said.key, fixed.key) };

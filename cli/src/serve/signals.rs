@@ -66,14 +66,14 @@ pub(crate) fn watch(handle: Handle, reload: Arc<Reload>) -> io::Result<Watch> {
 /// Reads the config file again, and logs what has changed, or why nothing has.
 fn read_again(handle: &Handle, reload: &Reload) {
     super::systemd::reloading();
-    match reload.reload(handle) {
+    match reload.reload(handle, None) {
         Ok(changes) if changes.is_empty() => tracing::info!("reloaded: the config file says what is in force already"),
         Ok(changes) => {
             changes.iter().for_each(|change| tracing::info!("reloaded: {change}"));
             reload.warnings(handle).iter().for_each(|warning| tracing::warn!("{warning}"));
         }
         Err(why) => {
-            why.iter().for_each(|why| tracing::error!("{why}"));
+            why.lines().iter().for_each(|why| tracing::error!("{why}"));
             tracing::error!("not reloaded: nothing has changed");
         }
     }

@@ -55,8 +55,8 @@ fn the_config_document_is_made_from_the_keys_and_the_example() {
          - SIGHUP has a running server read the file again. All of the difference is made, or nothing, and the log says what has changed:\n  \
          weights, groups, exports, listeners, schedulers and their tunables, depths. Clients stay connected; those of an export that is gone\n  \
          are answered, and leave. What cannot change while the server runs (`backing`, `offset`, `disk` and `vhost_user` of an export; `io_timeout`,\n  \
-         `shared_tags` and `concurrency` of a disk; the limits of the server) is refused with its line. What was added by other means stays.\n  \
-         Certificates are read at start only.\n\
+         `shared_tags` and `concurrency` of a disk; the limits and `control` of the server) is refused with its line. What was added by\n  \
+         other means stays. Certificates for clients of exports are read again; who is connected stays.\n\
          - Exports of the file and of the command line are served together; for other settings, the flag overrides the file.\n\
          - Made from `cli/src/config/keys.rs` and `cli/src/config/example.toml` by `UPDATE_DOCS=1 cargo test -p fairlift-cli`; do not edit.\n",
     );

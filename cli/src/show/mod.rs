@@ -9,5 +9,5 @@ mod tunables;
 
 pub(crate) use manual::man;
 pub(crate) use models::models;
-pub(crate) use pages::completions;
+pub(crate) use pages::{complete, completions};
 pub(crate) use tunables::tunables;

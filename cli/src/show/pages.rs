@@ -1,14 +1,29 @@
 //! `fairlift completions`.
 
+use std::io;
+
 use clap::CommandFactory as _;
 
 use crate::args::Cli;
 
-/// A completion script.
-pub(crate) fn completions(shell: clap_complete::Shell) -> Vec<u8> {
+/// The variable that tells the program to complete, and for which shell.
+const COMPLETE: &str = "COMPLETE";
+
+/// A completion script, which has the program say what can follow: it asks a running server for names.
+///
+/// # Errors
+/// There is no such shell.
+pub(crate) fn completions(shell: clap_complete::Shell) -> io::Result<Vec<u8>> {
+    let shells = clap_complete::env::Shells::builtins();
+    let shell = shells.completer(&shell.to_string()).ok_or(io::ErrorKind::Unsupported)?;
     let mut out = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "fairlift", &mut out);
-    out
+    shell.write_registration(COMPLETE, "fairlift", "fairlift", "fairlift", &mut out)?;
+    Ok(out)
+}
+
+/// Completes, and ends the program, if a shell's script asks for it.
+pub(crate) fn complete() {
+    clap_complete::CompleteEnv::with_factory(Cli::command).var(COMPLETE).complete();
 }
 
 #[cfg(test)]
@@ -71,6 +86,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         man(Some(dir.path())).unwrap();
         assert!(dir.path().join("fairlift-serve.1").exists());
-        assert!(!completions(clap_complete::Shell::Bash).is_empty());
+        for shell in <clap_complete::Shell as clap::ValueEnum>::value_variants() {
+            let script = String::from_utf8(completions(*shell).unwrap()).unwrap();
+            assert!(script.contains("COMPLETE") && script.contains("fairlift"), "{script}");
+        }
     }
 }

@@ -112,6 +112,7 @@ impl Queue {
             }
         }
         self.time_out_flushes(now);
+        self.let_through(now); // queue.13
     }
 
     /// Takes the tag from a request in flight and the request from their list.

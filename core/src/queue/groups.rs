@@ -207,6 +207,9 @@ impl Queue {
         if let Some((_, rest)) = self.rest.as_mut().filter(|(_, rest)| rest.stream == id) {
             (rest.group, rest.priority) = (stream.group, stream.priority);
         }
+        if before.group != stream.group {
+            self.ceilings.move_stream(now, id, stream.group);
+        }
         self.scheduler.change_stream(now, id, &stream);
     }
 
@@ -249,6 +252,7 @@ impl Queue {
     /// If its weight is out of range, its parent does not exist, or [another group has the number](Self::has_group).
     pub fn add_group_at(&mut self, now: Instant, id: GroupId, group: Group) {
         assert!(group.parent.is_some(), "{} has no parent: the root is there already", group.path);
+        self.ceilings.set_group(id, &group);
         self.groups.add(id, group);
         self.scheduler.set_group(now, id, &self.groups.get_mut(id).group);
     }
@@ -267,6 +271,7 @@ impl Queue {
         check_weight(weight);
         let group = &mut self.groups.get_mut(id).group;
         if core::mem::replace(&mut group.weight, weight) != weight {
+            self.ceilings.set_group(id, group);
             self.scheduler.set_group(now, id, group);
         }
     }
@@ -318,6 +323,7 @@ impl Queue {
             let state = self.groups.states[usize::from(id.0)].take().expect("a group leaves once");
             while self.groups.states.pop_if(|last| last.is_none()).is_some() {}
             self.groups.gone.add(&state.retired);
+            self.ceilings.remove_group(id);
             self.scheduler.remove_group(now, id);
         }
     }

@@ -17,8 +17,11 @@ impl Queue {
     /// # Panics
     /// If the stream does not exist.
     pub fn submit(&mut self, now: Instant, bio: Bio) -> Result<(), Refused> {
-        let Stream { group, priority, context } = self.streams[bio.stream.0 as usize].stream;
+        let Stream { group, context, .. } = self.streams[bio.stream.0 as usize].stream;
         self.check(&bio)?;
+        if self.ceilings.bind(group) && self.holds_back(now, &bio, group, context) {
+            return Ok(()); // queue.13
+        }
         if !self.has_room_for(bio.op) {
             self.starved |= 1 << context.0;
             self.note(now, Action::Slept, bio.op, bio.extent, bio.stream, group);
@@ -26,6 +29,13 @@ impl Queue {
         }
         self.note(now, Action::Queued, bio.op, bio.extent, bio.stream, group);
         self.streams[bio.stream.0 as usize].open += 1;
+        self.take_in(now, now, bio);
+        Ok(())
+    }
+
+    /// Takes in a bio for which there is room.
+    pub(super) fn take_in(&mut self, now: Instant, submitted: Instant, bio: Bio) {
+        let Stream { group, priority, context } = self.streams[bio.stream.0 as usize].stream;
         let Bio { op, flags, extent, stream, token } = bio;
         let (stage, flags) = self.stage_of(op, flags, extent.start);
         let number = self.bios.insert(BioState {
@@ -36,7 +46,7 @@ impl Queue {
             sectors: extent.sectors,
             stream,
             context,
-            submitted: now,
+            submitted,
             stage,
             remaining: 0,
             outcome: Outcome::Done,
@@ -49,7 +59,6 @@ impl Queue {
             }
             Stage::Preflush { .. } | Stage::Postflush => self.ask_flush(now, number), // queue.5
         }
-        Ok(())
     }
 
     pub(super) fn check(&self, bio: &Bio) -> Result<(), Refused> {

@@ -321,7 +321,7 @@ impl FairQueue {
                 tree.active.remove(entities, slot);
                 tree.serve(entities, sectors);
             } else {
-                tree.join(entities, slot, None); // 3, 4
+                tree.join(entities, slot, tree.time); // 3, 4
                 tree.serve(entities, sectors);
             }
             let entity = entities.at_mut(slot);
@@ -346,26 +346,23 @@ impl FairQueue {
     fn wake(&mut self, slot: u32, budget: u32, arrival: Arrival) {
         let (tree, entities) = self.tree_and_entities(slot);
         let (now, old_finish) = (tree.time, entities.at(slot).finish);
-        match arrival {
-            Arrival::InTime { coefficient } if old_finish < now => {
-                tree.join(entities, slot, Some(old_finish));
-                let entity = entities.at_mut(slot);
+        let least = match arrival {
+            _ if old_finish >= now => now,
+            Arrival::New => now,
+            Arrival::InTime { .. } => old_finish,
+            Arrival::Present { credit } => old_finish.max(now.saturating_sub(length(credit, entities.at(slot).weight))),
+        };
+        tree.join(entities, slot, least);
+        let entity = entities.at_mut(slot);
+        if least < now {
+            if let Arrival::InTime { coefficient } = arrival {
                 let finish = entity.start + length(budget, entity.weight);
-                if finish < now {
-                    entity.start += (now - finish) / Tag::from(coefficient.max(1));
-                }
-                tree.debt += (now - entity.start) * Tag::from(entity.weight); // 15
+                entity.start += now.saturating_sub(finish) / Tag::from(coefficient.max(1));
             }
-            Arrival::Present { credit } if old_finish < now => {
-                let least = now.saturating_sub(length(credit, entities.at(slot).weight));
-                tree.join(entities, slot, Some(old_finish.max(least)));
-                let entity = entities.at(slot);
-                tree.debt += (now - entity.start) * Tag::from(entity.weight); // 15
-            }
-            Arrival::InTime { .. } | Arrival::Present { .. } | Arrival::New => tree.join(entities, slot, None),
+            tree.debt += (now - entity.start) * Tag::from(entity.weight); // 15
         }
         // It was not due at any time.
-        entities.at_mut(slot).finish = 0;
+        entity.finish = 0;
         tree.wait(entities, slot, budget);
     }
 
@@ -502,11 +499,9 @@ impl ServiceTree {
         self.remove_weight(entity.weight);
     }
 
-    /// wfq.3 and wfq.4: counts an idle or forgotten entity in W, out of both sets, with the S that it then has; `least` is the
-    /// least that this can be, if that is not V.
+    /// wfq.3 and wfq.4: counts an idle or forgotten entity in W, out of both sets, with the S that it then has, `least` or more.
     #[inline]
-    fn join(&mut self, entities: &mut Entities, slot: u32, least: Option<Tag>) {
-        let least = least.unwrap_or(self.time);
+    fn join(&mut self, entities: &mut Entities, slot: u32, least: Tag) {
         if entities.at(slot).state == State::Idle {
             self.idle.remove(entities, slot);
             let entity = entities.at_mut(slot);

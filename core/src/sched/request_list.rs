@@ -204,6 +204,7 @@ impl RequestTable {
     }
 
     /// Takes out what [`RequestTable::requeued`] answers: it goes to the device once more.
+    #[inline]
     pub fn take_requeued(&mut self) -> Option<RequestId> {
         let id = self.requeued.front().map(RequestId)?;
         self.requeued.remove(&mut self.rows, id.0);
@@ -305,6 +306,7 @@ impl RequestList {
         table.reads -= usize::from(table.op(id) == Op::Read);
     }
 
+    #[inline]
     fn unlink(&mut self, table: &mut RequestTable, id: RequestId) {
         self.check(table, id);
         self.sorted.remove(&mut table.nodes, id.0);

@@ -3,6 +3,10 @@
 //! Everything goes by name (an export's, a disk's, a group's path, a listener's address), for the places of things in a
 //! [`Config`] change when others are removed.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Priority, sched};
 
 use crate::config::{Backing, Config, Disk, Listener};
@@ -28,6 +32,13 @@ pub enum Change {
         group: String,
         /// Its share among its siblings, 1 to 1000.
         weight: u16,
+    },
+    /// Gives a group other bounds, or none: at least, and at most, so much in a second.
+    SetBounds {
+        /// Its name from the root.
+        group: String,
+        /// All that binds it from now on.
+        bounds: Bounds,
     },
     /// Adds a disk, on which nothing is yet.
     AddDisk(Disk),
@@ -120,6 +131,11 @@ pub enum Change {
         /// The place, as [`Server::addresses`](crate::Server::addresses) says it: `unix:/run/fairlift.sock`.
         address: String,
     },
+    /// Gives the server another certificate, for connections that are encrypted from now on.
+    SetCertificate {
+        /// Certificate, key and whom to trust; `None`: no listener may need one.
+        tls: Option<Arc<rustls::ServerConfig>>,
+    },
 }
 
 /// How clients leave an export that is removed.
@@ -153,6 +169,8 @@ pub struct NewExport {
     pub priority: Priority,
     /// Whether clients may only read.
     pub read_only: bool,
+    /// As [`Export::vhost_user`](crate::config::Export::vhost_user).
+    pub vhost_user: Option<PathBuf>,
 }
 
 /// What is in force.
@@ -169,7 +187,7 @@ pub struct State {
 #[non_exhaustive]
 pub enum Refused {
     /// Another change came between.
-    #[error("version {asked} was asked for, and the server is at version {now}: somebody else has changed something")]
+    #[error("version {asked} was asked for, and the server is at version {now}: it was changed or restarted since")]
     Version {
         /// The version that the caller knew.
         asked: u64,

@@ -25,10 +25,11 @@ use prepare::Why;
 use super::change::{Change, Leave, Refused, State};
 use super::view::{self, ClientView, DiskView, View};
 use crate::config::{self, Config};
-use crate::device::Device;
+use crate::device::{Device, Fault};
 use crate::export::Export;
 use crate::export::listen::Listening;
 use crate::export::nbd::service::{Client, Service};
+use crate::export::vhost_user::service::Door;
 use crate::server::arrange;
 use crate::server::worker::Backend;
 
@@ -82,12 +83,18 @@ struct Leaving {
     /// Disks that were removed, or that go when they are empty.
     disks: Vec<usize>,
     listeners: Vec<Arc<Listening>>,
+    doors: Vec<Arc<Door>>,
 }
 
 impl Leaving {
     fn is_something(&self) -> bool {
-        let Self { exports, devices, groups, disks, listeners } = self;
-        !(exports.is_empty() && devices.is_empty() && groups.is_empty() && disks.is_empty() && listeners.is_empty())
+        let Self { exports, devices, groups, disks, listeners, doors } = self;
+        !(exports.is_empty()
+            && devices.is_empty()
+            && groups.is_empty()
+            && disks.is_empty()
+            && listeners.is_empty()
+            && doors.is_empty())
     }
 }
 
@@ -201,7 +208,7 @@ impl Live {
         }
     }
 
-    /// Keeps what schedulers found out since this was asked last, and tells it.
+    /// Keeps what schedulers found out since this was asked last, and tells that and what failed.
     pub(crate) fn look_at_findings(&mut self, backend: &Backend, service: &Service) {
         for (name, number) in &self.disks {
             backend.disks.get(*number).take_findings(&mut |finding| {
@@ -218,6 +225,17 @@ impl Live {
                 ];
                 service.events.tell("decided", of);
             });
+        }
+        for one in &self.opened {
+            for Fault { op, errno, more } in one.device.take_faults() {
+                let of = vec![
+                    ("backing", view::name(&*one.device)),
+                    ("request", op.name().to_owned()),
+                    ("error", std::io::Error::from_raw_os_error(errno.0).to_string()),
+                    ("more", more.to_string()),
+                ];
+                service.events.tell("failed", of);
+            }
         }
         self.findings.retain(|name, _| self.disks.contains_key(name));
     }

@@ -1,12 +1,14 @@
 //! Plan: what a configuration is after a change, or why the change cannot be made. Nothing is opened or touched here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::sched::Setup;
 use fairlift_core::{Group, GroupId, flush, sched, suggestion, tunable};
 
 use super::change::{Change, NewExport};
-use crate::config::{Config, Disk, Export};
+use crate::config::{Config, Disk, Export, Listener, Tls};
 use crate::export::listen;
 
 /// As many groups as have numbers, some of which may be taken by groups that are leaving.
@@ -23,27 +25,11 @@ pub fn change(config: &mut Config, change: &Change) -> Result<(), String> {
     match change {
         Change::AddGroup { path, weight } => add_group(config, path, *weight),
         Change::RemoveGroup { path } => remove_group(config, path),
-        Change::SetWeight { group, weight } => {
-            let at = find_group(config, group)?;
-            check_weight(*weight)?;
-            if at == GroupId::ROOT {
-                return Err("the root has no siblings, so that a weight of it would mean nothing".into());
-            }
-            config.groups[usize::from(at.0)].weight = *weight;
-            Ok(())
-        }
+        Change::SetWeight { group, weight } => set_weight(config, group, *weight),
+        Change::SetBounds { group, bounds } => set_bounds(config, group, bounds),
         Change::AddDisk(disk) => add_disk(config, disk),
         Change::RemoveDisk { disk } => remove_disk(config, disk),
-        Change::SetScheduler { disk, scheduler, set } => {
-            let disk = find_disk(config, disk)?;
-            set.iter().try_for_each(|(knob, value)| check_knob(*scheduler, knob, value))?;
-            disk.set.clear();
-            for (knob, value) in set {
-                put(&mut disk.set, knob, value); // Given twice, the last one holds.
-            }
-            (disk.scheduler, disk.if_rotational) = (*scheduler, None);
-            Ok(())
-        }
+        Change::SetScheduler { disk, scheduler, set } => set_scheduler(find_disk(config, disk)?, *scheduler, set),
         Change::SetKnob { disk, knob, value } => {
             let disk = find_disk(config, disk)?;
             check_knob(disk.scheduler, knob, value)?;
@@ -67,57 +53,28 @@ pub fn change(config: &mut Config, change: &Change) -> Result<(), String> {
             Ok(())
         }
         Change::MoveExport { export, group } => {
-            let at = find_export(config, export)?;
-            config.exports[at].group = find_group(config, group)?;
+            let group = find_group(config, group);
+            the_export(config, export)?.group = group?;
             Ok(())
         }
         Change::SetPriority { export, priority } => {
-            let at = find_export(config, export)?;
-            config.exports[at].priority = *priority;
+            the_export(config, export)?.priority = *priority;
             Ok(())
         }
         Change::SetReadOnly { export, read_only } => {
-            let at = find_export(config, export)?;
-            config.exports[at].read_only = *read_only;
+            the_export(config, export)?.read_only = *read_only;
             Ok(())
         }
         Change::SetDescription { export, description } => {
-            let at = find_export(config, export)?;
+            let export = the_export(config, export)?;
             check_description(description)?;
-            config.exports[at].description.clone_from(description);
+            export.description.clone_from(description);
             Ok(())
         }
-        Change::Grow { export, size } => {
-            let at = find_export(config, export)?;
-            check_size(*size)?;
-            let now = &mut config.exports[at].size;
-            if let (Some(now), Some(size)) = (*now, *size)
-                && size < now
-            {
-                return Err(format!(
-                    "export \"{export}\" has {now} bytes and can only grow, for its clients were told of them; {size} is less"
-                ));
-            }
-            *now = *size;
-            Ok(())
-        }
-        Change::AddListener(listener) => {
-            let name = listen::name(&listener.address);
-            if config.listeners.iter().any(|there| listen::name(&there.address) == name) {
-                return Err(format!("it listens at {name} already"));
-            }
-            config.listeners.push(listener.clone());
-            Ok(())
-        }
-        Change::RemoveListener { address } => {
-            let names: Vec<_> = config.listeners.iter().map(|listener| listen::name(&listener.address)).collect();
-            let at = names
-                .iter()
-                .position(|name| name == address)
-                .ok_or_else(|| unknown("listener", address, names.iter().map(String::as_str), "it listens at"))?;
-            config.listeners.remove(at);
-            Ok(())
-        }
+        Change::Grow { export, size } => grow(the_export(config, export)?, *size),
+        Change::AddListener(listener) => add_listener(config, listener),
+        Change::RemoveListener { address } => remove_listener(config, address),
+        Change::SetCertificate { tls } => set_certificate(config, tls.as_ref()),
     }
 }
 
@@ -214,6 +171,26 @@ fn add_group(config: &mut Config, path: &str, weight: u16) -> Result<(), String>
     Ok(())
 }
 
+fn set_weight(config: &mut Config, path: &str, weight: u16) -> Result<(), String> {
+    let at = find_group(config, path)?;
+    check_weight(weight)?;
+    if at == GroupId::ROOT {
+        return Err("the root has no siblings, so that a weight of it would mean nothing".into());
+    }
+    config.groups[usize::from(at.0)].weight = weight;
+    Ok(())
+}
+
+fn set_bounds(config: &mut Config, group: &str, bounds: &Bounds) -> Result<(), String> {
+    find_group(config, group)?;
+    bounds.check().map_err(|wrong| wrong.to_string())?;
+    config.bounds.remove(group);
+    if !bounds.is_none() {
+        config.bounds.insert(group.to_owned(), *bounds);
+    }
+    Ok(())
+}
+
 fn remove_group(config: &mut Config, path: &str) -> Result<(), String> {
     let at = find_group(config, path)?;
     if at == GroupId::ROOT {
@@ -224,6 +201,7 @@ fn remove_group(config: &mut Config, path: &str) -> Result<(), String> {
     in_use("group", path, "export", exports.collect())?;
     in_use("group", path, "group", below.collect())?;
     config.groups.remove(usize::from(at.0));
+    config.bounds.remove(path);
     let shift = |id: &mut GroupId| id.0 -= u16::from(*id > at);
     config.groups.iter_mut().filter_map(|group| group.parent.as_mut()).for_each(shift);
     config.exports.iter_mut().for_each(|export| shift(&mut export.group));
@@ -248,6 +226,16 @@ fn find_disk<'a>(config: &'a mut Config, name: &str) -> Result<&'a mut Disk, Str
         return Err(unknown("disk", name, config.disks.iter().map(|disk| disk.name.as_str()), "there are"));
     };
     Ok(&mut config.disks[at])
+}
+
+fn set_scheduler(disk: &mut Disk, scheduler: sched::Kind, set: &[(String, String)]) -> Result<(), String> {
+    set.iter().try_for_each(|(knob, value)| check_knob(scheduler, knob, value))?;
+    disk.set.clear();
+    for (knob, value) in set {
+        put(&mut disk.set, knob, value); // Given twice, the last one holds.
+    }
+    (disk.scheduler, disk.if_rotational) = (scheduler, None);
+    Ok(())
 }
 
 fn put(set: &mut Vec<(String, String)>, knob: &str, value: &str) {
@@ -331,6 +319,25 @@ fn find_export(config: &Config, name: &str) -> Result<usize, String> {
         .ok_or_else(|| unknown("export", name, names, "there are"))
 }
 
+fn the_export<'a>(config: &'a mut Config, name: &str) -> Result<&'a mut Export, String> {
+    let at = find_export(config, name)?;
+    Ok(&mut config.exports[at])
+}
+
+fn grow(export: &mut Export, size: Option<u64>) -> Result<(), String> {
+    check_size(size)?;
+    if let (Some(now), Some(size)) = (export.size, size)
+        && size < now
+    {
+        return Err(format!(
+            "export \"{}\" has {now} bytes and can only grow, for its clients were told of them; {size} is less",
+            export.name
+        ));
+    }
+    export.size = size;
+    Ok(())
+}
+
 fn check_size(size: Option<u64>) -> Result<(), String> {
     match size {
         Some(size) if size == 0 || size % 512 != 0 => Err(format!("size takes a multiple of 512 above 0, not {size}")),
@@ -360,6 +367,11 @@ fn add_export(config: &mut Config, new: &NewExport) -> Result<(), String> {
         None => None,
     };
     let group = find_group(config, &new.group)?;
+    if let Some(path) = &new.vhost_user
+        && let Some(there) = config.exports.iter().find(|there| there.vhost_user.as_ref() == Some(path))
+    {
+        return Err(format!("export \"{}\" has the socket {} (vhost_user) already", there.name, path.display()));
+    }
     config.exports.push(Export {
         name: new.name.clone(),
         description: new.description.clone(),
@@ -370,7 +382,35 @@ fn add_export(config: &mut Config, new: &NewExport) -> Result<(), String> {
         group,
         priority: new.priority,
         read_only: new.read_only,
-        vhost_user: None,
+        vhost_user: new.vhost_user.clone(),
     });
+    Ok(())
+}
+
+// ---- listeners ----
+
+fn add_listener(config: &mut Config, listener: &Listener) -> Result<(), String> {
+    let name = listen::name(&listener.address);
+    if config.listeners.iter().any(|there| listen::name(&there.address) == name) {
+        return Err(format!("it listens at {name} already"));
+    }
+    config.listeners.push(listener.clone());
+    Ok(())
+}
+
+fn remove_listener(config: &mut Config, address: &str) -> Result<(), String> {
+    let names: Vec<_> = config.listeners.iter().map(|listener| listen::name(&listener.address)).collect();
+    let at = names.iter().position(|name| name == address);
+    let unknown = || unknown("listener", address, names.iter().map(String::as_str), "it listens at");
+    config.listeners.remove(at.ok_or_else(unknown)?);
+    Ok(())
+}
+
+fn set_certificate(config: &mut Config, tls: Option<&Arc<rustls::ServerConfig>>) -> Result<(), String> {
+    let needs = config.listeners.iter().find(|listener| listener.tls != Tls::Off);
+    if let (None, Some(listener)) = (tls, needs) {
+        return Err(format!("{} needs a certificate", listen::name(&listener.address)));
+    }
+    config.tls = tls.cloned();
     Ok(())
 }

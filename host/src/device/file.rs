@@ -35,6 +35,7 @@ mod open;
 mod peek;
 mod sys;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -50,7 +51,7 @@ use vm_memory::VolatileSlice;
 
 use super::helpers::Order;
 use super::lane::{Address, AtOnce, Lane};
-use super::{Device, Facts, Inline, Run, outcome};
+use super::{Device, Facts, Fault, Inline, Run, outcome};
 use crate::Error;
 use crate::config::{Direct, InUse};
 use faults::Faults;
@@ -287,6 +288,10 @@ impl Device for File {
         if op == Op::Read && errno == Errno::EIO {
             self.look();
         }
+    }
+
+    fn take_faults(&self) -> VecDeque<Fault> {
+        self.faults.take()
     }
 
     /// Whether a discard gives anything back, as far as is known (file.5).

@@ -11,6 +11,7 @@ mod mem;
 mod model;
 mod null;
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
@@ -85,6 +86,14 @@ pub(crate) trait Inline {
     fn write_zeroes(&self, at: u64, len: u64, flags: Flags) -> Outcome;
 }
 
+/// A request that failed, told once for many of its kind.
+pub(crate) struct Fault {
+    pub(crate) op: Op,
+    pub(crate) errno: Errno,
+    /// So many failed alike since the one before was told.
+    pub(crate) more: u64,
+}
+
 /// Something that holds data: one for all workers.
 pub(crate) trait Device: Send + Sync {
     fn facts(&self) -> Facts;
@@ -113,6 +122,11 @@ pub(crate) trait Device: Send + Sync {
 
     /// A request failed.
     fn failed(&self, _op: Op, _errno: Errno) {}
+
+    /// What failed since this was asked last, as far as it was told in the log.
+    fn take_faults(&self) -> VecDeque<Fault> {
+        VecDeque::new()
+    }
 
     /// Whether a discard gives anything back, as far as is known.
     fn can_discard(&self) -> bool {

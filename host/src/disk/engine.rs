@@ -320,6 +320,11 @@ impl Engine {
         }
     }
 
+    /// The server ends: what ceilings hold goes at once.
+    pub(crate) fn lift_ceilings(&self, now: Instant) {
+        self.sides.iter().for_each(|side| side.queues.of(self.context).lift_ceilings(now));
+    }
+
     /// Requests that the devices have.
     pub(crate) fn in_devices(&self) -> usize {
         self.sides.iter().flat_map(|side| &side.lanes).map(|lane| lane.in_flight()).sum()
@@ -382,8 +387,9 @@ impl Engine {
         let came = exchange.complete(&mut queue, now);
         let may_ask = exchange.tag_wait.as_mut().is_none_or(|wait| wait.begin(came));
         exchange.full = false;
-        if side.handover == Handover::Open {
-            exchange.submit(&mut queue, now, &mut self.news);
+        match side.handover {
+            Handover::Open => exchange.submit(&mut queue, now, &mut self.news),
+            Handover::Frozen | Handover::Arrived => exchange.take_back(&mut queue, self.context), // handover.6
         }
         if may_ask {
             exchange.dispatch(&mut queue, now, self.context, &side.places);
@@ -515,6 +521,17 @@ impl Exchange {
                 }
             }
             self.backlog.pop_front();
+        }
+    }
+
+    /// Takes back what ceilings hold of ours.
+    #[cold]
+    fn take_back(&mut self, queue: &mut Queue, context: ContextId) {
+        for bio in queue.take_held(context).into_iter().rev() {
+            let member = self.streams.iter().find(|(_, member)| member.id == bio.stream);
+            let (stream, _) = member.expect("a stream whose bios wait is there");
+            self.backlog.push_front(Bio { stream: StreamId(stream as u32), ..bio });
+            self.open -= 1;
         }
     }
 

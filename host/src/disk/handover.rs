@@ -12,6 +12,8 @@
 //!             puts the new queues in place; each then takes its streams over.
 //! handover.3  A worker that ends has arrived for ever.
 //! handover.4  What was counted goes on: statistics of the old queues are added up and kept.
+//! handover.6  What a ceiling holds in an old queue goes back to its worker, and waits again in the new one: nobody waits for
+//!             a bio that may not go for a minute.
 //! handover.5  A flush that failed is not forgotten, and nothing counts as flushed that was not: the state of flushes belongs
 //!             to the disk, and new queues believe that something was written.
 
@@ -24,8 +26,8 @@ use fairlift_core::sched::Kind;
 use fairlift_core::stats::Stats;
 use fairlift_core::{ContextId, Group, GroupId, Instant, Outcome, tunable};
 
-use super::queues::Queues;
-use super::{Disk, Place, Plan};
+use super::queues::{self, Queues};
+use super::{Budgets, Disk, Place, Plan};
 
 /// Which queues a disk has, which come next, and what both are made from.
 pub(super) struct State {
@@ -40,6 +42,8 @@ pub(super) struct State {
     pub(super) places: Arc<[Place]>,
     /// All but the root, parents first.
     pub(super) groups: Vec<(GroupId, Group)>,
+    /// Their ceilings.
+    pub(super) budgets: Budgets,
 }
 
 /// Queues that wait until the old ones are empty.
@@ -77,7 +81,16 @@ pub(super) fn add_stats(all: &mut Vec<(GroupId, Group, Stats)>, more: Vec<(Group
 
 impl State {
     pub(super) fn new(queues: Queues, plan: Plan, places: Arc<[Place]>, groups: Vec<(GroupId, Group)>) -> Self {
-        Self { queues: Arc::new(queues), next: None, ended: 0, past: Past::default(), plan, places, groups }
+        Self {
+            queues: Arc::new(queues),
+            next: None,
+            ended: 0,
+            past: Past::default(),
+            plan,
+            places,
+            groups,
+            budgets: Budgets::new(),
+        }
     }
 
     /// The queues that the disk has, and those that come next.
@@ -142,6 +155,9 @@ impl Disk {
         nr_requests: Option<u32>,
     ) -> Result<(), tunable::Error> {
         let mut state = self.state();
+        if (state.plan.settings.depth, state.plan.settings.nr_requests) == (depth, nr_requests) {
+            return Ok(()); // Nobody has to wait for what is so already.
+        }
         let plan = state.plan.with_bounds(depth, nr_requests);
         let queues = Arc::new(plan.queues(now, &state.places, &state.groups)?);
         state.plan = plan;
@@ -151,6 +167,9 @@ impl Disk {
 
     /// These queues come next; the disk freezes until the old ones are empty.
     fn take_next(&self, state: &mut State, queues: Arc<Queues>) {
+        for (id, budget) in &state.budgets {
+            queues::set_ceiling([&queues].into_iter(), Instant::ZERO, *id, Some(budget));
+        }
         match &mut state.next {
             Some(next) => next.queues = queues,
             None => {
@@ -301,6 +320,15 @@ mod tests {
             hand_over(&disk, first);
             assert!(disk.flush_error().is_none());
         }
+    }
+
+    #[test]
+    fn bounds_that_are_so_already_freeze_nothing() {
+        let disk = disk(Kind::Fair);
+        disk.set_bounds(Instant::ZERO, None, None).unwrap();
+        assert!(!disk.look().is_frozen());
+        disk.set_bounds(Instant::ZERO, Some(4), None).unwrap();
+        assert!(disk.look().is_frozen(), "the queue is another one");
     }
 
     /// handover.3, handover.4

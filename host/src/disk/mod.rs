@@ -17,9 +17,11 @@ mod handover;
 pub(crate) mod queues;
 mod tag_wait;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fairlift_core::ceiling::{Bounds, Budget};
 use fairlift_core::flush::{self, SharedFlush};
 use fairlift_core::learn::concurrency;
 use fairlift_core::learn::idling_trial::Finding;
@@ -66,6 +68,8 @@ pub(crate) struct Disks {
     changes: AtomicU64,
     /// What stands at a number that no disk has.
     nothing: Arc<Disk>,
+    /// The ceilings of groups, which hold for all disks together (ceiling.8).
+    budgets: Mutex<Budgets>,
 }
 
 impl Disks {
@@ -82,7 +86,28 @@ impl Disks {
             concurrency: concurrency::Settings::default(),
         };
         let nothing = Disk::new(&settings, &[], &[Group::root()], 64).expect("a disk with nothing on it");
-        Arc::new(Self { list: Mutex::new(disks), changes: AtomicU64::new(0), nothing: Arc::new(nothing) })
+        Arc::new(Self {
+            list: Mutex::new(disks),
+            changes: AtomicU64::new(0),
+            nothing: Arc::new(nothing),
+            budgets: Mutex::default(),
+        })
+    }
+
+    /// Gives a group other bounds, on all disks; workers are to be woken then.
+    pub(crate) fn set_bounds(&self, now: Instant, id: GroupId, bounds: &Bounds) {
+        let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
+        match budgets.get(&id) {
+            Some(there) if !bounds.ceiling.is_none() => {
+                there.set(now, &bounds.ceiling);
+                self.all().iter().for_each(|(_, disk)| disk.ceilings_changed(now));
+                return;
+            }
+            Some(_) => drop(budgets.remove(&id)),
+            None if bounds.ceiling.is_none() => return,
+            None => drop(budgets.insert(id, Arc::new(Budget::new(&bounds.ceiling)))),
+        }
+        self.all().iter().for_each(|(_, disk)| disk.set_budgets(now, &budgets));
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Arc<Disk>>> {
@@ -113,6 +138,7 @@ impl Disks {
     /// Puts a disk (`None`: nothing) at a number, which is at most the next one; workers are to be woken then.
     pub(crate) fn set(&self, number: usize, disk: Option<Arc<Disk>>) {
         let disk = disk.unwrap_or_else(|| Arc::clone(&self.nothing));
+        disk.set_budgets(Instant::ZERO, &self.budgets.lock().unwrap_or_else(PoisonError::into_inner));
         let mut list = self.list();
         match list.get_mut(number) {
             Some(old) => *old = disk,
@@ -128,6 +154,9 @@ impl Disks {
         (first..).find(free).expect("there is always another number")
     }
 }
+
+/// The state of each ceiling.
+pub(crate) type Budgets = BTreeMap<GroupId, Arc<Budget>>;
 
 /// A device, and the number under which its descriptor is registered with every ring, if it has one.
 pub(crate) type Registered = (Arc<dyn Device>, Option<u32>);
@@ -415,6 +444,9 @@ impl Disk {
         for queues in state.all() {
             queues.each().for_each(|mut queue| queue.add_group_at(now, id, group.clone()));
         }
+        if let Some(budget) = state.budgets.get(&id) {
+            queues::set_ceiling(state.all(), now, id, Some(budget));
+        }
         state.groups.push((id, group.clone()));
     }
 
@@ -432,6 +464,27 @@ impl Disk {
         if let Some((_, group)) = state.groups.iter_mut().find(|(one, _)| *one == id) {
             group.weight = weight;
         }
+    }
+
+    /// Takes these ceilings and no others; of groups that it does not have yet, once they come.
+    fn set_budgets(&self, now: Instant, budgets: &Budgets) {
+        let mut state = self.state();
+        let before = std::mem::replace(&mut state.budgets, budgets.clone());
+        let gone = before.keys().filter(|id| !budgets.contains_key(id));
+        for (id, budget) in budgets.iter().map(|(id, budget)| (*id, Some(budget))).chain(gone.map(|id| (*id, None))) {
+            let is_known = match (before.get(&id), budget) {
+                (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+                _ => false,
+            };
+            if !is_known {
+                queues::set_ceiling(state.all(), now, id, budget);
+            }
+        }
+    }
+
+    /// A ceiling has changed: what waits for it may go earlier.
+    fn ceilings_changed(&self, now: Instant) {
+        self.state().all().for_each(|queues| queues.each().for_each(|mut queue| queue.ceilings_changed(now)));
     }
 
     /// Removes a group, unless streams or groups are in it still; whether it went.

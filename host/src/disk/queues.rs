@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fairlift_core::ceiling::Budget;
 use fairlift_core::queue::{Settings, SharedTags};
 use fairlift_core::{ContextId, Group, GroupId, Instant, Queue, tunable};
 
@@ -63,6 +64,20 @@ impl Queues {
     /// The tags that a context's queue shares with the others', if it does.
     pub(super) const fn tags(&self) -> Option<&Arc<TagQueue>> {
         self.tags.as_ref()
+    }
+}
+
+/// Gives a group of these queues its ceiling, or none, where they have the group.
+pub(super) fn set_ceiling<'a>(
+    all: impl Iterator<Item = &'a Arc<Queues>>,
+    now: Instant,
+    id: GroupId,
+    budget: Option<&Arc<Budget>>,
+) {
+    for queues in all {
+        for mut queue in queues.each().filter(|queue| queue.has_group(id)) {
+            queue.set_ceiling(now, id, budget.cloned());
+        }
     }
 }
 

@@ -59,6 +59,10 @@ impl Front for Clients {
         self.vhost_user.arm(engine, now);
     }
 
+    fn watch(&mut self, sleeps: bool) -> bool {
+        self.vhost_user.watch(sleeps)
+    }
+
     fn waits_for_memory(&self) -> bool {
         self.nbd.waits_for_memory() || self.vhost_user.waits_for_memory()
     }

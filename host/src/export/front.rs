@@ -8,7 +8,7 @@
 //! The loop ([`Worker`](crate::server::worker::Worker)) calls a front in this order, each turn:
 //!
 //! ```text
-//! completed*  woken?  look_at_clock  ( news*  go_on )* until neither has anything  arm  poll_timeout
+//! completed*  woken?  look_at_clock  ( news*  go_on )* until neither has anything  arm  poll_timeout  watch*
 //! ```
 //!
 //! There is one type of front for each loop, so that no call of a request goes through a table: a server with several
@@ -46,6 +46,12 @@ pub(crate) trait Front {
 
     /// Nobody has news for anybody: the front tells the kernel what to do for it next.
     fn arm(&mut self, engine: &mut Engine, now: Instant);
+
+    /// Whether there is something to do that the kernel does not know of. If the worker `sleeps` after that, the front sees to it
+    /// that the kernel hears of what comes.
+    fn watch(&mut self, _sleeps: bool) -> bool {
+        false
+    }
 
     /// Whether it has requests that wait for memory of the pool.
     fn waits_for_memory(&self) -> bool;

@@ -5,42 +5,99 @@ use fairlift_core::{Duration, Instant};
 use crate::kernel::clock;
 use crate::kernel::ring::{Ring, Wait};
 
-/// How long a worker looks for news before it sleeps, if its last waits were that short: going to sleep and being woken
-/// costs more. QEMU's default (`poll-max-ns`).
+/// How long a worker looks for news before it sleeps: going to sleep and being woken costs more. QEMU's default (`poll-max-ns`).
 const SPIN: Duration = fairlift_core::time::us(32);
+
+/// A wait that is longer says nothing of whether looking would have been worth while. Chosen: [`SPIN`], and as much again for
+/// being woken, which is what a wait of a virtual CPU was seen to be too long by.
+const SHORT: Duration = fairlift_core::time::us(96);
+
+/// After looking in vain, so many short waits at most are slept through before it is tried again. Chosen: a trial that
+/// fails then costs an eighth of a microsecond for each wait.
+const PAUSE: u32 = 256;
 
 /// How a worker waits.
 pub(crate) struct Sleep {
-    /// The last wait was short: the next one may be spun through.
-    spin: bool,
+    /// By whether devices have requests: a client's pause says nothing of how long a disk takes.
+    habits: [Habit; 2],
     /// Whether others have another CPU to run on meanwhile.
     may_spin: bool,
 }
 
+/// Whether looking has paid for waits of one kind.
+#[derive(Clone, Copy, Default)]
+struct Habit {
+    /// So many short waits are slept through.
+    pause: u32,
+    /// How many it was after the last time in vain.
+    last: u32,
+}
+
+impl Habit {
+    /// Looking was worth while, or not: what pays every second time is no more than guessed.
+    fn tried(&mut self, paid: bool) {
+        self.last = if paid { self.last / 2 } else { (2 * self.last).clamp(1, PAUSE) };
+        self.pause = self.last;
+    }
+
+    /// A wait was slept through.
+    fn slept(&mut self, length: Duration) {
+        if length < SHORT {
+            self.pause = self.pause.saturating_sub(1);
+        } else {
+            self.pause = self.pause.max(1);
+        }
+    }
+}
+
 impl Sleep {
     pub(crate) fn new() -> Self {
-        Self { spin: false, may_spin: std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1) }
+        let may_spin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+        Self { habits: [Habit { pause: 1, last: 0 }; 2], may_spin }
     }
 
     /// It is `before`: submits what was collected and waits for something to complete, or until something is due; the time
-    /// afterwards.
+    /// afterwards. `busy`: devices have requests.
+    ///
+    /// `watch` tells whether there is something to do that the ring does not know of; it is told whether we are about to
+    /// sleep, so that it can see to it that the ring hears.
     ///
     /// A timer wakes a sleeper some 20 µs late or more: so it is set earlier, and the rest is looked through.
-    pub(crate) fn until(&mut self, ring: &mut Ring, before: Instant, due: Option<Instant>) -> Instant {
+    pub(crate) fn until(
+        &mut self,
+        ring: &mut Ring,
+        before: Instant,
+        due: Option<Instant>,
+        busy: bool,
+        mut watch: impl FnMut(bool) -> bool,
+    ) -> Instant {
         let mut now = before;
-        if self.spin || self.is_near(now, due) {
+        let spins = self.may_spin && self.habits[usize::from(busy)].pause == 0;
+        if spins || self.is_near(now, due) {
             ring.submit();
-            now = look(ring, now, due);
-            if due.is_some_and(|due| now >= due) && !ring.has_news() {
+            // Submitting to a disk may take as long as the disk.
+            let found;
+            (now, found) = look(ring, clock::now(), due, || watch(false));
+            let is_due = due.is_some_and(|due| now >= due);
+            if spins && (found || !is_due) {
+                self.habits[usize::from(busy)].tried(found);
+            }
+            if !ring.has_news() && (found || is_due) {
                 return clock::now();
             }
+        }
+        if !ring.has_news() && watch(true) {
+            ring.submit();
+            return clock::now();
         }
         let lead = if self.may_spin { SPIN } else { Duration::ZERO };
         ring.turn(due.map_or(Wait::ForEver, |due| Wait::AtMost(due.since(now + lead))));
         now = clock::now();
-        self.spin = self.may_spin && now.since(before) < SPIN;
+        if !spins {
+            self.habits[usize::from(busy)].slept(now.since(before));
+        }
         if self.is_near(now, due) && !ring.has_news() {
-            now = look(ring, now, due);
+            (now, _) = look(ring, now, due, || watch(false));
             if ring.has_news() {
                 ring.turn(Wait::AtMost(Duration::ZERO));
             }
@@ -54,14 +111,19 @@ impl Sleep {
     }
 }
 
-/// Looks for news for a moment, though not longer than until something is due; the time afterwards.
-fn look(ring: &mut Ring, from: Instant, due: Option<Instant>) -> Instant {
+/// Looks for news for a moment, though not longer than until something is due; the time afterwards, and whether there is some.
+fn look(ring: &mut Ring, from: Instant, due: Option<Instant>, mut watch: impl FnMut() -> bool) -> (Instant, bool) {
     let mut now = from;
-    while !ring.has_news() && now.since(from) < SPIN && due.is_none_or(|due| now < due) {
+    loop {
+        if ring.has_news() || watch() {
+            return (now, true);
+        }
+        if now.since(from) >= SPIN || due.is_some_and(|due| now >= due) {
+            return (now, false);
+        }
         (0..8).for_each(|_| std::hint::spin_loop());
         now = clock::now();
     }
-    now
 }
 
 #[cfg(test)]
@@ -71,12 +133,48 @@ mod tests {
     #[test]
     fn time_goes_on_though_something_is_always_due_already() {
         let mut ring = Ring::new(8, 8, 1).unwrap();
-        let mut sleep = Sleep { spin: true, may_spin: true };
+        let mut sleep = Sleep { habits: [Habit::default(); 2], may_spin: true };
         let start = clock::now();
         let mut now = start;
         for _ in 0..1000 {
-            now = sleep.until(&mut ring, now, Some(now));
+            now = sleep.until(&mut ring, now, Some(now), false, |_| false);
         }
         assert!(now > start);
+    }
+
+    /// Example: a disk answers within the time once, twice not, and then always.
+    #[test]
+    fn looking_in_vain_is_tried_ever_less_often_and_goes_on_once_it_pays() {
+        let mut habit = Habit::default();
+        habit.tried(true);
+        assert_eq!(habit.pause, 0, "it pays");
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            habit.tried(false);
+            pauses.push(habit.pause);
+            (0..habit.pause).for_each(|_| habit.slept(SPIN));
+        }
+        assert_eq!(pauses[..4], [1, 2, 4, 8]);
+        assert_eq!(pauses[11], PAUSE);
+        (0..9).for_each(|_| habit.tried(true));
+        assert_eq!(habit.pause, 0);
+        habit.slept(SHORT + SHORT);
+        assert_eq!(habit.pause, 1, "what took long is slept through, and the next one like it");
+    }
+
+    /// What only the front sees ends a wait, whether it is looked for or slept.
+    #[test]
+    fn a_wait_ends_for_what_the_ring_does_not_know_of() {
+        let mut ring = Ring::new(8, 8, 1).unwrap();
+        for spins in [true, false] {
+            let habit = Habit { pause: u32::from(!spins), last: 0 };
+            let mut sleep = Sleep { habits: [habit; 2], may_spin: true };
+            let mut asked = Vec::new();
+            sleep.until(&mut ring, clock::now(), None, false, |sleeps| {
+                asked.push(sleeps);
+                true
+            });
+            assert_eq!(asked, [!spins]);
+        }
     }
 }

@@ -25,8 +25,8 @@ impl Server {
         let mut errors = Vec::new();
         errors.extend(Ring::new(1, 1, 1).map_err(Error::Ring).err());
         errors.extend(config.listeners.iter().filter_map(|listener| listen::check(listener).err()));
-        let sockets = config.exports.iter().filter_map(Door::place);
-        errors.extend(sockets.filter_map(|socket| listen::check(&socket).err()));
+        let sockets = config.exports.iter().filter_map(|export| export.vhost_user.as_deref());
+        errors.extend(sockets.filter_map(|socket| Door::check(socket).err()));
         let mut devices = Devices::default();
         let open = |one| devices.open(one, &config.exports).map_err(|error| errors.push(error)).ok();
         let opened: Vec<_> = config.exports.iter().filter_map(open).collect();

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use fairlift_core::ContextId;
 use fairlift_core::sched::Kind;
+use fairlift_core::{ContextId, GroupId};
 
 use crate::Error;
 use crate::config::{Address, Config, Limits, Listener};
@@ -25,7 +25,7 @@ use crate::export::nbd::Exports;
 use crate::export::nbd::front::Nbd;
 use crate::export::nbd::service::Service;
 use crate::export::vhost_user::front::VhostUser;
-use crate::export::vhost_user::service::{Door, Doors};
+use crate::export::vhost_user::service::Door;
 use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::{clock, ring};
@@ -47,6 +47,7 @@ use worker::{Backend, Worker};
 /// let export = Export { disk: Some(0), ..Export::new("ram", gibibyte) }; // on the first of `disks`
 /// let server = Server::bind(Config {
 ///     groups: vec![Group::root()],
+///     bounds: Default::default(),
 ///     disk_default: ram.clone(),
 ///     disks: vec![ram],
 ///     exports: vec![export],
@@ -186,7 +187,6 @@ impl Handle {
 struct Shared {
     backend: Backend,
     service: Arc<Service>,
-    doors: Arc<Doors>,
     live: Mutex<Live>,
 }
 
@@ -215,7 +215,7 @@ impl Shared {
         let threads = limits.helpers.div_ceil(workers as u32).max(KERNEL_THREADS);
         let mut engine = self.backend.engine(context, limits.memory / workers, threads)?;
         let nbd = Nbd::new(&mut engine, Arc::clone(&self.service))?;
-        let vhost_user = VhostUser::new(&mut engine, Arc::clone(&self.service), Arc::clone(&self.doors));
+        let vhost_user = VhostUser::new(&mut engine, Arc::clone(&self.service));
         Ok(Worker::new(engine, Clients { nbd, vhost_user }))
     }
 }
@@ -277,8 +277,10 @@ impl Server {
             .map(|(((e, device), place), id)| Ok(Arc::new(export(e, device, place, id)?)))
             .collect::<Result<_, Error>>()?;
         let listeners: Vec<_> = config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?;
-        let doors = (config.exports.iter().zip(&exports)).filter_map(|(config, export)| Door::open(config, export));
-        let doors = Arc::new(Doors::new(doors.collect::<Result<_, _>>()?, workers));
+        let sockets =
+            config.exports.iter().zip(&exports).filter_map(|(said, export)| Some((said.vhost_user.as_ref()?, export)));
+        let doors = sockets.map(|(path, export)| Ok(Door::new(Door::listen(path)?, export)));
+        let doors = doors.collect::<Result<_, Error>>()?;
         let in_force = Config { listeners: bound(&config.listeners, &listeners), ..in_force };
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let lanes: Vec<_> = disks.iter().map(|disk| disk.concurrency).collect();
@@ -288,10 +290,16 @@ impl Server {
             files,
             notifiers: Arc::clone(&notifiers),
         };
+        for (id, group) in config.groups.iter().enumerate() {
+            if let Some(bounds) = config.bounds.get(&group.path) {
+                assert!(bounds.check().is_ok(), "group {}: {bounds:?}", group.path);
+                backend.disks.set_bounds(clock::now(), GroupId(id as u16), bounds);
+            }
+        }
         let live = Live::new(in_force, config.disks.len(), &exports, &backend, disk_of_file.len() as u32);
         let exports = Exports { list: exports, leaving: Vec::new(), request_max: limits.request_max };
-        let service = Service::new(exports, listeners, limits, config.tls, notifiers);
-        let shared = Shared { backend, service: Arc::new(service), doors, live: Mutex::new(live) };
+        let service = Service::new(exports, listeners, doors, limits, config.tls, notifiers);
+        let shared = Shared { backend, service: Arc::new(service), live: Mutex::new(live) };
         Ok(Self { shared: Arc::new(shared) })
     }
 

@@ -76,12 +76,15 @@ impl<F: Front> Worker<F> {
         loop {
             let before = clock::now();
             let due = self.due(before);
-            let now = self.sleep.until(&mut self.engine.ring, before, due);
+            let busy = self.engine.open() > 0;
+            let front = &mut self.front;
+            let now = self.sleep.until(&mut self.engine.ring, before, due, busy, |sleeps| front.watch(sleeps));
             while let Some(entry) = self.engine.ring.reap() {
                 self.completed(now, &entry);
             }
             self.front.look_at_clock(&mut self.engine, now);
             if self.front.gives_up_at().is_some() {
+                self.engine.lift_ceilings(now);
                 self.engine.woken();
             }
             self.settle(now);

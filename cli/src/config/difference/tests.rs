@@ -32,6 +32,7 @@ fn disk(name: &str, scheduler: sched::Kind) -> Disk {
 fn empty() -> Config {
     Config {
         groups: vec![Group::root()],
+        bounds: BTreeMap::new(),
         disks: Vec::new(),
         disk_default: disk("default", sched::Kind::MqDeadline),
         exports: Vec::new(),
@@ -221,7 +222,6 @@ fn all_that_cannot_change_is_named() {
         (a.clone(), "vhost_user"),
         (a.clone(), "disk"),
         (a, "size"),
-        (Of::Export("b".into()), "vhost_user"),
         (d.clone(), "shared_tags"),
         (d.clone(), "io_timeout"),
         (d, "concurrency"),

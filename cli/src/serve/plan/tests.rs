@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::Parser as _;
+use fairlift_core::ceiling::Rate;
 use fairlift_core::time::secs;
 use fairlift_core::{GroupId, Priority, PriorityClass};
 
@@ -10,6 +11,7 @@ use super::*;
 use crate::args::{Cli, Command};
 use crate::config;
 use crate::config::EXAMPLE;
+use crate::words::limits;
 use crate::words::mistake::{Severity, Source, render};
 
 /// What `fairlift serve FLAGS --config f.toml` makes of a file, or how it refuses.
@@ -196,6 +198,36 @@ fn each_kind_of_wrong_value_has_its_own_words() {
             "[group.\"/\"]\nweight = 5",
             "group.\"/\": the root group takes no weight, because it has no siblings; set the weights of its children",
         ),
+        (
+            "[group.\"/\"]",
+            "group.\"/\": the root group takes no weight, because it has no siblings; set the weights of its children",
+        ),
+        ("[group.\"/a\"]\nmax = { riops = 0 }", "group.\"/a\".max.riops: takes 1 to 1000000000, not 0"),
+        ("[group.\"/a\"]\nmax = { riops = -1 }", "group.\"/a\".max.riops: takes 1 to 1000000000, not -1"),
+        ("[group.\"/a\"]\nmax = { wbps = \"-1\" }", "group.\"/a\".max.wbps: takes 1 to 1000000000000, not -1"),
+        ("[group.\"/a\"]\nmax = { iops = 1000000001 }", "group.\"/a\".max.iops: takes 1 to 1000000000, not 1000000001"),
+        ("[group.\"/a\"]\nmax = { iops = 1.5 }", "group.\"/a\".max.iops: takes a number or a size, not 1.5"),
+        (
+            "[group.\"/a\"]\nmax = { riop = 1 }",
+            "group.\"/a\".max.riop: unknown limit \"riop\"; did you mean \"riops\"?",
+        ),
+        (
+            "[group.\"/a\"]\nmax = 3000",
+            "group.\"/a\".max: takes a table such as { riops = 3000, wbps = \"50m\" }, not 3000",
+        ),
+        ("[group.\"/a\"]\nmax = \"3000\"", "group.\"/a\".max: limits have the form riops=3000 wbps=50m, not \"3000\""),
+        (
+            "[group.\"/a\"]\nburst = { iops = 10 }",
+            "group.\"/a\".burst: a burst of iops needs a max of iops: what has no limit has no bursts",
+        ),
+        (
+            "[group.\"/a\"]\nmax = { iops = 10 }\nburst = { iops = 9 }",
+            "group.\"/a\".burst: a burst of iops=9 is below the max of 10 that it is to exceed",
+        ),
+        (
+            "[group.\"/a\"]\nmax = { iops = 10 }\nburst = { iops = 20, seconds = 0 }",
+            "group.\"/a\".burst.seconds: takes 1 to 86400, not 0",
+        ),
         ("[group.alice]\nweight = 5", "group.alice: a group's path starts at the root: \"/alice\""),
         ("[server]\ntls = true", "server.tls: takes text in quotes, not true"),
         ("[server]\ntls = \"maybe\"", "server.tls: takes off, on (if the client asks) or require, not \"maybe\""),
@@ -359,6 +391,37 @@ f.toml:6:3: error: server.listen: other machines can reach tcp:0.0.0.0:10809, an
         verify.starts_with("error: --tls-certificates: ") && verify.contains("ca-cert.pem: No such file"),
         "{verify}"
     );
+}
+
+#[test]
+fn limits_are_tables_or_lines_of_the_kernel_and_the_flag_wins() {
+    let group = |keys: &str| format!("[export.a]\nbacking = \"mem:1m\"\ngroup = \"/t/a\"\n[group.\"/t/a\"]\n{keys}\n");
+    let bounds = |text: &str, flags: &str, path: &str| {
+        let config = planned(text, &format!("--listen unix:/x {flags}")).unwrap();
+        config.bounds.get(path).map(limits::show)
+    };
+    let wanted = Some("max rbps=104857600 riops=3000, burst riops=30000 seconds=5".to_owned());
+    for keys in [
+        "max = { riops = 3000, rbps = \"100m\" }\nburst = { riops = 30_000, seconds = 5 }",
+        "max = { riops = 3000, rbps = 104857600, wbps = \"max\" }\nburst = \"riops=30000 seconds=5\"",
+        "max = \"rbps=104857600 wbps=max riops=3000 wiops=max\"\nburst = \"riops=30000 seconds=5\"",
+    ] {
+        assert_eq!(bounds(&group(keys), "", "/t/a"), wanted, "{keys}");
+    }
+    let plain = group("max = { iops = 1 }");
+    assert_eq!(bounds(&plain, "", "/t/a"), Some("max iops=1".into()), "1 is little, and right");
+    assert_eq!(bounds(&plain, "--max a=iops=1000000000", "/t/a"), Some("max iops=1000000000".into()));
+    assert_eq!(bounds(&plain, "--max /t=wbps=5g", "/t"), Some("max wbps=5368709120".into()));
+    assert_eq!(bounds(&plain, "--max a=max", "/t/a"), Some("no limits".into()));
+    let root = plain.clone() + "[group.\"/\"]\nmax = { bps = \"1g\" }\n";
+    assert_eq!(bounds(&root, "", "/"), Some("max bps=1073741824".into()), "the root binds all");
+
+    // serve.5
+    let config = planned("", "--listen unix:/x a=mem:1m b=mem:1m --max a=riops=7").unwrap();
+    assert_eq!(config.groups[usize::from(config.exports[0].group.0)].path, "/a");
+    assert_eq!(config.bounds["/a"].ceiling.max.get(Rate::Riops), Some(7));
+    let refuses = |flags: &str| planned("", &format!("--listen unix:/x a=mem:1m {flags}")).unwrap_err();
+    assert_eq!(refuses("--max b=iops=7"), "error: --max b=iops=7: there is no export \"b\"; did you mean \"a\"?\n");
 }
 
 /// serve.5

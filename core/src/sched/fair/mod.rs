@@ -85,6 +85,8 @@ pub struct Fair {
     depth: Depth,
     /// What the device takes at once.
     depth_max: u32,
+    /// How many requests may be in the device (fair.4).
+    limit: u32,
     in_flight: u32,
     pace: Pace,
     /// Tenants that have room again, while it is divided.
@@ -153,12 +155,13 @@ impl Fair {
             equation_time: Duration::ZERO,
             depth: Depth::new(setup.depth.into()),
             depth_max: u32::from(setup.depth).max(1),
+            limit: 0,
             in_flight: 0,
             pace: Pace::default(),
             released: Vec::new(),
             settings,
         };
-        this.depth.set_given(this.settings.device_depth > 0);
+        this.settings_changed("device_depth");
         this.set_group(Instant::ZERO, GroupId::ROOT, &Group::root());
         for (id, group) in setup.groups.iter().enumerate().skip(1) {
             this.set_group(Instant::ZERO, GroupId(id as u16), group);
@@ -182,26 +185,25 @@ impl Fair {
         self.groups[usize::from(group.0)].tenant.unwrap_or_else(|| self.queue(q).own)
     }
 
-    /// How many requests may be in the device (fair.4).
-    #[inline]
-    fn limit(&self) -> u32 {
-        match self.settings.device_depth {
+    /// The depth may be another.
+    fn set_limit(&mut self) {
+        self.limit = match self.settings.device_depth {
             0 => self.depth.limit(),
             depth => depth.min(self.depth_max),
-        }
+        };
     }
 
     /// The cost of the oldest request of a queue, if it has one.
+    #[inline(always)]
     fn next_cost(&self, q: u32) -> Option<u32> {
         let oldest = self.queue(q).line.oldest()?;
         Some(self.costs.price(self.shapes[oldest.0 as usize].shape))
     }
 
-    /// Puts a queue into the order that has requests, and is in none.
-    fn wake(&mut self, q: u32) {
+    /// Puts a queue into the order that has requests, and is in none; its tenant is this one.
+    fn wake(&mut self, q: u32, tenant: TenantId) {
         let queue = self.queue(q);
         let (group, is_present) = (queue.group, queue.in_flight > 0);
-        let tenant = self.tenant(q, group);
         if self.is_by_itself(group) && self.tenants.is_held(tenant) || self.order.is_backlogged(Leaf(q)) {
             return;
         }
@@ -227,10 +229,10 @@ impl Fair {
 
     /// A tenant has room in the device again: a stream's queue, or a group.
     fn release(&mut self, q: u32, group: GroupId) {
-        if self.is_by_itself(group) {
-            return self.wake(q);
-        }
         let tenant = self.tenant(q, group);
+        if self.is_by_itself(group) {
+            return self.wake(q, tenant);
+        }
         let arrival = self.arrival(tenant, true);
         self.order.unthrottle(self.groups[usize::from(group.0)].order, arrival);
     }
@@ -249,9 +251,8 @@ impl Fair {
 
     /// Whether the device has no place for what goes next (fair.4), or only places that are kept (fair.5).
     fn is_full(&mut self) -> bool {
-        let limit = self.limit();
-        let free = limit.saturating_sub(self.in_flight);
-        if free > self.tenants.kept(limit) {
+        let free = self.limit.saturating_sub(self.in_flight);
+        if free > self.tenants.kept(self.limit) {
             return false;
         }
         let next = if free > 0 { self.order.next_if_idle() } else { None };
@@ -318,14 +319,13 @@ impl Fair {
     }
 
     /// Learns from a request that ended.
-    fn learn(&mut self, now: Instant, tenant: TenantId, id: RequestId, took: Duration) {
-        let Charged { shape, cost } = self.shapes[id.0 as usize];
+    fn learn(&mut self, now: Instant, tenant: TenantId, charged: Charged, took: Duration) {
+        let Charged { shape, cost } = charged;
         self.sum.add(shape, self.costs.kind(shape));
-        // Their time is charged as it turns out, and says nothing of what reads and writes cost.
-        self.is_spoilt |= pace::is_non_data(self.waitings.op(id));
-        let before = self.limit();
+        let before = self.limit;
         let worth = self.costs.of(shape);
-        match self.depth.ended(now, worth, self.in_flight + 1, self.waitings.len() as u32) {
+        let ended = self.depth.ended(now, worth, self.in_flight + 1, self.waitings.len() as u32);
+        match ended {
             Ended::Open => {}
             Ended::Void => (self.sum, self.is_spoilt) = (Sum::default(), false),
             Ended::Full(full) => {
@@ -351,16 +351,21 @@ impl Fair {
             }
             let part = f64::from(self.settings.isolation_cost) / 100.0;
             self.depth.set_bound(period.bound, part, period.asked);
+        } else if let Ended::Open = ended {
+            return;
         }
-        let limit = self.limit();
-        if is_over || limit != before {
-            self.divide(limit);
+        self.set_limit();
+        if is_over || self.limit != before {
+            self.divide(self.limit);
         }
     }
 
     fn settings_changed(&mut self, name: &str) {
         match name {
-            "device_depth" => self.depth.set_given(self.settings.device_depth > 0),
+            "device_depth" => {
+                self.depth.set_given(self.settings.device_depth > 0);
+                self.set_limit();
+            }
             "cost_model" => self.costs = Costs::new(self.settings.cost_model),
             _ => {}
         }
@@ -379,7 +384,7 @@ impl Scheduler for Fair {
         let tenant = self.tenant(q, request.group);
         self.tenants.came(now, tenant);
         if was_empty {
-            self.wake(q);
+            self.wake(q, tenant);
         }
     }
 
@@ -412,20 +417,23 @@ impl Scheduler for Fair {
     fn completed(&mut self, now: Instant, served: &Served) {
         let Waiting { id, op, stream, group, .. } = served.request;
         let q = self.homes[stream.0 as usize];
-        let Charged { cost, .. } = self.shapes[id.0 as usize];
-        let counts = if pace::is_non_data(op) || !served.ok { 0 } else { u64::from(cost) };
-        self.pace.count(now, self.in_flight, counts);
+        let charged = self.shapes[id.0 as usize];
         if pace::is_non_data(op) {
+            // Their time is charged as it turns out, and says nothing of what reads and writes cost.
+            self.is_spoilt = true;
+            self.pace.count(now, self.in_flight, 0);
             let took = self.pace.ends(now, Duration::ZERO);
             if served.ok {
                 let worth = self.pace.worth(took).unwrap_or(0);
-                self.charge_for(q, group, worth.saturating_sub(cost.into()));
+                self.charge_for(q, group, worth.saturating_sub(charged.cost.into()));
             }
+        } else {
+            self.pace.count(now, self.in_flight, if served.ok { charged.cost.into() } else { 0 });
         }
         let tenant = self.tenant(q, group);
         self.tenants.left(now, tenant);
         self.in_flight -= 1;
-        self.learn(now, tenant, id, now.since(served.dispatched));
+        self.learn(now, tenant, charged, now.since(served.dispatched));
         if self.leaves(q, tenant, id) {
             self.release(q, group);
         }
@@ -476,7 +484,7 @@ impl Membership for Fair {
         self.order.set_queue_weight(Leaf(q), weight_of(priority));
         self.order.set_queue_class(Leaf(q), priority.class);
         self.order.move_queue(Leaf(q), self.groups[usize::from(group.0)].order);
-        self.wake(q);
+        self.wake(q, after);
         if has_room {
             self.release(q, from);
         }
@@ -598,6 +606,7 @@ impl Report for Fair {
 
 impl Fair {
     /// A request is not known any more, which was in the device. Answers whether its tenant has room again, and had none.
+    #[inline(always)]
     fn leaves(&mut self, q: u32, tenant: TenantId, id: RequestId) -> bool {
         self.waitings.forget(id);
         self.queue_mut(q).in_flight -= 1;

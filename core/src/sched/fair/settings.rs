@@ -13,7 +13,7 @@ settings! {
         /// the most throughput, in %, that is given up so that tenants with few requests get their share
         pub isolation_cost: u32 = 15, count(0, 90);
         /// the cost of requests, written as in the kernel's io.cost.model; costs are learned from there on; auto: start
-        /// with those of a flash disk
+        /// with those of a flash disk, which is better than figures that nobody measured
         pub cost_model: Option<Model> = None, auto_cost_model;
     }
 }

@@ -56,6 +56,8 @@ struct Tenant {
     took: u64,
     latency: f64,
     cost: f64,
+    /// The part of a request that is worth mentioning: an eighth of that cost.
+    part: u64,
     is_touched: bool,
     /// The cost of what is in the device, and the most that this may be before it waits.
     out: u64,
@@ -110,7 +112,7 @@ impl Tenant {
     /// places is 23 but for rounding, and the one that would be 24th is the other's.
     #[inline]
     fn has_room(&self) -> bool {
-        self.out == 0 || self.room.saturating_sub(self.out) > self.cost as u64 / 8
+        self.out == 0 || self.room.saturating_sub(self.out) > self.part
     }
 }
 
@@ -293,6 +295,7 @@ impl Tenants {
             let part = if is_known { 0.25 } else { 1.0 };
             tenant.latency += part * (latency - tenant.latency);
             tenant.cost += part * (cost - tenant.cost);
+            tenant.part = tenant.cost as u64 / 8;
             each += self.places.part(tenant.node) / tenant.cost.max(1.0);
         }
         let mut bound = f64::INFINITY;

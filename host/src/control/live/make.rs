@@ -12,6 +12,7 @@ use crate::disk::Disk;
 use crate::export::Export;
 use crate::export::nbd::Exports;
 use crate::export::nbd::service::Service;
+use crate::export::vhost_user::service::Door;
 use crate::kernel::clock;
 use crate::server::worker::Backend;
 
@@ -20,75 +21,86 @@ impl Live {
         let Draft { config, groups, disks, made, opened, files, steps, .. } = draft;
         (self.config, self.groups, self.disks, self.opened, self.files) = (config, groups, disks, opened, files);
         let before = std::mem::replace(&mut self.made, made);
-        let now = clock::now();
         let mut list = service.exports().list.clone();
         for step in steps {
-            match step {
-                Step::SetDisk { number, disk } => {
-                    backend.helpers.set_disk(number, &disk.concurrency);
-                    self.leaving.disks.retain(|leaving| *leaving != number);
-                    for one in self.opened.iter_mut().filter(|one| one.disk == number) {
-                        if let Some(place) = disk.place_of(&one.device) {
-                            one.start = place.start;
-                            one.file.iter().for_each(|file| backend.helpers.set_file(*file, number));
-                        }
-                    }
-                    backend.disks.set(number, Some(disk));
-                }
-                Step::Put { opened } => {
-                    let one = &mut self.opened[opened];
-                    one.file.iter().for_each(|file| backend.helpers.set_file(*file, one.disk));
-                    let registered = (Arc::clone(&one.device), one.file);
-                    one.start = backend.disks.get(one.disk).add(&registered).expect("there was a place just now");
-                }
-                Step::RemoveDisk { number } => self.leaving.disks.push(number),
-                Step::AddGroup { id, group } => {
-                    backend.disks.all().iter().filter(|(_, disk)| !disk.has_group(id)).for_each(|(_, disk)| {
-                        disk.add_group(now, id, &group);
-                    });
-                }
-                Step::RemoveGroup { id } => self.leaving.groups.push(id),
-                Step::SetWeight { id, weight } => {
-                    backend.disks.all().iter().for_each(|(_, disk)| disk.set_weight(now, id, weight));
-                }
-                Step::Turn { disk, change } => turn(&disk, &change, &self.config),
-                Step::Export { name, mut export, opened } => {
-                    self.exports_made += 1;
-                    export.id = self.exports_made;
-                    export.start = Sector(export.start.0 + self.opened[opened].start.0);
-                    debug_assert!(export.name == name);
-                    list.push(Arc::new(export));
-                }
-                Step::Become { name, to } => {
-                    if let Some(there) = list.iter_mut().find(|export| export.name == name) {
-                        let mut export = Export::clone(there);
-                        to(&mut export);
-                        export.facts = export.device.facts();
-                        *there = Arc::new(export);
-                    }
-                }
-                Step::RemoveExport { name, how } => {
-                    if let Some(at) = list.iter().position(|export| export.name == name) {
-                        self.leaving.exports.push((list.remove(at), how));
-                    }
-                }
-                Step::Grown { opened } => {
-                    let one = &self.opened[opened];
-                    one.device.grow();
-                    backend.disks.get(one.disk).grown(&one.device);
-                }
-                Step::Listen(listening) => {
-                    service.listen(listening, self.listeners_made);
-                    self.listeners_made += 1;
-                }
-                Step::Leave { address } => self.leaving.listeners.extend(service.leave(&address)),
-            }
+            self.carry_out(backend, service, &mut list, step);
         }
         for name in before.difference(&self.made) {
             tracing::debug!(disk = name, "goes with its last export");
         }
         self.publish(service, list);
         backend.notifiers.ring_all();
+    }
+
+    fn carry_out(&mut self, backend: &Backend, service: &Service, list: &mut Vec<Arc<Export>>, step: Step) {
+        let now = clock::now();
+        match step {
+            Step::SetDisk { number, disk } => self.set_disk(backend, number, disk),
+            Step::Put { opened } => {
+                let one = &mut self.opened[opened];
+                one.file.iter().for_each(|file| backend.helpers.set_file(*file, one.disk));
+                let registered = (Arc::clone(&one.device), one.file);
+                one.start = backend.disks.get(one.disk).add(&registered).expect("there was a place just now");
+            }
+            Step::RemoveDisk { number } => self.leaving.disks.push(number),
+            Step::AddGroup { id, group } => {
+                backend.disks.all().iter().filter(|(_, disk)| !disk.has_group(id)).for_each(|(_, disk)| {
+                    disk.add_group(now, id, &group);
+                });
+            }
+            Step::RemoveGroup { id } => self.leaving.groups.push(id),
+            Step::SetWeight { id, weight } => {
+                backend.disks.all().iter().for_each(|(_, disk)| disk.set_weight(now, id, weight));
+            }
+            Step::SetBounds { id, bounds } => backend.disks.set_bounds(now, id, &bounds),
+            Step::Turn { disk, change } => turn(&disk, &change, &self.config),
+            Step::Export { mut export, opened, socket } => {
+                self.exports_made += 1;
+                export.id = self.exports_made;
+                export.start = Sector(export.start.0 + self.opened[opened].start.0);
+                socket.into_iter().for_each(|socket| service.doors.open(Door::new(socket, &export)));
+                list.push(Arc::new(export));
+            }
+            Step::Become { name, to } => {
+                if let Some(there) = list.iter_mut().find(|export| export.name == name) {
+                    let mut export = Export::clone(there);
+                    to(&mut export);
+                    export.facts = export.device.facts();
+                    *there = Arc::new(export);
+                }
+            }
+            Step::RemoveExport { name, how } => {
+                if let Some(at) = list.iter().position(|export| export.name == name) {
+                    let export = list.remove(at);
+                    self.leaving.doors.extend(service.doors.shut(export.id));
+                    self.leaving.exports.push((export, how));
+                }
+            }
+            Step::Grown { opened } => {
+                let one = &self.opened[opened];
+                one.device.grow();
+                backend.disks.get(one.disk).grown(&one.device);
+            }
+            Step::Listen(listening) => {
+                service.listen(listening, self.listeners_made);
+                self.listeners_made += 1;
+            }
+            Step::Certificate(tls) => service.set_tls(tls),
+            Step::Leave { address } => self.leaving.listeners.extend(service.leave(&address)),
+        }
+    }
+
+    /// A disk that is new, or in place of one that had nothing on it.
+    fn set_disk(&mut self, backend: &Backend, number: usize, disk: Arc<Disk>) {
+        backend.helpers.set_disk(number, &disk.concurrency);
+        self.leaving.disks.retain(|leaving| *leaving != number);
+        for one in self.opened.iter_mut().filter(|one| one.disk == number) {
+            if let Some(place) = disk.place_of(&one.device) {
+                one.start = place.start;
+                one.file.iter().for_each(|file| backend.helpers.set_file(*file, number));
+            }
+        }
+        backend.disks.set(number, Some(disk));
     }
 
     pub(super) fn publish(&self, service: &Service, list: Vec<Arc<Export>>) {

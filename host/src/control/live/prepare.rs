@@ -1,26 +1,24 @@
 //! The first half of a transaction: all that can fail.
 
+mod export;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use fairlift_core::{Group, GroupId, Sector};
+use fairlift_core::ceiling::Bounds;
+use fairlift_core::{Group, GroupId};
 
 use super::{Live, Opened};
 use crate::Error;
-use crate::config::{self, Config};
-use crate::control::change::{Change, Leave, NewExport};
+use crate::config::{self, Address, Config, Listener};
+use crate::control::change::{Change, Leave};
 use crate::control::plan;
-use crate::device;
 use crate::disk::{Disk, Registered};
 use crate::export::Export;
 use crate::export::listen::{self, Listening};
 use crate::export::nbd::service::Service;
 use crate::kernel::clock;
-use crate::server::arrange;
 use crate::server::worker::Backend;
-
-/// As many exports as there are; each has at least a kilobyte.
-const EXPORTS: usize = 32_768;
 
 /// Why a change is not made.
 pub(super) enum Why {
@@ -65,14 +63,19 @@ pub(super) enum Step {
         id: GroupId,
         weight: u16,
     },
+    SetBounds {
+        id: GroupId,
+        bounds: Bounds,
+    },
     Turn {
         disk: Arc<Disk>,
         change: Change,
     },
     Export {
-        name: String,
         export: Export,
         opened: usize,
+        /// Where virtual machines find it.
+        socket: Option<Listening>,
     },
     /// The export of that name becomes another one of the same life.
     Become {
@@ -90,6 +93,7 @@ pub(super) enum Step {
     Leave {
         address: String,
     },
+    Certificate(Arc<rustls::ServerConfig>),
 }
 
 /// What a transaction has worked out so far.
@@ -145,34 +149,19 @@ impl Live {
 
     fn prepare(&self, backend: &Backend, draft: &mut Draft, change: &Change, dry_run: bool) -> Result<(), Why> {
         match change {
-            Change::AddGroup { .. } => {
-                // It comes last, after its parents that were missing.
-                for at in draft.groups.len()..draft.config.groups.len() {
-                    let id =
-                        free_group(backend, &draft.taken).ok_or("no number is free for another group".to_owned())?;
-                    let said = draft.config.groups[at].clone();
-                    let above = |parent: GroupId| draft.groups[&draft.config.groups[usize::from(parent.0)].path];
-                    let group = Group { parent: said.parent.map(above), ..said };
-                    draft.taken.insert(id);
-                    draft.groups.insert(group.path.clone(), id);
-                    draft.steps.push(Step::AddGroup { id, group });
-                }
-            }
+            Change::AddGroup { .. } => draft.add_groups(backend)?,
             Change::RemoveGroup { path } => {
                 let id = draft.groups.remove(path).expect("the plan knows it");
+                draft.steps.push(Step::SetBounds { id, bounds: Bounds::default() });
                 draft.steps.push(Step::RemoveGroup { id });
             }
             Change::SetWeight { group, weight } => {
-                let id = draft.groups[group];
-                draft.steps.push(Step::SetWeight { id, weight: *weight });
+                draft.steps.push(Step::SetWeight { id: draft.groups[group], weight: *weight });
             }
-            Change::AddDisk(disk) => {
-                let number = self.free_disk(backend, draft);
-                let disk = self.new_disk(backend, draft, disk, None)?;
-                draft.disks.insert(disk.name.clone(), number);
-                draft.new_disks.insert(number, Arc::clone(&disk));
-                draft.steps.push(Step::SetDisk { number, disk });
+            Change::SetBounds { group, bounds } => {
+                draft.steps.push(Step::SetBounds { id: draft.groups[group], bounds: *bounds });
             }
+            Change::AddDisk(disk) => self.add_disk(backend, draft, disk)?,
             Change::RemoveDisk { disk } => {
                 let number = draft.disks.remove(disk).expect("the plan knows it");
                 draft.made.remove(disk);
@@ -183,13 +172,11 @@ impl Live {
                 draft.steps.push(Step::Turn { disk, change: change.clone() });
             }
             Change::SetDepth { disk: name, .. } | Change::SetNrRequests { disk: name, .. } => {
-                let disk = draft.disk(backend, name);
-                let said = draft.config.disks.iter().find(|said| said.name == *name).expect("the plan knows it");
-                let (depth, nr_requests) = (said.depth, said.nr_requests);
-                disk.check_bounds(depth, nr_requests)?;
+                let (disk, said) = (draft.disk(backend, name), draft.said_of_disk(name));
+                disk.check_bounds(said.depth, said.nr_requests)?;
                 draft.steps.push(Step::Turn { disk, change: change.clone() });
             }
-            Change::AddExport(new) => self.prepare_export(backend, draft, new)?,
+            Change::AddExport(new) => self.add_export(backend, draft, new, dry_run)?,
             Change::RemoveExport { export, how } => {
                 draft.shows.remove(export);
                 draft.list.retain(|there| there.name != *export);
@@ -203,73 +190,53 @@ impl Live {
                 let priority = *priority;
                 draft.becomes(export, move |export| export.priority = priority);
             }
-            Change::SetReadOnly { export, read_only } => {
-                let read_only = *read_only;
-                if !read_only && draft.opened[draft.shown(export)].read_only {
-                    let why = "its backing was opened for reading only, as no export of it was to be written; remove the \
-                               export and add it again";
-                    return Err(Why::No(format!("export \"{export}\" cannot be written: {why}")));
-                }
-                draft.becomes(export, move |export| export.read_only = read_only);
-            }
+            Change::SetReadOnly { export, read_only } => draft.set_read_only(export, *read_only)?,
             Change::SetDescription { export, description } => {
                 let description = description.clone();
                 draft.becomes(export, move |export| export.description = description);
             }
-            Change::Grow { export, size } => {
-                let opened = draft.shown(export);
-                let device = Arc::clone(&draft.opened[opened].device);
-                let said = draft.config.exports.iter().find(|said| said.name == *export).expect("the plan knows it");
-                let there =
-                    device.look_at_size().map_err(|error| format!("export \"{export}\": its backing: {error}"))?;
-                let end = said.offset.saturating_add(size.unwrap_or(0));
-                if end > there || said.offset >= there {
-                    return Err(Why::No(format!(
-                        "export \"{export}\" cannot grow to {} bytes: its backing has {there}, of which it starts at {}; \
-                         make that larger first",
-                        size.unwrap_or(0),
-                        said.offset
-                    )));
-                }
-                let size = size.unwrap_or(there - said.offset);
-                let before = draft.list.iter().find(|there| there.name == *export).map_or(0, |there| there.size);
-                if size < before {
-                    let why = format!("has {before} bytes and can only grow, for its clients were told of them");
-                    return Err(Why::No(format!("export \"{export}\" {why}; {size} is less")));
-                }
-                draft.steps.push(Step::Grown { opened });
-                draft.becomes(export, move |export| export.size = size);
-            }
-            Change::AddListener(listener) => {
-                let name = listen::name(&listener.address);
-                if listener.tls != config::Tls::Off && draft.config.tls.is_none() {
-                    let why = "the server was started without a certificate (tls_certificates)";
-                    return Err(Why::No(format!("cannot listen with TLS at {name}: {why}")));
-                }
-                if self.leaving.listeners.iter().any(|leaving| leaving.name == name) {
-                    return Err(Why::Wait(format!("{name} is still being left")));
-                }
-                if dry_run {
-                    listen::check(listener)?;
-                } else {
-                    let listening = Listening::open(listener)?;
-                    let said = draft.config.listeners.last_mut().expect("the plan put it there");
-                    if let config::Address::Tcp(address) = &mut said.address
-                        && let Some(bound) = listening.name.strip_prefix("tcp:").and_then(|bound| bound.parse().ok())
-                    {
-                        *address = bound; // With port 0 the kernel chose one.
-                    }
-                    draft.steps.push(Step::Listen(listening));
-                }
-            }
+            Change::Grow { export, size } => draft.grow(export, *size)?,
+            Change::AddListener(listener) => self.add_listener(draft, listener, dry_run)?,
             Change::RemoveListener { address } => draft.steps.push(Step::Leave { address: address.clone() }),
+            Change::SetCertificate { tls } => draft.steps.extend(tls.clone().map(Step::Certificate)),
         }
         Ok(())
     }
 
+    fn add_listener(&self, draft: &mut Draft, listener: &Listener, dry_run: bool) -> Result<(), Why> {
+        let name = listen::name(&listener.address);
+        if listener.tls != config::Tls::Off && draft.config.tls.is_none() {
+            let why = "the server has no certificate (tls_certificates)";
+            return Err(Why::No(format!("cannot listen with TLS at {name}: {why}")));
+        }
+        if self.leaving.listeners.iter().any(|leaving| leaving.name == name) {
+            return Err(Why::Wait(format!("{name} is still being left")));
+        }
+        if dry_run {
+            return Ok(listen::check(listener)?);
+        }
+        let listening = Listening::open(listener)?;
+        let said = draft.config.listeners.last_mut().expect("the plan put it there");
+        if let Address::Tcp(address) = &mut said.address
+            && let Some(bound) = listening.name.strip_prefix("tcp:").and_then(|bound| bound.parse().ok())
+        {
+            *address = bound; // With port 0 the kernel chose one.
+        }
+        draft.steps.push(Step::Listen(listening));
+        Ok(())
+    }
+
+    fn add_disk(&self, backend: &Backend, draft: &mut Draft, disk: &config::Disk) -> Result<(), Why> {
+        let number = self.free_disk(backend, draft);
+        let disk = self.new_disk(backend, draft, disk, None)?;
+        draft.disks.insert(disk.name.clone(), number);
+        draft.new_disks.insert(number, Arc::clone(&disk));
+        draft.steps.push(Step::SetDisk { number, disk });
+        Ok(())
+    }
+
     fn free_disk(&self, backend: &Backend, draft: &Draft) -> usize {
-        let free = backend.disks.free_from(0);
-        let mut number = free;
+        let mut number = backend.disks.free_from(0);
         while draft.new_disks.contains_key(&number) {
             number = backend.disks.free_from(number + 1);
         }
@@ -299,142 +266,6 @@ impl Live {
         }
         Ok(Arc::new(disk))
     }
-
-    fn prepare_export(&self, backend: &Backend, draft: &mut Draft, new: &NewExport) -> Result<(), Why> {
-        if draft.config.exports.len() > EXPORTS {
-            return Err(Why::No(format!("there are at most {EXPORTS} exports")));
-        }
-        let fail = |why: String| Why::No(format!("export \"{}\": {why}", new.name));
-        let said = draft.config.exports.last().expect("the plan put it there").clone();
-        let named = said.disk.map(|disk| draft.config.disks[disk].name.clone());
-        let shared = draft.opened.iter().position(|one| {
-            let same_disk = named.as_ref().is_some_and(|name| draft.disks[name] == one.disk);
-            match &said.backing {
-                config::Backing::File { .. } => is_of(one, &said),
-                config::Backing::Model { name, .. } => same_disk && one.model.as_ref() == Some(name),
-                config::Backing::Null { .. } | config::Backing::Mem { .. } => false,
-            }
-        });
-        let opened = match shared {
-            Some(at) => {
-                let one = &draft.opened[at];
-                let Some(there) = draft.name(one.disk) else {
-                    let why = "its backing is still being left by another export";
-                    return Err(Why::Wait(format!("export \"{}\": {why}", new.name)));
-                };
-                if one.read_only && !said.read_only {
-                    let why = "its backing was opened for reading only by other exports; remove them first, or make it read-only";
-                    return Err(fail(why.into()));
-                }
-                if let Some(name) = &named
-                    && draft.disks[name] != one.disk
-                {
-                    return Err(fail(format!(
-                        "its backing is on disk \"{there}\" already, by another export; one backing has one queue"
-                    )));
-                }
-                at
-            }
-            None => self.open(backend, draft, &said, named.as_deref())?,
-        };
-        let one = draft.opened[opened].clone();
-        let name = draft.name(one.disk);
-        let disk = draft.config.disks.iter().position(|disk| Some(&disk.name) == name);
-        let group = draft.groups[&new.group];
-        let placed = config::Export { disk, group, ..said };
-        let mut export = arrange::export(&placed, &one.device, (one.disk, Sector(0)), 0)?;
-        export.start = Sector(placed.offset / Sector::SIZE); // and where the device is, when that is known
-        draft.config.exports.last_mut().expect("the plan put it there").disk = disk;
-        draft.shows.insert(new.name.clone(), opened);
-        draft.steps.push(Step::Export { name: new.name.clone(), export, opened });
-        Ok(())
-    }
-
-    /// Opens the backing of an export, and finds it a disk; which of the opened it is.
-    fn open(
-        &self,
-        backend: &Backend,
-        draft: &mut Draft,
-        said: &config::Export,
-        named: Option<&str>,
-    ) -> Result<usize, Why> {
-        if let config::Backing::File { path, .. } = &said.backing
-            && let Some(identity) = arrange::identity(path)
-            && self.leaving.devices.iter().any(|one| one.device.identity() == Some(identity))
-        {
-            return Err(Why::Wait(format!(
-                "export \"{}\": its backing is still being left by another export",
-                said.name
-            )));
-        }
-        let device = device::open(&said.backing, said.read_only)?;
-        let file = match device.descriptor() {
-            None => None,
-            Some(_) => Some(draft.file(backend.files).ok_or_else(|| {
-                format!(
-                    "export \"{}\": io_uring has room for {} files of exports here, and all are taken (ulimit -n)",
-                    said.name, backend.files
-                )
-            })?),
-        };
-        let registered = (Arc::clone(&device), file);
-        let home = device.facts().home;
-        let at_home = || {
-            let same = |one: &&Opened| home.is_some() && one.device.facts().home == home;
-            let mut known = draft.opened.iter().filter(same).filter_map(|one| draft.name(one.disk));
-            known.find(|name| draft.made.contains(*name)).cloned()
-        };
-        let name = named.map(str::to_owned).or_else(at_home);
-        let disk = match &name {
-            Some(name) if !draft.disk(backend, name).is_empty() || draft.has_put(draft.disks[name]) => {
-                let number = draft.disks[name];
-                let put = draft.put.entry(number).or_default();
-                put.push(registered);
-                draft
-                    .new_disks
-                    .get(&number)
-                    .map_or_else(|| backend.disks.get(number), Arc::clone)
-                    .could_take(put)
-                    .map_err(|why| format!("export \"{}\": {why}", said.name))?;
-                draft.steps.push(Step::Put { opened: draft.opened.len() });
-                number
-            }
-            // On a disk that has nothing the first device says what that is like.
-            Some(name) => {
-                let number = draft.disks[name];
-                let at = draft.config.disks.iter().position(|disk| disk.name == *name).expect("it is there");
-                let disk = self.new_disk(backend, draft, &draft.config.disks[at].clone(), Some(&registered))?;
-                draft.config.disks[at] = disk.settings();
-                draft.put.insert(number, Vec::new());
-                draft.new_disks.insert(number, Arc::clone(&disk));
-                draft.steps.push(Step::SetDisk { number, disk });
-                number
-            }
-            None => {
-                let of = device.path().map_or_else(|| said.name.clone(), |path| path.display().to_string());
-                let mut name = format!("of {of}");
-                while draft.config.disks.iter().any(|disk| disk.name == name) {
-                    name.push('\'');
-                }
-                let settings = config::Disk { name: name.clone(), ..draft.config.disk_default.clone() };
-                let disk = self.new_disk(backend, draft, &settings, Some(&registered))?;
-                let number = self.free_disk(backend, draft);
-                draft.config.disks.push(disk.settings());
-                draft.made.insert(name.clone());
-                draft.disks.insert(name, number);
-                draft.put.insert(number, Vec::new());
-                draft.new_disks.insert(number, Arc::clone(&disk));
-                draft.steps.push(Step::SetDisk { number, disk });
-                number
-            }
-        };
-        let model = match &said.backing {
-            config::Backing::Model { name, .. } => Some(name.clone()),
-            _ => None,
-        };
-        draft.opened.push(Opened { device, model, disk, start: Sector(0), file, read_only: said.read_only });
-        Ok(draft.opened.len() - 1)
-    }
 }
 
 /// A number that no queue knows a group by.
@@ -448,14 +279,61 @@ fn free_group(backend: &Backend, taken: &BTreeSet<GroupId>) -> Option<GroupId> {
     next.or_else(|| (1..=u16::MAX).map(GroupId).find(is_free))
 }
 
-/// Whether a device is the file that an export is to show.
-fn is_of(one: &Opened, said: &config::Export) -> bool {
-    let config::Backing::File { path, .. } = &said.backing else { return false };
-    one.device.path() == Some(path)
-        || one.device.identity().is_some_and(|identity| arrange::identity(path) == Some(identity))
-}
-
 impl Draft {
+    /// The groups that the plan has added: it comes last, after its parents that were missing.
+    fn add_groups(&mut self, backend: &Backend) -> Result<(), Why> {
+        for at in self.groups.len()..self.config.groups.len() {
+            let id = free_group(backend, &self.taken).ok_or("no number is free for another group".to_owned())?;
+            let said = self.config.groups[at].clone();
+            let above = |parent: GroupId| self.groups[&self.config.groups[usize::from(parent.0)].path];
+            let group = Group { parent: said.parent.map(above), ..said };
+            self.taken.insert(id);
+            self.groups.insert(group.path.clone(), id);
+            self.steps.push(Step::AddGroup { id, group });
+        }
+        Ok(())
+    }
+
+    fn set_read_only(&mut self, export: &str, read_only: bool) -> Result<(), Why> {
+        if !read_only && self.opened[self.shown(export)].read_only {
+            let why = "its backing was opened for reading only, as no export of it was to be written; remove the export and \
+                       add it again";
+            return Err(Why::No(format!("export \"{export}\" cannot be written: {why}")));
+        }
+        self.becomes(export, move |export| export.read_only = read_only);
+        Ok(())
+    }
+
+    fn grow(&mut self, export: &str, size: Option<u64>) -> Result<(), Why> {
+        let opened = self.shown(export);
+        let said = self.config.exports.iter().find(|said| said.name == *export).expect("the plan knows it");
+        let looked = self.opened[opened].device.look_at_size();
+        let there = looked.map_err(|error| format!("export \"{export}\": its backing: {error}"))?;
+        let end = said.offset.saturating_add(size.unwrap_or(0));
+        if end > there || said.offset >= there {
+            return Err(Why::No(format!(
+                "export \"{export}\" cannot grow to {} bytes: its backing has {there}, of which it starts at {}; make that \
+                 larger first",
+                size.unwrap_or(0),
+                said.offset
+            )));
+        }
+        let size = size.unwrap_or(there - said.offset);
+        let before = self.list.iter().find(|there| there.name == *export).map_or(0, |there| there.size);
+        if size < before {
+            let why = format!("has {before} bytes and can only grow, for its clients were told of them");
+            return Err(Why::No(format!("export \"{export}\" {why}; {size} is less")));
+        }
+        self.steps.push(Step::Grown { opened });
+        self.becomes(export, move |export| export.size = size);
+        Ok(())
+    }
+
+    /// What the plan says of a disk.
+    fn said_of_disk(&self, name: &str) -> &config::Disk {
+        self.config.disks.iter().find(|said| said.name == name).expect("the plan knows it")
+    }
+
     /// Which of the opened devices an export shows.
     fn shown(&self, export: &str) -> usize {
         self.shows.get(export).copied().unwrap_or_else(|| {

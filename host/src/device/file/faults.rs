@@ -1,19 +1,24 @@
-//! Faults: what is said of them in the log.
+//! Faults: what is said of them in the log, and kept for whoever watches events.
 //!
 //! faults.1  The first request that fails in some way is a line; those that follow in the same way are counted, and told with the
-//!           next line, at most one a minute.
+//!           next line, at most one a minute. What is a line is an event too; the latest are kept until somebody asks.
 //! faults.2  That a file was deleted or cut is said once, when it is noticed; and that it is as long as it was again.
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use fairlift_core::{Duration, Errno, Instant, Op};
 
+use crate::device::Fault;
 use crate::kernel::clock;
 
 /// How long a fault that was told is not told again. Chosen: a log of a bad night is a few hundred lines.
 const QUIET: Duration = fairlift_core::time::secs(60);
+
+/// How many events are kept. Chosen: each is another way to fail, or a minute later.
+const KEPT: usize = 64;
 
 /// What was told of a file.
 #[derive(Default)]
@@ -23,6 +28,8 @@ pub(super) struct Faults(Mutex<Told>);
 struct Told {
     /// In which ways requests failed, when that was told, and how often since.
     ways: Vec<(Op, Errno, Instant, u64)>,
+    /// What was told in the log, and not taken.
+    kept: VecDeque<Fault>,
     deleted: bool,
     cut: bool,
 }
@@ -49,7 +56,13 @@ impl Told {
 
 impl Faults {
     pub(super) fn failed(&self, path: &Path, op: Op, errno: Errno) {
-        let Some(untold) = self.told().failed(clock::now(), op, errno) else { return };
+        let mut told = self.told();
+        let Some(untold) = told.failed(clock::now(), op, errno) else { return };
+        if told.kept.len() == KEPT {
+            told.kept.pop_front();
+        }
+        told.kept.push_back(Fault { op, errno, more: untold });
+        drop(told);
         let error = io::Error::from_raw_os_error(errno.0);
         let what = match op {
             Op::Read => "a read failed",
@@ -60,6 +73,10 @@ impl Faults {
         };
         let more = if untold > 0 { format!(" ({untold} more since the last line)") } else { String::new() };
         tracing::error!(path = %path.display(), %error, "{what}{more}");
+    }
+
+    pub(super) fn take(&self) -> VecDeque<Fault> {
+        std::mem::take(&mut self.told().kept)
     }
 
     /// faults.2

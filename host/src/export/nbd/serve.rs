@@ -409,7 +409,7 @@ impl Connection {
                     self.break_off();
                     return used;
                 }
-                let config = common.service.tls.clone().expect("STARTTLS is accepted only with a certificate");
+                let config = common.service.tls().expect("STARTTLS is accepted only with a certificate");
                 match rustls::ServerConnection::new(config) {
                     Ok(mut tls) => {
                         tls.set_buffer_limit(None); // what is put in is taken out at once: see `encrypt`

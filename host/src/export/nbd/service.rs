@@ -12,6 +12,7 @@ use super::Exports;
 use crate::config::{Limits, Tls};
 use crate::control::events::Events;
 use crate::export::listen::Listening;
+use crate::export::vhost_user::service::{Door, Doors};
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::Source;
 
@@ -20,13 +21,15 @@ pub(crate) struct Service {
     exports: Mutex<Arc<Exports>>,
     /// Where clients connect, by numbers that do not come again.
     listeners: Mutex<BTreeMap<usize, Arc<Listening>>>,
+    /// Where virtual machines connect.
+    pub(crate) doors: Doors,
     /// Counts the changes of exports and listeners: a front that knows another number has to look.
     changes: AtomicU64,
     /// Who is connected, by worker and number.
     clients: Mutex<BTreeMap<(u16, usize), Client>>,
     pub(crate) events: Events,
     pub(crate) limits: Limits,
-    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Mutex<Option<Arc<rustls::ServerConfig>>>,
     pub(crate) notifiers: Arc<Notifiers>,
     /// The order to finish.
     pub(crate) draining: Arc<AtomicBool>,
@@ -51,6 +54,7 @@ impl Service {
     pub(crate) fn new(
         exports: Exports,
         listeners: Vec<Listening>,
+        doors: Vec<Door>,
         limits: Limits,
         tls: Option<Arc<rustls::ServerConfig>>,
         notifiers: Arc<Notifiers>,
@@ -59,11 +63,12 @@ impl Service {
         Self {
             exports: Mutex::new(Arc::new(exports)),
             listeners: Mutex::new(listeners.into_iter().map(Arc::new).enumerate().collect()),
+            doors: Doors::new(doors, workers),
             changes: AtomicU64::new(0),
             clients: Mutex::default(),
             events: Events::default(),
             limits,
-            tls,
+            tls: Mutex::new(tls),
             notifiers,
             draining: Arc::default(),
             loads: (0..workers).map(|_| AtomicU32::new(0)).collect(),
@@ -80,6 +85,17 @@ impl Service {
     pub(crate) fn set_exports(&self, exports: Exports) {
         *self.exports.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(exports);
         self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The certificate for a connection that becomes encrypted.
+    pub(crate) fn tls(&self) -> Option<Arc<rustls::ServerConfig>> {
+        self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts another certificate in place. One that was there never goes without another: clients that came by a listener which
+    /// has gone may still want it.
+    pub(crate) fn set_tls(&self, tls: Arc<rustls::ServerConfig>) {
+        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = Some(tls);
     }
 
     /// Where clients connect now, with the numbers.

@@ -25,6 +25,7 @@ pub(super) fn protocol_features() -> u64 {
     let features = VhostUserProtocolFeatures::MQ
         | VhostUserProtocolFeatures::REPLY_ACK
         | VhostUserProtocolFeatures::CONFIG
+        | VhostUserProtocolFeatures::BACKEND_REQ
         | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
     features.bits()
 }

@@ -1,5 +1,6 @@
 //! The devices of a worker, and how it comes by them.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +14,7 @@ use slab::Slab;
 
 use super::chain::Reader;
 use super::device::{Device, Tools};
-use super::service::{Doors, Event, Name};
+use super::service::{Door, Event, Name};
 use crate::disk::engine::{Engine, News};
 use crate::export::front::Front;
 use crate::export::nbd::service::{Client, Service};
@@ -21,47 +22,52 @@ use crate::export::nbd::service::{Client, Service};
 /// The devices of a worker.
 pub(crate) struct VhostUser {
     service: Arc<Service>,
-    doors: Arc<Doors>,
+    /// The doors that the kernel looks at: all of them, at the first worker.
+    doors: BTreeMap<u64, Arc<Door>>,
     devices: Slab<Device>,
     /// Devices to look at before the turn ends.
     touched: Vec<usize>,
+    /// Devices whose guests do not kick: their rings are looked at until the worker sleeps.
+    watched: Vec<usize>,
     tools: Tools,
     /// The change of exports that was looked at last.
     changes_seen: u64,
     /// Front-ends that found their door taken: one for each door.
     waiting: Vec<Waiting>,
-    /// How many doors the kernel looks at.
-    listening: usize,
     /// Since when we have been draining.
     draining: Option<Instant>,
 }
 
 impl VhostUser {
     /// No devices yet. The first worker accepts, for all.
-    pub(crate) fn new(engine: &mut Engine, service: Arc<Service>, doors: Arc<Doors>) -> Self {
-        let mine = if engine.context.0 == 0 { doors.list.len() } else { 0 };
+    pub(crate) fn new(engine: &mut Engine, service: Arc<Service>) -> Self {
         let tools = Tools { reader: Reader::default(), request_max: service.limits.request_max.into() };
         let (devices, touched, changes_seen) = (Slab::new(), Vec::new(), service.changes());
-        let mut front = Self {
-            service,
-            doors,
-            devices,
-            touched,
-            tools,
-            changes_seen,
-            waiting: Vec::new(),
-            listening: 0,
-            draining: None,
-        };
-        (0..mine).for_each(|door| front.listen(engine, door));
+        let (doors, watched, waiting, draining) = Default::default();
+        let mut front = Self { service, doors, devices, touched, watched, tools, changes_seen, waiting, draining };
+        front.look_at_doors(engine);
         front
     }
 
-    fn listen(&mut self, engine: &mut Engine, door: usize) {
-        if let Some(listening) = &*self.doors.list[door].listening() {
-            engine.ring.poll(listening.fd.as_fd(), libc::POLLIN, true, Event::Accept(door).pack());
-            self.listening += 1;
+    /// Doors have come or gone.
+    fn look_at_doors(&mut self, engine: &mut Engine) {
+        if engine.context.0 != 0 {
+            return;
         }
+        let doors = self.service.doors.list().clone();
+        for (number, door) in &doors {
+            if self.draining.is_none() && !self.doors.contains_key(number) {
+                self.listen(engine, Arc::clone(door));
+            }
+        }
+        for number in self.doors.keys().filter(|number| !doors.contains_key(number)) {
+            engine.ring.cancel(Event::Accept(*number).pack());
+        }
+    }
+
+    fn listen(&mut self, engine: &mut Engine, door: Arc<Door>) {
+        engine.ring.poll(door.listening.fd.as_fd(), libc::POLLIN, true, Event::Accept(door.export).pack());
+        self.doors.insert(door.export, door);
     }
 
     fn touch(&mut self, number: usize) {
@@ -85,22 +91,13 @@ impl VhostUser {
             }
             self.touch(number);
         }
-        if engine.context.0 != 0 {
-            return;
-        }
-        for (number, door) in self.doors.list.iter().enumerate() {
-            if exports.list.iter().all(|there| there.id != door.export) && door.listening().take().is_some() {
-                engine.ring.cancel(Event::Accept(number).pack());
-            }
-        }
+        self.look_at_doors(engine);
     }
 
     /// Somebody is at a door.
-    fn accept(&mut self, engine: &mut Engine, now: Instant, number: usize) {
-        let doors = Arc::clone(&self.doors);
-        let door = &doors.list[number];
-        while let Some(listening) = &*door.listening() {
-            let fd = match accept_with(&listening.fd, SocketFlags::CLOEXEC) {
+    fn accept(&mut self, engine: &mut Engine, now: Instant, door: &Arc<Door>) {
+        loop {
+            let fd = match accept_with(&door.listening.fd, SocketFlags::CLOEXEC) {
                 Ok(fd) => fd,
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
@@ -110,23 +107,13 @@ impl VhostUser {
                 }
             };
             if !door.taken.swap(true, Ordering::AcqRel) {
-                self.place(engine, number, fd);
-            } else if self.waiting.iter().all(|waiting| waiting.door != number) {
+                self.place(engine, Arc::clone(door), fd);
+            } else if self.waiting.iter().all(|waiting| !Arc::ptr_eq(&waiting.door, door)) {
                 // The one before may have left, and have requests under way.
-                self.waiting.push(Waiting { door: number, fd, until: now + PATIENCE });
+                self.waiting.push(Waiting { door: Arc::clone(door), fd, until: now + PATIENCE });
             } else {
-                self.refuse(number);
+                refuse(door);
             }
-        }
-    }
-
-    fn refuse(&self, door: usize) {
-        let door = &self.doors.list[door];
-        if !door.told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                export = door.name,
-                "vhost-user: a second front-end was refused: an export has one at a time"
-            );
         }
     }
 
@@ -136,19 +123,19 @@ impl VhostUser {
             if self.draining.is_some() {
                 continue; // closes it
             }
-            if !self.doors.list[waiting.door].taken.swap(true, Ordering::AcqRel) {
+            if !waiting.door.taken.swap(true, Ordering::AcqRel) {
                 self.place(engine, waiting.door, waiting.fd);
             } else if now < waiting.until {
                 self.waiting.push(waiting);
             } else {
-                self.refuse(waiting.door);
+                refuse(&waiting.door);
             }
         }
     }
 
     /// Gives a front-end to the worker with the fewest.
-    fn place(&mut self, engine: &mut Engine, door: usize, fd: OwnedFd) {
-        let (target, load) = (self.doors.loads.iter().enumerate())
+    fn place(&mut self, engine: &mut Engine, door: Arc<Door>, fd: OwnedFd) {
+        let (target, load) = (self.service.doors.loads.iter().enumerate())
             .min_by_key(|(_, load)| load.load(Ordering::Relaxed))
             .expect("there is at least one worker");
         load.fetch_add(1, Ordering::Relaxed);
@@ -156,15 +143,15 @@ impl VhostUser {
         if target == engine.context {
             self.welcome(engine, door, fd);
         } else {
-            self.doors.newcomers_of(target).push((door, fd));
+            self.service.doors.newcomers_of(target).push((door, fd));
             self.service.notifiers.wake(target, &mut engine.ring);
         }
     }
 
-    fn welcome(&mut self, engine: &mut Engine, door: usize, fd: OwnedFd) {
+    fn welcome(&mut self, engine: &mut Engine, door: Arc<Door>, fd: OwnedFd) {
         let exports = self.service.exports();
-        let Some(export) = exports.list.iter().find(|there| there.id == self.doors.list[door].export) else {
-            return self.leave(engine.context, door); // removed meanwhile
+        let Some(export) = exports.list.iter().find(|there| there.id == door.export) else {
+            return self.leave(engine.context, &door); // removed meanwhile
         };
         let entry = self.devices.vacant_entry();
         let number = entry.key();
@@ -180,16 +167,22 @@ impl VhostUser {
     }
 
     /// A front-end has left its door.
-    fn leave(&self, context: ContextId, door: usize) {
-        self.doors.list[door].told.store(false, Ordering::Relaxed);
-        self.doors.list[door].taken.store(false, Ordering::Release);
-        self.doors.loads[usize::from(context.0)].fetch_sub(1, Ordering::Relaxed);
+    fn leave(&self, context: ContextId, door: &Door) {
+        door.told.store(false, Ordering::Relaxed);
+        door.taken.store(false, Ordering::Release);
+        self.service.doors.loads[usize::from(context.0)].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn refuse(door: &Door) {
+    if !door.told.swap(true, Ordering::Relaxed) {
+        tracing::warn!(export = door.name, "vhost-user: a second front-end was refused: an export has one at a time");
     }
 }
 
 /// A front-end at a door that is taken.
 struct Waiting {
-    door: usize,
+    door: Arc<Door>,
     fd: OwnedFd,
     until: Instant,
 }
@@ -224,14 +217,13 @@ impl Front for VhostUser {
                 self.devices[device].called(ring);
                 self.touch(device);
             }
-            Event::Accept(door) => {
-                if !more {
-                    self.listening -= 1;
-                }
-                if self.draining.is_none() {
-                    self.accept(engine, now, door);
+            Event::Accept(export) => {
+                let is_there = self.draining.is_none() && self.service.doors.list().contains_key(&export);
+                let door = if more { self.doors.get(&export).cloned() } else { self.doors.remove(&export) };
+                if let Some(door) = door.filter(|_| is_there) {
+                    self.accept(engine, now, &door);
                     if !more {
-                        self.listen(engine, door); // unless it was closed
+                        self.listen(engine, door);
                     }
                 }
             }
@@ -240,7 +232,7 @@ impl Front for VhostUser {
 
     /// There may be newcomers, or the order to drain.
     fn woken(&mut self, engine: &mut Engine, now: Instant) {
-        let newcomers = std::mem::take(&mut *self.doors.newcomers_of(engine.context));
+        let newcomers = std::mem::take(&mut *self.service.doors.newcomers_of(engine.context));
         newcomers.into_iter().for_each(|(door, fd)| self.welcome(engine, door, fd));
         let changes = self.service.changes();
         if std::mem::replace(&mut self.changes_seen, changes) != changes {
@@ -248,9 +240,7 @@ impl Front for VhostUser {
         }
         if self.service.draining.load(Ordering::Acquire) && self.draining.is_none() {
             self.draining = Some(now);
-            if self.listening > 0 {
-                (0..self.doors.list.len()).for_each(|door| engine.ring.cancel(Event::Accept(door).pack()));
-            }
+            self.doors.keys().for_each(|door| engine.ring.cancel(Event::Accept(*door).pack()));
             let numbers: Vec<_> = self.devices.iter().map(|(number, _)| number).collect();
             for number in numbers {
                 self.devices[number].end(engine);
@@ -263,9 +253,23 @@ impl Front for VhostUser {
         if !self.waiting.is_empty() {
             self.look_at_waiting(engine, now);
         }
-        for (_, device) in &mut self.devices {
-            device.look();
-        }
+        self.watch(false);
+    }
+
+    fn watch(&mut self, sleeps: bool) -> bool {
+        let mut watched = std::mem::take(&mut self.watched);
+        let mut more = false;
+        watched.retain(|number| {
+            let Some(device) = self.devices.get_mut(*number) else { return false };
+            if device.watch(sleeps) {
+                more = true;
+                self.touch(*number);
+                return true;
+            }
+            !sleeps
+        });
+        self.watched = watched;
+        more
     }
 
     #[inline]
@@ -288,16 +292,19 @@ impl Front for VhostUser {
         touched.retain(|number| {
             let device = &mut self.devices[*number];
             device.arm(engine);
+            if !device.is_listening() && !self.watched.contains(number) {
+                self.watched.push(*number);
+            }
             if device.is_over() {
                 // What was collected for it names its descriptors.
                 engine.ring.submit();
                 let device = self.devices.remove(*number);
-                let (door, name) = (device.door, device.export().name.clone());
+                let (door, name) = (Arc::clone(&device.door), device.export().name.clone());
                 device.close(engine);
                 let client = self.service.clients().remove(&(engine.context.0, CLIENTS + *number));
                 let peer = client.map_or_else(String::new, |client| client.peer);
                 self.service.events.tell("left", vec![("export", name), ("client", peer)]);
-                self.leave(engine.context, door);
+                self.leave(engine.context, &door);
                 return false;
             }
             // It goes on when others have given memory or room back.
@@ -321,7 +328,7 @@ impl Front for VhostUser {
     }
 
     fn is_over(&self, _engine: &Engine) -> bool {
-        self.draining.is_some() && self.devices.is_empty() && self.listening == 0
+        self.draining.is_some() && self.devices.is_empty() && self.doors.is_empty()
     }
 
     fn finish(&mut self) {}

@@ -9,8 +9,8 @@
 use std::fmt;
 
 use vhost::vhost_user::message::{
-    FrontendReq, VhostUserConfig, VhostUserInflight, VhostUserMemory, VhostUserMemoryRegion, VhostUserMsgValidator,
-    VhostUserVringAddr, VhostUserVringState,
+    BackendReq, FrontendReq, VhostUserConfig, VhostUserInflight, VhostUserMemory, VhostUserMemoryRegion,
+    VhostUserMsgValidator, VhostUserVringAddr, VhostUserVringState,
 };
 use vm_memory::ByteValued;
 
@@ -60,21 +60,63 @@ pub enum Request {
     SetOwner,
     ResetOwner,
     SetMemTable(Vec<Region>),
-    SetVringNum { ring: u32, size: u32 },
-    SetVringAddr { ring: u32, descriptors: u64, available: u64, used: u64 },
-    SetVringBase { ring: u32, base: u32 },
-    GetVringBase { ring: u32 },
-    SetVringKick { ring: u32, with_descriptor: bool },
-    SetVringCall { ring: u32, with_descriptor: bool },
-    SetVringErr { ring: u32 },
+    SetVringNum {
+        ring: u32,
+        size: u32,
+    },
+    SetVringAddr {
+        ring: u32,
+        descriptors: u64,
+        available: u64,
+        used: u64,
+    },
+    SetVringBase {
+        ring: u32,
+        base: u32,
+    },
+    GetVringBase {
+        ring: u32,
+    },
+    SetVringKick {
+        ring: u32,
+        with_descriptor: bool,
+    },
+    SetVringCall {
+        ring: u32,
+        with_descriptor: bool,
+    },
+    SetVringErr {
+        ring: u32,
+        with_descriptor: bool,
+    },
     GetProtocolFeatures,
     SetProtocolFeatures(u64),
     GetQueueNum,
-    SetVringEnable { ring: u32, on: bool },
-    GetConfig { offset: u32, size: u32, flags: u32 },
-    SetConfig { offset: u32, data: Vec<u8> },
-    GetInflight { queues: u16, size: u16 },
-    SetInflight { bytes: u64, offset: u64, queues: u16, size: u16 },
+    SetVringEnable {
+        ring: u32,
+        on: bool,
+    },
+    GetConfig {
+        offset: u32,
+        size: u32,
+        flags: u32,
+    },
+    SetConfig {
+        offset: u32,
+        data: Vec<u8>,
+    },
+    GetInflight {
+        queues: u16,
+        size: u16,
+    },
+    SetInflight {
+        bytes: u64,
+        offset: u64,
+        queues: u16,
+        size: u16,
+    },
+    /// A socket by which the device speaks first.
+    SetBackendRequests,
 }
 
 /// Why a message cannot be understood (message.1).
@@ -129,13 +171,6 @@ impl Header {
     }
 }
 
-/// A value of the protocol at the start of some bytes.
-fn take<T: ByteValued + Default>(bytes: &[u8]) -> Option<T> {
-    let mut value = T::default();
-    value.as_mut_slice().copy_from_slice(bytes.get(..size_of::<T>())?);
-    Some(value)
-}
-
 impl Request {
     /// Reads what is asked, with so many descriptors beside it.
     ///
@@ -143,108 +178,168 @@ impl Request {
     /// It makes no sense.
     pub fn read(header: &Header, payload: &[u8], descriptors: usize) -> Result<Self, Wrong> {
         let code = FrontendReq::try_from(header.code).map_err(|_| Wrong::Unknown(header.code))?;
-        let misfit = || Wrong::Payload(code, payload.len());
-        let exactly = |size: usize| if payload.len() == size { Ok(()) } else { Err(misfit()) };
-        let nothing = || exactly(0);
-        let number = || exactly(8).and_then(|()| take::<u64>(payload).ok_or_else(misfit));
-        let ring = || {
-            exactly(size_of::<VhostUserVringState>())?;
-            let VhostUserVringState { index, num } = take(payload).ok_or_else(misfit)?;
-            Ok((index, num))
-        };
-        let event = || number().map(|value| ((value & 0xff) as u32, value & NO_DESCRIPTOR == 0));
-        let mut wanted = 0;
+        let payload = Payload { code, bytes: payload };
         let request = match code {
-            FrontendReq::GET_FEATURES => nothing().map(|()| Self::GetFeatures)?,
-            FrontendReq::SET_FEATURES => Self::SetFeatures(number()?),
-            FrontendReq::SET_OWNER => nothing().map(|()| Self::SetOwner)?,
-            FrontendReq::RESET_OWNER => nothing().map(|()| Self::ResetOwner)?,
-            FrontendReq::SET_MEM_TABLE => {
-                let table: VhostUserMemory = take(payload).ok_or_else(misfit)?;
-                if !table.is_valid() {
-                    let why = "with no region: the guest's memory is not shared (QEMU: -object \
-                               memory-backend-memfd,id=ram,size=SIZE,share=on -machine memory-backend=ram)";
-                    return Err(Wrong::Value(code, why));
-                }
-                let regions = &payload[size_of::<VhostUserMemory>()..];
-                let one = size_of::<VhostUserMemoryRegion>();
-                if regions.len() != table.num_regions as usize * one {
-                    return Err(misfit());
-                }
-                wanted = table.num_regions as usize;
-                Self::SetMemTable(regions.chunks_exact(one).map(region).collect::<Option<_>>().ok_or_else(misfit)?)
-            }
-            FrontendReq::SET_VRING_NUM => ring().map(|(ring, size)| Self::SetVringNum { ring, size })?,
-            FrontendReq::SET_VRING_ADDR => {
-                exactly(size_of::<VhostUserVringAddr>())?;
-                let address: VhostUserVringAddr = take(payload).ok_or_else(misfit)?;
-                if !address.is_valid() {
-                    return Err(Wrong::Value(
-                        code,
-                        "with addresses that are not aligned, or flags that nobody defined",
-                    ));
-                }
-                let VhostUserVringAddr { index: ring, descriptor: descriptors, available, used, .. } = address;
-                Self::SetVringAddr { ring, descriptors, available, used }
-            }
-            FrontendReq::SET_VRING_BASE => ring().map(|(ring, base)| Self::SetVringBase { ring, base })?,
-            FrontendReq::GET_VRING_BASE => ring().map(|(ring, _)| Self::GetVringBase { ring })?,
+            FrontendReq::GET_FEATURES => payload.nothing(Self::GetFeatures),
+            FrontendReq::SET_FEATURES => payload.number().map(Self::SetFeatures),
+            FrontendReq::SET_OWNER => payload.nothing(Self::SetOwner),
+            FrontendReq::RESET_OWNER => payload.nothing(Self::ResetOwner),
+            FrontendReq::SET_MEM_TABLE => payload.memory().map(Self::SetMemTable),
+            FrontendReq::SET_VRING_NUM => payload.ring(|ring, size| Self::SetVringNum { ring, size }),
+            FrontendReq::SET_VRING_ADDR => payload.addresses(),
+            FrontendReq::SET_VRING_BASE => payload.ring(|ring, base| Self::SetVringBase { ring, base }),
+            FrontendReq::GET_VRING_BASE => payload.ring(|ring, _| Self::GetVringBase { ring }),
             FrontendReq::SET_VRING_KICK => {
-                let (ring, with_descriptor) = event()?;
-                wanted = usize::from(with_descriptor);
-                Self::SetVringKick { ring, with_descriptor }
+                payload.event(|ring, with_descriptor| Self::SetVringKick { ring, with_descriptor })
             }
             FrontendReq::SET_VRING_CALL => {
-                let (ring, with_descriptor) = event()?;
-                wanted = usize::from(with_descriptor);
-                Self::SetVringCall { ring, with_descriptor }
+                payload.event(|ring, with_descriptor| Self::SetVringCall { ring, with_descriptor })
             }
             FrontendReq::SET_VRING_ERR => {
-                let (ring, with_descriptor) = event()?;
-                wanted = usize::from(with_descriptor);
-                Self::SetVringErr { ring }
+                payload.event(|ring, with_descriptor| Self::SetVringErr { ring, with_descriptor })
             }
-            FrontendReq::GET_PROTOCOL_FEATURES => nothing().map(|()| Self::GetProtocolFeatures)?,
-            FrontendReq::SET_PROTOCOL_FEATURES => Self::SetProtocolFeatures(number()?),
-            FrontendReq::GET_QUEUE_NUM => nothing().map(|()| Self::GetQueueNum)?,
-            FrontendReq::SET_VRING_ENABLE => ring().map(|(ring, on)| Self::SetVringEnable { ring, on: on != 0 })?,
-            FrontendReq::GET_CONFIG | FrontendReq::SET_CONFIG => {
-                let config: VhostUserConfig = take(payload).ok_or_else(misfit)?;
-                let (data, VhostUserConfig { offset, size, flags }) = (&payload[size_of_val(&config)..], config);
-                if !config.is_valid() || size as usize != data.len() {
-                    return Err(misfit());
-                }
-                match code {
-                    FrontendReq::GET_CONFIG => Self::GetConfig { offset, size, flags },
-                    _ => Self::SetConfig { offset, data: data.to_vec() },
-                }
+            FrontendReq::GET_PROTOCOL_FEATURES => payload.nothing(Self::GetProtocolFeatures),
+            FrontendReq::SET_PROTOCOL_FEATURES => payload.number().map(Self::SetProtocolFeatures),
+            FrontendReq::GET_QUEUE_NUM => payload.nothing(Self::GetQueueNum),
+            FrontendReq::SET_VRING_ENABLE => payload.ring(|ring, on| Self::SetVringEnable { ring, on: on != 0 }),
+            FrontendReq::GET_CONFIG => {
+                payload.config(|VhostUserConfig { offset, size, flags }, _| Self::GetConfig { offset, size, flags })
             }
-            FrontendReq::GET_INFLIGHT_FD | FrontendReq::SET_INFLIGHT_FD => {
-                // Front-ends send it with or without the padding at its end.
-                let mut whole = [0; size_of::<VhostUserInflight>()];
-                if !(20..=whole.len()).contains(&payload.len()) {
-                    return Err(misfit());
-                }
-                whole[..payload.len()].copy_from_slice(payload);
-                let table: VhostUserInflight = take(&whole).ok_or_else(misfit)?;
+            FrontendReq::SET_CONFIG => payload.config(|VhostUserConfig { offset, .. }, data| {
+                let data = data.to_vec();
+                Self::SetConfig { offset, data }
+            }),
+            FrontendReq::GET_INFLIGHT_FD => {
+                payload.inflight(|VhostUserInflight { num_queues: queues, queue_size: size, .. }| Self::GetInflight {
+                    queues,
+                    size,
+                })
+            }
+            FrontendReq::SET_INFLIGHT_FD => payload.inflight(|table| {
                 let VhostUserInflight { mmap_size: bytes, mmap_offset: offset, num_queues: queues, queue_size: size } =
                     table;
-                if !table.is_valid() {
-                    return Err(Wrong::Value(code, "for no queue"));
-                }
-                wanted = usize::from(code == FrontendReq::SET_INFLIGHT_FD);
-                match code {
-                    FrontendReq::GET_INFLIGHT_FD => Self::GetInflight { queues, size },
-                    _ => Self::SetInflight { bytes, offset, queues, size },
-                }
-            }
+                Self::SetInflight { bytes, offset, queues, size }
+            }),
+            FrontendReq::SET_BACKEND_REQ_FD => payload.nothing(Self::SetBackendRequests),
             _ => return Err(Wrong::Unknown(header.code)),
-        };
+        }?;
+        let wanted = request.descriptors();
         if descriptors != wanted {
             return Err(Wrong::Descriptors(code, descriptors, wanted));
         }
         Ok(request)
     }
+
+    /// How many descriptors belong to it.
+    fn descriptors(&self) -> usize {
+        match self {
+            Self::SetMemTable(regions) => regions.len(),
+            Self::SetVringKick { with_descriptor, .. }
+            | Self::SetVringCall { with_descriptor, .. }
+            | Self::SetVringErr { with_descriptor, .. } => usize::from(*with_descriptor),
+            Self::SetInflight { .. } | Self::SetBackendRequests => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// What comes with a message.
+struct Payload<'a> {
+    code: FrontendReq,
+    bytes: &'a [u8],
+}
+
+impl Payload<'_> {
+    fn misfit(&self) -> Wrong {
+        Wrong::Payload(self.code, self.bytes.len())
+    }
+
+    /// A value of the protocol, at the start of the bytes.
+    fn first<T: ByteValued + Default>(&self) -> Result<T, Wrong> {
+        take(self.bytes).ok_or_else(|| self.misfit())
+    }
+
+    /// A value of the protocol, and no more.
+    fn only<T: ByteValued + Default>(&self) -> Result<T, Wrong> {
+        if self.bytes.len() == size_of::<T>() { self.first() } else { Err(self.misfit()) }
+    }
+
+    fn nothing(&self, request: Request) -> Result<Request, Wrong> {
+        if self.bytes.is_empty() { Ok(request) } else { Err(self.misfit()) }
+    }
+
+    fn number(&self) -> Result<u64, Wrong> {
+        self.only()
+    }
+
+    /// A ring, and a number.
+    fn ring(&self, to: impl FnOnce(u32, u32) -> Request) -> Result<Request, Wrong> {
+        let VhostUserVringState { index, num } = self.only()?;
+        Ok(to(index, num))
+    }
+
+    /// A ring, and whether there is a descriptor.
+    fn event(&self, to: impl FnOnce(u32, bool) -> Request) -> Result<Request, Wrong> {
+        let value = self.number()?;
+        Ok(to((value & 0xff) as u32, value & NO_DESCRIPTOR == 0))
+    }
+
+    fn memory(&self) -> Result<Vec<Region>, Wrong> {
+        let table: VhostUserMemory = self.first()?;
+        if !table.is_valid() {
+            let why = "with no region: the guest's memory is not shared (QEMU: -object \
+                       memory-backend-memfd,id=ram,size=SIZE,share=on -machine memory-backend=ram)";
+            return Err(Wrong::Value(self.code, why));
+        }
+        let regions = &self.bytes[size_of::<VhostUserMemory>()..];
+        let one = size_of::<VhostUserMemoryRegion>();
+        if regions.len() != table.num_regions as usize * one {
+            return Err(self.misfit());
+        }
+        regions.chunks_exact(one).map(region).collect::<Option<_>>().ok_or_else(|| self.misfit())
+    }
+
+    fn addresses(&self) -> Result<Request, Wrong> {
+        let address: VhostUserVringAddr = self.only()?;
+        if !address.is_valid() {
+            let why = "with addresses that are not aligned, or flags that nobody defined";
+            return Err(Wrong::Value(self.code, why));
+        }
+        let VhostUserVringAddr { index: ring, descriptor: descriptors, available, used, .. } = address;
+        Ok(Request::SetVringAddr { ring, descriptors, available, used })
+    }
+
+    /// A part of the device's configuration, and its bytes.
+    fn config(&self, to: impl FnOnce(VhostUserConfig, &[u8]) -> Request) -> Result<Request, Wrong> {
+        let config: VhostUserConfig = self.first()?;
+        let (data, size) = (&self.bytes[size_of_val(&config)..], config.size);
+        if !config.is_valid() || size as usize != data.len() {
+            return Err(self.misfit());
+        }
+        Ok(to(config, data))
+    }
+
+    /// Tables of requests under way.
+    fn inflight(&self, to: impl FnOnce(VhostUserInflight) -> Request) -> Result<Request, Wrong> {
+        // Front-ends send it with or without the padding at its end.
+        let mut whole = [0; size_of::<VhostUserInflight>()];
+        if !(20..=whole.len()).contains(&self.bytes.len()) {
+            return Err(self.misfit());
+        }
+        whole[..self.bytes.len()].copy_from_slice(self.bytes);
+        let table: VhostUserInflight = take(&whole).ok_or_else(|| self.misfit())?;
+        if !table.is_valid() {
+            return Err(Wrong::Value(self.code, "for no queue"));
+        }
+        Ok(to(table))
+    }
+}
+
+/// A value of the protocol at the start of some bytes.
+fn take<T: ByteValued + Default>(bytes: &[u8]) -> Option<T> {
+    let mut value = T::default();
+    value.as_mut_slice().copy_from_slice(bytes.get(..size_of::<T>())?);
+    Some(value)
 }
 
 fn region(bytes: &[u8]) -> Option<Region> {
@@ -258,6 +353,12 @@ fn region(bytes: &[u8]) -> Option<Region> {
 pub fn reply(code: u32, payload: &[u8]) -> Vec<u8> {
     let words = [code, VERSION | REPLY, payload.len() as u32];
     words.iter().flat_map(|word| word.to_ne_bytes()).chain(payload.iter().copied()).collect()
+}
+
+/// A message to the front-end that nobody asked for: the configuration has changed.
+#[must_use]
+pub fn config_changed() -> Vec<u8> {
+    [BackendReq::CONFIG_CHANGE_MSG.into(), VERSION, 0u32].iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
 /// The payload of an answer that is a number.

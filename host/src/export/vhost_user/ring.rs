@@ -6,7 +6,10 @@
 //!
 //! ring.1  A head is in use from the moment that it is taken until it is in the used ring. A guest that offers it again in
 //!         between is out of step.
-//! ring.2  Whenever the worker may sleep, the guest was asked to kick, and the available ring was looked at after that.
+//! ring.2  Before the worker sleeps the guest is asked to kick, and the available ring is looked at after that. While the worker is
+//!         awake it looks at the ring by itself: a kick costs the guest an exit from the virtual machine, and us a system call.
+//! ring.3  The guest is called once when a ring is taken up. A server that was killed may have put something into the used ring and
+//!         not called: the guest would wait for ever, with nothing under way.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,6 +47,8 @@ pub(super) struct Ring {
     listening: bool,
     /// The guest is to be told that something ended.
     ended: bool,
+    /// The guest is called whether or not it asked for that (ring.3).
+    owes_call: bool,
 }
 
 /// A request under way.
@@ -85,6 +90,7 @@ impl Ring {
             look: true,
             listening: false,
             ended: false,
+            owes_call: true,
         };
         ring.move_to(shared)?;
         let used = ring.queue.used_idx(&*ring.memory, Ordering::Acquire).map_err(|error| error.to_string())?.0;
@@ -145,18 +151,47 @@ impl Ring {
             if !self.look {
                 return Ok(None);
             }
-            let memory = Arc::clone(&self.memory);
-            let new = self.queue.iter(&*memory).map_err(|error| error.to_string())?;
+            let new = self.queue.iter(&*self.memory).map_err(|error| error.to_string())?;
             self.waiting.extend(new.map(|chain| chain.head_index()));
-            if !self.waiting.is_empty() {
-                self.listening = false;
-            } else if self.listening {
+            if self.waiting.is_empty() {
                 self.look = false;
             } else {
-                self.listening = true;
-                self.look = self.queue.enable_notification(&*memory).map_err(|error| error.to_string())?; // ring.2
+                self.listening = false;
             }
         }
+    }
+
+    /// Whether the guest has put something into the ring that was not looked at; it is looked at then.
+    pub(super) fn has_more(&mut self) -> bool {
+        if self.has_waiting() {
+            return false; // It goes on once there is memory or room.
+        }
+        // What is wrong with the ring shows where it is looked at.
+        self.look |= self
+            .queue
+            .avail_idx(&*self.memory, Ordering::Acquire)
+            .is_ok_and(|index| index.0 != self.queue.next_avail());
+        self.look
+    }
+
+    /// Asks the guest to kick when there is more; whether there is more already (ring.2).
+    pub(super) fn listen(&mut self) -> bool {
+        if self.has_waiting() {
+            return false;
+        }
+        if !std::mem::replace(&mut self.listening, true) {
+            self.look |= self.queue.enable_notification(&*self.memory).unwrap_or(true);
+        }
+        self.look
+    }
+
+    /// Whether there is something that was taken from the ring and not begun with.
+    fn has_waiting(&self) -> bool {
+        !(self.waiting.is_empty() && self.again.is_empty())
+    }
+
+    pub(super) const fn is_listening(&self) -> bool {
+        self.listening
     }
 
     /// The next head was begun with: what is under way, unless it has ended already.
@@ -206,11 +241,18 @@ impl Ring {
         Ok(())
     }
 
+    /// The guest is called by another descriptor now.
+    pub(super) const fn owe_call(&mut self) {
+        self.owes_call = true;
+    }
+
     /// Whether to call the guest.
     pub(super) fn calls(&mut self) -> Result<bool, String> {
+        let owes = std::mem::take(&mut self.owes_call);
         if !std::mem::take(&mut self.ended) {
-            return Ok(false);
+            return Ok(owes);
         }
-        self.queue.needs_notification(&*self.memory).map_err(|error| error.to_string())
+        let asks = self.queue.needs_notification(&*self.memory).map_err(|error| error.to_string())?;
+        Ok(asks || owes)
     }
 }

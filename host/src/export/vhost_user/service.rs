@@ -1,21 +1,22 @@
 //! What devices share: the doors at which front-ends connect, and what the kernel does for them.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::ContextId;
 
 use crate::Error;
-use crate::config::{self, Address, Listener, Tls};
+use crate::config::{Address, Listener, Tls};
 use crate::export::Export;
-use crate::export::listen::Listening;
+use crate::export::listen::{self, Listening};
 use crate::kernel::ring::Source;
 
-/// Where the front-end of one export connects.
+/// Where the front-end of one export connects. The socket is there for as long as anybody has this.
 pub(crate) struct Door {
-    /// Until the export is removed.
-    listening: Mutex<Option<Listening>>,
+    pub(super) listening: Listening,
     /// The export, by its number.
     pub(super) export: u64,
     pub(super) name: String,
@@ -26,36 +27,43 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Opens the door of an export, if it shall have one.
-    pub(crate) fn open(config: &config::Export, export: &Export) -> Option<Result<Self, Error>> {
-        let listening = Listening::open(&Self::place(config)?).and_then(|listening| {
-            // Nobody may be there any more when it is looked who is.
-            rustix::io::ioctl_fionbio(&listening.fd, true)
-                .map_err(|error| Error::Listen { address: listening.name.clone(), why: error.to_string() })?;
-            Ok(Mutex::new(Some(listening)))
-        });
-        let (export, name) = (export.id, export.name.clone());
+    /// The door of an export that listens already.
+    pub(crate) fn new(listening: Listening, export: &Export) -> Self {
         let (taken, told) = Default::default();
-        Some(listening.map(|listening| Self { listening, export, name, taken, told }))
+        Self { listening, export: export.id, name: export.name.clone(), taken, told }
     }
 
-    /// Where the door of an export is, if it shall have one.
-    pub(crate) fn place(config: &config::Export) -> Option<Listener> {
-        Some(Listener { address: Address::Unix(config.vhost_user.clone()?), tls: Tls::Off })
+    /// Listens for front-ends at a path.
+    pub(crate) fn listen(path: &Path) -> Result<Listening, Error> {
+        let listening = Listening::open(&place(path))?;
+        // Nobody may be there any more when it is looked who is.
+        rustix::io::ioctl_fionbio(&listening.fd, true)
+            .map_err(|error| Error::Listen { address: listening.name.clone(), why: error.to_string() })?;
+        Ok(listening)
     }
 
-    /// The socket, unless it was closed.
-    pub(super) fn listening(&self) -> MutexGuard<'_, Option<Listening>> {
-        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether [`Door::listen`] would succeed.
+    pub(crate) fn check(path: &Path) -> Result<(), Error> {
+        listen::check(&place(path))
+    }
+
+    /// Where it is: `unix:/run/vm/alice`.
+    pub(crate) fn address(&self) -> &str {
+        &self.listening.name
     }
 }
 
+fn place(path: &Path) -> Listener {
+    Listener { address: Address::Unix(path.to_owned()), tls: Tls::Off }
+}
+
 /// A front-end that has connected: its door, and its socket.
-type Newcomer = (usize, OwnedFd);
+type Newcomer = (Arc<Door>, OwnedFd);
 
 /// The doors of a server, and what comes in by them: the same for all workers.
 pub(crate) struct Doors {
-    pub(super) list: Vec<Door>,
+    /// By the numbers of their exports.
+    list: Mutex<BTreeMap<u64, Arc<Door>>>,
     /// Devices at each worker.
     pub(super) loads: Box<[AtomicU32]>,
     /// Front-ends that one worker accepted for another, by the number of that one.
@@ -65,7 +73,24 @@ pub(crate) struct Doors {
 impl Doors {
     pub(crate) fn new(list: Vec<Door>, workers: usize) -> Self {
         let loads = (0..workers).map(|_| AtomicU32::new(0)).collect();
-        Self { list, loads, newcomers: (0..workers).map(|_| Mutex::default()).collect() }
+        let list = list.into_iter().map(|door| (door.export, Arc::new(door))).collect();
+        Self { list: Mutex::new(list), loads, newcomers: (0..workers).map(|_| Mutex::default()).collect() }
+    }
+
+    /// The doors that there are now.
+    pub(super) fn list(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Door>>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens one more; workers are to be woken then.
+    pub(crate) fn open(&self, door: Door) {
+        self.list().insert(door.export, Arc::new(door));
+    }
+
+    /// Takes the door of an export away, if it has one; workers are to be woken then. The place is free when nobody has what
+    /// is answered.
+    pub(crate) fn shut(&self, export: u64) -> Option<Arc<Door>> {
+        self.list().remove(&export)
     }
 
     pub(super) fn newcomers_of(&self, worker: ContextId) -> MutexGuard<'_, Vec<Newcomer>> {
@@ -112,18 +137,20 @@ pub(super) enum Event {
     Message(usize),
     Kick(Name),
     Called(Name),
-    Accept(usize),
+    /// At the door of the export of this number.
+    Accept(u64),
 }
 
 impl Event {
     pub(super) fn pack(self) -> u64 {
         let (kind, number, ring) = match self {
-            Self::Message(device) => (0, device, 0),
-            Self::Kick(Name { device, ring }) => (1, device, ring),
-            Self::Called(Name { device, ring }) => (2, device, ring),
-            Self::Accept(door) => (3, door, 0),
+            Self::Message(device) => (0, device as u64, 0),
+            Self::Kick(Name { device, ring }) => (1, device as u64, ring),
+            Self::Called(Name { device, ring }) => (2, device as u64, ring),
+            Self::Accept(export) => (3, export, 0),
         };
-        Source::Front(EVENT | kind << 48 | (ring as u64) << 32 | number as u64).pack()
+        debug_assert!(number <= u64::from(u32::MAX));
+        Source::Front(EVENT | kind << 48 | (ring as u64) << 32 | number).pack()
     }
 
     pub(super) fn unpack(what: u64) -> Self {
@@ -132,7 +159,7 @@ impl Event {
             0 => Self::Message(number),
             1 => Self::Kick(Name { device: number, ring }),
             2 => Self::Called(Name { device: number, ring }),
-            3 => Self::Accept(number),
+            3 => Self::Accept(number as u64),
             _ => unreachable!("a completion that was never submitted: {what:#x}"),
         }
     }

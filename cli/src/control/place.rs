@@ -1,0 +1,324 @@
+//! Where the control server is and who may speak to it, as people write it: `unix:/run/fairlift/control.sock,mode=0660,group=adm`.
+
+use std::io;
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use fairlift::config::{Address, Config};
+use fairlift_lab::suggestion;
+
+use crate::words::{certificates, place};
+
+/// What may stand behind an address.
+const OPTIONS: [&str; 6] = ["mode", "owner", "group", "read_only", "token", "certificates"];
+
+/// A place where the control server is, as people write it.
+#[derive(Clone, Debug)]
+pub(crate) struct ControlAt {
+    pub(crate) address: Address,
+    /// The address as it was written: a certificate names the host, and not its number.
+    written: String,
+    /// Of a unix socket.
+    pub(crate) mode: u32,
+    pub(crate) owner: Option<String>,
+    pub(crate) group: Option<String>,
+    /// Whether only looking is allowed there.
+    pub(crate) read_only: bool,
+    /// The file whose first line clients must know.
+    pub(crate) token: Option<PathBuf>,
+    /// Of TCP: the directory with the certificates, each client's too.
+    pub(crate) certificates: Option<PathBuf>,
+}
+
+/// What `--control` takes; `None`: no control server.
+#[derive(Clone, Debug)]
+pub(crate) struct ControlPlace(pub(crate) Option<ControlAt>);
+
+/// Reads `off`, or a place at which a server can listen.
+pub(crate) fn parse_control(text: &str) -> Result<ControlPlace, String> {
+    if text == "off" { Ok(ControlPlace(None)) } else { parse_place(text)?.guarded().map(Some).map(ControlPlace) }
+}
+
+/// Reads `unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only][,token=FILE]` or
+/// `tcp:HOST:PORT[,token=FILE][,certificates=DIR][,read_only]`.
+pub(crate) fn parse_place(text: &str) -> Result<ControlAt, String> {
+    let mut rest = text;
+    let mut at = ControlAt::new(Address::Unix(PathBuf::new()));
+    // From the end, for a path may contain commas.
+    while let Some((before, option)) = rest.rsplit_once(',') {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        match name {
+            "mode" => {
+                let number = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777);
+                at.mode = number.ok_or_else(|| format!("mode takes an octal number such as 0660, not \"{value}\""))?;
+            }
+            "read_only" if value.is_empty() => at.read_only = true,
+            "owner" | "group" | "token" | "certificates" if value.is_empty() => {
+                let what = match name {
+                    "token" => "a file",
+                    "certificates" => "a directory",
+                    _ => "a name or a number",
+                };
+                return Err(format!("{name} takes {what}, as in {name}=…"));
+            }
+            "owner" => at.owner = Some(value.into()),
+            "group" => at.group = Some(value.into()),
+            "token" => at.token = Some(value.into()),
+            "certificates" => at.certificates = Some(value.into()),
+            _ => {
+                let hint = suggestion(name, OPTIONS);
+                if !hint.is_empty() {
+                    return Err(format!("unknown option \"{option}\"{hint}"));
+                }
+                break;
+            }
+        }
+        rest = before;
+    }
+    (at.address, at.written) = (place::parse(rest)?, rest.into());
+    at.suits()
+}
+
+impl ControlAt {
+    fn new(address: Address) -> Self {
+        Self {
+            written: place::show(&address),
+            address,
+            mode: 0o600,
+            owner: None,
+            group: None,
+            read_only: false,
+            token: None,
+            certificates: None,
+        }
+    }
+
+    /// Whether its options are those of its kind of address.
+    fn suits(self) -> Result<Self, String> {
+        match &self.address {
+            Address::Tcp(_) if self.owner.is_some() || self.group.is_some() || self.mode != 0o600 => {
+                Err("mode, owner and group are of unix sockets; a TCP address has a token or certificates".into())
+            }
+            Address::Unix(_) if self.certificates.is_some() => {
+                Err("certificates are of TCP addresses; of a unix socket the mode, owner and group say who may".into())
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// Whether it is safe to listen there: who reaches a TCP address has to know or show something, and nothing secret crosses a
+    /// network in plain text.
+    fn guarded(self) -> Result<Self, String> {
+        let at = &self.written;
+        if place::tcp_address(&self.address).is_none() || self.certificates.is_some() {
+            return Ok(self);
+        }
+        if self.token.is_none() {
+            return Err(format!(
+                "whoever reaches {at} could change the server: give the file of a token that clients must send, as in \
+                 {at},token=/etc/fairlift/token (openssl rand -hex 32), or a directory of certificates, \
+                 {at},certificates=/etc/fairlift/pki, or use a unix socket"
+            ));
+        }
+        if place::is_remote(&self.address) {
+            return Err(format!(
+                "other machines can reach {at}, and the token would cross the network in plain text: add \
+                 certificates=DIR, or listen at tcp:127.0.0.1:PORT"
+            ));
+        }
+        Ok(self)
+    }
+
+    /// The host as it was written, without brackets.
+    pub(crate) fn host(&self) -> &str {
+        let host =
+            self.written.strip_prefix("tcp:").and_then(|rest| rest.rsplit_once(':')).map_or("", |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// Its paths, started at a directory.
+    pub(crate) fn rooted(mut self, dir: &Path) -> Result<Self, String> {
+        if let Address::Unix(path) = &mut self.address {
+            *path = dir.join(&*path);
+            place::check_length(path)?;
+        }
+        [&mut self.token, &mut self.certificates].into_iter().flatten().for_each(|path| *path = dir.join(&*path));
+        Ok(self)
+    }
+
+    /// Whether both are the same place with the same rights.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let all = |at: &Self| format!("{} {at:?}", place::show(&at.address));
+        all(self) == all(other)
+    }
+
+    /// Whether a server can listen there; nothing stays behind.
+    ///
+    /// # Errors
+    /// The address is taken or cannot be had, there is no such owner or group, or token or certificates cannot be used.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.token.as_deref().map(token).transpose()?;
+        self.certificates.as_deref().map(|dir| certificates::load(dir, true)).transpose()?;
+        self.owners()?;
+        match &self.address {
+            Address::Unix(path) => {
+                let directory = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+                match std::fs::metadata(directory) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(NO_DIRECTORY.into()),
+                    Err(error) => return Err(error.to_string()),
+                    Ok(metadata) if !metadata.is_dir() => {
+                        return Err(format!("{} is not a directory", directory.display()));
+                    }
+                    Ok(_) => {}
+                }
+                rustix::fs::access(directory, rustix::fs::Access::WRITE_OK)
+                    .map_err(|error| format!("nothing can be written to {}: {error}", directory.display()))?;
+                is_stale(path).map(drop)
+            }
+            Address::Tcp(address) => {
+                std::net::TcpListener::bind(address).map(drop).map_err(|error| bind_failed(&error))
+            }
+            Address::Inherited(_) => Ok(()),
+        }
+    }
+
+    /// The numbers of the socket's owner and group, where they were named.
+    pub(super) fn owners(&self) -> Result<(Option<u32>, Option<u32>), String> {
+        let id = |file: &str, name: &Option<String>| name.as_deref().map(|name| id_of(file, name)).transpose();
+        Ok((id("/etc/passwd", &self.owner)?, id("/etc/group", &self.group)?))
+    }
+}
+
+pub(super) const NO_DIRECTORY: &str = "its directory does not exist";
+
+pub(super) fn bind_failed(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "the port is in use by another server".into(),
+        io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need privileges"),
+        io::ErrorKind::NotFound => NO_DIRECTORY.into(),
+        _ => error.to_string(),
+    }
+}
+
+/// Where the control server is if nobody says where: beside the first unix socket, `fairlift.control.sock` for
+/// `fairlift.sock`; as a service of systemd `control.sock` in its run directory.
+pub(super) fn default_place(config: &Config) -> Option<ControlAt> {
+    let beside = config.listeners.iter().find_map(|listener| match &listener.address {
+        Address::Unix(path) => Some(path.with_extension("control.sock")),
+        _ => None,
+    });
+    let run = std::env::var_os("RUNTIME_DIRECTORY").map(|dir| Path::new(&dir).join("control.sock"));
+    let usual = || Some(place::default_socket().ok()?.with_extension("control.sock"));
+    let path = run.or(beside).or_else(usual)?;
+    place::check_length(&path).ok()?;
+    Some(ControlAt::new(Address::Unix(path)))
+}
+
+/// The first line of a file.
+pub(crate) fn token(path: &Path) -> Result<String, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("token {}: {error}", path.display()))?;
+    let token = text.lines().next().unwrap_or_default().trim();
+    if token.len() < 16 {
+        return Err(format!("token {}: its first line has to have at least 16 letters", path.display()));
+    }
+    Ok(token.into())
+}
+
+/// Whether there is the socket file of a server that is gone; what else there may be is left alone.
+pub(super) fn is_stale(path: &Path) -> Result<bool, String> {
+    let Ok(there) = std::fs::symlink_metadata(path) else { return Ok(false) };
+    if !there.file_type().is_socket() {
+        return Err("there is a file of that name, and it is not a socket".into());
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
+        _ => Err("another server is listening there".into()),
+    }
+}
+
+/// A user's or group's number: it is one, or the third field of its line.
+fn id_of(file: &str, name: &str) -> Result<u32, String> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+    let line = text.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|line| line[0] == name);
+    line.and_then(|line| line.get(2)?.parse().ok()).ok_or_else(|| format!("there is no \"{name}\" in {file}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_an_address_and_who_may_come() {
+        let at = parse_place("unix:/run/a,b.sock,mode=0660,group=adm,read_only").unwrap();
+        assert!(matches!(&at.address, Address::Unix(path) if path == Path::new("/run/a,b.sock")));
+        assert_eq!((at.mode, at.group.as_deref(), at.read_only), (0o660, Some("adm"), true));
+        let at = parse_place("tcp:localhost:9000,certificates=pki,token=t").unwrap().rooted(Path::new("/etc")).unwrap();
+        assert_eq!((at.host(), at.certificates.as_deref()), ("localhost", Some(Path::new("/etc/pki"))));
+        assert_eq!(parse_place("tcp:[::1]:9000,token=/t").unwrap().host(), "::1");
+        assert!(parse_control("off").unwrap().0.is_none());
+        assert!(parse_control("tcp:0.0.0.0:9000,certificates=/pki").is_ok());
+        for (text, why) in [
+            ("tcp:127.0.0.1:1", "give the file of a token"),
+            ("tcp:0.0.0.0:1,token=/t", "would cross the network in plain text"),
+            ("unix:/a,mode=999", "mode takes an octal number"),
+            ("unix:/a,mod=0660", "unknown option \"mod=0660\"; did you mean \"mode\"?"),
+            ("unix:/a,readonly", "did you mean \"read_only\"?"),
+            ("unix:/a,group=", "group takes a name or a number"),
+            ("unix:/a,certificates=/pki", "are of TCP addresses"),
+            ("tcp:127.0.0.1:1,token=/t,mode=0660", "are of unix sockets"),
+            ("tcp:127.0.0.1:1,token=", "token takes a file"),
+            ("/a", "did you mean \"unix:/a\"?"),
+        ] {
+            let says = parse_control(text).unwrap_err();
+            assert!(says.contains(why), "{text}: {says}");
+        }
+    }
+
+    #[test]
+    fn two_places_are_the_same_if_all_of_them_is() {
+        let at = |text: &str| parse_place(text).unwrap();
+        assert!(at("unix:/a,mode=0660").is_same(&at("unix:/a,mode=0660")));
+        assert!(!at("unix:/a,mode=0660").is_same(&at("unix:/a")));
+        assert!(!at("tcp:127.0.0.1:1,token=/t").is_same(&at("tcp:127.0.0.1:1,token=/u")));
+    }
+
+    #[test]
+    fn an_owner_is_a_name_or_a_number() {
+        assert_eq!(id_of("/etc/passwd", "root"), Ok(0));
+        assert_eq!(id_of("/etc/passwd", "1234"), Ok(1234));
+        assert!(id_of("/etc/group", "no such group").is_err());
+    }
+
+    #[test]
+    fn a_check_finds_what_a_start_would() {
+        let dir = tempfile::tempdir().unwrap();
+        let check =
+            |text: &str| parse_control(&text.replace("DIR", dir.path().to_str().unwrap())).unwrap().0.unwrap().check();
+        assert_eq!(check("unix:DIR/a.sock"), Ok(()));
+        assert!(!dir.path().join("a.sock").exists(), "nothing stays behind");
+        std::fs::write(dir.path().join("file"), "short\n").unwrap();
+        let _served = std::os::unix::net::UnixListener::bind(dir.path().join("served.sock")).unwrap();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = format!("tcp:{},certificates=DIR", port.local_addr().unwrap());
+        for (text, why) in [
+            ("unix:DIR/no/a.sock", "its directory does not exist"),
+            ("unix:DIR/file/a.sock", "is not a directory"),
+            ("unix:DIR/file", "it is not a socket"),
+            ("unix:DIR/served.sock", "another server is listening there"),
+            ("unix:DIR/a.sock,owner=nobody-of-that-name", "there is no \"nobody-of-that-name\" in /etc/passwd"),
+            ("tcp:127.0.0.1:0,token=DIR/file", "at least 16 letters"),
+            ("tcp:127.0.0.1:0,token=DIR/none", "No such file"),
+            (taken.as_str(), "server-cert.pem: No such file"),
+        ] {
+            let says = check(text).unwrap_err();
+            assert!(says.contains(why), "{text}: {says}");
+        }
+        std::fs::write(dir.path().join("token"), "0123456789abcdef\n").unwrap();
+        let taken = format!("tcp:{},token=DIR/token", port.local_addr().unwrap());
+        assert_eq!(check(&taken), Err("the port is in use by another server".into()));
+    }
+}

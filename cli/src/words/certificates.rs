@@ -1,0 +1,187 @@
+//! Certificates, and whom their owner trusts: PEM files under the names that GnuTLS, qemu, nbdkit and libnbd use.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ring::digest;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+/// What a server shows, and whom it trusts.
+#[derive(Clone, Debug)]
+pub(crate) struct Certificate {
+    pub(crate) config: Arc<ServerConfig>,
+    /// Another one if one of the files is.
+    pub(crate) digest: Vec<u8>,
+}
+
+/// Reads `server-cert.pem` and `server-key.pem` in `dir`, and `ca-cert.pem` if clients need a certificate.
+///
+/// # Errors
+/// A file is missing or malformed, or certificate and key do not belong together.
+pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Certificate, String> {
+    let mut files = Files { dir, digest: digest::Context::new(&digest::SHA256) };
+    let (chain, key) = (files.certificates("server-cert.pem")?, files.key("server-key.pem")?);
+    let provider = provider();
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("cannot set up TLS: {error}"))?;
+    let builder = if verify_peer {
+        let roots = files.roots("ca-cert.pem")?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|error| format!("{}: {error}", files.path("ca-cert.pem").display()))?;
+        builder.with_client_cert_verifier(verifier)
+    } else {
+        builder.with_no_client_auth()
+    };
+    let built = builder.with_single_cert(chain, key);
+    let config = built.map_err(|error| files.do_not_fit(error, "server-cert.pem", "server-key.pem"))?;
+    Ok(Certificate { config: Arc::new(config), digest: files.digest.finish().as_ref().to_vec() })
+}
+
+/// Reads `client-cert.pem` and `client-key.pem` in `dir`, which a client shows, and `ca-cert.pem`, whose servers it trusts.
+///
+/// # Errors
+/// A file is missing or malformed, or certificate and key do not belong together.
+pub(crate) fn load_client(dir: &Path) -> Result<Arc<ClientConfig>, String> {
+    let mut files = Files { dir, digest: digest::Context::new(&digest::SHA256) };
+    let (chain, key) = (files.certificates("client-cert.pem")?, files.key("client-key.pem")?);
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("cannot set up TLS: {error}"))?
+        .with_root_certificates(files.roots("ca-cert.pem")?);
+    let built = builder.with_client_auth_cert(chain, key);
+    built.map(Arc::new).map_err(|error| files.do_not_fit(error, "client-cert.pem", "client-key.pem"))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The files of a directory, and the digest of all that was read.
+struct Files<'a> {
+    dir: &'a Path,
+    digest: digest::Context,
+}
+
+impl Files<'_> {
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    fn read(&mut self, name: &str) -> Result<Vec<u8>, String> {
+        let path = self.path(name);
+        let bytes = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        self.digest.update(name.as_bytes());
+        self.digest.update(&(bytes.len() as u64).to_be_bytes());
+        self.digest.update(&bytes);
+        Ok(bytes)
+    }
+
+    fn certificates(&mut self, name: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+        let bytes = self.read(name)?;
+        match CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>() {
+            Ok(all) if all.is_empty() => Err(format!("{}: no certificate in it", self.path(name).display())),
+            Ok(all) => Ok(all),
+            Err(error) => Err(self.malformed(name, &error)),
+        }
+    }
+
+    fn key(&mut self, name: &str) -> Result<PrivateKeyDer<'static>, String> {
+        let bytes = self.read(name)?;
+        PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
+            PemError::NoItemsFound => {
+                format!("{}: no private key in it (an encrypted key cannot be used)", self.path(name).display())
+            }
+            error => self.malformed(name, &error),
+        })
+    }
+
+    fn roots(&mut self, name: &str) -> Result<RootCertStore, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in self.certificates(name)? {
+            roots.add(certificate).map_err(|error| format!("{}: {error}", self.path(name).display()))?;
+        }
+        Ok(roots)
+    }
+
+    fn malformed(&self, name: &str, error: &PemError) -> String {
+        format!("{}: not a PEM file: {error}", self.path(name).display())
+    }
+
+    fn do_not_fit(&self, error: rustls::Error, certificate: &str, key: &str) -> String {
+        let (certificate, key) = (self.path(certificate), self.path(key));
+        match error {
+            rustls::Error::InconsistentKeys(_) => {
+                format!("{}: the key does not belong to {}", key.display(), certificate.display())
+            }
+            error => format!("{} with {}: {error}", certificate.display(), key.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::write;
+
+    /// A directory with a certificate and its key.
+    fn directory() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        write(dir.path().join("server-cert.pem"), made.cert.pem()).unwrap();
+        write(dir.path().join("ca-cert.pem"), made.cert.pem()).unwrap();
+        write(dir.path().join("server-key.pem"), made.signing_key.serialize_pem()).unwrap();
+        dir
+    }
+
+    fn refusal(dir: &tempfile::TempDir, verify_peer: bool) -> String {
+        let refusal = load(dir.path(), verify_peer).unwrap_err();
+        refusal.replace(&format!("{}/", dir.path().display()), "")
+    }
+
+    #[test]
+    fn a_directory_as_qemu_has_it_is_taken() {
+        let dir = directory();
+        load(dir.path(), false).unwrap();
+        load(dir.path(), true).unwrap();
+        for name in ["cert", "key"] {
+            let path = |who: &str| dir.path().join(format!("{who}-{name}.pem"));
+            std::fs::copy(path("server"), path("client")).unwrap();
+        }
+        load_client(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn another_certificate_has_another_digest() {
+        let (one, other) = (directory(), directory());
+        let digest = |dir: &tempfile::TempDir, verify| load(dir.path(), verify).unwrap().digest;
+        assert_eq!(digest(&one, false), digest(&one, false));
+        assert_ne!(digest(&one, false), digest(&one, true));
+        assert_ne!(digest(&one, false), digest(&other, false));
+    }
+
+    #[test]
+    fn each_missing_or_malformed_file_is_named() {
+        let dir = directory();
+        std::fs::remove_file(dir.path().join("ca-cert.pem")).unwrap();
+        load(dir.path(), false).unwrap();
+        assert_eq!(refusal(&dir, true), "ca-cert.pem: No such file or directory (os error 2)");
+
+        let key = std::fs::read_to_string(dir.path().join("server-key.pem")).unwrap();
+        write(dir.path().join("server-key.pem"), "").unwrap();
+        let empty = "server-key.pem: no private key in it (an encrypted key cannot be used)";
+        assert_eq!(refusal(&dir, false), empty);
+        write(dir.path().join("server-key.pem"), key.replace("-----END", "-----")).unwrap();
+        assert!(refusal(&dir, false).starts_with("server-key.pem: not a PEM file: "));
+        write(dir.path().join("server-key.pem"), rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
+        assert!(refusal(&dir, false).starts_with("server-key.pem: the key does not belong to"));
+
+        write(dir.path().join("server-cert.pem"), "no certificate").unwrap();
+        assert_eq!(refusal(&dir, false), "server-cert.pem: no certificate in it");
+    }
+}

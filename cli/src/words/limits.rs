@@ -1,0 +1,145 @@
+//! Limits of a group as people write them: `riops=3000 wbps=50m`, in the words of the kernel's `io.max`.
+//!
+//! Sizes count in powers of 1024, as everywhere; a number of bytes is what the kernel writes, so that its lines can be pasted.
+
+use fairlift_core::ceiling::{Bounds, Ceiling, Rate, Rates};
+use fairlift_core::time::secs;
+use fairlift_core::{Duration, suggestion};
+
+use super::units::parse_size;
+
+/// The key of a burst's length.
+pub(crate) const SECONDS: &str = "seconds";
+
+/// The rate of that name.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn parse_rate(name: &str) -> Result<Rate, String> {
+    let names = || Rate::ALL.into_iter().map(Rate::name);
+    Rate::ALL.into_iter().find(|rate| rate.name() == name).ok_or_else(|| {
+        let hint = match suggestion(name, names()) {
+            hint if hint.is_empty() => format!("; there are {}", names().collect::<Vec<_>>().join(", ")),
+            hint => hint,
+        };
+        format!("unknown limit {name:?}{hint}")
+    })
+}
+
+/// So much of a rate; `None`: as much as there is (`max`).
+///
+/// # Errors
+/// It is no number, or out of range.
+pub(crate) fn parse_amount(rate: Rate, text: &str) -> Result<Option<u64>, String> {
+    if text == "max" {
+        return Ok(None);
+    }
+    let range = || format!("takes 1 to {}, not {text}", rate.most());
+    let amount = match rate.counts_bytes() {
+        true => parse_size(text).map_err(|why| if text.starts_with('-') { range() } else { why })?,
+        false => text.parse().map_err(|_| range())?,
+    };
+    Some(amount).filter(|amount| (1..=rate.most()).contains(amount)).map(Some).ok_or_else(range)
+}
+
+/// How long a burst may be.
+///
+/// # Errors
+/// It is no number, or out of range.
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let most = Ceiling::LENGTH_MAX.as_millis() / 1000;
+    let seconds = text.parse().ok().filter(|seconds| (1..=most).contains(seconds));
+    seconds.map(secs).ok_or_else(|| format!("takes 1 to {most}, not {text}"))
+}
+
+/// Rates, as in `rbps=100m wiops=3000`; `max` alone is none. With `seconds`, as of a burst.
+///
+/// # Errors
+/// What is wrong.
+fn parse_all(text: &str, mut seconds: Option<&mut Duration>) -> Result<Rates, String> {
+    const FORM: &str = "limits have the form riops=3000 wbps=50m";
+    let mut rates = Rates::NONE;
+    let mut words = text.split([' ', ',']).filter(|word| !word.is_empty()).peekable();
+    if words.peek().is_none() {
+        return Err(FORM.into());
+    }
+    for word in words.filter(|word| *word != "max") {
+        let (name, amount) = word.split_once('=').ok_or_else(|| format!("{FORM}, not {word:?}"))?;
+        if let Some(seconds) = seconds.as_deref_mut().filter(|_| name == SECONDS) {
+            *seconds = parse_seconds(amount).map_err(|why| format!("{name} {why}"))?;
+            continue;
+        }
+        let rate = parse_rate(name)?;
+        let amount = parse_amount(rate, amount).map_err(|why| format!("{name} {why}"))?;
+        rates = rates.with(rate, amount.unwrap_or(0));
+    }
+    Ok(rates)
+}
+
+/// Rates, as in `rbps=100m wiops=3000`; `max` alone is none.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn parse(text: &str) -> Result<Rates, String> {
+    parse_all(text, None)
+}
+
+/// A burst, as in `riops=30000 seconds=5`; without `seconds` it is one second long, as in QEMU.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn parse_burst(text: &str) -> Result<(Rates, Duration), String> {
+    let mut length = Ceiling::NONE.length;
+    Ok((parse_all(text, Some(&mut length))?, length))
+}
+
+/// Shows bounds as they are written: `max riops=3000, burst riops=30000 seconds=5`.
+pub(crate) fn show(bounds: &Bounds) -> String {
+    let Bounds { ceiling: Ceiling { max, burst, length }, floor } = bounds;
+    let mut parts = Vec::new();
+    if !max.is_none() {
+        parts.push(format!("max {max}"));
+    }
+    if !burst.is_none() {
+        parts.push(format!("burst {burst} seconds={}", length.as_millis() / 1000));
+    }
+    if !floor.is_none() {
+        parts.push(format!("min {floor}"));
+    }
+    if parts.is_empty() { "no limits".into() } else { parts.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernel_can_be_pasted() {
+        let rates = Rates::NONE.with(Rate::Rbps, 104_857_600).with(Rate::Wiops, 3000);
+        for text in ["rbps=104857600 wbps=max riops=max wiops=3000", "rbps=100m wiops=3000", "wiops=3000,rbps=100m"] {
+            assert_eq!(parse(text), Ok(rates), "{text}");
+        }
+        assert_eq!(parse("max"), Ok(Rates::NONE));
+        assert_eq!(parse_burst("iops=9 seconds=5"), Ok((Rates::NONE.with(Rate::Iops, 9), secs(5))));
+        assert_eq!(parse_burst("iops=9").unwrap().1, secs(1));
+    }
+
+    #[test]
+    fn what_is_no_limit_is_refused_with_a_reason() {
+        for (text, why) in [
+            ("", "limits have the form riops=3000 wbps=50m"),
+            ("3000", "limits have the form riops=3000 wbps=50m, not \"3000\""),
+            ("riop=1", "unknown limit \"riop\"; did you mean \"riops\"?"),
+            ("seconds=5", "unknown limit \"seconds\"; there are rbps, wbps, riops, wiops, bps, iops"),
+            ("iops=0", "iops takes 1 to 1000000000, not 0"),
+            ("iops=-1", "iops takes 1 to 1000000000, not -1"),
+            ("bps=-1", "bps takes 1 to 1000000000000, not -1"),
+            ("iops=1000000001", "iops takes 1 to 1000000000, not 1000000001"),
+            ("iops=3k", "iops takes 1 to 1000000000, not 3k"),
+            ("bps=2t", "bps takes 1 to 1000000000000, not 2t"),
+        ] {
+            assert_eq!(parse(text), Err(why.into()), "{text}");
+        }
+        assert_eq!(parse_burst("iops=9 seconds=0"), Err("seconds takes 1 to 86400, not 0".into()));
+    }
+}

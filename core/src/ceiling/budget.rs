@@ -1,0 +1,285 @@
+//! The state of one group's ceiling: up to when what was let through is paid for.
+//!
+//! Twelve meters: for each rate one that pays at the rate itself and one that pays at the burst's. Example: 100 IOPS, and bursts of
+//! 2,000 for 60 s. The first meter moves on by 10 ms for each I/O and may be (2000 − 100) · 60 / 100 s = 1,140 s ahead; the second
+//! moves on by 0.5 ms and may be [`TOLERANCE`] ahead. After 60 s at 2,000 IOPS the first one is at its end, and from then on decides.
+//! (QEMU's bucket holds 2000 · 60 and leaks meanwhile, so that a burst there lasts 3 s longer than it says.)
+
+use super::rates::{Ceiling, Rate};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::time::ms;
+use crate::{Direction, Duration, Instant};
+
+/// How far ahead of its rate a group may be (ceiling.2). Chosen: half of the longest gap that a client at 3,000 IOPS should see;
+/// 0.5 % of what it may do in a second; and many times what a timer or a worker's turn is late.
+pub const TOLERANCE: Duration = ms(5);
+
+/// Parts of a nanosecond in which meters count. Chosen: an I/O at 700 million a second is known to 1 %, and the count lasts for
+/// 36 years.
+const TICKS: u64 = 16;
+
+/// Binary places of [`Meter::unit`]. Chosen: a byte at a terabyte a second is still known to six digits.
+const PLACES: u32 = 24;
+
+/// The furthest that a meter is ahead: 9 years. More is never paid, and sums stay far from the end of the count.
+const FURTHEST: u64 = u64::MAX / 4;
+
+/// What one rate lets through.
+///
+/// Its words are read and written one by one, and tell of nothing but themselves: so no access orders any other.
+#[derive(Default, Debug)]
+struct Meter {
+    /// Ticks that an I/O or a byte takes, with [`PLACES`] binary places; 0: no such rate.
+    unit: AtomicU64,
+    /// Ticks that it may be ahead.
+    room: AtomicU64,
+    /// Up to when what was let through is paid for, in ticks.
+    until: AtomicU64,
+}
+
+impl Meter {
+    /// When something may be let through again, in ticks.
+    #[inline]
+    fn free_at(&self) -> u64 {
+        self.until.load(Ordering::Relaxed).saturating_sub(self.room.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn cost(unit: u64, amount: u64) -> u64 {
+        let ticks = (u128::from(unit) * u128::from(amount)) >> PLACES;
+        u64::try_from(ticks).map_or(FURTHEST, |ticks| ticks.min(FURTHEST))
+    }
+
+    /// Lets so much through, at `now` in ticks; how long that takes to pay.
+    #[inline]
+    fn charge(&self, now: u64, amount: u64) -> u64 {
+        let cost = Self::cost(self.unit.load(Ordering::Relaxed), amount);
+        let paid = |until: u64| Some(until.max(now).saturating_add(cost).min(now.saturating_add(FURTHEST)));
+        let _ = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, paid);
+        cost
+    }
+
+    /// Another rate (0: none), and how far it may be ahead. What is owed stays owed (ceiling.9).
+    fn set(&self, now: u64, rate: u64, room: Duration) {
+        let unit = ((TICKS * 1_000_000_000) << PLACES).checked_div(rate).unwrap_or(0);
+        let before = self.unit.swap(unit, Ordering::Relaxed);
+        self.room.store(room.as_nanos().saturating_mul(TICKS).min(FURTHEST), Ordering::Relaxed);
+        let owed = |until: u64| {
+            let ahead = u128::from(until.saturating_sub(now));
+            let ahead = if before == 0 { 0 } else { ahead * u128::from(unit) / u128::from(before) };
+            Some(now.saturating_add(ahead.min(u128::from(FURTHEST)) as u64))
+        };
+        if before != unit {
+            let _ = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, owed);
+        }
+    }
+}
+
+/// The state of one group's ceiling, for all that share it.
+#[derive(Default, Debug)]
+pub struct Budget {
+    /// By rate: at the rate itself, then at the burst's.
+    meters: [[Meter; 2]; Rate::COUNT],
+    /// By direction, one bit for each meter that binds.
+    binding: [AtomicU32; 2],
+    /// By direction, lines of queues that wait for it (ceiling.8).
+    waiting: [AtomicU32; 2],
+}
+
+fn ticks(at: Instant) -> u64 {
+    at.as_nanos().saturating_mul(TICKS)
+}
+
+impl Budget {
+    /// A budget that nothing was used of.
+    #[must_use]
+    pub fn new(ceiling: &Ceiling) -> Self {
+        let this = Self::default();
+        this.set(Instant::ZERO, ceiling);
+        this
+    }
+
+    /// Another ceiling, from now on (ceiling.9). Queues in which bios wait for it are to
+    /// [look again](crate::Queue::ceilings_changed).
+    pub fn set(&self, now: Instant, ceiling: &Ceiling) {
+        let Ceiling { max, burst, length } = ceiling;
+        let mut binding = [0, 0];
+        for rate in Rate::ALL {
+            let (slow, fast) = (max.get(rate).unwrap_or(0), burst.get(rate).unwrap_or(0));
+            // ceiling.7
+            let beyond = u128::from(fast.saturating_sub(slow)) * u128::from(length.as_nanos());
+            let saved = if slow == 0 { 0 } else { beyond / u128::from(slow) };
+            let saved = Duration::from_nanos(u64::try_from(saved).unwrap_or(u64::MAX));
+            let [own, in_burst] = &self.meters[rate as usize];
+            own.set(ticks(now), slow, saved + TOLERANCE);
+            in_burst.set(ticks(now), fast, TOLERANCE);
+            for direction in [Direction::Read, Direction::Write] {
+                if rate.counts(direction) {
+                    let bits = u32::from(slow > 0) | u32::from(fast > 0) << 1;
+                    binding[direction as usize] |= bits << (2 * rate as u32);
+                }
+            }
+        }
+        for (bits, bound) in binding.into_iter().zip(&self.binding) {
+            bound.store(bits, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it binds what goes this way.
+    #[inline]
+    pub fn binds(&self, direction: Direction) -> bool {
+        self.binding[direction as usize].load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
+    fn bound(&self, direction: Direction) -> impl Iterator<Item = (&Meter, bool)> {
+        let mut bits = self.binding[direction as usize].load(Ordering::Relaxed);
+        core::iter::from_fn(move || {
+            if bits == 0 {
+                return None;
+            }
+            let bit = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            Some((&self.meters[bit / 2][bit % 2], Rate::ALL[bit / 2].counts_bytes()))
+        })
+    }
+
+    /// When something that goes this way may be let through (ceiling.1).
+    #[inline]
+    pub fn free_at(&self, direction: Direction) -> Instant {
+        let latest = self.bound(direction).map(|(meter, _)| meter.free_at()).max().unwrap_or(0);
+        Instant::from_nanos(latest.div_ceil(TICKS))
+    }
+
+    /// Lets one I/O of so many bytes through; how long its rates take to pay for it, at most.
+    #[inline]
+    pub fn charge(&self, now: Instant, direction: Direction, bytes: u64) -> Duration {
+        let now = ticks(now);
+        let costs = self.bound(direction).map(|(meter, is_bytes)| meter.charge(now, if is_bytes { bytes } else { 1 }));
+        Duration::from_nanos(costs.max().unwrap_or(0) / TICKS)
+    }
+
+    /// Another line of a queue waits for it; to be called with `false` when that waits no more.
+    pub(super) fn waits(&self, way: usize, one_more: bool) {
+        match one_more {
+            true => self.waiting[way].fetch_add(1, Ordering::Relaxed),
+            false => self.waiting[way].fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
+    /// How many lines of queues wait for it in a direction.
+    #[inline]
+    pub(super) fn waiting(&self, way: usize) -> u32 {
+        self.waiting[way].load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Rates;
+    use super::*;
+    use crate::time::{secs, us};
+
+    fn iops(max: u64) -> Budget {
+        Budget::new(&Ceiling::of(Rates::NONE.with(Rate::Iops, max)))
+    }
+
+    /// How many I/Os go by then, each as soon as it may.
+    fn go(budget: &Budget, from: Instant, until: Instant, bytes: u64) -> u64 {
+        let (mut now, mut count) = (from, 0);
+        loop {
+            now = now.max(budget.free_at(Direction::Read));
+            if now >= until {
+                return count;
+            }
+            budget.charge(now, Direction::Read, bytes);
+            count += 1;
+        }
+    }
+
+    /// ceiling.2
+    #[test]
+    fn a_second_has_its_rate_and_no_more_than_the_tolerance_beyond() {
+        for rate in [10, 1_000, 3_000, 100_000, 500_000] {
+            let budget = iops(rate);
+            let first = go(&budget, Instant::ZERO, Instant::ZERO + secs(1), 4096);
+            assert!((rate..=rate + rate / 200 + 1).contains(&first), "{rate}: {first} in the first second");
+            let second = go(&budget, Instant::ZERO + secs(1), Instant::ZERO + secs(2), 4096);
+            assert!(second.abs_diff(rate) <= 1, "{rate}: {second} in the next one");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_the_range_are_right_too() {
+        assert_eq!(go(&iops(1), Instant::ZERO, Instant::ZERO + secs(10), 512), 11, "the eleventh is 5 ms early");
+        let most = iops(1_000_000_000);
+        let count = go(&most, Instant::ZERO, Instant::ZERO + us(100), 512);
+        assert!((100_000..=5_100_001).contains(&count), "{count}");
+        let fast = Budget::new(&Ceiling::of(Rates::NONE.with(Rate::Bps, 5_000_000_000)));
+        let count = go(&fast, Instant::ZERO, Instant::ZERO + secs(1), 4096) * 4096;
+        assert!((5_000_000_000..5_026_000_000).contains(&count), "{count}");
+        let slow = Budget::new(&Ceiling::of(Rates::NONE.with(Rate::Bps, 1)));
+        slow.charge(Instant::ZERO, Direction::Write, u64::MAX);
+        assert!(slow.free_at(Direction::Read) > Instant::ZERO + secs(1_000_000), "and nothing overflows");
+        slow.charge(Instant::ZERO, Direction::Write, u64::MAX);
+    }
+
+    /// ceiling.1
+    #[test]
+    fn a_request_larger_than_the_budget_passes_and_is_paid_for() {
+        let budget = Budget::new(&Ceiling::of(Rates::NONE.with(Rate::Wbps, 1 << 20)));
+        assert_eq!(budget.free_at(Direction::Write), Instant::ZERO);
+        budget.charge(Instant::ZERO, Direction::Write, 32 << 20);
+        let free = budget.free_at(Direction::Write);
+        assert!(free.since(Instant::ZERO + secs(32)) == Duration::ZERO && free + ms(6) > Instant::ZERO + secs(32));
+        assert_eq!(budget.free_at(Direction::Read), Instant::ZERO, "reads are not bound by it");
+    }
+
+    /// ceiling.7: 10× for 5 s, to the I/O; what was saved comes back in 45 s.
+    #[test]
+    fn a_burst_is_as_long_as_it_says() {
+        let ceiling = Ceiling {
+            burst: Rates::NONE.with(Rate::Iops, 30_000),
+            length: secs(5),
+            ..Ceiling::of(Rates::NONE.with(Rate::Iops, 3_000))
+        };
+        let budget = Budget::new(&ceiling);
+        let at = |seconds| Instant::ZERO + secs(seconds);
+        for start in [0, 60, 120] {
+            let burst = go(&budget, at(start), at(start + 5), 4096);
+            assert!((150_000..=150_000 + 150 + 2).contains(&burst), "{burst} in the burst");
+            // 5 ms ahead at either rate.
+            let after = go(&budget, at(start + 5), at(start + 6), 4096);
+            assert!((2_980..=3_020).contains(&after), "{after} in the second after");
+        }
+        // A third of the rest brings a third of the burst back.
+        let budget = Budget::new(&ceiling);
+        go(&budget, at(0), at(5), 4096);
+        let short = go(&budget, at(20), at(25), 4096);
+        let wanted = 45_000 + 5 * 3_000;
+        assert!(short.abs_diff(wanted) < 200, "{short} after 15 s of rest, not {wanted}");
+    }
+
+    /// ceiling.9
+    #[test]
+    fn what_is_owed_stays_owed_when_the_ceiling_changes() {
+        let budget = iops(100);
+        (0..1000).for_each(|_| _ = budget.charge(Instant::ZERO, Direction::Read, 512)); // 10 s of it
+        budget.set(Instant::ZERO, &Ceiling::of(Rates::NONE.with(Rate::Iops, 10_000)));
+        let free = budget.free_at(Direction::Read);
+        assert_eq!(free, Instant::ZERO + ms(95), "1000 I/Os at 10,000 a second, less the tolerance");
+        budget.set(Instant::ZERO, &Ceiling::NONE);
+        assert_eq!(budget.free_at(Direction::Read), Instant::ZERO);
+        assert!(!budget.binds(Direction::Read));
+        // A thousand changes give nothing away.
+        let budget = iops(1_000);
+        let mut count = 0;
+        for step in 0..1000 {
+            let (from, until) = (Instant::ZERO + ms(step), Instant::ZERO + ms(step + 1));
+            count += go(&budget, from, until, 512);
+            let rate = if step % 2 == 0 { 2_000 } else { 1_000 };
+            budget.set(until, &Ceiling::of(Rates::NONE.with(Rate::Iops, rate)));
+        }
+        assert!((1_490..=1_510).contains(&count), "{count} in a second, half of it at twice the rate");
+    }
+}

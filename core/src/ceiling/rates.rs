@@ -1,0 +1,286 @@
+//! What people say: so much of this a second.
+
+use core::fmt;
+
+use crate::time::secs;
+use crate::{Direction, Duration};
+
+/// A kind of rate, in the words of the kernel's `io.max` and QEMU's totals.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Rate {
+    /// Bytes read.
+    Rbps,
+    /// Bytes written.
+    Wbps,
+    /// Reads.
+    Riops,
+    /// Writes, and all else that changes the disk.
+    Wiops,
+    /// Bytes read and written.
+    Bps,
+    /// Reads, writes, and all else that changes the disk.
+    Iops,
+}
+
+impl Rate {
+    /// How many there are; they index tables as `rate as usize`.
+    pub const COUNT: usize = 6;
+    /// All rates, in the order of their indices.
+    pub const ALL: [Self; Self::COUNT] = [Self::Rbps, Self::Wbps, Self::Riops, Self::Wiops, Self::Bps, Self::Iops];
+
+    /// As it is written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rbps => "rbps",
+            Self::Wbps => "wbps",
+            Self::Riops => "riops",
+            Self::Wiops => "wiops",
+            Self::Bps => "bps",
+            Self::Iops => "iops",
+        }
+    }
+
+    /// Whether it counts bytes, and not I/Os.
+    #[must_use]
+    pub const fn counts_bytes(self) -> bool {
+        matches!(self, Self::Rbps | Self::Wbps | Self::Bps)
+    }
+
+    /// Whether it counts what goes this way.
+    #[must_use]
+    pub const fn counts(self, direction: Direction) -> bool {
+        match self {
+            Self::Rbps | Self::Riops => matches!(direction, Direction::Read),
+            Self::Wbps | Self::Wiops => matches!(direction, Direction::Write),
+            Self::Bps | Self::Iops => true,
+        }
+    }
+
+    /// The largest that can be said. Chosen: beyond any device, and the time of one byte or I/O is still known to 1 %.
+    #[must_use]
+    pub const fn most(self) -> u64 {
+        if self.counts_bytes() { 1_000_000_000_000 } else { 1_000_000_000 }
+    }
+}
+
+/// Rates of some kinds, a second; of the others nothing is said.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Rates([u64; Rate::COUNT]);
+
+impl Rates {
+    /// Nothing is said.
+    pub const NONE: Self = Self([0; Rate::COUNT]);
+
+    /// The same, and this rate.
+    #[must_use]
+    pub const fn with(mut self, rate: Rate, amount: u64) -> Self {
+        self.0[rate as usize] = amount;
+        self
+    }
+
+    /// What is said of a rate.
+    #[must_use]
+    pub const fn get(&self, rate: Rate) -> Option<u64> {
+        match self.0[rate as usize] {
+            0 => None,
+            amount => Some(amount),
+        }
+    }
+
+    /// Whether nothing is said.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::NONE
+    }
+
+    /// All that is said.
+    pub fn iter(&self) -> impl Iterator<Item = (Rate, u64)> + '_ {
+        Rate::ALL.into_iter().filter_map(|rate| Some((rate, self.get(rate)?)))
+    }
+}
+
+/// As in the kernel's `io.max`: `rbps=104857600 wiops=3000`; `max` where nothing is said.
+impl fmt::Display for Rates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_none() {
+            return f.write_str("max");
+        }
+        for (index, (rate, amount)) in self.iter().enumerate() {
+            write!(f, "{}{}={amount}", if index > 0 { " " } else { "" }, rate.name())?;
+        }
+        Ok(())
+    }
+}
+
+/// At most so much, and for a while so much more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ceiling {
+    /// At most.
+    pub max: Rates,
+    /// At most, during a burst; each is at least that of `max`, which says it too.
+    pub burst: Rates,
+    /// How long a burst at those rates may be.
+    pub length: Duration,
+}
+
+impl Ceiling {
+    /// No ceiling at all.
+    pub const NONE: Self = Self { max: Rates::NONE, burst: Rates::NONE, length: secs(1) };
+    /// The longest burst: a day. Chosen: no longer one is a burst.
+    pub const LENGTH_MAX: Duration = secs(86_400);
+
+    /// A ceiling without bursts.
+    #[must_use]
+    pub const fn of(max: Rates) -> Self {
+        Self { max, ..Self::NONE }
+    }
+
+    /// Whether it binds nothing.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.max.is_none()
+    }
+}
+
+impl Default for Ceiling {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// What binds a group: at least, and at most.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Bounds {
+    /// At most.
+    pub ceiling: Ceiling,
+    /// At least, as far as the disk can.
+    pub floor: Rates,
+}
+
+/// What is wrong with bounds, and of which rate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wrong {
+    /// A rate is 0 or beyond [`Rate::most`].
+    Range(Rate, u64),
+    /// A burst of what has no ceiling.
+    BurstOfNothing(Rate),
+    /// A burst below the ceiling that it is to exceed.
+    BurstBelow(Rate, u64, u64),
+    /// A burst of no time, or beyond [`Ceiling::LENGTH_MAX`].
+    Length(Duration),
+    /// A floor above the ceiling.
+    FloorAbove(Rate, u64, Rate, u64),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Range(rate, amount) => write!(f, "{} takes 1 to {}, not {amount}", rate.name(), rate.most()),
+            Self::BurstOfNothing(rate) => {
+                write!(f, "a burst of {0} needs a max of {0}: what has no limit has no bursts", rate.name())
+            }
+            Self::BurstBelow(rate, burst, max) => {
+                write!(f, "a burst of {}={burst} is below the max of {max} that it is to exceed", rate.name())
+            }
+            Self::Length(length) => {
+                write!(f, "a burst is above 0 and at most {} long, not {length}", Ceiling::LENGTH_MAX)
+            }
+            Self::FloorAbove(low, min, high, max) => {
+                write!(f, "min {}={min} is above max {}={max}: nobody can have both", low.name(), high.name())
+            }
+        }
+    }
+}
+
+impl core::error::Error for Wrong {}
+
+impl Bounds {
+    /// Whether nothing is bound.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.ceiling.is_none() && self.floor.is_none()
+    }
+
+    /// Whether all of it can be kept.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), Wrong> {
+        let Self { ceiling: Ceiling { max, burst, length }, floor } = self;
+        for (rate, amount) in max.iter().chain(burst.iter()).chain(floor.iter()) {
+            if amount > rate.most() {
+                return Err(Wrong::Range(rate, amount));
+            }
+        }
+        for (rate, amount) in burst.iter() {
+            match max.get(rate) {
+                None => return Err(Wrong::BurstOfNothing(rate)),
+                Some(max) if amount < max => return Err(Wrong::BurstBelow(rate, amount, max)),
+                Some(_) => {}
+            }
+        }
+        if *length == Duration::ZERO || *length > Ceiling::LENGTH_MAX {
+            return Err(Wrong::Length(*length));
+        }
+        for (low, min) in floor.iter() {
+            // Reads are also part of all: at least 500 reads and at most 300 I/Os is impossible too.
+            for (high, max) in max.iter() {
+                let covers =
+                    high == low || high == Rate::Iops && !low.counts_bytes() || high == Rate::Bps && low.counts_bytes();
+                if covers && min > max {
+                    return Err(Wrong::FloorAbove(low, min, high, max));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    fn max(rate: Rate, amount: u64) -> Ceiling {
+        Ceiling::of(Rates::NONE.with(rate, amount))
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_said() {
+        let of = |ceiling| Bounds { ceiling, floor: Rates::NONE };
+        let burst = |rate, amount| Ceiling { burst: Rates::NONE.with(rate, amount), ..max(Rate::Iops, 100) };
+        let at_least = |rate, amount| Bounds { ceiling: max(Rate::Iops, 100), floor: Rates::NONE.with(rate, amount) };
+        for (bounds, wanted) in [
+            (of(max(Rate::Riops, 2_000_000_000)), "riops takes 1 to 1000000000, not 2000000000"),
+            (of(burst(Rate::Riops, 200)), "a burst of riops needs a max of riops: what has no limit has no bursts"),
+            (of(burst(Rate::Iops, 99)), "a burst of iops=99 is below the max of 100 that it is to exceed"),
+            (
+                of(Ceiling { length: Duration::ZERO, ..burst(Rate::Iops, 200) }),
+                "a burst is above 0 and at most 86400s long, not 0s",
+            ),
+            (at_least(Rate::Iops, 101), "min iops=101 is above max iops=100: nobody can have both"),
+            (at_least(Rate::Riops, 101), "min riops=101 is above max iops=100: nobody can have both"),
+        ] {
+            assert_eq!(bounds.check().unwrap_err().to_string(), wanted);
+        }
+        for bounds in [
+            Bounds::default(),
+            of(max(Rate::Iops, 1)),
+            of(max(Rate::Iops, 1_000_000_000)),
+            of(burst(Rate::Iops, 100)),
+            at_least(Rate::Iops, 100),
+            at_least(Rate::Rbps, 1 << 30),
+        ] {
+            assert_eq!(bounds.check(), Ok(()), "{bounds:?}");
+        }
+    }
+
+    #[test]
+    fn rates_are_written_as_the_kernel_writes_them() {
+        let rates = Rates::NONE.with(Rate::Wiops, 3000).with(Rate::Rbps, 104_857_600);
+        assert_eq!(rates.to_string(), "rbps=104857600 wiops=3000");
+        assert_eq!(Rates::NONE.to_string(), "max");
+    }
+}

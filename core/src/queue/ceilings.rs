@@ -1,0 +1,78 @@
+//! Ceilings: what may not go yet waits before all else ([`crate::ceiling`]).
+//!
+//! queue.13  A bio that a ceiling holds is accepted, and waits before it is cut: it has no request, no tag and no place in the
+//!     scheduler, and takes part in no merge. Let through, it goes on as if it had been submitted then; but how long it took is
+//!     counted from when it was. So a group that is held takes no room from others.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::Queue;
+use crate::ceiling::{Budget, Held, Holding};
+use crate::group::{ContextId, GroupId};
+use crate::trace::Action;
+use crate::{Bio, Instant, Op};
+
+impl Queue {
+    /// Whether a ceiling holds a bio back, which then waits for it. One that need not wait is paid for, if there is room for it.
+    #[cold]
+    pub(super) fn holds_back(&mut self, now: Instant, bio: &Bio, group: GroupId, context: ContextId) -> bool {
+        if bio.op == Op::Flush || !self.has_room_for(bio.op) || self.ceilings.admit(now, group, bio) {
+            return false;
+        }
+        self.note(now, Action::Queued, bio.op, bio.extent, bio.stream, group);
+        self.streams[bio.stream.0 as usize].open += 1;
+        self.ceilings.hold(now, group, Held { bio: *bio, context, since: now });
+        true
+    }
+
+    /// What has waited for long enough goes on, as far as there is room.
+    #[cold]
+    pub(super) fn let_through(&mut self, now: Instant) {
+        self.ceilings.wake_due(now);
+        while self.ceilings.len() > 0 {
+            if !self.has_room_for(Op::Read) {
+                self.starved |= self.ceilings.contexts();
+                return;
+            }
+            let Some(Held { bio, since, .. }) = self.ceilings.next(now) else { return };
+            self.streams[bio.stream.0 as usize].stats.held(now.since(since));
+            self.take_in(now, since, bio);
+        }
+    }
+
+    /// Gives a group a ceiling, whose state other queues may share (ceiling.8), or none; works under load.
+    ///
+    /// # Panics
+    /// If the group does not exist.
+    pub fn set_ceiling(&mut self, now: Instant, id: GroupId, budget: Option<Arc<Budget>>) {
+        assert!(self.has_group(id), "no group {id:?}");
+        self.ceilings.set_budget(now, id, budget);
+    }
+
+    /// A ceiling that this queue knows [has changed](Budget::set): what waits for it may go earlier, or later.
+    pub fn ceilings_changed(&mut self, now: Instant) {
+        self.ceilings.look_again(now);
+    }
+
+    /// No ceiling holds anything any more: nobody wants to wait for those who asked until the end.
+    pub fn lift_ceilings(&mut self, now: Instant) {
+        self.ceilings.lift(now);
+    }
+
+    /// What ceilings hold now, by group and direction, for people who watch.
+    #[must_use]
+    pub fn held(&self) -> Vec<Holding> {
+        self.ceilings.holdings()
+    }
+
+    /// Takes back what ceilings hold of a context, as if it had not been submitted: the oldest of each group first.
+    pub fn take_held(&mut self, context: ContextId) -> Vec<Bio> {
+        if self.ceilings.len() == 0 {
+            return Vec::new();
+        }
+        let held = self.ceilings.take_back(|held| held.context == context);
+        let bios = held.into_iter().map(|(_, held)| held.bio);
+        bios.inspect(|bio| self.streams[bio.stream.0 as usize].open -= 1).collect()
+    }
+}

@@ -1,0 +1,207 @@
+//! An export that is added: its backing is found among those that are open, or opened and put on a disk.
+
+use std::sync::Arc;
+
+use fairlift_core::Sector;
+
+use super::super::{Live, Opened};
+use super::{Draft, Step, Why};
+use crate::config::{self, Backing};
+use crate::control::change::NewExport;
+use crate::device::{self, Device};
+use crate::disk::{Disk, Registered};
+use crate::export::listen::{self, Listening};
+use crate::export::vhost_user::service::Door;
+use crate::server::arrange;
+use crate::server::worker::Backend;
+
+/// As many exports as there are; each has at least a kilobyte.
+const EXPORTS: usize = 32_768;
+
+impl Live {
+    pub(super) fn add_export(
+        &self,
+        backend: &Backend,
+        draft: &mut Draft,
+        new: &NewExport,
+        dry_run: bool,
+    ) -> Result<(), Why> {
+        if draft.config.exports.len() > EXPORTS {
+            return Err(Why::No(format!("there are at most {EXPORTS} exports")));
+        }
+        let said = draft.config.exports.last().expect("the plan put it there").clone();
+        let named = said.disk.map(|disk| draft.config.disks[disk].name.clone());
+        let opened = match draft.find_opened(&said, named.as_deref())? {
+            Some(at) => at,
+            None => self.open(backend, draft, &said, named.as_deref())?,
+        };
+        let one = draft.opened[opened].clone();
+        let name = draft.name(one.disk);
+        let disk = draft.config.disks.iter().position(|disk| Some(&disk.name) == name);
+        let group = draft.groups[&new.group];
+        let placed = config::Export { disk, group, ..said };
+        let mut export = arrange::export(&placed, &one.device, (one.disk, Sector(0)), 0)?;
+        export.start = Sector(placed.offset / Sector::SIZE); // and where the device is, when that is known
+        draft.config.exports.last_mut().expect("the plan put it there").disk = disk;
+        let socket = self.open_socket(new, dry_run)?;
+        draft.shows.insert(new.name.clone(), opened);
+        draft.steps.push(Step::Export { export, opened, socket });
+        Ok(())
+    }
+
+    /// Listens where virtual machines shall find a new export, if they shall.
+    fn open_socket(&self, new: &NewExport, dry_run: bool) -> Result<Option<Listening>, Why> {
+        let Some(path) = &new.vhost_user else { return Ok(None) };
+        let address = listen::name(&config::Address::Unix(path.clone()));
+        if self.leaving.doors.iter().any(|door| door.address() == address) {
+            return Err(Why::Wait(format!("{address} is still being left by a virtual machine")));
+        }
+        if dry_run {
+            Door::check(path)?;
+            return Ok(None);
+        }
+        Ok(Some(Door::listen(path)?))
+    }
+
+    /// Opens the backing of an export, and puts it on a disk; which of the opened it is.
+    fn open(
+        &self,
+        backend: &Backend,
+        draft: &mut Draft,
+        said: &config::Export,
+        named: Option<&str>,
+    ) -> Result<usize, Why> {
+        self.is_left(said)?;
+        let device = device::open(&said.backing, said.read_only)?;
+        let file = match device.descriptor() {
+            None => None,
+            Some(_) => Some(draft.file(backend.files).ok_or_else(|| {
+                format!(
+                    "export \"{}\": io_uring has room for {} files of exports here, and all are taken (ulimit -n)",
+                    said.name, backend.files
+                )
+            })?),
+        };
+        let registered = (Arc::clone(&device), file);
+        let home = draft.disk_for(&*device, named);
+        let disk = match home {
+            Some(name) if !draft.disk(backend, &name).is_empty() || draft.has_put(draft.disks[&name]) => {
+                draft.put_on(backend, &name, registered).map_err(|why| format!("export \"{}\": {why}", said.name))?
+            }
+            Some(name) => self.put_first(backend, draft, &name, &registered)?,
+            None => self.put_alone(backend, draft, &said.name, &registered)?,
+        };
+        let model = match &said.backing {
+            Backing::Model { name, .. } => Some(name.clone()),
+            _ => None,
+        };
+        draft.opened.push(Opened { device, model, disk, start: Sector(0), file, read_only: said.read_only });
+        Ok(draft.opened.len() - 1)
+    }
+
+    /// Whether a file can be opened: if an export of it has gone a moment ago, its device has to be closed first.
+    fn is_left(&self, said: &config::Export) -> Result<(), Why> {
+        let Backing::File { path, .. } = &said.backing else { return Ok(()) };
+        let Some(identity) = arrange::identity(path) else { return Ok(()) };
+        if self.leaving.devices.iter().any(|one| one.device.identity() == Some(identity)) {
+            return Err(Why::Wait(still_left(said)));
+        }
+        Ok(())
+    }
+
+    /// Puts a device on a disk that has nothing, which is made anew: the first device says what a disk is like.
+    fn put_first(&self, backend: &Backend, draft: &mut Draft, name: &str, device: &Registered) -> Result<usize, Why> {
+        let number = draft.disks[name];
+        let at = draft.config.disks.iter().position(|disk| disk.name == name).expect("it is there");
+        let disk = self.new_disk(backend, draft, &draft.config.disks[at].clone(), Some(device))?;
+        draft.config.disks[at] = disk.settings();
+        draft.set_disk(number, disk);
+        Ok(number)
+    }
+
+    /// Puts a device on a disk of its own, which goes with its last export.
+    fn put_alone(&self, backend: &Backend, draft: &mut Draft, export: &str, device: &Registered) -> Result<usize, Why> {
+        let of = device.0.path().map_or_else(|| export.to_owned(), |path| path.display().to_string());
+        let mut name = format!("of {of}");
+        while draft.config.disks.iter().any(|disk| disk.name == name) {
+            name.push('\'');
+        }
+        let settings = config::Disk { name: name.clone(), ..draft.config.disk_default.clone() };
+        let disk = self.new_disk(backend, draft, &settings, Some(device))?;
+        let number = self.free_disk(backend, draft);
+        draft.config.disks.push(disk.settings());
+        draft.made.insert(name.clone());
+        draft.disks.insert(name, number);
+        draft.set_disk(number, disk);
+        Ok(number)
+    }
+}
+
+impl Draft {
+    /// The device that an export is to show, if it is open already: which of the opened it is.
+    fn find_opened(&self, said: &config::Export, named: Option<&str>) -> Result<Option<usize>, Why> {
+        let disk = named.map(|name| self.disks[name]);
+        let Some(at) = self.opened.iter().position(|one| one.is_of(said, disk)) else { return Ok(None) };
+        let one = &self.opened[at];
+        let Some(there) = self.name(one.disk) else { return Err(Why::Wait(still_left(said))) };
+        let fail = |why: String| Err(Why::No(format!("export \"{}\": {why}", said.name)));
+        if one.read_only && !said.read_only {
+            let why =
+                "its backing was opened for reading only by other exports; remove them first, or make it read-only";
+            return fail(why.into());
+        }
+        if disk.is_some_and(|disk| disk != one.disk) {
+            return fail(format!(
+                "its backing is on disk \"{there}\" already, by another export; one backing has one queue"
+            ));
+        }
+        Ok(Some(at))
+    }
+
+    /// The disk of a device: the one that was named, or one that was made for others of the same home.
+    fn disk_for(&self, device: &dyn Device, named: Option<&str>) -> Option<String> {
+        let home = device.facts().home;
+        let at_home = || {
+            let same = |one: &&Opened| home.is_some() && one.device.facts().home == home;
+            let mut known = self.opened.iter().filter(same).filter_map(|one| self.name(one.disk));
+            known.find(|name| self.made.contains(*name)).cloned()
+        };
+        named.map(str::to_owned).or_else(at_home)
+    }
+
+    /// Puts a device on a disk that has others.
+    fn put_on(&mut self, backend: &Backend, name: &str, device: Registered) -> Result<usize, String> {
+        let number = self.disks[name];
+        let disk = self.disk(backend, name);
+        let put = self.put.entry(number).or_default();
+        put.push(device);
+        disk.could_take(put)?;
+        self.steps.push(Step::Put { opened: self.opened.len() });
+        Ok(number)
+    }
+
+    /// A disk that was made with its first device on it.
+    fn set_disk(&mut self, number: usize, disk: Arc<Disk>) {
+        self.put.insert(number, Vec::new());
+        self.new_disks.insert(number, Arc::clone(&disk));
+        self.steps.push(Step::SetDisk { number, disk });
+    }
+}
+
+impl Opened {
+    /// Whether it is what an export is to show, on the disk of that number if one was named.
+    fn is_of(&self, said: &config::Export, disk: Option<usize>) -> bool {
+        match &said.backing {
+            Backing::File { path, .. } => {
+                self.device.path() == Some(path)
+                    || self.device.identity().is_some_and(|identity| arrange::identity(path) == Some(identity))
+            }
+            Backing::Model { name, .. } => disk == Some(self.disk) && self.model.as_ref() == Some(name),
+            Backing::Null { .. } | Backing::Mem { .. } => false,
+        }
+    }
+}
+
+fn still_left(said: &config::Export) -> String {
+    format!("export \"{}\": its backing is still being left by another export", said.name)
+}

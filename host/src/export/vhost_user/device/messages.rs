@@ -1,0 +1,307 @@
+//! What a front-end says, and what it is answered: it sets its device up ring by ring, and may stop and start rings later.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use fairlift_core::Stream;
+use vhost::vhost_user::VhostUserProtocolFeatures;
+
+use super::super::config;
+use super::super::inflight::Inflight;
+use super::super::memory::Shared;
+use super::super::proto::{self, Region, Request};
+use super::super::ring::{Addresses, Ring};
+use super::super::service::{Event, Name};
+use super::super::socket::{Message, Nothing, Socket};
+use super::Device;
+use super::seat::Seat;
+use crate::disk::engine::Engine;
+use crate::export::Export;
+
+/// What a request is answered with.
+enum Answer {
+    /// Nothing of its own.
+    Done,
+    Payload(Vec<u8>),
+    With(Vec<u8>, OwnedFd),
+    /// The answer comes later.
+    Later,
+}
+
+impl Device {
+    /// Takes in what the front-end has said.
+    pub(super) fn receive(&mut self, engine: &mut Engine) {
+        while !self.ending && self.stopping.is_none() {
+            match self.socket.receive() {
+                Ok(message) => self.take_message(engine, message),
+                Err(Nothing::NotYet) => return,
+                Err(Nothing::Closed) => return self.end(engine),
+                Err(Nothing::Failed(error)) => return self.broken(engine, &format!("its socket failed: {error}")),
+                Err(Nothing::Wrong(wrong)) => return self.broken(engine, &wrong.to_string()),
+            }
+        }
+    }
+
+    fn take_message(&mut self, engine: &mut Engine, message: Message) {
+        let Message { header, payload, descriptors } = message;
+        let request = match Request::read(&header, &payload, descriptors.len()) {
+            Ok(request) => request,
+            Err(wrong) => return self.broken(engine, &wrong.to_string()),
+        };
+        tracing::debug!(export = self.export.name, ?request, "vhost-user");
+        let acknowledges = header.need_reply && self.speaks(VhostUserProtocolFeatures::REPLY_ACK);
+        let sent = match self.answer(engine, &request, descriptors) {
+            Ok(Answer::Done) if acknowledges => self.socket.send(&proto::reply(header.code, &proto::number(0)), None),
+            Ok(Answer::Done | Answer::Later) => Ok(()),
+            Ok(Answer::Payload(payload)) => self.socket.send(&proto::reply(header.code, &payload), None),
+            Ok(Answer::With(payload, fd)) => self.socket.send(&proto::reply(header.code, &payload), Some(fd.as_fd())),
+            Err(why) => {
+                if acknowledges {
+                    // It may not be there to hear it.
+                    let _ = self.socket.send(&proto::reply(header.code, &proto::number(1)), None);
+                }
+                return self.broken(engine, &format!("{}: {why}", name_of(&request)));
+            }
+        };
+        if let Err(error) = sent {
+            self.broken(engine, &format!("an answer cannot be sent: {error}"));
+        }
+    }
+
+    fn speaks(&self, feature: VhostUserProtocolFeatures) -> bool {
+        self.protocol_features & feature.bits() != 0
+    }
+
+    fn answer(
+        &mut self,
+        engine: &mut Engine,
+        request: &Request,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, String> {
+        let number = |value| Ok(Answer::Payload(proto::number(value)));
+        let mut descriptor = || descriptors.pop().expect("as many as belong to it");
+        match *request {
+            Request::GetFeatures => return number(config::features(&self.export)),
+            Request::SetFeatures(features) => {
+                self.features = chosen(features, config::features(&self.export))?;
+            }
+            Request::GetProtocolFeatures => return number(config::protocol_features()),
+            Request::SetProtocolFeatures(features) => {
+                self.protocol_features = chosen(features, config::protocol_features())?;
+            }
+            Request::GetQueueNum => return number(config::RINGS_MAX as u64),
+            Request::SetOwner => {}
+            Request::ResetOwner => return Err("is not served: stop the rings by GET_VRING_BASE".into()),
+            Request::SetMemTable(ref regions) => self.map(regions.clone(), descriptors)?,
+            Request::SetVringNum { ring, size } => self.set_size(ring, size)?,
+            Request::SetVringAddr { ring, descriptors, available, used } => {
+                self.set_addresses(engine, ring, [descriptors, available, used])?;
+            }
+            Request::SetVringBase { ring, base } => self.set_base(ring, base)?,
+            Request::GetVringBase { ring } => {
+                self.begin_to_stop(engine, ring)?;
+                return Ok(Answer::Later);
+            }
+            Request::SetVringKick { ring, with_descriptor: true } => self.set_kick(engine, ring, descriptor())?,
+            Request::SetVringKick { ring, with_descriptor: false } => {
+                return Err(format!("ring {ring} without a descriptor: rings are not polled here"));
+            }
+            Request::SetVringCall { ring, .. } => self.set_call(ring, descriptors.pop())?,
+            Request::SetVringErr { ring, .. } => self.seat(ring).map(|_| ())?,
+            Request::SetVringEnable { ring, on } => self.enable(engine, ring, on)?,
+            Request::GetConfig { offset, size, flags } => {
+                let space = config::space(&self.export, self.write_back);
+                return Ok(Answer::Payload(proto::config(offset, size, flags, &space)));
+            }
+            Request::SetConfig { offset, ref data } => match (offset as usize, data.as_slice()) {
+                (config::WRITE_BACK, [on]) => self.write_back = *on != 0,
+                _ => return Err(format!("{} bytes at {offset}: only the write cache can be set", data.len())),
+            },
+            Request::GetInflight { queues, size } => return self.make_tables(queues, size),
+            Request::SetInflight { offset, queues, size, .. } => {
+                check_tables(queues, size)?;
+                self.tables = Some(Arc::new(Inflight::open(descriptor(), offset, queues, size)?));
+            }
+            Request::SetBackendRequests => self.requests = Some(Socket::new(descriptor())),
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Tells the front-end that its device is another size now, if it wants to hear that.
+    pub(super) fn tell_of_config(&self) {
+        if let Some(requests) = self.requests.as_ref().filter(|_| self.speaks(VhostUserProtocolFeatures::CONFIG))
+            && let Err(error) = requests.send(&proto::config_changed(), None)
+        {
+            tracing::warn!(export = self.export.name, %error, "vhost-user: the guest could not be told the new size");
+        }
+    }
+
+    // ---- the guest's memory ----
+
+    fn map(&mut self, regions: Vec<Region>, files: Vec<OwnedFd>) -> Result<(), String> {
+        let shared = Shared::map(regions, files)?;
+        for (number, seat) in self.seats.iter_mut().enumerate() {
+            if let Some(ring) = &mut seat.ring {
+                ring.move_to(&shared).map_err(|why| format!("ring {number}: {why}"))?;
+            }
+        }
+        self.shared = Some(shared);
+        Ok(())
+    }
+
+    fn make_tables(&mut self, queues: u16, size: u16) -> Result<Answer, String> {
+        check_tables(queues, size)?;
+        let tables = Inflight::new(queues, size).map_err(|error| error.to_string())?;
+        let (fd, payload) = tables.shared().map_err(|error| error.to_string())?;
+        self.tables = Some(Arc::new(tables));
+        Ok(Answer::With(payload, fd))
+    }
+
+    // ---- rings ----
+
+    fn seat(&mut self, ring: u32) -> Result<(usize, &mut Seat), String> {
+        let number = ring as usize;
+        if number >= config::RINGS_MAX {
+            return Err(format!("there is no ring {ring}: a device has at most {}", config::RINGS_MAX));
+        }
+        if number >= self.seats.len() {
+            self.seats.resize_with(number + 1, Seat::default);
+        }
+        Ok((number, &mut self.seats[number]))
+    }
+
+    /// A ring that does not run.
+    fn still(&mut self, ring: u32) -> Result<(usize, &mut Seat), String> {
+        let (number, seat) = self.seat(ring)?;
+        if seat.ring.is_some() {
+            return Err(format!("ring {ring} runs: it must be stopped first (GET_VRING_BASE)"));
+        }
+        Ok((number, seat))
+    }
+
+    fn set_size(&mut self, ring: u32, size: u32) -> Result<(), String> {
+        let (_, seat) = self.still(ring)?;
+        if !size.is_power_of_two() || size > config::RING_SIZE_MAX.into() {
+            let most = config::RING_SIZE_MAX;
+            return Err(format!("ring {ring} of {size}: it must be a power of two, and at most {most}"));
+        }
+        seat.size = size as u16;
+        Ok(())
+    }
+
+    fn set_addresses(&mut self, engine: &mut Engine, ring: u32, addresses: Addresses) -> Result<(), String> {
+        let (number, seat) = self.still(ring)?;
+        seat.addresses = Some(addresses);
+        self.start(engine, number)
+    }
+
+    fn set_base(&mut self, ring: u32, base: u32) -> Result<(), String> {
+        let base = u16::try_from(base).map_err(|_| format!("ring {ring} at {base:#x}, which is no index"))?;
+        self.still(ring)?.1.base = base;
+        Ok(())
+    }
+
+    fn set_kick(&mut self, engine: &mut Engine, ring: u32, fd: OwnedFd) -> Result<(), String> {
+        let device = self.number;
+        let (number, seat) = self.seat(ring)?;
+        is_event(&fd)?;
+        seat.kick.set(engine, Event::Kick(Name { device, ring: number }), Some(fd));
+        self.start(engine, number)
+    }
+
+    fn set_call(&mut self, ring: u32, fd: Option<OwnedFd>) -> Result<(), String> {
+        fd.as_ref().map_or(Ok(()), is_event)?;
+        let (_, seat) = self.seat(ring)?;
+        seat.call = fd;
+        seat.ring.iter_mut().for_each(Ring::owe_call);
+        Ok(())
+    }
+
+    fn enable(&mut self, engine: &mut Engine, ring: u32, on: bool) -> Result<(), String> {
+        let (number, seat) = self.seat(ring)?;
+        seat.enabled = on;
+        if let Some(ring) = &mut seat.ring {
+            ring.look = true;
+        }
+        self.start(engine, number)
+    }
+
+    /// A ring takes nothing in any more; the front-end is answered when it has nothing under way (vhost.4).
+    fn begin_to_stop(&mut self, engine: &mut Engine, ring: u32) -> Result<(), String> {
+        let device = self.number;
+        let (number, seat) = self.seat(ring)?;
+        seat.kick.set(engine, Event::Kick(Name { device, ring: number }), None);
+        self.stopping = Some(number);
+        Ok(())
+    }
+
+    /// Starts a ring, if all that is needed was said.
+    fn start(&mut self, engine: &mut Engine, number: usize) -> Result<(), String> {
+        let on = !config::speaks_of_features(self.features);
+        let seat = &mut self.seats[number];
+        let (Some(addresses), true, true) = (seat.addresses, seat.kick.is_set(), seat.enabled || on) else {
+            return Ok(());
+        };
+        if seat.ring.is_some() {
+            return Ok(());
+        }
+        seat.enabled = true;
+        let why = |why: String| format!("ring {number}: {why}");
+        let shared = self.shared.as_ref().ok_or_else(|| why("there is no memory yet (SET_MEM_TABLE)".into()))?;
+        if seat.size == 0 {
+            return Err(why("its size was not said (SET_VRING_NUM)".into()));
+        }
+        let Export { disk, group, priority, .. } = *self.export;
+        let stream = engine.add_stream(disk, Stream { group, priority, context: engine.context });
+        let tables = self.tables.as_ref().map(|tables| (tables, number));
+        let event_index = config::has_event_index(self.features);
+        match Ring::start(shared, addresses, (seat.size, seat.base), event_index, tables, stream) {
+            Ok(ring) => {
+                let left = ring.left_over();
+                if left > 0 {
+                    tracing::info!(
+                        export = self.export.name,
+                        ring = number,
+                        "vhost-user: {left} requests that a server before had not ended are done again"
+                    );
+                }
+                seat.ring = Some(ring);
+                Ok(())
+            }
+            Err(error) => {
+                engine.remove_stream(disk, stream);
+                Err(why(error))
+            }
+        }
+    }
+}
+
+/// Features that were chosen of those that were offered.
+fn chosen(features: u64, offered: u64) -> Result<u64, String> {
+    let unknown = features & !offered;
+    if unknown == 0 { Ok(features) } else { Err(format!("{unknown:#x} was not offered")) }
+}
+
+/// What a request is called in the log.
+fn name_of(request: &Request) -> String {
+    let text = format!("{request:?}");
+    text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
+}
+
+fn check_tables(queues: u16, size: u16) -> Result<(), String> {
+    let (queues_max, size_max) = (config::RINGS_MAX, config::RING_SIZE_MAX);
+    if usize::from(queues) > queues_max || size > size_max {
+        return Err(format!("tables for {queues} rings of {size}: at most {queues_max} of {size_max} are kept"));
+    }
+    Ok(())
+}
+
+/// Whether a descriptor is an eventfd. The kernel would ask any other whether it is ready, which may take its time.
+fn is_event(fd: &OwnedFd) -> Result<(), String> {
+    use std::os::fd::AsRawFd as _;
+    let found = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default();
+    match found.to_str() {
+        Some("anon_inode:[eventfd]") => Ok(()),
+        _ => Err(format!("with {}, which is no eventfd", found.display())),
+    }
+}

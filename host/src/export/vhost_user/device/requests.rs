@@ -1,0 +1,135 @@
+//! How a device begins with a request of its guest: the chain is read, the memory is found, and the queue is given a bio.
+
+use fairlift_core::{Bio, Extent, Flags, Op, Sector, Token};
+use virtio_bindings::bindings::virtio_blk as blk;
+use vm_memory::{Bytes as _, GuestAddress};
+
+use super::super::chain::{self, Asked, ID_LEN, Reader, What};
+use super::super::config;
+use super::super::ring::{Ring, Slot};
+use super::super::service::Name;
+use crate::disk::engine::Engine;
+use crate::export::Export;
+use crate::kernel::ticket::{Guest, Memory};
+
+/// What is needed of a device to begin with a request.
+pub(super) struct Begin<'a> {
+    pub(super) export: &'a Export,
+    pub(super) can: &'a chain::Device,
+    pub(super) ring: &'a mut Ring,
+    /// Each write must be durable when it ends (vhost.5).
+    pub(super) through: bool,
+}
+
+impl Begin<'_> {
+    /// Begins with a request; `false` if that must wait.
+    ///
+    /// # Errors
+    /// The guest is out of step; the text says how.
+    pub(super) fn request(
+        &mut self,
+        engine: &mut Engine,
+        reader: &mut Reader,
+        owner: Name,
+        head: u16,
+    ) -> Result<bool, String> {
+        if engine.is_full(self.export.disk) {
+            return Ok(false);
+        }
+        let (table, size) = self.ring.descriptors();
+        let asked = reader.read(self.can, self.ring.memory(), table, size, head);
+        let asked = asked.map_err(|broken| format!("request {head} is no chain: {broken}"))?;
+        let Some((op, extent, flags)) = self.wanted(&asked.what, asked.len) else {
+            return self.answer_at_once(reader, head, &asked).map(|()| true);
+        };
+        let ranges = match op {
+            Op::Read => reader.writable(),
+            Op::Write => reader.readable(),
+            Op::Flush | Op::Discard | Op::WriteZeroes => &[],
+        };
+        let Some((memory, bounce)) = self.memory(engine, head, op, ranges, asked.len)? else { return Ok(false) };
+        if let Err(why) = self.ring.took(head) {
+            let ticket = engine.admit(0, memory);
+            engine.release(ticket);
+            return Err(why);
+        }
+        let written = if op == Op::Read { asked.len as u32 + 1 } else { 1 };
+        self.ring.begin(head, Slot { op, status: asked.status, written, bounce });
+        let ticket = engine.admit(owner.ticket(head), memory);
+        let stream = self.ring.stream;
+        engine.submit(self.export.disk, Bio { op, flags, extent, stream, token: Token(ticket as u64) });
+        Ok(true)
+    }
+
+    /// What is asked of the disk; `None`: nothing.
+    fn wanted(&self, what: &What, len: u64) -> Option<(Op, Extent, Flags)> {
+        let start = self.export.start;
+        let extent = |at: u64, len: u64| Extent::new(Sector(start.0 + at / Sector::SIZE), len / Sector::SIZE);
+        let (op, extent) = match *what {
+            What::Read(at) => (Op::Read, extent(at, len)),
+            What::Write(at) => (Op::Write, extent(at, len)),
+            // No sectors, but a place: it says which of the disk's backings is meant.
+            What::Flush => (Op::Flush, Extent::new(start, 0)),
+            What::Discard(at, len) => (Op::Discard, extent(at, len)),
+            What::WriteZeroes(at, len, _) => (Op::WriteZeroes, extent(at, len)),
+            What::Id | What::Refused(_) => return None,
+        };
+        let mut flags = Flags::SYNC;
+        if matches!(what, What::WriteZeroes(_, _, false)) {
+            flags |= Flags::NO_UNMAP;
+        }
+        if self.through && matches!(op, Op::Write | Op::WriteZeroes) {
+            flags |= Flags::FUA;
+        }
+        Some((op, extent, flags))
+    }
+
+    /// Answers what the disk has no part in.
+    fn answer_at_once(&mut self, reader: &Reader, head: u16, asked: &Asked) -> Result<(), String> {
+        self.ring.took(head)?;
+        if let What::Refused(why) = asked.what {
+            tracing::debug!(export = self.export.name, ?why, "vhost-user: refused");
+            return self.ring.tell(head, asked.status, why.status(), 1);
+        }
+        let mut left = &config::id(self.export)[..ID_LEN.min(asked.len as usize)];
+        let written = left.len() as u32 + 1;
+        for (at, len) in reader.writable() {
+            let (part, rest) = left.split_at(left.len().min(*len as usize));
+            let told = self.ring.memory().write_slice(part, *at);
+            told.map_err(|_| format!("request {head}: its data, at {:#x}, is not in the guest's memory", at.0))?;
+            left = rest;
+        }
+        self.ring.tell(head, asked.status, blk::VIRTIO_BLK_S_OK as u8, written)
+    }
+
+    /// The memory of a request: the guest's own, or a buffer and what it is for; `None`: there is no buffer now.
+    fn memory(
+        &self,
+        engine: &mut Engine,
+        head: u16,
+        op: Op,
+        ranges: &[(GuestAddress, u32)],
+        len: u64,
+    ) -> Result<Option<(Memory, Option<Guest>)>, String> {
+        if ranges.is_empty() {
+            return Ok(Some((Memory::None, None)));
+        }
+        let guest = Guest::new(self.ring.memory(), ranges);
+        let guest = guest.ok_or_else(|| format!("request {head}: its data is not in the guest's memory"))?;
+        // Where the page cache is passed by, the kernel wants memory that is as aligned as the disk's blocks.
+        let device = &self.export.device;
+        if device.descriptor().is_none() || !device.is_direct() || guest.is_aligned(self.can.block as usize) {
+            return Ok(Some((Memory::Guest(guest), None)));
+        }
+        let Some(mut buffer) = engine.pool.get(len as usize) else { return Ok(None) };
+        if op == Op::Write {
+            let mut into = buffer.bytes_mut();
+            for slice in guest.slices() {
+                let (part, rest) = into.split_at_mut(slice.len());
+                slice.copy_to(part);
+                into = rest;
+            }
+        }
+        Ok(Some((Memory::Pool(buffer), Some(guest))))
+    }
+}

@@ -1,0 +1,64 @@
+//! A seat: what the front-end has said of a ring, whether or not it runs.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use super::super::ring::{Addresses, Ring};
+use super::super::service::Event;
+use crate::disk::engine::Engine;
+
+/// What the front-end has said of a ring, and the ring while it runs.
+#[derive(Default)]
+pub(super) struct Seat {
+    pub(super) size: u16,
+    pub(super) base: u16,
+    pub(super) addresses: Option<Addresses>,
+    pub(super) kick: Kick,
+    pub(super) call: Option<OwnedFd>,
+    pub(super) calls: u32,
+    /// A call that is waited for.
+    pub(super) calling: bool,
+    pub(super) enabled: bool,
+    pub(super) ring: Option<Ring>,
+}
+
+/// By what a guest says that there is something in a ring.
+#[derive(Default)]
+pub(super) struct Kick {
+    /// To be polled.
+    pub(super) wanted: Option<OwnedFd>,
+    /// The kernel polls it, until it says that it does so no more.
+    pub(super) polled: Option<OwnedFd>,
+    /// The poll was taken back.
+    pub(super) cancelled: bool,
+}
+
+impl Kick {
+    pub(super) fn set(&mut self, engine: &mut Engine, event: Event, fd: Option<OwnedFd>) {
+        self.wanted = fd;
+        if self.polled.is_some() && !std::mem::replace(&mut self.cancelled, true) {
+            engine.ring.cancel(event.pack());
+        }
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.wanted.is_some() || self.polled.is_some() && !self.cancelled
+    }
+
+    pub(super) fn arm(&mut self, engine: &mut Engine, event: Event) {
+        if self.polled.is_none()
+            && let Some(fd) = self.wanted.take()
+        {
+            engine.ring.poll(fd.as_fd(), libc::POLLIN, true, event.pack());
+            self.polled = Some(fd);
+            self.cancelled = false;
+        }
+    }
+
+    /// The kernel polls it no more.
+    pub(super) fn ended(&mut self) {
+        let fd = self.polled.take();
+        if !std::mem::take(&mut self.cancelled) {
+            self.wanted = fd;
+        }
+    }
+}
