@@ -1,0 +1,71 @@
+"""The pages that teach: every command on them runs as it stands, and prints what they say.
+
+P1  The `sh` blocks of a page run in order, in one shell that ends at the first error, in an empty directory, with `fairlift` on the
+    PATH. A person pauses between them, and so does the test: until the server listens that the block started.
+P2  A `text` block is what the block before it printed, or part of it: each of its lines occurs, numbers and spaces apart. PATH stands
+    for the directory. $PORT is a free port.
+P3  `console` blocks need root, a kernel module, or a screen: they are not run.
+P4  Links between pages lead somewhere.
+"""
+
+from harness import *
+
+DOCS = ROOT / "docs"
+PAGES = [DOCS / "learn.md", *sorted((DOCS / "do").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
+
+
+def shape(line):
+    """What of a line does not change from run to run."""
+    return re.sub(r"\s+", " ", re.sub(r"[\d.]+", "N", line)).strip()
+
+
+def run_page(t, page):
+    tools = t.path("bin")
+    os.mkdir(tools)
+    os.symlink(BINARY, f"{tools}/fairlift")
+    os.mkdir(t.path("page"))
+    script, wanted = ["set -euo pipefail", "set -m"], []
+    for kind, text in BLOCK.findall(page.read_text()):
+        if kind == "sh":
+            script += [f"echo '=== {len(wanted)}'", text, "sleep 1"]
+            wanted.append([])
+        elif kind == "text":
+            wanted[-1] += text.splitlines()
+    script.append("echo '=== end'")
+    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "XDG_RUNTIME_DIR": str(t.dir), "PORT": str(free_port())}
+    done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=t.path("page"), env=environment, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=110)
+    assert done.returncode == 0 and "=== end" in done.stdout, f"{page.name} ended with {done.returncode}:\n{done.stdout}"
+    printed = re.split(r"^=== \w+\n", done.stdout, flags=re.M)[1:]
+    for number, (lines, out) in enumerate(zip(wanted, printed)):
+        got = [shape(line.replace(t.path("page"), "PATH")) for line in out.splitlines()]
+        for line in filter(None, map(shape, lines)):
+            assert line in got, f"{page.name}, block {number + 1}: wanted a line like {line!r}, got:\n{out}"
+    return len(wanted)
+
+
+def page_test(page):
+    def runs(t):
+        assert run_page(t, page) or page.name == "embed.md", f"{page.name} has no command"
+
+    runs.__name__ = f"the_page_{page.stem}_does_what_it_says"
+    return test(runs, seconds=120, fairlift_only=True)
+
+
+for page in PAGES:
+    page_test(page)
+
+
+@test(fairlift_only=True)
+def links_between_pages_lead_somewhere(t):
+    pages = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *DOCS.rglob("*.md")]
+    dead = [f"{page.relative_to(ROOT)}: {link}" for page in pages
+            for link in re.findall(r"\]\(([^)#\s:]+)(?:#[^)\s]*)?\)", page.read_text()) if not (page.parent / link).exists()]
+    equal(dead, [], "links that lead nowhere")
+    contents = set(re.findall(r"\]\(([^)]+)\)", (DOCS / "SUMMARY.md").read_text()))
+    equal({str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - contents, {"SUMMARY.md"}, "pages that are not in the book")
+
+
+if __name__ == "__main__":
+    main()
