@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """What a mechanism of a scheduler earns: every table of docs/schedulers.md with it and without it, in virtual time.
 
-    benches/bfq.py run -o with.json                                       all cells, means of 3 seeds
+    benches/bfq.py run -o with.json                                       all cells, with 3 seeds each
     benches/bfq.py run --fairlift OTHER/fairlift -o without.json          the same of another build
     benches/bfq.py run --set low_latency=0 -o without.json                or with another setting
     benches/bfq.py compare with.json without.json                         what is worse, what is better, and the sums
     benches/bfq.py show with.json                                         the table
 
 A cell is one `fairlift iostest` on one modelled disk. Runs are in virtual time: they depend on neither the machine nor what
-else it does. One seed of a disk that rotates may be off by some percent for no reason, so means of several are compared.
+else it does. One seed of a disk that rotates may be off by some percent for no reason, so means of several are compared, and a
+difference counts as chance while it is less than two of its standard errors.
 
 Of each cell: MB/s; the largest share error in percent, and the same after the first fifth; the longest time in ms for which a
 group asked and was not served; and of each role its MB/s and its latencies. A figure counts as worse if it is so by more than
@@ -19,6 +20,7 @@ import argparse
 import concurrent.futures
 import json
 import math
+import statistics
 import subprocess
 import sys
 
@@ -118,9 +120,9 @@ def run(args):
     with concurrent.futures.ThreadPoolExecutor(args.parallel) as pool:
         for name, found in pool.map(lambda job: measure(args, *job), jobs):
             table.setdefault(name, []).append(found)
-    means = {name: {key: sum(one.get(key, 0) for one in runs) / len(runs) for key in runs[0]} for name, runs in table.items()}
+    seeds = {name: {key: [one.get(key, 0) for one in runs] for key in runs[0]} for name, runs in table.items()}
     with open(args.output, "w", encoding="utf-8") as file:
-        json.dump(means, file, indent=1)
+        json.dump(seeds, file, indent=1)
 
 
 def load(path):
@@ -130,7 +132,7 @@ def load(path):
 
 def show(args):
     for name, row in load(args.table).items():
-        print(f"{name:40}" + "  ".join(f"{key} {value:.4g}" for key, value in row.items()))
+        print(f"{name:40}" + "  ".join(f"{key} {statistics.mean(seeds):.4g}" for key, seeds in row.items()))
 
 
 def is_more_better(key):
@@ -141,14 +143,20 @@ def kind(key):
     return "MB/s" if key.endswith("MB/s") else key.split(" ", 1)[1] if key.endswith(("p50 ms", "p99 ms")) else key
 
 
+def standard_error(*samples):
+    """Of the difference of the means of two samples."""
+    return math.sqrt(sum(statistics.variance(seeds) / len(seeds) for seeds in samples if len(seeds) > 1))
+
+
 def compare(args):
     before, after = load(args.before), load(args.after)
-    sums, lines = {}, {"worse": [], "better": []}
+    sums, lines, chance = {}, {"worse": [], "better": []}, 0
     for name in before:
-        for key, old in before[name].items():
-            new = after.get(name, {}).get(key)
-            if new is None:
+        for key, old_seeds in before[name].items():
+            new_seeds = after.get(name, {}).get(key)
+            if new_seeds is None:
                 continue
+            old, new = statistics.mean(old_seeds), statistics.mean(new_seeds)
             if key == "tree ops":
                 if (old == 0) != (new == 0):
                     lines["worse" if new else "better"].append(f"{name:40} {key:16} {old:10.4g} {new:10.4g}")
@@ -163,12 +171,17 @@ def compare(args):
             gain = change if is_more_better(key) else -change
             if abs(change) <= 0.03 or is_error and abs(new - old) < 0.5:
                 continue
-            shown = f"{name:40} {key:16} {old:10.4g} {new:10.4g}  {100 * change:+7.1f} %"
+            error = standard_error(old_seeds, new_seeds)
+            if abs(new - old) < 2 * error:
+                chance += 1
+                continue
+            shown = f"{name:40} {key:16} {old:10.4g} {new:10.4g}  {100 * change:+7.1f} % +- {100 * error / abs(old or 1):.1f}"
             lines["better" if gain > 0 else "worse"].append(shown)
     for what in ["worse", "better"]:
         print(f"-- {what}: {len(lines[what])}")
         if not args.brief or what == "worse":
             print("\n".join(lines[what]))
+    print(f"-- as much by chance: {chance}, of {sum(len(values) for values in sums.values())} figures")
     for key, values in sums.items():
         if key.endswith("error %"):
             print(f"{key:14} mean change {sum(values) / len(values):+.2f} points")

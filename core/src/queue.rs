@@ -61,7 +61,7 @@ pub use waits::Figures;
 
 use groups::{Groups, StreamState};
 
-use crate::ceiling::Ceilings;
+use crate::ceiling::{Ceilings, Rates};
 use crate::flush;
 use crate::group::{ContextId, GroupId, StreamId};
 use crate::learn::idling_trial::Finding;
@@ -238,6 +238,7 @@ pub struct Queue {
     moves: u64,
     clock: Clock,
     ceilings: Ceilings,
+    floors: Vec<(GroupId, Rates)>,
     trace: Option<Trace>,
 }
 
@@ -303,6 +304,7 @@ impl Queue {
             moves: 0,
             clock: Clock::default(),
             ceilings: Ceilings::new(&settings.groups),
+            floors: Vec::new(),
             trace: None,
             settings,
         }

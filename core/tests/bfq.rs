@@ -425,7 +425,7 @@ fn without_group_idle_nobody_waits_for_anybody() {
     assert!(light > 5 * heavy, "the deep one has what the device gives: {heavy} to {light}");
 }
 
-/// both.4
+/// bfq.6
 #[test]
 fn strict_guarantees_have_one_request_in_the_device_and_wait_for_the_stream() {
     let tree = groups(&[100, 100]);
@@ -577,7 +577,7 @@ fn a_disk_that_rotates_is_held_for_a_reader_that_seeks_though_it_queues() {
     }
 }
 
-/// both.3: merge.7 of merging.
+/// bfq.8: merge.7 of merging.
 #[test]
 fn on_a_device_that_does_not_rotate_and_queues_no_position_is_kept() {
     let tree = groups(&[]);
@@ -611,7 +611,7 @@ fn what_the_device_turned_back_goes_first() {
     bench.settle(2);
 }
 
-/// both.5: time spent for a stream's flushes counts against its group.
+/// charge.1: time spent for a stream's flushes counts against its group.
 #[test]
 fn a_group_that_is_charged_for_its_flushes_has_less_of_the_device() {
     let served = |charge: bool| {

@@ -9,6 +9,7 @@
 //! | [`comparison`] | which of two settings it does more with: samples of both in turn |
 //! | [`idling_trial`] | whether it does more when it idles for the stream in service |
 //! | [`depth`] | how many requests it needs at once |
+//! | `trials` | the two above, for one device |
 //! | [`concurrency`] | how many helper threads pay on a backing |
 //! | [`queueing`] | whether it takes several requests at once; whether it rotates |
 //! | [`rate`] | what it does at its best |
@@ -24,3 +25,4 @@ pub mod idling_trial;
 pub mod pace;
 pub mod queueing;
 pub mod rate;
+pub(crate) mod trials;

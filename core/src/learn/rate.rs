@@ -10,6 +10,13 @@
 //!     more. There is no ceiling. (Linux ignores rates above 10 GB/s, which a shelf of drives exceeds today.)
 //! rate.5  Until something was measured, the estimate is 2/3 of a reference device's rate.
 //!
+//! What one turn can do is another thing: beside the rate of whole seconds, in which many streams were served, there is that of the
+//! fastest turns of late, in which one was. One estimate for both was tried in eight ways, and each failed (docs/schedulers.md).
+//!
+//! rate.6  A turn of 2 ms or longer of a stream that reads on is the estimate if it was faster, and moves it by one part in 64 if it was
+//!     slower. Turns that wrote say nothing, for a volatile cache takes in as much as it has room for.
+//! rate.7  A turn that seeks takes one part in 256 off the estimate: where all seek, nothing is known of fast turns after a while.
+//!
 //! What follows from the estimate:
 //!
 //! budget.1  The maximum budget is what the device can do at its best in a budget's time (`timeout_sync`); the minimum is 1/32 of
@@ -161,6 +168,47 @@ impl PeakRate {
 /// `value * times / parts`, without overflow in between.
 fn scale(value: u64, times: u64, parts: u64) -> u64 {
     u64::try_from(u128::from(value) * u128::from(times) / u128::from(parts.max(1))).unwrap_or(u64::MAX)
+}
+
+/// A turn that ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Sectors that were served in it.
+    pub served: u64,
+    /// How long it was.
+    pub time: Duration,
+    /// Some of that was written.
+    pub wrote: bool,
+    /// Its queue seeks.
+    pub seeks: bool,
+}
+
+/// What the fastest turns of late did (rate.6, rate.7).
+#[derive(Clone, Copy, Default, Debug)]
+pub struct TurnRate {
+    /// Sectors in 2^20 ns; 0: nothing is known.
+    rate: u64,
+}
+
+/// The shortest turn that tells something (rate.6). Chosen: some requests of flash, and of a disk that reads on.
+const TURN_MIN: Duration = ms(2);
+
+impl TurnRate {
+    /// A turn ended.
+    pub fn ended(&mut self, turn: &Turn) {
+        if turn.seeks {
+            self.rate -= self.rate / 256; // rate.7
+        } else if !turn.wrote && turn.time >= TURN_MIN {
+            let rate = scale(turn.served, 1 << 20, turn.time.as_nanos());
+            self.rate = if rate > self.rate { rate } else { self.rate - (self.rate - rate) / 64 }; // rate.6
+        }
+    }
+
+    /// What a fast turn does in so much time, in sectors.
+    #[must_use]
+    pub fn sectors_in(&self, time: Duration) -> u64 {
+        ((u128::from(self.rate) * u128::from(time.as_nanos())) >> 20) as u64
+    }
 }
 
 /// How large budgets are (budget.1, budget.2).
@@ -391,6 +439,48 @@ mod tests {
         let mut run = Run::new(false);
         run.serve(10_000, 4096, ms(1), NEVER);
         assert_eq!(run.rate.raising(false), secs(3), "not less than three seconds");
+    }
+
+    /// So many turns of 2^27 ns (134 ms), each of so many sectors.
+    fn turns(rate: &mut TurnRate, count: u32, served: u64, seeks: bool) {
+        let time = Duration::from_nanos(1 << 27);
+        (0..count).for_each(|_| rate.ended(&Turn { served, time, wrote: false, seeks }));
+    }
+
+    /// What it has in such a turn.
+    fn in_a_turn(rate: &TurnRate) -> u64 {
+        rate.sectors_in(Duration::from_nanos(1 << 27))
+    }
+
+    /// rate.6
+    #[test]
+    fn the_fastest_turn_counts_at_once_and_slower_ones_little_by_little() {
+        let mut rate = TurnRate::default();
+        turns(&mut rate, 1, 640_000, false);
+        turns(&mut rate, 1, 1_280_000, false);
+        assert_eq!(in_a_turn(&rate), 1_280_000);
+        turns(&mut rate, 1, 640_000, false);
+        assert_eq!(in_a_turn(&rate), 1_280_000 - 9_984, "a 64th of half of it, in whole units of 128");
+    }
+
+    /// rate.6
+    #[test]
+    fn turns_that_wrote_or_were_short_say_nothing() {
+        let mut rate = TurnRate::default();
+        rate.ended(&Turn { served: 1 << 20, time: ms(100), wrote: true, seeks: false });
+        rate.ended(&Turn { served: 1 << 20, time: Duration::from_nanos(1_999_999), wrote: false, seeks: false });
+        assert_eq!(rate.sectors_in(secs(1)), 0);
+    }
+
+    /// rate.7
+    #[test]
+    fn where_all_seek_fast_turns_are_forgotten() {
+        let mut rate = TurnRate::default();
+        turns(&mut rate, 1, 128_000, false);
+        turns(&mut rate, 1, 100, true);
+        assert_eq!(in_a_turn(&rate), (1000 - 3) * 128);
+        turns(&mut rate, 3000, 100, true);
+        assert!(in_a_turn(&rate) < 128_000 / 3, "{}", in_a_turn(&rate));
     }
 
     /// budget.1

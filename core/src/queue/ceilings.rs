@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Queue;
-use crate::ceiling::{Budget, Held, Holding};
+use crate::ceiling::{Budget, Held, Holding, Rates};
 use crate::group::{ContextId, GroupId};
 use crate::trace::Action;
 use crate::waits::Part;
@@ -59,6 +59,20 @@ impl Queue {
         self.ceilings.set_budget(now, id, budget);
     }
 
+    /// Gives a group a floor, or none ([`Rates::NONE`]); works under load. It holds while the scheduler
+    /// [has floors](crate::sched::Kind::has_floors).
+    ///
+    /// # Panics
+    /// If the group does not exist.
+    pub fn set_floor(&mut self, now: Instant, id: GroupId, floor: Rates) {
+        assert!(self.has_group(id), "no group {id:?}");
+        self.floors.retain(|(one, _)| *one != id);
+        if !floor.is_none() {
+            self.floors.push((id, floor));
+        }
+        self.scheduler.set_floor(now, id, &floor);
+    }
+
     /// A ceiling that this queue knows [has changed](Budget::set): what waits for it may go earlier, or later.
     pub fn ceilings_changed(&mut self, now: Instant) {
         self.ceilings.look_again(now);
@@ -67,6 +81,12 @@ impl Queue {
     /// No ceiling holds anything any more: nobody wants to wait for those who asked until the end.
     pub fn lift_ceilings(&mut self, now: Instant) {
         self.ceilings.lift(now);
+    }
+
+    /// How many bios ceilings hold now.
+    #[must_use]
+    pub const fn held_bios(&self) -> usize {
+        self.ceilings.len()
     }
 
     /// What ceilings hold now, by group and direction, for people who watch.

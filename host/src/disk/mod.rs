@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fairlift_core::ceiling::{Bounds, Budget};
+use fairlift_core::ceiling::{Bounds, Budget, Rates};
 use fairlift_core::flush::{self, SharedFlush};
 use fairlift_core::learn::concurrency;
 use fairlift_core::learn::idling_trial::Finding;
@@ -71,8 +71,8 @@ pub(crate) struct Disks {
     changes: AtomicU64,
     /// What stands at a number that no disk has.
     nothing: Arc<Disk>,
-    /// The ceilings of groups, which hold for all disks together (ceiling.8).
-    budgets: Mutex<Budgets>,
+    /// What binds groups on all disks; ceilings hold for all disks together (ceiling.8).
+    bounds: Mutex<GroupBounds>,
 }
 
 impl Disks {
@@ -93,24 +93,26 @@ impl Disks {
             list: Mutex::new(disks),
             changes: AtomicU64::new(0),
             nothing: Arc::new(nothing),
-            budgets: Mutex::default(),
+            bounds: Mutex::default(),
         })
     }
 
     /// Gives a group other bounds, on all disks; workers are to be woken then.
     pub(crate) fn set_bounds(&self, now: Instant, id: GroupId, bounds: &Bounds) {
-        let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
-        match budgets.get(&id) {
-            Some(there) if !bounds.ceiling.is_none() => {
+        let mut all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = all.remove(&id).unwrap_or_default();
+        let budget = (!bounds.ceiling.is_none()).then(|| match before.budget {
+            Some(there) => {
                 there.set(now, &bounds.ceiling);
                 self.all().iter().for_each(|(_, disk)| disk.ceilings_changed(now));
-                return;
+                there
             }
-            Some(_) => drop(budgets.remove(&id)),
-            None if bounds.ceiling.is_none() => return,
-            None => drop(budgets.insert(id, Arc::new(Budget::new(&bounds.ceiling)))),
+            None => Arc::new(Budget::new(&bounds.ceiling)),
+        });
+        if !bounds.is_none() {
+            all.insert(id, Bound { budget, floor: bounds.floor });
         }
-        self.all().iter().for_each(|(_, disk)| disk.set_budgets(now, &budgets));
+        self.all().iter().for_each(|(_, disk)| disk.set_group_bounds(now, &all));
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Arc<Disk>>> {
@@ -141,7 +143,7 @@ impl Disks {
     /// Puts a disk (`None`: nothing) at a number, which is at most the next one; workers are to be woken then.
     pub(crate) fn set(&self, number: usize, disk: Option<Arc<Disk>>) {
         let disk = disk.unwrap_or_else(|| Arc::clone(&self.nothing));
-        disk.set_budgets(Instant::ZERO, &self.budgets.lock().unwrap_or_else(PoisonError::into_inner));
+        disk.set_group_bounds(Instant::ZERO, &self.bounds.lock().unwrap_or_else(PoisonError::into_inner));
         let mut list = self.list();
         match list.get_mut(number) {
             Some(old) => *old = disk,
@@ -158,8 +160,21 @@ impl Disks {
     }
 }
 
-/// The state of each ceiling.
-pub(crate) type Budgets = BTreeMap<GroupId, Arc<Budget>>;
+/// What binds a group: the state of its ceiling, and its floor.
+#[derive(Clone, Default)]
+pub(crate) struct Bound {
+    budget: Option<Arc<Budget>>,
+    floor: Rates,
+}
+
+impl PartialEq for Bound {
+    fn eq(&self, other: &Self) -> bool {
+        self.budget.as_ref().map(Arc::as_ptr) == other.budget.as_ref().map(Arc::as_ptr) && self.floor == other.floor
+    }
+}
+
+/// What binds groups.
+pub(crate) type GroupBounds = BTreeMap<GroupId, Bound>;
 
 /// A device, and the number under which its descriptor is registered with every ring, if it has one.
 pub(crate) type Registered = (Arc<dyn Device>, Option<u32>);
@@ -504,8 +519,8 @@ impl Disk {
         for queues in state.all() {
             queues.each().for_each(|mut queue| queue.add_group_at(now, id, group.clone()));
         }
-        if let Some(budget) = state.budgets.get(&id) {
-            queues::set_ceiling(state.all(), now, id, Some(budget));
+        if let Some(bound) = state.bounds.get(&id) {
+            state.all().for_each(|queues| queues.bind(now, id, bound));
         }
         state.groups.push((id, group.clone()));
     }
@@ -526,19 +541,14 @@ impl Disk {
         }
     }
 
-    /// Takes these ceilings and no others; of groups that it does not have yet, once they come.
-    fn set_budgets(&self, now: Instant, budgets: &Budgets) {
+    /// Takes these bounds and no others; of groups that it does not have yet, once they come.
+    fn set_group_bounds(&self, now: Instant, bounds: &GroupBounds) {
         let mut state = self.state();
-        let before = std::mem::replace(&mut state.budgets, budgets.clone());
-        let gone = before.keys().filter(|id| !budgets.contains_key(id));
-        for (id, budget) in budgets.iter().map(|(id, budget)| (*id, Some(budget))).chain(gone.map(|id| (*id, None))) {
-            let is_known = match (before.get(&id), budget) {
-                (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-                _ => false,
-            };
-            if !is_known {
-                queues::set_ceiling(state.all(), now, id, budget);
-            }
+        let before = std::mem::replace(&mut state.bounds, bounds.clone());
+        let gone = before.keys().filter(|id| !bounds.contains_key(id)).map(|id| (*id, Bound::default()));
+        let changed = bounds.iter().filter(|(id, bound)| before.get(id) != Some(bound));
+        for (id, bound) in changed.map(|(id, bound)| (*id, bound.clone())).chain(gone) {
+            state.all().for_each(|queues| queues.bind(now, id, &bound));
         }
     }
 

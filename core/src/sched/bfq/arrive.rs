@@ -69,7 +69,7 @@ impl Bfq {
         let budget = u64::from(self.budget(turn.queue, false)).saturating_sub(turn.served);
         let queue = self.queue_mut(turn.queue);
         queue.left = queue.left.min(budget as u32);
-        let timeout = turn.timeout.min(self.timeout(turn.queue));
+        let timeout = turn.timeout.min(self.timeout(turn.queue, false));
         self.turn = Some(Turn { timeout, ..turn });
     }
 
@@ -89,10 +89,10 @@ impl Bfq {
             || new.priority.class < old.priority.class
             || raised.is_gt()
             || in_time && raised.is_ge()
-            || old.requests.is_empty() && !self.is_worth_idling(&turn);
+            || old.requests.is_empty() && !self.is_worth_idling(now, &turn);
         if goes {
             self.counts.preemptions += 1;
-            self.end_turn(now, turn::End::Preempted);
+            self.end_turn(now, End::Preempted);
         }
     }
 
@@ -114,8 +114,13 @@ impl Bfq {
         let id = served.request.id;
         let q = self.waitings.owner(id);
         self.notes.at(now);
-        self.learn(now, served);
-        self.non_data_ends(now, served.request.op, served.ok.then_some((q, served.request.extent.sectors)));
+        // What failed says nothing of how much the device does.
+        let sectors = if served.ok { charge::size(served.request.op, served.request.extent.sectors) } else { 0 };
+        let beside = self.charges.ends(now, served.request.op, self.together.in_flight(), sectors);
+        if served.ok && beside > 0 {
+            self.fair.charge(Leaf(q), beside); // charge.3
+        }
+        self.learn(now, served, sectors);
         self.queue_mut(q).think.ended(now);
         self.left_device(q, id);
     }
@@ -123,10 +128,8 @@ impl Bfq {
     /// A request of a queue is not in the device any more.
     #[inline(always)]
     pub(super) fn left_device(&mut self, q: u32, id: RequestId) {
-        let is_read = self.waitings.op(id) == Op::Read;
+        self.together.left(self.waitings.op(id));
         self.waitings.forget(id);
-        self.in_flight -= 1;
-        self.reads -= u32::from(is_read);
         let queue = self.queue_mut(q);
         queue.in_flight -= 1;
         if queue.in_flight == 0 && queue.requests.is_empty() {
@@ -154,7 +157,7 @@ impl Bfq {
 
     // ---- raising ----
 
-    /// both.2: a queue asks that had nothing waiting.
+    /// bfq.7: a queue asks that had nothing waiting.
     fn consider_raising(&mut self, now: Instant, q: u32) {
         let queue = self.queues[q as usize].as_mut().expect("it asks");
         let default = Priority::default();
@@ -168,38 +171,39 @@ impl Bfq {
         };
         if queue.raising.became_busy(now, &arrival) {
             self.counts.raised += 1;
-            self.raising_changed(false, q);
+            self.raised(q);
         }
     }
 
-    /// both.2: whether a queue that is about to be served is to be raised still.
+    /// bfq.7: whether a queue that is about to be served is to be raised still.
     #[inline(never)]
     pub(super) fn check_raising(&mut self, now: Instant, q: u32) {
         let rotational = self.device.is_rotational();
         let queue = self.queues[q as usize].as_mut().expect("it is served");
-        if queue.raising.check(now, self.device.rate.raising(rotational)) {
-            self.raising_changed(true, q);
+        if queue.raising.check(now, || self.turns.rate.raising(rotational)) {
+            self.lowered(q);
         }
     }
 
-    pub(super) fn raising_changed(&mut self, before: bool, q: u32) {
-        let after = self.queue(q).raising.is_raised();
-        self.raised = self.raised + u32::from(after) - u32::from(before);
+    /// A queue is raised, which it was not.
+    pub(super) fn raised(&mut self, q: u32) {
         if self.queue(q).is_open() {
-            self.crowd.changed(before, after);
+            self.crowd.raised();
         }
-        if before && !after && !self.crowd.has_raised() {
+        self.note(q, Note::Raised { times: self.queue(q).raising.coefficient() });
+        self.weigh(q);
+    }
+
+    /// A queue is raised no more.
+    pub(super) fn lowered(&mut self, q: u32) {
+        if self.queue(q).is_open() {
+            self.crowd.lowered();
+        }
+        if self.crowd.none_is_raised() {
             // Neither turns nor the depth were what they are otherwise.
-            if self.device.is_rotational() {
-                self.device.idling_trial.review();
-            }
-            self.device.depths.iter_mut().for_each(Depth::review);
+            self.device.trials.review(self.device.is_rotational());
         }
-        match (before, after) {
-            (false, true) => self.note(q, Note::Raised { times: self.queue(q).raising.coefficient() }),
-            (true, false) => self.note(q, Note::Lowered),
-            _ => {}
-        }
+        self.note(q, Note::Lowered);
         self.weigh(q);
     }
 
@@ -208,12 +212,12 @@ impl Bfq {
             if let Some(queue) = &mut self.queues[q as usize]
                 && queue.raising.end()
             {
-                self.raising_changed(true, q);
+                self.lowered(q);
             }
         }
     }
 
-    /// Tells the fair queue a queue's weight (bfq.1, both.2).
+    /// Tells the fair queue a queue's weight (bfq.1, bfq.7).
     pub(super) fn weigh(&mut self, q: u32) {
         let queue = self.queue(q);
         let weight = (8 - u32::from(queue.priority.level)) * 10 * queue.raising.coefficient();

@@ -1,7 +1,6 @@
 //! What the device turns out to be like, and how it is used accordingly.
 
 use super::*;
-use crate::learn::pace::Pace;
 
 /// All that is learned of the device.
 #[derive(Debug)]
@@ -10,16 +9,7 @@ pub(super) struct Device {
     pub(super) depth: u32,
     pub(super) queueing: Queueing,
     pub(super) rotation: Rotation,
-    pub(super) rate: PeakRate,
-    /// In sectors (both.5).
-    pub(super) pace: Pace,
-    pub(super) budgets: Budgets,
-    /// The depth for turns, and for many at once.
-    pub(super) depths: [Depth; 2],
-    pub(super) idling_trial: IdlingTrial,
-    pub(super) was_together: bool,
-    /// Sectors per 2^20 ns of the fastest turns of late (turns.3).
-    pub(super) best: u64,
+    pub(super) trials: Trials,
     /// The last answer was that the depth keeps requests waiting.
     pub(super) is_full: bool,
     /// Where the last request that was dispatched ended.
@@ -29,20 +19,14 @@ pub(super) struct Device {
 }
 
 impl Device {
-    pub(super) fn new(setup: &Setup<'_>, settings: &Settings) -> Self {
+    pub(super) fn new(setup: &Setup<'_>) -> Self {
         let rotational = setup.character.rotational;
         let depth = u32::from(setup.depth).max(1);
         Self {
             depth,
             queueing: Queueing::new(queueing::Depth::BFQ, !rotational),
             rotation: Rotation::new(rotational),
-            rate: PeakRate::new(rotational),
-            pace: Pace::default(),
-            budgets: Budgets::new(settings.max_budget.into()),
-            depths: [true, rotational].map(|all| Depth::new(depth, all)),
-            idling_trial: IdlingTrial::new(if rotational { Way::Idle } else { Way::Parallel }),
-            was_together: false,
-            best: 0,
+            trials: Trials::new(depth, rotational),
             is_full: false,
             position: Sector(0),
             lone: None,
@@ -55,10 +39,7 @@ impl Device {
     }
 
     pub(super) fn counters(&self, is_together: bool, tell: &mut dyn FnMut(&'static str, u64)) {
-        tell("device_depth", self.depths[usize::from(is_together)].base().into());
-        tell("depth_trials", self.depths.iter().map(Depth::trials).sum());
-        tell("together", is_together.into());
-        tell("idle_trials", self.idling_trial.trials());
+        self.trials.counters(is_together, tell);
     }
 }
 
@@ -67,50 +48,37 @@ impl Bfq {
     #[inline]
     pub(super) fn is_together(&self) -> bool {
         if self.settings.strict_guarantees {
-            return false; // both.4
+            return false; // bfq.6
         }
         let device = &self.device;
         match (self.settings.service, self.settings.slice_idle) {
             (1, _) => false,
             (2, _) => true,
             _ if device.depth <= 1 || device.is_rotational() && self.turns_are_forced() => false,
-            (_, None) => device.idling_trial.way() == Way::Parallel,
+            (_, None) => device.trials.way() == Way::Parallel,
             (_, Some(idle)) if device.is_rotational() => idle == Duration::ZERO,
             (_, Some(_)) => device.queueing.is_queueing(),
         }
     }
 
-    /// raising.9: one is raised, and has something to do or is idled for, beside others in the only group that competes.
+    /// raising.9, in the only group that competes.
     #[inline]
     fn turns_are_forced(&self) -> bool {
-        let is_turn = || self.turn.is_some_and(|turn| self.queue(turn.queue).raising.is_raised());
-        self.raised > 0
-            && self.crowd.has_others()
-            && (self.crowd.has_raised() || is_turn())
-            && self.fair.backlogged_groups() <= 1
+        let in_service = || self.turn.map(|turn| &self.queue(turn.queue).raising);
+        self.crowd.forces_turns(in_service) && !self.groups_compete()
     }
 
     /// How many requests may be in the device (together.4), and reads whatever else is in it (together.5).
     #[inline]
     pub(super) fn limit(&self) -> u32 {
         match self.settings.device_depth {
-            _ if self.settings.strict_guarantees => 1, // both.4
-            0 => self.device.depths[usize::from(self.is_together())].limit(),
+            _ if self.settings.strict_guarantees => 1, // bfq.6
+            0 => self.device.trials.limit(self.is_together()),
             depth => depth.min(self.device.depth),
         }
     }
 
-    /// The largest budget, in sectors.
-    #[inline]
-    pub(super) fn budget_max(&self, is_together: bool) -> u64 {
-        if self.settings.max_budget == 0 && is_together {
-            QUANTUM.into() // together.1
-        } else {
-            self.device.budgets.max()
-        }
-    }
-
-    /// How long others may be held for one who thinks; both.4 asks for no less than the default.
+    /// How long others may be held for one who thinks; bfq.6 asks for no less than the default.
     #[inline]
     pub(super) fn slice_idle(&self) -> Duration {
         let idle = self.settings.slice_idle.unwrap_or(Settings::SLICE_IDLE);
@@ -126,14 +94,12 @@ impl Bfq {
     /// Whether a waiting request may become larger by so much (together.1): one large command would leave a device that works on
     /// several at a time with one thing to do.
     pub(super) fn may_grow(&self, id: RequestId, by: u64) -> bool {
-        !self.is_together() || self.waitings.extent(id).sectors + by <= self.budget_max(true)
+        !self.is_together() || self.waitings.extent(id).sectors + by <= Together::budget_max(&self.settings).into()
     }
 
     /// A request of such size ended, of those that were in flight; learns from it.
-    pub(super) fn learn(&mut self, now: Instant, served: &Served) {
-        let (in_flight, waiting) = (self.in_flight, self.waitings.len() as u32);
-        // What failed says nothing of how much the device does.
-        let sectors = if served.ok { turn::size(served.request.op, served.request.extent.sectors) } else { 0 };
+    pub(super) fn learn(&mut self, now: Instant, served: &Served, sectors: u64) {
+        let (in_flight, waiting) = (self.together.in_flight(), self.waitings.len() as u32);
         let is_together = self.is_together();
         let is_held = self.turn.is_some_and(|turn| turn.idle_until.is_some());
         let held_back = self.device.is_full || is_held;
@@ -147,36 +113,31 @@ impl Bfq {
         let seeks = queue.seeks.last_was_seek();
         let is_alone = queue.in_flight == 1 && queue.requests.is_empty();
         let what = match served.request.op {
-            Op::Read if is_alone && seeks && !self.device.is_rotational() => Ended::Single,
-            Op::Write => Ended::Write,
-            _ => Ended::Other,
+            Op::Read if is_alone && seeks && !self.device.is_rotational() => depth::Ended::Single,
+            Op::Write => depth::Ended::Write,
+            _ => depth::Ended::Other,
         };
+        self.turns.rate.ended(now);
         let device = &mut self.device;
-        device.rate.ended(now);
-        device.pace.count(now, in_flight, if pace::is_non_data(served.request.op) { 0 } else { sectors });
         let mut changed = device.queueing.ended(in_flight, waiting, held_back);
-        if let Some((id, lone)) = device.lone.take_if(|(id, _)| *id == served.request.id)
-            && id == served.request.id
-        {
+        if let Some((_, lone)) = device.lone.take_if(|(id, _)| *id == served.request.id) {
             let before = device.is_rotational();
             changed |= device.rotation.ended(now, lone);
             if device.is_rotational() != before {
-                device.idling_trial.guess(now, if before { Way::Parallel } else { Way::Idle });
+                device.trials.rotates(now, !before);
             }
         }
-        let mut has_other_turns = false;
-        let depth = &mut device.depths[usize::from(is_together)];
-        if is_together != core::mem::replace(&mut device.was_together, is_together) {
-            depth.resume();
-            has_other_turns = true;
-        }
-        depth.ended(now, sectors, what, in_flight + could, is_held && is_together);
-        if self.settings.slice_idle.is_none() && self.settings.service == 0 {
-            let end = End { sectors, open: in_flight - 1 + waiting, several, seeks };
-            if device.idling_trial.ended(now, end) {
-                self.tell_finding();
-            }
-        }
+        let is_auto = self.settings.slice_idle.is_none() && self.settings.service == 0;
+        let end = trials::Ended {
+            sectors,
+            what,
+            demand: in_flight + could,
+            share_wait: is_held && is_together,
+            is_together,
+            way: is_auto.then_some(idling_trial::End { sectors, open: in_flight - 1 + waiting, several, seeks }),
+        };
+        let has_other_turns = device.trials.ended(now, &end);
+        self.tell_finding();
         if changed {
             self.review_merging();
         }
@@ -197,10 +158,10 @@ impl Bfq {
         }
     }
 
-    /// Says what a trial found.
-    #[cold]
+    /// Says what a trial found, if one has.
+    #[inline]
     fn tell_finding(&mut self) {
-        if let Some(finding) = self.device.idling_trial.take_finding() {
+        if let Some(finding) = self.device.trials.take_finding() {
             if self.findings.len() == FINDINGS {
                 self.findings.pop_front();
             }
@@ -212,15 +173,12 @@ impl Bfq {
     /// A request goes to the device.
     #[inline]
     pub(super) fn note_dispatch(&mut self, now: Instant, id: RequestId, extent: Extent) {
+        let (op, in_flight) = (self.waitings.op(id), self.together.in_flight());
+        let counts = Extent::new(extent.start, charge::size(op, extent.sectors));
         let seek = self.seek();
-        let op = self.waitings.op(id);
+        self.turns.dispatched(now, counts, in_flight, seek, &self.settings);
         let device = &mut self.device;
-        device.pace.count(now, self.in_flight, 0);
-        let counts = Extent::new(extent.start, turn::size(op, extent.sectors));
-        if device.rate.dispatched(now, counts, self.in_flight, seek) {
-            device.budgets.follow(&device.rate, self.settings.timeout_sync);
-        }
-        device.lone = (self.in_flight == 0 && op == Op::Read).then(|| {
+        device.lone = (in_flight == 0 && op == Op::Read).then(|| {
             let distance = extent.start.0.abs_diff(device.position.0);
             (id, Lone { dispatched: now, distance, sectors: extent.sectors })
         });
@@ -233,7 +191,7 @@ impl Bfq {
         if self.device.is_rotational() { Seek::ROTATIONAL } else { Seek::FLASH }
     }
 
-    /// both.3: switches merging on or off as the device and the settings ask.
+    /// bfq.8: switches merging on or off as the device and the settings ask.
     pub(super) fn review_merging(&mut self) {
         let on = match self.settings.queue_merging {
             0 => self.device.is_rotational() || !self.device.queueing.is_queueing(),
@@ -251,11 +209,8 @@ impl Bfq {
     pub(super) fn settings_changed(&mut self, name: &str) {
         match name {
             "queue_merging" => self.review_merging(),
+            "max_budget" | "timeout_sync" => self.turns.settings_changed(&self.settings),
             "low_latency" if !self.settings.low_latency => self.end_raising(),
-            "max_budget" | "timeout_sync" => {
-                self.device.budgets.set_max(self.settings.max_budget.into());
-                self.device.budgets.follow(&self.device.rate, self.settings.timeout_sync);
-            }
             _ => {}
         }
     }

@@ -8,16 +8,16 @@ impl Bfq {
         self.notes.at(now);
         self.device.is_full = false;
         if let Some(id) = self.waitings.take_requeued() {
-            self.non_data_begins(now, self.waitings.op(id));
-            self.in_flight += 1; // bfq.5, bfq.2
-            self.reads += u32::from(self.waitings.op(id) == Op::Read);
+            let op = self.waitings.op(id);
+            self.charges.begins_again(now, op, self.together.in_flight());
+            self.together.went(op); // bfq.5, bfq.2
             return Next::Request(id);
         }
         if self.waitings.is_empty() {
             return Next::Nothing;
         }
         let limit = self.limit();
-        let is_full = !all && self.in_flight >= limit;
+        let is_full = !all && self.together.in_flight() >= limit;
         if is_full && !self.reads_pass(limit) {
             self.device.is_full = true; // together.4
             return Next::Nothing;
@@ -36,9 +36,9 @@ impl Bfq {
             };
             let extent = self.waitings.extent(id);
             if served > 0 {
-                let is_used = turn::size(self.waitings.op(id), extent.sectors) > queue.left.into();
+                let is_used = charge::size(self.waitings.op(id), extent.sectors) > queue.left.into();
                 if is_used || now.since(since) >= timeout {
-                    let end = if is_used { turn::End::Used } else { turn::End::Timeout };
+                    let end = if is_used { End::Used } else { End::Timeout };
                     self.end_turn(now, end); // bfq.3
                     continue;
                 }
@@ -54,9 +54,9 @@ impl Bfq {
 
     /// together.5: the device has all that `limit` allows, and takes a read yet.
     fn reads_pass(&self, limit: u32) -> bool {
-        let has_room = self.reads < limit && self.in_flight < self.device.depth;
-        let are_between = self.waitings.reads() > 0 && self.reads < self.in_flight;
-        are_between && has_room && !self.device.is_rotational() && self.is_together()
+        self.together.takes_a_read(limit, self.device.depth, self.waitings.reads())
+            && !self.device.is_rotational()
+            && self.is_together()
     }
 
     /// The queue in service has nothing to ask: until when the others wait for it, or else its turn ends.
@@ -69,68 +69,47 @@ impl Bfq {
             self.idle(now, until);
             return Some(until);
         }
-        self.end_turn(now, turn::End::Empty);
+        self.end_turn(now, End::Empty);
         None
     }
 
     fn begin_turn(&mut self, now: Instant) {
         let queue = self.fair.select(now).expect("something waits, so some queue is backlogged").0;
-        if self.raised > 0 {
-            self.check_raising(now, queue);
-        }
+        self.check_raising(now, queue);
         let budget = self.fair.budget_of(Leaf(queue));
         // Since it began to wait more may compete, or the way to use the device have changed.
         let is_together = self.is_together();
-        let most = if is_together { self.budget_max(true).min(1 << 30) as u32 } else { self.budget(queue, false) };
+        let most = if is_together { Together::budget_max(&self.settings) } else { self.budget(queue, false) };
         self.queue_mut(queue).left = budget.min(most);
-        let timeout = if is_together { self.settings.timeout_sync } else { self.timeout(queue) };
+        let timeout = self.timeout(queue, is_together);
         self.turn = Some(Turn { queue, since: now, timeout, served: 0, wrote: false, idle_until: None });
     }
 
     /// The longest time for a turn (bfq.3, turns.2).
-    pub(super) fn timeout(&self, q: u32) -> Duration {
-        let timeout = self.settings.timeout_sync.as_nanos();
-        if self.is_together() {
-            return self.settings.timeout_sync;
-        }
-        // Raised within its group, it has no more of the device than its group, where groups compete.
-        let factor = if self.groups_compete() { 1 } else { self.queue(q).raising.timeout_factor() };
-        let part = ((u128::from(timeout) * u128::from(self.part(q))) >> 16) as u64;
-        Duration::from_nanos(part.saturating_mul(factor.into()))
+    pub(super) fn timeout(&self, q: u32, is_together: bool) -> Duration {
+        if is_together { self.settings.timeout_sync } else { Turns::timeout(&self.settings, self.part(q)) }
     }
 
     fn send(&mut self, now: Instant, q: u32, id: RequestId, extent: Extent) {
-        self.note_dispatch(now, id, extent);
         let op = self.waitings.op(id);
-        let sectors = turn::size(op, extent.sectors);
-        let charge = self.price(q, op, sectors);
-        self.non_data_begins(now, op);
-        if op == Op::Write {
-            let group = self.queue(q).group;
-            self.groups[usize::from(group.0)].written += charge;
-        }
+        let sectors = charge::size(op, extent.sectors);
+        self.charges.begins(now, op, self.together.in_flight(), self.queue(q).group, sectors);
+        self.note_dispatch(now, id, extent);
         let queue = self.queues[q as usize].as_mut().expect("it is in service");
         queue.requests.take(&mut self.waitings, id);
         queue.in_flight += 1;
-        queue.left = queue.left.saturating_sub(u32::try_from(charge).unwrap_or(u32::MAX));
+        queue.left = queue.left.saturating_sub(u32::try_from(sectors).unwrap_or(u32::MAX));
         queue.position = extent.end();
         queue.raising.served(sectors);
-        self.in_flight += 1;
-        self.reads += u32::from(op == Op::Read);
+        self.together.went(op);
         let wrote = op != Op::Read;
         let turn = self.turn.as_mut().expect("it is in service");
         turn.served += sectors;
         turn.wrote |= wrote;
         turn.idle_until = None;
-        self.fair.serve(charge); // bfq.2
+        self.fair.serve(sectors); // bfq.2
         self.merging.served(now, q);
         self.head_changed(q);
-    }
-
-    /// How often a sector of a queue counts (both.1): 3 is the kernel's async charge factor.
-    pub(super) fn async_factor(&self, q: u32) -> u64 {
-        const FACTOR: u64 = 3;
-        if self.queue(q).is_sync || self.is_asymmetric() { 1 } else { FACTOR }
     }
 
     /// The next request of a queue, if it has one (bfq.4).
@@ -150,7 +129,7 @@ impl Bfq {
         queue.requests.next_from(&self.waitings, queue.position, self.back_seek())
     }
 
-    /// Tells merging where a queue goes on (both.3).
+    /// Tells merging where a queue goes on (bfq.8).
     #[inline]
     pub(super) fn head_changed(&mut self, q: u32) {
         if self.merging.is_on() {

@@ -22,20 +22,21 @@ impl Bfq {
         if turn.served > 0 || !self.comes_back(now, turn.queue) {
             return None;
         }
-        let queue = self.queue(turn.queue);
         // Its group is not raised, so where groups compete it is not.
-        let counts = self.crowd.few_are_raised() && !self.groups_compete();
-        let alone = queue.raising.idling(now, self.settings.group_idle, true).filter(|_| counts);
-        if queue.in_flight == 0 && (alone.is_some() || self.in_flight == 0) {
-            return Some(queue.think.last_end()? + alone?); // Otherwise nothing is left idle.
-        }
-        Some(turn.idle_until.unwrap_or(now + self.settings.timeout_sync))
+        let raised = self.queue(turn.queue).raising.idling(now, &self.crowd);
+        let alone = raised.filter(|idling| idling.is_alone && !self.groups_compete()).map(|idling| idling.at_least);
+        self.together.share_wait(now, self.thinker(turn.queue), alone, turn.idle_until, &self.settings)
+    }
+
+    fn thinker(&self, q: u32) -> Thinker<'_> {
+        let queue = self.queue(q);
+        Thinker { think: &queue.think, in_flight: queue.in_flight }
     }
 
     /// turns.4
     fn idle_until(&self, now: Instant, turn: &Turn) -> Option<Instant> {
         let queue = self.queue(turn.queue);
-        if turn.served == 0 || !self.is_worth_idling(turn) {
+        if turn.served == 0 || !self.is_worth_idling(now, turn) {
             return None;
         }
         let idle = self.slice_idle();
@@ -43,51 +44,42 @@ impl Bfq {
             // The device is busy with it. That it thinks counts from the end.
             return Some(turn.idle_until.unwrap_or(now + self.settings.timeout_sync));
         }
-        let length = queue.raising.idling(now, idle, false).unwrap_or(idle);
-        Some(queue.think.last_end()? + length)
+        let raised = queue.raising.idling(now, &self.crowd);
+        Some(queue.think.last_end()? + raised.map_or(idle, |idling| idling.at_least.max(idle)))
     }
 
     /// turns.4: whether to hold the device for a queue that runs empty.
-    pub(super) fn is_worth_idling(&self, turn: &Turn) -> bool {
+    pub(super) fn is_worth_idling(&self, now: Instant, turn: &Turn) -> bool {
         let queue = self.queue(turn.queue);
         if self.settings.strict_guarantees {
-            return true; // both.4
+            return true; // bfq.6
         }
         if queue.priority.class == PriorityClass::Idle || queue.think.is_longer_than(self.short()) {
             return false;
         }
         let (rotational, queueing) = (self.device.is_rotational(), self.device.queueing.is_queueing());
-        let order_pays = match queue.seeks.is_seeky(SEEKY) {
-            false => rotational || !queueing,
-            true => rotational && !(queueing && turn.wrote),
-        };
-        order_pays || self.shares_would_suffer(turn.queue)
+        Turns::order_pays(rotational, queueing, queue.seeks.is_seeky(SEEKY), turn.wrote)
+            || self.shares_would_suffer(now, turn.queue)
     }
 
     /// Whether it is unfair to a queue, or to its group, if it is passed over because it has nothing to ask just now.
     #[inline]
-    fn shares_would_suffer(&self, q: u32) -> bool {
+    fn shares_would_suffer(&self, now: Instant, q: u32) -> bool {
         // Of streams in one group, those of the least weight have what they are entitled to without being waited for.
-        self.levels.has_lighter(self.queue(q).priority.level) || self.is_owed(q)
+        self.levels.has_lighter(self.queue(q).priority.level) || self.is_owed(now, q)
     }
 
     /// The same but for levels within a group: hints of programs, and not what tenants were promised. Where many are served at once,
     /// no stream waits for another's level: that would cost 3 % of the journal case, and bring nothing (together.2).
     #[inline]
-    fn is_owed(&self, q: u32) -> bool {
+    fn is_owed(&self, now: Instant, q: u32) -> bool {
         let queue = self.queue(q);
-        if queue.raising.is_raised() && self.crowd.few_are_raised() {
+        if queue.raising.idling(now, &self.crowd).is_some_and(|idling| idling.is_owed) {
             return true;
         }
         // Others that wait keep the place of the group.
         let group = self.groups[usize::from(queue.group.0)].fair;
         self.groups_compete() && self.fair.backlogged_queues_of(group) <= 1 || self.classes_compete()
-    }
-
-    /// Whether groups or classes compete, or streams of several weights.
-    #[inline]
-    pub(super) fn is_asymmetric(&self) -> bool {
-        self.groups_compete() || self.classes_compete() || self.levels.are_several()
     }
 
     #[inline]
@@ -108,12 +100,11 @@ impl Bfq {
 
     /// together.2: whether a queue without requests is likely to ask again at once.
     pub(super) fn comes_back(&self, now: Instant, q: u32) -> bool {
-        let (queue, idle) = (self.queue(q), self.settings.group_idle);
+        let queue = self.queue(q);
         queue.is_sync
             && queue.priority.class != PriorityClass::Idle
-            && !queue.think.is_longer_than(Duration::from_nanos(idle.as_nanos() / 2))
-            && self.is_owed(q)
-            && (queue.in_flight > 0 || queue.think.last_end().is_some_and(|end| now.since(end) < idle))
+            && Together::comes_back(now, self.thinker(q), self.settings.group_idle)
+            && self.is_owed(now, q)
     }
 
     pub(super) fn idle(&mut self, now: Instant, until: Instant) {
@@ -121,7 +112,7 @@ impl Bfq {
         let (q, is_share_wait) = (turn.queue, turn.served == 0);
         if turn.idle_until.replace(until).is_none() {
             *(if is_share_wait { &mut self.counts.share_waits } else { &mut self.counts.idlings }) += 1;
-            self.note(q, Note::Idling { longest: until.since(now), busy: self.in_flight > 0 });
+            self.note(q, Note::Idling { longest: until.since(now), busy: self.together.in_flight() > 0 });
         }
     }
 }

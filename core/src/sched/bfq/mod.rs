@@ -1,78 +1,50 @@
 //! BFQ: fair by weight, in sectors.
 //!
-//! Tenants share a disk by weight, but disks and streams differ: 4 KiB that a seek brings take a hundred times as long as 4 KiB
-//! that are read on, an array does more with many requests, a program that a person waits for should not stand in line. BFQ gives each
-//! queue a *budget* of sectors and serves queues in the order of hierarchical B-WF2Q+ ([`fair_queue`](super::fair_queue)), which
-//! bounds how far any queue gets ahead of its weight. An example: two groups of weight 300 and 100 read one file each. The disk reads
-//! 63 MB/s; the groups get 47 and 16 MB/s, in turns of up to 8 and 4 MB.
+//! Tenants share a disk by weight, but disks and streams differ: 4 KiB that a seek brings take a hundred times as long as 4 KiB that are
+//! read on, an array does more with many requests, and a program that a person waits for should not stand in line. This is BFQ for
+//! readers who know Linux's: what is the same in a sentence, what is different with an example.
 //!
-//! **Queues.** Each stream has a queue of its own for synchronous requests (reads, and writes with SYNC or FUA). Its other writes are in
-//! a queue that the streams of its group and priority share. Queues and groups are entities of the fair queue.
+//! **A budget** is a number of sectors, and a queue *in service* has the device until its budget is used. It is not a length of time,
+//! so a queue that is slow is not paid for being slow, and the order among queues is that of hierarchical B-WF2Q+
+//! ([`fair_queue`](super::fair_queue)), which bounds how far any queue gets ahead of its weight. Example: groups of weight 300 and 100
+//! read one file each from a disk of 63 MB/s. They get 47 and 16 MB/s, in turns of up to 8 and 4 MB. As in Linux.
+//!
+//! **Idling**: a stream that reads one block at a time has nothing waiting just when its last block has come. If the device went on to
+//! the next queue, an arm would seek for each block. Example: two such readers move 63 MB/s if the disk idles up to 8 ms for the one in
+//! service, and 19 MB/s if it goes back and forth. As in Linux; but where Linux has `slice_idle` set by hand, here both ways are tried on
+//! the requests that come (`slice_idle=auto`).
+//!
+//! **Two services**: in turns (`turns.rs`), as above; and together (`together.rs`), where a turn is 128 KiB, the device has requests of
+//! many queues at once, and a queue that is behind its weight keeps its place. Example: four groups of random readers on an array of twelve
+//! disks, four in each, get 4.5 MB/s in turns and 35 MB/s together, by weight both times. Linux has the first alone: a disk that queues
+//! gets all it takes, and weights are lost, or is idled for.
+//!
+//! **Weight-raising** ([`weight_raising`]): a stream that seems to start a program counts 30 times within its group, for some seconds.
+//! Example: beside four writers a start takes 2.4 s on a lone disk in place of 10.7. Linux has soft real time and bursts too.
+//!
+//! **Cooperation** ([`merge`], [`position`]): streams that read one place in turns share a queue. Example: two that read every second
+//! block of a file move 62 MB/s in place of 16. As in Linux; not on a device that does not rotate and queues, and there no part
+//! of it runs.
+//!
+//! **Charge** (`charge.rs`): the time of a group's flushes is charged to it, in sectors that others were not served. Linux charges nobody.
+//!
+//! **What is learned** of the device and the streams is in [`learn`](crate::learn); nothing there knows BFQ.
+//!
+//! Each stream has a queue of its own for synchronous requests (reads, and writes with SYNC or FUA). Its other writes are in a queue that
+//! the streams of its group and priority share. Queues and groups are entities of the fair queue. The rules of both services:
 //!
 //! bfq.1  A queue's weight within its group is (8 − level) · 10; a group's is its own. Classes are strict (wfq.12 in
 //!        [`fair_queue`](super::fair_queue)).
-//! bfq.2  A request is charged its sectors when it is dispatched; one that the device turned back is not charged again.
+//! bfq.2  A request is charged its sectors when it is dispatched; one that the device turned back is not charged again. (Linux charges
+//!        asynchronous sectors three times, where all weights are equal; that gained nothing.)
 //! bfq.3  A queue has the device until its budget is used, `timeout_sync` has passed, or it has no request and the device does not idle
 //!        for it. A request larger than what is left of the budget ends the turn, unless it is the first.
 //! bfq.4  Within its turn a queue's requests go by position, the nearest ahead first; but the oldest first if it has waited for
 //!        `fifo_expire_sync` or `_async`.
 //! bfq.5  Requests that were turned back go before everything.
-//!
-//! **In turns**, on a device that does one thing at a time, or does more that way. One queue has the device until its turn ends:
-//!
-//! turns.1  Budgets follow use: times 4 when used up, times 2 when the time was up; less by 4 minimal ones (or minimal) when the stream
-//!          did not come back; what was used when the device did not idle for it. The largest is what the device does at its best in
-//!          `timeout_sync` ([`rate`](crate::learn::rate)), the smallest 1/32 of it.
-//! turns.2  A queue that is entitled to less than the average of those that compete gets a smaller budget and less time in proportion,
-//!          down to 1/8: its turns are short rather than rare. And no group has more at a time than its part of a round of 550 ms, down
-//!          to the same, so that no group waits for a second, however many there are and however slow their requests. Where another
-//!          group begins to compete, the turn under way is shortened. (Added: in Linux light queues wait for all others' budgets.)
-//! turns.3  A queue that seeks and did less than a quarter of what the fastest turns of late did in such a time is charged what they
-//!          would have done, so that it does not have the device nearly for itself; no more than the largest budget. Turns that wrote do
-//!          not say what is fast: a volatile cache takes in as much as it has room for. (Linux compares with the device's best ever, and
-//!          charges slow queues so even when all are slow, which makes shares a matter of luck.)
-//! turns.4  When the queue in service runs empty, the device idles for it if it is sync, has a short think time, and either order pays
-//!          (on a device that rotates, or takes one request at a time from a stream that reads on) or shares would suffer (another
-//!          group, class or weight competes). It idles for `slice_idle` at most,
-//!          20 ms or more for a weight-raised one. Linux idles on a disk that queues for no stream that seeks; here such a disk is served
-//!          in turns only where it does most that way, and one request at a time would be a turn of no time, which turns.3 never
-//!          charged. The device does not idle for a stream that seeks and writes there: a cache takes that, and orders it.
-//! turns.5  A stream that is back within 3 · `slice_idle` after its queue ran empty, without idling, has the rest of its budget and loses
-//!          nothing by the hole. It preempts the queue in service if it would be next; so does a stream of a higher class, or one that
-//!          is weight-raised more.
-//!
-//! **Together**, on a device that serves many at once and does more that way ([`idling_trial`](crate::learn::idling_trial), with
-//! `slice_idle=auto`; `service` decides otherwise, or a fixed `slice_idle`: turns on a device that rotates, but for 0):
-//!
-//! together.1  A turn is at most [`QUANTUM`] sectors, and no request grows beyond that by merging.
-//! together.2  A queue whose requests are all in the device, and whose stream asks again as soon as it is answered, keeps its place in the
-//!             order as if something waited, where groups, classes or weights compete. When its turn comes and nothing waits, the others
-//!             wait (a *share wait*), for they would get ahead of their weights. The device does not idle: it has that queue's requests.
-//! together.3  Not at any price: the device is never left without work, a share wait ends after `timeout_sync`, and `group_idle=0` has
-//!             none at all. Only for a queue that was weight-raised less than half a second ago (both.2), while no more than half of all are and no
-//!             other group competes, does the device idle as in turns.4.
-//! together.4  The device has no more requests than throughput needs (`depth.rs`), together.5 aside. What waits here goes by weight; what
-//!             waits in the device does not.
-//! together.5  On a device that does not rotate, reads have as many places as together.4 gives to all, whatever writes have of those: a
-//!             cache that is full takes milliseconds for each write, and reads would have nothing to do with it. A writer that finds no
-//!             room keeps its turn, and the queues behind it wait; but a reader that comes then, and would be next if the writer had no
-//!             request, goes first, unless the writer is owed more.
-//!
-//! With together.2–4 there is no choice between shares and throughput for groups that can use their share, which Linux lacks ("no
-//! solution currently exists"); for groups that cannot, `group_idle` says whether shares or throughput come first.
-//!
-//! **In both ways.**
-//!
-//! both.1  Async sectors count three times, unless groups or classes compete (then it would distort their shares).
-//! both.2  With `low_latency`, a stream that a person seems to wait for has a higher weight within its group ([`weight_raising`]),
-//!         and, beside others that do not, a small budget. Its time is that of its group, where groups compete.
-//! both.3  Streams whose requests interleave into one sequential run share a queue ([`merge`]); not on a device that does not rotate and
-//!         queues, as it turns out to be ([`crate::learn::queueing`]), and there no part of it runs.
-//! both.4  `strict_guarantees`: turns, one request in the device, and idling for each stream that may come back.
-//! both.5  Time that is spent for a stream outside of its requests (flushes) is charged as what others were not served in it ([`pace`]);
-//!         until that is known, as what the device does at its best. What the group wrote since its last flush, and was charged for, is
-//!         taken off: it is what the flush works off. Discards and writes of zeroes are charged so too: their length says little of their
-//!         time.
+//! bfq.6  `strict_guarantees`: turns, one request in the device, and idling for each stream that may come back.
+//! bfq.7  With `low_latency`, streams are raised (raising.1–10).
+//! bfq.8  Streams share queues where `queue_merging` says so, or, if it is `auto`, where the device rotates or does not queue.
 //!
 //! **Not here**, though Linux has it; each was tried on `sata-7200`:
 //!
@@ -84,9 +56,10 @@
 //!   40.1 MB/s with and without it, one that seeks and thinks 30.6 with it and 49.5 without.
 //!
 //! Hence the bounds: that of [`fair_queue`](super::fair_queue) for backlogged entities, where a slot is at most a budget or one request
-//! more, and times three for async; and no queue waits longer than all others' budgets take.
+//! more; and no queue waits longer than all others' budgets take.
 
 mod arrive;
+mod charge;
 mod device;
 mod dispatch;
 mod idling;
@@ -95,7 +68,9 @@ mod notes;
 pub mod position;
 mod settings;
 mod streams;
+mod together;
 mod turn;
+mod turns;
 pub mod weight_raising;
 
 use alloc::boxed::Box;
@@ -108,19 +83,22 @@ use super::{
     Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup, Side,
     Waiting,
 };
-use crate::learn::depth::{Depth, Ended};
+use crate::learn::depth;
 use crate::learn::habits::{Seek, Seekiness, ThinkTime};
-use crate::learn::idling_trial::{End, IdlingTrial, Way};
-use crate::learn::pace;
+use crate::learn::idling_trial::{self, Way};
 use crate::learn::queueing::{self, Lone, Queueing, Rotation};
-use crate::learn::rate::{Budgets, PeakRate};
+use crate::learn::trials::{self, Trials};
 use crate::trace::{Message, Note};
 use crate::tunable::tune;
 use crate::{Duration, Extent, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
+use charge::Charges;
 use merge::{Asker, Merging};
 use notes::Notes;
 pub use settings::{QUANTUM, Settings};
 use streams::Levels;
+use together::{Thinker, Together};
+use turn::End;
+use turns::{Claim, Turns};
 use weight_raising::{Crowd, WeightRaising};
 
 /// No queue.
@@ -143,8 +121,8 @@ struct Queue {
     /// It lost its turn because it had nothing to ask, with budget left (turns.5).
     ran_empty: bool,
     in_flight: u32,
-    /// How much it may be given in a row, and what is left of that, in sectors.
-    budget_max: u32,
+    /// How much it was found to need in a turn, if it is sync (turns.1), and what is left of the present one, in sectors.
+    budget: u32,
     left: u32,
     think: ThinkTime,
     seeks: Seekiness,
@@ -167,10 +145,6 @@ struct GroupState {
     asyncs: [[u32; 8]; PriorityClass::COUNT],
     /// Which it is to the fair queue.
     fair: GroupId,
-    /// Sectors written since the last flush began, and before that since the one before: charged, and yet to be worked off by
-    /// the device (both.5).
-    written: u64,
-    covered: u64,
     is_there: bool,
 }
 
@@ -206,16 +180,14 @@ pub struct Bfq {
     /// The sync queue of each stream that is its own.
     homes: Vec<u32>,
     groups: Vec<GroupState>,
-    /// Queues that are raised, open or not.
-    raised: u32,
     levels: Levels,
     fair: FairQueue,
     merging: Merging,
     turn: Option<Turn>,
-    in_flight: u32,
-    /// Those of them that read.
-    reads: u32,
+    turns: Turns,
+    together: Together,
     crowd: Crowd,
+    charges: Charges,
     device: device::Device,
     /// What trials found, and nobody has taken yet.
     findings: VecDeque<Message>,
@@ -243,15 +215,15 @@ impl Bfq {
             queues: Vec::new(),
             homes: Vec::new(),
             groups: Vec::new(),
-            raised: 0,
             levels: Levels::default(),
             fair: FairQueue::new(&[Group::root()]),
             merging: Merging::new(false),
             turn: None,
-            in_flight: 0,
-            reads: 0,
+            turns: Turns::new(setup.character.rotational, &settings),
+            together: Together::default(),
             crowd: Crowd::default(),
-            device: device::Device::new(setup, &settings),
+            charges: Charges::default(),
+            device: device::Device::new(setup),
             findings: VecDeque::with_capacity(FINDINGS),
             counts: Counts::default(),
             notes: Notes::default(),
@@ -292,7 +264,7 @@ impl Scheduler for Bfq {
     fn drain(&mut self, now: Instant) -> Option<RequestId> {
         match self.next(now, true) {
             Next::Request(id) => {
-                self.non_data_ends(now, self.waitings.op(id), None);
+                self.charges.turned_back(now, self.waitings.op(id));
                 self.left_device(self.waitings.owner(id), id);
                 Some(id)
             }
@@ -301,10 +273,9 @@ impl Scheduler for Bfq {
     }
 
     fn requeue(&mut self, now: Instant, request: &Waiting) {
-        self.non_data_ends(now, request.op, None);
+        self.charges.turned_back(now, request.op);
         // To its queue it is in flight still: nothing more is asked before it has gone again.
-        self.in_flight -= 1;
-        self.reads -= u32::from(request.op == Op::Read);
+        self.together.left(request.op);
         self.device.lone = None;
         self.waitings.requeue(request.id);
     }
@@ -383,14 +354,11 @@ impl Merge for Bfq {
 
 impl Charge for Bfq {
     fn flush_began(&mut self, now: Instant) {
-        self.device.pace.begins(now, self.in_flight);
-        for group in &mut self.groups {
-            (group.covered, group.written) = (group.written, 0);
-        }
+        self.charges.flush_begins(now, self.together.in_flight());
     }
 
     fn flush_ended(&mut self, now: Instant, charged: Duration) {
-        self.device.pace.ends(now, charged);
+        self.charges.flush_ends(now, charged);
     }
 
     fn charge(&mut self, _now: Instant, stream: StreamId, group: GroupId, time: Duration) {
@@ -399,7 +367,7 @@ impl Charge for Bfq {
 
     fn is_ahead(&mut self, _now: Instant, group: GroupId) -> bool {
         let state = &self.groups[usize::from(group.0)];
-        let others_go_on = !self.waitings.is_empty() || self.in_flight > 0;
+        let others_go_on = !self.waitings.is_empty() || self.together.in_flight() > 0;
         others_go_on && state.is_there && self.fair.is_ahead(state.fair)
     }
 }

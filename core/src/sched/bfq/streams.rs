@@ -36,12 +36,6 @@ impl Levels {
     pub(super) const fn has_lighter(&self, level: u8) -> bool {
         self.present >> level > 1
     }
-
-    /// Whether there are streams of several levels.
-    #[inline]
-    pub(super) const fn are_several(&self) -> bool {
-        self.present & self.present.wrapping_sub(1) != 0
-    }
 }
 
 impl Bfq {
@@ -51,7 +45,7 @@ impl Bfq {
         let index = usize::from(id.0);
         if self.groups.len() <= index {
             let asyncs = [[NIL; 8]; PriorityClass::COUNT];
-            let none = GroupState { asyncs, fair: GroupId::ROOT, written: 0, covered: 0, is_there: false };
+            let none = GroupState { asyncs, fair: GroupId::ROOT, is_there: false };
             self.groups.resize(index + 1, none);
         }
         if self.groups[index].is_there {
@@ -64,6 +58,7 @@ impl Bfq {
         let state = &mut self.groups[index];
         (state.is_there, state.fair) = (true, fair);
         self.merging.add_group(id.0);
+        self.charges.add_group(id);
     }
 
     pub(super) fn drop_group(&mut self, id: GroupId) {
@@ -136,11 +131,10 @@ impl Bfq {
         self.end_turn_of(now, home);
         let queue = self.queue_mut(home);
         (queue.group, queue.priority) = (stream.group, stream.priority);
-        let was_raised = queue.raising.is_raised();
-        if stream.priority != Priority::default() {
-            queue.raising.end();
+        if stream.priority != Priority::default() && queue.raising.end() {
+            self.lowered(home);
         }
-        self.raising_changed(was_raised, home);
+        self.weigh(home);
         self.fair.set_queue_class(Leaf(home), stream.priority.class);
         self.fair.move_queue(Leaf(home), self.groups[usize::from(stream.group.0)].fair);
         self.head_changed(home);
@@ -217,8 +211,6 @@ impl Bfq {
         if self.queues.len() <= q as usize {
             self.queues.resize_with(q as usize + 1, || None);
         }
-        let budgets = &self.device.budgets;
-        let budget = if is_sync { budgets.first() } else { budgets.max() };
         self.queues[q as usize] = Some(Queue {
             requests: RequestList::new(q),
             group,
@@ -227,7 +219,7 @@ impl Bfq {
             is_leaving: false,
             ran_empty: false,
             in_flight: 0,
-            budget_max: budget.min(1 << 30) as u32,
+            budget: self.turns.budget_first(),
             left: 0,
             think: ThinkTime::new(),
             seeks: Seekiness::new(),
@@ -242,7 +234,6 @@ impl Bfq {
         let queue = self.queue(q);
         assert!(queue.requests.is_empty() && queue.in_flight == 0, "queue {q} is dropped with requests");
         let group = queue.group.0;
-        self.raised -= u32::from(queue.raising.is_raised());
         if self.turn.is_some_and(|turn| turn.queue == q) {
             self.turn = None; // The fair queue ends the slot itself.
         }
@@ -254,7 +245,7 @@ impl Bfq {
     /// Ends the turn of a queue, if it has one.
     fn end_turn_of(&mut self, now: Instant, q: u32) {
         if self.turn.is_some_and(|turn| turn.queue == q) {
-            self.end_turn(now, turn::End::Preempted);
+            self.end_turn(now, End::Preempted);
         }
     }
 
@@ -286,7 +277,7 @@ impl Bfq {
         (q != NIL).then_some(q)
     }
 
-    /// The queue that a request that came goes to; the stream may share another's from now on (both.3).
+    /// The queue that a request that came goes to; the stream may share another's from now on (bfq.8).
     pub(super) fn queue_for(&mut self, now: Instant, request: &Waiting) -> u32 {
         if !request.is_sync() {
             return self.make_async_queue(request.group, request.priority);
@@ -327,10 +318,9 @@ impl Bfq {
             let moved = self.merging.join(stream.0, to);
             self.note_stream(to, stream, Note::Merged);
             let raising = self.queue(own).raising;
-            let queue = self.queue_mut(to);
-            let was_raised = queue.raising.is_raised();
-            queue.raising.inherit(&raising);
-            self.raising_changed(was_raised, to);
+            if self.queue_mut(to).raising.inherit(&raising) {
+                self.raised(to);
+            }
             self.move_waiting(now, moved, stream);
             if self.merging.users(moved.from) == 0 {
                 self.end_turn_of(now, moved.from); // Nobody asks there any more, so nobody is waited for.

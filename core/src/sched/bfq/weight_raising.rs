@@ -14,18 +14,20 @@
 //!            off.
 //! raising.5  When two queues merge, the result keeps the higher weight-raising of the two.
 //!
-//! What raising means is answered here alone:
+//! What raising means is answered here, by four answers, and nothing else asks whether a queue is raised:
 //!
 //! raising.6  *Weight*: 30 times the stream's own ([`WeightRaising::coefficient`]).
-//! raising.7  *Idling*: the device idles for a raised queue for 20 ms at least. Where many streams are served at once, it does so in the
-//!            first half second of raising, only ([`WeightRaising::idling`]): a large program starts on flash within that.
-//! raising.8  *Budget*: twice the smallest at most, for a stream that is waited for needs little at a time, but may take 30 times as long
-//!            ([`WeightRaising::budget`], [`WeightRaising::timeout_factor`]).
-//! raising.9  *Turns*: a disk that rotates takes turns while a raised stream has something to do beside others in the only group that
-//!            competes, for its arm follows one; and no trial judges it meanwhile. Without this a start beside writers takes 8.6 s on
+//! raising.7  *Idling*: the device idles for a raised queue for 20 ms at least. Where many streams are served at once, the queue has the
+//!            device for itself in the first half second of raising: a large program starts on flash within that
+//!            ([`WeightRaising::idling`]).
+//! raising.8  *Budget*: twice the smallest at most, for a stream that is waited for needs little at a time
+//!            ([`WeightRaising::budget`]). Nor is a slow turn charged as a fast one: programs that start seek, and on `sata-7200` none of
+//!            them would be done in a minute beside readers ([`WeightRaising::surcharge`]).
+//! raising.9  *Turns*: a disk that rotates takes turns while a raised stream has something to do beside others, where no two
+//!            groups compete, for its arm follows one; and no trial judges it meanwhile ([`Crowd::forces_turns`]). Without this a start beside writers takes 8.6 s on
 //!            `sata-7200` and 32 s on `eva-raid5-12`, in place of 2.4 and 1.7.
-//! raising.10  Where most open queues are raised, idling and budgets are as if none was: throughput is then what they wait for
-//!            ([`Crowd::few_are_raised`]).
+//! raising.10  Where most open queues are raised, nobody waits for them, and budgets are as if none was: throughput is then what they
+//!             wait for.
 //!
 //! When `low_latency` is off, no stream is raised. Not here, though Linux has it: *soft real time* and *bursts*; each was
 //! tried without and gained nothing (docs/schedulers.md).
@@ -66,14 +68,18 @@ pub struct WeightRaising {
     is_raised: bool,
 }
 
-impl WeightRaising {
-    /// Whether it is raised.
-    #[must_use]
-    #[inline]
-    pub const fn is_raised(&self) -> bool {
-        self.is_raised
-    }
+/// How the device idles for a raised queue (raising.7).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Idling {
+    /// If it does, for so long at least.
+    pub at_least: Duration,
+    /// Others wait for it.
+    pub is_owed: bool,
+    /// Even with nothing of it in a device that serves many streams at once.
+    pub is_alone: bool,
+}
 
+impl WeightRaising {
     /// raising.6
     #[must_use]
     #[inline]
@@ -81,25 +87,27 @@ impl WeightRaising {
         if self.is_raised { COEFFICIENT } else { 1 }
     }
 
-    /// raising.7: how long the device idles for it, where it would for `idle`; `is_together`: where many are served at once.
+    /// raising.7; `None`: as for any other queue.
     #[must_use]
-    pub fn idling(&self, now: Instant, idle: Duration, is_together: bool) -> Option<Duration> {
-        let may = self.is_raised && (!is_together || now.since(self.since) < ALONE);
-        may.then(|| idle.max(IDLE))
+    #[inline]
+    pub fn idling(&self, now: Instant, crowd: &Crowd) -> Option<Idling> {
+        let is_owed = crowd.few_are_raised();
+        let is_fresh = || now.since(self.since) < ALONE;
+        self.is_raised.then(|| Idling { at_least: IDLE, is_owed, is_alone: is_owed && is_fresh() })
     }
 
     /// raising.8: its budget, where it would have so much and the smallest is `least`.
     #[must_use]
     #[inline]
-    pub fn budget(&self, budget: u32, least: u32) -> u32 {
-        if self.is_raised { budget.min(2 * least) } else { budget }
+    pub fn budget(&self, crowd: &Crowd, budget: u32, least: u32) -> u32 {
+        if self.is_raised && crowd.few_are_raised() { budget.min(2 * least) } else { budget }
     }
 
-    /// raising.8: how many times longer its turn may take.
+    /// raising.8: what its turn is charged beside what was served, where it would be so much.
     #[must_use]
     #[inline]
-    pub const fn timeout_factor(&self) -> u32 {
-        self.coefficient()
+    pub const fn surcharge(&self, sectors: u64) -> u64 {
+        if self.is_raised { 0 } else { sectors }
     }
 
     /// It had nothing waiting, and now asks. Answers whether it was not raised and is now.
@@ -119,10 +127,10 @@ impl WeightRaising {
         self.service = self.service.saturating_add(u32::try_from(sectors).unwrap_or(u32::MAX));
     }
 
-    /// Asked before it is served: whether raising, which is for `duration`, ends (raising.3).
+    /// Asked before it is served, with for how long raising lasts: whether it ends now (raising.3).
     #[inline]
-    pub fn check(&mut self, now: Instant, duration: Duration) -> bool {
-        let is_over = self.is_raised && (now.since(self.since) > duration || self.service > SERVICE_MAX);
+    pub fn check(&mut self, now: Instant, duration: impl Fn() -> Duration) -> bool {
+        let is_over = self.is_raised && (now.since(self.since) > duration() || self.service > SERVICE_MAX);
         is_over && self.end()
     }
 
@@ -131,11 +139,13 @@ impl WeightRaising {
         core::mem::replace(&mut self.is_raised, false)
     }
 
-    /// Its queue takes another's in (raising.5).
-    pub const fn inherit(&mut self, other: &Self) {
-        if other.is_raised && !self.is_raised {
+    /// Its queue takes another's in (raising.5). Answers whether it was not raised and is now.
+    pub const fn inherit(&mut self, other: &Self) -> bool {
+        let rises = other.is_raised && !self.is_raised;
+        if rises {
             *self = *other;
         }
+        rises
     }
 }
 
@@ -161,10 +171,14 @@ impl Crowd {
         self.raised -= u32::from(raising.is_raised);
     }
 
-    /// An open queue is raised, or raised no more.
-    #[inline]
-    pub fn changed(&mut self, was_raised: bool, is_raised: bool) {
-        self.raised = self.raised + u32::from(is_raised) - u32::from(was_raised);
+    /// An open queue is raised now.
+    pub const fn raised(&mut self) {
+        self.raised += 1;
+    }
+
+    /// An open queue is raised no more.
+    pub const fn lowered(&mut self) {
+        self.raised -= 1;
     }
 
     /// How many are open.
@@ -174,24 +188,22 @@ impl Crowd {
         self.open
     }
 
-    /// Whether one is raised.
+    /// raising.9: a raised queue has something to do, or is in service and idled for, beside others.
     #[must_use]
     #[inline]
-    pub const fn has_raised(&self) -> bool {
-        self.raised > 0
+    pub fn forces_turns<'a>(&self, in_service: impl FnOnce() -> Option<&'a WeightRaising>) -> bool {
+        self.open > self.raised && (self.raised > 0 || in_service().is_some_and(|raising| raising.is_raised))
     }
 
-    /// Whether one is not raised.
+    /// Whether none is raised.
     #[must_use]
-    #[inline]
-    pub const fn has_others(&self) -> bool {
-        self.open > self.raised
+    pub const fn none_is_raised(&self) -> bool {
+        self.raised == 0
     }
 
     /// Whether the raised ones are no more than the others (raising.10).
-    #[must_use]
     #[inline]
-    pub const fn few_are_raised(&self) -> bool {
+    const fn few_are_raised(&self) -> bool {
         2 * self.raised <= self.open
     }
 }
@@ -200,7 +212,7 @@ impl Crowd {
 mod tests {
     use super::*;
 
-    const DURATION: Duration = secs(5);
+    const DURATION: fn() -> Duration = || secs(5);
     const PLAIN: Arrival = Arrival { can_rise: true, last_end: None, in_flight: false };
 
     fn at(millis: u64) -> Instant {
@@ -209,6 +221,14 @@ mod tests {
 
     fn after(millis: u64) -> Arrival {
         Arrival { last_end: Some(at(millis)), ..PLAIN }
+    }
+
+    /// One open queue, raised or not, beside another that is not.
+    fn beside_another(raising: &WeightRaising) -> Crowd {
+        let mut crowd = Crowd::default();
+        crowd.opened(raising);
+        crowd.opened(&WeightRaising::default());
+        crowd
     }
 
     /// Raised at 0.
@@ -234,7 +254,7 @@ mod tests {
         for arrival in [Arrival { can_rise: false, ..PLAIN }, Arrival { in_flight: true, ..PLAIN }] {
             let mut raising = WeightRaising::default();
             assert!(!raising.became_busy(at(0), &arrival), "{arrival:?}");
-            assert!(!raising.is_raised());
+            assert_eq!(raising.coefficient(), 1);
         }
     }
 
@@ -244,7 +264,7 @@ mod tests {
         let mut raising = raised();
         assert!(!raising.check(at(5000), DURATION));
         assert!(raising.check(at(5001), DURATION));
-        assert!(!raising.is_raised() && !raising.check(at(5002), DURATION), "once");
+        assert!(raising.coefficient() == 1 && !raising.check(at(5002), DURATION), "once");
         let mut raising = raised();
         raising.served(120_000);
         assert!(!raising.check(at(1), DURATION));
@@ -267,50 +287,67 @@ mod tests {
     #[test]
     fn a_queue_that_takes_another_in_has_the_higher_raising_of_both_and_its_time() {
         let mut normal = WeightRaising::default();
-        normal.inherit(&raised());
-        assert!(normal.is_raised() && !normal.check(at(5000), DURATION));
+        assert!(normal.inherit(&raised()) && !normal.inherit(&raised()));
+        assert!(normal.coefficient() == 30 && !normal.check(at(5000), DURATION));
         assert!(normal.check(at(5001), DURATION), "since when that began");
         let mut raising = raised();
-        raising.inherit(&WeightRaising::default());
-        assert!(raising.is_raised() && raising.end() && !raising.end());
+        assert!(!raising.inherit(&WeightRaising::default()));
+        assert!(raising.end() && !raising.end());
     }
 
     /// raising.7
     #[test]
     fn the_device_idles_for_20_ms_and_among_many_for_half_a_second() {
         let raising = raised();
-        assert_eq!(raising.idling(at(400), ms(8), false), Some(ms(20)));
-        assert_eq!(raising.idling(at(400), ms(30), true), Some(ms(30)), "or as long as it would anyway");
-        assert_eq!(raising.idling(at(500), ms(8), true), None);
-        assert_eq!(raising.idling(at(4000), ms(8), false), Some(ms(20)));
-        assert_eq!(WeightRaising::default().idling(at(0), ms(8), false), None);
+        let crowd = beside_another(&raising);
+        let idling = Idling { at_least: ms(20), is_owed: true, is_alone: true };
+        assert_eq!(raising.idling(at(499), &crowd), Some(idling));
+        assert_eq!(raising.idling(at(500), &crowd), Some(Idling { is_alone: false, ..idling }));
+        assert_eq!(WeightRaising::default().idling(at(0), &crowd), None);
     }
 
     /// raising.8
     #[test]
-    fn a_raised_queue_has_little_at_a_time_and_may_take_long() {
-        assert_eq!((raised().budget(1000, 32), raised().budget(10, 32), raised().timeout_factor()), (64, 10, 30));
-        let normal = WeightRaising::default();
-        assert_eq!((normal.budget(1000, 32), normal.timeout_factor()), (1000, 1));
+    fn a_raised_queue_has_little_at_a_time() {
+        let crowd = beside_another(&raised());
+        assert_eq!((raised().budget(&crowd, 1000, 32), raised().budget(&crowd, 10, 32)), (64, 10));
+        assert_eq!(WeightRaising::default().budget(&crowd, 1000, 32), 1000);
+        assert_eq!((raised().surcharge(500), WeightRaising::default().surcharge(500)), (0, 500));
+    }
+
+    /// raising.9
+    #[test]
+    fn turns_are_forced_while_a_raised_queue_has_something_to_do_beside_others() {
+        let (normal, mut raising) = (WeightRaising::default(), raised());
+        let mut crowd = Crowd::default();
+        crowd.opened(&raising);
+        assert!(!crowd.forces_turns(|| Some(&raising)), "alone");
+        crowd.opened(&normal);
+        assert!(crowd.forces_turns(|| None));
+        crowd.closed(&raising);
+        assert!(crowd.forces_turns(|| Some(&raising)), "it is idled for");
+        assert!(!crowd.forces_turns(|| Some(&normal)));
+        crowd.opened(&raising);
+        assert!(raising.end());
+        crowd.lowered();
+        assert!(!crowd.forces_turns(|| Some(&raising)) && crowd.none_is_raised());
     }
 
     /// raising.10
     #[test]
-    fn few_are_raised_while_they_are_no_more_than_the_others() {
-        let mut crowd = Crowd::default();
-        let (normal, mut raising) = (WeightRaising::default(), raised());
+    fn where_most_are_raised_nobody_waits_for_them_and_budgets_are_as_if_none_was() {
+        let raising = raised();
+        let mut crowd = beside_another(&raising);
+        let is_owed =
+            |crowd: &Crowd| raising.idling(at(0), crowd).is_some_and(|idling| idling.is_owed && idling.is_alone);
+        let answers = |crowd: &Crowd| (is_owed(crowd), raising.budget(crowd, 1000, 32));
+        assert_eq!(answers(&crowd), (true, 64), "one of two");
         crowd.opened(&raising);
-        assert!(!crowd.few_are_raised() && crowd.has_raised() && !crowd.has_others());
-        crowd.opened(&normal);
-        assert!(crowd.few_are_raised() && crowd.has_others(), "one of two");
-        crowd.opened(&raising);
-        assert!(!crowd.few_are_raised(), "two of three");
-        assert!(raising.end());
-        crowd.changed(true, raising.is_raised());
-        assert!(crowd.few_are_raised(), "one of three");
-        assert_eq!(crowd.open(), 3);
-        crowd.closed(&normal);
-        assert!(crowd.has_raised());
+        assert_eq!(answers(&crowd), (false, 1000), "two of three");
+        crowd.lowered();
+        assert_eq!(answers(&crowd), (true, 64), "one of three");
+        crowd.raised();
+        assert_eq!((answers(&crowd), crowd.open()), ((false, 1000), 3));
     }
 
     #[test]
