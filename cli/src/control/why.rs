@@ -298,7 +298,9 @@ impl Look<'_> {
             return format!("the client asks for more at once than a connection may (connection_requests = {most})");
         }
         let bytes = did.bytes as f64 / did.ops.max(1) as f64 * f64::from(did.open);
-        if bytes >= 0.5 * limits.connection_memory as f64 * self.connections as f64 {
+        // A connection that is held back, and has neither as many requests as it may nor a full queue, has as many bytes.
+        let is_held = self.clients(self.after, self.tenant).any(|client| client.held.is_some());
+        if is_held || bytes >= 0.5 * limits.connection_memory as f64 * self.connections as f64 {
             let most = limits.connection_memory >> 20;
             return format!(
                 "the client asks for more bytes at once than a connection may (connection_memory = {most} MiB)"
