@@ -11,18 +11,25 @@ use super::Queue;
 use crate::ceiling::{Budget, Held, Holding, Rates};
 use crate::group::{ContextId, GroupId};
 use crate::trace::Action;
+use crate::waits::Part;
 use crate::{Bio, Instant, Op};
 
 impl Queue {
     /// Whether a ceiling holds a bio back, which then waits for it. One that need not wait is paid for, if there is room for it.
     #[cold]
-    pub(super) fn holds_back(&mut self, now: Instant, bio: &Bio, group: GroupId, context: ContextId) -> bool {
+    pub(super) fn holds_back(
+        &mut self,
+        (now, asked, part): (Instant, Instant, Part),
+        bio: &Bio,
+        group: GroupId,
+        context: ContextId,
+    ) -> bool {
         if bio.op == Op::Flush || !self.has_room_for(bio.op) || self.ceilings.admit(now, group, bio) {
             return false;
         }
         self.note(now, Action::Queued, bio.op, bio.extent, bio.stream, group);
-        self.streams[bio.stream.0 as usize].open += 1;
-        self.ceilings.hold(now, group, Held { bio: *bio, context, since: now });
+        self.came(now, asked, part, bio.stream, bio.op);
+        self.ceilings.hold(now, group, Held { bio: *bio, context, asked, since: now });
         true
     }
 
@@ -35,9 +42,11 @@ impl Queue {
                 self.starved |= self.ceilings.contexts();
                 return;
             }
-            let Some(Held { bio, since, .. }) = self.ceilings.next(now) else { return };
-            self.streams[bio.stream.0 as usize].stats.held(now.since(since));
-            self.take_in(now, since, bio);
+            let Some(Held { bio, asked, since, .. }) = self.ceilings.next(now) else { return };
+            let stats = &mut self.streams[bio.stream.0 as usize].stats;
+            stats.held(now.since(since));
+            stats.times_mut(bio.op).spend(Part::Limit, now.since(since));
+            self.take_in(now, asked, bio);
         }
     }
 

@@ -51,6 +51,16 @@ impl Queues {
         lock(&self.list[usize::from(context.0) % self.list.len()])
     }
 
+    /// How many there are.
+    pub(super) const fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// One of them.
+    pub(super) fn nth(&self, number: usize) -> MutexGuard<'_, Queue> {
+        lock(&self.list[number])
+    }
+
     /// Each of them, once.
     pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Queue>> {
         self.list.iter().map(lock)
