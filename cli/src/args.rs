@@ -10,7 +10,7 @@ use fairlift_core::sched;
 use crate::config::EXAMPLE;
 use crate::iostest::IostestArgs;
 use crate::iostune::IostuneArgs;
-use crate::remote::{AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs};
+use crate::remote::{AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TraceArgs, WhyArgs};
 use crate::serve::ServeArgs;
 use crate::words::scheduler::schedulers;
 
@@ -24,6 +24,7 @@ Examples:
   fairlift config > fairlift.toml                     an example config
   fairlift tunables                                   the settings of each scheduler
   fairlift status                                     who has how much of which disk now
+  fairlift why alice                                  what an export's requests wait for
   fairlift set group /tenants/alice weight=300        change a running server
   fairlift add export carol=carol.img group=/tenants/carol
   fairlift iostest --device sim:sata-7200 -w bsr -G   how groups share a modelled disk
@@ -47,6 +48,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     Status(StatusArgs),
+    Why(WhyArgs),
+    Trace(TraceArgs),
     Get(GetArgs),
     Set(SetArgs),
     Add(AddArgs),

@@ -6,14 +6,16 @@
 //! | [`serve`] | `fairlift serve`: flags and file as the library's `Config`, signals, systemd, the log |
 //! | [`iostest`] | `fairlift iostest`: how a disk is shared, measured |
 //! | [`iostune`] | `fairlift iostune`: what a disk is like, and what to set for it |
-//! | [`remote`] | `status`, `get`, `set`, `add`, `remove`, `events`, `reload`: the commands that speak to a running server |
+//! | [`remote`] | `status`, `why`, `get`, `set`, `add`, `remove`, `events`, `reload`: the commands that speak to a running server |
 //! | [`show`] | what the program tells about itself: tunables, models, completions, manual pages |
 //! | [`control`] | HTTP and JSON by which a running server is looked at and changed |
+//! | [`blktrace`] | the binary format of traces |
 //! | [`config`] | the config file: its keys, and how it is read |
 //! | [`words`] | what the words in flags and file mean, and what is wrong with them |
 //! | [`terminal`] | progress, and where reports go |
 
 mod args;
+mod blktrace;
 mod config;
 mod control;
 mod iostest;
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
     let shown = match command {
         Command::Serve(flags) => return serve::serve(&flags),
         Command::Status(args) => return remote::status(&args),
+        Command::Why(args) => return remote::why(&args),
+        Command::Trace(args) => return remote::trace(&args),
         Command::Get(args) => return remote::get(&args),
         Command::Set(args) => return remote::set(&args),
         Command::Add(args) => return remote::add(&args),

@@ -18,6 +18,7 @@
 //! | [`group`] | what shares the device: groups and streams |
 //! | [`tunable`] | one row per knob |
 //! | [`stats`] | what happened, counted |
+//! | [`waits`] | where the time of requests went |
 //! | [`model`], [`program`] | the seams at both ends: a device on paper, and a program that asks |
 //! | [`trace`] | what happened, one event at a time |
 //! | [`time`] | our own nanoseconds |
@@ -51,6 +52,7 @@ pub mod time;
 pub mod trace;
 pub mod tree;
 pub mod tunable;
+pub mod waits;
 
 pub use group::{ContextId, Group, GroupId, Priority, PriorityClass, Stream, StreamId};
 pub use limits::Limits;

@@ -52,23 +52,27 @@ mod merge;
 mod settings;
 mod submit;
 mod switch;
+mod waits;
 
 pub use events::{Dispatch, Finished, Refused, Segment};
 pub use groups::GroupInUse;
 pub use settings::{Backing, Settings, SharedTags};
+pub use waits::Figures;
 
 use groups::{Groups, StreamState};
 
-use crate::ceiling::Ceilings;
+use crate::ceiling::{Ceilings, Rates};
 use crate::flush;
 use crate::group::{ContextId, GroupId, StreamId};
 use crate::learn::idling_trial::Finding;
 use crate::list::{Linked, Links, List, NIL};
 use crate::sched::{RequestId, Scheduler, Waiting};
+use crate::stats::Stats;
 use crate::table::Table;
 use crate::tags::{Bitmap, Hint};
 use crate::trace::{Action, Event, Message, Note, Trace};
 use crate::tunable;
+use crate::waits::{Clock, Stamp};
 use crate::{Extent, Flags, Instant, Op, Outcome, Sector, Tag, Token};
 
 use flush_sequence::{Cache, Flushes, Stage};
@@ -91,6 +95,8 @@ struct Request {
     context: ContextId,
     step: Step,
     dispatched: Instant,
+    /// What the clocks showed then.
+    stamp: Stamp,
     /// The list of its segments, in sector order.
     head: u32,
     tail: u32,
@@ -119,7 +125,11 @@ struct BioState {
     sectors: u64,
     stream: StreamId,
     context: ContextId,
-    submitted: Instant,
+    /// When its client asked.
+    asked: Instant,
+    /// Up to when its time has been divided, and what the clocks showed then.
+    since: Instant,
+    stamp: Stamp,
     stage: Stage,
     /// Segments that have not ended, and one more while a rest of it waits to be cut.
     remaining: u32,
@@ -224,7 +234,11 @@ pub struct Queue {
     /// After the device said "busy": no dispatch before this (queue.7).
     busy_until: Option<Instant>,
     groups: Groups,
+    /// How often a stream or group went or moved.
+    moves: u64,
+    clock: Clock,
     ceilings: Ceilings,
+    floors: Vec<(GroupId, Rates)>,
     trace: Option<Trace>,
 }
 
@@ -287,7 +301,10 @@ impl Queue {
             dispatched: List::new(),
             busy_until: None,
             groups: Groups::new(&settings.groups),
+            moves: 0,
+            clock: Clock::default(),
             ceilings: Ceilings::new(&settings.groups),
+            floors: Vec::new(),
             trace: None,
             settings,
         }
@@ -336,10 +353,15 @@ impl Queue {
     /// Tells what was counted beside [`Queue::stats`], each by name: `merges`, the bios that joined another's request, and
     /// what the scheduler counts since it was chosen ([`Report::counters`](crate::sched::Report::counters)).
     pub fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
-        let stats = self.stats();
-        tell("merges", Op::ALL.iter().map(|op| stats.of(*op).merges).sum());
+        tell("merges", self.merges());
         self.tell_flushes(tell);
         self.scheduler.counters(tell);
+    }
+
+    /// Bios that joined another's request.
+    fn merges(&self) -> u64 {
+        let of = |stats: &Stats| Op::ALL.iter().map(|op| stats.of(*op).merges).sum::<u64>();
+        of(self.groups.gone()) + self.all_stats().map(of).sum::<u64>()
     }
 
     /// Requests in flight.
@@ -375,6 +397,17 @@ impl Queue {
         }
     }
 
+    /// Whether events are kept.
+    #[must_use]
+    pub const fn is_traced(&self) -> bool {
+        self.trace.is_some()
+    }
+
+    /// How many events nobody took in time, since this was asked last.
+    pub fn take_lost(&mut self) -> u64 {
+        self.trace.as_mut().map_or(0, Trace::take_lost)
+    }
+
     /// The oldest event that was kept.
     pub fn poll_trace(&mut self) -> Option<Event> {
         self.trace.as_mut()?.pop()
@@ -383,7 +416,8 @@ impl Queue {
     #[inline]
     fn note(&mut self, at: Instant, action: Action, op: Op, extent: Extent, stream: StreamId, group: GroupId) {
         if let Some(trace) = &mut self.trace {
-            trace.push(Event { at, action, op, extent, stream, group });
+            let context = self.streams.get(stream.0 as usize).map_or(ContextId(0), |state| state.stream.context);
+            trace.push(Event { at, action, op, extent, stream, group, context });
         }
     }
 }

@@ -1,17 +1,25 @@
-//! What happened, counted: operations, bytes, merges and latencies, by operation.
+//! What happened, counted: operations, bytes, merges, latencies and what they were spent on, by operation.
 //!
 //! Counting is done once, for the stream; what a group or a disk did is added up when it is asked for.
 
 use alloc::boxed::Box;
 
+use crate::waits::Times;
 use crate::{Bytes, Duration, Op, Outcome};
 
 /// What one stream, group or disk has done.
 #[derive(Clone, Default, Debug)]
 pub struct Stats {
     ops: [Counters; Op::COUNT],
-    latency: [Option<Box<Histogram>>; Op::COUNT],
+    timing: [Option<Box<Timing>>; Op::COUNT],
     held: Held,
+}
+
+/// How long bios of one operation took, and what for.
+#[derive(Clone, Default, Debug)]
+struct Timing {
+    latency: Histogram,
+    times: Times,
 }
 
 /// What waited for a ceiling ([`crate::ceiling`]).
@@ -45,7 +53,7 @@ impl Stats {
             Outcome::Done => counters.bytes += bytes.get(),
             Outcome::Failed(_) => counters.failed += 1,
         }
-        self.latency[op as usize].get_or_insert_default().record(latency);
+        self.timing[op as usize].get_or_insert_default().latency.record(latency);
     }
 
     /// A bio joined another's request.
@@ -74,7 +82,33 @@ impl Stats {
     /// How long bios of `op` took from submission to their end; `None` if there was none.
     #[must_use]
     pub fn latency(&self, op: Op) -> Option<&Histogram> {
-        self.latency[op as usize].as_deref()
+        self.timing[op as usize].as_deref().map(|timing| &timing.latency)
+    }
+
+    /// Bios of an operation have spent time.
+    #[inline]
+    pub fn spent(&mut self, op: Op, times: &Times) {
+        self.timing[op as usize].get_or_insert_default().times.add(times);
+    }
+
+    /// What the time of bios of an operation was spent on, to be added to.
+    #[inline]
+    pub(crate) fn times_mut(&mut self, op: Op) -> &mut Times {
+        &mut self.timing[op as usize].get_or_insert_default().times
+    }
+
+    /// What the time of bios of `op` was spent on. All parts but [`Part::Reply`](crate::waits::Part::Reply) together are the latencies of those that ended.
+    #[must_use]
+    pub fn times(&self, op: Op) -> Times {
+        self.timing[op as usize].as_deref().map_or_else(Times::default, |timing| timing.times)
+    }
+
+    /// What the time of all bios was spent on.
+    #[must_use]
+    pub fn all_times(&self) -> Times {
+        let mut sum = Times::default();
+        Op::ALL.iter().for_each(|op| sum.add(&self.times(*op)));
+        sum
     }
 
     /// Adds what another has done.
@@ -87,8 +121,10 @@ impl Stats {
             mine.bytes += theirs.bytes;
             mine.merges += theirs.merges;
             mine.failed += theirs.failed;
-            if let Some(theirs) = other.latency(op) {
-                self.latency[op as usize].get_or_insert_default().add(theirs);
+            if let Some(theirs) = &other.timing[op as usize] {
+                let mine = self.timing[op as usize].get_or_insert_default();
+                mine.latency.add(&theirs.latency);
+                mine.times.add(&theirs.times);
             }
         }
     }
@@ -97,7 +133,7 @@ impl Stats {
 /// Latencies in buckets of an eighth of an octave: 256 ns to 137 s, each value known to 12.5 %.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Histogram {
-    counts: [u32; Self::BUCKETS],
+    counts: [u64; Self::BUCKETS],
 }
 
 impl Default for Histogram {
@@ -107,8 +143,8 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    // Chosen: 256 ns is less than a device takes, and 137 s more than a request may (`io_timeout` is 30 s by default), in 928
-    // bytes.
+    // Chosen: 256 ns is less than a device takes, and 137 s more than a request may (`io_timeout` is 30 s by default), in 1,856
+    // bytes. A bucket of 32 bits would be full after 72 minutes at a million requests a second.
     const LOWEST_BIT: u32 = 8;
     const OCTAVES: usize = 29;
     const BUCKETS: usize = 8 * Self::OCTAVES;
@@ -120,7 +156,7 @@ impl Histogram {
         let eighth = (nanos >> (octave - 3)) & 7;
         let bucket = (octave - Self::LOWEST_BIT) as usize * 8 + eighth as usize;
         let count = &mut self.counts[bucket.min(Self::BUCKETS - 1)];
-        *count = count.saturating_add(1);
+        *count += 1;
     }
 
     /// What was counted since it was as `before`.
@@ -133,7 +169,7 @@ impl Histogram {
     /// How many values were counted.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.counts.iter().map(|count| u64::from(*count)).sum()
+        self.counts.iter().sum()
     }
 
     /// Whether none was.
@@ -148,7 +184,7 @@ impl Histogram {
         let wanted = (self.len() * u64::from(per_mille)).div_ceil(1000).max(1);
         let mut seen = 0;
         for (bucket, count) in self.counts.iter().enumerate() {
-            seen += u64::from(*count);
+            seen += count;
             if seen >= wanted {
                 return Self::end(bucket);
             }
@@ -159,7 +195,7 @@ impl Histogram {
     /// The buckets that counted something, rising: the end of each, and how many values lie in it.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        counted.map(|(bucket, count)| (Self::end(bucket), u64::from(*count)))
+        counted.map(|(bucket, count)| (Self::end(bucket), *count))
     }
 
     /// Where a bucket ends.
@@ -171,7 +207,7 @@ impl Histogram {
     /// Adds another's counts.
     pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(other.counts) {
-            *mine = mine.saturating_add(theirs);
+            *mine += theirs;
         }
     }
 }

@@ -64,6 +64,19 @@ impl<T: Copy> Table<T> {
         &mut self.rows
     }
 
+    /// Rows that there ever were at once: all numbers are below it.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The rows in use, with their numbers; all are looked at.
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = (u32, &T)> {
+        let mut is_free = alloc::vec![false; self.rows.len()];
+        self.free.iter().for_each(|number| is_free[*number as usize] = true);
+        let numbered = (0..).zip(&self.rows).zip(is_free);
+        numbered.filter(|(_, is_free)| !is_free).map(|(row, _)| row)
+    }
+
     /// A row, or `None` if there never was one of that number: how lists end.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<&T> {

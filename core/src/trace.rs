@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 use core::fmt;
 
 use crate::learn::idling_trial::Finding;
-use crate::{Duration, Extent, GroupId, Instant, Op, StreamId};
+use crate::{ContextId, Duration, Extent, GroupId, Instant, Op, StreamId};
 
 /// What happened to a bio or request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +71,8 @@ pub struct Event {
     pub stream: StreamId,
     /// The group of the stream.
     pub group: GroupId,
+    /// Whose worker it was.
+    pub context: ContextId,
 }
 
 /// Something that a scheduler did for reasons of its own; prints as the kernel's schedulers say it.
@@ -229,9 +231,8 @@ impl Trace {
         self.events.pop_front()
     }
 
-    /// How many events nobody took in time.
-    #[must_use]
-    pub const fn lost(&self) -> u64 {
-        self.lost
+    /// How many events nobody took in time, since this was asked last.
+    pub fn take_lost(&mut self) -> u64 {
+        core::mem::take(&mut self.lost)
     }
 }

@@ -147,6 +147,7 @@ fn streams_and_groups_that_come_and_go_leave_no_memory_behind() {
         (0..300).for_each(&mut round);
         let grown = counting::bytes() - before;
         // A table of latencies is made at the first discard of one of those that stay: not for each that comes.
-        assert!(grown < 3000, "{}: {grown} bytes more after 300 rounds", kind.name());
+        // Such a table has 1,928 bytes, and a few streams discard for the first time here.
+        assert!(grown < 6000, "{}: {grown} bytes more after 300 rounds", kind.name());
     }
 }

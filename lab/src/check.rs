@@ -278,6 +278,10 @@ impl Check {
             self.held_since = None;
             return;
         }
+        if queue.waiting() == 0 && queue.held_bios() > 0 {
+            self.held_since = None; // by ceilings, which may leave the disk idle
+            return;
+        }
         self.idle(now, queue.waiting(), timeout, someone_waits);
     }
 

@@ -16,8 +16,10 @@ mod modelled;
 mod sums;
 pub mod tenants;
 
+use std::collections::BTreeMap;
 use std::error::Error as AnyError;
 
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::time::secs;
 use fairlift_core::{Duration, Group};
 
@@ -34,6 +36,8 @@ use tenants::Alone;
 pub struct Plan {
     /// The weight tree, the root first. Jobs are in its leaves; in the root if there are no others.
     pub groups: Vec<Group>,
+    /// What binds groups, by their paths; not situations, nor a tenant alone.
+    pub bounds: BTreeMap<String, Bounds>,
     /// Each is run by itself.
     pub workloads: Vec<Workload>,
     /// Jobs in each group: one case for each number.
@@ -75,6 +79,7 @@ impl Default for Plan {
     fn default() -> Self {
         Self {
             groups: vec![Group::root()],
+            bounds: BTreeMap::new(),
             workloads: Vec::new(),
             jobs: vec![1],
             sets: 1,
@@ -111,6 +116,8 @@ pub struct Case {
     pub slots: u32,
     /// The weight tree, the root first.
     pub groups: Vec<Group>,
+    /// As in [`Plan`].
+    pub bounds: BTreeMap<String, Bounds>,
     /// As in [`Plan`].
     pub block_size: Option<u32>,
     /// As in [`Plan`].

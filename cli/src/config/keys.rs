@@ -126,6 +126,12 @@ pub(crate) const GROUP: Sort = Sort {
             "the most that the group may do in a second, whatever is idle; see `docs/limits.md`",
         ),
         key(
+            "min",
+            "as `max`",
+            "none",
+            "the least that the group gets in a second while it asks for it, as far as the disk can; needs the scheduler `fair`",
+        ),
+        key(
             "burst",
             "as `max`, with `seconds`",
             "no bursts; `seconds`: 1",

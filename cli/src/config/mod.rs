@@ -31,7 +31,7 @@ use section::{Placed, Section, join, number, parsed, show, size, some_time, swit
 pub(crate) const EXAMPLE: &str = include_str!("example.toml");
 
 /// The keys of a group that limit it.
-const BOUNDS: [&str; 2] = ["max", "burst"];
+const BOUNDS: [&str; 3] = ["max", "burst", "min"];
 
 /// All that a config file says; what it doesn't say is `None`.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub(crate) struct File {
     pub(crate) bounds: BTreeMap<String, Bounds>,
     /// The groups that have a table of their own, and where it is.
     pub(crate) weighed: Vec<Placed<String>>,
+    /// Where floors are.
+    pub(crate) floors: Vec<Placed<String>>,
     /// `[server]`.
     pub(crate) server: Server,
 }
@@ -166,7 +168,11 @@ impl Reading<'_> {
             sections.iter().filter_map(|section| Some((section.name.clone(), self.bounds(section)?))).collect();
         let exports = self.sections(document, EXPORT);
         let exports = exports.iter().filter_map(|section| self.export(section, &disks, &mut groups)).collect();
-        File { disks, exports, groups, bounds, weighed, server: self.server(document) }
+        let floors = sections
+            .iter()
+            .filter_map(|section| Some(Placed { value: section.name.clone(), at: section.raw("min")?.span() }));
+        let floors = floors.collect();
+        File { disks, exports, groups, bounds, weighed, floors, server: self.server(document) }
     }
 
     /// The tables `[sort.NAME]`, in the order of the file.
@@ -283,16 +289,20 @@ impl Reading<'_> {
     /// The limits of a group, if it has any.
     fn bounds(&mut self, section: &Section<'_>) -> Option<Bounds> {
         let mut length = Ceiling::NONE.length;
-        let [max, burst] = ["max", "burst"].map(|key| {
+        let [max, burst, floor] = BOUNDS.map(|key| {
             let length = (key == "burst").then_some(&mut length);
             section.raw(key).map_or(Rates::NONE, |value| self.rates(section, key, value, length))
         });
-        let bounds = Bounds { ceiling: Ceiling { max, burst, length }, floor: Rates::NONE };
+        let bounds = Bounds { ceiling: Ceiling { max, burst, length }, floor };
         if let Err(wrong) = bounds.check() {
-            let key = if matches!(wrong, Wrong::Range(..)) { "max" } else { "burst" };
+            let key = if matches!(wrong, Wrong::FloorAbove(..)) { "min" } else { "burst" };
             let at = section.raw(key).map_or(section.at.clone(), Spanned::span);
             self.mistakes.push(section.mistake(key, at, wrong.to_string()));
             return None;
+        }
+        if section.name == "/" && !floor.is_none() {
+            let at = section.raw("min").map_or(section.at.clone(), Spanned::span);
+            self.mistakes.push(section.mistake("min", at, limits::ROOT));
         }
         Some(bounds).filter(|bounds| !bounds.is_none())
     }

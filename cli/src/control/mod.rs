@@ -11,11 +11,14 @@
 //!         has changed something since.
 
 mod listen;
+mod metrics;
 mod openapi;
 mod place;
 mod routes;
 mod show;
 mod status;
+mod trace;
+mod why;
 mod words;
 
 use std::path::Path;
@@ -103,7 +106,11 @@ pub(crate) fn start(places: Vec<Opened>, handle: Handle, file: Arc<dyn ConfigFil
     // What the library is asked waits for one lock, so that more threads would only wait together.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
     let work = move || {
-        runtime.block_on(listen::serve(places, routes::App { handle, file }, stopped));
+        runtime.block_on(listen::serve(
+            places,
+            routes::App { handle, file, texts: metrics::Texts::default() },
+            stopped,
+        ));
         // What is asked of the library at this moment is not waited for.
         runtime.shutdown_background();
     };

@@ -47,7 +47,11 @@ fn operation(route: &Route) -> Value {
             }
         }
         Does::Transaction | Does::Reload => query("dry_run", "boolean"),
-        Does::Status => query("seconds", "number"),
+        Does::Status | Does::Why => query("seconds", "number"),
+        Does::Trace => {
+            query("seconds", "number");
+            query("export", "string");
+        }
         Does::Events => query("after", "integer"),
         _ => {}
     }
@@ -55,7 +59,12 @@ fn operation(route: &Route) -> Value {
     if changes {
         parameters.push(json!({"name": "If-Match", "in": "header", "schema": {"type": "string"}}));
     }
-    let kind = if route.does == Does::Events { "text/event-stream" } else { "application/json" };
+    let kind = match route.does {
+        Does::Events => "text/event-stream",
+        Does::Metrics => "text/plain",
+        Does::Trace => "application/octet-stream",
+        _ => "application/json",
+    };
     let error = json!({
         "description": "why not",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},

@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use super::listen::Who;
 use super::words::{Act, Kind, Words};
-use super::{ConfigFile, NotRead, openapi, show, status};
+use super::{ConfigFile, NotRead, metrics, openapi, show, status, trace, why};
 use crate::words::limits;
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
@@ -37,6 +37,7 @@ const EVENTS: Duration = Duration::from_millis(100);
 pub(super) struct App {
     pub(super) handle: Handle,
     pub(super) file: Arc<dyn ConfigFile>,
+    pub(super) texts: metrics::Texts,
 }
 
 /// What a route does.
@@ -51,6 +52,9 @@ pub(super) enum Does {
     Transaction,
     Connections,
     Status,
+    Metrics,
+    Why,
+    Trace,
     Events,
     Acknowledge,
     Drain,
@@ -72,6 +76,24 @@ pub(super) const ROUTES: &[Route] = &[
     row(Method::GET, "/v1/openapi.json", Does::Document, "This document"),
     row(Method::GET, "/v1/state", Does::All, "All that is in force: exports, disks, groups, listeners"),
     row(Method::GET, "/v1/status", Does::Status, "Who has how much of which disk now: looks twice, ?seconds=1 apart"),
+    row(
+        Method::GET,
+        "/metrics",
+        Does::Metrics,
+        "What the server does, for Prometheus: OpenMetrics, or its older format",
+    ),
+    row(
+        Method::GET,
+        "/v1/why/{name}",
+        Does::Why,
+        "What the requests of an export's tenant wait for: looks twice, ?seconds=1 apart",
+    ),
+    row(
+        Method::GET,
+        "/v1/trace",
+        Does::Trace,
+        "What happens to requests, as records of blktrace: for ?seconds=5, of an ?export=NAME or of all",
+    ),
     row(Method::GET, "/v1/exports", Does::List(Kind::Export), "All exports"),
     row(Method::POST, "/v1/exports", Does::Change(Act::Add, Kind::Export), "Adds an export"),
     row(Method::GET, "/v1/exports/{name}", Does::Look(Kind::Export), "An export"),
@@ -263,6 +285,9 @@ impl App {
                 self.look(|_, view| Ok(view.clients.iter().map(show::client).collect::<Value>())).await
             }
             Does::Status => self.status(&query).await,
+            Does::Why => self.why(&name, &query).await,
+            Does::Trace => self.trace(&query),
+            Does::Metrics => self.metrics(metrics::Format::wanted(&parts.headers)).await,
             Does::Events => self.events(&query, &parts.headers),
             Does::Change(act, kind) => {
                 let mut keys = std::mem::take(&mut sent);
@@ -346,6 +371,25 @@ impl App {
     }
 
     async fn status(self, query: &BTreeMap<String, String>) -> Answer {
+        let (state, before, after) = self.look_twice(query).await?;
+        let seconds = after.at.since(before.at).as_nanos() as f64 / 1e9;
+        let mut value = status::status(&state, &before, &after, seconds);
+        value["warnings"] = ask(move || self.file.warnings(&self.handle)).await?.into();
+        Ok(tagged(json_response(&value), state.version))
+    }
+
+    async fn why(self, export: &str, query: &BTreeMap<String, String>) -> Answer {
+        let state = self.handle.state().ok_or(Refused::Ended)?;
+        // What is not there is not looked at for a second.
+        one(Kind::Export, export, &state, &self.handle.view(false).ok_or(Refused::Ended)?)?;
+        let (state, before, after) = self.look_twice(query).await?;
+        let value = why::why(&state, &before, &after, export);
+        let value = value.ok_or_else(|| Failure(StatusCode::NOT_FOUND, format!("export \"{export}\" has gone")))?;
+        Ok(tagged(json_response(&value), state.version))
+    }
+
+    /// The server at two moments, `seconds` of the query apart, and what is in force at the second.
+    async fn look_twice(&self, query: &BTreeMap<String, String>) -> Result<(State, View, View), Failure> {
         let seconds: f64 = match query.get("seconds").map(|text| (text, text.parse())) {
             None => 1.0,
             Some((_, Ok(seconds))) if (0.05..=60.0).contains(&seconds) => seconds,
@@ -354,16 +398,42 @@ impl App {
             }
         };
         let handle = self.handle.clone();
-        let start = std::time::Instant::now();
         let before = ask(move || handle.view(true)).await?.ok_or(Refused::Ended)?;
         tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
         let handle = self.handle.clone();
-        let after = ask(move || handle.view(true).zip(handle.state())).await?;
-        let (after, state) = after.ok_or(Refused::Ended)?;
-        let seconds = start.elapsed().as_secs_f64();
-        let mut value = status::status(&state, &before, &after, seconds);
-        value["warnings"] = ask(move || self.file.warnings(&self.handle)).await?.into();
-        Ok(tagged(json_response(&value), state.version))
+        let (after, state) = ask(move || handle.view(true).zip(handle.state())).await?.ok_or(Refused::Ended)?;
+        Ok((state, before, after))
+    }
+
+    fn trace(self, query: &BTreeMap<String, String>) -> Answer {
+        let seconds: f64 = match query.get("seconds").map(|text| (text, text.parse())) {
+            None => 5.0,
+            Some((_, Ok(seconds))) if (0.05..=3600.0).contains(&seconds) => seconds,
+            Some((text, _)) => {
+                return Err(bad(format!("seconds takes a number from 0.05 to 3600, not \"{}\"", text.escape_debug())));
+            }
+        };
+        let state = self.handle.state().ok_or(Refused::Ended)?;
+        let trace = self.handle.trace();
+        let trace = trace.ok_or_else(|| Failure(StatusCode::CONFLICT, "a trace is being taken already".into()))?;
+        let export = match query.get("export") {
+            None => None,
+            Some(name) => Some(trace::find(&trace, name).ok_or_else(|| {
+                let known = state.config.exports.iter().map(|export| &*export.name);
+                let says = format!("there is no export \"{}\"{}", name.escape_debug(), suggestion(name, known));
+                Failure(StatusCode::NOT_FOUND, says)
+            })?),
+        };
+        Ok(trace::answer(trace, export, Duration::from_secs_f64(seconds)))
+    }
+
+    async fn metrics(self, format: metrics::Format) -> Answer {
+        let handle = self.handle.clone();
+        let text = ask(move || {
+            let (state, view) = handle.state().zip(handle.view(true)).ok_or(Refused::Ended)?;
+            Ok::<_, Refused>(metrics::text(&state, &view, format))
+        });
+        Ok(self.texts.answer(text.await??, format))
     }
 
     fn events(self, query: &BTreeMap<String, String>, headers: &HeaderMap) -> Answer {

@@ -121,7 +121,7 @@ fn rows<'a>(disk: &'a DiskView, old: Option<&DiskView>, seconds: f64) -> Vec<Row
 }
 
 /// What part of a disk each group is entitled to while all of `active` ask for it.
-fn entitled<'a>(state: &State, active: &[&'a str]) -> BTreeMap<&'a str, f64> {
+pub(super) fn entitled<'a>(state: &State, active: &[&'a str]) -> BTreeMap<&'a str, f64> {
     let groups = &state.config.groups;
     let number = |path: &str| groups.iter().position(|group| group.path == path);
     // A group competes as itself, and all below it as it.

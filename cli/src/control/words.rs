@@ -41,7 +41,7 @@ const ACTS: [(&str, Act); 3] = [("add", Act::Add), ("set", Act::Set), ("remove",
 /// The keys that each takes, beside its name: (add, set), and of a disk the tunables of its scheduler.
 pub(crate) const fn keys(kind: Kind, act: Act) -> &'static [&'static str] {
     match (kind, act) {
-        (Kind::Group, Act::Add | Act::Set) => &["weight", "max", "burst"],
+        (Kind::Group, Act::Add | Act::Set) => &["weight", "max", "burst", "min"],
         (Kind::Export, Act::Add) => {
             &["backing", "offset", "size", "disk", "group", "ioprio", "read_only", "description", "vhost_user"]
         }
@@ -262,7 +262,8 @@ impl Words<'_> {
     fn bounds(&mut self, name: &str, keys: &mut Keys) -> Result<Option<Bounds>, String> {
         let max = keys.take_rates("max", limits::parse)?;
         let burst = keys.take_rates("burst", limits::parse_burst)?;
-        if max.is_none() && burst.is_none() {
+        let floor = keys.take_rates("min", limits::parse)?;
+        if max.is_none() && burst.is_none() && floor.is_none() {
             return Ok(None);
         }
         let mut bounds = self.bounds.get(name).copied().unwrap_or_default();
@@ -270,6 +271,7 @@ impl Words<'_> {
         if let Some((rates, length)) = burst {
             (bounds.ceiling.burst, bounds.ceiling.length) = (rates, length);
         }
+        bounds.floor = floor.unwrap_or(bounds.floor);
         bounds.check().map_err(|wrong| wrong.to_string())?;
         self.bounds.insert(name.to_owned(), bounds);
         Ok(Some(bounds))

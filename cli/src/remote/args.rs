@@ -1,5 +1,7 @@
 //! What can be said to the commands that look at a running server and change it.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use clap_complete::engine::ArgValueCandidates;
@@ -38,6 +40,37 @@ pub(crate) struct StatusArgs {
     /// How long to look
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub(crate) seconds: f64,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+/// Say in plain words what the requests of an export's tenant wait for
+#[derive(Debug, Args)]
+pub(crate) struct WhyArgs {
+    /// The export
+    pub(crate) export: String,
+    /// How long to look
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub(crate) seconds: f64,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+/// Record what happens to each request, for blkparse, btt, fio or ui.perfetto.dev
+///
+/// A name that ends in .json gets a page for ui.perfetto.dev and chrome://tracing. Any other is the beginning of files in blktrace's
+/// format, one for each worker: `-o t` writes t.blktrace.0, t.blktrace.1 and so on, and `blkparse -i t` reads them.
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// Only the requests of this export, with sectors counted from its start
+    #[arg(long, value_name = "NAME")]
+    pub(crate) export: Option<String>,
+    /// For how long
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    pub(crate) seconds: f64,
+    /// Where it goes
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) at: At,
 }

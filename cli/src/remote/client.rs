@@ -101,6 +101,30 @@ impl Server {
         })
     }
 
+    /// Asks, and hands on the bytes of the answer as they come.
+    ///
+    /// # Errors
+    /// There is no server, it says why not, or `take` does.
+    pub(crate) fn fetch(&self, path: &str, mut take: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), String> {
+        run(async {
+            let response = self.send(Method::GET, path, None, None).await?;
+            let status = response.status();
+            let mut body = response.into_body();
+            if !status.is_success() {
+                let bytes = body.collect().await.map_err(|error| self.lost(&error))?.to_bytes();
+                let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                return Err(value["error"].as_str().map_or_else(|| format!("{}: {status}", self.shown), str::to_owned));
+            }
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|error| self.lost(&error))?;
+                if let Ok(bytes) = frame.into_data() {
+                    take(&bytes)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// Asks, and shows the lines of the answer as they come.
     pub(crate) fn follow(&self, path: &str, mut line: impl FnMut(&str) -> bool) -> Result<(), String> {
         run(async {

@@ -159,7 +159,7 @@ mod tests {
     fn keys_and_values_are_offered_where_they_can_stand() {
         let nowhere = "--control=unix:/nowhere.sock";
         let offered = |line: &str| typed(&format!("fairlift set {line}")).settings().join(" ");
-        assert!(offered("group /a ").starts_with("weight="));
+        assert_eq!(offered("group /a "), "weight= max= burst= min=");
         assert!(offered(&format!("disk d {nowhere} ")).starts_with("scheduler= depth="));
         assert!(offered("disk d scheduler=b").contains("scheduler=bfq"));
         assert!(offered("disk d scheduler = b").split(' ').any(|word| word == "bfq"), "as bash splits it");

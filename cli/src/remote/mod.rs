@@ -1,4 +1,4 @@
-//! The commands that look at a running server and change it: `status`, `get`, `set`, `add`, `remove`, `events`, `reload`.
+//! The commands that look at a running server and change it: `status`, `why`, `trace`, `get`, `set`, `add`, `remove`, `events`, `reload`.
 //!
 //! Each asks the server's control socket one thing and shows the answer; what is possible is decided there.
 
@@ -6,6 +6,7 @@ mod args;
 mod client;
 mod complete;
 mod tables;
+mod trace;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,7 +14,7 @@ use std::process::ExitCode;
 use hyper::Method;
 use serde_json::{Map, Value, json};
 
-pub(crate) use args::{AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs};
+pub(crate) use args::{AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TraceArgs, WhyArgs};
 use args::{At, How};
 use client::{Answer, Server};
 
@@ -46,6 +47,26 @@ pub(crate) fn status(args: &StatusArgs) -> ExitCode {
     let asked = Server::find(&args.at)
         .and_then(|server| server.ask(Method::GET, &format!("/v1/status?seconds={}", args.seconds), None, None));
     show(&args.at, asked.map(|Answer { value, .. }| (tables::status(&value), value)))
+}
+
+pub(crate) fn why(args: &WhyArgs) -> ExitCode {
+    let path = format!("/v1/why/{}?seconds={}", encoded(&args.export, false), args.seconds);
+    let asked = Server::find(&args.at).and_then(|server| server.ask(Method::GET, &path, None, None));
+    show(&args.at, asked.map(|Answer { value, .. }| (tables::why(&value), value)))
+}
+
+pub(crate) fn trace(args: &TraceArgs) -> ExitCode {
+    let export = args.export.as_ref().map_or_else(String::new, |name| format!("&export={}", encoded(name, false)));
+    let take = || {
+        let server = Server::find(&args.at)?;
+        let mut taken = trace::Taken::default();
+        server.fetch(&format!("/v1/trace?seconds={}{export}", args.seconds), |bytes| taken.add(bytes))?;
+        let written = taken.write(&args.output).map_err(|error| format!("{}: {error}", args.output.display()))?;
+        let value = json!({"events": taken.events(), "lost": taken.lost(), "files": written});
+        let lost = if taken.lost() > 0 { format!(", {} were lost", taken.lost()) } else { String::new() };
+        Ok((format!("{} events{lost}: {}\n", taken.events(), written.join(", ")), value))
+    };
+    show(&args.at, take())
 }
 
 pub(crate) fn get(args: &GetArgs) -> ExitCode {
@@ -152,7 +173,12 @@ fn thing(kind: Kind, name: &str) -> String {
     };
     let name =
         if kind == Kind::Group { name.strip_prefix('/').filter(|rest| !rest.is_empty()).unwrap_or(name) } else { name };
-    let mut path = format!("/v1/{folder}/");
+    format!("/v1/{folder}/{}", encoded(name, slash_is_plain))
+}
+
+/// A name as a part of a path.
+fn encoded(name: &str, slash_is_plain: bool) -> String {
+    let mut path = String::new();
     for byte in name.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b':' => path.push(byte as char),

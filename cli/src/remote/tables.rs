@@ -49,6 +49,26 @@ pub(super) fn status(value: &Value) -> String {
     out
 }
 
+/// The cause in a line, then the other parts of the time, the largest first, and what the tenant does.
+pub(super) fn why(value: &Value) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{}: {}", text(&value["export"]), text(&value["says"]));
+    for cause in value["causes"].as_array().into_iter().flatten().skip(1) {
+        let _ = writeln!(out, "  {:>4}  {}", percent(&cause["part"]), text(&cause["says"]));
+    }
+    let outstanding = value["outstanding"].as_f64().unwrap_or_default();
+    let _ = writeln!(
+        out,
+        "({} on {}: {} operations and {} MB a second, {outstanding:.1} outstanding, over {:.1} s)",
+        text(&value["tenant"]),
+        text(&value["disk"]),
+        whole(&value["iops"]),
+        rate(&value["bps"]),
+        value["seconds"].as_f64().unwrap_or_default(),
+    );
+    out
+}
+
 /// Names and values, one a line; what is in something is indented.
 pub(super) fn any(value: &Value) -> String {
     let mut out = String::new();

@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
+use fairlift::control::check_floors;
 use fairlift_core::ceiling::{Bounds, Ceiling};
 use fairlift_core::{GroupId, sched};
 
@@ -64,6 +65,7 @@ pub(crate) fn plan(
         groups: Tree::new(),
         bounds: BTreeMap::new(),
         weighed: Vec::new(),
+        floors: Vec::new(),
         server: Server::default(),
     });
     let mut places = Places::new(flags, &file);
@@ -90,6 +92,10 @@ pub(crate) fn plan(
         },
         tls: certificate.as_ref().map(|certificate| Arc::clone(&certificate.config)),
     };
+    if let Err((path, says)) = check_floors(&config) {
+        let at = file.floors.iter().find(|floor| floor.value == path).map(|floor| floor.at.clone());
+        mistakes.push(Mistake { at, key: join(&join("group", &path), "min"), says });
+    }
     Plan { config, control, certificate: certificate.map(|certificate| certificate.digest), places }
 }
 

@@ -15,7 +15,7 @@ use crate::config::keys::SORTS;
 type Example = (&'static str, &'static str);
 
 /// The examples of each command.
-const EXAMPLES: [(&str, &[Example]); 16] = [
+const EXAMPLES: [(&str, &[Example]); 18] = [
     (
         "fairlift",
         &[
@@ -78,6 +78,17 @@ const EXAMPLES: [(&str, &[Example]); 16] = [
     ),
     ("fairlift-man", &[("fairlift man /usr/local/share/man/man1", "Install all pages:")]),
     ("fairlift-status", &[("fairlift status", "Who gets how much, and of what:")]),
+    ("fairlift-why", &[("fairlift why alice", "What the requests of an export's tenant wait for:")]),
+    (
+        "fairlift-trace",
+        &[
+            ("fairlift trace --export alice -o alice", "Five seconds of an export, to be read by blkparse -i alice:"),
+            (
+                "fairlift trace --seconds 1 -o trace.json",
+                "A second of all requests, to be looked at in ui.perfetto.dev:",
+            ),
+        ],
+    ),
     ("fairlift-get", &[("fairlift get group /tenants/alice", "What is in force for a group:")]),
     ("fairlift-set", &[("fairlift set group /tenants/alice weight=300", "Give a tenant three times the usual share:")]),
     (

@@ -8,6 +8,9 @@ use fairlift_core::{Duration, suggestion};
 
 use super::units::parse_size;
 
+/// Why the root has no floor.
+pub(crate) const ROOT: &str = "the root has all of the disk, so that a floor of it would mean nothing";
+
 /// The key of a burst's length.
 pub(crate) const SECONDS: &str = "seconds";
 

@@ -26,6 +26,8 @@ const GRAIN: Duration = us(500);
 pub(crate) struct Held {
     pub(crate) bio: Bio,
     pub(crate) context: ContextId,
+    /// When its client asked.
+    pub(crate) asked: Instant,
     pub(crate) since: Instant,
 }
 
@@ -385,6 +387,12 @@ impl Ceilings {
             }
         }
         all
+    }
+
+    /// All that is held, with the groups whose streams asked.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (GroupId, &Held)> {
+        let nodes = (0..).map(GroupId).zip(&self.nodes).filter_map(|(id, node)| Some((id, node.as_ref()?)));
+        nodes.flat_map(|(id, node)| node.lines.iter().flat_map(|line| &line.own).map(move |held| (id, held)))
     }
 
     // ---- lines ----

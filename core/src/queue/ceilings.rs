@@ -8,21 +8,28 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Queue;
-use crate::ceiling::{Budget, Held, Holding};
+use crate::ceiling::{Budget, Held, Holding, Rates};
 use crate::group::{ContextId, GroupId};
 use crate::trace::Action;
+use crate::waits::Part;
 use crate::{Bio, Instant, Op};
 
 impl Queue {
     /// Whether a ceiling holds a bio back, which then waits for it. One that need not wait is paid for, if there is room for it.
     #[cold]
-    pub(super) fn holds_back(&mut self, now: Instant, bio: &Bio, group: GroupId, context: ContextId) -> bool {
+    pub(super) fn holds_back(
+        &mut self,
+        (now, asked, part): (Instant, Instant, Part),
+        bio: &Bio,
+        group: GroupId,
+        context: ContextId,
+    ) -> bool {
         if bio.op == Op::Flush || !self.has_room_for(bio.op) || self.ceilings.admit(now, group, bio) {
             return false;
         }
         self.note(now, Action::Queued, bio.op, bio.extent, bio.stream, group);
-        self.streams[bio.stream.0 as usize].open += 1;
-        self.ceilings.hold(now, group, Held { bio: *bio, context, since: now });
+        self.came(now, asked, part, bio.stream, bio.op);
+        self.ceilings.hold(now, group, Held { bio: *bio, context, asked, since: now });
         true
     }
 
@@ -35,9 +42,11 @@ impl Queue {
                 self.starved |= self.ceilings.contexts();
                 return;
             }
-            let Some(Held { bio, since, .. }) = self.ceilings.next(now) else { return };
-            self.streams[bio.stream.0 as usize].stats.held(now.since(since));
-            self.take_in(now, since, bio);
+            let Some(Held { bio, asked, since, .. }) = self.ceilings.next(now) else { return };
+            let stats = &mut self.streams[bio.stream.0 as usize].stats;
+            stats.held(now.since(since));
+            stats.times_mut(bio.op).spend(Part::Limit, now.since(since));
+            self.take_in(now, asked, bio);
         }
     }
 
@@ -50,6 +59,20 @@ impl Queue {
         self.ceilings.set_budget(now, id, budget);
     }
 
+    /// Gives a group a floor, or none ([`Rates::NONE`]); works under load. It holds while the scheduler
+    /// [has floors](crate::sched::Kind::has_floors).
+    ///
+    /// # Panics
+    /// If the group does not exist.
+    pub fn set_floor(&mut self, now: Instant, id: GroupId, floor: Rates) {
+        assert!(self.has_group(id), "no group {id:?}");
+        self.floors.retain(|(one, _)| *one != id);
+        if !floor.is_none() {
+            self.floors.push((id, floor));
+        }
+        self.scheduler.set_floor(now, id, &floor);
+    }
+
     /// A ceiling that this queue knows [has changed](Budget::set): what waits for it may go earlier, or later.
     pub fn ceilings_changed(&mut self, now: Instant) {
         self.ceilings.look_again(now);
@@ -58,6 +81,12 @@ impl Queue {
     /// No ceiling holds anything any more: nobody wants to wait for those who asked until the end.
     pub fn lift_ceilings(&mut self, now: Instant) {
         self.ceilings.lift(now);
+    }
+
+    /// How many bios ceilings hold now.
+    #[must_use]
+    pub const fn held_bios(&self) -> usize {
+        self.ceilings.len()
     }
 
     /// What ceilings hold now, by group and direction, for people who watch.

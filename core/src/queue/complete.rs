@@ -2,10 +2,11 @@
 //! (queue.1, queue.6, queue.7).
 
 use super::flush_sequence::Stage;
-use super::{Finished, NIL, Queue, SegmentNode, Step};
+use super::{Finished, NIL, Queue, Request, SegmentNode, Step};
 use crate::group::ContextId;
 use crate::sched::{BUSY_DELAY, RequestId, Served, Waiting};
 use crate::trace::Action;
+use crate::waits::Part;
 use crate::{Bytes, Errno, Instant, Op, Outcome, Tag};
 
 impl Queue {
@@ -14,7 +15,7 @@ impl Queue {
     /// # Panics
     /// If `tag` is not in flight.
     pub fn handle_completion(&mut self, now: Instant, tag: Tag, outcome: Outcome) {
-        let id = self.take_back(tag);
+        let id = self.take_back(now, tag);
         self.busy_until = None; // queue.7
         let request = self.requests.remove(id.0);
         let Waiting { op, extent, stream, group, .. } = request.waiting;
@@ -31,7 +32,7 @@ impl Queue {
         while next != NIL {
             let segment = self.segments.remove(next);
             next = segment.next;
-            self.end_segment(now, segment.bio, outcome);
+            self.end_segment(now, segment.bio, outcome, &request);
         }
         if op != Op::Flush && request.generation == self.generation {
             let served =
@@ -54,7 +55,7 @@ impl Queue {
             // Its bios are answered already, so nobody wants it done any more.
             return self.handle_completion(now, tag, Outcome::Failed(Errno::ETIMEDOUT));
         }
-        let id = self.take_back(tag);
+        let id = self.take_back(now, tag);
         let request = &mut self.requests[id.0];
         request.step = Step::Waiting;
         let (waiting, generation) = (request.waiting, request.generation);
@@ -116,11 +117,12 @@ impl Queue {
     }
 
     /// Takes the tag from a request in flight and the request from their list.
-    pub(super) fn take_back(&mut self, tag: Tag) -> RequestId {
+    pub(super) fn take_back(&mut self, now: Instant, tag: Tag) -> RequestId {
         assert!(self.is_mine(tag), "tag {} is not in flight", tag.0);
         let id = core::mem::replace(&mut self.by_tag[usize::from(tag.0)], RequestId(NIL));
         self.in_flight -= 1;
         self.put_back(tag);
+        self.ends(now, id);
         if let Step::InFlight(_) = self.requests[id.0].step {
             self.dispatched.remove(self.requests.rows_mut(), id.0);
         }
@@ -143,13 +145,15 @@ impl Queue {
     }
 
     #[inline]
-    pub(super) fn end_segment(&mut self, now: Instant, number: u32, outcome: Outcome) {
+    pub(super) fn end_segment(&mut self, now: Instant, number: u32, outcome: Outcome, request: &Request) {
         let bio = &mut self.bios[number];
         bio.outcome = bio.outcome.and(outcome);
         bio.remaining -= 1;
         if bio.remaining > 0 {
             return;
         }
+        self.served(now, number, request);
+        let bio = &mut self.bios[number];
         if bio.stage == (Stage::Data { durable: true }) && bio.outcome == Outcome::Done && !bio.timed_out {
             bio.stage = Stage::Postflush;
             return self.ask_flush(now, number);
@@ -163,11 +167,11 @@ impl Queue {
         let news = if bio.timed_out {
             Finished::Released(bio.token)
         } else {
-            let latency = now.since(bio.submitted);
+            let latency = now.since(bio.asked);
             self.streams[bio.stream.0 as usize].stats.ended(bio.op, Bytes::of(bio.sectors), bio.outcome, latency);
             Finished::Done(bio.token, bio.outcome)
         };
-        self.streams[bio.stream.0 as usize].open -= 1;
+        self.streams[bio.stream.0 as usize].closed(now);
         self.tell(bio.context, news);
     }
 
@@ -176,7 +180,10 @@ impl Queue {
         if core::mem::replace(&mut bio.timed_out, true) {
             return; // another part of it was overdue already
         }
-        let (outcome, latency) = (Outcome::Failed(Errno::ETIMEDOUT), now.since(bio.submitted));
+        let (outcome, latency) = (Outcome::Failed(Errno::ETIMEDOUT), now.since(bio.asked));
+        let part = if matches!(bio.stage, Stage::Data { .. }) { Part::Device } else { Part::Flush };
+        self.spent(now, number, part);
+        let bio = &self.bios[number];
         self.streams[bio.stream.0 as usize].stats.ended(bio.op, Bytes::of(bio.sectors), outcome, latency);
         let (context, token) = (bio.context, bio.token);
         self.tell(context, Finished::TimedOut(token));

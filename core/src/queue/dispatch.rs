@@ -41,7 +41,8 @@ impl Queue {
                 }
                 None => match self.scheduler.dispatch(now) {
                     Next::Request(id) => id,
-                    Next::Idle { .. } | Next::Nothing => {
+                    next @ (Next::Idle { .. } | Next::Nothing) => {
+                        self.clock.set_idling(matches!(next, Next::Idle { .. }));
                         self.put_back(tag);
                         return None;
                     }
@@ -136,6 +137,7 @@ impl Queue {
         request.generation = self.generation;
         let Waiting { op, extent, stream, group, .. } = request.waiting;
         let context = request.context;
+        self.begins(now, id);
         self.note(now, Action::Dispatched, op, extent, stream, group);
         context
     }

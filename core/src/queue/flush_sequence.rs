@@ -41,6 +41,7 @@ use crate::flush::{self, Counts, Dirty, Flush, Round, SharedFlush, Start};
 use crate::group::{ContextId, GroupId, Stream};
 use crate::list::Links;
 use crate::sched::Waiting;
+use crate::waits::{Part, Stamp};
 use crate::{Duration, Errno, Extent, Finished, Flags, Instant, Limits, Op, Outcome, Sector};
 
 /// How far a bio is (sequence.2).
@@ -345,6 +346,7 @@ impl Queue {
             context,
             step: Step::Waiting,
             dispatched: Instant::ZERO,
+            stamp: Stamp::default(),
             head: NIL,
             tail: NIL,
             segments: 0,
@@ -391,6 +393,7 @@ impl Queue {
 
     /// A flush has ended that a bio waited for.
     fn flushed(&mut self, now: Instant, number: u32, outcome: Outcome) {
+        self.spent(now, number, Part::Flush);
         let bio = &mut self.bios[number];
         match (bio.stage, outcome) {
             (Stage::Preflush { durable }, Outcome::Done) => {

@@ -16,9 +16,10 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::{Queue, Request, Step};
-use crate::Instant;
 use crate::group::{Group, GroupId, Stream, StreamId};
 use crate::stats::Stats;
+use crate::waits::Share;
+use crate::{Duration, Instant, Op};
 
 /// A stream, as the queue knows it.
 pub(super) struct StreamState {
@@ -29,6 +30,55 @@ pub(super) struct StreamState {
     before: Option<Box<Stats>>,
     /// Bios that have not ended.
     pub(super) open: u32,
+    /// While it is in the root: its clock (waits.4).
+    pub(super) share: Share,
+    /// For how long it has had a bio that had not ended, but for the time since `open_since`.
+    active: Duration,
+    open_since: Instant,
+    /// Up to when `active` counts.
+    counted: Instant,
+    /// Bios that wait outside, by operation, and when they were asked for, added up; they count as open.
+    pub(super) outside: [(u32, u64); Op::COUNT],
+}
+
+impl StreamState {
+    fn new(stream: Stream) -> Self {
+        Self {
+            stream,
+            stats: Stats::default(),
+            before: None,
+            open: 0,
+            share: Share::default(),
+            active: Duration::ZERO,
+            open_since: Instant::ZERO,
+            counted: Instant::ZERO,
+            outside: [(0, 0); Op::COUNT],
+        }
+    }
+
+    /// A bio has come that was asked for then.
+    #[inline]
+    pub(super) fn opened(&mut self, asked: Instant) {
+        if self.open == 0 {
+            self.open_since = asked.max(self.counted); // what was active before counts once
+        }
+        self.open += 1;
+    }
+
+    /// A bio has ended.
+    #[inline]
+    pub(super) fn closed(&mut self, now: Instant) {
+        self.open -= 1;
+        if self.open == 0 {
+            self.active = self.active + now.since(self.open_since);
+            self.counted = now;
+        }
+    }
+
+    /// For how long it has had a bio that had not ended.
+    pub(super) fn active(&self, now: Instant) -> Duration {
+        if self.open > 0 { self.active + now.since(self.open_since) } else { self.active }
+    }
 }
 
 /// A group, as the queue knows it.
@@ -44,6 +94,8 @@ pub(super) struct GroupState {
 #[derive(Default)]
 pub(super) struct Groups {
     states: Vec<Option<GroupState>>,
+    /// The clocks of the groups, by their numbers.
+    pub(super) shares: Vec<Share>,
     /// Those that were removed and wait for their last requests, in that order: what is below another comes before it.
     leaving: Vec<GroupId>,
     /// What was done in groups that are no more.
@@ -70,7 +122,9 @@ impl Groups {
         let at = usize::from(id.0);
         if self.states.len() <= at {
             self.states.resize_with(at + 1, || None);
+            self.shares.resize(at + 1, Share::default());
         }
+        self.shares[at] = Share::default();
         let state = GroupState { group, retired: Stats::default(), is_leaving: false };
         assert!(self.states[at].replace(state).is_none(), "{id:?} is taken");
     }
@@ -99,6 +153,16 @@ impl Groups {
     /// The root, which is always there.
     pub(super) fn root(&self) -> &Group {
         &self.state(GroupId::ROOT).group
+    }
+
+    /// What was done in groups that are no more.
+    pub(super) fn gone(&self) -> &Stats {
+        &self.gone
+    }
+
+    /// What streams had done in a group that are in it no more.
+    pub(super) fn retired(&self, id: GroupId) -> Option<&Stats> {
+        self.get(id).map(|state| &state.retired)
     }
 
     /// A number that all groups' are below.
@@ -175,7 +239,7 @@ impl Queue {
     pub fn add_stream(&mut self, stream: Stream) -> StreamId {
         assert!(self.groups.get(stream.group).is_some(), "no group {:?}", stream.group);
         assert!(stream.context.0 < self.settings.contexts, "no context {:?}", stream.context);
-        let state = StreamState { stream, stats: Stats::default(), before: None, open: 0 };
+        let state = StreamState::new(stream);
         let id = StreamId(self.streams.insert(state) as u32);
         self.scheduler.add_stream(id, &stream);
         id
@@ -193,6 +257,7 @@ impl Queue {
         if before == stream {
             return;
         }
+        self.moves += 1;
         if before.group != stream.group {
             let done = core::mem::take(&mut state.stats);
             self.groups.get_mut(before.group).retired.add(&done); // queue.10
@@ -221,6 +286,7 @@ impl Queue {
         let state = self.streams.remove(id.0 as usize);
         assert!(state.open == 0, "{id:?} is removed with {} bios open", state.open);
         self.scheduler.remove_stream(id);
+        self.moves += 1;
         self.groups.get_mut(state.stream.group).retired.add(&state.stats);
     }
 
@@ -320,10 +386,12 @@ impl Queue {
                 continue;
             }
             self.groups.leaving.remove(index);
+            self.moves += 1;
             let state = self.groups.states[usize::from(id.0)].take().expect("a group leaves once");
             while self.groups.states.pop_if(|last| last.is_none()).is_some() {}
             self.groups.gone.add(&state.retired);
             self.ceilings.remove_group(id);
+            self.floors.retain(|(one, _)| *one != id);
             self.scheduler.remove_group(now, id);
         }
     }
@@ -373,34 +441,18 @@ impl Queue {
         all
     }
 
-    /// How busy each group is now, those left out that ask for nothing, in the order of their numbers: requests that the device
-    /// has, and bios that have not ended. It looks at all requests and streams, for people who watch.
-    #[must_use]
-    pub fn load_by_group(&self) -> Vec<(GroupId, u32, u32)> {
-        let mut all: Vec<(GroupId, u32, u32)> = Vec::new();
-        let mut add = |group: GroupId, in_flight: u32, open: u32| match all.binary_search_by_key(&group, |(id, ..)| *id)
-        {
-            Ok(at) => (all[at].1, all[at].2) = (all[at].1 + in_flight, all[at].2 + open),
-            Err(at) => all.insert(at, (group, in_flight, open)),
-        };
-        for (_, state) in self.streams.iter().filter(|(_, state)| state.open > 0) {
-            add(state.stream.group, 0, state.open);
-        }
-        for request in self.by_tag.iter().filter_map(|request| self.requests.get(request.0)) {
-            if let Step::InFlight(_) | Step::TimedOut(_) = request.step {
-                add(request.waiting.group, 1, 0);
-            }
-        }
-        all
-    }
-
     /// What all have done.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut sum = self.groups.gone.clone();
-        self.groups.all().for_each(|(_, state)| sum.add(&state.retired));
-        self.streams.iter().for_each(|(_, state)| sum.add(&state.stats));
+        self.all_stats().for_each(|stats| sum.add(stats));
         sum
+    }
+
+    /// What groups and streams that there are have done.
+    pub(super) fn all_stats(&self) -> impl Iterator<Item = &Stats> {
+        let retired = self.groups.all().map(|(_, state)| &state.retired);
+        retired.chain(self.streams.iter().map(|(_, state)| &state.stats))
     }
 }
 

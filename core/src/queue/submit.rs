@@ -6,6 +6,7 @@ use crate::group::{ContextId, Stream};
 use crate::list::Links;
 use crate::sched::{RequestId, Waiting};
 use crate::trace::Action;
+use crate::waits::{Part, Stamp};
 use crate::{Bio, Extent, Instant, Limits, Op, Outcome};
 
 impl Queue {
@@ -17,9 +18,17 @@ impl Queue {
     /// # Panics
     /// If the stream does not exist.
     pub fn submit(&mut self, now: Instant, bio: Bio) -> Result<(), Refused> {
+        self.submit_late(now, now, Part::Room, bio)
+    }
+
+    /// As [`Queue::submit`], of a bio for which its client asked earlier, and which has waited since for `part`.
+    ///
+    /// # Errors
+    /// As [`Queue::submit`].
+    pub fn submit_late(&mut self, now: Instant, asked: Instant, part: Part, bio: Bio) -> Result<(), Refused> {
         let Stream { group, context, .. } = self.streams[bio.stream.0 as usize].stream;
         self.check(&bio)?;
-        if self.ceilings.bind(group) && self.holds_back(now, &bio, group, context) {
+        if self.ceilings.bind(group) && self.holds_back((now, asked, part), &bio, group, context) {
             return Ok(()); // queue.13
         }
         if !self.has_room_for(bio.op) {
@@ -28,14 +37,15 @@ impl Queue {
             return Err(Refused::Full);
         }
         self.note(now, Action::Queued, bio.op, bio.extent, bio.stream, group);
-        self.streams[bio.stream.0 as usize].open += 1;
-        self.take_in(now, now, bio);
+        self.came(now, asked, part, bio.stream, bio.op);
+        self.take_in(now, asked, bio);
         Ok(())
     }
 
     /// Takes in a bio for which there is room.
-    pub(super) fn take_in(&mut self, now: Instant, submitted: Instant, bio: Bio) {
+    pub(super) fn take_in(&mut self, now: Instant, asked: Instant, bio: Bio) {
         let Stream { group, priority, context } = self.streams[bio.stream.0 as usize].stream;
+        let stamp = self.stamp(now, group, bio.stream);
         let Bio { op, flags, extent, stream, token } = bio;
         let (stage, flags) = self.stage_of(op, flags, extent.start);
         let number = self.bios.insert(BioState {
@@ -46,7 +56,9 @@ impl Queue {
             sectors: extent.sectors,
             stream,
             context,
-            submitted,
+            asked,
+            since: now,
+            stamp,
             stage,
             remaining: 0,
             outcome: Outcome::Done,
@@ -130,6 +142,7 @@ impl Queue {
             context,
             step: Step::Waiting,
             dispatched: Instant::ZERO,
+            stamp: Stamp::default(),
             head: segment,
             tail: segment,
             segments: 1,

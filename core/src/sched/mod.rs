@@ -203,6 +203,12 @@ impl Kind {
         self.entry().nr_requests_min > 0
     }
 
+    /// Whether a group can have a floor ([`Membership::set_floor`]).
+    #[must_use]
+    pub const fn has_floors(self) -> bool {
+        matches!(self, Self::Fair)
+    }
+
     /// What can be set.
     #[must_use]
     pub const fn tunables(self) -> &'static [TunableInfo] {

@@ -3,6 +3,7 @@
 use alloc::string::String;
 
 use super::{Next, RequestId, Served, Side, Waiting};
+use crate::ceiling::Rates;
 use crate::trace::Message;
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Group, GroupId, Instant, Stream, StreamId};
@@ -71,6 +72,10 @@ pub trait Membership {
     ///
     /// A scheduler that takes over is made with the root alone and told of all other groups by this, before the streams.
     fn set_group(&mut self, _now: Instant, _id: GroupId, _group: &Group) {}
+
+    /// A group gets at least so much in a second from now on, as far as the disk can; [`Rates::NONE`]: nothing is said. A scheduler
+    /// that takes over is told of it after the group. Only where [`Kind::has_floors`](super::Kind::has_floors).
+    fn set_floor(&mut self, _now: Instant, _id: GroupId, _floor: &Rates) {}
 
     /// A group has gone: no stream and no group is in it, and nothing of it waits or is in flight. Its number may come
     /// back as another group's.

@@ -20,6 +20,7 @@ use crate::export::program::Programs;
 use crate::export::program::jobs::{Bounds, Course, Done, Jobs};
 use crate::kernel::clock;
 use crate::kernel::notify::Notifiers;
+use crate::server::turns::Turns;
 use crate::server::worker::{Backend, Worker};
 
 /// How many threads the kernel may have for a worker's ring: as many as a server has helpers by default.
@@ -51,7 +52,8 @@ impl<'a> Queued<'a> {
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let threads = config::Limits::default().helpers as usize;
         let helpers = Helpers::new(threads, &[disk.concurrency], &[0], workers, Arc::clone(&notifiers));
-        let backend = Backend { disks: Disks::new(vec![Arc::clone(&disk)]), files: 1, notifiers, helpers };
+        let turns = Turns::rows(workers);
+        let backend = Backend { disks: Disks::new(vec![Arc::clone(&disk)]), files: 1, notifiers, helpers, turns };
         Ok(Self { setup, workers, bounds, disk, backend })
     }
 
@@ -117,7 +119,7 @@ impl<'a> Queued<'a> {
         let mut engine = engine?;
         let io_timeout = self.disk.queues().of(ContextId(0)).settings().io_timeout;
         let programs = Programs::new(&mut engine, jobs, &streams, io_timeout + io_timeout);
-        Some(Worker::new(engine, programs).run())
+        Some(Worker::new(engine, programs, &self.backend.turns).run())
     }
 
     fn gauge(&self) -> &Gauge {

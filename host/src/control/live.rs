@@ -30,7 +30,9 @@ use crate::export::Export;
 use crate::export::listen::Listening;
 use crate::export::nbd::service::{Client, Service};
 use crate::export::vhost_user::service::Door;
+use crate::kernel::clock;
 use crate::server::arrange;
+use crate::server::turns::Turns;
 use crate::server::worker::Backend;
 
 /// How often it is looked whether something has left that the next change needs, and how long at most in all.
@@ -178,7 +180,8 @@ impl Live {
     /// The server at this moment; `figures`: with what each group has done.
     pub(crate) fn view(&mut self, backend: &Backend, service: &Service, figures: bool) -> View {
         self.look_at_findings(backend, service);
-        let groups: Vec<_> = self.groups.iter().map(|(path, id)| (*id, path.clone())).collect();
+        let groups = self.groups();
+        let now = clock::now();
         let disk = |disk: &config::Disk| {
             let number = self.disks[&disk.name];
             let there = backend.disks.get(number);
@@ -186,13 +189,13 @@ impl Live {
             DiskView {
                 concurrency: waits.then(|| backend.helpers.learned(number).0),
                 findings: self.findings.get(&disk.name).map_or_else(Vec::new, |all| all.iter().copied().collect()),
-                ..there.view(&groups, figures)
+                ..there.view(now, &groups, figures)
             }
         };
         let clients = service.clients();
         let client = |((worker, _), client): (&(u16, usize), &Client)| {
-            let Client { peer, export, since } = client.clone();
-            ClientView { peer, export, worker: *worker, since }
+            let Client { peer, export, since, unsent } = client.clone();
+            ClientView { peer, export, worker: *worker, since, unsent: unsent.replies(), held: unsent.waits_for() }
         };
         let errors = backend.disks.all().into_iter().filter_map(|(_, disk)| disk.flush_error());
         View {
@@ -205,7 +208,14 @@ impl Live {
             clients: clients.iter().map(client).collect(),
             flush_errors: errors.map(|(device, errno)| (view::name(&*device), errno.0)).collect(),
             leaving: self.leaving.is_something(),
+            at: now,
+            worked: backend.turns.iter().map(Turns::read).collect(),
         }
+    }
+
+    /// The groups, by the numbers that queues know them by.
+    pub(crate) fn groups(&self) -> Vec<(GroupId, String)> {
+        self.groups.iter().map(|(path, id)| (*id, path.clone())).collect()
     }
 
     /// Keeps what schedulers found out since this was asked last, and tells that and what failed.

@@ -7,9 +7,11 @@ pub mod change;
 pub mod events;
 pub(crate) mod live;
 mod plan;
+pub mod trace;
 pub mod view;
 
 pub use change::{Change, Leave, NewExport, Refused, State};
 pub use events::Event;
-pub use plan::{change as make, check_path};
+pub use plan::{change as make, check_floors, check_path};
+pub use trace::Trace;
 pub use view::View;

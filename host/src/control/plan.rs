@@ -181,8 +181,37 @@ fn set_weight(config: &mut Config, path: &str, weight: u16) -> Result<(), String
     Ok(())
 }
 
+/// Whether each group with a floor is on disks only whose scheduler has floors, as far as exports name their disks.
+///
+/// # Errors
+/// The path of the first that is not, and why.
+pub fn check_floors(config: &Config) -> Result<(), (String, String)> {
+    for (path, _) in config.bounds.iter().filter(|(_, bounds)| !bounds.floor.is_none()) {
+        for export in &config.exports {
+            let up = |group: &&Group| Some(&config.groups[usize::from(group.parent?.0)]);
+            let group = &config.groups[usize::from(export.group.0)];
+            if !std::iter::successors(Some(group), up).any(|group| group.path == *path) {
+                continue;
+            }
+            let disk = export.disk.map_or(&config.disk_default, |disk| &config.disks[disk]);
+            if !disk.scheduler.has_floors() {
+                let why = format!(
+                    "export {:?} is on a disk with scheduler {}, which keeps no floors; fair does",
+                    export.name,
+                    disk.scheduler.name()
+                );
+                return Err((path.clone(), why));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn set_bounds(config: &mut Config, group: &str, bounds: &Bounds) -> Result<(), String> {
-    find_group(config, group)?;
+    let at = find_group(config, group)?;
+    if at == GroupId::ROOT && !bounds.floor.is_none() {
+        return Err("the root has all of the disk, so that a floor of it would mean nothing".into());
+    }
     bounds.check().map_err(|wrong| wrong.to_string())?;
     config.bounds.remove(group);
     if !bounds.is_none() {

@@ -1,15 +1,19 @@
 //! View: what a server is doing now, for people who watch it.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use fairlift_core::learn::idling_trial::Finding;
+use fairlift_core::queue::Figures;
 use fairlift_core::sched::Kind;
 use fairlift_core::stats::Stats;
 use fairlift_core::tunable::{Range, TunableInfo};
-use fairlift_core::{ContextId, GroupId, flush};
+use fairlift_core::waits::{Doing, Part};
+use fairlift_core::{ContextId, Duration, GroupId, Instant, flush};
 
 use crate::device::Device;
 use crate::disk::Disk;
+pub use crate::server::turns::Worked;
 
 /// A server at one moment.
 #[derive(Clone, Debug)]
@@ -30,6 +34,10 @@ pub struct View {
     pub clients: Vec<ClientView>,
     /// Flush errors that nobody has taken note of: the backing, and the error's number.
     pub flush_errors: Vec<(String, i32)>,
+    /// When this was so, by the server's clock.
+    pub at: Instant,
+    /// What each worker has done.
+    pub worked: Vec<Worked>,
     /// Whether something that was removed has not quite gone.
     pub leaving: bool,
 }
@@ -61,6 +69,12 @@ pub struct DiskView {
     pub knobs: Vec<Knob>,
     /// The latest that its scheduler found out about holding the device idle, the newest last.
     pub findings: Vec<Finding>,
+    /// What it has been doing, added up over its queues.
+    pub doing: Doing,
+    /// How many queues it has.
+    pub queues: u32,
+    /// What its queues and scheduler counted, by name.
+    pub counters: BTreeMap<&'static str, u64>,
     /// What each group has done here, those left out that did nothing.
     pub groups: Vec<GroupView>,
 }
@@ -85,6 +99,14 @@ pub struct GroupView {
     pub path: String,
     /// What it has done since the start.
     pub stats: Stats,
+    /// What requests that have not ended have spent their time on up to now.
+    pub under_way: Stats,
+    /// The device time that it has had.
+    pub had: Duration,
+    /// Its connections.
+    pub streams: u32,
+    /// For how long each of those has had a request that had not ended, added up.
+    pub active: Duration,
     /// Requests of it that the devices have.
     pub in_flight: u32,
     /// Requests of clients that have not ended.
@@ -102,11 +124,15 @@ pub struct ClientView {
     pub worker: u16,
     /// When it connected.
     pub since: SystemTime,
+    /// Replies that it has not taken, and since when they are offered; `None`: it has taken all.
+    pub unsent: Option<(u64, Instant)>,
+    /// What its commands wait for that are not taken in, and since when.
+    pub held: Option<(Part, Instant)>,
 }
 
 impl Disk {
     /// The disk at this moment. Its queues are each looked at once; a worker that wants one meanwhile waits for as long.
-    pub(crate) fn view(&self, groups: &[(GroupId, String)], figures: bool) -> DiskView {
+    pub(crate) fn view(&self, now: Instant, groups: &[(GroupId, String)], figures: bool) -> DiskView {
         let devices = self.devices();
         let queues = self.queues();
         let (settings, knobs) = {
@@ -120,17 +146,26 @@ impl Disk {
             ((settings.scheduler, settings.depth, settings.nr_requests), infos.filter_map(knob).collect())
         };
         let (in_flight, waiting) = self.load();
-        let load = self.load_by_group();
-        let group = |(id, path): &(GroupId, String), stats: Stats| {
-            let at = load.iter().find(|(one, ..)| one == id);
-            let (in_flight, open) = at.map_or((0, 0), |(_, in_flight, open)| (*in_flight, *open));
-            GroupView { path: path.clone(), stats, in_flight, open }
+        let names: BTreeMap<_, _> = groups.iter().map(|(id, path)| (*id, path)).collect();
+        let figures = if figures { Some(self.figures(now)) } else { None };
+        let group = |(id, all): (GroupId, Figures)| {
+            let Figures { stats, under_way, had, streams, active, in_flight, open } = all;
+            Some(GroupView {
+                path: (*names.get(&id)?).clone(),
+                stats,
+                under_way,
+                had,
+                streams,
+                active,
+                in_flight,
+                open,
+            })
         };
-        let stats = if figures { self.stats_by_group() } else { Vec::new() };
-        let with_stats = stats.into_iter().filter_map(|(said, stats)| {
-            let named = groups.iter().find(|(_, path)| *path == said.path)?;
-            Some(group(named, stats))
-        });
+        let mut counters = BTreeMap::new();
+        if figures.is_some() {
+            self.counters(&mut |name, count| *counters.entry(name).or_default() += count);
+        }
+        let (doing, count) = self.doing(now);
         DiskView {
             name: self.name.clone(),
             scheduler: settings.0,
@@ -144,7 +179,10 @@ impl Disk {
             concurrency: None,
             knobs,
             findings: Vec::new(),
-            groups: with_stats.collect(),
+            doing,
+            queues: count,
+            counters,
+            groups: figures.into_iter().flatten().filter_map(group).collect(),
         }
     }
 }

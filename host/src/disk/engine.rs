@@ -16,8 +16,9 @@ use std::task::Waker;
 
 use fairlift_core::queue::Segment;
 use fairlift_core::stats::Stats;
+use fairlift_core::waits::Part;
 use fairlift_core::{
-    Bio, ContextId, Dispatch, Errno, Finished, Instant, Op, Outcome, Queue, Refused, Stream, StreamId, Tag,
+    Bio, ContextId, Dispatch, Duration, Errno, Finished, Instant, Op, Outcome, Queue, Refused, Stream, StreamId, Tag,
 };
 use slab::Slab;
 
@@ -73,7 +74,11 @@ struct Exchange {
     /// Bios in the queue that have not ended, or whose memory is not free.
     open: u32,
     /// Bios that the queue had no room for, and new ones: they go in at the next turn.
-    backlog: VecDeque<Bio>,
+    backlog: VecDeque<Asked>,
+    /// How many of the backlog, from its front, the queue has been told of.
+    told: usize,
+    /// Replies that were sent, and how long they took, since the last turn.
+    replied: Vec<(StreamId, Op, Duration)>,
     /// The queue refused the first of the backlog.
     full: bool,
     /// What the devices have answered since the last turn.
@@ -86,6 +91,15 @@ struct Exchange {
     timeout: Option<Instant>,
     /// Where tags are shared: how we wait for them.
     tag_wait: Option<TagWait>,
+}
+
+/// A bio, and when its client asked for it.
+#[derive(Clone, Copy)]
+struct Asked {
+    bio: Bio,
+    at: Instant,
+    /// What it has waited for since.
+    part: Part,
 }
 
 /// A stream of the front.
@@ -114,6 +128,8 @@ pub(crate) struct Engine {
     pub(crate) pool: Pool,
     tickets: Tickets,
     pub(crate) context: ContextId,
+    /// When the turn began.
+    pub(crate) now: Instant,
     /// News for the front, by tickets, since it last looked.
     pub(crate) news: Vec<(usize, News)>,
     sides: Vec<Side>,
@@ -160,6 +176,7 @@ impl Engine {
             pool,
             tickets: Tickets::with_capacity(1024),
             context,
+            now: Instant::ZERO,
             news: Vec::with_capacity(1024),
             sides: Vec::new(),
             disks,
@@ -224,8 +241,9 @@ impl Engine {
     /// If a bio of it has not ended.
     pub(crate) fn remove_stream(&mut self, disk: usize, stream: StreamId) -> Stats {
         let side = &mut self.sides[disk];
-        let Member { id, before: mut stats, .. } = side.exchange.streams.remove(stream.0 as usize);
         let mut queue = side.queues.of(self.context);
+        side.exchange.tell_replies(&mut queue);
+        let Member { id, before: mut stats, .. } = side.exchange.streams.remove(stream.0 as usize);
         stats.add(&queue.stream_stats(id));
         queue.remove_stream(id);
         stats
@@ -281,9 +299,22 @@ impl Engine {
     }
 
     /// Takes a bio in, for the next turn of its disk; its token is its ticket.
+    #[inline]
     pub(crate) fn submit(&mut self, disk: usize, bio: Bio) {
-        self.sides[disk].exchange.backlog.push_back(bio);
+        self.submit_late(disk, bio, Duration::ZERO, Part::Room);
+    }
+
+    /// As [`submit`](Self::submit), of a bio that has waited so long already, for `part`.
+    #[inline]
+    pub(crate) fn submit_late(&mut self, disk: usize, bio: Bio, waited: Duration, part: Part) {
+        let at = Instant::from_nanos(self.now.as_nanos().saturating_sub(waited.as_nanos()));
+        self.sides[disk].exchange.backlog.push_back(Asked { bio, at, part });
         self.mark(disk);
+    }
+
+    /// Replies to bios of a stream were sent, after so much time in all. The queue hears of it at its next turn.
+    pub(crate) fn replied(&mut self, disk: usize, stream: StreamId, op: Op, time: Duration) {
+        self.sides[disk].exchange.replied.push((stream, op, time));
     }
 
     /// Whether the queue of a disk had no room when last asked.
@@ -387,9 +418,10 @@ impl Engine {
         let came = exchange.complete(&mut queue, now);
         let may_ask = exchange.tag_wait.as_mut().is_none_or(|wait| wait.begin(came));
         exchange.full = false;
+        exchange.tell_replies(&mut queue);
         match side.handover {
             Handover::Open => exchange.submit(&mut queue, now, &mut self.news),
-            Handover::Frozen | Handover::Arrived => exchange.take_back(&mut queue, self.context), // handover.6
+            Handover::Frozen | Handover::Arrived => exchange.take_back(&mut queue, now, self.context), // handover.6
         }
         if may_ask {
             exchange.dispatch(&mut queue, now, self.context, &side.places);
@@ -475,6 +507,8 @@ impl Exchange {
             streams: Slab::new(),
             open: 0,
             backlog: VecDeque::with_capacity(256),
+            told: 0,
+            replied: Vec::with_capacity(64),
             full: false,
             ended: Vec::with_capacity(depth),
             busy: Vec::new(),
@@ -501,12 +535,21 @@ impl Exchange {
         came
     }
 
+    /// Tells the queue how long replies took.
+    #[inline]
+    fn tell_replies(&mut self, queue: &mut Queue) {
+        for (stream, op, time) in self.replied.drain(..) {
+            queue.replied(self.streams[stream.0 as usize].id, op, time);
+        }
+    }
+
     /// Gives the queue the backlog, as far as it has room.
     #[inline]
     fn submit(&mut self, queue: &mut Queue, now: Instant, to_front: &mut Vec<(usize, News)>) {
-        while let Some(bio) = self.backlog.front() {
+        while let Some(Asked { bio, at, part }) = self.backlog.front() {
             let stream = self.streams[bio.stream.0 as usize].id;
-            match queue.submit(now, Bio { stream, ..*bio }) {
+            let (op, at) = (bio.op, *at);
+            match queue.submit_late(now, at, *part, Bio { stream, ..*bio }) {
                 Ok(()) => self.open += 1,
                 Err(Refused::Full) => {
                     self.full = true;
@@ -520,17 +563,41 @@ impl Exchange {
                     to_front.push((bio.token.0 as usize, News::Ended(Outcome::Failed(Errno::EINVAL))));
                 }
             }
+            if self.told > 0 {
+                queue.comes_in(now, stream, op, at);
+                self.told -= 1;
+            }
             self.backlog.pop_front();
+        }
+        self.tell_backlog(queue);
+    }
+
+    /// Tells the queue of bios that wait outside.
+    #[inline]
+    fn tell_backlog(&mut self, queue: &mut Queue) {
+        for Asked { bio, at, .. } in self.backlog.range(self.told..) {
+            queue.waits_outside(self.streams[bio.stream.0 as usize].id, bio.op, *at);
+        }
+        self.told = self.backlog.len();
+    }
+
+    /// The queue forgets what it was told of bios that wait outside.
+    #[cold]
+    fn forget_backlog(&mut self, queue: &mut Queue) {
+        for Asked { bio, at, .. } in self.backlog.range(..std::mem::take(&mut self.told)) {
+            queue.comes_in(*at, self.streams[bio.stream.0 as usize].id, bio.op, *at);
         }
     }
 
     /// Takes back what ceilings hold of ours.
     #[cold]
-    fn take_back(&mut self, queue: &mut Queue, context: ContextId) {
+    fn take_back(&mut self, queue: &mut Queue, now: Instant, context: ContextId) {
+        self.forget_backlog(queue);
         for bio in queue.take_held(context).into_iter().rev() {
             let member = self.streams.iter().find(|(_, member)| member.id == bio.stream);
             let (stream, _) = member.expect("a stream whose bios wait is there");
-            self.backlog.push_front(Bio { stream: StreamId(stream as u32), ..bio });
+            let bio = Bio { stream: StreamId(stream as u32), ..bio };
+            self.backlog.push_front(Asked { bio, at: now, part: Part::Limit });
             self.open -= 1;
         }
     }
@@ -614,6 +681,7 @@ impl Side {
         if !Arc::ptr_eq(&found.queues, &self.queues) {
             assert!(self.exchange.open == 0, "the queues were changed while a worker had something in them");
             let old = std::mem::replace(&mut self.queues, Arc::clone(&found.queues));
+            self.exchange.forget_backlog(&mut old.of(context));
             for (_, Member { stream, id, before }) in &mut self.exchange.streams {
                 let mut old = old.of(context);
                 before.add(&old.stream_stats(*id));

@@ -26,8 +26,8 @@ use fairlift_core::sched::Kind;
 use fairlift_core::stats::Stats;
 use fairlift_core::{ContextId, Group, GroupId, Instant, Outcome, tunable};
 
-use super::queues::{self, Queues};
-use super::{Budgets, Disk, Place, Plan};
+use super::queues::Queues;
+use super::{Disk, GroupBounds, Place, Plan};
 
 /// Which queues a disk has, which come next, and what both are made from.
 pub(super) struct State {
@@ -42,8 +42,8 @@ pub(super) struct State {
     pub(super) places: Arc<[Place]>,
     /// All but the root, parents first.
     pub(super) groups: Vec<(GroupId, Group)>,
-    /// Their ceilings.
-    pub(super) budgets: Budgets,
+    /// What binds them.
+    pub(super) bounds: GroupBounds,
 }
 
 /// Queues that wait until the old ones are empty.
@@ -89,7 +89,7 @@ impl State {
             plan,
             places,
             groups,
-            budgets: Budgets::new(),
+            bounds: GroupBounds::new(),
         }
     }
 
@@ -167,8 +167,8 @@ impl Disk {
 
     /// These queues come next; the disk freezes until the old ones are empty.
     fn take_next(&self, state: &mut State, queues: Arc<Queues>) {
-        for (id, budget) in &state.budgets {
-            queues::set_ceiling([&queues].into_iter(), Instant::ZERO, *id, Some(budget));
+        for (id, bound) in &state.bounds {
+            queues.bind(Instant::ZERO, *id, bound);
         }
         match &mut state.next {
             Some(next) => next.queues = queues,

@@ -21,19 +21,22 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fairlift_core::ceiling::{Bounds, Budget};
+use fairlift_core::ceiling::{Bounds, Budget, Rates};
 use fairlift_core::flush::{self, SharedFlush};
 use fairlift_core::learn::concurrency;
 use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::model::Character;
-use fairlift_core::queue::{Backing, Settings};
+use fairlift_core::queue::{Backing, Figures, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::stats::Stats;
+use fairlift_core::trace::Event;
 use fairlift_core::tunable;
+use fairlift_core::waits::Doing;
 use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Instant, Limits, Op, Queue, Sector};
 
 use crate::Error;
 use crate::config;
+use crate::control::trace::EVENTS;
 use crate::device::{Device, Facts};
 use crate::disk::gauge::Gauge;
 use crate::flush::Shared;
@@ -68,8 +71,8 @@ pub(crate) struct Disks {
     changes: AtomicU64,
     /// What stands at a number that no disk has.
     nothing: Arc<Disk>,
-    /// The ceilings of groups, which hold for all disks together (ceiling.8).
-    budgets: Mutex<Budgets>,
+    /// What binds groups on all disks; ceilings hold for all disks together (ceiling.8).
+    bounds: Mutex<GroupBounds>,
 }
 
 impl Disks {
@@ -90,24 +93,26 @@ impl Disks {
             list: Mutex::new(disks),
             changes: AtomicU64::new(0),
             nothing: Arc::new(nothing),
-            budgets: Mutex::default(),
+            bounds: Mutex::default(),
         })
     }
 
     /// Gives a group other bounds, on all disks; workers are to be woken then.
     pub(crate) fn set_bounds(&self, now: Instant, id: GroupId, bounds: &Bounds) {
-        let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
-        match budgets.get(&id) {
-            Some(there) if !bounds.ceiling.is_none() => {
+        let mut all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = all.remove(&id).unwrap_or_default();
+        let budget = (!bounds.ceiling.is_none()).then(|| match before.budget {
+            Some(there) => {
                 there.set(now, &bounds.ceiling);
                 self.all().iter().for_each(|(_, disk)| disk.ceilings_changed(now));
-                return;
+                there
             }
-            Some(_) => drop(budgets.remove(&id)),
-            None if bounds.ceiling.is_none() => return,
-            None => drop(budgets.insert(id, Arc::new(Budget::new(&bounds.ceiling)))),
+            None => Arc::new(Budget::new(&bounds.ceiling)),
+        });
+        if !bounds.is_none() {
+            all.insert(id, Bound { budget, floor: bounds.floor });
         }
-        self.all().iter().for_each(|(_, disk)| disk.set_budgets(now, &budgets));
+        self.all().iter().for_each(|(_, disk)| disk.set_group_bounds(now, &all));
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Arc<Disk>>> {
@@ -138,7 +143,7 @@ impl Disks {
     /// Puts a disk (`None`: nothing) at a number, which is at most the next one; workers are to be woken then.
     pub(crate) fn set(&self, number: usize, disk: Option<Arc<Disk>>) {
         let disk = disk.unwrap_or_else(|| Arc::clone(&self.nothing));
-        disk.set_budgets(Instant::ZERO, &self.budgets.lock().unwrap_or_else(PoisonError::into_inner));
+        disk.set_group_bounds(Instant::ZERO, &self.bounds.lock().unwrap_or_else(PoisonError::into_inner));
         let mut list = self.list();
         match list.get_mut(number) {
             Some(old) => *old = disk,
@@ -155,8 +160,21 @@ impl Disks {
     }
 }
 
-/// The state of each ceiling.
-pub(crate) type Budgets = BTreeMap<GroupId, Arc<Budget>>;
+/// What binds a group: the state of its ceiling, and its floor.
+#[derive(Clone, Default)]
+pub(crate) struct Bound {
+    budget: Option<Arc<Budget>>,
+    floor: Rates,
+}
+
+impl PartialEq for Bound {
+    fn eq(&self, other: &Self) -> bool {
+        self.budget.as_ref().map(Arc::as_ptr) == other.budget.as_ref().map(Arc::as_ptr) && self.floor == other.floor
+    }
+}
+
+/// What binds groups.
+pub(crate) type GroupBounds = BTreeMap<GroupId, Bound>;
 
 /// A device, and the number under which its descriptor is registered with every ring, if it has one.
 pub(crate) type Registered = (Arc<dyn Device>, Option<u32>);
@@ -320,6 +338,34 @@ impl Disk {
         self.queues().each().for_each(|mut queue| queue.take_findings(tell));
     }
 
+    /// Lets each queue keep so many events, those that do already included if it is 0.
+    pub(crate) fn set_trace(&self, bound: usize) {
+        for mut queue in self.queues().each().filter(|queue| bound == 0 || !queue.is_traced()) {
+            queue.set_trace(bound);
+        }
+    }
+
+    /// Takes the events out of its queues, so many at a time, and tells how many were lost since tracing began.
+    pub(crate) fn take_trace(&self, most: usize, tell: &mut dyn FnMut(Event)) -> u64 {
+        let queues = self.queues();
+        let mut lost = 0;
+        for number in 0..queues.count() {
+            // What comes while it is taken is for the next time.
+            for _ in 0..EVENTS.div_ceil(most) {
+                let mut queue = queues.nth(number);
+                let events: Vec<Event> = std::iter::from_fn(|| queue.poll_trace()).take(most).collect();
+                lost += queue.take_lost();
+                drop(queue);
+                let are_more = events.len() == most;
+                events.into_iter().for_each(&mut *tell);
+                if !are_more {
+                    break;
+                }
+            }
+        }
+        lost
+    }
+
     /// What each group has done here, those left out that did nothing.
     pub(crate) fn stats_by_group(&self) -> Vec<(Group, Stats)> {
         let state = self.state();
@@ -327,6 +373,35 @@ impl Disk {
         state.queues.each().for_each(|queue| handover::add_stats(&mut all, queue.stats_by_group()));
         let busy = all.into_iter().filter(|(.., stats)| Op::ALL.iter().any(|op| stats.of(*op).ops > 0));
         busy.map(|(_, group, stats)| (group, stats)).collect()
+    }
+
+    /// What each group has had here up to now, those left out that had nothing. A queue is taken for a few streams at a time,
+    /// so that a disk with ten thousand tenants is looked at while it is served.
+    pub(crate) fn figures(&self, now: Instant) -> BTreeMap<GroupId, Figures> {
+        let mut all = BTreeMap::<GroupId, Figures>::new();
+        let past = {
+            let state = self.state();
+            state.past.stats.iter().map(|(id, _, stats)| (*id, stats.clone())).collect::<Vec<_>>()
+        };
+        for (id, stats) in past {
+            all.entry(id).or_default().stats.add(&stats);
+        }
+        let queues = self.queues();
+        for number in 0..queues.count() {
+            for (id, figures) in figures_of(now, || queues.nth(number)) {
+                all.entry(id).or_default().add(&figures);
+            }
+        }
+        let some = |figures: &Figures| figures.open > 0 || Op::ALL.iter().any(|op| figures.stats.of(*op).ops > 0);
+        all.retain(|_, figures| some(figures));
+        all
+    }
+
+    /// What its queues found it doing, added up, and how many they are.
+    pub(crate) fn doing(&self, now: Instant) -> (Doing, u32) {
+        let queues = self.queues();
+        let all = queues.each().map(|queue| queue.doing(now));
+        all.fold((Doing::default(), 0), |(sum, count), doing| (sum + doing, count + 1))
     }
 
     pub(crate) fn places(&self) -> Arc<[Place]> {
@@ -444,8 +519,8 @@ impl Disk {
         for queues in state.all() {
             queues.each().for_each(|mut queue| queue.add_group_at(now, id, group.clone()));
         }
-        if let Some(budget) = state.budgets.get(&id) {
-            queues::set_ceiling(state.all(), now, id, Some(budget));
+        if let Some(bound) = state.bounds.get(&id) {
+            state.all().for_each(|queues| queues.bind(now, id, bound));
         }
         state.groups.push((id, group.clone()));
     }
@@ -466,19 +541,14 @@ impl Disk {
         }
     }
 
-    /// Takes these ceilings and no others; of groups that it does not have yet, once they come.
-    fn set_budgets(&self, now: Instant, budgets: &Budgets) {
+    /// Takes these bounds and no others; of groups that it does not have yet, once they come.
+    fn set_group_bounds(&self, now: Instant, bounds: &GroupBounds) {
         let mut state = self.state();
-        let before = std::mem::replace(&mut state.budgets, budgets.clone());
-        let gone = before.keys().filter(|id| !budgets.contains_key(id));
-        for (id, budget) in budgets.iter().map(|(id, budget)| (*id, Some(budget))).chain(gone.map(|id| (*id, None))) {
-            let is_known = match (before.get(&id), budget) {
-                (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-                _ => false,
-            };
-            if !is_known {
-                queues::set_ceiling(state.all(), now, id, budget);
-            }
+        let before = std::mem::replace(&mut state.bounds, bounds.clone());
+        let gone = before.keys().filter(|id| !bounds.contains_key(id)).map(|id| (*id, Bound::default()));
+        let changed = bounds.iter().filter(|(id, bound)| before.get(id) != Some(bound));
+        for (id, bound) in changed.map(|(id, bound)| (*id, bound.clone())).chain(gone) {
+            state.all().for_each(|queues| queues.bind(now, id, &bound));
         }
     }
 
@@ -530,18 +600,32 @@ impl Disk {
             (in_flight + u32::from(queue.in_flight()), waiting + queue.waiting() as u32)
         })
     }
+}
 
-    /// The same by group: [`Queue::load_by_group`].
-    pub(crate) fn load_by_group(&self) -> Vec<(GroupId, u32, u32)> {
-        let mut all = std::collections::BTreeMap::<GroupId, (u32, u32)>::new();
-        for queue in self.queues().each() {
-            for (id, in_flight, open) in queue.load_by_group() {
-                let sum = all.entry(id).or_default();
-                *sum = (sum.0 + in_flight, sum.1 + open);
-            }
+/// How many streams or groups of a queue are looked at while it is locked. Chosen: what is copied is 4 KiB for each.
+const LOOK: usize = 32;
+
+/// How often figures are collected anew because a stream went meanwhile, so that what it did would be missing or count twice.
+const LOOKS: usize = 4;
+
+/// What each group has had through a queue.
+fn figures_of<'a>(now: Instant, queue: impl Fn() -> MutexGuard<'a, Queue>) -> Vec<(GroupId, Figures)> {
+    for _ in 1..LOOKS {
+        let before = queue().moves();
+        let all = collect_figures(now, &queue);
+        if queue().moves() == before {
+            return all;
         }
-        all.into_iter().map(|(id, (in_flight, open))| (id, in_flight, open)).collect()
     }
+    collect_figures(now, &queue)
+}
+
+fn collect_figures<'a>(now: Instant, queue: &impl Fn() -> MutexGuard<'a, Queue>) -> Vec<(GroupId, Figures)> {
+    let mut all = queue().figures_of_requests(now);
+    let ranges = || (0..).step_by(LOOK).map(|from| from..from + LOOK);
+    all.extend(ranges().map_while(|range| queue().figures_of_streams(now, range)).flatten());
+    all.extend(ranges().map_while(|range| queue().figures_of_groups(now, range)).flatten());
+    all
 }
 
 /// What a disk's queues are made from, beside its places and groups.

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fairlift_core::ceiling::Budget;
 use fairlift_core::queue::{Settings, SharedTags};
 use fairlift_core::{ContextId, Group, GroupId, Instant, Queue, tunable};
 
+use super::Bound;
 use crate::tags::{self, TagQueue};
 
 /// The queues of a disk.
@@ -51,9 +51,27 @@ impl Queues {
         lock(&self.list[usize::from(context.0) % self.list.len()])
     }
 
+    /// How many there are.
+    pub(super) const fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// One of them.
+    pub(super) fn nth(&self, number: usize) -> MutexGuard<'_, Queue> {
+        lock(&self.list[number])
+    }
+
     /// Each of them, once.
     pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Queue>> {
         self.list.iter().map(lock)
+    }
+
+    /// Binds a group, where they have it.
+    pub(super) fn bind(&self, now: Instant, id: GroupId, bound: &Bound) {
+        for mut queue in self.each().filter(|queue| queue.has_group(id)) {
+            queue.set_ceiling(now, id, bound.budget.clone());
+            queue.set_floor(now, id, bound.floor);
+        }
     }
 
     /// Whether all workers have the same one.
@@ -64,20 +82,6 @@ impl Queues {
     /// The tags that a context's queue shares with the others', if it does.
     pub(super) const fn tags(&self) -> Option<&Arc<TagQueue>> {
         self.tags.as_ref()
-    }
-}
-
-/// Gives a group of these queues its ceiling, or none, where they have the group.
-pub(super) fn set_ceiling<'a>(
-    all: impl Iterator<Item = &'a Arc<Queues>>,
-    now: Instant,
-    id: GroupId,
-    budget: Option<&Arc<Budget>>,
-) {
-    for queues in all {
-        for mut queue in queues.each().filter(|queue| queue.has_group(id)) {
-            queue.set_ceiling(now, id, budget.cloned());
-        }
     }
 }
 

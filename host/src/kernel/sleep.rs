@@ -22,6 +22,8 @@ pub(crate) struct Sleep {
     habits: [Habit; 2],
     /// Whether others have another CPU to run on meanwhile.
     may_spin: bool,
+    /// For how long it has looked for news, since the start.
+    looked: Duration,
 }
 
 /// Whether looking has paid for waits of one kind.
@@ -53,7 +55,7 @@ impl Habit {
 impl Sleep {
     pub(crate) fn new() -> Self {
         let may_spin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
-        Self { habits: [Habit { pause: 1, last: 0 }; 2], may_spin }
+        Self { habits: [Habit { pause: 1, last: 0 }; 2], may_spin, looked: Duration::ZERO }
     }
 
     /// It is `before`: submits what was collected and waits for something to complete, or until something is due; the time
@@ -77,7 +79,7 @@ impl Sleep {
             ring.submit();
             // Submitting to a disk may take as long as the disk.
             let found;
-            (now, found) = look(ring, clock::now(), due, || watch(false));
+            (now, found) = self.look(ring, clock::now(), due, || watch(false));
             let is_due = due.is_some_and(|due| now >= due);
             if spins && (found || !is_due) {
                 self.habits[usize::from(busy)].tried(found);
@@ -97,12 +99,29 @@ impl Sleep {
             self.habits[usize::from(busy)].slept(now.since(before));
         }
         if self.is_near(now, due) && !ring.has_news() {
-            (now, _) = look(ring, now, due, || watch(false));
+            (now, _) = self.look(ring, now, due, || watch(false));
             if ring.has_news() {
                 ring.turn(Wait::AtMost(Duration::ZERO));
             }
         }
         now
+    }
+
+    /// For how long it has looked for news, since the start.
+    pub(crate) fn looked(&self) -> Duration {
+        self.looked
+    }
+
+    fn look(
+        &mut self,
+        ring: &mut Ring,
+        from: Instant,
+        due: Option<Instant>,
+        watch: impl FnMut() -> bool,
+    ) -> (Instant, bool) {
+        let (now, found) = look(ring, from, due, watch);
+        self.looked = self.looked + now.since(from);
+        (now, found)
     }
 
     /// Whether something is due so soon that it is not worth while to sleep.
@@ -133,7 +152,7 @@ mod tests {
     #[test]
     fn time_goes_on_though_something_is_always_due_already() {
         let mut ring = Ring::new(8, 8, 1).unwrap();
-        let mut sleep = Sleep { habits: [Habit::default(); 2], may_spin: true };
+        let mut sleep = Sleep { habits: [Habit::default(); 2], may_spin: true, looked: Duration::ZERO };
         let start = clock::now();
         let mut now = start;
         for _ in 0..1000 {
@@ -168,7 +187,7 @@ mod tests {
         let mut ring = Ring::new(8, 8, 1).unwrap();
         for spins in [true, false] {
             let habit = Habit { pause: u32::from(!spins), last: 0 };
-            let mut sleep = Sleep { habits: [habit; 2], may_spin: true };
+            let mut sleep = Sleep { habits: [habit; 2], may_spin: true, looked: Duration::ZERO };
             let mut asked = Vec::new();
             sleep.until(&mut ring, clock::now(), None, false, |sleeps| {
                 asked.push(sleeps);

@@ -3,6 +3,7 @@
 pub(crate) mod arrange;
 mod check;
 mod report;
+pub(crate) mod turns;
 pub(crate) mod worker;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,12 +11,13 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fairlift_core::sched::Kind;
-use fairlift_core::{ContextId, GroupId};
+use fairlift_core::{ContextId, GroupId, Sector};
 
 use crate::Error;
 use crate::config::{Address, Config, Limits, Listener};
 use crate::control::live::Live;
-use crate::control::{Change, Event, Refused, State, View};
+use crate::control::trace::Traced;
+use crate::control::{Change, Event, Refused, State, Trace, View};
 use crate::device::helpers::Helpers;
 use crate::disk::{Disk, Disks};
 use crate::export::Export;
@@ -30,6 +32,7 @@ use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::{clock, ring};
 use arrange::{Arranged, Devices, arrange, export};
+use turns::Turns;
 use worker::{Backend, Worker};
 
 /// A server that listens and is ready to run.
@@ -162,6 +165,21 @@ impl Handle {
         Some(shared.live().view(&shared.backend, &shared.service, figures))
     }
 
+    /// Traces what happens to each request of all disks, until what is answered is dropped; `None`: a trace is being taken, or the
+    /// server has ended.
+    #[must_use]
+    pub fn trace(&self) -> Option<Trace> {
+        let shared = self.shared.upgrade()?;
+        let export = |export: &Arc<Export>| Traced {
+            name: export.name.clone(),
+            disk: export.disk,
+            start: export.start,
+            sectors: export.size / Sector::SIZE,
+        };
+        let exports = shared.service.exports().list.iter().map(export).collect();
+        Trace::begin(&shared.backend.disks, &shared.is_traced, shared.live().groups(), exports)
+    }
+
     /// Tells an event that only the caller knows of.
     pub fn tell(&self, kind: &'static str, of: Vec<(&'static str, String)>) {
         if let Some(shared) = self.shared.upgrade() {
@@ -188,6 +206,7 @@ struct Shared {
     backend: Backend,
     service: Arc<Service>,
     live: Mutex<Live>,
+    is_traced: Arc<AtomicBool>,
 }
 
 /// How many threads the kernel may have for a worker's ring, at least. Chosen: a disk that hangs takes one for each request that
@@ -216,7 +235,7 @@ impl Shared {
         let mut engine = self.backend.engine(context, limits.memory / workers, threads)?;
         let nbd = Nbd::new(&mut engine, Arc::clone(&self.service))?;
         let vhost_user = VhostUser::new(&mut engine, Arc::clone(&self.service));
-        Ok(Worker::new(engine, Clients { nbd, vhost_user }))
+        Ok(Worker::new(engine, Clients { nbd, vhost_user }, &self.backend.turns))
     }
 }
 
@@ -289,6 +308,7 @@ impl Server {
             disks: Disks::new(disks),
             files,
             notifiers: Arc::clone(&notifiers),
+            turns: Turns::rows(workers),
         };
         for (id, group) in config.groups.iter().enumerate() {
             if let Some(bounds) = config.bounds.get(&group.path) {
@@ -299,7 +319,7 @@ impl Server {
         let live = Live::new(in_force, config.disks.len(), &exports, &backend, disk_of_file.len() as u32);
         let exports = Exports { list: exports, leaving: Vec::new(), request_max: limits.request_max };
         let service = Service::new(exports, listeners, doors, limits, config.tls, notifiers);
-        let shared = Shared { backend, service: Arc::new(service), live: Mutex::new(live) };
+        let shared = Shared { backend, service: Arc::new(service), live: Mutex::new(live), is_traced: Arc::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
 

@@ -19,6 +19,7 @@ use crate::kernel::clock;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::{Ring, Source};
 use crate::kernel::sleep::Sleep;
+use crate::server::turns::Turns;
 
 /// How often the disks and the front answer each other before the ring is looked at. Chosen: a bound is all that matters. A front
 /// that asks by itself, of a device that answers at once, would else keep the worker for ever.
@@ -35,6 +36,8 @@ pub(crate) struct Backend {
     pub(crate) files: u32,
     pub(crate) notifiers: Arc<Notifiers>,
     pub(crate) helpers: Arc<Helpers>,
+    /// How busy each worker is.
+    pub(crate) turns: Arc<[Turns]>,
 }
 
 /// One thread, one ring, and the front that it serves.
@@ -43,6 +46,8 @@ pub(crate) struct Worker<F> {
     engine: Engine,
     front: F,
     sleep: Sleep,
+    /// Of all workers.
+    turns: Arc<[Turns]>,
     /// Disks and front had more to say to each other when the turn ended.
     busy: bool,
 }
@@ -53,7 +58,7 @@ impl Backend {
     /// # Errors
     /// io_uring is not to be had.
     pub(crate) fn engine(&self, context: ContextId, memory: u64, threads: u32) -> std::io::Result<Engine> {
-        let Self { disks, files, notifiers, helpers } = self;
+        let Self { disks, files, notifiers, helpers, .. } = self;
         let mut ring = Ring::new(1024, 8192, threads)?;
         ring.make_room_for_files(*files)?;
         let pool = Pool::new(memory, 64);
@@ -66,22 +71,28 @@ impl Backend {
 
 impl<F: Front> Worker<F> {
     /// A worker for the calling thread.
-    pub(crate) fn new(engine: Engine, front: F) -> Self {
-        Self { engine, front, sleep: Sleep::new(), busy: true }
+    pub(crate) fn new(engine: Engine, front: F, turns: &Arc<[Turns]>) -> Self {
+        Self { engine, front, sleep: Sleep::new(), turns: Arc::clone(turns), busy: true }
     }
 
     /// Serves until the front is over. Answers what that leaves, and how many requests the devices still had when the time
     /// was over.
     pub(crate) fn run(mut self) -> (F::Done, usize) {
+        let number = usize::from(self.engine.context.0);
+        self.turns[number].begin();
         loop {
             let before = clock::now();
             let due = self.due(before);
             let busy = self.engine.open() > 0;
             let front = &mut self.front;
             let now = self.sleep.until(&mut self.engine.ring, before, due, busy, |sleeps| front.watch(sleeps));
+            self.engine.now = now;
+            let mut completions = 0;
             while let Some(entry) = self.engine.ring.reap() {
                 self.completed(now, &entry);
+                completions += 1;
             }
+            self.turns[number].turn(completions, self.sleep.looked());
             self.front.look_at_clock(&mut self.engine, now);
             if self.front.gives_up_at().is_some() {
                 self.engine.lift_ceilings(now);
@@ -139,6 +150,7 @@ impl<F: Front> Worker<F> {
             for round in 0..ROUNDS {
                 if F::ASKS_BY_ITSELF && round > 0 {
                     now = clock::now();
+                    self.engine.now = now;
                 }
                 if !self.exchange(now) {
                     self.busy = false;

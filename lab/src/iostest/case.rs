@@ -1,5 +1,6 @@
 //! From a plan to its cases, and from a case to its jobs: which program runs in which group, on which file.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use fairlift_core::{Duration, Group, GroupId, Instant, Sector};
@@ -34,12 +35,17 @@ impl Plan {
                     for (role, streams) in tenants::references(workload) {
                         if !alone.contains(&(role.clone(), streams)) {
                             let case = self.case(&tenants::reference(&role, streams), set, streams);
-                            cases.push(Case { groups: vec![Group::root()], alone: true, ..self.tenants(case) });
+                            cases.push(Case {
+                                groups: vec![Group::root()],
+                                bounds: BTreeMap::new(),
+                                alone: true,
+                                ..self.tenants(case)
+                            });
                             alone.push((role, streams));
                         }
                     }
                     let case = self.case(workload, set, 1);
-                    cases.push(Case { groups: workload.groups.clone(), ..self.tenants(case) });
+                    cases.push(Case { groups: workload.groups.clone(), bounds: BTreeMap::new(), ..self.tenants(case) });
                     continue;
                 }
                 cases.extend(self.jobs.iter().map(|&jobs| self.case(workload, set, jobs)));
@@ -60,6 +66,7 @@ impl Plan {
             round_trip: Duration::ZERO,
             slots: Self::SLOTS,
             groups: self.groups.clone(),
+            bounds: self.bounds.clone(),
             block_size: self.block_size,
             file_size: self.file_size,
             iodepth: self.iodepth,

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::error::Error as AnyError;
+use std::sync::Arc;
 
+use fairlift_core::ceiling::{Bounds, Budget};
 use fairlift_core::queue::Settings;
 use fairlift_core::sched::Kind;
 use fairlift_core::time::secs;
@@ -110,6 +112,12 @@ impl Modelled {
         let mut queue = Queue::new(settings);
         for (name, value) in set {
             queue.set_tunable(name, value).map_err(|why| Error::Plan(why.to_string()))?;
+        }
+        for (id, group) in case.groups.iter().enumerate() {
+            let Some(Bounds { ceiling, floor }) = case.bounds.get(&group.path) else { continue };
+            let (now, id) = (Instant::ZERO, GroupId(id as u16));
+            queue.set_ceiling(now, id, Some(Arc::new(Budget::new(ceiling))));
+            queue.set_floor(now, id, *floor);
         }
         let jobs = case.jobs(limits.capacity)?;
         let idle = scheduler.tunables().iter().filter(|info| info.name.ends_with("_idle"));

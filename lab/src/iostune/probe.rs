@@ -210,6 +210,7 @@ impl Step {
         let part = (bytes.saturating_sub(START) / u64::from(jobs) / PAGE * PAGE).max(PAGE);
         let skip = self.skip(part, number);
         Case {
+            bounds: Default::default(),
             workload: Workload { name: self.probe.about(), about: String::new(), roles, groups: Vec::new() },
             set: number as u32 + 1,
             jobs,

@@ -228,6 +228,18 @@ fn each_kind_of_wrong_value_has_its_own_words() {
             "[group.\"/a\"]\nmax = { iops = 10 }\nburst = { iops = 20, seconds = 0 }",
             "group.\"/a\".burst.seconds: takes 1 to 86400, not 0",
         ),
+        (
+            "[group.\"/a\"]\nmin = { riops = 10 }\nmax = { iops = 9 }",
+            "group.\"/a\".min: min riops=10 is above max iops=9: nobody can have both",
+        ),
+        (
+            "[group.\"/\"]\nmin = { iops = 10 }",
+            "group.\"/\".min: the root has all of the disk, so that a floor of it would mean nothing",
+        ),
+        (
+            "group = \"/t/b\"\n[group.\"/t\"]\nmin = { iops = 10 }",
+            "group.\"/t\".min: export \"a\" is on a disk with scheduler mq-deadline, which keeps no floors; fair does",
+        ),
         ("[group.alice]\nweight = 5", "group.alice: a group's path starts at the root: \"/alice\""),
         ("[server]\ntls = true", "server.tls: takes text in quotes, not true"),
         ("[server]\ntls = \"maybe\"", "server.tls: takes off, on (if the client asks) or require, not \"maybe\""),
@@ -415,6 +427,9 @@ fn limits_are_tables_or_lines_of_the_kernel_and_the_flag_wins() {
     assert_eq!(bounds(&plain, "--max a=max", "/t/a"), Some("no limits".into()));
     let root = plain.clone() + "[group.\"/\"]\nmax = { bps = \"1g\" }\n";
     assert_eq!(bounds(&root, "", "/"), Some("max bps=1073741824".into()), "the root binds all");
+
+    let floor = group("min = \"iops=5\"");
+    assert_eq!(bounds(&floor, "--scheduler fair", "/t/a"), Some("min iops=5".into()));
 
     // serve.5
     let config = planned("", "--listen unix:/x a=mem:1m b=mem:1m --max a=riops=7").unwrap();

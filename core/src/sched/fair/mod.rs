@@ -18,6 +18,7 @@
 //!         no credit for the time that it was away, unless that was short and it is content (tenants.4).
 //! fair.7  Flushes, discards and writes of zeroes are charged to the stream that asked, as what others were not served in
 //!         their time ([`pace`]). What the group wrote since its last flush, and was charged for, is taken off a flush.
+//! fair.9  A group below its floor goes first (`floors`).
 //! fair.8  What the device turned back goes first, and is not charged again.
 //!
 //! Suits disks that do not rotate. Blind to where requests are, but for their cost: a disk that seeks wants
@@ -28,6 +29,7 @@
 
 mod cost;
 mod depth;
+mod floors;
 mod places;
 mod settings;
 mod tenants;
@@ -45,11 +47,13 @@ use super::{
     Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup, Side,
     Waiting,
 };
+use crate::ceiling::Rates;
 use crate::learn::pace::{self, Pace};
 use crate::tunable::tune;
-use crate::{Duration, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId};
+use crate::{Bytes, Duration, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId};
 use cost::{Costs, Shape, Sum};
 use depth::{Depth, Ended};
+use floors::Floors;
 use tenants::{TenantId, Tenants};
 
 /// Its row of the registry.
@@ -74,6 +78,7 @@ pub struct Fair {
     groups: Vec<GroupState>,
     order: FairQueue,
     tenants: Tenants,
+    floors: Floors,
     costs: Costs,
     /// Whether something ended in the present window whose time is charged otherwise.
     is_spoilt: bool,
@@ -148,6 +153,7 @@ impl Fair {
             groups: Vec::new(),
             order: FairQueue::new(&[Group::root()]),
             tenants: Tenants::new(),
+            floors: Floors::default(),
             costs: Costs::new(settings.cost_model),
             is_spoilt: false,
             sum: Sum::default(),
@@ -255,6 +261,9 @@ impl Fair {
         if free > self.tenants.kept(self.limit) {
             return false;
         }
+        if free > 0 && self.floors.is_behind() {
+            return false; // floor.5
+        }
         let next = if free > 0 { self.order.next_if_idle() } else { None };
         !next.is_some_and(|Leaf(q)| self.tenants.has_kept(self.tenant(q, self.queue(q).group)))
     }
@@ -264,6 +273,9 @@ impl Fair {
         if let Some(id) = self.waitings.take_requeued() {
             self.begins(now, self.waitings.op(id)); // fair.8
             return Next::Request(id);
+        }
+        if self.floors.are_some() && !self.waitings.is_empty() {
+            self.floors.update(now, &mut self.order); // fair.9
         }
         if self.waitings.is_empty() || !all && self.is_full() {
             return Next::Nothing;
@@ -290,7 +302,11 @@ impl Fair {
         }
         let (order, is_group) = (state.order, state.tenant.is_some());
         let tenant = self.tenant(q, group);
-        let is_held = self.tenants.sent(tenant, cost) && !all;
+        if self.floors.are_some() && !all {
+            let bytes = Bytes::of(self.shapes[id.0 as usize].shape.sectors.into());
+            self.floors.count(now, group, self.waitings.op(id).direction(), bytes.get());
+        }
+        let is_held = self.tenants.sent(tenant, cost) && !all && !self.floors.covers(group);
         if is_held && is_group {
             self.order.throttle(order);
         }
@@ -498,7 +514,9 @@ impl Membership for Fair {
         }
         self.tenants.set_group(id, group);
         if self.groups[at].is_there {
-            return self.order.set_group_weight(self.groups[at].order, group.weight.into());
+            let order = self.groups[at].order;
+            self.floors.set_group(id, order, group);
+            return self.order.set_group_weight(order, self.floors.weight(id));
         }
         let (order, tenant) = match group.parent {
             Some(parent) => {
@@ -508,12 +526,24 @@ impl Membership for Fair {
             }
             None => (GroupId::ROOT, None),
         };
+        self.floors.set_group(id, order, group);
         self.groups[at] = GroupState { is_there: true, order, tenant, written: 0, covered: 0 };
     }
 
-    fn remove_group(&mut self, _now: Instant, id: GroupId) {
+    fn set_floor(&mut self, now: Instant, id: GroupId, floor: &Rates) {
+        self.floors.set(now, id, floor, &mut self.order);
+        let order = self.groups[usize::from(id.0)].order;
+        if id != GroupId::ROOT {
+            // Whoever was held for its places goes on (floor.5).
+            self.order.unthrottle(order, Arrival::Present { credit: 0 });
+        }
+    }
+
+    fn remove_group(&mut self, now: Instant, id: GroupId) {
+        self.floors.set(now, id, &Rates::NONE, &mut self.order);
         let group = &mut self.groups[usize::from(id.0)];
         group.is_there = false;
+        self.floors.remove_group(id);
         let (order, tenant) = (group.order, group.tenant.take());
         if let Some(tenant) = tenant {
             self.tenants.remove(tenant);

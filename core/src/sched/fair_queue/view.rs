@@ -55,6 +55,12 @@ impl FairQueue {
         self.backlogged_groups
     }
 
+    /// Whether something waits in a group or below it that could be next.
+    #[must_use]
+    pub fn has_backlog(&self, group: GroupId) -> bool {
+        self.group(group).next != NIL
+    }
+
     /// How many queues of a group, not of those below it, wait or are in service.
     #[must_use]
     pub fn backlogged_queues_of(&self, group: GroupId) -> u32 {

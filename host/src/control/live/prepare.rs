@@ -143,6 +143,9 @@ impl Live {
             let prepared = worked_out.and_then(|()| self.prepare(backend, &mut draft, change, dry_run));
             prepared.map_err(|why| (at, why))?;
         }
+        let floors = plan::check_floors(&draft.config);
+        floors
+            .map_err(|(path, why)| (changes.len().saturating_sub(1), Why::No(format!("group {path}: min: {why}"))))?;
         draft.drop_made();
         Ok(draft)
     }

@@ -11,7 +11,7 @@ use io_uring::{cqueue, opcode, types};
 use slab::Slab;
 
 use super::serve::{Connection, Lack};
-use super::service::{Client, Common, Event, Newcomer, Service};
+use super::service::{Client, Common, Event, Newcomer, Service, Unsent};
 use crate::control::Leave;
 use crate::disk::engine::{Engine, News};
 use crate::export::front::Front;
@@ -195,9 +195,10 @@ impl Nbd {
         let entry = self.connections.vacant_entry();
         let number = entry.key();
         let peer = crate::export::listen::peer(&newcomer.fd);
-        let client = Client { peer, export: None, since: SystemTime::now() };
+        let unsent = Arc::<Unsent>::default();
+        let client = Client { peer, export: None, since: SystemTime::now(), unsent: Arc::clone(&unsent) };
         self.common.service.clients().insert((context.0, number), client);
-        entry.insert(Connection::new(newcomer.fd, number, newcomer.tls, now));
+        entry.insert(Connection::new(newcomer.fd, number, newcomer.tls, now, unsent));
         if self.visits.len() <= number {
             self.visits.resize(number + 1, 0);
         }

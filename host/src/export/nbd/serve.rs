@@ -17,6 +17,7 @@ use std::io::Read as _;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 
+use fairlift_core::waits::Part;
 use fairlift_core::{Bio, Extent, Flags, Instant, Op, Sector, Stream, StreamId, Token};
 use io_uring::{opcode, squeue, types};
 
@@ -26,7 +27,7 @@ use super::check::check;
 
 use super::handshake::{Handshake, Session, Step};
 use super::proto::{self, Command as Verb, RequestHeader};
-use super::service::{Command, Common, Event};
+use super::service::{Command, Common, Event, Unsent};
 use crate::disk::engine::Engine;
 use crate::export::Export;
 use crate::kernel::buffer::SMALL;
@@ -56,6 +57,8 @@ pub(crate) struct Connection {
     /// Replies under way.
     sending: Replies,
     sent: Option<Sent>,
+    /// The same for operators.
+    unsent: Arc<Unsent>,
     /// What the kernel is doing for us.
     receive_armed: Option<Armed>,
     /// The socket had more when last asked.
@@ -69,6 +72,9 @@ pub(crate) struct Connection {
     broken: bool,
     /// When a byte was last received or taken.
     progress: Instant,
+    /// When the bytes came that are looked at, and what they have waited for since.
+    received: Instant,
+    waits_for: Part,
     /// Already in the worker's list of connections to look at.
     pub(crate) touched: bool,
     held_back: Option<Lack>,
@@ -124,9 +130,19 @@ pub(crate) enum Lack {
     Disk,
 }
 
+impl Lack {
+    /// What the time is called that a command waits for it.
+    const fn part(self) -> Part {
+        match self {
+            Self::Memory => Part::Memory,
+            Self::Own | Self::Disk => Part::Room,
+        }
+    }
+}
+
 impl Connection {
     /// A client that has just connected; it is greeted.
-    pub(crate) fn new(fd: OwnedFd, number: usize, tls: crate::config::Tls, now: Instant) -> Self {
+    pub(crate) fn new(fd: OwnedFd, number: usize, tls: crate::config::Tls, now: Instant, unsent: Arc<Unsent>) -> Self {
         let mut out = Replies::default();
         let handshake = Handshake::new(tls.into(), &mut out.heads);
         Self {
@@ -140,6 +156,7 @@ impl Connection {
             out,
             sending: Replies::default(),
             sent: None,
+            unsent,
             receive_armed: None,
             more: false,
             commands: 0,
@@ -147,6 +164,8 @@ impl Connection {
             reading: true,
             broken: false,
             progress: now,
+            received: now,
+            waits_for: Part::Room,
             touched: false,
             held_back: None,
         }
@@ -207,7 +226,7 @@ impl Connection {
         more: bool,
     ) {
         self.receive_armed = None;
-        self.progress = now;
+        (self.progress, self.received) = (now, now);
         self.more = more;
         if self.reading {
             self.take(engine, common, bytes);
@@ -268,12 +287,18 @@ impl Connection {
     /// Goes on with what was received while the connection was held back.
     pub(crate) fn go_on(&mut self, engine: &mut Engine, common: &mut Common) {
         if !self.reading || self.input.is_empty() {
-            self.held_back = None;
+            self.is_held_no_more();
             return;
         }
         let input = std::mem::take(&mut self.input);
         let used = self.parse(engine, common, &input);
         self.keep(input, used);
+    }
+
+    fn is_held_no_more(&mut self) {
+        if self.held_back.take().is_some() {
+            self.unsent.held(None);
+        }
     }
 
     /// Takes bytes from the socket.
@@ -336,7 +361,7 @@ impl Connection {
 
     /// Uses as many of the bytes as can be used now, and says how many.
     fn parse(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8]) -> usize {
-        self.held_back = None;
+        self.is_held_no_more();
         let mut used = 0;
         while self.reading {
             let rest = &bytes[used..];
@@ -374,6 +399,8 @@ impl Connection {
                             Taken::Yes => len,
                             Taken::NotNow(lack) => {
                                 self.held_back = Some(lack);
+                                self.waits_for = lack.part();
+                                self.unsent.held(Some((self.waits_for, self.received)));
                                 return used;
                             }
                         },
@@ -499,7 +526,8 @@ impl Connection {
         };
         let command = engine.admit(self.number as u64, memory);
         let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
-        common.put(command, Command { cookie, op, offset, len, flags });
+        let waited = (engine.now.since(self.received), self.waits_for);
+        common.put(command, Command { cookie, waited, op, offset, len, flags });
         self.commands += 1;
         self.memory += payload;
         if op == Op::Write {
@@ -542,7 +570,8 @@ impl Connection {
             }
         }
         let bio = Bio { op: command.op, flags, extent, stream: *stream, token: Token(number as u64) };
-        engine.submit(export.disk, bio);
+        let (waited, part) = command.waited;
+        engine.submit_late(export.disk, bio, waited, part);
     }
 
     // ---- to the kernel ----

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use fairlift_core::{ContextId, Op};
+use fairlift_core::waits::Part;
+use fairlift_core::{ContextId, Duration, Instant, Op};
 
 use super::Exports;
 use crate::config::{Limits, Tls};
@@ -47,6 +48,50 @@ pub(crate) struct Client {
     /// `None`: it negotiates.
     pub(crate) export: Option<String>,
     pub(crate) since: SystemTime,
+    pub(crate) unsent: Arc<Unsent>,
+}
+
+/// What a client waits for, or keeps waiting. Its worker writes it, and others read it.
+#[derive(Default, Debug)]
+pub(crate) struct Unsent {
+    count: AtomicU64,
+    /// In nanoseconds of the clock; 0: no replies are under way.
+    since: AtomicU64,
+    /// Since when its commands are not taken in, as above, and for which [`Part`].
+    held: AtomicU64,
+    held_for: AtomicU32,
+}
+
+impl Unsent {
+    /// So many replies are offered to the client from now on.
+    pub(crate) fn offered(&self, count: u64, now: Instant) {
+        self.count.store(count, Ordering::Relaxed);
+        self.since.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// It has taken all.
+    pub(crate) fn taken(&self) {
+        self.since.store(0, Ordering::Relaxed);
+    }
+
+    /// Its commands have waited since then; `None`: they do not any more.
+    pub(crate) fn held(&self, since: Option<(Part, Instant)>) {
+        self.held_for.store(since.map_or(0, |(part, _)| part as u32), Ordering::Relaxed);
+        self.held.store(since.map_or(0, |(_, since)| since.as_nanos()), Ordering::Relaxed);
+    }
+
+    /// How many replies are under way, and since when.
+    pub(crate) fn replies(&self) -> Option<(u64, Instant)> {
+        let since = self.since.load(Ordering::Relaxed);
+        (since > 0).then(|| (self.count.load(Ordering::Relaxed), Instant::from_nanos(since)))
+    }
+
+    /// What its commands wait for, and since when.
+    pub(crate) fn waits_for(&self) -> Option<(Part, Instant)> {
+        let since = self.held.load(Ordering::Relaxed);
+        let part = Part::ALL.into_iter().find(|part| *part as u32 == self.held_for.load(Ordering::Relaxed))?;
+        (since > 0).then(|| (part, Instant::from_nanos(since)))
+    }
 }
 
 impl Service {
@@ -162,6 +207,8 @@ impl Common {
 pub(super) struct Command {
     /// The client's name for it.
     pub(super) cookie: u64,
+    /// How long it waited before it was taken in, and for what.
+    pub(super) waited: (Duration, Part),
     pub(super) op: Op,
     /// In the export, in bytes.
     pub(super) offset: u64,

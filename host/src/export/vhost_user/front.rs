@@ -157,7 +157,8 @@ impl VhostUser {
         let number = entry.key();
         let peer = crate::export::listen::peer(&fd);
         self.service.events.tell("connected", vec![("export", export.name.clone()), ("client", peer.clone())]);
-        let client = Client { peer, export: Some(export.name.clone()), since: SystemTime::now() };
+        let client =
+            Client { peer, export: Some(export.name.clone()), since: SystemTime::now(), unsent: Arc::default() };
         self.service.clients().insert((engine.context.0, CLIENTS + number), client);
         let device = entry.insert(Device::new(export, door, number, fd, self.tools.request_max));
         if self.draining.is_some() {

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
 
-use fairlift_core::{Errno, Instant, Op, Outcome};
+use fairlift_core::{Duration, Errno, Instant, Op, Outcome};
 use io_uring::{opcode, types};
 
 use super::super::proto::{self, RequestHeader};
@@ -23,6 +23,8 @@ pub(super) struct Replies {
     pub(super) heads: Vec<u8>,
     /// After so many bytes of `heads` comes the payload of this command.
     pub(super) payloads: Vec<(usize, usize)>,
+    /// How many operations they answer, by kind, and when those ended, added up.
+    ended: [(u64, u64); Op::COUNT],
 }
 
 /// A message in the kernel's hands.
@@ -40,6 +42,13 @@ unsafe impl Send for Sent {}
 impl Replies {
     pub(super) fn is_empty(&self) -> bool {
         self.heads.is_empty()
+    }
+
+    #[inline]
+    fn answers(&mut self, op: Op, now: Instant) {
+        let (count, ended) = &mut self.ended[op as usize];
+        *count += 1;
+        *ended = ended.wrapping_add(now.as_nanos());
     }
 }
 
@@ -60,6 +69,7 @@ impl Connection {
             News::Released => return self.release(engine, number),
         };
         let Command { cookie, op, offset, len, .. } = common.commands[number];
+        self.out.answers(op, engine.now);
         match outcome {
             Outcome::Failed(errno) => {
                 let why = format!("{} of {len} bytes at {offset}: {}", op.name(), describe(errno));
@@ -171,6 +181,7 @@ impl Connection {
                 return;
             }
             self.progress = now;
+            self.unsent.offered(self.sending.ended.iter().map(|(count, _)| count).sum(), now);
             let mut iovecs = self.sent.take().map_or_else(Vec::new, |sent| sent.iovecs);
             iovecs.clear();
             let mut from = 0;
@@ -226,11 +237,24 @@ impl Connection {
             from = *at;
         }
         write(&replies.heads[from..]);
-        self.out.payloads = replies.payloads;
+        (self.out.payloads, self.out.ended) = (replies.payloads, replies.ended);
         while tls.wants_write() {
             tls.write_tls(&mut self.out.heads).expect("writing to memory does not fail");
         }
         self.tls = Some(tls);
+    }
+
+    /// The replies under way are sent: each took as long as passed since its operation ended.
+    fn sent_all(&mut self, engine: &mut Engine, now: Instant) {
+        self.unsent.taken();
+        let Phase::Serving(Serving { export, stream, .. }) = &self.phase else { return };
+        for (op, (count, ended)) in Op::ALL.into_iter().zip(std::mem::take(&mut self.sending.ended)) {
+            if count > 0 {
+                // A sum of times of the clock may start anew; the difference is right all the same.
+                let time = count.wrapping_mul(now.as_nanos()).wrapping_sub(ended);
+                engine.replied(export.disk, *stream, op, Duration::from_nanos(time));
+            }
+        }
     }
 
     /// The kernel sent so many bytes, or failed.
@@ -262,6 +286,7 @@ impl Connection {
         if let Some(sent) = &mut self.sent {
             sent.next = sent.iovecs.len();
         }
+        self.sent_all(engine, now);
         self.sending.heads.clear();
         self.sending.heads.shrink_to(HEADS); // client.1
         let mut payloads = std::mem::take(&mut self.sending.payloads);

@@ -1,0 +1,565 @@
+//! Metrics: what a server does, in the text format of OpenMetrics and of Prometheus.
+//!
+//! A scrape reads the same view as `fairlift status`: nothing is counted for it, and workers learn nothing of it. With ten
+//! thousand tenants its answer has tens of megabytes, and a scraper may take it a byte at a time.
+//!
+//! metrics.1  A tenant's series are those of its group on each disk, by operations that it has used: never of a connection.
+//! metrics.2  A text is made whole and then sent piece by piece. Of texts that are being sent at most [`TEXTS`] are kept: the reader
+//!            of the oldest is cut off when there is one more.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse as _, Response};
+use fairlift::control::view::{DiskView, GroupView};
+use fairlift::control::{State, View};
+use fairlift_core::stats::{Histogram, Stats};
+use fairlift_core::waits::{Part, Times};
+use fairlift_core::{Duration, Op};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::status;
+
+/// How many answers are kept for scrapers that have not read them. Chosen: two scrapers that overlap, and some by hand.
+const TEXTS: usize = 8;
+/// How much of an answer is given to the connection at a time.
+const PIECE: usize = 64 << 10;
+
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The buckets of latencies: from 16 µs to 4.3 s, each twice the one before. Powers of two nanoseconds are ends of the buckets in
+/// which they are counted, so nothing is estimated.
+const BUCKETS: std::ops::RangeInclusive<u32> = 14..=32;
+
+/// The answers that are being sent.
+#[derive(Clone, Default)]
+pub(super) struct Texts(Arc<Mutex<VecDeque<Arc<Text>>>>);
+
+/// `None`: its reader was too slow (metrics.2).
+struct Text(Mutex<Option<Bytes>>);
+
+/// In which format a scraper wants it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Format {
+    OpenMetrics,
+    /// As it was before OpenMetrics; what people get who do not ask for another.
+    Prometheus,
+}
+
+impl Format {
+    pub(super) fn wanted(headers: &HeaderMap) -> Self {
+        let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if accept.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Prometheus }
+    }
+}
+
+impl Texts {
+    /// Answers with a text, piece by piece.
+    pub(super) fn answer(&self, text: String, format: Format) -> Response {
+        let text = Arc::new(Text(Mutex::new(Some(Bytes::from(text)))));
+        {
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|text| Arc::strong_count(text) > 1);
+            if all.len() == TEXTS
+                && let Some(oldest) = all.pop_front()
+            {
+                oldest.cut_off();
+            }
+            all.push_back(Arc::clone(&text));
+        }
+        let pieces = futures_util::stream::unfold((text, 0), |(text, at)| async move {
+            match text.piece(at) {
+                Ok(piece) if piece.is_empty() => None,
+                Ok(piece) => {
+                    let next = at + piece.len();
+                    Some((Ok(piece), (text, next)))
+                }
+                Err(why) => Some((Err(why), (text, at))),
+            }
+        });
+        let kind = if format == Format::OpenMetrics { OPENMETRICS } else { PROMETHEUS };
+        ([(header::CONTENT_TYPE, kind)], Body::from_stream(pieces)).into_response()
+    }
+}
+
+impl Text {
+    fn cut_off(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn piece(&self, at: usize) -> Result<Bytes, std::io::Error> {
+        let text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text =
+            text.as_ref().ok_or_else(|| std::io::Error::other("other scrapes came, and this one was not read"))?;
+        // A copy, or a piece would keep the whole.
+        Ok(Bytes::copy_from_slice(&text[at..text.len().min(at + PIECE)]))
+    }
+}
+
+/// What a server does, as text.
+pub(super) fn text(state: &State, view: &View, format: Format) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Figures::new(state, view)));
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("writing to memory does not fail");
+    match format {
+        Format::OpenMetrics => text,
+        Format::Prometheus => before_openmetrics(&text),
+    }
+}
+
+/// In the older format a counter is described by the name that its samples have, and there are neither units nor an end.
+fn before_openmetrics(text: &str) -> String {
+    let mut all = String::with_capacity(text.len() + text.len() / 64);
+    let mut help = None;
+    for line in text.split_inclusive('\n') {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some("HELP"), Some(name), Some(says)) => help = Some((name, says)),
+            (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
+                let (name, kind) = match kind.trim_end() {
+                    "counter" => (format!("{name}_total"), "counter"),
+                    "info" => (format!("{name}_info"), "gauge"),
+                    kind => (name.to_owned(), kind),
+                };
+                if let Some((_, says)) = help.take() {
+                    all += &format!("# HELP {name} {says}");
+                }
+                all += &format!("# TYPE {name} {kind}\n");
+            }
+            (Some("#"), ..) => {}
+            _ => all += line,
+        }
+    }
+    all
+}
+
+/// A tenant on a disk.
+struct Row<'a> {
+    disk: &'a str,
+    group: &'a GroupView,
+    weight: Option<u16>,
+    entitled: Option<f64>,
+}
+
+struct Figures {
+    view: View,
+    weights: BTreeMap<String, u16>,
+    /// By disk and tenant.
+    entitled: BTreeMap<(String, String), f64>,
+}
+
+impl fmt::Debug for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Figures")
+    }
+}
+
+type Said = Result<(), fmt::Error>;
+/// The name of a metric, what it says, and where its value is.
+type Told<F> = (&'static str, &'static str, F);
+type OfRow = fn(&Row<'_>) -> Option<f64>;
+type OfGroup = fn(&GroupView) -> Duration;
+type OfStats = fn(&Stats, Op) -> u64;
+type OfDisk = fn(&DiskView) -> f64;
+type Labels<'a> = &'a [(&'a str, &'a str)];
+
+impl Figures {
+    fn new(state: &State, view: &View) -> Self {
+        let weights = state.config.groups.iter().map(|group| (group.path.clone(), group.weight)).collect();
+        let mut entitled = BTreeMap::new();
+        for disk in &view.disks {
+            let there: Vec<&str> =
+                disk.groups.iter().filter(|group| group.streams > 0).map(|group| &*group.path).collect();
+            for (path, part) in status::entitled(state, &there) {
+                entitled.insert((disk.name.clone(), path.to_owned()), part);
+            }
+        }
+        Self { view: view.clone(), weights, entitled }
+    }
+
+    fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        self.view.disks.iter().flat_map(|disk| {
+            disk.groups.iter().map(|group| Row {
+                disk: &disk.name,
+                group,
+                weight: self.weights.get(&group.path).copied(),
+                entitled: self.entitled.get(&(disk.name.clone(), group.path.clone())).copied(),
+            })
+        })
+    }
+}
+
+/// One metric, to which samples are written.
+struct Metric<'a>(MetricEncoder<'a>);
+
+impl Metric<'_> {
+    fn count(&mut self, labels: &[(&str, &str)], value: u64) -> Said {
+        self.0.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+    }
+
+    fn seconds(&mut self, labels: &[(&str, &str)], time: Duration) -> Said {
+        self.0.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&seconds(time), None)
+    }
+
+    fn gauge(&mut self, labels: &[(&str, &str)], value: f64) -> Said {
+        self.0.encode_family(&labels)?.encode_gauge(&value)
+    }
+
+    fn latency(&mut self, labels: &[(&str, &str)], stats: &Stats, op: Op) -> Said {
+        let Some(latency) = stats.latency(op) else { return Ok(()) };
+        let times = stats.times(op);
+        let sum = times.sum() - times.of(Part::Reply);
+        let buckets = buckets(latency);
+        self.0.encode_family(&labels)?.encode_histogram::<NoLabelSet>(seconds(sum), latency.len(), &buckets, None)
+    }
+}
+
+fn seconds(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e9
+}
+
+/// How many latencies are in each of the [`BUCKETS`], by their ends in seconds, and in what is left.
+fn buckets(latency: &Histogram) -> Vec<(f64, u64)> {
+    let mut all: Vec<_> = BUCKETS.map(|power| ((1_u64 << power) as f64 / 1e9, 0)).collect();
+    all.push((f64::MAX, 0));
+    for (end, count) in latency.buckets() {
+        let end = end.as_nanos();
+        let at = BUCKETS.clone().position(|power| end <= 1 << power).unwrap_or(all.len() - 1);
+        all[at].1 += count;
+    }
+    all
+}
+
+/// How a metric begins: its name, what it says, its unit and kind.
+struct Encoder<'a, 'b>(&'a mut DescriptorEncoder<'b>);
+
+impl Encoder<'_, '_> {
+    fn metric(
+        &mut self,
+        kind: MetricType,
+        name: &str,
+        unit: Option<Unit>,
+        says: &str,
+        tell: impl FnOnce(&mut Metric<'_>) -> Said,
+    ) -> Said {
+        let name = match &unit {
+            Some(unit) => name.strip_suffix(unit.as_str()).and_then(|name| name.strip_suffix('_')).unwrap_or(name),
+            None => name,
+        };
+        tell(&mut Metric(self.0.encode_descriptor(name, says, unit.as_ref(), kind)?))
+    }
+
+    fn counter(&mut self, name: &str, says: &str, tell: impl FnOnce(&mut Metric<'_>) -> Said) -> Said {
+        self.metric(MetricType::Counter, name, None, says, tell)
+    }
+
+    fn counter_of(&mut self, unit: Unit, name: &str, says: &str, tell: impl FnOnce(&mut Metric<'_>) -> Said) -> Said {
+        self.metric(MetricType::Counter, name, Some(unit), says, tell)
+    }
+
+    fn gauge(&mut self, name: &str, says: &str, tell: impl FnOnce(&mut Metric<'_>) -> Said) -> Said {
+        self.metric(MetricType::Gauge, name, None, says, tell)
+    }
+}
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Said {
+        let mut encoder = Encoder(&mut encoder);
+        self.tenants(&mut encoder)?;
+        self.operations(&mut encoder)?;
+        self.disks(&mut encoder)?;
+        self.server(&mut encoder)
+    }
+}
+
+impl Figures {
+    /// What tenants have of disks.
+    fn tenants(&self, encoder: &mut Encoder<'_, '_>) -> Said {
+        let each = |metric: &mut Metric<'_>, of: OfRow| {
+            self.rows().try_for_each(|row| match of(&row) {
+                Some(value) => metric.gauge(&[("disk", row.disk), ("tenant", &row.group.path)], value),
+                None => Ok(()),
+            })
+        };
+        let gauges: [Told<OfRow>; 5] = [
+            ("fairlift_tenant_weight", "The weight of the tenant among its siblings", |row| row.weight.map(f64::from)),
+            (
+                "fairlift_tenant_entitled",
+                "The part of the disk that weights give the tenant while all that are connected ask",
+                |row| row.entitled,
+            ),
+            ("fairlift_tenant_connections", "Connections of the tenant", |row| Some(row.group.streams.into())),
+            ("fairlift_tenant_in_flight", "Requests of the tenant that the devices have", |row| {
+                Some(row.group.in_flight.into())
+            }),
+            ("fairlift_tenant_waiting", "Operations of the tenant that wait for the devices", |row| {
+                Some(row.group.open.saturating_sub(row.group.in_flight).into())
+            }),
+        ];
+        for (name, says, of) in gauges {
+            encoder.gauge(name, says, |metric| each(metric, of))?;
+        }
+        let counters: [Told<OfGroup>; 2] = [
+            ("fairlift_tenant_device_seconds", "The time of the disk that the tenant has had", |group| group.had),
+            (
+                "fairlift_tenant_active_seconds",
+                "For how long the tenant's connections each had an operation that had not ended",
+                |group| group.active,
+            ),
+        ];
+        for (name, says, of) in counters {
+            encoder.counter_of(Unit::Seconds, name, says, |metric| {
+                self.rows().try_for_each(|row| {
+                    metric.seconds(&[("disk", row.disk), ("tenant", &row.group.path)], of(row.group))
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What tenants' operations did (metrics.1).
+    fn operations(&self, encoder: &mut Encoder<'_, '_>) -> Said {
+        let used = |row: &Row<'_>, tell: &mut dyn FnMut(Labels<'_>, Op) -> Said| {
+            let ops = Op::ALL.into_iter().filter(|op| row.group.stats.of(*op).ops > 0);
+            ops.into_iter().try_for_each(|op| {
+                tell(&[("disk", row.disk), ("tenant", &row.group.path), ("operation", op.name())], op)
+            })
+        };
+        let counters: [(Option<Unit>, Told<OfStats>); 4] = [
+            (None, ("fairlift_operations", "Operations that ended", |stats, op| stats.of(op).ops)),
+            (
+                Some(Unit::Bytes),
+                ("fairlift_operation_bytes", "Bytes of operations that succeeded", |stats, op| stats.of(op).bytes),
+            ),
+            (None, ("fairlift_operation_errors", "Operations that failed", |stats, op| stats.of(op).failed)),
+            (
+                None,
+                ("fairlift_operation_merges", "Operations that joined another's request", |stats, op| {
+                    stats.of(op).merges
+                }),
+            ),
+        ];
+        for (unit, (name, says, of)) in counters {
+            encoder.metric(MetricType::Counter, name, unit, says, |metric| {
+                self.rows()
+                    .try_for_each(|row| used(&row, &mut |labels, op| metric.count(labels, of(&row.group.stats, op))))
+            })?;
+        }
+        let says = "How long operations took, from their arrival to their end; the reply is not in it";
+        encoder.metric(MetricType::Histogram, "fairlift_operation_seconds", Some(Unit::Seconds), says, |metric| {
+            self.rows().try_for_each(|row| used(&row, &mut |labels, op| metric.latency(labels, &row.group.stats, op)))
+        })?;
+        let says = "What the time of operations was spent on; all parts but the reply add up to how long they took";
+        encoder.counter_of(Unit::Seconds, "fairlift_operation_part_seconds", says, |metric| {
+            self.rows().try_for_each(|row| {
+                used(&row, &mut |labels, op| {
+                    let times: Times = row.group.stats.times(op);
+                    let spent = Part::ALL.into_iter().filter(|part| times.of(*part) > Duration::ZERO);
+                    spent.into_iter().try_for_each(|part| {
+                        let labels = [labels[0], labels[1], labels[2], ("part", part.name())];
+                        metric.seconds(&labels, times.of(part))
+                    })
+                })
+            })
+        })
+    }
+
+    fn disks(&self, encoder: &mut Encoder<'_, '_>) -> Said {
+        let disks = &self.view.disks;
+        let gauges: [Told<OfDisk>; 4] = [
+            ("fairlift_disk_depth", "Requests that the disk may have at once", |disk| disk.depth.into()),
+            ("fairlift_disk_requests", "Requests that may wait or be in flight", |disk| disk.nr_requests.into()),
+            ("fairlift_disk_in_flight", "Requests that the disk's devices have", |disk| disk.in_flight.into()),
+            ("fairlift_disk_waiting", "Requests that wait for the disk", |disk| disk.waiting.into()),
+        ];
+        for (name, says, of) in gauges {
+            encoder.gauge(name, says, |metric| {
+                disks.iter().try_for_each(|disk| metric.gauge(&[("disk", &disk.name)], of(disk)))
+            })?;
+        }
+        encoder.metric(MetricType::Info, "fairlift_disk", None, "The disk's scheduler", |metric| {
+            disks.iter().try_for_each(|disk| {
+                let labels: &[_] = &[("disk", &*disk.name), ("scheduler", disk.scheduler.name())];
+                metric.0.encode_info(&labels)
+            })
+        })?;
+        encoder.metric(MetricType::Info, "fairlift_disk_knob", None, "What is set of the disk", |metric| {
+            disks.iter().try_for_each(|disk| {
+                disk.knobs.iter().try_for_each(|knob| {
+                    let labels: &[_] = &[("disk", &*disk.name), ("knob", knob.name), ("value", &*knob.value)];
+                    metric.0.encode_info(&labels)
+                })
+            })
+        })?;
+        let says =
+            "What the disk was doing; the rest of the time it had nothing to do. Each queue of `none` counts by itself";
+        encoder.counter_of(Unit::Seconds, "fairlift_disk_seconds", says, |metric| {
+            disks.iter().try_for_each(|disk| {
+                let doing = disk.doing;
+                let all = [("flushing", doing.flushing), ("busy", doing.busy), ("idling", doing.idling)];
+                all.into_iter()
+                    .try_for_each(|(what, time)| metric.seconds(&[("disk", &disk.name), ("doing", what)], time))
+            })
+        })?;
+        let says =
+            "Flushes: asked for by clients, sent to the device, spared, failed, and those that waited for others";
+        encoder.counter("fairlift_disk_flushes", says, |metric| {
+            disks.iter().try_for_each(|disk| {
+                FLUSHES
+                    .iter()
+                    .filter_map(|(name, what)| Some((what, disk.counters.get(name)?)))
+                    .try_for_each(|(what, count)| metric.count(&[("disk", &disk.name), ("kind", what)], *count))
+            })
+        })?;
+        let says = "What the scheduler counts, and what it has learned of the disk, by its own names";
+        encoder.gauge("fairlift_scheduler", says, |metric| {
+            disks.iter().try_for_each(|disk| {
+                let own = disk.counters.iter().filter(|(name, _)| FLUSHES.iter().all(|(flush, _)| flush != *name));
+                own.into_iter().try_for_each(|(name, count)| {
+                    let labels = [("disk", &*disk.name), ("scheduler", disk.scheduler.name()), ("name", name)];
+                    metric.gauge(&labels, *count as f64)
+                })
+            })
+        })?;
+        let says = "What slice_idle=auto found last that the disk does when it is held idle, and when it is not";
+        encoder.gauge("fairlift_auto_bytes_per_second", says, |metric| {
+            disks.iter().filter_map(|disk| Some((disk, disk.findings.last()?))).try_for_each(|(disk, finding)| {
+                let chosen = finding.to.to_string();
+                [("true", finding.idle), ("false", finding.parallel)].into_iter().try_for_each(|(idle, kib)| {
+                    let labels = [("disk", &*disk.name), ("idling", idle), ("chosen", &*chosen)];
+                    metric.gauge(&labels, kib as f64 * 1024.0)
+                })
+            })
+        })
+    }
+
+    fn server(&self, encoder: &mut Encoder<'_, '_>) -> Said {
+        let View { worked, clients, exports, flush_errors, version, started, .. } = &self.view;
+        let numbered: Vec<_> = worked.iter().enumerate().map(|(number, worked)| (number.to_string(), worked)).collect();
+        let says = "For how long the worker had a CPU and did something with it";
+        encoder.counter_of(Unit::Seconds, "fairlift_worker_busy_seconds", says, |metric| {
+            numbered.iter().try_for_each(|(number, worked)| metric.seconds(&[("worker", number)], worked.ran))
+        })?;
+        let says = "For how long the worker had something to do and no CPU";
+        encoder.counter_of(Unit::Seconds, "fairlift_worker_delayed_seconds", says, |metric| {
+            numbered.iter().try_for_each(|(number, worked)| metric.seconds(&[("worker", number)], worked.delayed))
+        })?;
+        encoder.counter("fairlift_worker_turns", "Turns of the worker's loop", |metric| {
+            numbered.iter().try_for_each(|(number, worked)| metric.count(&[("worker", number)], worked.turns))
+        })?;
+        let says = "What the kernel told the worker in those turns: divided by them, how much is done at once";
+        encoder.counter("fairlift_worker_completions", says, |metric| {
+            numbered.iter().try_for_each(|(number, worked)| metric.count(&[("worker", number)], worked.completions))
+        })?;
+        encoder.gauge("fairlift_worker_connections", "Connections that the worker serves", |metric| {
+            (0_u16..).zip(&numbered).try_for_each(|(at, (number, _))| {
+                let count = clients.iter().filter(|client| client.worker == at).count();
+                metric.gauge(&[("worker", number)], count as f64)
+            })
+        })?;
+        encoder.metric(MetricType::Info, "fairlift_server", None, "The program", |metric| {
+            let labels: &[_] = &[("version", env!("CARGO_PKG_VERSION"))];
+            metric.0.encode_info(&labels)
+        })?;
+        let one = |encoder: &mut Encoder<'_, '_>, name, says, value| {
+            encoder.gauge(name, says, |metric| metric.gauge(&[], value))
+        };
+        one(encoder, "fairlift_exports", "Exports", exports.len() as f64)?;
+        one(encoder, "fairlift_config_version", "How often something was changed since the start", *version as f64)?;
+        let says = "Backings whose flush failed, of which nobody has taken note";
+        one(encoder, "fairlift_flush_errors", says, flush_errors.len() as f64)?;
+        let process = Process::look();
+        encoder.counter_of(Unit::Seconds, "process_cpu_seconds", "Time on CPUs, of user and kernel", |metric| {
+            metric.seconds(&[], process.cpu)
+        })?;
+        let bytes = |encoder: &mut Encoder<'_, '_>, name, says, value: u64| {
+            encoder.metric(MetricType::Gauge, name, Some(Unit::Bytes), says, |metric| metric.gauge(&[], value as f64))
+        };
+        bytes(encoder, "process_resident_memory_bytes", "Memory in use", process.resident)?;
+        one(encoder, "process_open_fds", "Open files", process.files as f64)?;
+        let says = "When the server started, in seconds since 1970";
+        encoder.metric(MetricType::Gauge, "process_start_time_seconds", Some(Unit::Seconds), says, |metric| {
+            metric.gauge(&[], super::show::seconds(*started))
+        })
+    }
+}
+
+/// How the queue calls its counters of flushes, and what they are called here.
+const FLUSHES: [(&str, &str); 5] = [
+    ("flushes_asked", "asked"),
+    ("flushes_sent", "sent"),
+    ("flushes_spared", "spared"),
+    ("flushes_failed", "failed"),
+    ("flush_waits", "waited"),
+];
+
+/// What the kernel says of the process.
+struct Process {
+    cpu: Duration,
+    resident: u64,
+    files: usize,
+}
+
+impl Process {
+    fn look() -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        let pages: u64 = pages.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
+        Self {
+            cpu: Duration::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64),
+            resident: pages * rustix::param::page_size() as u64,
+            files: std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlift_core::time::us;
+
+    #[test]
+    fn a_bucket_has_what_is_no_longer_than_its_end() {
+        let mut latency = Histogram::default();
+        [us(10), us(16), us(17), us(33), Duration::from_nanos(1 << 40)]
+            .into_iter()
+            .for_each(|time| latency.record(time));
+        let all = buckets(&latency);
+        assert_eq!(all.len(), 20);
+        assert_eq!([all[0], all[1], all[2]].map(|(_, count)| count), [2, 1, 1]);
+        assert_eq!(all[19].1, 1);
+        assert_eq!(all.iter().map(|(_, count)| count).sum::<u64>(), 5);
+    }
+
+    #[test]
+    fn the_older_format_describes_counters_by_the_name_of_their_samples() {
+        let text = "# HELP a_seconds Time.\n# TYPE a_seconds counter\n# UNIT a_seconds seconds\na_seconds_total{x=\"# HELP\"} 1.0\n\
+                    # HELP b A disk.\n# TYPE b info\nb_info{x=\"y\"} 1\n# EOF\n";
+        let wanted = "# HELP a_seconds_total Time.\n# TYPE a_seconds_total counter\na_seconds_total{x=\"# HELP\"} 1.0\n\
+                      # HELP b_info A disk.\n# TYPE b_info gauge\nb_info{x=\"y\"} 1\n";
+        assert_eq!(before_openmetrics(text), wanted);
+    }
+
+    #[test]
+    fn the_reader_of_the_oldest_text_is_cut_off_when_there_is_one_more() {
+        let text = Arc::new(Text(Mutex::new(Some(Bytes::from(vec![7; PIECE + 3])))));
+        assert_eq!(text.piece(0).unwrap().len(), PIECE);
+        assert_eq!(text.piece(PIECE).unwrap().len(), 3);
+        let texts = Texts::default();
+        let answers: Vec<_> = (0..=TEXTS).map(|_| texts.answer("x".into(), Format::Prometheus)).collect();
+        let all = texts.0.lock().unwrap();
+        assert_eq!((all.len(), answers.len()), (TEXTS, TEXTS + 1));
+        drop(answers);
+        text.cut_off();
+        assert!(text.piece(0).is_err());
+    }
+}

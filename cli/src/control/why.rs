@@ -1,0 +1,435 @@
+//! Why: what a tenant's requests wait for, in plain words with figures.
+//!
+//! Two looks at the server, a second or so apart, say what the time between them was spent on. The time of a connection has two
+//! halves: for a part of it the client has nothing outstanding, and for the rest its operations are in one of the
+//! [`Part`]s. The largest of these is the cause. Example: carol's connection has something outstanding 95 % of the time, and of
+//! the time of her operations 80 % is `flush`; so 76 % of her time is flushes, 5 % is her own pauses, and flushes are the cause.
+//!
+//! why.1  The time of the client's pauses and of the parts add up to the time of the tenant's connections.
+//! why.2  A part is told with what makes it: `others` with the neighbour that has most of the disk's time, `flush` with the tenant
+//!        that flushes most, `room` with the bound that is reached.
+//! why.3  A worker that has no time left is the cause of what it alone can hold up: its clients seem to pause, devices and replies
+//!        seem slow.
+
+use fairlift::config::Config;
+use fairlift::control::view::{ClientView, DiskView, GroupView};
+use fairlift::control::{State, View};
+use fairlift_core::stats::Stats;
+use fairlift_core::waits::{Part, Times};
+use fairlift_core::{Duration, Op};
+use serde_json::{Value, json};
+
+use super::status;
+
+/// From this part of its time on a worker counts as having none left.
+const BUSY: f64 = 0.85;
+/// Fewer operations outstanding than this are one at a time.
+const ONE: f64 = 1.5;
+/// The least part of the time that is told.
+const LEAST: f64 = 0.01;
+
+/// What is known of an export's tenant, between two looks.
+struct Look<'a> {
+    state: &'a State,
+    before: &'a View,
+    after: &'a View,
+    seconds: f64,
+    tenant: &'a str,
+    disk: &'a DiskView,
+    was: Option<&'a DiskView>,
+    /// The numbers of the workers that serve the tenant, and its connections.
+    workers: Vec<usize>,
+    connections: usize,
+}
+
+/// What was done by a group, and what its operations waited for.
+#[derive(Default)]
+struct Did {
+    times: Times,
+    flush: Times,
+    ops: u64,
+    flushes: u64,
+    bytes: u64,
+    had: f64,
+    active: f64,
+    streams: u32,
+    open: u32,
+}
+
+/// Something that takes time.
+struct Cause {
+    name: &'static str,
+    /// The part of the time of the tenant's connections.
+    part: f64,
+    says: String,
+}
+
+/// What the tenant of an export waits for; `None`: there is no such export.
+pub(super) fn why(state: &State, before: &View, after: &View, export: &str) -> Option<Value> {
+    let config = &state.config;
+    let found = config.exports.iter().find(|one| one.name == export)?;
+    let disk = &config.disks[found.disk?].name;
+    let group = |name: &str| config.exports.iter().find(|one| one.name == name).map(|one| one.group);
+    let clients = after.clients.iter();
+    // In the root group each connection is a tenant of its own.
+    let mine = clients.filter(|client| client.export.as_deref().and_then(group) == Some(found.group));
+    let workers: Vec<usize> = mine.map(|client| client.worker.into()).collect();
+    let look = Look {
+        state,
+        before,
+        after,
+        seconds: after.at.since(before.at).as_nanos() as f64 / 1e9,
+        tenant: &config.groups[usize::from(found.group.0)].path,
+        disk: after.disks.iter().find(|one| one.name == *disk)?,
+        was: before.disks.iter().find(|one| one.name == *disk),
+        connections: workers.len(),
+        workers,
+    };
+    Some(look.answer(export))
+}
+
+impl Look<'_> {
+    fn answer(&self, export: &str) -> Value {
+        let did = self.did(self.tenant);
+        let mut causes = self.causes(&did);
+        causes.sort_by(|one, two| two.part.total_cmp(&one.part));
+        let outstanding = seconds(did.times.sum()) / self.seconds;
+        json!({
+            "export": export,
+            "tenant": self.tenant,
+            "disk": self.disk.name,
+            "seconds": self.seconds,
+            "cause": causes.first().map(|cause| cause.name),
+            "says": causes.first().map(|cause| &cause.says),
+            "iops": did.ops as f64 / self.seconds,
+            "bps": did.bytes as f64 / self.seconds,
+            "outstanding": outstanding,
+            "connections": self.connections,
+            "causes": causes.iter().map(|Cause { name, part, says }| json!({
+                "cause": name,
+                "part": part,
+                "says": says,
+            })).collect::<Value>(),
+        })
+    }
+
+    /// What a group did on the disk between the looks.
+    fn did(&self, path: &str) -> Did {
+        let find = |disk: &'_ DiskView| disk.groups.iter().find(|group| group.path == path).cloned();
+        let Some(now) = find(self.disk) else { return Did::default() };
+        let was = self.was.and_then(find);
+        let none = Stats::default();
+        let (stats, under_way) = was.as_ref().map_or((&none, &none), |was| (&was.stats, &was.under_way));
+        let mut did = Did { streams: now.streams, open: now.open, ..Did::default() };
+        for op in Op::ALL {
+            let all = |stats: &Stats, under_way: &Stats| {
+                let mut times = stats.times(op);
+                times.add(&under_way.times(op));
+                times
+            };
+            let times = all(&now.stats, &now.under_way).since(&all(stats, under_way));
+            did.times.add(&times);
+            did.ops += now.stats.of(op).ops.saturating_sub(stats.of(op).ops);
+            did.bytes += now.stats.of(op).bytes.saturating_sub(stats.of(op).bytes);
+            if op == Op::Flush {
+                did.flush = times;
+                did.flushes = now.stats.of(op).ops.saturating_sub(stats.of(op).ops);
+            }
+        }
+        let unsent = self.unsent(self.after, path).saturating_sub(self.unsent(self.before, path));
+        did.times.spend(Part::Reply, Duration::from_nanos(unsent));
+        let had = |of: fn(&GroupView) -> Duration| seconds(of(&now)) - was.as_ref().map_or(0.0, |was| seconds(of(was)));
+        (did.had, did.active) = (had(|group| group.had).max(0.0), had(|group| group.active).max(0.0));
+        for part in [Part::Memory, Part::Room] {
+            let held = self.held(self.after, path, part).saturating_sub(self.held(self.before, path, part));
+            did.times.spend(part, Duration::from_nanos(held));
+            if now.open == 0 {
+                did.active += held as f64 / 1e9;
+            }
+        }
+        did
+    }
+
+    /// For how long commands of clients of a group have not been taken in, for want of something.
+    fn held(&self, view: &View, path: &str, part: Part) -> u64 {
+        let held = self.clients(view, path).filter_map(|client| client.held).filter(|(lack, _)| *lack == part);
+        held.map(|(_, since)| view.at.since(since).as_nanos()).sum()
+    }
+
+    /// The clients of a group.
+    fn clients<'a>(&'a self, view: &'a View, path: &'a str) -> impl Iterator<Item = &'a ClientView> {
+        let Config { exports, groups, .. } = &self.state.config;
+        let is_mine = move |name: &str| {
+            exports.iter().any(|export| export.name == name && groups[usize::from(export.group.0)].path == path)
+        };
+        view.clients.iter().filter(move |client| client.export.as_deref().is_some_and(is_mine))
+    }
+
+    /// For how long replies to clients of a group are under way that they have not taken, added up.
+    fn unsent(&self, view: &View, path: &str) -> u64 {
+        let replies = self.clients(view, path).filter_map(|client| client.unsent);
+        replies.map(|(count, since)| count * view.at.since(since).as_nanos()).sum()
+    }
+
+    /// All that took a part of the tenant's time (why.1).
+    fn causes(&self, did: &Did) -> Vec<Cause> {
+        if self.connections == 0 {
+            let says = format!("nobody is connected to an export of {}", self.tenant);
+            return vec![Cause { name: "nobody", part: 1.0, says }];
+        }
+        let whole = self.seconds * f64::from(did.streams.max(1));
+        let replying = seconds(did.times.of(Part::Reply));
+        // While replies are under way nothing is pending in the queue, and the client does not pause either.
+        let active = (did.active.max(replying.min(whole)) / whole).clamp(0.0, 1.0);
+        let mut causes = Vec::new();
+        if active < 1.0 - LEAST {
+            causes.push(self.client(did, active));
+        }
+        let all = seconds(did.times.sum());
+        for part in Part::ALL {
+            let share = if all > 0.0 { active * seconds(did.times.of(part)) / all } else { 0.0 };
+            if share >= LEAST {
+                causes.push(self.part(part, share, did));
+            }
+        }
+        if let Some(worker) = self.busiest() {
+            let of = |cause: &Cause| ["client", "reply", "device", "one at a time"].contains(&cause.name);
+            // why.3
+            let (mine, rest): (Vec<_>, Vec<_>) = causes.into_iter().partition(of);
+            causes = rest;
+            causes.push(self.worker(worker, mine.iter().map(|cause| cause.part).sum()));
+        }
+        causes
+    }
+
+    fn client(&self, did: &Did, active: f64) -> Cause {
+        let part = 1.0 - active;
+        let says = if did.ops == 0 && did.times.sum() == Duration::ZERO {
+            format!("the client asks for nothing ({})", plural(self.connections, "connection"))
+        } else {
+            let pause = part * self.seconds * f64::from(did.streams.max(1)) / did.ops.max(1) as f64;
+            format!(
+                "the client itself: {} of the time it has nothing outstanding; it pauses {} between operations",
+                percent(part),
+                time(pause)
+            )
+        };
+        Cause { name: "client", part, says }
+    }
+
+    /// What one part of the time is (why.2).
+    fn part(&self, part: Part, share: f64, did: &Did) -> Cause {
+        let each = time(seconds(did.times.of(part)) / did.ops.max(1) as f64);
+        let much = percent(share);
+        let tenant = self.tenant;
+        let limits = &self.state.config.limits;
+        let name = part.name();
+        let of = |name, says| Cause { name, part: share, says };
+        match part {
+            Part::Memory => of(
+                name,
+                format!(
+                    "payload memory: {much} of the time its operations wait for some of the server's {} MiB (memory)",
+                    limits.memory >> 20
+                ),
+            ),
+            Part::Room => of(name, format!("{}: {much} of the time, {each} for each operation", self.bound(did))),
+            Part::Limit => of(
+                name,
+                format!("its ceiling: {much} of the time its operations are held by {}, {each} each", self.ceiling()),
+            ),
+            Part::Others => of(name, self.others(did, share)),
+            Part::Own => of(
+                name,
+                format!(
+                    "its own operations: {much} of the time they wait for others of {tenant}, which keeps {:.1} outstanding; \
+                     the disk takes {} at once",
+                    seconds(did.times.sum()) / self.seconds,
+                    self.disk.depth
+                ),
+            ),
+            Part::Idling => of(
+                name,
+                format!(
+                    "the disk is held idle on purpose ({}, slice_idle), {} of the time: {much} of the time of {tenant}",
+                    self.disk.scheduler.name(),
+                    percent(self.doing(|disk| disk.doing.idling))
+                ),
+            ),
+            Part::Flush => self.flush(did, share),
+            Part::Device => {
+                let outstanding = seconds(did.times.sum()) / self.seconds / f64::from(did.streams.max(1));
+                if outstanding < ONE {
+                    let says = format!(
+                        "the client asks for one at a time: it keeps {outstanding:.1} outstanding, and the device takes {each} for each"
+                    );
+                    return of("one at a time", says);
+                }
+                of(name, format!("the device: it takes {each} for each operation, {much} of the time"))
+            }
+            Part::Reply => of(
+                name,
+                format!(
+                    "the client takes its replies slowly: {much} of the time they are ready and not sent, {each} each"
+                ),
+            ),
+        }
+    }
+
+    /// The ceiling that holds the tenant: its own, or the nearest above it.
+    fn ceiling(&self) -> String {
+        let bounds = &self.state.config.bounds;
+        let mut path = self.tenant;
+        while !path.is_empty() && !bounds.contains_key(path) {
+            path = path.rsplit_once('/').map_or("", |(above, _)| above);
+        }
+        if path.is_empty() { "a ceiling".into() } else { format!("max of {path}") }
+    }
+
+    /// Which bound is reached where there is no room.
+    fn bound(&self, did: &Did) -> String {
+        let limits = &self.state.config.limits;
+        let waiting = self.disk.in_flight + self.disk.waiting;
+        if f64::from(waiting) >= 0.8 * f64::from(self.disk.nr_requests) {
+            return format!("the queue of {} is full (nr_requests = {})", self.disk.name, self.disk.nr_requests);
+        }
+        if f64::from(did.open) >= 0.8 * f64::from(limits.connection_requests) * self.connections as f64 {
+            let most = limits.connection_requests;
+            return format!("the client asks for more at once than a connection may (connection_requests = {most})");
+        }
+        let bytes = did.bytes as f64 / did.ops.max(1) as f64 * f64::from(did.open);
+        if bytes >= 0.5 * limits.connection_memory as f64 * self.connections as f64 {
+            let most = limits.connection_memory >> 20;
+            return format!(
+                "the client asks for more bytes at once than a connection may (connection_memory = {most} MiB)"
+            );
+        }
+        "a place in the device, or a turn of the worker".into()
+    }
+
+    fn others(&self, did: &Did, share: f64) -> String {
+        let paths: Vec<&str> = self.disk.groups.iter().map(|group| &*group.path).collect();
+        let all: Vec<(&str, Did)> = paths.iter().map(|path| (*path, self.did(path))).collect();
+        let sum: f64 = all.iter().map(|(_, did)| did.had).sum();
+        let part = |had: f64| percent(if sum > 0.0 { had / sum } else { 0.0 });
+        let active: Vec<&str> =
+            all.iter().filter(|(_, did)| did.ops > 0 || did.open > 0).map(|(path, _)| *path).collect();
+        let entitled = status::entitled(self.state, &active).get(self.tenant).copied().unwrap_or(1.0);
+        let most =
+            all.iter().filter(|(path, _)| *path != self.tenant).max_by(|one, two| one.1.had.total_cmp(&two.1.had));
+        let whose = match most {
+            Some((path, other)) if other.had > 0.1 * sum => format!(
+                "{} of its time is the share of {path}, which has {} of the disk's time and keeps {:.1} operations outstanding",
+                percent(share),
+                part(other.had),
+                seconds(other.times.sum()) / self.seconds
+            ),
+            _ => format!("{} of its time the disk serves other connections", percent(share)),
+        };
+        format!(
+            "{whose}; {} has {} of the disk's time, its weight entitles it to {}",
+            self.tenant,
+            part(did.had),
+            percent(entitled)
+        )
+    }
+
+    fn flush(&self, did: &Did, share: f64) -> Cause {
+        let much = percent(share);
+        let rate = |did: &Did| did.flushes as f64 / self.seconds;
+        let own = seconds(did.flush.of(Part::Flush));
+        if own >= 0.5 * seconds(did.times.of(Part::Flush)) {
+            let each = time(own / did.flushes.max(1) as f64);
+            let says = format!(
+                "its own flushes: {much} of the time it waits for them, {:.0} a second, {each} each",
+                rate(did)
+            );
+            return Cause { name: "own flushes", part: share, says };
+        }
+        let others = self.disk.groups.iter().filter(|group| group.path != self.tenant);
+        let most = others.map(|group| (&group.path, self.did(&group.path))).max_by_key(|(_, did)| did.flushes);
+        let flushing = percent(self.doing(|disk| disk.doing.flushing));
+        let says = match most {
+            Some((path, other)) if other.flushes > 0 => format!(
+                "the disk is flushed {:.0} times a second for {path}, {flushing} of the time: {much} of the time of {}",
+                rate(&other),
+                self.tenant
+            ),
+            _ => format!(
+                "flushes: the disk is being flushed {flushing} of the time, {much} of the time of {}",
+                self.tenant
+            ),
+        };
+        Cause { name: "flush", part: share, says }
+    }
+
+    /// For which part of the time the disk did something.
+    fn doing(&self, of: fn(&DiskView) -> Duration) -> f64 {
+        let was = self.was.map_or(0.0, |was| seconds(of(was)));
+        ((seconds(of(self.disk)) - was) / self.seconds / f64::from(self.disk.queues.max(1))).clamp(0.0, 1.0)
+    }
+
+    /// For which part of the time a worker did something, or had something to do and no CPU.
+    fn busy(&self, worker: usize) -> f64 {
+        let of = |view: &View| view.worked.get(worker).map_or(0.0, |worked| seconds(worked.ran + worked.delayed));
+        ((of(self.after) - of(self.before)) / self.seconds).clamp(0.0, 1.0)
+    }
+
+    /// The busiest of the workers that serve the tenant, if it has no time left.
+    fn busiest(&self) -> Option<usize> {
+        let most = self.workers.iter().copied().max_by(|one, two| self.busy(*one).total_cmp(&self.busy(*two)))?;
+        (self.busy(most) >= BUSY).then_some(most)
+    }
+
+    fn worker(&self, worker: usize, part: f64) -> Cause {
+        let others: Vec<String> = (0..self.after.workers)
+            .filter(|other| *other != worker)
+            .map(|other| format!("worker {other} {}", percent(self.busy(other))))
+            .collect();
+        let beside = if others.is_empty() { "it is the only one".into() } else { others.join(", ") };
+        let delayed = |view: &View| view.worked.get(worker).map_or(0.0, |worked| seconds(worked.delayed));
+        let delayed = ((delayed(self.after) - delayed(self.before)) / self.seconds).clamp(0.0, 1.0);
+        let says = format!(
+            "worker {worker}, which serves {}, has no time left: it is busy {} of the time, for {} it waits for a CPU ({beside})",
+            self.tenant,
+            percent(self.busy(worker)),
+            percent(delayed)
+        );
+        Cause { name: "worker", part, says }
+    }
+}
+
+fn seconds(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e9
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.0} %", 100.0 * part)
+}
+
+/// A time with two digits or more, in its unit.
+fn time(seconds: f64) -> String {
+    match seconds {
+        1.0.. => format!("{seconds:.1} s"),
+        1e-3.. => format!("{:.1} ms", seconds * 1e3),
+        _ => format!("{:.0} µs", seconds * 1e6),
+    }
+}
+
+fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_the_unit_that_suits_them() {
+        assert_eq!([0.000_012, 0.004_04, 2.5].map(time), ["12 µs", "4.0 ms", "2.5 s"]);
+        assert_eq!(
+            (percent(0.714), plural(1, "connection"), plural(2, "connection")),
+            ("71 %".into(), "1 connection".into(), "2 connections".into())
+        );
+    }
+}

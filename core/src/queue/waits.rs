@@ -1,0 +1,273 @@
+//! Waits: the clocks go on with what the queue does, and each bio's time is divided when it ends ([`waits`](crate::waits)).
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::flush_sequence::Stage;
+use super::groups::StreamState;
+use super::{BioState, NIL, Queue, Request, Step};
+use crate::group::{GroupId, StreamId};
+use crate::sched::{RequestId, Waiting};
+use crate::stats::Stats;
+use crate::waits::{Clock, Doing, Part, Share, Stamp, Times};
+use crate::{Duration, Instant, Op};
+
+/// What a group has had of a disk up to now, or a part of it.
+#[derive(Clone, Default, Debug)]
+pub struct Figures {
+    /// What its bios have done.
+    pub stats: Stats,
+    /// What bios that have not ended have spent their time on up to now.
+    pub under_way: Stats,
+    /// The device time that it has had (waits.2).
+    pub had: Duration,
+    /// Its streams.
+    pub streams: u32,
+    /// For how long each of those had a bio that had not ended, added up.
+    pub active: Duration,
+    /// Requests that the device has.
+    pub in_flight: u32,
+    /// Bios that have not ended.
+    pub open: u32,
+}
+
+impl Figures {
+    /// Adds another part.
+    pub fn add(&mut self, other: &Self) {
+        self.stats.add(&other.stats);
+        self.under_way.add(&other.under_way);
+        self.had = self.had + other.had;
+        self.streams += other.streams;
+        self.active = self.active + other.active;
+        self.in_flight += other.in_flight;
+        self.open += other.open;
+    }
+}
+
+impl Queue {
+    /// The clock of a tenant.
+    #[inline]
+    fn share(&self, group: GroupId, stream: StreamId) -> &Share {
+        match group {
+            GroupId::ROOT => &self.streams[stream.0 as usize].share, // waits.4
+            GroupId(group) => &self.groups.shares[usize::from(group)],
+        }
+    }
+
+    /// A bio has come that was asked for at `asked` and has waited for `part`.
+    #[inline]
+    pub(super) fn came(&mut self, now: Instant, asked: Instant, part: Part, stream: StreamId, op: Op) {
+        let state = &mut self.streams[stream.0 as usize];
+        state.opened(asked);
+        if asked < now {
+            state.stats.times_mut(op).spend(part, now.since(asked));
+        }
+    }
+
+    /// What the clocks show a tenant.
+    #[inline]
+    pub(super) fn stamp(&mut self, now: Instant, group: GroupId, stream: StreamId) -> Stamp {
+        self.clock.go_on(now);
+        self.clock.stamp(self.share(group, stream))
+    }
+
+    /// A bio that was [refused](super::Refused::Full) waits outside: its stream has asked for it at `asked`.
+    pub fn waits_outside(&mut self, stream: StreamId, op: Op, asked: Instant) {
+        let state = &mut self.streams[stream.0 as usize];
+        state.opened(asked);
+        let (count, sum) = &mut state.outside[op as usize];
+        (*count, *sum) = (*count + 1, sum.wrapping_add(asked.as_nanos()));
+    }
+
+    /// A bio that was asked for at `asked` does not [wait outside](Self::waits_outside) any more: it is submitted next, or is not.
+    ///
+    /// # Panics
+    /// If none waits.
+    pub fn comes_in(&mut self, now: Instant, stream: StreamId, op: Op, asked: Instant) {
+        let state = &mut self.streams[stream.0 as usize];
+        let (count, sum) = &mut state.outside[op as usize];
+        (*count, *sum) = (*count - 1, sum.wrapping_sub(asked.as_nanos()));
+        state.closed(now);
+    }
+
+    /// A request has just been given a tag.
+    #[inline]
+    pub(super) fn begins(&mut self, now: Instant, id: RequestId) {
+        self.clock.go_on(now);
+        let Waiting { op, stream, group, .. } = self.requests[id.0].waiting;
+        if op == Op::Flush {
+            return self.clock.flush_begins();
+        }
+        self.requests[id.0].stamp = self.clock.stamp(self.share(group, stream));
+        self.clock.begins();
+        self.groups.shares[usize::from(group.0)].begins(&self.clock);
+        if group == GroupId::ROOT {
+            self.streams[stream.0 as usize].share.begins(&self.clock);
+        }
+    }
+
+    /// A request is about to leave the device.
+    #[inline]
+    pub(super) fn ends(&mut self, now: Instant, id: RequestId) {
+        self.clock.go_on(now);
+        let Waiting { op, stream, group, .. } = self.requests[id.0].waiting;
+        if op == Op::Flush {
+            return self.clock.flush_ends();
+        }
+        self.clock.ends();
+        self.groups.shares[usize::from(group.0)].ends(&self.clock);
+        if group == GroupId::ROOT {
+            self.streams[stream.0 as usize].share.ends(&self.clock);
+        }
+    }
+
+    /// The last request of a bio's data has ended, which has just left the device.
+    #[inline]
+    pub(super) fn served(&mut self, now: Instant, number: u32, request: &Request) {
+        let bio = &mut self.bios[number];
+        if bio.timed_out {
+            return; // All its time was counted when it was told.
+        }
+        let times = self.streams[bio.stream.0 as usize].stats.times_mut(bio.op);
+        divide(times, &self.clock, now, bio, request);
+        bio.since = now;
+    }
+
+    /// A bio has spent its time since it was divided last on one thing.
+    pub(super) fn spent(&mut self, now: Instant, number: u32, part: Part) {
+        let bio = &mut self.bios[number];
+        let stream = bio.stream;
+        let state = &mut self.streams[stream.0 as usize];
+        state.stats.times_mut(bio.op).spend(part, now.since(bio.since));
+        bio.since = now;
+        let group = state.stream.group;
+        self.bios[number].stamp = self.stamp(now, group, stream);
+    }
+
+    /// The replies to bios of a stream that had ended were sent, after so much time in all.
+    ///
+    /// # Panics
+    /// If the stream does not exist.
+    pub fn replied(&mut self, stream: StreamId, op: Op, time: Duration) {
+        self.streams[stream.0 as usize].stats.times_mut(op).spend(Part::Reply, time);
+    }
+
+    /// What the disk has been doing.
+    #[must_use]
+    pub fn doing(&self, now: Instant) -> Doing {
+        self.clock_at(now).doing()
+    }
+
+    /// How often a stream or group went or moved: figures that were told before and after such a change do not go together.
+    #[must_use]
+    pub const fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// What streams have had, those whose number is in `numbers`; `None`: there are none from there on. All that is told is
+    /// copied: few at a time keep nobody waiting who wants the queue.
+    #[must_use]
+    pub fn figures_of_streams(&self, now: Instant, numbers: Range<usize>) -> Option<Vec<(GroupId, Figures)>> {
+        let end = numbers.end.min(self.streams.capacity());
+        let figures = |state: &StreamState| Figures {
+            stats: state.stats.clone(),
+            under_way: outside(state, now),
+            streams: 1,
+            active: state.active(now),
+            open: state.open,
+            ..Figures::default()
+        };
+        let told = |number| self.streams.get(number).map(|state| (state.stream.group, figures(state)));
+        (numbers.start < end).then(|| (numbers.start..end).filter_map(told).collect())
+    }
+
+    /// What groups have had by themselves, and streams in them that are in them no more; as [`Queue::figures_of_streams`].
+    #[must_use]
+    pub fn figures_of_groups(&self, now: Instant, numbers: Range<usize>) -> Option<Vec<(GroupId, Figures)>> {
+        let clock = self.clock_at(now);
+        let end = numbers.end.min(self.groups.bound());
+        let told = |number: usize| {
+            let (id, had) = (GroupId(number as u16), self.groups.shares[number].had(&clock));
+            let stats = self.groups.retired(id)?.clone();
+            Some((id, Figures { stats, had, ..Figures::default() }))
+        };
+        (numbers.start < end).then(|| (numbers.start..end).filter_map(told).collect())
+    }
+
+    /// What bios that have not ended have spent their time on, and how many requests the device has, by group. It looks at all
+    /// requests, for people who watch.
+    #[must_use]
+    pub fn figures_of_requests(&self, now: Instant) -> Vec<(GroupId, Figures)> {
+        let clock = self.clock_at(now);
+        let mut all = Vec::new();
+        // A bio is in the device if one of its requests is.
+        let mut requests = vec![NIL; self.bios.rows()];
+        for (id, request) in self.requests.in_use() {
+            if request.step != Step::Waiting && request.waiting.op != Op::Flush {
+                all.push((request.waiting.group, Figures { in_flight: 1, ..Figures::default() }));
+            }
+            let mut next = request.head;
+            while next != NIL {
+                let segment = &self.segments[next];
+                let known = &mut requests[segment.bio as usize];
+                if *known == NIL || request.step != Step::Waiting {
+                    *known = id;
+                }
+                next = segment.next;
+            }
+        }
+        for (number, bio) in self.bios.in_use().filter(|(_, bio)| !bio.timed_out) {
+            let group = self.streams[bio.stream.0 as usize].stream.group;
+            let request = self.requests.get(requests[number as usize]).filter(|request| request.step != Step::Waiting);
+            let mut times = Times::default();
+            match (bio.stage, request) {
+                (Stage::Preflush { .. } | Stage::Postflush, _) => times.spend(Part::Flush, now.since(bio.since)),
+                (Stage::Data { .. }, Some(request)) => divide(&mut times, &clock, now, bio, request),
+                (Stage::Data { .. }, None) => {
+                    let stamp = clock.stamp(self.share(group, bio.stream));
+                    Clock::divide_wait(&mut times, now.since(bio.since), &bio.stamp, &stamp);
+                }
+            }
+            let mut figures = Figures::default();
+            figures.under_way.spent(bio.op, &times);
+            all.push((group, figures));
+        }
+        for (group, held) in self.ceilings.each() {
+            let mut figures = Figures::default();
+            figures.under_way.times_mut(held.bio.op).spend(Part::Limit, now.since(held.since));
+            all.push((group, figures));
+        }
+        all
+    }
+
+    fn clock_at(&self, now: Instant) -> Clock {
+        let mut clock = self.clock;
+        clock.go_on(now);
+        clock
+    }
+}
+
+/// What bios of a stream have waited outside.
+fn outside(state: &StreamState, now: Instant) -> Stats {
+    let mut stats = Stats::default();
+    for (op, (count, sum)) in Op::ALL.into_iter().zip(state.outside).filter(|(_, (count, _))| *count > 0) {
+        let mut times = Times::default();
+        let time = u64::from(count).wrapping_mul(now.as_nanos()).wrapping_sub(sum);
+        times.spend(Part::Room, Duration::from_nanos(time));
+        stats.spent(op, &times);
+    }
+    stats
+}
+
+/// Divides the time of a bio's data: it waited for its last request to go to the device, and then for the device.
+#[inline]
+fn divide(times: &mut Times, clock: &Clock, now: Instant, bio: &BioState, request: &Request) {
+    let all = now.since(bio.since);
+    if request.waiting.op == Op::Flush {
+        return times.spend(Part::Flush, all);
+    }
+    let took = now.since(request.dispatched).min(all);
+    Clock::divide_wait(times, all - took, &bio.stamp, &request.stamp);
+    clock.divide_service(times, took, &request.stamp);
+}

@@ -1,0 +1,373 @@
+//! Waits: where the time of requests goes.
+//!
+//! A tenant whose reads take 5 ms wants to know why. The device may be slow, a neighbour may have the disk, or a flush may hold
+//! everything up; a histogram of latencies looks the same in all three. So the time of each bio is divided into [`Part`]s, and
+//! the parts are added up for each stream and operation.
+//!
+//! Looking at each request at each moment would cost more than the request. Instead the queue keeps a few clocks of what the
+//! disk is doing, each a sum that only grows; a bio notes them when it comes and its request notes them when it goes to the
+//! device. Example: a read comes when the disk has been busy for 700 ms in all and goes when it has been busy for 704 ms; in
+//! the meantime the clock of its own tenant went on by 1 ms. So it waited 1 ms behind requests of its own, and 3 ms behind others'.
+//!
+//! waits.1  At each moment the disk does one thing: it flushes, or it is busy with requests, or it is held idle on purpose, or none
+//!          of these. Each of the first three has a clock.
+//! waits.2  While it is busy, each of the n requests in flight has 1/n of its time. What the requests of a group have so is the
+//!          clock of that group: the device time that the group has had.
+//! waits.3  The parts of a bio add up to its latency, whatever the clocks say: each part is at most what is left.
+//! waits.4  In the root group each stream is a tenant, and has a clock of its own.
+
+use crate::{Duration, Instant};
+
+/// What a bio's time was spent on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Payload memory was missing: it waited before the queue.
+    Memory,
+    /// A place was missing: a request of its connection or queue, a tag, or a turn of its worker.
+    Room,
+    /// A ceiling of its own group held it.
+    Limit,
+    /// The disk was busy with requests of others.
+    Others,
+    /// The disk was busy with requests of its own tenant.
+    Own,
+    /// The disk was held idle on purpose.
+    Idling,
+    /// The disk was being flushed, or its own flush had not ended.
+    Flush,
+    /// The device had it.
+    Device,
+    /// It had ended, and its reply was not sent.
+    Reply,
+}
+
+impl Part {
+    /// How many there are; they index tables as `part as usize`.
+    pub const COUNT: usize = 9;
+    /// All of them, in the order in which a bio may pass them.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Memory,
+        Self::Room,
+        Self::Limit,
+        Self::Others,
+        Self::Own,
+        Self::Idling,
+        Self::Flush,
+        Self::Device,
+        Self::Reply,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Room => "room",
+            Self::Limit => "limit",
+            Self::Others => "others",
+            Self::Own => "own",
+            Self::Idling => "idling",
+            Self::Flush => "flush",
+            Self::Device => "device",
+            Self::Reply => "reply",
+        }
+    }
+}
+
+/// Time by [`Part`].
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Times([u64; Part::COUNT]);
+
+impl Times {
+    /// The time of a part.
+    #[must_use]
+    pub const fn of(&self, part: Part) -> Duration {
+        Duration::from_nanos(self.0[part as usize])
+    }
+
+    /// All parts together.
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.0.iter().sum())
+    }
+
+    /// Adds time to a part.
+    #[inline]
+    pub fn spend(&mut self, part: Part, time: Duration) {
+        self.0[part as usize] += time.as_nanos();
+    }
+
+    /// Adds another's time.
+    pub fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
+    }
+
+    /// What was added since it was as `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self(core::array::from_fn(|part| self.0[part].saturating_sub(before.0[part])))
+    }
+}
+
+/// What a disk has been doing since the start (waits.1).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Doing {
+    /// It was being flushed.
+    pub flushing: Duration,
+    /// It was not, and had requests.
+    pub busy: Duration,
+    /// It had none, and was held idle on purpose.
+    pub idling: Duration,
+}
+
+impl core::ops::Add for Doing {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self {
+            flushing: self.flushing + other.flushing,
+            busy: self.busy + other.busy,
+            idling: self.idling + other.idling,
+        }
+    }
+}
+
+/// The clocks of a disk.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Clock {
+    at: Instant,
+    requests: u32,
+    flushes: u32,
+    is_idling: bool,
+    flushing: u64,
+    busy: u64,
+    idle: u64,
+    /// The time that each request in flight has had of it (waits.2), in parts of a nanosecond; it starts anew at the end.
+    each: u64,
+}
+
+/// Binary places of [`Clock::each`]: with 128 requests in flight, 100 ns are 51,200 parts for each.
+const PLACES: u32 = 16;
+
+/// The clock of a group or stream (waits.2, waits.4).
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Share {
+    requests: u32,
+    each: u64,
+    had: u64,
+    /// In whole nanoseconds, for people: `had` starts anew every three days.
+    whole: u64,
+}
+
+/// What clocks showed when a bio came, or when a request went to the device.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Stamp {
+    flushing: u64,
+    busy: u64,
+    idle: u64,
+    had: u64,
+}
+
+impl Clock {
+    /// It is `now`. Workers read their times before they have the queue: one that is a little behind changes nothing.
+    #[inline]
+    pub(crate) fn go_on(&mut self, now: Instant) {
+        if now > self.at {
+            self.advance(now);
+        }
+    }
+
+    fn advance(&mut self, now: Instant) {
+        let passed = now.since(self.at).as_nanos();
+        self.at = now;
+        if self.flushes > 0 {
+            self.flushing += passed;
+        } else if self.requests > 0 {
+            self.busy += passed;
+            self.each = self.each.wrapping_add((passed << PLACES) / u64::from(self.requests));
+        } else if self.is_idling {
+            self.idle += passed;
+        }
+    }
+
+    /// A request goes to the device; the clock has [gone on](Self::go_on).
+    #[inline]
+    pub(crate) fn begins(&mut self) {
+        self.requests += 1;
+    }
+
+    /// A request has come back; the clock has [gone on](Self::go_on).
+    #[inline]
+    pub(crate) fn ends(&mut self) {
+        self.requests -= 1;
+    }
+
+    /// A flush goes to the device.
+    pub(crate) fn flush_begins(&mut self) {
+        self.flushes += 1;
+    }
+
+    /// A flush has come back.
+    pub(crate) fn flush_ends(&mut self) {
+        self.flushes -= 1;
+    }
+
+    /// Whether the disk is held idle on purpose, while it has no request.
+    #[inline]
+    pub(crate) fn set_idling(&mut self, idling: bool) {
+        self.is_idling = idling;
+    }
+
+    /// What the clocks show a tenant.
+    #[inline]
+    pub(crate) fn stamp(&self, share: &Share) -> Stamp {
+        let had = share.had.wrapping_add(share.since(self));
+        Stamp { flushing: self.flushing, busy: self.busy, idle: self.idle, had }
+    }
+
+    pub(crate) fn doing(&self) -> Doing {
+        let [flushing, busy, idling] = [self.flushing, self.busy, self.idle].map(Duration::from_nanos);
+        Doing { flushing, busy, idling }
+    }
+
+    /// Divides `waited` of a bio that came at `from` and went to the device at `to`.
+    #[inline]
+    pub(crate) fn divide_wait(times: &mut Times, waited: Duration, from: &Stamp, to: &Stamp) {
+        let mut left = waited.as_nanos();
+        if left == 0 {
+            return;
+        }
+        let mut take = |part: Part, time: u64| {
+            let time = time.min(left); // waits.3
+            left -= time;
+            times.spend(part, Duration::from_nanos(time));
+            time
+        };
+        take(Part::Flush, to.flushing - from.flushing);
+        let own = take(Part::Own, to.had.wrapping_sub(from.had) >> PLACES);
+        take(Part::Others, (to.busy - from.busy).saturating_sub(own));
+        take(Part::Idling, to.idle - from.idle);
+        take(Part::Room, u64::MAX);
+    }
+
+    /// Divides the time in the device since `from`.
+    #[inline]
+    pub(crate) fn divide_service(&self, times: &mut Times, took: Duration, from: &Stamp) {
+        let flush = Duration::from_nanos((self.flushing - from.flushing).min(took.as_nanos()));
+        times.spend(Part::Flush, flush);
+        times.spend(Part::Device, took - flush);
+    }
+}
+
+impl Share {
+    #[inline]
+    fn since(&self, clock: &Clock) -> u64 {
+        clock.each.wrapping_sub(self.each).wrapping_mul(self.requests.into())
+    }
+
+    #[inline]
+    fn go_on(&mut self, clock: &Clock) {
+        let more = self.since(clock);
+        let before = self.had >> PLACES;
+        self.had = self.had.wrapping_add(more);
+        self.whole += (self.had >> PLACES).wrapping_sub(before) & (u64::MAX >> PLACES);
+        self.each = clock.each;
+    }
+
+    /// A request of it goes to the device.
+    #[inline]
+    pub(crate) fn begins(&mut self, clock: &Clock) {
+        self.go_on(clock);
+        self.requests += 1;
+    }
+
+    /// A request of it has come back.
+    #[inline]
+    pub(crate) fn ends(&mut self, clock: &Clock) {
+        self.go_on(clock);
+        self.requests -= 1;
+    }
+
+    /// The device time that it has had.
+    pub(crate) fn had(&self, clock: &Clock) -> Duration {
+        let mut now = *self;
+        now.go_on(clock);
+        Duration::from_nanos(now.whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::ms;
+
+    fn at(n: u64) -> Instant {
+        Instant::ZERO + ms(n)
+    }
+
+    fn begin(clock: &mut Clock, share: &mut Share) {
+        clock.begins();
+        share.begins(clock);
+    }
+
+    fn end(clock: &mut Clock, share: &mut Share) {
+        clock.ends();
+        share.ends(clock);
+    }
+
+    /// waits.1, waits.2: alice has one request and bob three; each has a quarter, and a flush stops them all.
+    #[test]
+    fn the_device_time_of_a_group_is_its_part_of_what_is_in_flight() {
+        let (mut clock, mut alice, mut bob) = (Clock::default(), Share::default(), Share::default());
+        begin(&mut clock, &mut alice);
+        (0..3).for_each(|_| begin(&mut clock, &mut bob));
+        clock.go_on(at(8));
+        clock.flush_begins();
+        clock.go_on(at(10));
+        clock.flush_ends();
+        clock.go_on(at(14));
+        end(&mut clock, &mut alice);
+        (0..3).for_each(|_| end(&mut clock, &mut bob));
+        clock.set_idling(true);
+        clock.go_on(at(15));
+        assert_eq!((alice.had(&clock), bob.had(&clock)), (ms(3), ms(9)));
+        assert_eq!(clock.doing(), Doing { flushing: ms(2), busy: ms(12), idling: ms(1) });
+    }
+
+    /// waits.3: a wait of 20 ms is divided, and what no clock explains is a place that was missing.
+    #[test]
+    fn a_wait_is_divided_among_what_the_disk_did_meanwhile() {
+        let (mut clock, mut alice, mut bob) = (Clock::default(), Share::default(), Share::default());
+        let from = clock.stamp(&alice);
+        begin(&mut clock, &mut alice);
+        begin(&mut clock, &mut bob);
+        clock.go_on(at(8));
+        end(&mut clock, &mut alice);
+        end(&mut clock, &mut bob);
+        clock.go_on(at(11)); // nothing
+        clock.set_idling(true);
+        clock.go_on(at(15));
+        clock.flush_begins();
+        clock.go_on(at(20));
+        let to = clock.stamp(&alice);
+        let mut times = Times::default();
+        Clock::divide_wait(&mut times, ms(20), &from, &to);
+        let found = [Part::Own, Part::Others, Part::Room, Part::Idling, Part::Flush].map(|part| times.of(part));
+        assert_eq!(found, [ms(4), ms(4), ms(3), ms(4), ms(5)]);
+        let mut less = Times::default();
+        Clock::divide_wait(&mut less, ms(6), &from, &to);
+        assert_eq!(less.sum(), ms(6), "no more than it waited");
+    }
+
+    #[test]
+    fn the_clock_of_a_group_may_start_anew() {
+        let mut clock = Clock { each: u64::MAX - 5, ..Clock::default() };
+        let mut share = Share { had: u64::MAX - 7, each: u64::MAX - 5, ..Share::default() };
+        let from = clock.stamp(&share);
+        begin(&mut clock, &mut share);
+        clock.go_on(at(3));
+        let mut times = Times::default();
+        Clock::divide_wait(&mut times, ms(3), &from, &clock.stamp(&share));
+        assert_eq!(times.of(Part::Own), ms(3));
+        assert_eq!(share.had(&clock), ms(3));
+    }
+}

@@ -1,0 +1,97 @@
+//! Trace: what happens to each request, taken out of the queues while they are served.
+//!
+//! A queue keeps its latest events in a ring while it is traced, and tests one word when it is not. The caller takes them out,
+//! some at a time, so that a worker that wants the queue meanwhile waits for a few microseconds.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use fairlift_core::trace::Event;
+use fairlift_core::{GroupId, Sector};
+
+use crate::disk::{Disk, Disks};
+
+/// How many events a queue keeps. Chosen: at a million requests a second, which have five each, 13 ms.
+pub(crate) const EVENTS: usize = 1 << 16;
+/// How many are taken while a queue is locked.
+const TAKEN: usize = 1024;
+
+/// A trace that is being taken, of all disks; there is one at a time. It ends when this is dropped.
+pub struct Trace {
+    disks: Weak<Disks>,
+    is_taken: Arc<AtomicBool>,
+    groups: Vec<(GroupId, String)>,
+    exports: Vec<Traced>,
+}
+
+/// Where an export is on its disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Traced {
+    /// Its name.
+    pub name: String,
+    /// The number of the disk.
+    pub disk: usize,
+    /// Its first sector there.
+    pub start: Sector,
+    /// How many it has.
+    pub sectors: u64,
+}
+
+impl Traced {
+    /// Whether a sector of a disk is its.
+    #[must_use]
+    pub fn holds(&self, disk: usize, sector: Sector) -> bool {
+        self.disk == disk && (self.start.0..self.start.0 + self.sectors).contains(&sector.0)
+    }
+}
+
+impl Trace {
+    /// Begins, unless a trace is being taken.
+    pub(crate) fn begin(
+        disks: &Arc<Disks>,
+        is_taken: &Arc<AtomicBool>,
+        groups: Vec<(GroupId, String)>,
+        exports: Vec<Traced>,
+    ) -> Option<Self> {
+        if is_taken.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let this = Self { disks: Arc::downgrade(disks), is_taken: Arc::clone(is_taken), groups, exports };
+        this.each(|_, disk| disk.set_trace(EVENTS));
+        Some(this)
+    }
+
+    /// Takes what has happened since this was asked last, with the numbers of the disks, and tells how much was lost.
+    pub fn take(&self, tell: &mut dyn FnMut(usize, Event)) -> u64 {
+        let mut lost = 0;
+        self.each(|number, disk| {
+            disk.set_trace(EVENTS); // queues that have come meanwhile
+            lost += disk.take_trace(TAKEN, &mut |event| tell(number, event));
+        });
+        lost
+    }
+
+    /// The groups that there were when it began, by the numbers that events have.
+    #[must_use]
+    pub fn groups(&self) -> &[(GroupId, String)] {
+        &self.groups
+    }
+
+    /// The exports that there were when it began.
+    #[must_use]
+    pub fn exports(&self) -> &[Traced] {
+        &self.exports
+    }
+
+    fn each(&self, mut act: impl FnMut(usize, &Disk)) {
+        let disks = self.disks.upgrade().map_or_else(Vec::new, |disks| disks.all());
+        disks.iter().for_each(|(number, disk)| act(*number, disk));
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        self.each(|_, disk| disk.set_trace(0));
+        self.is_taken.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,99 @@
+//! Turns: how busy each worker is.
+//!
+//! What a worker does within a system call is work too, so the kernel is asked for the time that its thread had a CPU, and for the
+//! time that it waited for one. Only what it spent looking for news is known to itself alone. One thread writes a row and others read
+//! it: it costs a worker a few stores in each turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use fairlift_core::Duration;
+
+/// What a worker has done.
+#[derive(Default)]
+#[repr(align(128))] // no two rows share a line of the cache, or the pair of lines that is fetched together
+pub(crate) struct Turns {
+    /// Its thread; 0: there is none.
+    thread: AtomicI32,
+    count: AtomicU64,
+    /// What the ring has completed.
+    completions: AtomicU64,
+    /// For how long it looked for news, in nanoseconds.
+    looked: AtomicU64,
+}
+
+/// The same at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Worked {
+    /// Turns begun.
+    pub turns: u64,
+    /// Completions taken in them.
+    pub completions: u64,
+    /// For how long it had a CPU and did something with it.
+    pub ran: Duration,
+    /// For how long it had something to do and no CPU.
+    pub delayed: Duration,
+}
+
+impl Turns {
+    /// So many rows.
+    pub(crate) fn rows(workers: usize) -> Arc<[Self]> {
+        (0..workers).map(|_| Self::default()).collect()
+    }
+
+    /// The calling thread is the worker.
+    pub(crate) fn begin(&self) {
+        // SAFETY: it takes nothing and cannot fail.
+        let thread = unsafe { libc::gettid() };
+        self.thread.store(thread, Ordering::Relaxed);
+    }
+
+    /// A turn has taken so many completions; so long has been looked for news in all.
+    #[inline]
+    pub(crate) fn turn(&self, completions: u64, looked: Duration) {
+        self.count.store(self.count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.completions.store(self.completions.load(Ordering::Relaxed) + completions, Ordering::Relaxed);
+        self.looked.store(looked.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// What it has done by now.
+    pub(crate) fn read(&self) -> Worked {
+        let of = |row: &AtomicU64| row.load(Ordering::Relaxed);
+        let (cpu, delayed) = scheduled(self.thread.load(Ordering::Relaxed));
+        let ran = Duration::from_nanos(cpu.saturating_sub(of(&self.looked)));
+        Worked {
+            turns: of(&self.count),
+            completions: of(&self.completions),
+            ran,
+            delayed: Duration::from_nanos(delayed),
+        }
+    }
+}
+
+/// For how long a thread of ours had a CPU, and for how long it waited for one.
+fn scheduled(thread: i32) -> (u64, u64) {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
+    let mut numbers = text.split_whitespace().map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlift_core::time::us;
+
+    #[test]
+    fn what_a_worker_did_is_its_time_on_a_cpu_without_what_it_looked_for_news() {
+        let turns = Turns::default();
+        assert_eq!(turns.read(), Worked::default(), "there is no thread");
+        turns.begin();
+        let mut sum = 0_u64;
+        (0..20_000_000).for_each(|n| sum = std::hint::black_box(sum ^ n));
+        turns.turn(3, Duration::ZERO);
+        let before = turns.read();
+        assert!(before.ran > us(100), "{before:?}");
+        turns.turn(4, Duration::from_nanos(u64::MAX));
+        let after = turns.read();
+        assert_eq!((after.turns, after.completions, after.ran), (2, 7, Duration::ZERO));
+    }
+}

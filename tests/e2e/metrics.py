@@ -1,0 +1,162 @@
+"""What a server tells of itself: metrics that Prometheus takes, and traces that blktrace's tools read."""
+
+from control import Control, Unix
+from harness import *
+
+
+def scrape(control, accept="text/plain"):
+    connection = Unix(control.path)
+    try:
+        connection.request("GET", "/metrics", headers={"Accept": accept})
+        answer = connection.getresponse()
+        equal(answer.status, 200, "the status")
+        return answer.read().decode(), answer.headers["Content-Type"]
+    finally:
+        connection.close()
+
+
+def samples(text):
+    """{(name, labels as they are written): value}"""
+    found = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            series, value = line.rsplit(" ", 1)
+            name, _, labels = series.partition("{")
+            found[name, labels.rstrip("}")] = float(value)
+    return found
+
+
+def checked(t, text):
+    """promtool has nothing to say against it."""
+    path = t.path("metrics")
+    Path(path).write_text(text)
+    said = t.run("sh", "-c", f"promtool check metrics < {path}", code=None)
+    equal(said.strip(), "", "what promtool says")
+
+
+@test(fairlift_only=True)
+def promtool_takes_the_metrics_and_they_say_what_was_done(t):
+    name = 'al"ice \\ 😀'
+    server = t.server(config=f"""
+        [disk.d]
+        scheduler = "fair"
+        [export.a]
+        backing = "mem:64m"
+        disk = "d"
+        group = {json.dumps("/" + name, ensure_ascii=False)}
+        [group.{json.dumps("/" + name, ensure_ascii=False)}]
+        weight = 300
+        """)
+    control = Control(t, server)
+    with server.connect("a") as client:
+        for n in range(10):
+            client.write(n * 4 * KIB, bytes(4 * KIB))
+        client.read(0, 8 * KIB)
+        client.flush()
+        text, kind = scrape(control)
+    contains(kind, "text/plain")
+    checked(t, text)
+    found = samples(text)
+    tenant = 'disk="d",tenant="/al\\"ice \\\\ 😀"'
+    of = lambda name, more="": found[name, tenant + more]
+    write, read = ',operation="write"', ',operation="read"'
+    equal(of("fairlift_operations_total", write), 10, "writes")
+    equal(of("fairlift_operation_bytes_total", read), 8 * KIB, "bytes read")
+    equal(of("fairlift_operation_seconds_count", write), 10, "latencies of writes")
+    equal(of("fairlift_tenant_weight"), 300, "the weight")
+    equal(of("fairlift_tenant_entitled"), 1, "the entitlement of who is alone")
+    buckets = [value for (name, labels), value in found.items()
+               if name == "fairlift_operation_seconds_bucket" and write[1:] in labels]
+    equal((len(buckets), buckets), (20, sorted(buckets)), "the buckets of writes")
+    equal(buckets[-1], 10, "all writes are in the last bucket")
+    parts = sum(value for (name, labels), value in found.items()
+                if name == "fairlift_operation_part_seconds_total" and write[1:] in labels and 'part="reply"' not in labels)
+    whole = of("fairlift_operation_seconds_sum", write)
+    if not abs(parts - whole) < 1e-9 + whole / 1e6:
+        raise AssertionError(f"the parts of writes add up to {parts}, and they took {whole}")
+    text, kind = scrape(control, "application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    contains(kind, "application/openmetrics-text; version=1.0.0")
+    contains(text[-100:], "# EOF")
+
+
+@test(fairlift_only=True)
+def a_scraper_that_reads_nothing_holds_nobody_up(t):
+    server = t.server("a=mem:64m")
+    control = Control(t, server)
+    slow = []
+    for _ in range(20):
+        connection = Unix(control.path)
+        connection.connect()
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        slow.append(connection)
+    time.sleep(0.5)
+    for connection in slow:
+        connection.sock.recv(1)
+    text, _ = scrape(control)
+    contains(text, "fairlift_worker_busy_seconds_total")
+    contains(control.cli("status"), "connections")
+    with server.connect("a") as client:
+        client.read(0, 4096)
+    for connection in slow:
+        connection.close()
+
+
+@test(fairlift_only=True, seconds=120)
+def blktrace_tools_read_a_trace(t):
+    server = t.server(config="""
+        [disk.d]
+        scheduler = "fair"
+        """ + "".join(f"""
+        [export.{name}]
+        backing = "null:1g,delay=1ms"
+        disk = "d"
+        group = "/tenants/{name}"
+        """ for name in ("alice", "bob")))
+    control = Control(t, server)
+    loads = [t.start(
+        "fio", f"--name={name}", "--ioengine=nbd", f"--uri={server.uri(name)}", "--rw=randrw", "--bs=4k", "--iodepth=8",
+        "--time_based", "--runtime=30", f"--output={t.path(name)}") for name in ("alice", "bob")]
+    until(lambda: len(control.ask("GET", "/v1/connections")) == 2, "both are there")
+    contains(control.cli("trace", "--export", "alise", "-o", t.path("x"), code=1), 'did you mean "alice"?')
+    said = control.cli("trace", "--seconds=2", "-o", t.path("all"))
+    contains(said, "events: ", "all.blktrace.0")
+    if "lost" in said:
+        raise AssertionError(f"events were lost: {said}")
+    files = sorted(str(path) for path in Path(t.dir).glob("all.blktrace.*"))
+    for file in files:
+        t.run("blkrawverify", Path(file).name.split(".blktrace.")[0], cwd=t.dir)
+    for report in Path(t.dir).glob("all.verify.out"):
+        if re.search(r"bad|error", report.read_text(), re.I):
+            raise AssertionError(report.read_text()[:2000])
+    parsed = t.run("blkparse", "-i", "all", cwd=t.dir)
+    contains(parsed, "[/tenants/alice]", "[/tenants/bob]")
+    letters = set(re.findall(r"^ *240,\d+ +\d+ +\d+ +[\d.]+ +\d+ +([A-Z]) ", parsed, re.M))
+    if not {"Q", "G", "I", "D", "C"} <= letters:
+        raise AssertionError(f"blkparse saw only {letters}: {parsed[:2000]}")
+    t.run("blkparse", "-i", "all", "-d", "all.bin", "-O", cwd=t.dir)
+    table = t.run("btt", "-i", "all.bin", cwd=t.dir)
+    d2c = re.search(r"^D2C +([\d.]+) +([\d.]+) +([\d.]+)", table, re.M)
+    if not d2c or not 0.0009 < float(d2c[2]) < 0.5:
+        raise AssertionError(f"the device takes 1 ms: {table[:3000]}")
+    control.cli("trace", "--export", "alice", "--seconds=1", "-o", t.path("alice"))
+    parsed = t.run("blkparse", "-i", "alice", cwd=t.dir)
+    if "[/tenants/bob]" in parsed:
+        raise AssertionError("a trace of alice has requests of bob")
+    control.cli("trace", "--seconds=0.5", "-o", t.path("t.json"))
+    trace = json.loads(Path(t.path("t.json")).read_text())
+    phases = [event["ph"] for event in trace["traceEvents"]]
+    equal(phases.count("b"), phases.count("e"), "beginnings and ends")
+    if phases.count("b") < 100:
+        raise AssertionError(f"{phases.count('b')} requests in half a second")
+    for load in loads:
+        load.terminate()
+    # The one file that holds all events of one worker is replayed: fio reads what was asked.
+    image = t.image("image", GIB)
+    t.run("fio", "--name=replay", f"--read_iolog={files[0]}", f"--replay_redirect={image}", f"--filename={image}",
+          "--replay_no_stall=1", "--ioengine=psync", f"--output={t.path('replay')}")
+    contains(Path(t.path("replay")).read_text(), "IOPS=")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""`fairlift why`: each cause is staged with real clients of a real server, and must be named.
+
+A cause is staged so that it has most of the tenant's time: a device that takes 5 ms for each request is slow whatever the machine does.
+"""
+
+import itertools
+
+from control import Control
+from harness import *
+
+# A device that takes 5 ms for each request, and as many at once as the disk gives it.
+SLOW = "null:1g,delay=5ms"
+
+
+class Load:
+    """A client that keeps so many operations outstanding, on a thread of its own."""
+
+    def __init__(self, t, server, export, outstanding=1, *, size=4 * KIB, pause=0.0, step=None):
+        self.client = server.connect(export)
+        self.outstanding, self.size, self.pause, self.random = outstanding, size, pause, random.Random(SEED)
+        self.client.random = self.random
+        self.step, self.stopped = step or self.read, False
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+        t.defer(self.stop)
+
+    def read(self, client):
+        client.submit(nbdclient.READ, self.random.randrange(client.size // self.size) * self.size, self.size)
+
+    def run(self):
+        with contextlib.suppress(OSError, nbdclient.Closed):
+            for _ in range(self.outstanding):
+                self.step(self.client)
+            while not self.stopped:
+                self.client.reply()
+                if self.pause:
+                    time.sleep(self.pause)
+                self.step(self.client)
+
+    def stop(self):
+        self.stopped = True
+        with contextlib.suppress(OSError):
+            self.client.sock.shutdown(socket.SHUT_RDWR)
+        self.thread.join(10)
+        self.client.close()
+
+
+def tenants(disk, alice=SLOW, bob=SLOW, weights=(100, 100), server=""):
+    """Alice and bob on one disk, each in a group of their own."""
+    groups = "".join(f'[group."/{name}"]\nweight = {weight}\n' for name, weight in zip(("alice", "bob"), weights))
+    exports = "".join(
+        f'[export.{name}]\nbacking = "{backing}"\ndisk = "d"\ngroup = "/{name}"\n'
+        for name, backing in (("alice", alice), ("bob", bob)))
+    return f"[server]\n{server}\n[disk.d]\n{disk}\n{groups}{exports}"
+
+
+def why(t, server, cause, *words, export="alice", seconds=1.0):
+    """The command names this cause, with these words; what it answered."""
+    control = Control(t, server)
+    time.sleep(0.3)  # the load has begun
+    said = json.loads(control.cli("why", export, f"--seconds={seconds}", "--json"))
+    if said["cause"] != cause:
+        raise AssertionError(f"wanted the cause {cause!r}: {json.dumps(said, indent=1)}")
+    contains(said["says"], *words)
+    whole = sum(one["part"] for one in said["causes"])
+    if not 0.9 < whole < 1.1:
+        raise AssertionError(f"the parts add up to {whole}: {json.dumps(said, indent=1)}")
+    return said
+
+
+@test(fairlift_only=True)
+def nobody_is_connected(t):
+    server = t.server(config=tenants('scheduler = "fair"'))
+    why(t, server, "nobody", "nobody is connected to an export of /alice")
+    control = Control(t, server)
+    contains(control.cli("why", "alise", code=1), 'there is no export "alise"', 'did you mean "alice"?')
+    contains(control.cli("why", "alice"), "alice: nobody is connected")
+
+
+@test(fairlift_only=True)
+def a_client_that_asks_for_nothing(t):
+    server = t.server(config=tenants('scheduler = "fair"'))
+    with server.connect("alice"):
+        why(t, server, "client", "asks for nothing (1 connection)")
+
+
+@test(fairlift_only=True)
+def a_client_that_pauses(t):
+    server = t.server(config=tenants('scheduler = "fair"', alice="mem:1g"))
+    Load(t, server, "alice", pause=0.05)
+    said = why(t, server, "client", "the client itself", "it pauses 5", "ms between operations")
+    if not 10 < said["iops"] < 20:
+        raise AssertionError(f"a pause of 50 ms makes less than 20 a second, not {said['iops']}")
+
+
+@test(fairlift_only=True)
+def a_client_that_asks_for_one_at_a_time(t):
+    server = t.server(config=tenants('scheduler = "fair"'))
+    Load(t, server, "alice")
+    why(t, server, "one at a time", "asks for one at a time", "ms for each")
+
+
+@test(fairlift_only=True)
+def a_client_that_sends_what_it_writes_slowly(t):
+    server = t.server(config=tenants('scheduler = "fair"', alice="mem:1g"))
+
+    def write(client):
+        client.send(client.request(nbdclient.WRITE, 0, 4 * KIB))
+        for _ in range(8):
+            client.send(bytes(512))
+            time.sleep(0.01)
+
+    Load(t, server, "alice", step=write)
+    why(t, server, "client", "the client itself")
+
+
+@test(fairlift_only=True)
+def a_slow_device(t):
+    server = t.server(config=tenants('scheduler = "fair"', alice="null:1g,delay=40ms"))
+    Load(t, server, "alice", 8)
+    why(t, server, "device", "the device: it takes", "ms for each operation")
+
+
+@test(fairlift_only=True)
+def a_device_that_does_not_answer(t):
+    server = t.server(config=tenants('scheduler = "fair"', alice="null:1g,delay=20s"))
+    Load(t, server, "alice", 4)
+    said = why(t, server, "device", "the device")
+    equal(said["iops"], 0, "operations that ended")
+
+
+@test(fairlift_only=True)
+def a_neighbour_who_keeps_much_outstanding(t):
+    server = t.server(config=tenants('scheduler = "mq-deadline"\ndepth = 1\nnr_requests = 64'))
+    Load(t, server, "bob", 16)
+    Load(t, server, "alice")
+    why(t, server, "others", "of its time is the share of /bob", "operations outstanding", seconds=2)
+
+
+@test(fairlift_only=True)
+def a_neighbour_of_more_weight(t):
+    server = t.server(config=tenants('scheduler = "fair"\ndepth = 1', weights=(100, 900)))
+    Load(t, server, "bob", 16)
+    Load(t, server, "alice", 4)
+    why(t, server, "others", "the share of /bob, which has", "its weight entitles it to 10 %", seconds=2)
+
+
+@test(fairlift_only=True)
+def other_connections_of_the_root_group(t):
+    server = t.server(config=f"""
+        [disk.d]
+        scheduler = "mq-deadline"
+        depth = 1
+        nr_requests = 64
+        """ + "".join(f'[export.{name}]\nbacking = "{SLOW}"\ndisk = "d"\n' for name in ("alice", "bob")))
+    for export in ("alice", "bob", "bob", "bob"):
+        Load(t, server, export)
+    why(t, server, "others", "the disk serves other connections", seconds=2)
+
+
+@test(fairlift_only=True)
+def its_own_queue_at_a_disk_that_takes_one_at_once(t):
+    server = t.server(config=tenants('scheduler = "fair"\ndepth = 1'))
+    Load(t, server, "alice", 16)
+    why(t, server, "own", "its own operations", "the disk takes 1 at once")
+
+
+@test(fairlift_only=True)
+def a_queue_of_the_disk_that_is_full(t):
+    server = t.server(config=tenants('scheduler = "mq-deadline"\ndepth = 4\nnr_requests = 4', alice="null:1g,delay=20ms"))
+    Load(t, server, "alice", 64)
+    why(t, server, "room", "the queue of d is full (nr_requests = 4)")
+
+
+@test(fairlift_only=True)
+def a_queue_of_the_disk_that_a_neighbour_has_filled(t):
+    server = t.server(config=tenants('scheduler = "mq-deadline"\ndepth = 1\nnr_requests = 2'))
+    Load(t, server, "bob", 16)
+    Load(t, server, "alice")
+    why(t, server, "room", "the queue of d is full (nr_requests = 2)", seconds=2)
+
+
+@test(fairlift_only=True)
+def more_requests_than_a_connection_may_have(t):
+    server = t.server(config=tenants('scheduler = "fair"', alice="null:1g,delay=20ms", server="connection_requests = 2"))
+    Load(t, server, "alice", 64)
+    why(t, server, "room", "asks for more at once than a connection may (connection_requests = 2)")
+
+
+@test(fairlift_only=True)
+def more_bytes_than_a_connection_may_have(t):
+    limits = 'request_max = "1m"\nconnection_memory = "2m"'
+    server = t.server(config=tenants('scheduler = "fair"', alice="null:1g,delay=50ms", server=limits))
+    Load(t, server, "alice", 32, size=MIB)
+    why(t, server, "room", "more bytes at once than a connection may (connection_memory = 2 MiB)")
+
+
+@test(fairlift_only=True)
+def payload_memory_that_others_have(t):
+    limits = 'workers = 1\nrequest_max = "1m"\nconnection_memory = "8m"\nmemory = "8m"'
+    server = t.server(config=tenants('scheduler = "fair"', "null:1g,delay=50ms", "null:1g,delay=50ms", server=limits))
+    Load(t, server, "bob", 32, size=MIB)
+    Load(t, server, "alice", 4, size=MIB)
+    why(t, server, "memory", "payload memory", "the server's 8 MiB", seconds=2)
+
+
+@test(fairlift_only=True)
+def its_own_ceiling(t):
+    server = t.server(config=tenants('scheduler = "fair"', alice="mem:1g") + '[group."/alice".max]\nriops = 50\n')
+    Load(t, server, "alice", 4)
+    why(t, server, "limit", "its ceiling", "held by max of /alice")
+
+
+@test(fairlift_only=True)
+def its_own_flushes(t):
+    server = t.server(config=tenants('scheduler = "fair"', alice="sim:nvme-consumer,size=64M"))
+
+    def write_and_flush(client):
+        if not client.pending:
+            client.submit(nbdclient.WRITE, client.random.randrange(1000) * 4 * KIB, 4 * KIB, bytes(4 * KIB))
+            client.reply()
+            client.submit(nbdclient.FLUSH)
+
+    Load(t, server, "alice", step=write_and_flush)
+    why(t, server, "own flushes", "its own flushes", "a second")
+
+
+@test(fairlift_only=True)
+def a_neighbour_who_flushes(t):
+    model = "sim:sata-7200,size=1G"
+    server = t.server(config=tenants('scheduler = "fair"', alice=model, bob=model))
+
+    def write_and_flush(client):
+        if not client.pending:
+            client.submit(nbdclient.WRITE, client.random.randrange(1000) * 4 * KIB, 4 * KIB, bytes(4 * KIB))
+            client.reply()
+            client.submit(nbdclient.FLUSH)
+
+    Load(t, server, "bob", step=write_and_flush)
+    Load(t, server, "bob", step=write_and_flush)
+    Load(t, server, "alice", 4)
+    why(t, server, "flush", "times a second for /bob", seconds=2)
+
+
+@test(fairlift_only=True)
+def a_disk_that_is_held_idle_for_a_neighbour(t):
+    disk = 'scheduler = "cfq"\nset = { slice_idle = "20ms", group_idle = "20ms" }'
+    fast = "null:1g,delay=1ms"
+    server = t.server(config=tenants(disk, fast, fast, weights=(100, 900)))
+    place = itertools.count()
+    # He reads on from where he was, a little later each time: the disk waits for him.
+    Load(t, server, "bob", pause=0.005, step=lambda client: client.submit(nbdclient.READ, next(place) * 4 * KIB, 4 * KIB))
+    Load(t, server, "alice")
+    why(t, server, "idling", "held idle on purpose (cfq, slice_idle)", seconds=3)
+
+
+@test(fairlift_only=True)
+def a_client_that_does_not_take_its_replies(t):
+    server = t.server(config=tenants('scheduler = "fair"', alice="mem:1g"))
+    client = server.connect("alice")
+    t.defer(client.close)
+    client.send(*(client.request(nbdclient.READ, n * MIB, MIB) for n in range(32)))
+    why(t, server, "reply", "takes its replies slowly")
+
+
+if __name__ == "__main__":
+    main()
