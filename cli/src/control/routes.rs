@@ -184,14 +184,20 @@ pub(super) fn router(app: App) -> Router {
         let there: Vec<_> = there.collect();
         let says =
             format!("{} {} is not possible; it takes {}", request.method(), request.uri().path(), there.join(", "));
-        answer(Err(Failure(StatusCode::METHOD_NOT_ALLOWED, says)))
+        refuse(request, StatusCode::METHOD_NOT_ALLOWED, says).await
     });
     router.fallback(|request: Request| async move {
         let path = request.uri().path().to_owned();
         let known = ROUTES.iter().map(|route| route.path);
         let says = format!("there is no {path}{}; GET /v1/openapi.json lists what there is", suggestion(&path, known));
-        answer(Err(Failure(StatusCode::NOT_FOUND, says)))
+        refuse(request, StatusCode::NOT_FOUND, says).await
     })
+}
+
+/// Refuses a request that no route takes, when its body has been read: a client that is still sending would not read why not.
+async fn refuse(request: Request, status: StatusCode, says: String) -> Response {
+    let _ = keys(request.into_body()).await;
+    answer(Err(Failure(status, says)))
 }
 
 fn answer(result: Answer) -> Response {
