@@ -151,9 +151,9 @@ def blktrace_tools_read_a_trace(t):
         raise AssertionError(f"{phases.count('b')} requests in half a second")
     for load in loads:
         load.terminate()
-    # The one file that holds all events of one worker is replayed: fio reads what was asked.
-    image = t.image("image", GIB)
-    t.run("fio", "--name=replay", f"--read_iolog={files[0]}", f"--replay_redirect={image}", f"--filename={image}",
+    # The sectors of an export's trace are those of its image, so that it can be replayed.
+    image, whole = t.image("image", GIB), max(Path(t.dir).glob("alice.blktrace.*"), key=lambda path: path.stat().st_size)
+    t.run("fio", "--name=replay", f"--read_iolog={whole}", f"--replay_redirect={image}", f"--filename={image}",
           "--replay_no_stall=1", "--ioengine=psync", f"--output={t.path('replay')}")
     contains(Path(t.path("replay")).read_text(), "IOPS=")
 
