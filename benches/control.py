@@ -129,7 +129,8 @@ def made(server, stop, counts, kinds):
     every(1 / RATE, stop, one)
 
 
-def changes_of_others(server, stop, counts):
+def changes_of_others(server):
+    """Changes that have nothing to do with the tenants."""
     image = image_of_others(server)
 
     def kinds():
@@ -148,7 +149,7 @@ def changes_of_others(server, stop, counts):
             ("DELETE", f"/v1/listeners/{door}"),
         ]
 
-    made(server, stop, counts, kinds)
+    return kinds
 
 
 def their_own(*which):
@@ -170,9 +171,18 @@ def their_own(*which):
             "scheduler": ("POST", "/v1/changes", {"changes": [
                 {"set": "disk", "name": "d", "scheduler": "bfq"}, {"set": "disk", "name": "d", "scheduler": "fair"}]}),
         }
-        return [all_[name] for name in which]
+        return [all_[name] for name in which or all_]
 
-    return lambda server, stop, counts: made(server, stop, counts, kinds)
+    return lambda server: kinds
+
+
+def changes(*sources):
+    """Changes at random, each kind as often as another."""
+    def make(server, stop, counts):
+        of = [source(server) for source in sources]
+        made(server, stop, counts, lambda: [kind for kinds in of for kind in kinds()])
+
+    return make
 
 
 def connect(server):
@@ -385,11 +395,12 @@ def main():
     print(f"commit {commit}, {os.cpu_count()} CPUs, {options.backing}, scheduler {options.scheduler}")
     rows = {
         "changes": {
-            "exports, groups, disks, listeners of others": changes_of_others,
-            "weights, groups, priorities, descriptions": their_own("weights", "groups", "ioprio", "description"),
-            "tunables": their_own("tunables"),
-            "depth, nr_requests": their_own("depth", "nr_requests"),
-            "scheduler": their_own("scheduler"),
+            "exports, groups, disks, listeners of others": changes(changes_of_others),
+            "weights, groups, priorities, descriptions": changes(their_own("weights", "groups", "ioprio", "description")),
+            "tunables": changes(their_own("tunables")),
+            "depth, nr_requests": changes(their_own("depth", "nr_requests")),
+            "scheduler": changes(their_own("scheduler")),
+            "every kind": changes(changes_of_others, their_own()),
         },
         "hostile": {"1,000 silent clients": silent, "1 MiB of junk": junk, "50 bodies without an end": endless, "10,000 groups": groups},
     }
