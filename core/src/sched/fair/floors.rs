@@ -116,6 +116,9 @@ impl Floors {
 
     /// Gives a group a floor, or none.
     pub(super) fn set(&mut self, now: Instant, id: GroupId, rates: &Rates, order: &mut FairQueue) {
+        if rates.is_none() && !self.all.iter().any(|floor| floor.group == id) {
+            return; // Groups come and go by the thousand.
+        }
         (0..self.all.len()).for_each(|at| self.turn(at, false, order));
         let before = self.all.iter().position(|floor| floor.group == id).map(|at| self.all.swap_remove(at));
         if !rates.is_none() {

@@ -18,8 +18,8 @@
 //!         no credit for the time that it was away, unless that was short and it is content (tenants.4).
 //! fair.7  Flushes, discards and writes of zeroes are charged to the stream that asked, as what others were not served in
 //!         their time ([`pace`]). What the group wrote since its last flush, and was charged for, is taken off a flush.
-//! fair.9  A group below its floor goes first (`floors`).
 //! fair.8  What the device turned back goes first, and is not charged again.
+//! fair.9  A group below its floor goes first (`floors`).
 //!
 //! Suits disks that do not rotate. Blind to where requests are, but for their cost: a disk that seeks wants
 //! [`bfq`](super::bfq).
