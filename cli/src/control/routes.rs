@@ -267,14 +267,17 @@ impl App {
         let (parts, body) = request.into_parts();
         let who = parts.extensions.get::<Who>().cloned();
         let Some(who) = who else { return fail(StatusCode::INTERNAL_SERVER_ERROR, "nobody asks") };
-        may(&who, &parts.headers, parts.method != Method::GET)?;
+        let allowed = may(&who, &parts.headers, parts.method != Method::GET);
+        // A client that asks for a change without a body may send one all the same, and one that is refused would not read why
+        // not: neither is left while it sends.
+        let body = if parts.method == Method::GET { Ok(Map::new()) } else { keys(body).await };
+        allowed?;
+        let mut sent = body?;
         let mut query = query(parts.uri.query().unwrap_or_default());
         // A path of groups starts at the root, and that slash ends the path of the route.
         let group = matches!(does, Does::Look(Kind::Group) | Does::Change(_, Kind::Group));
         let name = name.map(|name| if group && !name.starts_with('/') { format!("/{name}") } else { name });
         let name = name.unwrap_or_default();
-        // A client that asks for a change without a body may send one all the same, and is not left while it does.
-        let mut sent = if parts.method == Method::GET { Map::new() } else { keys(body).await? };
         match does {
             Does::Document => Ok(json_response(&openapi::document())),
             Does::Server => self.look(|state, view| Ok(show::server(state, view))).await,
