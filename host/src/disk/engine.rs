@@ -10,24 +10,20 @@
 //! engine.3  A device is given the requests of a turn together, by its lane, and answers now or later. The engine does not know
 //!           which kind of device it is.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use fairlift_core::queue::Segment;
 use fairlift_core::stats::Stats;
 use fairlift_core::waits::Part;
-use fairlift_core::{
-    Bio, ContextId, Dispatch, Duration, Errno, Finished, Instant, Op, Outcome, Queue, Refused, Stream, StreamId, Tag,
-};
-use slab::Slab;
+use fairlift_core::{Bio, ContextId, Duration, Instant, Op, Outcome, Stream, StreamId, Tag};
 
+use super::exchange::{Asked, Exchange, Member};
 use super::handover::Found;
 use super::queues::Queues;
 use super::tag_wait::TagWait;
 use super::{Disk, Disks, Place, Registered};
 use crate::device::helpers::{Done, Helpers};
-use crate::device::lane::{Address, Completed, Gone, Io, Lane, Request};
+use crate::device::lane::{Address, Completed, Gone, Io, Lane};
 use crate::kernel::buffer::Pool;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::Ring;
@@ -65,50 +61,6 @@ struct Side {
     /// Steps of requests that the ring or helpers have done since the last turn.
     completed: Vec<Completed>,
     dirty: bool,
-}
-
-/// What goes between a worker and the queue of a disk: bios and news above, requests and answers below.
-struct Exchange {
-    /// The streams of the front, by the numbers that it knows them by.
-    streams: Slab<Member>,
-    /// Bios in the queue that have not ended, or whose memory is not free.
-    open: u32,
-    /// Bios that the queue had no room for, and new ones: they go in at the next turn.
-    backlog: VecDeque<Asked>,
-    /// How many of the backlog, from its front, the queue has been told of.
-    told: usize,
-    /// Replies that were sent, and how long they took, since the last turn.
-    replied: Vec<(StreamId, Op, Duration)>,
-    /// The queue refused the first of the backlog.
-    full: bool,
-    /// What the devices have answered since the last turn.
-    ended: Vec<(Tag, Outcome)>,
-    busy: Vec<Tag>,
-    /// What to do for the devices, and all its segments in that order.
-    requests: Vec<Request>,
-    segments: Vec<Segment>,
-    /// When the queue is to be asked though nothing happened.
-    timeout: Option<Instant>,
-    /// Where tags are shared: how we wait for them.
-    tag_wait: Option<TagWait>,
-}
-
-/// A bio, and when its client asked for it.
-#[derive(Clone, Copy)]
-struct Asked {
-    bio: Bio,
-    at: Instant,
-    /// What it has waited for since.
-    part: Part,
-}
-
-/// A stream of the front.
-struct Member {
-    stream: Stream,
-    /// What the queue calls it.
-    id: StreamId,
-    /// What it did through queues that are no more.
-    before: Stats,
 }
 
 /// Whether the worker gives its queue new bios ([`handover`](super::handover)).
@@ -496,157 +448,6 @@ impl Engine {
         let side = &self.sides[number];
         if !side.exchange.ended.is_empty() || !side.exchange.busy.is_empty() {
             self.mark(number);
-        }
-    }
-}
-
-/// What a worker does with a queue in one turn, in this order.
-impl Exchange {
-    fn with_capacity(depth: usize) -> Self {
-        Self {
-            streams: Slab::new(),
-            open: 0,
-            backlog: VecDeque::with_capacity(256),
-            told: 0,
-            replied: Vec::with_capacity(64),
-            full: false,
-            ended: Vec::with_capacity(depth),
-            busy: Vec::new(),
-            requests: Vec::with_capacity(depth),
-            segments: Vec::with_capacity(depth * 4),
-            timeout: None,
-            tag_wait: None,
-        }
-    }
-
-    /// Tells the queue what the devices have answered, and that its time has come; how many tags it gets back.
-    #[inline]
-    fn complete(&mut self, queue: &mut Queue, now: Instant) -> usize {
-        let came = self.ended.len() + self.busy.len();
-        for (tag, outcome) in self.ended.drain(..) {
-            queue.handle_completion(now, tag, outcome);
-        }
-        for tag in self.busy.drain(..) {
-            queue.handle_busy(now, tag);
-        }
-        if self.timeout.is_some_and(|at| at <= now) {
-            queue.handle_timeout(now);
-        }
-        came
-    }
-
-    /// Tells the queue how long replies took.
-    #[inline]
-    fn tell_replies(&mut self, queue: &mut Queue) {
-        for (stream, op, time) in self.replied.drain(..) {
-            queue.replied(self.streams[stream.0 as usize].id, op, time);
-        }
-    }
-
-    /// Gives the queue the backlog, as far as it has room.
-    #[inline]
-    fn submit(&mut self, queue: &mut Queue, now: Instant, to_front: &mut Vec<(usize, News)>) {
-        while let Some(Asked { bio, at, part }) = self.backlog.front() {
-            let stream = self.streams[bio.stream.0 as usize].id;
-            let (op, at) = (bio.op, *at);
-            match queue.submit_late(now, at, *part, Bio { stream, ..*bio }) {
-                Ok(()) => self.open += 1,
-                Err(Refused::Full) => {
-                    self.full = true;
-                    break;
-                }
-                // The protocol has checked the range already; the device's own word is passed on all the same.
-                Err(Refused::Unsupported(_)) => {
-                    to_front.push((bio.token.0 as usize, News::Ended(Outcome::Failed(Errno::ENOTSUP))));
-                }
-                Err(Refused::Empty | Refused::BeyondEnd { .. } | Refused::Unaligned { .. }) => {
-                    to_front.push((bio.token.0 as usize, News::Ended(Outcome::Failed(Errno::EINVAL))));
-                }
-            }
-            if self.told > 0 {
-                queue.comes_in(now, stream, op, at);
-                self.told -= 1;
-            }
-            self.backlog.pop_front();
-        }
-        self.tell_backlog(queue);
-    }
-
-    /// Tells the queue of bios that wait outside.
-    #[inline]
-    fn tell_backlog(&mut self, queue: &mut Queue) {
-        for Asked { bio, at, .. } in self.backlog.range(self.told..) {
-            queue.waits_outside(self.streams[bio.stream.0 as usize].id, bio.op, *at);
-        }
-        self.told = self.backlog.len();
-    }
-
-    /// The queue forgets what it was told of bios that wait outside.
-    #[cold]
-    fn forget_backlog(&mut self, queue: &mut Queue) {
-        for Asked { bio, at, .. } in self.backlog.range(..std::mem::take(&mut self.told)) {
-            queue.comes_in(*at, self.streams[bio.stream.0 as usize].id, bio.op, *at);
-        }
-    }
-
-    /// Takes back what ceilings hold of ours.
-    #[cold]
-    fn take_back(&mut self, queue: &mut Queue, now: Instant, context: ContextId) {
-        self.forget_backlog(queue);
-        for bio in queue.take_held(context).into_iter().rev() {
-            let member = self.streams.iter().find(|(_, member)| member.id == bio.stream);
-            let (stream, _) = member.expect("a stream whose bios wait is there");
-            let bio = Bio { stream: StreamId(stream as u32), ..bio };
-            self.backlog.push_front(Asked { bio, at: now, part: Part::Limit });
-            self.open -= 1;
-        }
-    }
-
-    /// Takes what the scheduler gives us for the devices; where tags are shared, until we have to wait for one.
-    #[inline]
-    fn dispatch(&mut self, queue: &mut Queue, now: Instant, context: ContextId, places: &[Place]) {
-        loop {
-            let mut goes_on = true;
-            while goes_on && let Some(dispatch) = queue.poll_dispatch(now, context) {
-                let before = self.segments.len();
-                self.segments.extend(queue.segments(dispatch.tag));
-                let Dispatch { tag, op, flags, extent, .. } = dispatch;
-                let (place, at) = Place::locate(places, extent);
-                let segments = self.segments.len() - before;
-                self.requests.push(Request { tag, op, flags, at, bytes: extent.bytes().get(), place, segments });
-                goes_on = self.tag_wait.as_mut().is_none_or(TagWait::took);
-            }
-            if !self.tag_wait.as_mut().is_some_and(|wait| wait.wait(queue.lacks_tag())) {
-                break;
-            }
-        }
-    }
-
-    /// Takes what became of our bios, for the front.
-    #[inline]
-    fn take_news(&mut self, queue: &mut Queue, context: ContextId, to_front: &mut Vec<(usize, News)>) {
-        while let Some(news) = queue.poll_finished(context) {
-            to_front.push(match news {
-                Finished::Done(token, outcome) => {
-                    self.open -= 1;
-                    (token.0 as usize, News::Ended(outcome))
-                }
-                Finished::TimedOut(token) => (token.0 as usize, News::TimedOut),
-                Finished::Released(token) => {
-                    self.open -= 1;
-                    (token.0 as usize, News::Released)
-                }
-            });
-        }
-    }
-
-    /// Asks when the next turn is due though nothing happens, and ends the turn of shared tags.
-    #[inline]
-    fn look_ahead(&mut self, queue: &Queue, now: Instant) {
-        self.timeout = queue.poll_timeout();
-        if let Some(wait) = &mut self.tag_wait {
-            let idle = wait.end(now, queue.in_flight() == 0 && queue.waiting() == 0);
-            self.timeout = self.timeout.into_iter().chain(idle).min();
         }
     }
 }

@@ -12,6 +12,7 @@
 //!         of their own they share flushes under one lock, which is taken only while a client flushes.
 
 pub(crate) mod engine;
+mod exchange;
 pub(crate) mod gauge;
 mod handover;
 pub(crate) mod queues;
