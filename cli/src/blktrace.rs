@@ -111,7 +111,7 @@ impl Record {
         (self.action == MESSAGE).then(|| std::str::from_utf8(&self.pdu).unwrap_or_default())
     }
 
-    /// Whose name it is, and which.
+    /// The process that the record names, and its name; `None`: it names none.
     pub(crate) fn named(&self) -> Option<(u32, &str)> {
         let name = std::str::from_utf8(self.pdu.strip_suffix(b"\0").unwrap_or(&self.pdu)).unwrap_or_default();
         (self.action == PROCESS).then_some((self.pid, name))

@@ -67,11 +67,11 @@ pub struct Event {
     pub op: Op,
     /// Where on the disk.
     pub extent: Extent,
-    /// Whose it was.
+    /// The stream that asked.
     pub stream: StreamId,
     /// The group of the stream.
     pub group: GroupId,
-    /// Whose worker it was.
+    /// The worker that the stream belongs to.
     pub context: ContextId,
 }
 

@@ -178,7 +178,7 @@ impl Figures {
         let mut entitled = BTreeMap::new();
         for disk in &view.disks {
             let there: Vec<&str> =
-                disk.groups.iter().filter(|group| group.streams > 0).map(|group| &*group.path).collect();
+                disk.groups.iter().filter(|group| group.figures.streams > 0).map(|group| &*group.path).collect();
             for (path, part) in status::entitled(state, &there) {
                 entitled.insert((disk.name.clone(), path.to_owned()), part);
             }
@@ -297,23 +297,25 @@ impl Figures {
                 "The part of the disk that weights give the tenant while all that are connected ask",
                 |row| row.entitled,
             ),
-            ("fairlift_tenant_connections", "Connections of the tenant", |row| Some(row.group.streams.into())),
+            ("fairlift_tenant_connections", "Connections of the tenant", |row| Some(row.group.figures.streams.into())),
             ("fairlift_tenant_in_flight", "Requests of the tenant that the devices have", |row| {
-                Some(row.group.in_flight.into())
+                Some(row.group.figures.in_flight.into())
             }),
             ("fairlift_tenant_waiting", "Operations of the tenant that wait for the devices", |row| {
-                Some(row.group.open.saturating_sub(row.group.in_flight).into())
+                Some(row.group.figures.open.saturating_sub(row.group.figures.in_flight).into())
             }),
         ];
         for (name, says, of) in gauges {
             encoder.gauge(name, says, |metric| each(metric, of))?;
         }
         let counters: [Told<OfGroup>; 2] = [
-            ("fairlift_tenant_device_seconds", "The time of the disk that the tenant has had", |group| group.had),
+            ("fairlift_tenant_device_seconds", "The time of the disk that the tenant has had", |group| {
+                group.figures.had
+            }),
             (
                 "fairlift_tenant_active_seconds",
                 "For how long the tenant's connections each had an operation that had not ended",
-                |group| group.active,
+                |group| group.figures.active,
             ),
         ];
         for (name, says, of) in counters {
@@ -329,7 +331,7 @@ impl Figures {
     /// What tenants' operations did (metrics.1).
     fn operations(&self, encoder: &mut Encoder<'_, '_>) -> Said {
         let used = |row: &Row<'_>, tell: &mut dyn FnMut(Labels<'_>, Op) -> Said| {
-            let ops = Op::ALL.into_iter().filter(|op| row.group.stats.of(*op).ops > 0);
+            let ops = Op::ALL.into_iter().filter(|op| row.group.figures.stats.of(*op).ops > 0);
             ops.into_iter().try_for_each(|op| {
                 tell(&[("disk", row.disk), ("tenant", &row.group.path), ("operation", op.name())], op)
             })
@@ -350,19 +352,21 @@ impl Figures {
         ];
         for (unit, (name, says, of)) in counters {
             encoder.metric(MetricType::Counter, name, unit, says, |metric| {
-                self.rows()
-                    .try_for_each(|row| used(&row, &mut |labels, op| metric.count(labels, of(&row.group.stats, op))))
+                self.rows().try_for_each(|row| {
+                    used(&row, &mut |labels, op| metric.count(labels, of(&row.group.figures.stats, op)))
+                })
             })?;
         }
         let says = "How long operations took, from their arrival to their end; the reply is not in it";
         encoder.metric(MetricType::Histogram, "fairlift_operation_seconds", Some(Unit::Seconds), says, |metric| {
-            self.rows().try_for_each(|row| used(&row, &mut |labels, op| metric.latency(labels, &row.group.stats, op)))
+            self.rows()
+                .try_for_each(|row| used(&row, &mut |labels, op| metric.latency(labels, &row.group.figures.stats, op)))
         })?;
         let says = "What the time of operations was spent on; all parts but the reply add up to how long they took";
         encoder.counter_of(Unit::Seconds, "fairlift_operation_part_seconds", says, |metric| {
             self.rows().try_for_each(|row| {
                 used(&row, &mut |labels, op| {
-                    let times: Times = row.group.stats.times(op);
+                    let times: Times = row.group.figures.stats.times(op);
                     let spent = Part::ALL.into_iter().filter(|part| times.of(*part) > Duration::ZERO);
                     spent.into_iter().try_for_each(|part| {
                         let labels = [labels[0], labels[1], labels[2], ("part", part.name())];

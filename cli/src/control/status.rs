@@ -32,8 +32,8 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
                 "bps": row.bps,
                 "p50_us": row.quantile(500),
                 "p99_us": row.quantile(990),
-                "in_flight": row.group.in_flight,
-                "waiting": row.group.open.saturating_sub(row.group.in_flight),
+                "in_flight": row.group.figures.in_flight,
+                "waiting": row.group.figures.open.saturating_sub(row.group.figures.in_flight),
             }));
         }
         let shown: BTreeSet<_> = rows.iter().map(|row| &*row.group.path).collect();
@@ -94,7 +94,7 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn is_active(&self) -> bool {
-        self.iops > 0.0 || self.group.open > 0
+        self.iops > 0.0 || self.group.figures.open > 0
     }
 
     fn quantile(&self, per_mille: u32) -> Option<f64> {
@@ -106,12 +106,12 @@ fn rows<'a>(disk: &'a DiskView, old: Option<&DiskView>, seconds: f64) -> Vec<Row
     let none = Stats::default();
     let row = |group: &'a GroupView| {
         let before = old.and_then(|old| old.groups.iter().find(|old| old.path == group.path));
-        let before = before.map_or(&none, |before| &before.stats);
+        let before = before.map_or(&none, |before| &before.figures.stats);
         let (mut ops, mut bytes, mut latency) = (0, 0, Histogram::default());
         for op in Op::ALL {
-            ops += group.stats.of(op).ops.saturating_sub(before.of(op).ops);
-            bytes += group.stats.of(op).bytes.saturating_sub(before.of(op).bytes);
-            if let Some(now) = group.stats.latency(op) {
+            ops += group.figures.stats.of(op).ops.saturating_sub(before.of(op).ops);
+            bytes += group.figures.stats.of(op).bytes.saturating_sub(before.of(op).bytes);
+            if let Some(now) = group.figures.stats.latency(op) {
                 latency.add(&before.latency(op).map_or_else(|| now.clone(), |before| now.since(before)));
             }
         }

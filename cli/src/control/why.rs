@@ -12,9 +12,9 @@
 //!        seem slow.
 
 use fairlift::config::Config;
-use fairlift::control::view::{ClientView, DiskView, GroupView};
+use fairlift::control::view::{ClientView, DiskView};
 use fairlift::control::{State, View};
-use fairlift_core::stats::Stats;
+use fairlift_core::queue::Figures;
 use fairlift_core::waits::{Part, Times};
 use fairlift_core::{Duration, Op};
 use serde_json::{Value, json};
@@ -115,31 +115,30 @@ impl Look<'_> {
 
     /// What a group did on the disk between the looks.
     fn did(&self, path: &str) -> Did {
-        let find = |disk: &'_ DiskView| disk.groups.iter().find(|group| group.path == path).cloned();
+        let find =
+            |disk: &'_ DiskView| disk.groups.iter().find(|group| group.path == path).map(|group| group.figures.clone());
         let Some(now) = find(self.disk) else { return Did::default() };
-        let was = self.was.and_then(find);
-        let none = Stats::default();
-        let (stats, under_way) = was.as_ref().map_or((&none, &none), |was| (&was.stats, &was.under_way));
+        let was = self.was.and_then(find).unwrap_or_default();
         let mut did = Did { streams: now.streams, open: now.open, ..Did::default() };
         for op in Op::ALL {
-            let all = |stats: &Stats, under_way: &Stats| {
-                let mut times = stats.times(op);
-                times.add(&under_way.times(op));
+            let all = |of: &Figures| {
+                let mut times = of.stats.times(op);
+                times.add(&of.under_way.times(op));
                 times
             };
-            let times = all(&now.stats, &now.under_way).since(&all(stats, under_way));
+            let times = all(&now).since(&all(&was));
             did.times.add(&times);
-            did.ops += now.stats.of(op).ops.saturating_sub(stats.of(op).ops);
-            did.bytes += now.stats.of(op).bytes.saturating_sub(stats.of(op).bytes);
+            did.ops += now.stats.of(op).ops.saturating_sub(was.stats.of(op).ops);
+            did.bytes += now.stats.of(op).bytes.saturating_sub(was.stats.of(op).bytes);
             if op == Op::Flush {
                 did.flush = times;
-                did.flushes = now.stats.of(op).ops.saturating_sub(stats.of(op).ops);
+                did.flushes = now.stats.of(op).ops.saturating_sub(was.stats.of(op).ops);
             }
         }
         let unsent = self.unsent(self.after, path).saturating_sub(self.unsent(self.before, path));
         did.times.spend(Part::Reply, Duration::from_nanos(unsent));
-        let had = |of: fn(&GroupView) -> Duration| seconds(of(&now)) - was.as_ref().map_or(0.0, |was| seconds(of(was)));
-        (did.had, did.active) = (had(|group| group.had).max(0.0), had(|group| group.active).max(0.0));
+        did.had = (seconds(now.had) - seconds(was.had)).max(0.0);
+        did.active = (seconds(now.active) - seconds(was.active)).max(0.0);
         for part in [Part::Memory, Part::Room] {
             let held = self.held(self.after, path, part).saturating_sub(self.held(self.before, path, part));
             did.times.spend(part, Duration::from_nanos(held));

@@ -6,10 +6,9 @@ use std::time::SystemTime;
 use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::queue::Figures;
 use fairlift_core::sched::Kind;
-use fairlift_core::stats::Stats;
 use fairlift_core::tunable::{Range, TunableInfo};
 use fairlift_core::waits::{Doing, Part};
-use fairlift_core::{ContextId, Duration, GroupId, Instant, flush};
+use fairlift_core::{ContextId, GroupId, Instant, flush};
 
 use crate::device::Device;
 use crate::disk::Disk;
@@ -97,20 +96,8 @@ pub struct Knob {
 pub struct GroupView {
     /// Its name from the root.
     pub path: String,
-    /// What it has done since the start.
-    pub stats: Stats,
-    /// What requests that have not ended have spent their time on up to now.
-    pub under_way: Stats,
-    /// The device time that it has had.
-    pub had: Duration,
-    /// Its connections.
-    pub streams: u32,
-    /// For how long each of those has had a request that had not ended, added up.
-    pub active: Duration,
-    /// Requests of it that the devices have.
-    pub in_flight: u32,
-    /// Requests of clients that have not ended.
-    pub open: u32,
+    /// What it has had since the start, and has now.
+    pub figures: Figures,
 }
 
 /// A client.
@@ -148,19 +135,7 @@ impl Disk {
         let (in_flight, waiting) = self.load();
         let names: BTreeMap<_, _> = groups.iter().map(|(id, path)| (*id, path)).collect();
         let figures = if figures { Some(self.figures(now)) } else { None };
-        let group = |(id, all): (GroupId, Figures)| {
-            let Figures { stats, under_way, had, streams, active, in_flight, open } = all;
-            Some(GroupView {
-                path: (*names.get(&id)?).clone(),
-                stats,
-                under_way,
-                had,
-                streams,
-                active,
-                in_flight,
-                open,
-            })
-        };
+        let group = |(id, figures)| Some(GroupView { path: (*names.get(&id)?).clone(), figures });
         let mut counters = BTreeMap::new();
         if figures.is_some() {
             self.counters(&mut |name, count| *counters.entry(name).or_default() += count);

@@ -534,7 +534,7 @@ impl Membership for Fair {
         self.floors.set(now, id, floor, &mut self.order);
         let order = self.groups[usize::from(id.0)].order;
         if id != GroupId::ROOT {
-            // Whoever was held for its places goes on (floor.5).
+            // A group that was held because its places were taken goes on (floor.5).
             self.order.unthrottle(order, Arrival::Present { credit: 0 });
         }
     }

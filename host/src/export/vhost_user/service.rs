@@ -36,7 +36,7 @@ impl Door {
     /// Listens for front-ends at a path.
     pub(crate) fn listen(path: &Path) -> Result<Listening, Error> {
         let listening = Listening::open(&place(path))?;
-        // Nobody may be there any more when it is looked who is.
+        // A front-end may have gone before it is accepted, and accepting must not wait for the next one.
         rustix::io::ioctl_fionbio(&listening.fd, true)
             .map_err(|error| Error::Listen { address: listening.name.clone(), why: error.to_string() })?;
         Ok(listening)
