@@ -188,6 +188,18 @@ impl Depth {
         self.trials
     }
 
+    /// The device takes `max` at once from now on.
+    pub(crate) fn set_max(&mut self, max: u32) {
+        self.max = max;
+        let is_beyond = matches!(&self.step, Step::Trial { other, .. } if *other > max);
+        if self.base > max || is_beyond {
+            self.base = self.base.min(max);
+            self.go_to_rest(0);
+            self.apply();
+            self.resume();
+        }
+    }
+
     /// The limit was not in force for a while: what was being measured is measured again.
     pub(crate) fn resume(&mut self) {
         let depth = self.limit();

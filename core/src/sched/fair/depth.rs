@@ -141,7 +141,7 @@ pub(super) enum Ended {
 impl Depth {
     /// For a device that takes `most` at once.
     pub(super) fn new(most: u32) -> Self {
-        let top = RUNGS.iter().rposition(|rung| u32::from(*rung) <= most.max(1)).unwrap_or(0);
+        let top = top_of(most);
         let base = FIRST.min(top);
         let mut rungs = [Rung::default(); RUNGS.len()];
         rungs[base] = Rung { speed: 1.0, pairs: KNOWN };
@@ -174,6 +174,28 @@ impl Depth {
             None => self.base,
         };
         RUNGS[rung] as u32
+    }
+
+    /// The device takes `most` at once from now on. What is known of its rungs stays known, of those too that it has not now.
+    pub(super) fn set_most(&mut self, most: u32) {
+        let top = top_of(most);
+        if self.enough == self.top || self.enough > top {
+            self.enough = top;
+        }
+        if self.limit() > RUNGS[top].into() {
+            let speed = self.at(top.min(self.base));
+            self.base = self.base.min(top);
+            self.rungs[self.base] = Rung { speed, pairs: self.rungs[self.base].pairs.max(KNOWN) };
+            self.resume();
+        }
+        self.top = top;
+    }
+
+    /// It was not asked for a while, or its limit is another: what was being measured is measured anew.
+    pub(super) fn resume(&mut self) {
+        self.probe = None;
+        let depth = self.limit();
+        self.window = Window::new(depth, depth);
     }
 
     /// Whether a setting gives the depth. Then no other is tried, and costs are learned at this one.
@@ -380,6 +402,11 @@ impl Depth {
             self.base = to;
         }
     }
+}
+
+/// The highest rung of a device that takes `most` at once.
+fn top_of(most: u32) -> usize {
+    RUNGS.iter().rposition(|rung| u32::from(*rung) <= most.max(1)).unwrap_or(0)
 }
 
 impl Window {
