@@ -424,6 +424,18 @@ mod tests {
         assert_eq!(bed.depth.base(), 64);
     }
 
+    #[test]
+    fn a_device_that_takes_fewer_has_no_more() {
+        let mut bed = Bed::new(64, true);
+        for max in [3, 40, 1, 64] {
+            bed.depth.set_max(max);
+            for _ in 0..200 {
+                assert!(bed.depth.limit() <= max && bed.depth.base() <= max, "{} of {max}", bed.depth.limit());
+                bed.run(10, 64, 500, 0);
+            }
+        }
+    }
+
     /// bfq_depth.2
     #[test]
     fn noise_changes_nothing_but_the_time_it_takes() {

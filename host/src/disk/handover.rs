@@ -170,7 +170,7 @@ impl Disk {
         let mut state = self.state();
         let plan = state.plan.with_bounds(depth, nr_requests);
         let (depth, nr_requests) = plan.bounds();
-        if state.all().fold(true, |all, queues| queues.set_bounds(now, depth, nr_requests) && all) {
+        if state.all().all(|queues| queues.set_bounds(now, depth, nr_requests)) {
             state.plan = plan;
             return Ok(());
         }

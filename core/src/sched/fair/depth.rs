@@ -514,6 +514,26 @@ mod tests {
         }
     }
 
+    /// fair.10
+    #[test]
+    fn what_is_known_of_the_device_outlasts_a_time_with_fewer_places() {
+        let mut load = Load::new(DISK, 128, 256);
+        load.run(300_000);
+        assert_eq!(load.depth.base(), 64);
+        for most in [127, 128, 70] {
+            load.depth.set_most(most);
+            assert_eq!(load.depth.base(), 64, "{most} are enough for it");
+        }
+        load.depth.set_most(20);
+        for _ in 0..2000 {
+            assert!(load.depth.limit() <= 20, "{} of 20", load.depth.limit());
+            load.run(20);
+        }
+        load.depth.set_most(128);
+        load.depth.set_bound(f64::INFINITY, 0.0, 2);
+        assert_eq!(load.depth.base(), 64, "nothing had to be found again");
+    }
+
     /// depth.6: a bound that is far below what throughput needs is not reached: the device does nearly all of what it may not do
     /// less than.
     #[test]
