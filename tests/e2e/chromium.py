@@ -19,7 +19,7 @@ def program():
 class Chromium:
     """A page in a browser of its own."""
 
-    def __init__(self, t, address, *, dark=False, size=(1280, 900)):
+    def __init__(self, t, address, *, dark=False, size=(1080, 640)):
         (from_here, to_browser), (from_browser, to_here) = os.pipe(), os.pipe()
         # The browser reads at 3 and writes at 4.
         script = f'exec 3<&{from_here} 4>&{to_here}; exec "$0" "$@"'

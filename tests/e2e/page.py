@@ -87,6 +87,12 @@ def a_weight_that_is_changed_on_the_page_moves_the_share(t):
     share = f"parseFloat({row('alice')}.cells[2].textContent)"
     page.until(f"{row('alice')}.cells[3].textContent === '75 %' && {share} > 65", "alice has three quarters")
     page.until("document.querySelector('#groups').innerText.includes('75 % of /tenants')", "the tree says so")
+    if os.environ.get("PICTURES"):
+        page.run("document.activeElement.blur(); scrollTo(0, 0)")
+        time.sleep(2)
+        page.picture(f"{os.environ['PICTURES']}/page-light.png")
+        page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+        page.picture(f"{os.environ['PICTURES']}/page-dark.png")
     page.run(f"{weight}.focus(); {weight}.select()")
     page.type("0")
     page.key("Enter", 13, "\r")
@@ -111,12 +117,6 @@ def a_weight_that_is_changed_on_the_page_moves_the_share(t):
     others = [url for url in page.requested() if not url.startswith((f"http://127.0.0.1:{port}/", "data:", "about:"))]
     equal(others, [], "what was asked of other hosts")
     equal([text for text in page.complaints() if "401" not in text], [], "what the browser complains of")
-    if os.environ.get("PICTURES"):
-        page.run("document.getElementById('filter').value = ''; showTenants(); document.activeElement.blur(); scrollTo(0, 0)")
-        time.sleep(1.5)
-        page.picture(f"{os.environ['PICTURES']}/page-light.png")
-        page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
-        page.picture(f"{os.environ['PICTURES']}/page-dark.png")
 
 
 @test(fairlift_only=True)

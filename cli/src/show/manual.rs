@@ -15,7 +15,7 @@ use crate::config::keys::SORTS;
 type Example = (&'static str, &'static str);
 
 /// The examples of each command.
-const EXAMPLES: [(&str, &[Example]); 18] = [
+const EXAMPLES: [(&str, &[Example]); 19] = [
     (
         "fairlift",
         &[
