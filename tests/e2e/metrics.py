@@ -80,6 +80,32 @@ def promtool_takes_the_metrics_and_they_say_what_was_done(t):
 
 
 @test(fairlift_only=True)
+def alerts_and_dashboard_ask_for_what_there_is(t):
+    """promtool tests the alerts, parses what the dashboard asks for, and a server has each metric of both."""
+    for name in ("alerts.yaml", "alerts_test.yaml"):
+        shutil.copy(ROOT / "docs/monitoring" / name, t.path(name))
+    t.run("promtool", "check", "rules", "alerts.yaml", cwd=t.dir)
+    t.run("promtool", "test", "rules", "alerts_test.yaml", cwd=t.dir)
+    dashboard = json.loads((ROOT / "docs/monitoring/dashboard.json").read_text())
+    asked = [target["expr"].replace("$__rate_interval", "1m") for panel in dashboard["panels"] for target in panel["targets"]]
+    rules = [{"record": f"panel:{number}", "expr": asked} for number, asked in enumerate(asked)]
+    Path(t.path("dashboard.yaml")).write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    t.run("promtool", "check", "rules", "dashboard.yaml", cwd=t.dir)
+    asked += [variable["query"]["query"] for variable in dashboard["templating"]["list"][1:]]
+    server = t.server("a=mem:64m")
+    with server.connect("a") as client:
+        client.write(0, bytes(4 * KIB))
+        client.flush()
+        there = {name for name, _ in samples(scrape(Control(t, server))[0])}
+    for text in [*asked, Path(t.path("alerts.yaml")).read_text()]:
+        wanted = set(re.findall(r"\b(?:fairlift|process)_[a-z_]+", text))
+        equal(wanted - there, set(), f"metrics that nobody has, in {text}")
+    alerts = {word for word in re.findall(r"alert: (\w+)", Path(t.path("alerts.yaml")).read_text())}
+    tested = set(re.findall(r"alertname: (\w+)", Path(t.path("alerts_test.yaml")).read_text()))
+    equal(alerts, tested, "alerts that are tested")
+
+
+@test(fairlift_only=True)
 def a_scraper_that_reads_nothing_holds_nobody_up(t):
     server = t.server("a=mem:64m")
     control = Control(t, server)

@@ -35,7 +35,7 @@ impl Asked {
         let (parts, body) = request.into_parts();
         let who = parts.extensions.get::<Who>().cloned();
         let Some(who) = who else { return fail(StatusCode::INTERNAL_SERVER_ERROR, "nobody asks") };
-        let allowed = may(&who, &parts.headers, parts.method != Method::GET);
+        let allowed = may(&who, &parts.headers, parts.method != Method::GET, matches!(does, Does::Page(_)));
         let keys = if parts.method == Method::GET { Ok(Map::new()) } else { keys(body).await };
         allowed?;
         // A path of groups starts at the root, and that slash ends the path of the route.
@@ -67,14 +67,17 @@ impl Asked {
     }
 }
 
-/// http.2
-fn may(who: &Who, headers: &HeaderMap, changes: bool) -> Result<(), Failure> {
+/// http.2, browser.1
+fn may(who: &Who, headers: &HeaderMap, changes: bool, is_page: bool) -> Result<(), Failure> {
     let header = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
     let host = header(header::HOST).unwrap_or_default();
     if let Some(hosts) = &who.place.hosts
         && !hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
     {
         return fail(StatusCode::FORBIDDEN, format!("this is {}, and not the host \"{host}\"", hosts[0]));
+    }
+    if who.place.is_unix && !is_local(host) {
+        return fail(StatusCode::FORBIDDEN, format!("this is localhost, and not the host \"{host}\""));
     }
     let locks = who.place.locks();
     let scheme = if locks.tls.is_some() { "https" } else { "http" };
@@ -83,7 +86,7 @@ fn may(who: &Who, headers: &HeaderMap, changes: bool) -> Result<(), Failure> {
     {
         return fail(StatusCode::FORBIDDEN, format!("pages of \"{origin}\" may not speak to this server"));
     }
-    if let Some(token) = &locks.token {
+    if let Some(token) = locks.token.filter(|_| !is_page) {
         let given = header(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
         // All letters are looked at, so that the time tells nothing.
         let differ = given.bytes().zip(token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
@@ -95,6 +98,15 @@ fn may(who: &Who, headers: &HeaderMap, changes: bool) -> Result<(), Failure> {
         return fail(StatusCode::FORBIDDEN, "this place is for looking only: nothing can be changed by it");
     }
     Ok(())
+}
+
+/// Whether a host's name cannot be that of a page of the internet: it has no dot, or is this machine's address.
+fn is_local(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|letter| letter.is_ascii_digit()) => name,
+        _ => host,
+    };
+    name == "127.0.0.1" || name == "[::1]" || !name.contains(['.', ':'])
 }
 
 /// The version that the server must have for a change to be made.
@@ -178,6 +190,23 @@ fn query(text: &str) -> BTreeMap<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_of_the_internet_has_no_local_name() {
+        for host in ["localhost", "localhost:9000", "127.0.0.1:9000", "[::1]:9000", "x", ""] {
+            assert!(is_local(host), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:9000",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "[2001:db8::1]:9000",
+            "localhost.",
+        ] {
+            assert!(!is_local(host), "{host}");
+        }
+    }
 
     #[test]
     fn a_query_is_decoded() {

@@ -40,6 +40,7 @@ enum Socket {
 
 /// What holds for all clients of a place.
 pub(crate) struct Place {
+    pub(crate) is_unix: bool,
     pub(crate) read_only: bool,
     /// Of TCP without certificates: the addresses by which clients may name it. With certificates the server's own says who it is.
     pub(crate) hosts: Option<Vec<String>>,
@@ -99,7 +100,8 @@ impl Drop for Opened {
 pub(crate) fn open(at: &ControlAt) -> Result<Opened, String> {
     let locks = Locks::read(at)?;
     let has_certificates = locks.tls.is_some();
-    let who = |hosts| Arc::new(Place { read_only: at.read_only, hosts, locks: RwLock::new(locks) });
+    let is_unix = matches!(at.address, Address::Unix(_));
+    let who = |hosts| Arc::new(Place { is_unix, read_only: at.read_only, hosts, locks: RwLock::new(locks) });
     match &at.address {
         Address::Unix(path) => {
             let socket = unix(path, at)?;

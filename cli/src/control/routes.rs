@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::asked::{Asked, if_match, keys};
 use super::listen::Who;
 use super::words::{Act, Kind, Words};
-use super::{ConfigFile, NotRead, metrics, openapi, show, status, trace, why};
+use super::{ConfigFile, NotRead, metrics, openapi, page, show, status, trace, why};
 use crate::words::limits;
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
@@ -38,6 +38,7 @@ pub(super) struct App {
 /// What a route does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Does {
+    Page(page::File),
     Document,
     Server,
     All,
@@ -67,6 +68,9 @@ pub(super) struct Route {
 }
 
 pub(super) const ROUTES: &[Route] = &[
+    row(Method::GET, "/", Does::Page(page::File::Text), "A page for people, which shows what the rest of this answers"),
+    row(Method::GET, "/page.css", Does::Page(page::File::Style), "Its style"),
+    row(Method::GET, "/page.js", Does::Page(page::File::Script), "Its script"),
     row(Method::GET, "/v1", Does::Server, "The server: version, workers, listeners, flush errors"),
     row(Method::GET, "/v1/openapi.json", Does::Document, "This document"),
     row(Method::GET, "/v1/state", Does::All, "All that is in force: exports, disks, groups, listeners"),
@@ -232,8 +236,12 @@ impl App {
     async fn answer(self, does: Does, name: Option<String>, request: Request) -> Answer {
         let mut asked = Asked::read(does, name, request).await?;
         match does {
+            Does::Page(file) => Ok(file.answer()),
             Does::Document => Ok(json_response(&openapi::document())),
-            Does::Server => self.look(|state, view| Ok(show::server(state, view))).await,
+            Does::Server => {
+                let may_change = !asked.who.place.read_only;
+                self.look(move |state, view| Ok(show::server(state, view, may_change))).await
+            }
             Does::All => self.look(|state, view| Ok(show::state(state, view))).await,
             Does::List(kind) => self.look(move |state, view| Ok(list(kind, state, view))).await,
             Does::Look(kind) => self.look(move |state, view| one(kind, &asked.name, state, view)).await,
