@@ -40,6 +40,7 @@ enum Socket {
 
 /// What holds for all clients of a place.
 pub(crate) struct Place {
+    pub(crate) is_unix: bool,
     pub(crate) read_only: bool,
     pub(crate) token: Option<String>,
     /// Of TCP without certificates: the addresses by which clients may name it. With certificates the server's own says who it is.
@@ -64,7 +65,8 @@ pub(crate) fn open(at: &ControlAt) -> Result<Opened, String> {
     let token = at.token.as_deref().map(token).transpose()?;
     let certificate = at.certificates.as_deref().map(|dir| certificates::load(dir, true)).transpose()?;
     let tls = certificate.map(|certificate| certificate.config);
-    let who = |hosts| Arc::new(Place { read_only: at.read_only, token, hosts, tls: tls.clone() });
+    let is_unix = matches!(at.address, Address::Unix(_));
+    let who = |hosts| Arc::new(Place { is_unix, read_only: at.read_only, token, hosts, tls: tls.clone() });
     match &at.address {
         Address::Unix(path) => {
             let socket = unix(path, at)?;

@@ -6,13 +6,16 @@
 //! http.1  A client that says nothing, sends junk or a body that does not end costs a connection for a few seconds, and there are
 //!         bounds on connections, heads and bodies.
 //! http.2  Who may: the mode of the unix socket says it. A TCP address needs a bearer token or a client's certificate, and Host and
-//!         Origin must be its own. A place can be for reading only. Every change is logged with who made it.
+//!         Origin must be its own. At a unix socket, which ssh may forward to a browser, Host is no name of the internet. A place can
+//!         be for reading only. Every change is logged with who made it.
 //! http.3  A change is answered with what is in force afterwards, and the version; `If-Match` makes it fail (409) if somebody else
 //!         has changed something since.
 
+mod did;
 mod listen;
 mod metrics;
 mod openapi;
+mod page;
 mod place;
 mod routes;
 mod show;

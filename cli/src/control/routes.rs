@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use super::listen::Who;
 use super::words::{Act, Kind, Words};
-use super::{ConfigFile, NotRead, metrics, openapi, show, status, trace, why};
+use super::{ConfigFile, NotRead, metrics, openapi, page, show, status, trace, why};
 use crate::words::limits;
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
@@ -43,6 +43,7 @@ pub(super) struct App {
 /// What a route does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Does {
+    Page(page::File),
     Document,
     Server,
     All,
@@ -72,6 +73,9 @@ pub(super) struct Route {
 }
 
 pub(super) const ROUTES: &[Route] = &[
+    row(Method::GET, "/", Does::Page(page::File::Text), "A page for people, which shows what the rest of this answers"),
+    row(Method::GET, "/page.css", Does::Page(page::File::Style), "Its style"),
+    row(Method::GET, "/page.js", Does::Page(page::File::Script), "Its script"),
     row(Method::GET, "/v1", Does::Server, "The server: version, workers, listeners, flush errors"),
     row(Method::GET, "/v1/openapi.json", Does::Document, "This document"),
     row(Method::GET, "/v1/state", Does::All, "All that is in force: exports, disks, groups, listeners"),
@@ -227,8 +231,8 @@ async fn ask<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Re
     done.map_err(|_| Failure(StatusCode::INTERNAL_SERVER_ERROR, "the server could not answer: see its log".into()))
 }
 
-/// http.2
-fn may(who: &Who, headers: &HeaderMap, changes: bool) -> Result<(), Failure> {
+/// http.2, browser.1
+fn may(who: &Who, headers: &HeaderMap, changes: bool, is_page: bool) -> Result<(), Failure> {
     let header = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
     let host = header(header::HOST).unwrap_or_default();
     if let Some(hosts) = &who.place.hosts
@@ -236,13 +240,16 @@ fn may(who: &Who, headers: &HeaderMap, changes: bool) -> Result<(), Failure> {
     {
         return fail(StatusCode::FORBIDDEN, format!("this is {}, and not the host \"{host}\"", hosts[0]));
     }
+    if who.place.is_unix && !is_local(host) {
+        return fail(StatusCode::FORBIDDEN, format!("this is localhost, and not the host \"{host}\""));
+    }
     let scheme = if who.place.tls.is_some() { "https" } else { "http" };
     if let Some(origin) = header(header::ORIGIN)
         && origin != format!("{scheme}://{host}")
     {
         return fail(StatusCode::FORBIDDEN, format!("pages of \"{origin}\" may not speak to this server"));
     }
-    if let Some(token) = &who.place.token {
+    if let Some(token) = who.place.token.as_ref().filter(|_| !is_page) {
         let given = header(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
         // All letters are looked at, so that the time tells nothing.
         let differ = given.bytes().zip(token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
@@ -256,6 +263,15 @@ fn may(who: &Who, headers: &HeaderMap, changes: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether a host's name cannot be that of a page of the internet: it has no dot, or is this machine's address.
+fn is_local(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|letter| letter.is_ascii_digit()) => name,
+        _ => host,
+    };
+    name == "127.0.0.1" || name == "[::1]" || !name.contains(['.', ':'])
+}
+
 impl App {
     /// Lets go of what was removed.
     pub(super) async fn sweep(&self) {
@@ -267,7 +283,7 @@ impl App {
         let (parts, body) = request.into_parts();
         let who = parts.extensions.get::<Who>().cloned();
         let Some(who) = who else { return fail(StatusCode::INTERNAL_SERVER_ERROR, "nobody asks") };
-        let allowed = may(&who, &parts.headers, parts.method != Method::GET);
+        let allowed = may(&who, &parts.headers, parts.method != Method::GET, matches!(does, Does::Page(_)));
         // A client that asks for a change without a body may send one all the same, and one that is refused would not read why
         // not: neither is left while it sends.
         let body = if parts.method == Method::GET { Ok(Map::new()) } else { keys(body).await };
@@ -279,8 +295,12 @@ impl App {
         let name = name.map(|name| if group && !name.starts_with('/') { format!("/{name}") } else { name });
         let name = name.unwrap_or_default();
         match does {
+            Does::Page(file) => Ok(file.answer()),
             Does::Document => Ok(json_response(&openapi::document())),
-            Does::Server => self.look(|state, view| Ok(show::server(state, view))).await,
+            Does::Server => {
+                let may_change = !who.place.read_only;
+                self.look(move |state, view| Ok(show::server(state, view, may_change))).await
+            }
             Does::All => self.look(|state, view| Ok(show::state(state, view))).await,
             Does::List(kind) => self.look(move |state, view| Ok(list(kind, state, view))).await,
             Does::Look(kind) => self.look(move |state, view| one(kind, &name, state, view)).await,
@@ -741,6 +761,23 @@ impl From<Refused> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_of_the_internet_has_no_local_name() {
+        for host in ["localhost", "localhost:9000", "127.0.0.1:9000", "[::1]:9000", "x", ""] {
+            assert!(is_local(host), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:9000",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "[2001:db8::1]:9000",
+            "localhost.",
+        ] {
+            assert!(!is_local(host), "{host}");
+        }
+    }
 
     #[test]
     fn a_query_is_decoded() {
