@@ -308,30 +308,39 @@ impl Look<'_> {
         ((seconds(of(self.disk)) - was) / self.seconds / f64::from(self.disk.queues.max(1))).clamp(0.0, 1.0)
     }
 
-    /// For which part of the time a worker did something, or had something to do and no CPU.
-    fn busy(&self, worker: usize) -> f64 {
-        let of = |view: &View| view.worked.get(worker).map_or(0.0, |worked| seconds(worked.ran + worked.delayed));
-        ((of(self.after) - of(self.before)) / self.seconds).clamp(0.0, 1.0)
+    /// For which part of the time a worker did something, and for which it had something to do and no CPU.
+    fn busy(&self, worker: usize) -> (f64, f64) {
+        let of = |view: &View| view.worked.get(worker).copied().unwrap_or_default();
+        let (was, now) = (of(self.before), of(self.after));
+        let ran = seconds(now.ran) - seconds(was.ran);
+        let mut delayed = seconds(now.delayed) - seconds(was.delayed);
+        // The kernel counts a wait for a CPU when it ends. The one that has not is taken to be as long as those before.
+        match now.runs.saturating_sub(was.runs) {
+            0 if was.wants && now.wants => delayed = self.seconds - ran,
+            runs if now.wants && runs > 0 => delayed += delayed / runs as f64,
+            _ => {}
+        }
+        let part = |time: f64| (time / self.seconds).clamp(0.0, 1.0);
+        (part(ran + delayed), part(delayed))
     }
 
     /// The busiest of the workers that serve the tenant, if it has no time left.
     fn busiest(&self) -> Option<usize> {
-        let most = self.workers.iter().copied().max_by(|one, two| self.busy(*one).total_cmp(&self.busy(*two)))?;
-        (self.busy(most) >= BUSY).then_some(most)
+        let most = self.workers.iter().copied().max_by(|one, two| self.busy(*one).0.total_cmp(&self.busy(*two).0))?;
+        (self.busy(most).0 >= BUSY).then_some(most)
     }
 
     fn worker(&self, worker: usize, part: f64) -> Cause {
         let others: Vec<String> = (0..self.after.workers)
             .filter(|other| *other != worker)
-            .map(|other| format!("worker {other} {}", percent(self.busy(other))))
+            .map(|other| format!("worker {other} {}", percent(self.busy(other).0)))
             .collect();
         let beside = if others.is_empty() { "it is the only one".into() } else { others.join(", ") };
-        let delayed = |view: &View| view.worked.get(worker).map_or(0.0, |worked| seconds(worked.delayed));
-        let delayed = ((delayed(self.after) - delayed(self.before)) / self.seconds).clamp(0.0, 1.0);
+        let (busy, delayed) = self.busy(worker);
         let says = format!(
             "worker {worker}, which serves {}, has no time left: it is busy {} of the time, for {} it waits for a CPU ({beside})",
             self.tenant,
-            percent(self.busy(worker)),
+            percent(busy),
             percent(delayed)
         );
         Cause { name: "worker", part, says }
