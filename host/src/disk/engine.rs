@@ -605,6 +605,7 @@ mod tests {
     use super::*;
     use crate::config;
     use crate::device;
+    use crate::kernel::lent::Machine;
     use crate::kernel::ticket::Guest;
 
     /// An engine with one disk, of RAM, and a stream on it.
@@ -624,7 +625,8 @@ mod tests {
     #[test]
     fn a_request_with_the_memory_of_a_guest_is_served_in_place() {
         let (mut engine, stream) = engine();
-        let machine = Arc::new(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap());
+        let machine = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
+        let machine = Arc::new(Machine::new(machine));
         machine.write_slice(&[7; 4096], GuestAddress(0)).unwrap();
         // Read into two places: a request may be scattered.
         let parts: [&[_]; 2] =

@@ -659,9 +659,14 @@ impl Plan {
         plan
     }
 
+    /// How many requests may be in flight, and how many wait or be in flight.
+    fn bounds(&self) -> (u16, u32) {
+        bounds(&self.settings, self.needs_helpers)
+    }
+
     /// Whether the bounds fit each other.
     fn check(&self) -> Result<(), String> {
-        let (depth, nr_requests) = bounds(&self.settings, self.needs_helpers);
+        let (depth, nr_requests) = self.bounds();
         if depth == 0 || nr_requests < u32::from(depth) {
             return Err(format!(
                 "nr_requests is {nr_requests}, and must be at least the depth, which is {depth} (and not 0)"
@@ -670,9 +675,21 @@ impl Plan {
         Ok(())
     }
 
+    /// Whether its scheduler has what it is to be set to.
+    fn check_set(&self) -> Result<(), tunable::Error> {
+        let least = Settings { depth: 1, nr_requests: 1, ..Settings::new(self.settings.scheduler, Limits::new(0)) };
+        let mut queue = Queue::new(least);
+        self.settings.set.iter().try_for_each(|(name, value)| queue.set_tunable(name, value))
+    }
+
+    /// Whether all workers have the same queue.
+    fn has_one_queue(&self) -> bool {
+        self.settings.scheduler.is_per_disk() || self.contexts == 1
+    }
+
     /// The settings of its queues; `shared`: others may flush the same devices.
     fn queue(&self, places: &[Place], shared: bool) -> Settings {
-        let (depth, nr_requests) = bounds(&self.settings, self.needs_helpers);
+        let (depth, nr_requests) = self.bounds();
         let mut backings: Vec<_> =
             places.iter().filter(|place| !place.is_free).map(|place| place.backing(shared)).collect();
         if backings.is_empty() {

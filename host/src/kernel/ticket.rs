@@ -11,9 +11,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use slab::Slab;
-use vm_memory::{GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, VolatileSlice};
+use vm_memory::{GuestAddress, GuestMemoryBackend as _, VolatileSlice};
 
 use super::buffer::Buffer;
+use super::lent::Machine;
 
 /// What the engine keeps of a request, from its arrival until its front has done with it.
 pub(crate) struct Ticket {
@@ -48,7 +49,7 @@ pub(crate) struct Guest {
     pieces: Pieces,
     len: usize,
     /// Keeps the pieces mapped (ticket.1).
-    _mapped: Arc<GuestMemoryMmap>,
+    _mapped: Arc<Machine>,
 }
 
 enum Pieces {
@@ -62,7 +63,7 @@ unsafe impl Send for Guest {}
 
 impl Guest {
     /// The bytes at these addresses of a virtual machine; `None` if there is no memory at one of them.
-    pub(crate) fn new(memory: &Arc<GuestMemoryMmap>, ranges: &[(GuestAddress, u32)]) -> Option<Self> {
+    pub(crate) fn new(memory: &Arc<Machine>, ranges: &[(GuestAddress, u32)]) -> Option<Self> {
         let slices = |(start, len): &(GuestAddress, u32)| memory.get_slices(*start, *len as usize);
         let piece = |slice: VolatileSlice<'_>| libc::iovec {
             iov_base: slice.ptr_guard_mut().as_ptr().cast(),
@@ -197,14 +198,14 @@ pub(crate) fn zero(slice: &VolatileSlice<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use vm_memory::Bytes as _;
+    use vm_memory::{Bytes as _, GuestMemoryMmap};
 
     use super::*;
 
-    fn machine() -> Arc<GuestMemoryMmap> {
+    fn machine() -> Arc<Machine> {
         // Two regions side by side.
         let ranges = [(GuestAddress(0), 0x2000), (GuestAddress(0x2000), 0x2000)];
-        Arc::new(GuestMemoryMmap::from_ranges(&ranges).unwrap())
+        Arc::new(Machine::new(GuestMemoryMmap::from_ranges(&ranges).unwrap()))
     }
 
     fn bytes(memory: &mut Memory, offset: usize, len: usize) -> Vec<u8> {
