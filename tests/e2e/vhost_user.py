@@ -353,6 +353,32 @@ def memory_may_be_shared_anew_while_requests_are_under_way(t):
         equal(device_lines(server), [])
 
 
+@test(fairlift_only=True)
+def a_guest_whose_memory_is_cut_short_loses_its_device_and_nobody_else_anything(t):
+    """What is behind the end of a shared file cannot be touched: not by the worker, and not by the kernel on its behalf."""
+    image = t.image("image", MIB)
+    server, sockets = serve(t, "disk=mem:1M", f"file=file:{image}", "slow=null:1M,delay=200ms", "good=mem:1M")
+    with FrontEnd(sockets / "good") as neighbour:
+        # With the rings, and with nothing but the rings.
+        for name, left in ("disk", 0), ("file", 0), ("slow", 0), ("slow", 4096):
+            until(lambda: served(sockets / name), f"the export {name} is free")
+            guest, told = FrontEnd(sockets / name), len(device_lines(server))
+            guest.get_inflight(1, guest.size)
+            for _ in range(4):
+                guest.rings[0].submit(IN, 0, length=SECTOR)
+            guest.rings[0].kick()
+            time.sleep(0.05)
+            os.ftruncate(guest.inflight[0], 0)
+            os.ftruncate(guest.memory_fd, left)
+            guest.rings[0].kick()
+            assert guest.is_closed(), f"{name}: the device goes on: {server.log()[-500:]}"
+            until(lambda: len(device_lines(server)) > told, f"a line about {name}")
+            contains(device_lines(server)[-1], "the file of its guest's memory was cut short", f'export="{name}"')
+            equal(neighbour.read(0, SECTOR), bytes(SECTOR), "the neighbour's read after that")
+            guest.socket.close()
+    server.serves("good")
+
+
 # ---- guests that mean harm ----
 
 

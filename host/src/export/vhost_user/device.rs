@@ -33,6 +33,9 @@ use seat::Seat;
 /// After so many calls of a guest, one is waited for.
 const CALLS: u32 = 256;
 
+/// Why a device ends whose guest has lost its memory.
+const CUT: &str = "the file of its guest's memory was cut short";
+
 /// A front-end that is connected.
 pub(super) struct Device {
     export: Arc<Export>,
@@ -133,9 +136,16 @@ impl Device {
     /// Ends it because of what the guest or the front-end did (vhost.1).
     fn broken(&mut self, engine: &mut Engine, why: &str) {
         if !self.ending {
+            // What is there instead makes no sense.
+            let why = if self.memory_is_gone() { CUT } else { why };
             tracing::warn!(export = self.export.name, "vhost-user: the device is broken off: {why}");
             self.end(engine);
         }
+    }
+
+    /// Whether memory that the guest lives in was taken away.
+    fn memory_is_gone(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.guest.is_gone())
     }
 
     /// Whether nothing is left to do for it.
@@ -298,6 +308,9 @@ impl Device {
 
     /// Tells the guest what has ended, and the front-end that a ring has stopped; and listens.
     pub(super) fn arm(&mut self, engine: &mut Engine) {
+        if self.memory_is_gone() {
+            self.broken(engine, CUT);
+        }
         for number in 0..self.seats.len() {
             if let Err(why) = self.call(engine, number) {
                 self.broken(engine, &format!("ring {number}: {why}"));

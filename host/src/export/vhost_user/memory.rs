@@ -6,12 +6,13 @@ use std::sync::Arc;
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
 use super::proto::Region;
+use crate::kernel::lent::Machine;
 
 /// A guest's memory, mapped.
 pub(super) struct Shared {
     regions: Vec<Region>,
     /// By the guest's own addresses. Requests under way keep it mapped.
-    pub(super) guest: Arc<GuestMemoryMmap>,
+    pub(super) guest: Arc<Machine>,
 }
 
 impl Shared {
@@ -41,7 +42,7 @@ impl Shared {
         });
         let mapped = mapped.collect::<Result<Vec<_>, _>>()?;
         let guest = GuestMemoryMmap::from_regions(mapped).map_err(|error| error.to_string())?;
-        Ok(Self { regions, guest: Arc::new(guest) })
+        Ok(Self { regions, guest: Arc::new(Machine::new(guest)) })
     }
 
     /// Where in the guest an address of the monitor is.
