@@ -11,6 +11,7 @@
 //! http.3  A change is answered with what is in force afterwards, and the version; `If-Match` makes it fail (409) if somebody else
 //!         has changed something since.
 
+mod asked;
 mod did;
 mod listen;
 mod metrics;
@@ -32,7 +33,7 @@ use fairlift::Handle;
 use fairlift::config::Config;
 use fairlift::control::Refused;
 
-pub(crate) use listen::Opened;
+pub(crate) use listen::{Locks, Opened, Place};
 pub(crate) use place::{ControlAt, ControlPlace, parse_control, parse_place, token};
 pub(crate) use words::{Act, KINDS, Kind, keys, parse_kind};
 
@@ -98,6 +99,11 @@ pub(crate) fn open(said: Option<&[ControlAt]>, config: &Config) -> Result<Vec<Op
             Ok(Vec::new())
         }
     }
+}
+
+/// The places, in their order: what clients have to know or show there can be another while they are served.
+pub(crate) fn places(opened: &[Opened]) -> Vec<Arc<Place>> {
+    opened.iter().map(|opened| Arc::clone(&opened.who)).collect()
 }
 
 /// Serves at these places.

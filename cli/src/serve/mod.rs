@@ -180,7 +180,7 @@ fn run(
     let handle = server.handle();
     let teach = flags.exports.is_empty() && flags.config.is_none() && flags.log != log::Format::Json;
     let said = announcement(&prepared.config, &server.addresses(), teach);
-    let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared)));
+    let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared), control::places(&doors)));
     reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
     let _control = control::start(doors, handle.clone(), Arc::clone(&reload) as Arc<dyn control::ConfigFile>)?;
     let _watch = signals::watch(handle, reload)?;
