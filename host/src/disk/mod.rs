@@ -11,10 +11,12 @@
 //! disk.3  A flush is shared within a device by all exports, connections and workers that ask for one. Where workers have queues
 //!         of their own they share flushes under one lock, which is taken only while a client flushes.
 
+pub(crate) mod blocks;
 pub(crate) mod engine;
 mod exchange;
 pub(crate) mod gauge;
 mod handover;
+mod parts;
 pub(crate) mod queues;
 mod tag_wait;
 
@@ -39,6 +41,7 @@ use crate::Error;
 use crate::config;
 use crate::control::trace::EVENTS;
 use crate::device::{Device, Facts};
+use crate::disk::blocks::Blocks;
 use crate::disk::gauge::Gauge;
 use crate::flush::Shared;
 use handover::State;
@@ -63,6 +66,8 @@ pub(crate) struct Disk {
     pub(crate) concurrency: concurrency::Settings,
     /// Counts what the devices do, for a bench.
     pub(crate) gauge: Option<Gauge>,
+    /// Who may change which of its blocks.
+    pub(crate) blocks: Blocks,
 }
 
 /// The disks of a server, by their numbers.
@@ -291,6 +296,7 @@ impl Disk {
             epoch: AtomicU64::new(0),
             state: Mutex::new(State::new(queues, plan, places.into(), groups)),
             gauge: None,
+            blocks: Blocks::new(contexts),
         })
     }
 
