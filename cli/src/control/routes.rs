@@ -390,7 +390,7 @@ impl App {
         let handle = self.handle.clone();
         let text = ask(move || {
             let (state, view) = handle.state().zip(handle.view(true)).ok_or(Refused::Ended)?;
-            Ok::<_, Refused>(metrics::text(&state, &view, format))
+            Ok::<_, Refused>(metrics::text(&state, view, format))
         });
         Ok(self.texts.answer(text.await??, format))
     }

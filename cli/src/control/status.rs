@@ -93,7 +93,7 @@ fn waits(did: &Did, seconds: f64) -> Value {
 }
 
 fn quantile(did: &Did, per_mille: u32) -> Option<f64> {
-    (!did.latency.is_empty()).then(|| did.latency.quantile(per_mille).as_nanos() as f64 / 1000.0)
+    (!did.latency.is_empty()).then(|| did.latency.estimate(per_mille).as_nanos() as f64 / 1000.0)
 }
 
 fn weights(state: &State) -> BTreeMap<&str, u16> {
