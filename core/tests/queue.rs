@@ -348,6 +348,26 @@ fn a_scheduler_that_takes_over_hears_how_many_requests_of_others_are_in_the_devi
     assert_eq!(extents(&mut queue, at(9)).len(), 3, "what was turned back, and what waited");
 }
 
+/// fair.11: two may be in the device, and the scheduler before has sent two.
+#[test]
+fn a_scheduler_that_takes_over_does_not_give_the_device_its_depth_once_more() {
+    for kind in [Kind::Fair, Kind::Bfq] {
+        let (mut queue, s) = queue(|settings| (settings.scheduler, settings.depth) = (kind, 16));
+        let other = queue.add_stream(stream(C0));
+        queue.set_tunable("device_depth", "2").unwrap();
+        for n in 0..8 {
+            queue.submit(at(0), bio(Op::Read, [s, other][n as usize % 2], n * 10_000, 8, n)).unwrap();
+        }
+        let tags: Vec<_> = std::iter::from_fn(|| queue.poll_dispatch(at(0), C0)).map(|d| d.tag).collect();
+        assert_eq!(tags.len(), 2, "{}", kind.name());
+        queue.set_scheduler(at(1), kind);
+        queue.set_tunable("device_depth", "2").unwrap();
+        assert_eq!(queue.poll_dispatch(at(1), C0), None, "{}", kind.name());
+        queue.handle_completion(at(2), tags[0], Outcome::Done);
+        assert_eq!(extents(&mut queue, at(2)).len(), 1, "{}", kind.name());
+    }
+}
+
 /// queue.15: a disk that does its best with 64 requests at once, and is filled by two streams.
 #[test]
 fn what_a_scheduler_has_learned_of_the_disk_is_there_when_it_comes_back() {

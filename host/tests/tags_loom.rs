@@ -121,6 +121,21 @@ fn a_larger_depth_wakes_who_waits() {
     });
 }
 
+/// A user that holds its share waits though another could have a tag: with more tags its share is larger.
+#[test]
+fn a_larger_depth_wakes_a_user_at_its_share() {
+    check(3, || {
+        let tags = TagQueue::new(Settings { capacity: 4, users: 2, ..Settings::new(2) }).unwrap();
+        let held = [0, 1].map(|user| tags.caller_of(user).get());
+        let waiter = thread::spawn({
+            let tags = Arc::clone(&tags);
+            move || tags.caller_of(0).get()
+        });
+        tags.resize(4).unwrap();
+        assert!(!held.contains(&waiter.join().unwrap()));
+    });
+}
+
 #[test]
 fn a_smaller_depth_holds_once_what_is_above_it_is_back() {
     check(3, || {

@@ -67,8 +67,8 @@ Maintainer: $maintainer
 Section: admin
 Priority: optional
 Installed-Size: $(du -sk --exclude=DEBIAN "$root" | cut -f1)
-Depends: libc6 (>= ${libc:-2.31}), libgcc-s1 (>= 4.2), procps
-Recommends: systemd
+Depends: libc6 (>= ${libc:-2.31}), libgcc-s1 (>= 4.2)
+Recommends: systemd, procps
 Suggests: nbd-client, qemu-utils
 Description: fair block devices over NBD for many tenants
  Fairlift serves files and block devices over NBD and to virtual machines,

@@ -637,6 +637,22 @@ def thirty_two_devices_of_four_rings_share_a_disk_and_cost_nothing_while_they_id
         assert idle <= 3 and each < 256, "idle devices cost something"
 
 
+@test(fairlift_only=True)
+def a_front_end_that_leaves_without_sharing_memory_is_told_how_to(t):
+    """So does QEMU that has no memory to share: it ends the matter by itself, and we never hear why."""
+    server, sockets = serve(t, "disk=mem:1M")
+    lines = lambda: [line for line in server.log().splitlines() if "the front-end has left" in line]
+    assert served(sockets / "disk"), "it is served"
+    with FrontEnd(sockets / "disk", start=False) as guest:
+        guest.get(GET_FEATURES)
+    until(lambda: len(lines()) == 2, "it is noted that both have left")
+    assert not any("share=on" in line for line in lines()), "one of them was told what does not concern it"
+    with FrontEnd(sockets / "disk", start=False) as guest:
+        guest.negotiate()
+    until(lambda: len(lines()) == 3, "it is noted that the third has left")
+    contains(lines()[2], "has not shared its guest's memory", "share=on", 'export="disk"')
+
+
 @test(seconds=120, fairlift_only=True)
 def a_second_front_end_is_refused_and_a_thousand_connects_leave_nothing(t):
     server, sockets = serve(t, "disk=mem:1M")

@@ -58,8 +58,6 @@ impl Queues {
             return false;
         }
         self.each().for_each(|mut queue| queue.set_bounds(now, depth, nr_requests.max(depth.into())));
-        // Those who wait for a tag ask again: their queues have been told only now.
-        self.tags.iter().for_each(|tags| tags.look());
         true
     }
 

@@ -20,7 +20,7 @@ use virtio_bindings::bindings::virtio_blk as blk;
 use super::chain::{self, Reader};
 use super::config;
 use super::inflight::Inflight;
-use super::memory::Shared;
+use super::memory::{HOW_TO_SHARE, Shared};
 use super::proto;
 use super::ring::{Ring, Slot};
 use super::service::{Door, Event, Name};
@@ -162,7 +162,15 @@ impl Device {
         for seat in 0..self.seats.len() {
             self.stop(engine, seat);
         }
-        tracing::info!(export = self.export.name, "vhost-user: the front-end has left");
+        if self.features != 0 && self.shared.is_none() {
+            // QEMU fails by itself where there is nothing that it could share, and says no more than "Invalid argument".
+            tracing::warn!(
+                export = self.export.name,
+                "vhost-user: the front-end has left, and has not shared its guest's memory ({HOW_TO_SHARE})"
+            );
+        } else {
+            tracing::info!(export = self.export.name, "vhost-user: the front-end has left");
+        }
     }
 
     fn stop(&mut self, engine: &mut Engine, number: usize) {

@@ -8,6 +8,10 @@ use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, Mmap
 use super::proto::Region;
 use crate::kernel::lent::Machine;
 
+/// What to say to somebody whose guest's memory is not shared.
+pub(super) const HOW_TO_SHARE: &str =
+    "QEMU: -object memory-backend-memfd,id=ram,size=SIZE,share=on -machine memory-backend=ram";
+
 /// A guest's memory, mapped.
 pub(super) struct Shared {
     regions: Vec<Region>,
@@ -53,8 +57,7 @@ impl Shared {
         let found = self.regions.iter().find(|region| user.wrapping_sub(region.user) < region.size);
         found.map(|region| GuestAddress(region.guest + (user - region.user))).ok_or_else(|| {
             format!(
-                "{user:#x} is in none of the {} regions of memory that are shared (QEMU: -object \
-                 memory-backend-memfd,id=ram,size=SIZE,share=on -machine memory-backend=ram)",
+                "{user:#x} is in none of the {} regions of memory that are shared ({HOW_TO_SHARE})",
                 self.regions.len()
             )
         })
