@@ -34,7 +34,7 @@
 //! `poll_finished` until `None`, `poll_wake` until `None`, then `poll_timeout`.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -238,7 +238,7 @@ pub struct Queue {
     moves: u64,
     clock: Clock,
     ceilings: Ceilings,
-    floors: Vec<(GroupId, Rates)>,
+    floors: BTreeMap<GroupId, Rates>,
     trace: Option<Trace>,
 }
 
@@ -304,7 +304,7 @@ impl Queue {
             moves: 0,
             clock: Clock::default(),
             ceilings: Ceilings::new(&settings.groups),
-            floors: Vec::new(),
+            floors: BTreeMap::new(),
             trace: None,
             settings,
         }
