@@ -20,7 +20,6 @@ use serde_json::{Map, Value, json};
 use super::listen::Who;
 use super::words::{Act, Kind, Words};
 use super::{ConfigFile, NotRead, metrics, openapi, show, status, trace, why};
-use crate::words::limits;
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
 pub(super) const SWEEP: Duration = Duration::from_millis(200);
@@ -566,7 +565,7 @@ fn said(change: &Change) -> String {
         Change::AddGroup { path, weight } => format!("add group {path} weight={weight}"),
         Change::RemoveGroup { path } => format!("remove group {path}"),
         Change::SetWeight { group, weight } => format!("set group {group} weight={weight}"),
-        Change::SetBounds { group, bounds } => format!("set group {group} {}", limits::show(bounds)),
+        Change::SetBounds { group, bounds } => format!("set group {group} {bounds}"),
         Change::AddDisk(disk) => format!("add disk {} scheduler={}", disk.name, disk.scheduler.name()),
         Change::RemoveDisk { disk } => format!("remove disk {disk}"),
         Change::SetScheduler { disk, scheduler, .. } => format!("set disk {disk} scheduler={}", scheduler.name()),
