@@ -17,8 +17,10 @@
 //! floor.3  The floor of a group passes down to those below it by their weights; to serve a group below its floor, those above it
 //!          go first as well.
 //! floor.4  Where floors are more than the disk can do, groups below them share it in proportion to their floors.
-//! floor.5  A group with a floor is not held back for its places in the device being taken, and may take those that are kept for
-//!          others.
+//! floor.5  A group is not held back for its places in the device being taken unless its tag is as far ahead as it can be, and may
+//!          take those that are kept for others while it is below its floor. The problem: with its places for its weight's part
+//!          alone, it never has more than that; free of them for good, it had a third more than its weight's part, with a
+//!          floor of a tenth of that.
 //! floor.6  What a dispatch costs does not grow with the number of floors. A group ahead of its floor is looked at when its tag comes
 //!          to be due, in the order of tags; any group, when something came or went in it. Nobody else changes.
 
@@ -184,11 +186,6 @@ impl Floors {
         self.behind > 0
     }
 
-    /// Whether a group, or one above it, has a floor (floor.5).
-    pub(super) fn covers(&self, id: GroupId) -> bool {
-        self.are_some() && self.path(id).any(|node| node.floor.is_some())
-    }
-
     /// The weight that a group has now in the fair queue.
     pub(super) fn weight(&self, id: GroupId) -> u32 {
         self.node(id).weight_now()
@@ -212,9 +209,10 @@ impl Floors {
         }
     }
 
-    /// A request of a group goes to the device (floor.1).
-    pub(super) fn count(&mut self, now: Instant, id: GroupId, direction: Direction, bytes: u64) {
-        let mut up = Some(id);
+    /// A request of a group goes to the device (floor.1). Answers whether the group needs its floor: its tag, or that of a group
+    /// above it, is not as far ahead as it can be (floor.5).
+    pub(super) fn count(&mut self, now: Instant, id: GroupId, direction: Direction, bytes: u64) -> bool {
+        let (mut up, mut needs_it) = (Some(id), false);
         while let Some(id) = up {
             let node = self.node_mut(id);
             for tag in node.floor.iter_mut().flat_map(|floor| &mut floor.tags) {
@@ -224,11 +222,14 @@ impl Floors {
                     let time = Duration::from_nanos(u64::try_from(time).unwrap_or(u64::MAX));
                     // floor.2
                     let behind = Instant::from_nanos(now.as_nanos().saturating_sub(LAG.as_nanos()));
-                    tag.until = (tag.until.max(behind) + time).min((now + LEAD).max(now + time));
+                    let most = (now + LEAD).max(now + time);
+                    tag.until = (tag.until.max(behind) + time).min(most);
+                    needs_it |= tag.until < most;
                 }
             }
             up = node.parent;
         }
+        needs_it
     }
 
     /// Looks who is below its floor now, and has those go first.
@@ -272,11 +273,6 @@ impl Floors {
 
     fn floor_mut(&mut self, id: GroupId) -> Option<&mut Floor> {
         self.nodes.get_mut(usize::from(id.0))?.as_mut()?.floor.as_mut()
-    }
-
-    /// A group and those above it.
-    fn path(&self, id: GroupId) -> impl Iterator<Item = &Node> {
-        core::iter::successors(Some(self.node(id)), |node| node.parent.map(|parent| self.node(parent)))
     }
 
     /// Has a group and those above it go first, or not any more (floor.3).

@@ -304,14 +304,15 @@ impl Fair {
         }
         let (order, is_group) = (state.order, state.tenant.is_some());
         let tenant = self.tenant(q, group);
+        let mut is_free = all;
         if self.floors.are_some() {
             if !all {
                 let bytes = Bytes::of(self.shapes[id.0 as usize].shape.sectors.into());
-                self.floors.count(now, group, self.waitings.op(id).direction(), bytes.get());
+                is_free = self.floors.count(now, group, self.waitings.op(id).direction(), bytes.get()); // floor.5
             }
             self.floors.touch(group);
         }
-        let is_held = self.tenants.sent(tenant, cost) && !all && !self.floors.covers(group);
+        let is_held = self.tenants.sent(tenant, cost) && !is_free;
         if is_held && is_group {
             self.order.throttle(order);
         }
