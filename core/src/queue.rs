@@ -50,6 +50,7 @@ mod flush_sequence;
 mod groups;
 mod merge;
 mod settings;
+mod shortage;
 mod submit;
 mod switch;
 mod waits;
@@ -57,6 +58,7 @@ mod waits;
 pub use events::{Dispatch, Finished, Refused, Segment};
 pub use groups::GroupInUse;
 pub use settings::{Backing, Settings, SharedTags};
+pub use shortage::Shortage;
 pub use waits::Figures;
 
 use groups::{Groups, StreamState};
@@ -239,6 +241,7 @@ pub struct Queue {
     clock: Clock,
     ceilings: Ceilings,
     floors: BTreeMap<GroupId, Rates>,
+    seen: shortage::Seen,
     trace: Option<Trace>,
 }
 
@@ -305,6 +308,7 @@ impl Queue {
             clock: Clock::default(),
             ceilings: Ceilings::new(&settings.groups),
             floors: BTreeMap::new(),
+            seen: shortage::Seen::default(),
             trace: None,
             settings,
         }

@@ -376,7 +376,9 @@ impl App {
         let (state, before, after) = self.look_twice(query).await?;
         let seconds = after.at.since(before.at).as_nanos() as f64 / 1e9;
         let mut value = status::status(&state, &before, &after, seconds);
-        value["warnings"] = ask(move || self.file.warnings(&self.handle)).await?.into();
+        let mut warnings = ask(move || self.file.warnings(&self.handle)).await?;
+        warnings.extend(status::warnings(&after));
+        value["warnings"] = warnings.into();
         Ok(tagged(json_response(&value), state.version))
     }
 

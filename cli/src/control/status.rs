@@ -60,6 +60,12 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
     })
 }
 
+/// What a disk cannot do that is asked of it.
+pub(super) fn warnings(view: &View) -> impl Iterator<Item = String> {
+    let short = |disk: &DiskView| Some(format!("disk {:?}: {}", disk.name, disk.floors_short?));
+    view.disks.iter().filter_map(short)
+}
+
 /// The groups that have exports on a disk.
 fn tenants_of<'a>(state: &'a State, disk: &str) -> BTreeSet<&'a str> {
     let Config { exports, disks, groups, .. } = &state.config;

@@ -71,6 +71,7 @@ impl Queue {
             false => self.floors.insert(id, floor),
         };
         self.scheduler.set_floor(now, id, &floor);
+        self.floors_changed(now);
     }
 
     /// A ceiling that this queue knows [has changed](Budget::set): what waits for it may go earlier, or later.

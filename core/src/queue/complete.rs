@@ -39,6 +39,9 @@ impl Queue {
                 Served { request: request.waiting, dispatched: request.dispatched, ok: outcome == Outcome::Done };
             self.scheduler.completed(now, &served);
         }
+        if !self.floors.is_empty() {
+            self.look_at_floors(now, extent.bytes()); // queue.14
+        }
         if self.groups.are_leaving() {
             self.let_go(now); // queue.11
         }

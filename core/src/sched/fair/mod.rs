@@ -547,6 +547,10 @@ impl Membership for Fair {
         }
     }
 
+    fn is_below_floor(&self) -> bool {
+        self.floors.is_behind()
+    }
+
     fn remove_group(&mut self, now: Instant, id: GroupId) {
         self.floors.set(now, id, &Rates::NONE, &mut self.order);
         let group = &mut self.groups[usize::from(id.0)];
