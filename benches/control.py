@@ -13,7 +13,8 @@
 `changes` and `hostile`: fio runs without and with what disturbs, in turn; four tenants, each 32 random reads and writes of 4 KiB in
 flight at one disk with scheduler fair. A row has the median of the tenants' p99 without and with, and the median of the ratios of
 neighbours with the middle half of them. The tenants' own weights change all at once, so that their shares stay; likewise all else of
-theirs comes back to what it was. `scheduler` goes to bfq and back in one change.
+theirs comes back to what it was. `scheduler` goes to bfq and back in one change; `none` to none, whose queues are other ones, so that the
+disk is frozen until its own are empty.
 
 `weights`: two tenants, each four connections with 32 random reads of 4 KiB in flight. One has a weight of 100; that of the other goes
 from 100 to 300 and back. Shares are of I/Os in 250 ms; the wait lasts to the end of the first 250 ms from which on a second has the
@@ -160,6 +161,8 @@ def their_own(*which):
         there_and_back = [
             {"add": "group", "name": "/tenants/other"}, {"set": "export", "name": tenant, "group": "/tenants/other"},
             {"set": "export", "name": tenant, "group": f"/tenants/{tenant}"}, {"remove": "group", "name": "/tenants/other"}]
+        by_way_of = {way: ("POST", "/v1/changes", {"changes": [
+            {"set": "disk", "name": "d", "scheduler": way}, {"set": "disk", "name": "d", "scheduler": "fair"}]}) for way in ("bfq", "none")}
         all_ = {
             "weights": ("POST", "/v1/changes", {"changes": same}),
             "groups": ("POST", "/v1/changes", {"changes": there_and_back}),
@@ -168,8 +171,8 @@ def their_own(*which):
             "tunables": ("PATCH", "/v1/disks/d", {"isolation_cost": random.choice([15, 16])}),
             "depth": ("PATCH", "/v1/disks/d", {"depth": random.choice(["auto", 127])}),
             "nr_requests": ("PATCH", "/v1/disks/d", {"nr_requests": random.choice(["auto", 8192])}),
-            "scheduler": ("POST", "/v1/changes", {"changes": [
-                {"set": "disk", "name": "d", "scheduler": "bfq"}, {"set": "disk", "name": "d", "scheduler": "fair"}]}),
+            "scheduler": by_way_of["bfq"],
+            "queues": by_way_of["none"],
         }
         return [all_[name] for name in which or all_]
 
@@ -400,6 +403,7 @@ def main():
             "tunables": changes(their_own("tunables")),
             "depth, nr_requests": changes(their_own("depth", "nr_requests")),
             "scheduler": changes(their_own("scheduler")),
+            "none": changes(their_own("queues")),
             "every kind": changes(changes_of_others, their_own()),
         },
         "hostile": {"1,000 silent clients": silent, "1 MiB of junk": junk, "50 bodies without an end": endless, "10,000 groups": groups},

@@ -4,12 +4,16 @@
   benches/peers/vhost.py                          all cells, 3 repetitions of 1.5 s
   benches/peers/vhost.py read-disk shares         these cells
   --seconds S --reps N --servers fairlift,qsd --json FILE --disk IMAGE --args "--workers 1"
+  --servers fairlift,fairlift=OTHER/BINARY        two builds beside each other
+  --awake                                         no CPU sleeps: something of the lowest class runs on each
+  taskset -c 0 benches/peers/vhost.py             on one CPU: nobody waits for another to wake, and no server spins
 
 IMAGE is a written file on a real disk; without it one of 2 GiB is made below $W (${TMPDIR:-/tmp}/fairlift-peers). FAIRLIFT=
 is the binary. Each cell starts its servers anew, so no two have the image at once.
 """
 
 import argparse
+import atexit
 import json
 import os
 import pathlib
@@ -51,7 +55,8 @@ class Server:
         self.directory.mkdir(parents=True)
         self.sockets = [self.directory / f"e{number}" for number in range(len(weights))]
         self.image = {"disk": image, "ram": WORK / "ram.img", "null": None}[backing]
-        command = self.fairlift(backing, weights, more) if kind == "fairlift" else self.qsd(backing)
+        binary = kind.partition("=")[2] or FAIRLIFT
+        command = self.qsd(backing) if kind == "qsd" else self.fairlift(binary, backing, weights, more)
         self.process = subprocess.Popen(command, stdout=open(self.directory / "log", "wb"), stderr=subprocess.STDOUT)
         end = time.monotonic() + 10
         while not all(socket.exists() for socket in self.sockets):
@@ -59,7 +64,7 @@ class Server:
                 raise SystemExit(f"{' '.join(map(str, command))}:\n{(self.directory / 'log').read_text()}")
             time.sleep(0.01)
 
-    def fairlift(self, backing, weights, more):
+    def fairlift(self, binary, backing, weights, more):
         part = os.path.getsize(self.image) // len(weights) if self.image else 4 << 30
         config, scheduler = "", "none" if len(weights) == 1 else "fair"
         for number, weight in enumerate(weights):
@@ -67,7 +72,7 @@ class Server:
             config += f'[export.e{number}]\nbacking = "{what}"\noffset = {number * part}\nsize = {part}\ngroup = "/g{number}"\n'
             config += f'[group."/g{number}"]\nweight = {weight}\n'
         (self.directory / "config").write_text(config)
-        return [FAIRLIFT, "serve", "--config", self.directory / "config", "--vhost-user", self.directory, "--listen",
+        return [binary, "serve", "--config", self.directory / "config", "--vhost-user", self.directory, "--listen",
                 f"unix:{self.directory}/s", "--control", "off", "--scheduler", scheduler, *shlex.split(more)]
 
     def qsd(self, backing):
@@ -87,7 +92,22 @@ class Server:
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(20)
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:  # qemu-storage-daemon, now and then
+            self.process.kill()
+            self.process.wait()
+
+
+def keep_awake():
+    """Runs something on each CPU whenever nothing else does: a process that is woken there need not wait for the CPU to wake."""
+    def settle(cpu):
+        os.sched_setaffinity(0, {cpu})
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+    for cpu in os.sched_getaffinity(0):
+        spinner = subprocess.Popen(["sh", "-c", "while :; do :; done"], preexec_fn=lambda: settle(cpu))
+        atexit.register(spinner.kill)
 
 
 def said(load):
@@ -133,6 +153,7 @@ def main():
     parser.add_argument("--disk", type=pathlib.Path)
     parser.add_argument("--args", default="", help="more arguments for fairlift")
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--awake", action="store_true", help="keep the CPUs from sleeping")
     args = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
     subprocess.run(["make", "-s", "-C", HERE, f"OUT={WORK}/bin", f"{WORK}/bin/vhostload"], check=True)
@@ -148,6 +169,8 @@ def main():
             subprocess.run(f"head -c 1G /dev/urandom >{target}", shell=True, check=True)
         ram.unlink(missing_ok=True)
         ram.symlink_to(target)
+    if args.awake:
+        keep_awake()
     for cell in args.cells or [*LOADS, *PAIRS]:
         found = {kind: [] for kind in args.servers.split(",")}
         for _ in range(args.reps):
@@ -156,7 +179,7 @@ def main():
         for kind, rows in found.items():
             for key in rows[0]:
                 values = sorted(row[key] for row in rows)
-                print(f"{cell:14} {kind:9} {key:8} {statistics.median(values):9.2f}   ({values[0]:.2f} to {values[-1]:.2f})", flush=True)
+                print(f"{cell:14} {kind[-9:]:9} {key:8} {statistics.median(values):9.2f}   ({values[0]:.2f} to {values[-1]:.2f})", flush=True)
             if args.json:
                 with args.json.open("a") as out:
                     out.write(json.dumps({"cell": cell, "server": kind, "args": args.args, "rows": rows}) + "\n")

@@ -10,7 +10,9 @@ use fairlift_core::sched;
 use crate::config::EXAMPLE;
 use crate::iostest::IostestArgs;
 use crate::iostune::IostuneArgs;
-use crate::remote::{AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TraceArgs, WhyArgs};
+use crate::remote::{
+    AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs, TraceArgs, WhyArgs,
+};
 use crate::serve::ServeArgs;
 use crate::words::scheduler::schedulers;
 
@@ -24,6 +26,7 @@ Examples:
   fairlift config > fairlift.toml                     an example config
   fairlift tunables                                   the settings of each scheduler
   fairlift status                                     who has how much of which disk now
+  fairlift top                                        the same, live; keys sort and filter
   fairlift why alice                                  what an export's requests wait for
   fairlift set group /tenants/alice weight=300        change a running server
   fairlift add export carol=carol.img group=/tenants/carol
@@ -48,6 +51,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     Status(StatusArgs),
+    Top(TopArgs),
     Why(WhyArgs),
     Trace(TraceArgs),
     Get(GetArgs),

@@ -6,7 +6,7 @@
 //! | [`serve`] | `fairlift serve`: flags and file as the library's `Config`, signals, systemd, the log |
 //! | [`iostest`] | `fairlift iostest`: how a disk is shared, measured |
 //! | [`iostune`] | `fairlift iostune`: what a disk is like, and what to set for it |
-//! | [`remote`] | `status`, `why`, `get`, `set`, `add`, `remove`, `events`, `reload`: the commands that speak to a running server |
+//! | [`remote`] | `status`, `top`, `why`, `get`, `set`, `add`, `remove`, `events`, `reload`: the commands that speak to a running server |
 //! | [`show`] | what the program tells about itself: tunables, models, completions, manual pages |
 //! | [`control`] | HTTP and JSON by which a running server is looked at and changed |
 //! | [`blktrace`] | the binary format of traces |
@@ -44,6 +44,7 @@ fn main() -> ExitCode {
     let shown = match command {
         Command::Serve(flags) => return serve::serve(&flags),
         Command::Status(args) => return remote::status(&args),
+        Command::Top(args) => return remote::top(&args),
         Command::Why(args) => return remote::why(&args),
         Command::Trace(args) => return remote::trace(&args),
         Command::Get(args) => return remote::get(&args),

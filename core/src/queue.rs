@@ -28,7 +28,7 @@
 //! queue.7  A request that the device could not take ([`Queue::handle_busy`]) is dispatched first, once something else has ended,
 //!          or after [`BUSY_DELAY`](crate::sched::BUSY_DELAY) if nothing is in flight.
 //!
-//! Ceilings of groups: queue.13 in `queue/ceilings.rs`. Streams and groups that come, change and go: queue.8–11 in `queue/groups.rs`. Another scheduler: queue.12 in `queue/switch.rs`.
+//! Ceilings of groups: queue.13 in `queue/ceilings.rs`. Streams and groups that come, change and go: queue.8–11 in `queue/groups.rs`. Another scheduler: queue.12 in `queue/switch.rs`. Another depth: queue.14 in `queue/bounds.rs`.
 //!
 //! A round of a context: `handle_completion` for all that has ended, `submit` for all that is new, `poll_dispatch` until `None`,
 //! `poll_finished` until `None`, `poll_wake` until `None`, then `poll_timeout`.
@@ -36,12 +36,12 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use slab::Slab;
 
+mod bounds;
 mod ceilings;
 mod complete;
 mod dispatch;
@@ -68,10 +68,10 @@ use crate::flush;
 use crate::group::{ContextId, GroupId, StreamId};
 use crate::learn::idling_trial::Finding;
 use crate::list::{Linked, Links, List, NIL};
-use crate::sched::{RequestId, Scheduler, Waiting};
+use crate::sched::{Kind, Learned, RequestId, Scheduler, Waiting};
 use crate::stats::Stats;
 use crate::table::Table;
-use crate::tags::{Bitmap, Hint};
+use crate::tags::Hint;
 use crate::trace::{Action, Event, Message, Note, Trace};
 use crate::tunable;
 use crate::waits::{Clock, Stamp};
@@ -206,14 +206,19 @@ pub struct Queue {
     scheduler: Box<dyn Scheduler>,
     /// How many schedulers there were before: none is told of what another has dispatched.
     generation: u32,
-    tags: Arc<Bitmap>,
+    /// Requests in flight that an earlier one has dispatched, flushes not counted.
+    others: u32,
+    /// What earlier ones have learned of the device, by their kinds ([`Scheduler::take_learned`]).
+    learned: Vec<(Kind, Learned)>,
+    /// Where the next tag is looked for, where tags are shared.
     hint: Hint,
-    /// Tags that were taken and that no request has.
+    /// Tags of its own that no request has, and the first that none ever had.
     spare: Vec<Tag>,
+    fresh: u16,
     in_flight: u16,
     /// The last time a request could have gone, no tag was free.
     lacks_tag: bool,
-    by_tag: Box<[RequestId]>,
+    by_tag: Vec<RequestId>,
     requests: Table<Request>,
     segments: Table<SegmentNode>,
     bios: Table<BioState>,
@@ -266,27 +271,29 @@ impl Queue {
         assert!((1..=64).contains(&settings.contexts), "1 to 64 contexts, not {}", settings.contexts);
         assert!(settings.limits.block > 0 && settings.limits.rw_max > 0 && settings.limits.segments_max > 0);
         assert!(settings.nr_requests >= u32::from(settings.depth), "fewer requests than may be in flight");
+        assert!(settings.depth > 0, "nothing may be in flight");
         let (tags, user) = match &settings.tags {
-            Some(shared) => (Arc::clone(&shared.bitmap), shared.user),
-            None => (Arc::new(Bitmap::new(settings.depth.into()).unwrap_or_else(|error| panic!("{error}"))), 0),
+            Some(shared) => (shared.bitmap.capacity(), shared.user),
+            None => (settings.depth.into(), 0),
         };
         assert!(!settings.backings.is_empty(), "a disk has a backing");
         assert!(settings.backings.is_sorted_by_key(|backing| backing.start), "backings by rising start");
         let requests = settings.nr_requests as usize;
-        // Merging lets requests hold several bios; this many on average keeps the tables small.
-        let segments = requests * 4;
+        let parts = settings.parts();
         Self {
             scheduler,
             generation: 0,
-            by_tag: vec![RequestId(NIL); tags.capacity()].into(),
-            tags,
+            others: 0,
+            learned: Vec::new(),
+            by_tag: vec![RequestId(NIL); tags],
             hint: Hint::of(user),
             spare: Vec::with_capacity(settings.depth.into()),
+            fresh: 0,
             in_flight: 0,
             lacks_tag: false,
             requests: Table::new(settings.rows()),
-            segments: Table::new(segments),
-            bios: Table::new(segments),
+            segments: Table::new(parts),
+            bios: Table::new(parts),
             streams: Slab::new(),
             contexts: (0..settings.contexts)
                 .map(|_| Context {

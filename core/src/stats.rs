@@ -192,6 +192,23 @@ impl Histogram {
         Duration::ZERO
     }
 
+    /// As [`Histogram::quantile`], but not rounded up: the values of a bucket are taken to be spread evenly over it.
+    #[must_use]
+    pub fn estimate(&self, per_mille: u32) -> Duration {
+        let wanted = (self.len() * u64::from(per_mille)).div_ceil(1000).max(1);
+        let mut seen = 0;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            if seen + count >= wanted {
+                let end = Self::end(bucket).as_nanos();
+                // An octave's eighths start where the one before ends.
+                let width = end / (9 + bucket as u64 % 8);
+                return Duration::from_nanos(end - width * (seen + count - wanted) / count);
+            }
+            seen += count;
+        }
+        Duration::ZERO
+    }
+
     /// The buckets that counted something, rising: the end of each, and how many values lie in it.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
@@ -227,6 +244,20 @@ mod tests {
             let found = latencies.quantile(per_mille);
             assert!(us(exact) <= found && found.as_nanos() <= us(exact).as_nanos() * 9 / 8, "{per_mille}: {found}");
         }
+    }
+
+    #[test]
+    fn an_estimate_is_right_to_a_hundredth_where_values_are_spread() {
+        let mut latencies = Histogram::default();
+        for n in 1..=100_000 {
+            latencies.record(us(n));
+        }
+        for (per_mille, exact) in [(10, 1_000), (500, 50_000), (990, 99_000)] {
+            let found = latencies.estimate(per_mille).as_nanos() as f64 / 1e3;
+            assert!((found / f64::from(exact) - 1.0).abs() < 0.01, "{per_mille}: {found}");
+            assert!(latencies.estimate(per_mille) <= latencies.quantile(per_mille));
+        }
+        assert_eq!(Histogram::default().estimate(500), Duration::ZERO);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! A table of fixed size whose rows are named by number.
+//! A table of stated size whose rows are named by number.
 //!
-//! As the `slab` crate, but of a size that never changes, with numbers of 32 bits, as lists keep them, and with rows that
+//! As the `slab` crate, but of a size that changes only when it is told to grow, with numbers of 32 bits, as lists keep them, and with rows that
 //! do not say whether they are in use: the holder of a number knows the state of its row.
 
 use alloc::vec::Vec;
@@ -24,9 +24,16 @@ impl<T: Copy> Table<T> {
         self.rows.len() - self.free.len()
     }
 
-    /// Whether there is no room.
-    pub(crate) fn is_full(&self) -> bool {
-        self.len() == self.capacity
+    /// For how many rows there is room.
+    pub(crate) const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Makes room for `capacity` rows, if there is less.
+    pub(crate) fn grow_to(&mut self, capacity: usize) {
+        self.capacity = self.capacity.max(capacity);
+        self.rows.reserve(self.capacity - self.rows.len());
+        self.free.reserve(self.capacity - self.free.len());
     }
 
     /// The number that the next row will have.

@@ -250,7 +250,7 @@ proptest! {
     }
 }
 
-/// queue.14: nothing is said of floors that can be kept, nor of a disk that was never busy for a second; and both figures of those
+/// queue.16: nothing is said of floors that can be kept, nor of a disk that was never busy for a second; and both figures of those
 /// that cannot, of groups that have streams here.
 #[test]
 fn floors_that_are_more_than_the_disk_does_are_told_with_both_figures() {

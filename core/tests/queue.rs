@@ -1,9 +1,10 @@
 //! The queue's rules, one scenario each, and all of them against a dull model over random runs.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use fairlift_core::model::Model;
-use fairlift_core::queue::{Segment, Settings};
+use fairlift_core::queue::{Backing, Segment, Settings};
 use fairlift_core::sched::none::None as NoScheduler;
 use fairlift_core::sched::traits::*;
 use fairlift_core::sched::{Kind, Next, Waiting};
@@ -244,6 +245,203 @@ fn a_change_of_scheduler_takes_over_what_a_higher_class_holds_back() {
     assert_eq!(extents(&mut queue, at(1)), [(800, 8)]);
 }
 
+/// queue.14: eight are in flight, and two may be.
+#[test]
+fn with_a_smaller_depth_nothing_goes_until_fewer_are_in_flight_and_all_end() {
+    let (mut queue, s) = queue(|settings| (settings.depth, settings.nr_requests) = (8, 16));
+    for n in 0..12 {
+        queue.submit(at(0), bio(Op::Read, s, n * 100, 8, n)).unwrap();
+    }
+    let tags: Vec<_> = std::iter::from_fn(|| queue.poll_dispatch(at(0), C0)).map(|d| d.tag).collect();
+    queue.set_bounds(at(1), 2, 16);
+    for (ended, tag) in (1..).zip(&tags) {
+        queue.handle_completion(at(1), *tag, Outcome::Done);
+        let next = queue.poll_dispatch(at(1), C0);
+        assert_eq!(next.is_some(), ended > 6, "{ended} of 8 have ended");
+        assert!(queue.in_flight() <= 8 - ended.min(6));
+    }
+    assert_eq!((queue.in_flight(), queue.waiting(), news(&mut queue).len()), (2, 2, 8));
+}
+
+/// queue.14: there and back, and tags of both depths are told apart.
+#[test]
+fn with_a_greater_depth_more_go_at_once() {
+    let (mut queue, s) = queue(|settings| (settings.depth, settings.nr_requests) = (2, 40));
+    for n in 0..40 {
+        queue.submit(at(0), bio(Op::Read, s, n * 100, 8, n)).unwrap();
+    }
+    assert_eq!(extents(&mut queue, at(0)).len(), 2);
+    assert!(queue.lacks_tag());
+    for depth in [20, 3, 33] {
+        queue.set_bounds(at(1), depth, 40);
+        extents(&mut queue, at(1));
+        assert_eq!(queue.in_flight(), depth.max(if depth == 3 { 20 } else { 0 }));
+    }
+    (0..33).for_each(|tag| queue.handle_completion(at(2), Tag(tag), Outcome::Done));
+    assert_eq!((news(&mut queue).len(), extents(&mut queue, at(2)).len()), (33, 7));
+}
+
+/// queue.14: a context that was refused hears that there is room now.
+#[test]
+fn with_room_for_more_requests_whoever_was_refused_is_woken() {
+    for kind in Kind::ALL {
+        let (mut queue, s) =
+            queue(|settings| (settings.scheduler, settings.depth, settings.nr_requests) = (kind, 1, 2));
+        let fill = |queue: &mut Queue, until: u64| {
+            let asked = (0..).find(|n| queue.submit(at(0), bio(Op::Read, s, n * 100, 8, *n)).is_err());
+            assert_eq!(asked, Some(until), "{}", kind.name());
+        };
+        fill(&mut queue, 2);
+        while queue.poll_wake().is_some() {}
+        queue.set_bounds(at(0), 1, 50);
+        assert_eq!(queue.poll_wake(), Some(C0), "{}", kind.name());
+        fill(&mut queue, 48);
+        queue.set_bounds(at(0), 1, 10);
+        fill(&mut queue, 0);
+        for left in (0..50).rev() {
+            let next = queue.poll_dispatch(at(0), C0).unwrap();
+            queue.handle_completion(at(0), next.tag, Outcome::Done);
+            assert_eq!(queue.waiting(), left, "{}", kind.name());
+        }
+        fill(&mut queue, 10);
+    }
+}
+
+/// A backing that comes later has room for its flush too, and the scheduler for the number that a request then has.
+#[test]
+fn a_full_queue_has_room_for_a_flush_of_each_backing_that_has_come() {
+    for kind in Kind::ALL {
+        let (mut queue, s) =
+            queue(|settings| (settings.scheduler, settings.depth, settings.nr_requests) = (kind, 4, 4));
+        let backing = |n: u64| Backing { start: Sector(n * 1000), ..Backing::default() };
+        (1..4).for_each(|n| queue.add_backing(&backing(n), Limits::new(1_000_000)));
+        for n in 0..4 {
+            let flush = Bio { extent: Extent::new(Sector(n * 1000), 0), ..bio(Op::Flush, s, 0, 0, n) };
+            queue.submit(at(0), flush).unwrap();
+        }
+        let flushes: Vec<_> = std::iter::from_fn(|| queue.poll_dispatch(at(0), C0)).collect();
+        assert_eq!(flushes.len(), 4);
+        (0..4).for_each(|n| queue.submit(at(0), bio(Op::Read, s, n * 100, 8, 4 + n)).unwrap());
+        flushes.iter().for_each(|flush| queue.handle_completion(at(1), flush.tag, Outcome::Done));
+        assert_eq!(extents(&mut queue, at(1)).len(), 4, "{}", kind.name());
+    }
+}
+
+/// queue.12: of what the scheduler before has sent, the next one hears how many that are, until they have ended.
+#[test]
+fn a_scheduler_that_takes_over_hears_how_many_requests_of_others_are_in_the_device() {
+    let (mut queue, s) = queue(|settings| (settings.depth, settings.nr_requests) = (8, 16));
+    for n in 0..6 {
+        let op = if n == 0 { Op::Flush } else { Op::Read };
+        queue.submit(at(0), bio(op, s, n * 100, if n == 0 { 0 } else { 8 }, n)).unwrap();
+    }
+    let tags: Vec<_> = (0..4).map(|_| queue.poll_dispatch(at(0), C0).unwrap().tag).collect();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let next = Listener(NoScheduler::new(20), Arc::clone(&heard));
+    queue.replace_scheduler(at(1), Box::new(next));
+    assert_eq!(*heard.lock().unwrap(), [3], "a flush is none of a scheduler's");
+    queue.handle_completion(at(2), tags[0], Outcome::Done);
+    queue.handle_completion(at(2), tags[1], Outcome::Failed(Errno::EIO));
+    queue.handle_busy(at(2), tags[2]);
+    queue.handle_completion(at(3), tags[3], Outcome::Done);
+    assert_eq!(*heard.lock().unwrap(), [3, 2, 1, 0]);
+    assert_eq!(extents(&mut queue, at(9)).len(), 3, "what was turned back, and what waited");
+}
+
+/// fair.11: two may be in the device, and the scheduler before has sent two.
+#[test]
+fn a_scheduler_that_takes_over_does_not_give_the_device_its_depth_once_more() {
+    for kind in [Kind::Fair, Kind::Bfq] {
+        let (mut queue, s) = queue(|settings| (settings.scheduler, settings.depth) = (kind, 16));
+        let other = queue.add_stream(stream(C0));
+        queue.set_tunable("device_depth", "2").unwrap();
+        for n in 0..8 {
+            queue.submit(at(0), bio(Op::Read, [s, other][n as usize % 2], n * 10_000, 8, n)).unwrap();
+        }
+        let tags: Vec<_> = std::iter::from_fn(|| queue.poll_dispatch(at(0), C0)).map(|d| d.tag).collect();
+        assert_eq!(tags.len(), 2, "{}", kind.name());
+        queue.set_scheduler(at(1), kind);
+        queue.set_tunable("device_depth", "2").unwrap();
+        assert_eq!(queue.poll_dispatch(at(1), C0), None, "{}", kind.name());
+        queue.handle_completion(at(2), tags[0], Outcome::Done);
+        assert_eq!(extents(&mut queue, at(2)).len(), 1, "{}", kind.name());
+    }
+}
+
+/// queue.15: a disk that does its best with 64 requests at once, and is filled by two streams.
+#[test]
+fn what_a_scheduler_has_learned_of_the_disk_is_there_when_it_comes_back() {
+    let found = |queue: &Queue| {
+        let mut depth = 0;
+        queue.counters(&mut |name, count| depth += if name == "device_depth" { count } else { 0 });
+        depth
+    };
+    for (kind, other) in [(Kind::Fair, Kind::Bfq), (Kind::Bfq, Kind::Fair)] {
+        let limits = Limits::new(1 << 30);
+        let settings = Settings { depth: 64, ..Settings::new(kind, limits) };
+        let first = found(&Queue::new(settings.clone()));
+        let mut world = World::new(Queue::new(settings), Box::new(fixed_time(limits, us(500))));
+        let (streams, mut random) = ([(); 2].map(|()| world.add_stream(stream(C0))), Random::new(3));
+        for token in 0..200_000 {
+            let start = random.below(1 << 27) * 8;
+            while world.submit(bio(Op::Read, streams[token as usize % 2], start, 8, token)).is_err() {
+                world.step();
+            }
+        }
+        let now = world.now();
+        let queue = world.queue();
+        let known = found(queue);
+        assert_ne!(known, first, "{} has learned something", kind.name());
+        queue.set_scheduler(now, other);
+        queue.set_scheduler(now, kind);
+        assert_eq!(found(queue), known, "{}", kind.name());
+        queue.set_scheduler(now, kind);
+        assert_eq!(found(queue), known, "{} after {0}", kind.name());
+        queue.set_bounds(now, 5, 100);
+        assert!(found(queue) <= 5, "{} of 5", found(queue));
+        world.run();
+    }
+}
+
+/// Says what it hears of others' requests.
+struct Listener(NoScheduler, Arc<Mutex<Vec<u32>>>);
+
+impl Scheduler for Listener {
+    fn insert(&mut self, now: Instant, request: &Waiting) {
+        self.0.insert(now, request);
+    }
+
+    fn dispatch(&mut self, now: Instant) -> Next {
+        self.0.dispatch(now)
+    }
+
+    fn requeue(&mut self, now: Instant, request: &Waiting) {
+        self.0.requeue(now, request);
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn resize(&mut self, capacity: usize, depth: u16) {
+        self.0.resize(capacity, depth);
+    }
+
+    fn set_others(&mut self, others: u32) {
+        self.1.lock().unwrap().push(others);
+    }
+}
+
+impl Membership for Listener {}
+
+impl Merge for Listener {}
+
+impl Charge for Listener {}
+
+impl Tune for Listener {}
+
+impl Report for Listener {}
+
 #[test]
 fn a_trace_tells_the_way_of_a_bio() {
     let (mut queue, s) = queue(|_| ());
@@ -278,8 +476,8 @@ fn fickle(limits: Limits, seed: u64) -> Box<dyn Model> {
 }
 
 fairlift_lab::proptest! {
-    /// queue.1 and queue.2, over random loads, limits and devices, while streams move between groups and classes and schedulers take
-    /// over; and the same seed gives the same run.
+    /// queue.1, queue.2 and queue.14, over random loads, limits, bounds and devices, while streams move between groups and classes
+    /// and schedulers take over; and the same seed gives the same run.
     #[test]
     fn every_bio_ends_exactly_once_and_every_sector_is_asked_for_once(
         seed in any::<u64>(),
@@ -306,6 +504,7 @@ fairlift_lab::proptest! {
             let mut sectors = 0;
             let mut ends = Vec::new();
             let mut ended: BTreeMap<u64, u32> = BTreeMap::new();
+            let (mut depth, mut before) = (depth, 0);
             for token in 0..200 {
                 let op = [Op::Read, Op::Write, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes][random.below(6) as usize];
                 // Few places, so that neighbours are common.
@@ -333,9 +532,14 @@ fairlift_lab::proptest! {
                     }
                     4 => world.queue().set_scheduler(now, Kind::ALL[random.below(Kind::ALL.len() as u64) as usize]),
                     5 => world.queue().set_weight(now, GroupId(1), 1 + random.below(1000) as u16),
+                    6 | 7 => {
+                        (depth, before) = (1 + random.below(30) as u16, world.queue().in_flight());
+                        world.queue().set_bounds(now, depth, u32::from(depth) + random.below(30) as u32);
+                    }
                     _ => {}
                 }
-                assert!(world.queue().in_flight() <= depth);
+                before = before.min(world.queue().in_flight());
+                assert!(world.queue().in_flight() <= depth.max(before), "queue.14");
             }
             ends.extend(world.run());
             for end in &ends {
@@ -391,6 +595,10 @@ impl Scheduler for Counting {
 
     fn len(&self) -> usize {
         self.0.len()
+    }
+
+    fn resize(&mut self, capacity: usize, depth: u16) {
+        self.0.resize(capacity, depth);
     }
 }
 

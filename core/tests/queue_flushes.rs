@@ -255,6 +255,10 @@ impl Scheduler for Charged {
     fn len(&self) -> usize {
         self.0.len()
     }
+
+    fn resize(&mut self, capacity: usize, depth: u16) {
+        self.0.resize(capacity, depth);
+    }
 }
 
 impl Membership for Charged {}

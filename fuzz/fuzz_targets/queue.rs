@@ -119,7 +119,11 @@ fuzz_target!(|bytes: &[u8]| {
                             groups.swap_remove(nth);
                         }
                     }
-                    16..=23 => queue.set_weight(now, groups[nth], 1 + u16::from(which)),
+                    16..=21 => queue.set_weight(now, groups[nth], 1 + u16::from(which)),
+                    22..=23 => {
+                        let depth = 1 + u16::from(which & 15);
+                        queue.set_bounds(now, depth, u32::from(depth) + u32::from(which >> 4));
+                    }
                     _ => queue.set_scheduler(now, scheduler(usize::from(which))),
                 }
             }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
+use fairlift::control::Change;
 use fairlift::{Handle, Server};
 use fairlift_core::Group;
 use fairlift_core::sched::Kind;
@@ -139,7 +140,7 @@ fn wait_for(handle: &Handle, kind: Kind) {
     }
 }
 
-/// Schedulers follow one another while clients work: nothing is lost, answered twice, or read otherwise than it was written.
+/// Schedulers and depths follow one another while clients work: nothing is lost, answered twice, or read otherwise than it was written.
 fn schedulers_follow_one_another(name: &str, backing: Backing, shared_tags: bool) {
     let socket: PathBuf = std::env::temp_dir().join(format!("fairlift-{name}-{}.sock", std::process::id()));
     let server = serve(&socket, backing, shared_tags);
@@ -158,10 +159,12 @@ fn schedulers_follow_one_another(name: &str, backing: Backing, shared_tags: bool
         })
         .collect();
     let order = [Kind::Fair, Kind::Bfq, Kind::None, Kind::MqDeadline, Kind::None, Kind::Bfq, Kind::Fair, Kind::None];
-    for kind in order.iter().cycle().take(5 * order.len()) {
+    let depths = [Some(40), Some(2), None, Some(200), Some(9)];
+    for (kind, depth) in order.iter().zip(depths.iter().cycle()).cycle().take(5 * order.len()) {
         let before = served.load(Ordering::Relaxed);
         handle.set_scheduler("d", *kind, &[]).unwrap();
         wait_for(&handle, *kind);
+        handle.apply(&[Change::SetDepth { disk: "d".into(), depth: *depth }], None, false).unwrap();
         // Some are served under each.
         let start = Instant::now();
         while served.load(Ordering::Relaxed) < before + 3 * CLIENTS {

@@ -1,7 +1,7 @@
 //! Every interleaving of small cases of `TagQueue` (up to a bound on preemptions), as loom finds them.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test --release -p fairlift --test tags_loom
+//! RUSTFLAGS="--cfg loom" cargo test --profile model -p fairlift --test tags_loom
 //! ```
 //! `MORE=1` allows one preemption more in each, for hours instead of seconds. A lost wake-up is a deadlock, which loom reports. That these models would find one is shown by the last tests: the old
 //! two-step algorithm, and our own with a rule left out, must fail in them.
@@ -118,6 +118,21 @@ fn a_larger_depth_wakes_who_waits() {
         });
         tags.resize(2).unwrap();
         assert_ne!(waiter.join().unwrap(), held);
+    });
+}
+
+/// A user that holds its share waits though another could have a tag: with more tags its share is larger.
+#[test]
+fn a_larger_depth_wakes_a_user_at_its_share() {
+    check(3, || {
+        let tags = TagQueue::new(Settings { capacity: 4, users: 2, ..Settings::new(2) }).unwrap();
+        let held = [0, 1].map(|user| tags.caller_of(user).get());
+        let waiter = thread::spawn({
+            let tags = Arc::clone(&tags);
+            move || tags.caller_of(0).get()
+        });
+        tags.resize(4).unwrap();
+        assert!(!held.contains(&waiter.join().unwrap()));
     });
 }
 

@@ -84,7 +84,7 @@ pub struct Check {
     rows: Vec<Row>,
     open: usize,
     /// By tag.
-    in_disk: Box<[Option<InDisk>]>,
+    in_disk: Vec<Option<InDisk>>,
     order: u64,
     versions: Versions,
     hold_max: Duration,
@@ -105,7 +105,7 @@ impl Check {
             seed: 0,
             rows: Vec::new(),
             open: 0,
-            in_disk: vec![None; usize::from(queue.settings().depth)].into(),
+            in_disk: vec![None; usize::from(queue.settings().depth)],
             order: 0,
             versions: Versions::new(0, Self::WATCH_EVERY),
             hold_max: Self::HOLD_MAX,
@@ -172,6 +172,9 @@ impl Check {
 
     fn given(&mut self, now: Instant, request: &Dispatch, segments: impl Iterator<Item = Segment>) {
         let Dispatch { tag, op, extent, .. } = *request;
+        if self.in_disk.len() <= usize::from(tag.0) {
+            self.in_disk.resize(usize::from(tag.0) + 1, None);
+        }
         if let Some(before) = &self.in_disk[usize::from(tag.0)] {
             self.stop(now, before, "is in the disk, and its tag is given out again"); // check.2
         }

@@ -16,11 +16,11 @@ def refused_alike(t, *arguments):
 
 @test(fairlift_only=True)
 def what_the_start_would_refuse_the_check_refuses_with_its_line(t):
-    image, small = t.image("image", MIB), t.image("small", 1000)
+    image, small = t.image("image", MIB), t.image("small", 0)
     os.mkdir(t.path("directory"))
     live = t.server(f"disk={image}")
     for text, line, *words in [
-        (f"[export.a]\nbacking = '{small}'\n", 2, "export.a.backing", small, "is no disk image"),
+        (f"[export.a]\nbacking = '{small}'\n", 2, "export.a.backing", small, "is empty"),
         (f"[export.a]\nbacking = '{t.path('directory')}'\n", 2, "export.a.backing", "is a directory"),
         (f"[export.a]\nbacking = '{image}'\n", 2, "export.a.backing", image, "in use by another server"),
         ("[export.a]\nbacking = 'mem:1m'\n[server]\nlisten = 'unix:no/such/socket'\n", 4, "server.listen", "does not exist"),

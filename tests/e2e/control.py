@@ -379,12 +379,25 @@ def the_config_file_says_where_control_is_and_a_check_finds_what_a_start_would(t
     path = Path(t.path("server0.toml"))
     path.write_text(text.replace("mode=0660", "mode=0600").replace("1m", "1m\"\ndescription = \"new"))
     refused_ = control.ask("POST", "/v1/reload", code=422)["error"]
-    contains(refused_, "server0.toml:3:20: server.control: is where the server is from start to end")
+    contains(refused_, "server0.toml:3:20: server.control: unix:", "ctl.sock cannot have other options while the server runs")
+    path.write_text(text.replace('"unix:look.sock,read_only", ', ""))
+    contains(control.ask("POST", "/v1/reload", code=422)["error"], f"tcp:127.0.0.1:{port} cannot take the place of unix:", "look.sock while")
     equal(control.ask("GET", "/v1/exports/a")["description"], "", "what a refused reload has changed")
     path.write_text(text.replace("1m", "1m\"\ndescription = \"new"))
     contains(control.ask("POST", "/v1/reload", code=409, headers={"If-Match": '"7"'})["error"], "version 7 was asked for")
     control.ask("POST", "/v1/reload", headers={"If-Match": '"1"'})
     equal(control.ask("GET", "/v1/exports/a")["description"], "new", "the description")
+    # A token is another when its file is read again.
+    known = f"tcp:127.0.0.1:{port},token={t.path('token')}"
+    Path(t.path("known")).write_text(Path(t.path("token")).read_text())
+    Path(t.path("token")).write_text("short\n")
+    contains(control.ask("POST", "/v1/reload", code=422)["error"], "server0.toml:3", "server.control", "at least 16 letters")
+    t.run(BINARY, "get", "group", "/x", "--control", f"tcp:127.0.0.1:{port},token={t.path('known')}")
+    Path(t.path("token")).write_text("another0another0another0another0\n")
+    for more in {"dry_run": True}, {}:
+        equal(control.ask("POST", "/v1/reload", more)["changes"], [f"control tcp:127.0.0.1:{port}: other token"])
+    contains(t.run(BINARY, "get", "group", "/x", "--control", known), "/x")
+    contains(t.run(BINARY, "get", "group", "/x", "--control", f"tcp:127.0.0.1:{port},token={t.path('known')}", code=None), "the token is missing or wrong")
     server.stop()
     equal([os.path.exists(t.path(name)) for name in ("ctl.sock", "look.sock")], [False, False], "whether sockets stay behind")
 
@@ -416,19 +429,29 @@ def a_shell_completes_the_names_of_what_there_is(t):
     control = Control(t, server)
     control.cli("add", "group", "/tenants/carol")
     control.cli("add", "disk", "ssd0", "scheduler=mq-deadline")
-    script = t.run(BINARY, "completions", "bash")
+    scripts = {shell: t.run(BINARY, "completions", shell) for shell in ("bash", "zsh", "fish")}
     Path(t.path("bin")).mkdir()
     os.symlink(BINARY, t.path("bin") + "/fairlift")
 
-    def offered(line, env=control.env):
-        """What bash offers at the end of a line."""
+    def offered(line, env=control.env, shell="bash"):
+        """What a shell offers at the end of a line. Of zsh, where only a terminal can complete, what the script would show."""
         words = line.split(" ")
-        ask = f"""{script}
-            COMP_WORDS=({" ".join(f"'{word}'" for word in words)}); COMP_CWORD={len(words) - 1}; COMP_TYPE=9
-            _clap_complete_fairlift fairlift '{words[-1]}' '{words[-2]}'; printf '%s\\n' "${{COMPREPLY[@]}}" """
+        quoted = " ".join(f"'{word}'" for word in words)
+        ask = {
+            "bash": f"""{scripts["bash"]}
+                COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; COMP_TYPE=9
+                _clap_complete_fairlift fairlift '{words[-1]}' '{words[-2]}'; printf '%s\\n' "${{COMPREPLY[@]}}" """,
+            "zsh": f"""compdef() {{ :; }}; _describe() {{ local one; for one in "${{(@P)3}}"; do print -r -- "$one${{5-}}"; done }}
+                {scripts["zsh"]}
+                words=({quoted}); CURRENT={len(words)}; _clap_dynamic_completer_fairlift""",
+            "fish": f"""{scripts["fish"]}
+                complete -C '{line}'""",
+        }[shell]
         path = t.path("bin") + ":" + os.environ["PATH"]
-        said = t.run("bash", "-c", ask, env={**env, "PATH": path}).split("\n")
-        return [word for word in said if word and not word.startswith("--")]
+        options = {"zsh": ["-f"], "fish": ["--no-config"]}.get(shell, [])
+        said = t.run(shell, *options, "-c", ask, env={**env, "PATH": path, "HOME": t.path("bin")}).split("\n")
+        said = [re.split(r"[:\t]", word)[0] for word in said]
+        return [word for word in said if word and not word.startswith("-")]
 
     equal(offered("fairlift get export "), ["alice", "bob"], "the exports")
     equal(offered("fairlift set export al"), ["alice"], "the exports with al")
@@ -439,6 +462,12 @@ def a_shell_completes_the_names_of_what_there_is(t):
     if "mq-deadline" not in offered("fairlift set disk ssd0 scheduler = "):
         raise AssertionError("the schedulers are not offered")
     equal(offered("fairlift get export ", {**os.environ, "FAIRLIFT_CONTROL": "unix:/nowhere"}), [], "what a server that is not there has")
+    for shell in "zsh", "fish":
+        equal(offered("fairlift get export ", shell=shell), ["alice", "bob"], f"the exports, in {shell}")
+        # zsh takes "/" for a directory without a name, and leaves it out.
+        groups = ["/"] * (shell == "fish") + ["/tenants", "/tenants/carol"]
+        equal(offered("fairlift set group /", shell=shell), groups, f"the groups, in {shell}")
+        equal(offered("fairlift set group /tenants/carol we", shell=shell), ["weight="], f"what begins with we, in {shell}")
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(t.path("silent.sock"))
         silent.listen()

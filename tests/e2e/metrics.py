@@ -1,5 +1,7 @@
 """What a server tells of itself: metrics that Prometheus takes, and traces that blktrace's tools read."""
 
+import struct
+
 from control import Control, Unix
 from harness import *
 
@@ -80,6 +82,32 @@ def promtool_takes_the_metrics_and_they_say_what_was_done(t):
 
 
 @test(fairlift_only=True)
+def alerts_and_dashboard_ask_for_what_there_is(t):
+    """promtool tests the alerts, parses what the dashboard asks for, and a server has each metric of both."""
+    for name in ("alerts.yaml", "alerts_test.yaml"):
+        shutil.copy(ROOT / "docs/monitoring" / name, t.path(name))
+    t.run("promtool", "check", "rules", "alerts.yaml", cwd=t.dir)
+    t.run("promtool", "test", "rules", "alerts_test.yaml", cwd=t.dir)
+    dashboard = json.loads((ROOT / "docs/monitoring/dashboard.json").read_text())
+    asked = [target["expr"].replace("$__rate_interval", "1m") for panel in dashboard["panels"] for target in panel["targets"]]
+    rules = [{"record": f"panel:{number}", "expr": asked} for number, asked in enumerate(asked)]
+    Path(t.path("dashboard.yaml")).write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    t.run("promtool", "check", "rules", "dashboard.yaml", cwd=t.dir)
+    asked += [variable["query"]["query"] for variable in dashboard["templating"]["list"][1:]]
+    server = t.server("a=mem:64m")
+    with server.connect("a") as client:
+        client.write(0, bytes(4 * KIB))
+        client.flush()
+        there = {name for name, _ in samples(scrape(Control(t, server))[0])}
+    for text in [*asked, Path(t.path("alerts.yaml")).read_text()]:
+        wanted = set(re.findall(r"\b(?:fairlift|process)_[a-z_]+", text))
+        equal(wanted - there, set(), f"metrics that nobody has, in {text}")
+    alerts = {word for word in re.findall(r"alert: (\w+)", Path(t.path("alerts.yaml")).read_text())}
+    tested = set(re.findall(r"alertname: (\w+)", Path(t.path("alerts_test.yaml")).read_text()))
+    equal(alerts, tested, "alerts that are tested")
+
+
+@test(fairlift_only=True)
 def a_scraper_that_reads_nothing_holds_nobody_up(t):
     server = t.server("a=mem:64m")
     control = Control(t, server)
@@ -156,6 +184,38 @@ def blktrace_tools_read_a_trace(t):
     t.run("fio", "--name=replay", f"--read_iolog={whole}", f"--replay_redirect={image}", f"--filename={image}",
           "--replay_no_stall=1", "--ioengine=psync", f"--output={t.path('replay')}")
     contains(Path(t.path("replay")).read_text(), "IOPS=")
+
+
+@test(fairlift_only=True)
+def a_trace_that_nobody_reads_holds_nobody_up_and_counts_what_is_lost(t):
+    reads, at_once = 20_000, 50
+    server = t.server("a=null:1g", args=["--workers=1", "--scheduler=mq-deadline"])
+    connection = Unix(Control(t, server).path)
+    connection.connect()
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    with server.connect("a") as client:
+        connection.request("GET", "/v1/trace?seconds=3")
+        time.sleep(0.1)  # it is being taken
+        for n in range(reads):  # every second block, so that none is merged
+            client.submit(nbdclient.READ, n * 8 * KIB, 4 * KIB)
+            if n >= at_once:
+                client.reply()
+        for _ in range(at_once):
+            client.reply()
+    trace = connection.getresponse().read()
+    told, lost, at = {}, 0, 0
+    while at < len(trace):
+        magic, _, _, _, _, action, _, _, _, _, length = struct.unpack_from("<IIQQIIIIIHH", trace, at)
+        equal(magic & 0xFFFFFF00, 0x65617400, "the beginning of a record")
+        if action >> 16 & 1 << 10:  # a notice
+            for number in re.findall(rb"lost=(\d+)", trace[at + 48:at + 48 + length]):
+                lost = int(number)
+        else:
+            told[action & 0xFFFF] = told.get(action & 0xFFFF, 0) + 1
+        at += 48 + length
+    if lost < 10_000 or not told:
+        raise AssertionError(f"a reader that was not there lost {lost} of {5 * reads} events, and had {told}")
+    equal(sum(told.values()) + lost, 5 * reads, "events that were told and that were lost: Q, G, I, D and C of each read")
 
 
 if __name__ == "__main__":

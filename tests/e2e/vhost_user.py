@@ -353,6 +353,32 @@ def memory_may_be_shared_anew_while_requests_are_under_way(t):
         equal(device_lines(server), [])
 
 
+@test(fairlift_only=True)
+def a_guest_whose_memory_is_cut_short_loses_its_device_and_nobody_else_anything(t):
+    """What is behind the end of a shared file cannot be touched: not by the worker, and not by the kernel on its behalf."""
+    image = t.image("image", MIB)
+    server, sockets = serve(t, "disk=mem:1M", f"file=file:{image}", "slow=null:1M,delay=200ms", "good=mem:1M")
+    with FrontEnd(sockets / "good") as neighbour:
+        # With the rings, and with nothing but the rings.
+        for name, left in ("disk", 0), ("file", 0), ("slow", 0), ("slow", 4096):
+            until(lambda: served(sockets / name), f"the export {name} is free")
+            guest, told = FrontEnd(sockets / name), len(device_lines(server))
+            guest.get_inflight(1, guest.size)
+            for _ in range(4):
+                guest.rings[0].submit(IN, 0, length=SECTOR)
+            guest.rings[0].kick()
+            time.sleep(0.05)
+            os.ftruncate(guest.inflight[0], 0)
+            os.ftruncate(guest.memory_fd, left)
+            guest.rings[0].kick()
+            assert guest.is_closed(), f"{name}: the device goes on: {server.log()[-500:]}"
+            until(lambda: len(device_lines(server)) > told, f"a line about {name}")
+            contains(device_lines(server)[-1], "the file of its guest's memory was cut short", f'export="{name}"')
+            equal(neighbour.read(0, SECTOR), bytes(SECTOR), "the neighbour's read after that")
+            guest.socket.close()
+    server.serves("good")
+
+
 # ---- guests that mean harm ----
 
 
@@ -609,6 +635,22 @@ def thirty_two_devices_of_four_rings_share_a_disk_and_cost_nothing_while_they_id
         print(f"{each:.0f} KiB for each device of four rings of 256; {idle} ticks of 10 ms in a second of idling")
         equal(threads(), base, "threads, with 32 devices as without")
         assert idle <= 3 and each < 256, "idle devices cost something"
+
+
+@test(fairlift_only=True)
+def a_front_end_that_leaves_without_sharing_memory_is_told_how_to(t):
+    """So does QEMU that has no memory to share: it ends the matter by itself, and we never hear why."""
+    server, sockets = serve(t, "disk=mem:1M")
+    lines = lambda: [line for line in server.log().splitlines() if "the front-end has left" in line]
+    assert served(sockets / "disk"), "it is served"
+    with FrontEnd(sockets / "disk", start=False) as guest:
+        guest.get(GET_FEATURES)
+    until(lambda: len(lines()) == 2, "it is noted that both have left")
+    assert not any("share=on" in line for line in lines()), "one of them was told what does not concern it"
+    with FrontEnd(sockets / "disk", start=False) as guest:
+        guest.negotiate()
+    until(lambda: len(lines()) == 3, "it is noted that the third has left")
+    contains(lines()[2], "has not shared its guest's memory", "share=on", 'export="disk"')
 
 
 @test(seconds=120, fairlift_only=True)

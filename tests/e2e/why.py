@@ -263,5 +263,34 @@ def a_client_that_does_not_take_its_replies(t):
     why(t, server, "reply", "takes its replies slowly")
 
 
+@test(fairlift_only=True)
+def one_slow_worker(t):
+    """Others use the CPU of the worker that serves alice; the other worker has its own."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        t.skip("there is one CPU only")
+    server = t.server(config=tenants('scheduler = "fair"', alice="null:1g", bob="null:1g"), args=["--workers=2"])
+    Load(t, server, "alice", 4)
+    Load(t, server, "bob", pause=0.01)
+    control = Control(t, server)
+    until(lambda: len(control.ask("GET", "/v1/connections")) == 2, "both are there")
+    serves = {client["export"]: client["worker"] for client in control.ask("GET", "/v1/connections")}
+    if serves["alice"] == serves["bob"]:
+        raise AssertionError(f"two clients have two workers: {serves}")
+    for task in Path(f"/proc/{server.pid}/task").iterdir():
+        slow = (task / "comm").read_text().strip() == f"worker-{serves['alice']}"
+        os.sched_setaffinity(int(task.name), cpus[:1] if slow else cpus[1:])
+        if slow:
+            os.setpriority(os.PRIO_PROCESS, int(task.name), 10)
+    with contextlib.suppress(OSError):  # where sessions share CPUs as sessions, the priority of a thread says nothing
+        Path(f"/proc/{server.pid}/autogroup").write_text("8")
+    for _ in range(4):
+        hog = t.start(sys.executable, "-c", "while True: pass")
+        os.sched_setaffinity(hog.pid, cpus[:1])
+    os.sched_setaffinity(0, cpus[1:])
+    said = why(t, server, "worker", f"worker {serves['alice']}, which serves /alice, has no time left", "it waits for a CPU")
+    contains(said["says"], f"worker {serves['bob']} ")
+
+
 if __name__ == "__main__":
     main()

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::extract::Request;
@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::place::{ControlAt, bind_failed, is_stale, token};
 use super::routes::{self, App};
-use crate::words::certificates;
+use crate::words::certificates::{self, Certificate};
 
 /// Connections at once; more are closed at once (http.1). Chosen: a thousand silent ones leave room for one that speaks.
 const CONNECTIONS: usize = 1024;
@@ -28,7 +28,7 @@ const HEAD_FIELDS: usize = 64;
 /// A socket that listens, and who may come by it.
 pub(crate) struct Opened {
     socket: Socket,
-    who: Arc<Place>,
+    pub(super) who: Arc<Place>,
     /// Removed at the end.
     file: Option<PathBuf>,
 }
@@ -40,12 +40,49 @@ enum Socket {
 
 /// What holds for all clients of a place.
 pub(crate) struct Place {
+    pub(crate) is_unix: bool,
     pub(crate) read_only: bool,
-    pub(crate) token: Option<String>,
     /// Of TCP without certificates: the addresses by which clients may name it. With certificates the server's own says who it is.
     pub(crate) hosts: Option<Vec<String>>,
+    locks: RwLock<Locks>,
+}
+
+/// What a client has to know, or to show.
+#[derive(Clone)]
+pub(crate) struct Locks {
+    pub(crate) token: Option<String>,
     /// Of TCP: clients need a certificate.
-    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) tls: Option<Certificate>,
+}
+
+impl Locks {
+    /// Reads the files that a place names.
+    ///
+    /// # Errors
+    /// There is no token in the file, or the certificates cannot be used.
+    pub(crate) fn read(at: &ControlAt) -> Result<Self, String> {
+        let tls = at.certificates.as_deref().map(|dir| certificates::load(dir, true)).transpose()?;
+        Ok(Self { token: at.token.as_deref().map(token).transpose()?, tls })
+    }
+
+    /// What of them is another in `now`.
+    pub(crate) fn changed(&self, now: &Self) -> impl Iterator<Item = &'static str> {
+        let digest = |locks: &Self| locks.tls.as_ref().map(|tls| tls.digest.clone());
+        let all = [(self.token != now.token, "token"), (digest(self) != digest(now), "certificates")];
+        all.into_iter().filter(|(is_changed, _)| *is_changed).map(|(_, what)| what)
+    }
+}
+
+impl Place {
+    /// Those that hold now.
+    pub(crate) fn locks(&self) -> Locks {
+        self.locks.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Others hold from now on, for clients that come and for what those ask that are there.
+    pub(crate) fn set_locks(&self, now: Locks) {
+        *self.locks.write().unwrap_or_else(PoisonError::into_inner) = now;
+    }
 }
 
 impl Drop for Opened {
@@ -61,10 +98,10 @@ impl Drop for Opened {
 /// # Errors
 /// The address is taken or cannot be had, or there is no such owner or group, or no token in the file.
 pub(crate) fn open(at: &ControlAt) -> Result<Opened, String> {
-    let token = at.token.as_deref().map(token).transpose()?;
-    let certificate = at.certificates.as_deref().map(|dir| certificates::load(dir, true)).transpose()?;
-    let tls = certificate.map(|certificate| certificate.config);
-    let who = |hosts| Arc::new(Place { read_only: at.read_only, token, hosts, tls: tls.clone() });
+    let locks = Locks::read(at)?;
+    let has_certificates = locks.tls.is_some();
+    let is_unix = matches!(at.address, Address::Unix(_));
+    let who = |hosts| Arc::new(Place { is_unix, read_only: at.read_only, hosts, locks: RwLock::new(locks) });
     match &at.address {
         Address::Unix(path) => {
             let socket = unix(path, at)?;
@@ -74,7 +111,7 @@ pub(crate) fn open(at: &ControlAt) -> Result<Opened, String> {
             let socket = TcpListener::bind(address).map_err(|error| bind_failed(&error))?;
             let bound = socket.local_addr().map_err(|error| error.to_string())?;
             tracing::info!("control at tcp:{bound}");
-            let hosts = tls.is_none().then(|| hosts(bound));
+            let hosts = (!has_certificates).then(|| hosts(bound));
             Ok(Opened { socket: Socket::Tcp(socket), who: who(hosts), file: None })
         }
         Address::Inherited(_) => Err("an inherited socket is for NBD clients".into()),
@@ -201,7 +238,9 @@ fn in_a_task(room: &Arc<Semaphore>, connection: impl Future<Output = ()> + Send 
 
 /// Has a client of a place with certificates show its own, then serves it.
 async fn greet(stream: tokio::net::TcpStream, mut who: Who, router: axum::Router) {
-    let Some(tls) = who.place.tls.clone() else { return speak(TokioIo::new(stream), who, router).await };
+    let Some(Certificate { config: tls, .. }) = who.place.locks().tls else {
+        return speak(TokioIo::new(stream), who, router).await;
+    };
     match tokio::time::timeout(HEAD_TIME, tokio_rustls::TlsAcceptor::from(tls).accept(stream)).await {
         Ok(Ok(stream)) => {
             let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);

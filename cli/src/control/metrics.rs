@@ -7,6 +7,8 @@
 //! metrics.2  A text is made whole and then sent piece by piece. Of texts that are being sent at most [`TEXTS`] are kept: the reader
 //!            of the oldest is cut off when there is one more.
 
+mod tenants;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,9 +18,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use fairlift::control::view::{DiskView, GroupView};
 use fairlift::control::{State, View};
-use fairlift_core::stats::{Histogram, Stats};
-use fairlift_core::waits::{Part, Times};
-use fairlift_core::{Duration, Op};
+use fairlift_core::Duration;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -26,6 +26,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::status;
+use tenants::Row;
 
 /// How many answers are kept for scrapers that have not read them. Chosen: two scrapers that overlap, and some by hand.
 const TEXTS: usize = 8;
@@ -105,15 +106,33 @@ impl Text {
 }
 
 /// What a server does, as text.
-pub(super) fn text(state: &State, view: &View, format: Format) -> String {
+pub(super) fn text(state: &State, mut view: View, format: Format) -> String {
+    let mut text = tenants::text(&rows(state, &view), format);
+    view.disks.iter_mut().for_each(|disk| disk.groups = Vec::new());
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Figures::new(state, view)));
-    let mut text = String::new();
-    encode(&mut text, &registry).expect("writing to memory does not fail");
-    match format {
-        Format::OpenMetrics => text,
-        Format::Prometheus => before_openmetrics(&text),
-    }
+    registry.register_collector(Box::new(Figures { view }));
+    let mut rest = String::new();
+    encode(&mut rest, &registry).expect("writing to memory does not fail");
+    text += &match format {
+        Format::OpenMetrics => rest,
+        Format::Prometheus => before_openmetrics(&rest),
+    };
+    text
+}
+
+/// The tenants of each disk.
+fn rows<'a>(state: &State, view: &'a View) -> Vec<Row<'a>> {
+    let weights: BTreeMap<&str, u16> = state.config.groups.iter().map(|group| (&*group.path, group.weight)).collect();
+    let of_disk = |disk: &'a DiskView| {
+        let there = disk.groups.iter().filter(|group| group.figures.streams > 0);
+        let entitled = status::entitled(state, &there.map(|group| &*group.path).collect::<Vec<_>>());
+        let row = |group: &'a GroupView| {
+            let path = &*group.path;
+            Row::new(&disk.name, group, weights.get(path).copied(), entitled.get(path).copied())
+        };
+        disk.groups.iter().map(row).collect::<Vec<_>>()
+    };
+    view.disks.iter().flat_map(of_disk).collect()
 }
 
 /// In the older format a counter is described by the name that its samples have, and there are neither units nor an end.
@@ -142,19 +161,8 @@ fn before_openmetrics(text: &str) -> String {
     all
 }
 
-/// A tenant on a disk.
-struct Row<'a> {
-    disk: &'a str,
-    group: &'a GroupView,
-    weight: Option<u16>,
-    entitled: Option<f64>,
-}
-
 struct Figures {
     view: View,
-    weights: BTreeMap<String, u16>,
-    /// By disk and tenant.
-    entitled: BTreeMap<(String, String), f64>,
 }
 
 impl fmt::Debug for Figures {
@@ -166,37 +174,7 @@ impl fmt::Debug for Figures {
 type Said = Result<(), fmt::Error>;
 /// The name of a metric, what it says, and where its value is.
 type Told<F> = (&'static str, &'static str, F);
-type OfRow = fn(&Row<'_>) -> Option<f64>;
-type OfGroup = fn(&GroupView) -> Duration;
-type OfStats = fn(&Stats, Op) -> u64;
 type OfDisk = fn(&DiskView) -> f64;
-type Labels<'a> = &'a [(&'a str, &'a str)];
-
-impl Figures {
-    fn new(state: &State, view: &View) -> Self {
-        let weights = state.config.groups.iter().map(|group| (group.path.clone(), group.weight)).collect();
-        let mut entitled = BTreeMap::new();
-        for disk in &view.disks {
-            let there: Vec<&str> =
-                disk.groups.iter().filter(|group| group.figures.streams > 0).map(|group| &*group.path).collect();
-            for (path, part) in status::entitled(state, &there) {
-                entitled.insert((disk.name.clone(), path.to_owned()), part);
-            }
-        }
-        Self { view: view.clone(), weights, entitled }
-    }
-
-    fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        self.view.disks.iter().flat_map(|disk| {
-            disk.groups.iter().map(|group| Row {
-                disk: &disk.name,
-                group,
-                weight: self.weights.get(&group.path).copied(),
-                entitled: self.entitled.get(&(disk.name.clone(), group.path.clone())).copied(),
-            })
-        })
-    }
-}
 
 /// One metric, to which samples are written.
 struct Metric<'a>(MetricEncoder<'a>);
@@ -213,30 +191,10 @@ impl Metric<'_> {
     fn gauge(&mut self, labels: &[(&str, &str)], value: f64) -> Said {
         self.0.encode_family(&labels)?.encode_gauge(&value)
     }
-
-    fn latency(&mut self, labels: &[(&str, &str)], stats: &Stats, op: Op) -> Said {
-        let Some(latency) = stats.latency(op) else { return Ok(()) };
-        let times = stats.times(op);
-        let sum = times.sum() - times.of(Part::Reply);
-        let buckets = buckets(latency);
-        self.0.encode_family(&labels)?.encode_histogram::<NoLabelSet>(seconds(sum), latency.len(), &buckets, None)
-    }
 }
 
 fn seconds(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e9
-}
-
-/// How many latencies are in each of the [`BUCKETS`], by their ends in seconds, and in what is left.
-fn buckets(latency: &Histogram) -> Vec<(f64, u64)> {
-    let mut all: Vec<_> = BUCKETS.map(|power| ((1_u64 << power) as f64 / 1e9, 0)).collect();
-    all.push((f64::MAX, 0));
-    for (end, count) in latency.buckets() {
-        let end = end.as_nanos();
-        let at = BUCKETS.clone().position(|power| end <= 1 << power).unwrap_or(all.len() - 1);
-        all[at].1 += count;
-    }
-    all
 }
 
 /// How a metric begins: its name, what it says, its unit and kind.
@@ -274,109 +232,12 @@ impl Encoder<'_, '_> {
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Said {
         let mut encoder = Encoder(&mut encoder);
-        self.tenants(&mut encoder)?;
-        self.operations(&mut encoder)?;
         self.disks(&mut encoder)?;
         self.server(&mut encoder)
     }
 }
 
 impl Figures {
-    /// What tenants have of disks.
-    fn tenants(&self, encoder: &mut Encoder<'_, '_>) -> Said {
-        let each = |metric: &mut Metric<'_>, of: OfRow| {
-            self.rows().try_for_each(|row| match of(&row) {
-                Some(value) => metric.gauge(&[("disk", row.disk), ("tenant", &row.group.path)], value),
-                None => Ok(()),
-            })
-        };
-        let gauges: [Told<OfRow>; 5] = [
-            ("fairlift_tenant_weight", "The weight of the tenant among its siblings", |row| row.weight.map(f64::from)),
-            (
-                "fairlift_tenant_entitled",
-                "The part of the disk that weights give the tenant while all that are connected ask",
-                |row| row.entitled,
-            ),
-            ("fairlift_tenant_connections", "Connections of the tenant", |row| Some(row.group.figures.streams.into())),
-            ("fairlift_tenant_in_flight", "Requests of the tenant that the devices have", |row| {
-                Some(row.group.figures.in_flight.into())
-            }),
-            ("fairlift_tenant_waiting", "Operations of the tenant that wait for the devices", |row| {
-                Some(row.group.figures.open.saturating_sub(row.group.figures.in_flight).into())
-            }),
-        ];
-        for (name, says, of) in gauges {
-            encoder.gauge(name, says, |metric| each(metric, of))?;
-        }
-        let counters: [Told<OfGroup>; 2] = [
-            ("fairlift_tenant_device_seconds", "The time of the disk that the tenant has had", |group| {
-                group.figures.had
-            }),
-            (
-                "fairlift_tenant_active_seconds",
-                "For how long the tenant's connections each had an operation that had not ended",
-                |group| group.figures.active,
-            ),
-        ];
-        for (name, says, of) in counters {
-            encoder.counter_of(Unit::Seconds, name, says, |metric| {
-                self.rows().try_for_each(|row| {
-                    metric.seconds(&[("disk", row.disk), ("tenant", &row.group.path)], of(row.group))
-                })
-            })?;
-        }
-        Ok(())
-    }
-
-    /// What tenants' operations did (metrics.1).
-    fn operations(&self, encoder: &mut Encoder<'_, '_>) -> Said {
-        let used = |row: &Row<'_>, tell: &mut dyn FnMut(Labels<'_>, Op) -> Said| {
-            let ops = Op::ALL.into_iter().filter(|op| row.group.figures.stats.of(*op).ops > 0);
-            ops.into_iter().try_for_each(|op| {
-                tell(&[("disk", row.disk), ("tenant", &row.group.path), ("operation", op.name())], op)
-            })
-        };
-        let counters: [(Option<Unit>, Told<OfStats>); 4] = [
-            (None, ("fairlift_operations", "Operations that ended", |stats, op| stats.of(op).ops)),
-            (
-                Some(Unit::Bytes),
-                ("fairlift_operation_bytes", "Bytes of operations that succeeded", |stats, op| stats.of(op).bytes),
-            ),
-            (None, ("fairlift_operation_errors", "Operations that failed", |stats, op| stats.of(op).failed)),
-            (
-                None,
-                ("fairlift_operation_merges", "Operations that joined another's request", |stats, op| {
-                    stats.of(op).merges
-                }),
-            ),
-        ];
-        for (unit, (name, says, of)) in counters {
-            encoder.metric(MetricType::Counter, name, unit, says, |metric| {
-                self.rows().try_for_each(|row| {
-                    used(&row, &mut |labels, op| metric.count(labels, of(&row.group.figures.stats, op)))
-                })
-            })?;
-        }
-        let says = "How long operations took, from their arrival to their end; the reply is not in it";
-        encoder.metric(MetricType::Histogram, "fairlift_operation_seconds", Some(Unit::Seconds), says, |metric| {
-            self.rows()
-                .try_for_each(|row| used(&row, &mut |labels, op| metric.latency(labels, &row.group.figures.stats, op)))
-        })?;
-        let says = "What the time of operations was spent on; all parts but the reply add up to how long they took";
-        encoder.counter_of(Unit::Seconds, "fairlift_operation_part_seconds", says, |metric| {
-            self.rows().try_for_each(|row| {
-                used(&row, &mut |labels, op| {
-                    let times: Times = row.group.figures.stats.times(op);
-                    let spent = Part::ALL.into_iter().filter(|part| times.of(*part) > Duration::ZERO);
-                    spent.into_iter().try_for_each(|part| {
-                        let labels = [labels[0], labels[1], labels[2], ("part", part.name())];
-                        metric.seconds(&labels, times.of(part))
-                    })
-                })
-            })
-        })
-    }
-
     fn disks(&self, encoder: &mut Encoder<'_, '_>) -> Said {
         let disks = &self.view.disks;
         let gauges: [Told<OfDisk>; 4] = [
@@ -529,20 +390,6 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairlift_core::time::us;
-
-    #[test]
-    fn a_bucket_has_what_is_no_longer_than_its_end() {
-        let mut latency = Histogram::default();
-        [us(10), us(16), us(17), us(33), Duration::from_nanos(1 << 40)]
-            .into_iter()
-            .for_each(|time| latency.record(time));
-        let all = buckets(&latency);
-        assert_eq!(all.len(), 20);
-        assert_eq!([all[0], all[1], all[2]].map(|(_, count)| count), [2, 1, 1]);
-        assert_eq!(all[19].1, 1);
-        assert_eq!(all.iter().map(|(_, count)| count).sum::<u64>(), 5);
-    }
 
     #[test]
     fn the_older_format_describes_counters_by_the_name_of_their_samples() {

@@ -6,13 +6,17 @@
 //! http.1  A client that says nothing, sends junk or a body that does not end costs a connection for a few seconds, and there are
 //!         bounds on connections, heads and bodies.
 //! http.2  Who may: the mode of the unix socket says it. A TCP address needs a bearer token or a client's certificate, and Host and
-//!         Origin must be its own. A place can be for reading only. Every change is logged with who made it.
+//!         Origin must be its own. At a unix socket, which ssh may forward to a browser, Host is no name of the internet. A place can
+//!         be for reading only. Every change is logged with who made it.
 //! http.3  A change is answered with what is in force afterwards, and the version; `If-Match` makes it fail (409) if somebody else
 //!         has changed something since.
 
+mod asked;
+mod did;
 mod listen;
 mod metrics;
 mod openapi;
+mod page;
 mod place;
 mod routes;
 mod show;
@@ -29,7 +33,7 @@ use fairlift::Handle;
 use fairlift::config::Config;
 use fairlift::control::Refused;
 
-pub(crate) use listen::Opened;
+pub(crate) use listen::{Locks, Opened, Place};
 pub(crate) use place::{ControlAt, ControlPlace, parse_control, parse_place, token};
 pub(crate) use words::{Act, KINDS, Kind, keys, parse_kind};
 
@@ -95,6 +99,11 @@ pub(crate) fn open(said: Option<&[ControlAt]>, config: &Config) -> Result<Vec<Op
             Ok(Vec::new())
         }
     }
+}
+
+/// The places, in their order: what clients have to know or show there can be another while they are served.
+pub(crate) fn places(opened: &[Opened]) -> Vec<Arc<Place>> {
+    opened.iter().map(|opened| Arc::clone(&opened.who)).collect()
 }
 
 /// Serves at these places.

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use fairlift::config::{Address, Config};
 use fairlift_lab::suggestion;
 
-use crate::words::{certificates, place};
+use super::listen::Locks;
+use crate::words::place;
 
 /// What may stand behind an address.
 const OPTIONS: [&str; 6] = ["mode", "owner", "group", "read_only", "token", "certificates"];
@@ -158,8 +159,7 @@ impl ControlAt {
     /// # Errors
     /// The address is taken or cannot be had, there is no such owner or group, or token or certificates cannot be used.
     pub(crate) fn check(&self) -> Result<(), String> {
-        self.token.as_deref().map(token).transpose()?;
-        self.certificates.as_deref().map(|dir| certificates::load(dir, true)).transpose()?;
+        Locks::read(self)?;
         self.owners()?;
         match &self.address {
             Address::Unix(path) => {

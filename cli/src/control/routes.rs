@@ -5,7 +5,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::{MatchedPath, RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::sse::{Event as Told, KeepAlive, Sse};
@@ -14,20 +13,16 @@ use axum::routing::{MethodFilter, Router, on};
 use fairlift::Handle;
 use fairlift::control::{Change, Leave, Refused, State, View};
 use fairlift_lab::suggestion;
-use http_body_util::BodyExt as _;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::asked::{Asked, if_match, keys};
 use super::listen::Who;
 use super::words::{Act, Kind, Words};
-use super::{ConfigFile, NotRead, metrics, openapi, show, status, trace, why};
+use super::{ConfigFile, NotRead, metrics, openapi, page, show, status, trace, why};
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
 pub(super) const SWEEP: Duration = Duration::from_millis(200);
 
-/// A body at most; ten thousand changes of the usual length fit in.
-const BODY: usize = 2 << 20;
-/// How long a client may take for it.
-const BODY_TIME: Duration = Duration::from_secs(10);
 /// How often somebody who watches events is told.
 const EVENTS: Duration = Duration::from_millis(100);
 
@@ -42,6 +37,7 @@ pub(super) struct App {
 /// What a route does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Does {
+    Page(page::File),
     Document,
     Server,
     All,
@@ -71,6 +67,9 @@ pub(super) struct Route {
 }
 
 pub(super) const ROUTES: &[Route] = &[
+    row(Method::GET, "/", Does::Page(page::File::Text), "A page for people, which shows what the rest of this answers"),
+    row(Method::GET, "/page.css", Does::Page(page::File::Style), "Its style"),
+    row(Method::GET, "/page.js", Does::Page(page::File::Script), "Its script"),
     row(Method::GET, "/v1", Does::Server, "The server: version, workers, listeners, flush errors"),
     row(Method::GET, "/v1/openapi.json", Does::Document, "This document"),
     row(Method::GET, "/v1/state", Does::All, "All that is in force: exports, disks, groups, listeners"),
@@ -160,7 +159,7 @@ const fn row(method: Method, path: &'static str, does: Does, says: &'static str)
 }
 
 /// An answer that is no success.
-pub(super) struct Failure(StatusCode, String);
+pub(super) struct Failure(pub(super) StatusCode, pub(super) String);
 
 type Answer = Result<Response, Failure>;
 
@@ -212,11 +211,11 @@ fn json_response(value: &Value) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-fn fail<T>(status: StatusCode, says: impl Into<String>) -> Result<T, Failure> {
+pub(super) fn fail<T>(status: StatusCode, says: impl Into<String>) -> Result<T, Failure> {
     Err(Failure(status, says.into()))
 }
 
-fn bad(says: impl Into<String>) -> Failure {
+pub(super) fn bad(says: impl Into<String>) -> Failure {
     Failure(StatusCode::UNPROCESSABLE_ENTITY, says.into())
 }
 
@@ -224,35 +223,6 @@ fn bad(says: impl Into<String>) -> Failure {
 async fn ask<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| Failure(StatusCode::INTERNAL_SERVER_ERROR, "the server could not answer: see its log".into()))
-}
-
-/// http.2
-fn may(who: &Who, headers: &HeaderMap, changes: bool) -> Result<(), Failure> {
-    let header = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
-    let host = header(header::HOST).unwrap_or_default();
-    if let Some(hosts) = &who.place.hosts
-        && !hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
-    {
-        return fail(StatusCode::FORBIDDEN, format!("this is {}, and not the host \"{host}\"", hosts[0]));
-    }
-    let scheme = if who.place.tls.is_some() { "https" } else { "http" };
-    if let Some(origin) = header(header::ORIGIN)
-        && origin != format!("{scheme}://{host}")
-    {
-        return fail(StatusCode::FORBIDDEN, format!("pages of \"{origin}\" may not speak to this server"));
-    }
-    if let Some(token) = &who.place.token {
-        let given = header(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-        // All letters are looked at, so that the time tells nothing.
-        let differ = given.bytes().zip(token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
-        if given.len() != token.len() || differ != 0 {
-            return fail(StatusCode::UNAUTHORIZED, "the token is missing or wrong: Authorization: Bearer TOKEN");
-        }
-    }
-    if changes && who.place.read_only {
-        return fail(StatusCode::FORBIDDEN, "this place is for looking only: nothing can be changed by it");
-    }
-    Ok(())
 }
 
 impl App {
@@ -263,95 +233,39 @@ impl App {
     }
 
     async fn answer(self, does: Does, name: Option<String>, request: Request) -> Answer {
-        let (parts, body) = request.into_parts();
-        let who = parts.extensions.get::<Who>().cloned();
-        let Some(who) = who else { return fail(StatusCode::INTERNAL_SERVER_ERROR, "nobody asks") };
-        let allowed = may(&who, &parts.headers, parts.method != Method::GET);
-        // A client that asks for a change without a body may send one all the same, and one that is refused would not read why
-        // not: neither is left while it sends.
-        let body = if parts.method == Method::GET { Ok(Map::new()) } else { keys(body).await };
-        allowed?;
-        let mut sent = body?;
-        let mut query = query(parts.uri.query().unwrap_or_default());
-        // A path of groups starts at the root, and that slash ends the path of the route.
-        let group = matches!(does, Does::Look(Kind::Group) | Does::Change(_, Kind::Group));
-        let name = name.map(|name| if group && !name.starts_with('/') { format!("/{name}") } else { name });
-        let name = name.unwrap_or_default();
+        let mut asked = Asked::read(does, name, request).await?;
         match does {
+            Does::Page(file) => Ok(file.answer()),
             Does::Document => Ok(json_response(&openapi::document())),
-            Does::Server => self.look(|state, view| Ok(show::server(state, view))).await,
+            Does::Server => {
+                let may_change = !asked.who.place.read_only;
+                self.look(move |state, view| Ok(show::server(state, view, may_change))).await
+            }
             Does::All => self.look(|state, view| Ok(show::state(state, view))).await,
             Does::List(kind) => self.look(move |state, view| Ok(list(kind, state, view))).await,
-            Does::Look(kind) => self.look(move |state, view| one(kind, &name, state, view)).await,
+            Does::Look(kind) => self.look(move |state, view| one(kind, &asked.name, state, view)).await,
             Does::Connections => {
                 self.look(|_, view| Ok(view.clients.iter().map(show::client).collect::<Value>())).await
             }
-            Does::Status => self.status(&query).await,
-            Does::Why => self.why(&name, &query).await,
-            Does::Trace => self.trace(&query),
-            Does::Metrics => self.metrics(metrics::Format::wanted(&parts.headers)).await,
-            Does::Events => self.events(&query, &parts.headers),
-            Does::Change(act, kind) => {
-                let mut keys = std::mem::take(&mut sent);
-                let name = match act {
-                    Act::Add => match keys
-                        .remove(if kind == Kind::Group { "path" } else { "name" })
-                        .or_else(|| keys.remove("name"))
-                        .or_else(|| keys.remove("address"))
-                    {
-                        Some(Value::String(name)) => name,
-                        _ => {
-                            return Err(bad("name is missing: the body is an object such as {\"name\": \"alice\", …}"));
-                        }
-                    },
-                    Act::Set | Act::Remove => name,
-                };
-                let dry_run = dry_run(&mut query, &mut keys)?;
-                if act == Act::Remove
-                    && let Some(now) = query.remove("now")
-                {
-                    keys.insert("now".into(), Value::String(now));
-                }
-                let file = Arc::clone(&self.file);
-                self.change(who, parts.headers, dry_run, Some((kind, name.clone())), move |state| {
-                    Words::new(&state.config, file.sockets()).changes(act, kind, &name, keys)
-                })
-                .await
-            }
-            Does::Transaction => {
-                let mut keys = std::mem::take(&mut sent);
-                let dry_run = dry_run(&mut query, &mut keys)?;
-                let list = keys.remove("changes").ok_or_else(|| bad("changes is missing: a list of changes"))?;
-                if let Some(key) = keys.keys().next() {
-                    let hint = suggestion(key, ["changes", "dry_run"]);
-                    return Err(bad(format!(
-                        "unknown key \"{}\"; a transaction has changes and dry_run{hint}",
-                        key.escape_debug()
-                    )));
-                }
-                let file = Arc::clone(&self.file);
-                self.change(who, parts.headers, dry_run, None, move |state| {
-                    Words::new(&state.config, file.sockets()).transaction(&list)
-                })
-                .await
-            }
+            Does::Status => self.status(&asked.query).await,
+            Does::Why => self.why(&asked.name, &asked.query).await,
+            Does::Trace => self.trace(&asked.query),
+            Does::Metrics => self.metrics(metrics::Format::wanted(&asked.headers)).await,
+            Does::Events => self.events(&asked.query, &asked.headers),
+            Does::Change(act, kind) => self.one_change(act, kind, asked).await,
+            Does::Transaction => self.transaction(asked).await,
             Does::Reload => {
-                let dry_run = dry_run(&mut query, &mut sent)?;
-                self.reload(who, &parts.headers, dry_run).await
+                let dry_run = asked.dry_run()?;
+                self.reload(asked.who, &asked.headers, dry_run).await
             }
-            Does::Acknowledge => {
-                let handle = self.handle.clone();
-                let count = ask(move || handle.acknowledge_flush_errors()).await?;
-                self.handle.tell("noted", vec![("flush_errors", count.to_string()), ("who", who.name)]);
-                Ok(json_response(&json!({"acknowledged": count})))
-            }
+            Does::Acknowledge => self.acknowledge(asked.who).await,
             Does::Drain => {
-                tracing::info!(who = who.name, "draining: finishing requests in flight");
+                tracing::info!(who = asked.who.name, "draining: finishing requests in flight");
                 self.handle.drain();
                 Ok(json_response(&json!({"draining": true})))
             }
             Does::Stop => {
-                tracing::warn!(who = who.name, "stopped at once; writes that were not flushed may be lost");
+                tracing::warn!(who = asked.who.name, "stopped at once; writes that were not flushed may be lost");
                 tokio::spawn(async {
                     tokio::time::sleep(Duration::from_millis(50)).await; // for the answer to go out
                     std::process::exit(1);
@@ -359,6 +273,48 @@ impl App {
                 Ok(json_response(&json!({"stopping": true})))
             }
         }
+    }
+
+    /// Adds, changes or removes one thing.
+    async fn one_change(self, act: Act, kind: Kind, mut asked: Asked) -> Answer {
+        let name = match act {
+            Act::Add => asked.new_name(kind)?,
+            Act::Set | Act::Remove => std::mem::take(&mut asked.name),
+        };
+        let dry_run = asked.dry_run()?;
+        if act == Act::Remove
+            && let Some(now) = asked.query.remove("now")
+        {
+            asked.keys.insert("now".into(), Value::String(now));
+        }
+        let (file, keys) = (Arc::clone(&self.file), asked.keys);
+        self.change(asked.who, asked.headers, dry_run, Some((kind, name.clone())), move |state| {
+            Words::new(&state.config, file.sockets()).changes(act, kind, &name, keys)
+        })
+        .await
+    }
+
+    /// Makes several changes, or none.
+    async fn transaction(self, mut asked: Asked) -> Answer {
+        let dry_run = asked.dry_run()?;
+        let list = asked.keys.remove("changes").ok_or_else(|| bad("changes is missing: a list of changes"))?;
+        if let Some(key) = asked.keys.keys().next() {
+            let hint = suggestion(key, ["changes", "dry_run"]);
+            let says = format!("unknown key \"{}\"; a transaction has changes and dry_run{hint}", key.escape_debug());
+            return Err(bad(says));
+        }
+        let file = Arc::clone(&self.file);
+        self.change(asked.who, asked.headers, dry_run, None, move |state| {
+            Words::new(&state.config, file.sockets()).transaction(&list)
+        })
+        .await
+    }
+
+    async fn acknowledge(self, who: Who) -> Answer {
+        let handle = self.handle.clone();
+        let count = ask(move || handle.acknowledge_flush_errors()).await?;
+        self.handle.tell("noted", vec![("flush_errors", count.to_string()), ("who", who.name)]);
+        Ok(json_response(&json!({"acknowledged": count})))
     }
 
     /// The state and what the server does, as they are at one moment.
@@ -435,7 +391,7 @@ impl App {
         let handle = self.handle.clone();
         let text = ask(move || {
             let (state, view) = handle.state().zip(handle.view(true)).ok_or(Refused::Ended)?;
-            Ok::<_, Refused>(metrics::text(&state, &view, format))
+            Ok::<_, Refused>(metrics::text(&state, view, format))
         });
         Ok(self.texts.answer(text.await??, format))
     }
@@ -551,16 +507,6 @@ impl App {
     }
 }
 
-/// The version that the server must have for a change to be made.
-fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
-    match headers.get(header::IF_MATCH).map(|value| value.to_str().unwrap_or_default()) {
-        None | Some("*") => Ok(None),
-        Some(text) => text.trim_matches('"').parse().map(Some).map_err(|_| {
-            bad(format!("If-Match takes the version that an answer had as ETag, such as \"7\", not {text:?}"))
-        }),
-    }
-}
-
 /// A change in few words, for the log.
 fn said(change: &Change) -> String {
     match change {
@@ -649,85 +595,6 @@ fn one(kind: Kind, name: &str, state: &State, view: &View) -> Result<Value, Fail
     })
 }
 
-/// The bytes of a body; `None`: there are too many. Those are read too, and not kept, up to a bound: a client that is still
-/// sending would not read why not.
-async fn whole(mut body: Body) -> Result<Option<Vec<u8>>, axum::Error> {
-    const PATIENCE: usize = 64 << 20;
-    let (mut bytes, mut seen) = (Vec::new(), 0);
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame?.into_data() else { continue };
-        seen += data.len();
-        if seen <= BODY {
-            bytes.extend_from_slice(&data);
-        } else if seen > PATIENCE {
-            break;
-        }
-    }
-    Ok((seen <= BODY).then_some(bytes))
-}
-
-/// The body, which is an object or nothing (http.1).
-async fn keys(body: Body) -> Result<Map<String, Value>, Failure> {
-    let bytes = match tokio::time::timeout(BODY_TIME, whole(body)).await {
-        Err(_) => return fail(StatusCode::REQUEST_TIMEOUT, "the body has not come to its end in 10 s"),
-        Ok(Err(error)) => return fail(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")),
-        Ok(Ok(None)) => {
-            return fail(StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {} MiB", BODY >> 20));
-        }
-        Ok(Ok(Some(bytes))) => bytes,
-    };
-    if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Ok(Map::new());
-    }
-    match serde_json::from_slice(&bytes) {
-        Ok(Value::Object(keys)) => Ok(keys),
-        Ok(_) => fail(StatusCode::BAD_REQUEST, "the body is JSON, and not an object such as {\"weight\": 300}"),
-        Err(error) => fail(StatusCode::BAD_REQUEST, format!("the body is not JSON: {error}")),
-    }
-}
-
-fn dry_run(query: &mut BTreeMap<String, String>, keys: &mut Map<String, Value>) -> Result<bool, Failure> {
-    let said = query.remove("dry_run").map(Value::String).or_else(|| keys.remove("dry_run"));
-    match said {
-        None | Some(Value::Bool(false)) => Ok(false),
-        Some(Value::Bool(true)) => Ok(true),
-        Some(Value::String(text)) if text.is_empty() || text == "true" || text == "1" => Ok(true),
-        Some(Value::String(text)) if text == "false" || text == "0" => Ok(false),
-        Some(other) => Err(bad(format!("dry_run takes true or false, not {other}"))),
-    }
-}
-
-/// The parts of a query, decoded.
-fn query(text: &str) -> BTreeMap<String, String> {
-    let decode = |text: &str| {
-        let mut bytes = Vec::with_capacity(text.len());
-        let mut rest = text.as_bytes();
-        while let Some((first, after)) = rest.split_first() {
-            let hex = |at: usize| after.get(at).and_then(|digit| (*digit as char).to_digit(16));
-            match (first, hex(0), hex(1)) {
-                (b'%', Some(high), Some(low)) => {
-                    bytes.push((high * 16 + low) as u8);
-                    rest = &after[2..];
-                }
-                (b'+', ..) => {
-                    bytes.push(b' ');
-                    rest = after;
-                }
-                _ => {
-                    bytes.push(*first);
-                    rest = after;
-                }
-            }
-        }
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
-    let parts = text.split('&').filter(|part| !part.is_empty());
-    parts
-        .map(|part| part.split_once('=').unwrap_or((part, "")))
-        .map(|(key, value)| (decode(key), decode(value)))
-        .collect()
-}
-
 impl From<Refused> for Failure {
     fn from(refused: Refused) -> Self {
         let status = match &refused {
@@ -736,16 +603,5 @@ impl From<Refused> for Failure {
             _ => StatusCode::UNPROCESSABLE_ENTITY,
         };
         Self(status, refused.to_string())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_query_is_decoded() {
-        let all = query("dry_run&name=a%2Fb+c&bad=%zz");
-        assert_eq!((&*all["dry_run"], &*all["name"], &*all["bad"]), ("", "a/b c", "%zz"));
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn seconds(at: SystemTime) -> f64 {
     millis as f64 / 1000.0
 }
 
-pub(super) fn server(state: &State, view: &View) -> Value {
+pub(super) fn server(state: &State, view: &View, may_change: bool) -> Value {
     json!({
         "version": state.version,
         "program": env!("CARGO_PKG_VERSION"),
@@ -38,6 +38,7 @@ pub(super) fn server(state: &State, view: &View) -> Value {
             "error": std::io::Error::from_raw_os_error(*errno).to_string(),
         })).collect::<Value>(),
         "leaving": view.leaving,
+        "may_change": may_change,
     })
 }
 

@@ -1,45 +1,62 @@
-//! Status: who has how much of which disk now, beside what weights entitle to.
+//! Status: how much of which disk each tenant has now, beside what its weight entitles it to, and what it waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairlift::config::Config;
-use fairlift::control::view::{DiskView, GroupView};
 use fairlift::control::{State, View};
-use fairlift_core::Op;
-use fairlift_core::stats::{Histogram, Stats};
+use fairlift_core::waits::Doing;
 use serde_json::{Value, json};
+
+use super::did::{self, All, Did};
+
+/// The least part of its time that is told of a tenant.
+const LEAST: f64 = 0.01;
 
 /// What was done between two looks at a server.
 pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -> Value {
     let mut disks = Vec::new();
     let mut tenants = Vec::new();
+    let outside = [before, after].map(|view| did::outside(state, view));
+    let exports = exports(state);
     for disk in &after.disks {
-        let old = before.disks.iter().find(|old| old.name == disk.name);
-        let rows = rows(disk, old, seconds);
-        let all = rows.iter().fold(0.0, |all, row| all + row.bps);
-        let active: Vec<&str> = rows.iter().filter(|row| row.is_active()).map(|row| &*row.group.path).collect();
+        let was = before.disks.iter().find(|old| old.name == disk.name);
+        let all = All::new(disk, was, outside.clone());
+        let rows: BTreeMap<&str, Did> = all.paths().map(|path| (path, all.of(path))).collect();
+        let sum = |of: fn(&Did) -> f64| rows.values().map(of).sum::<f64>();
+        let (bytes, had, ops) = (sum(|did| did.bytes as f64), sum(|did| did.had), sum(|did| did.ops as f64));
+        let active: Vec<&str> = rows.iter().filter(|(_, did)| did.is_active()).map(|(path, _)| *path).collect();
         let entitled = entitled(state, &active);
-        for row in &rows {
-            let weight =
-                state.config.groups.iter().find(|group| group.path == row.group.path).map(|group| group.weight);
+        let none = Did::default();
+        let there = exports.get(&*disk.name);
+        let mut paths: BTreeSet<&str> = rows.keys().copied().collect();
+        paths.extend(there.into_iter().flat_map(BTreeMap::keys));
+        let weights = weights(state);
+        for path in paths {
+            let did = rows.get(path).unwrap_or(&none);
+            let part = |mine: f64, all: f64| if all > 0.0 { mine / all } else { 0.0 };
+            let entitled = entitled.get(path);
             tenants.push(json!({
-                "path": row.group.path,
+                "path": path,
                 "disk": disk.name,
-                "weight": weight,
-                "share": if all > 0.0 { row.bps / all } else { 0.0 },
-                "entitled": entitled.get(&*row.group.path),
-                "iops": row.iops,
-                "bps": row.bps,
-                "p50_us": row.quantile(500),
-                "p99_us": row.quantile(990),
-                "in_flight": row.group.figures.in_flight,
-                "waiting": row.group.figures.open.saturating_sub(row.group.figures.in_flight),
+                "exports": there.and_then(|there| there.get(path)),
+                "weight": weights.get(path),
+                "share": part(did.bytes as f64, bytes),
+                "use": part(did.had, seconds * f64::from(disk.queues.max(1))),
+                "entitled": entitled,
+                "score": entitled.map(|entitled| part(part(did.had, had), *entitled)),
+                "iops": did.ops as f64 / seconds,
+                "bps": did.bytes as f64 / seconds,
+                "p50_us": quantile(did, 500),
+                "p99_us": quantile(did, 990),
+                "in_flight": did.in_flight,
+                "waiting": did.open.saturating_sub(did.in_flight),
+                "waits": waits(did, seconds),
             }));
         }
-        let shown: BTreeSet<_> = rows.iter().map(|row| &*row.group.path).collect();
-        for path in tenants_of(state, &disk.name).difference(&shown) {
-            tenants.push(idle(state, &disk.name, path));
-        }
+        let doing = |of: fn(&Doing) -> fairlift_core::Duration| {
+            let was = was.map_or(0.0, |was| did::seconds(of(&was.doing)));
+            ((did::seconds(of(&disk.doing)) - was) / seconds / f64::from(disk.queues.max(1))).clamp(0.0, 1.0)
+        };
         disks.push(json!({
             "name": disk.name,
             "scheduler": disk.scheduler.name(),
@@ -47,7 +64,11 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
             "in_flight": disk.in_flight,
             "waiting": disk.waiting,
             "use": f64::from(disk.in_flight) / f64::from(disk.depth.max(1)),
-            "bps": all,
+            "busy": doing(|doing| doing.busy),
+            "flushing": doing(|doing| doing.flushing),
+            "idling": doing(|doing| doing.idling),
+            "iops": ops / seconds,
+            "bps": bytes / seconds,
         }));
     }
     json!({
@@ -62,74 +83,45 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
 
 /// What a disk cannot do that is asked of it.
 pub(super) fn warnings(view: &View) -> impl Iterator<Item = String> {
-    let short = |disk: &DiskView| Some(format!("disk {:?}: {}", disk.name, disk.floors_short?));
-    view.disks.iter().filter_map(short)
+    view.disks.iter().filter_map(|disk| Some(format!("disk {:?}: {}", disk.name, disk.floors_short?)))
 }
 
-/// The groups that have exports on a disk.
-fn tenants_of<'a>(state: &'a State, disk: &str) -> BTreeSet<&'a str> {
+/// What a tenant's time went into, what took less than a hundredth left out: a [`Part`](fairlift_core::waits::Part), or `client` for
+/// the client's pauses. Empty: it has asked for nothing.
+fn waits(did: &Did, seconds: f64) -> Value {
+    if !did.is_active() {
+        return json!({});
+    }
+    let client = [("client", 1.0 - did.active_part(seconds))];
+    let all = did.parts(seconds).map(|(part, share)| (part.name(), share)).chain(client);
+    all.filter(|(_, share)| *share >= LEAST).map(|(name, share)| (name.to_owned(), json!(share))).collect()
+}
+
+fn quantile(did: &Did, per_mille: u32) -> Option<f64> {
+    (!did.latency.is_empty()).then(|| did.latency.estimate(per_mille).as_nanos() as f64 / 1000.0)
+}
+
+fn weights(state: &State) -> BTreeMap<&str, u16> {
+    state.config.groups.iter().map(|group| (&*group.path, group.weight)).collect()
+}
+
+/// The exports of each disk, by group.
+fn exports(state: &State) -> BTreeMap<&str, BTreeMap<&str, Vec<&str>>> {
     let Config { exports, disks, groups, .. } = &state.config;
-    let here = exports.iter().filter(|export| export.disk.is_some_and(|at| disks[at].name == disk));
-    here.map(|export| &*groups[usize::from(export.group.0)].path).collect()
-}
-
-/// A tenant that has asked for nothing so far.
-fn idle(state: &State, disk: &str, path: &str) -> Value {
-    let weight = state.config.groups.iter().find(|group| group.path == path).map(|group| group.weight);
-    json!({
-        "path": path,
-        "disk": disk,
-        "weight": weight,
-        "share": 0.0,
-        "entitled": null,
-        "iops": 0.0,
-        "bps": 0.0,
-        "p50_us": null,
-        "p99_us": null,
-        "in_flight": 0,
-        "waiting": 0,
-    })
-}
-
-struct Row<'a> {
-    group: &'a GroupView,
-    iops: f64,
-    bps: f64,
-    latency: Histogram,
-}
-
-impl Row<'_> {
-    fn is_active(&self) -> bool {
-        self.iops > 0.0 || self.group.figures.open > 0
+    let mut all: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
+    for export in exports {
+        let Some(disk) = export.disk else { continue };
+        let group = &*groups[usize::from(export.group.0)].path;
+        all.entry(&*disks[disk].name).or_default().entry(group).or_default().push(&export.name);
     }
-
-    fn quantile(&self, per_mille: u32) -> Option<f64> {
-        (!self.latency.is_empty()).then(|| self.latency.quantile(per_mille).as_nanos() as f64 / 1000.0)
-    }
-}
-
-fn rows<'a>(disk: &'a DiskView, old: Option<&DiskView>, seconds: f64) -> Vec<Row<'a>> {
-    let none = Stats::default();
-    let row = |group: &'a GroupView| {
-        let before = old.and_then(|old| old.groups.iter().find(|old| old.path == group.path));
-        let before = before.map_or(&none, |before| &before.figures.stats);
-        let (mut ops, mut bytes, mut latency) = (0, 0, Histogram::default());
-        for op in Op::ALL {
-            ops += group.figures.stats.of(op).ops.saturating_sub(before.of(op).ops);
-            bytes += group.figures.stats.of(op).bytes.saturating_sub(before.of(op).bytes);
-            if let Some(now) = group.figures.stats.latency(op) {
-                latency.add(&before.latency(op).map_or_else(|| now.clone(), |before| now.since(before)));
-            }
-        }
-        Row { group, iops: ops as f64 / seconds, bps: bytes as f64 / seconds, latency }
-    };
-    disk.groups.iter().map(row).collect()
+    all
 }
 
 /// What part of a disk each group is entitled to while all of `active` ask for it.
 pub(super) fn entitled<'a>(state: &State, active: &[&'a str]) -> BTreeMap<&'a str, f64> {
     let groups = &state.config.groups;
-    let number = |path: &str| groups.iter().position(|group| group.path == path);
+    let numbers: BTreeMap<&str, usize> = groups.iter().enumerate().map(|(at, group)| (&*group.path, at)).collect();
+    let number = |path: &str| numbers.get(path).copied();
     // A group competes as itself, and all below it as it.
     let mut competes = vec![false; groups.len()];
     let mut own = vec![false; groups.len()];

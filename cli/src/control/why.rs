@@ -14,11 +14,11 @@
 use fairlift::config::Config;
 use fairlift::control::view::{ClientView, DiskView};
 use fairlift::control::{State, View};
-use fairlift_core::queue::Figures;
-use fairlift_core::waits::{Part, Times};
-use fairlift_core::{Duration, Op};
+use fairlift_core::Duration;
+use fairlift_core::waits::Part;
 use serde_json::{Value, json};
 
+use super::did::{self, All, Did, seconds};
 use super::status;
 
 /// From this part of its time on a worker counts as having none left.
@@ -37,23 +37,10 @@ struct Look<'a> {
     tenant: &'a str,
     disk: &'a DiskView,
     was: Option<&'a DiskView>,
+    all: All<'a>,
     /// The numbers of the workers that serve the tenant, and its connections.
     workers: Vec<usize>,
     connections: usize,
-}
-
-/// What was done by a group, and what its operations waited for.
-#[derive(Default)]
-struct Did {
-    times: Times,
-    flush: Times,
-    ops: u64,
-    flushes: u64,
-    bytes: u64,
-    had: f64,
-    active: f64,
-    streams: u32,
-    open: u32,
 }
 
 /// Something that takes time.
@@ -74,14 +61,17 @@ pub(super) fn why(state: &State, before: &View, after: &View, export: &str) -> O
     // In the root group each connection is a tenant of its own.
     let mine = clients.filter(|client| client.export.as_deref().and_then(group) == Some(found.group));
     let workers: Vec<usize> = mine.map(|client| client.worker.into()).collect();
+    let disk = after.disks.iter().find(|one| one.name == *disk)?;
+    let was = before.disks.iter().find(|one| one.name == disk.name);
     let look = Look {
         state,
         before,
         after,
         seconds: after.at.since(before.at).as_nanos() as f64 / 1e9,
         tenant: &config.groups[usize::from(found.group.0)].path,
-        disk: after.disks.iter().find(|one| one.name == *disk)?,
-        was: before.disks.iter().find(|one| one.name == *disk),
+        disk,
+        was,
+        all: All::new(disk, was, [before, after].map(|view| did::outside(state, view))),
         connections: workers.len(),
         workers,
     };
@@ -115,44 +105,7 @@ impl Look<'_> {
 
     /// What a group did on the disk between the looks.
     fn did(&self, path: &str) -> Did {
-        let find =
-            |disk: &'_ DiskView| disk.groups.iter().find(|group| group.path == path).map(|group| group.figures.clone());
-        let Some(now) = find(self.disk) else { return Did::default() };
-        let was = self.was.and_then(find).unwrap_or_default();
-        let mut did = Did { streams: now.streams, open: now.open, ..Did::default() };
-        for op in Op::ALL {
-            let all = |of: &Figures| {
-                let mut times = of.stats.times(op);
-                times.add(&of.under_way.times(op));
-                times
-            };
-            let times = all(&now).since(&all(&was));
-            did.times.add(&times);
-            did.ops += now.stats.of(op).ops.saturating_sub(was.stats.of(op).ops);
-            did.bytes += now.stats.of(op).bytes.saturating_sub(was.stats.of(op).bytes);
-            if op == Op::Flush {
-                did.flush = times;
-                did.flushes = now.stats.of(op).ops.saturating_sub(was.stats.of(op).ops);
-            }
-        }
-        let unsent = self.unsent(self.after, path).saturating_sub(self.unsent(self.before, path));
-        did.times.spend(Part::Reply, Duration::from_nanos(unsent));
-        did.had = (seconds(now.had) - seconds(was.had)).max(0.0);
-        did.active = (seconds(now.active) - seconds(was.active)).max(0.0);
-        for part in [Part::Memory, Part::Room] {
-            let held = self.held(self.after, path, part).saturating_sub(self.held(self.before, path, part));
-            did.times.spend(part, Duration::from_nanos(held));
-            if now.open == 0 {
-                did.active += held as f64 / 1e9;
-            }
-        }
-        did
-    }
-
-    /// For how long commands of clients of a group have not been taken in, for want of something.
-    fn held(&self, view: &View, path: &str, part: Part) -> u64 {
-        let held = self.clients(view, path).filter_map(|client| client.held).filter(|(lack, _)| *lack == part);
-        held.map(|(_, since)| view.at.since(since).as_nanos()).sum()
+        self.all.of(path)
     }
 
     /// The clients of a group.
@@ -164,32 +117,19 @@ impl Look<'_> {
         view.clients.iter().filter(move |client| client.export.as_deref().is_some_and(is_mine))
     }
 
-    /// For how long replies to clients of a group are under way that they have not taken, added up.
-    fn unsent(&self, view: &View, path: &str) -> u64 {
-        let replies = self.clients(view, path).filter_map(|client| client.unsent);
-        replies.map(|(count, since)| count * view.at.since(since).as_nanos()).sum()
-    }
-
     /// All that took a part of the tenant's time (why.1).
     fn causes(&self, did: &Did) -> Vec<Cause> {
         if self.connections == 0 {
             let says = format!("nobody is connected to an export of {}", self.tenant);
             return vec![Cause { name: "nobody", part: 1.0, says }];
         }
-        let whole = self.seconds * f64::from(did.streams.max(1));
-        let replying = seconds(did.times.of(Part::Reply));
-        // While replies are under way nothing is pending in the queue, and the client does not pause either.
-        let active = (did.active.max(replying.min(whole)) / whole).clamp(0.0, 1.0);
+        let active = did.active_part(self.seconds);
         let mut causes = Vec::new();
         if active < 1.0 - LEAST {
             causes.push(self.client(did, active));
         }
-        let all = seconds(did.times.sum());
-        for part in Part::ALL {
-            let share = if all > 0.0 { active * seconds(did.times.of(part)) / all } else { 0.0 };
-            if share >= LEAST {
-                causes.push(self.part(part, share, did));
-            }
+        for (part, share) in did.parts(self.seconds).filter(|(_, share)| *share >= LEAST) {
+            causes.push(self.part(part, share, did));
         }
         if let Some(worker) = self.busiest() {
             let of = |cause: &Cause| ["client", "reply", "device", "one at a time"].contains(&cause.name);
@@ -309,12 +249,10 @@ impl Look<'_> {
     }
 
     fn others(&self, did: &Did, share: f64) -> String {
-        let paths: Vec<&str> = self.disk.groups.iter().map(|group| &*group.path).collect();
-        let all: Vec<(&str, Did)> = paths.iter().map(|path| (*path, self.did(path))).collect();
+        let all: Vec<(&str, Did)> = self.all.paths().map(|path| (path, self.did(path))).collect();
         let sum: f64 = all.iter().map(|(_, did)| did.had).sum();
         let part = |had: f64| percent(if sum > 0.0 { had / sum } else { 0.0 });
-        let active: Vec<&str> =
-            all.iter().filter(|(_, did)| did.ops > 0 || did.open > 0).map(|(path, _)| *path).collect();
+        let active: Vec<&str> = all.iter().filter(|(_, did)| did.is_active()).map(|(path, _)| *path).collect();
         let entitled = status::entitled(self.state, &active).get(self.tenant).copied().unwrap_or(1.0);
         let most =
             all.iter().filter(|(path, _)| *path != self.tenant).max_by(|one, two| one.1.had.total_cmp(&two.1.had));
@@ -370,38 +308,43 @@ impl Look<'_> {
         ((seconds(of(self.disk)) - was) / self.seconds / f64::from(self.disk.queues.max(1))).clamp(0.0, 1.0)
     }
 
-    /// For which part of the time a worker did something, or had something to do and no CPU.
-    fn busy(&self, worker: usize) -> f64 {
-        let of = |view: &View| view.worked.get(worker).map_or(0.0, |worked| seconds(worked.ran + worked.delayed));
-        ((of(self.after) - of(self.before)) / self.seconds).clamp(0.0, 1.0)
+    /// For which part of the time a worker did something, and for which it had something to do and no CPU.
+    fn busy(&self, worker: usize) -> (f64, f64) {
+        let of = |view: &View| view.worked.get(worker).copied().unwrap_or_default();
+        let (was, now) = (of(self.before), of(self.after));
+        let ran = seconds(now.ran) - seconds(was.ran);
+        let mut delayed = seconds(now.delayed) - seconds(was.delayed);
+        // The kernel counts a wait for a CPU when it ends. The one that has not is taken to be as long as those before.
+        match now.runs.saturating_sub(was.runs) {
+            0 if was.wants && now.wants => delayed = self.seconds - ran,
+            runs if now.wants && runs > 0 => delayed += delayed / runs as f64,
+            _ => {}
+        }
+        let part = |time: f64| (time / self.seconds).clamp(0.0, 1.0);
+        (part(ran + delayed), part(delayed))
     }
 
     /// The busiest of the workers that serve the tenant, if it has no time left.
     fn busiest(&self) -> Option<usize> {
-        let most = self.workers.iter().copied().max_by(|one, two| self.busy(*one).total_cmp(&self.busy(*two)))?;
-        (self.busy(most) >= BUSY).then_some(most)
+        let most = self.workers.iter().copied().max_by(|one, two| self.busy(*one).0.total_cmp(&self.busy(*two).0))?;
+        (self.busy(most).0 >= BUSY).then_some(most)
     }
 
     fn worker(&self, worker: usize, part: f64) -> Cause {
         let others: Vec<String> = (0..self.after.workers)
             .filter(|other| *other != worker)
-            .map(|other| format!("worker {other} {}", percent(self.busy(other))))
+            .map(|other| format!("worker {other} {}", percent(self.busy(other).0)))
             .collect();
         let beside = if others.is_empty() { "it is the only one".into() } else { others.join(", ") };
-        let delayed = |view: &View| view.worked.get(worker).map_or(0.0, |worked| seconds(worked.delayed));
-        let delayed = ((delayed(self.after) - delayed(self.before)) / self.seconds).clamp(0.0, 1.0);
+        let (busy, delayed) = self.busy(worker);
         let says = format!(
             "worker {worker}, which serves {}, has no time left: it is busy {} of the time, for {} it waits for a CPU ({beside})",
             self.tenant,
-            percent(self.busy(worker)),
+            percent(busy),
             percent(delayed)
         );
         Cause { name: "worker", part, says }
     }
-}
-
-fn seconds(time: Duration) -> f64 {
-    time.as_nanos() as f64 / 1e9
 }
 
 fn percent(part: f64) -> String {

@@ -128,59 +128,52 @@ impl<'a> Words<'a> {
         name: &str,
         keys: Map<String, Value>,
     ) -> Result<Vec<Change>, String> {
-        let mut keys = Keys { kind, act, keys };
+        let keys = Keys { kind, act, keys };
         let name = name.to_owned();
-        if act == Act::Remove {
-            let how = if keys.take("now", switch)? == Some(true) { Leave::Cut } else { Leave::Drain };
-            keys.finish(&[])?;
-            return Ok(vec![match kind {
-                Kind::Group => {
-                    self.groups.remove(&name);
-                    self.bounds.remove(&name);
-                    Change::RemoveGroup { path: name }
-                }
-                Kind::Export => Change::RemoveExport { export: name, how },
-                Kind::Disk => Change::RemoveDisk { disk: name },
-                Kind::Listener => Change::RemoveListener { address: name },
-            }]);
+        match (kind, act) {
+            (_, Act::Remove) => self.remove(kind, name, keys),
+            (Kind::Group, Act::Add | Act::Set) => self.group(act, name, keys),
+            (Kind::Export, Act::Add) => self.add_export(name, keys),
+            (Kind::Export, Act::Set) => set_export(&name, keys),
+            (Kind::Disk, Act::Add | Act::Set) => self.disk(act, name, keys),
+            (Kind::Listener, Act::Add) => add_listener(&name, keys),
+            (Kind::Listener, Act::Set) => {
+                keys.finish(&[])?;
+                Err("a listener cannot be changed: remove it, and add another".into())
+            }
         }
-        match kind {
+    }
+
+    fn remove(&mut self, kind: Kind, name: String, mut keys: Keys) -> Result<Vec<Change>, String> {
+        let how = if keys.take("now", switch)? == Some(true) { Leave::Cut } else { Leave::Drain };
+        keys.finish(&[])?;
+        Ok(vec![match kind {
             Kind::Group => {
-                let weight = keys.take("weight", |text| number(&text, 1, u64::from(Group::WEIGHT_MAX)))?;
-                let bounds = self.bounds(&name, &mut keys)?;
-                keys.finish(&[])?;
-                let weight = weight.map(|weight| weight as u16);
-                let mut changes = Vec::new();
-                if act == Act::Add {
-                    self.groups.insert(name.clone());
-                    let weight = weight.unwrap_or(Group::WEIGHT_DEFAULT);
-                    changes.push(Change::AddGroup { path: name.clone(), weight });
-                } else {
-                    changes.extend(weight.map(|weight| Change::SetWeight { group: name.clone(), weight }));
-                }
-                changes.extend(bounds.map(|bounds| Change::SetBounds { group: name, bounds }));
-                Ok(changes)
+                self.groups.remove(&name);
+                self.bounds.remove(&name);
+                Change::RemoveGroup { path: name }
             }
-            Kind::Export if act == Act::Add => self.add_export(name, keys),
-            Kind::Export => set_export(&name, keys),
-            Kind::Disk => self.disk(act, name, keys),
-            Kind::Listener => {
-                let tls = keys.take("tls", |text| place::parse_tls(&text))?;
-                keys.finish(&[])?;
-                if act == Act::Set {
-                    return Err("a listener cannot be changed: remove it, and add another".into());
-                }
-                let at = place::parse_place(&name)?;
-                let tls = tls.or(at.tls).unwrap_or(Tls::Off);
-                let listener = Listener { address: at.address, tls };
-                if place::is_remote(&listener.address) && tls != Tls::Required {
-                    return Err(format!(
-                        "{name}: other machines can reach this address: add tls=require, or listen at tcp:127.0.0.1:PORT"
-                    ));
-                }
-                Ok(vec![Change::AddListener(listener)])
-            }
+            Kind::Export => Change::RemoveExport { export: name, how },
+            Kind::Disk => Change::RemoveDisk { disk: name },
+            Kind::Listener => Change::RemoveListener { address: name },
+        }])
+    }
+
+    fn group(&mut self, act: Act, name: String, mut keys: Keys) -> Result<Vec<Change>, String> {
+        let weight = keys.take("weight", |text| number(&text, 1, u64::from(Group::WEIGHT_MAX)))?;
+        let bounds = self.bounds(&name, &mut keys)?;
+        keys.finish(&[])?;
+        let weight = weight.map(|weight| weight as u16);
+        let mut changes = Vec::new();
+        if act == Act::Add {
+            self.groups.insert(name.clone());
+            let weight = weight.unwrap_or(Group::WEIGHT_DEFAULT);
+            changes.push(Change::AddGroup { path: name.clone(), weight });
+        } else {
+            changes.extend(weight.map(|weight| Change::SetWeight { group: name.clone(), weight }));
         }
+        changes.extend(bounds.map(|bounds| Change::SetBounds { group: name, bounds }));
+        Ok(changes)
     }
 
     fn add_export(&mut self, name: String, mut keys: Keys) -> Result<Vec<Change>, String> {
@@ -291,6 +284,20 @@ fn fixed_of_disk(disk: Disk, mut keys: Keys) -> Result<Disk, String> {
         None => concurrency::Settings { most: most.map_or(usual.most, |most| most as u16), ..usual },
     };
     Ok(Disk { shared_tags, io_timeout, concurrency, ..disk })
+}
+
+fn add_listener(name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {
+    let tls = keys.take("tls", |text| place::parse_tls(&text))?;
+    keys.finish(&[])?;
+    let at = place::parse_place(name)?;
+    let tls = tls.or(at.tls).unwrap_or(Tls::Off);
+    let listener = Listener { address: at.address, tls };
+    if place::is_remote(&listener.address) && tls != Tls::Required {
+        return Err(format!(
+            "{name}: other machines can reach this address: add tls=require, or listen at tcp:127.0.0.1:PORT"
+        ));
+    }
+    Ok(vec![Change::AddListener(listener)])
 }
 
 fn set_export(name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {

@@ -44,6 +44,28 @@ pub(crate) struct StatusArgs {
     pub(crate) at: At,
 }
 
+/// Watch tenants: how much of which disk each has, how fast it is served, and what it waits for
+///
+/// Keys sort by use, rate, p99, score, what is waited for, or name; the same key again reverses. `/` takes letters that a tenant,
+/// disk, export or cause must have. Arrows choose a tenant, Enter says why it waits, space pauses, q quits.
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Print it once, in plain text
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// What tenants are sorted by
+    #[arg(long, value_name = "BY", default_value = "use")]
+    pub(crate) sort: super::top::Sort,
+    /// Show only tenants, disks, exports or causes with these letters
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) filter: Option<String>,
+    /// How long each look takes
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
 /// Say in plain words what the requests of an export's tenant wait for
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {

@@ -1,4 +1,5 @@
-//! The commands that look at a running server and change it: `status`, `why`, `trace`, `get`, `set`, `add`, `remove`, `events`, `reload`.
+//! The commands that look at a running server and change it: `status`, `top`, `why`, `trace`, `get`, `set`, `add`, `remove`, `events`,
+//! `reload`.
 //!
 //! Each asks the server's control socket one thing and shows the answer; what is possible is decided there.
 
@@ -6,6 +7,7 @@ mod args;
 mod client;
 mod complete;
 mod tables;
+mod top;
 mod trace;
 
 use std::path::Path;
@@ -14,7 +16,9 @@ use std::process::ExitCode;
 use hyper::Method;
 use serde_json::{Map, Value, json};
 
-pub(crate) use args::{AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TraceArgs, WhyArgs};
+pub(crate) use args::{
+    AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs, TraceArgs, WhyArgs,
+};
 use args::{At, How};
 use client::{Answer, Server};
 
@@ -47,6 +51,16 @@ pub(crate) fn status(args: &StatusArgs) -> ExitCode {
     let asked = Server::find(&args.at)
         .and_then(|server| server.ask(Method::GET, &format!("/v1/status?seconds={}", args.seconds), None, None));
     show(&args.at, asked.map(|Answer { value, .. }| (tables::status(&value), value)))
+}
+
+pub(crate) fn top(args: &TopArgs) -> ExitCode {
+    if args.once || args.at.json {
+        return show(&args.at, top::once(args));
+    }
+    match top::watch(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => Complaint::Failed(why).tell(""),
+    }
 }
 
 pub(crate) fn why(args: &WhyArgs) -> ExitCode {

@@ -154,12 +154,17 @@ fn table(out: &mut String, heads: &[&str], rows: Vec<Vec<String>>) {
 }
 
 /// A plain value, without control characters that could move the cursor.
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     match value {
-        Value::String(text) => text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect(),
+        Value::String(text) => plain(text),
         Value::Null => "-".into(),
         other => other.to_string(),
     }
+}
+
+/// Text without control characters.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 fn percent(value: &Value) -> String {

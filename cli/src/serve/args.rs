@@ -7,6 +7,7 @@ use fairlift::config::Tls;
 use fairlift_core::ceiling::Rates;
 use fairlift_core::{Duration, Group, sched};
 
+use super::log::Format;
 use crate::control::{ControlPlace, parse_control};
 use crate::words::backing::{Named, parse_named};
 use crate::words::place::{self, ListenAt};
@@ -112,6 +113,10 @@ pub(crate) struct ServeArgs {
     /// first unix socket]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_control)]
     pub(crate) control: Vec<ControlPlace>,
+
+    /// How the log is written. Under systemd it goes to the journal, with fields [default: auto]
+    #[arg(long, value_name = "FORMAT", default_value = "auto", hide_default_value = true)]
+    pub(crate) log: Format,
 
     /// Check flags and config, and exit
     #[arg(long)]

@@ -1,21 +1,63 @@
-//! What is told while serving: to standard error, `RUST_LOG` choosing what.
+//! What is told while serving: to standard error or the journal, `RUST_LOG` choosing what.
 
 use std::io::IsTerminal as _;
 
-use tracing_subscriber::EnvFilter;
+use clap::ValueEnum;
+use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::{Layer, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Registry, fmt};
 
-/// Starts telling. Under journald lines carry no time, for the journal has its own.
-pub(crate) fn start() {
+use super::fold::Fold;
+
+/// How lines are written.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+pub(crate) enum Format {
+    /// To the journal if standard error goes there, else as text
+    #[default]
+    Auto,
+    /// A line of text each, on standard error
+    Text,
+    /// A JSON object each, a line on standard error
+    Json,
+}
+
+/// Tells until it is dropped, and then what has been folded and not told.
+pub(crate) struct Log(Fold);
+
+/// Starts telling.
+pub(crate) fn start(format: Format) -> Log {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal());
-    if std::env::var_os("JOURNAL_STREAM").is_some() {
-        lines.without_time().init();
-    } else {
-        lines.init();
+    let fold = Fold::default();
+    let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let layer: Box<dyn Layer<Registry> + Send + Sync> = match (format, journal()) {
+        (Format::Json, _) => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
+        (Format::Auto, Some(journal)) => journal.boxed(),
+        // Where the journal takes lines only, it has a time of its own for each.
+        _ if std::env::var_os("JOURNAL_STREAM").is_some() => lines.with_ansi(false).without_time().boxed(),
+        _ => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+    };
+    tracing_subscriber::registry().with(layer).with(fold.clone()).with(filter).init();
+    Log(fold)
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.0.finish();
     }
+}
+
+/// The journal, if standard error goes there: a line's fields are its own fields then, such as `FAIRLIFT_PATH`.
+fn journal() -> Option<tracing_journald::Layer> {
+    let said = std::env::var("JOURNAL_STREAM").ok()?;
+    let (device, inode) = said.split_once(':')?;
+    let here = rustix::fs::fstat(std::io::stderr()).ok()?;
+    // A program that was started by a service has the variable too, and may have another standard error.
+    let is_it = device.parse() == Ok(here.st_dev) && inode.parse() == Ok(here.st_ino);
+    let journal = is_it.then(tracing_journald::layer)?.ok()?;
+    // What is said to people is informational there; the crate would say that it is remarkable.
+    let priorities = PriorityMappings { info: Priority::Informational, ..PriorityMappings::new() };
+    let journal = journal.with_priority_mappings(priorities);
+    Some(journal.with_field_prefix(Some("FAIRLIFT".into())).with_syslog_identifier("fairlift".into()))
 }

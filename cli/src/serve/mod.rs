@@ -1,6 +1,7 @@
 //! `fairlift serve`: from flags to a server that runs until it is told to stop.
 
 mod args;
+mod fold;
 mod inert;
 mod log;
 mod places;
@@ -49,7 +50,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         println_or_not(&format!("ok: {}\n", summary(&prepared.config, warnings.len())));
         return Ok(());
     }
-    log::start();
+    let _log = log::start(flags.log);
     let begun = Instant::now();
     let server = Server::bind(prepared.config.clone()).map_err(|error| {
         // A check finds more than the first mistake, but a lock that was waited for is not waited for again.
@@ -177,13 +178,17 @@ fn run(
     doors: Vec<control::Opened>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let handle = server.handle();
-    let teach = flags.exports.is_empty() && flags.config.is_none();
+    let teach = flags.exports.is_empty() && flags.config.is_none() && flags.log != log::Format::Json;
     let said = announcement(&prepared.config, &server.addresses(), teach);
-    let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared)));
+    let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared), control::places(&doors)));
     reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
     let _control = control::start(doors, handle.clone(), Arc::clone(&reload) as Arc<dyn control::ConfigFile>)?;
     let _watch = signals::watch(handle, reload)?;
-    println_or_not(&said);
+    match flags.log {
+        // What reads JSON may read both outputs.
+        log::Format::Json => said.lines().for_each(|line| tracing::info!("{line}")),
+        _ => println_or_not(&said),
+    }
     systemd::ready();
     server.run()?;
     tracing::info!("drained");

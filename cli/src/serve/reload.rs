@@ -15,20 +15,23 @@ use super::args::ServeArgs;
 use super::places::Places;
 use super::{Prepared, inert, prepare};
 use crate::config::difference::{Fixed, Of, describe, difference, wanted};
-use crate::control::{ConfigFile, ControlAt, NotRead};
+use crate::control::{ConfigFile, ControlAt, Locks, NotRead, Place};
 use crate::words::mistake::Mistake;
+use crate::words::place;
 
 /// What it takes to read the file again.
 pub(crate) struct Reload {
     flags: ServeArgs,
+    /// The places of control, in the order in which they were said.
+    doors: Vec<Arc<Place>>,
     /// What was said last.
     last: Mutex<Arc<Prepared>>,
 }
 
 impl Reload {
     /// Of a server that was started with these.
-    pub(super) fn new(flags: ServeArgs, prepared: Arc<Prepared>) -> Self {
-        Self { flags, last: Mutex::new(prepared) }
+    pub(super) fn new(flags: ServeArgs, prepared: Arc<Prepared>, doors: Vec<Arc<Place>>) -> Self {
+        Self { flags, doors, last: Mutex::new(prepared) }
     }
 
     fn last(&self) -> MutexGuard<'_, Arc<Prepared>> {
@@ -59,6 +62,7 @@ impl Reload {
             let difference = self.difference(handle, &last, version.filter(|_| round == 0))?;
             difference.apply(handle, false)?;
             *last = Arc::clone(&difference.prepared);
+            lines.extend(self.lock_anew(&difference, false));
             if difference.changes.is_empty() {
                 break;
             }
@@ -87,34 +91,71 @@ impl Reload {
         if prepared.certificate == last.certificate {
             wanted.tls.clone_from(&now.config.tls);
         }
-        let (changes, mut fixed) = match difference(&now.config, &wanted) {
+        let (changes, fixed) = match difference(&now.config, &wanted) {
             Ok(changes) => (changes, Vec::new()),
             Err(fixed) => (Vec::new(), fixed),
         };
-        if !is_same_control(last.control.as_deref(), prepared.control.as_deref()) {
-            let says = "is where the server is from start to end; restart it for another place".into();
-            fixed.push(Fixed { of: Of::Server, key: "control", says });
+        let mut mistakes: Vec<_> = fixed.iter().map(|one| mistake(one, &prepared.places)).collect();
+        mistakes.extend(moved(last.control.as_deref(), prepared.control.as_deref()).map(|(number, says)| {
+            let said = prepared.places.control(number).or_else(|| prepared.places.control(0));
+            said.unwrap_or_else(|| prepared.places.server("control")).says(says)
+        }));
+        let read = prepared.control.iter().flatten().enumerate().map(|(number, at)| {
+            Locks::read(at).map_err(|why| prepared.places.control(number).map(|said| said.says(why)))
+        });
+        let (locks, wrong): (Vec<_>, Vec<_>) = read.partition(Result::is_ok);
+        mistakes.extend(wrong.into_iter().filter_map(Result::err).flatten());
+        if mistakes.is_empty() {
+            let locks = locks.into_iter().filter_map(Result::ok).collect();
+            return Ok(Difference { changes, locks, now, prepared: Arc::new(prepared) });
         }
-        if fixed.is_empty() {
-            return Ok(Difference { changes, now, prepared: Arc::new(prepared) });
-        }
-        let mistakes = fixed.iter().map(|one| mistake(one, &prepared.places)).collect();
         Err(NotRead::Wrong(prepared.lines(mistakes)))
+    }
+
+    /// Lets tokens and certificates of control be those that the files have now: a line for each that is another.
+    fn lock_anew(&self, difference: &Difference, dry_run: bool) -> Vec<String> {
+        let places = difference.prepared.control.iter().flatten().zip(&difference.locks).zip(&self.doors);
+        let mut lines = Vec::new();
+        for ((at, now), door) in places {
+            let at = place::show(&at.address);
+            lines.extend(door.locks().changed(now).map(|what| format!("control {at}: other {what}")));
+            if !dry_run {
+                door.set_locks(now.clone());
+            }
+        }
+        lines
     }
 }
 
-fn is_same_control(last: Option<&[ControlAt]>, now: Option<&[ControlAt]>) -> bool {
-    match (last, now) {
-        (None, None) => true,
-        (Some(last), Some(now)) => last.len() == now.len() && last.iter().zip(now).all(|(last, now)| last.is_same(now)),
-        _ => false,
-    }
+/// The first place of control that is not as it was, by its number, and why that cannot be: places are opened at the start.
+fn moved(last: Option<&[ControlAt]>, now: Option<&[ControlAt]>) -> Option<(usize, String)> {
+    let (last, now) = (last.unwrap_or_default(), now.unwrap_or_default());
+    let number = (0..last.len().max(now.len())).find(|number| match (last.get(*number), now.get(*number)) {
+        (Some(last), Some(now)) => !last.is_same(now),
+        _ => true,
+    })?;
+    let shown = |at: &ControlAt| place::show(&at.address);
+    let what = match (last.get(number).map(shown), now.get(number).map(shown)) {
+        (Some(last), Some(now)) if last == now => format!("{last} cannot have other options"),
+        (Some(last), Some(now)) => format!("{now} cannot take the place of {last}"),
+        (None, Some(now)) => format!("{now} cannot be added"),
+        (Some(last), None) => format!("{last} cannot be left out"),
+        (None, None) => return None,
+    };
+    Some((
+        number,
+        format!(
+            "{what} while the server runs; restart it for that (the files of token and certificates are read again)"
+        ),
+    ))
 }
 
 /// What the file says, beside what is in force.
 struct Difference {
     /// What makes the one of the other.
     changes: Vec<Change>,
+    /// What clients have to know or show at the places of control.
+    locks: Vec<Locks>,
     now: State,
     prepared: Arc<Prepared>,
 }
@@ -161,7 +202,7 @@ impl ConfigFile for Reload {
         let last = self.last().clone();
         let difference = self.difference(handle, &last, version)?;
         difference.apply(handle, true)?;
-        Ok(difference.lines())
+        Ok([difference.lines(), self.lock_anew(&difference, true)].concat())
     }
 }
 
@@ -170,7 +211,6 @@ fn mistake(fixed: &Fixed, places: &Places) -> Mistake {
         Of::Export(name) => places.export(name),
         Of::Disk(name) => places.disk(name),
         Of::Server if fixed.key == "listen" => places.listen(),
-        Of::Server if fixed.key == "control" => places.control(0).unwrap_or_else(|| places.server(fixed.key)),
         Of::Server => places.server(fixed.key),
     };
     let key = if said.key.ends_with(fixed.key) { said.key.clone() } else { format!("{}.{}", said.key, fixed.key) };

@@ -15,7 +15,7 @@ use crate::config::keys::SORTS;
 type Example = (&'static str, &'static str);
 
 /// The examples of each command.
-const EXAMPLES: [(&str, &[Example]); 18] = [
+const EXAMPLES: [(&str, &[Example]); 19] = [
     (
         "fairlift",
         &[
@@ -78,6 +78,16 @@ const EXAMPLES: [(&str, &[Example]); 18] = [
     ),
     ("fairlift-man", &[("fairlift man /usr/local/share/man/man1", "Install all pages:")]),
     ("fairlift-status", &[("fairlift status", "Who gets how much, and of what:")]),
+    (
+        "fairlift-top",
+        &[
+            ("fairlift top", "All tenants, live:"),
+            (
+                "fairlift top --once --sort score --filter /tenants",
+                "Those below /tenants, printed, the least served first:",
+            ),
+        ],
+    ),
     ("fairlift-why", &[("fairlift why alice", "What the requests of an export's tenant wait for:")]),
     (
         "fairlift-trace",

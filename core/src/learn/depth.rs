@@ -188,6 +188,18 @@ impl Depth {
         self.trials
     }
 
+    /// The device takes `max` at once from now on.
+    pub(crate) fn set_max(&mut self, max: u32) {
+        self.max = max;
+        let is_beyond = matches!(&self.step, Step::Trial { other, .. } if *other > max);
+        if self.base > max || is_beyond {
+            self.base = self.base.min(max);
+            self.go_to_rest(0);
+            self.apply();
+            self.resume();
+        }
+    }
+
     /// The limit was not in force for a while: what was being measured is measured again.
     pub(crate) fn resume(&mut self) {
         let depth = self.limit();
@@ -410,6 +422,18 @@ mod tests {
         let mut bed = Bed::new(1023, false);
         bed.run(3000, 64, 1000, 0);
         assert_eq!(bed.depth.base(), 64);
+    }
+
+    #[test]
+    fn a_device_that_takes_fewer_has_no_more() {
+        let mut bed = Bed::new(64, true);
+        for max in [3, 40, 1, 64] {
+            bed.depth.set_max(max);
+            for _ in 0..200 {
+                assert!(bed.depth.limit() <= max && bed.depth.base() <= max, "{} of {max}", bed.depth.limit());
+                bed.run(10, 64, 500, 0);
+            }
+        }
     }
 
     /// bfq_depth.2

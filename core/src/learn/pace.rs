@@ -78,6 +78,12 @@ impl Pace {
         }
     }
 
+    /// What is known of the device, for a scheduler that begins with nothing in it.
+    pub(crate) fn learned(&self) -> Self {
+        let Self { units, time, until, price, .. } = *self;
+        Self { units, time, until, price, ..Self::default() }
+    }
+
     /// The unit is another from now on: what was so much is so many times that.
     pub fn rescale(&mut self, times: f64) {
         for units in [&mut self.units, &mut self.meanwhile] {

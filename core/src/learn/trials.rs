@@ -74,6 +74,16 @@ impl Trials {
         has_changed
     }
 
+    /// The device takes `max` at once from now on.
+    pub(crate) fn set_max(&mut self, max: u32) {
+        self.depths.iter_mut().for_each(|depth| depth.set_max(max));
+    }
+
+    /// It was not asked for a while.
+    pub(crate) fn resume(&mut self) {
+        self.depths.iter_mut().for_each(Depth::resume);
+    }
+
     /// Takes out what the last comparison of ways found.
     pub(crate) const fn take_finding(&mut self) -> Option<Finding> {
         self.ways.take_finding()

@@ -34,13 +34,11 @@ impl Queue {
             next = segment.next;
             self.end_segment(now, segment.bio, outcome, &request);
         }
-        if op != Op::Flush && request.generation == self.generation {
-            let served =
-                Served { request: request.waiting, dispatched: request.dispatched, ok: outcome == Outcome::Done };
-            self.scheduler.completed(now, &served);
+        if op != Op::Flush {
+            self.tell_scheduler(now, &request, outcome == Outcome::Done);
         }
         if !self.floors.is_empty() {
-            self.look_at_floors(now, extent.bytes()); // queue.14
+            self.look_at_floors(now, extent.bytes()); // queue.16
         }
         if self.groups.are_leaving() {
             self.let_go(now); // queue.11
@@ -66,7 +64,11 @@ impl Queue {
             Op::Flush => self.requeue_flush(now, id),
             _ if self.requeue_elsewhere(now, id) => {} // queue.9
             _ if generation == self.generation => self.scheduler.requeue(now, &waiting),
-            _ => self.scheduler.insert(now, &waiting), // The present scheduler never dispatched it.
+            _ => {
+                // The present scheduler never dispatched it.
+                self.other_ended();
+                self.scheduler.insert(now, &waiting);
+            }
         }
         if self.groups.are_leaving() {
             self.let_go(now); // queue.11
@@ -83,13 +85,22 @@ impl Queue {
         if (request.waiting.group, request.waiting.priority) == (stream.group, stream.priority) {
             return false;
         }
-        let served = Served { request: request.waiting, dispatched: request.dispatched, ok: false };
+        let before = *request;
         request.follow(&stream);
-        if request.generation == self.generation {
-            self.scheduler.completed(now, &served);
-        }
-        self.scheduler.insert(now, &request.waiting);
+        let waiting = request.waiting;
+        self.tell_scheduler(now, &before, false);
+        self.scheduler.insert(now, &waiting);
         true
+    }
+
+    /// Tells the scheduler that a request is in the device no more: all of it, if it dispatched it (queue.12).
+    #[inline]
+    fn tell_scheduler(&mut self, now: Instant, request: &Request, ok: bool) {
+        if request.generation == self.generation {
+            self.scheduler.completed(now, &Served { request: request.waiting, dispatched: request.dispatched, ok });
+        } else {
+            self.other_ended();
+        }
     }
 
     /// It is `now`: whatever was to happen by then happens.

@@ -93,19 +93,20 @@ impl Queue {
     /// A tag for the next request, or `None` while there is none (queue.2).
     #[inline]
     pub(super) fn next_tag(&mut self) -> Option<Tag> {
-        if let Some(tag) = self.spare.pop() {
-            return Some(tag);
-        }
         let tag = match &self.settings.tags {
-            Some(shared) if !shared.users.hold(shared.user, self.tags.depth()) => None,
+            None if self.in_flight >= self.settings.depth => None,
+            None => Some(self.spare.pop().unwrap_or_else(|| {
+                self.fresh += 1;
+                Tag(self.fresh - 1)
+            })),
+            Some(shared) if !shared.users.hold(shared.user, shared.bitmap.depth()) => None,
             Some(shared) => {
-                let tag = self.tags.get(&mut self.hint);
+                let tag = shared.bitmap.get(&mut self.hint);
                 if tag.is_none() {
                     shared.users.release(shared.user);
                 }
                 tag
             }
-            None => self.tags.get(&mut self.hint),
         };
         self.lacks_tag = tag.is_none();
         tag
@@ -117,7 +118,7 @@ impl Queue {
         match &self.settings.tags {
             None => self.spare.push(tag),
             Some(shared) => {
-                self.tags.put_now(tag);
+                shared.bitmap.put_now(tag);
                 shared.users.release(shared.user);
                 self.hint.warm(tag);
             }

@@ -558,6 +558,7 @@ impl Queue {
         let at = self.caches.partition_point(|cache| cache.start < backing.start);
         assert!(self.caches.get(at).is_none_or(|next| next.start != backing.start), "a backing is added twice");
         self.caches.insert(at, Cache::new(backing, &self.settings.flush));
+        self.make_room();
         self.set_limits(limits);
     }
 

@@ -72,6 +72,12 @@ impl Settings {
         self.nr_requests as usize + self.backings.len()
     }
 
+    /// Rows of the tables of bios and of their parts. Merging lets requests hold several; this many on average keeps the tables
+    /// small.
+    pub(super) const fn parts(&self) -> usize {
+        self.nr_requests as usize * 4
+    }
+
     /// What its scheduler is made from.
     #[must_use]
     pub fn setup(&self) -> sched::Setup<'_> {

@@ -1,6 +1,6 @@
 //! What the floors of a disk add up to, beside what the disk was seen to do.
 //!
-//! queue.14  What a disk can do is seen in seconds in which some group was below its floor, and waited, at every completion: then
+//! queue.16  What a disk can do is seen in seconds in which some group was below its floor, and waited, at every completion: then
 //!     the disk was busy all the time, and did not do enough. Where the floors of the groups that have streams here add up to
 //!     more than the most of such seconds, they cannot all be kept. Example: two floors of 60,000 reads a second, and a disk that
 //!     does 90,000; each has 45,000 (floor.4). Nothing is said of a disk that was never so busy.
@@ -98,7 +98,7 @@ impl Queue {
         self.seen = Seen { since: now, ..Seen::default() };
     }
 
-    /// Whether floors add up to more than the disk was seen to do (queue.14).
+    /// Whether floors add up to more than the disk was seen to do (queue.16).
     #[must_use]
     pub fn floors_short(&self) -> Option<Shortage> {
         let most = self.seen.most?;

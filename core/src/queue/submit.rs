@@ -97,7 +97,7 @@ impl Queue {
     /// Whether a bio can be taken in (sequence.1).
     #[inline]
     pub(super) fn has_room_for(&self, op: Op) -> bool {
-        if self.bios.is_full() {
+        if self.bios.len() >= self.settings.parts() {
             return false;
         }
         if op == Op::Flush && self.settings.flush.coordinate {
@@ -107,7 +107,8 @@ impl Queue {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.requests.len() - self.flushes.rows < self.settings.nr_requests as usize && !self.segments.is_full()
+        self.requests.len() - self.flushes.rows < self.settings.nr_requests as usize
+            && self.segments.len() < self.settings.parts()
     }
 
     /// Makes requests of `whole`, which starts `offset` sectors into its bio; keeps the rest if there are too few.

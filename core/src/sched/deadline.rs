@@ -180,6 +180,11 @@ impl Scheduler for Deadline {
         self.waiting
     }
 
+    fn resize(&mut self, capacity: usize, _depth: u16) {
+        self.slots.resize(capacity.max(self.slots.len()), Slot::EMPTY);
+        self.nodes.grow_to(capacity);
+    }
+
     fn completed(&mut self, _now: Instant, served: &Served) {
         // What another scheduler dispatched before this one took its place was not counted here.
         if self.slots[served.request.id.0 as usize].place == Place::Out {

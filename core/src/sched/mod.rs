@@ -1,7 +1,7 @@
 //! The schedulers: which request goes next.
 //!
 //! A scheduler holds requests that wait for the device and answers "what next". It never blocks, never reads a clock,
-//! and allocates nothing once warm: its tables are sized for `capacity` requests when it is made.
+//! and allocates nothing once warm: its tables are sized for `capacity` requests when it is made, or told to grow.
 
 pub mod bfq;
 pub mod cfq;
@@ -13,6 +13,7 @@ pub mod request_list;
 pub mod traits;
 
 use alloc::boxed::Box;
+use core::any::Any;
 
 use crate::model::Character;
 use crate::tunable::TunableInfo;
@@ -44,6 +45,9 @@ impl Setup<'_> {
         Self { capacity, depth: 1, groups: &[], character, seed: 0 }
     }
 }
+
+/// What a scheduler has learned of a device ([`Scheduler::take_learned`]): only its own kind knows what is in it.
+pub type Learned = Box<dyn Any + Send>;
 
 /// A request's place in the queue's table: below the `capacity` that the scheduler was made with, unique from
 /// insertion to completion.

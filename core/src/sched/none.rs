@@ -48,6 +48,10 @@ impl Scheduler for None {
     fn len(&self) -> usize {
         self.fifo.len()
     }
+
+    fn resize(&mut self, capacity: usize, _depth: u16) {
+        self.fifo.reserve(capacity - self.fifo.len());
+    }
 }
 
 impl Membership for None {}

@@ -85,6 +85,20 @@ enum Place {
     Out,
 }
 
+impl Row {
+    /// Of a request that never was.
+    const NEW: Self = Self {
+        arrived: Instant::ZERO,
+        end: Sector(0),
+        links: Links::NONE,
+        owner: NIL,
+        stream: StreamId(NIL),
+        op: Op::Read,
+        flags: Flags::NONE,
+        place: Place::Elsewhere,
+    };
+}
+
 impl Linked for Row {
     #[inline]
     fn links(&mut self) -> &mut Links {
@@ -96,17 +110,14 @@ impl RequestTable {
     /// A table for requests whose numbers are below `capacity`.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        let row = Row {
-            arrived: Instant::ZERO,
-            end: Sector(0),
-            links: Links::NONE,
-            owner: NIL,
-            stream: StreamId(NIL),
-            op: Op::Read,
-            flags: Flags::NONE,
-            place: Place::Elsewhere,
-        };
-        Self { nodes: Nodes::new(capacity), rows: vec![row; capacity], requeued: List::new(), len: 0, reads: 0 }
+        let rows = vec![Row::NEW; capacity];
+        Self { nodes: Nodes::new(capacity), rows, requeued: List::new(), len: 0, reads: 0 }
+    }
+
+    /// Makes room for requests whose numbers are below `capacity`, if there is less.
+    pub fn grow_to(&mut self, capacity: usize) {
+        self.nodes.grow_to(capacity);
+        self.rows.resize(capacity.max(self.rows.len()), Row::NEW);
     }
 
     /// How many wait, in lists or turned back.

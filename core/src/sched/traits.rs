@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use super::{Next, RequestId, Served, Side, Waiting};
+use super::{Learned, Next, RequestId, Served, Side, Waiting};
 use crate::ceiling::Rates;
 use crate::trace::Message;
 use crate::tunable::{self, TunableInfo};
@@ -45,6 +45,22 @@ pub trait Scheduler: Membership + Merge + Charge + Tune + Report + Send {
     /// A request that this scheduler dispatched ended. What another one dispatched before a change of scheduler is not
     /// told.
     fn completed(&mut self, _now: Instant, _served: &Served) {}
+
+    /// From now on the numbers of requests are below `capacity`, which is never less than before, and the device takes `depth` at
+    /// once ([`Setup`](super::Setup)). What waits and what is in flight stays as it is.
+    fn resize(&mut self, capacity: usize, depth: u16);
+
+    /// So many requests are in the device that another scheduler has dispatched: after a change of scheduler, and whenever one of
+    /// them ends.
+    fn set_others(&mut self, _others: u32) {}
+
+    /// Takes out what it has learned of the device, for the next scheduler of its kind, and begins anew; `None` if it learns nothing.
+    fn take_learned(&mut self) -> Option<Learned> {
+        None
+    }
+
+    /// Takes in what another one of its kind has [learned](Scheduler::take_learned) of the device; it dispatches nothing in between.
+    fn recall(&mut self, _learned: Learned) {}
 
     /// The earliest time at which `dispatch` could answer differently though nothing happened, if there is one.
     fn next_timeout(&self) -> Option<Instant> {

@@ -76,6 +76,11 @@ pub(crate) enum Step {
         time: Duration,
     },
     TakeOver,
+    /// So many numbers of requests more, and another depth.
+    Resize {
+        more: u32,
+        depth: u16,
+    },
     /// So many requests come and go, so that there is much to learn from.
     Busy {
         rounds: u16,
@@ -116,6 +121,7 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
         1 => (any(), proptest::option::of(any()), time)
             .prop_map(|(stream, group, time)| Step::Charge { stream, group, time }),
         1 => Just(Step::TakeOver),
+        1 => (0..40_u32, 1..40_u16).prop_map(|(more, depth)| Step::Resize { more, depth }),
         4 => (100..700_u16, 1..7_usize).prop_map(|(rounds, stride)| Step::Busy { rounds, stride }),
     ]
 }
@@ -142,12 +148,18 @@ pub(crate) struct Run {
     /// What another scheduler dispatched.
     foreign: Vec<RequestId>,
     free: Vec<RequestId>,
+    capacity: u32,
 }
 
 /// A scheduler that knows these groups.
-fn build(kind: Kind, depth: u16, rotational: bool, groups: &BTreeMap<u16, Group>) -> Box<dyn Scheduler> {
+fn build(
+    kind: Kind,
+    (capacity, depth): (u32, u16),
+    rotational: bool,
+    groups: &BTreeMap<u16, Group>,
+) -> Box<dyn Scheduler> {
     let character = Character { rotational, volatile_cache: false };
-    let mut scheduler = kind.build(&Setup { depth, character, ..Setup::new(CAPACITY as usize) });
+    let mut scheduler = kind.build(&Setup { depth, character, ..Setup::new(capacity as usize) });
     // Parents first, though their numbers may be greater.
     let mut told = vec![];
     while told.len() < groups.len() {
@@ -166,7 +178,7 @@ impl Run {
         let groups = [(0, Group::root())].into();
         let mut run = Self {
             subject,
-            scheduler: build(subject.kind, depth, rotational, &groups),
+            scheduler: build(subject.kind, (CAPACITY, depth), rotational, &groups),
             depth,
             rotational,
             now: Instant::ZERO + secs(1),
@@ -176,6 +188,7 @@ impl Run {
             out: BTreeMap::new(),
             foreign: vec![],
             free: (0..CAPACITY).rev().map(RequestId).collect(),
+            capacity: CAPACITY,
         };
         for _ in 0..3 {
             run.add_stream(0, Priority::default());
@@ -278,6 +291,11 @@ impl Run {
                 self.scheduler.charge(self.now, StreamId(id), group.unwrap_or(self.streams[&id].group), time);
             }
             Step::TakeOver => self.take_over()?,
+            Step::Resize { more, depth } => {
+                self.free.extend((self.capacity..self.capacity + more).map(RequestId));
+                (self.capacity, self.depth) = (self.capacity + more, depth);
+                self.scheduler.resize(self.capacity as usize, depth);
+            }
             Step::Busy { rounds, stride } => {
                 for round in 0..usize::from(rounds) {
                     let op = if round % 5 == 0 { Op::Write } else { Op::Read };
@@ -411,7 +429,10 @@ impl Run {
 
     /// Another scheduler takes over and gives back: here, a new one of the same kind.
     fn take_over(&mut self) -> Result<(), TestCaseError> {
-        let mut next = build(self.subject.kind, self.depth, self.rotational, &self.groups);
+        let mut next = build(self.subject.kind, (self.capacity, self.depth), self.rotational, &self.groups);
+        if let Some(learned) = self.scheduler.take_learned() {
+            next.recall(learned);
+        }
         for (id, stream) in &self.streams {
             next.add_stream(StreamId(*id), stream);
         }

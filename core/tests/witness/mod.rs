@@ -95,6 +95,10 @@ impl Scheduler for Witness {
         self.inner.completed(now, served);
     }
 
+    fn resize(&mut self, capacity: usize, depth: u16) {
+        self.inner.resize(capacity, depth);
+    }
+
     fn next_timeout(&self) -> Option<Instant> {
         self.inner.next_timeout()
     }

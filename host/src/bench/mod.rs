@@ -51,7 +51,7 @@ pub struct Setup {
 /// # Errors
 /// It cannot be opened for reading.
 pub fn capacity(backing: &Backing) -> Result<u64, Error> {
-    Ok(open(backing, true)?.facts().size())
+    Ok(open(backing, true)?.facts().size)
 }
 
 /// What a backing is like, before anything is asked of it.
@@ -74,7 +74,7 @@ pub struct Shape {
 pub fn shape(backing: &Backing) -> Result<Shape, Error> {
     let device = open(backing, true)?;
     let facts = device.facts();
-    Ok(Shape { bytes: facts.size(), block: facts.block(), direct: device.is_direct(), in_ram: device.is_in_ram() })
+    Ok(Shape { bytes: facts.size, block: facts.block(), direct: device.is_direct(), in_ram: device.is_in_ram() })
 }
 
 /// Is told how far a run is, and answers whether it is to stop.

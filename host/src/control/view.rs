@@ -152,7 +152,7 @@ impl Disk {
             in_flight,
             waiting,
             rotational: devices.iter().any(|device| device.facts().rotational),
-            devices: devices.iter().map(|device| (name(&**device), device.facts().size())).collect(),
+            devices: devices.iter().map(|device| (name(&**device), device.facts().size)).collect(),
             concurrency: None,
             knobs,
             findings: Vec::new(),

@@ -27,6 +27,8 @@
 //! file.7  Writes into the page cache go one by one, in their order: they are copies, or wait for the disk together. Direct
 //!         writes go at once.
 //! file.8  A fault is one line in the log, not one for each request that meets it (`faults`).
+//! file.9  A file may end within a sector: the rest of its last sector reads as zeroes, and what is written there is dropped, so
+//!         that the file keeps its length.
 
 mod faults;
 mod holder;
@@ -54,6 +56,7 @@ use super::lane::{Address, AtOnce, Lane};
 use super::{Device, Facts, Fault, Inline, Run, outcome};
 use crate::Error;
 use crate::config::{Direct, InUse};
+use crate::kernel::ticket::zero;
 use faults::Faults;
 use lane::OnFile;
 pub(crate) use lane::transfer;
@@ -175,6 +178,12 @@ impl File {
         }
     }
 
+    /// How many of the bytes from `at` on are the file's, not those that fill up its last sector (file.9).
+    #[inline]
+    fn within(&self, at: u64, bytes: u64) -> u64 {
+        bytes.min(self.size.load(Ordering::Relaxed).saturating_sub(at))
+    }
+
     /// Looks whether the file is still there and as long as it was, and says what is new (file.8). Costs less than a flush.
     fn look(&self) {
         if self.kind == Kind::Regular
@@ -239,7 +248,8 @@ impl Device for File {
     }
 
     fn look_at_size(&self) -> io::Result<u64> {
-        let block = u64::from(self.block);
+        // Direct I/O reaches whole blocks only.
+        let block = if self.direct { u64::from(self.block) } else { 1 };
         open::size_of(&self.file, self.kind).map(|size| size / block * block).map_err(io::Error::other)
     }
 
@@ -332,6 +342,11 @@ impl Device for File {
     }
 }
 
+/// The first `bytes` of a slice, and the rest.
+fn split<'a>(slice: &VolatileSlice<'a>, bytes: u64) -> (VolatileSlice<'a>, VolatileSlice<'a>) {
+    slice.split_at(bytes as usize).expect("no more than all of it")
+}
+
 /// The run that starts at `at`, up to `len` bytes of it, by what the file system says of the next data and, if that starts
 /// there, of the next hole; `None`: there is none up to the end.
 ///
@@ -371,10 +386,13 @@ impl AsRawFd for File {
 
 impl Inline for File {
     fn read(&self, at: u64, into: VolatileSlice<'_>) -> Outcome {
+        let (into, beyond) = split(&into, self.within(at, into.len() as u64));
+        zero(&beyond);
         outcome(sys::read_exact_at(&self.file, into, at))
     }
 
     fn write(&self, at: u64, from: VolatileSlice<'_>, _flags: Flags) -> Outcome {
+        let (from, _) = split(&from, self.within(at, from.len() as u64));
         outcome(sys::write_all_at(&self.file, from, at))
     }
 
@@ -403,7 +421,7 @@ impl Inline for File {
         if flags.contains(Flags::FAST) {
             return Outcome::Failed(Errno::ENOTSUP);
         }
-        let mut done = 0;
+        let (mut done, len) = (0, self.within(at, len));
         while done < len {
             let part = (len - done).min(ZEROES.0.len() as u64);
             if let Err(error) = self.file.write_all_at(&ZEROES.0[..part as usize], at + done) {

@@ -32,8 +32,10 @@ use null::Null;
 /// What is known of a backing when it has been opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Facts {
-    /// Its size, its block, and the longest requests that it shall be given.
+    /// Its sectors, its block, and the longest requests that it shall be given.
     pub(crate) limits: Limits,
+    /// Its size in bytes. A file may end within its last sector: the rest of that reads as zeroes, and is not written.
+    pub(crate) size: u64,
     /// Which physical device it is on: backings with the same one share a queue unless the config says otherwise.
     /// `None`: it shares with nobody.
     pub(crate) home: Option<u64>,
@@ -51,13 +53,8 @@ pub(crate) struct Facts {
 impl Facts {
     /// Of a device that takes everything, and is RAM.
     pub(crate) const fn plain(size: u64) -> Self {
-        let limits = Limits::new(size / Sector::SIZE);
-        Self { limits, home: None, flush: true, rotational: false, volatile_cache: false, fua: true }
-    }
-
-    /// Bytes.
-    pub(crate) const fn size(&self) -> u64 {
-        self.limits.capacity * Sector::SIZE
+        let limits = Limits::new(size.div_ceil(Sector::SIZE));
+        Self { limits, size, home: None, flush: true, rotational: false, volatile_cache: false, fua: true }
     }
 
     /// The smallest request, in bytes: all start and end on its multiples.
@@ -114,7 +111,7 @@ pub(crate) trait Device: Send + Sync {
 
     /// How large it is now, in bytes: whoever made it larger has not told us.
     fn look_at_size(&self) -> io::Result<u64> {
-        Ok(self.facts().size())
+        Ok(self.facts().size)
     }
 
     /// It is from now on as large as [`look_at_size`](Self::look_at_size) says, unless that is less.

@@ -133,7 +133,15 @@ impl Modelled {
 impl Device for Modelled {
     fn facts(&self) -> Facts {
         let Character { rotational, volatile_cache } = self.character;
-        Facts { limits: self.limits, home: None, flush: volatile_cache, rotational, volatile_cache, fua: true }
+        Facts {
+            limits: self.limits,
+            size: self.limits.capacity * Sector::SIZE,
+            home: None,
+            flush: volatile_cache,
+            rotational,
+            volatile_cache,
+            fua: true,
+        }
     }
 
     fn lane(self: Arc<Self>, _address: Address) -> Box<dyn Lane> {

@@ -14,11 +14,12 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use fairlift_core::stats::Stats;
-use fairlift_core::waits::Part;
+use fairlift_core::waits;
 use fairlift_core::{Bio, ContextId, Duration, Instant, Op, Outcome, Stream, StreamId, Tag};
 
 use super::exchange::{Asked, Exchange, Member};
 use super::handover::Found;
+use super::parts::{Claims, changes};
 use super::queues::Queues;
 use super::tag_wait::TagWait;
 use super::{Disk, Disks, Place, Registered};
@@ -27,7 +28,7 @@ use crate::device::lane::{Address, Completed, Gone, Io, Lane};
 use crate::kernel::buffer::Pool;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::Ring;
-use crate::kernel::ticket::{Memory, Ticket, Tickets};
+use crate::kernel::ticket::{Memory, Part, Ticket, Tickets};
 
 /// No disk's change: to look at it again at the next turn.
 const LOOK_AGAIN: u64 = u64::MAX;
@@ -44,13 +45,13 @@ pub(crate) enum News {
 }
 
 /// A worker's side of a disk.
-struct Side {
-    disk: Arc<Disk>,
+pub(super) struct Side {
+    pub(super) disk: Arc<Disk>,
     /// The disk's queues, and the change after which they were looked up.
     queues: Arc<Queues>,
     epoch: u64,
     handover: Handover,
-    exchange: Exchange,
+    pub(super) exchange: Exchange,
     places: Arc<[Place]>,
     /// Of its devices, by their places.
     lanes: Vec<Box<dyn Lane>>,
@@ -58,6 +59,10 @@ struct Side {
     held: Vec<Option<Registered>>,
     /// The places of those that answer by the clock.
     timed: Vec<usize>,
+    /// Writes claim their blocks ([`blocks`](super::blocks)).
+    pub(super) claims: bool,
+    /// They do so when what the queue has has ended.
+    pub(super) settling: bool,
     /// Steps of requests that the ring or helpers have done since the last turn.
     completed: Vec<Completed>,
     dirty: bool,
@@ -78,17 +83,18 @@ enum Handover {
 pub(crate) struct Engine {
     pub(crate) ring: Ring,
     pub(crate) pool: Pool,
-    tickets: Tickets,
+    pub(super) tickets: Tickets,
     pub(crate) context: ContextId,
     /// When the turn began.
     pub(crate) now: Instant,
     /// News for the front, by tickets, since it last looked.
     pub(crate) news: Vec<(usize, News)>,
-    sides: Vec<Side>,
+    pub(super) sides: Vec<Side>,
+    pub(super) claims: Claims,
     disks: Arc<Disks>,
     /// The change of the disks that was looked at last.
     disks_seen: u64,
-    notifiers: Arc<Notifiers>,
+    pub(super) notifiers: Arc<Notifiers>,
     helpers: Arc<Helpers>,
     /// What helpers have done, while it is looked at.
     helped: Vec<Done>,
@@ -131,6 +137,7 @@ impl Engine {
             now: Instant::ZERO,
             news: Vec::with_capacity(1024),
             sides: Vec::new(),
+            claims: Claims::default(),
             disks,
             disks_seen: 0,
             notifiers,
@@ -203,7 +210,8 @@ impl Engine {
 
     /// The worker ends: nobody waits for it any more.
     pub(crate) fn leave(&mut self) {
-        if self.sides.iter().fold(false, |wake, side| side.disk.leave(self.context) | wake) {
+        let leave = |side: &Side| side.disk.leave(self.context) | (side.disk.blocks.settled(self.context) != 0);
+        if self.sides.iter().fold(false, |wake, side| leave(side) | wake) {
             self.notifiers.ring_all();
         }
     }
@@ -236,7 +244,7 @@ impl Engine {
     #[inline(always)]
     pub(crate) fn release(&mut self, ticket: usize) -> u64 {
         match self.tickets.remove(ticket).memory {
-            Memory::Pool(buffer) => {
+            Memory::Pool(buffer) | Memory::Part(Part { buffer, .. }) => {
                 let bytes = buffer.bytes().len() as u64;
                 self.pool.put(buffer);
                 bytes
@@ -253,15 +261,33 @@ impl Engine {
     /// Takes a bio in, for the next turn of its disk; its token is its ticket.
     #[inline]
     pub(crate) fn submit(&mut self, disk: usize, bio: Bio) {
-        self.submit_late(disk, bio, Duration::ZERO, Part::Room);
+        self.submit_late(disk, bio, Duration::ZERO, waits::Part::Room);
     }
 
     /// As [`submit`](Self::submit), of a bio that has waited so long already, for `part`.
     #[inline]
-    pub(crate) fn submit_late(&mut self, disk: usize, bio: Bio, waited: Duration, part: Part) {
+    pub(crate) fn submit_late(&mut self, disk: usize, bio: Bio, waited: Duration, part: waits::Part) {
         let at = Instant::from_nanos(self.now.as_nanos().saturating_sub(waited.as_nanos()));
-        self.sides[disk].exchange.backlog.push_back(Asked { bio, at, part });
+        let (side, asked) = (&mut self.sides[disk], Asked { bio, at, part });
+        if side.claims && changes(bio.op) {
+            return self.submit_claimed(disk, asked);
+        }
+        side.exchange.backlog.push_back(asked);
         self.mark(disk);
+    }
+
+    /// As [`submit_late`](Self::submit_late), of a write, or write of zeroes, that is not whole blocks: it begins `skip` bytes after the
+    /// start of `bio`, which covers its blocks, and is `bytes` long. A write has [`Memory::Part`].
+    #[cold]
+    pub(crate) fn submit_part(
+        &mut self,
+        disk: usize,
+        bio: Bio,
+        (waited, part): (Duration, waits::Part),
+        (block, skip, bytes): (u64, u64, u64),
+    ) {
+        let at = Instant::from_nanos(self.now.as_nanos().saturating_sub(waited.as_nanos()));
+        self.take_part(disk, Asked { bio, at, part }, block, skip..skip + bytes);
     }
 
     /// Replies to bios of a stream were sent, after so much time in all. The queue hears of it at its next turn.
@@ -298,6 +324,7 @@ impl Engine {
             self.completed(disk, place, tag, result);
         }
         self.helped = helped;
+        self.look_at_blocks();
         for disk in 0..self.sides.len() {
             self.mark(disk);
         }
@@ -332,15 +359,26 @@ impl Engine {
                 self.mark(disk);
             }
         }
-        while let Some(disk) = self.dirty.pop() {
-            self.sides[disk].dirty = false;
-            self.hear(now, disk);
-            self.turn_queue(now, disk);
-            self.execute(now, disk);
+        let mut seen = self.news.len();
+        loop {
+            while let Some(disk) = self.dirty.pop() {
+                self.sides[disk].dirty = false;
+                self.hear(now, disk);
+                self.turn_queue(now, disk);
+                self.execute(now, disk);
+            }
+            if self.claims.is_empty() {
+                return;
+            }
+            self.look_at_claims(seen);
+            seen = self.news.len();
+            if self.dirty.is_empty() {
+                return;
+            }
         }
     }
 
-    fn mark(&mut self, disk: usize) {
+    pub(super) fn mark(&mut self, disk: usize) {
         if !std::mem::replace(&mut self.sides[disk].dirty, true) {
             self.dirty.push(disk);
         }
@@ -372,6 +410,7 @@ impl Engine {
         exchange.full = false;
         exchange.tell_replies(&mut queue);
         match side.handover {
+            _ if side.settling => exchange.take_back(&mut queue, now, self.context),
             Handover::Open => exchange.submit(&mut queue, now, &mut self.news),
             Handover::Frozen | Handover::Arrived => exchange.take_back(&mut queue, now, self.context), // handover.6
         }
@@ -401,6 +440,9 @@ impl Engine {
         if side.epoch == LOOK_AGAIN && side.is_at_rest() && side.lanes.iter().all(|lane| lane.in_flight() == 0) {
             self.mark(number); // what it could not let go, it can now
             return;
+        }
+        if side.settling && side.exchange.open == 0 {
+            return self.settled(number);
         }
         if side.handover == Handover::Frozen && side.exchange.open == 0 {
             side.handover = Handover::Arrived;
@@ -465,6 +507,8 @@ impl Side {
             handover: if epoch % 2 == 1 { Handover::Frozen } else { Handover::Open },
             places: Arc::default(),
             timed: Vec::new(),
+            claims: false,
+            settling: false,
             lanes: Vec::new(),
             held: Vec::new(),
             completed: Vec::with_capacity(depth.into()),
@@ -561,6 +605,7 @@ mod tests {
     use super::*;
     use crate::config;
     use crate::device;
+    use crate::kernel::lent::Machine;
     use crate::kernel::ticket::Guest;
 
     /// An engine with one disk, of RAM, and a stream on it.
@@ -580,7 +625,8 @@ mod tests {
     #[test]
     fn a_request_with_the_memory_of_a_guest_is_served_in_place() {
         let (mut engine, stream) = engine();
-        let machine = Arc::new(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap());
+        let machine = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
+        let machine = Arc::new(Machine::new(machine));
         machine.write_slice(&[7; 4096], GuestAddress(0)).unwrap();
         // Read into two places: a request may be scattered.
         let parts: [&[_]; 2] =

@@ -14,6 +14,7 @@
 //! handover.4  What was counted goes on: statistics of the old queues are added up and kept.
 //! handover.6  What a ceiling holds in an old queue goes back to its worker, and waits again in the new one: nobody waits for
 //!             a bio that may not go for a minute.
+//! handover.7  What a scheduler has learned of the disk outlasts it, as in one queue (queue.15 of the core).
 //! handover.5  A flush that failed is not forgotten, and nothing counts as flushed that was not: the state of flushes belongs
 //!             to the disk, and new queues believe that something was written.
 
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fairlift_core::flush::SharedFlush;
-use fairlift_core::sched::Kind;
+use fairlift_core::sched::{Kind, Learned, Setup};
 use fairlift_core::stats::Stats;
 use fairlift_core::{ContextId, Group, GroupId, Instant, Outcome, tunable};
 
@@ -37,6 +38,8 @@ pub(super) struct State {
     ended: u64,
     /// What was counted in queues that are no more (handover.4).
     pub(super) past: Past,
+    /// What schedulers of queues that are no more have learned of the disk (handover.7).
+    learned: Vec<(Kind, Learned)>,
     pub(super) plan: Plan,
     /// By rising start.
     pub(super) places: Arc<[Place]>,
@@ -86,6 +89,7 @@ impl State {
             next: None,
             ended: 0,
             past: Past::default(),
+            learned: Vec::new(),
             plan,
             places,
             groups,
@@ -127,24 +131,33 @@ impl Disk {
     ) -> Result<(), tunable::Error> {
         let mut state = self.state();
         let plan = state.plan.with_scheduler(kind, set);
-        let queues = Arc::new(plan.queues(now, &state.places, &state.groups)?);
-        if state.next.is_none() && state.queues.is_one() && queues.is_one() {
+        plan.check_set()?;
+        if state.next.is_none() && state.queues.is_one() && plan.has_one_queue() {
+            // The scheduler is made before the queue is taken, and the old one goes after that: workers do not wait for either.
+            let root = [plan.root.clone()];
+            let Setup { capacity, depth, character, seed, .. } = state.queues.of(ContextId(0)).setup();
+            let next = kind.build(&Setup { capacity, depth, groups: &root, character, seed });
             let mut queue = state.queues.of(ContextId(0));
-            queue.set_scheduler(now, kind);
+            let old = queue.take_over(now, kind, next);
             for (name, value) in set {
-                queue.set_tunable(name, value).expect("the new queue has taken it");
+                queue.set_tunable(name, value).expect("it was looked at just now");
             }
             drop(queue);
+            drop(old);
             state.plan = plan;
+            let (depth, nr_requests) = state.plan.bounds();
+            state.queues.set_bounds(now, depth, nr_requests);
             return Ok(());
         }
+        let queues = Arc::new(plan.queues(now, &state.places, &state.groups)?);
         state.plan = plan;
         self.take_next(&mut state, queues);
         Ok(())
     }
 
-    /// Chooses another depth and another bound of requests, as [`config::Disk`](crate::config::Disk) has them; all that holds
-    /// for another scheduler holds for these.
+    /// Chooses another depth and another bound of requests, as [`config::Disk`](crate::config::Disk) has them. They hold from the
+    /// next request on (queue.14 of the core); workers are to be woken then. Only where workers share tags, and there is no room
+    /// for so many, other queues come next as for another scheduler.
     ///
     /// # Errors
     /// A tunable that the disk has is not one of its scheduler: it never was.
@@ -155,10 +168,12 @@ impl Disk {
         nr_requests: Option<u32>,
     ) -> Result<(), tunable::Error> {
         let mut state = self.state();
-        if (state.plan.settings.depth, state.plan.settings.nr_requests) == (depth, nr_requests) {
-            return Ok(()); // Nobody has to wait for what is so already.
-        }
         let plan = state.plan.with_bounds(depth, nr_requests);
+        let (depth, nr_requests) = plan.bounds();
+        if state.all().all(|queues| queues.set_bounds(now, depth, nr_requests)) {
+            state.plan = plan;
+            return Ok(());
+        }
         let queues = Arc::new(plan.queues(now, &state.places, &state.groups)?);
         state.plan = plan;
         self.take_next(&mut state, queues);
@@ -224,6 +239,13 @@ impl Disk {
         let Some(next) = state.next.take_if(|next| (next.arrived | state.ended) & all == all) else { return false };
         let old = std::mem::replace(&mut state.queues, next.queues);
         state.past.add(&old);
+        if old.is_one() {
+            state.learned.extend(old.of(ContextId(0)).take_learned()); // handover.7
+        }
+        if state.queues.is_one() {
+            let learned = std::mem::take(&mut state.learned);
+            state.queues.of(ContextId(0)).recall(learned);
+        }
         for place in state.places.iter().filter(|place| !place.is_free) {
             // A queue that was alone had a state of its own, unless it was handed over before.
             let lost = old.of(ContextId(0)).flush_error(place.start);
@@ -273,11 +295,14 @@ mod tests {
     }
 
     fn disk(scheduler: Kind) -> Disk {
-        let settings = config::Disk::new("d", scheduler);
+        disk_with(&config::Disk::new("d", scheduler))
+    }
+
+    fn disk_with(settings: &config::Disk) -> Disk {
         let model = Factory::new(|| Box::new(Volatile));
         let backing = Backing::Model { name: "volatile".into(), size: 1 << 20, model };
         let device = device::open(&backing, false).unwrap();
-        Disk::new(&settings, &[(device, None)], &[Group::root()], 2).unwrap()
+        Disk::new(settings, &[(device, None)], &[Group::root()], 2).unwrap()
     }
 
     /// Asks for a flush, and has the device answer so; whether it was asked at all.
@@ -323,12 +348,37 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_are_so_already_freeze_nothing() {
+    fn other_bounds_freeze_nothing_unless_workers_share_tags_and_there_is_no_room_for_so_many() {
+        let bounds = |disk: &Disk| {
+            let queues = disk.queues();
+            let each = queues.each().map(|queue| (queue.settings().depth, queue.settings().nr_requests));
+            each.collect::<Vec<_>>()
+        };
+        let one = disk(Kind::Fair);
+        one.set_bounds(Instant::ZERO, Some(4096), None).unwrap();
+        assert_eq!((one.look().is_frozen(), bounds(&one)), (false, vec![(4096, 8192)]));
+        let settings = config::Disk { shared_tags: true, depth: Some(4), ..config::Disk::new("d", Kind::None) };
+        let several = disk_with(&settings);
+        several.set_bounds(Instant::ZERO, Some(64), Some(70)).unwrap();
+        assert_eq!((several.look().is_frozen(), bounds(&several)), (false, vec![(64, 70); 2]));
+        assert_eq!(several.queues().tags().map(|tags| tags.depth()), Some(64));
+        several.set_bounds(Instant::ZERO, Some(65), None).unwrap();
+        assert!(several.look().is_frozen(), "there is room for 16 times as many tags as at first");
+        (0..2).for_each(|worker| _ = several.arrive(ContextId(worker)));
+        assert_eq!((several.look().is_frozen(), bounds(&several)), (false, vec![(65, 130); 2]));
+    }
+
+    /// handover.7
+    #[test]
+    fn what_was_learned_of_the_disk_outlasts_queues() {
         let disk = disk(Kind::Fair);
-        disk.set_bounds(Instant::ZERO, None, None).unwrap();
-        assert!(!disk.look().is_frozen());
-        disk.set_bounds(Instant::ZERO, Some(4), None).unwrap();
-        assert!(disk.look().is_frozen(), "the queue is another one");
+        let learned = || Box::new(0_u8) as Learned;
+        disk.queues().of(ContextId(0)).recall(vec![(Kind::Cfq, learned())]);
+        let kinds = |disk: &Disk| disk.queues().of(ContextId(0)).take_learned().into_iter().map(|(kind, _)| kind);
+        hand_over(&disk, Kind::None);
+        assert_eq!(kinds(&disk).count(), 0, "queues of several workers have no use for it");
+        hand_over(&disk, Kind::Bfq);
+        assert_eq!(kinds(&disk).collect::<Vec<_>>(), [Kind::Cfq, Kind::Fair, Kind::Bfq]);
     }
 
     /// handover.3, handover.4

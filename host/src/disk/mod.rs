@@ -11,10 +11,12 @@
 //! disk.3  A flush is shared within a device by all exports, connections and workers that ask for one. Where workers have queues
 //!         of their own they share flushes under one lock, which is taken only while a client flushes.
 
+pub(crate) mod blocks;
 pub(crate) mod engine;
 mod exchange;
 pub(crate) mod gauge;
 mod handover;
+mod parts;
 pub(crate) mod queues;
 mod tag_wait;
 
@@ -40,6 +42,7 @@ use crate::Error;
 use crate::config;
 use crate::control::trace::EVENTS;
 use crate::device::{Device, Facts};
+use crate::disk::blocks::Blocks;
 use crate::disk::gauge::Gauge;
 use crate::flush::Shared;
 use handover::State;
@@ -64,6 +67,8 @@ pub(crate) struct Disk {
     pub(crate) concurrency: concurrency::Settings,
     /// Counts what the devices do, for a bench.
     pub(crate) gauge: Option<Gauge>,
+    /// Who may change which of its blocks.
+    pub(crate) blocks: Blocks,
 }
 
 /// The disks of a server, by their numbers.
@@ -292,6 +297,7 @@ impl Disk {
             epoch: AtomicU64::new(0),
             state: Mutex::new(State::new(queues, plan, places.into(), groups)),
             gauge: None,
+            blocks: Blocks::new(contexts),
         })
     }
 
@@ -659,9 +665,14 @@ impl Plan {
         plan
     }
 
+    /// How many requests may be in flight, and how many wait or be in flight.
+    fn bounds(&self) -> (u16, u32) {
+        bounds(&self.settings, self.needs_helpers)
+    }
+
     /// Whether the bounds fit each other.
     fn check(&self) -> Result<(), String> {
-        let (depth, nr_requests) = bounds(&self.settings, self.needs_helpers);
+        let (depth, nr_requests) = self.bounds();
         if depth == 0 || nr_requests < u32::from(depth) {
             return Err(format!(
                 "nr_requests is {nr_requests}, and must be at least the depth, which is {depth} (and not 0)"
@@ -670,9 +681,21 @@ impl Plan {
         Ok(())
     }
 
+    /// Whether its scheduler has what it is to be set to.
+    fn check_set(&self) -> Result<(), tunable::Error> {
+        let least = Settings { depth: 1, nr_requests: 1, ..Settings::new(self.settings.scheduler, Limits::new(0)) };
+        let mut queue = Queue::new(least);
+        self.settings.set.iter().try_for_each(|(name, value)| queue.set_tunable(name, value))
+    }
+
+    /// Whether all workers have the same queue.
+    fn has_one_queue(&self) -> bool {
+        self.settings.scheduler.is_per_disk() || self.contexts == 1
+    }
+
     /// The settings of its queues; `shared`: others may flush the same devices.
     fn queue(&self, places: &[Place], shared: bool) -> Settings {
-        let (depth, nr_requests) = bounds(&self.settings, self.needs_helpers);
+        let (depth, nr_requests) = self.bounds();
         let mut backings: Vec<_> =
             places.iter().filter(|place| !place.is_free).map(|place| place.backing(shared)).collect();
         if backings.is_empty() {

@@ -3,10 +3,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::queue::{Settings, SharedTags};
+use fairlift_core::tags::DEPTH_MAX;
 use fairlift_core::{ContextId, Group, GroupId, Instant, Queue, tunable};
 
 use super::Bound;
 use crate::tags::{self, TagQueue};
+
+/// Tags that queues share can become so many times as many while they are used. Chosen: with 16 the tags of a depth are still spread over
+/// four words, as they are without room to grow (bitmap.2).
+const GROWTH: usize = 16;
 
 /// The queues of a disk.
 pub(crate) struct Queues {
@@ -26,9 +31,10 @@ impl Queues {
         share_tags: bool,
     ) -> Result<Self, tunable::Error> {
         let count = count(settings);
-        let depth = settings.depth.into();
+        let depth = usize::from(settings.depth);
         let tags = (share_tags && count > 1).then(|| {
-            let settings = tags::Settings { users: count, ..tags::Settings::new(depth) };
+            let capacity = depth.saturating_mul(GROWTH).min(DEPTH_MAX);
+            let settings = tags::Settings { users: count, capacity, ..tags::Settings::new(depth) };
             TagQueue::new(settings).expect("the depth was looked at before")
         });
         let queue = |user| {
@@ -43,6 +49,16 @@ impl Queues {
             Ok(Mutex::new(queue))
         };
         Ok(Self { list: (0..count).map(queue).collect::<Result<_, _>>()?, tags })
+    }
+
+    /// Changes how many requests may be in flight in each, and how many may wait or be in flight; `false`, and nothing has changed,
+    /// if there is no room for so many shared tags.
+    pub(super) fn set_bounds(&self, now: Instant, depth: u16, nr_requests: u32) -> bool {
+        if self.tags.as_ref().is_some_and(|tags| tags.resize(depth.into()).is_err()) {
+            return false;
+        }
+        self.each().for_each(|mut queue| queue.set_bounds(now, depth, nr_requests.max(depth.into())));
+        true
     }
 
     /// The queue that a context uses.

@@ -144,6 +144,12 @@ impl Pool {
         if self.used + weight > large && self.used > 0 {
             return None;
         }
+        Some(self.get_anyway(len))
+    }
+
+    /// A buffer, whatever is given out already: for a request that has its own, and needs this one to go on. Others wait the longer.
+    pub(crate) fn get_anyway(&mut self, len: usize) -> Buffer {
+        let class = class_of(len);
         let buffer = match class.and_then(|class| Some((class, self.take_from_arena(class)?))) {
             Some((class, (start, block))) => Buffer { start, len, home: Home::Arena { block, class: class as u8 } },
             None => {
@@ -152,7 +158,7 @@ impl Pool {
             }
         };
         self.used += buffer.weight();
-        Some(buffer)
+        buffer
     }
 
     /// Takes a buffer back.

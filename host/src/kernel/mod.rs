@@ -3,6 +3,7 @@
 pub(crate) mod abort;
 pub(crate) mod buffer;
 pub(crate) mod clock;
+pub(crate) mod lent;
 pub(crate) mod notify;
 pub(crate) mod ring;
 pub(crate) mod sleep;

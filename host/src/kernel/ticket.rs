@@ -7,12 +7,14 @@
 //! ticket.2  A virtual machine may write to its memory while we or the kernel read it. So no reference to it is made: bytes are
 //!           copied, to and from a `VolatileSlice`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use slab::Slab;
-use vm_memory::{GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, VolatileSlice};
+use vm_memory::{GuestAddress, GuestMemoryBackend as _, VolatileSlice};
 
 use super::buffer::Buffer;
+use super::lent::Machine;
 
 /// What the engine keeps of a request, from its arrival until its front has done with it.
 pub(crate) struct Ticket {
@@ -30,8 +32,16 @@ pub(crate) enum Memory {
     None,
     /// A buffer of the worker's pool, which goes back there.
     Pool(Buffer),
+    /// A buffer for whole blocks, of which the client asked for a part: its front sees that part, the device all of it.
+    Part(Part),
     /// Memory of the virtual machine that asked, which stays there.
     Guest(Guest),
+}
+
+/// A part of a buffer.
+pub(crate) struct Part {
+    pub(crate) buffer: Buffer,
+    pub(crate) range: Range<usize>,
 }
 
 /// Pieces of a virtual machine's memory, one after the other.
@@ -39,7 +49,7 @@ pub(crate) struct Guest {
     pieces: Pieces,
     len: usize,
     /// Keeps the pieces mapped (ticket.1).
-    _mapped: Arc<GuestMemoryMmap>,
+    _mapped: Arc<Machine>,
 }
 
 enum Pieces {
@@ -53,7 +63,7 @@ unsafe impl Send for Guest {}
 
 impl Guest {
     /// The bytes at these addresses of a virtual machine; `None` if there is no memory at one of them.
-    pub(crate) fn new(memory: &Arc<GuestMemoryMmap>, ranges: &[(GuestAddress, u32)]) -> Option<Self> {
+    pub(crate) fn new(memory: &Arc<Machine>, ranges: &[(GuestAddress, u32)]) -> Option<Self> {
         let slices = |(start, len): &(GuestAddress, u32)| memory.get_slices(*start, *len as usize);
         let piece = |slice: VolatileSlice<'_>| libc::iovec {
             iov_base: slice.ptr_guard_mut().as_ptr().cast(),
@@ -130,6 +140,7 @@ impl Memory {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Pool(buffer) => buffer.bytes(),
+            Self::Part(part) => &part.buffer.bytes()[part.range.clone()],
             Self::Guest(_) => panic!("a virtual machine's memory is never referred to"), // ticket.2
             Self::None => panic!("{NO_MEMORY}"),
         }
@@ -140,6 +151,7 @@ impl Memory {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Pool(buffer) => buffer.bytes_mut(),
+            Self::Part(part) => &mut part.buffer.bytes_mut()[part.range.clone()],
             Self::Guest(_) => panic!("a virtual machine's memory is never referred to"), // ticket.2
             Self::None => panic!("{NO_MEMORY}"),
         }
@@ -149,7 +161,9 @@ impl Memory {
     #[inline]
     pub(crate) fn for_each(&mut self, offset: usize, bytes: usize, mut visit: impl FnMut(VolatileSlice<'_>)) {
         match self {
-            Self::Pool(buffer) => visit((&mut buffer.bytes_mut()[offset..offset + bytes]).into()),
+            Self::Pool(buffer) | Self::Part(Part { buffer, .. }) => {
+                visit((&mut buffer.bytes_mut()[offset..offset + bytes]).into())
+            }
             Self::Guest(guest) => guest.part_slices(offset, bytes).for_each(visit),
             Self::None => panic!("{NO_MEMORY}"),
         }
@@ -160,7 +174,7 @@ impl Memory {
     pub(crate) fn pieces(&self, offset: u64, bytes: u64, into: &mut Vec<libc::iovec>) -> Option<u16> {
         let (offset, bytes) = (offset as usize, bytes as usize);
         match self {
-            Self::Pool(buffer) => {
+            Self::Pool(buffer) | Self::Part(Part { buffer, .. }) => {
                 assert!(offset + bytes <= buffer.bytes().len(), "a segment beyond its memory");
                 let start = buffer.as_ptr().wrapping_add(offset).cast();
                 into.push(libc::iovec { iov_base: start, iov_len: bytes });
@@ -184,14 +198,14 @@ pub(crate) fn zero(slice: &VolatileSlice<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use vm_memory::Bytes as _;
+    use vm_memory::{Bytes as _, GuestMemoryMmap};
 
     use super::*;
 
-    fn machine() -> Arc<GuestMemoryMmap> {
+    fn machine() -> Arc<Machine> {
         // Two regions side by side.
         let ranges = [(GuestAddress(0), 0x2000), (GuestAddress(0x2000), 0x2000)];
-        Arc::new(GuestMemoryMmap::from_ranges(&ranges).unwrap())
+        Arc::new(Machine::new(GuestMemoryMmap::from_ranges(&ranges).unwrap()))
     }
 
     fn bytes(memory: &mut Memory, offset: usize, len: usize) -> Vec<u8> {

@@ -144,14 +144,14 @@ pub(crate) fn export(
     }
     let size = match config.size {
         Some(size) => size,
-        None => facts.size().saturating_sub(config.offset),
+        None => facts.size.saturating_sub(config.offset),
     };
-    if size == 0 || config.offset.checked_add(size).is_none_or(|end| end > facts.size()) {
+    if size == 0 || config.offset.checked_add(size).is_none_or(|end| end > facts.size) {
         return Err(fail(format!(
             "it would show bytes {} to {} of a backing that has {}",
             config.offset,
             config.offset.saturating_add(size),
-            facts.size()
+            facts.size
         )));
     }
     Ok(Export {

@@ -31,8 +31,12 @@ pub struct Worked {
     pub completions: u64,
     /// For how long it had a CPU and did something with it.
     pub ran: Duration,
-    /// For how long it had something to do and no CPU.
+    /// For how long it had something to do and no CPU, up to when it had one last.
     pub delayed: Duration,
+    /// How often it was given a CPU.
+    pub runs: u64,
+    /// Whether it has a CPU at this moment or waits for one.
+    pub wants: bool,
 }
 
 impl Turns {
@@ -59,22 +63,31 @@ impl Turns {
     /// What it has done by now.
     pub(crate) fn read(&self) -> Worked {
         let of = |row: &AtomicU64| row.load(Ordering::Relaxed);
-        let (cpu, delayed) = scheduled(self.thread.load(Ordering::Relaxed));
+        let thread = self.thread.load(Ordering::Relaxed);
+        let [cpu, delayed, runs] = scheduled(thread);
         let ran = Duration::from_nanos(cpu.saturating_sub(of(&self.looked)));
         Worked {
             turns: of(&self.count),
             completions: of(&self.completions),
             ran,
             delayed: Duration::from_nanos(delayed),
+            runs,
+            wants: wants(thread),
         }
     }
 }
 
-/// For how long a thread of ours had a CPU, and for how long it waited for one.
-fn scheduled(thread: i32) -> (u64, u64) {
+/// Whether a thread of ours has a CPU or waits for one.
+fn wants(thread: i32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+    text.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('R'))
+}
+
+/// For how long a thread of ours had a CPU, for how long it waited for one, and how often it was given one.
+fn scheduled(thread: i32) -> [u64; 3] {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
     let mut numbers = text.split_whitespace().map(|number| number.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    [(); 3].map(|()| numbers.next().unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -95,5 +108,6 @@ mod tests {
         turns.turn(4, Duration::from_nanos(u64::MAX));
         let after = turns.read();
         assert_eq!((after.turns, after.completions, after.ran), (2, 7, Duration::ZERO));
+        assert!(after.wants && after.runs > 0, "it runs: {after:?}");
     }
 }

@@ -61,6 +61,8 @@ impl<F: FnMut(&mut Vec<Waiting>) -> Next + Send> Scheduler for Wrong<F> {
         self.0.len()
     }
 
+    fn resize(&mut self, _capacity: usize, _depth: u16) {}
+
     fn next_timeout(&self) -> Option<Instant> {
         None
     }
@@ -127,6 +129,8 @@ impl Scheduler for Holds {
     fn len(&self) -> usize {
         self.0.len()
     }
+
+    fn resize(&mut self, _capacity: usize, _depth: u16) {}
 
     fn next_timeout(&self) -> Option<Instant> {
         self.2.filter(|_| !self.0.is_empty())

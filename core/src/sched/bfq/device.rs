@@ -2,11 +2,21 @@
 
 use super::*;
 
+/// What the next scheduler of this kind begins with.
+pub(super) struct Known {
+    depth: u32,
+    queueing: Queueing,
+    rotation: Rotation,
+    trials: Trials,
+}
+
 /// All that is learned of the device.
 #[derive(Debug)]
 pub(super) struct Device {
     /// What it takes at once.
     pub(super) depth: u32,
+    /// What another scheduler has sent and is in the device.
+    pub(super) others: u32,
     pub(super) queueing: Queueing,
     pub(super) rotation: Rotation,
     pub(super) trials: Trials,
@@ -24,12 +34,34 @@ impl Device {
         let depth = u32::from(setup.depth).max(1);
         Self {
             depth,
+            others: 0,
             queueing: Queueing::new(queueing::Depth::BFQ, !rotational),
             rotation: Rotation::new(rotational),
             trials: Trials::new(depth, rotational),
             is_full: false,
             position: Sector(0),
             lone: None,
+        }
+    }
+
+    /// It takes another number of requests at once.
+    pub(super) fn set_depth(&mut self, depth: u16) {
+        self.depth = u32::from(depth).max(1);
+        self.trials.set_max(self.depth);
+    }
+
+    pub(super) fn take_learned(&mut self) -> Known {
+        let Self { depth, queueing, rotation, .. } = *self;
+        let trials = core::mem::replace(&mut self.trials, Trials::new(depth, rotation.is_rotational()));
+        Known { depth, queueing, rotation, trials }
+    }
+
+    pub(super) fn recall(&mut self, learned: Known) {
+        let Known { depth, queueing, rotation, trials } = learned;
+        (self.queueing, self.rotation, self.trials) = (queueing, rotation, trials);
+        self.trials.resume();
+        if depth != self.depth {
+            self.trials.set_max(self.depth);
         }
     }
 

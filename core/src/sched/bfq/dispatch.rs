@@ -17,7 +17,7 @@ impl Bfq {
             return Next::Nothing;
         }
         let limit = self.limit();
-        let is_full = !all && self.together.in_flight() >= limit;
+        let is_full = !all && self.together.in_flight() + self.device.others >= limit;
         if is_full && !self.reads_pass(limit) {
             self.device.is_full = true; // together.4
             return Next::Nothing;

@@ -80,8 +80,8 @@ use alloc::vec::Vec;
 use super::fair_queue::{Arrival, FairQueue, Leaf};
 use super::request_list::{BackSeek, RequestList, RequestTable};
 use super::{
-    Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup, Side,
-    Waiting,
+    Charge, Entry, Learned, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup,
+    Side, Waiting,
 };
 use crate::learn::depth;
 use crate::learn::habits::{Seek, Seekiness, ThinkTime};
@@ -286,6 +286,25 @@ impl Scheduler for Bfq {
 
     fn len(&self) -> usize {
         self.waitings.len()
+    }
+
+    fn resize(&mut self, capacity: usize, depth: u16) {
+        self.waitings.grow_to(capacity);
+        self.device.set_depth(depth);
+    }
+
+    fn set_others(&mut self, others: u32) {
+        self.device.others = others;
+    }
+
+    fn take_learned(&mut self) -> Option<Learned> {
+        Some(Box::new(self.device.take_learned()))
+    }
+
+    fn recall(&mut self, learned: Learned) {
+        if let Ok(learned) = learned.downcast::<device::Known>() {
+            self.device.recall(*learned);
+        }
     }
 
     fn next_timeout(&self) -> Option<Instant> {

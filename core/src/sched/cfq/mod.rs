@@ -444,6 +444,13 @@ impl Scheduler for Cfq {
         self.table.len()
     }
 
+    fn resize(&mut self, capacity: usize, _depth: u16) {
+        self.table.grow_to(capacity);
+        let capacity = capacity.max(self.sent_for.len());
+        self.sent_for.resize(capacity, 0);
+        self.pieces.resize(capacity, 0);
+    }
+
     fn completed(&mut self, now: Instant, served: &Served) {
         self.now = now;
         let id = served.request.id;

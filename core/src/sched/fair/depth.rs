@@ -141,7 +141,7 @@ pub(super) enum Ended {
 impl Depth {
     /// For a device that takes `most` at once.
     pub(super) fn new(most: u32) -> Self {
-        let top = RUNGS.iter().rposition(|rung| u32::from(*rung) <= most.max(1)).unwrap_or(0);
+        let top = top_of(most);
         let base = FIRST.min(top);
         let mut rungs = [Rung::default(); RUNGS.len()];
         rungs[base] = Rung { speed: 1.0, pairs: KNOWN };
@@ -174,6 +174,28 @@ impl Depth {
             None => self.base,
         };
         RUNGS[rung] as u32
+    }
+
+    /// The device takes `most` at once from now on. What is known of its rungs stays known, of those too that it has not now.
+    pub(super) fn set_most(&mut self, most: u32) {
+        let top = top_of(most);
+        if self.enough == self.top || self.enough > top {
+            self.enough = top;
+        }
+        if self.limit() > RUNGS[top].into() {
+            let speed = self.at(top.min(self.base));
+            self.base = self.base.min(top);
+            self.rungs[self.base] = Rung { speed, pairs: self.rungs[self.base].pairs.max(KNOWN) };
+            self.resume();
+        }
+        self.top = top;
+    }
+
+    /// It was not asked for a while, or its limit is another: what was being measured is measured anew.
+    pub(super) fn resume(&mut self) {
+        self.probe = None;
+        let depth = self.limit();
+        self.window = Window::new(depth, depth);
     }
 
     /// Whether a setting gives the depth. Then no other is tried, and costs are learned at this one.
@@ -382,6 +404,11 @@ impl Depth {
     }
 }
 
+/// The highest rung of a device that takes `most` at once.
+fn top_of(most: u32) -> usize {
+    RUNGS.iter().rposition(|rung| u32::from(*rung) <= most.max(1)).unwrap_or(0)
+}
+
 impl Window {
     const fn new(depth: u32, skip: u32) -> Self {
         let size = if LUMPS * depth > WINDOW { LUMPS * depth } else { WINDOW };
@@ -485,6 +512,26 @@ mod tests {
                 assert!(load.depth.limit() <= most && load.depth.base() <= most, "{} of {most}", load.depth.limit());
             }
         }
+    }
+
+    /// fair.10
+    #[test]
+    fn what_is_known_of_the_device_outlasts_a_time_with_fewer_places() {
+        let mut load = Load::new(DISK, 128, 256);
+        load.run(300_000);
+        assert_eq!(load.depth.base(), 64);
+        for most in [127, 128, 70] {
+            load.depth.set_most(most);
+            assert_eq!(load.depth.base(), 64, "{most} are enough for it");
+        }
+        load.depth.set_most(20);
+        for _ in 0..2000 {
+            assert!(load.depth.limit() <= 20, "{} of 20", load.depth.limit());
+            load.run(20);
+        }
+        load.depth.set_most(128);
+        load.depth.set_bound(f64::INFINITY, 0.0, 2);
+        assert_eq!(load.depth.base(), 64, "nothing had to be found again");
     }
 
     /// depth.6: a bound that is far below what throughput needs is not reached: the device does nearly all of what it may not do

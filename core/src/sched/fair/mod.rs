@@ -21,6 +21,8 @@
 //! fair.8  What the device turned back goes first, and is not charged again.
 //! fair.9  A group below its floor goes first (`floors`).
 //!
+//! Another depth, another scheduler: fair.10 and fair.11 in `handover`.
+//!
 //! Suits disks that do not rotate. Blind to where requests are, but for their cost: a disk that seeks wants
 //! [`bfq`](super::bfq).
 //!
@@ -30,6 +32,7 @@
 mod cost;
 mod depth;
 mod floors;
+mod handover;
 mod places;
 mod settings;
 mod tenants;
@@ -44,8 +47,8 @@ pub use settings::Settings;
 use super::fair_queue::{Arrival, FairQueue, Leaf};
 use super::request_list::{RequestList, RequestTable};
 use super::{
-    Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup, Side,
-    Waiting,
+    Charge, Entry, Learned, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup,
+    Side, Waiting,
 };
 use crate::ceiling::Rates;
 use crate::learn::pace::{self, Pace};
@@ -93,6 +96,8 @@ pub struct Fair {
     /// How many requests may be in the device (fair.4).
     limit: u32,
     in_flight: u32,
+    /// What another scheduler has sent and is in the device.
+    others: u32,
     pace: Pace,
     /// Tenants that have room again, while it is divided.
     released: Vec<TenantId>,
@@ -163,6 +168,7 @@ impl Fair {
             depth_max: u32::from(setup.depth).max(1),
             limit: 0,
             in_flight: 0,
+            others: 0,
             pace: Pace::default(),
             released: Vec::new(),
             settings,
@@ -259,7 +265,7 @@ impl Fair {
 
     /// Whether the device has no place for what goes next (fair.4), or only places that are kept (fair.5).
     fn is_full(&mut self) -> bool {
-        let free = self.limit.saturating_sub(self.in_flight);
+        let free = self.limit.saturating_sub(self.in_flight + self.others); // fair.11
         if free > self.tenants.kept(self.limit) {
             return false;
         }
@@ -434,6 +440,22 @@ impl Scheduler for Fair {
 
     fn len(&self) -> usize {
         self.waitings.len()
+    }
+
+    fn resize(&mut self, capacity: usize, depth: u16) {
+        self.fit(capacity, depth);
+    }
+
+    fn set_others(&mut self, others: u32) {
+        self.others = others;
+    }
+
+    fn take_learned(&mut self) -> Option<Learned> {
+        Some(self.take_what_is_learned())
+    }
+
+    fn recall(&mut self, learned: Learned) {
+        self.take_in(learned);
     }
 
     fn completed(&mut self, now: Instant, served: &Served) {

@@ -11,12 +11,14 @@ use fairlift_core::queue::Segment;
 use fairlift_core::{Errno, Flags, Instant, Op, Outcome, Sector, Tag};
 use io_uring::types::Fixed;
 use io_uring::{opcode, squeue, types};
+use vm_memory::VolatileSlice;
 
 use super::{Act, File, ZEROES, is_unsupported};
 use crate::device::Device;
 use crate::device::helpers::{Job, Work};
 use crate::device::lane::{Address, Completed, Io, Lane, Request};
 use crate::kernel::ring::Source;
+use crate::kernel::ticket::zero;
 
 /// A worker's side of a file.
 pub(super) struct OnFile {
@@ -58,6 +60,26 @@ enum Step {
 
 // SAFETY: the pointers in `iovecs` name memory of the same worker's tickets, with which they move to its thread.
 unsafe impl Send for Flight {}
+
+impl Flight {
+    /// Ends a request where the file does, after so many of its bytes: what is read beyond is zeroes (file.9).
+    #[cold]
+    fn end_at(&mut self, bytes: u64) {
+        let request = self.request.as_mut().expect("a flight that has begun");
+        request.bytes = bytes;
+        let mut left = bytes as usize;
+        for iovec in &mut self.iovecs {
+            let keep = left.min(iovec.iov_len);
+            if request.op == Op::Read {
+                // SAFETY: the memory is the device's until it answers (engine.1), and the kernel has not been given it yet.
+                let beyond = unsafe { VolatileSlice::new(iovec.iov_base.cast::<u8>().add(keep), iovec.iov_len - keep) };
+                zero(&beyond);
+            }
+            (iovec.iov_len, left) = (keep, left - keep);
+        }
+        self.iovecs.retain(|iovec| iovec.iov_len > 0);
+    }
+}
 
 impl OnFile {
     pub(super) fn new(file: Arc<File>, address: Address) -> Self {
@@ -229,6 +251,10 @@ impl Lane for OnFile {
                     let memory = &io.tickets[segment.token.0 as usize].memory;
                     flight.block = memory.pieces(segment.offset.get(), segment.bytes.get(), &mut flight.iovecs);
                 }
+            }
+            let within = self.file.within(request.at, request.bytes);
+            if within < request.bytes {
+                flight.end_at(within);
             }
             self.launches.push(request.tag);
         }

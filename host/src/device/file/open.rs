@@ -13,8 +13,6 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use fairlift_core::Sector;
-
 use super::{Kind, holder, sys};
 use crate::config::{Direct, InUse};
 use crate::kernel::buffer::Pages;
@@ -125,7 +123,7 @@ fn tried(file: &fs::File) -> Result<u32, String> {
     Err("a direct read was refused".into())
 }
 
-/// How many bytes it has, and that they are a disk's.
+/// How many bytes it has.
 pub(super) fn size_of(file: &fs::File, kind: Kind) -> Result<u64, String> {
     let size = match kind {
         Kind::Regular => file.metadata().map_err(|error| error.to_string())?.len(),
@@ -133,9 +131,6 @@ pub(super) fn size_of(file: &fs::File, kind: Kind) -> Result<u64, String> {
     };
     if size == 0 {
         return Err("is empty: a disk image has the size of the disk".into());
-    }
-    if size % Sector::SIZE != 0 {
-        return Err(format!("is no disk image: its size, {size} bytes, is not a multiple of 512 (one sector)"));
     }
     Ok(size)
 }

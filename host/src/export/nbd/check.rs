@@ -54,16 +54,12 @@ pub(super) fn check(
         let errno = if writes && command != Verb::Trim { Errno::ENOSPC } else { Errno::EINVAL };
         return Err((errno, format!("{length} bytes at {offset} asked of an export of {}", export.size)));
     }
-    if length == 0 {
-        return invalid("a request for nothing".into());
+    if length == 0 && command == Verb::BlockStatus {
+        return invalid("a status of nothing".into());
     }
     if matches!(command, Verb::Read | Verb::Write) && length > u64::from(request_max) {
         let most = request_max >> 10;
         return invalid(format!("{length} bytes refused: this export serves at most {most} KiB at once (request_max)"));
-    }
-    let block = u64::from(export.facts.block());
-    if command != Verb::BlockStatus && command != Verb::Cache && !(offset | length).is_multiple_of(block) {
-        return invalid(format!("{length} bytes at {offset} are not whole blocks of {block} bytes"));
     }
     if command == Verb::BlockStatus && !session.allocation_context {
         return invalid("no metadata context was negotiated".into());

@@ -33,13 +33,15 @@ impl Exports {
     fn info(&self, index: usize) -> ExportInfo<'_> {
         let export = &*self.list[index];
         let block = export.facts.block();
+        // A client that is told of blocks keeps to them, and would not reach a last one that is not whole.
+        let whole = export.size.is_multiple_of(block.into());
         ExportInfo {
             index,
             name: &export.name,
             description: &export.description,
             size: export.size,
             transmission_flags: transmission_flags(export),
-            block_min: block,
+            block_min: if whole { block } else { 1 },
             block_preferred: block.max(4096),
             block_max: self.request_max,
         }

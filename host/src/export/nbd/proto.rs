@@ -239,6 +239,7 @@ const EXTENDED_CHUNK_MAGIC: u32 = 0x6e8a_278c;
 const CHUNK_DONE: u16 = 1;
 const CHUNK_NONE: u16 = 0;
 const CHUNK_OFFSET_DATA: u16 = 1;
+const CHUNK_OFFSET_HOLE: u16 = 2;
 const CHUNK_BLOCK_STATUS: u16 = 5;
 const CHUNK_BLOCK_STATUS_EXT: u16 = 6;
 const CHUNK_ERROR: u16 = 1 << 15 | 1;
@@ -275,6 +276,16 @@ pub fn offset_data_header(head: &mut Head, extended: bool, cookie: u64, offset: 
     let used = chunk(head, extended, CHUNK_OFFSET_DATA, cookie, offset, len + 8);
     head[used..used + 8].copy_from_slice(&offset.to_be_bytes());
     used + 8
+}
+
+/// Writes the only chunk of a read that found nothing but zeroes: `len` bytes of them from `offset` on; its length.
+#[inline]
+pub fn offset_hole(head: &mut Head, extended: bool, cookie: u64, offset: u64, len: u64) -> usize {
+    let used = chunk(head, extended, CHUNK_OFFSET_HOLE, cookie, offset, 12);
+    head[used..used + 8].copy_from_slice(&offset.to_be_bytes());
+    let len = u32::try_from(len).expect("a read is no longer than the largest request");
+    head[used + 8..used + 12].copy_from_slice(&len.to_be_bytes());
+    used + 12
 }
 
 /// Writes the header of the last chunk of a reply; its length. With extended headers it repeats the request's offset.
@@ -435,6 +446,15 @@ mod tests {
         assert_eq!(head[20..28], 512u64.to_be_bytes());
         assert_eq!(offset_data_header(&mut head, true, 7, 512, 4096), 40);
         assert_eq!(head[24..32], 4104u64.to_be_bytes());
+    }
+
+    #[test]
+    fn a_hole_is_told_in_a_few_bytes() {
+        let mut head = [0; 64];
+        assert_eq!(offset_hole(&mut head, false, 7, 512, 4096), 32);
+        assert_eq!(head[4..8], [0, 1, 0, 2], "done, offset hole");
+        assert_eq!(head[16..32], [0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 16, 0]);
+        assert_eq!(offset_hole(&mut head, true, 7, 512, 4096), 44);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::io::Read as _;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 
-use fairlift_core::waits::Part;
+use fairlift_core::waits;
 use fairlift_core::{Bio, Extent, Flags, Instant, Op, Sector, Stream, StreamId, Token};
 use io_uring::{opcode, squeue, types};
 
@@ -32,7 +32,7 @@ use crate::disk::engine::Engine;
 use crate::export::Export;
 use crate::kernel::buffer::SMALL;
 use crate::kernel::ring::RECV_GROUP;
-use crate::kernel::ticket::Memory;
+use crate::kernel::ticket::{Memory, Part};
 
 /// From this many bytes on, the rest of a payload is received straight into its buffer. Chosen, not measured: below, one more
 /// system call is taken to cost more than the copy.
@@ -74,7 +74,7 @@ pub(crate) struct Connection {
     progress: Instant,
     /// When the bytes came that are looked at, and what they have waited for since.
     received: Instant,
-    waits_for: Part,
+    waits_for: waits::Part,
     /// Already in the worker's list of connections to look at.
     pub(crate) touched: bool,
     held_back: Option<Lack>,
@@ -132,10 +132,10 @@ pub(crate) enum Lack {
 
 impl Lack {
     /// What the time is called that a command waits for it.
-    const fn part(self) -> Part {
+    const fn part(self) -> waits::Part {
         match self {
-            Self::Memory => Part::Memory,
-            Self::Own | Self::Disk => Part::Room,
+            Self::Memory => waits::Part::Memory,
+            Self::Own | Self::Disk => waits::Part::Room,
         }
     }
 }
@@ -165,7 +165,7 @@ impl Connection {
             broken: false,
             progress: now,
             received: now,
-            waits_for: Part::Room,
+            waits_for: waits::Part::Room,
             touched: false,
             held_back: None,
         }
@@ -503,6 +503,18 @@ impl Connection {
             }
             Verb::Disconnect | Verb::Unknown(_) => unreachable!("dealt with above"),
         };
+        if header.length == 0 && op != Op::Flush {
+            return self.nothing(header); // as qemu answers it
+        }
+        let block = u64::from(export.facts.block());
+        let in_part = op != Op::Flush && !(header.offset | header.length).is_multiple_of(block);
+        let (skip, payload) = match in_part {
+            true => in_blocks(header, block, payload),
+            false => (0, payload),
+        };
+        if in_part && op == Op::Discard && inner(header.offset, header.length, block).is_none() {
+            return self.nothing(header);
+        }
         // client.3
         let limits = &common.service.limits;
         if self.commands >= limits.connection_requests
@@ -520,6 +532,7 @@ impl Connection {
                 return Taken::NotNow(Lack::Memory);
             }
             _ => match engine.pool.get(payload as usize) {
+                Some(buffer) if in_part => Memory::Part(Part { buffer, range: skip..skip + header.length as usize }),
                 Some(buffer) => Memory::Pool(buffer),
                 None => return Taken::NotNow(Lack::Memory),
             },
@@ -527,7 +540,7 @@ impl Connection {
         let command = engine.admit(self.number as u64, memory);
         let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
         let waited = (engine.now.since(self.received), self.waits_for);
-        common.put(command, Command { cookie, waited, op, offset, len, flags });
+        common.put(command, Command { cookie, waited, op, offset, len, flags, in_part });
         self.commands += 1;
         self.memory += payload;
         if op == Op::Write {
@@ -570,8 +583,25 @@ impl Connection {
             }
         }
         let bio = Bio { op: command.op, flags, extent, stream: *stream, token: Token(number as u64) };
+        if command.in_part {
+            return submit_in_part(engine, export, command, bio);
+        }
         let (waited, part) = command.waited;
         engine.submit_late(export.disk, bio, waited, part);
+    }
+
+    /// Answers a request that changes nothing.
+    #[cold]
+    fn nothing(&mut self, header: &RequestHeader) -> Taken {
+        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
+        if header.command == Verb::Read && session.structured && !session.extended {
+            let mut head = [0; 64];
+            let used = proto::none_chunk(&mut head, false, header.cookie, header.offset);
+            self.out.heads.extend_from_slice(&head[..used]);
+        } else {
+            self.reply_done(header.cookie, header.offset);
+        }
+        Taken::Yes
     }
 
     // ---- to the kernel ----
@@ -632,6 +662,40 @@ impl Connection {
             self.input = Vec::new();
         }
     }
+}
+
+/// Where in its first block a request begins, and how many bytes of payload its blocks have.
+#[cold]
+fn in_blocks(header: &RequestHeader, block: u64, payload: u64) -> (usize, u64) {
+    let (skip, end) = (header.offset % block, (header.offset + header.length).next_multiple_of(block));
+    (skip as usize, if payload > 0 { end - header.offset + skip } else { 0 })
+}
+
+/// The whole blocks of a range: where they begin, and how many bytes they are.
+fn inner(offset: u64, len: u64, block: u64) -> Option<(u64, u64)> {
+    let (start, end) = (offset.next_multiple_of(block), (offset + len) / block * block);
+    (start < end).then(|| (start, end - start))
+}
+
+/// Submits a request that is not whole blocks: `bio` has its operation and flags.
+#[cold]
+fn submit_in_part(engine: &mut Engine, export: &Export, command: &Command, mut bio: Bio) {
+    let block = u64::from(export.facts.block());
+    let Command { op, offset, len, waited, .. } = *command;
+    let place =
+        |from: u64, bytes: u64| Extent::new(Sector(export.start.0 + from / Sector::SIZE), bytes.div_ceil(Sector::SIZE));
+    let skip = offset % block;
+    let first = offset - skip;
+    bio.extent = place(first, (offset + len).next_multiple_of(block) - first);
+    match op {
+        Op::Write | Op::WriteZeroes => return engine.submit_part(export.disk, bio, waited, (block, skip, len)),
+        Op::Discard => {
+            let (from, bytes) = inner(offset, len, block).expect("a discard of nothing was answered");
+            bio.extent = place(from, bytes);
+        }
+        Op::Read | Op::Flush => {}
+    }
+    engine.submit_late(export.disk, bio, waited.0, waited.1);
 }
 
 /// Decrypts what came; with it whether the client has said goodbye.

@@ -216,6 +216,8 @@ pub(super) struct Command {
     pub(super) len: u64,
     /// The protocol's flags.
     pub(super) flags: u16,
+    /// It does not begin or not end with a block.
+    pub(super) in_part: bool,
 }
 
 /// A connection that was accepted.

@@ -20,7 +20,7 @@ use virtio_bindings::bindings::virtio_blk as blk;
 use super::chain::{self, Reader};
 use super::config;
 use super::inflight::Inflight;
-use super::memory::Shared;
+use super::memory::{HOW_TO_SHARE, Shared};
 use super::proto;
 use super::ring::{Ring, Slot};
 use super::service::{Door, Event, Name};
@@ -32,6 +32,9 @@ use seat::Seat;
 
 /// After so many calls of a guest, one is waited for.
 const CALLS: u32 = 256;
+
+/// Why a device ends whose guest has lost its memory.
+const CUT: &str = "the file of its guest's memory was cut short";
 
 /// A front-end that is connected.
 pub(super) struct Device {
@@ -133,9 +136,16 @@ impl Device {
     /// Ends it because of what the guest or the front-end did (vhost.1).
     fn broken(&mut self, engine: &mut Engine, why: &str) {
         if !self.ending {
+            // What is there instead makes no sense.
+            let why = if self.memory_is_gone() { CUT } else { why };
             tracing::warn!(export = self.export.name, "vhost-user: the device is broken off: {why}");
             self.end(engine);
         }
+    }
+
+    /// Whether memory that the guest lives in was taken away.
+    fn memory_is_gone(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.guest.is_gone())
     }
 
     /// Whether nothing is left to do for it.
@@ -152,7 +162,15 @@ impl Device {
         for seat in 0..self.seats.len() {
             self.stop(engine, seat);
         }
-        tracing::info!(export = self.export.name, "vhost-user: the front-end has left");
+        if self.features != 0 && self.shared.is_none() {
+            // QEMU fails by itself where there is nothing that it could share, and says no more than "Invalid argument".
+            tracing::warn!(
+                export = self.export.name,
+                "vhost-user: the front-end has left, and has not shared its guest's memory ({HOW_TO_SHARE})"
+            );
+        } else {
+            tracing::info!(export = self.export.name, "vhost-user: the front-end has left");
+        }
     }
 
     fn stop(&mut self, engine: &mut Engine, number: usize) {
@@ -298,6 +316,9 @@ impl Device {
 
     /// Tells the guest what has ended, and the front-end that a ring has stopped; and listens.
     pub(super) fn arm(&mut self, engine: &mut Engine) {
+        if self.memory_is_gone() {
+            self.broken(engine, CUT);
+        }
         for number in 0..self.seats.len() {
             if let Err(why) = self.call(engine, number) {
                 self.broken(engine, &format!("ring {number}: {why}"));

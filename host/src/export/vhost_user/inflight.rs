@@ -15,6 +15,8 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use vm_memory::{AtomicAccess, Bytes as _, FileOffset, MmapRegion, VolatileMemory as _};
 
+use crate::kernel::lent::Lent;
+
 /// Before the descriptors: features (8), version (2), descriptors (2), the last one that ended (2), and what the used ring's
 /// index was then (2).
 const HEAD: usize = 16;
@@ -31,6 +33,8 @@ const ALIGN: usize = 64;
 
 /// The tables of all rings of a device.
 pub(super) struct Inflight {
+    // Goes before what it names is unmapped.
+    _lent: Lent,
     map: MmapRegion,
     file: Arc<std::fs::File>,
     queues: u16,
@@ -73,7 +77,8 @@ impl Inflight {
         let file = FileOffset::new(file, offset);
         let kept = Arc::clone(file.arc());
         let map = MmapRegion::from_file(file, bytes).map_err(|error| error.to_string())?;
-        Ok(Self { map, file: kept, queues, size })
+        let _lent = Lent::new(map.as_ptr(), map.size());
+        Ok(Self { _lent, map, file: kept, queues, size })
     }
 
     /// What the front-end is given: the file, and the answer's payload.

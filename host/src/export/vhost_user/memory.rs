@@ -6,12 +6,17 @@ use std::sync::Arc;
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
 use super::proto::Region;
+use crate::kernel::lent::Machine;
+
+/// What to say to somebody whose guest's memory is not shared.
+pub(super) const HOW_TO_SHARE: &str =
+    "QEMU: -object memory-backend-memfd,id=ram,size=SIZE,share=on -machine memory-backend=ram";
 
 /// A guest's memory, mapped.
 pub(super) struct Shared {
     regions: Vec<Region>,
     /// By the guest's own addresses. Requests under way keep it mapped.
-    pub(super) guest: Arc<GuestMemoryMmap>,
+    pub(super) guest: Arc<Machine>,
 }
 
 impl Shared {
@@ -41,7 +46,7 @@ impl Shared {
         });
         let mapped = mapped.collect::<Result<Vec<_>, _>>()?;
         let guest = GuestMemoryMmap::from_regions(mapped).map_err(|error| error.to_string())?;
-        Ok(Self { regions, guest: Arc::new(guest) })
+        Ok(Self { regions, guest: Arc::new(Machine::new(guest)) })
     }
 
     /// Where in the guest an address of the monitor is.
@@ -52,8 +57,7 @@ impl Shared {
         let found = self.regions.iter().find(|region| user.wrapping_sub(region.user) < region.size);
         found.map(|region| GuestAddress(region.guest + (user - region.user))).ok_or_else(|| {
             format!(
-                "{user:#x} is in none of the {} regions of memory that are shared (QEMU: -object \
-                 memory-backend-memfd,id=ram,size=SIZE,share=on -machine memory-backend=ram)",
+                "{user:#x} is in none of the {} regions of memory that are shared ({HOW_TO_SHARE})",
                 self.regions.len()
             )
         })

@@ -10,6 +10,8 @@
 //!         awake it looks at the ring by itself: a kick costs the guest an exit from the virtual machine, and us a system call.
 //! ring.3  The guest is called once when a ring is taken up. A server that was killed may have put something into the used ring and
 //!         not called: the guest would wait for ever, with nothing under way.
+//! ring.4  In a turn of the worker a guest is told of at most some two rings' worth of ends. One that offers without end what is
+//!         answered at once (the disk's name) would else keep the worker to itself.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,11 +19,12 @@ use std::sync::atomic::Ordering;
 
 use fairlift_core::{Op, StreamId};
 use virtio_queue::{Queue, QueueOwnedT as _, QueueT as _};
-use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes as _, GuestAddress};
 
 use super::config::RING_SIZE_MAX;
 use super::inflight::{Inflight, Table};
 use super::memory::Shared;
+use crate::kernel::lent::Machine;
 use crate::kernel::ticket::Guest;
 
 /// Where the front-end says that a ring is, by its own addresses: descriptors, available, used.
@@ -31,7 +34,7 @@ pub(super) type Addresses = [u64; 3];
 pub(super) struct Ring {
     queue: Queue,
     addresses: Addresses,
-    memory: Arc<GuestMemoryMmap>,
+    memory: Arc<Machine>,
     pub(super) stream: StreamId,
     /// By head: what is under way.
     slots: Box<[Option<Slot>]>,
@@ -45,8 +48,8 @@ pub(super) struct Ring {
     pub(super) look: bool,
     /// The guest was asked to kick when there is more.
     listening: bool,
-    /// The guest is to be told that something ended.
-    ended: bool,
+    /// Ends that the guest was told of since it was last decided whether to call it.
+    ended: u16,
     /// The guest is called whether or not it asked for that (ring.3).
     owes_call: bool,
 }
@@ -89,11 +92,11 @@ impl Ring {
             table: None,
             look: true,
             listening: false,
-            ended: false,
+            ended: 0,
             owes_call: true,
         };
         ring.move_to(shared)?;
-        let used = ring.queue.used_idx(&*ring.memory, Ordering::Acquire).map_err(|error| error.to_string())?.0;
+        let used = ring.queue.used_idx(&**ring.memory, Ordering::Acquire).map_err(|error| error.to_string())?.0;
         ring.queue.set_next_used(used);
         ring.queue.set_next_avail(base);
         if let Some((tables, number)) = tables.filter(|(tables, number)| tables.has(*number, size)) {
@@ -116,14 +119,14 @@ impl Ring {
         queue.try_set_avail_ring_address(available?).map_err(|error| error.to_string())?;
         queue.try_set_used_ring_address(used?).map_err(|error| error.to_string())?;
         queue.set_ready(true);
-        if !queue.is_valid(&*shared.guest) {
+        if !queue.is_valid(&**shared.guest) {
             return Err(format!("a ring of {} does not fit the memory that is shared", queue.size()));
         }
         self.memory = Arc::clone(&shared.guest);
         Ok(())
     }
 
-    pub(super) const fn memory(&self) -> &Arc<GuestMemoryMmap> {
+    pub(super) const fn memory(&self) -> &Arc<Machine> {
         &self.memory
     }
 
@@ -148,10 +151,10 @@ impl Ring {
             if let Some(head) = self.again.front().or(self.waiting.front()) {
                 return Ok(Some(*head));
             }
-            if !self.look {
-                return Ok(None);
+            if !self.look || self.ended >= self.queue.size() {
+                return Ok(None); // ring.4
             }
-            let new = self.queue.iter(&*self.memory).map_err(|error| error.to_string())?;
+            let new = self.queue.iter(&**self.memory).map_err(|error| error.to_string())?;
             self.waiting.extend(new.map(|chain| chain.head_index()));
             if self.waiting.is_empty() {
                 self.look = false;
@@ -169,7 +172,7 @@ impl Ring {
         // What is wrong with the ring shows where it is looked at.
         self.look |= self
             .queue
-            .avail_idx(&*self.memory, Ordering::Acquire)
+            .avail_idx(&**self.memory, Ordering::Acquire)
             .is_ok_and(|index| index.0 != self.queue.next_avail());
         self.look
     }
@@ -180,7 +183,7 @@ impl Ring {
             return false;
         }
         if !std::mem::replace(&mut self.listening, true) {
-            self.look |= self.queue.enable_notification(&*self.memory).unwrap_or(true);
+            self.look |= self.queue.enable_notification(&**self.memory).unwrap_or(true);
         }
         self.look
     }
@@ -233,11 +236,11 @@ impl Ring {
         if let Some(table) = &self.table {
             table.ending(head);
         }
-        self.queue.add_used(&*self.memory, head, written).map_err(|error| error.to_string())?;
+        self.queue.add_used(&**self.memory, head, written).map_err(|error| error.to_string())?;
         if let Some(table) = &self.table {
             table.ended(head, self.queue.next_used());
         }
-        self.ended = true;
+        self.ended = self.ended.saturating_add(1);
         Ok(())
     }
 
@@ -249,10 +252,74 @@ impl Ring {
     /// Whether to call the guest.
     pub(super) fn calls(&mut self) -> Result<bool, String> {
         let owes = std::mem::take(&mut self.owes_call);
-        if !std::mem::take(&mut self.ended) {
+        if std::mem::take(&mut self.ended) == 0 {
             return Ok(owes);
         }
-        let asks = self.queue.needs_notification(&*self.memory).map_err(|error| error.to_string())?;
+        let asks = self.queue.needs_notification(&**self.memory).map_err(|error| error.to_string())?;
         Ok(asks || owes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use super::super::proto::Region;
+    use super::*;
+
+    const SIZE: u16 = 4;
+    const AVAILABLE: u64 = 0x1000;
+    const USED: u64 = 0x2000;
+    const STATUS: GuestAddress = GuestAddress(0x3000);
+
+    fn ring() -> Ring {
+        let file: OwnedFd = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 0x4000).unwrap();
+        let region = Region { guest: 0, size: 0x4000, user: 0, offset: 0 };
+        let shared = Shared::map(vec![region], vec![file]).unwrap();
+        Ring::start(&shared, [0, AVAILABLE, USED], (SIZE, 0), true, None, StreamId(0)).unwrap()
+    }
+
+    /// The guest says that it has offered so many, all of them request 0.
+    fn offer(ring: &Ring, heads: u16) {
+        ring.memory.store(heads.to_le(), GuestAddress(AVAILABLE + 2), Ordering::Relaxed).unwrap();
+    }
+
+    /// ring.4
+    #[test]
+    fn a_guest_that_offers_without_end_is_told_a_rings_worth_in_a_turn() {
+        let mut ring = ring();
+        let mut taken = 0;
+        for turn in 0..3 {
+            let before = taken;
+            loop {
+                // While the worker is at it, and as fast as it goes.
+                offer(&ring, taken + 2);
+                let Some(head) = ring.next().unwrap() else { break };
+                ring.took(head).unwrap();
+                ring.tell(head, STATUS, 0, 1).unwrap();
+                taken += 1;
+                assert!(taken - before <= 2 * SIZE, "turn {turn} does not end");
+            }
+            assert!(taken - before >= SIZE && ring.has_more(), "and there is more for the next turn");
+            ring.calls().unwrap();
+        }
+    }
+
+    /// ring.3
+    #[test]
+    fn a_guest_is_called_when_its_ring_is_taken_up_and_for_what_it_has_asked_to_be_called() {
+        let mut ring = ring();
+        assert!(ring.calls().unwrap());
+        assert!(!ring.calls().unwrap(), "nothing has ended");
+        for calls in [true, false] {
+            // It wants to be called for the first end, and not for the next.
+            offer(&ring, 1 + ring.base());
+            ring.look = true;
+            let head = ring.next().unwrap().unwrap();
+            ring.took(head).unwrap();
+            ring.tell(head, STATUS, 0, 1).unwrap();
+            assert_eq!(ring.calls().unwrap(), calls);
+        }
     }
 }

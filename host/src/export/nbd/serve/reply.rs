@@ -79,7 +79,13 @@ impl Connection {
             Outcome::Done if op == Op::Read => {
                 let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
                 let mut head = [0; 64];
-                let used = if session.structured || session.extended {
+                let chunks = session.structured || session.extended;
+                if chunks && is_zero(engine.memory(number).bytes()) {
+                    let used = proto::offset_hole(&mut head, session.extended, cookie, offset, len);
+                    self.out.heads.extend_from_slice(&head[..used]);
+                    return self.release(engine, number);
+                }
+                let used = if chunks {
                     proto::offset_data_header(&mut head, session.extended, cookie, offset, len)
                 } else {
                     proto::simple_reply(&mut head, 0, cookie)
@@ -294,6 +300,14 @@ impl Connection {
             self.release(engine, command);
         }
         self.sending.payloads = payloads;
+    }
+}
+
+/// Whether all bytes are zero: data shows by its first ones, as a rule.
+fn is_zero(bytes: &[u8]) -> bool {
+    match bytes.split_first_chunk::<16>() {
+        Some((first, rest)) => u128::from_ne_bytes(*first) == 0 && *rest == bytes[..rest.len()],
+        None => bytes.iter().all(|byte| *byte == 0),
     }
 }
 

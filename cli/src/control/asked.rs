@@ -1,0 +1,216 @@
+//! What was asked: a request, read to its end, of a client that may ask for it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use http_body_util::BodyExt as _;
+use serde_json::{Map, Value};
+
+use super::listen::Who;
+use super::routes::{Does, Failure, bad, fail};
+use super::words::Kind;
+
+/// A body at most; ten thousand changes of the usual length fit in.
+const BODY: usize = 2 << 20;
+/// How long a client may take for it.
+const BODY_TIME: Duration = Duration::from_secs(10);
+/// What was asked.
+pub(super) struct Asked {
+    pub(super) who: Who,
+    /// What the path names.
+    pub(super) name: String,
+    pub(super) headers: HeaderMap,
+    pub(super) query: BTreeMap<String, String>,
+    /// The body.
+    pub(super) keys: Map<String, Value>,
+}
+
+impl Asked {
+    /// Reads a request to its end: a client that asks for a change without a body may send one all the same, and one that is
+    /// refused would not read why not while it sends.
+    pub(super) async fn read(does: Does, name: Option<String>, request: Request) -> Result<Self, Failure> {
+        let (parts, body) = request.into_parts();
+        let who = parts.extensions.get::<Who>().cloned();
+        let Some(who) = who else { return fail(StatusCode::INTERNAL_SERVER_ERROR, "nobody asks") };
+        let allowed = may(&who, &parts.headers, parts.method != Method::GET, matches!(does, Does::Page(_)));
+        let keys = if parts.method == Method::GET { Ok(Map::new()) } else { keys(body).await };
+        allowed?;
+        // A path of groups starts at the root, and that slash ends the path of the route.
+        let group = matches!(does, Does::Look(Kind::Group) | Does::Change(_, Kind::Group));
+        let name = name.map(|name| if group && !name.starts_with('/') { format!("/{name}") } else { name });
+        let query = query(parts.uri.query().unwrap_or_default());
+        Ok(Self { who, name: name.unwrap_or_default(), headers: parts.headers, query, keys: keys? })
+    }
+
+    /// The name of what is added, which stands in the body.
+    pub(super) fn new_name(&mut self, kind: Kind) -> Result<String, Failure> {
+        let first = if kind == Kind::Group { "path" } else { "name" };
+        match [first, "name", "address"].iter().find_map(|key| self.keys.remove(*key)) {
+            Some(Value::String(name)) => Ok(name),
+            _ => Err(bad("name is missing: the body is an object such as {\"name\": \"alice\", …}")),
+        }
+    }
+
+    /// Whether it is only to be said what would be.
+    pub(super) fn dry_run(&mut self) -> Result<bool, Failure> {
+        let said = self.query.remove("dry_run").map(Value::String).or_else(|| self.keys.remove("dry_run"));
+        match said {
+            None | Some(Value::Bool(false)) => Ok(false),
+            Some(Value::Bool(true)) => Ok(true),
+            Some(Value::String(text)) if text.is_empty() || text == "true" || text == "1" => Ok(true),
+            Some(Value::String(text)) if text == "false" || text == "0" => Ok(false),
+            Some(other) => Err(bad(format!("dry_run takes true or false, not {other}"))),
+        }
+    }
+}
+
+/// http.2, browser.1
+fn may(who: &Who, headers: &HeaderMap, changes: bool, is_page: bool) -> Result<(), Failure> {
+    let header = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
+    let host = header(header::HOST).unwrap_or_default();
+    if let Some(hosts) = &who.place.hosts
+        && !hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
+    {
+        return fail(StatusCode::FORBIDDEN, format!("this is {}, and not the host \"{host}\"", hosts[0]));
+    }
+    if who.place.is_unix && !is_local(host) {
+        return fail(StatusCode::FORBIDDEN, format!("this is localhost, and not the host \"{host}\""));
+    }
+    let locks = who.place.locks();
+    let scheme = if locks.tls.is_some() { "https" } else { "http" };
+    if let Some(origin) = header(header::ORIGIN)
+        && origin != format!("{scheme}://{host}")
+    {
+        return fail(StatusCode::FORBIDDEN, format!("pages of \"{origin}\" may not speak to this server"));
+    }
+    if let Some(token) = locks.token.filter(|_| !is_page) {
+        let given = header(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+        // All letters are looked at, so that the time tells nothing.
+        let differ = given.bytes().zip(token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
+        if given.len() != token.len() || differ != 0 {
+            return fail(StatusCode::UNAUTHORIZED, "the token is missing or wrong: Authorization: Bearer TOKEN");
+        }
+    }
+    if changes && who.place.read_only {
+        return fail(StatusCode::FORBIDDEN, "this place is for looking only: nothing can be changed by it");
+    }
+    Ok(())
+}
+
+/// Whether a host's name cannot be that of a page of the internet: it has no dot, or is this machine's address.
+fn is_local(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|letter| letter.is_ascii_digit()) => name,
+        _ => host,
+    };
+    name == "127.0.0.1" || name == "[::1]" || !name.contains(['.', ':'])
+}
+
+/// The version that the server must have for a change to be made.
+pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
+    match headers.get(header::IF_MATCH).map(|value| value.to_str().unwrap_or_default()) {
+        None | Some("*") => Ok(None),
+        Some(text) => text.trim_matches('"').parse().map(Some).map_err(|_| {
+            bad(format!("If-Match takes the version that an answer had as ETag, such as \"7\", not {text:?}"))
+        }),
+    }
+}
+
+/// The bytes of a body; `None`: there are too many. Those are read too, and not kept, up to a bound: a client that is still
+/// sending would not read why not.
+async fn whole(mut body: Body) -> Result<Option<Vec<u8>>, axum::Error> {
+    const PATIENCE: usize = 64 << 20;
+    let (mut bytes, mut seen) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        seen += data.len();
+        if seen <= BODY {
+            bytes.extend_from_slice(&data);
+        } else if seen > PATIENCE {
+            break;
+        }
+    }
+    Ok((seen <= BODY).then_some(bytes))
+}
+
+/// The body, which is an object or nothing (http.1).
+pub(super) async fn keys(body: Body) -> Result<Map<String, Value>, Failure> {
+    let bytes = match tokio::time::timeout(BODY_TIME, whole(body)).await {
+        Err(_) => return fail(StatusCode::REQUEST_TIMEOUT, "the body has not come to its end in 10 s"),
+        Ok(Err(error)) => return fail(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")),
+        Ok(Ok(None)) => {
+            return fail(StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {} MiB", BODY >> 20));
+        }
+        Ok(Ok(Some(bytes))) => bytes,
+    };
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Ok(Map::new());
+    }
+    match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(keys)) => Ok(keys),
+        Ok(_) => fail(StatusCode::BAD_REQUEST, "the body is JSON, and not an object such as {\"weight\": 300}"),
+        Err(error) => fail(StatusCode::BAD_REQUEST, format!("the body is not JSON: {error}")),
+    }
+}
+
+/// The parts of a query, decoded.
+fn query(text: &str) -> BTreeMap<String, String> {
+    let decode = |text: &str| {
+        let mut bytes = Vec::with_capacity(text.len());
+        let mut rest = text.as_bytes();
+        while let Some((first, after)) = rest.split_first() {
+            let hex = |at: usize| after.get(at).and_then(|digit| (*digit as char).to_digit(16));
+            match (first, hex(0), hex(1)) {
+                (b'%', Some(high), Some(low)) => {
+                    bytes.push((high * 16 + low) as u8);
+                    rest = &after[2..];
+                }
+                (b'+', ..) => {
+                    bytes.push(b' ');
+                    rest = after;
+                }
+                _ => {
+                    bytes.push(*first);
+                    rest = after;
+                }
+            }
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let parts = text.split('&').filter(|part| !part.is_empty());
+    parts
+        .map(|part| part.split_once('=').unwrap_or((part, "")))
+        .map(|(key, value)| (decode(key), decode(value)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_the_internet_has_no_local_name() {
+        for host in ["localhost", "localhost:9000", "127.0.0.1:9000", "[::1]:9000", "x", ""] {
+            assert!(is_local(host), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:9000",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "[2001:db8::1]:9000",
+            "localhost.",
+        ] {
+            assert!(!is_local(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_query_is_decoded() {
+        let all = query("dry_run&name=a%2Fb+c&bad=%zz");
+        assert_eq!((&*all["dry_run"], &*all["name"], &*all["bad"]), ("", "a/b c", "%zz"));
+    }
+}

@@ -1,0 +1,149 @@
+//! Did: what each group did on a disk between two looks at a server, and what its operations waited for.
+
+use std::collections::BTreeMap;
+
+use fairlift::control::view::DiskView;
+use fairlift::control::{State, View};
+use fairlift_core::queue::Figures;
+use fairlift_core::stats::Histogram;
+use fairlift_core::waits::{Part, Times};
+use fairlift_core::{Duration, Op};
+
+/// What a group did, and what its operations waited for.
+#[derive(Default)]
+pub(super) struct Did {
+    pub(super) times: Times,
+    /// Those of its flushes.
+    pub(super) flush: Times,
+    pub(super) ops: u64,
+    pub(super) flushes: u64,
+    pub(super) bytes: u64,
+    pub(super) latency: Histogram,
+    /// The disk's time that it had, in seconds.
+    pub(super) had: f64,
+    /// For how long its streams had something outstanding, in seconds.
+    pub(super) active: f64,
+    pub(super) streams: u32,
+    pub(super) open: u32,
+    pub(super) in_flight: u32,
+}
+
+/// For how long commands of a group's clients have waited outside the queues, in nanoseconds, added up.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Outside {
+    /// Not taken in, for want of memory and of room.
+    memory: u64,
+    room: u64,
+    /// Replies that are not taken.
+    reply: u64,
+}
+
+/// What waits outside at one moment, by group.
+pub(super) fn outside<'a>(state: &'a State, view: &View) -> BTreeMap<&'a str, Outside> {
+    let config = &state.config;
+    let groups: BTreeMap<&str, &str> = config
+        .exports
+        .iter()
+        .map(|export| (&*export.name, &*config.groups[usize::from(export.group.0)].path))
+        .collect();
+    let mut all: BTreeMap<&str, Outside> = BTreeMap::new();
+    for client in view.clients.iter().filter(|client| client.held.is_some() || client.unsent.is_some()) {
+        let Some(path) = client.export.as_deref().and_then(|name| groups.get(name)) else { continue };
+        let outside = all.entry(path).or_default();
+        match client.held {
+            Some((Part::Memory, since)) => outside.memory += view.at.since(since).as_nanos(),
+            Some((Part::Room, since)) => outside.room += view.at.since(since).as_nanos(),
+            _ => {}
+        }
+        if let Some((count, since)) = client.unsent {
+            outside.reply += count * view.at.since(since).as_nanos();
+        }
+    }
+    all
+}
+
+/// What each group did on a disk, by its path.
+pub(super) struct All<'a> {
+    now: BTreeMap<&'a str, &'a Figures>,
+    was: BTreeMap<&'a str, &'a Figures>,
+    /// What waits outside at both moments.
+    outside: [BTreeMap<&'a str, Outside>; 2],
+}
+
+impl<'a> All<'a> {
+    pub(super) fn new(disk: &'a DiskView, was: Option<&'a DiskView>, outside: [BTreeMap<&'a str, Outside>; 2]) -> Self {
+        let by_path = |disk: &'a DiskView| disk.groups.iter().map(|group| (&*group.path, &group.figures)).collect();
+        Self { now: by_path(disk), was: was.map(by_path).unwrap_or_default(), outside }
+    }
+
+    /// The groups that have done anything since the start.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &'a str> {
+        self.now.keys().copied()
+    }
+
+    pub(super) fn of(&self, path: &str) -> Did {
+        let Some(now) = self.now.get(path) else { return Did::default() };
+        let none = Figures::default();
+        let was = self.was.get(path).copied().unwrap_or(&none);
+        let mut did = Did { streams: now.streams, open: now.open, in_flight: now.in_flight, ..Did::default() };
+        for op in Op::ALL {
+            let all = |of: &Figures| {
+                let mut times = of.stats.times(op);
+                times.add(&of.under_way.times(op));
+                times
+            };
+            let times = all(now).since(&all(was));
+            did.times.add(&times);
+            let ops = now.stats.of(op).ops.saturating_sub(was.stats.of(op).ops);
+            did.ops += ops;
+            did.bytes += now.stats.of(op).bytes.saturating_sub(was.stats.of(op).bytes);
+            if let Some(now) = now.stats.latency(op) {
+                did.latency.add(&was.stats.latency(op).map_or_else(|| now.clone(), |was| now.since(was)));
+            }
+            if op == Op::Flush {
+                (did.flush, did.flushes) = (times, ops);
+            }
+        }
+        did.had = (seconds(now.had) - seconds(was.had)).max(0.0);
+        did.active = (seconds(now.active) - seconds(was.active)).max(0.0);
+        let [before, after] = [0, 1].map(|at: usize| self.outside[at].get(path).copied().unwrap_or_default());
+        let mut spend = |part, before, after: u64| {
+            let more = after.saturating_sub(before);
+            did.times.spend(part, Duration::from_nanos(more));
+            more as f64 / 1e9
+        };
+        spend(Part::Reply, before.reply, after.reply);
+        let held = spend(Part::Memory, before.memory, after.memory) + spend(Part::Room, before.room, after.room);
+        if now.open == 0 {
+            did.active += held;
+        }
+        did
+    }
+}
+
+impl Did {
+    pub(super) fn is_active(&self) -> bool {
+        self.ops > 0 || self.open > 0
+    }
+
+    /// For which part of their time its streams had something outstanding, in a look of so many seconds.
+    pub(super) fn active_part(&self, length: f64) -> f64 {
+        let whole = length * f64::from(self.streams.max(1));
+        let replying = seconds(self.times.of(Part::Reply));
+        // While replies are under way nothing is pending in the queue, and the client does not pause either.
+        (self.active.max(replying.min(whole)) / whole).clamp(0.0, 1.0)
+    }
+
+    /// The part of its streams' time that went into each thing; the rest of it their clients paused.
+    pub(super) fn parts(&self, length: f64) -> impl Iterator<Item = (Part, f64)> {
+        let (active, all) = (self.active_part(length), seconds(self.times.sum()));
+        Part::ALL
+            .into_iter()
+            .map(move |part| (part, if all > 0.0 { active * seconds(self.times.of(part)) / all } else { 0.0 }))
+    }
+}
+
+/// In seconds.
+pub(super) fn seconds(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e9
+}

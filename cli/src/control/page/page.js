@@ -1,0 +1,277 @@
+// Shows what the server answers at /v1, a look a second. What a person has in hand stays where it is: rows that are focused do not
+// move, and a weight that is being typed is not overwritten.
+"use strict";
+
+const ROWS = 200; // of tenants on the page at most; the filter finds the others
+const $ = (id) => document.getElementById(id);
+let token = sessionStorage.getItem("token");
+let sort = { by: "use", down: true };
+let status = null;
+let version = null; // that of the groups on the page
+let may = false;
+
+// http://127.0.0.1:9000/#token=… keeps the token out of the server's and anybody's log: what is behind # is not sent.
+if (location.hash.startsWith("#token=")) {
+  token = decodeURIComponent(location.hash.slice(7));
+  sessionStorage.setItem("token", token);
+  history.replaceState(null, "", location.pathname);
+}
+
+class Refused extends Error {
+  constructor(code, says) { super(says); this.code = code; }
+}
+
+async function ask(path, method = "GET", body) {
+  const headers = token ? { Authorization: "Bearer " + token } : {};
+  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), cache: "no-store" });
+  const said = await answer.json();
+  if (!answer.ok) throw new Refused(answer.status, said.error || answer.statusText);
+  return said;
+}
+
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+async function look() {
+  for (let seconds = 0.2; ; seconds = 1) {
+    try {
+      if (version === null) may = (await ask("v1")).may_change;
+      status = await ask("v1/status?seconds=" + seconds);
+      if (status.version !== version) await showGroups();
+      $("enter").hidden = true;
+      $("main").hidden = false;
+      show();
+    } catch (why) {
+      tell($("state"), why.code ? why.message : "The server does not answer; asking again", "trouble");
+      if (why.code === 401) {
+        $("main").hidden = true;
+        $("enter").hidden = false;
+        version = null;
+        return;
+      }
+      await pause(1000);
+    }
+    if (document.hidden) await new Promise((seen) => document.addEventListener("visibilitychange", seen, { once: true }));
+  }
+}
+
+// Text that has not changed is not written again, so that nobody is read the same twice.
+function tell(element, text, kind = "") {
+  if (element.textContent !== text) element.textContent = text;
+  if (element.className !== kind) element.className = kind;
+}
+
+const percent = (part) => part == null ? "–" : (100 * part).toFixed(part < 0.0995 ? 1 : 0) + " %";
+const short = (number) => number < 1e4 ? number.toFixed(0) : number < 1e6 ? (number / 1e3).toFixed(1) + " k" : (number / 1e6).toFixed(2) + " M";
+const mega = (bytes) => (bytes / 1e6).toFixed(1);
+const time = (us) => us == null ? "–" : us < 1e3 ? us.toFixed(0) + " µs" : us < 1e6 ? (us / 1e3).toFixed(1) + " ms" : (us / 1e6).toFixed(1) + " s";
+const width = (element, part) => { element.style.width = (100 * Math.min(1, part)).toFixed(2) + "%"; };
+
+function make(name, kind, ...children) {
+  const element = document.createElement(name);
+  if (kind) element.className = kind;
+  element.append(...children);
+  return element;
+}
+
+const cells = (kinds) => kinds.map((kind) => make("td", kind));
+
+// The rows of a table, by key: those that are new are made, those that are gone go, and the order is `keys`.
+function arrange(table, keys, create) {
+  const body = table.tBodies[0], rows = new Map([...body.rows].map((row) => [row.dataset.key, row]));
+  const wanted = new Set(keys), held = document.activeElement;
+  for (const [key, row] of rows) if (!wanted.has(key)) row.remove();
+  keys.forEach((key, at) => {
+    let row = rows.get(key);
+    if (!row) {
+      row = create();
+      row.dataset.key = key;
+    }
+    if (body.rows[at] !== row) body.insertBefore(row, body.rows[at] || null);
+  });
+  if (held && held !== document.activeElement && held.isConnected) held.focus();
+  return [...body.rows];
+}
+
+function show() {
+  const connections = status.connections === 1 ? "1 connection" : status.connections + " connections";
+  const warnings = status.warnings.concat(status.flush_errors ? ["flushes have failed: fairlift get server"] : []);
+  tell($("state"), [connections, "version " + status.version, ...warnings].join(" · "), warnings.length ? "trouble" : "");
+  showDisks();
+  showTenants();
+  showParts();
+}
+
+function showDisks() {
+  const disks = new Map(status.disks.map((disk) => [disk.name, disk]));
+  const rows = arrange($("disks"), [...disks.keys()], () => {
+    const bar = make("div", "bar", make("span", "busy"), make("span", "flushing"), make("span", "idling"));
+    bar.setAttribute("aria-hidden", "true");
+    const head = make("th");
+    head.scope = "row";
+    return make("tr", "", head, make("td"), make("td", "", make("div", "share", bar, make("span"))),
+      ...cells(["number", "number", "number", "number"]));
+  });
+  for (const row of rows) {
+    const disk = disks.get(row.dataset.key), bar = row.querySelector(".bar");
+    tell(row.cells[0], disk.name);
+    tell(row.cells[1], disk.scheduler);
+    ["busy", "flushing", "idling"].forEach((what, at) => width(bar.children[at], disk[what]));
+    tell(bar.nextSibling, percent(disk.busy + disk.flushing));
+    bar.parentNode.title = `requests ${percent(disk.busy)}, flushes ${percent(disk.flushing)}, held idle ${percent(disk.idling)}`;
+    [`${disk.in_flight}/${disk.depth}`, String(disk.waiting), short(disk.iops), mega(disk.bps)]
+      .forEach((text, at) => tell(row.cells[3 + at], text, "number"));
+  }
+}
+
+// What most of a tenant's time goes into.
+function waits(tenant) {
+  return Object.entries(tenant.waits).reduce((most, one) => one[1] > most[1] ? one : most, ["", 0]);
+}
+
+function order(one, two) {
+  const of = (tenant) => sort.by === "wait" ? waits(tenant).join(" ") : tenant[sort.by];
+  const [a, b] = [of(one), of(two)];
+  if (a == null || b == null) return (a == null) - (b == null); // those that have none come last, either way
+  const way = sort.down ? -1 : 1;
+  return way * (typeof a === "string" ? a.localeCompare(b) : a - b) || one.path.localeCompare(two.path);
+}
+
+function showTenants() {
+  const text = $("filter").value.toLowerCase();
+  const words = (tenant) => [tenant.path, tenant.disk, waits(tenant)[0], ...(tenant.exports || [])];
+  let all = status.tenants.filter((tenant) => words(tenant).some((word) => word.toLowerCase().includes(text)));
+  const found = all.length;
+  all = all.sort(order).slice(0, ROWS);
+  tell($("count"), found > ROWS ? `the first ${ROWS} of ${found}` : text ? `${found} of ${status.tenants.length}` : "");
+  const tenants = new Map(all.map((tenant) => [tenant.disk + "\n" + tenant.path, tenant]));
+  const rows = arrange($("tenants"), [...tenants.keys()], () => {
+    const bar = make("div", "bar", make("span", "busy"), make("span", "due"));
+    bar.setAttribute("aria-hidden", "true");
+    const head = make("th"), why = make("button", "", "why");
+    head.scope = "row";
+    return make("tr", "", head, make("td"), make("td", "", make("div", "share", bar, make("span"))),
+      ...cells(["number", "number score", "number", "number", "number", "number", ""]), make("td", "", why));
+  });
+  for (const row of rows) {
+    const tenant = tenants.get(row.dataset.key), bar = row.querySelector(".bar"), [cause, part] = waits(tenant);
+    const short_ = tenant.score != null && tenant.score < 0.8 && ["others", "flush", "idling", "room"].includes(cause);
+    row.className = short_ ? "short" : tenant.entitled == null ? "quiet" : "";
+    tell(row.cells[0], tenant.path);
+    tell(row.cells[1], tenant.disk);
+    width(bar.firstChild, tenant.use);
+    bar.lastChild.hidden = tenant.entitled == null;
+    bar.lastChild.style.left = (100 * (tenant.entitled || 0)).toFixed(2) + "%";
+    tell(bar.nextSibling, percent(tenant.use));
+    tell(row.cells[3], percent(tenant.entitled), "number");
+    tell(row.cells[4], tenant.score == null ? "–" : tenant.score.toFixed(2), "number score");
+    [short(tenant.iops), mega(tenant.bps), time(tenant.p50_us), time(tenant.p99_us)]
+      .forEach((text, at) => tell(row.cells[5 + at], text, "number"));
+    tell(row.cells[9], cause && `${cause} ${percent(part)}`);
+    const why = row.cells[10].firstChild, name = tenant.exports && tenant.exports[0];
+    why.disabled = !name;
+    why.dataset.name = name || "";
+    why.setAttribute("aria-label", "why " + tenant.path);
+  }
+}
+
+$("tenants").tHead.addEventListener("click", (event) => {
+  const by = event.target.dataset.sort;
+  if (!by) return;
+  const text = ["path", "disk", "wait"].includes(by);
+  sort = { by, down: sort.by === by ? !sort.down : !text && by !== "score" };
+  for (const head of event.currentTarget.querySelectorAll("th")) head.removeAttribute("aria-sort");
+  event.target.parentNode.setAttribute("aria-sort", sort.down ? "descending" : "ascending");
+  if (status) showTenants();
+});
+$("filter").addEventListener("input", () => status && showTenants());
+
+$("tenants").tBodies[0].addEventListener("click", async (event) => {
+  const name = event.target.dataset.name;
+  if (!name) return;
+  tell($("why-head"), name);
+  tell($("why-text"), "Looking for a second…");
+  $("why").showModal();
+  try {
+    const said = await ask("v1/why/" + encodeURIComponent(name));
+    const lines = said.causes.map((cause) => make("p", "", `${percent(cause.part)}: ${cause.says}`));
+    $("why-text").replaceChildren(...lines, make("p", "key",
+      `${said.tenant} on ${said.disk}: ${short(said.iops)} operations and ${mega(said.bps)} MB a second, ${said.outstanding.toFixed(1)} outstanding`));
+  } catch (why) {
+    tell($("why-text"), why.message);
+  }
+});
+
+// The path of a group in /v1/groups/…; the root is that of an empty name.
+const place = (path) => "v1/groups/" + (path === "/" ? "/" : path.slice(1).split("/").map(encodeURIComponent).join("/"));
+
+async function showGroups() {
+  const tree = await ask("v1/groups");
+  const held = document.activeElement && document.activeElement.dataset.path;
+  const typed = held && document.activeElement.value;
+  $("groups").replaceChildren(branch(tree, null));
+  tell($("may"), may ? "A weight that is changed here holds at once." : "This place is for looking only: weights cannot be changed here.");
+  version = status.version;
+  const again = held && [...$("groups").querySelectorAll("input")].find((input) => input.dataset.path === held);
+  if (again) {
+    again.value = typed;
+    again.focus();
+  }
+}
+
+function branch(group, parent) {
+  const row = make("div", "row", make("span", "name", group.path));
+  if (parent) {
+    const input = make("input");
+    Object.assign(input, { type: "number", min: 1, max: 1000, value: group.weight, defaultValue: group.weight, required: true, disabled: !may });
+    input.dataset.path = group.path;
+    const sum = parent.groups.reduce((all, one) => all + one.weight, 0);
+    row.append(make("label", "", "weight ", input), make("span", "part", `${percent(group.weight / sum)} of ${parent.path}`));
+    input.setAttribute("aria-label", "weight of " + group.path);
+    input.addEventListener("change", () => setWeight(input));
+  }
+  const now = make("span", "part now");
+  now.dataset.path = group.path;
+  row.append(now);
+  const item = make("li", "", row);
+  if (group.groups.length) item.append(make("ul", "", ...group.groups.map((one) => branch(one, group))));
+  return item;
+}
+
+// What each group has now, with all below it.
+function showParts() {
+  const sums = new Map();
+  for (const tenant of status.tenants) {
+    for (let path = tenant.path; ; path = path.slice(0, path.lastIndexOf("/")) || "/") {
+      sums.set(path, (sums.get(path) || 0) + tenant.use);
+      if (path === "/") break;
+    }
+  }
+  const most = Math.max(1, status.disks.length);
+  for (const now of $("groups").querySelectorAll(".now")) {
+    const sum = sums.get(now.dataset.path) || 0;
+    tell(now, most > 1 ? `has ${sum.toFixed(2)} of ${most} disks’ time` : `has ${percent(sum)} of the disk’s time`, "part now");
+  }
+}
+
+async function setWeight(input) {
+  const path = input.dataset.path;
+  if (!input.checkValidity()) return tell($("said"), "A weight is a whole number from 1 to 1000", "bad");
+  try {
+    const said = await ask(place(path), "PATCH", { weight: Number(input.value) });
+    input.defaultValue = said.weight;
+    version = 0; // the parts of its neighbours are others now
+    tell($("said"), `${path} has weight ${said.weight}`);
+  } catch (why) {
+    input.value = input.defaultValue;
+    tell($("said"), why.message, "bad");
+  }
+}
+
+$("enter").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token = $("token").value.trim();
+  sessionStorage.setItem("token", token);
+  look();
+});
+
+look();

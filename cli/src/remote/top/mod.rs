@@ -1,0 +1,116 @@
+//! `fairlift top`: tenants as they are now, the one that has most of the disk first; sorted and filtered by keys.
+//!
+//! One thread asks the server over and over, another one asks why where that is wanted; the main thread waits for keys and draws.
+
+mod rows;
+mod screen;
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use hyper::Method;
+use ratatui::crossterm::event::{self, Event};
+use serde_json::Value;
+
+use super::args::TopArgs;
+use super::client::Server;
+use super::{encoded, tables};
+use crate::terminal::stop::stop_on_signal;
+pub(crate) use rows::Sort;
+use screen::{Does, Top};
+
+/// How soon a person sees that a key was pressed or an answer has come.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// The first look is short, so that there is something to see at once.
+const FIRST: f64 = 0.2;
+
+/// What the threads that ask have heard.
+enum Heard {
+    Status(Result<Value, String>),
+    Why(Result<Value, String>),
+}
+
+/// Prints one look.
+///
+/// # Errors
+/// There is no server, or it says why not.
+pub(super) fn once(args: &TopArgs) -> Result<(String, Value), String> {
+    let value = look(&Server::find(&args.at)?, args.seconds)?;
+    let mut top = Top::new(args.sort, args.filter.clone());
+    top.take(value.clone());
+    Ok((top.text(), value))
+}
+
+/// Shows what the server does until a key or a signal ends it.
+///
+/// # Errors
+/// There is no terminal or no server.
+pub(super) fn watch(args: &TopArgs) -> Result<(), String> {
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return Err("there is no terminal to show it on; `fairlift top --once` prints".into());
+    }
+    let server = Arc::new(Server::find(&args.at)?);
+    let mut top = Top::new(args.sort, args.filter.clone());
+    top.take(look(&server, FIRST)?);
+    let stop = stop_on_signal().map_err(|error| error.to_string())?;
+    let (say, heard) = channel();
+    let (asking, told, seconds) = (Arc::clone(&server), say.clone(), args.seconds);
+    std::thread::spawn(move || {
+        loop {
+            let answer = look(&asking, seconds);
+            let pause = answer.is_err();
+            if told.send(Heard::Status(answer)).is_err() {
+                return; // nobody watches any more
+            }
+            if pause {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        }
+    });
+    let mut terminal = ratatui::try_init().map_err(|error| error.to_string())?;
+    let mut show = || -> std::io::Result<()> {
+        while stop.signal().is_none() {
+            terminal.draw(|frame| top.draw(frame))?;
+            if event::poll(PATIENCE)?
+                && let Event::Key(key) = event::read()?
+            {
+                match top.key(key) {
+                    Does::Nothing => {}
+                    Does::Quit => return Ok(()),
+                    Does::Why(export) => ask_why(&server, export, &say),
+                }
+            }
+            hear(&mut top, &heard);
+        }
+        Ok(())
+    };
+    let shown = show();
+    ratatui::restore();
+    shown.map_err(|error| error.to_string())
+}
+
+fn look(server: &Server, seconds: f64) -> Result<Value, String> {
+    Ok(server.ask(Method::GET, &format!("/v1/status?seconds={seconds}"), None, None)?.value)
+}
+
+fn ask_why(server: &Arc<Server>, export: String, say: &Sender<Heard>) {
+    let (server, say) = (Arc::clone(server), say.clone());
+    std::thread::spawn(move || {
+        let path = format!("/v1/why/{}", encoded(&export, false));
+        let answer = server.ask(Method::GET, &path, None, None).map(|answer| answer.value);
+        let _ = say.send(Heard::Why(answer)); // nobody may watch any more
+    });
+}
+
+fn hear(top: &mut Top, heard: &Receiver<Heard>) {
+    for heard in heard.try_iter() {
+        match heard {
+            Heard::Status(Ok(value)) => top.take(value),
+            Heard::Status(Err(why)) => top.trouble(why),
+            Heard::Why(Ok(value)) => top.explain(&tables::why(&value)),
+            Heard::Why(Err(why)) => top.explain(&why),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What is shown of a tenant, a line each, and in which order.
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+use super::super::tables;
+
+/// What tenants are sorted by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum Sort {
+    /// The part of the disk's time that it has, the largest first
+    #[default]
+    Use,
+    /// Operations a second, the most first
+    Rate,
+    /// The latency that one in a hundred operations exceeds, the longest first
+    P99,
+    /// What it has over what it is entitled to, the least first
+    Score,
+    /// What it waits for, and for how much of the time
+    Wait,
+    /// Its name
+    Name,
+}
+
+impl Sort {
+    /// The key that chooses it.
+    pub(super) const KEYS: [(char, Self); 6] = [
+        ('u', Self::Use),
+        ('r', Self::Rate),
+        ('p', Self::P99),
+        ('s', Self::Score),
+        ('w', Self::Wait),
+        ('n', Self::Name),
+    ];
+}
+
+/// A tenant on a disk.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) disk: String,
+    pub(super) exports: Vec<String>,
+    used: f64,
+    entitled: Option<f64>,
+    score: Option<f64>,
+    iops: f64,
+    bps: f64,
+    p99: Option<f64>,
+    /// What most of its time goes into, and how much.
+    waits: Option<(String, f64)>,
+}
+
+impl Row {
+    pub(super) fn new(tenant: &Value) -> Self {
+        let number = |name: &str| tenant[name].as_f64();
+        let waits = tenant["waits"].as_object().into_iter().flatten();
+        let waits = waits.filter_map(|(name, part)| Some((name.clone(), part.as_f64()?)));
+        Self {
+            name: tables::text(&tenant["path"]),
+            disk: tables::text(&tenant["disk"]),
+            exports: tenant["exports"].as_array().into_iter().flatten().map(tables::text).collect(),
+            used: number("use").unwrap_or_default(),
+            entitled: number("entitled"),
+            score: number("score"),
+            iops: number("iops").unwrap_or_default(),
+            bps: number("bps").unwrap_or_default(),
+            p99: number("p99_us"),
+            waits: waits.max_by(|one, two| one.1.total_cmp(&two.1)),
+        }
+    }
+
+    /// Whether it has less than it is entitled to, and wants more.
+    pub(super) fn is_short(&self) -> bool {
+        self.score.is_some_and(|score| score < 0.8) && self.waits.as_ref().is_some_and(|(cause, _)| cause != "client")
+    }
+
+    pub(super) fn holds(&self, text: &str) -> bool {
+        let text = text.to_lowercase();
+        let waits = self.waits.iter().map(|(cause, _)| cause);
+        [&self.name, &self.disk]
+            .into_iter()
+            .chain(&self.exports)
+            .chain(waits)
+            .any(|word| word.to_lowercase().contains(&text))
+    }
+
+    /// Its line, of which the name has `name` columns.
+    pub(super) fn line(&self, name: usize) -> String {
+        let waits = self.waits.as_ref().map_or_else(String::new, |(cause, part)| format!("{cause} {}", percent(*part)));
+        format!(
+            "{} {} {:>4} {:>4} {:>5} {:>6} {:>6} {:>6} {waits:<12}",
+            fit(&self.name, name),
+            fit(&self.disk, DISK),
+            percent(self.used),
+            self.entitled.map_or_else(|| "-".into(), percent),
+            self.score.map_or_else(|| "-".into(), |score| format!("{score:.2}")),
+            short(self.iops),
+            format!("{:.*}", if self.bps < 1e9 { 1 } else { 0 }, self.bps / 1e6),
+            self.p99.map_or_else(|| "-".into(), micros),
+        )
+    }
+}
+
+/// Columns of a disk's name.
+const DISK: usize = 6;
+/// Columns of all but a tenant's name.
+const REST: usize = 1 + DISK + 5 + 5 + 6 + 7 + 7 + 7 + 13;
+
+/// How many columns names have on a screen so wide.
+pub(super) fn name_width(width: usize) -> usize {
+    width.saturating_sub(REST).max(8)
+}
+
+pub(super) fn heads(name: usize) -> String {
+    format!(
+        "{:name$} {:DISK$} {:>4} {:>4} {:>5} {:>6} {:>6} {:>6} {:<12}",
+        "TENANT", "DISK", "USE", "DUE", "SCORE", "IOPS", "MB/s", "P99", "WAITS FOR"
+    )
+}
+
+/// Sorts tenants; those that are alike by name.
+pub(super) fn sort(rows: &mut [Row], by: Sort, reversed: bool) {
+    let largest = |one: Option<f64>, two: Option<f64>| two.unwrap_or(-1.0).total_cmp(&one.unwrap_or(-1.0));
+    rows.sort_by(|one, two| {
+        let order = match by {
+            Sort::Use => largest(Some(one.used), Some(two.used)),
+            Sort::Rate => largest(Some(one.iops), Some(two.iops)),
+            Sort::P99 => largest(one.p99, two.p99),
+            Sort::Score => one.score.unwrap_or(f64::MAX).total_cmp(&two.score.unwrap_or(f64::MAX)),
+            Sort::Wait => {
+                let of = |row: &Row| row.waits.clone().unwrap_or_default();
+                let ((one, part), (two, other)) = (of(one), of(two));
+                // Those that wait for nothing come last.
+                one.is_empty().cmp(&two.is_empty()).then(one.cmp(&two)).then(other.total_cmp(&part))
+            }
+            Sort::Name => std::cmp::Ordering::Equal,
+        };
+        let order = order.then_with(|| (&one.name, &one.disk).cmp(&(&two.name, &two.disk)));
+        if reversed { order.reverse() } else { order }
+    });
+}
+
+/// Text in so many columns; of what is too long the end is shown, for names differ there.
+pub(super) fn fit(text: &str, columns: usize) -> String {
+    let width = |text: &str| ratatui::text::Span::raw(text).width();
+    if width(text) <= columns {
+        return format!("{text}{:1$}", "", columns - width(text));
+    }
+    let mut from = text.len();
+    for (at, _) in text.char_indices().rev() {
+        if width(&text[at..]) + 1 > columns {
+            break;
+        }
+        from = at;
+    }
+    let kept = &text[from..];
+    format!("…{kept}{:1$}", "", columns.saturating_sub(1 + width(kept)))
+}
+
+/// Text in at most so many columns; of what is too long the beginning is shown.
+pub(super) fn fit_start(text: &str, columns: usize) -> String {
+    let mut kept = String::new();
+    for letter in text.chars() {
+        kept.push(letter);
+        if ratatui::text::Span::raw(&*kept).width() > columns {
+            kept.pop();
+            break;
+        }
+    }
+    kept
+}
+
+pub(super) fn percent(part: f64) -> String {
+    format!("{:.0}%", 100.0 * part)
+}
+
+/// A number in at most five letters.
+pub(super) fn short(number: f64) -> String {
+    match number {
+        ..1e4 => format!("{number:.0}"),
+        ..1e6 => format!("{:.1}k", number / 1e3),
+        _ => format!("{:.2}M", number / 1e6),
+    }
+}
+
+fn micros(us: f64) -> String {
+    match us {
+        ..1e3 => format!("{us:.0}us"),
+        ..1e6 => format!("{:.1}ms", us / 1e3),
+        _ => format!("{:.1}s", us / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_names_fit() {
+        assert_eq!([0.4, 9_999.0, 28_140.0, 1_234_567.0].map(short), ["0", "9999", "28.1k", "1.23M"]);
+        assert_eq!([90.0, 3_640.0, 1.25e6].map(micros), ["90us", "3.6ms", "1.2s"]);
+        assert_eq!(fit("alice", 7), "alice  ");
+        assert_eq!(fit("/tenants/alice", 8), "…s/alice");
+        assert_eq!(fit("/日本語", 5), "…本語", "two columns each");
+        assert_eq!(fit("/日本語", 6), "…本語 ", "half a letter is not shown");
+    }
+}

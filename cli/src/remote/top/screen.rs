@@ -1,0 +1,417 @@
+//! The screen: what is on it, and what keys change.
+
+use ratatui::Frame;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Borders, Clear, Paragraph, Wrap};
+use serde_json::Value;
+
+use super::super::tables;
+use super::rows::{self, Row, Sort};
+
+/// The width of what is printed.
+const WIDTH: usize = 80;
+/// Disks that are shown at most on a screen.
+const DISKS: usize = 4;
+
+/// What a key asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Does {
+    Nothing,
+    Quit,
+    /// Why, of this export.
+    Why(String),
+}
+
+/// What is shown.
+#[derive(Default)]
+pub(super) struct Top {
+    /// The server's latest answer.
+    answer: Value,
+    /// The tenants that the filter lets through, in order.
+    rows: Vec<Row>,
+    sort: Sort,
+    is_reversed: bool,
+    filter: String,
+    /// Whether letters go to the filter.
+    is_typing: bool,
+    is_paused: bool,
+    /// The tenant and disk of the line that is chosen.
+    chosen: Option<(String, String)>,
+    /// How many tenants lines there were when it was drawn last.
+    page: usize,
+    /// What the server said why.
+    why: Option<String>,
+    trouble: Option<String>,
+}
+
+impl Top {
+    pub(super) fn new(sort: Sort, filter: Option<String>) -> Self {
+        Self { sort, filter: filter.unwrap_or_default(), ..Self::default() }
+    }
+
+    /// Takes the server's answer.
+    pub(super) fn take(&mut self, answer: Value) {
+        self.trouble = None;
+        if !self.is_paused {
+            self.answer = answer;
+            self.arrange();
+        }
+    }
+
+    /// The server does not answer, and why.
+    pub(super) fn trouble(&mut self, why: String) {
+        self.trouble = Some(why);
+    }
+
+    /// What the server says why.
+    pub(super) fn explain(&mut self, text: &str) {
+        self.why = Some(text.to_owned());
+    }
+
+    fn arrange(&mut self) {
+        let tenants = self.answer["tenants"].as_array().into_iter().flatten();
+        self.rows = tenants.map(Row::new).filter(|row| row.holds(&self.filter)).collect();
+        rows::sort(&mut self.rows, self.sort, self.is_reversed);
+    }
+
+    pub(super) fn key(&mut self, key: KeyEvent) -> Does {
+        if key.kind == KeyEventKind::Release {
+            return Does::Nothing;
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            return Does::Quit;
+        }
+        if self.is_typing {
+            match key.code {
+                KeyCode::Enter => self.is_typing = false,
+                KeyCode::Esc => {
+                    self.is_typing = false;
+                    self.filter.clear();
+                }
+                KeyCode::Backspace => drop(self.filter.pop()),
+                KeyCode::Char(letter) => self.filter.push(letter),
+                _ => {}
+            }
+            self.arrange();
+            return Does::Nothing;
+        }
+        match key.code {
+            KeyCode::Char('q') => return Does::Quit,
+            KeyCode::Char('/') => {
+                self.is_typing = true;
+                self.filter.clear();
+                self.arrange();
+            }
+            KeyCode::Char(' ') => self.is_paused = !self.is_paused,
+            KeyCode::Char(letter) => {
+                if let Some((_, sort)) = Sort::KEYS.iter().find(|(key, _)| *key == letter) {
+                    self.is_reversed = *sort == self.sort && !self.is_reversed;
+                    self.sort = *sort;
+                    self.arrange();
+                }
+            }
+            KeyCode::Esc if self.why.is_some() => self.why = None,
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.chosen = None;
+                self.arrange();
+            }
+            KeyCode::Down => self.go(|at, _| at + 1),
+            KeyCode::Up => self.go(|at, _| at.saturating_sub(1)),
+            KeyCode::PageDown => self.go(|at, page| at + page),
+            KeyCode::PageUp => self.go(|at, page| at.saturating_sub(page)),
+            KeyCode::Home => self.go(|_, _| 0),
+            KeyCode::End => self.go(|_, _| usize::MAX),
+            KeyCode::Enter => {
+                let row = self.rows.get(self.at().unwrap_or(0));
+                return match row.and_then(|row| row.exports.first()) {
+                    Some(export) => {
+                        self.why = Some(format!("{export}: looking for a second…"));
+                        Does::Why(export.clone())
+                    }
+                    None => Does::Nothing,
+                };
+            }
+            _ => {}
+        }
+        Does::Nothing
+    }
+
+    /// The line that is chosen.
+    fn at(&self) -> Option<usize> {
+        let (name, disk) = self.chosen.as_ref()?;
+        self.rows.iter().position(|row| row.name == *name && row.disk == *disk)
+    }
+
+    fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
+        let at = match self.at() {
+            Some(at) => to(at, self.page.max(1)),
+            None => 0,
+        };
+        let row = self.rows.get(at.min(self.rows.len().saturating_sub(1)));
+        self.chosen = row.map(|row| (row.name.clone(), row.disk.clone()));
+    }
+
+    /// All of it, as `--once` prints it: as wide as the longest name needs.
+    pub(super) fn text(&self) -> String {
+        let longest = self.rows.iter().map(|row| Span::raw(&*row.name).width()).max().unwrap_or(0);
+        let name = rows::name_width(WIDTH).max(longest);
+        let mut lines = vec![self.head()];
+        lines.extend(self.disks(usize::MAX));
+        lines.extend([String::new(), rows::heads(name)]);
+        lines.extend(self.rows.iter().map(|row| row.line(name)));
+        lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
+    }
+
+    fn head(&self) -> String {
+        let count = |name: &str| tables::text(&self.answer[name]);
+        let tenants = self.answer["tenants"].as_array().map_or(0, Vec::len);
+        let shown = if self.filter.is_empty() && !self.is_typing {
+            format!("{tenants} tenants")
+        } else {
+            format!("{} of {tenants} tenants with \"{}\"", self.rows.len(), self.filter)
+        };
+        format!("fairlift: {shown}, {} connections, version {}", count("connections"), count("version"))
+    }
+
+    fn disks(&self, most: usize) -> Vec<String> {
+        let disks = self.answer["disks"].as_array().map_or(&[][..], Vec::as_slice);
+        let mut lines = vec![format!(
+            "{:14} {:12} {:>5} {:>6} {:>6} {:>9} {:>8} {:>6} {:>6}",
+            "DISK", "SCHEDULER", "BUSY", "FLUSH", "IDLING", "IN FLIGHT", "WAITING", "IOPS", "MB/s"
+        )];
+        lines.extend(disks.iter().take(most).map(|disk| {
+            let number = |name: &str| disk[name].as_f64().unwrap_or_default();
+            format!(
+                "{} {} {:>5} {:>6} {:>6} {:>9} {:>8} {:>6} {:>6}",
+                rows::fit(&tables::text(&disk["name"]), 14),
+                rows::fit(&tables::text(&disk["scheduler"]), 12),
+                rows::percent(number("busy")),
+                rows::percent(number("flushing")),
+                rows::percent(number("idling")),
+                format!("{}/{}", tables::text(&disk["in_flight"]), tables::text(&disk["depth"])),
+                tables::text(&disk["waiting"]),
+                rows::short(number("iops")),
+                format!("{:.1}", number("bps") / 1e6),
+            )
+        }));
+        if disks.len() > most {
+            lines.push(format!("and {} more disks", disks.len() - most));
+        }
+        lines
+    }
+
+    fn foot(&self) -> String {
+        if let Some(trouble) = &self.trouble {
+            return format!("{trouble}; asking again");
+        }
+        if self.is_typing {
+            return format!("tenants, disks or causes with: {}_   Enter keeps it, Esc ends it", self.filter);
+        }
+        let paused = if self.is_paused { "PAUSED  " } else { "" };
+        format!("{paused}sort: u)se r)ate p)99 s)core w)ait n)ame  /filter  Enter why  space pause  q)uit")
+    }
+
+    pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
+        let (area, width) = (frame.area(), usize::from(frame.area().width));
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let reversed = Style::new().add_modifier(Modifier::REVERSED);
+        let mut lines = vec![Line::styled(rows::fit_start(&self.head(), width), bold), Line::raw("")];
+        let disks = self.disks(DISKS);
+        lines.extend(
+            disks
+                .into_iter()
+                .enumerate()
+                .map(|(at, line)| Line::styled(line, if at == 0 { bold } else { Style::new() })),
+        );
+        let name = rows::name_width(width);
+        lines.extend([Line::raw(""), Line::styled(rows::heads(name), reversed)]);
+        self.page = usize::from(area.height).saturating_sub(lines.len() + 1).max(1);
+        let at = self.at();
+        // The line that is chosen is on the screen.
+        let first = at.map_or(0, |at| (at + 1).saturating_sub(self.page));
+        for (number, row) in self.rows.iter().enumerate().skip(first).take(self.page) {
+            let style = match (Some(number) == at, row.is_short()) {
+                (true, _) => reversed,
+                (false, true) => bold,
+                (false, false) => Style::new(),
+            };
+            lines.push(Line::styled(row.line(name), style));
+        }
+        lines.truncate(usize::from(area.height).saturating_sub(1));
+        frame.render_widget(Paragraph::new(lines), area);
+        let foot = Rect { y: area.bottom().saturating_sub(1), height: area.height.min(1), ..area };
+        frame.render_widget(Line::styled(rows::fit_start(&self.foot(), width), reversed), foot);
+        if let Some(why) = &self.why {
+            let text = why.lines().map(|line| Line::raw(tables::plain(line))).collect::<Vec<_>>();
+            let height = area.height.saturating_sub(2).min(10);
+            let place = Rect { y: foot.y.saturating_sub(height), height, ..area };
+            let block = Block::new().borders(Borders::TOP).title(" why (Esc closes) ");
+            frame.render_widget(Clear, place);
+            frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }).block(block), place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    /// What a server with three tenants answered, one of them with a name that would clear the screen.
+    const ANSWER: &str = include_str!("answer.json");
+
+    fn top() -> Top {
+        let mut top = Top::new(Sort::Use, None);
+        top.take(serde_json::from_str(ANSWER).unwrap());
+        top
+    }
+
+    fn screen(top: &mut Top, width: u16, height: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| top.draw(frame)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+        (0..height).map(line).collect()
+    }
+
+    fn press(top: &mut Top, keys: &str) -> Does {
+        let mut does = Does::Nothing;
+        for letter in keys.chars() {
+            let code = match letter {
+                '↵' => KeyCode::Enter,
+                '⎋' => KeyCode::Esc,
+                '↓' => KeyCode::Down,
+                '⇟' => KeyCode::PageDown,
+                other => KeyCode::Char(other),
+            };
+            does = top.key(KeyEvent::new(code, KeyModifiers::NONE));
+        }
+        does
+    }
+
+    /// The first words of the lines of tenants.
+    fn names(top: &mut Top) -> Vec<String> {
+        let lines = screen(top, 80, 24);
+        let first = lines.iter().position(|line| line.starts_with("TENANT")).unwrap() + 1;
+        let lines = lines[first..23].iter().take_while(|line| !line.is_empty());
+        lines.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn the_screen_of_80_by_24_has_all_of_a_tenant() {
+        let lines = screen(&mut top(), 80, 24);
+        assert_eq!(
+            lines[..9],
+            [
+                "fairlift: 4 tenants, 3 connections, version 7",
+                "",
+                "DISK           SCHEDULER     BUSY  FLUSH IDLING IN FLIGHT  WAITING   IOPS   MB/s",
+                "ssd0           fair           97%     2%     0%     32/32       85  28.1k  115.2",
+                "",
+                "TENANT                  DISK    USE  DUE SCORE   IOPS   MB/s    P99 WAITS FOR",
+                "/bob                    ssd0    71%  50%  1.42  20.0k   81.9  9.1ms own 88%",
+                "/alice                  ssd0    29%  50%  0.58   8100   33.2  3.6ms others 71%",
+                "/carol\u{fffd}[2J              ssd0     0%    -     -      0    0.0      -",
+            ]
+        );
+        assert!(lines.iter().all(|line| line.chars().count() <= 80));
+        assert!(lines[23].starts_with("sort: u)se"), "{lines:?}");
+    }
+
+    #[test]
+    fn keys_sort_and_sort_the_other_way_round() {
+        let mut top = top();
+        assert_eq!(names(&mut top)[0], "/bob", "by use");
+        press(&mut top, "p");
+        assert_eq!(names(&mut top)[..2], ["/bob", "/alice"], "by p99");
+        press(&mut top, "s");
+        assert_eq!(names(&mut top)[..2], ["/alice", "/bob"], "the least score first");
+        press(&mut top, "n");
+        assert_eq!(names(&mut top)[0], "/alice");
+        press(&mut top, "n");
+        assert_eq!(names(&mut top)[3], "/alice", "reversed");
+        press(&mut top, "w");
+        assert_eq!(names(&mut top)[..2], ["/alice", "/bob"], "others, own, nothing");
+        press(&mut top, "r");
+        assert_eq!(names(&mut top)[0], "/bob");
+    }
+
+    #[test]
+    fn a_filter_is_typed_and_ended() {
+        let mut top = top();
+        press(&mut top, "/ALI");
+        assert_eq!(names(&mut top), ["/alice"]);
+        assert!(screen(&mut top, 80, 24)[0].contains("1 of 4 tenants with \"ALI\""));
+        press(&mut top, "q↵");
+        assert_eq!(names(&mut top), [""; 0], "q is a letter of it");
+        press(&mut top, "⎋");
+        assert_eq!(names(&mut top).len(), 4);
+        press(&mut top, "/others↵");
+        assert_eq!(names(&mut top), ["/alice"], "by what it waits for");
+        assert_eq!(press(&mut top, "q"), Does::Quit);
+    }
+
+    #[test]
+    fn enter_asks_why_of_the_line_that_is_chosen() {
+        let mut top = top();
+        assert_eq!(press(&mut top, "↓↓↵"), Does::Why("alice".into()));
+        top.explain("alice: 71 % of its time is the share of /bob\n");
+        let lines = screen(&mut top, 80, 24);
+        assert!(lines.iter().any(|line| line.starts_with("alice: 71 %")), "{lines:?}");
+        press(&mut top, "⎋");
+        assert!(!screen(&mut top, 80, 24).iter().any(|line| line.starts_with("alice: 71 %")));
+        press(&mut top, "s");
+        assert_eq!(press(&mut top, "↵"), Does::Why("alice".into()), "the choice stays with the tenant");
+    }
+
+    #[test]
+    fn many_tenants_are_walked_through_and_a_small_screen_is_no_panic() {
+        let mut answer: Value = serde_json::from_str(ANSWER).unwrap();
+        let one = answer["tenants"][0].clone();
+        let many = (0..1000).map(|number| {
+            let mut tenant = one.clone();
+            tenant["path"] = format!("/t{number:04}").into();
+            tenant
+        });
+        answer["tenants"] = many.collect();
+        let mut top = top();
+        top.take(answer);
+        press(&mut top, "n");
+        assert_eq!(names(&mut top).len(), 17);
+        press(&mut top, "↓⇟⇟");
+        assert!(names(&mut top).contains(&"/t0034".to_owned()), "{:?}", names(&mut top));
+        for (width, height) in [(1, 1), (5, 3), (20, 8), (200, 60)] {
+            screen(&mut top, width, height);
+            top.explain("why");
+            screen(&mut top, width, height);
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_gone_is_told_and_the_figures_stay() {
+        let mut top = top();
+        top.trouble("no server answers".into());
+        let lines = screen(&mut top, 80, 24);
+        assert!(lines[23].starts_with("no server answers; asking again") && lines[6].starts_with("/bob"), "{lines:?}");
+        press(&mut top, " ");
+        top.take(Value::Null);
+        assert!(screen(&mut top, 80, 24)[23].starts_with("PAUSED"));
+        assert_eq!(names(&mut top).len(), 4, "nothing moves");
+    }
+
+    #[test]
+    fn what_is_printed_has_every_tenant_and_whole_names() {
+        let mut answer: Value = serde_json::from_str(ANSWER).unwrap();
+        answer["tenants"][0]["path"] = format!("/{}", "long".repeat(20)).into();
+        let mut top = top();
+        top.take(answer);
+        let text = top.text();
+        assert!(text.contains(&"long".repeat(20)), "{text}");
+        assert_eq!(text.lines().count(), 9);
+    }
+}

@@ -1,0 +1,67 @@
+//! Handover: what outlasts a change of bounds or of scheduler.
+//!
+//! fair.10  With another depth of the device only what no longer fits is given up: what is known of the disk, and of depths that
+//!     it has, is known still. A scheduler that takes over begins with what the one before learned of the disk: what requests
+//!     cost, and which depth does most.
+//! fair.11  What another scheduler has sent and still has in the device counts as being there: the device is not given its depth
+//!     twice.
+
+use alloc::boxed::Box;
+
+use super::cost::Costs;
+use super::depth::Depth;
+use super::{Charged, Fair};
+use crate::learn::pace::Pace;
+use crate::sched::Learned;
+
+/// What is learned of a disk.
+struct OfDisk {
+    costs: Costs,
+    depth: Depth,
+    /// For how many requests at once it was learned.
+    depth_max: u32,
+    pace: Pace,
+}
+
+impl Fair {
+    /// fair.10
+    pub(super) fn fit(&mut self, capacity: usize, depth: u16) {
+        self.waitings.grow_to(capacity);
+        self.shapes.resize(capacity.max(self.shapes.len()), Charged::default());
+        self.depth_max = u32::from(depth).max(1);
+        self.depth.set_most(self.depth_max);
+        self.limit_may_be_another();
+    }
+
+    /// fair.10
+    pub(super) fn take_what_is_learned(&mut self) -> Learned {
+        let costs = core::mem::replace(&mut self.costs, Costs::new(self.settings.cost_model));
+        let depth = core::mem::replace(&mut self.depth, Depth::new(self.depth_max));
+        let pace = self.pace.learned();
+        Box::new(OfDisk { costs, depth, depth_max: self.depth_max, pace })
+    }
+
+    /// fair.10
+    pub(super) fn take_in(&mut self, learned: Learned) {
+        let Ok(learned) = learned.downcast::<OfDisk>() else { return };
+        let OfDisk { costs, mut depth, depth_max, pace } = *learned;
+        if self.settings.cost_model.is_none() {
+            (self.costs, self.pace) = (costs, pace);
+        }
+        if depth_max != self.depth_max {
+            depth.set_most(self.depth_max);
+        }
+        depth.set_given(self.settings.device_depth > 0);
+        depth.resume();
+        self.depth = depth;
+        self.limit_may_be_another();
+    }
+
+    fn limit_may_be_another(&mut self) {
+        let before = self.limit;
+        self.set_limit();
+        if self.limit != before {
+            self.divide(self.limit);
+        }
+    }
+}

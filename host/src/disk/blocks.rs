@@ -1,0 +1,180 @@
+//! Blocks: who may change which of a disk's blocks, once a client writes parts of them.
+//!
+//! A disk changes whole blocks. If a client writes 100 bytes, the block is read, changed in memory and written back; what
+//! another client has written into that block in between would be lost. So such a write has its blocks to itself. Example: A
+//! writes bytes 0 to 99, B bytes 100 to 199, both of block 0: B's read waits until A's write has ended.
+//!
+//! blocks.1  A write of whole blocks shares them with other such writes; a write of parts of blocks has its own alone. What must
+//!           wait goes in the order in which it was asked.
+//! blocks.2  Nobody keeps account of a disk's writes before a client first writes a part of a block there: whole blocks, which
+//!           all others write, cost nothing. From then on each worker first lets end what the disk's queue has of it, and then
+//!           claims blocks for each write. The first part is written when all workers do so.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fairlift_core::{ContextId, Extent};
+
+/// A request: its worker, and its ticket there.
+type Key = (u16, usize);
+
+/// What is claimed of a disk.
+pub(crate) struct Blocks {
+    on: AtomicBool,
+    table: Mutex<Table>,
+}
+
+struct Table {
+    /// One bit for each worker that claims blocks for its writes, or has ended; all, when no bit is missing.
+    settled: u64,
+    all: u64,
+    held: BTreeMap<Key, Claim>,
+    waiting: VecDeque<(Key, Claim)>,
+    /// Claims that waited and have been granted, by worker, until it takes them.
+    granted: Box<[Vec<usize>]>,
+}
+
+#[derive(Clone, Copy)]
+struct Claim {
+    extent: Extent,
+    alone: bool,
+}
+
+impl Claim {
+    /// Whether both cannot be held at once (blocks.1).
+    fn excludes(&self, other: &Self) -> bool {
+        (self.alone || other.alone)
+            && self.extent.start.0 < other.extent.start.0 + other.extent.sectors
+            && other.extent.start.0 < self.extent.start.0 + self.extent.sectors
+    }
+}
+
+impl Blocks {
+    pub(crate) fn new(workers: usize) -> Self {
+        let all = u64::MAX >> (64 - workers);
+        let granted = vec![Vec::new(); workers].into();
+        let table = Table { settled: 0, all, held: BTreeMap::new(), waiting: VecDeque::new(), granted };
+        Self { on: AtomicBool::new(false), table: Mutex::new(table) }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether blocks are to be claimed (blocks.2).
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Acquire)
+    }
+
+    /// Blocks are claimed from now on; all workers are to be woken.
+    pub(crate) fn begin(&self) {
+        self.on.store(true, Ordering::Release);
+    }
+
+    /// A worker claims blocks for all its writes from now on, and has none under way without, or it has ended; the workers
+    /// that are to be woken.
+    pub(crate) fn settled(&self, worker: ContextId) -> u64 {
+        let mut table = self.table();
+        table.settled |= 1 << worker.0;
+        table.grant()
+    }
+
+    /// Claims blocks; whether the request may go. If it may not, it is granted later.
+    pub(crate) fn claim(&self, worker: ContextId, ticket: usize, extent: Extent, alone: bool) -> bool {
+        let mut table = self.table();
+        let (key, claim) = ((worker.0, ticket), Claim { extent, alone });
+        let goes = table.may_hold(&claim) && !table.waiting.iter().any(|(_, before)| before.excludes(&claim));
+        if goes {
+            table.held.insert(key, claim);
+        } else {
+            table.waiting.push_back((key, claim));
+        }
+        goes
+    }
+
+    /// A request has ended; the workers that are to be woken.
+    pub(crate) fn release(&self, worker: ContextId, ticket: usize) -> u64 {
+        let mut table = self.table();
+        table.held.remove(&(worker.0, ticket)).expect("a claim is held until it is released");
+        table.grant()
+    }
+
+    /// The requests of a worker that waited and may go.
+    pub(crate) fn take_granted(&self, worker: ContextId) -> Vec<usize> {
+        std::mem::take(&mut self.table().granted[usize::from(worker.0)])
+    }
+}
+
+impl Table {
+    fn may_hold(&self, claim: &Claim) -> bool {
+        (!claim.alone || self.settled == self.all) && !self.held.values().any(|held| held.excludes(claim))
+    }
+
+    /// Grants what can be granted of what waits, in order; the workers that have something.
+    fn grant(&mut self) -> u64 {
+        let mut workers = 0;
+        let mut waiting: VecDeque<(Key, Claim)> = VecDeque::new();
+        for (key, claim) in std::mem::take(&mut self.waiting) {
+            if self.may_hold(&claim) && !waiting.iter().any(|(_, before)| before.excludes(&claim)) {
+                self.held.insert(key, claim);
+                self.granted[usize::from(key.0)].push(key.1);
+                workers |= 1 << key.0;
+            } else {
+                waiting.push_back((key, claim));
+            }
+        }
+        self.waiting = waiting;
+        workers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlift_core::Sector;
+
+    use super::*;
+
+    const A: ContextId = ContextId(0);
+    const B: ContextId = ContextId(1);
+
+    fn at(start: u64, sectors: u64) -> Extent {
+        Extent::new(Sector(start), sectors)
+    }
+
+    fn settled() -> Blocks {
+        let blocks = Blocks::new(2);
+        blocks.begin();
+        blocks.settled(A);
+        blocks.settled(B);
+        blocks
+    }
+
+    /// blocks.1
+    #[test]
+    fn whole_blocks_are_shared_and_parts_are_had_alone_in_order() {
+        let blocks = settled();
+        assert!(blocks.claim(A, 1, at(0, 8), false));
+        assert!(blocks.claim(B, 1, at(4, 8), false), "both write whole blocks");
+        assert!(!blocks.claim(A, 2, at(8, 1), true), "B writes there");
+        assert!(blocks.claim(A, 3, at(12, 1), true), "nobody writes there");
+        assert!(!blocks.claim(B, 2, at(8, 1), false), "A was first");
+        assert_eq!(blocks.release(A, 1), 0);
+        assert_eq!(blocks.release(B, 1), 0b01);
+        assert_eq!((blocks.take_granted(A), blocks.take_granted(B)), (vec![2], vec![]));
+        assert_eq!(blocks.release(A, 2), 0b10);
+        assert_eq!(blocks.take_granted(B), [2]);
+    }
+
+    /// blocks.2
+    #[test]
+    fn parts_wait_until_all_workers_claim_blocks_and_whole_blocks_do_not() {
+        let blocks = Blocks::new(2);
+        blocks.begin();
+        assert_eq!(blocks.settled(A), 0);
+        assert!(!blocks.claim(A, 1, at(0, 1), true), "B may have a write there under way");
+        assert!(blocks.claim(A, 2, at(8, 1), false));
+        assert_eq!(blocks.settled(B), 0b01);
+        assert_eq!(blocks.take_granted(A), [1]);
+    }
+}

@@ -1,0 +1,554 @@
+//! Parts: writes that begin or end within a block.
+//!
+//! A disk takes whole blocks, of 512 or 4096 bytes. A client that wants 100 bytes at 200 written has block 0 read, its bytes put in,
+//! and the block written. If the request covers more blocks, only the first and the last are read. Zeroes of any length are made
+//! by the disk for the whole blocks, then written into the first and the last.
+//!
+//! parts.1  What others write into the same block meanwhile is not lost ([`Blocks`](super::blocks::Blocks)).
+//! parts.2  A client sees one request: it ends once, when its last step has, with the first error.
+//! parts.3  The reads and writes that this takes are its stream's, and so its tenant's.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use fairlift_core::{Bio, Errno, Extent, Flags, Op, Outcome, Sector, Token};
+
+use super::engine::{Engine, News};
+use super::exchange::Asked;
+use crate::kernel::ticket::{Memory, Part, Ticket};
+
+/// Requests of a worker that claim blocks.
+#[derive(Default)]
+pub(super) struct Claims {
+    /// By their tickets.
+    requests: BTreeMap<usize, Claimed>,
+    /// The requests that edges belong to: both by their tickets.
+    edges: BTreeMap<usize, usize>,
+}
+
+/// A request that claims blocks.
+struct Claimed {
+    disk: usize,
+    asked: Asked,
+    /// Of a request that begins or ends within a block.
+    parts: Option<Parts>,
+}
+
+/// How a request lies in its blocks, and how far it is.
+struct Parts {
+    edges: Vec<Edge>,
+    /// Steps of it that are under way.
+    under_way: u32,
+    step: Step,
+    failed: Option<Errno>,
+    /// The front has been told that it timed out.
+    told: bool,
+}
+
+/// A block that the request covers in part.
+struct Edge {
+    block: Extent,
+    /// The bytes of it that are the client's.
+    mine: Range<usize>,
+    /// While it is read or written.
+    ticket: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The edges are read.
+    Read,
+    /// The request itself is with the disk: a write with what was read, or zeroes for the whole blocks.
+    Main,
+    /// The edges are written, with zeroes in them.
+    Write,
+}
+
+impl Claims {
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+}
+
+impl Engine {
+    /// Takes in a write, or a write of zeroes, of so many bytes of the blocks that `asked` covers.
+    pub(super) fn take_part(&mut self, disk: usize, mut asked: Asked, block: u64, bytes: Range<u64>) {
+        if !self.sides[disk].disk.blocks.is_on() {
+            self.sides[disk].disk.blocks.begin();
+            self.notifiers.wake_all(u64::MAX >> (64 - self.notifiers.workers()), self.context, &mut self.ring);
+        }
+        self.look_at_blocks();
+        let all = asked.bio.extent;
+        let Range { start: skip, end } = bytes;
+        let sectors = block / Sector::SIZE;
+        let edge = |start: u64, mine: Range<u64>| Edge {
+            block: Extent::new(Sector(all.start.0 + start / Sector::SIZE), sectors),
+            mine: mine.start as usize..mine.end as usize,
+            ticket: usize::MAX,
+        };
+        let last = end / block * block;
+        let mut edges = Vec::with_capacity(2);
+        if skip > 0 {
+            edges.push(edge(0, skip..end.min(block)));
+        }
+        if end > last && (last > 0 || skip == 0) {
+            edges.push(edge(last, 0..end - last));
+        }
+        if asked.bio.op == Op::WriteZeroes {
+            let first = skip.next_multiple_of(block);
+            let start = Sector(all.start.0 + first / Sector::SIZE);
+            asked.bio.extent = Extent::new(start, last.saturating_sub(first) / Sector::SIZE);
+        }
+        let parts = Parts { edges, under_way: 0, step: Step::Read, failed: None, told: false };
+        self.claim(disk, all, asked, Some(parts));
+    }
+
+    /// Takes in a request that changes whole blocks of a disk where blocks are claimed.
+    #[cold]
+    pub(super) fn submit_claimed(&mut self, disk: usize, asked: Asked) {
+        self.claim(disk, asked.bio.extent, asked, None);
+    }
+
+    fn claim(&mut self, disk: usize, extent: Extent, asked: Asked, parts: Option<Parts>) {
+        let (ticket, alone) = (asked.bio.token.0 as usize, parts.is_some());
+        self.claims.requests.insert(ticket, Claimed { disk, asked, parts });
+        if self.sides[disk].disk.blocks.claim(self.context, ticket, extent, alone) {
+            self.begin(ticket);
+        }
+    }
+
+    /// Begins with a request that has its blocks.
+    fn begin(&mut self, ticket: usize) {
+        let claimed = self.claims.requests.get_mut(&ticket).expect("a claim is of a request");
+        let (disk, asked) = (claimed.disk, claimed.asked);
+        let Some(parts) = &mut claimed.parts else { return self.ask(disk, asked) };
+        if asked.bio.op == Op::WriteZeroes && asked.bio.extent.sectors > 0 {
+            (parts.step, parts.under_way) = (Step::Main, 1);
+            return self.ask(disk, asked);
+        }
+        self.ask_edges(ticket, Step::Read);
+    }
+
+    fn ask(&mut self, disk: usize, asked: Asked) {
+        self.sides[disk].exchange.backlog.push_back(asked);
+        self.mark(disk);
+    }
+
+    /// Reads or writes the edges of a request.
+    fn ask_edges(&mut self, ticket: usize, step: Step) {
+        let claimed = self.claims.requests.get_mut(&ticket).expect("a request with edges claims them");
+        let (disk, asked) = (claimed.disk, claimed.asked);
+        let parts = claimed.parts.as_mut().expect("only these have edges");
+        (parts.step, parts.under_way) = (step, parts.edges.len() as u32);
+        let durable = if asked.bio.flags.contains(Flags::FUA) { Flags::FUA } else { Flags::NONE };
+        let (op, flags) = match step {
+            Step::Read => (Op::Read, Flags::SYNC),
+            Step::Write | Step::Main => (Op::Write, Flags::SYNC | durable),
+        };
+        for edge in &mut parts.edges {
+            if step == Step::Read {
+                let buffer = self.pool.get_anyway(edge.block.bytes().get() as usize);
+                let owner = self.tickets[ticket].owner;
+                edge.ticket = self.tickets.insert(Ticket { owner, memory: Memory::Pool(buffer) });
+                self.claims.edges.insert(edge.ticket, ticket);
+            }
+            let bio = Bio { op, flags, extent: edge.block, token: Token(edge.ticket as u64), ..asked.bio };
+            self.sides[disk].exchange.backlog.push_back(Asked { bio, ..asked });
+        }
+        self.mark(disk);
+    }
+
+    /// Looks at the news from `from` on for requests that claim blocks; whether there is more to do for disks.
+    #[cold]
+    pub(super) fn look_at_claims(&mut self, from: usize) {
+        let news = self.news.split_off(from);
+        for (ticket, what) in news {
+            match self.claims.edges.get(&ticket) {
+                Some(request) => self.news_of_step(*request, what),
+                None if self.claims.requests.get(&ticket).is_some_and(|claimed| claimed.parts.is_some()) => {
+                    self.news_of_step(ticket, what);
+                }
+                None => {
+                    self.news.push((ticket, what));
+                    if what != News::TimedOut && self.claims.requests.contains_key(&ticket) {
+                        self.let_go(ticket);
+                    }
+                }
+            }
+        }
+    }
+
+    /// News of a step of a request that begins or ends within a block.
+    fn news_of_step(&mut self, ticket: usize, what: News) {
+        let claimed = self.claims.requests.get_mut(&ticket).expect("a step is of a request that claims blocks");
+        let parts = claimed.parts.as_mut().expect("only these have steps");
+        match what {
+            News::TimedOut => {
+                parts.failed = Some(Errno::EIO);
+                if !std::mem::replace(&mut parts.told, true) {
+                    self.news.push((ticket, News::TimedOut));
+                }
+                return; // `Released` will follow
+            }
+            News::Ended(Outcome::Failed(errno)) => parts.failed = parts.failed.or(Some(errno)),
+            News::Ended(Outcome::Done) | News::Released => {}
+        }
+        parts.under_way -= 1;
+        if parts.under_way > 0 {
+            return;
+        }
+        let (disk, asked) = (claimed.disk, claimed.asked);
+        let zeroes = asked.bio.op == Op::WriteZeroes;
+        match (parts.failed, parts.step) {
+            (None, Step::Main) if zeroes => self.ask_edges(ticket, Step::Read),
+            (None, Step::Read) if zeroes => {
+                for edge in &parts.edges {
+                    self.tickets[edge.ticket].memory.bytes_mut()[edge.mine.clone()].fill(0);
+                }
+                self.ask_edges(ticket, Step::Write);
+            }
+            (None, Step::Read) => {
+                (parts.step, parts.under_way) = (Step::Main, 1);
+                for edge in std::mem::take(&mut parts.edges) {
+                    self.fill_up(ticket, asked.bio.extent, &edge);
+                    self.drop_edge(edge.ticket);
+                }
+                self.ask(disk, asked);
+            }
+            (failed, _) => {
+                let ended = failed.map_or(Outcome::Done, Outcome::Failed);
+                self.news.push((ticket, if parts.told { News::Released } else { News::Ended(ended) })); // parts.2
+                std::mem::take(&mut parts.edges).iter().for_each(|edge| self.drop_edge(edge.ticket));
+                self.let_go(ticket);
+            }
+        }
+    }
+
+    /// Puts what an edge was read into around the client's bytes.
+    fn fill_up(&mut self, ticket: usize, all: Extent, edge: &Edge) {
+        let [Ticket { memory: there, .. }, Ticket { memory: Memory::Part(Part { buffer, .. }), .. }] =
+            self.tickets.get_disjoint_mut([edge.ticket, ticket]).expect("both are under way")
+        else {
+            panic!("a write that begins or ends within a block has a part of a buffer")
+        };
+        let at = ((edge.block.start.0 - all.start.0) * Sector::SIZE) as usize;
+        let block = &mut buffer.bytes_mut()[at..at + there.bytes().len()];
+        block[..edge.mine.start].copy_from_slice(&there.bytes()[..edge.mine.start]);
+        block[edge.mine.end..].copy_from_slice(&there.bytes()[edge.mine.end..]);
+    }
+
+    /// Gives back the memory of an edge, if it has been asked for.
+    fn drop_edge(&mut self, edge: usize) {
+        if self.claims.edges.remove(&edge).is_some() {
+            self.release(edge);
+        }
+    }
+
+    /// A request has ended: others may have its blocks.
+    fn let_go(&mut self, ticket: usize) {
+        let claimed = self.claims.requests.remove(&ticket).expect("a request lets go of its claim once");
+        let wake = self.sides[claimed.disk].disk.blocks.release(self.context, ticket);
+        self.wake_granted(claimed.disk, wake);
+    }
+
+    /// Wakes those workers to whose requests blocks of a disk were granted, and begins with our own.
+    fn wake_granted(&mut self, disk: usize, workers: u64) {
+        self.notifiers.wake_all(workers, self.context, &mut self.ring);
+        if workers & 1 << self.context.0 != 0 {
+            self.take_granted(disk);
+        }
+    }
+
+    fn take_granted(&mut self, disk: usize) {
+        for ticket in self.sides[disk].disk.blocks.take_granted(self.context) {
+            self.begin(ticket);
+        }
+    }
+
+    /// Looks whether blocks are claimed on disks where they were not, and whether some were granted to our requests.
+    pub(super) fn look_at_blocks(&mut self) {
+        for disk in 0..self.sides.len() {
+            let side = &mut self.sides[disk];
+            if side.claims {
+                self.take_granted(disk);
+            } else if side.disk.blocks.is_on() {
+                (side.claims, side.settling) = (true, true); // blocks.2
+                self.mark(disk);
+            }
+        }
+    }
+
+    /// The queue of a disk has nothing of ours that did not claim its blocks: what waited for that claims them, and goes.
+    #[cold]
+    pub(super) fn settled(&mut self, disk: usize) {
+        let side = &mut self.sides[disk];
+        side.settling = false;
+        assert!(side.exchange.told == 0, "a queue was told of bios that leave the backlog");
+        for asked in std::mem::take(&mut side.exchange.backlog) {
+            let claimed = self.claims.requests.contains_key(&(asked.bio.token.0 as usize));
+            match changes(asked.bio.op) && !claimed {
+                true => self.submit_claimed(disk, asked),
+                false => self.ask(disk, asked),
+            }
+        }
+        let wake = self.sides[disk].disk.blocks.settled(self.context);
+        self.wake_granted(disk, wake);
+        self.mark(disk);
+    }
+}
+
+/// Whether an operation changes blocks.
+#[inline]
+pub(super) const fn changes(op: Op) -> bool {
+    matches!(op, Op::Write | Op::Discard | Op::WriteZeroes)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use fairlift_core::queue::Segment;
+    use fairlift_core::{ContextId, Group, GroupId, Instant, Limits, Priority, Stream, StreamId, sched};
+    use fairlift_lab::repeat;
+
+    use super::*;
+    use crate::config::{self, Backing};
+    use crate::device::helpers::Helpers;
+    use crate::device::lane::{Address, Io, Lane, Request};
+    use crate::device::{self, Device, Facts, Run};
+    use crate::disk::{Disk, Disks};
+    use crate::kernel::buffer::Pool;
+    use crate::kernel::notify::Notifiers;
+    use crate::kernel::ring::Ring;
+
+    /// Numbers drawn one after the other (splitmix64).
+    #[derive(Clone)]
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, end: u64) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (mixed ^ mixed >> 31) % end
+        }
+    }
+
+    /// RAM in blocks, which answers in any order, late, and sometimes with an error.
+    struct Slow {
+        ram: Arc<dyn Device>,
+        block: u64,
+        seed: u64,
+        fails: bool,
+    }
+
+    impl Device for Slow {
+        fn facts(&self) -> Facts {
+            let facts = self.ram.facts();
+            Facts { limits: Limits { block: (self.block / Sector::SIZE) as u32, ..facts.limits }, ..facts }
+        }
+
+        fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
+            let random = Random(self.seed);
+            Box::new(SlowLane { ram: Arc::clone(&self.ram).lane(address), waiting: vec![], random, fails: self.fails })
+        }
+
+        fn run(&self, at: u64, len: u64) -> io::Result<Run> {
+            self.ram.run(at, len)
+        }
+    }
+
+    struct SlowLane {
+        ram: Box<dyn Lane>,
+        waiting: Vec<(Request, Vec<Segment>)>,
+        random: Random,
+        fails: bool,
+    }
+
+    impl Lane for SlowLane {
+        fn queue(&mut self, _io: &mut Io<'_>, _now: Instant, requests: &[Request], mut segments: &[Segment]) {
+            for request in requests {
+                let (mine, rest) = segments.split_at(request.segments);
+                segments = rest;
+                self.waiting.push((*request, mine.to_vec()));
+            }
+        }
+
+        fn is_by_the_clock(&self) -> bool {
+            true
+        }
+
+        fn poll(&mut self, io: &mut Io<'_>, now: Instant) {
+            for index in (0..self.waiting.len()).rev() {
+                if self.random.below(3) > 0 {
+                    continue;
+                }
+                let (request, segments) = self.waiting.swap_remove(index);
+                match self.fails && self.random.below(20) == 0 {
+                    true => io.ended.push((request.tag, Outcome::Failed(Errno::EIO))),
+                    false => self.ram.queue(io, now, &[request], &segments),
+                }
+            }
+        }
+
+        fn poll_timeout(&self) -> Option<Instant> {
+            (!self.waiting.is_empty()).then_some(Instant::ZERO)
+        }
+
+        fn in_flight(&self) -> usize {
+            self.waiting.len()
+        }
+    }
+
+    /// A request under way.
+    struct Asked {
+        worker: usize,
+        ticket: usize,
+        op: Op,
+        bytes: Range<usize>,
+    }
+
+    /// Two workers, and beside them the dullest disk: a byte each, `None` where a request failed.
+    struct Scene {
+        engines: Vec<(Engine, StreamId)>,
+        block: usize,
+        wanted: Vec<Option<u8>>,
+        under_way: Vec<Asked>,
+        random: Random,
+    }
+
+    impl Scene {
+        fn new(seed: u64) -> Self {
+            let mut random = Random(seed);
+            let block = [512, 4096][random.below(2) as usize];
+            let size = block as usize * 12;
+            let ram = device::open(&Backing::Mem { size: size as u64 }, false).unwrap();
+            let fails = random.below(2) == 0;
+            let device: Arc<dyn Device> = Arc::new(Slow { ram, block, seed, fails });
+            let kind = [sched::Kind::None, sched::Kind::MqDeadline][random.below(2) as usize];
+            let settings = config::Disk::new("d", kind);
+            let disk = Arc::new(Disk::new(&settings, &[(device, None)], &[Group::root()], 2).unwrap());
+            let notifiers = Arc::new(Notifiers::new(2).unwrap());
+            let helpers = Helpers::new(1, &[disk.concurrency], &[], 2, Arc::clone(&notifiers));
+            let disks = Disks::new(vec![disk]);
+            let engine = |worker| {
+                let context = ContextId(worker);
+                let (ring, pool) = (Ring::new(64, 64, 1).unwrap(), Pool::new(1 << 20, 1));
+                let (disks, notifiers, helpers) = (Arc::clone(&disks), Arc::clone(&notifiers), Arc::clone(&helpers));
+                let mut engine = Engine::new(ring, pool, context, disks, notifiers, helpers);
+                let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context };
+                let stream = engine.add_stream(0, stream);
+                (engine, stream)
+            };
+            let engines = vec![engine(0), engine(1)];
+            Self { engines, block: block as usize, wanted: vec![Some(0); size], under_way: vec![], random }
+        }
+
+        fn any(&mut self, end: usize) -> usize {
+            self.random.below(end as u64) as usize
+        }
+
+        /// Asks for something, of whole blocks or not. Writes may overlap; a read has no byte in common with a write under way.
+        fn ask(&mut self, whole: bool) {
+            let (size, block) = (self.wanted.len(), self.block);
+            let mut start = self.any(size);
+            let longest = [64, block, 4 * block][self.any(3)].min(size - start);
+            let mut end = start + 1 + self.any(longest);
+            if whole || self.any(3) == 0 {
+                (start, end) = (start / block * block, end.next_multiple_of(block));
+            }
+            let op = [Op::Read, Op::Write, Op::Write, Op::WriteZeroes][self.any(4)];
+            let beside = |asked: &&Asked| asked.bytes.start < end && start < asked.bytes.end;
+            let beside: Vec<_> =
+                self.under_way.iter().filter(beside).map(|asked| (asked.op, asked.bytes.clone())).collect();
+            if beside.iter().any(|(other, _)| (op == Op::Read) != (*other == Op::Read)) {
+                return;
+            }
+            let (value, worker) = (self.any(256) as u8, self.any(2));
+            let (from, to) = (start / block * block, end.next_multiple_of(block));
+            let (engine, stream) = &mut self.engines[worker];
+            let memory = match op {
+                Op::WriteZeroes => Memory::None,
+                _ => {
+                    let buffer = engine.pool.get(to - from).unwrap();
+                    let mut memory = Memory::Part(Part { buffer, range: start - from..end - from });
+                    memory.bytes_mut().fill(value);
+                    memory
+                }
+            };
+            let ticket = engine.admit(0, memory);
+            let sector = |bytes: usize| bytes as u64 / Sector::SIZE;
+            let extent = Extent::new(Sector(sector(from)), sector(to - from));
+            let bio = Bio { op, flags: Flags::SYNC, extent, stream: *stream, token: Token(ticket as u64) };
+            if op == Op::Read || (start, end) == (from, to) {
+                engine.submit(0, bio);
+            } else {
+                let waited = (fairlift_core::Duration::ZERO, fairlift_core::waits::Part::Room);
+                engine.submit_part(0, bio, waited, (block as u64, (start - from) as u64, (end - start) as u64));
+            }
+            if op != Op::Read {
+                self.wanted[start..end].fill(Some(if op == Op::Write { value } else { 0 }));
+                // Of two that are under way at once, either may be the last: nobody can say which, byte by byte.
+                for (_, bytes) in beside {
+                    self.wanted[bytes.start.max(start)..bytes.end.min(end)].fill(None);
+                }
+            }
+            self.under_way.push(Asked { worker, ticket, op, bytes: start..end });
+        }
+
+        /// Lets a worker take a turn, woken or not.
+        fn turn(&mut self, worker: usize, woken: bool) {
+            let (engine, _) = &mut self.engines[worker];
+            if woken {
+                engine.woken();
+            }
+            engine.turn(Instant::ZERO);
+            for (ticket, news) in std::mem::take(&mut engine.news) {
+                let at = self.under_way.iter().position(|asked| (asked.worker, asked.ticket) == (worker, ticket));
+                let Asked { op, bytes, .. } =
+                    self.under_way.swap_remove(at.expect("it is told of what was asked, once"));
+                match news {
+                    News::Ended(Outcome::Done) if op == Op::Read => {
+                        let wanted = self.wanted[bytes.clone()].iter();
+                        let same = wanted
+                            .zip(engine.memory(ticket).bytes())
+                            .all(|(wanted, is)| wanted.is_none_or(|w| w == *is));
+                        assert!(same, "bytes {bytes:?} are not what was written there");
+                    }
+                    News::Ended(Outcome::Done) => {}
+                    News::Ended(Outcome::Failed(_)) if op == Op::Read => {}
+                    News::Ended(Outcome::Failed(_)) => self.wanted[bytes].fill(None),
+                    other => panic!("{other:?}"),
+                }
+                engine.release(ticket);
+            }
+        }
+    }
+
+    /// parts.1, parts.2, blocks.1, blocks.2: whatever two workers ask at once, whole blocks or parts of them, on a disk that is
+    /// slow and may fail, each byte is what was last written there.
+    #[test]
+    fn concurrent_writes_of_parts_of_blocks_are_those_of_a_byte_array() {
+        for seed in repeat::seeds(0..60) {
+            let mut scene = Scene::new(seed);
+            for step in 0..400 {
+                match scene.any(3) {
+                    // So that whole blocks are under way that nobody has claimed when the first part comes.
+                    0 => scene.ask(step < 60),
+                    _ => {
+                        let (worker, woken) = (scene.any(2), scene.any(2) == 0);
+                        scene.turn(worker, woken);
+                    }
+                }
+            }
+            let mut left = 2000;
+            while !scene.under_way.is_empty() {
+                left -= 1;
+                assert!(left > 0, "requests wait for each other for ever");
+                scene.turn(left % 2, true);
+            }
+            scene.engines.iter().for_each(|(engine, _)| assert_eq!((engine.open(), engine.pool.used()), (0, 0)));
+        }
+    }
+}

@@ -1,0 +1,135 @@
+"""The page that the control server serves: what a person sees and changes, in a real browser where there is one."""
+
+import http.client
+
+import chromium
+from control import Control
+from harness import *
+from why import Load
+
+# A device that takes 5 ms for each read, and eight at once: what the weights say shows at once.
+CONFIG = """
+    [disk.ssd]
+    scheduler = "fair"
+    depth = 8
+    [export.alice]
+    backing = "null:1g,delay=5ms"
+    disk = "ssd"
+    group = "/tenants/alice"
+    [export.bob]
+    backing = "null:1g,delay=5ms"
+    disk = "ssd"
+    group = "/tenants/bob"
+    """
+
+
+def get(port, path="/", **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    return answer.status, dict(answer.headers), answer.read().decode()
+
+
+def served(t, *more):
+    """A server whose page is at a port of this machine, and the token."""
+    token, port = "0123456789abcdef" * 2, free_port()
+    Path(t.path("token")).write_text(token + "\n")
+    server = t.server(config=CONFIG, args=[f"--control=tcp:127.0.0.1:{port},token={t.path('token')}{''.join(more)}"])
+    return server, port, token
+
+
+@test(fairlift_only=True)
+def the_page_needs_no_token_and_shows_nothing_without(t):
+    _, port, token = served(t)
+    status, headers, text = get(port)
+    equal(status, 200, "the page")
+    contains(headers["content-security-policy"], "default-src 'none'", "script-src 'self'", "frame-ancestors 'none'")
+    for name in re.findall(r'(?:href|src)="([^"#]+)"', text):
+        if name != "data:,":
+            equal(get(port, "/" + name)[0], 200, name)
+    for bad in ("alice", token, "http:", "https:", "//"):
+        if bad in text:
+            raise AssertionError(f"the page has {bad!r}")
+    equal(get(port, "/v1/status")[0], 401, "the figures without a token")
+    equal(get(port, "/", Host="evil.example")[0], 403, "the page for a page of the internet")
+
+
+@test(fairlift_only=True)
+def a_page_of_the_internet_cannot_reach_a_unix_socket_that_ssh_forwards(t):
+    control = Control(t, t.server("a=mem:1m"))
+    for host, code in (("localhost:9000", 200), ("127.0.0.1:9000", 200), ("evil.example:9000", 403)):
+        control.ask("GET", "/v1", code=code, headers={"Host": host})
+
+
+@test(fairlift_only=True)
+def a_weight_that_is_changed_on_the_page_moves_the_share(t):
+    if not chromium.program():
+        t.skip("there is no Chromium (Debian: chromium-headless-shell)")
+    server, port, token = served(t)
+    for name in ("alice", "bob"):
+        Load(t, server, name, 32)
+    page = chromium.Chromium(t, f"http://127.0.0.1:{port}/")
+    page.until("!document.getElementById('enter').hidden", "the token is asked for")
+    page.run("document.getElementById('token').focus()")
+    page.type(token)
+    page.key("Enter", 13, "\r")
+    page.until("document.getElementById('enter').offsetHeight === 0", "the token is not asked for any more")
+    row = lambda name: f"[...document.querySelectorAll('#tenants tbody tr')].find(r => r.cells[0].textContent === '/tenants/{name}')"
+    page.until(f"{row('alice')} && {row('bob')}", "both tenants")
+    due = lambda name: page.run(f"parseFloat({row(name)}.cells[3].textContent)")
+    equal((due("alice"), due("bob")), (50, 50), "what both are due")
+    weight = "document.querySelector('input[data-path=\"/tenants/alice\"]')"
+    page.click(weight)
+    page.run(f"{weight}.select()")
+    page.type("300")
+    page.key("Enter", 13, "\r")
+    page.until("document.getElementById('said').textContent === '/tenants/alice has weight 300'", "the weight is set")
+    share = f"parseFloat({row('alice')}.cells[2].textContent)"
+    page.until(f"{row('alice')}.cells[3].textContent === '75 %' && {share} > 65", "alice has three quarters")
+    page.until("document.querySelector('#groups').innerText.includes('75 % of /tenants')", "the tree says so")
+    if os.environ.get("PICTURES"):
+        page.run("document.activeElement.blur(); scrollTo(0, 0)")
+        time.sleep(2)
+        page.picture(f"{os.environ['PICTURES']}/page-light.png")
+        page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+        page.picture(f"{os.environ['PICTURES']}/page-dark.png")
+    page.run(f"{weight}.focus(); {weight}.select()")
+    page.type("0")
+    page.key("Enter", 13, "\r")
+    page.until("document.getElementById('said').textContent.includes('from 1 to 1000')", "0 is no weight")
+    # By keys alone: from the filter to a tenant's `why`.
+    page.run("document.getElementById('filter').focus()")
+    page.type("bob")
+    page.until("document.querySelectorAll('#tenants tbody tr').length === 1", "only bob")
+    page.run("document.querySelector('#tenants tbody button').focus()")
+    page.key("Enter", 13, "\r")
+    page.until("document.getElementById('why').open && document.getElementById('why-text').innerText.includes('own operations')", "why")
+    tree = page.tree()
+    for wanted in (("dialog", "bob"), ("button", "Close")):
+        if wanted not in tree:
+            raise AssertionError(f"a screen reader is not told {wanted}: {tree}")
+    page.key("Escape", 27)
+    page.until("!document.getElementById('why').open", "Escape closes it")
+    tree = page.tree()
+    for wanted in (("spinbutton", "weight of /tenants/alice"), ("button", "why /tenants/bob"), ("heading", "Tenants"), ("searchbox", "Only those with")):
+        if wanted not in tree:
+            raise AssertionError(f"a screen reader is not told {wanted}: {tree}")
+    others = [url for url in page.requested() if not url.startswith((f"http://127.0.0.1:{port}/", "data:", "about:"))]
+    equal(others, [], "what was asked of other hosts")
+    equal([text for text in page.complaints() if "401" not in text], [], "what the browser complains of")
+
+
+@test(fairlift_only=True)
+def a_place_for_looking_only_offers_no_weight(t):
+    if not chromium.program():
+        t.skip("there is no Chromium (Debian: chromium-headless-shell)")
+    _, port, token = served(t, ",read_only")
+    page = chromium.Chromium(t, f"http://127.0.0.1:{port}/#token={token}", dark=True)
+    page.until("document.getElementById('may').textContent.includes('looking only')", "it says so")
+    equal(page.run("[...document.querySelectorAll('#groups input')].map(input => input.disabled)"), [True] * 3, "weights")
+    equal(page.run("location.href"), f"http://127.0.0.1:{port}/", "the token is not left in the address")
+    equal(page.run("getComputedStyle(document.body).backgroundColor"), "rgb(21, 23, 26)", "dark")
+
+
+if __name__ == "__main__":
+    main()
