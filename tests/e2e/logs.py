@@ -77,6 +77,9 @@ def under_systemd_the_journal_gets_fields(t):
     while not record.get("MESSAGE", "").startswith("opened"):
         record = fields(journal.recv(1 << 16))
     equal((record["PRIORITY"], record["FAIRLIFT_PATH"], record["SYSLOG_IDENTIFIER"]), ("6", path, "fairlift"), "its fields")
+    until(lambda: os.path.exists(sock), "it listens")
+    with nbdclient.Client(sock, "a") as client:  # it serves, and so it heeds signals
+        client.disconnect()
     process.send_signal(signal.SIGTERM)
     equal(process.wait(10), 0, "its exit code")
     equal(Path(t.path("stderr")).read_text(), "", "standard error")
