@@ -177,7 +177,7 @@ def tenants(options):
 
 def latency(options):
     print("| device | of | fio p50, p99 us | server p50, p99 us | ratio |\n|---|---|---|---|---|")
-    for backing, depth in (("null:1g,delay=1ms", 8), ("null:1g,delay=5ms", 32), ("sim:ssd-sata,size=1g", 16), ("sim:sata-7200,size=1g", 4)):
+    for backing, depth in (("null:1g,delay=1ms", 8), ("null:1g,delay=5ms", 32), ("sim:ssd-sata-plp,size=1g", 16), ("sim:sata-7200,size=1g", 4)):
         with tempfile.TemporaryDirectory() as place, Server(place, f"a={backing}", "--workers", "1") as server:
             out = f"{place}/fio"
             fio = subprocess.Popen(["fio", "--name=a", "--ioengine=nbd", f"--uri=nbd+unix:///a?socket={server.socket}", "--rw=randread", "--bs=4k",

@@ -19,6 +19,8 @@
  *   read back over connection 0. Exit status 3 on a mismatch.
  * --interval MS: a JSON line for each such interval of the measured time: where it ends, in ms of CLOCK_MONOTONIC
  *   (one clock for all processes), and its I/Os in a second.
+ * --warmup 0 counts from the first request on.
+ * "gap_max_ms": the longest time in which a thread had no reply.
  * "other_cpu_cores" = machine busy CPU that is neither server nor client: a run with more than ~0.15 is
  * disturbed. One JSON object on stdout, the last line.
  * Exit: 0 ok, 1 I/O errors or lost connection, 2 usage, 3 verify failed.
@@ -90,7 +92,7 @@ typedef struct {
     pthread_t th;
     int c0, c1;
     hist_t h[4];
-    uint64_t errs, lost;
+    uint64_t errs, lost, last, gap;
     int ep;
     uint64_t firsterr;
 } thr_t;
@@ -407,6 +409,10 @@ static void complete(thr_t *t, conn_t *c, int si, uint32_t err) {
         if (!t->errs++) t->firsterr = err;
         t->h[cls].err++;
     } else if (ph == 1) h_add(&t->h[cls], n - s->t, cls < 2 ? O.bs : 0);
+    if (ph == 1) {
+        if (t->last && n - t->last > t->gap) t->gap = n - t->last;
+        t->last = n;
+    }
     if (O.verify && cls < 2) {
         uint64_t k = (s->off - O.offset) / O.bs;
         busy[k] = 0;
@@ -774,6 +780,7 @@ int main(int argc, char **argv) {
         pre_ms = (now_ns() - a) / 1e6;
     }
     thr = calloc(O.threads, sizeof *thr);
+    if (O.warm <= 0) atomic_store(&phase, 1);
     for (int i = 0; i < O.threads; i++) {
         thr[i].c0 = (int)((long)O.conns * i / O.threads);
         thr[i].c1 = (int)((long)O.conns * (i + 1) / O.threads);
@@ -796,11 +803,12 @@ int main(int argc, char **argv) {
     sysc_t y1 = sys_take();
     for (int i = 0; i < O.threads; i++) pthread_join(thr[i].th, NULL);
     static hist_t H[4], A;
-    uint64_t errs = 0, lost = 0, fe = 0;
+    uint64_t errs = 0, lost = 0, fe = 0, gap = 0;
     for (int i = 0; i < O.threads; i++) {
         for (int k = 0; k < 4; k++) h_merge(&H[k], &thr[i].h[k]);
         errs += thr[i].errs;
         lost += thr[i].lost;
+        if (thr[i].gap > gap) gap = thr[i].gap;
         if (thr[i].firsterr) fe = thr[i].firsterr;
     }
     if (O.verify && !lost) verify_all();
@@ -822,8 +830,8 @@ int main(int argc, char **argv) {
            O.label ? O.label : "", O.uri, rw, (unsigned long long)O.bs, O.conns, O.depth, O.threads,
            O.flush_every, O.fua, conns[0].structured, !O.nobatch, T, (unsigned long long)exp_size, exp_flags,
            bmin, bpref, bmax, conn_ms, pre_ms);
-    printf("\"iops\":%.1f,\"mb_s\":%.1f,\"io_errors\":%llu,\"first_errno\":%llu,\"conns_lost\":%llu,",
-           A.n / T, A.bytes / T / 1e6, (unsigned long long)errs, (unsigned long long)fe,
+    printf("\"iops\":%.1f,\"mb_s\":%.1f,\"gap_max_ms\":%.3f,\"io_errors\":%llu,\"first_errno\":%llu,\"conns_lost\":%llu,",
+           A.n / T, A.bytes / T / 1e6, gap / 1e6, (unsigned long long)errs, (unsigned long long)fe,
            (unsigned long long)lost);
     h_json(stdout, "all", &A, T, 1);
     h_json(stdout, "read", &H[0], T, 1);

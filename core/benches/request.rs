@@ -5,15 +5,17 @@
 //! - `--count SCHEDULER STREAMS GROUPS TURNS [KEY=VALUE...]`: so many turns of 32 requests, for `benches/instructions.sh`;
 //! - `--memory [SCHEDULER...]`: bytes for each stream, as a Markdown table.
 //!
-//! `KEY=VALUE` is a tunable, `rotational=1`, `in_order=1`: each stream reads on in a place of its own, or `again=1`: who is
-//! answered asks again. Otherwise streams ask in turn, whoever is answered: then those of heavy groups seldom have more than
+//! `KEY=VALUE` is a tunable, `rotational=1`, `in_order=1`: each stream reads on in a place of its own, `floor=N`: each group has
+//! a floor of N reads a second, `ceiling=N`: and a ceiling, or `again=1`: who is answered asks again. Otherwise streams ask in turn, whoever is answered: then those of heavy groups seldom have more than
 //! one request waiting, and nearly every turn of a fair scheduler is one request, which is the worst case. Streams are spread
 //! over the groups, which have weights from 100 to 800 and are below the root; 0 groups: all streams are in the root.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
+use fairlift_core::ceiling::{Budget, Ceiling, Rate, Rates};
 use fairlift_core::queue::{Finished, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::us;
@@ -56,10 +58,20 @@ impl Load {
         }));
         // Words of this bench, and then tunables.
         settings.character.rotational = set.contains(&"rotational=1");
-        let of_queue = |pair: &(&str, &str)| !["rotational", "in_order", "again"].contains(&pair.0);
+        let of_queue = |pair: &(&str, &str)| !["rotational", "in_order", "again", "floor", "ceiling"].contains(&pair.0);
         let mut queue = Queue::new(settings);
         for (name, value) in set.iter().filter_map(|pair| pair.split_once('=')).filter(of_queue) {
             queue.set_tunable(name, value).expect("a tunable and its value");
+        }
+        let amount = |word: &str| set.iter().find_map(|pair| pair.strip_prefix(word)?.strip_prefix('=')?.parse().ok());
+        for id in (1..=groups).map(GroupId) {
+            if let Some(amount) = amount("floor") {
+                queue.set_floor(Instant::ZERO, id, Rates::NONE.with(Rate::Riops, amount));
+            }
+            if let Some(amount) = amount("ceiling") {
+                let budget = Budget::new(&Ceiling::of(Rates::NONE.with(Rate::Riops, amount)));
+                queue.set_ceiling(Instant::ZERO, id, Some(Arc::new(budget)));
+            }
         }
         let stream = |n: usize| {
             let group = if groups == 0 { 0 } else { 1 + n % usize::from(groups) };

@@ -171,6 +171,8 @@ pub struct Measured {
     pub timeline: Vec<Vec<u64>>,
     /// The longest time that each group was left [`Unserved`], in the order of the weight tree: all its jobs together.
     pub unserved: Vec<Duration>,
+    /// For how long limits held what each group asked, all its requests together, in the order of the weight tree.
+    pub held: Vec<Duration>,
     /// What the disk did in that time: requests after merging and cutting.
     pub work: Work,
     /// What the queue and its scheduler counted ([`Queue::counters`](crate::Queue::counters)).

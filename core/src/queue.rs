@@ -34,7 +34,7 @@
 //! `poll_finished` until `None`, `poll_wake` until `None`, then `poll_timeout`.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -50,6 +50,7 @@ mod flush_sequence;
 mod groups;
 mod merge;
 mod settings;
+mod shortage;
 mod submit;
 mod switch;
 mod waits;
@@ -57,6 +58,7 @@ mod waits;
 pub use events::{Dispatch, Finished, Refused, Segment};
 pub use groups::GroupInUse;
 pub use settings::{Backing, Settings, SharedTags};
+pub use shortage::Shortage;
 pub use waits::Figures;
 
 use groups::{Groups, StreamState};
@@ -243,7 +245,8 @@ pub struct Queue {
     moves: u64,
     clock: Clock,
     ceilings: Ceilings,
-    floors: Vec<(GroupId, Rates)>,
+    floors: BTreeMap<GroupId, Rates>,
+    seen: shortage::Seen,
     trace: Option<Trace>,
 }
 
@@ -311,7 +314,8 @@ impl Queue {
             moves: 0,
             clock: Clock::default(),
             ceilings: Ceilings::new(&settings.groups),
-            floors: Vec::new(),
+            floors: BTreeMap::new(),
+            seen: shortage::Seen::default(),
             trace: None,
             settings,
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlift::bench::{Job, Measured, Setup, capacity, run, run_raw};
 use fairlift::config::{Backing, Direct, Disk, Factory};
+use fairlift_core::ceiling::{Bounds, Ceiling, Rate, Rates};
 use fairlift_core::model::{Asked, Character, Ended, Model, Work};
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::time::{ms, secs};
@@ -91,6 +92,7 @@ fn setup(backing: Backing, scheduler: sched::Kind, workers: usize) -> Setup {
     Setup {
         disk: Disk { io_timeout: Some(secs(5)), ..Disk::new("test", scheduler) },
         groups: vec![Group::root(), group("/a"), group("/b")],
+        bounds: Default::default(),
         backing,
         read_only: false,
         workers: Some(workers),
@@ -218,6 +220,22 @@ fn what_is_opened_for_reading_is_not_written() {
         assert_eq!(saw.error.load(Ordering::Relaxed), Errno::EPERM.0 as u64);
     }
     assert!(std::fs::read(dir.0.join("image")).unwrap().iter().all(|byte| *byte == 0));
+}
+
+/// Also one that holds requests for minutes: the run ends when its time is over.
+#[test]
+fn limits_of_groups_hold_and_the_time_held_is_told() {
+    for (scheduler, riops) in [(sched::Kind::None, 1), (sched::Kind::Fair, 200)] {
+        let ceiling = Ceiling::of(Rates::NONE.with(Rate::Riops, riops));
+        let bounds = [("/a".to_owned(), Bounds { ceiling, ..Bounds::default() })].into();
+        let setup = Setup { bounds, ..setup(Backing::Mem { size: 16 << 20 }, scheduler, 2) };
+        let readers = [job(1, walker(Op::Read, 3, 0, 8192)).0, job(2, walker(Op::Read, 3, 8192, 8192)).0];
+        let measured = run(&setup, readers.into(), &mut never).unwrap();
+        let [limited, free] = [0, 1].map(|at: usize| measured.meters[at].1.operations);
+        // What waits at the end is let go.
+        assert!(limited <= riops / 5 + riops / 200 + 1 + 3 && free > 500, "{limited} of {riops}, and {free}");
+        assert!(measured.held[1] > ms(10) && measured.held[2] == Duration::ZERO, "{:?}", measured.held);
+    }
 }
 
 #[test]

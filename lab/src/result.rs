@@ -31,6 +31,9 @@ pub struct Results {
     /// Requests that each job of a direct workload keeps in flight.
     #[serde(default)]
     pub iodepth: u32,
+    /// What binds groups, by their paths, as it is written: `max riops=3000`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, String>,
     /// Whether the run was stopped before all sets were done.
     #[serde(default)]
     pub interrupted: bool,
@@ -169,6 +172,9 @@ pub struct Group {
     /// The longest time in which nothing that it had asked of the disk ended, though something was under way.
     #[serde(default)]
     pub unserved_max_us: f64,
+    /// How long limits held an operation, on average.
+    #[serde(default)]
+    pub held_us: f64,
     /// Of a situation: what it is entitled to, and how near it came.
     #[serde(flatten)]
     pub tenant: Option<Tenant>,

@@ -3,6 +3,10 @@
 What is counted is what the server says that it did; a busy machine does less, so only the upper bound is exact.
 """
 
+import http.client
+import socket
+import threading
+
 from harness import *
 
 CONFIG = """
@@ -24,6 +28,18 @@ max = { riops = 500 }
 def change(t, server, *words):
     """What a command answers that speaks to the server."""
     return t.run(BINARY, *words, env={**os.environ, "FAIRLIFT_CONTROL": f"unix:{server.socket}.control.sock"})
+
+
+class Control(http.client.HTTPConnection):
+    """HTTP at the control socket of a server, kept open."""
+
+    def __init__(self, server):
+        super().__init__("localhost", timeout=30)
+        self.path = f"{server.socket}.control.sock"
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.path)
 
 
 def reads(t, server, export, seconds):
@@ -74,6 +90,85 @@ def a_scheduler_is_changed_though_a_limit_holds_requests_for_minutes(t):
     change(t, server, "set", "group", "/a", "max=max")
     for _ in range(60):
         client.reply()
+
+
+@test(fairlift_only=True)
+def limits_change_hundreds_of_times_a_second_while_a_client_checks_what_it_reads(t):
+    t.tool("fio")
+    limits = ["iops=1000000", "max", "iops=20000 bps=200m", "iops=100", "wiops=5000"]  # the fourth is far below what is in flight
+    for scheduler in ["none", "fair"]:
+        server = t.server("a=mem:16m", args=["--scheduler", scheduler, "--workers", "2", "--max", "a=iops=1000000"])
+        stop, counts = threading.Event(), [0, 0]
+
+        def turn():
+            connection = Control(server)
+            while not stop.is_set():
+                connection.request("PATCH", "/v1/groups/a", json.dumps({"max": limits[sum(counts) % len(limits)]}))
+                answer = connection.getresponse()
+                answer.read()
+                counts[answer.status != 200] += 1
+            connection.close()
+
+        thread = threading.Thread(target=turn)
+        thread.start()
+        try:
+            job = ["--name=x", "--ioengine=nbd", f"--uri={server.uri('a')}", "--rw=randrw", "--bs=4k", "--iodepth=32", "--size=16m"]
+            t.run("fio", *job, "--io_size=12m", "--verify=crc32c", "--verify_fatal=1", seconds=60)
+        finally:
+            stop.set()
+            thread.join()
+        if counts[0] < 20 or counts[1]:
+            raise AssertionError(f"{scheduler}: {counts[0]} changes, and {counts[1]} were refused")
+        server.stop()
+
+
+@test(fairlift_only=True)
+def floors_that_are_more_than_the_disk_does_are_said_in_status_and_in_the_log(t):
+    config = """
+[disk.d]
+scheduler = "fair"
+[export.a]
+backing = "sim:ssd-2010,size=64m"
+group = "/a"
+disk = "d"
+[group."/a"]
+min = "riops=900000"
+[group."/elsewhere"]
+min = "riops=5"
+"""
+    server = t.server(config=config)
+    load = threading.Thread(target=lambda: reads(t, server, "a", 3))
+    load.start()
+    says = 'warning: disk "d": floors (min) add up to 900000 I/Os a second, and the disk was seen to do at most '
+    until(lambda: says in change(t, server, "status"), "status says so")
+    until(lambda: "floors (min) add up to 900000" in server.log(), "it is in the log")
+    change(t, server, "set", "group", "/a", "min=riops=10")
+    if "add up" in change(t, server, "status"):
+        raise AssertionError("it says so of floors that it can keep")
+    load.join()
+
+
+BAD = [
+    ("max = { iops = 5 }\nmin = { iops = 9 }", "6:7: error: group.\"/a\".min: min iops=9 is above max iops=5: nobody can have both"),
+    ("max = { iops = -1 }", "5:16: error: group.\"/a\".max.iops: takes 1 to 1000000000, not -1"),
+    ("max = { iops = 0 }", "5:16: error: group.\"/a\".max.iops: takes 1 to 1000000000, not 0"),
+    ("max = { iops = 1000000001 }", "5:16: error: group.\"/a\".max.iops: takes 1 to 1000000000, not 1000000001"),
+    ("burst = { iops = 9 }", "5:9: error: group.\"/a\".burst: a burst of iops needs a max of iops: what has no limit has no bursts"),
+    ("[group.\"/\"]\nmin = { iops = 9 }", "6:7: error: group.\"/\".min: the root has all of the disk"),
+    ("max = { iops = 1 }", None),
+    ("max = { iops = 1000000000 }", None),
+    ("[group.\"/\"]\nmax = { iops = 9 }", None),
+]
+
+
+@test(fairlift_only=True)
+def each_limit_that_cannot_be_is_refused_with_its_line(t):
+    path = Path(t.path("bad.toml"))
+    for text, says in BAD:
+        path.write_text(f'[export.a]\nbacking = "mem:1m"\ngroup = "/a"\n[group."/a"]\n{text}\n')
+        out = t.run(BINARY, "serve", "--config", str(path), "--scheduler", "fair", "--check", code=2 if says else 0)
+        if says:
+            contains(out, f"bad.toml:{says}")
 
 
 @test(fairlift_only=True)

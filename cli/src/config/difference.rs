@@ -13,8 +13,8 @@ use fairlift::config::{Address, Backing, Config, Disk, Export, Listener};
 use fairlift::control::{Change, Leave, NewExport};
 use fairlift_core::{Group, GroupId, Priority, PriorityClass};
 
+use crate::words::place;
 use crate::words::units::show_size;
-use crate::words::{limits, place};
 
 /// Something that cannot change while the server runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -357,7 +357,7 @@ pub(crate) fn describe(change: &Change, old: &Config) -> String {
         }
         Change::SetBounds { group, bounds } => {
             let was = old.bounds.get(group).copied().unwrap_or_default();
-            format!("group {group:?}: {} (was {})", limits::show(bounds), limits::show(&was))
+            format!("group {group:?}: {} (was {})", bounds, was)
         }
         Change::AddDisk(disk) => format!("disk {:?}: added, scheduler {}", disk.name, disk.scheduler.name()),
         Change::RemoveDisk { disk } => format!("disk {disk:?}: removed"),

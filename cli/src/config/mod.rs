@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use fairlift::config::{Address, Backing, Limits, Tls};
-use fairlift_core::ceiling::{Bounds, Ceiling, Rates, Wrong};
+use fairlift_core::ceiling::{Bounds, Ceiling, Rates};
 use fairlift_core::learn::concurrency;
 use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 use toml::Spanned;
@@ -295,7 +295,7 @@ impl Reading<'_> {
         });
         let bounds = Bounds { ceiling: Ceiling { max, burst, length }, floor };
         if let Err(wrong) = bounds.check() {
-            let key = if matches!(wrong, Wrong::FloorAbove(..)) { "min" } else { "burst" };
+            let key = wrong.key();
             let at = section.raw(key).map_or(section.at.clone(), Spanned::span);
             self.mistakes.push(section.mistake(key, at, wrong.to_string()));
             return None;

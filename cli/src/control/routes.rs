@@ -19,7 +19,6 @@ use super::asked::{Asked, if_match, keys};
 use super::listen::Who;
 use super::words::{Act, Kind, Words};
 use super::{ConfigFile, NotRead, metrics, openapi, page, show, status, trace, why};
-use crate::words::limits;
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
 pub(super) const SWEEP: Duration = Duration::from_millis(200);
@@ -333,7 +332,9 @@ impl App {
         let (state, before, after) = self.look_twice(query).await?;
         let seconds = after.at.since(before.at).as_nanos() as f64 / 1e9;
         let mut value = status::status(&state, &before, &after, seconds);
-        value["warnings"] = ask(move || self.file.warnings(&self.handle)).await?.into();
+        let mut warnings = ask(move || self.file.warnings(&self.handle)).await?;
+        warnings.extend(status::warnings(&after));
+        value["warnings"] = warnings.into();
         Ok(tagged(json_response(&value), state.version))
     }
 
@@ -512,7 +513,7 @@ fn said(change: &Change) -> String {
         Change::AddGroup { path, weight } => format!("add group {path} weight={weight}"),
         Change::RemoveGroup { path } => format!("remove group {path}"),
         Change::SetWeight { group, weight } => format!("set group {group} weight={weight}"),
-        Change::SetBounds { group, bounds } => format!("set group {group} {}", limits::show(bounds)),
+        Change::SetBounds { group, bounds } => format!("set group {group} {bounds}"),
         Change::AddDisk(disk) => format!("add disk {} scheduler={}", disk.name, disk.scheduler.name()),
         Change::RemoveDisk { disk } => format!("remove disk {disk}"),
         Change::SetScheduler { disk, scheduler, .. } => format!("set disk {disk} scheduler={}", scheduler.name()),

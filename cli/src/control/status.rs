@@ -81,6 +81,11 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
     })
 }
 
+/// What a disk cannot do that is asked of it.
+pub(super) fn warnings(view: &View) -> impl Iterator<Item = String> {
+    view.disks.iter().filter_map(|disk| Some(format!("disk {:?}: {}", disk.name, disk.floors_short?)))
+}
+
 /// What a tenant's time went into, what took less than a hundredth left out: a [`Part`](fairlift_core::waits::Part), or `client` for
 /// the client's pauses. Empty: it has asked for nothing.
 fn waits(did: &Did, seconds: f64) -> Value {

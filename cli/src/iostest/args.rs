@@ -18,6 +18,8 @@ Examples:
       a smaller disk, two workloads, as a page with plots
   fairlift iostest /dev/nvme0n1 -w drr --iodepth 32 -m 1 --raw
       a real disk, with Fairlift and without
+  fairlift iostest sim:nvme-plp -G --nrgrp 2 -w drr --iodepth 32 --max /g1=riops=3000
+      two readers, one of which does at most 3,000 reads a second
   fairlift iostest sim:nvme-plp --scheduler bfq -w tenants
       what tenants get in typical situations, beside what they are entitled to
   fairlift iostest sim:sata-7200 -G -s 3 -o results/one
@@ -82,6 +84,19 @@ pub(crate) struct IostestArgs {
     /// Take the tree of groups from the [group."/PATH"] tables of a config file; the jobs run in its leaves
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nrgrp", "weights"])]
     pub(crate) groups: Option<PathBuf>,
+
+    /// Limit what a group does in a second: /g1=riops=3000 or "/g1=riops=3000 wbps=50m", and "/=iops=9000" all together; may
+    /// be given several times [default: no limit]
+    #[arg(long, value_name = "PATH=LIMITS", value_parser = limit)]
+    pub(crate) max: Vec<(String, String)>,
+
+    /// Let a group exceed its --max for a while: "/g1=riops=30000 seconds=5"
+    #[arg(long, value_name = "PATH=LIMITS", value_parser = limit)]
+    pub(crate) burst: Vec<(String, String)>,
+
+    /// Give a group so much in a second at least, with scheduler fair: /g2=riops=500
+    #[arg(long, value_name = "PATH=LIMITS", value_parser = limit)]
+    pub(crate) min: Vec<(String, String)>,
 
     /// Add a column with the total of all groups
     #[arg(long)]
@@ -172,6 +187,12 @@ fn lists() -> String {
     pairs(&mut out, &rows);
     out.push('\n');
     out + EXAMPLES
+}
+
+/// Reads `/g1=riops=3000`; what the limits are is read with the others of their group.
+fn limit(text: &str) -> Result<(String, String), String> {
+    let (path, limits) = text.split_once('=').ok_or("a limit has the form PATH=LIMITS, as in /g1=riops=3000")?;
+    Ok((path.into(), limits.into()))
 }
 
 /// Reads `slice_idle=0,2ms,8ms`.

@@ -32,6 +32,9 @@ pub(super) fn command(
         }
         None => {}
     }
+    for (flag, given) in [("--max", &flags.max), ("--burst", &flags.burst), ("--min", &flags.min)] {
+        given.iter().for_each(|(path, limits)| say(flag, format!("{path}={limits}")));
+    }
     for (name, value) in set {
         say("--set", format!("{name}={value}"));
     }

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use fairlift::bench::{ASK_MAX, capacity};
 use fairlift::config::Backing;
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::time::secs;
 use fairlift_core::{Duration, Group, Sector, sched};
 use fairlift_lab::iostest::{Case, Modelled, Plan, Runner as _};
@@ -23,6 +24,7 @@ use super::reports::Reports;
 use crate::config;
 use crate::words::backing;
 use crate::words::groups::Tree;
+use crate::words::limits;
 use crate::words::mistake::{Mistake, Source};
 use crate::words::scheduler::{check_setting, scheduler_default};
 use crate::words::units::show_size;
@@ -46,6 +48,9 @@ pub(crate) struct Asked {
     /// The results before anything ran.
     pub(crate) header: Results,
 }
+
+/// What binds groups, by their paths.
+type Limits = BTreeMap<String, Bounds>;
 
 /// The disk.
 pub(crate) enum Device {
@@ -73,14 +78,15 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     }
     check_device(flags, reports, &workloads, device.as_ref(), &mut note);
     let are_tenants = tenants(flags, &workloads, device.as_ref(), &mut note);
-    let groups = groups(flags, &mut note);
-    let leaves = if are_tenants { 2 } else { groups.as_deref().map_or(1, leaves) };
+    let tree = groups(flags, &mut note);
+    let leaves = if are_tenants { 2 } else { tree.as_ref().map_or(1, |(groups, _)| leaves(groups)) };
     // What a real path is like, bfq finds out.
     let rotational = match &device {
         Some(Device::Model(spec)) => spec.build(0).character().rotational,
         Some(Device::Real(_)) | None => true,
     };
     let scheduler = flags.scheduler.unwrap_or_else(|| scheduler_default(leaves, rotational));
+    let tree = tree.map(|(groups, bounds)| (limited(flags, &groups, bounds, scheduler, &mut note), groups));
     let set = settings(flags, scheduler, &mut note);
     let sweep = sweep(flags, scheduler, &mut note);
     let jobs = if are_tenants {
@@ -90,12 +96,14 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     } else {
         distinct(&flags.jobs)
     };
-    let (device, groups, set) = (device?, groups?, set?);
+    let (device, (bounds, groups), set) = (device?, tree?, set?);
     if !mistakes.is_empty() {
         return None;
     }
+    let limits = bounds.iter().map(|(path, bounds)| (path.clone(), bounds.to_string())).collect();
     let plan = Plan {
         groups,
+        bounds,
         workloads,
         jobs,
         sets: flags.sets,
@@ -120,6 +128,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         block_size: flags.bs.map_or(0, u64::from),
         file_size: flags.filesize,
         iodepth: flags.iodepth,
+        limits,
         interrupted: false,
         command: command(flags, &plan, named.unwrap_or_default(), scheduler, &set),
         runs: Vec::new(),
@@ -211,6 +220,9 @@ fn tenants(
         ("--nrgrp", flags.nrgrp.is_some()),
         ("--weights", !flags.weights.is_empty()),
         ("--groups", flags.groups.is_some()),
+        ("--max", !flags.max.is_empty()),
+        ("--burst", !flags.burst.is_empty()),
+        ("--min", !flags.min.is_empty()),
         ("-m", flags.max_jobs.is_some()),
         ("--jobs", !flags.jobs.is_empty()),
         ("--iodepth", flags.iodepth != 1),
@@ -337,13 +349,55 @@ fn effective(
     settings
 }
 
-/// The weight tree: the root alone, numbered groups, or that of a file.
-fn groups(flags: &IostestArgs, note: &mut impl FnMut(&str, String)) -> Option<Vec<Group>> {
+/// What binds groups: what the file says, and over it what the flags say.
+fn limited(
+    flags: &IostestArgs,
+    groups: &[Group],
+    mut all: Limits,
+    scheduler: sched::Kind,
+    note: &mut impl FnMut(&str, String),
+) -> Limits {
+    type Read = fn(&str, &mut Bounds) -> Result<(), String>;
+    let max: Read = |text, bounds| limits::parse(text).map(|rates| bounds.ceiling.max = rates);
+    let burst: Read =
+        |text, bounds| limits::parse_burst(text).map(|burst| (bounds.ceiling.burst, bounds.ceiling.length) = burst);
+    let min: Read = |text, bounds| limits::parse(text).map(|rates| bounds.floor = rates);
+    let given = [("--max", &flags.max, max), ("--burst", &flags.burst, burst), ("--min", &flags.min, min)];
+    for (flag, path, text, read) in
+        given.iter().flat_map(|(flag, given, read)| given.iter().map(move |(path, text)| (flag, path, text, read)))
+    {
+        if !groups.iter().any(|group| group.path == *path) {
+            let paths: Vec<_> = groups.iter().map(|group| group.path.as_str()).collect();
+            note(flag, format!("there is no group {path:?}; the groups are {}", paths.join(", ")));
+        } else if let Err(says) = read(text, all.entry(path.clone()).or_default()) {
+            note(flag, format!("{path}: {says}"));
+        }
+    }
+    for (path, bounds) in &all {
+        if let Err(wrong) = bounds.check() {
+            note(&format!("--{}", wrong.key()), format!("{path}: {wrong}"));
+        }
+        if bounds.floor.is_none() {
+            continue;
+        }
+        if path == "/" {
+            note("--min", limits::ROOT.into());
+        }
+        if !scheduler.has_floors() {
+            note("--min", format!("{path}: scheduler {} keeps no floors; fair does", scheduler.name()));
+        }
+    }
+    all.retain(|_, bounds| !bounds.is_none());
+    all
+}
+
+/// The weight tree, and what binds its groups: the root alone, numbered groups, or that of a file.
+fn groups(flags: &IostestArgs, note: &mut impl FnMut(&str, String)) -> Option<(Vec<Group>, Limits)> {
     if let Some(path) = &flags.groups {
         return groups_of(path).map_err(|says| note("--groups", says)).ok();
     }
     if !flags.group_mode && flags.nrgrp.is_none() && flags.weights.is_empty() {
-        return Some(Tree::new().into_groups());
+        return Some((Tree::new().into_groups(), Limits::new()));
     }
     let given = flags.weights.len();
     let number = flags.nrgrp.map_or(if given > 0 { given } else { 8 }, usize::from);
@@ -365,11 +419,11 @@ fn groups(flags: &IostestArgs, note: &mut impl FnMut(&str, String)) -> Option<Ve
             }
         }
     }
-    Some(tree.into_groups())
+    Some((tree.into_groups(), Limits::new()))
 }
 
 /// The tree of a config file.
-fn groups_of(path: &Path) -> Result<Vec<Group>, String> {
+fn groups_of(path: &Path) -> Result<(Vec<Group>, Limits), String> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
     let source = Source { name: name.clone(), text };
@@ -382,7 +436,7 @@ fn groups_of(path: &Path) -> Result<Vec<Group>, String> {
     if groups.len() == 1 {
         return Err(format!("{name} has no [group.\"/PATH\"]"));
     }
-    Ok(groups)
+    Ok((groups, file.bounds))
 }
 
 /// The largest number of jobs, unless -m says otherwise.

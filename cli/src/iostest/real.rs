@@ -31,6 +31,7 @@ impl Runner for Real {
         let setup = bench::Setup {
             disk: Disk { set, depth: self.depth, ..Disk::new("iostest", scheduler) },
             groups: case.groups.clone(),
+            bounds: case.bounds.clone(),
             backing: self.backing.clone(),
             read_only: !case.workload.writes(),
             workers: None,

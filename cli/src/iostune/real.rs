@@ -50,6 +50,7 @@ impl Disk for Real {
                 ..DiskConfig::new("iostune", scheduler)
             },
             groups: case.groups.clone(),
+            bounds: case.bounds.clone(),
             read_only: !case.workload.writes(),
             workers: None,
             runtime: case.runtime,

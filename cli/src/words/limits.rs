@@ -2,7 +2,7 @@
 //!
 //! Sizes count in powers of 1024, as everywhere; a number of bytes is what the kernel writes, so that its lines can be pasted.
 
-use fairlift_core::ceiling::{Bounds, Ceiling, Rate, Rates};
+use fairlift_core::ceiling::{Ceiling, Rate, Rates};
 use fairlift_core::time::secs;
 use fairlift_core::{Duration, suggestion};
 
@@ -94,22 +94,6 @@ pub(crate) fn parse(text: &str) -> Result<Rates, String> {
 pub(crate) fn parse_burst(text: &str) -> Result<(Rates, Duration), String> {
     let mut length = Ceiling::NONE.length;
     Ok((parse_all(text, Some(&mut length))?, length))
-}
-
-/// Shows bounds as they are written: `max riops=3000, burst riops=30000 seconds=5`.
-pub(crate) fn show(bounds: &Bounds) -> String {
-    let Bounds { ceiling: Ceiling { max, burst, length }, floor } = bounds;
-    let mut parts = Vec::new();
-    if !max.is_none() {
-        parts.push(format!("max {max}"));
-    }
-    if !burst.is_none() {
-        parts.push(format!("burst {burst} seconds={}", length.as_millis() / 1000));
-    }
-    if !floor.is_none() {
-        parts.push(format!("min {floor}"));
-    }
-    if parts.is_empty() { "no limits".into() } else { parts.join(", ") }
 }
 
 #[cfg(test)]

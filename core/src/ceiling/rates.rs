@@ -158,6 +158,28 @@ pub struct Bounds {
     pub floor: Rates,
 }
 
+/// As it is written: `max riops=3000, burst riops=30000 seconds=5`.
+impl fmt::Display for Bounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ceiling: Ceiling { max, burst, length }, floor } = self;
+        if max.is_none() && floor.is_none() {
+            return f.write_str("no limits");
+        }
+        let mut comma = "";
+        if !max.is_none() {
+            write!(f, "max {max}")?;
+            comma = ", ";
+        }
+        if !burst.is_none() {
+            write!(f, "{comma}burst {burst} seconds={}", length.as_millis() / 1000)?;
+        }
+        if !floor.is_none() {
+            write!(f, "{comma}min {floor}")?;
+        }
+        Ok(())
+    }
+}
+
 /// What is wrong with bounds, and of which rate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wrong {
@@ -171,6 +193,18 @@ pub enum Wrong {
     Length(Duration),
     /// A floor above the ceiling.
     FloorAbove(Rate, u64, Rate, u64),
+}
+
+impl Wrong {
+    /// The key that it was said with.
+    #[must_use]
+    pub const fn key(&self) -> &'static str {
+        match self {
+            Self::Range(..) => "max",
+            Self::BurstOfNothing(_) | Self::BurstBelow(..) | Self::Length(_) => "burst",
+            Self::FloorAbove(..) => "min",
+        }
+    }
 }
 
 impl fmt::Display for Wrong {

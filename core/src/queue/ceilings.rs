@@ -66,11 +66,12 @@ impl Queue {
     /// If the group does not exist.
     pub fn set_floor(&mut self, now: Instant, id: GroupId, floor: Rates) {
         assert!(self.has_group(id), "no group {id:?}");
-        self.floors.retain(|(one, _)| *one != id);
-        if !floor.is_none() {
-            self.floors.push((id, floor));
-        }
+        match floor.is_none() {
+            true => self.floors.remove(&id),
+            false => self.floors.insert(id, floor),
+        };
         self.scheduler.set_floor(now, id, &floor);
+        self.floors_changed(now);
     }
 
     /// A ceiling that this queue knows [has changed](Budget::set): what waits for it may go earlier, or later.

@@ -37,6 +37,9 @@ impl Queue {
         if op != Op::Flush {
             self.tell_scheduler(now, &request, outcome == Outcome::Done);
         }
+        if !self.floors.is_empty() {
+            self.look_at_floors(now, extent.bytes()); // queue.16
+        }
         if self.groups.are_leaving() {
             self.let_go(now); // queue.11
         }

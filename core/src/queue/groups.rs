@@ -391,7 +391,7 @@ impl Queue {
             while self.groups.states.pop_if(|last| last.is_none()).is_some() {}
             self.groups.gone.add(&state.retired);
             self.ceilings.remove_group(id);
-            self.floors.retain(|(one, _)| *one != id);
+            self.floors.remove(&id);
             self.scheduler.remove_group(now, id);
         }
     }

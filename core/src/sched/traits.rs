@@ -93,6 +93,11 @@ pub trait Membership {
     /// that takes over is told of it after the group. Only where [`Kind::has_floors`](super::Kind::has_floors).
     fn set_floor(&mut self, _now: Instant, _id: GroupId, _floor: &Rates) {}
 
+    /// Whether a group is below its floor, and has requests that wait.
+    fn is_below_floor(&self) -> bool {
+        false
+    }
+
     /// A group has gone: no stream and no group is in it, and nothing of it waits or is in flight. Its number may come
     /// back as another group's.
     fn remove_group(&mut self, _now: Instant, _id: GroupId) {}

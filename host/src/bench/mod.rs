@@ -32,6 +32,8 @@ pub struct Setup {
     pub disk: config::Disk,
     /// The weight tree; the first is the root.
     pub groups: Vec<Group>,
+    /// What binds groups, by their paths.
+    pub bounds: BTreeMap<String, fairlift_core::ceiling::Bounds>,
     /// What holds the data. It is opened anew by each run, so RAM is empty and a model at rest.
     pub backing: Backing,
     /// Whether it is opened for reading only: what would change it then fails with `EPERM`, and nothing is written.
@@ -170,5 +172,6 @@ fn measured(count: usize, course: &Course, all: Vec<Done>, work: Work) -> Measur
     meters.sort_by_key(|(index, ..)| *index);
     let meters = meters.into_iter().map(|(_, group, meter)| (group, meter)).collect();
     let (runtime, unserved) = (course.ran(), course.longest_unserved());
-    Measured { meters, runtime, timeline, unserved, work, counters: BTreeMap::new(), findings: Vec::new() }
+    let held = vec![Duration::ZERO; unserved.len()];
+    Measured { meters, runtime, timeline, unserved, held, work, counters: BTreeMap::new(), findings: Vec::new() }
 }

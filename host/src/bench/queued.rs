@@ -8,7 +8,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::program::{Job, Measured};
-use fairlift_core::{ContextId, Instant, Stream};
+use fairlift_core::{ContextId, GroupId, Instant, Stream};
 
 use super::{MEMORY, Setup, WATCH, Watch, measured, open};
 use crate::Error;
@@ -53,7 +53,13 @@ impl<'a> Queued<'a> {
         let threads = config::Limits::default().helpers as usize;
         let helpers = Helpers::new(threads, &[disk.concurrency], &[0], workers, Arc::clone(&notifiers));
         let turns = Turns::rows(workers);
-        let backend = Backend { disks: Disks::new(vec![Arc::clone(&disk)]), files: 1, notifiers, helpers, turns };
+        let disks = Disks::new(vec![Arc::clone(&disk)]);
+        for (id, group) in setup.groups.iter().enumerate() {
+            if let Some(bounds) = setup.bounds.get(&group.path) {
+                disks.set_bounds(clock::now(), GroupId(id as u16), bounds);
+            }
+        }
+        let backend = Backend { disks, files: 1, notifiers, helpers, turns };
         Ok(Self { setup, workers, bounds, disk, backend })
     }
 
@@ -136,6 +142,9 @@ impl<'a> Queued<'a> {
     /// What the jobs had done, and what the disk and its helpers say of it.
     fn measured(&self, count: usize, course: &Course, done: Vec<Done>) -> Measured {
         let mut measured = measured(count, course, done, self.gauge().read());
+        for (id, figures) in self.disk.figures(clock::now()) {
+            measured.held[usize::from(id.0)] = figures.stats.time_held().time;
+        }
         self.disk.counters(&mut |name, count| *measured.counters.entry(name.to_owned()).or_default() += count);
         self.disk.take_findings(&mut |finding| {
             let at = Instant::ZERO + finding.at.since(course.start);

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fairlift_core::learn::idling_trial::Finding;
+use fairlift_core::queue::Shortage;
 use fairlift_core::{GroupId, Sector};
 use prepare::Why;
 
@@ -61,6 +62,8 @@ pub(crate) struct Live {
     leaving: Leaving,
     /// The latest that the schedulers of disks found out.
     findings: BTreeMap<String, VecDeque<Finding>>,
+    /// Disks whose floors add up to more than they were seen to do.
+    short: BTreeMap<String, Shortage>,
     started: SystemTime,
 }
 
@@ -133,6 +136,7 @@ impl Live {
             files: (BTreeSet::new(), files),
             leaving: Leaving::default(),
             findings: BTreeMap::new(),
+            short: BTreeMap::new(),
             started: SystemTime::now(),
             config,
         }
@@ -235,6 +239,25 @@ impl Live {
                 ];
                 service.events.tell("decided", of);
             });
+        }
+        for (name, number) in &self.disks {
+            let short = backend.disks.get(*number).floors_short();
+            let before = self.short.get(name).copied();
+            if let Some(short) = short.filter(|_| before.is_none()) {
+                tracing::warn!("disk {name:?}: {short}");
+                let Shortage { of_bytes, floors, done } = short;
+                let of = vec![
+                    ("disk", name.clone()),
+                    ("of", if of_bytes { "bytes" } else { "ios" }.to_owned()),
+                    ("floors", floors.to_string()),
+                    ("done", done.to_string()),
+                ];
+                service.events.tell("short", of);
+            }
+            match short {
+                Some(short) => self.short.insert(name.clone(), short),
+                None => self.short.remove(name),
+            };
         }
         for one in &self.opened {
             for Fault { op, errno, more } in one.device.take_faults() {

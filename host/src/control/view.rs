@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use fairlift_core::learn::idling_trial::Finding;
-use fairlift_core::queue::Figures;
+use fairlift_core::queue::{Figures, Shortage};
 use fairlift_core::sched::Kind;
 use fairlift_core::tunable::{Range, TunableInfo};
 use fairlift_core::waits::{Doing, Part};
@@ -68,6 +68,8 @@ pub struct DiskView {
     pub knobs: Vec<Knob>,
     /// The latest that its scheduler found out about holding the device idle, the newest last.
     pub findings: Vec<Finding>,
+    /// Whether floors add up to more than it was seen to do.
+    pub floors_short: Option<Shortage>,
     /// What it has been doing, added up over its queues.
     pub doing: Doing,
     /// How many queues it has.
@@ -154,6 +156,7 @@ impl Disk {
             concurrency: None,
             knobs,
             findings: Vec::new(),
+            floors_short: self.floors_short(),
             doing,
             queues: count,
             counters,

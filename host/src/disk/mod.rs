@@ -29,6 +29,7 @@ use fairlift_core::flush::{self, SharedFlush};
 use fairlift_core::learn::concurrency;
 use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::model::Character;
+use fairlift_core::queue::Shortage;
 use fairlift_core::queue::{Backing, Figures, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::stats::Stats;
@@ -338,6 +339,11 @@ impl Disk {
         let state = self.state();
         state.past.counts.iter().for_each(|(name, count)| tell(name, *count));
         state.queues.each().for_each(|queue| queue.counters(tell));
+    }
+
+    /// Whether floors add up to more than it was seen to do.
+    pub(crate) fn floors_short(&self) -> Option<Shortage> {
+        self.queues().each().find_map(|queue| queue.floors_short())
     }
 
     /// Tells what its schedulers decided since this was asked last: [`fairlift_core::Queue::take_findings`].

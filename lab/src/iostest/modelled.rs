@@ -78,9 +78,12 @@ impl Modelled {
         let mut counters = BTreeMap::new();
         world.queue().counters(&mut |name, count| *counters.entry(name.to_owned()).or_default() += count);
         let unserved = (0..case.groups.len() as u16).map(|group| world.unserved(GroupId(group))).collect();
+        let held = |group| world.queue().group_stats(GroupId(group)).time_held().time;
+        let held = (0..case.groups.len() as u16).map(held).collect();
         let mut findings = Vec::new();
         world.queue().take_findings(&mut |finding| findings.push(finding));
-        let measured = Measured { meters, runtime, timeline, unserved, work: world.model().work(), counters, findings };
+        let work = world.model().work();
+        let measured = Measured { meters, runtime, timeline, unserved, held, work, counters, findings };
         if runtime == case.runtime {
             world.drain(); // Nothing is lost.
         }

@@ -36,6 +36,7 @@ impl Case {
                 lat_p99_us: quantile_us(meter, 990),
                 lat_max_us: nanos(meter.latency_max) / 1e3,
                 unserved_max_us: nanos(measured.unserved[usize::from(leaf.0)]) / 1e3,
+                held_us: nanos(measured.held[usize::from(leaf.0)]) / 1e3 / meter.operations.max(1) as f64,
                 tenant: None,
             })
             .collect();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::model::Spec;
+use fairlift_core::ceiling::{Bounds, Ceiling, Rate, Rates};
 use fairlift_core::model::Work;
 use fairlift_core::program::Meter;
 use fairlift_core::sched::Kind;
@@ -22,6 +23,7 @@ fn header() -> Results {
         block_size: 0,
         file_size: 0,
         iodepth: 1,
+        limits: BTreeMap::new(),
         interrupted: false,
         command: String::new(),
         runs: Vec::new(),
@@ -331,6 +333,18 @@ fn a_group_plays_its_own_roles_and_the_others_those_without_a_group() {
     assert!(why.ends_with("mixed: the jobs of /g2 have no role: all roles are for other groups"), "{why}");
 }
 
+/// Time held is of an operation, on average; one that is not limited waits for nothing.
+#[test]
+fn what_limits_held_is_told_beside_the_latency() {
+    let ceiling = Ceiling::of(Rates::NONE.with(Rate::Riops, 200));
+    let bounds = BTreeMap::from([("/g1".into(), Bounds { ceiling, ..Bounds::default() })]);
+    let plan = Plan { groups: tree(&[100, 100]), bounds, iodepth: 4, runtime: secs(2), ..plan(&["drr"]) };
+    let groups = run_all(&plan, "nvme-plp").runs.remove(0).groups;
+    // 4 at a time, 200 a second: 20 ms each.
+    assert!(groups[0].iops < 203.0 && (19_000.0..20_100.0).contains(&groups[0].held_us), "{groups:?}");
+    assert!(groups[0].lat_p50_us >= groups[0].held_us && near(groups[1].held_us, 0.0), "{groups:?}");
+}
+
 /// One request at a time: the longest wait is the longest time unserved. Many at a time: each waits for many others, but the
 /// group is served in between.
 #[test]
@@ -459,6 +473,7 @@ fn measured(bytes: &[(u16, u64)]) -> Measured {
         runtime: secs(2),
         timeline: Vec::new(),
         unserved: vec![ms(3); 8],
+        held: vec![ms(2); 8],
         work: Work { requests: 7, flushes: 1, busy: 1_000_000_000, depth_time: 3_000_000_000 },
         counters: BTreeMap::new(),
         findings: Vec::new(),

@@ -11,7 +11,7 @@ use crate::result::{Results, Run};
 /// The columns.
 pub const HEADER: &str = "device,scheduler,workload,set,jobs,runtime_s,group,weight,kb_s,iops,share,ideal,lat_p50_us,\
                           lat_p99_us,lat_max_us,total_kb_s,total_iops,share_error_max,jain,unserved_max_us,settings,\
-                          does,capacity,demand,entitled,score,isolation,use,share_error_1s";
+                          does,capacity,demand,entitled,score,isolation,use,share_error_1s,held_us";
 
 /// The header, then the lines of all results.
 #[must_use]
@@ -46,10 +46,11 @@ fn lines(out: &mut String, device: &str, scheduler: &str, run: &Run) {
         let _ = match &run.together {
             Some(one) => {
                 let error = one.share_error_1s.map_or(String::new(), |error| error.to_string());
-                writeln!(out, "{},{},{error}", one.isolation, one.used)
+                write!(out, "{},{},{error},", one.isolation, one.used)
             }
-            None => writeln!(out, ",,"),
+            None => write!(out, ",,,"),
         };
+        let _ = writeln!(out, "{}", group.held_us);
     }
 }
 
@@ -71,10 +72,10 @@ mod tests {
         results.baseline = vec![run("bsr", 1, 4, &[(100, 200.5)])];
         let text = csv(&[results]);
         let expected = "\
-device,scheduler,workload,set,jobs,runtime_s,group,weight,kb_s,iops,share,ideal,lat_p50_us,lat_p99_us,lat_max_us,total_kb_s,total_iops,share_error_max,jain,unserved_max_us,settings,does,capacity,demand,entitled,score,isolation,use,share_error_1s
-sim:eva-raid5-12,cfq,bsr,1,4,30,/g1,100,100,25,0.25,0.25,100,1000,20000,400,100,0,0.987,0,fifo_batch=16,,,,,,,,
-sim:eva-raid5-12,cfq,bsr,1,4,30,/g2,300,300,75,0.75,0.75,200,2000,40000,400,100,0,0.987,0,fifo_batch=16,,,,,,,,
-sim:eva-raid5-12,raw,bsr,1,4,30,/g1,100,200.5,50.125,1,1,100,1000,20000,200.5,50.125,0,0.987,0,,,,,,,,,
+device,scheduler,workload,set,jobs,runtime_s,group,weight,kb_s,iops,share,ideal,lat_p50_us,lat_p99_us,lat_max_us,total_kb_s,total_iops,share_error_max,jain,unserved_max_us,settings,does,capacity,demand,entitled,score,isolation,use,share_error_1s,held_us
+sim:eva-raid5-12,cfq,bsr,1,4,30,/g1,100,100,25,0.25,0.25,100,1000,20000,400,100,0,0.987,0,fifo_batch=16,,,,,,,,,0
+sim:eva-raid5-12,cfq,bsr,1,4,30,/g2,300,300,75,0.75,0.75,200,2000,40000,400,100,0,0.987,0,fifo_batch=16,,,,,,,,,0
+sim:eva-raid5-12,raw,bsr,1,4,30,/g1,100,200.5,50.125,1,1,100,1000,20000,200.5,50.125,0,0.987,0,,,,,,,,,,0
 ";
         assert!(text == expected, "{text}");
     }
@@ -85,7 +86,7 @@ sim:eva-raid5-12,raw,bsr,1,4,30,/g1,100,200.5,50.125,1,1,100,1000,20000,200.5,50
         results.runs = vec![situation("tenants:many")];
         let text = csv(&[results]);
         let line = text.lines().nth(2).unwrap();
-        assert!(line.ends_with(",randread 4k x32,1000,0.9,0.75,0.5,0.5,0.75,0.5"), "{line}");
+        assert!(line.ends_with(",randread 4k x32,1000,0.9,0.75,0.5,0.5,0.75,0.5,0"), "{line}");
         let cells = |line: &str| line.split(',').count();
         assert!(text.lines().all(|line| cells(line) == cells(HEADER)), "{text}");
     }

@@ -17,6 +17,7 @@ pub(super) fn results(weights: &[u32]) -> Results {
         block_size: 4096,
         file_size: 512 << 20,
         iodepth: 1,
+        limits: BTreeMap::new(),
         interrupted: false,
         command: format!("fairlift iostest --device sim:eva-raid5-12 -G --weights {} --seed 1", shown.join(",")),
         runs: Vec::new(),
@@ -41,6 +42,7 @@ pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) ->
             lat_p99_us: 1000.0 * f64::from(number),
             lat_max_us: 20_000.0 * f64::from(number),
             unserved_max_us: 0.0,
+            held_us: 0.0,
             tenant: None,
         })
         .collect();

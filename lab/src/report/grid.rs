@@ -17,8 +17,8 @@ pub(super) struct Grid {
     pub(super) lines: Vec<(Row, Vec<String>)>,
 }
 
-/// The tables of a workload: averages first, then the longest latency, the 99th percentile, the longest time unserved, how far shares are from
-/// weights (with groups), what each role got (of workloads with several), and how far sets are apart (if there is more than one).
+/// The tables of a workload: averages first, then the longest latency, the 99th percentile, the longest time unserved, the time held (with
+/// limits), how far shares are from weights (with groups), what each role got (of workloads with several), and how far sets are apart (if there is more than one).
 pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid> {
     let rows = rows(results, workload);
     let ungrouped = results.runs.iter().chain(&results.baseline).all(|run| is_ungrouped(&run.groups));
@@ -64,6 +64,15 @@ pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid>
             "max",
             |group| whole(group.unserved_max_us.max),
             |row| whole(longest(row, |group| group.unserved_max_us.max)),
+        ));
+    }
+    if !results.limits.is_empty() {
+        grids.push(grid(
+            "HELD",
+            "by limits, in us of an operation, average of the sets",
+            "max",
+            |group| whole(group.held_us.mean),
+            |row| whole(longest(row, |group| group.held_us.mean)),
         ));
     }
     if !ungrouped {

@@ -56,6 +56,8 @@ pub struct Group {
     pub lat_max_us: Spread,
     /// The longest time, in microseconds, that it was left unserved.
     pub unserved_max_us: Spread,
+    /// How long limits held an operation, on average.
+    pub held_us: Spread,
     /// Operations a second.
     pub iops: Spread,
     /// Of a situation: what it is entitled to.
@@ -199,6 +201,7 @@ fn row(sets: &[&Run], raw: bool) -> Row {
             lat_p99_us: over(|group| group.lat_p99_us),
             lat_max_us: over(|group| group.lat_max_us),
             unserved_max_us: over(|group| group.unserved_max_us),
+            held_us: over(|group| group.held_us),
             iops: over(|group| group.iops),
             tenant: group.tenant.as_ref().map(|tenant| tenant_of(&tenant.does, sets, place)),
         }

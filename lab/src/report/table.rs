@@ -126,6 +126,10 @@ fn header(out: &mut String, results: &Results, workload: &str) {
         let _ = write!(out, " iodepth={}", results.iodepth);
     }
     out.push('\n');
+    if !results.limits.is_empty() {
+        let limits: Vec<_> = results.limits.iter().map(|(path, says)| format!("{path}: {says}")).collect();
+        let _ = writeln!(out, "LIMITS={}", printable(&limits.join("; ")));
+    }
     let mut line = String::new();
     for (name, value) in &results.settings {
         let word = format!("{}={}", printable(name), printable(value));
@@ -321,6 +325,25 @@ job     Set NR  cgrp1  cgrp2  max
 drr     1   1   0      8400   8400
 ";
         assert!(unserved.starts_with(expected), "{unserved}");
+    }
+
+    #[test]
+    fn limits_and_what_they_held_are_told() {
+        let mut results = results(&[]);
+        results.limits = [("/g2".to_owned(), "max riops=3000".to_owned())].into();
+        results.runs = vec![run("drr", 1, 1, &[(100, 100.0), (300, 300.0)])];
+        results.runs[0].groups[1].held_us = 8400.4;
+        let text = table(&results, Options { total: false });
+        assert!(text.contains("\nLIMITS=/g2: max riops=3000\n"), "{text}");
+        let (_, held) = text.split_once("\nHELD[drr] ").unwrap();
+        let expected = "\
+[by limits, in us of an operation, average of the sets]
+-------
+job     Set NR  cgrp1  cgrp2
+---     --- --  --------------
+drr     1   1   0      8400
+";
+        assert!(held.starts_with(expected), "{held}");
     }
 
     #[test]

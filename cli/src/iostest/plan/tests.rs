@@ -129,6 +129,7 @@ fn the_command_to_repeat_it_means_the_same() {
         "--device sim:sata-7200,size=100G --scheduler mq-deadline --set read_expire=20ms --filesize 1g",
         "mem:4g --weights 1000,1 --jobs 3 -w drw",
         "sim:sata-7200 --scheduler mq-deadline --sweep fifo_batch=1,16,1 -G",
+        "sim:nvme-plp --scheduler fair --nrgrp 2 --max /g1=riops=300 --burst /g1=riops=3000,seconds=5 --min /g2=iops=9 --max /=iops=900",
         "sim:nvme-plp -w tenants --round-trip 200us",
         "sim:nvme-plp -w tenants:many -s 2 --scheduler none",
     ] {
@@ -194,6 +195,20 @@ fn each_mistake_has_its_own_words() {
             "sim:sata-7200 --json /no/such/dir/x.json",
             "--json: /no/such/dir/x.json: No such file or directory (os error 2)",
         ),
+        ("sim:nvme-plp --max g1", "a limit has the form PATH=LIMITS, as in /g1=riops=3000"),
+        ("sim:nvme-plp -G --nrgrp 2 --max /g3=iops=1", "--max: there is no group \"/g3\"; the groups are /, /g1, /g2"),
+        ("sim:nvme-plp --max /=iops=0", "--max: /: iops takes 1 to 1000000000, not 0"),
+        ("sim:nvme-plp --burst /=iops=9", "--burst: /: a burst of iops needs a max of iops"),
+        ("sim:nvme-plp --scheduler fair --min /=iops=9", "--min: the root has all of the disk"),
+        (
+            "sim:sata-7200 --nrgrp 2 --scheduler bfq --min /g1=iops=9",
+            "--min: /g1: scheduler bfq keeps no floors; fair does",
+        ),
+        (
+            "sim:nvme-plp --nrgrp 2 --scheduler fair --min /g1=iops=9 --max /g1=iops=8",
+            "--min: /g1: min iops=9 is above max iops=8: nobody can have both",
+        ),
+        ("sim:nvme-plp -w tenants --max /=iops=9", "--max: has no effect on tenants, which have groups"),
         ("-R x --device sim:sata-7200", "the argument '--report <DIR>' cannot be used with"),
     ] {
         let refusal = planned(flags).err().unwrap_or_else(|| panic!("{flags} is taken"));
@@ -310,8 +325,16 @@ fn a_tree_of_groups_comes_from_a_config_file() {
     std::fs::write(&file, "[group.\"/a/b\"]\nweight = 300\n[group.\"/c\"]\nweight = 5\n").unwrap();
     let asked = planned(&format!("sim:sata-7200 --groups {}", file.display())).unwrap();
     assert_eq!(weights(&asked), [("/", 100), ("/a", 100), ("/a/b", 300), ("/c", 5)]);
+    std::fs::write(&file, "[group.\"/a\"]\nmax = \"iops=50\"\n[group.\"/b\"]\nmin = { rbps = \"1m\" }\n").unwrap();
+    let asked = planned(&format!("sim:nvme-plp --scheduler fair --groups {} --max /b=iops=9", file.display())).unwrap();
+    let limits: Vec<_> = asked.header.limits.iter().map(|(path, says)| format!("{path} {says}")).collect();
+    assert_eq!(limits, ["/a max iops=50", "/b max iops=9, min rbps=1048576"]);
     for (text, why) in [
         ("", "groups.toml has no [group.\"/PATH\"]"),
+        (
+            "[group.\"/a\"]\nmax = { iops = 0 }\n",
+            "groups.toml:2:16: group.\"/a\".max.iops: takes 1 to 1000000000, not 0",
+        ),
         ("[group.\"/a\"]\nweight = 0\n", "groups.toml:2:10: group.\"/a\".weight: takes a number from 1 to 1000, not 0"),
     ] {
         std::fs::write(&file, text).unwrap();

@@ -11,7 +11,6 @@ use super::*;
 use crate::args::{Cli, Command};
 use crate::config;
 use crate::config::EXAMPLE;
-use crate::words::limits;
 use crate::words::mistake::{Severity, Source, render};
 
 /// What `fairlift serve FLAGS --config f.toml` makes of a file, or how it refuses.
@@ -410,7 +409,7 @@ fn limits_are_tables_or_lines_of_the_kernel_and_the_flag_wins() {
     let group = |keys: &str| format!("[export.a]\nbacking = \"mem:1m\"\ngroup = \"/t/a\"\n[group.\"/t/a\"]\n{keys}\n");
     let bounds = |text: &str, flags: &str, path: &str| {
         let config = planned(text, &format!("--listen unix:/x {flags}")).unwrap();
-        config.bounds.get(path).map(limits::show)
+        config.bounds.get(path).map(ToString::to_string)
     };
     let wanted = Some("max rbps=104857600 riops=3000, burst riops=30000 seconds=5".to_owned());
     for keys in [

@@ -17,10 +17,16 @@
 //! floor.3  The floor of a group passes down to those below it by their weights; to serve a group below its floor, those above it
 //!          go first as well.
 //! floor.4  Where floors are more than the disk can do, groups below them share it in proportion to their floors.
-//! floor.5  A group with a floor is not held back for its places in the device being taken, and may take those that are kept for
-//!          others.
+//! floor.5  A group is not held back for its places in the device being taken unless its tag is as far ahead as it can be, and may
+//!          take those that are kept for others while it is below its floor. The problem: with its places for its weight's part
+//!          alone, it never has more than that; free of them for good, it had a third more than its weight's part, with a
+//!          floor of a tenth of that.
+//! floor.6  What a dispatch costs does not grow with the number of floors. A group ahead of its floor is looked at when its tag comes
+//!          to be due, in the order of tags; any group, when something came or went in it. Nobody else changes.
 
+use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::super::fair_queue::FairQueue;
 use crate::ceiling::{Rate, Rates};
@@ -51,24 +57,35 @@ struct Tag {
     until: Instant,
 }
 
+/// The floor of a group.
 #[derive(Debug)]
 struct Floor {
-    group: GroupId,
     tags: Vec<Tag>,
-    /// Its weight while it goes first.
-    weight: u32,
+    /// How large it is beside others.
+    size: u64,
     is_behind: bool,
+    /// What it added to the weights of its group and those above, while it is behind.
+    weight: u32,
+    /// Its place in the order of tags, if it has one there; other places of it are stale.
+    place: Option<Instant>,
+    is_touched: bool,
 }
 
 impl Floor {
-    /// How large it is beside others: I/Os, and 4 KiB of bytes count as one.
-    fn size(&self) -> u64 {
+    fn new(tags: Vec<Tag>) -> Self {
+        // I/Os, and 4 KiB of bytes count as one.
         let one = |tag: &Tag| if tag.rate.counts_bytes() { tag.amount.div_ceil(4096) } else { tag.amount };
-        self.tags.iter().map(one).max().unwrap_or(1)
+        let size = tags.iter().map(one).max().unwrap_or(0);
+        Self { tags, size, is_behind: false, weight: 0, place: None, is_touched: false }
+    }
+
+    /// From when on it is below its floor.
+    fn due(&self) -> Instant {
+        self.tags.iter().map(|tag| tag.until).min().unwrap_or(Instant::MAX)
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Node {
     parent: Option<GroupId>,
     /// Its number in the fair queue.
@@ -76,8 +93,7 @@ struct Node {
     weight: u32,
     /// The weight that it has instead, while it, or one below it, goes first; else 0.
     raised: u64,
-    /// It, or one above it, has a floor.
-    covered: bool,
+    floor: Option<Floor>,
 }
 
 impl Node {
@@ -90,7 +106,12 @@ impl Node {
 #[derive(Default, Debug)]
 pub(super) struct Floors {
     nodes: Vec<Option<Node>>,
-    all: Vec<Floor>,
+    /// How many floors there are of each size.
+    sizes: BTreeMap<u64, u32>,
+    /// Groups ahead of their floors, by when their tags are due (floor.6).
+    ahead: BinaryHeap<Reverse<(Instant, GroupId)>>,
+    /// Groups in which something came or went.
+    touched: Vec<GroupId>,
     behind: u32,
 }
 
@@ -99,59 +120,64 @@ impl Floors {
     pub(super) fn set_group(&mut self, id: GroupId, order: GroupId, group: &Group) {
         let at = usize::from(id.0);
         if self.nodes.len() <= at {
-            self.nodes.resize(at + 1, None);
+            self.nodes.resize_with(at + 1, || None);
         }
-        let covered = group.parent.is_some_and(|parent| self.covers(parent));
-        let node = Node { parent: group.parent, order, weight: group.weight.into(), raised: 0, covered };
         match &mut self.nodes[at] {
-            Some(there) => there.weight = node.weight,
-            none => *none = Some(node),
+            Some(there) => there.weight = group.weight.into(),
+            none => {
+                *none = Some(Node { parent: group.parent, order, weight: group.weight.into(), raised: 0, floor: None });
+            }
         }
     }
 
-    /// A group went.
+    /// A group went, which had no floor any more.
     pub(super) fn remove_group(&mut self, id: GroupId) {
         self.nodes[usize::from(id.0)] = None;
     }
 
     /// Gives a group a floor, or none.
     pub(super) fn set(&mut self, now: Instant, id: GroupId, rates: &Rates, order: &mut FairQueue) {
-        if rates.is_none() && !self.all.iter().any(|floor| floor.group == id) {
-            return; // Groups come and go by the thousand.
+        let largest = self.largest();
+        self.turn(id, false, order);
+        let before = self.node_mut(id).floor.take();
+        if let Some(floor) = &before {
+            let count = self.sizes.get_mut(&floor.size).expect("each floor is counted");
+            *count -= 1;
+            if *count == 0 {
+                self.sizes.remove(&floor.size);
+            }
         }
-        (0..self.all.len()).for_each(|at| self.turn(at, false, order));
-        let before = self.all.iter().position(|floor| floor.group == id).map(|at| self.all.swap_remove(at));
         if !rates.is_none() {
             let until = |rate| {
-                let old = before.as_ref().and_then(|floor| floor.tags.iter().find(|tag| tag.rate == rate));
+                let old = before.iter().flat_map(|floor| &floor.tags).find(|tag| tag.rate == rate);
                 old.map_or(now, |tag| tag.until)
             };
-            let tags = rates.iter().map(|(rate, amount)| Tag { rate, amount, until: until(rate) }).collect();
-            self.all.push(Floor { group: id, tags, weight: 0, is_behind: false });
+            let tag = |(rate, amount)| Tag { rate, amount, until: until(rate) };
+            let floor = Floor::new(rates.iter().map(tag).collect());
+            *self.sizes.entry(floor.size).or_default() += 1;
+            self.node_mut(id).floor = Some(floor);
+            self.touch(id);
         }
-        // floor.4
-        let largest = self.all.iter().map(Floor::size).max().unwrap_or(1);
-        for floor in &mut self.all {
-            let part = u128::from(floor.size()) * u128::from(RAISED) / u128::from(largest);
-            floor.weight = (part as u32).max(RAISED_LEAST);
-        }
-        for at in 0..self.nodes.len() {
-            let mut up = self.nodes[at].map(|_| GroupId(at as u16));
-            let mut covered = false;
-            while let Some(id) = up {
-                covered |= self.all.iter().any(|floor| floor.group == id);
-                up = self.nodes[usize::from(id.0)].and_then(|node| node.parent);
-            }
-            if let Some(node) = &mut self.nodes[at] {
-                node.covered = covered;
+        if self.largest() != largest && self.behind > 0 {
+            // floor.4
+            for at in 0..self.nodes.len() {
+                let id = GroupId(at as u16);
+                if self.floor_mut(id).is_some_and(|floor| floor.is_behind) {
+                    self.turn(id, false, order);
+                    self.turn(id, true, order);
+                }
             }
         }
+    }
+
+    fn largest(&self) -> u64 {
+        self.sizes.last_key_value().map_or(1, |(size, _)| *size)
     }
 
     /// Whether there are any.
     #[inline]
     pub(super) fn are_some(&self) -> bool {
-        !self.all.is_empty()
+        !self.sizes.is_empty()
     }
 
     /// Whether a group is below its floor, and waits.
@@ -160,61 +186,113 @@ impl Floors {
         self.behind > 0
     }
 
-    /// Whether a group, or one above it, has a floor (floor.5).
-    #[inline]
-    pub(super) fn covers(&self, id: GroupId) -> bool {
-        self.nodes.get(usize::from(id.0)).is_some_and(|node| node.is_some_and(|node| node.covered))
-    }
-
     /// The weight that a group has now in the fair queue.
     pub(super) fn weight(&self, id: GroupId) -> u32 {
         self.node(id).weight_now()
     }
 
-    /// A request of a group goes to the device (floor.1).
-    pub(super) fn count(&mut self, now: Instant, id: GroupId, direction: Direction, bytes: u64) {
+    /// Something came or went in a group: it is looked at next time, and those above it (floor.6).
+    #[inline]
+    pub(super) fn touch(&mut self, id: GroupId) {
+        if !self.are_some() {
+            return;
+        }
         let mut up = Some(id);
         while let Some(id) = up {
-            if let Some(floor) = self.all.iter_mut().find(|floor| floor.group == id) {
-                for tag in floor.tags.iter_mut().filter(|tag| tag.rate.counts(direction)) {
+            let node = self.nodes[usize::from(id.0)].as_mut().expect("a group that is named is there");
+            if let Some(floor) = &mut node.floor
+                && !core::mem::replace(&mut floor.is_touched, true)
+            {
+                self.touched.push(id);
+            }
+            up = node.parent;
+        }
+    }
+
+    /// A request of a group goes to the device (floor.1). Answers whether the group needs its floor: its tag, or that of a group
+    /// above it, is not as far ahead as it can be (floor.5).
+    pub(super) fn count(&mut self, now: Instant, id: GroupId, direction: Direction, bytes: u64) -> bool {
+        let (mut up, mut needs_it) = (Some(id), false);
+        while let Some(id) = up {
+            let node = self.node_mut(id);
+            for tag in node.floor.iter_mut().flat_map(|floor| &mut floor.tags) {
+                if tag.rate.counts(direction) {
                     let amount = if tag.rate.counts_bytes() { bytes } else { 1 };
                     let time = u128::from(amount) * 1_000_000_000 / u128::from(tag.amount);
                     let time = Duration::from_nanos(u64::try_from(time).unwrap_or(u64::MAX));
                     // floor.2
                     let behind = Instant::from_nanos(now.as_nanos().saturating_sub(LAG.as_nanos()));
-                    tag.until = (tag.until.max(behind) + time).min((now + LEAD).max(now + time));
+                    let most = (now + LEAD).max(now + time);
+                    tag.until = (tag.until.max(behind) + time).min(most);
+                    needs_it |= tag.until < most;
                 }
             }
-            up = self.nodes[usize::from(id.0)].and_then(|node| node.parent);
+            up = node.parent;
         }
+        needs_it
     }
 
     /// Looks who is below its floor now, and has those go first.
     pub(super) fn update(&mut self, now: Instant, order: &mut FairQueue) {
-        for at in 0..self.all.len() {
-            let floor = &self.all[at];
-            let is_due = floor.tags.iter().any(|tag| tag.until <= now);
-            let is_behind = is_due && order.has_backlog(self.node(floor.group).order);
-            self.turn(at, is_behind, order);
+        while let Some(id) = self.touched.pop() {
+            self.look(now, id, order);
         }
+        while let Some(Reverse((due, id))) = self.ahead.peek().copied()
+            && due <= now
+        {
+            self.ahead.pop();
+            if let Some(floor) = self.floor_mut(id)
+                && floor.place == Some(due)
+            {
+                floor.place = None;
+                self.look(now, id, order);
+            }
+        }
+    }
+
+    /// Looks whether a group is below its floor; if it is not, when it will be.
+    fn look(&mut self, now: Instant, id: GroupId, order: &mut FairQueue) {
+        let Some(floor) = self.floor_mut(id) else { return }; // It has none any more.
+        floor.is_touched = false;
+        let due = floor.due();
+        if due > now && floor.place.is_none_or(|place| due < place) {
+            floor.place = Some(due);
+            self.ahead.push(Reverse((due, id)));
+        }
+        let is_behind = due <= now && order.has_backlog(self.node(id).order);
+        self.turn(id, is_behind, order);
     }
 
     fn node(&self, id: GroupId) -> &Node {
         self.nodes[usize::from(id.0)].as_ref().expect("a group that is named is there")
     }
 
+    fn node_mut(&mut self, id: GroupId) -> &mut Node {
+        self.nodes[usize::from(id.0)].as_mut().expect("a group that is named is there")
+    }
+
+    fn floor_mut(&mut self, id: GroupId) -> Option<&mut Floor> {
+        self.nodes.get_mut(usize::from(id.0))?.as_mut()?.floor.as_mut()
+    }
+
     /// Has a group and those above it go first, or not any more (floor.3).
-    fn turn(&mut self, at: usize, is_behind: bool, order: &mut FairQueue) {
-        let Floor { group, weight, is_behind: before, .. } = &mut self.all[at];
-        if core::mem::replace(before, is_behind) == is_behind {
+    fn turn(&mut self, id: GroupId, is_behind: bool, order: &mut FairQueue) {
+        let largest = self.largest();
+        let Some(floor) = &mut self.node_mut(id).floor else { return };
+        if core::mem::replace(&mut floor.is_behind, is_behind) == is_behind {
             return;
         }
-        let (mut at, weight) = (*group, *weight);
+        if is_behind {
+            // floor.4
+            let part = u128::from(floor.size) * u128::from(RAISED) / u128::from(largest);
+            floor.weight = (part as u32).max(RAISED_LEAST);
+        }
+        let (mut at, weight) = (id, u64::from(floor.weight));
         self.behind = if is_behind { self.behind + 1 } else { self.behind - 1 };
         while let Some(parent) = self.node(at).parent {
-            let node = self.nodes[usize::from(at.0)].as_mut().expect("it is there");
+            let node = self.node_mut(at);
             // What several below it need counts together.
-            node.raised = if is_behind { node.raised + u64::from(weight) } else { node.raised - u64::from(weight) };
+            node.raised = if is_behind { node.raised + weight } else { node.raised - weight };
             order.set_group_weight(node.order, node.weight_now());
             at = parent;
         }

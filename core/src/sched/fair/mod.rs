@@ -222,6 +222,7 @@ impl Fair {
         if let Some(cost) = self.next_cost(q) {
             let arrival = self.arrival(tenant, is_present);
             self.order.activate(Leaf(q), cost, arrival);
+            self.floors.touch(group);
         }
     }
 
@@ -247,6 +248,7 @@ impl Fair {
         }
         let arrival = self.arrival(tenant, true);
         self.order.unthrottle(self.groups[usize::from(group.0)].order, arrival);
+        self.floors.touch(group);
     }
 
     /// Gives each tenant its room in the device (fair.5); of `depth` requests in all.
@@ -308,11 +310,15 @@ impl Fair {
         }
         let (order, is_group) = (state.order, state.tenant.is_some());
         let tenant = self.tenant(q, group);
-        if self.floors.are_some() && !all {
-            let bytes = Bytes::of(self.shapes[id.0 as usize].shape.sectors.into());
-            self.floors.count(now, group, self.waitings.op(id).direction(), bytes.get());
+        let mut is_free = all;
+        if self.floors.are_some() {
+            if !all {
+                let bytes = Bytes::of(self.shapes[id.0 as usize].shape.sectors.into());
+                is_free = self.floors.count(now, group, self.waitings.op(id).direction(), bytes.get()); // floor.5
+            }
+            self.floors.touch(group);
         }
-        let is_held = self.tenants.sent(tenant, cost) && !all && !self.floors.covers(group);
+        let is_held = self.tenants.sent(tenant, cost) && !is_free;
         if is_held && is_group {
             self.order.throttle(order);
         }
@@ -522,6 +528,7 @@ impl Membership for Fair {
         self.order.set_queue_weight(Leaf(q), weight_of(priority));
         self.order.set_queue_class(Leaf(q), priority.class);
         self.order.move_queue(Leaf(q), self.groups[usize::from(group.0)].order);
+        [from, group].into_iter().for_each(|group| self.floors.touch(group));
         self.wake(q, after);
         if has_room {
             self.release(q, from);
@@ -558,7 +565,12 @@ impl Membership for Fair {
         if id != GroupId::ROOT {
             // A group that was held because its places were taken goes on (floor.5).
             self.order.unthrottle(order, Arrival::Present { credit: 0 });
+            self.floors.touch(id);
         }
+    }
+
+    fn is_below_floor(&self) -> bool {
+        self.floors.is_behind()
     }
 
     fn remove_group(&mut self, now: Instant, id: GroupId) {
