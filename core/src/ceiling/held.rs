@@ -14,12 +14,12 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::Budget;
-use crate::time::us;
+use crate::time::ms;
 use crate::{Bio, Bytes, ContextId, Direction, Duration, Group, GroupId, Instant, Op, StreamId};
 
 /// What waits for a ceiling is let through at most so often, and then all that may go: a worker is not woken for each of 100,000
-/// I/Os a second. Chosen: a tenth of the tolerance, within which nothing is lost by it.
-const GRAIN: Duration = us(500);
+/// I/Os a second. Chosen: a fifth of the tolerance, within which nothing is lost by it, and three I/Os of 3,000 a second.
+const GRAIN: Duration = ms(1);
 
 /// A bio that waits.
 #[derive(Clone, Copy, Debug)]
