@@ -258,8 +258,9 @@ def a_disk_that_is_held_idle_for_a_neighbour(t):
 def a_client_that_does_not_take_its_replies(t):
     server = t.server(config=tenants('scheduler = "fair"', alice="mem:1g"))
     client = server.connect("alice")
-    t.defer(client.close)
-    client.send(*(client.request(nbdclient.READ, n * MIB, MIB) for n in range(32)))
+    t.defer(client.sock.close)
+    client.write(0, random.randbytes(MIB))  # zeroes would be a hole of a few bytes
+    client.send(*(client.request(nbdclient.READ, 0, MIB) for _ in range(32)))
     why(t, server, "reply", "takes its replies slowly")
 
 
@@ -269,8 +270,11 @@ def one_slow_worker(t):
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         t.skip("there is one CPU only")
+    os.sched_setaffinity(0, cpus[1:])
     server = t.server(config=tenants('scheduler = "fair"', alice="null:1g", bob="null:1g"), args=["--workers=2"])
-    Load(t, server, "alice", 4)
+    # A client that asks for more than a fortieth of a CPU can answer.
+    t.start("fio", "--name=alice", "--ioengine=nbd", f"--uri={server.uri('alice')}", "--rw=randread", "--bs=4k", "--iodepth=16",
+            "--size=256m", "--time_based", "--runtime=60", stdout=subprocess.DEVNULL)
     Load(t, server, "bob", pause=0.01)
     control = Control(t, server)
     until(lambda: len(control.ask("GET", "/v1/connections")) == 2, "both are there")
@@ -287,7 +291,6 @@ def one_slow_worker(t):
     for _ in range(4):
         hog = t.start(sys.executable, "-c", "while True: pass")
         os.sched_setaffinity(hog.pid, cpus[:1])
-    os.sched_setaffinity(0, cpus[1:])
     said = why(t, server, "worker", f"worker {serves['alice']}, which serves /alice, has no time left", "it waits for a CPU")
     contains(said["says"], f"worker {serves['bob']} ")
 
