@@ -258,7 +258,7 @@ def a_disk_that_is_held_idle_for_a_neighbour(t):
 def a_client_that_does_not_take_its_replies(t):
     server = t.server(config=tenants('scheduler = "fair"', alice="mem:1g"))
     client = server.connect("alice")
-    t.defer(client.sock.close)
+    t.defer(client.sock.shutdown, socket.SHUT_RDWR)
     client.write(0, random.randbytes(MIB))  # zeroes would be a hole of a few bytes
     client.send(*(client.request(nbdclient.READ, 0, MIB) for _ in range(32)))
     why(t, server, "reply", "takes its replies slowly")
