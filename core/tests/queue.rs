@@ -403,6 +403,27 @@ fn what_a_scheduler_has_learned_of_the_disk_is_there_when_it_comes_back() {
     }
 }
 
+/// What a scheduler around another one leaves to that.
+macro_rules! as_its_first {
+    () => {
+        fn dispatch(&mut self, now: Instant) -> Next {
+            self.0.dispatch(now)
+        }
+
+        fn requeue(&mut self, now: Instant, request: &Waiting) {
+            self.0.requeue(now, request);
+        }
+
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn resize(&mut self, capacity: usize, depth: u16) {
+            self.0.resize(capacity, depth);
+        }
+    };
+}
+
 /// Says what it hears of others' requests.
 struct Listener(NoScheduler, Arc<Mutex<Vec<u32>>>);
 
@@ -411,21 +432,7 @@ impl Scheduler for Listener {
         self.0.insert(now, request);
     }
 
-    fn dispatch(&mut self, now: Instant) -> Next {
-        self.0.dispatch(now)
-    }
-
-    fn requeue(&mut self, now: Instant, request: &Waiting) {
-        self.0.requeue(now, request);
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn resize(&mut self, capacity: usize, depth: u16) {
-        self.0.resize(capacity, depth);
-    }
+    as_its_first! {}
 
     fn set_others(&mut self, others: u32) {
         self.1.lock().unwrap().push(others);
@@ -585,21 +592,7 @@ impl Scheduler for Counting {
         self.0.insert(now, request);
     }
 
-    fn dispatch(&mut self, now: Instant) -> Next {
-        self.0.dispatch(now)
-    }
-
-    fn requeue(&mut self, now: Instant, request: &Waiting) {
-        self.0.requeue(now, request);
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn resize(&mut self, capacity: usize, depth: u16) {
-        self.0.resize(capacity, depth);
-    }
+    as_its_first! {}
 }
 
 impl Membership for Counting {}

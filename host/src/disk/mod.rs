@@ -67,7 +67,7 @@ pub(crate) struct Disk {
     pub(crate) concurrency: concurrency::Settings,
     /// Counts what the devices do, for a bench.
     pub(crate) gauge: Option<Gauge>,
-    /// Who may change which of its blocks.
+    /// Its blocks that writes have claimed.
     pub(crate) blocks: Blocks,
 }
 

@@ -310,7 +310,7 @@ mod tests {
 
     use fairlift_core::queue::Segment;
     use fairlift_core::{ContextId, Group, GroupId, Instant, Limits, Priority, Stream, StreamId, sched};
-    use fairlift_lab::repeat;
+    use fairlift_lab::{Random, repeat};
 
     use super::*;
     use crate::config::{self, Backing};
@@ -321,19 +321,6 @@ mod tests {
     use crate::kernel::buffer::Pool;
     use crate::kernel::notify::Notifiers;
     use crate::kernel::ring::Ring;
-
-    /// Numbers drawn one after the other (splitmix64).
-    #[derive(Clone)]
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, end: u64) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (mixed ^ mixed >> 31) % end
-        }
-    }
 
     /// RAM in blocks, which answers in any order, late, and sometimes with an error.
     struct Slow {
@@ -350,7 +337,7 @@ mod tests {
         }
 
         fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
-            let random = Random(self.seed);
+            let random = Random::new(self.seed);
             Box::new(SlowLane { ram: Arc::clone(&self.ram).lane(address), waiting: vec![], random, fails: self.fails })
         }
 
@@ -420,7 +407,7 @@ mod tests {
 
     impl Scene {
         fn new(seed: u64) -> Self {
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             let block = [512, 4096][random.below(2) as usize];
             let size = block as usize * 12;
             let ram = device::open(&Backing::Mem { size: size as u64 }, false).unwrap();

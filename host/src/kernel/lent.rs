@@ -144,7 +144,7 @@ extern "C" fn touched(_signal: libc::c_int, info: *mut libc::siginfo_t, _context
 fn replace(start: usize, len: usize) -> bool {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-    // SAFETY: the mapping is one that was lent, and is not unmapped before its entry is empty. Nobody has a reference to it, or relies
+    // SAFETY: the mapping is one that was lent, and is not unmapped before its entry is empty. No reference to it is held, and no code relies
     // on what is in it (ticket.2). The kernel's own number of the last error is put back.
     unsafe {
         let errno = *libc::__errno_location();
