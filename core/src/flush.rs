@@ -26,6 +26,9 @@
 //! flush.8  Where there is no volatile cache, no flush is sent.
 //! flush.9  A flush that takes too long is the caller's to notice ([`Flush::running_since`]); the caller then tells the waiters.
 //!          The device flush stays under way until the device answers, and no other starts before.
+//! flush.10  A write that is made durable ahead of the flush that will be asked for ([`Flush::begin_ahead`]) may have a flush in it.
+//!          So it begins only while no other such write and no flush is under way or asked for, and no flush starts until it has
+//!          ended. If it fails, flush.7 holds: but not for a lack of space while nothing else was written, which is the write's own.
 //!
 //! This is a state machine without a lock, a clock or a device: [`Queue`](crate::Queue) drives one for each of its backings, the
 //! library one for threads and tasks. It counts flushes that are asked for, started and finished; of writes it only needs to know
@@ -63,6 +66,9 @@ settings! {
         /// whether all flushes fail after one has failed, until the operator takes note (SIGUSR2); 0: the next flush
         /// may succeed
         pub remember: bool as "flush_remember" = true, switch;
+        /// whether a write of a stream that flushes after each write is made durable with the write, if nothing else is under way
+        /// in its queue; 0: by the flush
+        pub ahead: bool as "flush_ahead" = true, switch;
         /// whether the time of a flush is charged to the groups that asked for it
         pub charge: bool as "charge_flushes" = true, switch;
     }
@@ -121,7 +127,9 @@ impl Dirty {
         }
     }
 
-    fn is_marked(&self) -> bool {
+    /// Whether something was written that no flush which has started covers.
+    #[inline]
+    pub(crate) fn is_marked(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 
@@ -164,6 +172,8 @@ pub struct Flush {
     waiting: u32,
     sharing_in: Contexts,
     waiting_in: Contexts,
+    /// A write is made durable (flush.10).
+    is_ahead: bool,
     group_commit: GroupCommit,
     /// What a flush failed with that nobody has taken note of (flush.7).
     lost: Option<Errno>,
@@ -195,6 +205,7 @@ impl Flush {
             waiting: 0,
             sharing_in: Contexts::default(),
             waiting_in: Contexts::default(),
+            is_ahead: false,
             group_commit: GroupCommit::default(),
             lost: None,
             failures: VecDeque::with_capacity(8),
@@ -235,8 +246,8 @@ impl Flush {
 
     /// Whether a device flush is to start.
     pub fn poll_start(&mut self, now: Instant) -> Start {
-        if self.is_running() || self.waiting == 0 {
-            return Start::No; // flush.2
+        if self.is_running() || self.waiting == 0 || self.is_ahead {
+            return Start::No; // flush.2, flush.10
         }
         if !self.volatile || self.lost.is_none() && !self.dirty.is_marked() {
             self.counts.spared += 1; // flush.6, flush.8
@@ -296,6 +307,29 @@ impl Flush {
     /// counts as one of ours, for the device tells it once (flush.7).
     pub fn ended_alone(&mut self, outcome: Outcome) -> Outcome {
         self.judge(outcome)
+    }
+
+    /// A write is to be made durable ahead of the flush that will be asked for; whether it may be (flush.10). If so,
+    /// [`end_ahead`](Self::end_ahead) follows.
+    pub fn begin_ahead(&mut self) -> bool {
+        let is_busy = self.waiting > 0 || self.is_running() || self.is_ahead;
+        let may = !is_busy && self.lost.is_none() && !self.dirty.is_marked();
+        self.is_ahead |= may;
+        may
+    }
+
+    /// A write that was made durable ahead of its flush has ended; `alone`: no other write has ended since it began. A flush may start
+    /// now: the contexts of those that wait for one.
+    ///
+    /// # Panics
+    /// If none had begun.
+    pub fn end_ahead(&mut self, outcome: Outcome, alone: bool) -> Contexts {
+        assert!(core::mem::take(&mut self.is_ahead), "a write ended that was not made durable ahead of its flush");
+        let is_its_own = alone && matches!(outcome, Outcome::Failed(errno) if errno.is_lack_of_space());
+        if !is_its_own {
+            self.judge(outcome);
+        }
+        self.waiting_in
     }
 
     /// What to tell of a device flush that ended so (flush.7).

@@ -31,6 +31,7 @@ extern crate alloc;
 
 pub mod ceiling;
 mod cost_model;
+mod floors;
 pub mod flush;
 pub mod group;
 pub mod helpers;

@@ -61,6 +61,11 @@ pub enum Direction {
     Write,
 }
 
+impl Direction {
+    /// Both, in the order of their numbers.
+    pub const ALL: [Self; 2] = [Self::Read, Self::Write];
+}
+
 /// How a bio wants to be treated; a set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Flags(u8);
@@ -82,6 +87,8 @@ impl Flags {
     pub const FAST: Self = Self(1 << 5);
     /// All writes that ended before must be on stable storage before this one's data is written.
     pub const PREFLUSH: Self = Self(1 << 6);
+    /// In the device: the queue itself makes this write durable, ahead of the flush that will ask for it (sequence.6).
+    pub(crate) const AHEAD: Self = Self(1 << 7);
 
     /// Whether every flag of `other` is set here.
     #[must_use]
@@ -123,7 +130,7 @@ impl BitOrAssign for Flags {
 
 impl fmt::Debug for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [&str; 7] = ["FUA", "SYNC", "META", "PRIO", "NO_UNMAP", "FAST", "PREFLUSH"];
+        const NAMES: [&str; 8] = ["FUA", "SYNC", "META", "PRIO", "NO_UNMAP", "FAST", "PREFLUSH", "AHEAD"];
         let mut set = f.debug_set();
         for (bit, name) in NAMES.iter().enumerate() {
             if self.0 & (1 << bit) != 0 {
@@ -286,6 +293,8 @@ impl Errno {
     pub const ENOMEM: Self = Self(12);
     /// Invalid argument.
     pub const EINVAL: Self = Self(22);
+    /// The file would be larger than it may be.
+    pub const EFBIG: Self = Self(27);
     /// No space left on device.
     pub const ENOSPC: Self = Self(28);
     /// Value too large.
@@ -296,6 +305,14 @@ impl Errno {
     pub const ESHUTDOWN: Self = Self(108);
     /// It took too long.
     pub const ETIMEDOUT: Self = Self(110);
+    /// A quota is used up.
+    pub const EDQUOT: Self = Self(122);
+
+    /// Whether there was no room for the data.
+    #[must_use]
+    pub const fn is_lack_of_space(self) -> bool {
+        matches!(self, Self::ENOSPC | Self::EFBIG | Self::EDQUOT)
+    }
 
     /// The symbolic name, for the numbers this crate itself uses.
     #[must_use]
@@ -306,11 +323,13 @@ impl Errno {
             Self::EAGAIN => "EAGAIN",
             Self::ENOMEM => "ENOMEM",
             Self::EINVAL => "EINVAL",
+            Self::EFBIG => "EFBIG",
             Self::ENOSPC => "ENOSPC",
             Self::EOVERFLOW => "EOVERFLOW",
             Self::ENOTSUP => "ENOTSUP",
             Self::ESHUTDOWN => "ESHUTDOWN",
             Self::ETIMEDOUT => "ETIMEDOUT",
+            Self::EDQUOT => "EDQUOT",
             _ => return None,
         })
     }

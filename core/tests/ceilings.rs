@@ -159,6 +159,47 @@ fn a_parent_binds_its_children_and_they_share_what_it_has_by_weight() {
     assert!(sim.count(streams[0], at(4), at(5)) < 50);
 }
 
+/// floor.1, floor.3, floor.4, below a ceiling that binds: nine readers share 3000 IOPS, and one has a floor of 1000; a floor on a group
+/// of two; and floors that are more than the ceiling.
+#[test]
+fn floors_are_kept_within_the_ceiling_of_a_group_above() {
+    // 1 is above all others; 2 is above 3 and 4.
+    let groups: Vec<_> = [(0, 100), (1, 100), (2, 100), (2, 300)].into_iter().chain([(1, 100); 8]).collect();
+    let floors = |floors: &[(u16, u64)]| {
+        let mut sim = Sim::new(Kind::Fair, &groups);
+        sim.limit(1, max(Rate::Riops, 3000));
+        for (group, floor) in floors {
+            sim.queue.set_floor(sim.now, GroupId(*group), Rates::NONE.with(Rate::Riops, *floor));
+        }
+        let streams: Vec<_> = (3..=12).map(|group| (sim.stream(group), Op::Read, 8)).collect();
+        for (stream, ..) in &streams {
+            (0..32).for_each(|_| sim.ask(*stream, Op::Read, 8));
+        }
+        sim.saturate(&streams, at(3));
+        // 3, 4, and the others.
+        let counts: Vec<_> = streams.iter().map(|(stream, ..)| sim.count(*stream, at(1), at(3)) / 2).collect();
+        assert!(counts.iter().sum::<u64>().abs_diff(3000) <= 6, "{counts:?}");
+        counts
+    };
+    let near = |had: u64, due: u64| assert!(had.abs_diff(due) <= due / 50 + 2, "{had}, not {due}");
+    // By weight a ninth, parted 1:3.
+    let counts = floors(&[]);
+    near(counts[0], 83);
+    near(counts[2], 333);
+    let counts = floors(&[(5, 1000)]);
+    near(counts[2], 1000);
+    counts[3..].iter().for_each(|count| near(*count, 250));
+    let counts = floors(&[(2, 1000), (5, 500)]);
+    near(counts[0], 250);
+    near(counts[1], 750);
+    near(counts[2], 500);
+    counts[3..].iter().for_each(|count| near(*count, 1500 / 7));
+    // 4500 of 3000.
+    let counts = floors(&[(5, 3000), (6, 1500)]);
+    near(counts[2], 2000);
+    near(counts[3], 1000);
+}
+
 /// ceiling.5: reads do not hold writes up, and nothing holds a flush up.
 #[test]
 fn writes_pass_reads_that_wait_and_flushes_pass_all() {
@@ -221,7 +262,7 @@ fn a_ceiling_that_changes_holds_at_once() {
     (0..64).for_each(|_| sim.ask(stream, Op::Read, 8));
     assert_eq!(sim.turn().len(), 1);
     sim.budgets[&1].set(sim.now, &max(Rate::Iops, 1000));
-    sim.queue.ceilings_changed(sim.now);
+    sim.queue.ceiling_changed(sim.now, GroupId(1));
     sim.saturate(&[(stream, Op::Read, 8)], at(1));
     assert!(sim.gone.len().abs_diff(1000) < 10, "{}", sim.gone.len());
     sim.turn();

@@ -12,16 +12,15 @@ use fairlift_core::{
     Sector, Stream, StreamId, Token,
 };
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 
 const C0: ContextId = ContextId(0);
 /// The disk has so many requests at a time, each for so long.
-const DEPTH: u16 = 32;
-const TAKES: Duration = ms(4);
+const DEPTH: u16 = 128;
+const TAKES: Duration = ms(16);
 /// I/Os a second.
 const CAPACITY: f64 = 8_000.0;
 /// What a tenant keeps outstanding: enough for all of the disk.
-const OUTSTANDING: u32 = 64;
+const OUTSTANDING: u32 = 160;
 
 /// The parents: three leaves below the root, and a group with three below it.
 const PARENTS: [u16; 7] = [0, 0, 0, 0, 4, 4, 4];
@@ -101,6 +100,8 @@ struct Sim {
     flying: BinaryHeap<std::cmp::Reverse<(Instant, fairlift_core::Tag)>>,
     asked: u64,
     outstanding: Vec<u32>,
+    /// How many requests each leaf keeps outstanding.
+    keeps: [u32; GROUPS],
     /// When each leaf's requests went to the disk.
     gone: Vec<Vec<Instant>>,
 }
@@ -128,14 +129,23 @@ impl Sim {
             })
             .into();
         let (outstanding, gone) = (vec![0; GROUPS], vec![Vec::new(); GROUPS]);
-        Self { queue, now: Instant::ZERO, streams, flying: BinaryHeap::new(), asked: 0, outstanding, gone }
+        Self {
+            queue,
+            now: Instant::ZERO,
+            streams,
+            flying: BinaryHeap::new(),
+            asked: 0,
+            outstanding,
+            gone,
+            keeps: [OUTSTANDING; GROUPS],
+        }
     }
 
     /// Until then: those that ask keep their requests outstanding.
     fn run(&mut self, asks: &[bool], until: Instant) {
         while self.now < until {
             for leaf in LEAVES.into_iter().filter(|leaf| asks[*leaf]) {
-                while self.outstanding[leaf] < OUTSTANDING {
+                while self.outstanding[leaf] < self.keeps[leaf] {
                     self.asked += 1;
                     let start = Sector(self.asked * 4096 % (1 << 29));
                     let extent = Extent::new(start, 8);
@@ -178,7 +188,7 @@ impl Sim {
 fn said() -> impl Strategy<Value = Said> {
     let weight = prop::sample::select(vec![50_u16, 100, 200, 400]);
     let rate = |low: u64, high: u64| prop_oneof![2 => Just(0_u64), 1 => low..high];
-    (weight, rate(100, 2500), rate(200, 4000)).prop_map(|(weight, floor, ceiling)| Said {
+    (weight, rate(100, 2500), rate(300, 4000)).prop_map(|(weight, floor, ceiling)| Said {
         weight,
         floor: floor as f64,
         ceiling: ceiling as f64,
@@ -186,7 +196,7 @@ fn said() -> impl Strategy<Value = Said> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 0, rng_seed: if cfg!(debug_assertions) { RngSeed::Fixed(23) } else { RngSeed::Random }, ..ProptestConfig::with_cases(if cfg!(debug_assertions) { 10 } else { 500 }) })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(debug_assertions) { 30 } else { 500 }) })]
 
     /// floor.1 to floor.5, ceiling.1 to ceiling.3: in no window of any length is a group below its floor while the disk could,
     /// or above its ceiling; the rest is shared by weight; and the disk is never idle while something may go.
@@ -194,17 +204,22 @@ proptest! {
     fn every_group_has_its_floor_its_ceiling_and_its_weights_part_of_the_rest(
         mut said in prop::collection::vec(said(), GROUPS),
         asks in prop::collection::vec(prop::collection::vec(prop::bool::weighted(0.8), GROUPS), 2),
+        ceilings: bool,
     ) {
         // What can be kept: of the root nothing is said, no floor is above a ceiling at it or above it, and all have room.
         (said[0].floor, said[0].ceiling) = (0.0, 0.0);
-        for group in 1..GROUPS {
-            if said[group].ceiling > 0.0 {
-                said[group].floor = said[group].floor.min(said[group].ceiling).floor();
-            }
-            // What waits for a ceiling above is let through by weight (ceiling.6), before there is a floor.
-            if said[parent(group)].ceiling > 0.0 {
-                said[group].floor = 0.0;
-            }
+        if !ceilings {
+            said.iter_mut().for_each(|said| said.ceiling = 0.0);
+        }
+        for said in said.iter_mut().filter(|said| said.ceiling > 0.0) {
+            said.floor = said.floor.min(said.ceiling).floor();
+        }
+        // Those below a ceiling fit into it.
+        let ceilings_of: Vec<_> = said.iter().map(|said| said.ceiling).enumerate().filter(|(_, rate)| *rate > 0.0).collect();
+        for (group, ceiling) in ceilings_of {
+            let below = children(group).map(|child| said[child].floor).sum::<f64>();
+            let part = (0.9 * ceiling / below).min(1.0);
+            children(group).for_each(|child| said[child].floor = (said[child].floor * part).floor());
         }
         let floors: f64 = said.iter().map(|said| said.floor).sum();
         let part = (0.8 * CAPACITY / floors).min(1.0);
@@ -213,8 +228,8 @@ proptest! {
         let mut sim = Sim::new(&said);
         let mut from = Instant::ZERO;
         for asks in &asks {
-            // First the depth is learned, and places in the device go from some to others.
-            let start = from + ms(1000);
+            // First places in the device go from some to others, and what ceilings hold of those that ask no more ends.
+            let start = from + ms(2000);
             let until = start + ms(500);
             sim.run(asks, until);
             let whole = fluid(&said, asks, CAPACITY);
@@ -238,16 +253,80 @@ proptest! {
             let seconds = until.since(start).as_nanos() as f64 / 1e9;
             // One place in eight may be kept (fair.5), with floors and without.
             let all = sim.count(0, start, until);
-            prop_assert!(all >= 0.82 * whole[0] * seconds, "{all} of {}: {said:?} {asks:?}", whole[0] * seconds);
-            // Places in the device are whole ones, so that small parts of a tree of six tenants are far from exact.
+            prop_assert!(all >= 0.86 * whole[0] * seconds, "{all} of {}: {said:?} {asks:?}", whole[0] * seconds);
+            // Places in the device are whole ones, of each tenant. Where a group below its floor has siblings at their ceilings, more
+            // of what it gets is counted as by its floor than the model does: there parts by weight may be half of the model's, and
+            // nothing is said of them.
+            let place = seconds * CAPACITY / f64::from(DEPTH);
             let rest = fluid(&said, asks, all / seconds);
-            for group in children(0) {
+            for group in children(0).filter(|_| !ceilings) {
                 let (had, due) = (sim.count(group, start, until), rest[group] * seconds);
-                prop_assert!((had - due).abs() <= 0.3 * due + f64::from(DEPTH), "{group}: {had}, not {due}: {said:?} {asks:?}");
+                prop_assert!((had - due).abs() <= 0.25 * due + place * children(group).count().max(1) as f64, "{group}: {had}, not {due}: {said:?} {asks:?}");
             }
             from = until;
         }
     }
+}
+
+/// cost.5: when the scheduler learns that all costs are another, tenants' rooms are in the new ones at once. In the old ones the disk did a
+/// quarter of its work for half a second.
+#[test]
+fn a_disk_whose_costs_are_learned_is_kept_busy_meanwhile() {
+    let mut sim = Sim::new(&[Said { weight: 100, floor: 0.0, ceiling: 0.0 }; GROUPS]);
+    for n in 1..=8 {
+        let (from, until) = (sim.now, Instant::ZERO + ms(n * 250));
+        sim.run(&[true; GROUPS], until);
+        let done = 4.0 * sim.count(0, from, until);
+        assert!(done >= 0.9 * CAPACITY, "{done} a second in quarter {n}");
+    }
+}
+
+/// floor.1: a group that reads alone is not below its floor of writes.
+#[test]
+fn a_floor_of_writes_lets_no_reads_go_first() {
+    let mut said = [Said { weight: 100, floor: 0.0, ceiling: 0.0 }; GROUPS];
+    (said[1].weight, said[2].weight) = (100, 300);
+    let mut sim = Sim::new(&said);
+    sim.queue.set_floor(sim.now, GroupId(1), Rates::NONE.with(Rate::Wiops, 500));
+    sim.queue.set_tunable("device_depth", "1").unwrap(); // so that the order decides alone
+    let mut asks = [false; GROUPS];
+    (asks[1], asks[2]) = (true, true);
+    let (from, until) = (Instant::ZERO + ms(1000), Instant::ZERO + ms(2000));
+    sim.run(&asks, until);
+    let [with, without] = [1, 2].map(|leaf| sim.count(leaf, from, until));
+    let quarter = (with + without) / 4.0;
+    assert!((with - quarter).abs() <= 1.0, "{with} reads beside {without}, by weight a quarter");
+}
+
+/// floor.5: a place in the device brings 250 requests a second, and the weight of 1 brings it one place.
+#[test]
+fn a_floor_is_met_in_more_places_than_the_weight_brings() {
+    let mut said = [Said { weight: 1000, floor: 0.0, ceiling: 0.0 }; GROUPS];
+    said[1] = Said { weight: 1, floor: 2000.0, ceiling: 0.0 };
+    let mut sim = Sim::new(&said);
+    let asks = std::array::from_fn::<_, GROUPS, _>(|leaf| (1..=3).contains(&leaf));
+    let (from, until) = (Instant::ZERO + ms(1000), Instant::ZERO + ms(2000));
+    sim.run(&asks, until);
+    let had = sim.count(1, from, until);
+    assert!((1960.0..=2080.0).contains(&had), "{had}, and the floor is 2000");
+}
+
+/// floor.5: four tenants that ask now and then have four of 32 places kept for them, and a floor is more than the other 28 bring.
+#[test]
+fn a_floor_is_met_in_places_that_are_kept_for_others() {
+    let mut said = [Said { weight: 100, floor: 0.0, ceiling: 0.0 }; GROUPS];
+    said[1].floor = 1850.0;
+    let mut sim = Sim::new(&said);
+    sim.queue.set_tunable("device_depth", "32").unwrap(); // 2000 a second
+    let (all, deep) = ([true; GROUPS], std::array::from_fn::<_, GROUPS, _>(|leaf| leaf == 1 || leaf == 2));
+    [3, 5, 6, 7].into_iter().for_each(|leaf| sim.keeps[leaf] = 1);
+    for n in 0..60 {
+        let start = Instant::ZERO + ms(n * 50);
+        sim.run(&all, start + us(1));
+        sim.run(&deep, start + ms(50));
+    }
+    let had = sim.count(1, Instant::ZERO + ms(1500), Instant::ZERO + ms(3000)) / 1.5;
+    assert!(had >= 0.98 * 1850.0, "{had}, and the floor is 1850");
 }
 
 /// queue.16: nothing is said of floors that can be kept, nor of a disk that was never busy for a second; and both figures of those

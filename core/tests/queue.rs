@@ -104,6 +104,26 @@ fn neighbours_of_different_contexts_stay_apart() {
     assert_eq!(extents(&mut queue, at(0)), [(0, 8)]);
 }
 
+/// queue.4
+#[test]
+fn neighbours_of_different_groups_stay_apart_and_so_do_a_durable_write_and_a_plain_one() {
+    let (mut queue, s) = queue(|settings| {
+        settings.scheduler = Kind::MqDeadline;
+        settings.backings[0].fua = true;
+        settings.groups.push(Group { path: "/a".into(), parent: Some(GroupId::ROOT), weight: 100 });
+    });
+    let other = queue.add_stream(Stream { group: GroupId(1), ..stream(C0) });
+    let durable = |start| Bio { flags: Flags::FUA, ..bio(Op::Write, s, start, 8, start) };
+    queue.submit(at(0), bio(Op::Write, s, 0, 8, 0)).unwrap();
+    queue.submit(at(0), durable(8)).unwrap();
+    queue.submit(at(0), bio(Op::Write, other, 16, 8, 16)).unwrap();
+    queue.submit(at(0), bio(Op::Write, s, 24, 8, 24)).unwrap();
+    assert_eq!(extents(&mut queue, at(0)), [(0, 8), (8, 8), (16, 8), (24, 8)]);
+    queue.submit(at(0), bio(Op::Write, s, 100, 8, 100)).unwrap();
+    queue.submit(at(0), bio(Op::Write, s, 108, 8, 108)).unwrap();
+    assert_eq!(extents(&mut queue, at(0)), [(100, 16)], "those of one kind do not");
+}
+
 /// queue.5
 #[test]
 fn a_flush_goes_first() {
@@ -215,6 +235,9 @@ fn what_cannot_be_is_refused_with_the_reason() {
     assert_eq!(refused(bio(Op::Read, s, 4, 8, 1)), "4+8 is not whole blocks of 4096 bytes");
     assert_eq!(refused(bio(Op::Discard, s, 0, 8, 1)), "this device cannot discard");
     assert_eq!(refused(bio(Op::Write, s, 0, 0, 1)), "a request for nothing");
+    let (mut queue, s) = self::queue(|settings| settings.limits = Limits::new(1001));
+    queue.submit(at(0), bio(Op::Read, s, 993, 8, 1)).unwrap();
+    assert!(queue.submit(at(0), bio(Op::Read, s, 994, 8, 1)).is_err());
 }
 
 #[test]

@@ -44,16 +44,11 @@ impl Meter {
         self.until.load(Ordering::Relaxed).saturating_sub(self.room.load(Ordering::Relaxed))
     }
 
-    #[inline]
-    fn cost(unit: u64, amount: u64) -> u64 {
-        let ticks = (u128::from(unit) * u128::from(amount)) >> PLACES;
-        u64::try_from(ticks).map_or(FURTHEST, |ticks| ticks.min(FURTHEST))
-    }
-
     /// Lets so much through, at `now` in ticks; how long that takes to pay.
     #[inline]
     fn charge(&self, now: u64, amount: u64) -> u64 {
-        let cost = Self::cost(self.unit.load(Ordering::Relaxed), amount);
+        let ticks = (u128::from(self.unit.load(Ordering::Relaxed)) * u128::from(amount)) >> PLACES;
+        let cost = ticks.min(u128::from(FURTHEST)) as u64;
         let paid = |until: u64| Some(until.max(now).saturating_add(cost).min(now.saturating_add(FURTHEST)));
         let _ = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, paid);
         cost
@@ -86,6 +81,17 @@ pub struct Budget {
     waiting: [AtomicU32; 2],
 }
 
+/// One bit for each meter that counts bytes.
+const BYTES: u32 = {
+    let (mut bits, mut rate) = (0, 0);
+    while rate < Rate::COUNT {
+        bits |= if Rate::ALL[rate].counts_bytes() { 3 << (2 * rate) } else { 0 };
+        rate += 1;
+    }
+    bits
+};
+
+#[inline]
 fn ticks(at: Instant) -> u64 {
     at.as_nanos().saturating_mul(TICKS)
 }
@@ -100,7 +106,7 @@ impl Budget {
     }
 
     /// Another ceiling, from now on (ceiling.9). Queues in which bios wait for it are to
-    /// [look again](crate::Queue::ceilings_changed).
+    /// [look again](crate::Queue::ceiling_changed).
     pub fn set(&self, now: Instant, ceiling: &Ceiling) {
         let Ceiling { max, burst, length } = ceiling;
         let mut binding = [0, 0];
@@ -113,7 +119,7 @@ impl Budget {
             let [own, in_burst] = &self.meters[rate as usize];
             own.set(ticks(now), slow, saved + TOLERANCE);
             in_burst.set(ticks(now), fast, TOLERANCE);
-            for direction in [Direction::Read, Direction::Write] {
+            for direction in Direction::ALL {
                 if rate.counts(direction) {
                     let bits = u32::from(slow > 0) | u32::from(fast > 0) << 1;
                     binding[direction as usize] |= bits << (2 * rate as u32);
@@ -131,32 +137,39 @@ impl Budget {
         self.binding[direction as usize].load(Ordering::Relaxed) != 0
     }
 
+    /// The meters that bind what goes this way, each with whether it counts bytes.
     #[inline]
-    fn bound(&self, direction: Direction) -> impl Iterator<Item = (&Meter, bool)> {
-        let mut bits = self.binding[direction as usize].load(Ordering::Relaxed);
+    fn bound(&self, way: Direction) -> impl Iterator<Item = (&Meter, bool)> {
+        let mut bits = self.binding[way as usize].load(Ordering::Relaxed);
         core::iter::from_fn(move || {
-            if bits == 0 {
-                return None;
-            }
-            let bit = bits.trailing_zeros() as usize;
-            bits &= bits - 1;
-            Some((&self.meters[bit / 2][bit % 2], Rate::ALL[bit / 2].counts_bytes()))
+            let bit = bits.trailing_zeros();
+            bits &= bits.wrapping_sub(1);
+            Some((self.meters.as_flattened().get(bit as usize)?, BYTES >> bit & 1 != 0)) // beyond the last one: none is left
         })
+    }
+
+    /// Whether something that goes this way may be let through (ceiling.1), and nothing waits for it elsewhere (ceiling.8).
+    #[inline]
+    pub(super) fn is_free(&self, now: Instant, way: Direction) -> bool {
+        let now = ticks(now);
+        self.waiting(way as usize) == 0 && self.bound(way).all(|(meter, _)| meter.free_at() <= now)
     }
 
     /// When something that goes this way may be let through (ceiling.1).
     #[inline]
-    pub fn free_at(&self, direction: Direction) -> Instant {
-        let latest = self.bound(direction).map(|(meter, _)| meter.free_at()).max().unwrap_or(0);
+    pub fn free_at(&self, way: Direction) -> Instant {
+        let latest = self.bound(way).map(|(meter, _)| meter.free_at()).max().unwrap_or(0);
         Instant::from_nanos(latest.div_ceil(TICKS))
     }
 
     /// Lets one I/O of so many bytes through; how long its rates take to pay for it, at most.
     #[inline]
-    pub fn charge(&self, now: Instant, direction: Direction, bytes: u64) -> Duration {
-        let now = ticks(now);
-        let costs = self.bound(direction).map(|(meter, is_bytes)| meter.charge(now, if is_bytes { bytes } else { 1 }));
-        Duration::from_nanos(costs.max().unwrap_or(0) / TICKS)
+    pub fn charge(&self, now: Instant, way: Direction, bytes: u64) -> Duration {
+        let (now, mut most) = (ticks(now), 0);
+        for (meter, is_bytes) in self.bound(way) {
+            most = most.max(meter.charge(now, if is_bytes { bytes } else { 1 }));
+        }
+        Duration::from_nanos(most / TICKS)
     }
 
     /// Another line of a queue waits for it; to be called with `false` when that waits no more.

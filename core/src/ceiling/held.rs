@@ -6,20 +6,25 @@
 //! first may go again, its line alone is woken; the other 999 cost nothing.
 //!
 //! What goes next is found from the root down: in each line the group that has had least for its weight (ceiling.6), by virtual
-//! time as in start-time fair queueing (Goyal, Vin & Cheng, SIGCOMM 1996).
+//! time as in start-time fair queueing (Goyal, Vin & Cheng, SIGCOMM 1996). A group below its floor has so large a weight that it is
+//! next at once (`floors`): hClock's reservations within the limit of a group above.
 
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::Budget;
+use super::{Budget, Rates};
+use crate::floors::{Floors, Order};
 use crate::time::ms;
 use crate::{Bio, Bytes, ContextId, Direction, Duration, Group, GroupId, Instant, Op, StreamId};
 
 /// What waits for a ceiling is let through at most so often, and then all that may go: a worker is not woken for each of 100,000
 /// I/Os a second. Chosen: a fifth of the tolerance, within which nothing is lost by it, and three I/Os of 3,000 a second.
 const GRAIN: Duration = ms(1);
+
+/// Binary places of virtual time. Chosen: a nanosecond still counts beside the weight of a group below its floor.
+const PLACES: u32 = 32;
 
 /// A bio that waits.
 #[derive(Clone, Copy, Debug)]
@@ -77,16 +82,44 @@ struct Line {
 #[derive(Debug)]
 struct Node {
     parent: Option<GroupId>,
-    weight: u16,
+    /// By direction: its own weight, or a larger one while it, or a group below it, is below its floor.
+    weights: [u32; 2],
     budget: Option<Arc<Budget>>,
-    /// A ceiling is at it or above it.
-    bound: bool,
+    /// The ceilings that bind it, its own first: as they were after so many changes.
+    bound: Vec<Arc<Budget>>,
+    looked: u64,
     lines: [Line; 2],
 }
 
 impl Node {
     fn new(group: &Group) -> Self {
-        Self { parent: group.parent, weight: group.weight, budget: None, bound: false, lines: Default::default() }
+        let weights = [group.weight.into(); 2];
+        Self { parent: group.parent, weights, budget: None, bound: Vec::new(), looked: 0, lines: Default::default() }
+    }
+}
+
+/// The lines of groups, as an order that floors change.
+struct Lines<'a>(&'a mut [Option<Node>]);
+
+impl Order for Lines<'_> {
+    fn has_backlog(&self, group: GroupId, way: Direction) -> bool {
+        let node = self.0[usize::from(group.0)].as_ref();
+        node.is_some_and(|node| node.lines[way as usize].state == State::Awake)
+    }
+
+    fn set_weight(&mut self, group: GroupId, weight: u32, raised: [u32; 2]) {
+        let node = |nodes: &[Option<Node>], id: GroupId| nodes[usize::from(id.0)].as_ref().map(|node| node.parent);
+        let parent = node(self.0, group).flatten();
+        for (way, raised) in raised.into_iter().enumerate() {
+            let above = parent.and_then(|parent| self.0[usize::from(parent.0)].as_ref());
+            let clock = above.map_or(0, |above| above.lines[way].clock);
+            let Some(node) = &mut self.0[usize::from(group.0)] else { return };
+            let after = if raised > 0 { raised } else { weight };
+            let before = core::mem::replace(&mut node.weights[way], after);
+            // What it is ahead counts by the new weight.
+            let had = &mut node.lines[way].had;
+            *had = clock.min(*had) + had.saturating_sub(clock) * u128::from(before) / u128::from(after);
+        }
     }
 }
 
@@ -94,8 +127,11 @@ impl Node {
 #[derive(Default, Debug)]
 pub(crate) struct Ceilings {
     nodes: Vec<Option<Node>>,
-    /// Some group has a ceiling.
-    some: bool,
+    /// Floors of groups that wait for a ceiling above them.
+    floors: Floors,
+    /// How many groups have a ceiling, and how often one came, changed or went.
+    count: usize,
+    changes: u64,
     /// How many bios wait.
     len: usize,
     /// Lines that sleep, by when to look at them; those of lines that were woken otherwise are passed over.
@@ -117,8 +153,6 @@ fn size(bio: &Bio) -> u64 {
         _ => bio.extent.bytes().get(),
     }
 }
-
-const DIRECTIONS: [Direction; 2] = [Direction::Read, Direction::Write];
 
 impl Ceilings {
     pub(crate) fn new(groups: &[Group]) -> Self {
@@ -154,83 +188,99 @@ impl Ceilings {
         if self.nodes.len() <= at {
             self.nodes.resize_with(at + 1, || None);
         }
-        match &mut self.nodes[at] {
-            Some(node) => node.weight = group.weight,
-            none => {
-                *none = Some(Node::new(group));
-                let bound = group.parent.is_some_and(|parent| self.node(parent).bound);
-                self.node_mut(id).bound = bound;
-            }
+        self.floors.set_group(id, id, group);
+        if self.nodes[at].is_none() {
+            self.nodes[at] = Some(Node::new(group));
+            self.changes += 1; // its number may have been another's
         }
+        self.floors.tell_weight(id, &mut Lines(&mut self.nodes));
     }
 
     /// A group went, in which nothing waits.
-    pub(crate) fn remove_group(&mut self, id: GroupId) {
+    pub(crate) fn remove_group(&mut self, now: Instant, id: GroupId) {
+        self.set_budget(now, id, None);
+        self.set_floor(now, id, &Rates::NONE);
+        self.floors.remove_group(id);
         self.nodes[usize::from(id.0)] = None;
-        self.look_at_budgets();
     }
 
     /// Gives a group a ceiling, or none.
     pub(crate) fn set_budget(&mut self, now: Instant, id: GroupId, budget: Option<Arc<Budget>>) {
-        self.look_again(now); // nobody waits for the old one
-        self.node_mut(id).budget = budget;
-        self.look_at_budgets();
+        self.look_again(now, id); // nobody waits for the old one
+        let is_some = budget.is_some();
+        let was_some = core::mem::replace(&mut self.node_mut(id).budget, budget).is_some();
+        self.count = self.count + usize::from(is_some) - usize::from(was_some);
     }
 
-    /// A ceiling has changed: what sleeps may go, or sleeps for another while.
-    pub(crate) fn look_again(&mut self, now: Instant) {
-        while let Some(Reverse((due, id, way))) = self.asleep.pop() {
-            self.wake_if_asleep(now, due, id, way);
+    /// Gives a group a floor, or none: it holds within the ceilings above.
+    pub(crate) fn set_floor(&mut self, now: Instant, id: GroupId, floor: &Rates) {
+        if self.floors.set(now, id, floor, &mut Lines(&mut self.nodes)) {
+            let waiting: Vec<_> = self.each().map(|(id, held)| (id, held.bio.op.direction())).collect();
+            self.floors.count_waiting(waiting.into_iter());
         }
-        self.look_at_budgets();
     }
 
-    fn look_at_budgets(&mut self) {
-        self.some = false;
-        for at in 0..self.nodes.len() {
-            let Some(node) = &self.nodes[at] else { continue };
-            let binds = |budget: &Arc<Budget>| DIRECTIONS.iter().any(|direction| budget.binds(*direction));
-            let bound = self.path(GroupId(at as u16)).any(|node| node.budget.as_ref().is_some_and(binds));
-            self.some |= bound && node.budget.is_some();
-            self.node_mut(GroupId(at as u16)).bound = bound;
+    /// The ceiling of a group has changed: what sleeps may go, or sleeps for another while.
+    pub(crate) fn look_again(&mut self, now: Instant, id: GroupId) {
+        self.changes += 1;
+        for way in 0..2 {
+            if let State::Asleep(due) = self.line(id, way).state {
+                self.wake_if_asleep(now, due, id, way);
+            }
         }
+    }
+
+    /// Looks which ceilings bind a group.
+    #[cold]
+    fn look(&mut self, id: GroupId) {
+        let binds = |budget: &&Arc<Budget>| Direction::ALL.iter().any(|way| budget.binds(*way));
+        let bound = self.path(id).filter_map(|node| node.budget.as_ref()).filter(binds).cloned().collect();
+        let changes = self.changes;
+        let node = self.node_mut(id);
+        (node.bound, node.looked) = (bound, changes);
     }
 
     /// Nothing is held from now on: the server ends.
     pub(crate) fn lift(&mut self, now: Instant) {
-        if !core::mem::replace(&mut self.lifted, true) {
-            self.look_again(now);
+        self.lifted = true;
+        while let Some(Reverse((due, id, way))) = self.asleep.pop() {
+            self.wake_if_asleep(now, due, id, way);
         }
     }
 
     // ---- bios ----
 
-    /// Whether a bio of this group may have to wait.
+    /// Whether something may have to wait.
     #[inline]
-    pub(crate) fn bind(&self, id: GroupId) -> bool {
-        self.some && !self.lifted && self.node(id).bound
+    pub(crate) const fn are_some(&self) -> bool {
+        self.count > 0 && !self.lifted
     }
 
     /// Lets a bio through if it need not wait.
+    #[inline]
     pub(crate) fn admit(&mut self, now: Instant, id: GroupId, bio: &Bio) -> bool {
-        let direction = bio.op.direction();
-        let way = direction as usize;
-        let free = |node: &Node| {
-            let Some(budget) = &node.budget else { return true };
-            // What waits already goes first, here and in other queues (ceiling.5, ceiling.8).
-            node.lines[way].state == State::Empty && budget.waiting(way) == 0 && budget.free_at(direction) <= now
-        };
-        if !self.node(id).lines[way].own.is_empty() || !self.path(id).all(free) {
+        if self.node(id).looked != self.changes {
+            self.look(id);
+        }
+        let bound = &self.node(id).bound;
+        if bound.is_empty() {
+            return true;
+        }
+        let (way, bytes) = (bio.op.direction(), size(bio));
+        if !bound.iter().all(|budget| budget.is_free(now, way)) || self.len > 0 && self.has_before(id, way) {
             return false;
         }
-        self.charge(now, id, bio);
+        bound.iter().for_each(|budget| _ = budget.charge(now, way, bytes)); // ceiling.3
+        if self.floors.are_some() {
+            self.floors.count(now, id, way, bytes);
+        }
         true
     }
 
-    /// Pays for a bio at each ceiling above it (ceiling.3); how long that takes where it takes longest.
-    fn charge(&self, now: Instant, id: GroupId, bio: &Bio) -> Duration {
-        let budgets = self.path(id).filter_map(|node| node.budget.as_ref());
-        budgets.map(|budget| budget.charge(now, bio.op.direction(), size(bio))).max().unwrap_or(Duration::ZERO)
+    /// Whether something waits that goes before what comes in a group now (ceiling.5).
+    fn has_before(&self, id: GroupId, way: Direction) -> bool {
+        let waits = |node: &Node| node.budget.is_some() && node.lines[way as usize].state != State::Empty;
+        !self.node(id).lines[way as usize].own.is_empty() || self.path(id).any(waits)
     }
 
     /// A bio waits.
@@ -243,7 +293,9 @@ impl Ceilings {
             line.own_had = line.own_had.max(line.clock);
         }
         line.own.push_back(held);
-        if line.state == State::Empty {
+        let is_empty = line.state == State::Empty;
+        self.floors.came(id, held.bio.op.direction());
+        if is_empty {
             self.wake(now, id, way);
         }
     }
@@ -292,6 +344,9 @@ impl Ceilings {
     fn choose(&mut self, now: Instant, way: usize) -> Option<GroupId> {
         let mut at = GroupId::ROOT;
         loop {
+            if at == GroupId::ROOT && self.floors.are_some() {
+                self.floors.update(now, &mut Lines(&mut self.nodes));
+            }
             let lifted = self.lifted;
             let node = self.node_mut(at);
             let line = &mut node.lines[way];
@@ -300,7 +355,7 @@ impl Ceilings {
                 return None;
             }
             if let Some(budget) = node.budget.as_ref().filter(|_| !lifted) {
-                let free = budget.free_at(DIRECTIONS[way]);
+                let free = budget.free_at(Direction::ALL[way]);
                 if free > line.part.min(now) {
                     let due = free.max(self.last + GRAIN).max(now + Duration::from_nanos(1));
                     self.sleep(at, way, due);
@@ -322,14 +377,22 @@ impl Ceilings {
         let held = self.line(id, way).own.pop_front().expect("something waits there");
         self.len -= 1;
         self.last = now;
+        let (direction, bytes) = (held.bio.op.direction(), size(&held.bio));
+        // ceiling.3
+        let budgets = self.path(id).filter_map(|node| node.budget.as_ref());
+        let cost = budgets.map(|budget| budget.charge(now, direction, bytes)).max().unwrap_or(Duration::ZERO);
         // Nothing costs nothing, or the first of several groups without a rate would always be the next.
-        let cost = u128::from(self.charge(now, id, &held.bio).as_nanos().max(1)) << 10;
+        let cost = u128::from(cost.as_nanos().max(1)) << PLACES;
+        if self.floors.are_some() {
+            self.floors.count(now, id, direction, bytes);
+            self.floors.went(id, direction);
+        }
         let line = self.line(id, way);
         line.clock = line.own_had;
         line.own_had += cost / u128::from(Group::WEIGHT_DEFAULT);
         let mut at = id;
         while let Some(parent) = self.node(at).parent {
-            let weight = u128::from(self.node(at).weight);
+            let weight = u128::from(self.node(at).weights[way]);
             let line = self.line(at, way);
             let had = line.had;
             line.had += cost / weight;
@@ -346,12 +409,13 @@ impl Ceilings {
         for at in 0..self.nodes.len() {
             let id = GroupId(at as u16);
             for way in 0..2 {
-                let Some(node) = &mut self.nodes[at] else { continue };
+                let (Some(node), floors) = (&mut self.nodes[at], &mut self.floors) else { continue };
                 let before = taken.len();
                 node.lines[way].own.retain(|held| {
                     let goes = is(held);
                     if goes {
                         taken.push((id, *held));
+                        floors.went(id, held.bio.op.direction());
                     }
                     !goes
                 });
@@ -378,7 +442,7 @@ impl Ceilings {
         let mut all = Vec::new();
         for (at, node) in self.nodes.iter().enumerate().filter_map(|(at, node)| Some((at, node.as_ref()?))) {
             let group = GroupId(at as u16);
-            for (way, direction) in DIRECTIONS.into_iter().enumerate() {
+            for (way, direction) in Direction::ALL.into_iter().enumerate() {
                 let Some(oldest) = node.lines[way].own.front() else { continue };
                 let up = |id: &GroupId| self.node(*id).parent;
                 let is_asleep = |id: &GroupId| matches!(self.node(*id).lines[way].state, State::Asleep(_));
@@ -399,13 +463,14 @@ impl Ceilings {
 
     /// A line is in the list of the one above, which so is awake as well, unless its ceiling holds it.
     fn wake(&mut self, now: Instant, id: GroupId, way: usize) {
+        self.floors.touch(id);
         let node = self.node_mut(id);
         node.lines[way].state = State::Awake;
         node.lines[way].part = Instant::MAX;
         if let Some(budget) = &node.budget {
             // ceiling.8
             let others = u64::from(budget.waiting(way));
-            let there = now.since(budget.free_at(DIRECTIONS[way])).as_nanos();
+            let there = now.since(budget.free_at(Direction::ALL[way])).as_nanos();
             if others > 0 {
                 node.lines[way].part = Instant::from_nanos(now.as_nanos() - there + there / (others + 1));
             }
@@ -440,6 +505,7 @@ impl Ceilings {
 
     /// A line is not in the list of the one above any more, which may so be empty.
     fn leave_list(&mut self, id: GroupId, way: usize) {
+        self.floors.touch(id);
         if let Some(parent) = self.node(id).parent {
             let list = &mut self.line(parent, way).awake;
             let at = list.iter().position(|one| *one == id).expect("an awake line is in the list above");

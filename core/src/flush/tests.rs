@@ -237,3 +237,24 @@ fn where_a_flush_takes_next_to_nothing_nobody_waits() {
     }
     assert_eq!(flush.counts().waits, 0);
 }
+
+/// flush.10
+#[test]
+fn one_write_is_made_durable_ahead_of_its_flush_at_a_time_and_none_beside_a_flush() {
+    let mut flush = plain();
+    let first = flush.ask(at(0), C0);
+    assert!(!flush.begin_ahead(), "a flush is asked for");
+    run(&mut flush, 0, Outcome::Done);
+    assert_eq!(flush.take(first), Some(Outcome::Done));
+    assert!(flush.begin_ahead() && !flush.begin_ahead());
+    flush.dirty().mark();
+    let second = flush.ask(at(2), C1);
+    assert_eq!(flush.poll_start(at(2)), Start::No);
+    assert_eq!(flush.end_ahead(Outcome::Done, true), Contexts(1 << C1.0));
+    assert!(!flush.begin_ahead());
+    run(&mut flush, 3, Outcome::Done);
+    assert_eq!(flush.take(second), Some(Outcome::Done));
+    assert!(flush.begin_ahead());
+    flush.end_ahead(EIO, true);
+    assert!(!flush.begin_ahead(), "what was written may be lost");
+}

@@ -8,7 +8,7 @@
 //! trials.3  Both measure at once. To let one wait for the other was tried in five ways: the depth at rest while ways are compared, its
 //!           trial frozen or begun anew, for both ways or for the present one, and comparisons of ways put off while a depth is
 //!           compared. Each costs sequential writers on `eva-raid5-12` 16 % of their throughput, for a depth is learned in the windows of
-//!           a comparison of ways, too, and has few others (docs/schedulers.md).
+//!           a comparison of ways, too, and has few others (docs/measured/schedulers.md).
 
 use super::depth::{self, Depth};
 use super::idling_trial::{self, Finding, IdlingTrial, Way};

@@ -9,28 +9,19 @@ use alloc::vec::Vec;
 
 use super::Queue;
 use crate::ceiling::{Budget, Held, Holding, Rates};
-use crate::group::{ContextId, GroupId};
+use crate::group::{ContextId, GroupId, Stream};
 use crate::trace::Action;
 use crate::waits::Part;
 use crate::{Bio, Instant, Op};
 
 impl Queue {
-    /// Whether a ceiling holds a bio back, which then waits for it. One that need not wait is paid for, if there is room for it.
+    /// A ceiling holds a bio back, which waits for it.
     #[cold]
-    pub(super) fn holds_back(
-        &mut self,
-        (now, asked, part): (Instant, Instant, Part),
-        bio: &Bio,
-        group: GroupId,
-        context: ContextId,
-    ) -> bool {
-        if bio.op == Op::Flush || !self.has_room_for(bio.op) || self.ceilings.admit(now, group, bio) {
-            return false;
-        }
+    pub(super) fn hold_back(&mut self, now: Instant, asked: Instant, part: Part, bio: &Bio) {
+        let Stream { group, context, .. } = self.streams[bio.stream.0 as usize].stream;
         self.note(now, Action::Queued, bio.op, bio.extent, bio.stream, group);
         self.came(now, asked, part, bio.stream, bio.op);
         self.ceilings.hold(now, group, Held { bio: *bio, context, asked, since: now });
-        true
     }
 
     /// What has waited for long enough goes on, as far as there is room.
@@ -59,8 +50,8 @@ impl Queue {
         self.ceilings.set_budget(now, id, budget);
     }
 
-    /// Gives a group a floor, or none ([`Rates::NONE`]); works under load. It holds while the scheduler
-    /// [has floors](crate::sched::Kind::has_floors).
+    /// Gives a group a floor, or none ([`Rates::NONE`]); works under load. The scheduler keeps it, if
+    /// it [has floors](crate::sched::Kind::has_floors); and ceilings above keep it whatever the scheduler.
     ///
     /// # Panics
     /// If the group does not exist.
@@ -71,12 +62,16 @@ impl Queue {
             false => self.floors.insert(id, floor),
         };
         self.scheduler.set_floor(now, id, &floor);
+        self.ceilings.set_floor(now, id, &floor);
         self.floors_changed(now);
     }
 
-    /// A ceiling that this queue knows [has changed](Budget::set): what waits for it may go earlier, or later.
-    pub fn ceilings_changed(&mut self, now: Instant) {
-        self.ceilings.look_again(now);
+    /// The ceiling of a group [has changed](Budget::set): what waits for it may go earlier, or later. Does nothing for a group
+    /// that is not there.
+    pub fn ceiling_changed(&mut self, now: Instant, id: GroupId) {
+        if self.has_group(id) {
+            self.ceilings.look_again(now, id);
+        }
     }
 
     /// No ceiling holds anything any more: nobody wants to wait for those who asked until the end.

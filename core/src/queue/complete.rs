@@ -24,7 +24,7 @@ impl Queue {
             Op::Read => outcome,
             Op::Flush => self.flush_ended(now, &request, outcome),
             Op::Write | Op::Discard | Op::WriteZeroes => {
-                self.note_written(&request.waiting, outcome);
+                self.note_written(now, &request, outcome);
                 outcome
             }
         };
@@ -51,7 +51,9 @@ impl Queue {
     /// # Panics
     /// If `tag` is not in flight.
     pub fn handle_busy(&mut self, now: Instant, tag: Tag) {
-        let request = &self.requests[self.by_tag[usize::from(tag.0)].0];
+        let id = self.by_tag[usize::from(tag.0)];
+        self.turned_back(now, id);
+        let request = &self.requests[id.0];
         if matches!(request.step, Step::TimedOut(_)) && !request.is_coordinated_flush() {
             // Its bios are answered already, so nobody wants it done any more.
             return self.handle_completion(now, tag, Outcome::Failed(Errno::ETIMEDOUT));

@@ -4,7 +4,7 @@ use super::{Dispatch, NIL, Queue, Segment, Step};
 use crate::group::ContextId;
 use crate::sched::{Next, RequestId, Waiting};
 use crate::trace::Action;
-use crate::{Bytes, Instant, Tag};
+use crate::{Bytes, Flags, Instant, Tag};
 
 impl Queue {
     /// What `context` shall give to the device next; `None` if nothing now.
@@ -139,6 +139,7 @@ impl Queue {
         let Waiting { op, extent, stream, group, .. } = request.waiting;
         let context = request.context;
         self.begins(now, id);
+        self.goes_ahead(now, id);
         self.note(now, Action::Dispatched, op, extent, stream, group);
         context
     }
@@ -148,7 +149,10 @@ impl Queue {
         let (Step::InFlight(tag) | Step::TimedOut(tag)) = request.step else {
             panic!("{id:?} was granted without a tag")
         };
-        let Waiting { op, flags, extent, stream, .. } = request.waiting;
+        let Waiting { op, mut flags, extent, stream, .. } = request.waiting;
+        if flags.contains(Flags::AHEAD) {
+            flags = flags.without(Flags::AHEAD) | Flags::FUA; // sequence.6
+        }
         Dispatch { tag, op, flags, extent, stream }
     }
 

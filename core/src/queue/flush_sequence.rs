@@ -30,6 +30,10 @@
 //!             request of theirs would ([`Charge::is_ahead`](crate::sched::Charge::is_ahead)). When any other group asks for it, it
 //!             goes, and they share it: no group waits for another's debt. It goes too once its first waiter has waited for a
 //!             quarter of `io_timeout`, so that no debt makes it fail (sequence.3).
+//! sequence.6  A stream that asks for a flush after each of its writes waits for the device twice for each. So its next write is
+//!             made durable at once, and the flush after it finds nothing to do (flush.6): where the backing can make single writes
+//!             durable, and when the write goes to the device no other bio is under way in this queue, and nothing is unflushed.
+//!             The device may do it by a flush, so a flush is under way meanwhile (flush.10), and its time is charged as one.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -37,8 +41,8 @@ use alloc::sync::Arc;
 
 use super::settings::Backing;
 use super::{BioState, NIL, Queue, Request, RequestId, Step};
-use crate::flush::{self, Counts, Dirty, Flush, Round, SharedFlush, Start};
-use crate::group::{ContextId, GroupId, Stream};
+use crate::flush::{self, Contexts, Counts, Dirty, Flush, Round, SharedFlush, Start};
+use crate::group::{ContextId, GroupId, Stream, StreamId};
 use crate::list::Links;
 use crate::sched::Waiting;
 use crate::waits::{Part, Stamp};
@@ -53,6 +57,42 @@ pub(super) enum Stage {
     Data { durable: bool },
     /// It waits for a flush, after its data or instead of any.
     Postflush,
+}
+
+/// How many times in a row a stream has written once and then flushed, until sequence.6 holds. Chosen: if the next write is no such
+/// write, the flush that was for nothing is one in five.
+const COMMITS: u8 = 4;
+
+/// Whether a stream flushes after each of its writes (sequence.6).
+#[derive(Clone, Copy, Default)]
+pub(super) struct Habit {
+    commits: u8,
+    /// Writes since the last flush; two are many.
+    writes: u8,
+}
+
+impl Habit {
+    /// It writes.
+    #[inline]
+    fn writes(&mut self) {
+        self.writes = (self.writes + 1).min(2);
+        if self.writes > 1 {
+            self.commits = 0;
+        }
+    }
+
+    /// Whether a flush will follow what it has written.
+    const fn is_followed(self) -> bool {
+        self.commits == COMMITS && self.writes == 1
+    }
+
+    /// It flushes.
+    fn flushes(&mut self) {
+        if self.writes == 1 {
+            self.commits = (self.commits + 1).min(COMMITS);
+        }
+        self.writes = 0;
+    }
 }
 
 /// What waits for a flush.
@@ -180,6 +220,41 @@ impl Queue {
         let durable = fua && !native;
         let flags = if native { plain | Flags::FUA } else { plain };
         (if preflush { Stage::Preflush { durable } } else { Stage::Data { durable } }, flags)
+    }
+
+    /// Takes note of whether a stream flushes after each write (sequence.6).
+    #[inline]
+    pub(super) fn note_habit(&mut self, op: Op, stream: StreamId) {
+        let habit = &mut self.streams[stream.0 as usize].habit;
+        match op {
+            Op::Read => {}
+            Op::Flush => habit.flushes(),
+            Op::Write | Op::Discard | Op::WriteZeroes => habit.writes(),
+        }
+    }
+
+    /// A request goes to the device: whether it is a write that is to be durable at once (sequence.6).
+    #[inline]
+    pub(super) fn goes_ahead(&mut self, now: Instant, id: RequestId) {
+        if self.bios.len() == 1 && self.requests[id.0].waiting.op == Op::Write && self.may_go_ahead(id) {
+            self.requests[id.0].waiting.flags |= Flags::AHEAD;
+            self.scheduler.flush_began(now);
+        }
+    }
+
+    fn may_go_ahead(&mut self, id: RequestId) -> bool {
+        let Request { waiting, head, .. } = self.requests[id.0];
+        let bio = &self.bios[self.segments[head].bio];
+        let settings = &self.settings.flush;
+        let is_wanted =
+            settings.ahead && settings.coordinate && self.streams[bio.stream.0 as usize].habit.is_followed();
+        let is_all_of_it = bio.sectors == waiting.extent.sectors && bio.stage == Stage::Data { durable: false };
+        if !is_wanted || !is_all_of_it || waiting.flags.contains(Flags::FUA) {
+            return false;
+        }
+        let index = self.cache_of(waiting.extent.start);
+        let cache = &mut self.caches[index];
+        cache.volatile && cache.fua && !cache.dirty.is_marked() && cache.flush.with(Flush::begin_ahead)
     }
 
     /// A bio goes on with its data, as soon as there is room for its requests.
@@ -360,10 +435,40 @@ impl Queue {
 
     /// A write, discard or write of zeroes has ended in the device; its bios have not been told.
     #[inline]
-    pub(super) fn note_written(&self, waiting: &Waiting, outcome: Outcome) {
-        if !waiting.flags.contains(Flags::FUA) || outcome != Outcome::Done {
-            self.caches[self.cache_of(waiting.extent.start)].dirty.mark();
+    pub(super) fn note_written(&mut self, now: Instant, request: &Request, outcome: Outcome) {
+        let Waiting { flags, extent, .. } = request.waiting;
+        let dirty = &self.caches[self.cache_of(extent.start)].dirty;
+        let alone = !flags.contains(Flags::AHEAD) || !dirty.is_marked();
+        if !flags.intersects(Flags::FUA | Flags::AHEAD) || outcome != Outcome::Done {
+            dirty.mark();
         }
+        if flags.contains(Flags::AHEAD) {
+            let time = self.device_time(now, request.dispatched);
+            self.end_ahead(now, request, time, |flush| flush.end_ahead(outcome, alone));
+        }
+    }
+
+    /// The device has turned back a request: if it was to be durable at once, it no longer is (sequence.6).
+    pub(super) fn turned_back(&mut self, now: Instant, id: RequestId) {
+        let request = self.requests[id.0];
+        if request.waiting.flags.contains(Flags::AHEAD) {
+            self.requests[id.0].waiting.flags = request.waiting.flags.without(Flags::AHEAD);
+            self.end_ahead(now, &request, Duration::ZERO, |flush| flush.end_ahead(Outcome::Done, true));
+        }
+    }
+
+    /// A write that was to be durable at once is in the device no more; it was for so long (sequence.4, sequence.6).
+    fn end_ahead(&mut self, now: Instant, request: &Request, time: Duration, end: impl FnOnce(&mut Flush) -> Contexts) {
+        let Waiting { stream, group, extent, .. } = request.waiting;
+        if request.generation == self.generation {
+            self.scheduler.flush_ended(now, time);
+        }
+        if self.settings.flush.charge && time > Duration::ZERO {
+            self.scheduler.charge(now, stream, group, time);
+        }
+        let index = self.cache_of(extent.start);
+        self.wake |= self.caches[index].flush.with(end).0;
+        self.look(now, index);
     }
 
     /// The device has answered a flush. How it ended for its bio, if it was one bio's alone.

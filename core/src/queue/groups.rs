@@ -15,6 +15,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use super::flush_sequence::Habit;
 use super::{Queue, Request, Step};
 use crate::group::{Group, GroupId, Stream, StreamId};
 use crate::stats::Stats;
@@ -30,6 +31,8 @@ pub(super) struct StreamState {
     before: Option<Box<Stats>>,
     /// Bios that have not ended.
     pub(super) open: u32,
+    /// Whether it flushes after each write (sequence.6).
+    pub(super) habit: Habit,
     /// While it is in the root: its clock (waits.4).
     pub(super) share: Share,
     /// For how long it has had a bio that had not ended, but for the time since `open_since`.
@@ -48,6 +51,7 @@ impl StreamState {
             stats: Stats::default(),
             before: None,
             open: 0,
+            habit: Habit::default(),
             share: Share::default(),
             active: Duration::ZERO,
             open_since: Instant::ZERO,
@@ -390,7 +394,7 @@ impl Queue {
             let state = self.groups.states[usize::from(id.0)].take().expect("a group leaves once");
             while self.groups.states.pop_if(|last| last.is_none()).is_some() {}
             self.groups.gone.add(&state.retired);
-            self.ceilings.remove_group(id);
+            self.ceilings.remove_group(now, id);
             self.floors.remove(&id);
             self.scheduler.remove_group(now, id);
         }

@@ -28,10 +28,12 @@ impl Queue {
     pub fn submit_late(&mut self, now: Instant, asked: Instant, part: Part, bio: Bio) -> Result<(), Refused> {
         let Stream { group, context, .. } = self.streams[bio.stream.0 as usize].stream;
         self.check(&bio)?;
-        if self.ceilings.bind(group) && self.holds_back((now, asked, part), &bio, group, context) {
-            return Ok(()); // queue.13
-        }
-        if !self.has_room_for(bio.op) {
+        if self.has_room_for(bio.op) {
+            if self.ceilings.are_some() && bio.op != Op::Flush && !self.ceilings.admit(now, group, &bio) {
+                self.hold_back(now, asked, part, &bio); // queue.13
+                return Ok(());
+            }
+        } else {
             self.starved |= 1 << context.0;
             self.note(now, Action::Slept, bio.op, bio.extent, bio.stream, group);
             return Err(Refused::Full);
@@ -47,6 +49,7 @@ impl Queue {
         let Stream { group, priority, context } = self.streams[bio.stream.0 as usize].stream;
         let stamp = self.stamp(now, group, bio.stream);
         let Bio { op, flags, extent, stream, token } = bio;
+        self.note_habit(op, stream);
         let (stage, flags) = self.stage_of(op, flags, extent.start);
         let number = self.bios.insert(BioState {
             token,

@@ -11,7 +11,7 @@ use crate::group::{GroupId, StreamId};
 use crate::sched::{RequestId, Waiting};
 use crate::stats::Stats;
 use crate::waits::{Clock, Doing, Part, Share, Stamp, Times};
-use crate::{Duration, Instant, Op};
+use crate::{Duration, Flags, Instant, Op};
 
 /// What a group has had of a disk up to now, or a part of it.
 #[derive(Clone, Default, Debug)]
@@ -269,5 +269,8 @@ fn divide(times: &mut Times, clock: &Clock, now: Instant, bio: &BioState, reques
     }
     let took = now.since(request.dispatched).min(all);
     Clock::divide_wait(times, all - took, &bio.stamp, &request.stamp);
+    if request.waiting.flags.contains(Flags::AHEAD) {
+        return times.spend(Part::Flush, took); // sequence.6: its flush is in it
+    }
     clock.divide_service(times, took, &request.stamp);
 }

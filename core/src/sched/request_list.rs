@@ -247,6 +247,11 @@ impl RequestTable {
         self.row(id).place == Place::InList
     }
 
+    /// All that wait in lists: a look at the whole table.
+    pub fn in_lists(&self) -> impl Iterator<Item = RequestId> + '_ {
+        (0..self.rows.len() as u32).map(RequestId).filter(|id| self.is_in_list(*id))
+    }
+
     fn row(&self, id: RequestId) -> &Row {
         &self.rows[id.0 as usize]
     }

@@ -45,7 +45,7 @@ settings! {
 }
 
 /// What one stream is given in a row where many are served at once, in sectors. Chosen: 128 KiB, for
-/// one large command leaves an array with one thing to do (docs/schedulers.md).
+/// one large command leaves an array with one thing to do (docs/measured/schedulers.md).
 pub const QUANTUM: u32 = 256;
 
 const INT_MAX: u32 = i32::MAX as u32;

@@ -30,7 +30,7 @@
 //!             wait for.
 //!
 //! When `low_latency` is off, no stream is raised. Not here, though Linux has it: *soft real time* and *bursts*; each was
-//! tried without and gained nothing (docs/schedulers.md).
+//! tried without and gained nothing (docs/measured/schedulers.md).
 
 use crate::time::{ms, secs};
 use crate::{Duration, Instant};

@@ -9,7 +9,7 @@
 //! depth.1  A depth is one of some rungs, three for each doubling. Of some rungs it is known what the disk does there, compared to
 //!          the other rungs. What is known of two rungs says what is between them, by a line from one to the other.
 //! depth.2  What is measured is the cost that ends in a window, by its time. A window is long enough for a disk that answers
-//!          in lumps, each as large as the depth, to do so some times.
+//!          in lumps, each as large as the depth, to do so some times; twice, if it is slow.
 //! depth.3  Windows at the present depth and at another are compared as pairs, one right after the other, so that a disk
 //!          that drifts is the same for both. A pair counts if at the lesser of the two depths requests waited for room.
 //!          Requests that were sent at another depth are not counted.
@@ -58,6 +58,11 @@ const DEEP: f64 = 0.93;
 /// The requests in a window: so many times the depth (depth.2), and at least so many. Chosen.
 const LUMPS: u32 = 6;
 const WINDOW: u32 = 64;
+/// A window that has lasted so long has enough with fewer lumps. Example: a disk does 230 reads of 256 KiB a second, and 192 of them
+/// are most of a second; until some twenty such windows are over, weights hardly act. Chosen: a disk that moves an arm does some ten
+/// requests in that time.
+const LONG: Duration = ms(100);
+const LUMPS_OF_LONG: u32 = 2;
 /// The least time of a window, and the most requests by which it is made longer for that: what a disk does in less than 2 ms says
 /// more about who was awake.
 const WINDOW_TIME: Duration = ms(2);
@@ -251,7 +256,7 @@ impl Depth {
         window.slack += u32::from(waiting == 0);
         window.open += u64::from(in_flight + waiting);
         window.left -= 1;
-        if window.left > 0 {
+        if window.left > 0 && !window.is_cut(now) {
             return Ended::Open;
         }
         if now.since(window.start) < WINDOW_TIME && window.size < WINDOW_MOST {
@@ -414,6 +419,16 @@ impl Window {
         let size = if LUMPS * depth > WINDOW { LUMPS * depth } else { WINDOW };
         Self { skip, left: size, size, start: Instant::ZERO, all: 0, slack: 0, open: 0 }
     }
+
+    /// Cuts it short if it lasts so long that a few lumps are enough; whether it did.
+    fn is_cut(&mut self, now: Instant) -> bool {
+        let done = self.size - self.left;
+        let is_enough = LUMPS * done >= LUMPS_OF_LONG * self.size && now.since(self.start) >= LONG;
+        if is_enough {
+            (self.size, self.left) = (done, 0);
+        }
+        is_enough
+    }
 }
 
 #[cfg(test)]
@@ -500,6 +515,18 @@ mod tests {
                 assert!(load.part() >= 0.96, "{:.2} of what it can do", load.part());
             }
         }
+    }
+
+    /// depth.2, depth.6
+    #[test]
+    fn a_disk_that_is_slow_is_known_within_seconds() {
+        let slow = Device(&[(1, 0.2), (2, 0.23), (256, 0.23)]);
+        let mut load = Load::new(slow, 64, 32);
+        load.depth.set_bound(21.3, 0.15, 2);
+        while load.depth.base() > 21 && load.now < 6e9 {
+            load.run(1);
+        }
+        assert!(load.depth.base() <= 21, "still {} after {:.1} s", load.depth.base(), load.now / 1e9);
     }
 
     /// depth.5: and no deeper than the device allows.

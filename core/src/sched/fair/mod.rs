@@ -31,7 +31,6 @@
 
 mod cost;
 mod depth;
-mod floors;
 mod handover;
 mod places;
 mod settings;
@@ -51,12 +50,12 @@ use super::{
     Side, Waiting,
 };
 use crate::ceiling::Rates;
+use crate::floors::{Floors, Order};
 use crate::learn::pace::{self, Pace};
 use crate::tunable::tune;
-use crate::{Bytes, Duration, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId};
+use crate::{Bytes, Direction, Duration, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId};
 use cost::{Costs, Shape, Sum};
 use depth::{Depth, Ended};
-use floors::Floors;
 use tenants::{TenantId, Tenants};
 
 /// Its row of the registry.
@@ -316,7 +315,7 @@ impl Fair {
                 let bytes = Bytes::of(self.shapes[id.0 as usize].shape.sectors.into());
                 is_free = self.floors.count(now, group, self.waitings.op(id).direction(), bytes.get()); // floor.5
             }
-            self.floors.touch(group);
+            self.floors.went(group, self.waitings.op(id).direction());
         }
         let is_held = self.tenants.sent(tenant, cost) && !is_free;
         if is_held && is_group {
@@ -366,6 +365,7 @@ impl Fair {
                         let times = self.costs.learn(&sum, core::mem::take(&mut self.equation_time));
                         if times != 1.0 {
                             self.pace.rescale(times);
+                            self.tenants.rescale(times);
                         }
                     }
                 }
@@ -411,6 +411,7 @@ impl Scheduler for Fair {
         queue.line.add(&mut self.waitings, now, request);
         let tenant = self.tenant(q, request.group);
         self.tenants.came(now, tenant);
+        self.floors.came(request.group, request.op.direction());
         if was_empty {
             self.wake(q, tenant);
         }
@@ -528,7 +529,10 @@ impl Membership for Fair {
         self.order.set_queue_weight(Leaf(q), weight_of(priority));
         self.order.set_queue_class(Leaf(q), priority.class);
         self.order.move_queue(Leaf(q), self.groups[usize::from(group.0)].order);
-        [from, group].into_iter().for_each(|group| self.floors.touch(group));
+        if self.floors.are_some() {
+            [from, group].into_iter().for_each(|group| self.floors.touch(group));
+            self.count_waiting();
+        }
         self.wake(q, after);
         if has_room {
             self.release(q, from);
@@ -543,9 +547,8 @@ impl Membership for Fair {
         }
         self.tenants.set_group(id, group);
         if self.groups[at].is_there {
-            let order = self.groups[at].order;
-            self.floors.set_group(id, order, group);
-            return self.order.set_group_weight(order, self.floors.weight(id));
+            self.floors.set_group(id, self.groups[at].order, group);
+            return self.floors.tell_weight(id, &mut self.order);
         }
         let (order, tenant) = match group.parent {
             Some(parent) => {
@@ -560,7 +563,9 @@ impl Membership for Fair {
     }
 
     fn set_floor(&mut self, now: Instant, id: GroupId, floor: &Rates) {
-        self.floors.set(now, id, floor, &mut self.order);
+        if self.floors.set(now, id, floor, &mut self.order) {
+            self.count_waiting();
+        }
         let order = self.groups[usize::from(id.0)].order;
         if id != GroupId::ROOT {
             // A group that was held because its places were taken goes on (floor.5).
@@ -613,6 +618,7 @@ impl Merge for Fair {
         queue.line.absorbed(&mut self.waitings, kept, gone);
         let tenant = self.tenant(q, kept.group);
         self.tenants.left(Instant::ZERO, tenant);
+        self.floors.went(kept.group, kept.op.direction());
         self.resized(q, kept);
     }
 }
@@ -645,6 +651,18 @@ impl Charge for Fair {
         let state = &self.groups[usize::from(group.0)];
         let others_go_on = !self.waitings.is_empty() || self.in_flight > 0;
         others_go_on && state.is_there && self.order.is_ahead(state.order)
+    }
+}
+
+/// fair.9: one order for both directions.
+impl Order for FairQueue {
+    fn has_backlog(&self, group: GroupId, _: Direction) -> bool {
+        self.has_backlog(group)
+    }
+
+    fn set_weight(&mut self, group: GroupId, weight: u32, raised: [u32; 2]) {
+        let raised = raised[0].saturating_add(raised[1]).min(Self::WEIGHT_MAX);
+        self.set_group_weight(group, if raised > 0 { raised } else { weight });
     }
 }
 
@@ -702,6 +720,14 @@ impl Fair {
             }
         }
         has_room
+    }
+
+    /// Counts anew what waits in each group, for its floor.
+    fn count_waiting(&mut self) {
+        let (waitings, queues) = (&self.waitings, &self.queues);
+        let group = |q: u32| queues[q as usize].as_ref().expect("the queue exists").group;
+        self.floors
+            .count_waiting(waitings.in_lists().map(|id| (group(waitings.owner(id)), waitings.op(id).direction())));
     }
 
     /// A group has a group below it: its own streams are not held, or those of the group below would be.

@@ -273,6 +273,20 @@ impl Tenants {
         self.left == 0
     }
 
+    /// All costs are so many times greater from now on (cost.5): so is what was counted in them. Otherwise rooms would be those
+    /// of the old costs for some periods, and the disk nearly idle.
+    #[cold]
+    pub(super) fn rescale(&mut self, times: f64) {
+        for tenant in &mut self.tenants {
+            tenant.cost *= times;
+            tenant.part = (tenant.part as f64 * times) as u64;
+            tenant.served = (tenant.served as f64 * times) as u64;
+            if tenant.room < u64::MAX {
+                tenant.room = ((tenant.room as f64 * times) as u64).max(1);
+            }
+        }
+    }
+
     /// Ends a period (tenants.1, tenants.2).
     #[cold]
     pub(super) fn end_period(&mut self, now: Instant) -> Period {
