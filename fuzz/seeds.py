@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the fuzz targets: corpus/nbd/*, one conversation each, and corpus/virtio/*, one chain or message each.
-Run it again after changing it."""
+"""Writes the seeds of the fuzz targets: corpus/nbd/* and corpus/nbd_client/*, one conversation each, corpus/virtio/*, one chain or message
+each, and corpus/ublk/*, descriptors. Run it again after changing it."""
 
 import pathlib
 import struct
@@ -48,6 +48,34 @@ seed("extended", WHOLE | ALL, option(EXTENDED), option(STRUCTURED), option(SET_M
 seed("tls", WHOLE | 1 << 7 | 2 | ALL, option(LIST), option(STARTTLS), option(STRUCTURED), option(GO, go(b"disk")),
      request(3, 0, 0))
 seed("tls-injected", WHOLE | 1 | ALL, option(STRUCTURED), option(STARTTLS), option(GO, go(b"disk")))
+
+client = pathlib.Path(__file__).parent / "corpus" / "nbd_client"
+client.mkdir(parents=True, exist_ok=True)
+
+
+def reply(number, kind, data=b""):
+    return struct.pack(">QIII", 0x3E889045565A9, number, kind, len(data)) + data
+
+
+def chunk(asked, slot, kind, data=b"", done=1):
+    """An answer to the request that the target asked as the so many-th, in such a slot."""
+    return struct.pack(">IHHQI", 0x668E33EF, done, kind, asked << 16 | slot, len(data)) + data
+
+
+HELLO = b"NBDMAGICIHAVEOPT" + struct.pack(">H", 3)
+OFFER = reply(GO, 3, struct.pack(">HQH", 0, 1 << 20, 0x1ED)) + reply(GO, 3, struct.pack(">HIII", 3, 512, 4096, 1 << 25)) + reply(GO, 1)
+NEGOTIATED = HELLO + reply(STRUCTURED, 1) + reply(SET_META, 4, struct.pack(">I", 5) + b"base:allocation") + reply(SET_META, 1) + OFFER
+ANSWERS = (chunk(1, 0, 2, struct.pack(">QI", 8704, 512), 0) + chunk(2, 1, 0) + chunk(1, 0, 1, struct.pack(">Q", 8192) + b"x" * 512)
+           + chunk(3, 2, 5, struct.pack(">IIIII", 5, 4096, 0, 9000, 3)) + chunk(4, 3, 0x8001, struct.pack(">IH", 5, 2) + b"no"))
+for name, setting, said in [
+    ("structured", 7, NEGOTIATED + ANSWERS),
+    ("pieces", 1, NEGOTIATED + ANSWERS),
+    ("answers", 0x8F, ANSWERS),
+    ("tls", 23, HELLO + reply(STARTTLS, 1)),
+    ("old", 7, HELLO + reply(STRUCTURED, 1 << 31 | 1) + reply(GO, 1 << 31 | 1) + struct.pack(">QH", 1 << 20, 1)
+     + struct.pack(">IIQ", 0x67446698, 0, 2 << 16 | 1) + struct.pack(">IIQ", 0x67446698, 0, 4 << 16 | 3) + b"y" * 512),
+]:
+    (client / name).write_bytes(bytes([setting]) + said)
 seed("unknown-and-too-big", ALL, option(77, b"x"), b"IHAVEOPT" + struct.pack(">II", INFO, 70000))
 
 
@@ -86,3 +114,20 @@ message("kick", 12, struct.pack("=Q", 3), 1)
 message("config", 24, struct.pack("=III", 0, 60, 0) + bytes(60))
 message("inflight", 32, struct.pack("=QQHHI", 4096, 0, 4, 128, 0), 1)
 message("backend-requests", 21, b"", 1)
+
+
+# ---- ublk: see the head of fuzz_targets/ublk.rs
+
+ublk = nbd.parent / "ublk"
+ublk.mkdir(parents=True, exist_ok=True)
+FUA, NO_UNMAP = 1 << 13, 1 << 15
+
+
+def descriptors(name, *all, setting=0):
+    (ublk / name).write_bytes(bytes([setting]) + b"".join(struct.pack("=IIQQ", kind, sectors, start, 0) for kind, sectors, start in all))
+
+
+descriptors("each", (0, 8, 16), (1, 8, 0), (1 | FUA, 2048, 8), (2, 0, 0), (3, 1 << 21, 0), (5 | NO_UNMAP, 8, 8))
+descriptors("at-the-end", (0, 8, (1 << 21) - 8), (0, 8, (1 << 21) - 7), (1, 8, (1 << 64) - 1))
+descriptors("blocks", (0, 1, 0), (1, 8, 4), (3, 8, 8), setting=3 << 4)
+descriptors("read-only", (1, 8, 0), (3, 8, 0), (5, 8, 0), setting=7)

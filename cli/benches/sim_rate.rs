@@ -11,7 +11,7 @@ use std::time;
 
 use fairlift::Server;
 use fairlift::bench::{self, Job, Setup};
-use fairlift::config::{Address, Backing, Config, Disk, Export, Factory, Limits, Listener, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, Factory, Limits, Listener, Tls};
 use fairlift_core::program::{Ask, Program};
 use fairlift_core::queue::Settings;
 use fairlift_core::time::secs;
@@ -93,6 +93,7 @@ fn through_the_engine(spec: &Spec, load: Load, runtime: Duration) -> f64 {
         backing: backing(spec),
         read_only: false,
         workers: Some(1),
+        engine: Engine::Auto,
         runtime,
         slots: 0,
     };
@@ -111,8 +112,10 @@ fn over_nbd(spec: &Spec, load: Load, runtime: Duration) -> f64 {
         exports: vec![Export::new("d", backing(spec))],
         listeners: vec![Listener { address: Address::Unix(path.clone()), tls: Tls::Off }],
         workers: Some(1),
+        engine: Engine::Auto,
         limits: Limits::default(),
         tls: None,
+        roots: Vec::new(),
     })
     .expect("a model can be served");
     let handle = server.handle();

@@ -14,6 +14,7 @@ use crate::remote::{
     AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs, TraceArgs, WhyArgs,
 };
 use crate::serve::ServeArgs;
+use crate::ublk::UblkArgs;
 use crate::words::scheduler::schedulers;
 
 const EXAMPLES: &str = "\
@@ -27,7 +28,7 @@ Examples:
   fairlift tunables                                   the settings of each scheduler
   fairlift status                                     who has how much of which disk now
   fairlift top                                        the same, live; keys sort and filter
-  fairlift why alice                                  what an export's requests wait for
+  fairlift why                                        what the requests of each tenant wait for
   fairlift set group /tenants/alice weight=300        change a running server
   fairlift add export carol=carol.img group=/tenants/carol
   fairlift iostest --device sim:sata-7200 -w bsr -G   how groups share a modelled disk
@@ -60,6 +61,7 @@ pub(crate) enum Command {
     Remove(RemoveArgs),
     Events(EventsArgs),
     Reload(ReloadArgs),
+    Ublk(UblkArgs),
     /// Show an example config file that explains every key
     #[command(visible_alias = "config-help", after_long_help = EXAMPLE)]
     Config,
@@ -84,6 +86,15 @@ pub(crate) enum Command {
     /// Write the manual page to standard output, or one page for each command to a directory
     Man {
         /// The directory for fairlift.1, fairlift-serve.1 and so on
+        directory: Option<PathBuf>,
+    },
+    /// Write the systemd unit of the service to standard output, or all units to a directory
+    ///
+    /// They start this program where it is, as the user fairlift: useradd --system --user-group fairlift. The service reads
+    /// /etc/fairlift/fairlift.toml, fairlift@NAME.service reads /etc/fairlift/NAME.toml. fairlift-ublk.service is for block devices of this
+    /// machine: as root, with /etc/fairlift/ublk.toml.
+    Units {
+        /// The directory for fairlift.service, fairlift@.service, fairlift-ublk.service and fairlift.socket, as in /etc/systemd/system
         directory: Option<PathBuf>,
     },
 }

@@ -7,8 +7,9 @@
 //! | [`iostest`] | `fairlift iostest`: how a disk is shared, measured |
 //! | [`iostune`] | `fairlift iostune`: what a disk is like, and what to set for it |
 //! | [`remote`] | `status`, `top`, `why`, `get`, `set`, `add`, `remove`, `events`, `reload`: the commands that speak to a running server |
-//! | [`show`] | what the program tells about itself: tunables, models, completions, manual pages |
+//! | [`show`] | what the program tells about itself: tunables, models, completions, manual pages, units |
 //! | [`control`] | HTTP and JSON by which a running server is looked at and changed |
+//! | [`ublk`] | `fairlift ublk`: block devices of this machine, and those whose server has died |
 //! | [`blktrace`] | the binary format of traces |
 //! | [`config`] | the config file: its keys, and how it is read |
 //! | [`words`] | what the words in flags and file mean, and what is wrong with them |
@@ -24,6 +25,7 @@ mod remote;
 mod serve;
 mod show;
 mod terminal;
+mod ublk;
 mod words;
 
 use std::process::ExitCode;
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         Command::Remove(args) => return remote::remove(&args),
         Command::Events(args) => return remote::events(&args),
         Command::Reload(args) => return remote::reload(&args),
+        Command::Ublk(args) => return ublk::ublk(&args),
         Command::Iostest(flags) => return iostest::iostest(&flags),
         Command::Iostune(flags) => return iostune::iostune(&flags),
         Command::Models { model } => match show::models(model.as_deref()) {
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Tunables { scheduler } => output::print(show::tunables(scheduler).as_bytes()),
         Command::Completions { shell } => show::completions(shell).and_then(|script| output::print(&script)),
         Command::Man { directory } => show::man(directory.as_deref()).and_then(|page| output::print(&page)),
+        Command::Units { directory } => show::units(directory.as_deref()).and_then(|unit| output::print(&unit)),
     };
     match shown {
         Ok(()) => ExitCode::SUCCESS,

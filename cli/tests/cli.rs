@@ -62,12 +62,12 @@ fn completions_and_manual_pages_come_out() {
 
 #[test]
 fn what_is_typed_wrong_is_status_2_and_says_what_is_possible_in_one_style() {
-    let qcow2 = "a=qcow2:x: only raw images are served; convert this one (qemu-img convert -f qcow2 -O raw x NEW.img), or serve \
-                 the device that qemu-nbd --connect makes of it";
+    let qcow2 = "a=qcow2:x: only raw images are served; convert this one (qemu-img convert -f qcow2 -O raw x NEW.img), or have \
+                 qemu-storage-daemon serve it, and this server in front of that (nbd:URI)";
     for (line, why) in [
         (
             "serve a=men:1g",
-            "a=men:1g: unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH and sim:PROFILE; did you mean \"mem\"?",
+            "a=men:1g: unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI and rbd:POOL/IMAGE; did you mean \"mem\"?",
         ),
         (
             "serve a=mem:1gb",
@@ -96,7 +96,7 @@ fn what_is_typed_wrong_is_status_2_and_says_what_is_possible_in_one_style() {
         (
             "serve --scheduler none --set read_expire=1",
             "--set read_expire=1: read_expire belongs to mq-deadline; scheduler none has no tunables of its own; every scheduler \
-             has flush_coordinate, flush_company, flush_company_min, flush_remember, charge_flushes",
+             has flush_coordinate, flush_company, flush_company_min, flush_remember, flush_ahead, charge_flushes",
         ),
         (
             "serve --set weight=3",

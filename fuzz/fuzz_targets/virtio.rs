@@ -6,7 +6,8 @@
 
 #![no_main]
 
-use fairlift::export::vhost_user::chain::{DESCRIPTORS_MAX, Device, Reader, What};
+use fairlift::export::offer::Offer;
+use fairlift::export::vhost_user::chain::{DESCRIPTORS_MAX, Reader, What};
 use fairlift::export::vhost_user::proto::{HEADER, Header, PAYLOAD_MAX, Request};
 use libfuzzer_sys::fuzz_target;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
@@ -26,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
     let [setting, code, flags, descriptors, head, size, memory @ ..] = input else { return };
     let memory = &memory[..memory.len().min(MEMORY)];
     message(*code, *flags, usize::from(*descriptors % 4), memory);
-    let device = Device {
+    let offer = Offer {
         size: 1 << 30,
         block: if setting & 2 == 0 { 512 } else { 4096 },
         request_max: 1 << 20,
@@ -36,31 +37,31 @@ fuzz_target!(|input: &[u8]| {
     };
     GUEST.with(|guest| {
         guest.write_slice(memory, GuestAddress(0)).unwrap();
-        chain(&device, guest, (*head).into(), 1 << (size % 11));
+        chain(&offer, guest, (*head).into(), 1 << (size % 11));
         guest.write_slice(&vec![0; memory.len()], GuestAddress(0)).unwrap();
     });
 });
 
-fn chain(device: &Device, guest: &GuestMemoryMmap, head: u16, size: u16) {
+fn chain(offer: &Offer, guest: &GuestMemoryMmap, head: u16, size: u16) {
     let mut reader = Reader::default();
-    let Ok(asked) = reader.read(device, guest, GuestAddress(0), size, head) else { return };
+    let Ok(asked) = reader.read(offer, guest, GuestAddress(0), size, head) else { return };
     let bytes = |ranges: &[(GuestAddress, u32)]| ranges.iter().map(|(_, len)| u64::from(*len)).sum::<u64>();
     assert!(reader.readable().len() + reader.writable().len() <= DESCRIPTORS_MAX + 1);
     let within = |at: u64, len: u64| {
-        assert!(len > 0 && at + len <= device.size && (at | len).is_multiple_of(device.block));
+        assert!(len > 0 && at + len <= offer.size && (at | len).is_multiple_of(offer.block));
     };
     match asked.what {
         What::Read(at) => {
             within(at, asked.len);
-            assert!(asked.len == bytes(reader.writable()) && asked.len <= device.request_max);
+            assert!(asked.len == bytes(reader.writable()) && asked.len <= offer.request_max);
         }
         What::Write(at) => {
             within(at, asked.len);
-            assert!(asked.len == bytes(reader.readable()) && asked.len <= device.request_max && !device.read_only);
+            assert!(asked.len == bytes(reader.readable()) && asked.len <= offer.request_max && !offer.read_only);
         }
         What::Discard(at, len) | What::WriteZeroes(at, len, _) => {
             within(at, len);
-            assert!(!device.read_only);
+            assert!(!offer.read_only);
         }
         What::Refused(why) => assert!([1, 2].contains(&why.status())),
         What::Flush | What::Id => {}

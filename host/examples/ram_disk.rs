@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use fairlift::Server;
-use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, Limits, Listener, Tls};
 use fairlift_core::{Group, sched};
 
 fn main() -> Result<(), fairlift::Error> {
@@ -23,8 +23,10 @@ fn main() -> Result<(), fairlift::Error> {
         exports: vec![export],
         listeners: vec![Listener { address: Address::Unix(arg(1, "/tmp/ram.sock").into()), tls: Tls::Off }],
         workers: None,
+        engine: Engine::Auto,
         limits: Limits::default(),
         tls: None,
+        roots: Vec::new(),
     })?;
     let handle = server.handle();
     std::thread::spawn(move || {

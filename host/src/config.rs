@@ -31,10 +31,24 @@ pub struct Config {
     /// How many worker threads; `None`: one for each CPU that the process may use, but no more than
     /// have room for [`Limits::request_max`] bytes of [`Limits::memory`] each.
     pub workers: Option<usize>,
+    /// What they give the kernel their work through.
+    pub engine: Engine,
     /// Bounds on what clients may ask and hold.
     pub limits: Limits,
     /// The server's certificate and the authorities that it trusts; needed where a listener's [`Tls`] is not `Off`.
     pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// The directories that the files of all backings must lie in, of exports that are added later as well; none: they may lie
+    /// anywhere.
+    pub roots: Vec<Root>,
+}
+
+/// A directory that files of backings must lie in: no path, and no symbolic link on it, leads out of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Root {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Where that was said, for messages: `server.roots`.
+    pub said: String,
 }
 
 /// A scheduling domain: one device, one queue.
@@ -106,6 +120,70 @@ pub struct Export {
     pub read_only: bool,
     /// A socket at which the front-end of a virtual machine (QEMU) finds it as a vhost-user block device; `None`: nowhere.
     pub vhost_user: Option<PathBuf>,
+    /// Whether it is a block device of this machine (ublk), and what that is like; `None`: it is none.
+    pub ublk: Option<Ublk>,
+}
+
+/// An export as a block device of this machine, `/dev/ublkb0`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ublk {
+    /// Its number; `None`: the kernel chooses, or it is the one that a server before had for this export.
+    pub id: Option<u32>,
+    /// How many queues, 1 to 64; `None`: one for each worker. The kernel makes no more than it has CPUs.
+    pub queues: Option<u16>,
+    /// How many requests each queue may have, 1 to 4096; `None`: 128.
+    pub depth: Option<u16>,
+    /// Whether it is made without `CAP_SYS_ADMIN`, where a udev rule lets this user: such a device does not outlive its server, and no
+    /// partitions are looked for on it.
+    pub unprivileged: bool,
+    /// Whether it outlives a server that is killed, and waits for the next one. What is in RAM never does.
+    pub recover: bool,
+    /// Whether it is left to the next server when this one ends in order, too.
+    pub leave: bool,
+    /// Whether the device of that [`id`](Self::id) is taken over whichever export it was.
+    pub adopt: bool,
+    /// Whether the server goes on, with a warning, where the device cannot be had.
+    pub optional: bool,
+    /// Whether the kernel looks for partitions when the device starts.
+    pub partitions: bool,
+}
+
+impl Default for Ublk {
+    fn default() -> Self {
+        let (id, queues, depth, unprivileged, leave, adopt, optional) = Default::default();
+        Self { id, queues, depth, unprivileged, recover: true, leave, adopt, optional, partitions: true }
+    }
+}
+
+impl Ublk {
+    /// Whether it can be as it is said.
+    ///
+    /// # Errors
+    /// What is asked, and what is possible.
+    pub fn check(&self) -> Result<(), String> {
+        if self.queues.is_some_and(|queues| !(1..=64).contains(&queues)) {
+            return Err(format!("ublk: queues takes a number from 1 to 64, not {}", self.queues.unwrap_or(0)));
+        }
+        if self.depth.is_some_and(|depth| !(1..=4096).contains(&depth)) {
+            return Err(format!("ublk: depth takes a number from 1 to 4096, not {}", self.depth.unwrap_or(0)));
+        }
+        if self.id.is_some_and(|id| id >= 1 << 20) {
+            return Err(format!("ublk: id takes a number from 0 to {}, not {}", (1 << 20) - 1, self.id.unwrap_or(0)));
+        }
+        if self.leave && !self.recover {
+            return Err(
+                "ublk: leave needs recover: a device that does not outlive its server cannot be left to the next"
+                    .into(),
+            );
+        }
+        if self.leave && self.unprivileged {
+            return Err("ublk: the kernel leaves no unprivileged device to another server: leave cannot be".into());
+        }
+        if self.adopt && self.id.is_none() {
+            return Err("ublk: adopt needs id: which device is meant".into());
+        }
+        Ok(())
+    }
 }
 
 impl Export {
@@ -123,6 +201,7 @@ impl Export {
             priority: Priority::default(),
             read_only: false,
             vhost_user: None,
+            ublk: None,
         }
     }
 }
@@ -160,6 +239,90 @@ pub enum Backing {
         /// Makes the model, at rest.
         model: Factory,
     },
+    /// What another NBD server has.
+    Nbd(Box<Nbd>),
+    /// An image of a Ceph cluster.
+    Rbd(Box<Rbd>),
+}
+
+/// An image of a Ceph cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rbd {
+    /// As the user wrote it: `rbd:POOL/IMAGE`.
+    pub name: String,
+    /// The pool.
+    pub pool: String,
+    /// The namespace within it.
+    pub namespace: Option<String>,
+    /// The image.
+    pub image: String,
+    /// A snapshot of it, which cannot be written.
+    pub snapshot: Option<String>,
+    /// The user, without `client.`; `None`: `admin`.
+    pub user: Option<String>,
+    /// Ceph's configuration; `None`: where Ceph looks for it.
+    pub conf: Option<PathBuf>,
+    /// How long the cluster may take for a request.
+    pub timeout: Duration,
+}
+
+/// An export of another NBD server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Nbd {
+    /// As the user wrote it: `nbd://host/export`.
+    pub uri: String,
+    /// Where the server is.
+    pub address: NbdAddress,
+    /// The name of the export there.
+    pub export: String,
+    /// How it is encrypted, if it is.
+    pub tls: Option<NbdTls>,
+    /// How long requests wait for a connection that was lost, before they fail.
+    pub reconnect: Duration,
+    /// How many connections there are at most, 1 to 16: more than one where the server offers that.
+    pub connections: u16,
+}
+
+/// Where an NBD server is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NbdAddress {
+    /// A host by its name or address.
+    Tcp {
+        /// The host.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+/// Reads a client's certificates from their directory.
+pub type LoadCertificates = fn(&std::path::Path) -> Result<Arc<rustls::ClientConfig>, String>;
+
+/// How a connection to an NBD server is encrypted.
+#[derive(Clone)]
+pub struct NbdTls {
+    /// Where the certificates are.
+    pub certificates: PathBuf,
+    /// The name that the server's certificate must have.
+    pub name: String,
+    /// Reads them, anew for each connection.
+    pub load: LoadCertificates,
+}
+
+impl PartialEq for NbdTls {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.certificates, &self.name) == (&other.certificates, &other.name)
+    }
+}
+
+impl Eq for NbdTls {}
+
+impl fmt::Debug for NbdTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NbdTls").field("certificates", &self.certificates).field("name", &self.name).finish()
+    }
 }
 
 /// Makes the model of a [`Backing::Model`]: each time that the backing is opened, a new one, at rest.
@@ -237,6 +400,18 @@ pub enum Address {
     Inherited(Arc<std::os::fd::OwnedFd>),
 }
 
+/// What the workers give the kernel their work through.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Engine {
+    /// io_uring if it is to be had, else as [`Poll`](Self::Poll).
+    #[default]
+    Auto,
+    /// io_uring, or nothing.
+    IoUring,
+    /// epoll, and threads that wait for files: where io_uring is refused, as in many containers.
+    Poll,
+}
+
 /// Whether traffic is encrypted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Tls {
@@ -254,7 +429,7 @@ pub enum Tls {
 pub struct Limits {
     /// Connections at once, all listeners together.
     pub connections: u32,
-    /// How long a client may take from connecting to the end of the negotiation.
+    /// How long a client may take from one option of its negotiation to the next; six times that for all of it.
     pub handshake_timeout: Duration,
     /// The largest read or write, 512 bytes to 1 GiB: what is advertised as maximum block size.
     pub request_max: u32,

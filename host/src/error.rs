@@ -15,6 +15,14 @@ pub enum Error {
         /// What is wrong, and what would be right.
         why: String,
     },
+    /// A directory in which files must lie cannot be used.
+    #[error("root {}: {why}", path.display())]
+    Root {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// An export cannot be what it is said to be.
     #[error("export \"{name}\": {why}")]
     Export {
@@ -39,10 +47,10 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
-    /// The kernel refuses io_uring, without which nothing runs.
+    /// The kernel refuses io_uring, which was asked for, or what else a worker needs.
     #[error(
-        "io_uring is not available ({0}): Fairlift needs Linux 6.1 or newer, kernel.io_uring_disabled = 0, and no \
-         seccomp filter against it (containers often have one)"
+        "io_uring is not available ({0}): it needs Linux 6.1 or newer, kernel.io_uring_disabled = 0, and no seccomp \
+         filter against it (containers often have one); with engine = \"auto\" the server does without"
     )]
     Ring(io::Error),
     /// The last flush, before the end, failed, or one before it had: data that was not flushed by a client may be lost.

@@ -6,11 +6,13 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`config`] | what to serve, as plain data |
+//! | [`confine`] | giving up what a server no longer needs once it has started |
 //! | [`control`] | what can be changed while it serves |
 //! | [`tags`] | tags that threads and tasks can wait for; a library of its own |
 //! | [`flush`] | flushes that threads and tasks share; a library of its own |
 //! | [`mod@bench`] | programs instead of clients |
-//! | [`export`] | what serves clients: [NBD](export::nbd), a pure codec and negotiation, and the connections |
+//! | [`wire`] | the codec of NBD, pure, which its servers and clients share |
+//! | [`export`] | what serves clients: [NBD](export::nbd), a pure negotiation, and the connections |
 //! | `server` | the loop of a worker, where clients connect, what is put on which disk |
 //! | `disk` | a scheduling domain with its queue, and the engine between it and the devices |
 //! | `device` | what holds the data |
@@ -18,6 +20,7 @@
 
 pub mod bench;
 pub mod config;
+pub mod confine;
 pub mod control;
 mod device;
 mod disk;
@@ -28,6 +31,7 @@ mod kernel;
 mod server;
 mod sync;
 pub mod tags;
+pub mod wire;
 
 pub use error::Error;
 pub use server::{Handle, Server};

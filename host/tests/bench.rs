@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlift::bench::{Job, Measured, Setup, capacity, run, run_raw};
-use fairlift::config::{Backing, Direct, Disk, Factory};
+use fairlift::config::{Backing, Direct, Disk, Engine, Factory};
 use fairlift_core::ceiling::{Bounds, Ceiling, Rate, Rates};
 use fairlift_core::model::{Asked, Character, Ended, Model, Work};
 use fairlift_core::program::{Ask, Meter, Program};
@@ -96,6 +96,7 @@ fn setup(backing: Backing, scheduler: sched::Kind, workers: usize) -> Setup {
         backing,
         read_only: false,
         workers: Some(workers),
+        engine: Engine::Auto,
         runtime: ms(200),
         slots: 4,
     }

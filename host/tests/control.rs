@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, Limits, Listener, Tls};
 use fairlift::control::{Change, Leave, NewExport, Refused, State};
 use fairlift::{Error, Handle, Server};
 use fairlift_core::sched::Kind;
@@ -48,6 +48,7 @@ fn config(socket: &Path) -> Config {
         priority: Priority::default(),
         read_only: false,
         vhost_user: None,
+        ublk: None,
     };
     Config {
         groups: vec![Group::root()],
@@ -57,8 +58,10 @@ fn config(socket: &Path) -> Config {
         exports: vec![export],
         listeners: vec![Listener { address: Address::Unix(socket.to_owned()), tls: Tls::Off }],
         workers: Some(2),
+        engine: Engine::Auto,
         limits: Limits::default(),
         tls: None,
+        roots: Vec::new(),
     }
 }
 
@@ -130,6 +133,7 @@ fn mem(name: &str, group: &str, disk: Option<&str>) -> Change {
         priority: Priority::default(),
         read_only: false,
         vhost_user: None,
+        ublk: None,
     })
 }
 
@@ -145,6 +149,7 @@ fn file(name: &str, path: &Path, read_only: bool) -> Change {
         priority: Priority::default(),
         read_only,
         vhost_user: None,
+        ublk: None,
     })
 }
 

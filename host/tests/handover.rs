@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, Limits, Listener, Tls};
 use fairlift::control::Change;
 use fairlift::{Handle, Server};
 use fairlift_core::Group;
@@ -36,8 +36,10 @@ fn serve(socket: &Path, backing: Backing, shared_tags: bool) -> Server {
         exports: vec![export],
         listeners: vec![Listener { address: Address::Unix(socket.to_owned()), tls: Tls::Off }],
         workers: Some(3),
+        engine: Engine::Auto,
         limits: Limits::default(),
         tls: None,
+        roots: Vec::new(),
     };
     Server::bind(config).unwrap()
 }

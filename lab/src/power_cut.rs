@@ -110,6 +110,8 @@ pub struct Report {
     pub flushes: u64,
     /// Flushes given to the disk.
     pub device_flushes: u64,
+    /// Writes that were made durable ahead of the flush that would ask for it.
+    pub ahead: u64,
     /// Flushes of the disk that failed.
     pub failed_flushes: u64,
 }
@@ -121,6 +123,7 @@ impl Report {
         self.bios += other.bios;
         self.flushes += other.flushes;
         self.device_flushes += other.device_flushes;
+        self.ahead += other.ahead;
         self.failed_flushes += other.failed_flushes;
     }
 }

@@ -43,7 +43,7 @@ fn the_cfq_rows_of_the_ssd_are_predicted_within_25_percent() {
     assert!(off.iter().all(|off| off.abs() <= 25.0), "{off:?}");
 }
 
-/// The array under slices of one reader at a time loses more than its model does: `docs/schedulers.md` says by how much.
+/// The array under slices of one reader at a time loses more than its model does: `docs/measured/schedulers.md` says by how much.
 /// What the model does get is the row of one reader, and that more of them gain nothing.
 #[test]
 fn of_the_array_the_row_of_one_reader_is_predicted_and_that_more_of_them_gain_nothing() {

@@ -23,6 +23,17 @@ fn group(path: &str, parent: u16, weight: u16) -> Group {
 
 /// Random reads of 4 KiB in each leaf for so many seconds.
 fn run(groups: Vec<Group>, bounds: &[(&str, Bounds)], kind: Kind, depth: u32, length: u64) -> Vec<Vec<u64>> {
+    run_on("nvme-plp", groups, bounds, kind, depth, length)
+}
+
+fn run_on(
+    disk: &str,
+    groups: Vec<Group>,
+    bounds: &[(&str, Bounds)],
+    kind: Kind,
+    depth: u32,
+    length: u64,
+) -> Vec<Vec<u64>> {
     let plan = Plan {
         groups: std::iter::once(Group::root()).chain(groups).collect(),
         bounds: bounds.iter().map(|(path, bounds)| ((*path).into(), *bounds)).collect::<BTreeMap<_, _>>(),
@@ -32,7 +43,7 @@ fn run(groups: Vec<Group>, bounds: &[(&str, Bounds)], kind: Kind, depth: u32, le
         runtime: secs(length),
         ..Plan::default()
     };
-    let mut runner = Modelled { spec: Spec::parse("nvme-plp").unwrap(), scheduler: kind, set: vec![], depth: None };
+    let mut runner = Modelled { spec: Spec::parse(disk).unwrap(), scheduler: kind, set: vec![], depth: None };
     let mut case = plan.cases().unwrap().remove(0);
     case.slots = length as u32;
     let measured = runner.run(&case, &mut |_| false).unwrap();
@@ -91,6 +102,35 @@ fn a_floor_is_met_beside_eight_neighbours() {
         let three = [second[2], second[3], second[4]].map(|bytes| bytes / 4096);
         let had: u64 = three.iter().sum();
         assert!(had >= floor * 98 / 100, "{had} of {floor}");
+    }
+}
+
+/// floor.5: on a disk that answers in lumps, floors that weights bring anyway change nothing.
+#[test]
+fn small_floors_take_no_places_from_others() {
+    let four = || (1..=4).map(|n| group(&format!("/{n}"), 0, 100 * n)).collect::<Vec<_>>();
+    let floors = [1, 2, 3].map(|n| (["/1", "/2", "/3"][n - 1], at_least(Rate::Riops, 1000 * n as u64)));
+    let [without, with] =
+        [&[][..], &floors].map(|bounds| run_on("virtio-ssd", four(), bounds, Kind::Fair, 32, 3).remove(2));
+    for (with, without) in with.iter().zip(&without).skip(1) {
+        assert!(with.abs_diff(*without) <= without / 20, "{with} with floors, {without} without");
+    }
+}
+
+/// Two sandboxes on one disk, as in kvcache-ai/AgentENV #47: alone each has the disk as without a scheduler; together they have their
+/// weights' parts, and the disk does as much.
+#[test]
+fn two_sandboxes_have_the_disk_alone_and_their_parts_together() {
+    let rate = |groups: Vec<Group>, kind| run_on("virtio-ssd", groups, &[], kind, 128, 2).remove(1);
+    let all = |second: &[u64]| second.iter().sum::<u64>() as f64;
+    let alone = || vec![group("/a", 0, 100)];
+    assert!(all(&rate(alone(), Kind::Fair)) >= 0.97 * all(&rate(alone(), Kind::None)));
+    for (weights, part) in [([100, 100], 0.5), ([100, 300], 0.25)] {
+        let both = || vec![group("/a", 0, weights[0]), group("/b", 0, weights[1])];
+        let (second, most) = (rate(both(), Kind::Fair), all(&rate(both(), Kind::None)));
+        assert!(all(&second) >= 0.95 * most, "{weights:?}: {second:?} of {most}");
+        let had = second[1] as f64 / all(&second);
+        assert!((had - part).abs() <= 0.02 * part, "{weights:?}: {had}");
     }
 }
 

@@ -25,7 +25,8 @@ fn the_parameters_in_the_docs_are_those_of_the_code() {
     let tables = table("Hard disks", |settings| matches!(settings, Settings::Disk(_)))
         + &table("Arrays", |settings| matches!(settings, Settings::Raid(_)))
         + &table("Solid-state disks", |settings| matches!(settings, Settings::Ssd(_)))
-        + &table("Virtual disks", |settings| matches!(settings, Settings::Virtio(_)));
+        + &table("Virtual disks", |settings| matches!(settings, Settings::Virtio(_)))
+        + &table("Clusters", |settings| matches!(settings, Settings::Networked(_)));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/models.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once(BEGIN).expect("the tables have their place");

@@ -4,14 +4,15 @@
 //! difference.1  Making the changes of the old configuration gives the new one; two equal ones differ in nothing.
 //! difference.2  What cannot change is named, all of it, and then there are no changes.
 //! difference.3  A file that is read again says what shall be of all that it names, or named when it was read last. What was added
-//!               otherwise since (by `fairlift add`) stays; what was changed otherwise is again as the file has it.
+//!               otherwise since (by `fairlift add`) stays, and so does a tunable that only `fairlift set` has named; what was
+//!               changed otherwise is again as the file has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Listener};
 use fairlift::control::{Change, Leave, NewExport};
-use fairlift_core::{Group, GroupId, Priority, PriorityClass};
+use fairlift_core::{Group, GroupId, Priority, PriorityClass, flush};
 
 use crate::words::place;
 use crate::words::units::show_size;
@@ -26,6 +27,9 @@ pub(crate) struct Fixed {
     /// Why it cannot change.
     pub(crate) says: String,
 }
+
+/// Said of what a server has for its life.
+pub(crate) const FROM_START_TO_END: &str = "is the server's from start to end; restart it for another one";
 
 /// What a key is of, by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,6 +95,7 @@ fn server(old: &Config, new: &Config) -> Vec<Fixed> {
     let (a, b) = (&old.limits, &new.limits);
     let same = [
         ("workers", old.workers == new.workers),
+        ("engine", old.engine == new.engine),
         ("max_connections", a.connections == b.connections),
         ("handshake_timeout", a.handshake_timeout == b.handshake_timeout),
         ("request_max", a.request_max == b.request_max),
@@ -99,10 +104,10 @@ fn server(old: &Config, new: &Config) -> Vec<Fixed> {
         ("memory", a.memory == b.memory),
         ("drain_timeout", a.drain_timeout == b.drain_timeout),
         ("helpers", a.helpers == b.helpers),
+        ("roots", old.roots.iter().map(|root| &root.path).eq(new.roots.iter().map(|root| &root.path))),
     ];
     let differ = same.into_iter().filter(|(_, same)| !same);
-    let says = || "is the server's from start to end; restart it for another one".to_owned();
-    differ.map(|(key, _)| Fixed { of: Of::Server, key, says: says() }).collect()
+    differ.map(|(key, _)| Fixed { of: Of::Server, key, says: FROM_START_TO_END.into() }).collect()
 }
 
 fn listeners(old: &Config, new: &Config, changes: &mut Vec<Change>, fixed: &mut Vec<Fixed>) {
@@ -214,6 +219,7 @@ fn named(config: &Config, export: &Export) -> NewExport {
         priority: export.priority,
         read_only: export.read_only,
         vhost_user: export.vhost_user.clone(),
+        ublk: export.ublk.clone(),
     }
 }
 
@@ -236,6 +242,9 @@ fn turn_export(
     }
     if was.vhost_user != is.vhost_user {
         refuse("vhost_user", "a socket for virtual machines comes and goes with its export".into());
+    }
+    if was.ublk != is.ublk {
+        refuse("ublk", "a block device comes and goes with its export".into());
     }
     let (from, to) = (disk_name(old, was), disk_name(new, is));
     if from != to {
@@ -277,8 +286,10 @@ fn is_same(a: &Backing, b: &Backing) -> bool {
 pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(&str) -> bool) -> Config {
     let mut wanted = new.clone();
     let is_said = |disk: &str| [was, new].iter().any(|config| find_disk(config, disk).is_some());
-    for disk in wanted.disks.iter_mut().filter(|disk| find_disk(now, &disk.name).is_some()) {
+    for disk in &mut wanted.disks {
+        let Some(there) = find_disk(now, &disk.name) else { continue };
         settle(disk, &rotates);
+        keep_knobs(disk, there, find_disk(was, &disk.name));
     }
     for disk in now.disks.iter().filter(|disk| !is_said(&disk.name)) {
         wanted.disks.push(disk.clone());
@@ -292,6 +303,9 @@ pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(
             let disk = place(&wanted, made).expect("put there above");
             wanted.disks[disk] = Disk { name: made.to_owned(), ..new.disk_default.clone() };
             settle(&mut wanted.disks[disk], &rotates);
+            if let Some(there) = find_disk(now, made) {
+                keep_knobs(&mut wanted.disks[disk], there, Some(&was.disk_default));
+            }
             wanted.exports[at].disk = Some(disk);
         }
     }
@@ -329,6 +343,16 @@ fn settle(disk: &mut Disk, rotates: impl Fn(&str) -> bool) {
     }
 }
 
+/// The tunables that a disk has now and that the file neither names nor named, as far as its scheduler has them.
+fn keep_knobs(disk: &mut Disk, now: &Disk, was: Option<&Disk>) {
+    let is_of_all = |knob: &str| flush::Settings::INFO.iter().any(|info| info.name == knob);
+    let is_said = |knob: &str| [was, Some(disk)].into_iter().flatten().any(|disk| knobs(disk).contains_key(knob));
+    let kept =
+        now.set.iter().filter(|(knob, _)| !is_said(knob) && (now.scheduler == disk.scheduler || is_of_all(knob)));
+    let kept: Vec<_> = kept.cloned().collect();
+    disk.set.extend(kept);
+}
+
 /// The group as it is now, with those above it, if it is not wanted anyway.
 fn keep_group(wanted: &mut Config, now: &Config, group: GroupId) -> GroupId {
     let group = &now.groups[usize::from(group.0)];
@@ -362,6 +386,10 @@ pub(crate) fn describe(change: &Change, old: &Config) -> String {
         Change::AddDisk(disk) => format!("disk {:?}: added, scheduler {}", disk.name, disk.scheduler.name()),
         Change::RemoveDisk { disk } => format!("disk {disk:?}: removed"),
         Change::SetScheduler { disk: name, scheduler, set } => {
+            let was = disk(name).filter(|disk| disk.scheduler == *scheduler);
+            if let Some(differ) = was.map(|was| differ(was, set)).filter(|differ| !differ.is_empty()) {
+                return format!("disk {name:?}: {differ}");
+            }
             let was = disk(name).map_or("", |disk| disk.scheduler.name());
             let set = set.iter().map(|(knob, value)| format!(", {knob} = {value}")).collect::<String>();
             format!("disk {name:?}: scheduler {}{set} (was {was})", scheduler.name())
@@ -407,6 +435,16 @@ pub(crate) fn describe(change: &Change, old: &Config) -> String {
         Change::SetCertificate { tls: Some(_) } => "certificate: another one, for connections from now on".into(),
         Change::SetCertificate { tls: None } => "certificate: none".into(),
     }
+}
+
+/// What another set of tunables changes under one scheduler: those that it leaves out have their defaults again.
+fn differ(old: &Disk, set: &[(String, String)]) -> String {
+    let (was, is) = (knobs(old), BTreeMap::from_iter(set.iter().map(|(knob, value)| (knob.as_str(), value.as_str()))));
+    let all: BTreeSet<_> = was.keys().chain(is.keys()).copied().filter(|knob| was.get(knob) != is.get(knob)).collect();
+    let value = |of: &BTreeMap<&str, &str>, knob: &str| of.get(knob).copied().unwrap_or("default").to_owned();
+    let all: Vec<_> =
+        all.into_iter().map(|knob| format!("{knob} = {} (was {})", value(&is, knob), value(&was, knob))).collect();
+    all.join(", ")
 }
 
 fn ioprio(priority: Priority) -> String {

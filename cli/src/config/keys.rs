@@ -40,9 +40,9 @@ pub(crate) const EXPORT: Sort = Sort {
     keys: &[
         key(
             "backing",
-            "`null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto\\|on\\|off][,in_use=allow]`, `sim:PROFILE[,size=SIZE]`, or a path",
+            "`null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto\\|on\\|off][,in_use=allow]`, `sim:PROFILE[,size=SIZE]`, `nbd:URI[,reconnect=TIME][,connections=NUMBER][,tls=DIR]`, `rbd:POOL/IMAGE[@SNAPSHOT][,user=USER][,conf=PATH][,namespace=NAME][,timeout=TIME]`, or a path",
             "required",
-            "the file, device, RAM or model that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`",
+            "the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`",
         ),
         key("offset", "a size, a multiple of 512", "0", "where in the backing the export starts"),
         key("size", "a size, a multiple of 512", "up to the end", "how much of the backing it shows"),
@@ -70,6 +70,12 @@ pub(crate) const EXPORT: Sort = Sort {
             "a path",
             "`--vhost-user` DIR with the export's name, else none",
             "a socket at which a virtual machine finds the export as a vhost-user block device",
+        ),
+        key(
+            "ublk",
+            "true, false, or a table of `id`, `queues`, `depth`, `unprivileged`, `recover`, `leave`, `optional`, `partitions`",
+            "`--ublk`, else false",
+            "whether the export is a block device of this machine, /dev/ublkbN; see `docs/ublk.md`",
         ),
         key("description", "text", "none", "a text for people; `nbdinfo --list` shows it"),
     ],
@@ -178,8 +184,19 @@ pub(crate) const SERVER: Sort = Sort {
             "one per CPU, as far as `memory` allows",
             "the number of worker threads",
         ),
+        key(
+            "engine",
+            "`\"auto\"`, `\"io_uring\"` or `\"poll\"`",
+            "`\"auto\"`: io_uring, or `poll` where it is refused",
+            "what the workers use of the kernel: io_uring, or epoll and threads, which works in containers that refuse io_uring and costs more CPU",
+        ),
         key("max_connections", "1 to 1048576", "4096", "limit on connections, all addresses together"),
-        key("handshake_timeout", "a time, above zero", "10s", "time limit for a client's handshake"),
+        key(
+            "handshake_timeout",
+            "a time, above zero",
+            "10s",
+            "time limit for a step of a client's handshake; six times that for all of it",
+        ),
         key("request_max", "64k to 1g", "32m", "the largest read or write"),
         key("connection_requests", "1 to 480", "128", "limit on requests of one connection that are under way"),
         key(
@@ -193,6 +210,24 @@ pub(crate) const SERVER: Sort = Sort {
             "a size, at least `connection_memory`",
             "512m",
             "limit on the payload of all connections together",
+        ),
+        key(
+            "roots",
+            "a directory, or a list of them",
+            "anywhere",
+            "the directories that the files of all backings must lie in, also of exports that are added later; no symbolic link leads out of them",
+        ),
+        key(
+            "seccomp",
+            "true or false",
+            "true",
+            "whether the server gives up the system calls that it does not need, once it has started; false is for debugging",
+        ),
+        key(
+            "keep_capabilities",
+            "the name of a capability, such as `CAP_DAC_OVERRIDE`, or a list of them",
+            "none",
+            "capabilities that are not given up once the server has started; see `docs/do/confine.md`",
         ),
         key("drain_timeout", "a time", "10s", "how long a stopping server waits for clients to read their replies"),
         key(

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use fairlift::config::{Address, Backing, Limits, Tls};
+use fairlift::config::{Address, Backing, Engine, Limits, Tls, Ublk};
+use fairlift::confine::Capability;
 use fairlift_core::ceiling::{Bounds, Ceiling, Rates};
 use fairlift_core::learn::concurrency;
 use fairlift_core::{Duration, Group, GroupId, Priority, sched};
@@ -22,13 +23,16 @@ use crate::control::{ControlPlace, parse_control};
 use crate::words::groups::Tree;
 use crate::words::mistake::{Mistake, Source};
 use crate::words::place::ListenAt;
-use crate::words::{backing, limits, place, scheduler, units};
+use crate::words::{backing, limits, nbd, place, rbd, scheduler, units};
 use fairlift_lab::suggestion;
 use keys::{DISK, EXPORT, GROUP, SERVER, SORTS, Sort};
-use section::{Placed, Section, join, number, parsed, show, size, some_time, switch, text, time};
+use section::{Placed, Section, join, number, parsed, show, size, some_time, switch, text, time, ublk};
 
 /// The example config file, which explains itself.
 pub(crate) const EXAMPLE: &str = include_str!("example.toml");
+
+/// Said of a list of addresses that has none.
+const NO_ADDRESS: &str = "lists no address; leave the key out for the default socket";
 
 /// The keys of a group that limit it.
 const BOUNDS: [&str; 3] = ["max", "burst", "min"];
@@ -98,6 +102,8 @@ pub(crate) struct Export {
     pub(crate) read_only: bool,
     /// Where virtual machines find it.
     pub(crate) vhost_user: Option<PathBuf>,
+    /// Whether it is a block device of this machine, if that is said.
+    pub(crate) ublk: Option<Option<Ublk>>,
     /// What it is, for people.
     pub(crate) description: String,
 }
@@ -119,8 +125,16 @@ pub(crate) struct Server {
     pub(crate) tls_verify_peer: Option<Placed<bool>>,
     /// Whether plain text may leave the machine.
     pub(crate) insecure: Option<bool>,
+    /// Where files must lie.
+    pub(crate) roots: Vec<Placed<PathBuf>>,
+    /// Whether system calls are given up.
+    pub(crate) seccomp: Option<Placed<bool>>,
+    /// Capabilities that are not.
+    pub(crate) keep_capabilities: Vec<Placed<Capability>>,
     /// Worker threads.
     pub(crate) workers: Option<Placed<usize>>,
+    /// What they give the kernel their work through.
+    pub(crate) engine: Option<Engine>,
     /// Bounds, with the defaults where the file says nothing.
     pub(crate) limits: Limits,
 }
@@ -399,6 +413,7 @@ impl Reading<'_> {
         });
         let read_only = section.take(self.mistakes, "read_only", switch);
         let vhost_user = section.take(self.mistakes, "vhost_user", text);
+        let ublk = section.take(self.mistakes, "ublk", ublk);
         let description = section.take(self.mistakes, "description", |value| {
             let text = text(value)?;
             if text.len() > NAME_MAX { Err(format!("takes at most {NAME_MAX} bytes")) } else { Ok(text) }
@@ -414,6 +429,7 @@ impl Reading<'_> {
             priority: priority.map_or(Priority::default(), |placed| placed.value),
             read_only: read_only.is_some_and(|placed| placed.value),
             vhost_user: vhost_user.map(|placed| self.dir.join(placed.value)),
+            ublk: ublk.map(|placed| placed.value),
             description: description.map_or_else(String::new, |placed| placed.value),
         })
     }
@@ -436,14 +452,18 @@ impl Reading<'_> {
                 .map(|placed| Placed { value: self.dir.join(placed.value), at: placed.at }),
             tls_verify_peer: section.take(self.mistakes, "tls_verify_peer", switch),
             insecure: section.take(self.mistakes, "insecure", switch).map(|placed| placed.value),
+            roots: self.roots(&section),
+            seccomp: section.take(self.mistakes, "seccomp", switch),
+            keep_capabilities: self.list(&section, "keep_capabilities", None, str::parse),
             workers: section.take(self.mistakes, "workers", number(1..=64)),
+            engine: section.take(self.mistakes, "engine", parsed(place::parse_engine)).map(|placed| placed.value),
             limits: self.limits(&section),
         }
     }
 
     fn listen(&mut self, section: &Section<'_>) -> Vec<Placed<ListenAt>> {
         let dir = self.dir;
-        self.list(section, "listen", |text| {
+        self.list(section, "listen", Some(NO_ADDRESS), |text| {
             let place = place::parse_place(text)?;
             Ok(ListenAt { address: rooted_at(place.address, dir)?, ..place })
         })
@@ -451,25 +471,34 @@ impl Reading<'_> {
 
     fn control(&mut self, section: &Section<'_>) -> Vec<Placed<ControlPlace>> {
         let dir = self.dir;
-        self.list(section, "control", |text| {
+        self.list(section, "control", Some(NO_ADDRESS), |text| {
             let place = parse_control(text)?;
             Ok(ControlPlace(place.0.map(|at| at.rooted(dir)).transpose()?))
         })
     }
 
-    /// A text, or a list of texts.
+    fn roots(&mut self, section: &Section<'_>) -> Vec<Placed<PathBuf>> {
+        let dir = self.dir;
+        let none = "lists no directory; leave the key out to serve files from anywhere";
+        self.list(section, "roots", Some(none), |text| match text {
+            "" => Err("takes a directory, not \"\"".into()),
+            _ => Ok(dir.join(text)),
+        })
+    }
+
+    /// A text, or a list of texts; `none` is said of a list without any, if that is a mistake.
     fn list<T>(
         &mut self,
         section: &Section<'_>,
         key: &str,
+        none: Option<&str>,
         read: impl Fn(&str) -> Result<T, String>,
     ) -> Vec<Placed<T>> {
         let Some(value) = section.raw(key) else { return Vec::new() };
         let one = std::slice::from_ref(value);
         let all: &[Spanned<DeValue<'_>>] = value.get_ref().as_array().map_or(one, |list| list);
-        if all.is_empty() {
-            let says = "lists no address; leave the key out for the default socket";
-            self.mistakes.push(section.mistake(key, value.span(), says));
+        if let Some(none) = none.filter(|_| all.is_empty()) {
+            self.mistakes.push(section.mistake(key, value.span(), none));
         }
         let mut read_all = Vec::new();
         for value in all {
@@ -549,6 +578,8 @@ impl Reading<'_> {
     fn rooted(&self, backing: Backing) -> Backing {
         match backing {
             Backing::File { path, direct, in_use } => Backing::File { path: self.dir.join(path), direct, in_use },
+            Backing::Rbd(image) => Backing::Rbd(Box::new(rbd::rooted(*image, self.dir))),
+            Backing::Nbd(remote) => Backing::Nbd(Box::new(nbd::rooted(*remote, self.dir))),
             other => other,
         }
     }
@@ -601,7 +632,7 @@ fn find_disk(name: &str, disks: &[Disk]) -> Result<usize, String> {
 fn capacity(backing: &Backing) -> Option<u64> {
     match backing {
         Backing::Null { size, .. } | Backing::Mem { size } | Backing::Model { size, .. } => Some(*size),
-        Backing::File { .. } => None,
+        Backing::File { .. } | Backing::Nbd(_) | Backing::Rbd(_) => None,
     }
 }
 

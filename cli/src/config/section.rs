@@ -2,13 +2,14 @@
 
 use std::ops::{Range, RangeInclusive};
 
+use fairlift::config::Ublk;
 use fairlift_core::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::keys::Sort;
 use crate::words::mistake::Mistake;
-use crate::words::units;
+use crate::words::{self, units};
 use fairlift_lab::suggestion;
 
 /// A value and where it is written.
@@ -160,6 +161,26 @@ pub(crate) fn time(value: &DeValue<'_>) -> Result<Duration, String> {
 /// Reads a length of time above zero.
 pub(crate) fn some_time(value: &DeValue<'_>) -> Result<Duration, String> {
     time(value).and_then(units::some_time)
+}
+
+/// Reads whether an export is a block device, and what that is like.
+pub(crate) fn ublk(value: &DeValue<'_>) -> Result<Option<Ublk>, String> {
+    match value {
+        DeValue::Boolean(is) => Ok(is.then(Ublk::default)),
+        DeValue::String(text) => words::ublk::parse(text),
+        DeValue::Table(table) => {
+            let words = table.iter().map(|(word, value)| {
+                let value = value.get_ref();
+                let value = value
+                    .as_bool()
+                    .map(|is| is.to_string())
+                    .or_else(|| integer(value).map(|number| number.to_string()));
+                (word.get_ref().as_ref(), value.unwrap_or_else(|| "something else".into()))
+            });
+            words::ublk::read(words.collect::<Vec<_>>()).map(Some)
+        }
+        _ => Err(format!("takes true, false or a table such as {{ queues = 2 }}, not {}", show(value))),
+    }
 }
 
 fn integer(value: &DeValue<'_>) -> Option<i128> {

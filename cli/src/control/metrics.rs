@@ -4,8 +4,8 @@
 //! thousand tenants its answer has tens of megabytes, and a scraper may take it a byte at a time.
 //!
 //! metrics.1  A tenant's series are those of its group on each disk, by operations that it has used: never of a connection.
-//! metrics.2  A text is made whole and then sent piece by piece. Of texts that are being sent at most [`TEXTS`] are kept: the reader
-//!            of the oldest is cut off when there is one more.
+//! metrics.2  A text is made whole and then sent piece by piece. Of texts that are being sent at most [`TEXTS`] are kept, which have
+//!            [`BYTES`] together or are one: for another one the readers of the oldest are cut off.
 
 mod tenants;
 
@@ -30,6 +30,8 @@ use tenants::Row;
 
 /// How many answers are kept for scrapers that have not read them. Chosen: two scrapers that overlap, and some by hand.
 const TEXTS: usize = 8;
+/// How much such answers have together. Chosen: two of ten thousand tenants.
+const BYTES: usize = 128 << 20;
 /// How much of an answer is given to the connection at a time.
 const PIECE: usize = 64 << 10;
 
@@ -44,8 +46,8 @@ const BUCKETS: std::ops::RangeInclusive<u32> = 14..=32;
 #[derive(Clone, Default)]
 pub(super) struct Texts(Arc<Mutex<VecDeque<Arc<Text>>>>);
 
-/// `None`: its reader was too slow (metrics.2).
-struct Text(Mutex<Option<Bytes>>);
+/// An answer and its length. `None`: its reader was too slow (metrics.2).
+struct Text(Mutex<Option<Bytes>>, usize);
 
 /// In which format a scraper wants it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,13 +67,13 @@ impl Format {
 impl Texts {
     /// Answers with a text, piece by piece.
     pub(super) fn answer(&self, text: String, format: Format) -> Response {
-        let text = Arc::new(Text(Mutex::new(Some(Bytes::from(text)))));
+        let length = text.len();
+        let text = Arc::new(Text(Mutex::new(Some(Bytes::from(text))), length));
         {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             all.retain(|text| Arc::strong_count(text) > 1);
-            if all.len() == TEXTS
-                && let Some(oldest) = all.pop_front()
-            {
+            while all.len() == TEXTS || all.iter().map(|text| text.1).sum::<usize>() + length > BYTES {
+                let Some(oldest) = all.pop_front() else { break };
                 oldest.cut_off();
             }
             all.push_back(Arc::clone(&text));
@@ -342,6 +344,24 @@ impl Figures {
         one(encoder, "fairlift_config_version", "How often something was changed since the start", *version as f64)?;
         let says = "Backings whose flush failed, of which nobody has taken note";
         one(encoder, "fairlift_flush_errors", says, flush_errors.len() as f64)?;
+        let links = &self.view.links;
+        let says = "Connections to a backing that is another server: that there are, and that there shall be";
+        encoder.gauge("fairlift_remote_connections", says, |metric| {
+            links.iter().try_for_each(|(backing, link)| {
+                metric.gauge(&[("backing", &**backing), ("kind", "there")], link.up.into())?;
+                metric.gauge(&[("backing", &**backing), ("kind", "wanted")], link.of.into())
+            })
+        })?;
+        let says = "For how long some of those connections have been missing; 0: all are there";
+        encoder.metric(MetricType::Gauge, "fairlift_remote_degraded_seconds", Some(Unit::Seconds), says, |metric| {
+            links.iter().try_for_each(|(backing, link)| {
+                let since = link.since.elapsed().unwrap_or_default().as_secs_f64();
+                metric.gauge(&[("backing", &**backing)], if link.up < link.of { since } else { 0.0 })
+            })
+        })?;
+        encoder.counter("fairlift_remote_lost", "Connections to a backing that were lost", |metric| {
+            links.iter().try_for_each(|(backing, link)| metric.count(&[("backing", &**backing)], link.lost))
+        })?;
         let process = Process::look();
         encoder.counter_of(Unit::Seconds, "process_cpu_seconds", "Time on CPUs, of user and kernel", |metric| {
             metric.seconds(&[], process.cpu)
@@ -402,14 +422,20 @@ mod tests {
 
     #[test]
     fn the_reader_of_the_oldest_text_is_cut_off_when_there_is_one_more() {
-        let text = Arc::new(Text(Mutex::new(Some(Bytes::from(vec![7; PIECE + 3])))));
+        let text = Arc::new(Text(Mutex::new(Some(Bytes::from(vec![7; PIECE + 3]))), PIECE + 3));
         assert_eq!(text.piece(0).unwrap().len(), PIECE);
         assert_eq!(text.piece(PIECE).unwrap().len(), 3);
         let texts = Texts::default();
         let answers: Vec<_> = (0..=TEXTS).map(|_| texts.answer("x".into(), Format::Prometheus)).collect();
         let all = texts.0.lock().unwrap();
         assert_eq!((all.len(), answers.len()), (TEXTS, TEXTS + 1));
-        drop(answers);
+        drop((all, answers));
+        let large = || texts.answer(String::from_utf8(vec![b'x'; BYTES / 2]).unwrap(), Format::Prometheus);
+        let _two = (large(), large());
+        let first = Arc::clone(&texts.0.lock().unwrap()[0]);
+        assert!(first.piece(0).is_ok(), "there is room for two");
+        let _third = large();
+        assert!(first.piece(0).is_err(), "and not for three");
         text.cut_off();
         assert!(text.piece(0).is_err());
     }

@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 
 use fairlift::Handle;
 use fairlift::config::Config;
-use fairlift::control::Refused;
+use fairlift::control::{Change, Refused};
 
 pub(crate) use listen::{Locks, Opened, Place};
 pub(crate) use place::{ControlAt, ControlPlace, parse_control, parse_place, token};
@@ -47,9 +47,21 @@ pub(crate) trait ConfigFile: Send + Sync {
     /// What of it cannot act, a line each.
     fn warnings(&self, handle: &Handle) -> Vec<String>;
 
-    /// Reads it again and makes what is different: a line for each change; or why nothing was changed. `version`: only if the server
-    /// is at it still.
-    fn read_again(&self, handle: &Handle, version: Option<u64>, dry_run: bool) -> Result<Vec<String>, NotRead>;
+    /// What of these changes cannot act where they are made, a line each.
+    fn warnings_of(&self, config: &Config, changes: &[Change]) -> Vec<String>;
+
+    /// Reads it again and makes what is different; or why nothing was changed. `version`: only if the server is at it still.
+    /// `dry_run`: only says what it would make.
+    fn read_again(&self, handle: &Handle, version: Option<u64>, dry_run: bool) -> Result<ReadAgain, NotRead>;
+}
+
+/// What came of reading a file again.
+#[derive(Debug)]
+pub(crate) struct ReadAgain {
+    /// What has changed, a line each.
+    pub(crate) changes: Vec<String>,
+    /// What of the file cannot act, a line each.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Why a file was not read again; nothing has changed then.

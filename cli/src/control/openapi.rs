@@ -48,6 +48,10 @@ fn operation(route: &Route) -> Value {
         }
         Does::Transaction | Does::Reload => query("dry_run", "boolean"),
         Does::Status | Does::Why => query("seconds", "number"),
+        Does::WhyAll => {
+            query("seconds", "number");
+            query("tenant", "string");
+        }
         Does::Trace => {
             query("seconds", "number");
             query("export", "string");

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::asked::{Asked, if_match, keys};
 use super::listen::Who;
 use super::words::{Act, Kind, Words};
-use super::{ConfigFile, NotRead, metrics, openapi, page, show, status, trace, why};
+use super::{ConfigFile, NotRead, ReadAgain, metrics, openapi, page, show, status, trace, why};
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
 pub(super) const SWEEP: Duration = Duration::from_millis(200);
@@ -49,6 +49,7 @@ pub(super) enum Does {
     Status,
     Metrics,
     Why,
+    WhyAll,
     Trace,
     Events,
     Acknowledge,
@@ -79,6 +80,12 @@ pub(super) const ROUTES: &[Route] = &[
         "/metrics",
         Does::Metrics,
         "What the server does, for Prometheus: OpenMetrics, or its older format",
+    ),
+    row(
+        Method::GET,
+        "/v1/why",
+        Does::WhyAll,
+        "What the requests of each tenant wait for, or those of ?tenant=PATH and below: looks twice, ?seconds=1 apart",
     ),
     row(
         Method::GET,
@@ -249,6 +256,7 @@ impl App {
             }
             Does::Status => self.status(&asked.query).await,
             Does::Why => self.why(&asked.name, &asked.query).await,
+            Does::WhyAll => self.why_all(&asked.query).await,
             Does::Trace => self.trace(&asked.query),
             Does::Metrics => self.metrics(metrics::Format::wanted(&asked.headers)).await,
             Does::Events => self.events(&asked.query, &asked.headers),
@@ -348,6 +356,14 @@ impl App {
         Ok(tagged(json_response(&value), state.version))
     }
 
+    async fn why_all(&self, query: &BTreeMap<String, String>) -> Answer {
+        let tenant = query.get("tenant").map_or("/", String::as_str);
+        let state = self.handle.state().ok_or(Refused::Ended)?;
+        one(Kind::Group, tenant, &state, &self.handle.view(false).ok_or(Refused::Ended)?)?;
+        let (state, before, after) = self.look_twice(query).await?;
+        Ok(tagged(json_response(&why::all(&state, &before, &after, tenant)), state.version))
+    }
+
     /// The server at two moments, `seconds` of the query apart, and what is in force at the second.
     async fn look_twice(&self, query: &BTreeMap<String, String>) -> Result<(State, View, View), Failure> {
         let seconds: f64 = match query.get("seconds").map(|text| (text, text.parse())) {
@@ -444,17 +460,17 @@ impl App {
         }
         let asked = if_match(headers)?;
         let work = move || {
-            let changes = self.file.read_again(&self.handle, asked, dry_run).map_err(|why| match why {
-                NotRead::Refused(refused) => refused.into(),
-                NotRead::Wrong(lines) => bad(lines.join("\n")),
-            })?;
+            let ReadAgain { changes, warnings } =
+                self.file.read_again(&self.handle, asked, dry_run).map_err(|why| match why {
+                    NotRead::Refused(refused) => refused.into(),
+                    NotRead::Wrong(lines) => bad(lines.join("\n")),
+                })?;
             let version = self.handle.state().ok_or(Refused::Ended)?.version;
             if !dry_run && !changes.is_empty() {
                 changes.iter().for_each(|change| tracing::info!(who = who.name, version, "reloaded: {change}"));
                 let what = changes.join("; ");
                 self.handle.tell("changed", vec![("version", version.to_string()), ("who", who.name), ("what", what)]);
             }
-            let warnings = self.file.warnings(&self.handle);
             Ok::<_, Failure>((
                 version,
                 json!({"version": version, "dry_run": dry_run, "changes": changes, "warnings": warnings}),
@@ -483,6 +499,7 @@ impl App {
             let changes = words(&before).map_err(bad)?;
             let state = handle.apply(&changes, asked, dry_run)?;
             let made: Vec<String> = changes.iter().map(said).collect();
+            let warnings = self.file.warnings_of(&state.config, &changes);
             if !dry_run && !changes.is_empty() {
                 for change in &made {
                     tracing::info!(who = who.name, version = state.version, "changed: {change}");
@@ -490,17 +507,20 @@ impl App {
                 let what = made.join("; ");
                 let of = vec![("version", state.version.to_string()), ("who", who.name.clone()), ("what", what)];
                 handle.tell("changed", of);
+                warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
             }
             let view = handle.view(false).ok_or(Refused::Ended)?;
-            let mut value = match &of {
+            let thing = match &of {
                 // What was removed, or will only be there, cannot be shown; all can.
                 Some((kind, name)) if !dry_run => one(*kind, name, &state, &view).ok(),
                 _ => None,
             };
-            if value.is_none() {
-                value = Some(json!({"version": state.version, "dry_run": dry_run, "changes": made}));
+            let mut value =
+                thing.unwrap_or_else(|| json!({"version": state.version, "dry_run": dry_run, "changes": made}));
+            if !warnings.is_empty() {
+                value["warnings"] = warnings.into();
             }
-            Ok((state.version, value.unwrap_or_default()))
+            Ok((state.version, value))
         };
         let (version, value) = ask(work).await??;
         Ok(tagged(json_response(&value), version))

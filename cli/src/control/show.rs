@@ -9,7 +9,7 @@ use fairlift_core::ceiling::{Bounds, Ceiling, Rates};
 use fairlift_core::{GroupId, Priority, PriorityClass};
 use serde_json::{Map, Value, json};
 
-use crate::words::place;
+use crate::words::{nbd, place, rbd, ublk};
 
 fn path(config: &Config, group: GroupId) -> &str {
     &config.groups[usize::from(group.0)].path
@@ -28,11 +28,22 @@ pub(super) fn server(state: &State, view: &View, may_change: bool) -> Value {
         "pid": std::process::id(),
         "started": seconds(view.started),
         "workers": view.workers,
+        "engine": view.engine,
         "exports": state.config.exports.len(),
         "disks": state.config.disks.len(),
         "groups": state.config.groups.len(),
         "connections": view.clients.len(),
         "listeners": view.listeners,
+        "remotes": view.links.iter().map(|(backing, link)| json!({
+            "backing": backing,
+            "state": if link.up < link.of { "degraded" } else { "connected" },
+            "since": seconds(link.since),
+            "connections": link.up,
+            "wanted": link.of,
+            "lost": link.lost,
+            "why": link.why,
+            "in_doubt": link.in_doubt,
+        })).collect::<Value>(),
         "flush_errors": view.flush_errors.iter().map(|(backing, errno)| json!({
             "backing": backing,
             "error": std::io::Error::from_raw_os_error(*errno).to_string(),
@@ -61,6 +72,8 @@ pub(super) fn backing(backing: &Backing) -> String {
             format!("file:{}{direct}{in_use}", path.display())
         }
         Backing::Model { name, .. } => format!("sim:{name}"),
+        Backing::Nbd(remote) => nbd::write(remote),
+        Backing::Rbd(image) => rbd::write(image),
     }
 }
 
@@ -76,6 +89,7 @@ pub(super) fn priority(priority: Priority) -> String {
 pub(super) fn export(config: &Config, export: &Export, view: &View) -> Value {
     let bytes = view.exports.iter().find(|(name, _)| *name == export.name).map(|(_, bytes)| *bytes);
     let connections = view.clients.iter().filter(|client| client.export.as_ref() == Some(&export.name)).count();
+    let block = view.block_devices.iter().find(|block| block.export == export.name);
     json!({
         "name": export.name,
         "description": export.description,
@@ -87,6 +101,8 @@ pub(super) fn export(config: &Config, export: &Export, view: &View) -> Value {
         "ioprio": priority(export.priority),
         "read_only": export.read_only,
         "vhost_user": export.vhost_user,
+        "ublk": export.ublk.as_ref().map(ublk::show),
+        "block_device": block.map(|block| json!({"path": block.path, "link": block.link, "live": block.live, "recovered": block.recovered})),
         "connections": connections,
     })
 }

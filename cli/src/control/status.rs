@@ -67,8 +67,8 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
             "busy": doing(|doing| doing.busy),
             "flushing": doing(|doing| doing.flushing),
             "idling": doing(|doing| doing.idling),
-            "iops": ops / seconds,
-            "bps": bytes / seconds,
+            "iops": ops / seconds + 0.0, // a sum of nothing is -0.0
+            "bps": bytes / seconds + 0.0,
         }));
     }
     json!({
@@ -76,6 +76,7 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
         "seconds": seconds,
         "disks": disks,
         "tenants": tenants,
+        "engine": after.engine,
         "connections": after.clients.len(),
         "flush_errors": after.flush_errors.len(),
     })
@@ -83,7 +84,15 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
 
 /// What a disk cannot do that is asked of it.
 pub(super) fn warnings(view: &View) -> impl Iterator<Item = String> {
-    view.disks.iter().filter_map(|disk| Some(format!("disk {:?}: {}", disk.name, disk.floors_short?)))
+    let short = view.disks.iter().filter_map(|disk| Some(format!("disk {:?}: {}", disk.name, disk.floors_short?)));
+    let parted = view.links.iter().filter(|(_, link)| link.up < link.of).map(|(name, link)| {
+        let since = link.since.elapsed().unwrap_or_default().as_secs();
+        format!("{name}: degraded for {since} s, {} of {} connections: {}", link.up, link.of, link.why)
+    });
+    let doubt = view.links.iter().filter(|(_, link)| link.in_doubt).map(|(name, _)| {
+        format!("{name}: a connection was lost before writes were flushed; they may be lost, and the next flush fails")
+    });
+    short.chain(parted).chain(doubt)
 }
 
 /// What a tenant's time went into, what took less than a hundredth left out: a [`Part`](fairlift_core::waits::Part), or `client` for
@@ -158,7 +167,7 @@ pub(super) fn entitled<'a>(state: &State, active: &[&'a str]) -> BTreeMap<&'a st
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairlift::config::{Disk, Limits};
+    use fairlift::config::{Disk, Engine, Limits};
     use fairlift_core::{Group, GroupId, sched};
 
     #[test]
@@ -174,8 +183,10 @@ mod tests {
             exports: vec![],
             listeners: vec![],
             workers: None,
+            engine: Engine::Auto,
             limits: Limits::default(),
             tls: None,
+            roots: Vec::new(),
         };
         let state = State { version: 0, config };
         let all = entitled(&state, &["/t/a", "/t/b", "/u"]);

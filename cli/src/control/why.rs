@@ -11,7 +11,9 @@
 //! why.3  A worker that has no time left is the cause of what it alone can hold up: its clients seem to pause, devices and replies
 //!        seem slow.
 
-use fairlift::config::Config;
+use std::collections::BTreeSet;
+
+use fairlift::config::{Config, Export};
 use fairlift::control::view::{ClientView, DiskView};
 use fairlift::control::{State, View};
 use fairlift_core::Duration;
@@ -51,10 +53,25 @@ struct Cause {
     says: String,
 }
 
+/// What each tenant at a path or below it waits for, on each of its disks.
+pub(super) fn all(state: &State, before: &View, after: &View, path: &str) -> Value {
+    let config = &state.config;
+    let below = if path == "/" { "/".to_owned() } else { format!("{path}/") };
+    let mut told = BTreeSet::new();
+    let exports = config.exports.iter().filter(|export| {
+        let tenant = &config.groups[usize::from(export.group.0)].path;
+        (tenant == path || tenant.starts_with(&below)) && told.insert((tenant, export.disk))
+    });
+    exports.filter_map(|export| of(state, before, after, export)).collect()
+}
+
 /// What the tenant of an export waits for; `None`: there is no such export.
 pub(super) fn why(state: &State, before: &View, after: &View, export: &str) -> Option<Value> {
+    of(state, before, after, state.config.exports.iter().find(|one| one.name == export)?)
+}
+
+fn of(state: &State, before: &View, after: &View, found: &Export) -> Option<Value> {
     let config = &state.config;
-    let found = config.exports.iter().find(|one| one.name == export)?;
     let disk = &config.disks[found.disk?].name;
     let group = |name: &str| config.exports.iter().find(|one| one.name == name).map(|one| one.group);
     let clients = after.clients.iter();
@@ -75,7 +92,7 @@ pub(super) fn why(state: &State, before: &View, after: &View, export: &str) -> O
         connections: workers.len(),
         workers,
     };
-    Some(look.answer(export))
+    Some(look.answer(&found.name))
 }
 
 impl Look<'_> {
@@ -276,17 +293,18 @@ impl Look<'_> {
     fn flush(&self, did: &Did, share: f64) -> Cause {
         let much = percent(share);
         let rate = |did: &Did| did.flushes as f64 / self.seconds;
-        let own = seconds(did.flush.of(Part::Flush));
-        if own >= 0.5 * seconds(did.times.of(Part::Flush)) {
-            let each = time(own / did.flushes.max(1) as f64);
+        let others = self.disk.groups.iter().filter(|group| group.path != self.tenant);
+        let most = others.map(|group| (&group.path, self.did(&group.path))).max_by_key(|(_, did)| did.flushes);
+        let (all, own) = (seconds(did.times.of(Part::Flush)), seconds(did.flush.of(Part::Flush)));
+        // A write that is durable at once waits for its tenant's flush too (sequence.6).
+        if own >= 0.5 * all || did.flushes > most.as_ref().map_or(0, |(_, other)| other.flushes) {
+            let each = time(all / did.flushes.max(1) as f64);
             let says = format!(
                 "its own flushes: {much} of the time it waits for them, {:.0} a second, {each} each",
                 rate(did)
             );
             return Cause { name: "own flushes", part: share, says };
         }
-        let others = self.disk.groups.iter().filter(|group| group.path != self.tenant);
-        let most = others.map(|group| (&group.path, self.did(&group.path))).max_by_key(|(_, did)| did.flushes);
         let flushing = percent(self.doing(|disk| disk.doing.flushing));
         let says = match most {
             Some((path, other)) if other.flushes > 0 => format!(

@@ -15,7 +15,7 @@ use fairlift_lab::suggestion;
 use serde_json::{Map, Value};
 
 use crate::words::scheduler::{check_setting, parse_scheduler, scheduler_default, tunables};
-use crate::words::{backing, limits, place, units};
+use crate::words::{backing, limits, nbd, place, ublk, units};
 
 /// What can be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +43,7 @@ pub(crate) const fn keys(kind: Kind, act: Act) -> &'static [&'static str] {
     match (kind, act) {
         (Kind::Group, Act::Add | Act::Set) => &["weight", "max", "burst", "min"],
         (Kind::Export, Act::Add) => {
-            &["backing", "offset", "size", "disk", "group", "ioprio", "read_only", "description", "vhost_user"]
+            &["backing", "offset", "size", "disk", "group", "ioprio", "read_only", "description", "vhost_user", "ublk"]
         }
         (Kind::Export, Act::Set) => &["group", "ioprio", "read_only", "size", "description"],
         (Kind::Disk, Act::Add) => &[
@@ -182,8 +182,16 @@ impl<'a> Words<'a> {
             (None, Some(directory)) => Some(place::socket_in(directory, &name)?),
             (said, _) => said,
         };
+        if let Some(Value::Object(words)) = keys.keys.get("ublk") {
+            let words: Vec<_> = words
+                .iter()
+                .map(|(word, value)| Ok(format!("{word}={}", text(value)?)))
+                .collect::<Result<_, String>>()?;
+            keys.keys.insert("ublk".into(), Value::String(words.join(",")));
+        }
         let new = NewExport {
             vhost_user,
+            ublk: keys.take("ublk", |text| ublk::parse(&text))?.flatten(),
             backing: backing.ok_or_else(|| {
                 format!("export \"{name}\" needs a backing: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE")
             })?,
@@ -321,6 +329,12 @@ fn parse_backing(text: &str) -> Result<Backing, String> {
     if let Backing::File { path, .. } = &backing {
         check_path(path)?;
     }
+    if let Backing::Nbd(remote) = &backing {
+        nbd::paths(remote).try_for_each(check_path)?;
+    }
+    if let Backing::Rbd(image) = &backing {
+        image.conf.iter().try_for_each(|conf| check_path(conf))?;
+    }
     backing::check(&backing)?;
     Ok(backing)
 }
@@ -443,7 +457,7 @@ fn text(value: &Value) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairlift::config::Limits;
+    use fairlift::config::{Engine, Limits};
     use serde_json::json;
 
     fn config() -> Config {
@@ -455,8 +469,10 @@ mod tests {
             exports: vec![],
             listeners: vec![],
             workers: None,
+            engine: Engine::Auto,
             limits: Limits::default(),
             tls: None,
+            roots: Vec::new(),
         }
     }
 

@@ -45,7 +45,7 @@ pub(crate) struct IostestArgs {
     #[arg(value_name = "DEVICE", conflicts_with = "device")]
     pub(crate) path: Option<String>,
 
-    /// The disk: sim:MODEL[,size=SIZE][,PARAMETER=VALUE], file:PATH, mem:SIZE, null:SIZE[,delay=TIME], or a path
+    /// The disk: sim:MODEL[,size=SIZE][,PARAMETER=VALUE], file:PATH, mem:SIZE, null:SIZE[,delay=TIME], nbd:URI, or a path
     ///
     /// The models are listed below; `fairlift models MODEL` shows the parameters of one.
     #[arg(long, value_name = "BACKING")]

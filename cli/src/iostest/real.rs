@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use fairlift::bench;
-use fairlift::config::{Backing, Disk};
+use fairlift::config::{Backing, Disk, Engine};
 use fairlift_core::sched;
 use fairlift_lab::iostest::{Case, Measured, Runner, Watch};
 
@@ -35,6 +35,7 @@ impl Runner for Real {
             backing: self.backing.clone(),
             read_only: !case.workload.writes(),
             workers: None,
+            engine: Engine::Auto,
             runtime: case.runtime,
             slots: case.slots,
         };

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use fairlift::bench;
-use fairlift::config::{Backing, Direct, Disk as DiskConfig, InUse};
+use fairlift::config::{Backing, Direct, Disk as DiskConfig, Engine, InUse};
 use fairlift_lab::iostest::{Case, Measured, Watch};
 use fairlift_lab::iostune::{Disk, Facts, Place, Way};
 
@@ -53,6 +53,7 @@ impl Disk for Real {
             bounds: case.bounds.clone(),
             read_only: !case.workload.writes(),
             workers: None,
+            engine: Engine::Auto,
             runtime: case.runtime,
             slots: case.slots,
             backing,

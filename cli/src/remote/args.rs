@@ -66,11 +66,12 @@ pub(crate) struct TopArgs {
     pub(crate) at: At,
 }
 
-/// Say in plain words what the requests of an export's tenant wait for
+/// Say in plain words what the requests of each tenant wait for, or of one
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
-    /// The export
-    pub(crate) export: String,
+    /// An export, or the path of a tenant, as in alice or /tenants/alice; none: all tenants, a line each
+    #[arg(value_name = "EXPORT|PATH", add = ArgValueCandidates::new(complete::exports_and_groups))]
+    pub(crate) of: Option<String>,
     /// How long to look
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub(crate) seconds: f64,
@@ -112,7 +113,7 @@ pub(crate) struct GetArgs {
 
 /// Change a group, an export or a disk of a running server
 ///
-/// Of a group: weight. Of an export: group, ioprio, read_only, size (it grows; `auto`: up to the end of its backing),
+/// Of a group: weight, and limits: max, min, burst, as in max="riops=3000 wbps=50m" (max=max: none). Of an export: group, ioprio, read_only, size (it grows; `auto`: up to the end of its backing),
 /// description. Of a disk: scheduler, depth, nr_requests, and the tunables of its scheduler.
 #[derive(Debug, Args)]
 pub(crate) struct SetArgs {

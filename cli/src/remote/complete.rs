@@ -22,6 +22,12 @@ pub(crate) fn names() -> Vec<CompletionCandidate> {
     typed.kind().map_or_else(Vec::new, |kind| candidates(typed.names(kind)))
 }
 
+/// The names of exports, and the paths of groups.
+pub(crate) fn exports_and_groups() -> Vec<CompletionCandidate> {
+    let typed = Typed::now();
+    candidates([Kind::Export, Kind::Group].into_iter().flat_map(|kind| typed.names(kind)).collect())
+}
+
 /// The keys of what stands before, or the values of the key that is typed: `fairlift set disk ssd0 scheduler=<Tab>`.
 pub(crate) fn settings() -> Vec<CompletionCandidate> {
     candidates(Typed::now().settings())

@@ -64,9 +64,17 @@ pub(crate) fn top(args: &TopArgs) -> ExitCode {
 }
 
 pub(crate) fn why(args: &WhyArgs) -> ExitCode {
-    let path = format!("/v1/why/{}?seconds={}", encoded(&args.export, false), args.seconds);
+    type Told = fn(&Value) -> String;
+    let (path, told): (String, Told) = match &args.of {
+        None => ("/v1/why?".into(), tables::why_each),
+        Some(path) if path.starts_with('/') => {
+            (format!("/v1/why?tenant={}&", encoded(path, false)), tables::why_tenant)
+        }
+        Some(export) => (format!("/v1/why/{}?", encoded(export, false)), tables::why),
+    };
+    let path = format!("{path}seconds={}", args.seconds);
     let asked = Server::find(&args.at).and_then(|server| server.ask(Method::GET, &path, None, None));
-    show(&args.at, asked.map(|Answer { value, .. }| (tables::why(&value), value)))
+    show(&args.at, asked.map(|Answer { value, .. }| (told(&value), value)))
 }
 
 pub(crate) fn trace(args: &TraceArgs) -> ExitCode {
@@ -174,7 +182,7 @@ fn change(how: &How, method: Method, path: &str, keys: Map<String, Value>) -> Sh
     let Answer { value, version } = server.ask(method, &path, Some(&Value::Object(keys)), how.if_version)?;
     let version = version.map_or_else(String::new, |version| format!("version {version}\n"));
     let said = if how.dry_run { "it could be done; nothing was changed\n".into() } else { version };
-    Ok((tables::any(&value) + &said, value))
+    Ok((tables::changed(&value) + &said, value))
 }
 
 /// The path of one thing: what is not plain in a name is encoded.

@@ -37,7 +37,11 @@ pub(super) fn status(value: &Value) -> String {
     out.push('\n');
     let heads = ["TENANT", "DISK", "WEIGHT", "SHARE", "ENTITLED", "IOPS", "MB/s", "P50", "P99", "IN FLIGHT", "WAITING"];
     table(&mut out, &heads, tenants.collect());
-    let _ = writeln!(out, "\n{} connections, version {}", text(&value["connections"]), text(&value["version"]));
+    let _ = write!(out, "\n{} connections, version {}", text(&value["connections"]), text(&value["version"]));
+    match value["engine"].as_str() {
+        Some("io_uring") | None => out.push('\n'),
+        Some(engine) => drop(writeln!(out, ", engine={engine}")),
+    }
     if let Some(warnings) = value["warnings"].as_array() {
         for warning in warnings {
             let _ = writeln!(out, "warning: {}", text(warning));
@@ -49,10 +53,29 @@ pub(super) fn status(value: &Value) -> String {
     out
 }
 
-/// The cause in a line, then the other parts of the time, the largest first, and what the tenant does.
+/// The cause of each tenant, a line each.
+pub(super) fn why_each(value: &Value) -> String {
+    let all = value.as_array().into_iter().flatten();
+    let lines = all.map(|one| format!("{} on {}: {}\n", text(&one["tenant"]), text(&one["disk"]), text(&one["says"])));
+    let lines = lines.collect::<String>();
+    if lines.is_empty() { "there is no tenant: no export is served\n".into() } else { lines }
+}
+
+/// All that is known of a tenant, for each of its disks.
+pub(super) fn why_tenant(value: &Value) -> String {
+    let all: Vec<_> = value.as_array().into_iter().flatten().map(|one| why_of("tenant", one)).collect();
+    if all.is_empty() { "no export is in this group, nor below it\n".into() } else { all.join("\n") }
+}
+
+/// All that is known of the tenant of an export.
 pub(super) fn why(value: &Value) -> String {
+    why_of("export", value)
+}
+
+/// The cause in a line, then the other parts of the time, the largest first, and what the tenant does.
+fn why_of(name: &str, value: &Value) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{}: {}", text(&value["export"]), text(&value["says"]));
+    let _ = writeln!(out, "{}: {}", text(&value[name]), text(&value["says"]));
     for cause in value["causes"].as_array().into_iter().flatten().skip(1) {
         let _ = writeln!(out, "  {:>4}  {}", percent(&cause["part"]), text(&cause["says"]));
     }
@@ -67,6 +90,19 @@ pub(super) fn why(value: &Value) -> String {
         value["seconds"].as_f64().unwrap_or_default(),
     );
     out
+}
+
+/// What is there after a change, then what of it cannot act. The version is told at the end, by the command.
+pub(super) fn changed(value: &Value) -> String {
+    let mut rest = value.clone();
+    let mut warnings = Vec::new();
+    if let Some(all) = rest.as_object_mut() {
+        ["version", "dry_run"].iter().for_each(|key| drop(all.shift_remove(*key)));
+        warnings.extend(all.shift_remove("warnings"));
+    }
+    let warnings = warnings.iter().filter_map(Value::as_array).flatten();
+    let warnings = warnings.map(|warning| format!("warning: {}\n", text(warning))).collect::<String>();
+    any(&rest) + &warnings
 }
 
 /// Names and values, one a line; what is in something is indented.
@@ -195,16 +231,36 @@ mod tests {
     #[test]
     fn status_is_one_screen() {
         let value = json!({
-            "version": 3, "connections": 2, "flush_errors": 1,
+            "version": 3, "connections": 2, "flush_errors": 1, "engine": "poll (io_uring: EPERM)",
             "disks": [{"name": "ssd0", "scheduler": "fair", "in_flight": 5, "depth": 32, "waiting": 7, "bps": 1.5e6}],
             "tenants": [{"path": "/a", "disk": "ssd0", "weight": 300, "share": 0.75, "entitled": null, "iops": 10.4,
                 "bps": 1.5e6, "p50_us": 90.0, "p99_us": 1500.0, "in_flight": 5, "waiting": 7}],
         });
         let shown = status(&value);
-        for part in ["ssd0  fair", "5/32", "75.0%", "90us", "1.5ms", "2 connections, version 3", "flushes have failed"]
-        {
+        let foot = "\n2 connections, version 3, engine=poll (io_uring: EPERM)\n";
+        for part in ["ssd0  fair", "5/32", "75.0%", "90us", "1.5ms", foot, "flushes have failed"] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
+    }
+
+    #[test]
+    fn a_change_is_told_with_its_warnings_and_the_version_is_left_to_the_end() {
+        let shown = changed(&json!({"version": 3, "dry_run": false, "changes": ["a", "b"], "warnings": ["c", "d"]}));
+        assert_eq!(shown, "changes: a, b\nwarning: c\nwarning: d\n");
+    }
+
+    #[test]
+    fn every_tenant_has_a_line_and_one_that_is_asked_for_all_of_its_own() {
+        let one = |tenant: &str, disk: &str| {
+            json!({"export": "x", "tenant": tenant, "disk": disk, "says": "it waits", "causes": [], "iops": 1.0, "bps": 0.0,
+                "seconds": 1.0, "outstanding": 2.0})
+        };
+        let all = json!([one("/a", "d"), one("/b", "d"), one("/b", "e")]);
+        assert_eq!(why_each(&all), "/a on d: it waits\n/b on d: it waits\n/b on e: it waits\n");
+        let shown = why_tenant(&json!([one("/b", "d"), one("/b", "e")]));
+        assert_eq!(shown.matches("/b: it waits\n(/b on ").count(), 2, "{shown}");
+        assert!(why_each(&json!([])).contains("no export") && why_tenant(&json!([])).contains("no export"));
+        assert!(why(&one("/a", "d")).starts_with("x: it waits"));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use fairlift::config::Tls;
+use fairlift::config::{Engine, Tls, Ublk};
+use fairlift::confine::Capability;
 use fairlift_core::ceiling::Rates;
 use fairlift_core::{Duration, Group, sched};
 
@@ -12,7 +13,7 @@ use crate::control::{ControlPlace, parse_control};
 use crate::words::backing::{Named, parse_named};
 use crate::words::place::{self, ListenAt};
 use crate::words::scheduler::{parse_setting, scheduler_help, schedulers};
-use crate::words::{limits, units};
+use crate::words::{limits, ublk, units};
 
 /// Serve files, block devices and RAM to NBD clients
 ///
@@ -26,7 +27,8 @@ use crate::words::{limits, units};
 /// then, all later flushes of that file fail too).
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServeArgs {
-    /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off][,in_use=allow], sim:PROFILE[,size=SIZE], or a path
+    /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off][,in_use=allow], sim:PROFILE[,size=SIZE],
+    /// nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, rbd:POOL/IMAGE, or a path
     ///
     /// NAME is what clients ask for; without it, the export is named after the file or the model, "ram" or "null". A
     /// single export also answers to the empty name. Sizes count in powers of 1024: 512, 64k, 10g, 1t. A block device that
@@ -76,13 +78,41 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) workers: Option<u16>,
 
+    /// What the workers use of the kernel: io_uring, poll (epoll and threads), or auto: io_uring, or poll where it is refused
+    /// [default: auto]
+    #[arg(long, value_name = "auto|io_uring|poll", env = "FAIRLIFT_ENGINE", value_parser = place::parse_engine)]
+    pub(crate) engine: Option<Engine>,
+
     /// Make all exports read-only
     #[arg(short, long)]
     pub(crate) read_only: bool,
 
+    /// A directory that all files must lie in, also those that are added later; may be given several times [default: anywhere]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Vec<PathBuf>,
+
+    /// Whether system calls that a server does not need are given up once it has started; off is for debugging [default: on]
+    #[arg(long, value_name = "on|off", value_parser = parse_switch)]
+    pub(crate) seccomp: Option<bool>,
+
+    /// A capability that is not given up once the server has started, such as CAP_DAC_OVERRIDE; may be given several times
+    /// [default: all are given up]
+    ///
+    /// Root without CAP_DAC_OVERRIDE opens only files that any user with its number could open: exports that are added later.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) keep_capability: Vec<Capability>,
+
     /// A directory for sockets of virtual machines: each export becomes a vhost-user block device at DIR/NAME
     #[arg(long, value_name = "DIR")]
     pub(crate) vhost_user: Option<PathBuf>,
+
+    /// Make each export a block device of this machine, /dev/ublkbN, also found as /dev/fairlift/NAME; its kernel module is ublk_drv
+    ///
+    /// OPTIONS, with commas between them: queues=N, depth=N, id=N (of a single export), unprivileged, recover=off, leave, optional.
+    /// A device whose export is a file outlives a server that is killed: started again in the same way, `fairlift serve` takes it over. It is
+    /// removed when the server ends, unless `leave` is given.
+    #[arg(long, value_name = "OPTIONS", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = ublk::parse_flag)]
+    pub(crate) ublk: Option<Ublk>,
 
     /// Encryption: off, on (if the client asks) or require [default: off]
     #[arg(long, value_name = "off|on|require", value_parser = place::parse_tls)]
@@ -104,7 +134,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) max_connections: Option<u32>,
 
-    /// Time limit for a client's handshake [default: 10s]
+    /// Time limit for a step of a client's handshake; six times that for all of it [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     pub(crate) handshake_timeout: Option<Duration>,
 
@@ -121,6 +151,14 @@ pub(crate) struct ServeArgs {
     /// Check flags and config, and exit
     #[arg(long)]
     pub(crate) check: bool,
+}
+
+fn parse_switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("takes on or off".into()),
+    }
 }
 
 fn parse_max(text: &str) -> Result<(String, Rates), String> {

@@ -7,14 +7,18 @@
 //! inert.1  A group in which no export is: often a misspelt path, so its nearest neighbour is named.
 //!          (A group that has limits, and the weight that all have, is asked nothing more: limits need neither.)
 //! inert.2  A group whose disks all have a scheduler without weights.
-//! inert.3  A group that has no sibling on any of its disks.
+//! inert.3  A group that has no sibling on any of its disks, unless its weight is the one that all have.
 //! inert.4  A disk on which no export is.
 //! inert.5  A disk whose `nr_requests` two connections can fill. Weights decide among the requests inside only: with 64 places,
 //!          a client that asks 128 at once holds them all, and a tenant of three times its weight gets a third of what it gets.
+//! inert.6  A change of a running server is asked about the groups that it is about: those whose weight it says, into which it puts
+//!          an export, or that are on a disk which it gives a scheduler without weights. A group is often made before its first
+//!          export: it is told of only where no disk of the server knows weights.
 
 use std::collections::BTreeSet;
 
-use fairlift::config::Config;
+use fairlift::config::{Config, Disk};
+use fairlift::control::Change;
 use fairlift_core::{Group, GroupId, sched};
 use fairlift_lab::suggestion;
 
@@ -32,6 +36,57 @@ pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
     let disks = disks.map(|(_, said)| said.says("no export is on this disk"));
     let small = places.disks.iter().filter_map(|(name, said)| Some(said.says(why_small(config, name)?)));
     groups.chain(disks).chain(small).collect()
+}
+
+/// What cannot act of changes that were made, in the configuration that is in force then (inert.6).
+pub(super) fn warnings_of(config: &Config, changes: &[Change]) -> Vec<String> {
+    let mut asked: Vec<&str> = Vec::new();
+    for change in changes {
+        match change {
+            Change::AddGroup { path, weight } if *weight != Group::WEIGHT_DEFAULT => asked.push(path),
+            Change::SetWeight { group, .. } => asked.push(group),
+            Change::AddExport(new) => asked.extend(weighed_above(config, &new.group)),
+            Change::MoveExport { group, .. } => asked.extend(weighed_above(config, group)),
+            Change::SetScheduler { disk, scheduler, .. } if !scheduler.has_weights() => {
+                let on_it =
+                    config.exports.iter().filter(|export| export.disk.is_some_and(|at| config.disks[at].name == *disk));
+                asked.extend(
+                    on_it.flat_map(|export| weighed_above(config, &config.groups[usize::from(export.group.0)].path)),
+                );
+            }
+            _ => {}
+        }
+    }
+    let mut told = BTreeSet::new();
+    let asked = asked.into_iter().filter(|path| told.insert(*path));
+    asked.filter_map(|path| Some(format!("group {path:?}: {}", why_inert_now(config, path)?))).collect()
+}
+
+/// A group and those above it, as far as they have another weight than the usual one.
+fn weighed_above<'a>(config: &'a Config, path: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+    let group = config.groups.iter().position(|group| group.path == path).unwrap_or(0);
+    let all = ancestors(config, GroupId(group as u16));
+    all.filter(|group| group.weight != Group::WEIGHT_DEFAULT).map(|group| group.path.as_str())
+}
+
+/// Why the weight of a group cannot act, where its first export may still come.
+fn why_inert_now(config: &Config, path: &str) -> Option<String> {
+    if exports_below(config, path).next().is_some() {
+        return why_inert(config, path);
+    }
+    let first = config.disks.first()?;
+    (!config.disks.iter().any(|disk| disk.scheduler.has_weights())).then(|| no_weights(first))
+}
+
+/// inert.2
+fn no_weights(disk: &Disk) -> String {
+    let with: Vec<_> = sched::Kind::ALL.into_iter().filter(|kind| kind.has_weights()).map(sched::Kind::name).collect();
+    let (last, others) = with.split_last().expect("some scheduler has weights");
+    let (name, scheduler) = (&disk.name, disk.scheduler.name());
+    format!(
+        "its weight has no effect: disk {name:?} has scheduler {scheduler}, which knows no weights; {} and {last} do",
+        others.join(", ")
+    )
 }
 
 /// Why weights cannot act on a disk where they could (inert.5).
@@ -74,16 +129,11 @@ fn why_inert(config: &Config, path: &str) -> Option<String> {
         if shared.iter().any(|disk| config.disks[*disk].scheduler.has_weights()) {
             return None;
         }
-        let with: Vec<_> =
-            sched::Kind::ALL.into_iter().filter(|kind| kind.has_weights()).map(sched::Kind::name).collect();
-        let scheduler = config.disks[*first].scheduler.name();
-        let (last, others) = with.split_last().expect("some scheduler has weights");
-        // inert.2
-        return Some(format!(
-            "its weight has no effect: disk {:?} has scheduler {scheduler}, which knows no weights; {} and {last} do",
-            name(*first),
-            others.join(", ")
-        ));
+        return Some(no_weights(&config.disks[*first]));
+    }
+    // The weight that all have promises nothing where nobody shares; where somebody does, it promises an equal part.
+    if group.weight == Group::WEIGHT_DEFAULT {
+        return None;
     }
     let own: Vec<_> = own.into_iter().map(|disk| format!("{:?}", name(disk))).collect();
     let own = own.join(", ");
@@ -223,9 +273,10 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         let alone =
             "[disk.d]\nscheduler = \"fair\"\n".to_owned() + &exports(&[("d", "/t/a"), ("d", "/t/a/x"), ("d", "/u")]);
         assert_eq!(
-            first(&(alone + &weight("/t/a"))),
+            first(&(alone.clone() + &weight("/t/a"))),
             "group.\"/t/a\": its weight has no effect: no other group in \"/t\" has an export to share with"
         );
+        assert_eq!(first(&(alone + "[group.\"/t/a\"]\nweight = 100\n")), "", "the weight that all have");
         let apart = "[disk.d]\n[disk.e]\n".to_owned() + &exports(&[("d", "/a"), ("e", "/b")]);
         assert_eq!(
             first(&(apart + &weight("/a"))),
@@ -239,6 +290,51 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
     fn a_disk_without_exports_is_told() {
         let text = "[disk.d]\n[disk.e]\n".to_owned() + &exports(&[("d", "/a")]);
         assert!(said(&text).starts_with("f.toml:2:7: warning: disk.e: no export is on this disk\n"), "{}", said(&text));
+    }
+
+    /// inert.6
+    #[test]
+    fn a_change_is_asked_about_the_groups_that_it_is_about() {
+        let config = |text: &str| {
+            let source = Source { name: "f.toml".into(), text: text.into() };
+            let mut mistakes = Vec::new();
+            let file = config::read(&source, Path::new("/base"), &mut mistakes);
+            plan(&ServeArgs::default(), Some(file), Vec::new(), &mut mistakes).config
+        };
+        let two = |scheduler: &str| {
+            let disk = format!("[disk.d]\nscheduler = {scheduler:?}\n");
+            config(
+                &(disk + &exports(&[("d", "/t/a"), ("d", "/b")]) + &weight("/t") + "[group.\"/new\"]\nweight = 100\n"),
+            )
+        };
+        let (plain, fair) = (two("mq-deadline"), two("fair"));
+        let says = |group: &str| {
+            let why = "disk \"d\" has scheduler mq-deadline, which knows no weights; fair, bfq and cfq do";
+            vec![format!("group {group:?}: its weight has no effect: {why}")]
+        };
+        let add = |path: &str, weight| Change::AddGroup { path: path.into(), weight };
+        let set = |group: &str, weight| Change::SetWeight { group: group.into(), weight };
+        let put = |group: &str| Change::MoveExport { export: "a".into(), group: group.into() };
+        let turn = |scheduler| Change::SetScheduler { disk: "d".into(), scheduler, set: Vec::new() };
+        // A group without exports, in which one may come: only where no disk knows weights.
+        assert_eq!(warnings_of(&plain, &[add("/new", 200)]), says("/new"));
+        assert_eq!(warnings_of(&fair, &[add("/new", 200), set("/new", 300)]), [""; 0]);
+        assert_eq!(warnings_of(&plain, &[add("/new", 100)]), [""; 0], "the weight that all have");
+        // One with exports; and an export that comes into a group whose weight, or that of one above it, was said.
+        assert_eq!(warnings_of(&plain, &[set("/b", 100), set("/b", 5)]), says("/b"), "it is told once");
+        assert_eq!(warnings_of(&plain, &[put("/t/a")]), says("/t"));
+        assert_eq!(warnings_of(&plain, &[put("/b")]), [""; 0]);
+        assert_eq!(warnings_of(&fair, &[set("/b", 5), put("/t/a")]), [""; 0]);
+        // A scheduler that takes the effect of weights away.
+        assert_eq!(warnings_of(&plain, &[turn(sched::Kind::MqDeadline)]), says("/t"));
+        assert_eq!(warnings_of(&fair, &[turn(sched::Kind::Fair)]), [""; 0]);
+        // It has nobody to share with.
+        let alone = "[disk.d]\nscheduler = \"fair\"\n".to_owned() + &exports(&[("d", "/a")]) + &weight("/a");
+        let said = warnings_of(&config(&alone), &[set("/a", 300)]);
+        assert_eq!(
+            said,
+            ["group \"/a\": its weight has no effect: no other group in \"/\" has an export to share with"]
+        );
     }
 
     /// inert.5

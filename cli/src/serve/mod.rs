@@ -1,6 +1,7 @@
 //! `fairlift serve`: from flags to a server that runs until it is told to stop.
 
 mod args;
+mod confine;
 mod fold;
 mod inert;
 mod log;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlift::config::{Address, Config, Tls};
-use fairlift::{Error, Server};
+use fairlift::{Error, Handle, Server};
 
 use crate::config;
 use crate::control;
@@ -27,6 +28,7 @@ use crate::terminal::output;
 use crate::words::mistake::{Mistake, Severity, Source, render};
 use crate::words::{backing, place};
 pub(crate) use args::ServeArgs;
+use confine::Confinement;
 use places::Places;
 use plan::{Plan, plan};
 use reload::Reload;
@@ -58,6 +60,10 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         Complaint::Refused(not_started(all.unwrap_or_else(|| prepared.wrong(&[error]))))
     })?;
     let doors = prepared.open_control().map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
+    prepared
+        .confinement
+        .begin(&prepared.config)
+        .map_err(|why| Complaint::Refused(not_started(prepared.cannot_keep(flags, why))))?;
     run(flags, prepared, server, doors).map_err(|error| Complaint::Failed(error.to_string()))
 }
 
@@ -69,6 +75,7 @@ struct Prepared {
     control: Option<Vec<control::ControlAt>>,
     /// The digest of the certificate.
     certificate: Option<Vec<u8>>,
+    confinement: Confinement,
     places: Places,
     source: Option<Source>,
 }
@@ -110,6 +117,15 @@ impl Prepared {
         Wrong { source: self.source.clone(), mistakes }
     }
 
+    /// Why a capability cannot be kept.
+    fn cannot_keep(&self, flags: &ServeArgs, why: String) -> Wrong {
+        let said = match flags.keep_capability.is_empty() {
+            true => self.places.server("keep_capabilities"),
+            false => places::Said::in_flag("--keep-capability".into()),
+        };
+        Wrong { source: self.source.clone(), mistakes: vec![said.says(why)] }
+    }
+
     /// What is wrong with it, a line each.
     fn lines(&self, mistakes: Vec<Mistake>) -> Vec<String> {
         Wrong { source: self.source.clone(), mistakes }.lines()
@@ -149,11 +165,11 @@ fn prepare(flags: &ServeArgs, inherited: Result<Vec<Arc<OwnedFd>>, String>) -> R
     });
     let dir = flags.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let file = source.as_ref().map(|source| config::read(source, dir, &mut mistakes));
-    let Plan { config, control, certificate, places } = plan(flags, file, inherited, &mut mistakes);
+    let Plan { config, control, certificate, confinement, places } = plan(flags, file, inherited, &mut mistakes);
     if !mistakes.is_empty() {
         return Err(Wrong { source, mistakes });
     }
-    Ok(Prepared { config, control, certificate, places, source })
+    Ok(Prepared { config, control, certificate, confinement, places, source })
 }
 
 fn read_source(path: &Path) -> Result<Source, Wrong> {
@@ -179,20 +195,42 @@ fn run(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let handle = server.handle();
     let teach = flags.exports.is_empty() && flags.config.is_none() && flags.log != log::Format::Json;
+    let has_block_devices = prepared.config.exports.iter().any(|export| export.ublk.is_some());
     let said = announcement(&prepared.config, &server.addresses(), teach);
     let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared), control::places(&doors)));
     reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
     let _control = control::start(doors, handle.clone(), Arc::clone(&reload) as Arc<dyn control::ConfigFile>)?;
+    let blocks = handle.clone();
     let _watch = signals::watch(handle, reload)?;
     match flags.log {
         // What reads JSON may read both outputs.
         log::Format::Json => said.lines().for_each(|line| tracing::info!("{line}")),
         _ => println_or_not(&said),
     }
-    systemd::ready();
+    if has_block_devices {
+        let json = flags.log == log::Format::Json;
+        std::thread::Builder::new().name("ready".into()).spawn(move || ready_with_block_devices(&blocks, json))?;
+    } else {
+        systemd::ready();
+    }
     server.run()?;
     tracing::info!("drained");
     Ok(())
+}
+
+/// Says which block devices there are, once they are there: that needs the workers.
+fn ready_with_block_devices(handle: &Handle, json: bool) {
+    for device in handle.block_devices().into_iter().filter(|device| device.live) {
+        let link = device.link.map_or_else(String::new, |link| format!(", {link}"));
+        let again = if device.recovered { "again " } else { "" };
+        let line = format!("serving {} {again}as block device {}{link}", device.export, device.path);
+        if json {
+            tracing::info!("{line}");
+        } else {
+            println_or_not(&(line + "\n"));
+        }
+    }
+    systemd::ready();
 }
 
 /// What is served and where: a line with the URI for each export and place, then, if asked, what to try.

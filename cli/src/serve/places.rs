@@ -2,7 +2,7 @@
 //! cannot act) is told with its line.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fairlift::Error;
 use fairlift::config::Backing;
@@ -53,6 +53,8 @@ pub(crate) struct Places {
     sockets: Vec<(String, Said)>,
     /// The places of control, in their order.
     control: Vec<Said>,
+    /// By the directory in which files must lie.
+    roots: Vec<(String, Said)>,
     /// The table of the server's keys.
     server: Option<Range<usize>>,
     /// By the disk's name.
@@ -85,6 +87,11 @@ impl Places {
             let said = |one: &Placed<ListenAt>| (place::show(&one.value.address), Said::of(one, "server.listen"));
             places.listeners = file.server.listen.iter().map(said).collect();
         }
+        let root = |one: &Placed<PathBuf>| (one.value.display().to_string(), Said::of(one, "server.roots"));
+        places.roots = match flags.root.is_empty() {
+            true => file.server.roots.iter().map(root).collect(),
+            false => Vec::new(),
+        };
         let is_on = |place: &&Placed<ControlPlace>| place.value.0.is_some();
         let in_file = file.server.control.iter().filter(is_on).map(|one| Said::of(one, "server.control"));
         let in_flags = flags.control.iter().map(|_| Said::in_flag("--control".into()));
@@ -97,8 +104,11 @@ impl Places {
     }
 
     fn backing(&mut self, backing: &Backing, said: &Said) {
-        if let Backing::File { path, .. } = backing {
-            self.backings.push((format!("file:{}", path.display()), said.clone()));
+        match backing {
+            Backing::File { path, .. } => self.backings.push((format!("file:{}", path.display()), said.clone())),
+            Backing::Nbd(nbd) => self.backings.push((nbd.uri.clone(), said.clone())),
+            Backing::Rbd(rbd) => self.backings.push((rbd.name.clone(), said.clone())),
+            Backing::Null { .. } | Backing::Mem { .. } | Backing::Model { .. } => {}
         }
     }
 
@@ -145,6 +155,12 @@ impl Places {
             Error::Backing { what, why } => {
                 let says = format!("{}: {why}", what.strip_prefix("file:").unwrap_or(what));
                 find(&self.backings, what).map_or_else(|| Mistake::in_flag("backing", &says), |said| said.says(&says))
+            }
+            Error::Root { path, why } => {
+                let path = path.display().to_string();
+                find(&self.roots, &path)
+                    .unwrap_or_else(|| Said::in_flag("--root".into()))
+                    .says(format!("{path}: {why}"))
             }
             Error::Export { name, why } => self.export(name).says(why),
             Error::Disk { name, why } => self.disk(name).says(why),

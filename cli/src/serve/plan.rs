@@ -13,12 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Root, Tls};
 use fairlift::control::check_floors;
 use fairlift_core::ceiling::{Bounds, Ceiling};
 use fairlift_core::{GroupId, sched};
 
 use super::args::ServeArgs;
+use super::confine::Confinement;
 use super::places::{Places, Said};
 use crate::config::section::{Placed, join};
 use crate::config::{File, Server, check_name};
@@ -48,6 +49,7 @@ pub(crate) struct Plan {
     pub(crate) control: Option<Vec<ControlAt>>,
     /// The digest of the certificate.
     pub(crate) certificate: Option<Vec<u8>>,
+    pub(crate) confinement: Confinement,
     pub(crate) places: Places,
 }
 
@@ -85,18 +87,28 @@ pub(crate) fn plan(
         exports,
         listeners,
         workers,
+        engine: flags.engine.or(file.server.engine).unwrap_or_default(),
         limits: Limits {
             connections: flags.max_connections.unwrap_or(limits.connections),
             handshake_timeout: flags.handshake_timeout.unwrap_or(limits.handshake_timeout),
             ..limits
         },
         tls: certificate.as_ref().map(|certificate| Arc::clone(&certificate.config)),
+        roots: roots(flags, &file.server),
     };
     if let Err((path, says)) = check_floors(&config) {
         let at = file.floors.iter().find(|floor| floor.value == path).map(|floor| floor.at.clone());
         mistakes.push(Mistake { at, key: join(&join("group", &path), "min"), says });
     }
-    Plan { config, control, certificate: certificate.map(|certificate| certificate.digest), places }
+    let confinement = Confinement::said(flags, &file.server);
+    Plan { config, control, certificate: certificate.map(|certificate| certificate.digest), confinement, places }
+}
+
+/// The directories that files must lie in (serve.1).
+fn roots(flags: &ServeArgs, server: &Server) -> Vec<Root> {
+    let in_file = || server.roots.iter().map(|placed| Root { path: placed.value.clone(), said: "server.roots".into() });
+    let in_flags = flags.root.iter().map(|path| Root { path: path.clone(), said: "--root".into() });
+    if flags.root.is_empty() { in_file().collect() } else { in_flags.collect() }
 }
 
 /// How many workers, if that was said: each one's part of the memory takes the largest request.
@@ -231,6 +243,7 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
             priority: export.priority,
             read_only: export.read_only || flags.read_only,
             vhost_user: export.vhost_user.clone().or_else(|| in_directory(&export.name, mistakes)),
+            ublk: export.ublk.clone().unwrap_or_else(|| flags.ublk.clone()),
         });
     }
     let usual = Named { name: "ram".into(), backing: Backing::Mem { size: 1 << 30 } };
@@ -252,8 +265,17 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
         exports.push(Export {
             read_only: flags.read_only,
             vhost_user: in_directory(&named.name, mistakes),
+            ublk: flags.ublk.clone(),
             ..Export::new(&named.name, named.backing.clone())
         });
+    }
+    let ids = exports.iter().filter_map(|export| Some((export.ublk.as_ref()?.id?, &export.name)));
+    let mut taken: BTreeMap<u32, &String> = BTreeMap::new();
+    for (id, name) in ids {
+        if let Some(other) = taken.insert(id, name) {
+            let says = format!("exports {other:?} and {name:?} cannot both be /dev/ublkb{id}");
+            mistakes.push(Mistake::in_flag("ublk", says));
+        }
     }
     if exports.is_empty() && mistakes.is_empty() {
         let says = "no export to serve: add [export.NAME] to the config file, or NAME=BACKING to the command line";

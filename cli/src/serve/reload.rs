@@ -3,19 +3,20 @@
 //! reload.1  All of the difference is made, or nothing: a mistake in the file, a file that cannot be opened or a key that cannot
 //!           change while the server runs leaves everything as it was.
 //! reload.2  What was said when the file was read last is remembered, so that what was added otherwise stays.
+//! reload.3  A dry run tells the changes and warnings of both rounds, as a reload would.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift::Handle;
-use fairlift::config::Address;
-use fairlift::control::{Change, Refused, State};
+use fairlift::config::{Address, Config};
+use fairlift::control::{Change, Refused, State, View};
 
 use super::args::ServeArgs;
 use super::places::Places;
 use super::{Prepared, inert, prepare};
-use crate::config::difference::{Fixed, Of, describe, difference, wanted};
-use crate::control::{ConfigFile, ControlAt, Locks, NotRead, Place};
+use crate::config::difference::{FROM_START_TO_END, Fixed, Of, describe, difference, wanted};
+use crate::control::{ConfigFile, ControlAt, Locks, NotRead, Place, ReadAgain};
 use crate::words::mistake::Mistake;
 use crate::words::place;
 
@@ -71,6 +72,23 @@ impl Reload {
         Ok(lines)
     }
 
+    /// What a reload would say and warn of (reload.3).
+    fn try_out(&self, handle: &Handle, version: Option<u64>) -> Result<ReadAgain, NotRead> {
+        let last = self.last().clone();
+        let first = self.difference(handle, &last, version)?;
+        let then = first.apply(handle, true)?.config;
+        let view = handle.view(false).ok_or(Refused::Ended)?;
+        let said = &first.prepared;
+        let end = wanted_of(&then, &view, said, said);
+        let second = difference(&then, &end).map_err(|fixed| {
+            let mistakes = fixed.iter().map(|one| mistake(one, &said.places)).collect();
+            NotRead::Wrong(said.lines(mistakes))
+        })?;
+        let second = second.iter().map(|change| describe(change, &then));
+        let changes = first.lines().into_iter().chain(self.lock_anew(&first, true)).chain(second).collect();
+        Ok(ReadAgain { changes, warnings: said.lines(inert::warnings(&end, &said.places)) })
+    }
+
     /// Reads the file: what would have to change for it to be in force. The caller makes all of these changes or none.
     fn difference(&self, handle: &Handle, last: &Prepared, version: Option<u64>) -> Result<Difference, NotRead> {
         if !self.has_file() {
@@ -86,16 +104,14 @@ impl Reload {
         if let Some(asked) = version.filter(|asked| *asked != now.version) {
             return Err(Refused::Version { asked, now: now.version }.into());
         }
-        let rotates = |name: &str| view.disks.iter().any(|disk| disk.name == name && disk.rotational);
-        let mut wanted = wanted(&now.config, &last.config, &prepared.config, rotates);
-        if prepared.certificate == last.certificate {
-            wanted.tls.clone_from(&now.config.tls);
-        }
+        let wanted = wanted_of(&now.config, &view, last, &prepared);
         let (changes, fixed) = match difference(&now.config, &wanted) {
             Ok(changes) => (changes, Vec::new()),
             Err(fixed) => (Vec::new(), fixed),
         };
         let mut mistakes: Vec<_> = fixed.iter().map(|one| mistake(one, &prepared.places)).collect();
+        let confined = prepared.confinement.differs(&last.confinement).map(|key| prepared.places.server(key));
+        mistakes.extend(confined.map(|said| said.says(FROM_START_TO_END)));
         mistakes.extend(moved(last.control.as_deref(), prepared.control.as_deref()).map(|(number, says)| {
             let said = prepared.places.control(number).or_else(|| prepared.places.control(0));
             said.unwrap_or_else(|| prepared.places.server("control")).says(says)
@@ -161,13 +177,13 @@ struct Difference {
 }
 
 impl Difference {
-    /// Makes it, or says whether it could be made.
-    fn apply(&self, handle: &Handle, dry_run: bool) -> Result<(), NotRead> {
+    /// Makes it, or says whether it could be made: what is then in force.
+    fn apply(&self, handle: &Handle, dry_run: bool) -> Result<State, NotRead> {
         if self.changes.is_empty() {
-            return Ok(());
+            return Ok(self.now.clone());
         }
         match handle.apply(&self.changes, Some(self.now.version), dry_run) {
-            Ok(_) => Ok(()),
+            Ok(state) => Ok(state),
             Err(Refused::Change { at, why }) => {
                 let mistake = refused_change(&self.changes[at], &why, &self.prepared.places);
                 Err(NotRead::Wrong(self.prepared.lines(vec![mistake])))
@@ -195,15 +211,28 @@ impl ConfigFile for Reload {
         Self::warnings(self, handle)
     }
 
-    fn read_again(&self, handle: &Handle, version: Option<u64>, dry_run: bool) -> Result<Vec<String>, NotRead> {
-        if !dry_run {
-            return self.reload(handle, version);
-        }
-        let last = self.last().clone();
-        let difference = self.difference(handle, &last, version)?;
-        difference.apply(handle, true)?;
-        Ok([difference.lines(), self.lock_anew(&difference, true)].concat())
+    fn warnings_of(&self, config: &Config, changes: &[Change]) -> Vec<String> {
+        inert::warnings_of(config, changes)
     }
+
+    fn read_again(&self, handle: &Handle, version: Option<u64>, dry_run: bool) -> Result<ReadAgain, NotRead> {
+        if dry_run {
+            return self.try_out(handle, version);
+        }
+        let changes = self.reload(handle, version)?;
+        Ok(ReadAgain { changes, warnings: Self::warnings(self, handle) })
+    }
+}
+
+/// What is to be in force, where this is, of a file that was read last and is read now. (Whether a disk rotates that is yet to be made is
+/// not known.)
+fn wanted_of(now: &Config, view: &View, last: &Prepared, prepared: &Prepared) -> Config {
+    let rotates = |name: &str| view.disks.iter().any(|disk| disk.name == name && disk.rotational);
+    let mut wanted = wanted(now, &last.config, &prepared.config, rotates);
+    if prepared.certificate == last.certificate {
+        wanted.tls.clone_from(&now.tls);
+    }
+    wanted
 }
 
 fn mistake(fixed: &Fixed, places: &Places) -> Mistake {

@@ -15,7 +15,7 @@ use crate::config::keys::SORTS;
 type Example = (&'static str, &'static str);
 
 /// The examples of each command.
-const EXAMPLES: [(&str, &[Example]); 19] = [
+const EXAMPLES: [(&str, &[Example]); 21] = [
     (
         "fairlift",
         &[
@@ -77,6 +77,7 @@ const EXAMPLES: [(&str, &[Example]); 19] = [
         &[("fairlift completions bash > /etc/bash_completion.d/fairlift", "Completions for all users of bash:")],
     ),
     ("fairlift-man", &[("fairlift man /usr/local/share/man/man1", "Install all pages:")]),
+    ("fairlift-units", &[("fairlift units /etc/systemd/system", "Install a service that starts this program:")]),
     ("fairlift-status", &[("fairlift status", "Who gets how much, and of what:")]),
     (
         "fairlift-top",
@@ -88,7 +89,14 @@ const EXAMPLES: [(&str, &[Example]); 19] = [
             ),
         ],
     ),
-    ("fairlift-why", &[("fairlift why alice", "What the requests of an export's tenant wait for:")]),
+    (
+        "fairlift-why",
+        &[
+            ("fairlift why", "What the requests of each tenant wait for, a line each:"),
+            ("fairlift why alice", "All that is known of an export's tenant:"),
+            ("fairlift why /tenants/alice", "The same, by the tenant's path:"),
+        ],
+    ),
     (
         "fairlift-trace",
         &[
@@ -106,6 +114,17 @@ const EXAMPLES: [(&str, &[Example]); 19] = [
         &[("fairlift add export carol=carol.img group=/tenants/carol", "Serve one more image, in a group of its own:")],
     ),
     ("fairlift-remove", &[("fairlift remove export carol", "Take an export away when its clients are answered:")]),
+    (
+        "fairlift-ublk",
+        &[
+            (
+                "fairlift serve alice=alice.img --ublk",
+                "An image file as /dev/ublkb0, which is /dev/fairlift/alice too:",
+            ),
+            ("fairlift ublk list", "Which devices there are, and which of them wait for a server:"),
+            ("fairlift ublk recover 3 alice=/srv/alice.img", "Serve one whose server is gone for good, to unmount it:"),
+        ],
+    ),
     ("fairlift-events", &[("fairlift events", "What happens, as it happens:")]),
     ("fairlift-reload", &[("fairlift reload", "Have a running server read its file again:")]),
 ];

@@ -6,8 +6,10 @@ mod manual;
 mod models;
 mod pages;
 mod tunables;
+mod units;
 
 pub(crate) use manual::man;
 pub(crate) use models::models;
 pub(crate) use pages::{complete, completions};
 pub(crate) use tunables::tunables;
+pub(crate) use units::units;

@@ -1,5 +1,6 @@
 //! What holds the data, as people write it: `null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto|on|off]`,
-//! `sim:PROFILE[,size=SIZE][,parameter=VALUE…]`.
+//! `sim:PROFILE[,size=SIZE][,parameter=VALUE…]`, `nbd:URI[,reconnect=TIME][,connections=NUMBER][,tls=DIR]`,
+//! `rbd:POOL/IMAGE[@SNAPSHOT][,user=USER][,conf=PATH][,namespace=NAME][,timeout=TIME]`.
 
 use std::path::Path;
 
@@ -7,6 +8,7 @@ use fairlift::config::{Backing, Direct, Factory, InUse};
 use fairlift_core::Duration;
 
 use crate::words::units::{parse_capacity, parse_time};
+use crate::words::{nbd, rbd};
 use fairlift_lab::{model, suggestion};
 
 /// An export as named on the command line.
@@ -44,7 +46,7 @@ pub(crate) fn parse_named(text: &str) -> Result<Named, String> {
 }
 
 /// How a backing may start that is not simply a path.
-const KINDS: [&str; 4] = ["file:", "mem:", "null:", "sim:"];
+const KINDS: [&str; 9] = ["file:", "mem:", "null:", "sim:", "rbd:", "nbd:", "nbds:", "nbd+unix:", "nbds+unix:"];
 
 /// What a model leaves to chance follows from this, so that a modelled disk is the same one every time it is served.
 const SEED: u64 = 1;
@@ -55,6 +57,9 @@ fn own_name(backing: &Backing) -> String {
         Backing::Null { .. } => "null".into(),
         Backing::Mem { .. } => "ram".into(),
         Backing::Model { name, .. } => name.split(',').next().unwrap_or_default().into(),
+        Backing::Nbd(nbd) if nbd.export.is_empty() => "nbd".into(),
+        Backing::Nbd(nbd) => nbd.export.clone(),
+        Backing::Rbd(rbd) => rbd.image.clone(),
         Backing::File { path, .. } => {
             path.file_name().map_or_else(|| "file".into(), |name| name.to_string_lossy().into_owned())
         }
@@ -66,9 +71,11 @@ fn own_name(backing: &Backing) -> String {
 /// # Errors
 /// The kind or an option is unknown, or a value is malformed.
 pub(crate) fn parse(text: &str) -> Result<Backing, String> {
-    const KINDS: [&str; 4] = ["null", "mem", "file", "sim"];
+    const KINDS: [&str; 6] = ["null", "mem", "file", "sim", "nbd", "rbd"];
     if text.is_empty() {
-        return Err("a backing is needed: null:SIZE, mem:SIZE, file:PATH or sim:PROFILE".into());
+        return Err(
+            "a backing is needed: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI or rbd:POOL/IMAGE".into()
+        );
     }
     match text.split_once(':') {
         Some(("null", rest)) => {
@@ -86,14 +93,16 @@ pub(crate) fn parse(text: &str) -> Result<Backing, String> {
         }
         Some(("file", rest)) => parse_file(rest),
         Some(("sim", rest)) => parse_sim(rest),
+        Some(("rbd", rest)) => rbd::parse(rest),
+        Some((scheme, _)) if nbd::SCHEMES.contains(&scheme) => nbd::parse(text),
         Some((kind @ ("qcow2" | "qcow" | "vmdk" | "vdi" | "vhdx" | "vpc"), path)) if !Path::new(text).exists() => {
             Err(format!(
-                "only raw images are served; convert this one (qemu-img convert -f {kind} -O raw {path} NEW.img), or serve the \
-                 device that qemu-nbd --connect makes of it"
+                "only raw images are served; convert this one (qemu-img convert -f {kind} -O raw {path} NEW.img), or have \
+                 qemu-storage-daemon serve it, and this server in front of that (nbd:URI)"
             ))
         }
         Some((kind, _)) if !kind.contains('/') && !Path::new(text).exists() => Err(format!(
-            "unknown backing \"{kind}:\": the backings are null:SIZE, mem:SIZE, file:PATH and sim:PROFILE{}",
+            "unknown backing \"{kind}:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI and rbd:POOL/IMAGE{}",
             suggestion(kind, KINDS)
         )),
         _ => parse_file(text),
@@ -201,6 +210,8 @@ pub(crate) fn show(backing: &Backing) -> String {
         Backing::Null { size, .. } => format!("null, {}", show_size(*size)),
         Backing::Mem { size } => format!("RAM, {}", show_size(*size)),
         Backing::File { path, .. } => path.display().to_string(),
+        Backing::Nbd(nbd) => nbd.uri.clone(),
+        Backing::Rbd(rbd) => rbd.name.clone(),
         Backing::Model { name, size, .. } => {
             format!("modelled {}, {}", name.split(',').next().unwrap_or_default(), show_size(*size))
         }
@@ -233,16 +244,16 @@ mod tests {
     #[test]
     fn a_bad_backing_is_refused_with_what_is_possible() {
         for (text, why) in [
-            ("", "a backing is needed: null:SIZE, mem:SIZE, file:PATH or sim:PROFILE"),
+            ("", "a backing is needed: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI or rbd:POOL/IMAGE"),
             ("file:", "file: needs a path"),
             (
                 "men:1g",
-                "unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH and sim:PROFILE; did you mean \"mem\"?",
+                "unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI and rbd:POOL/IMAGE; did you mean \"mem\"?",
             ),
             (
                 "qcow2:a.qcow2",
-                "only raw images are served; convert this one (qemu-img convert -f qcow2 -O raw a.qcow2 NEW.img), or serve the \
-                 device that qemu-nbd --connect makes of it",
+                "only raw images are served; convert this one (qemu-img convert -f qcow2 -O raw a.qcow2 NEW.img), or have \
+                 qemu-storage-daemon serve it, and this server in front of that (nbd:URI)",
             ),
             ("mem:1g,delay=1ms", "unknown option \"delay\": mem: takes only a size"),
             ("null:1g,dealy=1ms", "unknown option \"dealy\": null: takes delay; did you mean \"delay\"?"),

@@ -58,6 +58,22 @@ pub(crate) fn load_client(dir: &Path) -> Result<Arc<ClientConfig>, String> {
     built.map(Arc::new).map_err(|error| files.do_not_fit(error, "client-cert.pem", "client-key.pem"))
 }
 
+/// Reads `ca-cert.pem` in `dir`, whose servers are trusted, and `client-cert.pem` and `client-key.pem` if they are there.
+///
+/// # Errors
+/// As [`load_client`].
+pub(crate) fn load_trusting(dir: &Path) -> Result<Arc<ClientConfig>, String> {
+    if dir.join("client-cert.pem").exists() {
+        return load_client(dir);
+    }
+    let mut files = Files { dir, digest: digest::Context::new(&digest::SHA256) };
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("cannot set up TLS: {error}"))?
+        .with_root_certificates(files.roots("ca-cert.pem")?);
+    Ok(Arc::new(builder.with_no_client_auth()))
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -149,11 +165,13 @@ mod tests {
         let dir = directory();
         load(dir.path(), false).unwrap();
         load(dir.path(), true).unwrap();
+        load_trusting(dir.path()).unwrap();
         for name in ["cert", "key"] {
             let path = |who: &str| dir.path().join(format!("{who}-{name}.pem"));
             std::fs::copy(path("server"), path("client")).unwrap();
         }
         load_client(dir.path()).unwrap();
+        load_trusting(dir.path()).unwrap();
     }
 
     #[test]

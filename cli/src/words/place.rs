@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 
-use fairlift::config::{Address, Tls};
+use fairlift::config::{Address, Engine, Tls};
 
 use fairlift_lab::suggestion;
 
@@ -52,6 +52,19 @@ pub(crate) fn parse_tls(text: &str) -> Result<Tls, String> {
         "on" | "optional" => Ok(Tls::Optional),
         "require" | "required" => Ok(Tls::Required),
         _ => Err(format!("takes off, on (if the client asks) or require, not \"{text}\"")),
+    }
+}
+
+/// Reads what workers give the kernel their work through.
+///
+/// # Errors
+/// The text is none of the three words.
+pub(crate) fn parse_engine(text: &str) -> Result<Engine, String> {
+    match text {
+        "auto" => Ok(Engine::Auto),
+        "io_uring" => Ok(Engine::IoUring),
+        "poll" => Ok(Engine::Poll),
+        _ => Err(format!("takes auto, io_uring or poll, not \"{text}\"")),
     }
 }
 

@@ -15,9 +15,11 @@ use fairlift_core::{Duration, Group, GroupId};
 
 use crate::Error;
 use crate::config::{self, Backing};
+use crate::device::roots::{Place, Roots};
 use crate::device::{self, Device as _, File};
 use crate::disk::gauge::Gauge;
 use crate::kernel::clock;
+use crate::kernel::ring::Choice;
 
 pub use crate::export::program::jobs::ASK_MAX;
 use crate::export::program::jobs::{Bounds, Course, Done, Jobs};
@@ -40,6 +42,8 @@ pub struct Setup {
     pub read_only: bool,
     /// How many threads; `None`: one for each CPU that the process may use.
     pub workers: Option<usize>,
+    /// What they give the kernel their work through.
+    pub engine: config::Engine,
     /// How long, unless the watch says stop before.
     pub runtime: Duration,
     /// Into how many equal parts the timeline cuts `runtime`.
@@ -93,7 +97,7 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
     Queued::new(setup, jobs.len())?.run(jobs, watch)
 }
 
-/// Gives the same asks straight to a file by io_uring, from one thread: no queue, no scheduler, no merging, nothing held
+/// Gives the same asks straight to a file by io_uring, or what there is instead ([`Setup::engine`]), from one thread: no queue, no scheduler, no merging, nothing held
 /// back. Of [`Setup::disk`] and [`Setup::workers`] nothing is used.
 ///
 /// # Errors
@@ -108,10 +112,12 @@ pub fn run_raw(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measur
             (name(&setup.backing), "is no file: only the path to a file or block device can be measured raw");
         return Err(Error::Backing { what, why: why.into() });
     };
-    let file = File::open(path, *direct, *in_use, setup.read_only)?;
+    let file = File::open(&Place::anywhere(path), *direct, *in_use, setup.read_only)?;
     let bounds = Bounds { limits: file.facts().limits, read_only: setup.read_only };
     let count = jobs.len();
-    let raw = Raw::new(file, MEMORY).map_err(Error::Ring)?;
+    let engine = Choice::make(setup.engine)?;
+    engine.say();
+    let raw = Raw::new(file, MEMORY, engine.begin()).map_err(Error::Ring)?;
     let course = Course::new(clock::now(), setup.runtime, setup.slots, setup.groups.len());
     let gauge = Gauge::new();
     gauge.end(course.end());
@@ -143,7 +149,7 @@ fn allowed(backing: &Backing, read_only: bool) -> Backing {
 }
 
 fn open(backing: &Backing, read_only: bool) -> Result<Arc<dyn device::Device>, Error> {
-    device::open(&allowed(backing, read_only), read_only)
+    device::open(&allowed(backing, read_only), read_only, &Roots::default())
 }
 
 /// A backing, for messages.
@@ -153,6 +159,8 @@ fn name(backing: &Backing) -> String {
         Backing::Mem { .. } => "mem:".into(),
         Backing::File { path, .. } => format!("file:{}", path.display()),
         Backing::Model { name, .. } => format!("sim:{name}"),
+        Backing::Nbd(nbd) => nbd.uri.clone(),
+        Backing::Rbd(rbd) => rbd.name.clone(),
     }
 }
 

@@ -13,13 +13,14 @@ use fairlift_core::{ContextId, GroupId, Instant, Stream};
 use super::{MEMORY, Setup, WATCH, Watch, measured, open};
 use crate::Error;
 use crate::config;
-use crate::device::helpers::Helpers;
 use crate::disk::gauge::Gauge;
 use crate::disk::{Disk, Disks};
 use crate::export::program::Programs;
 use crate::export::program::jobs::{Bounds, Course, Done, Jobs};
 use crate::kernel::clock;
+use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
+use crate::kernel::ring::Choice;
 use crate::server::turns::Turns;
 use crate::server::worker::{Backend, Worker};
 
@@ -59,7 +60,9 @@ impl<'a> Queued<'a> {
                 disks.set_bounds(clock::now(), GroupId(id as u16), bounds);
             }
         }
-        let backend = Backend { disks, files: 1, notifiers, helpers, turns };
+        let engine = Choice::make(setup.engine)?;
+        engine.say();
+        let backend = Backend { disks, files: 1, notifiers, helpers, turns, engine };
         Ok(Self { setup, workers, bounds, disk, backend })
     }
 

@@ -7,18 +7,17 @@ use std::os::fd::AsRawFd;
 
 use fairlift_core::program::Ask;
 use fairlift_core::{Errno, Flags, Instant, Op, Outcome};
-use io_uring::types::{self, Fixed};
-use io_uring::{opcode, squeue};
 use slab::Slab;
 
 use super::{WATCH, Watch};
-use crate::device::{File, Inline as _, transfer};
+use crate::device::{File, Inline as _};
 use crate::disk::gauge::Gauge;
 use crate::export::program::jobs::{Done, Jobs};
 use crate::export::program::payload;
 use crate::kernel::buffer::{Buffer, Pool};
+use crate::kernel::call::{Call, Pieces, Work};
 use crate::kernel::clock;
-use crate::kernel::ring::Ring;
+use crate::kernel::ring::{Kind, Ring};
 use crate::kernel::sleep::Sleep;
 
 /// How long the kernel may take to give back what is in flight: as much as a server waits for one request.
@@ -48,13 +47,13 @@ struct Flight {
 }
 
 /// The file, by its registered number.
-const FILE: Fixed = Fixed(0);
+const FILE: u32 = 0;
 
 impl Raw {
-    pub(super) fn new(file: File, memory: u64) -> std::io::Result<Self> {
-        let mut ring = Ring::new(1024, 8192, 64)?;
+    pub(super) fn new(file: File, memory: u64, engine: Kind) -> std::io::Result<Self> {
+        let mut ring = Ring::new(engine, 1024, 8192, 64)?;
         ring.make_room_for_files(1)?;
-        ring.set_file(0, Some(file.as_raw_fd()));
+        ring.set_file(FILE, Some(file.as_raw_fd()));
         let pool = Pool::new(memory, 64);
         ring.register_pool(&pool);
         Ok(Self { ring, pool, flights: Slab::with_capacity(1024), file, sleep: Sleep::new(), done: Vec::new() })
@@ -119,9 +118,9 @@ impl Raw {
     /// Submits what was collected, waits, and takes in what ended.
     fn wait(&mut self, before: Instant, due: Instant, ends: &mut Vec<(usize, u32, Outcome)>) -> Instant {
         let now = self.sleep.until(&mut self.ring, before, Some(due), !self.flights.is_empty(), |_| false);
-        while let Some(entry) = self.ring.reap() {
-            let number = entry.user_data() as usize;
-            if let Some(outcome) = self.completed(number, entry.result()) {
+        while let Some(completion) = self.ring.reap() {
+            let number = completion.data as usize;
+            if let Some(outcome) = self.completed(number, completion.result) {
                 let Flight { job, ask, buffer, .. } = self.flights.remove(number);
                 if let Some(buffer) = buffer {
                     self.pool.put(buffer);
@@ -174,33 +173,34 @@ impl Raw {
         let flight = &self.flights[number];
         let Ask { op, flags, extent, .. } = flight.ask;
         let (at, left) = (extent.start.bytes().get() + flight.done, extent.bytes().get() - flight.done);
-        let entry: squeue::Entry = match op {
-            _ if flight.syncing => self.sync(),
-            Op::Flush => self.sync(),
+        let work = match op {
+            _ if flight.syncing => Some(self.sync()),
+            Op::Flush => Some(self.sync()),
             Op::Read | Op::Write => {
                 let buffer = flight.buffer.as_ref().expect("a read or write has a buffer until it ends");
                 let start = buffer.as_ptr().wrapping_add(flight.done as usize);
-                let iovec = libc::iovec { iov_base: start.cast(), iov_len: left as usize };
                 let block = buffer.block().filter(|block| self.ring.is_fixed(&self.pool, *block));
-                transfer(op, flags.contains(Flags::FUA) && self.file.native_fua(), FILE, &[iovec], block, at)
+                let piece = Pieces::One { start, len: left as u32, block };
+                let flags = if flags.contains(Flags::FUA) && self.file.native_fua() { libc::RWF_DSYNC } else { 0 };
+                Some(if op == Op::Read {
+                    Work::Read { into: piece, at }
+                } else {
+                    Work::Write { from: piece, at, flags }
+                })
             }
             Op::Discard | Op::WriteZeroes => {
                 let mode = if op == Op::Discard { self.file.discard_mode() } else { self.file.zero_mode(flags) };
-                match mode {
-                    Some(mode) => opcode::Fallocate::new(FILE, left).offset(at).mode(mode).build(),
-                    None => opcode::Nop::new().build(),
-                }
+                mode.map(|mode| Work::Allocate { mode, at, len: left })
             }
         };
-        // SAFETY: the entry names the flight's buffer, which goes back to the pool after the completion (`wait`), and which
-        // `run` leaves to the kernel if that does not come. The one piece of memory is named by the entry itself.
-        unsafe { self.ring.push(&entry.user_data(number as u64)) }
+        let call = work.map_or(Call::Nothing, |work| Call::File(FILE, work));
+        // SAFETY: the call names the flight's buffer, which goes back to the pool after the completion (`wait`), and which
+        // `run` leaves to the kernel if that does not come.
+        unsafe { self.ring.push(call, number as u64) }
     }
 
-    fn sync(&self) -> squeue::Entry {
-        let datasync = self.file.flush_is_datasync();
-        let flags = if datasync { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
-        opcode::Fsync::new(FILE).flags(flags).build()
+    fn sync(&self) -> Work {
+        Work::Sync { data_only: self.file.flush_is_datasync() }
     }
 
     /// The kernel has done a step; the outcome, if it was the last.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Priority, sched};
 
-use crate::config::{Backing, Config, Disk, Listener};
+use crate::config::{Backing, Config, Disk, Listener, Ublk};
 
 /// One change.
 #[derive(Clone, Debug)]
@@ -171,6 +171,8 @@ pub struct NewExport {
     pub read_only: bool,
     /// As [`Export::vhost_user`](crate::config::Export::vhost_user).
     pub vhost_user: Option<PathBuf>,
+    /// As [`Export::ublk`](crate::config::Export::ublk).
+    pub ublk: Option<Ublk>,
 }
 
 /// What is in force.

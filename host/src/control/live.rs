@@ -26,6 +26,7 @@ use prepare::Why;
 use super::change::{Change, Leave, Refused, State};
 use super::view::{self, ClientView, DiskView, View};
 use crate::config::{self, Config};
+use crate::device::roots::Roots;
 use crate::device::{Device, Fault};
 use crate::export::Export;
 use crate::export::listen::Listening;
@@ -60,6 +61,8 @@ pub(crate) struct Live {
     /// Numbers for files that were used and are free, and how many were ever used.
     files: (BTreeSet<u32>, u32),
     leaving: Leaving,
+    /// Where files of new exports must lie.
+    roots: Roots,
     /// The latest that the schedulers of disks found out.
     findings: BTreeMap<String, VecDeque<Finding>>,
     /// Disks whose floors add up to more than they were seen to do.
@@ -106,7 +109,14 @@ impl Leaving {
 impl Live {
     /// A server as it starts: `config` is what is in force, with the disks that were made for exports that name none after the
     /// first `named`; `disk_of_file` as in [`arrange`].
-    pub(crate) fn new(config: Config, named: usize, exports: &[Arc<Export>], backend: &Backend, files: u32) -> Self {
+    pub(crate) fn new(
+        config: Config,
+        named: usize,
+        exports: &[Arc<Export>],
+        backend: &Backend,
+        files: u32,
+        roots: Roots,
+    ) -> Self {
         let mut opened: Vec<Opened> = Vec::new();
         for (said, export) in config.exports.iter().zip(exports) {
             if opened.iter().any(|one| Arc::ptr_eq(&one.device, &export.device)) {
@@ -119,8 +129,8 @@ impl Live {
                 _ => None,
             };
             let same = |other: &config::Export| arrange::same_file(&other.backing, &said.backing);
-            let read_only =
-                said.read_only && config.exports.iter().filter(|other| same(other)).all(|other| other.read_only);
+            let read_only = export.device.facts().read_only
+                || (said.read_only && config.exports.iter().filter(|other| same(other)).all(|other| other.read_only));
             let device = Arc::clone(&export.device);
             opened.push(Opened { device, model, disk: export.disk, start: place.start, file: place.file, read_only });
         }
@@ -135,6 +145,7 @@ impl Live {
             listeners_made: config.listeners.len(),
             files: (BTreeSet::new(), files),
             leaving: Leaving::default(),
+            roots,
             findings: BTreeMap::new(),
             short: BTreeMap::new(),
             started: SystemTime::now(),
@@ -150,7 +161,7 @@ impl Live {
     pub(crate) fn apply(
         &mut self,
         backend: &Backend,
-        service: &Service,
+        service: &Arc<Service>,
         changes: &[Change],
         version: Option<u64>,
         dry_run: bool,
@@ -201,17 +212,22 @@ impl Live {
             let Client { peer, export, since, unsent } = client.clone();
             ClientView { peer, export, worker: *worker, since, unsent: unsent.replies(), held: unsent.waits_for() }
         };
+        let devices = backend.disks.all().into_iter().flat_map(|(_, disk)| disk.devices());
+        let links = devices.filter_map(|device| Some((view::name(&*device), device.link()?))).collect();
         let errors = backend.disks.all().into_iter().filter_map(|(_, disk)| disk.flush_error());
         View {
             version: self.version,
             started: self.started,
             workers: backend.notifiers.workers(),
+            engine: backend.engine.to_string(),
             listeners: service.listeners().values().map(|listening| listening.name.clone()).collect(),
             exports: service.exports().list.iter().map(|export| (export.name.clone(), export.size)).collect(),
             disks: self.config.disks.iter().map(disk).collect(),
             clients: clients.iter().map(client).collect(),
+            links,
             flush_errors: errors.map(|(device, errno)| (view::name(&*device), errno.0)).collect(),
             leaving: self.leaving.is_something(),
+            block_devices: service.ublks.view(),
             at: now,
             worked: backend.turns.iter().map(Turns::read).collect(),
         }

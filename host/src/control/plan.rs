@@ -401,6 +401,13 @@ fn add_export(config: &mut Config, new: &NewExport) -> Result<(), String> {
     {
         return Err(format!("export \"{}\" has the socket {} (vhost_user) already", there.name, path.display()));
     }
+    if let Some(ublk) = &new.ublk {
+        ublk.check()?;
+        let same = |there: &&Export| ublk.id.is_some() && there.ublk.as_ref().is_some_and(|other| other.id == ublk.id);
+        if let Some(there) = config.exports.iter().find(same) {
+            return Err(format!("export \"{}\" has the ublk device of that id already", there.name));
+        }
+    }
     config.exports.push(Export {
         name: new.name.clone(),
         description: new.description.clone(),
@@ -412,6 +419,7 @@ fn add_export(config: &mut Config, new: &NewExport) -> Result<(), String> {
         priority: new.priority,
         read_only: new.read_only,
         vhost_user: new.vhost_user.clone(),
+        ublk: new.ublk.clone(),
     });
     Ok(())
 }

@@ -11,7 +11,9 @@ use fairlift_core::waits::{Doing, Part};
 use fairlift_core::{ContextId, GroupId, Instant, flush};
 
 use crate::device::Device;
+pub use crate::device::Link;
 use crate::disk::Disk;
+pub use crate::export::ublk::DeviceView;
 pub use crate::server::turns::Worked;
 
 /// A server at one moment.
@@ -23,6 +25,8 @@ pub struct View {
     pub started: SystemTime,
     /// Worker threads.
     pub workers: usize,
+    /// What they give the kernel their work through: `io_uring`, `poll`, or `poll (io_uring: EPERM)` if io_uring was refused.
+    pub engine: String,
     /// Where clients connect.
     pub listeners: Vec<String>,
     /// The exports, and the bytes that each has.
@@ -31,12 +35,16 @@ pub struct View {
     pub disks: Vec<DiskView>,
     /// Who is connected.
     pub clients: Vec<ClientView>,
+    /// Backings that are somewhere else, by their names, and how they are connected.
+    pub links: Vec<(String, Link)>,
     /// Flush errors that nobody has taken note of: the backing, and the error's number.
     pub flush_errors: Vec<(String, i32)>,
     /// When this was so, by the server's clock.
     pub at: Instant,
     /// What each worker has done.
     pub worked: Vec<Worked>,
+    /// The exports that are block devices of this machine.
+    pub block_devices: Vec<DeviceView>,
     /// Whether something that was removed has not quite gone.
     pub leaving: bool,
 }

@@ -51,15 +51,15 @@ use std::time;
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 use vm_memory::VolatileSlice;
 
-use super::helpers::Order;
 use super::lane::{Address, AtOnce, Lane};
+use super::roots::Place;
 use super::{Device, Facts, Fault, Inline, Run, outcome};
 use crate::Error;
 use crate::config::{Direct, InUse};
+use crate::kernel::helpers::Order;
 use crate::kernel::ticket::zero;
 use faults::Faults;
 use lane::OnFile;
-pub(crate) use lane::transfer;
 use open::{Opened, kind};
 use peek::Peek;
 
@@ -117,11 +117,12 @@ enum Kind {
 }
 
 impl File {
-    pub(crate) fn open(path: &Path, direct: Direct, in_use: InUse, read_only: bool) -> Result<Self, Error> {
+    pub(crate) fn open(place: &Place<'_>, direct: Direct, in_use: InUse, read_only: bool) -> Result<Self, Error> {
+        let path = place.path;
         let fail = |why: String| Error::Backing { what: format!("file:{}", path.display()), why };
-        let kind = kind(path).map_err(fail)?;
+        let kind = kind(place).map_err(fail)?;
         let Opened { file, direct, block, size, why } =
-            open::open(path, kind, direct, in_use, read_only).map_err(fail)?;
+            open::open(place, kind, direct, in_use, read_only).map_err(fail)?;
         lock(&file, read_only).map_err(fail)?; // file.3
         let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
         let in_ram = kind == Kind::Regular && lives_in_ram(&file);

@@ -14,11 +14,11 @@
 use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
-use fairlift_core::{ContextId, Flags, Instant, Op, Outcome, Tag};
+use fairlift_core::{ContextId, Duration, Flags, Instant, Op, Outcome, Tag};
 
-use super::helpers::Helpers;
 use super::{Device, Inline};
 use crate::kernel::buffer::Pool;
+use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::Ring;
 use crate::kernel::ticket::Tickets;
@@ -38,11 +38,24 @@ pub(crate) struct Request {
     pub(crate) segments: usize,
 }
 
+/// A question what is allocated in a range of a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Map {
+    /// The ticket under which it is asked.
+    pub(crate) ticket: usize,
+    /// Where on the device, in bytes.
+    pub(crate) at: u64,
+    pub(crate) bytes: u64,
+    /// How many runs are told at most.
+    pub(crate) most: usize,
+}
+
 /// A step of a request that the ring or a helper has done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completed {
     /// The device, by its place on the disk.
     pub(crate) place: usize,
+    /// The request; of a lane whose steps are not of one request each, what the lane has named the step with.
     pub(crate) tag: Tag,
     /// As the system call would have returned it.
     pub(crate) result: i32,
@@ -56,11 +69,13 @@ pub(crate) struct Io<'a> {
     /// Where the memory of requests is. A lane has it from `queue` until it answers, whatever becomes of the client (engine.1).
     pub(crate) tickets: &'a mut Tickets,
     pub(crate) helpers: &'a Arc<Helpers>,
-    pub(crate) notifiers: &'a Notifiers,
+    pub(crate) notifiers: &'a Arc<Notifiers>,
     /// Requests that ended.
     pub(crate) ended: &'a mut Vec<(Tag, Outcome)>,
     /// Requests that the device could not take now: they will be offered again.
     pub(crate) busy: &'a mut Vec<Tag>,
+    /// Maps that were told, in the memory of their tickets, or could not be.
+    pub(crate) mapped: &'a mut Vec<(usize, Outcome)>,
     /// Set by a lane that wants to `launch`.
     pub(crate) launch: bool,
 }
@@ -72,6 +87,8 @@ pub(crate) struct Address {
     pub(crate) place: usize,
     /// The number under which the device's descriptor is registered with the ring, if it has one.
     pub(crate) file: Option<u32>,
+    /// How long a request may take.
+    pub(crate) io_timeout: Duration,
 }
 
 /// A worker's side of a device.
@@ -102,6 +119,14 @@ pub(crate) trait Lane: Send {
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
+
+    /// Takes a question what is allocated, and answers it now or later. Only devices with a [`link`](Device::link) are asked so.
+    fn map(&mut self, _io: &mut Io<'_>, _now: Instant, _map: Map) {
+        unreachable!("a device that knows what is allocated is asked itself")
+    }
+
+    /// Its device is to go: from now on what the ring does for it that is no request counts as in flight, and is to end.
+    fn leave(&mut self) {}
 
     /// Requests that it has not answered.
     fn in_flight(&self) -> usize {

@@ -5,17 +5,22 @@
 //! folder of its own, and give it a row in [`config::Backing`](crate::config::Backing) and in [`open`].
 
 mod file;
-pub(crate) mod helpers;
 pub(crate) mod lane;
+mod mail;
 mod mem;
 mod model;
+mod nbd;
 mod null;
+mod rbd;
+pub(crate) mod roots;
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 use vm_memory::VolatileSlice;
@@ -23,11 +28,14 @@ use vm_memory::VolatileSlice;
 use crate::Error;
 use crate::config::Backing;
 
-pub(crate) use file::{File, transfer};
+pub(crate) use file::File;
 use lane::{Address, Lane};
 use mem::Mem;
 use model::Modelled;
+use nbd::Remote;
 use null::Null;
+use rbd::Rbd;
+use roots::Roots;
 
 /// What is known of a backing when it has been opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,13 +56,24 @@ pub(crate) struct Facts {
     pub(crate) volatile_cache: bool,
     /// Whether a write with FUA is durable when it ends.
     pub(crate) fua: bool,
+    /// Whether it cannot be written, whoever asks.
+    pub(crate) read_only: bool,
 }
 
 impl Facts {
     /// Of a device that takes everything, and is RAM.
     pub(crate) const fn plain(size: u64) -> Self {
         let limits = Limits::new(size.div_ceil(Sector::SIZE));
-        Self { limits, size, home: None, flush: true, rotational: false, volatile_cache: false, fua: true }
+        Self {
+            limits,
+            size,
+            home: None,
+            flush: true,
+            rotational: false,
+            volatile_cache: false,
+            fua: true,
+            read_only: false,
+        }
     }
 
     /// The smallest request, in bytes: all start and end on its multiples.
@@ -164,15 +183,48 @@ pub(crate) trait Device: Send + Sync {
     fn is_in_ram(&self) -> bool {
         false
     }
+
+    /// How it is connected, if it is somewhere else.
+    fn link(&self) -> Option<Link> {
+        None
+    }
+
+    /// Whether its lanes tell what is allocated ([`Lane::map`]), because that takes time; it is not asked for a [`run`](Self::run).
+    fn maps_by_lane(&self) -> bool {
+        false
+    }
 }
 
-/// Opens a backing: the one place that knows all kinds of devices.
-pub(crate) fn open(backing: &Backing, read_only: bool) -> Result<Arc<dyn Device>, Error> {
+/// How a device that is somewhere else is connected.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Connections that there are.
+    pub up: u16,
+    /// And that there shall be.
+    pub of: u16,
+    /// Since when it is as it is.
+    pub since: SystemTime,
+    /// Why there are too few; empty if there are not.
+    pub why: String,
+    /// How many were lost since the start.
+    pub lost: u64,
+    /// There are writes that were answered, not flushed, and may be lost: the next flush fails.
+    pub in_doubt: bool,
+}
+
+/// Opens a backing, a file in the roots: the one place that knows all kinds of devices.
+pub(crate) fn open(backing: &Backing, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
     Ok(match backing {
         Backing::Null { size, delay } => Arc::new(Null::new(*size, *delay)),
         Backing::Mem { size } => Arc::new(Mem::new(*size)),
         Backing::Model { model, .. } => Arc::new(Modelled::new(model.build())),
-        Backing::File { path, direct, in_use } => Arc::new(File::open(path, *direct, *in_use, read_only)?),
+        Backing::Nbd(nbd) => Arc::new(Remote::open(nbd, read_only)?),
+        Backing::Rbd(rbd) => Arc::new(Rbd::open(rbd, read_only)?),
+        Backing::File { path, direct, in_use } => {
+            let refused = |why| Error::Backing { what: format!("file:{}", path.display()), why };
+            let place = roots.place(path).map_err(refused)?;
+            Arc::new(File::open(&place, *direct, *in_use, read_only)?)
+        }
     })
 }
 
@@ -192,6 +244,13 @@ pub(crate) fn map(device: &dyn Device, at: u64, len: u64, most: usize) -> io::Re
         }
     }
     Ok(runs)
+}
+
+/// The home of devices that are no files: the same for the same words.
+fn home(words: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    words.hash(&mut hasher);
+    hasher.finish() | 1 << 63 // no file's
 }
 
 /// What an I/O error means to the client.

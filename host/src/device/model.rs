@@ -141,6 +141,7 @@ impl Device for Modelled {
             rotational,
             volatile_cache,
             fua: true,
+            read_only: false,
         }
     }
 

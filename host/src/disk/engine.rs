@@ -15,7 +15,7 @@ use std::task::Waker;
 
 use fairlift_core::stats::Stats;
 use fairlift_core::waits;
-use fairlift_core::{Bio, ContextId, Duration, Instant, Op, Outcome, Stream, StreamId, Tag};
+use fairlift_core::{Bio, ContextId, Duration, Extent, Instant, Op, Outcome, Sector, Stream, StreamId, Tag};
 
 use super::exchange::{Asked, Exchange, Member};
 use super::handover::Found;
@@ -23,11 +23,11 @@ use super::parts::{Claims, changes};
 use super::queues::Queues;
 use super::tag_wait::TagWait;
 use super::{Disk, Disks, Place, Registered};
-use crate::device::helpers::{Done, Helpers};
-use crate::device::lane::{Address, Completed, Gone, Io, Lane};
+use crate::device::lane::{Address, Completed, Gone, Io, Lane, Map};
 use crate::kernel::buffer::Pool;
+use crate::kernel::helpers::{Done, Helpers};
 use crate::kernel::notify::Notifiers;
-use crate::kernel::ring::Ring;
+use crate::kernel::ring::{Ring, Source};
 use crate::kernel::ticket::{Memory, Part, Ticket, Tickets};
 
 /// No disk's change: to look at it again at the next turn.
@@ -65,6 +65,8 @@ pub(super) struct Side {
     pub(super) settling: bool,
     /// Steps of requests that the ring or helpers have done since the last turn.
     completed: Vec<Completed>,
+    /// Questions what is allocated, by the start of the backing, since the last turn.
+    maps: Vec<(Sector, Map)>,
     dirty: bool,
 }
 
@@ -99,6 +101,8 @@ pub(crate) struct Engine {
     /// What helpers have done, while it is looked at.
     helped: Vec<Done>,
     dirty: Vec<usize>,
+    /// Maps that lanes have told, by tickets.
+    mapped: Vec<(usize, Outcome)>,
     /// Lanes, by disk and place, that put something into the ring after the replies of the turn.
     launches: Vec<(usize, usize)>,
 }
@@ -115,6 +119,7 @@ macro_rules! io {
             notifiers: &$engine.notifiers,
             ended: &mut $side.exchange.ended,
             busy: &mut $side.exchange.busy,
+            mapped: &mut $engine.mapped,
             launch: false,
         }
     };
@@ -144,6 +149,7 @@ impl Engine {
             helpers,
             helped: Vec::with_capacity(256),
             dirty: Vec::new(),
+            mapped: Vec::new(),
             launches: Vec::with_capacity(64),
         };
         engine.look_at_disks();
@@ -164,11 +170,11 @@ impl Engine {
                         "a disk went while a worker had something on it"
                     );
                     side.disk.leave(self.context);
-                    *side = Side::new(number, disk, self.context, &self.notifiers, &self.ring);
+                    *side = Side::new(number, disk, self.context, &self.notifiers, &mut self.ring);
                     self.mark(number);
                 }
                 None => {
-                    self.sides.push(Side::new(number, disk, self.context, &self.notifiers, &self.ring));
+                    self.sides.push(Side::new(number, disk, self.context, &self.notifiers, &mut self.ring));
                     self.mark(number);
                 }
             }
@@ -249,7 +255,7 @@ impl Engine {
                 self.pool.put(buffer);
                 bytes
             }
-            Memory::Guest(_) | Memory::None => 0,
+            Memory::Guest(_) | Memory::None | Memory::Map(_) => 0,
         }
     }
 
@@ -290,6 +296,12 @@ impl Engine {
         self.take_part(disk, Asked { bio, at, part }, block, skip..skip + bytes);
     }
 
+    /// Asks a device, which has its place at `start`, what is allocated in a range of it; the answer is in the memory of the ticket.
+    pub(crate) fn map(&mut self, disk: usize, start: Sector, map: Map) {
+        self.sides[disk].maps.push((start, map));
+        self.mark(disk);
+    }
+
     /// Replies to bios of a stream were sent, after so much time in all. The queue hears of it at its next turn.
     pub(crate) fn replied(&mut self, disk: usize, stream: StreamId, op: Op, time: Duration) {
         self.sides[disk].exchange.replied.push((stream, op, time));
@@ -320,7 +332,8 @@ impl Engine {
         }
         let mut helped = std::mem::take(&mut self.helped);
         self.helpers.take(self.context, &mut helped);
-        for ((disk, place), tag, result) in helped.drain(..) {
+        for (data, result) in helped.drain(..) {
+            let Source::Io { disk, place, tag } = Source::unpack(data) else { unreachable!("lanes ask helpers") };
             self.completed(disk, place, tag, result);
         }
         self.helped = helped;
@@ -401,7 +414,7 @@ impl Engine {
     fn turn_queue(&mut self, now: Instant, number: usize) {
         let side = &mut self.sides[number];
         if side.epoch != side.disk.epoch() {
-            side.follow(number, self.context, &self.notifiers, &self.ring);
+            side.follow(number, self.context, &self.notifiers, &mut self.ring);
         }
         let mut queue = side.queues.of(self.context);
         let exchange = &mut side.exchange;
@@ -469,6 +482,11 @@ impl Engine {
         }
         side.exchange.requests.clear();
         side.exchange.segments.clear();
+        for (start, map) in side.maps.drain(..) {
+            let (place, _) = Place::locate(&side.places, Extent::new(start, 0));
+            side.lanes[place].map(&mut io!(self, side), now, map);
+        }
+        self.news.extend(self.mapped.drain(..).map(|(ticket, outcome)| (ticket, News::Ended(outcome))));
         self.mark_if_answered(number);
     }
 
@@ -488,14 +506,14 @@ impl Engine {
 
     fn mark_if_answered(&mut self, number: usize) {
         let side = &self.sides[number];
-        if !side.exchange.ended.is_empty() || !side.exchange.busy.is_empty() {
+        if !side.exchange.ended.is_empty() || !side.exchange.busy.is_empty() || !self.mapped.is_empty() {
             self.mark(number);
         }
     }
 }
 
 impl Side {
-    fn new(number: usize, disk: Arc<Disk>, context: ContextId, notifiers: &Arc<Notifiers>, ring: &Ring) -> Self {
+    fn new(number: usize, disk: Arc<Disk>, context: ContextId, notifiers: &Arc<Notifiers>, ring: &mut Ring) -> Self {
         let Found { epoch, queues, .. } = disk.look();
         let depth = queues.of(context).settings().depth;
         let mut side = Self {
@@ -512,6 +530,7 @@ impl Side {
             lanes: Vec::new(),
             held: Vec::new(),
             completed: Vec::with_capacity(depth.into()),
+            maps: Vec::new(),
             dirty: false,
         };
         side.wait_for_tags(context, notifiers);
@@ -521,7 +540,7 @@ impl Side {
 
     /// The disk has frozen, or has other queues or places.
     #[cold]
-    fn follow(&mut self, number: usize, context: ContextId, notifiers: &Arc<Notifiers>, ring: &Ring) {
+    fn follow(&mut self, number: usize, context: ContextId, notifiers: &Arc<Notifiers>, ring: &mut Ring) {
         let found = self.disk.look();
         if !Arc::ptr_eq(&found.queues, &self.queues) {
             assert!(self.exchange.open == 0, "the queues were changed while a worker had something in them");
@@ -538,11 +557,12 @@ impl Side {
         }
         self.handover = if found.is_frozen() { Handover::Frozen } else { Handover::Open };
         self.places = found.places;
-        self.epoch = if self.take_lanes(number, ring) { found.epoch } else { LOOK_AGAIN };
+        let io_timeout = self.queues.of(context).settings().io_timeout;
+        self.epoch = if self.take_lanes(number, io_timeout, ring) { found.epoch } else { LOOK_AGAIN };
     }
 
     /// Takes a lane of each device that has come, and lets go of those that went; whether all could be let go.
-    fn take_lanes(&mut self, number: usize, ring: &Ring) -> bool {
+    fn take_lanes(&mut self, number: usize, io_timeout: Duration, ring: &mut Ring) -> bool {
         let mut all = true;
         for index in 0..self.places.len().max(self.lanes.len()) {
             let device = self.places.get(index).and_then(|place| place.device.as_ref());
@@ -551,6 +571,7 @@ impl Side {
                 if device.is_some_and(|device| Arc::ptr_eq(device, held)) {
                     continue;
                 }
+                self.lanes[index].leave();
                 if !self.is_at_rest() || self.lanes[index].in_flight() > 0 {
                     all = false; // engine.1
                     continue;
@@ -566,7 +587,7 @@ impl Side {
                 let file = self.places[index].file;
                 file.iter().for_each(|file| ring.set_file(*file, device.descriptor()));
                 self.held[index] = Some((Arc::clone(device), file));
-                self.lanes[index] = Arc::clone(device).lane(Address { disk: number, place: index, file });
+                self.lanes[index] = Arc::clone(device).lane(Address { disk: number, place: index, file, io_timeout });
             }
         }
         while self.lanes.len() > self.places.len() && self.held.last().is_some_and(Option::is_none) {
@@ -599,23 +620,24 @@ impl Side {
 
 #[cfg(test)]
 mod tests {
-    use fairlift_core::{Extent, Flags, Group, GroupId, Priority, Sector, Token, sched};
+    use fairlift_core::{Flags, Group, GroupId, Priority, Token, sched};
     use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
     use super::*;
     use crate::config;
     use crate::device;
     use crate::kernel::lent::Machine;
+    use crate::kernel::ring::Kind;
     use crate::kernel::ticket::Guest;
 
     /// An engine with one disk, of RAM, and a stream on it.
     fn engine() -> (Engine, fairlift_core::StreamId) {
         let settings = config::Disk::new("d", sched::Kind::None);
-        let device = device::open(&config::Backing::Mem { size: 1 << 20 }, false).unwrap();
+        let device = device::open(&config::Backing::Mem { size: 1 << 20 }, false, &Default::default()).unwrap();
         let disk = Arc::new(Disk::new(&settings, &[(device, None)], &[Group::root()], 1).unwrap());
         let notifiers = Arc::new(Notifiers::new(1).unwrap());
         let helpers = Helpers::new(1, &[disk.concurrency], &[], 1, Arc::clone(&notifiers));
-        let (ring, pool) = (Ring::new(8, 8, 1).unwrap(), Pool::new(1 << 20, 1));
+        let (ring, pool) = (Ring::new(Kind::Poll, 8, 8, 1).unwrap(), Pool::new(1 << 20, 1));
         let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(0) };
         let mut engine = Engine::new(ring, pool, ContextId(0), Disks::new(vec![disk]), notifiers, helpers);
         let stream = engine.add_stream(0, stream);

@@ -301,7 +301,7 @@ mod tests {
     fn disk_with(settings: &config::Disk) -> Disk {
         let model = Factory::new(|| Box::new(Volatile));
         let backing = Backing::Model { name: "volatile".into(), size: 1 << 20, model };
-        let device = device::open(&backing, false).unwrap();
+        let device = device::open(&backing, false, &Default::default()).unwrap();
         Disk::new(settings, &[(device, None)], &[Group::root()], 2).unwrap()
     }
 

@@ -12,20 +12,20 @@
 //!         of their own they share flushes under one lock, which is taken only while a client flushes.
 
 pub(crate) mod blocks;
+mod disks;
 pub(crate) mod engine;
 mod exchange;
 pub(crate) mod gauge;
 mod handover;
 mod parts;
+mod place;
 pub(crate) mod queues;
 mod tag_wait;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fairlift_core::ceiling::{Bounds, Budget, Rates};
-use fairlift_core::flush::{self, SharedFlush};
 use fairlift_core::learn::concurrency;
 use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::model::Character;
@@ -36,26 +36,20 @@ use fairlift_core::stats::Stats;
 use fairlift_core::trace::Event;
 use fairlift_core::tunable;
 use fairlift_core::waits::Doing;
-use fairlift_core::{ContextId, Errno, Extent, Group, GroupId, Instant, Limits, Op, Queue, Sector};
+use fairlift_core::{ContextId, Errno, Group, GroupId, Instant, Limits, Op, Queue, Sector};
 
 use crate::Error;
 use crate::config;
 use crate::control::trace::EVENTS;
-use crate::device::{Device, Facts};
+use crate::device::Device;
 use crate::disk::blocks::Blocks;
 use crate::disk::gauge::Gauge;
-use crate::flush::Shared;
+pub(crate) use disks::Disks;
+use disks::{Bound, GroupBounds};
 use handover::State;
+pub(crate) use place::{Place, Registered};
+use place::{limits, put};
 use queues::Queues;
-
-/// Between backings, and what their places are multiples of: 1 GiB. Chosen: further than any scheduler takes for near by default.
-const GAP: u64 = 1 << 21;
-
-/// How many sectors a place has at least, so that its device can grow: 1 TiB.
-const ROOM: u64 = 1 << 31;
-
-/// As many places as completions can name.
-const PLACES: usize = 1 << 16;
 
 /// A scheduling domain.
 pub(crate) struct Disk {
@@ -69,198 +63,6 @@ pub(crate) struct Disk {
     pub(crate) gauge: Option<Gauge>,
     /// Its blocks that writes have claimed.
     pub(crate) blocks: Blocks,
-}
-
-/// The disks of a server, by their numbers.
-pub(crate) struct Disks {
-    list: Mutex<Vec<Arc<Disk>>>,
-    /// Counts the changes of `list`.
-    changes: AtomicU64,
-    /// What stands at a number that no disk has.
-    nothing: Arc<Disk>,
-    /// What binds groups on all disks; ceilings hold for all disks together (ceiling.8).
-    bounds: Mutex<GroupBounds>,
-}
-
-impl Disks {
-    pub(crate) fn new(disks: Vec<Arc<Disk>>) -> Arc<Self> {
-        let settings = config::Disk {
-            name: String::new(),
-            scheduler: Kind::Fair, // one queue for all workers, whatever their number
-            set: Vec::new(),
-            depth: Some(1),
-            shared_tags: false,
-            if_rotational: None,
-            nr_requests: Some(1),
-            io_timeout: None,
-            concurrency: concurrency::Settings::default(),
-        };
-        let nothing = Disk::new(&settings, &[], &[Group::root()], 64).expect("a disk with nothing on it");
-        Arc::new(Self {
-            list: Mutex::new(disks),
-            changes: AtomicU64::new(0),
-            nothing: Arc::new(nothing),
-            bounds: Mutex::default(),
-        })
-    }
-
-    /// Gives a group other bounds, on all disks; workers are to be woken then.
-    pub(crate) fn set_bounds(&self, now: Instant, id: GroupId, bounds: &Bounds) {
-        let mut all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = all.remove(&id).unwrap_or_default();
-        let budget = (!bounds.ceiling.is_none()).then(|| match before.budget {
-            Some(there) => {
-                there.set(now, &bounds.ceiling);
-                self.all().iter().for_each(|(_, disk)| disk.ceilings_changed(now));
-                there
-            }
-            None => Arc::new(Budget::new(&bounds.ceiling)),
-        });
-        if !bounds.is_none() {
-            all.insert(id, Bound { budget, floor: bounds.floor });
-        }
-        self.all().iter().for_each(|(_, disk)| disk.set_group_bounds(now, &all));
-    }
-
-    fn list(&self) -> MutexGuard<'_, Vec<Arc<Disk>>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How often a disk came or went: who knows another number has to [look](Self::look).
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
-    }
-
-    /// What is at each number, with the number of the change.
-    pub(crate) fn look(&self) -> (u64, Vec<Arc<Disk>>) {
-        let list = self.list();
-        (self.changes(), list.clone())
-    }
-
-    /// Those that there are, each with its number.
-    pub(crate) fn all(&self) -> Vec<(usize, Arc<Disk>)> {
-        let there = |(_, disk): &(usize, &Arc<Disk>)| !Arc::ptr_eq(disk, &self.nothing);
-        self.list().iter().enumerate().filter(there).map(|(number, disk)| (number, Arc::clone(disk))).collect()
-    }
-
-    pub(crate) fn get(&self, number: usize) -> Arc<Disk> {
-        Arc::clone(&self.list()[number])
-    }
-
-    /// Puts a disk (`None`: nothing) at a number, which is at most the next one; workers are to be woken then.
-    pub(crate) fn set(&self, number: usize, disk: Option<Arc<Disk>>) {
-        let disk = disk.unwrap_or_else(|| Arc::clone(&self.nothing));
-        disk.set_group_bounds(Instant::ZERO, &self.bounds.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut list = self.list();
-        match list.get_mut(number) {
-            Some(old) => *old = disk,
-            None => list.push(disk),
-        }
-        self.changes.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// The first number from one on that no disk has.
-    pub(crate) fn free_from(&self, first: usize) -> usize {
-        let list = self.list();
-        let free = |number: &usize| list.get(*number).is_none_or(|disk| Arc::ptr_eq(disk, &self.nothing));
-        (first..).find(free).expect("there is always another number")
-    }
-}
-
-/// What binds a group: the state of its ceiling, and its floor.
-#[derive(Clone, Default)]
-pub(crate) struct Bound {
-    budget: Option<Arc<Budget>>,
-    floor: Rates,
-}
-
-impl PartialEq for Bound {
-    fn eq(&self, other: &Self) -> bool {
-        self.budget.as_ref().map(Arc::as_ptr) == other.budget.as_ref().map(Arc::as_ptr) && self.floor == other.floor
-    }
-}
-
-/// What binds groups.
-pub(crate) type GroupBounds = BTreeMap<GroupId, Bound>;
-
-/// A device, and the number under which its descriptor is registered with every ring, if it has one.
-pub(crate) type Registered = (Arc<dyn Device>, Option<u32>);
-
-/// Where a backing is on its disk.
-#[derive(Clone)]
-pub(crate) struct Place {
-    pub(crate) start: Sector,
-    /// Up to where its device may grow, in sectors from `start`.
-    room: u64,
-    /// `None`: it is gone.
-    pub(crate) device: Option<Arc<dyn Device>>,
-    /// The number under which its file is registered with every ring, if it is a file.
-    pub(crate) file: Option<u32>,
-    /// Its flushes, where several queues share them, or have handed them on.
-    flush: Arc<Shared>,
-    /// Its device is gone, and no worker has anything on it: another may have the place.
-    is_free: bool,
-    /// What its device says of itself, or said.
-    facts: Facts,
-}
-
-impl Place {
-    fn new(start: Sector, (device, file): &Registered) -> Self {
-        let facts = device.facts();
-        let sectors = facts.limits.capacity;
-        Self {
-            start,
-            room: sectors.saturating_mul(2).max(ROOM),
-            device: Some(Arc::clone(device)),
-            file: *file,
-            flush: Shared::new(flush::Settings::default(), facts.volatile_cache),
-            is_free: false,
-            facts,
-        }
-    }
-
-    /// The first sector that is not its own.
-    fn end(&self) -> u64 {
-        (self.start.0 + self.room + GAP).next_multiple_of(GAP)
-    }
-
-    /// As the queue knows it; `shared`: several queues share its flushes (disk.3).
-    fn backing(&self, shared: bool) -> Backing {
-        let Facts { volatile_cache, fua, .. } = self.facts;
-        let flush = shared.then(|| Arc::clone(&self.flush) as Arc<dyn SharedFlush>);
-        Backing { start: self.start, volatile_cache, fua, flush }
-    }
-
-    /// The place of an extent, and the byte within its device.
-    #[inline]
-    pub(crate) fn locate(places: &[Self], extent: Extent) -> (usize, u64) {
-        let index = places.partition_point(|place| place.start <= extent.start) - 1;
-        (index, (extent.start.0 - places[index].start.0) * Sector::SIZE)
-    }
-}
-
-/// Finds a place for a device; which.
-fn put(places: &mut Vec<Place>, device: &Registered) -> Result<usize, &'static str> {
-    let sectors = device.0.facts().limits.capacity;
-    if let Some(free) = places.iter().position(|place| place.is_free && place.room / 2 >= sectors) {
-        places[free] = Place { room: places[free].room, ..Place::new(places[free].start, device) };
-        return Ok(free);
-    }
-    if places.len() == PLACES {
-        return Err("a disk has at most 65536 places");
-    }
-    let place = Place::new(Sector(places.last().map_or(0, Place::end)), device);
-    if place.start.0.checked_add(place.room).is_none_or(|end| end >= 1 << 62) {
-        return Err("the disk has no room for another backing of that size");
-    }
-    places.push(place);
-    Ok(places.len() - 1)
-}
-
-/// What all of the devices can take.
-fn limits(places: &[Place]) -> Limits {
-    let capacity = places.last().map_or(0, Place::end);
-    common(places.iter().filter(|place| place.device.is_some()).map(|place| place.facts.limits), capacity)
 }
 
 impl Disk {
@@ -565,9 +367,21 @@ impl Disk {
         }
     }
 
-    /// A ceiling has changed: what waits for it may go earlier.
-    fn ceilings_changed(&self, now: Instant) {
-        self.state().all().for_each(|queues| queues.each().for_each(|mut queue| queue.ceilings_changed(now)));
+    /// Binds a group, or does so no more; one that it does not have yet, once that comes.
+    fn set_bound(&self, now: Instant, id: GroupId, bound: &Bound) {
+        let mut state = self.state();
+        let before = match *bound == Bound::default() {
+            true => state.bounds.remove(&id),
+            false => state.bounds.insert(id, bound.clone()),
+        };
+        if before.unwrap_or_default() != *bound {
+            state.all().for_each(|queues| queues.bind(now, id, bound));
+        }
+    }
+
+    /// The ceiling of a group has changed: what waits for it may go earlier.
+    fn ceiling_changed(&self, now: Instant, id: GroupId) {
+        self.state().all().for_each(|queues| queues.each().for_each(|mut queue| queue.ceiling_changed(now, id)));
     }
 
     /// Removes a group, unless streams or groups are in it still; whether it went.
@@ -747,37 +561,6 @@ fn bounds(settings: &config::Disk, needs_helpers: bool) -> (u16, u32) {
     (depth, settings.nr_requests.unwrap_or_else(|| usual.max(2 * u32::from(depth))))
 }
 
-/// What all of some devices can take that lie on a disk of `capacity` sectors.
-///
-/// Devices start on multiples of [`GAP`], and a line every `a` sectors is one every `b` as well if `b` divides `a`: so a
-/// common divisor keeps everybody's blocks and boundaries. What a device cannot do at all, its export refuses.
-fn common(mut devices: impl Iterator<Item = Limits>, capacity: u64) -> Limits {
-    let Some(first) = devices.next() else { return Limits::new(capacity) };
-    let least = |a: u64, b: u64| if a == 0 || b == 0 { a.max(b) } else { a.min(b) };
-    let (limits, many) = devices.fold((first, false), |(one, _), two| {
-        let both = Limits {
-            capacity,
-            block: gcd(one.block.into(), two.block.into()) as u32,
-            rw_max: one.rw_max.min(two.rw_max),
-            discard_max: least(one.discard_max, two.discard_max),
-            write_zeroes_max: least(one.write_zeroes_max, two.write_zeroes_max),
-            segments_max: one.segments_max.min(two.segments_max),
-            boundary: gcd(one.boundary, two.boundary),
-        };
-        (both, true)
-    });
-    let boundary = if many && limits.boundary != 0 { gcd(limits.boundary, GAP) } else { limits.boundary };
-    Limits { capacity, boundary, ..limits }
-}
-
-/// The largest number that divides both; 0 counts as divisible by all.
-const fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -796,19 +579,5 @@ mod tests {
         assert_eq!(with(256, None), ((512, 1024), (128, 256)));
         assert_eq!(with(u16::MAX, None), ((u16::MAX, 131_070), (128, 256)));
         assert_eq!(with(256, Some(4)), ((4, 8), (4, 8)));
-    }
-
-    #[test]
-    fn one_device_keeps_its_own_limits() {
-        let own = Limits { block: 8, boundary: 640, discard_max: 0, ..Limits::new(1 << 20) };
-        assert_eq!(common([own].into_iter(), 1 << 22), Limits { capacity: 1 << 22, ..own });
-    }
-
-    #[test]
-    fn several_devices_on_a_disk_take_what_suits_all() {
-        let array = Limits { boundary: 640, rw_max: 1024, discard_max: 0, ..Limits::new(1 << 20) };
-        let drive = Limits { block: 8, boundary: 384, discard_max: 4096, ..Limits::new(1 << 20) };
-        let both = common([array, drive].into_iter(), 1 << 22);
-        assert_eq!((both.block, both.boundary, both.rw_max, both.discard_max), (1, 128, 1024, 4096));
     }
 }

@@ -314,12 +314,13 @@ mod tests {
 
     use super::*;
     use crate::config::{self, Backing};
-    use crate::device::helpers::Helpers;
     use crate::device::lane::{Address, Io, Lane, Request};
     use crate::device::{self, Device, Facts, Run};
     use crate::disk::{Disk, Disks};
     use crate::kernel::buffer::Pool;
+    use crate::kernel::helpers::Helpers;
     use crate::kernel::notify::Notifiers;
+    use crate::kernel::ring::Kind;
     use crate::kernel::ring::Ring;
 
     /// RAM in blocks, which answers in any order, late, and sometimes with an error.
@@ -410,7 +411,7 @@ mod tests {
             let mut random = Random::new(seed);
             let block = [512, 4096][random.below(2) as usize];
             let size = block as usize * 12;
-            let ram = device::open(&Backing::Mem { size: size as u64 }, false).unwrap();
+            let ram = device::open(&Backing::Mem { size: size as u64 }, false, &Default::default()).unwrap();
             let fails = random.below(2) == 0;
             let device: Arc<dyn Device> = Arc::new(Slow { ram, block, seed, fails });
             let kind = [sched::Kind::None, sched::Kind::MqDeadline][random.below(2) as usize];
@@ -421,7 +422,7 @@ mod tests {
             let disks = Disks::new(vec![disk]);
             let engine = |worker| {
                 let context = ContextId(worker);
-                let (ring, pool) = (Ring::new(64, 64, 1).unwrap(), Pool::new(1 << 20, 1));
+                let (ring, pool) = (Ring::new(Kind::Poll, 64, 64, 1).unwrap(), Pool::new(1 << 20, 1));
                 let (disks, notifiers, helpers) = (Arc::clone(&disks), Arc::clone(&notifiers), Arc::clone(&helpers));
                 let mut engine = Engine::new(ring, pool, context, disks, notifiers, helpers);
                 let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context };

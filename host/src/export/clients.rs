@@ -1,21 +1,23 @@
 //! All that serves clients of a server: a front that holds those of the protocols.
 //!
-//! Whose something is shows in its number: that of a request ([`service::is_ticket`]) and that of a completion
-//! ([`service::is_event`]).
+//! Whose something is shows in its number: that of a request (`is_ticket` of each) and that of a completion (`is_event`).
 
 use fairlift_core::Instant;
-use io_uring::cqueue;
 
 use super::front::Front;
 use super::nbd::front::Nbd;
+use super::ublk::front::Ublk;
+use super::ublk::service as blocks;
 use super::vhost_user::front::VhostUser;
 use super::vhost_user::service;
 use crate::disk::engine::{Engine, News};
+use crate::kernel::ring::Completion;
 
 /// The clients of a worker.
 pub(crate) struct Clients {
     pub(crate) nbd: Nbd,
     pub(crate) vhost_user: VhostUser,
+    pub(crate) ublk: Ublk,
 }
 
 impl Front for Clients {
@@ -23,40 +25,51 @@ impl Front for Clients {
 
     type Done = ();
 
-    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, entry: &cqueue::Entry) {
+    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
         if service::is_event(what) {
-            self.vhost_user.completed(engine, now, what, entry);
+            self.vhost_user.completed(engine, now, what, completion);
+        } else if blocks::is_event(what) {
+            self.ublk.completed(engine, now, what, completion);
         } else {
-            self.nbd.completed(engine, now, what, entry);
+            self.nbd.completed(engine, now, what, completion);
         }
     }
 
     fn woken(&mut self, engine: &mut Engine, now: Instant) {
         self.nbd.woken(engine, now);
         self.vhost_user.woken(engine, now);
+        self.ublk.woken(engine, now);
     }
 
     fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
         self.nbd.look_at_clock(engine, now);
         self.vhost_user.look_at_clock(engine, now);
+        self.ublk.look_at_clock(engine, now);
     }
 
     #[inline(always)]
     fn news(&mut self, engine: &mut Engine, now: Instant, ticket: usize, news: News) {
-        if service::is_ticket(engine.owner(ticket)) {
+        let owner = engine.owner(ticket);
+        if service::is_ticket(owner) {
             self.vhost_user.news(engine, now, ticket, news);
+        } else if blocks::is_ticket(owner) {
+            self.ublk.news(engine, now, ticket, news);
         } else {
             self.nbd.news(engine, now, ticket, news);
         }
     }
 
     fn go_on(&mut self, engine: &mut Engine, now: Instant) -> bool {
-        self.nbd.go_on(engine, now) | self.vhost_user.go_on(engine, now)
+        self.nbd.go_on(engine, now) | self.vhost_user.go_on(engine, now) | self.ublk.go_on(engine, now)
     }
 
     fn arm(&mut self, engine: &mut Engine, now: Instant) {
         self.nbd.arm(engine, now);
         self.vhost_user.arm(engine, now);
+        self.ublk.arm(engine, now);
+        if self.waits_for_memory() {
+            self.ublk.make_room(engine);
+        }
     }
 
     fn watch(&mut self, sleeps: bool) -> bool {
@@ -64,7 +77,7 @@ impl Front for Clients {
     }
 
     fn waits_for_memory(&self) -> bool {
-        self.nbd.waits_for_memory() || self.vhost_user.waits_for_memory()
+        self.nbd.waits_for_memory() || self.vhost_user.waits_for_memory() || self.ublk.waits_for_memory()
     }
 
     fn poll_timeout(&self, now: Instant) -> Option<Instant> {
@@ -72,11 +85,11 @@ impl Front for Clients {
     }
 
     fn gives_up_at(&self) -> Option<Instant> {
-        [self.nbd.gives_up_at(), self.vhost_user.gives_up_at()].into_iter().flatten().max()
+        [self.nbd.gives_up_at(), self.vhost_user.gives_up_at(), self.ublk.gives_up_at()].into_iter().flatten().max()
     }
 
     fn is_over(&self, engine: &Engine) -> bool {
-        self.nbd.is_over(engine) && self.vhost_user.is_over(engine)
+        self.nbd.is_over(engine) && self.vhost_user.is_over(engine) && self.ublk.is_over(engine)
     }
 
     fn finish(&mut self) {}

@@ -15,9 +15,9 @@
 //! protocols has a front that holds them.
 
 use fairlift_core::Instant;
-use io_uring::cqueue;
 
 use crate::disk::engine::{Engine, News};
+use crate::kernel::ring::Completion;
 
 /// What serves clients.
 pub(crate) trait Front {
@@ -29,7 +29,7 @@ pub(crate) trait Front {
     type Done;
 
     /// The kernel has done what the front asked it for as [`Source::Front`](crate::kernel::ring::Source::Front).
-    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, entry: &cqueue::Entry);
+    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion);
 
     /// The worker was woken: another thread may have something for the front.
     fn woken(&mut self, engine: &mut Engine, now: Instant);

@@ -55,7 +55,9 @@ impl Listening {
             }
             Address::Inherited(fd) => {
                 let name = name(&listener.address);
-                let fd = fd.try_clone().map_err(|e| Error::Listen { address: name.clone(), why: e.to_string() })?;
+                // The server before may have had another engine, which waits for connections in another way.
+                let clone = || fd.try_clone().and_then(|fd| Ok((rustix::io::ioctl_fionbio(&fd, false)?, fd).1));
+                let fd = clone().map_err(|e| Error::Listen { address: name.clone(), why: e.to_string() })?;
                 Ok(Self { fd, tls, name, _file: None })
             }
         }

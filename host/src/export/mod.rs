@@ -4,7 +4,9 @@ pub(crate) mod clients;
 pub(crate) mod front;
 pub(crate) mod listen;
 pub mod nbd;
+pub mod offer;
 pub(crate) mod program;
+pub mod ublk;
 pub mod vhost_user;
 
 use std::sync::{Arc, Mutex};
@@ -34,6 +36,6 @@ pub(crate) struct Export {
     pub(crate) group: GroupId,
     pub(crate) priority: Priority,
     pub(crate) facts: Facts,
-    /// What connections that are gone have done. Nobody has anything to do with the export any more when nobody has this.
+    /// What connections that are gone have done; that of an export which has changed is the same.
     pub(crate) stats: Arc<Mutex<Stats>>,
 }

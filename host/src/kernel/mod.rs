@@ -2,9 +2,13 @@
 
 pub(crate) mod abort;
 pub(crate) mod buffer;
+pub(crate) mod call;
 pub(crate) mod clock;
+pub(crate) mod helpers;
 pub(crate) mod lent;
 pub(crate) mod notify;
+mod poll;
 pub(crate) mod ring;
 pub(crate) mod sleep;
 pub(crate) mod ticket;
+mod uring;

@@ -1,21 +1,21 @@
 //! How workers wake each other, and how other threads wake them.
 //!
 //! A worker sleeps in its ring. Another worker wakes it by a message from ring to ring, which costs no system call of its
-//! own; a thread without a ring writes to the worker's eventfd, its bell.
+//! own; a thread without a ring writes to the worker's eventfd, its bell, and so do all where rings take no messages.
 //!
 //! notify.1  A worker that was woken takes its notice away first, and looks for news then: news that comes later notifies again.
 //!           So no news is missed, and a worker is woken once however many threads have news for it.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::task::Wake;
 
 use fairlift_core::ContextId;
-use io_uring::{opcode, squeue, types};
 
+use crate::kernel::call::Call;
 use crate::kernel::ring::{Ring, Source};
 
 /// The door of each worker.
@@ -23,7 +23,7 @@ pub(crate) struct Notifiers(Box<[Notifier]>);
 
 struct Notifier {
     noticed: AtomicBool,
-    /// The worker's ring, once it has one.
+    /// The worker's ring, once it has one that takes messages, as all of them do or none (choice.1).
     ring: AtomicI32,
     /// An eventfd, for threads that have no ring.
     bell: File,
@@ -60,17 +60,19 @@ impl Notifiers {
         Ok(Self((0..workers).map(notifier).collect::<io::Result<_>>()?))
     }
 
-    /// A worker says where its ring is.
-    pub(crate) fn open(&self, worker: ContextId, ring: RawFd) {
-        self.of(worker).ring.store(ring, Ordering::Release);
+    /// A worker says where its ring takes messages, if it does.
+    pub(crate) fn open(&self, worker: ContextId, ring: &Ring) {
+        self.of(worker).ring.store(ring.door().unwrap_or(-1), Ordering::Release);
+    }
+
+    /// What is ready to be read when a worker's bell was rung.
+    pub(crate) fn bell(&self, worker: ContextId) -> BorrowedFd<'_> {
+        self.of(worker).bell.as_fd()
     }
 
     /// Lets a worker's ring hear its bell, until the completion says that there is no more.
     pub(crate) fn arm_bell(&self, worker: ContextId, ring: &mut Ring) {
-        let bell = self.of(worker).bell.as_raw_fd();
-        let entry = opcode::PollAdd::new(types::Fd(bell), libc::POLLIN as u32).multi(true).build();
-        // SAFETY: the entry names no memory.
-        unsafe { ring.push(&entry.user_data(Source::Bell.pack())) }
+        ring.poll(self.bell(worker), libc::POLLIN, true, Source::Bell.pack());
     }
 
     /// Answers a worker's bell: one that is not answered rings on.
@@ -88,12 +90,8 @@ impl Notifiers {
         match notifier.ring.load(Ordering::Acquire) {
             -1 => self.ring_bell(worker),
             target => {
-                let entry = opcode::MsgRingData::new(types::Fd(target), 0, Source::Wake.pack(), None)
-                    .build()
-                    .flags(squeue::Flags::SKIP_SUCCESS)
-                    .user_data(Source::Nobody.pack());
-                // SAFETY: the entry names no memory.
-                unsafe { ring.push(&entry) }
+                // SAFETY: the call names no memory.
+                unsafe { ring.push(Call::Message { ring: target, data: Source::Wake.pack() }, Source::Nobody.pack()) }
             }
         }
     }

@@ -1,53 +1,170 @@
-//! io_uring: one for each worker.
+//! Ring: what a worker gives the kernel to do, and hears back.
 //!
-//! Submissions are collected and go to the kernel once per turn, in the same system call that waits.
+//! A worker collects [calls](Call), submits them in one go, waits, and takes their completions. io_uring does exactly that
+//! (`uring`). Where it is refused, as in many containers, epoll and threads do the same (`poll`), and cost more CPU.
+//!
+//! choice.1  A server has one engine, chosen when it starts: what the configuration says, or io_uring if all that is needed of it is
+//!           to be had. It says which and, if io_uring was refused, why.
+//! choice.2  The first worker asks once more. With `kernel.io_uring_disabled` = 1 io_uring is for those with `CAP_SYS_ADMIN`; a
+//!           server of root's has it when it chooses, and has given it up when its workers make their rings.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fairlift_core::{Duration, Tag};
-use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
-use crate::kernel::buffer::{BLOCK, Pool, RecvRing};
+use crate::Error;
+use crate::config;
+use crate::kernel::buffer::{Pool, RecvRing};
+use crate::kernel::call::Call;
+use crate::kernel::poll::Poll;
+use crate::kernel::uring::Uring;
 
-/// The group number of the buffers that sockets receive into.
-pub(crate) const RECV_GROUP: u16 = 0;
-
-/// A worker's io_uring, with what is registered with it.
-pub(crate) struct Ring {
-    ring: IoUring,
-    /// Which blocks of the pool's arena are registered as fixed buffers.
-    fixed: Vec<Fixed>,
+/// A worker's ring, with what is registered with it.
+#[expect(clippy::large_enum_variant, reason = "a worker has one, and its calls need not go through a pointer")]
+pub(crate) enum Ring {
+    Uring(Uring),
+    Poll(Box<Poll>),
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Fixed {
-    NotYet,
-    Yes,
-    Refused,
+/// What a ring is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    IoUring,
+    Poll,
+}
+
+/// The engine of a server (choice.1).
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    kind: Kind,
+    /// How many fixed files a ring can have, as far as anybody needs them.
+    pub(crate) files: u32,
+    /// Why it is not io_uring, if that was refused.
+    refused: Option<String>,
+    /// The same when the workers began (choice.2).
+    later: OnceLock<Option<String>>,
+    /// Whether the other one is taken where io_uring is refused.
+    may_change: bool,
+}
+
+impl Choice {
+    /// # Errors
+    /// io_uring was asked for and is not to be had, or the process has no descriptors left.
+    pub(crate) fn make(asked: config::Engine) -> Result<Self, Error> {
+        let choice = |kind, files, refused| Self {
+            kind,
+            files,
+            refused,
+            later: OnceLock::new(),
+            may_change: asked == config::Engine::Auto && kind == Kind::IoUring,
+        };
+        let poll = |refused| choice(Kind::Poll, FILES, refused);
+        if asked == config::Engine::Poll {
+            return Ok(poll(None));
+        }
+        match Uring::probe() {
+            Ok(files) => Ok(choice(Kind::IoUring, files, None)),
+            Err(error) if asked == config::Engine::IoUring => Err(Error::Ring(error)),
+            // The other engine would not get on either.
+            Err(error) if is_full(&error) => Err(Error::Ring(error)),
+            Err(error) => Ok(poll(Some(errno_name(&error)))),
+        }
+    }
+
+    /// What the rings of workers are made of (choice.2).
+    pub(crate) fn begin(&self) -> Kind {
+        self.later.get_or_init(|| {
+            let error = if self.may_change { Uring::probe().err()? } else { return None };
+            let why = (!is_full(&error)).then(|| errno_name(&error))?;
+            warn(&format_args!("poll (io_uring: {why})"));
+            Some(why)
+        });
+        self.now().0
+    }
+
+    /// What it is, and why it is not io_uring.
+    fn now(&self) -> (Kind, Option<&String>) {
+        match self.later.get() {
+            Some(Some(why)) => (Kind::Poll, Some(why)),
+            _ => (self.kind, self.refused.as_ref()),
+        }
+    }
+
+    /// Whether drivers can be given commands, as ublk's is.
+    ///
+    /// # Errors
+    /// They cannot: why.
+    pub(crate) fn drives(&self) -> Result<(), String> {
+        match self.now().0 {
+            Kind::IoUring => Ok(()),
+            Kind::Poll => Err(format!("ublk needs io_uring, and here is engine={self}")),
+        }
+    }
+
+    /// Says so in the log, once in a process.
+    pub(crate) fn say(&self) {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        if SAID.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        match (self.kind, &self.refused) {
+            (Kind::IoUring, _) => tracing::debug!("engine={self}"),
+            (Kind::Poll, None) => tracing::info!("engine={self}"),
+            (Kind::Poll, Some(_)) => warn(self),
+        }
+    }
+}
+
+fn warn(engine: &dyn fmt::Display) {
+    tracing::warn!("engine={engine}: served by epoll and threads, which costs more CPU; see docs/do/containers.md");
+}
+
+/// Whether the process has no descriptors left.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// `io_uring`, `poll`, or `poll (io_uring: EPERM)`.
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.now() {
+            (Kind::IoUring, _) => f.write_str("io_uring"),
+            (Kind::Poll, None) => f.write_str("poll"),
+            (Kind::Poll, Some(why)) => write!(f, "poll (io_uring: {why})"),
+        }
+    }
+}
+
+/// As many as io_uring is asked for at most.
+pub(super) const FILES: u32 = 16384;
+
+/// What the kernel refuses a system call with, by name where it has to do with this.
+fn errno_name(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => "EPERM".into(),
+        Some(libc::EACCES) => "EACCES".into(),
+        Some(libc::ENOSYS) => "ENOSYS".into(),
+        Some(libc::EINVAL) => "EINVAL".into(),
+        Some(libc::ENOMEM) => "ENOMEM".into(),
+        Some(libc::EOPNOTSUPP) => "EOPNOTSUPP".into(),
+        _ => error.to_string(),
+    }
 }
 
 impl Ring {
     /// Makes a ring for the calling thread alone.
     ///
-    /// The kernel gives it at most `threads` threads for what would block in files and block devices (it calls that bounded
-    /// work), and as many for all else (unbounded): for this ring, whatever others have.
-    pub(crate) fn new(entries: u32, completions: u32, threads: u32) -> io::Result<Self> {
-        let mut builder = IoUring::builder();
-        builder.setup_cqsize(completions).setup_clamp().setup_submit_all();
-        builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
-        let ring = match builder.build(entries) {
-            // Before Linux 6.1.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                let mut plain = IoUring::builder();
-                plain.setup_cqsize(completions).setup_clamp().build(entries)?
-            }
-            other => other?,
-        };
-        // Bounded, unbounded. Before Linux 5.15 there is no bound to be had.
-        let _ = ring.submitter().register_iowq_max_workers(&mut [threads.max(1), threads.max(1)]);
-        Ok(Self { ring, fixed: Vec::new() })
+    /// It has at most `threads` threads for what would block in files and block devices, and as many for all else: for this
+    /// ring, whatever others have.
+    pub(crate) fn new(kind: Kind, entries: u32, completions: u32, threads: u32) -> io::Result<Self> {
+        Ok(match kind {
+            Kind::IoUring => Self::Uring(Uring::new(entries, completions, threads)?),
+            Kind::Poll => Self::Poll(Box::new(Poll::new(2 * threads as usize)?)),
+        })
     }
 
     /// Lets the calling thread's waits end when they are due; the kernel would let them be 50 µs late.
@@ -56,10 +173,12 @@ impl Ring {
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
     }
 
-    /// How many fixed files the kernel lets a ring have, as far as anybody needs them; it keeps some bytes for each.
-    pub(crate) fn room_for_files(&self) -> u32 {
-        // No more than the process may have open, which differs.
-        [16384, 4096, 1024, 256, 64].into_iter().find(|count| self.make_room_for_files(*count).is_ok()).unwrap_or(16)
+    /// Where other rings send messages to; `None`: this one takes none.
+    pub(crate) fn door(&self) -> Option<RawFd> {
+        match self {
+            Self::Uring(ring) => Some(ring.as_raw_fd()),
+            Self::Poll(_) => None,
+        }
     }
 
     /// Makes room for so many fixed files.
@@ -67,133 +186,201 @@ impl Ring {
     /// # Errors
     /// The kernel does not take so many: more than the process may have open, or there is no memory.
     pub(crate) fn make_room_for_files(&self, count: u32) -> io::Result<()> {
-        if count == 0 { Ok(()) } else { self.ring.submitter().register_files_sparse(count) }
+        match self {
+            Self::Uring(ring) => ring.make_room_for_files(count),
+            Self::Poll(_) => Ok(()),
+        }
     }
 
-    /// Makes a descriptor known to the kernel as the fixed file of that number; `None`: the number means nothing any more.
-    pub(crate) fn set_file(&self, number: u32, fd: Option<RawFd>) {
-        if let Err(error) = self.ring.submitter().register_files_update(number, &[fd.unwrap_or(-1)]) {
-            // Its requests fail, each with an error to who asked.
-            tracing::error!(number, %error, "a file could not be made known to io_uring");
+    /// Makes a descriptor known as the fixed file of that number; `None`: the number means nothing any more. The descriptor stays
+    /// open until then, and the file has nothing under way.
+    pub(crate) fn set_file(&mut self, number: u32, fd: Option<RawFd>) {
+        match self {
+            Self::Uring(ring) => ring.set_file(number, fd),
+            Self::Poll(ring) => ring.set_file(number, fd),
         }
     }
 
     /// Gives the files back at once; when the ring goes, the kernel takes its time.
     pub(crate) fn unregister_files(&self) {
-        // There may be none.
-        let _ = self.ring.submitter().unregister_files();
+        match self {
+            Self::Uring(ring) => ring.unregister_files(),
+            Self::Poll(_) => {}
+        }
     }
 
     /// Prepares to register the pool's blocks as they come into use.
     pub(crate) fn register_pool(&mut self, pool: &Pool) {
-        let state = match self.ring.submitter().register_buffers_sparse(u32::from(pool.blocks())) {
-            Ok(()) => Fixed::NotYet,
-            Err(_) => Fixed::Refused,
-        };
-        self.fixed = vec![state; usize::from(pool.blocks())];
+        match self {
+            Self::Uring(ring) => ring.register_pool(pool),
+            Self::Poll(_) => {}
+        }
     }
 
     /// Registers the ring of receive buffers, which must live as long as the ring is used.
-    pub(crate) fn register_recv(&self, recv: &RecvRing) -> io::Result<()> {
-        let (address, entries) = recv.entries();
-        // SAFETY: the memory holds `entries` zeroed entries on a page boundary; the worker drops the ring before it.
-        unsafe { self.ring.submitter().register_buf_ring_with_flags(address, entries, RECV_GROUP, 0) }
+    pub(crate) fn register_recv(&mut self, recv: &RecvRing) -> io::Result<()> {
+        match self {
+            Self::Uring(ring) => ring.register_recv(recv),
+            Self::Poll(ring) => {
+                ring.register_recv(recv);
+                Ok(())
+            }
+        }
     }
 
     /// Whether a block of the pool may be named as fixed buffer; registers it if that was not tried yet.
-    ///
-    /// The kernel counts registered memory as locked: where the limit (`ulimit -l`) is reached, the rest is not
-    /// registered, and works all the same.
+    #[inline(always)]
     pub(crate) fn is_fixed(&mut self, pool: &Pool, block: u16) -> bool {
-        let state = &mut self.fixed[usize::from(block)];
-        if *state == Fixed::NotYet {
-            let iovec = libc::iovec { iov_base: pool.block_start(block).cast(), iov_len: BLOCK };
-            // SAFETY: the block is part of the pool's arena, which the worker drops after the ring.
-            let registered = unsafe { self.ring.submitter().register_buffers_update(u32::from(block), &[iovec], None) };
-            *state = if registered.is_ok() { Fixed::Yes } else { Fixed::Refused };
+        match self {
+            Self::Uring(ring) => ring.is_fixed(pool, block),
+            Self::Poll(_) => false,
         }
-        *state == Fixed::Yes
     }
 
-    /// Adds a submission to the next batch.
+    /// Adds a call to the next batch; it completes with this data.
     ///
     /// # Safety
-    /// All memory that `entry` names stays valid, and is left to the kernel, until its completion was taken.
-    pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) {
-        loop {
+    /// All memory that `call` names stays valid, and is left to the ring, until its completion was taken. Its descriptor stays
+    /// open until that too, but for [`poll`](Self::poll), [`accept`](Self::accept) and [`signal`](Self::signal): until they are
+    /// submitted.
+    #[inline(always)]
+    pub(crate) unsafe fn push(&mut self, call: Call, data: u64) {
+        match self {
             // SAFETY: passed on to the caller.
-            if unsafe { self.ring.submission().push(entry) }.is_ok() {
-                return;
-            }
-            self.submit();
+            Self::Uring(ring) => unsafe { ring.push(call, data) },
+            // SAFETY: as above.
+            Self::Poll(ring) => unsafe { ring.push(call, data) },
         }
     }
 
     /// Looks whether a descriptor is ready for any of the events: once, or with `multi` until the completion says that there
     /// is no more. The descriptor stays open until that is submitted.
     pub(crate) fn poll(&mut self, fd: BorrowedFd<'_>, events: libc::c_short, multi: bool, data: u64) {
-        let entry = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), events as u32).multi(multi).build();
-        // SAFETY: the entry names no memory.
-        unsafe { self.push(&entry.user_data(data)) }
+        // SAFETY: the call names no memory.
+        unsafe { self.push(Call::Poll { fd: fd.as_raw_fd(), events, multi }, data) }
+    }
+
+    /// Accepts connections at a socket, and completes for each, until the completion says that there is no more. The socket
+    /// stays open until that is submitted.
+    pub(crate) fn accept(&mut self, fd: BorrowedFd<'_>, data: u64) {
+        // SAFETY: the call names no memory.
+        unsafe { self.push(Call::Accept { fd: fd.as_raw_fd() }, data) }
     }
 
     /// Takes back what was asked with this data: it completes.
     pub(crate) fn cancel(&mut self, data: u64) {
-        let entry = opcode::AsyncCancel::new(data).build();
-        // SAFETY: the entry names no memory.
-        unsafe { self.push(&entry.user_data(Source::Nobody.pack())) }
+        // SAFETY: the call names no memory.
+        unsafe { self.push(Call::Cancel { data }, Source::Nobody.pack()) }
     }
 
     /// Adds one to an eventfd. It completes with this data, or with `None` says nothing. The descriptor stays open until that
     /// is submitted.
     pub(crate) fn signal(&mut self, fd: BorrowedFd<'_>, data: Option<u64>) {
-        static ONE: [u8; 8] = 1u64.to_ne_bytes();
-        let entry = opcode::Write::new(types::Fd(fd.as_raw_fd()), ONE.as_ptr(), ONE.len() as u32).build();
-        let entry = match data {
-            Some(data) => entry.user_data(data),
-            None => entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(Source::Nobody.pack()),
-        };
-        // SAFETY: the memory is a constant.
-        unsafe { self.push(&entry) }
+        let call = Call::Signal { fd: fd.as_raw_fd(), quiet: data.is_none() };
+        // SAFETY: the call names no memory.
+        unsafe { self.push(call, data.unwrap_or(Source::Nobody.pack())) }
+    }
+
+    /// Whether the kernel has taken all that was collected.
+    pub(crate) fn is_submitted(&mut self) -> bool {
+        match self {
+            Self::Uring(ring) => ring.is_submitted(),
+            Self::Poll(ring) => ring.is_submitted(),
+        }
     }
 
     /// Submits what was collected, and waits for at least one completion if `wait` says so and until when.
     pub(crate) fn turn(&mut self, wait: Wait) {
-        let result = match wait {
-            Wait::ForEver => self.ring.submit_and_wait(1),
-            Wait::AtMost(length) => {
-                let nanos = length.as_nanos();
-                let timespec = Timespec::new().sec(nanos / 1_000_000_000).nsec((nanos % 1_000_000_000) as u32);
-                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec))
-            }
-        };
-        self.expect(result);
+        match self {
+            Self::Uring(ring) => ring.turn(wait),
+            Self::Poll(ring) => ring.turn(wait),
+        }
     }
 
-    /// Whether something has completed: seen without a system call, so that it can be asked in a loop.
+    /// Whether something has completed: seen without waiting, so that it can be asked in a loop.
+    #[inline]
     pub(crate) fn has_news(&mut self) -> bool {
-        self.ring.submission().taskrun() || !self.ring.completion().is_empty()
+        match self {
+            Self::Uring(ring) => ring.has_news(),
+            Self::Poll(ring) => ring.has_news(),
+        }
     }
 
     /// Submits what was collected without waiting.
     pub(crate) fn submit(&mut self) {
-        let result = self.ring.submit();
-        self.expect(result);
+        match self {
+            Self::Uring(ring) => ring.submit(),
+            Self::Poll(ring) => ring.submit(),
+        }
     }
 
     /// The next completion.
-    pub(crate) fn reap(&mut self) -> Option<cqueue::Entry> {
-        self.ring.completion().next()
+    #[inline]
+    pub(crate) fn reap(&mut self) -> Option<Completion> {
+        match self {
+            Self::Uring(ring) => ring.reap(),
+            Self::Poll(ring) => ring.reap(),
+        }
+    }
+}
+
+/// A call that the ring has done, or that goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Completion {
+    /// What was given with the call.
+    pub(crate) data: u64,
+    /// As the system call would have returned it, or the negative error.
+    pub(crate) result: i32,
+    /// As io_uring has them, for it is asked most.
+    flags: u32,
+}
+
+/// `IORING_CQE_F_BUFFER`; the buffer's number is in the upper half.
+const BUFFER: u32 = 1;
+/// `IORING_CQE_F_MORE`
+const MORE: u32 = 1 << 1;
+/// `IORING_CQE_F_SOCK_NONEMPTY`
+const SOCKET_HAS_MORE: u32 = 1 << 2;
+
+impl Completion {
+    /// As io_uring tells it.
+    #[inline(always)]
+    pub(super) fn of_kernel(data: u64, result: i32, flags: u32) -> Self {
+        Self { data, result, flags }
     }
 
-    fn expect(&self, result: io::Result<usize>) {
-        if let Err(error) = result {
-            match error.raw_os_error() {
-                // Time is up; a signal; completions must be reaped first, which the turn does next.
-                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => {}
-                _ => panic!("io_uring_enter: {error}"),
-            }
-        }
+    /// A call that has ended.
+    pub(super) fn ended(data: u64, result: i32) -> Self {
+        Self { data, result, flags: 0 }
+    }
+
+    /// A call that goes on.
+    pub(super) fn going_on(data: u64, result: i32) -> Self {
+        Self { data, result, flags: MORE }
+    }
+
+    /// Something was received: into this buffer if into one that is registered.
+    pub(super) fn received(data: u64, bytes: i32, buffer: Option<u16>, more: bool) -> Self {
+        let buffer = buffer.map_or(0, |buffer| BUFFER | u32::from(buffer) << 16);
+        Self { data, result: bytes, flags: buffer | if more { SOCKET_HAS_MORE } else { 0 } }
+    }
+
+    /// Whether the call goes on, and will complete again.
+    #[inline]
+    pub(crate) fn goes_on(&self) -> bool {
+        self.flags & MORE != 0
+    }
+
+    /// The registered buffer that was received into.
+    #[inline]
+    pub(crate) fn buffer(&self) -> Option<u16> {
+        (self.flags & BUFFER != 0).then_some((self.flags >> 16) as u16)
+    }
+
+    /// Whether the socket was seen to have more.
+    #[inline]
+    pub(crate) fn socket_has_more(&self) -> bool {
+        self.flags & SOCKET_HAS_MORE != 0
     }
 }
 
@@ -239,12 +426,6 @@ impl Source {
     }
 }
 
-impl AsRawFd for Ring {
-    fn as_raw_fd(&self) -> RawFd {
-        self.ring.as_raw_fd()
-    }
-}
-
 /// Of Linux 5.6; libc does not name it everywhere.
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
 
@@ -263,3 +444,6 @@ pub(crate) enum Wait {
     /// Until something completes, or so long.
     AtMost(Duration),
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

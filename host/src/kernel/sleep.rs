@@ -148,10 +148,11 @@ fn look(ring: &mut Ring, from: Instant, due: Option<Instant>, mut watch: impl Fn
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::ring::Kind;
 
     #[test]
     fn time_goes_on_though_something_is_always_due_already() {
-        let mut ring = Ring::new(8, 8, 1).unwrap();
+        let mut ring = Ring::new(Kind::Poll, 8, 8, 1).unwrap();
         let mut sleep = Sleep { habits: [Habit::default(); 2], may_spin: true, looked: Duration::ZERO };
         let start = clock::now();
         let mut now = start;
@@ -184,7 +185,7 @@ mod tests {
     /// What only the front sees ends a wait, whether it is looked for or slept.
     #[test]
     fn a_wait_ends_for_what_the_ring_does_not_know_of() {
-        let mut ring = Ring::new(8, 8, 1).unwrap();
+        let mut ring = Ring::new(Kind::Poll, 8, 8, 1).unwrap();
         for spins in [true, false] {
             let habit = Habit { pause: u32::from(!spins), last: 0 };
             let mut sleep = Sleep { habits: [habit; 2], may_spin: true, looked: Duration::ZERO };

@@ -36,6 +36,8 @@ pub(crate) enum Memory {
     Part(Part),
     /// Memory of the virtual machine that asked, which stays there.
     Guest(Guest),
+    /// What is allocated, as a device has told it: the length of each run, and whether it is a hole.
+    Map(Vec<(u64, bool)>),
 }
 
 /// A part of a buffer.
@@ -142,7 +144,7 @@ impl Memory {
             Self::Pool(buffer) => buffer.bytes(),
             Self::Part(part) => &part.buffer.bytes()[part.range.clone()],
             Self::Guest(_) => panic!("a virtual machine's memory is never referred to"), // ticket.2
-            Self::None => panic!("{NO_MEMORY}"),
+            Self::None | Self::Map(_) => panic!("{NO_MEMORY}"),
         }
     }
 
@@ -153,7 +155,7 @@ impl Memory {
             Self::Pool(buffer) => buffer.bytes_mut(),
             Self::Part(part) => &mut part.buffer.bytes_mut()[part.range.clone()],
             Self::Guest(_) => panic!("a virtual machine's memory is never referred to"), // ticket.2
-            Self::None => panic!("{NO_MEMORY}"),
+            Self::None | Self::Map(_) => panic!("{NO_MEMORY}"),
         }
     }
 
@@ -165,7 +167,7 @@ impl Memory {
                 visit((&mut buffer.bytes_mut()[offset..offset + bytes]).into())
             }
             Self::Guest(guest) => guest.part_slices(offset, bytes).for_each(visit),
-            Self::None => panic!("{NO_MEMORY}"),
+            Self::None | Self::Map(_) => panic!("{NO_MEMORY}"),
         }
     }
 
@@ -184,7 +186,7 @@ impl Memory {
                 into.extend(guest.part(offset, bytes));
                 None
             }
-            Self::None => panic!("{NO_MEMORY}"),
+            Self::None | Self::Map(_) => panic!("{NO_MEMORY}"),
         }
     }
 }

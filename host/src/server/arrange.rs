@@ -7,22 +7,31 @@ use fairlift_core::Sector;
 
 use crate::Error;
 use crate::config::{self, Config};
+use crate::device::roots::Roots;
 use crate::device::{self, Device};
 use crate::disk::{Disk, Registered};
 use crate::export::Export;
 
 /// The devices opened so far, each once.
-#[derive(Default)]
 pub(crate) struct Devices {
+    roots: Roots,
     files: HashMap<(u64, u64), Arc<dyn Device>>,
     /// By the index of the disk and the model's name.
     models: HashMap<(usize, String), Arc<dyn Device>>,
+    /// Those of other servers and clusters, by their names.
+    remotes: HashMap<String, Arc<dyn Device>>,
 }
 
 impl Devices {
+    /// None so far; the files of all lie in the roots.
+    pub(crate) fn new(roots: Roots) -> Self {
+        Self { roots, files: HashMap::new(), models: HashMap::new(), remotes: HashMap::new() }
+    }
+
     /// Opens the backing of an export; exports of one file share it, and so do exports of one model on one disk that
     /// they name.
     pub(crate) fn open(&mut self, export: &config::Export, all: &[config::Export]) -> Result<Arc<dyn Device>, Error> {
+        self.roots.check(&export.backing)?;
         if let config::Backing::File { path, .. } = &export.backing
             && let Some(known) = identity(path).and_then(|identity| self.files.get(&identity))
         {
@@ -35,11 +44,22 @@ impl Devices {
         if let Some(known) = model.as_ref().and_then(|model| self.models.get(model)) {
             return Ok(Arc::clone(known));
         }
+        let remote = match &export.backing {
+            config::Backing::Nbd(nbd) => Some(&nbd.uri),
+            config::Backing::Rbd(rbd) => Some(&rbd.name),
+            _ => None,
+        };
+        if let Some(known) = remote.and_then(|name| self.remotes.get(name)) {
+            return Ok(Arc::clone(known));
+        }
         // A file that any of its exports may write is opened for writing.
         let read_only = all.iter().filter(|e| same_file(&e.backing, &export.backing)).all(|e| e.read_only);
-        let device = device::open(&export.backing, read_only && export.read_only)?;
+        let device = device::open(&export.backing, read_only && export.read_only, &self.roots)?;
         if let Some(identity) = device.identity() {
             self.files.insert(identity, Arc::clone(&device));
+        }
+        if let Some(name) = remote {
+            self.remotes.insert(name.clone(), Arc::clone(&device));
         }
         if let Some(model) = model {
             self.models.insert(model, Arc::clone(&device));
@@ -163,7 +183,7 @@ pub(crate) fn export(
         start: Sector(start.0 + config.offset / Sector::SIZE),
         offset: config.offset,
         size,
-        read_only: config.read_only,
+        read_only: config.read_only || facts.read_only,
         group: config.group,
         priority: config.priority,
         facts,

@@ -4,9 +4,11 @@ use super::arrange::{Arranged, Devices, arrange, export};
 use super::{Server, workers};
 use crate::Error;
 use crate::config::{Config, Disk};
+use crate::device::roots::Roots;
 use crate::export::listen;
+use crate::export::ublk::device::Device;
 use crate::export::vhost_user::service::Door;
-use crate::kernel::ring::Ring;
+use crate::kernel::ring::Choice;
 
 impl Server {
     /// Whether [`Server::bind`] would succeed with this configuration now. Nothing is served and nothing is left behind; for
@@ -23,11 +25,29 @@ impl Server {
     /// If an index in the configuration points nowhere.
     pub fn check(config: &Config) -> Result<Config, Vec<Error>> {
         let mut errors = Vec::new();
-        errors.extend(Ring::new(1, 1, 1).map_err(Error::Ring).err());
+        let engine = Choice::make(config.engine).map_err(|error| errors.push(error)).ok();
         errors.extend(config.listeners.iter().filter_map(|listener| listen::check(listener).err()));
         let sockets = config.exports.iter().filter_map(|export| export.vhost_user.as_deref());
         errors.extend(sockets.filter_map(|socket| Door::check(socket).err()));
-        let mut devices = Devices::default();
+        for said in &config.exports {
+            if let Some(ublk) = said.ublk.as_ref().filter(|ublk| !ublk.optional)
+                && let Err(why) = ublk
+                    .check()
+                    .and_then(|()| engine.as_ref().map_or(Ok(()), Choice::drives))
+                    .and_then(|()| Device::check())
+            {
+                errors.push(Error::Export { name: said.name.clone(), why });
+                break; // It is the same for all.
+            }
+        }
+        let roots = match Roots::open(&config.roots) {
+            Ok(roots) => roots,
+            Err(error) => {
+                errors.push(error);
+                return Err(errors);
+            }
+        };
+        let mut devices = Devices::new(roots);
         let open = |one| devices.open(one, &config.exports).map_err(|error| errors.push(error)).ok();
         let opened: Vec<_> = config.exports.iter().filter_map(open).collect();
         if opened.len() < config.exports.len() {

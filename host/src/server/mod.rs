@@ -17,8 +17,8 @@ use crate::Error;
 use crate::config::{Address, Config, Limits, Listener};
 use crate::control::live::Live;
 use crate::control::trace::Traced;
-use crate::control::{Change, Event, Refused, State, Trace, View};
-use crate::device::helpers::Helpers;
+use crate::control::{Change, Event, Leave, Refused, State, Trace, View};
+use crate::device::roots::Roots;
 use crate::disk::{Disk, Disks};
 use crate::export::Export;
 use crate::export::clients::Clients;
@@ -26,11 +26,16 @@ use crate::export::listen::Listening;
 use crate::export::nbd::Exports;
 use crate::export::nbd::front::Nbd;
 use crate::export::nbd::service::Service;
+use crate::export::ublk::device::Device;
+use crate::export::ublk::front::Ublk;
+use crate::export::ublk::service::{DeviceView, Ublks};
 use crate::export::vhost_user::front::VhostUser;
 use crate::export::vhost_user::service::Door;
 use crate::kernel::abort::AbortOnPanic;
+use crate::kernel::clock;
+use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
-use crate::kernel::{clock, ring};
+use crate::kernel::ring::{self, Choice};
 use arrange::{Arranged, Devices, arrange, export};
 use turns::Turns;
 use worker::{Backend, Worker};
@@ -58,6 +63,8 @@ use worker::{Backend, Worker};
 ///     workers: Some(2),
 ///     limits: Limits::default(),
 ///     tls: None,
+///     roots: Vec::new(),
+///     engine: Default::default(),
 /// })?;
 /// let handle = server.handle();
 /// let serving = std::thread::spawn(|| server.run());
@@ -126,13 +133,18 @@ impl Handle {
     /// `version`: the [`State::version`] that the caller knows; if there is another one by now, nothing is changed.
     ///
     /// # Errors
-    /// [`Refused`], and nothing has changed.
+    /// [`Refused`], and nothing has changed; but where the block device of an export that was added cannot be started, that export
+    /// alone is gone again, and the other changes are in force.
     pub fn apply(&self, changes: &[Change], version: Option<u64>, dry_run: bool) -> Result<State, Refused> {
         let shared = self.shared.upgrade().ok_or(Refused::Ended)?;
         if self.draining.load(Ordering::Acquire) {
             return Err(Refused::Ended);
         }
-        shared.live().apply(&shared.backend, &shared.service, changes, version, dry_run)
+        let state = shared.live().apply(&shared.backend, &shared.service, changes, version, dry_run)?;
+        if !dry_run {
+            shared.wait_for_block_devices(changes)?;
+        }
+        Ok(state)
     }
 
     /// Whether the server has not ended.
@@ -194,6 +206,14 @@ impl Handle {
         self.shared.upgrade().map_or((Vec::new(), 0), |shared| shared.service.events.after(after))
     }
 
+    /// Waits until the block devices of exports (ublk) that the server was started with are there; how they are. Empty: there are
+    /// none, or the server has ended.
+    #[must_use]
+    pub fn block_devices(&self) -> Vec<DeviceView> {
+        let service = self.shared.upgrade().map(|shared| Arc::clone(&shared.service));
+        service.map_or_else(Vec::new, |service| service.ublks.settled(&service))
+    }
+
     /// Stops accepting, finishes what is in flight, closes connections and flushes; then [`Server::run`] returns.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
@@ -223,6 +243,26 @@ impl Shared {
         self.live.lock().unwrap_or_else(|_: PoisonError<_>| panic!("a change of the server panicked"))
     }
 
+    /// Waits for the block devices of exports that were added. An export whose device cannot be started goes again.
+    fn wait_for_block_devices(&self, changes: &[Change]) -> Result<(), Refused> {
+        let mut whys = Vec::new();
+        for (at, change) in changes.iter().enumerate() {
+            let Change::AddExport(new) = change else { continue };
+            let there = self.service.exports().list.iter().find(|export| export.name == new.name).map(|there| there.id);
+            if let Some(why) = there.and_then(|export| self.service.ublks.wait(export).err()) {
+                let export = new.name.clone();
+                whys.push((at, format!("export \"{export}\": {why}")));
+                // Somebody else may have removed it meanwhile.
+                let again = [Change::RemoveExport { export, how: Leave::Cut }];
+                let _ = self.live().apply(&self.backend, &self.service, &again, None, false);
+            }
+        }
+        let Some((at, _)) = whys.first().cloned() else { return Ok(()) };
+        let others = if whys.len() < changes.len() { "; the other changes are in force" } else { "" };
+        let why = whys.into_iter().map(|(_, why)| why).collect::<Vec<_>>().join("; ") + others;
+        Err(Refused::Change { at, why })
+    }
+
     /// A worker for the calling thread.
     fn worker(&self, context: ContextId) -> std::io::Result<Worker<Clients>> {
         if !ring::be_flusher() && context.0 == 0 {
@@ -235,7 +275,8 @@ impl Shared {
         let mut engine = self.backend.engine(context, limits.memory / workers, threads)?;
         let nbd = Nbd::new(&mut engine, Arc::clone(&self.service))?;
         let vhost_user = VhostUser::new(&mut engine, Arc::clone(&self.service));
-        Ok(Worker::new(engine, Clients { nbd, vhost_user }, &self.backend.turns))
+        let ublk = Ublk::new(Arc::clone(&self.service));
+        Ok(Worker::new(engine, Clients { nbd, vhost_user, ublk }, &self.backend.turns))
     }
 }
 
@@ -263,6 +304,27 @@ fn usual_workers(cpus: usize, limits: &Limits) -> usize {
     cpus.min(usize::try_from(roomy).unwrap_or(usize::MAX)).max(1)
 }
 
+/// The block devices that exports are to be (ublk).
+fn ublks(
+    config: &Config,
+    exports: &[Arc<Export>],
+    limits: &Limits,
+    workers: usize,
+    engine: &Choice,
+) -> Result<Vec<Device>, Error> {
+    let mut made = Vec::new();
+    for (said, export) in config.exports.iter().zip(exports) {
+        let Some(ublk) = &said.ublk else { continue };
+        let device = || Device::make(ublk, &said.backing, export, limits.request_max, workers);
+        match engine.drives().and_then(|()| device()) {
+            Ok(device) => made.push(device),
+            Err(why) if ublk.optional => tracing::warn!("export {:?} is no block device: {why}", said.name),
+            Err(why) => return Err(Error::Export { name: said.name.clone(), why }),
+        }
+    }
+    Ok(made)
+}
+
 impl Server {
     /// Opens the backings, locks them, and listens.
     ///
@@ -280,15 +342,18 @@ impl Server {
         let limits = Limits { helpers: helpers.max(2), ..config.limits };
         let workers = workers(&config);
         // Or we would find out only once clients come.
-        let files = ring::Ring::new(1, 1, 1).map_err(Error::Ring)?.room_for_files();
-        let mut devices = Devices::default();
+        let engine = Choice::make(config.engine)?;
+        engine.say();
+        let files = engine.files;
+        let roots = Roots::open(&config.roots)?;
+        let mut devices = Devices::new(roots.clone());
         let opened: Vec<_> =
             config.exports.iter().map(|e| devices.open(e, &config.exports)).collect::<Result<_, _>>()?;
         let arranged = arrange(&config, &opened, workers)?;
         let in_force = check::in_force(&config, &arranged);
         let Arranged { disks, placed, disk_of_file } = arranged;
         if disk_of_file.len() > files as usize {
-            let why = format!("there are {}, and io_uring takes {files} here (ulimit -n)", disk_of_file.len());
+            let why = format!("there are {}, and a ring takes {files} here (ulimit -n)", disk_of_file.len());
             return Err(Error::Backing { what: "files".into(), why });
         }
         let numbered = config.exports.iter().zip(&opened).zip(placed).zip(1..);
@@ -300,6 +365,7 @@ impl Server {
             config.exports.iter().zip(&exports).filter_map(|(said, export)| Some((said.vhost_user.as_ref()?, export)));
         let doors = sockets.map(|(path, export)| Ok(Door::new(Door::listen(path)?, export)));
         let doors = doors.collect::<Result<_, Error>>()?;
+        let blocks = ublks(&config, &exports, &limits, workers, &engine)?;
         let in_force = Config { listeners: bound(&config.listeners, &listeners), ..in_force };
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let lanes: Vec<_> = disks.iter().map(|disk| disk.concurrency).collect();
@@ -309,6 +375,7 @@ impl Server {
             files,
             notifiers: Arc::clone(&notifiers),
             turns: Turns::rows(workers),
+            engine,
         };
         for (id, group) in config.groups.iter().enumerate() {
             if let Some(bounds) = config.bounds.get(&group.path) {
@@ -316,9 +383,10 @@ impl Server {
                 backend.disks.set_bounds(clock::now(), GroupId(id as u16), bounds);
             }
         }
-        let live = Live::new(in_force, config.disks.len(), &exports, &backend, disk_of_file.len() as u32);
+        let live = Live::new(in_force, config.disks.len(), &exports, &backend, disk_of_file.len() as u32, roots);
         let exports = Exports { list: exports, leaving: Vec::new(), request_max: limits.request_max };
-        let service = Service::new(exports, listeners, doors, limits, config.tls, notifiers);
+        let service =
+            Service::new(exports, listeners, doors, Ublks::new(blocks, workers), limits, config.tls, notifiers);
         let shared = Shared { backend, service: Arc::new(service), live: Mutex::new(live), is_traced: Arc::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -362,6 +430,7 @@ impl Server {
             })
             .collect();
         drop(say);
+        self.shared.service.ublks.start_all(&self.shared.service);
         let started = hear.iter().collect::<Result<Vec<()>, _>>().map_err(Error::Ring);
         if started.is_err() {
             self.handle().drain();
@@ -375,6 +444,9 @@ impl Server {
         self.shared.log_stats();
         self.shared.log_shares();
         self.shared.flush_all()?;
+        if let Some(failure) = self.shared.service.ublks.take_failure() {
+            return Err(failure);
+        }
         if lost > 0 { Err(Error::Undrained(lost)) } else { Ok(()) }
     }
 }

@@ -4,20 +4,18 @@
 //! disks and the front answer each other until neither has news; then collect what the kernel shall do next. A client that
 //! keeps 32 requests in flight is so received, queued, served and answered 32 at a time.
 
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use fairlift_core::{ContextId, Duration, Instant};
-use io_uring::cqueue;
 
-use crate::device::helpers::Helpers;
 use crate::disk::Disks;
 use crate::disk::engine::Engine;
 use crate::export::front::Front;
 use crate::kernel::buffer::Pool;
 use crate::kernel::clock;
+use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
-use crate::kernel::ring::{Ring, Source};
+use crate::kernel::ring::{Choice, Completion, Ring, Source};
 use crate::kernel::sleep::Sleep;
 use crate::server::turns::Turns;
 
@@ -38,6 +36,8 @@ pub(crate) struct Backend {
     pub(crate) helpers: Arc<Helpers>,
     /// How busy each worker is.
     pub(crate) turns: Arc<[Turns]>,
+    /// What rings are made of.
+    pub(crate) engine: Choice,
 }
 
 /// One thread, one ring, and the front that it serves.
@@ -56,14 +56,14 @@ impl Backend {
     /// An engine for the calling thread, with so many bytes for payload, and so many threads of the kernel for its ring.
     ///
     /// # Errors
-    /// io_uring is not to be had.
+    /// The kernel does not give the ring what it needs.
     pub(crate) fn engine(&self, context: ContextId, memory: u64, threads: u32) -> std::io::Result<Engine> {
         let Self { disks, files, notifiers, helpers, .. } = self;
-        let mut ring = Ring::new(1024, 8192, threads)?;
+        let mut ring = Ring::new(self.engine.begin(), 1024, 8192, threads)?;
         ring.make_room_for_files(*files)?;
         let pool = Pool::new(memory, 64);
         ring.register_pool(&pool);
-        notifiers.open(context, ring.as_raw_fd());
+        notifiers.open(context, &ring);
         notifiers.arm_bell(context, &mut ring);
         Ok(Engine::new(ring, pool, context, Arc::clone(disks), Arc::clone(notifiers), Arc::clone(helpers)))
     }
@@ -88,8 +88,8 @@ impl<F: Front> Worker<F> {
             let now = self.sleep.until(&mut self.engine.ring, before, due, busy, |sleeps| front.watch(sleeps));
             self.engine.now = now;
             let mut completions = 0;
-            while let Some(entry) = self.engine.ring.reap() {
-                self.completed(now, &entry);
+            while let Some(completion) = self.engine.ring.reap() {
+                self.completed(now, &completion);
                 completions += 1;
             }
             self.turns[number].turn(completions, self.sleep.looked());
@@ -123,13 +123,13 @@ impl<F: Front> Worker<F> {
         [self.engine.poll_timeout(), self.front.poll_timeout(now), ending].into_iter().flatten().min()
     }
 
-    fn completed(&mut self, now: Instant, entry: &cqueue::Entry) {
-        match Source::unpack(entry.user_data()) {
-            Source::Io { disk, place, tag } => self.engine.completed(disk, place, tag, entry.result()),
-            Source::Front(what) => self.front.completed(&mut self.engine, now, what, entry),
+    fn completed(&mut self, now: Instant, completion: &Completion) {
+        match Source::unpack(completion.data) {
+            Source::Io { disk, place, tag } => self.engine.completed(disk, place, tag, completion.result),
+            Source::Front(what) => self.front.completed(&mut self.engine, now, what, completion),
             Source::Wake => self.look_around(now),
             Source::Bell => {
-                self.engine.answer_bell(!cqueue::more(entry.flags()));
+                self.engine.answer_bell(!completion.goes_on());
                 self.look_around(now);
             }
             Source::Nobody => {}

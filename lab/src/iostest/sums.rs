@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use fairlift_core::ceiling::Rate;
 use fairlift_core::program::Meter;
 use fairlift_core::stats::Histogram;
-use fairlift_core::{Duration, GroupId};
+use fairlift_core::{Direction, Duration, GroupId};
 
 use super::{Case, Measured};
 use crate::result::{Decision, DeviceStats, Group, Role, Run};
@@ -21,17 +22,19 @@ impl Case {
         let meters: Vec<Meter> = leaves.iter().map(|leaf| sum(measured, *leaf)).collect();
         meters.iter().for_each(|meter| all.add(meter));
         let kb_s = |meter: &Meter| meter.bytes as f64 / 1024.0 / seconds;
+        let ideals = self.ideals(&leaves, &meters, seconds);
         let iops = |meter: &Meter| (meter.operations - meter.failed) as f64 / seconds;
         let groups: Vec<Group> = leaves
             .iter()
             .zip(&meters)
-            .map(|(leaf, meter)| Group {
+            .zip(ideals)
+            .map(|((leaf, meter), ideal)| Group {
                 path: self.groups[usize::from(leaf.0)].path.clone(),
                 weight: u32::from(self.groups[usize::from(leaf.0)].weight),
                 kb_s: kb_s(meter),
                 iops: iops(meter),
                 share: if all.bytes == 0 { 0.0 } else { meter.bytes as f64 / all.bytes as f64 },
-                ideal: self.ideal(*leaf),
+                ideal,
                 lat_p50_us: quantile_us(meter, 500),
                 lat_p99_us: quantile_us(meter, 990),
                 lat_max_us: nanos(meter.latency_max) / 1e3,
@@ -100,17 +103,72 @@ impl Case {
         sums.collect()
     }
 
-    /// The part of the disk that a leaf's weight entitles it to, among siblings on every level.
-    fn ideal(&self, leaf: GroupId) -> f64 {
-        let mut part = 1.0;
-        let mut group = &self.groups[usize::from(leaf.0)];
-        while let Some(parent) = group.parent {
-            let siblings = self.groups.iter().filter(|other| other.parent == Some(parent));
-            part *= f64::from(group.weight) / siblings.map(|other| f64::from(other.weight)).sum::<f64>();
-            group = &self.groups[usize::from(parent.0)];
+    /// The part of what was done that each leaf's weight entitles it to, among siblings on every level: no less than its floor, no
+    /// more than its ceiling. Where there are neither, how much was done does not matter.
+    fn ideals(&self, leaves: &[GroupId], meters: &[Meter], seconds: f64) -> Vec<f64> {
+        // By group: what was done in it and below it.
+        let (mut bytes, mut operations) = (vec![0.0; self.groups.len()], vec![0.0; self.groups.len()]);
+        for (leaf, meter) in leaves.iter().zip(meters) {
+            let up = |group: &GroupId| self.groups[usize::from(group.0)].parent;
+            for group in std::iter::successors(Some(*leaf), up) {
+                bytes[usize::from(group.0)] += meter.bytes as f64 / seconds;
+                operations[usize::from(group.0)] += meter.operations as f64 / seconds;
+            }
         }
-        part
+        let all = if bytes[0] > 0.0 { bytes[0] } else { 1.0 };
+        // What rates say, in parts of that. Those of one direction are known where the workload has one.
+        let goes = |way| self.workload.roles.iter().any(|role| role.does.writes() == (way == Direction::Write));
+        let part = |(rate, amount): (Rate, u64), at: usize| {
+            let is_known = Direction::ALL.into_iter().all(|way| rate.counts(way) || !goes(way));
+            let size = if rate.counts_bytes() { 1.0 } else { bytes[at] / f64::max(operations[at], 1.0) };
+            is_known.then_some(amount as f64 * size / all)
+        };
+        let (mut least, mut most) = (vec![0.0; self.groups.len()], vec![f64::INFINITY; self.groups.len()]);
+        // Children come after their parents.
+        for (at, group) in self.groups.iter().enumerate().rev() {
+            let children =
+                || (0..self.groups.len()).filter(|child| self.groups[*child].parent == Some(GroupId(at as u16)));
+            if children().next().is_some() {
+                least[at] = children().map(|child| least[child]).sum();
+                most[at] = children().map(|child| most[child]).sum();
+            }
+            let Some(bounds) = self.bounds.get(&group.path) else { continue };
+            let floors = bounds.floor.iter().filter_map(|rate| part(rate, at));
+            let ceilings = bounds.ceiling.max.iter().filter_map(|rate| part(rate, at));
+            least[at] = floors.fold(least[at], f64::max);
+            most[at] = ceilings.fold(most[at], f64::min);
+        }
+        let mut has = vec![1.0; self.groups.len()];
+        for at in 0..self.groups.len() {
+            let parent = Some(GroupId(at as u16));
+            let children: Vec<_> =
+                (0..self.groups.len()).filter(|child| self.groups[*child].parent == parent).collect();
+            let bounds = children.iter().map(|at| (f64::from(self.groups[*at].weight), least[*at], most[*at]));
+            let parts = divide(has[at], &bounds.collect::<Vec<_>>());
+            children.iter().zip(parts).for_each(|(child, part)| has[*child] = part);
+        }
+        leaves.iter().map(|leaf| has[usize::from(leaf.0)]).collect()
     }
+}
+
+/// Divides something by weight; each gets no less and no more than that, unless the least are more than there is.
+fn divide(whole: f64, all: &[(f64, f64, f64)]) -> Vec<f64> {
+    let least: f64 = all.iter().map(|(_, least, _)| least).sum();
+    if least > whole {
+        return all.iter().map(|(_, own, _)| own * whole / least).collect();
+    }
+    let weights: f64 = all.iter().map(|(weight, ..)| weight).sum();
+    if all.iter().all(|(_, least, most)| *least <= 0.0 && most.is_infinite()) {
+        return all.iter().map(|(weight, ..)| whole * (weight / weights)).collect();
+    }
+    let at = |level: f64| all.iter().map(move |(weight, least, most)| (level * weight).min(*most).max(*least));
+    // By a level that is enough for the lightest.
+    let (mut low, mut high) = (0.0, whole / all.iter().map(|(weight, ..)| *weight).fold(f64::INFINITY, f64::min));
+    for _ in 0..100 {
+        let middle = f64::midpoint(low, high);
+        if at(middle).sum::<f64>() < whole { low = middle } else { high = middle }
+    }
+    at(high).collect()
 }
 
 /// The columns of the groups that have jobs.

@@ -345,6 +345,27 @@ fn what_limits_held_is_told_beside_the_latency() {
     assert!(groups[0].lat_p50_us >= groups[0].held_us && near(groups[1].held_us, 0.0), "{groups:?}");
 }
 
+/// The ideal of a group with a limit is what the limit leaves it, and of the others what that leaves them.
+#[test]
+fn an_ideal_share_knows_limits() {
+    let of = |bounds: Bounds| {
+        let bounds = BTreeMap::from([("/g1".into(), bounds)]);
+        let plan = Plan { groups: tree(&[100, 100, 200]), bounds, iodepth: 64, runtime: secs(2), ..plan(&["drr"]) };
+        let mut fair = Modelled { scheduler: Kind::Fair, ..modelled("nvme-plp") };
+        let run = run(&plan, &mut fair, header(), &mut |_| (), &|| false).unwrap().runs.remove(0);
+        let ideals: Vec<_> = run.groups.iter().map(|group| group.ideal).collect();
+        assert!(near(ideals.iter().sum(), 1.0) && near(ideals[2], 2.0 * ideals[1]), "{ideals:?}");
+        assert!(run.share_error_max < 0.2, "the limited one has its due: {:?}", run.groups);
+        (run.groups[0].clone(), run.iops)
+    };
+    let rate = |amount| Rates::NONE.with(Rate::Riops, amount);
+    let (limited, all) = of(Bounds { ceiling: Ceiling::of(rate(2000)), ..Bounds::default() });
+    assert!((limited.ideal - 2000.0 / all).abs() < 1e-3, "{limited:?} of {all}");
+    let floor = (all * 0.4) as u64;
+    let (floored, all) = of(Bounds { floor: rate(floor), ..Bounds::default() });
+    assert!((floored.ideal - floor as f64 / all).abs() < 1e-3, "{floored:?} of {all}");
+}
+
 /// One request at a time: the longest wait is the longest time unserved. Many at a time: each waits for many others, but the
 /// group is served in between.
 #[test]

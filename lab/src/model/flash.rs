@@ -242,9 +242,9 @@ fn virtio_ssd() -> virtio::Settings {
         base: us(84),   // F: 4 KiB reads at depth 1 and 8
         request: us(7), // F: the same at depth 8 and 64
         kib: ns(500),   // F: 64 KiB writes at depth 8
-        flush: us(10),  // E: 5,262 commits a second through a server (docs/flush.md), where two requests take 186 µs
-        lump: 85, // M: what was seen with 128 requests outstanding; a ring of 256 has room for 85 of three entries
-        jitter: 10, // E
-        depth: 128, // E: what Linux sends to a ring of 256
+        flush: us(10), // E: 5,262 commits a second through a server (docs/measured/flush.md), where two requests take 186 µs
+        lump: 85,      // M: what was seen with 128 requests outstanding; a ring of 256 has room for 85 of three entries
+        jitter: 10,    // E
+        depth: 128,    // E: what Linux sends to a ring of 256
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod disk;
 mod flash;
+pub mod networked;
 pub mod raid;
 mod rotating;
 pub mod ssd;
@@ -28,6 +29,8 @@ pub enum Settings {
     Ssd(ssd::Settings),
     /// The disk of a virtual machine.
     Virtio(virtio::Settings),
+    /// A cluster behind a network.
+    Networked(networked::Settings),
 }
 
 /// A disk with a name.
@@ -44,7 +47,7 @@ pub struct Profile {
 
 /// All profiles.
 pub fn profiles() -> impl Iterator<Item = &'static Profile> {
-    rotating::PROFILES.iter().chain(flash::PROFILES)
+    rotating::PROFILES.iter().chain(flash::PROFILES).chain(networked::PROFILES)
 }
 
 /// A disk that was asked for: a profile, and what differs from it.
@@ -81,7 +84,7 @@ impl Spec {
     /// Requests that it takes in at a time: what the kernel would allow it, and what a queue before it should.
     ///
     /// A hard disk has its command queue, a solid-state disk its slots (NVMe in Linux: at most 1023 for a queue), a virtual disk
-    /// what its driver sends, an array what its controller is given by default
+    /// what its driver sends, a client of a cluster its window, an array what its controller is given by default
     /// ([`Settings::DEPTH`](fairlift_core::queue::Settings::DEPTH)).
     #[must_use]
     pub fn depth(&self) -> u16 {
@@ -90,6 +93,7 @@ impl Spec {
             Settings::Raid(_) => u32::from(fairlift_core::queue::Settings::DEPTH),
             Settings::Ssd(settings) => settings.slots,
             Settings::Virtio(settings) => settings.depth,
+            Settings::Networked(settings) => settings.window,
         };
         depth.clamp(1, 1023) as u16
     }
@@ -103,6 +107,7 @@ impl Spec {
             Settings::Raid(settings) => Box::new(raid::Raid::new(settings.clone(), sectors, seed)),
             Settings::Ssd(settings) => Box::new(ssd::Ssd::new(settings.clone(), sectors, seed)),
             Settings::Virtio(settings) => Box::new(virtio::Virtio::new(settings.clone(), sectors, seed)),
+            Settings::Networked(settings) => Box::new(networked::Networked::new(settings.clone(), sectors, seed)),
         }
     }
 
@@ -134,6 +139,7 @@ impl Settings {
             Self::Raid(_) => raid::Settings::INFO,
             Self::Ssd(_) => ssd::Settings::INFO,
             Self::Virtio(_) => virtio::Settings::INFO,
+            Self::Networked(_) => networked::Settings::INFO,
         }
     }
 
@@ -145,6 +151,7 @@ impl Settings {
             Self::Raid(settings) => tunable::get(raid::Settings::TUNABLES, settings, name),
             Self::Ssd(settings) => tunable::get(ssd::Settings::TUNABLES, settings, name),
             Self::Virtio(settings) => tunable::get(virtio::Settings::TUNABLES, settings, name),
+            Self::Networked(settings) => tunable::get(networked::Settings::TUNABLES, settings, name),
         }
     }
 
@@ -158,6 +165,7 @@ impl Settings {
             Self::Raid(settings) => tunable::set(raid::Settings::TUNABLES, settings, name, value),
             Self::Ssd(settings) => tunable::set(ssd::Settings::TUNABLES, settings, name, value),
             Self::Virtio(settings) => tunable::set(virtio::Settings::TUNABLES, settings, name, value),
+            Self::Networked(settings) => tunable::set(networked::Settings::TUNABLES, settings, name, value),
         }
     }
 
@@ -167,7 +175,7 @@ impl Settings {
             Self::Disk(settings) => settings.check(size),
             Self::Raid(settings) => settings.check(size),
             Self::Ssd(settings) => settings.check(size),
-            Self::Virtio(_) => Ok(()), // any of them go together
+            Self::Virtio(_) | Self::Networked(_) => Ok(()), // any of them go together
         }
     }
 }

@@ -7,7 +7,8 @@
 //! media.4  Requests that were under way together land in either order, sector by sector.
 //! media.5  A discarded sector holds zeroes, or what it held before.
 //! media.6  What failed has reached any of its sectors, or none. A flush that failed has made nothing durable, and on a
-//!     [forgetful](OnFailure::Forgets) disk some of what it should have covered is lost.
+//!     [forgetful](OnFailure::Forgets) disk some of what it should have covered is lost. So it is with a write that [has a flush in
+//!     it](Media::holds_flush).
 //!
 //! Sectors are torn from each other, so all that a power cut can leave behind is known sector by sector: no combination
 //! needs to be drawn. Content is named by the write that it is of ([`Stamp`]); no data moves.
@@ -64,6 +65,7 @@ struct UnderWay {
     id: u64,
     op: Op,
     fua: bool,
+    holds_flush: bool,
     since: Order,
     /// For a flush: the sectors that it is for.
     range: Extent,
@@ -101,7 +103,16 @@ impl Media {
     /// Takes a request in. For a flush `range` says which sectors it is for; else the pieces do.
     pub fn submit(&mut self, id: u64, op: Op, fua: bool, range: Extent, pieces: Vec<Piece>) {
         self.clock += STEP;
-        self.under_way.push(UnderWay { id, op, fua, since: self.clock, range, pieces });
+        self.under_way.push(UnderWay { id, op, fua, holds_flush: false, since: self.clock, range, pieces });
+    }
+
+    /// If this request fails, so has a flush that the disk made of it.
+    ///
+    /// # Panics
+    /// If it is not under way.
+    pub fn holds_flush(&mut self, id: u64) {
+        let request = self.under_way.iter_mut().find(|one| one.id == id);
+        request.expect("what holds a flush is under way").holds_flush = true;
     }
 
     /// The request ends so.
@@ -119,6 +130,9 @@ impl Media {
             Op::Flush if self.on_failure == OnFailure::Forgets => self.forget(&request),
             Op::Flush => {}
             Op::Write | Op::Discard | Op::WriteZeroes => {
+                if request.holds_flush && !is_done && self.on_failure == OnFailure::Forgets {
+                    self.forget(&request);
+                }
                 for piece in &request.pieces {
                     for sector in piece.extent.start.0..piece.extent.end().0 {
                         self.land(sector, piece.stamp, &request, is_done, landing);

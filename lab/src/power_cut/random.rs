@@ -94,6 +94,8 @@ struct Client {
     open: u32,
     /// It fills whatever room it has; else it asks for one after the other.
     depth: u32,
+    /// It mostly writes and flushes in turn: where it has written, and not flushed.
+    commits: Option<Option<Extent>>,
     asks_at: Instant,
     /// It was turned away, and asks again when its context has a turn.
     is_refused: bool,
@@ -117,6 +119,7 @@ struct Open {
     client: usize,
     life: u32,
     op: Op,
+    fua: bool,
     start: Sector,
     /// Flushes of the disk that had failed when it was asked for (cut.3).
     failures: u64,
@@ -167,7 +170,8 @@ impl<'a> Run<'a> {
             let group = GroupId(number as u16 / settings.contexts % settings.groups);
             let stream = subject.add_stream(Stream { group, priority: Priority::default(), context });
             let depth = [1, 1, 2, 8][random.below(4) as usize];
-            Client { stream, context, open: 0, depth, asks_at: Instant::ZERO, is_refused: false, life: 0 }
+            let commits = (depth == 1 && random.below(4) > 0).then_some(None);
+            Client { stream, context, open: 0, depth, commits, asks_at: Instant::ZERO, is_refused: false, life: 0 }
         });
         let clients = clients.collect();
         let mut bench = Bench::new(settings.places, settings.place, settings.faults.on_failure, settings.seed ^ 0x5eed);
@@ -275,7 +279,12 @@ impl<'a> Run<'a> {
             }
             let segments = self.subject.segments(dispatch.tag);
             let open = &self.open;
-            self.bench.given(&dispatch, &segments, |token| open[token as usize - 1].start);
+            let asked = |token| &open[token as usize - 1];
+            self.bench.given(&dispatch, &segments, |token| asked(token).start);
+            if dispatch.flags.contains(Flags::FUA) && segments.iter().all(|segment| !asked(segment.token.0).fua) {
+                self.bench.report.ahead += 1;
+                self.bench.media.holds_flush(dispatch.tag.0.into());
+            }
             self.schedule(dispatch.op, dispatch.tag, context);
             self.bench.cut()?;
         }
@@ -293,7 +302,7 @@ impl<'a> Run<'a> {
     }
 
     fn ask_once(&mut self, index: usize) -> Result<(), String> {
-        let (op, flags, extent) = self.choose();
+        let (op, flags, extent) = self.choose(index);
         let start = extent.start;
         let range = if op == Op::Flush { self.bench.range(start) } else { extent };
         let stamp = self.bench.oracle.asked(op, flags, range);
@@ -310,7 +319,16 @@ impl<'a> Run<'a> {
             Err(refused) => return Err(format!("{bio:?} is refused: {refused}")),
         }
         let failures = self.failures;
-        self.open.push(Open { client: index, life, op, start, failures, is_overdue: false, is_over: false });
+        self.open.push(Open {
+            client: index,
+            life,
+            op,
+            fua: flags.contains(Flags::FUA),
+            start,
+            failures,
+            is_overdue: false,
+            is_over: false,
+        });
         self.left += 1;
         self.bench.cut()?;
         let pause = if self.random.below(3) == 0 { us(self.random.below(400)) } else { Duration::ZERO };
@@ -335,9 +353,18 @@ impl<'a> Run<'a> {
         client.open = 0;
     }
 
-    fn choose(&mut self) -> (Op, Flags, Extent) {
+    fn choose(&mut self, client: usize) -> (Op, Flags, Extent) {
         let random = &mut self.random;
-        let (op, fua) = match random.below(20) {
+        let client = &mut self.clients[client];
+        let luck = random.below(20);
+        if let Some(Some(written)) = client.commits
+            && luck > 0
+        {
+            client.commits = Some(None);
+            return (Op::Flush, Flags::NONE, written);
+        }
+        let (op, fua) = match luck {
+            1.. if client.commits.is_some() => (Op::Write, false),
             0..8 => (Op::Write, false),
             8..10 => (Op::Write, true),
             10..16 => (Op::Flush, false),
@@ -349,6 +376,9 @@ impl<'a> Run<'a> {
         let place = random.below(self.settings.places) * self.settings.place;
         let sectors = 1 + random.below(6);
         let start = place + random.below(self.settings.place - sectors + 1);
+        if client.commits.is_some() && op == Op::Write {
+            client.commits = Some(Some(Extent::new(Sector(start), sectors)));
+        }
         (op, if fua { Flags::FUA } else { Flags::NONE }, Extent::new(Sector(start), sectors))
     }
 

@@ -16,7 +16,8 @@ use workers::Workers;
 
 /// What a queue for such a run is made from: so few requests that clients are turned away now and then.
 fn settings_of(run: &random::Settings) -> Settings {
-    let limits = Limits { rw_max: 4, ..Limits::new(run.sectors()) };
+    // No request goes to two backings: the server has a gap between them (disk.1), here is none.
+    let limits = Limits { rw_max: 4, boundary: run.place, ..Limits::new(run.sectors()) };
     let kind = [Kind::None, Kind::MqDeadline][run.seed as usize % 2];
     let child = |number| Group { path: format!("/{number}"), parent: Some(GroupId::ROOT), weight: 100 };
     let groups = std::iter::once(Group::root()).chain((1..run.groups).map(child)).collect();
@@ -39,7 +40,7 @@ fn shape(seed: u64, faults: Faults) -> random::Settings {
         clients: [1, 2, 6, 12][seed as usize / 2 % 4],
         contexts: 1 + (seed as u16 / 8) % 3,
         places: 1 + seed / 24 % 2,
-        fua: !(seed / 4).is_multiple_of(2),
+        fua: !(seed / 2 + seed / 8).is_multiple_of(2),
         faults,
         ..random::Settings::new(seed)
     }
@@ -72,7 +73,7 @@ fn runs(faults: Faults) -> (Report, u64) {
 #[test]
 fn what_was_promised_survives_a_power_cut_at_any_instant() {
     let (report, count) = runs(Faults::NONE);
-    let is_much = report.cuts > 1000 * count && report.flushes > 100 * count;
+    let is_much = report.cuts > 1000 * count && report.flushes > 100 * count && report.ahead > count;
     assert!(is_much || asked().is_some(), "too little was tried: {report:?}");
 }
 

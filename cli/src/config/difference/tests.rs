@@ -1,4 +1,4 @@
-use fairlift::config::{Limits, Tls};
+use fairlift::config::{Engine, Limits, Tls};
 use fairlift::control::make;
 use fairlift_core::learn::concurrency;
 use fairlift_core::sched;
@@ -38,8 +38,10 @@ fn empty() -> Config {
         exports: Vec::new(),
         listeners: Vec::new(),
         workers: None,
+        engine: Engine::Auto,
         limits: Limits::default(),
         tls: None,
+        roots: Vec::new(),
     }
 }
 
@@ -188,6 +190,34 @@ fn what_was_added_otherwise_stays_and_what_the_file_says_is_in_force() {
         assert!(more.iter().all(|one| live.iter().any(|start| one.starts_with(start))), "{more:?}");
         assert_eq!(result.len() - said.len(), 5, "{:?}", result.difference(&said).collect::<Vec<_>>());
     }
+}
+
+/// difference.3
+#[test]
+fn a_tunable_that_only_a_command_has_named_stays_and_one_of_the_file_is_again_as_the_file_has_it() {
+    let with = |set: &[(&str, &str)]| {
+        let mut config = empty();
+        let set = set.iter().map(|(knob, value)| ((*knob).to_owned(), (*value).to_owned())).collect();
+        config.disks = vec![Disk { set, ..disk("d", sched::Kind::MqDeadline) }];
+        config
+    };
+    let said = |now: &Config, was: &Config, new: &Config| {
+        let changes = difference(now, &wanted(now, was, new, |_| false)).unwrap();
+        changes.iter().map(|change| describe(change, now)).collect::<Vec<_>>()
+    };
+    let (none, four) = (with(&[]), with(&[("fifo_batch", "4")]));
+    // Live only: a file that says nothing of it, before and now, leaves it alone, whatever else it changes.
+    let live = with(&[("read_expire", "2s")]);
+    assert_eq!(said(&live, &none, &none), [""; 0]);
+    assert_eq!(said(&live, &none, &four), ["disk \"d\": fifo_batch = 4 (was default)"]);
+    // What the file names, or has named, is told aloud.
+    assert_eq!(said(&with(&[("fifo_batch", "7")]), &four, &four), ["disk \"d\": fifo_batch = 4 (was 7)"]);
+    assert_eq!(said(&with(&[("fifo_batch", "7")]), &four, &none), ["disk \"d\": fifo_batch = default (was 7)"]);
+    // Another scheduler has no such tunable; that of flushes all have.
+    let both = with(&[("read_expire", "2s"), ("flush_company", "3")]);
+    let mut fair = none.clone();
+    fair.disks[0].scheduler = sched::Kind::Fair;
+    assert_eq!(said(&both, &none, &fair), ["disk \"d\": scheduler fair, flush_company = 3 (was mq-deadline)"]);
 }
 
 /// difference.2

@@ -145,7 +145,7 @@ f.toml:3:9: error: export.alice.group: a group's path starts at the root: \"/ten
 f.toml:6:9: error: disk.ssd0.depth: takes a number from 1 to 4096, not 0
   6 | depth = 0
     |         ^
-f.toml:8:9: error: disk.ssd0.set.slice_idle: slice_idle belongs to bfq and cfq; scheduler none has no tunables of its own; every scheduler has flush_coordinate, flush_company, flush_company_min, flush_remember, charge_flushes
+f.toml:8:9: error: disk.ssd0.set.slice_idle: slice_idle belongs to bfq and cfq; scheduler none has no tunables of its own; every scheduler has flush_coordinate, flush_company, flush_company_min, flush_remember, flush_ahead, charge_flushes
   8 | set = { slice_idle = 1 }
     |         ^^^^^^^^^^
 f.toml:11:10: error: group.\"/t\".weight: takes a number from 1 to 1000, not 1001
@@ -185,7 +185,7 @@ fn each_kind_of_wrong_value_has_its_own_words() {
         ("description = [1]", "export.a.description: takes text in quotes, not a list"),
         (
             "wieght = 1",
-            "export.a.wieght: unknown key; [export.NAME] has backing, offset, size, disk, group, ioprio, read_only, vhost_user, description",
+            "export.a.wieght: unknown key; [export.NAME] has backing, offset, size, disk, group, ioprio, read_only, vhost_user, ublk, description",
         ),
         ("[disk.d]\nio_timeout = 30", "disk.d.io_timeout: a time needs a unit: 30s, 30ms, 30us"),
         ("[disk.d]\nio_timeout = \"0s\"", "disk.d.io_timeout: the time must be longer than 0"),

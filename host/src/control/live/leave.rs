@@ -17,7 +17,8 @@ impl Live {
         let list = service.exports().list.clone();
         let before = self.leaving.exports.len();
         self.leaving.exports.retain(|(export, _)| {
-            let used = Arc::strong_count(&export.stats) > 1;
+            // A client has this export, or what it was before it changed.
+            let used = Arc::strong_count(export) > 1 || Arc::strong_count(&export.stats) > 1;
             if !used {
                 service.events.tell("removed", vec![("export", export.name.clone())]);
             }

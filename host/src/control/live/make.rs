@@ -17,22 +17,31 @@ use crate::kernel::clock;
 use crate::server::worker::Backend;
 
 impl Live {
-    pub(super) fn make(&mut self, backend: &Backend, service: &Service, draft: Draft) {
+    pub(super) fn make(&mut self, backend: &Backend, service: &Arc<Service>, draft: Draft) {
         let Draft { config, groups, disks, made, opened, files, steps, .. } = draft;
         (self.config, self.groups, self.disks, self.opened, self.files) = (config, groups, disks, opened, files);
         let before = std::mem::replace(&mut self.made, made);
         let mut list = service.exports().list.clone();
-        for step in steps {
+        let mut starts = Vec::new();
+        for mut step in steps {
+            if let Step::Export { block, .. } = &mut step
+                && let Some(mut device) = block.take()
+            {
+                device.belongs_to(self.exports_made + 1);
+                starts.push(device);
+            }
             self.carry_out(backend, service, &mut list, step);
         }
         for name in before.difference(&self.made) {
             tracing::debug!(disk = name, "goes with its last export");
         }
+        service.ublks.follow(service, &list);
         self.publish(service, list);
+        starts.into_iter().for_each(|device| service.ublks.add(service, device));
         backend.notifiers.ring_all();
     }
 
-    fn carry_out(&mut self, backend: &Backend, service: &Service, list: &mut Vec<Arc<Export>>, step: Step) {
+    fn carry_out(&mut self, backend: &Backend, service: &Arc<Service>, list: &mut Vec<Arc<Export>>, step: Step) {
         let now = clock::now();
         match step {
             Step::SetDisk { number, disk } => self.set_disk(backend, number, disk),
@@ -54,7 +63,7 @@ impl Live {
             }
             Step::SetBounds { id, bounds } => backend.disks.set_bounds(now, id, &bounds),
             Step::Turn { disk, change } => turn(&disk, &change, &self.config),
-            Step::Export { mut export, opened, socket } => {
+            Step::Export { mut export, opened, socket, .. } => {
                 self.exports_made += 1;
                 export.id = self.exports_made;
                 export.start = Sector(export.start.0 + self.opened[opened].start.0);
@@ -73,6 +82,7 @@ impl Live {
                 if let Some(at) = list.iter().position(|export| export.name == name) {
                     let export = list.remove(at);
                     self.leaving.doors.extend(service.doors.shut(export.id));
+                    service.ublks.remove(service, export.id);
                     self.leaving.exports.push((export, how));
                 }
             }

@@ -17,6 +17,7 @@ use crate::disk::{Disk, Registered};
 use crate::export::Export;
 use crate::export::listen::{self, Listening};
 use crate::export::nbd::service::Service;
+use crate::export::ublk::device::Device;
 use crate::kernel::clock;
 use crate::server::worker::Backend;
 
@@ -76,6 +77,8 @@ pub(super) enum Step {
         opened: usize,
         /// Where virtual machines find it.
         socket: Option<Listening>,
+        /// The block device that it is.
+        block: Option<Device>,
     },
     /// The export of that name becomes another one of the same life.
     Become {
@@ -140,7 +143,7 @@ impl Live {
         };
         for (at, change) in changes.iter().enumerate() {
             let worked_out = plan::change(&mut draft.config, change).map_err(Why::No);
-            let prepared = worked_out.and_then(|()| self.prepare(backend, &mut draft, change, dry_run));
+            let prepared = worked_out.and_then(|()| self.prepare((backend, service), &mut draft, change, dry_run));
             prepared.map_err(|why| (at, why))?;
         }
         let floors = plan::check_floors(&draft.config);
@@ -150,7 +153,13 @@ impl Live {
         Ok(draft)
     }
 
-    fn prepare(&self, backend: &Backend, draft: &mut Draft, change: &Change, dry_run: bool) -> Result<(), Why> {
+    fn prepare(
+        &self,
+        (backend, service): (&Backend, &Service),
+        draft: &mut Draft,
+        change: &Change,
+        dry_run: bool,
+    ) -> Result<(), Why> {
         match change {
             Change::AddGroup { .. } => draft.add_groups(backend)?,
             Change::RemoveGroup { path } => {
@@ -179,8 +188,11 @@ impl Live {
                 disk.check_bounds(said.depth, said.nr_requests)?;
                 draft.steps.push(Step::Turn { disk, change: change.clone() });
             }
-            Change::AddExport(new) => self.add_export(backend, draft, new, dry_run)?,
+            Change::AddExport(new) => self.add_export((backend, service), draft, new, dry_run)?,
             Change::RemoveExport { export, how } => {
+                if *how == Leave::Drain {
+                    draft.is_not_held(service, export)?;
+                }
                 draft.shows.remove(export);
                 draft.list.retain(|there| there.name != *export);
                 draft.steps.push(Step::RemoveExport { name: export.clone(), how: *how });
@@ -283,6 +295,19 @@ fn free_group(backend: &Backend, taken: &BTreeSet<GroupId>) -> Option<GroupId> {
 }
 
 impl Draft {
+    /// Whether nobody has the block device of an export for himself, who would lose it.
+    fn is_not_held(&self, service: &Service, export: &str) -> Result<(), Why> {
+        let there = self.list.iter().find(|there| there.name == export);
+        let Some(device) = there.and_then(|there| service.ublks.of(there.id)) else { return Ok(()) };
+        device.holder().map_or(Ok(()), |holder| {
+            let path = device.view().path;
+            Err(Why::No(format!(
+                "export \"{export}\" cannot be removed: {path} is {holder}; unmount or release it first, or remove it all the same, now \
+                 (--now)"
+            )))
+        })
+    }
+
     /// The groups that the plan has added: it comes last, after its parents that were missing.
     fn add_groups(&mut self, backend: &Backend) -> Result<(), Why> {
         for at in self.groups.len()..self.config.groups.len() {

@@ -9,14 +9,13 @@ use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
 use fairlift_core::{Errno, Flags, Instant, Op, Outcome, Sector, Tag};
-use io_uring::types::Fixed;
-use io_uring::{opcode, squeue, types};
 use vm_memory::VolatileSlice;
 
 use super::{Act, File, ZEROES, is_unsupported};
 use crate::device::Device;
-use crate::device::helpers::{Job, Work};
 use crate::device::lane::{Address, Completed, Io, Lane, Request};
+use crate::kernel::call::{Call, Pieces, Work, advance};
+use crate::kernel::helpers::Job;
 use crate::kernel::ring::Source;
 use crate::kernel::ticket::zero;
 
@@ -122,63 +121,44 @@ impl OnFile {
             (Step::Sync, _) => Act::Sync,
         };
         let number = self.address.file.expect("a file is registered");
-        let fixed = Fixed(number);
-        if let Some(order) = self.file.by_helpers(act) {
-            if act == Act::Read
-                // SAFETY: the iovecs name memory of tickets that wait for this read, and that nobody else has (engine.1).
-                && let Some(bytes) = unsafe { self.file.read_now(&flight.iovecs, at, left) }
-            {
-                return self.went_on(io, tag, bytes as i32);
-            }
-            let (iovecs, count) = (flight.iovecs.as_ptr(), flight.iovecs.len().min(PIECES));
-            let work = match flight.step {
-                Step::Transfer if act == Act::Read => Work::Read { iovecs, count, at },
-                Step::Transfer => {
-                    let flags = if request.flags.contains(Flags::FUA) { libc::RWF_DSYNC } else { 0 };
-                    Work::Write { iovecs, count, at, flags }
-                }
-                Step::WriteOut => {
-                    let len = left.min(ZEROES.0.len() as u64) as usize;
-                    Work::WriteOut { from: ZEROES.0.as_ptr(), len, at }
-                }
-                Step::Allocate(mode) => Work::Allocate { mode, at, len: left },
-                Step::Sync => Work::Sync { data_only: self.file.flush_is_datasync() },
-            };
-            let bytes = match work {
-                Work::WriteOut { len, .. } => len as u64,
-                Work::Read { .. } | Work::Write { .. } | Work::Allocate { .. } | Work::Sync { .. } => left,
-            };
-            let (lane, fd) = ((self.address.disk, self.address.place), self.file.as_raw_fd());
-            let job = Job { worker: io.context, lane, tag, fd, sectors: bytes / Sector::SIZE, work };
-            // SAFETY: as for the ring, below; the result is taken by the worker, and told us.
-            unsafe { io.helpers.push(number as usize, order, job) }
-            return;
+        let by_helpers = self.file.by_helpers(act);
+        if by_helpers.is_some()
+            && act == Act::Read
+            // SAFETY: the iovecs name memory of tickets that wait for this read, and that nobody else has (engine.1).
+            && let Some(bytes) = unsafe { self.file.read_now(&flight.iovecs, at, left) }
+        {
+            return self.went_on(io, tag, bytes as i32);
         }
-        let entry = match flight.step {
-            Step::Transfer => {
-                // There is no vectored operation on registered memory before Linux 6.15.
-                let block = flight.block.filter(|_| flight.iovecs.len() == 1);
-                let block = block.filter(|block| io.ring.is_fixed(io.pool, *block));
-                // The queue asks it only of those that can (`Facts::fua`).
-                let durable = request.flags.contains(Flags::FUA);
-                transfer(request.op, durable, fixed, &flight.iovecs, block, at)
-            }
-            Step::Allocate(mode) => opcode::Fallocate::new(fixed, left).offset(at).mode(mode).build(),
-            Step::WriteOut => {
-                let len = left.min(ZEROES.0.len() as u64) as u32;
-                opcode::Write::new(fixed, ZEROES.0.as_ptr(), len).offset(at).build()
-            }
-            Step::Sync => {
-                let datasync = self.file.flush_is_datasync();
-                let flags = if datasync { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
-                opcode::Fsync::new(fixed).flags(flags).build()
-            }
+        let memory = |flight: &Flight, io: &mut Io<'_>| {
+            let block = flight.block.filter(|_| by_helpers.is_none() && flight.iovecs.len() == 1);
+            Pieces::of(&flight.iovecs, block.filter(|block| io.ring.is_fixed(io.pool, *block))) // flight.2: the rest comes after these
         };
-        let source = Source::Io { disk: self.address.disk, place: self.address.place, tag };
-        // SAFETY: the entry names the flight's iovecs, which are not touched until its completion (`went_on`), nor dropped:
+        let (work, bytes) = match flight.step {
+            Step::Transfer if act == Act::Read => (Work::Read { into: memory(flight, io), at }, left),
+            Step::Transfer => {
+                // The queue asks it only of those that can (`Facts::fua`).
+                let flags = if request.flags.contains(Flags::FUA) { libc::RWF_DSYNC } else { 0 };
+                (Work::Write { from: memory(flight, io), at, flags }, left)
+            }
+            Step::WriteOut => {
+                let len = left.min(ZEROES.0.len() as u64);
+                let from = Pieces::One { start: ZEROES.0.as_ptr().cast_mut(), len: len as u32, block: None };
+                (Work::Write { from, at, flags: 0 }, len)
+            }
+            Step::Allocate(mode) => (Work::Allocate { mode, at, len: left }, left),
+            Step::Sync => (Work::Sync { data_only: self.file.flush_is_datasync() }, left),
+        };
+        let data = Source::Io { disk: self.address.disk, place: self.address.place, tag }.pack();
+        if let Some(order) = by_helpers {
+            let (fd, sectors) = (self.file.as_raw_fd(), bytes / Sector::SIZE);
+            let job = Job { worker: io.context, data, fd, sectors, work };
+            // SAFETY: as for the ring, below; the result is taken by the worker, and told us.
+            return unsafe { io.helpers.push(number as usize, order, job) };
+        }
+        // SAFETY: the call names the flight's iovecs, which are not touched until its completion (`went_on`), nor dropped:
         // the ring is dropped before the lanes; memory of tickets, which their front releases after `News::Ended` or
         // `Released`, after that completion (engine.1); or `ZEROES`.
-        unsafe { io.ring.push(&entry.user_data(source.pack())) }
+        unsafe { io.ring.push(Call::File(number, work), data) }
     }
 
     /// A step of a request is done: `result` as the system call would have returned it.
@@ -209,7 +189,8 @@ impl OnFile {
             (1.., Step::Transfer) => {
                 flight.done += result as u64;
                 if flight.done < request.bytes {
-                    advance(&mut flight.iovecs, result as usize);
+                    let whole = advance(&mut flight.iovecs, result as usize);
+                    flight.iovecs.drain(..whole);
                     return self.push(io, tag); // flight.2
                 }
             }
@@ -278,45 +259,5 @@ impl Lane for OnFile {
 
     fn in_flight(&self) -> usize {
         self.in_flight
-    }
-}
-
-/// The kernel takes no more pieces of memory in one system call (`UIO_MAXIOV`).
-const PIECES: usize = 1024;
-
-/// Drops the first `bytes` of some memory.
-fn advance(iovecs: &mut Vec<libc::iovec>, mut bytes: usize) {
-    let whole = iovecs.iter().take_while(|iovec| {
-        let fits = iovec.iov_len <= bytes;
-        bytes -= if fits { iovec.iov_len } else { 0 };
-        fits
-    });
-    let whole = whole.count();
-    iovecs.drain(..whole);
-    if let Some(first) = iovecs.first_mut() {
-        first.iov_base = first.iov_base.wrapping_byte_add(bytes);
-        first.iov_len -= bytes;
-    }
-}
-
-/// A read or write. Memory of one piece is named by the entry, otherwise by `iovecs`.
-pub(crate) fn transfer(
-    op: Op,
-    durable: bool,
-    file: Fixed,
-    iovecs: &[libc::iovec],
-    block: Option<u16>,
-    at: u64,
-) -> squeue::Entry {
-    let durable = if durable { libc::RWF_DSYNC } else { 0 };
-    let many = iovecs.len().min(PIECES) as u32; // flight.2: the rest comes after these
-    let (start, len) = (iovecs[0].iov_base.cast::<u8>(), iovecs[0].iov_len as u32);
-    match (op, block, iovecs) {
-        (Op::Read, Some(block), _) => opcode::ReadFixed::new(file, start, len, block).offset(at).build(),
-        (Op::Read, None, [_]) => opcode::Read::new(file, start, len).offset(at).build(),
-        (Op::Read, None, _) => opcode::Readv::new(file, iovecs.as_ptr(), many).offset(at).build(),
-        (_, Some(block), _) => opcode::WriteFixed::new(file, start, len, block).offset(at).rw_flags(durable).build(),
-        (_, None, [_]) => opcode::Write::new(file, start, len).offset(at).rw_flags(durable).build(),
-        (_, None, _) => opcode::Writev::new(file, iovecs.as_ptr(), many).offset(at).rw_flags(durable).build(),
     }
 }

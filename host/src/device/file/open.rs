@@ -10,11 +10,13 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+
+use rustix::fs::OFlags;
 
 use super::{Kind, holder, sys};
 use crate::config::{Direct, InUse};
+use crate::device::roots::Place;
 use crate::kernel::buffer::Pages;
 
 /// A file that was opened, and how.
@@ -36,8 +38,8 @@ pub(super) const LOCKED: &str = "is in use by another server (it holds a lock on
 const BLOCK_MOST: u32 = 65536;
 
 /// What a path leads to, before it is opened: opening a fifo would wait for its other end.
-pub(super) fn kind(path: &Path) -> Result<Kind, String> {
-    let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
+pub(super) fn kind(place: &Place<'_>) -> Result<Kind, String> {
+    let metadata = place.metadata().map_err(|error| error.to_string())?;
     match metadata.file_type() {
         kind if kind.is_file() => Ok(Kind::Regular),
         kind if kind.is_block_device() => Ok(Kind::Block),
@@ -46,24 +48,33 @@ pub(super) fn kind(path: &Path) -> Result<Kind, String> {
     }
 }
 
-pub(super) fn open(path: &Path, kind: Kind, direct: Direct, in_use: InUse, read_only: bool) -> Result<Opened, String> {
+pub(super) fn open(
+    place: &Place<'_>,
+    kind: Kind,
+    direct: Direct,
+    in_use: InUse,
+    read_only: bool,
+) -> Result<Opened, String> {
     // Of a regular file O_EXCL means nothing here.
-    let exclusive = if kind == Kind::Block && in_use == InUse::Refuse { libc::O_EXCL } else { 0 };
+    let exclusive = if kind == Kind::Block && in_use == InUse::Refuse { OFlags::EXCL } else { OFlags::empty() };
     let access = |error: io::Error| match error.kind() {
-        io::ErrorKind::ResourceBusy if exclusive != 0 => in_use_message(path),
+        io::ErrorKind::ResourceBusy if !exclusive.is_empty() => in_use_message(place),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if !read_only => {
-            format!("not writable ({error}); export it read-only, or change its permissions")
+            format!(
+                "not writable ({error}); export it read-only, or change its permissions (root that has given up \
+                 CAP_DAC_OVERRIDE can open what it may as any user: keep_capabilities)"
+            )
         }
         _ => error.to_string(),
     };
-    let options = |flags| fs::OpenOptions::new().read(true).write(!read_only).custom_flags(flags).clone();
+    let mode = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
     if read_only {
-        options(exclusive).open(path).map_err(access)?; // open.3: it is closed again at once
+        place.open(mode | exclusive).map_err(access)?; // open.3: it is closed again at once
     }
-    let held = if read_only { 0 } else { exclusive };
-    let open = |flags| options(flags | held).open(path);
+    let held = if read_only { OFlags::empty() } else { exclusive };
+    let open = |flags| place.open(mode | held | flags);
     let cached = |why: String| {
-        let file = open(0).map_err(access)?;
+        let file = open(OFlags::empty()).map_err(access)?;
         let size = size_of(&file, kind)?;
         let block =
             if kind == Kind::Block { sys::block_size(&file).unwrap_or(512).clamp(512, BLOCK_MOST) } else { 512 };
@@ -72,7 +83,7 @@ pub(super) fn open(path: &Path, kind: Kind, direct: Direct, in_use: InUse, read_
     if direct == Direct::Off {
         return cached("direct=off".into());
     }
-    let why_not = match open(libc::O_DIRECT) {
+    let why_not = match open(OFlags::DIRECT) {
         Ok(file) => {
             let size = size_of(&file, kind)?;
             match direct_block(&file, kind, size) {
@@ -136,13 +147,13 @@ pub(super) fn size_of(file: &fs::File, kind: Kind) -> Result<u64, String> {
 }
 
 /// open.3
-fn in_use_message(path: &Path) -> String {
-    if fs::File::open(path).is_ok_and(|file| !sys::process_lock(&file, true)) {
+fn in_use_message(place: &Place<'_>) -> String {
+    if place.open(OFlags::RDONLY).is_ok_and(|file| !sys::process_lock(&file, true)) {
         return LOCKED.into();
     }
-    let who = fs::metadata(path).map_or_else(|error| error.to_string(), |metadata| holder::of(metadata.rdev()));
+    let who = place.metadata().map_or_else(|error| error.to_string(), |metadata| holder::of(metadata.rdev()));
     format!(
         "{who}; serving it would mix two users' data, and can destroy it; if you know better: file:{},in_use=allow",
-        path.display()
+        place.path.display()
     )
 }

@@ -92,7 +92,7 @@ pub(super) fn file_system(file: &std::fs::File) -> io::Result<i64> {
         check(libc::fstatfs64(file.as_raw_fd(), stat.as_mut_ptr()))?;
         stat.assume_init()
     };
-    Ok(stat.f_type)
+    Ok(stat.f_type as _) // with musl it has no sign
 }
 
 /// The block of a block device, in bytes.

@@ -1,13 +1,12 @@
 //! The connections of a worker, and how it comes by them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use fairlift_core::{ContextId, Duration, Instant};
-use io_uring::{cqueue, opcode, types};
 use slab::Slab;
 
 use super::serve::{Connection, Lack};
@@ -17,7 +16,7 @@ use crate::disk::engine::{Engine, News};
 use crate::export::front::Front;
 use crate::export::listen::Listening;
 use crate::kernel::buffer::RecvRing;
-use crate::kernel::ring::Source;
+use crate::kernel::ring::Completion;
 
 /// How long a client may take nothing of its replies while others need the memory that they hold. Chosen: a healthy network
 /// resends within that time, and the others' requests wait no longer than a slow disk makes them.
@@ -37,8 +36,8 @@ pub(crate) struct Nbd {
     touched: Vec<usize>,
     /// Connections that wait for something that others use, longest first.
     held_back: VecDeque<usize>,
-    /// When each newcomer must have finished its negotiation; in order, because all have the same time.
-    handshakes: VecDeque<(Instant, usize, u64)>,
+    /// Newcomers, and when each must have come on with its negotiation; in order, because all have the same time.
+    newcomers: VecDeque<Negotiation>,
     /// How many connections each slot has seen, to tell a newcomer from the connection before it.
     visits: Vec<u64>,
     /// The change of exports and listeners that was looked at last.
@@ -50,6 +49,23 @@ pub(crate) struct Nbd {
     accept_again: VecDeque<(Instant, usize)>,
     /// Since when we have been draining.
     draining: Option<Instant>,
+}
+
+/// A client that negotiates.
+#[derive(Clone, Copy)]
+struct Negotiation {
+    deadline: Instant,
+    number: usize,
+    visit: u64,
+    /// How many options it had asked for when it was looked at last.
+    options: u32,
+    times: u8,
+}
+
+impl Negotiation {
+    /// So often a client is given `handshake_timeout`, if it has asked for an option meanwhile: on a server that is busy each of its
+    /// steps may take long. Chosen: as many as the options that clients ask for, one after the other.
+    const TIMES: u8 = 6;
 }
 
 impl Nbd {
@@ -68,7 +84,7 @@ impl Nbd {
             connections: Slab::new(),
             touched: Vec::with_capacity(256),
             held_back: VecDeque::new(),
-            handshakes: VecDeque::new(),
+            newcomers: VecDeque::new(),
             visits: Vec::new(),
             changes_seen: 0,
             accepting: BTreeMap::new(),
@@ -140,10 +156,7 @@ impl Nbd {
     }
 
     fn arm_accept(&mut self, engine: &mut Engine, listener: usize) {
-        let fd = types::Fd(self.accepting[&listener].0.fd.as_raw_fd());
-        let entry = opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build();
-        // SAFETY: the entry names no memory.
-        unsafe { engine.ring.push(&entry.user_data(Event::Accept(listener).pack())) }
+        engine.ring.accept(self.accepting[&listener].0.fd.as_fd(), Event::Accept(listener).pack());
     }
 
     fn accepted(&mut self, engine: &mut Engine, now: Instant, listener: usize, result: i32, more: bool) {
@@ -203,7 +216,8 @@ impl Nbd {
             self.visits.resize(number + 1, 0);
         }
         self.visits[number] += 1;
-        self.handshakes.push_back((now + self.common.service.limits.handshake_timeout, number, self.visits[number]));
+        let deadline = now + self.common.service.limits.handshake_timeout;
+        self.newcomers.push_back(Negotiation { deadline, number, visit: self.visits[number], options: 0, times: 1 });
         if self.draining.is_some() {
             self.connections[number].stop_reading();
         }
@@ -213,9 +227,7 @@ impl Nbd {
 
 /// Tells the kernel to accept no more at a place.
 fn stop_accepting(engine: &mut Engine, listener: usize) {
-    let cancel = opcode::AsyncCancel::new(Event::Accept(listener).pack()).build();
-    // SAFETY: the entry names no memory.
-    unsafe { engine.ring.push(&cancel.user_data(Source::Nobody.pack())) }
+    engine.ring.cancel(Event::Accept(listener).pack());
 }
 
 impl Front for Nbd {
@@ -223,13 +235,13 @@ impl Front for Nbd {
 
     type Done = ();
 
-    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, entry: &cqueue::Entry) {
-        let (result, flags) = (entry.result(), entry.flags());
+    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
+        let result = completion.result;
         match Event::unpack(what) {
             Event::Receive(number) => {
-                let more = cqueue::sock_nonempty(flags);
+                let more = completion.socket_has_more();
                 let connection = &mut self.connections[number];
-                match cqueue::buffer_select(flags) {
+                match completion.buffer() {
                     Some(buffer) if result > 0 => {
                         let bytes = self.recv.received(buffer, result as usize);
                         connection.received(engine, &mut self.common, now, bytes, more);
@@ -251,7 +263,7 @@ impl Front for Nbd {
                 self.connections[number].send_ended(engine, now, result);
                 self.touch(number);
             }
-            Event::Accept(listener) => self.accepted(engine, now, listener, result, cqueue::more(flags)),
+            Event::Accept(listener) => self.accepted(engine, now, listener, result, completion.goes_on()),
         }
     }
 
@@ -285,16 +297,21 @@ impl Front for Nbd {
 
     /// Ends what has taken too long.
     fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
-        while let Some((deadline, number, visit)) = self.handshakes.front().copied() {
-            if now < deadline {
-                break;
-            }
-            self.handshakes.pop_front();
+        while let Some(late) = self.newcomers.pop_front_if(|newcomer| newcomer.deadline <= now) {
+            let Negotiation { number, visit, times, .. } = late;
             let same = self.visits.get(number) == Some(&visit);
-            if let Some(connection) = self.connections.get_mut(number).filter(|c| same && c.is_negotiating()) {
-                tracing::info!(connection = number, "dropped: its negotiation took longer than handshake_timeout");
-                connection.break_off();
-                self.touch(number);
+            let Some(connection) = self.connections.get_mut(number).filter(|_| same) else { continue };
+            match connection.options_asked() {
+                None => {}
+                Some(options) if options > late.options && times < Negotiation::TIMES => {
+                    let deadline = now + self.common.service.limits.handshake_timeout;
+                    self.newcomers.push_back(Negotiation { deadline, options, times: times + 1, ..late });
+                }
+                Some(_) => {
+                    tracing::info!(connection = number, "dropped: its negotiation took longer than handshake_timeout");
+                    connection.break_off();
+                    self.touch(number);
+                }
             }
         }
         while let Some((_, listener)) = self.accept_again.pop_front_if(|(at, _)| *at <= now) {
@@ -390,7 +407,7 @@ impl Front for Nbd {
     }
 
     fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        let handshake = self.handshakes.front().map(|(deadline, ..)| *deadline);
+        let handshake = self.newcomers.front().map(|newcomer| newcomer.deadline);
         let stall = (!self.held_back.is_empty()).then(|| now + STALL);
         let accept = self.accept_again.front().map(|(at, _)| *at);
         [handshake, stall, accept].into_iter().flatten().min()

@@ -122,6 +122,11 @@ impl Handshake {
     /// have that sixteen times.
     pub const LIST_COST: u32 = 16;
 
+    /// How many options the client has asked for.
+    pub(super) const fn options_asked(&self) -> u32 {
+        self.options
+    }
+
     /// Greets a client.
     pub fn new(tls: TlsPolicy, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(&MAGIC.to_be_bytes());

@@ -6,7 +6,6 @@
 mod check;
 pub(crate) mod front;
 pub mod handshake;
-pub mod proto;
 mod serve;
 pub(crate) mod service;
 
@@ -18,6 +17,7 @@ use crate::config::Tls;
 use crate::control::Leave;
 use crate::device::Facts;
 use crate::export::Export;
+pub use crate::wire::nbd as proto;
 use handshake::{Catalogue, ExportInfo, TlsPolicy};
 
 /// The exports, as clients find them.

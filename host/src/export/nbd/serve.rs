@@ -19,7 +19,6 @@ use std::sync::{Arc, PoisonError};
 
 use fairlift_core::waits;
 use fairlift_core::{Bio, Extent, Flags, Instant, Op, Sector, Stream, StreamId, Token};
-use io_uring::{opcode, squeue, types};
 
 use reply::{Replies, Sent};
 
@@ -31,7 +30,7 @@ use super::service::{Command, Common, Event, Unsent};
 use crate::disk::engine::Engine;
 use crate::export::Export;
 use crate::kernel::buffer::SMALL;
-use crate::kernel::ring::RECV_GROUP;
+use crate::kernel::call::Call;
 use crate::kernel::ticket::{Memory, Part};
 
 /// From this many bytes on, the rest of a payload is received straight into its buffer. Chosen, not measured: below, one more
@@ -171,9 +170,10 @@ impl Connection {
         }
     }
 
-    /// Whether the client has not finished its negotiation.
-    pub(crate) const fn is_negotiating(&self) -> bool {
-        matches!(self.phase, Phase::Negotiating(_))
+    /// How many options the client has asked for, while it negotiates.
+    pub(crate) const fn options_asked(&self) -> Option<u32> {
+        let Phase::Negotiating(handshake) = &self.phase else { return None };
+        Some(handshake.options_asked())
     }
 
     /// What it waits for before it can go on with what was received.
@@ -497,6 +497,9 @@ impl Connection {
                 self.reply_done(header.cookie, header.offset);
                 return Taken::Yes;
             }
+            Verb::BlockStatus if export.device.maps_by_lane() => {
+                return self.block_status_later(engine, common, header, &export);
+            }
             Verb::BlockStatus => {
                 self.block_status(header, &export);
                 return Taken::Yes;
@@ -540,7 +543,7 @@ impl Connection {
         let command = engine.admit(self.number as u64, memory);
         let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
         let waited = (engine.now.since(self.received), self.waits_for);
-        common.put(command, Command { cookie, waited, op, offset, len, flags, in_part });
+        common.put(command, Command { cookie, waited, op, offset, len, flags, in_part, is_map: false });
         self.commands += 1;
         self.memory += payload;
         if op == Op::Write {
@@ -616,30 +619,19 @@ impl Connection {
         if !self.reading || self.held_back.is_some() || self.receive_armed.is_some() || self.tls_next.is_some() {
             return;
         }
-        let fd = types::Fd(self.fd.as_raw_fd());
-        const POLL_FIRST: u16 = 1; // IORING_RECVSEND_POLL_FIRST: do not try before the socket says there is something
-        let poll_first = if self.more { 0 } else { POLL_FIRST };
-        let entry = match self.receiving {
+        let into = match self.receiving {
             Receiving::Payload { command, got } if self.tls.is_none() && self.input.is_empty() => {
                 let memory = engine.memory_mut(command);
                 let space = &mut memory.bytes_mut()[got..];
-                (space.len() >= DIRECT)
-                    .then(|| opcode::Recv::new(fd, space.as_mut_ptr(), space.len() as u32).ioprio(poll_first).build())
+                (space.len() >= DIRECT).then_some((space.as_mut_ptr(), space.len() as u32))
             }
             _ => None,
         };
-        self.receive_armed = Some(if entry.is_some() { Armed::Direct } else { Armed::Shared });
-        let entry = entry.unwrap_or_else(|| {
-            opcode::Recv::new(fd, std::ptr::null_mut(), 0)
-                .buf_group(RECV_GROUP)
-                .ioprio(poll_first)
-                .build()
-                .flags(squeue::Flags::BUFFER_SELECT)
-        });
-        let entry = entry.user_data(Event::Receive(self.number).pack());
+        self.receive_armed = Some(if into.is_some() { Armed::Direct } else { Armed::Shared });
+        let call = Call::Receive { fd: self.fd.as_raw_fd(), into, wait: !self.more };
         // SAFETY: a direct receive names the buffer of a write whose payload is not complete: it is not submitted, and
         // not released, before this completion (`is_over` waits for `receive_armed`). The shared buffers are the ring's.
-        unsafe { engine.ring.push(&entry) }
+        unsafe { engine.ring.push(call, Event::Receive(self.number).pack()) }
     }
 
     /// Gives back all that the connection still holds; it is over.

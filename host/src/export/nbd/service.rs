@@ -13,6 +13,7 @@ use super::Exports;
 use crate::config::{Limits, Tls};
 use crate::control::events::Events;
 use crate::export::listen::Listening;
+use crate::export::ublk::service::Ublks;
 use crate::export::vhost_user::service::{Door, Doors};
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::Source;
@@ -24,6 +25,8 @@ pub(crate) struct Service {
     listeners: Mutex<BTreeMap<usize, Arc<Listening>>>,
     /// Where virtual machines connect.
     pub(crate) doors: Doors,
+    /// The block devices of this machine.
+    pub(crate) ublks: Ublks,
     /// Counts the changes of exports and listeners: a front that knows another number has to look.
     changes: AtomicU64,
     /// Who is connected, by worker and number.
@@ -100,6 +103,7 @@ impl Service {
         exports: Exports,
         listeners: Vec<Listening>,
         doors: Vec<Door>,
+        ublks: Ublks,
         limits: Limits,
         tls: Option<Arc<rustls::ServerConfig>>,
         notifiers: Arc<Notifiers>,
@@ -109,6 +113,7 @@ impl Service {
             exports: Mutex::new(Arc::new(exports)),
             listeners: Mutex::new(listeners.into_iter().map(Arc::new).enumerate().collect()),
             doors: Doors::new(doors, workers),
+            ublks,
             changes: AtomicU64::new(0),
             clients: Mutex::default(),
             events: Events::default(),
@@ -218,6 +223,8 @@ pub(super) struct Command {
     pub(super) flags: u16,
     /// It does not begin or not end with a block.
     pub(super) in_part: bool,
+    /// It asks what is allocated; `op` means nothing.
+    pub(super) is_map: bool,
 }
 
 /// A connection that was accepted.

@@ -5,10 +5,10 @@ pub(crate) mod payload;
 
 use fairlift_core::program::Ask;
 use fairlift_core::{Bio, Duration, Errno, Extent, Instant, Op, Outcome, Sector, Stream, StreamId, Token};
-use io_uring::cqueue;
 
 use super::front::Front;
 use crate::disk::engine::{Engine, News};
+use crate::kernel::ring::Completion;
 use crate::kernel::ticket::Memory;
 use jobs::{Done, Jobs};
 
@@ -63,7 +63,7 @@ impl Front for Programs<'_> {
 
     type Done = Done;
 
-    fn completed(&mut self, _engine: &mut Engine, _now: Instant, what: u64, _entry: &cqueue::Entry) {
+    fn completed(&mut self, _engine: &mut Engine, _now: Instant, what: u64, _completion: &Completion) {
         unreachable!("programs ask the kernel for nothing: {what}")
     }
 

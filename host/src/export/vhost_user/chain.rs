@@ -18,6 +18,8 @@ use virtio_bindings::bindings::virtio_blk as blk;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Address as _, Bytes as _, GuestAddress, GuestMemoryMmap};
 
+use crate::export::offer::{Misfit, Offer};
+
 /// Pieces of data that guests may have in one request: they are told (`seg_max`).
 pub const SEGMENTS_MAX: u32 = 254;
 /// The longest chain: data, header and status.
@@ -64,6 +66,14 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    const fn of(why: Misfit, sector: u64, len: u64) -> Self {
+        match why {
+            Misfit::TooLong | Misfit::Empty => Self::Length(len),
+            Misfit::Beyond => Self::Beyond(sector, len),
+            Misfit::Blocks => Self::Unaligned(sector * SECTOR, len),
+        }
+    }
+
     /// What the guest is told.
     #[must_use]
     pub const fn status(self) -> u8 {
@@ -118,23 +128,6 @@ impl fmt::Display for Broken {
     }
 }
 
-/// What a device can do, as far as chains are concerned.
-#[derive(Clone, Copy, Debug)]
-pub struct Device {
-    /// Bytes.
-    pub size: u64,
-    /// Ranges start and end on its multiples, in bytes.
-    pub block: u64,
-    /// The longest read or write, in bytes.
-    pub request_max: u64,
-    /// Whether guests may only read.
-    pub read_only: bool,
-    /// Whether discards were offered.
-    pub discard: bool,
-    /// Whether writes of zeroes were offered.
-    pub write_zeroes: bool,
-}
-
 /// A request, as its chain says it; the data is with the [`Reader`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Asked {
@@ -163,7 +156,7 @@ impl Reader {
     /// It is none (chain.1).
     pub fn read(
         &mut self,
-        device: &Device,
+        offer: &Offer,
         memory: &GuestMemoryMmap,
         table: GuestAddress,
         size: u16,
@@ -176,12 +169,12 @@ impl Reader {
         let kind = u32::from_le_bytes(header[..4].try_into().expect("four bytes"));
         let sector = u64::from_le_bytes(header[8..].try_into().expect("eight bytes"));
         let what = match kind {
-            blk::VIRTIO_BLK_T_IN => device.transfer(sector, bytes(&self.writable)).map(What::Read),
-            blk::VIRTIO_BLK_T_OUT if device.read_only => Err(Refusal::ReadOnly),
-            blk::VIRTIO_BLK_T_OUT => device.transfer(sector, bytes(&self.readable)).map(What::Write),
+            blk::VIRTIO_BLK_T_IN => transfer(offer, sector, bytes(&self.writable)).map(What::Read),
+            blk::VIRTIO_BLK_T_OUT if offer.read_only => Err(Refusal::ReadOnly),
+            blk::VIRTIO_BLK_T_OUT => transfer(offer, sector, bytes(&self.readable)).map(What::Write),
             blk::VIRTIO_BLK_T_FLUSH => Ok(What::Flush),
             blk::VIRTIO_BLK_T_GET_ID => Ok(What::Id),
-            blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => self.range(device, memory, kind)?,
+            blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => self.range(offer, memory, kind)?,
             _ => Err(Refusal::Type(kind)),
         };
         let what = what.unwrap_or_else(What::Refused);
@@ -255,12 +248,12 @@ impl Reader {
     }
 
     /// The range of a discard or a write of zeroes: guests are told that they may name one in a request.
-    fn range(&mut self, device: &Device, memory: &GuestMemoryMmap, kind: u32) -> Result<Result<What, Refusal>, Broken> {
+    fn range(&mut self, offer: &Offer, memory: &GuestMemoryMmap, kind: u32) -> Result<Result<What, Refusal>, Broken> {
         let discard = kind == blk::VIRTIO_BLK_T_DISCARD;
-        if device.read_only {
+        if offer.read_only {
             return Ok(Err(Refusal::ReadOnly));
         }
-        if !(if discard { device.discard } else { device.write_zeroes }) {
+        if !(if discard { offer.discard } else { offer.write_zeroes }) {
             return Ok(Err(Refusal::Type(kind)));
         }
         let mut range = [0; 16];
@@ -277,35 +270,16 @@ impl Reader {
         if flags > u32::from(!discard) {
             return Ok(Err(Refusal::Type(kind)));
         }
-        Ok(device.place(sector, len).map(|at| match discard {
+        let place = offer.range(sector, len).map_err(|why| Refusal::of(why, sector, len));
+        Ok(place.map(|at| match discard {
             true => What::Discard(at, len),
             false => What::WriteZeroes(at, len, flags & 1 != 0),
         }))
     }
 }
 
-impl Device {
-    fn transfer(&self, sector: u64, len: u64) -> Result<u64, Refusal> {
-        if len > self.request_max {
-            return Err(Refusal::Length(len));
-        }
-        self.place(sector, len)
-    }
-
-    /// Where on the device a range is, in bytes.
-    fn place(&self, sector: u64, len: u64) -> Result<u64, Refusal> {
-        if len == 0 {
-            return Err(Refusal::Length(len));
-        }
-        let at = sector.checked_mul(SECTOR).ok_or(Refusal::Beyond(sector, len))?;
-        if at.checked_add(len).is_none_or(|end| end > self.size) {
-            return Err(Refusal::Beyond(sector, len));
-        }
-        if !(at | len).is_multiple_of(self.block) {
-            return Err(Refusal::Unaligned(at, len));
-        }
-        Ok(at)
-    }
+fn transfer(offer: &Offer, sector: u64, len: u64) -> Result<u64, Refusal> {
+    offer.transfer(sector, len).map_err(|why| Refusal::of(why, sector, len))
 }
 
 fn bytes(ranges: &[(GuestAddress, u32)]) -> u64 {
@@ -357,8 +331,8 @@ mod tests {
     const WRITE: u16 = 2;
     const TABLE_OF: u16 = 4;
 
-    const DEVICE: Device =
-        Device { size: 1 << 20, block: 512, request_max: 1 << 18, read_only: false, discard: true, write_zeroes: true };
+    const OFFER: Offer =
+        Offer { size: 1 << 20, block: 512, request_max: 1 << 18, read_only: false, discard: true, write_zeroes: true };
 
     fn guest() -> GuestMemoryMmap {
         GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x10000)]).unwrap()
@@ -374,9 +348,9 @@ mod tests {
         memory.write_obj(sector.to_le(), GuestAddress(HEADER + 8)).unwrap();
     }
 
-    fn read(memory: &GuestMemoryMmap, device: &Device) -> Result<(Asked, Reader), Broken> {
+    fn read(memory: &GuestMemoryMmap, offer: &Offer) -> Result<(Asked, Reader), Broken> {
         let mut reader = Reader::default();
-        let asked = reader.read(device, memory, GuestAddress(TABLE), 8, 0)?;
+        let asked = reader.read(offer, memory, GuestAddress(TABLE), 8, 0)?;
         Ok((asked, reader))
     }
 
@@ -392,10 +366,10 @@ mod tests {
 
     #[test]
     fn a_read_and_a_write_as_linux_writes_them() {
-        let (asked, reader) = read(&plain(0, 8, 4096), &DEVICE).unwrap();
+        let (asked, reader) = read(&plain(0, 8, 4096), &OFFER).unwrap();
         assert_eq!(asked, Asked { what: What::Read(4096), status: GuestAddress(STATUS), len: 4096 });
         assert_eq!(reader.writable(), [(GuestAddress(DATA), 4096)]);
-        let (asked, reader) = read(&plain(1, 8, 4096), &DEVICE).unwrap();
+        let (asked, reader) = read(&plain(1, 8, 4096), &OFFER).unwrap();
         assert_eq!(asked, Asked { what: What::Write(4096), status: GuestAddress(STATUS), len: 4096 });
         assert_eq!(reader.readable(), [(GuestAddress(DATA), 4096)]);
     }
@@ -409,7 +383,7 @@ mod tests {
         put(&memory, TABLE, 3, (HEADER + 5, 11 + 512, NEXT, 5));
         put(&memory, TABLE, 5, (DATA, 512, NEXT, 7));
         put(&memory, TABLE, 7, (STATUS, 4, WRITE, 0));
-        let (asked, reader) = read(&memory, &DEVICE).unwrap();
+        let (asked, reader) = read(&memory, &OFFER).unwrap();
         assert_eq!(asked, Asked { what: What::Write(0), status: GuestAddress(STATUS + 3), len: 1024 });
         assert_eq!(reader.readable(), [(GuestAddress(HEADER + 16), 512), (GuestAddress(DATA), 512)]);
     }
@@ -422,16 +396,16 @@ mod tests {
             memory.write_obj(descriptor, GuestAddress(INDIRECT + index * 16)).unwrap();
         }
         put(&memory, TABLE, 0, (INDIRECT, 48, TABLE_OF, 0));
-        assert_eq!(read(&memory, &DEVICE).unwrap().0.what, What::Read(0));
+        assert_eq!(read(&memory, &OFFER).unwrap().0.what, What::Read(0));
         put(&memory, INDIRECT, 0, (INDIRECT, 48, TABLE_OF, 0));
-        assert_eq!(read(&memory, &DEVICE).unwrap_err(), Broken::Nested);
+        assert_eq!(read(&memory, &OFFER).unwrap_err(), Broken::Nested);
         for (len, flags, wanted) in [
             (47, TABLE_OF, Broken::TableSize(47)),
             (0, TABLE_OF, Broken::TableSize(0)),
             (48, TABLE_OF | NEXT, Broken::Nested),
         ] {
             put(&memory, TABLE, 0, (INDIRECT, len, flags, 1));
-            assert_eq!(read(&memory, &DEVICE).unwrap_err(), wanted);
+            assert_eq!(read(&memory, &OFFER).unwrap_err(), wanted);
         }
     }
 
@@ -441,7 +415,7 @@ mod tests {
         let broken = |change: &dyn Fn(&GuestMemoryMmap)| {
             let memory = plain(0, 0, 512);
             change(&memory);
-            read(&memory, &DEVICE).unwrap_err()
+            read(&memory, &OFFER).unwrap_err()
         };
         assert_eq!(broken(&|m| put(m, TABLE, 1, (DATA, 512, NEXT | WRITE, 0))), Broken::Order, "0 1 0: a header again");
         assert_eq!(broken(&|m| put(m, TABLE, 1, (DATA, 512, NEXT | WRITE, 1))), Broken::Long, "0 1 1 1 …");
@@ -453,7 +427,7 @@ mod tests {
         assert_eq!(broken(&long), Broken::Bytes);
         let mut reader = Reader::default();
         for table in [0x10000, 0xfff0 + 1, u64::MAX - 15] {
-            let found = reader.read(&DEVICE, &guest(), GuestAddress(table), 8, 0);
+            let found = reader.read(&OFFER, &guest(), GuestAddress(table), 8, 0);
             assert_eq!(found.unwrap_err(), Broken::Table(GuestAddress(table)));
         }
     }
@@ -461,36 +435,36 @@ mod tests {
     /// chain.2
     #[test]
     fn what_cannot_be_is_refused_and_no_more() {
-        let refused =
-            |kind, sector, data, device: &Device| match read(&plain(kind, sector, data), device).unwrap().0.what {
-                What::Refused(why) => why,
-                what => panic!("{what:?} was taken"),
-            };
-        assert_eq!(refused(0, 2047, 1024, &DEVICE), Refusal::Beyond(2047, 1024));
-        assert_eq!(refused(1, u64::MAX, 512, &DEVICE), Refusal::Beyond(u64::MAX, 512));
-        assert_eq!(refused(1, 0, 100, &DEVICE), Refusal::Unaligned(0, 100));
-        assert_eq!(refused(0, 0, 1 << 19, &DEVICE), Refusal::Length(1 << 19));
-        assert_eq!(refused(77, 0, 512, &DEVICE), Refusal::Type(77));
-        assert_eq!(refused(1, 0, 512, &Device { read_only: true, ..DEVICE }), Refusal::ReadOnly);
-        assert_eq!(refused(0, 1, 4096, &Device { block: 4096, ..DEVICE }), Refusal::Unaligned(512, 4096));
+        let refused = |kind, sector, data, offer: &Offer| match read(&plain(kind, sector, data), offer).unwrap().0.what
+        {
+            What::Refused(why) => why,
+            what => panic!("{what:?} was taken"),
+        };
+        assert_eq!(refused(0, 2047, 1024, &OFFER), Refusal::Beyond(2047, 1024));
+        assert_eq!(refused(1, u64::MAX, 512, &OFFER), Refusal::Beyond(u64::MAX, 512));
+        assert_eq!(refused(1, 0, 100, &OFFER), Refusal::Unaligned(0, 100));
+        assert_eq!(refused(0, 0, 1 << 19, &OFFER), Refusal::Length(1 << 19));
+        assert_eq!(refused(77, 0, 512, &OFFER), Refusal::Type(77));
+        assert_eq!(refused(1, 0, 512, &Offer { read_only: true, ..OFFER }), Refusal::ReadOnly);
+        assert_eq!(refused(0, 1, 4096, &Offer { block: 4096, ..OFFER }), Refusal::Unaligned(512, 4096));
         assert_eq!((Refusal::Type(77).status(), Refusal::ReadOnly.status()), (2, 1));
     }
 
     #[test]
     fn a_discard_names_one_range() {
-        let asked = |kind, len: u32, flags: u32, device: &Device| {
+        let asked = |kind, len: u32, flags: u32, offer: &Offer| {
             let memory = plain(kind, 0, len);
             memory.write_obj(16u64.to_le(), GuestAddress(DATA)).unwrap();
             memory.write_obj(8u32.to_le(), GuestAddress(DATA + 8)).unwrap();
             memory.write_obj(flags.to_le(), GuestAddress(DATA + 12)).unwrap();
-            read(&memory, device).unwrap().0.what
+            read(&memory, offer).unwrap().0.what
         };
-        assert_eq!(asked(11, 16, 0, &DEVICE), What::Discard(8192, 4096));
-        assert_eq!(asked(13, 16, 1, &DEVICE), What::WriteZeroes(8192, 4096, true));
-        assert_eq!(asked(13, 16, 0, &DEVICE), What::WriteZeroes(8192, 4096, false));
-        assert_eq!(asked(11, 32, 0, &DEVICE), What::Refused(Refusal::Ranges(32)));
-        assert_eq!(asked(11, 16, 1, &DEVICE), What::Refused(Refusal::Type(11)));
-        assert_eq!(asked(11, 16, 0, &Device { discard: false, ..DEVICE }), What::Refused(Refusal::Type(11)));
-        assert_eq!(asked(13, 16, 0, &Device { read_only: true, ..DEVICE }), What::Refused(Refusal::ReadOnly));
+        assert_eq!(asked(11, 16, 0, &OFFER), What::Discard(8192, 4096));
+        assert_eq!(asked(13, 16, 1, &OFFER), What::WriteZeroes(8192, 4096, true));
+        assert_eq!(asked(13, 16, 0, &OFFER), What::WriteZeroes(8192, 4096, false));
+        assert_eq!(asked(11, 32, 0, &OFFER), What::Refused(Refusal::Ranges(32)));
+        assert_eq!(asked(11, 16, 1, &OFFER), What::Refused(Refusal::Type(11)));
+        assert_eq!(asked(11, 16, 0, &Offer { discard: false, ..OFFER }), What::Refused(Refusal::Type(11)));
+        assert_eq!(asked(13, 16, 0, &Offer { read_only: true, ..OFFER }), What::Refused(Refusal::ReadOnly));
     }
 }

@@ -5,10 +5,11 @@ use virtio_bindings::bindings::virtio_blk as blk;
 use virtio_bindings::bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
-use fairlift_core::{Op, Sector};
+use fairlift_core::Sector;
 
-use super::chain::{Device, ID_LEN, SEGMENTS_MAX};
+use super::chain::{ID_LEN, SEGMENTS_MAX};
 use crate::export::Export;
+use crate::export::offer::Offer;
 
 /// The most rings of a device: more than virtual CPUs that most guests have.
 pub(super) const RINGS_MAX: usize = 64;
@@ -37,7 +38,7 @@ pub(super) const fn speaks_of_features(features: u64) -> bool {
 
 /// What is offered to guests.
 pub(super) fn features(export: &Export) -> u64 {
-    let device = device(export, u64::MAX);
+    let offer = Offer::of(export, u64::MAX);
     let bits = [
         (true, VIRTIO_F_VERSION_1),
         (true, VIRTIO_RING_F_INDIRECT_DESC),
@@ -49,8 +50,8 @@ pub(super) fn features(export: &Export) -> u64 {
         (export.facts.flush, blk::VIRTIO_BLK_F_FLUSH),
         (export.facts.flush, blk::VIRTIO_BLK_F_CONFIG_WCE),
         (export.read_only, blk::VIRTIO_BLK_F_RO),
-        (device.discard, blk::VIRTIO_BLK_F_DISCARD),
-        (device.write_zeroes, blk::VIRTIO_BLK_F_WRITE_ZEROES),
+        (offer.discard, blk::VIRTIO_BLK_F_DISCARD),
+        (offer.write_zeroes, blk::VIRTIO_BLK_F_WRITE_ZEROES),
     ];
     let offered = bits.iter().filter(|(is, _)| *is).fold(0, |all, (_, bit)| all | 1 << bit);
     offered | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
@@ -65,19 +66,6 @@ pub(super) const fn writes_through(features: u64, write_back: bool) -> bool {
     let flushes = features & 1 << blk::VIRTIO_BLK_F_FLUSH != 0;
     let chooses = features & 1 << blk::VIRTIO_BLK_F_CONFIG_WCE != 0;
     !flushes || chooses && !write_back
-}
-
-/// The export, as far as chains are concerned.
-pub(super) fn device(export: &Export, request_max: u64) -> Device {
-    let writable = |op| !export.read_only && export.facts.limits.max(op) > 0;
-    Device {
-        size: export.size,
-        block: export.facts.block().into(),
-        request_max,
-        read_only: export.read_only,
-        discard: writable(Op::Discard) && export.device.can_discard(),
-        write_zeroes: writable(Op::WriteZeroes),
-    }
 }
 
 /// The configuration that a guest reads.

@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError};
 use fairlift_core::{Errno, Instant, Op, Outcome, Stream};
 use virtio_bindings::bindings::virtio_blk as blk;
 
-use super::chain::{self, Reader};
+use super::chain::Reader;
 use super::config;
 use super::inflight::Inflight;
 use super::memory::{HOW_TO_SHARE, Shared};
@@ -27,6 +27,7 @@ use super::service::{Door, Event, Name};
 use super::socket::Socket;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
+use crate::export::offer::Offer;
 use requests::Begin;
 use seat::Seat;
 
@@ -50,7 +51,7 @@ pub(super) struct Device {
     features: u64,
     protocol_features: u64,
     write_back: bool,
-    can: chain::Device,
+    offer: Offer,
     shared: Option<Shared>,
     tables: Option<Arc<Inflight>>,
     seats: Vec<Seat>,
@@ -82,7 +83,7 @@ impl Device {
             features: 0,
             protocol_features: 0,
             write_back: true,
-            can: config::device(export, request_max),
+            offer: Offer::of(export, request_max),
             shared: None,
             tables: None,
             seats: Vec::new(),
@@ -100,7 +101,7 @@ impl Device {
     /// The export has changed: what the guest asks from now on is of it as it is now.
     pub(super) fn follow(&mut self, engine: &mut Engine, now: Instant, export: &Arc<Export>, request_max: u64) {
         let before = std::mem::replace(&mut self.export, Arc::clone(export));
-        self.can = config::device(export, request_max);
+        self.offer = Offer::of(export, request_max);
         if before.size != export.size {
             self.tell_of_config();
         }
@@ -261,7 +262,7 @@ impl Device {
         let through = config::writes_through(self.features, self.write_back);
         let owner = Name { device: self.number, ring: number };
         let ring = self.seats[number].ring.as_mut().expect("called for a ring that runs");
-        let mut begin = Begin { export: &self.export, can: &self.can, ring, through };
+        let mut begin = Begin { export: &self.export, offer: &self.offer, ring, through };
         let mut some = false;
         while let Some(head) = begin.ring.next()? {
             if !begin.request(engine, &mut tools.reader, owner, head)? {

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use fairlift_core::{ContextId, Duration, Instant};
-use io_uring::cqueue;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use slab::Slab;
@@ -18,6 +17,7 @@ use super::service::{Door, Event, Name};
 use crate::disk::engine::{Engine, News};
 use crate::export::front::Front;
 use crate::export::nbd::service::{Client, Service};
+use crate::kernel::ring::Completion;
 
 /// The devices of a worker.
 pub(crate) struct VhostUser {
@@ -203,15 +203,15 @@ impl Front for VhostUser {
 
     type Done = ();
 
-    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, entry: &cqueue::Entry) {
-        let more = cqueue::more(entry.flags());
+    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
+        let more = completion.goes_on();
         match Event::unpack(what) {
             Event::Message(number) => {
                 self.devices[number].readable(engine);
                 self.touch(number);
             }
             Event::Kick(Name { device, ring }) => {
-                self.devices[device].kicked(engine, ring, entry.result(), more);
+                self.devices[device].kicked(engine, ring, completion.result, more);
                 self.touch(device);
             }
             Event::Called(Name { device, ring }) => {

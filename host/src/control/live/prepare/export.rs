@@ -10,7 +10,10 @@ use crate::config::{self, Backing};
 use crate::control::change::NewExport;
 use crate::device::{self, Device};
 use crate::disk::{Disk, Registered};
+use crate::export::Export;
 use crate::export::listen::{self, Listening};
+use crate::export::nbd::service::Service;
+use crate::export::ublk::device::Device as BlockDevice;
 use crate::export::vhost_user::service::Door;
 use crate::server::arrange;
 use crate::server::worker::Backend;
@@ -21,7 +24,7 @@ const EXPORTS: usize = 32_768;
 impl Live {
     pub(super) fn add_export(
         &self,
-        backend: &Backend,
+        (backend, service): (&Backend, &Service),
         draft: &mut Draft,
         new: &NewExport,
         dry_run: bool,
@@ -30,6 +33,7 @@ impl Live {
             return Err(Why::No(format!("there are at most {EXPORTS} exports")));
         }
         let said = draft.config.exports.last().expect("the plan put it there").clone();
+        self.roots.check(&said.backing)?; // roots.3
         let named = said.disk.map(|disk| draft.config.disks[disk].name.clone());
         let opened = match draft.find_opened(&said, named.as_deref())? {
             Some(at) => at,
@@ -44,8 +48,9 @@ impl Live {
         export.start = Sector(placed.offset / Sector::SIZE); // and where the device is, when that is known
         draft.config.exports.last_mut().expect("the plan put it there").disk = disk;
         let socket = self.open_socket(new, dry_run)?;
+        let block = block_device(backend, service, new, &export, dry_run)?;
         draft.shows.insert(new.name.clone(), opened);
-        draft.steps.push(Step::Export { export, opened, socket });
+        draft.steps.push(Step::Export { export, opened, socket, block });
         Ok(())
     }
 
@@ -72,7 +77,7 @@ impl Live {
         named: Option<&str>,
     ) -> Result<usize, Why> {
         self.is_left(said)?;
-        let device = device::open(&said.backing, said.read_only)?;
+        let device = device::open(&said.backing, said.read_only, &self.roots)?;
         let file = match device.descriptor() {
             None => None,
             Some(_) => Some(draft.file(backend.files).ok_or_else(|| {
@@ -91,11 +96,12 @@ impl Live {
             Some(name) => self.put_first(backend, draft, &name, &registered)?,
             None => self.put_alone(backend, draft, &said.name, &registered)?,
         };
+        let read_only = said.read_only || device.facts().read_only;
         let model = match &said.backing {
             Backing::Model { name, .. } => Some(name.clone()),
             _ => None,
         };
-        draft.opened.push(Opened { device, model, disk, start: Sector(0), file, read_only: said.read_only });
+        draft.opened.push(Opened { device, model, disk, start: Sector(0), file, read_only });
         Ok(draft.opened.len() - 1)
     }
 
@@ -197,8 +203,39 @@ impl Opened {
                     || self.device.identity().is_some_and(|identity| arrange::identity(path) == Some(identity))
             }
             Backing::Model { name, .. } => disk == Some(self.disk) && self.model.as_ref() == Some(name),
+            Backing::Nbd(nbd) => self.device.maps_by_lane() && self.device.path() == Some(nbd.uri.as_ref()),
+            Backing::Rbd(rbd) => self.device.path() == Some(rbd.name.as_ref()),
             Backing::Null { .. } | Backing::Mem { .. } => false,
         }
+    }
+}
+
+/// The block device that a new export is to be, if it is to be one.
+fn block_device(
+    backend: &Backend,
+    service: &Service,
+    new: &NewExport,
+    export: &Export,
+    dry_run: bool,
+) -> Result<Option<BlockDevice>, Why> {
+    let Some(ublk) = &new.ublk else { return Ok(None) };
+    if service.ublks.is_leaving(&new.name) {
+        return Err(Why::Wait(format!("the block device of export \"{}\" is still being removed", new.name)));
+    }
+    let make = || {
+        if dry_run {
+            return BlockDevice::check().map(|()| None);
+        }
+        let workers = backend.notifiers.workers();
+        BlockDevice::make(ublk, &new.backing, export, service.limits.request_max, workers).map(Some)
+    };
+    match backend.engine.drives().and_then(|()| make()) {
+        Ok(device) => Ok(device),
+        Err(why) if ublk.optional => {
+            tracing::warn!("export {:?} is no block device: {why}", new.name);
+            Ok(None)
+        }
+        Err(why) => Err(Why::No(format!("export \"{}\": {why}", new.name))),
     }
 }
 

@@ -3,15 +3,18 @@
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
 
+use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Errno, Instant, Op, Outcome};
-use io_uring::{opcode, types};
 
 use super::super::proto::{self, RequestHeader};
 use super::super::service::{Command, Common, Event};
-use super::{Connection, HEADS, Phase, Receiving, Serving};
+use super::{Connection, HEADS, Lack, Phase, Receiving, Serving, Taken};
 use crate::device;
+use crate::device::lane::Map;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
+use crate::kernel::call::{Call, advance};
+use crate::kernel::ticket::Memory;
 
 /// How many runs a block status answers at most. Chosen: 8 KiB of reply, 16 with extended headers; the client asks on from
 /// where the answer ends.
@@ -68,7 +71,11 @@ impl Connection {
             }
             News::Released => return self.release(engine, number),
         };
-        let Command { cookie, op, offset, len, .. } = common.commands[number];
+        let Command { cookie, op, offset, len, is_map, .. } = common.commands[number];
+        if is_map {
+            self.reply_status((cookie, offset), engine.memory(number), outcome);
+            return self.release(engine, number);
+        }
         self.out.answers(op, engine.now);
         match outcome {
             Outcome::Failed(errno) => {
@@ -142,22 +149,50 @@ impl Connection {
     }
 
     pub(super) fn block_status(&mut self, header: &RequestHeader, export: &Export) {
-        let most = if header.flags & proto::CMD_FLAG_REQ_ONE != 0 { 1 } else { RUNS };
-        match device::map(&*export.device, export.offset + header.offset, header.length, most) {
-            Ok(runs) => {
-                let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-                let runs: Vec<(u64, u32)> = runs
-                    .iter()
-                    .map(|run| (run.len, if run.hole { proto::STATE_HOLE | proto::STATE_ZERO } else { 0 }))
-                    .collect();
-                let request = (header.cookie, header.offset);
-                proto::block_status(&mut self.out.heads, session.extended, request, session.context_id, &runs);
-            }
-            Err(error) => {
-                let errno = device::errno(&error);
-                self.reply_error((header.cookie, header.offset), errno, &format!("block status: {error}"));
+        let request = (header.cookie, header.offset);
+        match device::map(&*export.device, export.offset + header.offset, header.length, runs_at_most(header)) {
+            Ok(runs) => self.reply_runs(request, runs.iter().map(|run| (run.len, run.hole))),
+            Err(error) => self.reply_error(request, device::errno(&error), &format!("block status: {error}")),
+        }
+    }
+
+    /// Asks the device's lane, since it may take its time.
+    pub(super) fn block_status_later(
+        &mut self,
+        engine: &mut Engine,
+        common: &mut Common,
+        header: &RequestHeader,
+        export: &Export,
+    ) -> Taken {
+        if self.commands >= common.service.limits.connection_requests {
+            return Taken::NotNow(Lack::Own); // client.3
+        }
+        let ticket = engine.admit(self.number as u64, Memory::None);
+        let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
+        let waited = (Duration::ZERO, Part::Room);
+        common.put(ticket, Command { cookie, waited, op: Op::Read, offset, len, flags, in_part: false, is_map: true });
+        self.commands += 1;
+        let map = Map { ticket, at: export.offset + offset, bytes: len, most: runs_at_most(header) };
+        engine.map(export.disk, export.start, map);
+        Taken::Yes
+    }
+
+    /// Answers with what a lane has told.
+    fn reply_status(&mut self, request: (u64, u64), memory: &Memory, outcome: Outcome) {
+        match (outcome, memory) {
+            (Outcome::Done, Memory::Map(runs)) => self.reply_runs(request, runs.iter().copied()),
+            (Outcome::Done, _) => unreachable!("what is allocated is in the memory of the ticket"),
+            (Outcome::Failed(errno), _) => {
+                self.reply_error(request, errno, &format!("block status: {}", describe(errno)));
             }
         }
+    }
+
+    fn reply_runs(&mut self, request: (u64, u64), runs: impl Iterator<Item = (u64, bool)>) {
+        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
+        let state = |hole: bool| if hole { proto::STATE_HOLE | proto::STATE_ZERO } else { 0 };
+        let runs: Vec<(u64, u32)> = runs.map(|(len, hole)| (len, state(hole))).collect();
+        proto::block_status(&mut self.out.heads, session.extended, request, session.context_id, &runs);
     }
 
     // ---- to the kernel ----
@@ -207,15 +242,12 @@ impl Connection {
         }
         let sent = self.sent.as_mut().expect("set above");
         sent.message.msg_iov = sent.iovecs[sent.next..].as_mut_ptr();
-        sent.message.msg_iovlen = sent.iovecs.len() - sent.next;
+        sent.message.msg_iovlen = (sent.iovecs.len() - sent.next) as _; // narrower with musl
         sent.under_way = true;
-        let entry = opcode::SendMsg::new(types::Fd(self.fd.as_raw_fd()), &raw const sent.message)
-            .flags(libc::MSG_NOSIGNAL as u32)
-            .build()
-            .user_data(Event::Send(self.number).pack());
+        let call = Call::Send { fd: self.fd.as_raw_fd(), message: &raw const sent.message };
         // SAFETY: the message and its iovecs are not touched while `under_way`; `sending.heads` and the buffers of its
         // payloads neither, until `send_ended`. The connection stays in its slot meanwhile (`is_over`).
-        unsafe { engine.ring.push(&entry) }
+        unsafe { engine.ring.push(call, Event::Send(self.number).pack()) }
     }
 
     /// Nobody will take the replies: what they hold is given back.
@@ -270,15 +302,7 @@ impl Connection {
         match result {
             0.. => {
                 self.progress = now;
-                let mut bytes = result as usize;
-                while bytes > 0 {
-                    let first = &mut sent.iovecs[sent.next];
-                    let step = bytes.min(first.iov_len);
-                    first.iov_base = first.iov_base.wrapping_byte_add(step);
-                    first.iov_len -= step;
-                    bytes -= step;
-                    sent.next += usize::from(first.iov_len == 0);
-                }
+                sent.next += advance(&mut sent.iovecs[sent.next..], result as usize);
                 if sent.next < sent.iovecs.len() {
                     return;
                 }
@@ -309,6 +333,10 @@ fn is_zero(bytes: &[u8]) -> bool {
         Some((first, rest)) => u128::from_ne_bytes(*first) == 0 && *rest == bytes[..rest.len()],
         None => bytes.iter().all(|byte| *byte == 0),
     }
+}
+
+fn runs_at_most(header: &RequestHeader) -> usize {
+    if header.flags & proto::CMD_FLAG_REQ_ONE != 0 { 1 } else { RUNS }
 }
 
 /// An error for people.

@@ -4,18 +4,19 @@ use fairlift_core::{Bio, Extent, Flags, Op, Sector, Token};
 use virtio_bindings::bindings::virtio_blk as blk;
 use vm_memory::{Bytes as _, GuestAddress};
 
-use super::super::chain::{self, Asked, ID_LEN, Reader, What};
+use super::super::chain::{Asked, ID_LEN, Reader, What};
 use super::super::config;
 use super::super::ring::{Ring, Slot};
 use super::super::service::Name;
 use crate::disk::engine::Engine;
 use crate::export::Export;
+use crate::export::offer::Offer;
 use crate::kernel::ticket::{Guest, Memory};
 
 /// What is needed of a device to begin with a request.
 pub(super) struct Begin<'a> {
     pub(super) export: &'a Export,
-    pub(super) can: &'a chain::Device,
+    pub(super) offer: &'a Offer,
     pub(super) ring: &'a mut Ring,
     /// Each write must be durable when it ends (vhost.5).
     pub(super) through: bool,
@@ -37,7 +38,7 @@ impl Begin<'_> {
             return Ok(false);
         }
         let (table, size) = self.ring.descriptors();
-        let asked = reader.read(self.can, self.ring.memory(), table, size, head);
+        let asked = reader.read(self.offer, self.ring.memory(), table, size, head);
         let asked = asked.map_err(|broken| format!("request {head} is no chain: {broken}"))?;
         let Some((op, extent, flags)) = self.wanted(&asked.what, asked.len) else {
             return self.answer_at_once(reader, head, &asked).map(|()| true);
@@ -118,7 +119,7 @@ impl Begin<'_> {
         let guest = guest.ok_or_else(|| format!("request {head}: its data is not in the guest's memory"))?;
         // Where the page cache is passed by, the kernel wants memory that is as aligned as the disk's blocks.
         let device = &self.export.device;
-        if device.descriptor().is_none() || !device.is_direct() || guest.is_aligned(self.can.block as usize) {
+        if device.descriptor().is_none() || !device.is_direct() || guest.is_aligned(self.offer.block as usize) {
             return Ok(Some((Memory::Guest(guest), None)));
         }
         let Some(mut buffer) = engine.pool.get(len as usize) else { return Ok(None) };

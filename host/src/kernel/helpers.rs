@@ -16,9 +16,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time;
 
 use fairlift_core::learn::concurrency;
-use fairlift_core::{ContextId, Tag, helpers as plan};
+use fairlift_core::{ContextId, helpers as plan};
 
 use crate::kernel::abort::AbortOnPanic;
+use crate::kernel::call::Work;
 use crate::kernel::clock;
 use crate::kernel::notify::Notifiers;
 
@@ -27,44 +28,27 @@ pub(crate) use plan::Order;
 /// How long a helper waits for work before it goes. Chosen: longer than the pauses of a load that goes on.
 const IDLE: time::Duration = time::Duration::from_secs(5);
 
-/// What a helper is to do: one system call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Work {
-    /// `preadv2`
-    Read { iovecs: *const libc::iovec, count: usize, at: u64 },
-    /// `pwritev2`
-    Write { iovecs: *const libc::iovec, count: usize, at: u64, flags: i32 },
-    /// `pwrite`
-    WriteOut { from: *const u8, len: usize, at: u64 },
-    /// `fallocate`
-    Allocate { mode: i32, at: u64, len: u64 },
-    /// `fdatasync`, or `fsync`
-    Sync { data_only: bool },
-}
-
 /// Work for a file, and the worker that is told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) worker: ContextId,
-    /// The lane that asks, by its disk and place, and the request.
-    pub(crate) lane: (usize, usize),
-    pub(crate) tag: Tag,
+    /// What the worker knows it by.
+    pub(crate) data: u64,
     pub(crate) fd: RawFd,
     /// How much of the file is concerned.
     pub(crate) sectors: u64,
     pub(crate) work: Work,
 }
 
-// SAFETY: the memory that a job names is left to the helper that does it until the result was taken (`Helpers::push`).
-unsafe impl Send for Job {}
-
-/// How a job ended: its lane and tag, and what the system call returned, or the negative error.
-pub(crate) type Done = ((usize, usize), Tag, i32);
+/// How a job ended: its data, and what the system call returned, or the negative error.
+pub(crate) type Done = (u64, i32);
 
 /// The helper threads of a server.
 pub(crate) struct Helpers {
     state: Mutex<State>,
     work: Condvar,
+    /// A helper has gone.
+    gone: Condvar,
     done: Box<[Mutex<Vec<Done>>]>,
     notifiers: Arc<Notifiers>,
     threads: usize,
@@ -93,14 +77,21 @@ impl Helpers {
         let plan = plan::Helpers::new(threads, disks, files);
         let state = State { plan, ready: VecDeque::new(), alive: 0, sleeping: 0, called: 0, stopping: false };
         let done = (0..workers).map(|_| Mutex::default()).collect();
-        Arc::new(Self { state: Mutex::new(state), work: Condvar::new(), done, notifiers, threads })
+        Arc::new(Self {
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            gone: Condvar::new(),
+            done,
+            notifiers,
+            threads,
+        })
     }
 
     /// Takes a job for a file in.
     ///
     /// # Safety
     /// The memory that the job names stays valid, and is left to the helper, until [`take`](Self::take) has answered with
-    /// the job's tag.
+    /// the job's data.
     pub(crate) unsafe fn push(self: &Arc<Self>, file: usize, order: Order, job: Job) {
         let mut state = self.state();
         state.plan.push(file, order, job);
@@ -123,6 +114,15 @@ impl Helpers {
     pub(crate) fn stop(&self) {
         self.state().stopping = true;
         self.work.notify_all();
+    }
+
+    /// Stops, and waits until all that was asked is done.
+    pub(crate) fn finish(&self) {
+        self.stop();
+        let mut state = self.state();
+        while state.alive > 0 {
+            state = self.gone.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// The most threads that were busy at once.
@@ -197,6 +197,7 @@ impl Helpers {
             }
         }
         state.alive -= 1;
+        self.gone.notify_all();
     }
 
     /// Does what is ready until nothing is.
@@ -211,7 +212,7 @@ impl Helpers {
             let spawn = self.start(&mut state);
             drop(state);
             let _ = self.spawn(spawn); // if there is nobody else, what is ready is ours, in the next round
-            self.tell(job.worker, (job.lane, job.tag, result));
+            self.tell(job.worker, (job.data, result));
             state = self.state();
         }
         state
@@ -237,37 +238,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Work {
-    /// Does it, however long that takes.
-    ///
-    /// # Safety
-    /// The memory that is named is valid, and nobody else's.
-    unsafe fn perform(self, fd: RawFd) -> i32 {
-        // SAFETY: the memory is the caller's promise; all else are numbers.
-        let result = unsafe {
-            match self {
-                Self::Read { iovecs, count, at } => libc::preadv2(fd, iovecs, count as libc::c_int, at as i64, 0),
-                Self::Write { iovecs, count, at, flags } => {
-                    libc::pwritev2(fd, iovecs, count as libc::c_int, at as i64, flags)
-                }
-                Self::WriteOut { from, len, at } => libc::pwrite64(fd, from.cast(), len, at as i64),
-                Self::Allocate { mode, at, len } => libc::fallocate64(fd, mode, at as i64, len as i64) as isize,
-                Self::Sync { data_only: true } => libc::fdatasync(fd) as isize,
-                Self::Sync { data_only: false } => libc::fsync(fd) as isize,
-            }
-        };
-        match result {
-            0.. => i32::try_from(result).expect("a request is shorter than 2 GiB"),
-            _ => -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
+    use crate::kernel::call::Pieces;
 
     fn pool(threads: usize, most: u16) -> Arc<Helpers> {
         let notifiers = Arc::new(Notifiers::new(1).unwrap());
@@ -300,16 +276,16 @@ mod tests {
         let iovecs: Vec<_> =
             (buffers.iter_mut()).map(|b| libc::iovec { iov_base: b.as_mut_ptr().cast(), iov_len: b.len() }).collect();
         for (n, iovec) in iovecs.iter().enumerate() {
-            let work = Work::Read { iovecs: iovec, count: 1, at: 512 * (n as u64 % 128) };
-            let job =
-                Job { worker: ContextId(0), lane: (0, 0), tag: Tag(n as u16), fd: open.as_raw_fd(), sectors: 1, work };
+            let into = Pieces::of(std::slice::from_ref(iovec), None);
+            let work = Work::Read { into, at: 512 * (n as u64 % 128) };
+            let job = Job { worker: ContextId(0), data: n as u64, fd: open.as_raw_fd(), sectors: 1, work };
             // SAFETY: the buffers live until all results were taken.
             unsafe { helpers.push(0, Order::Concurrent, job) }
             assert!(threads_of(&helpers) <= 3);
         }
         let mut done = wait_for(&helpers, 1000);
-        done.sort_by_key(|(_, tag, _)| tag.0);
-        assert!(done.iter().enumerate().all(|(n, done)| *done == ((0, 0), Tag(n as u16), 512)));
+        done.sort_by_key(|(data, _)| *data);
+        assert!(done.iter().enumerate().all(|(n, done)| *done == (n as u64, 512)));
         assert!(buffers.iter().flatten().all(|byte| *byte == 7));
         helpers.stop();
         while threads_of(&helpers) > 0 {
@@ -321,10 +297,10 @@ mod tests {
     fn an_error_is_told_as_the_kernel_has_it() {
         let helpers = pool(1, 1);
         let work = Work::Sync { data_only: true };
-        let job = Job { worker: ContextId(0), lane: (3, 1), tag: Tag(5), fd: -1, sectors: 0, work };
+        let job = Job { worker: ContextId(0), data: 5, fd: -1, sectors: 0, work };
         // SAFETY: it names no memory.
         unsafe { helpers.push(0, Order::Alone, job) }
-        assert_eq!(wait_for(&helpers, 1), [((3, 1), Tag(5), -libc::EBADF)]);
+        assert_eq!(wait_for(&helpers, 1), [(5, -libc::EBADF)]);
         helpers.stop();
     }
 }

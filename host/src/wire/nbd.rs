@@ -3,6 +3,9 @@
 //! Pure: bytes in, values out. Everything is big-endian. Numbers and section names are those of the protocol text,
 //! `doc/proto.md` of the NBD project.
 
+pub mod answers;
+pub mod greeting;
+
 use fairlift_core::Errno;
 
 // ---- handshake ("Handshake phase", "Fixed newstyle negotiation") ----
@@ -146,6 +149,22 @@ pub enum Command {
     Unknown(u16),
 }
 
+impl Command {
+    const fn number(self) -> u16 {
+        match self {
+            Self::Read => 0,
+            Self::Write => 1,
+            Self::Disconnect => 2,
+            Self::Flush => 3,
+            Self::Trim => 4,
+            Self::Cache => 5,
+            Self::WriteZeroes => 6,
+            Self::BlockStatus => 7,
+            Self::Unknown(number) => number,
+        }
+    }
+}
+
 impl From<u16> for Command {
     fn from(number: u16) -> Self {
         match number {
@@ -229,6 +248,20 @@ pub fn decode_request(bytes: &[u8], extended: bool) -> Result<Option<(RequestHea
     Ok(Some((header, if extended { EXTENDED_REQUEST_LEN } else { REQUEST_LEN })))
 }
 
+/// Appends a request without extended headers, up to its payload.
+///
+/// # Panics
+/// If its length does not fit 32 bits, or its command is not known.
+pub fn encode_request(out: &mut Vec<u8>, header: &RequestHeader) {
+    let length = u32::try_from(header.length).expect("a request is cut to what 32 bits can say");
+    out.extend_from_slice(&REQUEST_MAGIC.to_be_bytes());
+    out.extend_from_slice(&header.flags.to_be_bytes());
+    out.extend_from_slice(&header.command.number().to_be_bytes());
+    out.extend_from_slice(&header.cookie.to_be_bytes());
+    out.extend_from_slice(&header.offset.to_be_bytes());
+    out.extend_from_slice(&length.to_be_bytes());
+}
+
 // ---- replies ("Simple reply message", "Structured reply chunk message", "Extended reply chunk message") ----
 
 const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
@@ -243,6 +276,8 @@ const CHUNK_OFFSET_HOLE: u16 = 2;
 const CHUNK_BLOCK_STATUS: u16 = 5;
 const CHUNK_BLOCK_STATUS_EXT: u16 = 6;
 const CHUNK_ERROR: u16 = 1 << 15 | 1;
+/// Of all chunks that say that something failed.
+const CHUNK_IS_ERROR: u16 = 1 << 15;
 
 /// In block status: nothing is allocated.
 pub const STATE_HOLE: u32 = 1;
@@ -358,13 +393,27 @@ pub fn block_status(
     }
 }
 
+/// What a server's error means; a number that the protocol does not have is taken as `EIO`.
+#[must_use]
+pub fn errno(error: u32) -> Errno {
+    let known = [
+        Errno::EPERM,
+        Errno::EIO,
+        Errno::ENOMEM,
+        Errno::EINVAL,
+        Errno::ENOSPC,
+        Errno::EOVERFLOW,
+        Errno::ENOTSUP,
+        Errno::ESHUTDOWN,
+    ];
+    known.into_iter().find(|errno| errno.0 as u32 == error).unwrap_or(Errno::EIO)
+}
+
 /// What the protocol calls an error ("Error values"): some as they are, the rest by what they mean to a client.
 #[must_use]
 pub fn nbd_error(errno: Errno) -> u32 {
     const EACCES: i32 = 13;
-    const EFBIG: i32 = 27;
     const EROFS: i32 = 30;
-    const EDQUOT: i32 = 122;
     match errno {
         Errno::EPERM
         | Errno::EIO
@@ -375,7 +424,7 @@ pub fn nbd_error(errno: Errno) -> u32 {
         | Errno::ENOTSUP
         | Errno::ESHUTDOWN => errno.0 as u32,
         Errno(EACCES | EROFS) => Errno::EPERM.0 as u32,
-        Errno(EFBIG | EDQUOT) => Errno::ENOSPC.0 as u32,
+        Errno::EFBIG | Errno::EDQUOT => Errno::ENOSPC.0 as u32,
         _ => Errno::EIO.0 as u32,
     }
 }

@@ -1,0 +1,61 @@
+//! What the server gives up once it has started: `--seccomp`, `--keep-capability`.
+
+use fairlift::config::Config;
+use fairlift::confine::{self, Capability};
+
+use super::args::ServeArgs;
+use crate::config::Server;
+
+/// What is given up, and what is not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Confinement {
+    /// Whether system calls are filtered.
+    pub(crate) seccomp: bool,
+    /// Capabilities that stay.
+    pub(crate) keep: Vec<Capability>,
+}
+
+impl Confinement {
+    /// The flag wins (serve.1).
+    pub(super) fn said(flags: &ServeArgs, server: &Server) -> Self {
+        let in_file = || server.keep_capabilities.iter().map(|placed| placed.value).collect();
+        Self {
+            seccomp: flags.seccomp.or(server.seccomp.as_ref().map(|placed| placed.value)).unwrap_or(true),
+            keep: if flags.keep_capability.is_empty() { in_file() } else { flags.keep_capability.clone() },
+        }
+    }
+
+    /// The keys in which another one differs.
+    pub(super) fn differs(&self, other: &Self) -> impl Iterator<Item = &'static str> {
+        let keys = [("seccomp", self.seccomp == other.seccomp), ("keep_capabilities", self.keep == other.keep)];
+        keys.into_iter().filter(|(_, same)| !same).map(|(key, _)| key)
+    }
+
+    /// From now on. Backings are open, and clients can connect; no other thread has been started.
+    ///
+    /// # Errors
+    /// Why a capability cannot be kept.
+    pub(super) fn begin(&self, config: &Config) -> Result<(), String> {
+        let mut keep = self.keep.clone();
+        // Its devices are made, grow and go while it runs.
+        let has_block_devices = config.exports.iter().any(|export| export.ublk.is_some());
+        if has_block_devices && Capability::SYS_ADMIN.is_there() {
+            keep.push(Capability::SYS_ADMIN);
+        }
+        let block_devices = has_block_devices || keep.contains(&Capability::SYS_ADMIN);
+        let kept = confine::give_up_capabilities(&keep).map_err(|why| why.to_string())?;
+        match kept.iter().map(|one| format!(" {one}")).collect::<String>() {
+            none if none.is_empty() => tracing::info!("has no capability any more (keep_capabilities)"),
+            kept => tracing::info!("has no capability any more but{kept} (keep_capabilities)"),
+        }
+        if !self.seccomp {
+            tracing::warn!("seccomp is off: the server may make any system call");
+        } else if let Err(why) = confine::filter_system_calls(block_devices) {
+            // In a container that forbids it the container's filter is in force.
+            tracing::warn!("system calls could not be given up: {why}; the server runs without");
+        } else {
+            tracing::info!("gave up the system calls that a server does not need");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! `fairlift units`: units for systemd that start this program.
+
+use std::io;
+use std::path::Path;
+
+/// Where the package has the program, and so the units.
+const PACKAGED: &str = "/usr/bin/fairlift";
+
+/// The names of the units, and what is in them.
+const UNITS: [(&str, &str); 4] = [
+    ("fairlift.service", include_str!("../../systemd/fairlift.service")),
+    ("fairlift@.service", include_str!("../../systemd/fairlift@.service")),
+    ("fairlift-ublk.service", include_str!("../../systemd/fairlift-ublk.service")),
+    ("fairlift.socket", include_str!("../../systemd/fairlift.socket")),
+];
+
+/// The unit of the service; or all of them, in `directory`.
+///
+/// # Errors
+/// A unit cannot be written, or nobody knows where this program is.
+pub(crate) fn units(directory: Option<&Path>) -> io::Result<Vec<u8>> {
+    let program = std::env::current_exe()?;
+    let program = program.to_str().ok_or_else(|| io::Error::other("the path of this program is not UTF-8"))?;
+    let Some(directory) = directory else { return Ok(starting(program, UNITS[0].1).into_bytes()) };
+    std::fs::create_dir_all(directory)?;
+    for (name, unit) in UNITS {
+        std::fs::write(directory.join(name), starting(program, unit))?;
+    }
+    Ok(Vec::new())
+}
+
+/// A unit with the program where it is. Its path is quoted as systemd reads it.
+fn starting(program: &str, unit: &str) -> String {
+    let plain = program.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte));
+    let quoted = program.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
+    let program = if plain { program.to_owned() } else { format!("\"{quoted}\"") };
+    unit.replace(&format!("ExecStart={PACKAGED} "), &format!("ExecStart={program} "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_services_start_the_program_where_it_is() {
+        let mut started = 0;
+        for (name, unit) in UNITS {
+            let shown = starting("/opt/100% fair/fairlift", unit);
+            assert!(!shown.contains(PACKAGED), "{name}: {shown}");
+            started += shown.matches("\nExecStart=\"/opt/100%% fair/fairlift\" serve --config /etc/fairlift/").count();
+            assert_eq!(starting(PACKAGED, unit), unit, "{name} as the package has it");
+        }
+        assert_eq!(started, 3);
+    }
+
+    #[test]
+    fn they_are_written_where_they_are_asked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(units(Some(directory.path())).unwrap(), b"");
+        let service = std::fs::read(directory.path().join("fairlift.service")).unwrap();
+        assert_eq!(units(None).unwrap(), service);
+        assert!(
+            directory.path().join("fairlift.socket").exists() && directory.path().join("fairlift@.service").exists()
+        );
+    }
+}

@@ -1,0 +1,273 @@
+//! Another NBD server, as people write it: the URIs of the NBD project, and our options behind them.
+//!
+//! `nbd://HOST[:PORT]/EXPORT`, `nbds://…` with TLS, `nbd+unix:///EXPORT?socket=PATH`, `nbds+unix:///…`; then
+//! `,reconnect=TIME,connections=NUMBER,tls=DIR`. In front there may be `nbd:`.
+
+use std::path::{Path, PathBuf};
+
+use fairlift::config::{Backing, Nbd, NbdAddress, NbdTls};
+use fairlift_core::Duration;
+use fairlift_core::time::secs;
+use fairlift_lab::suggestion;
+
+use super::certificates;
+use super::units::parse_time;
+
+/// How such a backing may start.
+pub(crate) const SCHEMES: [&str; 4] = ["nbd", "nbds", "nbd+unix", "nbds+unix"];
+
+/// IANA's, for NBD.
+const PORT: u16 = 10809;
+
+/// Chosen: a server that is restarted is back by then, and a client's own time limit (30 s, as a rule) is not reached.
+const RECONNECT: Duration = secs(10);
+
+/// Chosen: as many as the machine's first workers, and as nbdcopy makes.
+const CONNECTIONS: u16 = 4;
+
+const OPTIONS: [&str; 3] = ["reconnect", "connections", "tls"];
+
+/// Reads a backing: `text` begins with one of [`SCHEMES`] and a colon.
+///
+/// # Errors
+/// It is malformed: what, and what is possible.
+pub(crate) fn parse(text: &str) -> Result<Backing, String> {
+    let text = text.strip_prefix("nbd:").filter(|rest| !rest.starts_with("//")).unwrap_or(text);
+    let (uri, options) = take_options(text)?;
+    let mut nbd = parse_uri(uri)?;
+    for (key, value) in options {
+        match key {
+            "reconnect" => nbd.reconnect = parse_time(value).map_err(|why| format!("nbd: reconnect: {why}"))?,
+            "connections" => {
+                let number = value.parse().ok().filter(|number| (1..=16).contains(number));
+                nbd.connections =
+                    number.ok_or_else(|| format!("nbd: connections takes a number from 1 to 16, not \"{value}\""))?;
+            }
+            _ => match &mut nbd.tls {
+                Some(tls) => tls.certificates = value.into(),
+                None => return Err("nbd: tls=DIR goes with nbds:// or nbds+unix://".into()),
+            },
+        }
+    }
+    if nbd.tls.as_ref().is_some_and(|tls| tls.certificates.as_os_str().is_empty()) {
+        return Err(
+            "nbd: TLS needs to know whom to trust: tls=DIR, with ca-cert.pem, and client-cert.pem and client-key.pem if \
+             the server wants them"
+                .into(),
+        );
+    }
+    Ok(Backing::Nbd(Box::new(nbd)))
+}
+
+/// Keys and their values.
+type Options<'a> = Vec<(&'a str, &'a str)>;
+
+/// `URI,KEY=VALUE,…` taken apart. Only a known option parts from the URI, for names may contain commas.
+fn take_options(text: &str) -> Result<(&str, Options<'_>), String> {
+    let (mut uri, mut options) = (text, Options::new());
+    while let Some((before, option)) = uri.rsplit_once(',') {
+        let Some((key, value)) = option.split_once('=') else { break };
+        if !OPTIONS.contains(&key) {
+            let other = suggestion(key, OPTIONS);
+            if other.is_empty() {
+                break;
+            }
+            return Err(format!("unknown option \"{key}\": nbd: takes {}{other}", OPTIONS.join(", ")));
+        }
+        if options.iter().any(|(there, _)| *there == key) {
+            return Err(format!("nbd: {key} is given twice"));
+        }
+        options.push((key, value));
+        uri = before;
+    }
+    Ok((uri, options))
+}
+
+fn parse_uri(uri: &str) -> Result<Nbd, String> {
+    const FORMS: &str = "nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH, with nbds for TLS";
+    let malformed = |why: &str| format!("\"{uri}\": {why}: {FORMS}");
+    let (scheme, rest) = uri.split_once("://").ok_or_else(|| malformed("no URI of NBD"))?;
+    let (is_unix, has_tls) = match scheme {
+        "nbd" => (false, false),
+        "nbds" => (false, true),
+        "nbd+unix" => (true, false),
+        "nbds+unix" => (true, true),
+        _ => return Err(malformed("no URI of NBD")),
+    };
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (place, export) = rest.split_once('/').unwrap_or((rest, ""));
+    let (mut socket, mut certificates, mut name) = (None, PathBuf::new(), None);
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = decode(value).ok_or_else(|| malformed("what follows a % is no byte"))?;
+        match key {
+            "socket" => socket = Some(value),
+            "tls-certificates" => certificates = value.into(),
+            "tls-hostname" => name = Some(value),
+            other => {
+                let known = ["socket", "tls-certificates", "tls-hostname"];
+                let other = format!("\"{other}\" is not known{}", suggestion(other, known));
+                return Err(malformed(&other));
+            }
+        }
+    }
+    let address = match (is_unix, socket) {
+        (true, Some(path)) if !path.is_empty() && place.is_empty() => NbdAddress::Unix(path.into()),
+        (true, _) => return Err(malformed("a unix socket is named by ?socket=PATH, and has no host")),
+        (false, Some(_)) => return Err(malformed("?socket= goes with nbd+unix")),
+        (false, None) => {
+            let (host, port) =
+                host_and_port(place).ok_or_else(|| malformed("a host is needed, and a port is a number"))?;
+            NbdAddress::Tcp { host, port }
+        }
+    };
+    let of = match &address {
+        NbdAddress::Tcp { host, .. } => host.clone(),
+        NbdAddress::Unix(_) => "localhost".into(),
+    };
+    let tls = NbdTls { certificates, name: name.unwrap_or(of), load: certificates::load_trusting };
+    Ok(Nbd {
+        uri: uri.into(),
+        address,
+        export: decode(export).ok_or_else(|| malformed("what follows a % is no byte"))?,
+        tls: has_tls.then_some(tls),
+        reconnect: RECONNECT,
+        connections: CONNECTIONS,
+    })
+}
+
+fn host_and_port(place: &str) -> Option<(String, u16)> {
+    let (host, port) = match place.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            (host, rest.strip_prefix(':').or(rest.is_empty().then_some(""))?)
+        }
+        None => place.split_once(':').unwrap_or((place, "")),
+    };
+    let port = if port.is_empty() { PORT } else { port.parse().ok()? };
+    (!host.is_empty()).then(|| (host.to_owned(), port))
+}
+
+/// Text in which `%20` stands for a space.
+fn decode(text: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((first, after)) = rest.split_first() {
+        if *first == b'%' {
+            let code = std::str::from_utf8(after.get(..2)?).ok()?;
+            bytes.push(u8::from_str_radix(code, 16).ok()?);
+            rest = &after[2..];
+        } else {
+            bytes.push(*first);
+            rest = after;
+        }
+    }
+    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
+}
+
+/// As it is written.
+pub(crate) fn write(nbd: &Nbd) -> String {
+    let mut text = format!("nbd:{}", nbd.uri);
+    if nbd.reconnect != RECONNECT {
+        text += &format!(",reconnect={}ms", nbd.reconnect.as_millis());
+    }
+    if nbd.connections != CONNECTIONS {
+        text += &format!(",connections={}", nbd.connections);
+    }
+    if let Some(tls) = &nbd.tls {
+        text += &format!(",tls={}", tls.certificates.display());
+    }
+    text
+}
+
+/// With its paths starting at `dir`.
+pub(crate) fn rooted(mut nbd: Nbd, dir: &Path) -> Nbd {
+    if let NbdAddress::Unix(path) = &mut nbd.address {
+        *path = dir.join(&path);
+    }
+    if let Some(tls) = &mut nbd.tls {
+        tls.certificates = dir.join(&tls.certificates);
+    }
+    nbd
+}
+
+/// The paths that it names.
+pub(crate) fn paths(nbd: &Nbd) -> impl Iterator<Item = &Path> {
+    let socket = match &nbd.address {
+        NbdAddress::Unix(path) => Some(&**path),
+        NbdAddress::Tcp { .. } => None,
+    };
+    socket.into_iter().chain(nbd.tls.as_ref().map(|tls| &*tls.certificates))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nbd(text: &str) -> Nbd {
+        match parse(text) {
+            Ok(Backing::Nbd(nbd)) => *nbd,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn uris_are_those_of_the_nbd_project() {
+        let tcp = |host: &str, port| NbdAddress::Tcp { host: host.into(), port };
+        for (text, address, export) in [
+            ("nbd://far", tcp("far", 10809), ""),
+            ("nbd:nbd://far/", tcp("far", 10809), ""),
+            ("nbd://far:99/disk", tcp("far", 99), "disk"),
+            ("nbd://[::1]/a/b", tcp("::1", 10809), "a/b"),
+            ("nbd://[::1]:99/a%20b%2c", tcp("::1", 99), "a b,"),
+            ("nbd+unix:///?socket=/run/a.sock", NbdAddress::Unix("/run/a.sock".into()), ""),
+            ("nbd:nbd+unix:///disk?socket=/run/a%20b", NbdAddress::Unix("/run/a b".into()), "disk"),
+            ("nbd://far/a,b", tcp("far", 10809), "a,b"),
+        ] {
+            let nbd = nbd(text);
+            assert_eq!((nbd.address, nbd.export.as_str()), (address, export), "{text}");
+        }
+        let plain = nbd("nbd://far/x");
+        assert_eq!((plain.reconnect, plain.connections, plain.tls), (secs(10), 4, None));
+        let odd = nbd("nbd:nbds://far/x,y,reconnect=30s,tls=/etc/pki,connections=1");
+        assert_eq!((odd.export.as_str(), odd.reconnect, odd.connections), ("x,y", secs(30), 1));
+        let tls = odd.tls.clone().unwrap();
+        assert_eq!((tls.certificates, tls.name.as_str()), ("/etc/pki".into(), "far"));
+        let by_uri = nbd("nbds+unix:///?socket=/s&tls-certificates=/c&tls-hostname=far");
+        assert_eq!(by_uri.tls.map(|tls| (tls.certificates, tls.name)), Some(("/c".into(), "far".into())));
+        for text in ["nbd://far/x", "nbds://far/x,reconnect=30s,connections=1,tls=/etc/pki"] {
+            assert_eq!(nbd(&write(&nbd(text))), nbd(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bad_uri_is_refused_with_what_is_possible() {
+        for (text, why) in [
+            ("nbd:", "no URI of NBD: nbd://HOST[:PORT]/EXPORT"),
+            ("nbd:far/x", "no URI of NBD"),
+            ("nbd:///x", "a host is needed"),
+            ("nbd://far:x/y", "a port is a number"),
+            ("nbd://far:70000/y", "a port is a number"),
+            ("nbd+unix:///x", "named by ?socket=PATH"),
+            ("nbd+unix://far/x?socket=/a", "has no host"),
+            ("nbd://far/x?socket=/a", "goes with nbd+unix"),
+            ("nbd+unix:///x?sokcet=/a", "\"sokcet\" is not known; did you mean \"socket\"?"),
+            ("nbd://far/%zz", "no byte"),
+            ("nbds://far/x", "tls=DIR, with ca-cert.pem"),
+            ("nbd://far/x,tls=/a", "goes with nbds://"),
+            ("nbd://far/x,reconect=1s", "did you mean \"reconnect\"?"),
+            ("nbd://far/x,reconnect=1", "reconnect: a time needs a unit"),
+            ("nbd://far/x,connections=17", "from 1 to 16"),
+            ("nbd://far/x,connections=1,connections=2", "given twice"),
+        ] {
+            let says = parse(text).expect_err(text);
+            assert!(says.contains(why), "{text}: {says}");
+        }
+    }
+
+    #[test]
+    fn paths_start_where_they_were_written() {
+        let rooted = |text: &str| rooted(nbd(text), Path::new("/etc"));
+        let all = rooted("nbds+unix:///?socket=a.sock,tls=pki");
+        assert_eq!(paths(&all).collect::<Vec<_>>(), [Path::new("/etc/a.sock"), Path::new("/etc/pki")]);
+    }
+}

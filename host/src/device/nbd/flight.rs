@@ -1,0 +1,139 @@
+//! A request on its way to another server and back.
+
+use fairlift_core::{ContextId, Errno, Flags, Instant, Op, Outcome, Tag};
+
+use super::ledger::{Given, Promise};
+use crate::wire::nbd::answers::Asked;
+use crate::wire::nbd::{CMD_FLAG_FAST_ZERO, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE, Command, RequestHeader};
+
+/// A request on its way.
+pub(super) struct Flight {
+    pub(super) whose: Whose,
+    pub(super) ask: Ask,
+    pub(super) flags: Flags,
+    /// Where, and how much, of what the server has.
+    pub(super) at: u64,
+    pub(super) bytes: u64,
+    /// Its memory, which is the device's until it is answered (engine.1).
+    pub(super) iovecs: Vec<libc::iovec>,
+    /// When it fails (remote.3).
+    pub(super) deadline: Instant,
+    /// Of a flush: what it promised when it was asked for, whichever connection it goes by.
+    pub(super) promise: Option<Promise>,
+    pub(super) here: Here,
+    /// How many runs are asked for.
+    pub(super) most: usize,
+}
+
+/// What is known of a request on the connection that it goes by; on the next one it begins anew.
+#[derive(Default)]
+pub(super) struct Here {
+    /// Its name there.
+    pub(super) cookie: u64,
+    /// Where in what is sent it begins to be of use; 0: it was not put there.
+    pub(super) end: u64,
+    /// How it was answered, while the kernel still sends it (socket.4).
+    pub(super) answer: Option<Result<(), Errno>>,
+    /// Of what changes data.
+    pub(super) given: Given,
+    /// What is allocated, as far as it was told, and whether there are more runs than are asked for.
+    pub(super) runs: Vec<(u64, bool)>,
+    pub(super) is_full: bool,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ask {
+    Op(Op),
+    Map,
+}
+
+/// The worker that is told when a request has ended, and what it calls the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Whose {
+    pub(super) worker: ContextId,
+    pub(super) name: Name,
+}
+
+/// A request's name, as its worker knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Name {
+    Request(Tag),
+    Map(usize),
+}
+
+// SAFETY: the pointers in `iovecs` name memory of a ticket, which its worker leaves to the device until it is answered (engine.1),
+// whichever worker's connection the request goes by.
+unsafe impl Send for Flight {}
+
+impl Flight {
+    /// Whether the server has other data when it has done it.
+    pub(super) const fn changes_data(&self) -> bool {
+        matches!(self.ask, Ask::Op(Op::Write | Op::WriteZeroes | Op::Discard))
+    }
+
+    /// Whether what it has done can be lost until it is flushed.
+    pub(super) fn owes_flush(&self) -> bool {
+        self.changes_data() && !self.flags.contains(Flags::FUA)
+    }
+
+    /// What is expected as an answer.
+    pub(super) const fn asked(&self) -> Asked {
+        match self.ask {
+            Ask::Op(Op::Read) => Asked::Read { at: self.at, len: self.bytes },
+            Ask::Op(Op::Write | Op::Flush | Op::Discard | Op::WriteZeroes) => Asked::Other,
+            Ask::Map => Asked::Status { len: self.bytes },
+        }
+    }
+
+    /// What is sent, before the payload of a write.
+    pub(super) fn header(&self) -> RequestHeader {
+        let command = match self.ask {
+            Ask::Op(Op::Read) => Command::Read,
+            Ask::Op(Op::Write) => Command::Write,
+            Ask::Op(Op::Flush) => Command::Flush,
+            Ask::Op(Op::Discard) => Command::Trim,
+            Ask::Op(Op::WriteZeroes) => Command::WriteZeroes,
+            Ask::Map => Command::BlockStatus,
+        };
+        let mut flags = 0;
+        if self.changes_data() && self.flags.contains(Flags::FUA) {
+            flags |= CMD_FLAG_FUA;
+        }
+        if command == Command::WriteZeroes {
+            for (flag, wire) in [(Flags::NO_UNMAP, CMD_FLAG_NO_HOLE), (Flags::FAST, CMD_FLAG_FAST_ZERO)] {
+                if self.flags.contains(flag) {
+                    flags |= wire;
+                }
+            }
+        }
+        RequestHeader { flags, command, cookie: self.here.cookie, offset: self.at, length: self.bytes }
+    }
+
+    /// The memory from a byte on, piece by piece.
+    pub(super) fn memory(&self, from: u64, bytes: u64) -> impl Iterator<Item = libc::iovec> {
+        let (mut skip, mut left) = (from as usize, bytes as usize);
+        self.iovecs.iter().filter_map(move |piece| {
+            let before = skip.min(piece.iov_len);
+            skip -= before;
+            let iov_len = left.min(piece.iov_len - before);
+            left -= iov_len;
+            (iov_len > 0).then(|| libc::iovec { iov_base: piece.iov_base.wrapping_byte_add(before), iov_len })
+        })
+    }
+
+    /// How it ends, as an answer for another worker.
+    pub(super) fn answer(self, result: Result<(), Errno>) -> super::Answer {
+        match self.whose.name {
+            Name::Request(tag) => super::Answer::Ended(tag, outcome(result)),
+            Name::Map(ticket) => super::Answer::Mapped(ticket, result.map(|()| self.here.runs)),
+        }
+    }
+}
+
+pub(super) fn outcome(result: Result<(), Errno>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Done,
+        Err(errno) => Outcome::Failed(errno),
+    }
+}

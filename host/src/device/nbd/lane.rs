@@ -1,0 +1,534 @@
+//! A worker's requests on another server: which connection they go by, how they end, and what becomes of them without one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fairlift_core::queue::Segment;
+use fairlift_core::{ContextId, Duration, Errno, Flags, Instant, Op, Outcome};
+
+use super::connect::Established;
+use super::flight::{Ask, Flight, Here, Name, Whose, outcome};
+use super::ledger::{Birth, End, Promise, Worth, is_asked_again};
+use super::socket::{Connection, Doing};
+use super::{Answer, Remote, Shared};
+use crate::device::lane::{Address, Completed, Io, Lane, Map, Request};
+use crate::kernel::notify::Notifiers;
+use crate::kernel::ticket::{Memory, zero};
+use crate::sync::lock;
+use crate::wire::nbd::FLAG_SEND_FAST_ZERO;
+use vm_memory::VolatileSlice;
+
+/// A flush takes as long as it takes, but not so many times `io_timeout`. Chosen: a disk that catches up needs some of them.
+const FLUSH_PATIENCE: u64 = 4;
+
+/// A worker's side of another server.
+pub(super) struct OnRemote {
+    shared: Arc<Shared>,
+    /// Says that the device is in use.
+    _device: Arc<Remote>,
+    address: Address,
+    /// Known from the first turn on.
+    me: ContextId,
+    notifiers: Option<Arc<Notifiers>>,
+    /// Slots that are ours, and those of them that have a connection.
+    slots: Vec<usize>,
+    connections: Vec<Connection>,
+    /// Requests without a connection to go by.
+    waiting: VecDeque<Flight>,
+    /// Since when there has been none that can be used.
+    without_since: Option<Instant>,
+    /// Our own requests, wherever they are, and those that others have handed over.
+    own: usize,
+    handed: usize,
+    now: Instant,
+    is_leaving: bool,
+    is_to_unwatch: bool,
+    /// Workers to be woken.
+    wake: u64,
+    /// Requests that were answered, while they are looked at.
+    ended: Vec<(usize, Result<(), Errno>)>,
+}
+
+impl OnRemote {
+    pub(super) fn new(shared: Arc<Shared>, device: Arc<Remote>, address: Address) -> Self {
+        Self {
+            shared,
+            _device: device,
+            address,
+            me: ContextId(0),
+            notifiers: None,
+            slots: Vec::new(),
+            connections: Vec::new(),
+            waiting: VecDeque::new(),
+            without_since: None,
+            own: 0,
+            handed: 0,
+            now: Instant::ZERO,
+            is_leaving: false,
+            is_to_unwatch: false,
+            wake: 0,
+            ended: Vec::new(),
+        }
+    }
+
+    // ---- which connection ----
+
+    /// It is `now`. At the first turn: takes what is its own (remote.2).
+    fn turn(&mut self, io: &mut Io<'_>, now: Instant) {
+        self.now = now;
+        if self.notifiers.is_some() {
+            return;
+        }
+        self.me = io.context;
+        self.notifiers = Some(Arc::clone(io.notifiers));
+        for slot in (usize::from(self.me.0)..self.shared.slots).step_by(io.notifiers.workers()) {
+            self.claim(io, slot);
+        }
+    }
+
+    /// Makes a slot our own, unless it is somebody's; whose it is now.
+    fn claim(&mut self, io: &mut Io<'_>, slot: usize) -> ContextId {
+        let shared = Arc::clone(&self.shared);
+        let mut owners = lock(&shared.owners);
+        if let Some(owner) = owners[slot].owner {
+            return owner;
+        }
+        owners[slot].owner = Some(self.me);
+        self.slots.push(slot);
+        let parked = owners[slot].parked.take();
+        drop(owners);
+        match parked {
+            Some((made, birth)) => self.connected(io, slot, made, birth),
+            None => {
+                if self.connections.is_empty() {
+                    self.without_since.get_or_insert(self.now);
+                }
+                self.shared.want(slot, self.me, io.notifiers);
+            }
+        }
+        self.me
+    }
+
+    fn connected(&mut self, io: &mut Io<'_>, slot: usize, made: Established, birth: Birth) {
+        if self.connections.iter().any(|connection| connection.slot == slot) {
+            return self.shared.leave(made, birth); // there is one already
+        }
+        let mut connection = Connection::new(slot, made, birth);
+        if !self.is_leaving {
+            connection.watch(io.ring, self.address);
+        }
+        self.connections.push(connection);
+        self.without_since = None;
+        for flight in std::mem::take(&mut self.waiting) {
+            self.place(io, flight);
+        }
+    }
+
+    /// Gives a request to a connection of ours, or to a worker that has one.
+    fn route(&mut self, io: &mut Io<'_>, flight: Flight) {
+        if self.slots.is_empty() {
+            let slot = usize::from(self.me.0) % self.shared.slots;
+            return self.send_by(io, slot, flight);
+        }
+        self.place(io, flight);
+    }
+
+    /// Gives a request to the worker that has a slot, or takes the slot and the request.
+    fn send_by(&mut self, io: &mut Io<'_>, slot: usize, flight: Flight) {
+        let owner = self.claim(io, slot);
+        if owner == self.me {
+            return self.place(io, flight);
+        }
+        let shared = Arc::clone(&self.shared);
+        let owners = lock(&shared.owners);
+        if owners[slot].owner != Some(owner) {
+            drop(owners);
+            return self.send_by(io, slot, flight); // it has left meanwhile
+        }
+        let of = flight.whose.worker;
+        self.handed -= usize::from(of != self.me);
+        shared.mail.tell(owner, |letters| match of == owner {
+            true => letters.answers.push(Answer::Back(flight)),
+            false => letters.handed.push(flight),
+        });
+        self.wake |= 1 << owner.0;
+    }
+
+    /// Gives a request to the connection that has fewest, a flush to one that can speak for all; or lets it wait for one.
+    fn place(&mut self, io: &mut Io<'_>, flight: Flight) {
+        let gives_up = self.gives_up_at().is_some_and(|at| at <= self.now);
+        let usable = self.connections.iter_mut().filter(|connection| connection.is_usable());
+        let promise = flight.promise.map(|promise| (promise, lock(&self.shared.ledger)));
+        let speaks = |birth| promise.as_ref().is_some_and(|(promise, ledger)| ledger.speaks(birth, *promise));
+        let best = usable.min_by_key(|connection| (!speaks(connection.birth), connection.open()));
+        drop(promise);
+        match best {
+            // Without status all counts as data.
+            Some(connection) if flight.ask == Ask::Map && !connection.tells_status() => {
+                let runs = vec![(flight.bytes, false)];
+                self.finish(io, Flight { here: Here { runs, ..Here::default() }, ..flight }, Ok(()));
+            }
+            Some(connection) => connection.take(flight),
+            None if gives_up => self.finish(io, flight, Err(Errno::EIO)), // remote.3
+            None => self.waiting.push_back(flight),
+        }
+    }
+
+    /// When requests wait no more for a connection.
+    fn gives_up_at(&self) -> Option<Instant> {
+        self.without_since.map(|since| since + self.shared.nbd.reconnect)
+    }
+
+    // ---- how they end ----
+
+    /// A request is over: tells whoever asked.
+    fn finish(&mut self, io: &mut Io<'_>, flight: Flight, result: Result<(), Errno>) {
+        if flight.whose.worker != self.me {
+            self.handed -= 1;
+            let worker = flight.whose.worker;
+            self.shared.mail.tell(worker, |letters| letters.answers.push(flight.answer(result)));
+            self.wake |= 1 << worker.0;
+            return;
+        }
+        let answer = flight.answer(result);
+        self.hear(io, answer);
+    }
+
+    /// What has become of a request of our own.
+    fn hear(&mut self, io: &mut Io<'_>, answer: Answer) {
+        match answer {
+            Answer::Back(flight) => return self.route(io, flight),
+            Answer::Ended(tag, outcome) => io.ended.push((tag, outcome)),
+            Answer::Mapped(ticket, Ok(runs)) => {
+                io.tickets[ticket].memory = Memory::Map(runs);
+                io.mapped.push((ticket, Outcome::Done));
+            }
+            Answer::Mapped(ticket, Err(errno)) => io.mapped.push((ticket, outcome(Err(errno)))),
+        }
+        self.own -= 1;
+    }
+
+    /// Goes on with what a connection has answered.
+    fn conclude(&mut self, io: &mut Io<'_>, index: usize) {
+        let mut ended = std::mem::take(&mut self.ended);
+        if ended.is_empty() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let volatile = shared.is_volatile();
+        let (mut flights, mut elsewhere) = (Vec::with_capacity(ended.len()), Vec::new());
+        for (slot, mut result) in ended.drain(..) {
+            let connection = &mut self.connections[index];
+            let flight = connection.take_ended(slot);
+            if result == Err(Errno::ESHUTDOWN) {
+                // The server goes, and has not done it: what else it has it will answer, or close the connection.
+                connection.goes = true;
+                self.waiting.push_back(flight);
+                continue;
+            }
+            if result.is_ok() && volatile && flight.owes_flush() {
+                lock(&shared.ledger).wrote(flight.here.given);
+            }
+            if let (Ok(()), Some(promise)) = (result, flight.promise) {
+                match self.judge(index, promise) {
+                    Worth::Believed => {}
+                    Worth::AskAt(_, slot) => {
+                        elsewhere.push((slot, flight));
+                        continue;
+                    }
+                    Worth::Lost => {
+                        tracing::error!(
+                            uri = shared.nbd.uri,
+                            "a flush fails: writes were answered before a connection was lost, and may be lost with it"
+                        );
+                        result = Err(Errno::EIO); // ledger.2
+                    }
+                }
+            }
+            flights.push((flight, result));
+        }
+        self.ended = ended;
+        self.look_for_usable();
+        for (slot, flight) in elsewhere {
+            self.send_by(io, slot, flight);
+        }
+        for (flight, result) in flights {
+            self.finish(io, flight, result);
+        }
+    }
+
+    /// What a flush is worth that a connection has answered.
+    fn judge(&self, index: usize, promise: Promise) -> Worth {
+        let mut ledger = lock(&self.shared.ledger);
+        loop {
+            match ledger.flushed(self.connections[index].birth, promise) {
+                // It cannot be asked: it goes, or nobody has it.
+                Worth::AskAt(birth, slot) if self.slots.contains(&slot) && !self.has(birth) => ledger.lost(birth),
+                worth => return worth,
+            }
+        }
+    }
+
+    fn has(&self, birth: Birth) -> bool {
+        self.connections.iter().any(|connection| connection.birth == birth && connection.is_usable())
+    }
+
+    // ---- what becomes of connections ----
+
+    /// Takes note if there is no connection that can be used.
+    fn look_for_usable(&mut self) {
+        if !self.connections.iter().any(Connection::is_usable) {
+            self.without_since.get_or_insert(self.now);
+        }
+    }
+
+    /// Lets go of connections that are over, and of what they had.
+    fn bury(&mut self, io: &mut Io<'_>) {
+        let over = |connection: &Connection| connection.is_over().is_some();
+        while let Some(index) = self.connections.iter().position(over) {
+            let mut connection = self.connections.swap_remove(index);
+            let slot = connection.slot;
+            lock(&self.shared.ledger).lost(connection.birth);
+            let (end, why) = connection.is_over().map(|(end, why)| (end, why.to_owned())).expect("seen above");
+            self.look_for_usable();
+            let open = connection.take_open();
+            self.shared.lost(slot, &why, true);
+            self.shared.want(slot, self.me, io.notifiers);
+            let mut again = Vec::new();
+            for (flight, whole) in open {
+                if flight.deadline <= self.now {
+                    self.finish(io, flight, Err(Errno::ETIMEDOUT)); // remote.3
+                } else if is_asked_again(flight.changes_data(), whole, end) {
+                    again.push(flight);
+                } else {
+                    self.finish(io, flight, Err(Errno::EIO)); // ledger.4
+                }
+            }
+            // They are older than those that wait.
+            for flight in again.into_iter().rev() {
+                self.waiting.push_front(flight);
+            }
+            if self.connections.iter().any(Connection::is_usable) {
+                for flight in std::mem::take(&mut self.waiting) {
+                    self.place(io, flight);
+                }
+            }
+        }
+    }
+
+    /// Fails what is overdue (remote.3).
+    fn look_at_clock(&mut self, io: &mut Io<'_>) {
+        let now = self.now;
+        for connection in &mut self.connections {
+            if connection.due().is_some_and(|due| due <= now) {
+                connection.break_off(End::Cut, "a request was not answered in time (io_timeout)");
+            }
+        }
+        let gives_up = self.gives_up_at().is_some_and(|at| at <= now);
+        if !self.waiting.is_empty() && (gives_up || self.waiting.iter().any(|flight| flight.deadline <= now)) {
+            if gives_up {
+                let uri = &self.shared.nbd.uri;
+                tracing::error!(uri, requests = self.waiting.len(), "no connection within `reconnect`: requests fail");
+            }
+            for flight in std::mem::take(&mut self.waiting) {
+                match flight.deadline <= now {
+                    _ if gives_up => self.finish(io, flight, Err(Errno::EIO)),
+                    true => self.finish(io, flight, Err(Errno::ETIMEDOUT)),
+                    false => self.waiting.push_back(flight),
+                }
+            }
+        }
+    }
+
+    /// Reads what others have written to us.
+    fn read_letters(&mut self, io: &mut Io<'_>) {
+        let Some(letters) = self.shared.mail.take(self.me) else { return };
+        for (slot, made, birth) in letters.established {
+            if self.slots.contains(&slot) {
+                self.connected(io, slot, made, birth);
+            } else {
+                self.shared.park(&mut lock(&self.shared.owners), slot, made, birth);
+            }
+        }
+        for flight in letters.handed {
+            self.handed += 1;
+            self.place(io, flight);
+        }
+        for answer in letters.answers {
+            self.hear(io, answer);
+        }
+    }
+
+    /// Ends a turn: gives the kernel what it can do, and wakes who is told something.
+    fn go_on(&mut self, io: &mut Io<'_>) {
+        loop {
+            self.bury(io);
+            for connection in &mut self.connections {
+                connection.arm(io.ring, self.address, &self.shared.ledger);
+            }
+            // One that broke off just now has nothing under way that would bring another turn.
+            if !self.connections.iter().any(|connection| connection.is_over().is_some()) {
+                break;
+            }
+        }
+        if self.wake != 0 {
+            io.notifiers.wake_all(std::mem::take(&mut self.wake), io.context, io.ring);
+        }
+    }
+
+    fn take(&mut self, io: &mut Io<'_>, now: Instant, mut flight: Flight, patience: Duration) {
+        flight.deadline = now + patience;
+        self.own += 1;
+        self.route(io, flight);
+    }
+
+    fn flight(&self, name: Name, ask: Ask, flags: Flags, at: u64, bytes: u64) -> Flight {
+        Flight {
+            whose: Whose { worker: self.me, name },
+            ask,
+            flags,
+            at,
+            bytes,
+            iovecs: Vec::new(),
+            deadline: Instant::MAX,
+            promise: None,
+            here: Here::default(),
+            most: 0,
+        }
+    }
+}
+
+impl Lane for OnRemote {
+    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
+        self.turn(io, now);
+        let size = self.shared.size.load(std::sync::atomic::Ordering::Relaxed);
+        for request in requests {
+            let (mine, rest) = segments.split_at(request.segments);
+            segments = rest;
+            let Request { tag, op, flags, at, bytes, .. } = *request;
+            // The server's last sector may not be whole: what is beyond its end reads as zeroes, and is not written.
+            let within = if op == Op::Flush { 0 } else { bytes.min(size.saturating_sub(at)) };
+            let mut flight = self.flight(Name::Request(tag), Ask::Op(op), flags, at, within);
+            if op == Op::Flush {
+                flight.at = 0;
+                flight.promise = Some(lock(&self.shared.ledger).promise());
+            }
+            if op.has_payload() {
+                for segment in mine {
+                    let memory = &io.tickets[segment.token.0 as usize].memory;
+                    memory.pieces(segment.offset.get(), segment.bytes.get(), &mut flight.iovecs);
+                }
+                if op == Op::Read {
+                    for piece in flight.memory(within, bytes - within) {
+                        // SAFETY: the memory is the device's until it answers (engine.1).
+                        zero(&unsafe { VolatileSlice::new(piece.iov_base.cast(), piece.iov_len) });
+                    }
+                }
+            }
+            let io_timeout = self.address.io_timeout;
+            let patience = match op {
+                Op::Flush => Duration::from_nanos(io_timeout.as_nanos().saturating_mul(FLUSH_PATIENCE)),
+                Op::Read | Op::Write | Op::Discard | Op::WriteZeroes => io_timeout,
+            };
+            if flags.contains(Flags::FAST) && op == Op::WriteZeroes && !self.shared.offer.has(FLAG_SEND_FAST_ZERO) {
+                io.ended.push((tag, Outcome::Failed(Errno::ENOTSUP)));
+                continue;
+            }
+            self.take(io, now, flight, patience);
+        }
+        io.launch = true;
+    }
+
+    fn map(&mut self, io: &mut Io<'_>, now: Instant, map: Map) {
+        self.turn(io, now);
+        let Map { ticket, at, bytes, most } = map;
+        let bytes = bytes.min(RUNS_MAX);
+        let mut flight = self.flight(Name::Map(ticket), Ask::Map, Flags::NONE, at, bytes);
+        flight.most = most;
+        let io_timeout = self.address.io_timeout;
+        self.take(io, now, flight, io_timeout);
+        self.go_on(io);
+    }
+
+    fn launch(&mut self, io: &mut Io<'_>) {
+        self.go_on(io);
+    }
+
+    fn completed(&mut self, io: &mut Io<'_>, steps: &[Completed]) {
+        for step in steps {
+            let (doing, slot) = Doing::of(step.tag);
+            let Some(index) = self.connections.iter().position(|connection| connection.slot == slot) else {
+                unreachable!("a step of a connection that is gone: {doing:?} of {slot}")
+            };
+            let connection = &mut self.connections[index];
+            match doing {
+                Doing::Receive => connection.received(step.result, &mut self.ended),
+                Doing::Send => connection.sent(step.result, &mut self.ended),
+                Doing::Watch => connection.watched(step.result),
+            }
+            self.conclude(io, index);
+        }
+        self.go_on(io);
+    }
+
+    fn is_by_the_clock(&self) -> bool {
+        true
+    }
+
+    fn poll(&mut self, io: &mut Io<'_>, now: Instant) {
+        self.turn(io, now);
+        self.read_letters(io);
+        self.look_at_clock(io);
+        if std::mem::take(&mut self.is_to_unwatch) {
+            self.connections.iter().for_each(|connection| connection.unwatch(io.ring, self.address));
+        }
+        self.go_on(io);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        if self.notifiers.is_none() || self.is_to_unwatch {
+            return Some(Instant::ZERO);
+        }
+        let connections = self.connections.iter().filter_map(Connection::due);
+        let waiting = self.waiting.iter().map(|flight| flight.deadline);
+        let gives_up = self.gives_up_at().filter(|_| !self.waiting.is_empty());
+        connections.chain(waiting).chain(gives_up).min()
+    }
+
+    fn leave(&mut self) {
+        self.is_to_unwatch |= !std::mem::replace(&mut self.is_leaving, true);
+    }
+
+    fn in_flight(&self) -> usize {
+        let watched = if self.is_leaving { self.connections.iter().filter(|one| one.is_busy()).count() } else { 0 };
+        self.own + self.handed + watched
+    }
+}
+
+/// What is allocated is asked for at most so many bytes: 32 bits can say no more, and whole blocks.
+const RUNS_MAX: u64 = 1 << 31;
+
+impl Drop for OnRemote {
+    /// remote.2: what is left is for others.
+    fn drop(&mut self) {
+        let Some(notifiers) = &self.notifiers else { return }; // nothing was taken yet, nor is it known whose lane it is
+        let mut owners = lock(&self.shared.owners);
+        owners.iter_mut().filter(|slot| slot.owner == Some(self.me)).for_each(|slot| slot.owner = None);
+        for connection in self.connections.drain(..) {
+            let (slot, birth) = (connection.slot, connection.birth);
+            match connection.into_idle() {
+                Some((idle, birth)) => self.shared.park(&mut owners, slot, idle, birth),
+                None => lock(&self.shared.ledger).lost(birth),
+            }
+        }
+        let letters = self.shared.mail.take(self.me).unwrap_or_default();
+        for (slot, made, birth) in letters.established {
+            self.shared.park(&mut owners, slot, made, birth);
+        }
+        for flight in letters.handed {
+            let worker = flight.whose.worker;
+            self.shared.mail.tell(worker, |letters| letters.answers.push(Answer::Back(flight)));
+            notifiers.ring_bell(worker);
+        }
+    }
+}

@@ -1,0 +1,582 @@
+//! A connection to another server, in the ring of the worker whose it is: requests become bytes, bytes become answers.
+//!
+//! socket.1  One message is on its way out at a time, and one receive. All requests that wait meanwhile go with the next message. The payload
+//!           of writes goes from where it is; that of large reads comes to where it shall be.
+//! socket.2  An idle connection has no buffer and nothing under way in the ring that names memory: only a look for its end.
+//! socket.3  A connection that is broken off ends when the kernel has let go of all memory.
+//! socket.4  A request ends when it was answered and the kernel has sent it whole: until then it may send what its memory has by then, which
+//!           may be another tenant's. An answer to a request of which nothing was put into a message breaks the protocol.
+//! socket.5  A peer at a unix socket that closes it, or TLS that says so, is the server. What a network says may come from what is in
+//!           between, while the server goes on with what it has.
+
+use std::collections::VecDeque;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+
+use fairlift_core::{Errno, Instant, Op, Tag};
+use rustls::ClientConnection;
+
+use super::connect::Established;
+use super::flight::{Ask, Flight, Here};
+use super::ledger::{Birth, End, Ledger};
+use crate::device::lane::Address;
+use crate::kernel::call::{Call, PIECES, advance};
+use crate::kernel::ring::{Ring, Source};
+use crate::sync::{Mutex, lock};
+use crate::wire::nbd::answers::{Answers, Sink, Violation};
+use crate::wire::nbd::greeting::Offer;
+use crate::wire::nbd::{STATE_ZERO, encode_request};
+
+/// What is received at once. Chosen: sixteen answers of 4 KiB.
+const INPUT: usize = 64 << 10;
+
+/// From so many bytes on, the rest of a read's payload is received where it shall be. Chosen, not measured, as for clients.
+const DIRECT: u64 = 32 << 10;
+
+/// As many requests go in one message. Chosen: with one piece of payload each they fit the 1024 pieces that the kernel takes.
+const BATCH: usize = 256;
+
+/// What the ring does for a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Doing {
+    Receive,
+    Send,
+    Watch,
+}
+
+impl Doing {
+    /// The name of a step: what, for which slot.
+    pub(super) fn tag(self, slot: usize) -> Tag {
+        Tag((self as u16) << 8 | slot as u16)
+    }
+
+    /// What a step is, and its slot.
+    pub(super) fn of(tag: Tag) -> (Self, usize) {
+        let doing = match tag.0 >> 8 {
+            0 => Self::Receive,
+            1 => Self::Send,
+            2 => Self::Watch,
+            _ => unreachable!("a step that was never begun: {tag:?}"),
+        };
+        (doing, usize::from(tag.0 & 0xff))
+    }
+
+    fn data(self, slot: usize, address: Address) -> u64 {
+        Source::Io { disk: address.disk, place: address.place, tag: self.tag(slot) }.pack()
+    }
+}
+
+/// Where the kernel puts what it receives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Receiving {
+    Input,
+    /// In the memory of a read.
+    Direct,
+}
+
+/// A connection.
+pub(super) struct Connection {
+    pub(super) slot: usize,
+    pub(super) birth: Birth,
+    socket: OwnedFd,
+    tls: Option<Box<ClientConnection>>,
+    offer: Offer,
+    is_local: bool,
+    answers: Answers,
+    /// By their slots among the answers.
+    flights: Vec<Option<Flight>>,
+    /// Those that have not been sent.
+    queue: VecDeque<usize>,
+    /// When each fails, in about that order, with its cookie.
+    deadlines: VecDeque<(Instant, usize, u64)>,
+    /// The message on its way: what does not lie in requests' memory, all its pieces, and the first one that is not sent whole.
+    heads: Vec<u8>,
+    iovecs: Vec<libc::iovec>,
+    message: Box<libc::msghdr>,
+    next: usize,
+    is_sending: bool,
+    /// Bytes that were put into messages, and that the kernel took.
+    put: u64,
+    sent: u64,
+    /// Requests that were answered and not sent whole (socket.4).
+    held: usize,
+    input: Option<Box<[u8]>>,
+    filled: usize,
+    /// With TLS: what was decrypted and not used.
+    plain: Vec<u8>,
+    receiving: Option<Receiving>,
+    is_watching: bool,
+    broken: Option<(End, String)>,
+    /// The server goes: nothing more is asked of it.
+    pub(super) goes: bool,
+}
+
+// SAFETY: the pointers name this connection's own memory, and that of requests, which is left to it until they are answered.
+unsafe impl Send for Connection {}
+
+impl Connection {
+    pub(super) fn new(slot: usize, made: Established, birth: Birth) -> Self {
+        let Established { socket, tls, offer, is_local } = made;
+        // SAFETY: all zeroes are a valid `msghdr`: no address, no memory, no control data.
+        let message = Box::new(unsafe { std::mem::zeroed() });
+        Self {
+            slot,
+            birth,
+            answers: Answers::new(offer.structured, offer.context),
+            socket,
+            tls,
+            offer,
+            is_local,
+            flights: Vec::new(),
+            queue: VecDeque::new(),
+            deadlines: VecDeque::new(),
+            heads: Vec::new(),
+            iovecs: Vec::new(),
+            message,
+            next: 0,
+            is_sending: false,
+            put: 0,
+            sent: 0,
+            held: 0,
+            input: None,
+            filled: 0,
+            plain: Vec::new(),
+            receiving: None,
+            is_watching: false,
+            broken: None,
+            goes: false,
+        }
+    }
+
+    /// Whether more can be asked of it.
+    pub(super) const fn is_usable(&self) -> bool {
+        self.broken.is_none() && !self.goes
+    }
+
+    /// Whether it can tell what is allocated.
+    pub(super) const fn tells_status(&self) -> bool {
+        self.offer.context.is_some()
+    }
+
+    /// How many requests it has.
+    pub(super) fn open(&self) -> usize {
+        self.answers.open()
+    }
+
+    /// Whether the ring does something for it.
+    pub(super) const fn is_busy(&self) -> bool {
+        self.is_sending || self.receiving.is_some() || self.is_watching
+    }
+
+    /// Why it was broken off, once the kernel has let go of it (socket.3).
+    pub(super) fn is_over(&self) -> Option<(End, &str)> {
+        let (end, why) = self.broken.as_ref()?;
+        (!self.is_busy()).then_some((*end, why))
+    }
+
+    /// When the first of its requests fails.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.deadlines.front().map(|(at, ..)| *at)
+    }
+
+    /// Forgets when requests would have failed that were answered.
+    fn forget_deadlines(&mut self) {
+        let is_open =
+            |slot: usize, cookie: u64| self.flights[slot].as_ref().is_some_and(|one| one.here.cookie == cookie);
+        while self.deadlines.front().is_some_and(|(_, slot, cookie)| !is_open(*slot, *cookie)) {
+            self.deadlines.pop_front();
+        }
+    }
+
+    /// Takes a request, to be sent with the next message.
+    pub(super) fn take(&mut self, mut flight: Flight) {
+        let (slot, cookie) = self.answers.ask(flight.asked());
+        flight.here = Here { cookie, ..Here::default() };
+        let place = self.deadlines.partition_point(|(at, ..)| *at <= flight.deadline);
+        self.deadlines.insert(place, (flight.deadline, slot, cookie));
+        if self.flights.len() <= slot {
+            self.flights.resize_with(slot + 1, || None);
+        }
+        self.flights[slot] = Some(flight);
+        self.queue.push_back(slot);
+    }
+
+    /// Breaks it off: nothing more is sent or believed.
+    pub(super) fn break_off(&mut self, end: End, why: impl Into<String>) {
+        if self.broken.is_none() {
+            self.broken = Some((end, why.into()));
+            // SAFETY: takes numbers. It fails where the server has gone already, which is what it is for.
+            unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
+        }
+    }
+
+    /// How it ended, if there is nothing more to read (socket.5).
+    const fn gone(&self) -> End {
+        if self.is_local { End::ByServer } else { End::Cut }
+    }
+
+    /// Gives the kernel what it can do for it now.
+    pub(super) fn arm(&mut self, ring: &mut Ring, address: Address, ledger: &Mutex<Ledger>) {
+        self.forget_deadlines();
+        if self.goes && self.open() == 0 {
+            self.break_off(self.gone(), "the server goes");
+        }
+        if self.broken.is_some() {
+            return;
+        }
+        self.arm_send(ring, address, ledger);
+        self.arm_receive(ring, address);
+    }
+
+    /// Looks for its end from now on, while nothing else does.
+    pub(super) fn watch(&mut self, ring: &mut Ring, address: Address) {
+        self.is_watching = true;
+        let data = Doing::Watch.data(self.slot, address);
+        ring.poll(self.socket.as_fd(), libc::POLLRDHUP, false, data);
+    }
+
+    /// Looks for its end no more: it completes.
+    pub(super) fn unwatch(&self, ring: &mut Ring, address: Address) {
+        if self.is_watching {
+            ring.cancel(Doing::Watch.data(self.slot, address));
+        }
+    }
+
+    /// The look for its end has ended.
+    pub(super) fn watched(&mut self, result: i32) {
+        self.is_watching = false;
+        if result != -libc::ECANCELED && self.open() == 0 {
+            self.break_off(self.gone(), "the server closed the connection");
+        }
+    }
+
+    // ---- out ----
+
+    fn arm_send(&mut self, ring: &mut Ring, address: Address, ledger: &Mutex<Ledger>) {
+        if self.is_sending {
+            return;
+        }
+        if self.next == self.iovecs.len() {
+            if self.queue.is_empty() {
+                return;
+            }
+            self.compose(ledger);
+        }
+        let rest = &mut self.iovecs[self.next..];
+        self.message.msg_iov = rest.as_mut_ptr();
+        self.message.msg_iovlen = rest.len().min(PIECES) as _; // narrower with musl
+        self.is_sending = true;
+        let call = Call::Send { fd: self.socket.as_raw_fd(), message: &raw const *self.message };
+        // SAFETY: message, iovecs and heads are not touched while `is_sending`, and live as long as the connection, which is kept
+        // until then (`is_over`; a lane that is dropped has none such, or the ring is gone). The payload is of requests that are
+        // not answered before (`take_ended`, engine.1).
+        unsafe { ring.push(call, Doing::Send.data(self.slot, address)) }
+    }
+
+    /// Makes one message of what waits to be sent (socket.1).
+    fn compose(&mut self, ledger: &Mutex<Ledger>) {
+        self.heads.clear();
+        self.iovecs.clear();
+        self.next = 0;
+        let batch: Vec<usize> = self.queue.drain(..self.queue.len().min(BATCH)).collect();
+        let mut plain = std::mem::take(&mut self.heads);
+        let mut ends = Vec::with_capacity(batch.len());
+        let ledger = lock(ledger);
+        for slot in &batch {
+            let flight = self.flights[*slot].as_mut().expect("what was not sent is not answered (socket.4)");
+            flight.here.given = ledger.given();
+            encode_request(&mut plain, &flight.header());
+            ends.push(plain.len());
+        }
+        drop(ledger);
+        if let Some(tls) = &mut self.tls {
+            // Writing to memory does not fail; the buffer has no limit, and is emptied right below.
+            let mut write = |bytes: &[u8]| tls.writer().write_all(bytes).expect("the TLS buffer has no limit");
+            let (mut from, mut copy) = (0, Vec::new());
+            for (slot, end) in batch.iter().zip(&ends) {
+                write(&plain[from..*end]);
+                from = *end;
+                let flight = self.flights[*slot].as_mut().expect("seen above");
+                flight.here.end = self.put + 1; // which bytes are whose cannot be told
+                for piece in payload(flight) {
+                    copy.resize(piece.iov_len, 0);
+                    // SAFETY: the memory is the device's until the request is answered (engine.1); `copy` is as long.
+                    unsafe { std::ptr::copy_nonoverlapping(piece.iov_base.cast(), copy.as_mut_ptr(), piece.iov_len) };
+                    write(&copy);
+                }
+            }
+            plain.clear();
+            while tls.wants_write() {
+                tls.write_tls(&mut plain).expect("writing to memory does not fail");
+            }
+            self.put += plain.len() as u64;
+            self.iovecs.push(memory(&plain));
+        } else {
+            let mut from = 0;
+            for (slot, end) in batch.iter().zip(&ends) {
+                let flight = self.flights[*slot].as_mut().expect("seen above");
+                let before = self.iovecs.len();
+                self.iovecs.extend(payload(flight));
+                let bytes = self.iovecs[before..].iter().map(|piece| piece.iov_len as u64).sum::<u64>();
+                if bytes > 0 {
+                    self.iovecs.insert(before, memory(&plain[from..*end]));
+                    from = *end;
+                }
+                self.put += bytes;
+                flight.here.end = self.put + *end as u64;
+            }
+            if from < plain.len() {
+                self.iovecs.push(memory(&plain[from..]));
+            }
+            self.put += plain.len() as u64;
+        }
+        self.heads = plain; // the pieces name its bytes, which stay where they are
+    }
+
+    /// The kernel took so many bytes, or failed. Requests that end with that are appended to `ended` (socket.4).
+    pub(super) fn sent(&mut self, result: i32, ended: &mut Vec<(usize, Result<(), Errno>)>) {
+        self.is_sending = false;
+        match result {
+            0.. => {
+                self.sent += result as u64;
+                self.next += advance(&mut self.iovecs[self.next..], result as usize);
+                if self.held > 0 && self.broken.is_none() {
+                    let sent = self.sent;
+                    let whole = |(slot, flight): (usize, &mut Option<Flight>)| {
+                        let flight = flight.as_mut().filter(|flight| flight.here.end <= sent)?;
+                        Some((slot, flight.here.answer.take()?))
+                    };
+                    let before = ended.len();
+                    ended.extend(self.flights.iter_mut().enumerate().filter_map(whole));
+                    self.held -= ended.len() - before;
+                }
+            }
+            _ if [-libc::EINTR, -libc::EAGAIN].contains(&result) => {}
+            _ => self.failed(result),
+        }
+    }
+
+    /// The socket said so.
+    fn failed(&mut self, result: i32) {
+        let end = if [-libc::ECONNRESET, -libc::EPIPE].contains(&result) { self.gone() } else { End::Cut };
+        self.break_off(end, std::io::Error::from_raw_os_error(-result).to_string());
+    }
+
+    // ---- in ----
+
+    fn arm_receive(&mut self, ring: &mut Ring, address: Address) {
+        if self.receiving.is_some() {
+            return;
+        }
+        if self.open() == self.held {
+            self.input = None; // socket.2
+            return;
+        }
+        let direct = (self.answers.payload())
+            .filter(|(.., left)| *left >= DIRECT && self.tls.is_none() && self.filled == 0)
+            .and_then(|(slot, from, left)| self.flights[slot].as_ref()?.memory(from, left).next());
+        let into = match direct {
+            Some(piece) => {
+                self.receiving = Some(Receiving::Direct);
+                (piece.iov_base.cast(), piece.iov_len.min(1 << 30) as u32)
+            }
+            None => {
+                self.receiving = Some(Receiving::Input);
+                let input = self.input.get_or_insert_with(|| vec![0; INPUT].into());
+                let space = &mut input[self.filled..];
+                (space.as_mut_ptr(), space.len() as u32)
+            }
+        };
+        let call = Call::Receive { fd: self.socket.as_raw_fd(), into: Some(into), wait: direct.is_none() };
+        // SAFETY: the input is not touched, nor given back, while `receiving`; the memory of a read is left to the device until it is
+        // answered (engine.1), which needs what is received now. For how long the connection lives, see `arm_send`.
+        unsafe { ring.push(call, Doing::Receive.data(self.slot, address)) }
+    }
+
+    /// The kernel received so many bytes, or failed. Which requests ended is appended to `ended`, with their slots.
+    pub(super) fn received(&mut self, result: i32, ended: &mut Vec<(usize, Result<(), Errno>)>) {
+        let receiving = self.receiving.take().expect("only a receive that was begun ends");
+        if self.broken.is_some() {
+            return; // what is said by now is not believed
+        }
+        match result {
+            1.. if receiving == Receiving::Direct => {
+                let advance = |answers: &mut Answers, sink: &mut Taking<'_>| answers.advance(result as u64, sink);
+                if let Err((end, why)) = self.take_in(ended, advance) {
+                    self.break_off(end, why);
+                }
+            }
+            1.. => {
+                let input = self.input.take().expect("it was received into");
+                let all = self.filled + result as usize;
+                self.filled = 0;
+                let used = if self.tls.is_some() {
+                    self.decrypt(&input[..all], ended)
+                } else {
+                    self.read(&input[..all], ended)
+                };
+                self.input = Some(input);
+                match used {
+                    Ok(used) => self.keep(used, all),
+                    Err((end, why)) => self.break_off(end, why),
+                }
+            }
+            0 => self.break_off(self.gone(), "the server closed the connection"),
+            _ if [-libc::EINTR, -libc::EAGAIN].contains(&result) => {}
+            _ => self.failed(result),
+        }
+    }
+
+    /// Keeps what was not used: part of a head.
+    fn keep(&mut self, used: usize, all: usize) {
+        let input = self.input.as_mut().expect("put back above");
+        input.copy_within(used..all, 0);
+        self.filled = all - used;
+    }
+
+    fn read(&mut self, bytes: &[u8], ended: &mut Vec<(usize, Result<(), Errno>)>) -> Result<usize, (End, String)> {
+        self.take_in(ended, |answers, sink| answers.receive(bytes, sink))
+    }
+
+    /// Takes answers in.
+    fn take_in<T>(
+        &mut self,
+        ended: &mut Vec<(usize, Result<(), Errno>)>,
+        take: impl FnOnce(&mut Answers, &mut Taking<'_>) -> Result<T, Violation>,
+    ) -> Result<T, (End, String)> {
+        let Self { flights, sent, held, .. } = self;
+        let mut sink = Taking { flights, ended, sent: *sent, held, is_early: false };
+        let taken = take(&mut self.answers, &mut sink).map_err(|violation| violation.0);
+        let taken = if sink.is_early { Err("it answers what was not asked yet".into()) } else { taken };
+        taken.map_err(|why| (End::Broken, format!("the server broke the protocol: {why}")))
+    }
+
+    fn decrypt(
+        &mut self,
+        mut bytes: &[u8],
+        ended: &mut Vec<(usize, Result<(), Errno>)>,
+    ) -> Result<usize, (End, String)> {
+        let all = bytes.len();
+        let mut tls = self.tls.take().expect("called with TLS");
+        let mut plain = std::mem::take(&mut self.plain);
+        let mut result = Ok(all);
+        while !bytes.is_empty() && result.is_ok() {
+            if tls.read_tls(&mut bytes).unwrap_or(0) == 0 {
+                break;
+            }
+            match tls.process_new_packets() {
+                Ok(state) => {
+                    let before = plain.len();
+                    plain.resize(before + state.plaintext_bytes_to_read(), 0);
+                    let read = tls.reader().read(&mut plain[before..]).unwrap_or(0);
+                    plain.truncate(before + read);
+                    match self.read(&plain, ended) {
+                        Ok(used) => drop(plain.drain(..used)),
+                        Err(error) => result = Err(error),
+                    }
+                    if state.peer_has_closed() && result.is_ok() {
+                        result = Err((End::ByServer, "the server closed the connection".into()));
+                    }
+                }
+                Err(error) => result = Err((End::Cut, format!("TLS: {error}"))),
+            }
+        }
+        (self.tls, self.plain) = (Some(tls), plain);
+        result
+    }
+
+    /// Takes out a request that was answered.
+    pub(super) fn take_ended(&mut self, slot: usize) -> Flight {
+        self.answers.give_back(slot);
+        self.flights[slot].take().expect("what was answered was open")
+    }
+
+    /// Takes out all that it has not answered, the oldest first, each with whether the server may have had it whole.
+    pub(super) fn take_open(&mut self) -> Vec<(Flight, bool)> {
+        let sent = self.sent;
+        let mut all: Vec<_> = self.flights.iter_mut().filter_map(Option::take).collect();
+        all.sort_by_key(|flight| flight.here.cookie);
+        let with = |flight: Flight| {
+            let whole = flight.here.end > 0 && flight.here.end <= sent;
+            (flight, whole)
+        };
+        all.into_iter().map(with).collect()
+    }
+
+    /// As one that nobody uses, if it is idle.
+    pub(super) fn into_idle(self) -> Option<(Established, Birth)> {
+        let idle = self.is_usable() && self.open() == 0 && !self.is_sending && self.receiving.is_none();
+        let Self { socket, tls, offer, is_local, birth, .. } = self;
+        idle.then_some((Established { socket, tls, offer, is_local }, birth))
+    }
+}
+
+/// The memory of a write.
+fn payload(flight: &Flight) -> impl Iterator<Item = libc::iovec> {
+    flight.memory(0, if flight.ask == Ask::Op(Op::Write) { flight.bytes } else { 0 })
+}
+
+fn memory(bytes: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+}
+
+/// What comes of a server's answers.
+struct Taking<'a> {
+    flights: &'a mut [Option<Flight>],
+    ended: &'a mut Vec<(usize, Result<(), Errno>)>,
+    sent: u64,
+    held: &'a mut usize,
+    is_early: bool,
+}
+
+impl Taking<'_> {
+    fn flight(&mut self, slot: usize) -> &mut Flight {
+        self.flights[slot].as_mut().expect("what is answered is open")
+    }
+}
+
+impl Sink for Taking<'_> {
+    fn data(&mut self, slot: usize, from: u64, bytes: &[u8]) {
+        let mut rest = bytes;
+        for piece in self.flight(slot).memory(from, bytes.len() as u64) {
+            let (part, after) = rest.split_at(piece.iov_len);
+            // SAFETY: the memory is the device's until the request is answered (engine.1). Others may write to a virtual machine's at
+            // the same time (ticket.2): nobody relies on which bytes are there then.
+            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), piece.iov_base.cast(), part.len()) };
+            rest = after;
+        }
+        assert!(rest.is_empty(), "data was checked to be within its read");
+    }
+
+    fn zeroes(&mut self, slot: usize, from: u64, len: u64) {
+        for piece in self.flight(slot).memory(from, len) {
+            // SAFETY: as above.
+            unsafe { piece.iov_base.cast::<u8>().write_bytes(0, piece.iov_len) };
+        }
+    }
+
+    fn run(&mut self, slot: usize, len: u64, state: u32) {
+        let Flight { most, here: Here { runs, is_full, .. }, .. } = self.flight(slot);
+        // What matters to a client is whether it has to read.
+        let is_hole = state & STATE_ZERO != 0;
+        let is_last = runs.len() == *most;
+        match runs.last_mut() {
+            _ if *is_full => {} // it is not next to the last one
+            Some(last) if last.1 == is_hole => last.0 += len,
+            _ if is_last => *is_full = true,
+            _ => runs.push((len, is_hole)),
+        }
+    }
+
+    fn ended(&mut self, slot: usize, result: Result<(), Errno>) {
+        let (sent, here) = (self.sent, &mut self.flight(slot).here);
+        match here.end {
+            0 => self.is_early = true,
+            end if end > sent => {
+                here.answer = Some(result);
+                *self.held += 1;
+            }
+            _ => self.ended.push((slot, result)),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! A worker's requests on an image: handed over to librbd, and taken back when its event comes.
+
+use std::ffi::c_int;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fairlift_core::queue::Segment;
+use fairlift_core::{Errno, Flags, Instant, Op, Outcome, Tag};
+
+use super::api::{Handle, THICK};
+use super::{Rbd, done, pack, unpack};
+use crate::device::lane::{Address, Completed, Io, Lane, Request};
+use crate::kernel::ring::Source;
+use crate::kernel::ticket::zero;
+use vm_memory::VolatileSlice;
+
+/// As many ends are taken out at once.
+const BATCH: usize = 64;
+
+/// A worker's side of an image.
+pub(super) struct OnRbd {
+    device: Arc<Rbd>,
+    address: Address,
+    /// Requests, by tag.
+    asked: Vec<Asked>,
+    in_flight: usize,
+    /// The ring looks for an event, and was told to look no more.
+    is_armed: bool,
+    is_cancelled: bool,
+    is_leaving: bool,
+}
+
+/// A request that librbd has, or had.
+#[derive(Default)]
+struct Asked {
+    /// Where it ends on the image, and how many bytes a read has to bring.
+    end: u64,
+    brings: u64,
+    /// Its memory: librbd reads the list when it likes.
+    iovecs: Vec<libc::iovec>,
+}
+
+impl Asked {
+    /// How it ended (rbd.5), by what librbd says and the image's size afterwards.
+    fn outcome(&self, result: isize, size: u64) -> Outcome {
+        match result {
+            ..0 => Outcome::Failed(Errno(-result as i32)),
+            0.. if self.end > size || (result as u64) < self.brings => Outcome::Failed(Errno::EIO),
+            0.. => Outcome::Done,
+        }
+    }
+}
+
+// SAFETY: the pointers in `iovecs` name memory of the same worker's tickets, with which they move to its thread.
+unsafe impl Send for OnRbd {}
+
+impl OnRbd {
+    pub(super) fn new(device: Arc<Rbd>, address: Address) -> Self {
+        Self {
+            device,
+            address,
+            asked: Vec::new(),
+            in_flight: 0,
+            is_armed: false,
+            is_cancelled: false,
+            is_leaving: false,
+        }
+    }
+
+    fn data(&self) -> u64 {
+        let Address { disk, place, .. } = self.address;
+        Source::Io { disk, place, tag: Tag(0) }.pack()
+    }
+
+    /// Hands a request over.
+    fn start(&mut self, io: &mut Io<'_>, request: &Request, segments: &[Segment]) -> Result<(), Errno> {
+        let (api, image) = (self.device.image.api, self.device.image.handle);
+        let Request { tag, op, flags, at, bytes, .. } = *request;
+        let index = usize::from(tag.0);
+        if self.asked.len() <= index {
+            self.asked.resize_with(index + 1, Asked::default);
+        }
+        let asked = &mut self.asked[index];
+        // The image's last sector may not be whole: what is beyond its end reads as zeroes, and is not written.
+        let size = self.device.size.load(Ordering::Relaxed);
+        let bytes = if op == Op::Flush { 0 } else { bytes.min(size.saturating_sub(at)) };
+        asked.end = if op == Op::Flush { 0 } else { at + bytes };
+        asked.brings = if op == Op::Read { bytes } else { 0 };
+        asked.iovecs.clear();
+        if op.has_payload() {
+            for segment in segments {
+                let memory = &io.tickets[segment.token.0 as usize].memory;
+                memory.pieces(segment.offset.get(), segment.bytes.get(), &mut asked.iovecs);
+            }
+            for beyond in cut(&mut asked.iovecs, bytes).filter(|_| op == Op::Read) {
+                // SAFETY: the memory is the device's until it answers (engine.1).
+                zero(&unsafe { VolatileSlice::new(beyond.iov_base.cast(), beyond.iov_len) });
+            }
+        }
+        let mut completion: Handle = null_mut();
+        // SAFETY: makes a completion; what it is called back with is a number.
+        done(unsafe { (api.rbd_aio_create_completion)(pack(io.context, tag), None, &raw mut completion) })?;
+        let (pieces, count) = (asked.iovecs.as_ptr(), asked.iovecs.len() as c_int);
+        let zeroes = if flags.contains(Flags::NO_UNMAP) { THICK } else { 0 };
+        // SAFETY: the image is open; the list of pieces is not touched before the request has ended, nor dropped: a lane with requests
+        // is kept. The memory is the device's until then (engine.1).
+        let begun = done(unsafe {
+            match op {
+                Op::Read => (api.rbd_aio_readv)(image, pieces, count, at, completion),
+                Op::Write => (api.rbd_aio_writev)(image, pieces, count, at, completion),
+                Op::Flush => (api.rbd_aio_flush)(image, completion),
+                Op::Discard => (api.rbd_aio_discard)(image, at, bytes, completion),
+                Op::WriteZeroes => (api.rbd_aio_write_zeroes)(image, at, bytes as usize, completion, zeroes, 0),
+            }
+        });
+        if begun.is_err() {
+            // SAFETY: nobody else has the completion.
+            unsafe { (api.rbd_aio_release)(completion) };
+        }
+        begun
+    }
+
+    /// Takes out what has ended (rbd.1).
+    fn reap(&mut self, io: &mut Io<'_>) {
+        let (api, image) = (self.device.image.api, self.device.image.handle);
+        let mut count = [0u8; 8];
+        // SAFETY: reads eight bytes into as many. That it is empty is no matter: another worker was quicker.
+        unsafe { libc::read(self.device.event.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        let mut wake = 0;
+        loop {
+            let mut ended: [Handle; BATCH] = [null_mut(); BATCH];
+            // SAFETY: the image is open, and takes as many completions out as there is room for.
+            let taken = unsafe { (api.rbd_poll_io_events)(image, ended.as_mut_ptr(), BATCH as c_int) };
+            let taken = usize::try_from(taken).unwrap_or(0).min(BATCH);
+            let size = self.size_now(taken);
+            for completion in &ended[..taken] {
+                // SAFETY: it was made by one of our workers and has ended; nobody else has it.
+                let (argument, result) = unsafe {
+                    let told = ((api.rbd_aio_get_arg)(*completion), (api.rbd_aio_get_return_value)(*completion));
+                    (api.rbd_aio_release)(*completion);
+                    told
+                };
+                let (worker, tag) = unpack(argument);
+                if worker == io.context {
+                    self.ended(io, tag, result, size);
+                } else {
+                    self.device.mail.tell(worker, |ended| ended.push((tag, result)));
+                    wake |= 1 << worker.0;
+                }
+            }
+            if taken < BATCH {
+                break;
+            }
+        }
+        if wake != 0 {
+            io.notifiers.wake_all(wake, io.context, io.ring);
+        }
+    }
+
+    fn ended(&mut self, io: &mut Io<'_>, tag: Tag, result: isize, size: u64) {
+        io.ended.push((tag, self.asked[usize::from(tag.0)].outcome(result, size)));
+        self.in_flight -= 1;
+    }
+
+    /// The image's size, if there is anything to hold against it. Where librbd cannot tell it, the last one that is known: what it
+    /// has said to be done is not taken for failed.
+    fn size_now(&self, requests: usize) -> u64 {
+        let known = || self.device.size.load(Ordering::Relaxed);
+        if requests == 0 { 0 } else { self.device.image.size().unwrap_or_else(|_| known()) }
+    }
+
+    /// Whether the ring looks for events that nobody waits for any more: the last one may have been seen by another worker.
+    const fn is_to_cancel(&self) -> bool {
+        self.is_leaving && self.is_armed && !self.is_cancelled && self.in_flight == 0
+    }
+
+    fn arm(&mut self, io: &mut Io<'_>) {
+        if self.in_flight > 0 && !self.is_armed {
+            self.is_armed = true;
+            io.ring.poll(self.device.event.as_fd(), libc::POLLIN, false, self.data());
+        }
+    }
+}
+
+impl Lane for OnRbd {
+    fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], mut segments: &[Segment]) {
+        for request in requests {
+            let (mine, rest) = segments.split_at(request.segments);
+            segments = rest;
+            match self.start(io, request, mine) {
+                Ok(()) => self.in_flight += 1,
+                Err(errno) => io.ended.push((request.tag, Outcome::Failed(errno))),
+            }
+        }
+        self.arm(io);
+    }
+
+    fn completed(&mut self, io: &mut Io<'_>, _steps: &[Completed]) {
+        (self.is_armed, self.is_cancelled) = (false, false);
+        self.reap(io);
+        self.arm(io);
+    }
+
+    fn is_by_the_clock(&self) -> bool {
+        true // it hears from other workers
+    }
+
+    fn poll(&mut self, io: &mut Io<'_>, _now: Instant) {
+        if let Some(ended) = self.device.mail.take(io.context) {
+            let size = self.size_now(ended.len());
+            ended.into_iter().for_each(|(tag, result)| self.ended(io, tag, result, size));
+        }
+        if self.is_to_cancel() {
+            self.is_cancelled = true;
+            io.ring.cancel(self.data());
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.is_to_cancel().then_some(Instant::ZERO)
+    }
+
+    fn leave(&mut self) {
+        self.is_leaving = true;
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight + usize::from(self.is_leaving && self.is_armed)
+    }
+}
+
+/// Takes off what is beyond so many bytes.
+fn cut(iovecs: &mut Vec<libc::iovec>, bytes: u64) -> impl Iterator<Item = libc::iovec> + use<> {
+    let (mut left, mut beyond) = (bytes as usize, Vec::new());
+    iovecs.retain_mut(|piece| {
+        let within = left.min(piece.iov_len);
+        left -= within;
+        if within < piece.iov_len {
+            let iov_base = piece.iov_base.wrapping_byte_add(within);
+            beyond.push(libc::iovec { iov_base, iov_len: piece.iov_len - within });
+        }
+        piece.iov_len = within;
+        within > 0
+    });
+    beyond.into_iter()
+}

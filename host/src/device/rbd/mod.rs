@@ -1,0 +1,295 @@
+//! Rbd: an image of a Ceph cluster, by librbd.
+//!
+//! librbd has threads of its own, and a callback for each request would have to wake a worker each time. So it is asked to write to
+//! an eventfd instead, which lies in the worker's ring: one wake-up for all that has ended. Example: 32 reads of one turn are
+//! handed over one by one, without a copy, and come back as three or four events.
+//!
+//! rbd.1  An image is opened once, for all workers. Its requests may be handed over by any worker; what has ended is taken out by
+//!        whichever sees the event, and told to those whose it is.
+//! rbd.2  Memory of a request is librbd's until it has answered (engine.1). librbd asks the cluster again and again; what is not done
+//!        within `timeout` it ends itself (`rados_osd_op_timeout`), for nobody else can take the memory back.
+//! rbd.3  All images of a pool are one disk unless the config says otherwise: the cluster is the device, and weights count among
+//!        all tenants of this gateway.
+//! rbd.4  Images of one cluster and user share one connection to it, which has threads and sockets of its own.
+//! rbd.5  librbd cuts what reaches beyond the end of an image that was made smaller, and says that it is done. So what has ended is held
+//!        against the image's size of that time: a request that does not lie within it fails, and no client is told that stale
+//!        memory was read, or that what was not written was.
+
+mod api;
+mod lane;
+
+use std::ffi::{CString, c_int, c_void};
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+
+use fairlift_core::{ContextId, Errno, Limits, Sector, Tag};
+
+use super::lane::{Address, Lane};
+use super::mail::Mail;
+use super::{Device, Facts, Run, home};
+use crate::Error;
+use crate::config;
+use crate::sync::{Mutex, lock};
+use api::{Api, EVENT_TYPE_EVENTFD, Handle};
+use lane::OnRbd;
+
+/// The largest request. Chosen: eight objects of the usual 4 MiB.
+const REQUEST_MAX: u64 = 32 << 20;
+
+pub(crate) struct Rbd {
+    image: Image,
+    /// `rbd:POOL/IMAGE`, for messages.
+    name: PathBuf,
+    pool: String,
+    size: AtomicU64,
+    read_only: bool,
+    /// Counts what has ended.
+    event: OwnedFd,
+    /// What has ended of a worker's requests and was seen by another.
+    mail: Mail<Vec<(Tag, isize)>>,
+}
+
+/// A pool, opened.
+struct Pool {
+    handle: Handle,
+    cluster: Arc<Cluster>,
+}
+
+/// An image, opened.
+struct Image {
+    api: &'static Api,
+    handle: Handle,
+    _pool: Pool,
+}
+
+// SAFETY: librbd's images may be used by several threads at once; the pool is not used any more but to be closed.
+unsafe impl Send for Image {}
+// SAFETY: as above.
+unsafe impl Sync for Image {}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // SAFETY: the image is open, and nobody has a request: lanes are gone, and those that gave up live for ever.
+        unsafe { (self.api.rbd_close)(self.handle) };
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: the pool is open, and its image is closed.
+        unsafe { (self.cluster.api.rados_ioctx_destroy)(self.handle) };
+    }
+}
+
+/// A connection to a cluster (rbd.4).
+struct Cluster {
+    api: &'static Api,
+    handle: Handle,
+}
+
+// SAFETY: librados' clusters may be used by several threads at once.
+unsafe impl Send for Cluster {}
+// SAFETY: as above.
+unsafe impl Sync for Cluster {}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // SAFETY: the handle was made, and all pools of it are closed.
+        unsafe { (self.api.rados_shutdown)(self.handle) };
+    }
+}
+
+/// By configuration, user and time limit.
+type Key = (Option<PathBuf>, Option<String>, u64);
+type Clusters = Vec<(Key, Weak<Cluster>)>;
+
+static CLUSTERS: LazyLock<Mutex<Clusters>> = LazyLock::new(|| Mutex::new(Vec::new()));
+
+fn text(text: &str) -> Result<CString, String> {
+    CString::new(text).map_err(|_| format!("{text:?}: a name has no NUL character"))
+}
+
+/// Whether one of their calls succeeded, and else why not.
+fn done(result: c_int) -> Result<(), Errno> {
+    if result < 0 { Err(Errno(-result)) } else { Ok(()) }
+}
+
+fn says(errno: Errno) -> String {
+    io::Error::from_raw_os_error(errno.0).to_string()
+}
+
+impl Cluster {
+    /// The cluster of an image, connected.
+    fn get(api: &'static Api, rbd: &config::Rbd) -> Result<Arc<Self>, String> {
+        let key = (rbd.conf.clone(), rbd.user.clone(), rbd.timeout.as_nanos());
+        // Held while it connects: two images of one cluster wait for each other.
+        let mut all = lock(&CLUSTERS);
+        all.retain(|(_, cluster)| cluster.strong_count() > 0);
+        if let Some(there) = all.iter().find(|(there, _)| *there == key).and_then(|(_, cluster)| cluster.upgrade()) {
+            return Ok(there);
+        }
+        let user = rbd.user.as_deref().map(text).transpose()?;
+        let mut handle = null_mut();
+        // SAFETY: the strings live during the call, which makes a handle.
+        let made = unsafe {
+            (api.rados_create)(&raw mut handle, user.as_ref().map_or(std::ptr::null(), |user| user.as_ptr()))
+        };
+        done(made).map_err(|errno| format!("librados: {}", says(errno)))?;
+        let cluster = Self { api, handle };
+        let conf = rbd.conf.as_ref().map(|path| text(&path.to_string_lossy())).transpose()?;
+        // SAFETY: as above; without a path it looks at the usual places.
+        let read =
+            unsafe { (api.rados_conf_read_file)(handle, conf.as_ref().map_or(std::ptr::null(), |conf| conf.as_ptr())) };
+        done(read).map_err(|errno| {
+            let path = rbd.conf.as_deref().unwrap_or(Path::new("/etc/ceph/ceph.conf")).display();
+            format!("the configuration of Ceph, {path}: {}", says(errno))
+        })?;
+        let seconds = rbd.timeout.as_millis().div_ceil(1000).to_string();
+        // rbd.2; and the monitors are waited for as long.
+        for (key, value) in
+            [("rados_osd_op_timeout", &*seconds), ("rados_mon_op_timeout", &*seconds), ("client_mount_timeout", "10")]
+        {
+            let (key, value) = (text(key)?, text(value)?);
+            // SAFETY: as above.
+            unsafe { (api.rados_conf_set)(handle, key.as_ptr(), value.as_ptr()) };
+        }
+        // SAFETY: the handle was made above.
+        done(unsafe { (api.rados_connect)(handle) }).map_err(|errno| match errno.0 {
+            libc::ETIMEDOUT => "no monitor of the cluster answers, or they have no quorum".into(),
+            libc::EACCES | libc::EPERM | libc::EOPNOTSUPP | libc::ENOENT => {
+                let user = rbd.user.as_deref().unwrap_or("admin");
+                format!("the cluster does not let client.{user} in, or its keyring is not found: {}", says(errno))
+            }
+            _ => format!("the cluster cannot be reached: {}", says(errno)),
+        })?;
+        let cluster = Arc::new(cluster);
+        all.push((key, Arc::downgrade(&cluster)));
+        Ok(cluster)
+    }
+}
+
+impl Rbd {
+    pub(crate) fn open(rbd: &config::Rbd, read_only: bool) -> Result<Self, Error> {
+        Self::open_image(rbd, read_only).map_err(|why| Error::Backing { what: rbd.name.clone(), why })
+    }
+
+    fn open_image(rbd: &config::Rbd, read_only: bool) -> Result<Self, String> {
+        let api = Api::get()?;
+        let cluster = Cluster::get(api, rbd)?;
+        let (pool_name, image_name) = (text(&rbd.pool)?, text(&rbd.image)?);
+        let (namespace, snapshot) = (rbd.namespace.as_deref().map(text), rbd.snapshot.as_deref().map(text));
+        let (namespace, snapshot) = (namespace.transpose()?, snapshot.transpose()?);
+        let mut handle = null_mut();
+        // SAFETY: the cluster is connected; the strings live during the call.
+        let opened = unsafe { (api.rados_ioctx_create)(cluster.handle, pool_name.as_ptr(), &raw mut handle) };
+        done(opened).map_err(|errno| match errno.0 {
+            libc::ENOENT => format!("the cluster has no pool \"{}\"", rbd.pool),
+            _ => format!("pool \"{}\": {}", rbd.pool, says(errno)),
+        })?;
+        let pool = Pool { handle, cluster };
+        if let Some(namespace) = &namespace {
+            // SAFETY: as above.
+            unsafe { (api.rados_ioctx_set_namespace)(pool.handle, namespace.as_ptr()) };
+        }
+        let read_only = read_only || snapshot.is_some();
+        let open = if read_only { api.rbd_open_read_only } else { api.rbd_open };
+        let snapshot = snapshot.as_ref().map_or(std::ptr::null(), |snapshot| snapshot.as_ptr());
+        // SAFETY: as above.
+        let opened = unsafe { open(pool.handle, image_name.as_ptr(), &raw mut handle, snapshot) };
+        done(opened).map_err(|errno| match errno.0 {
+            libc::ENOENT => format!("pool \"{}\" has no such image, or the image no such snapshot", rbd.pool),
+            _ => says(errno),
+        })?;
+        let image = Image { api, handle, _pool: pool };
+        // SAFETY: takes numbers and returns a new descriptor or -1, which is checked before it is owned.
+        let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if event < 0 {
+            return Err(io::Error::last_os_error().to_string());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        let event = unsafe { OwnedFd::from_raw_fd(event) };
+        // SAFETY: the image is open; the descriptor outlives it (`Rbd`).
+        let told = unsafe { (api.rbd_set_image_notification)(image.handle, event.as_raw_fd(), EVENT_TYPE_EVENTFD) };
+        done(told).map_err(|errno| format!("librbd has no events: {}", says(errno)))?;
+        let size = image.size().map_err(says)?;
+        tracing::info!(image = rbd.name, size, read_only, "opened by librbd {}", api.version());
+        Ok(Self {
+            image,
+            name: PathBuf::from(&rbd.name),
+            pool: rbd.pool.clone(),
+            size: AtomicU64::new(size),
+            read_only,
+            event,
+            mail: Mail::new(),
+        })
+    }
+}
+
+impl Image {
+    fn size(&self) -> Result<u64, Errno> {
+        let mut size = 0;
+        // SAFETY: the image is open.
+        done(unsafe { (self.api.rbd_get_size)(self.handle, &raw mut size) })?;
+        Ok(size)
+    }
+}
+
+impl Device for Rbd {
+    fn facts(&self) -> Facts {
+        let size = self.size.load(Ordering::Relaxed);
+        let limits = Limits {
+            rw_max: (REQUEST_MAX / Sector::SIZE) as u32,
+            discard_max: 32 * REQUEST_MAX / Sector::SIZE,
+            write_zeroes_max: REQUEST_MAX / Sector::SIZE,
+            ..Limits::new(size.div_ceil(Sector::SIZE))
+        };
+        let home = Some(home(("rbd", &self.pool))); // rbd.3
+        Facts { limits, home, volatile_cache: true, fua: false, read_only: self.read_only, ..Facts::plain(size) }
+    }
+
+    fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
+        Box::new(OnRbd::new(self, address))
+    }
+
+    fn run(&self, _at: u64, len: u64) -> io::Result<Run> {
+        Ok(Run { len, hole: false })
+    }
+
+    fn flush_now(&self) -> io::Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        // SAFETY: the image is open.
+        let flushed = unsafe { (self.image.api.rbd_flush)(self.image.handle) };
+        done(flushed).map_err(|errno| io::Error::from_raw_os_error(errno.0))
+    }
+
+    fn look_at_size(&self) -> io::Result<u64> {
+        self.image.size().map_err(|errno| io::Error::from_raw_os_error(errno.0))
+    }
+
+    fn grow(&self) {
+        match self.look_at_size() {
+            Ok(size) => drop(self.size.fetch_max(size, Ordering::Relaxed)),
+            Err(error) => tracing::error!(image = %self.name.display(), %error, "its size cannot be looked at"),
+        }
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.name)
+    }
+}
+
+/// The worker and the request of a completion, as the argument that librbd hands back.
+fn pack(worker: ContextId, tag: Tag) -> *mut c_void {
+    std::ptr::without_provenance_mut(usize::from(worker.0) << 16 | usize::from(tag.0))
+}
+
+fn unpack(argument: *mut c_void) -> (ContextId, Tag) {
+    let number = argument.addr();
+    (ContextId((number >> 16) as u16), Tag((number & 0xffff) as u16))
+}

@@ -1,0 +1,225 @@
+//! Roots: the directories that the files of backings must lie in.
+//!
+//! A tenant that may add an export could have the server open any file that the server's user can open. Example:
+//! alice may write in `/srv/images/alice`, and makes a symbolic link there to `/etc/shadow`; an export of that link would show
+//! her the passwords. With `roots = ["/srv/images"]` it is refused.
+//!
+//! roots.1  With roots, a file is opened beneath one of them. The kernel follows the path from the root's directory and refuses
+//!          each step that leaves it (`openat2`, `RESOLVE_BENEATH`): `..`, an absolute symbolic link, a link of `/proc`.
+//! roots.2  The roots' directories are opened once, when the server starts. What is put in the place of one later is another one.
+//! roots.3  A path is looked at in the roots before anything else is done with it, also if its file is open under another name.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf, absolute};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::Error;
+use crate::config::{self, Backing};
+
+/// How often a path is followed anew while directories on it are moved.
+const RETRIES: usize = 8;
+
+/// The directories that files must lie in; none: they may lie anywhere.
+#[derive(Clone, Default)]
+pub(crate) struct Roots(Arc<[Root]>);
+
+struct Root {
+    said: config::Root,
+    directory: OwnedFd,
+    /// Its names: as it was said, and without symbolic links.
+    names: [PathBuf; 2],
+}
+
+/// A path, and where the kernel starts to follow it.
+pub(crate) struct Place<'a> {
+    pub(crate) path: &'a Path,
+    /// A root's directory, and the rest of the path from there; `None`: it may lead anywhere.
+    beneath: Option<(&'a OwnedFd, PathBuf)>,
+}
+
+impl Roots {
+    pub(crate) fn open(said: &[config::Root]) -> Result<Self, Error> {
+        let open = |said: &config::Root| {
+            let fail = |error: io::Error| Error::Root { path: said.path.clone(), why: error.to_string() };
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let directory = rustix::fs::open(&said.path, flags, Mode::empty()).map_err(|error| fail(error.into()))?;
+            let names = [absolute(&said.path).map_err(fail)?, fs::canonicalize(&said.path).map_err(fail)?];
+            Ok(Root { said: said.clone(), directory, names })
+        };
+        said.iter().map(open).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Where the kernel starts to follow a path (roots.1), or why that is refused.
+    pub(crate) fn place<'a>(&'a self, path: &'a Path) -> Result<Place<'a>, String> {
+        if self.0.is_empty() {
+            return Ok(Place { path, beneath: None });
+        }
+        let whole = absolute(path).map_err(|error| error.to_string())?;
+        let mut leads_out = None;
+        for root in &*self.0 {
+            let Some(rest) = root.names.iter().find_map(|name| whole.strip_prefix(name).ok()) else { continue };
+            let place = Place { path, beneath: Some((&root.directory, Path::new(".").join(rest))) };
+            match place.open(OFlags::PATH) {
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EXDEV | libc::ELOOP)) => leads_out = Some(root),
+                // The device that opens the file tells what else is wrong with it.
+                _ => return Ok(place),
+            }
+        }
+        Err(match leads_out {
+            Some(Root { said, .. }) => format!(
+                "leads out of {}, by \"..\" or a symbolic link that is absolute or points outside; files are served from \
+                 beneath it only ({})",
+                said.path.display(),
+                said.said
+            ),
+            None => format!("is not in {}", self.shown()),
+        })
+    }
+
+    /// Whether a backing may be served: a file must lie in one of them (roots.3).
+    pub(crate) fn check(&self, backing: &Backing) -> Result<(), Error> {
+        let Backing::File { path, .. } = backing else { return Ok(()) };
+        let refused = |why| Error::Backing { what: format!("file:{}", path.display()), why };
+        self.place(path).map(drop).map_err(refused)
+    }
+
+    /// All of them, and where they were said.
+    fn shown(&self) -> String {
+        let mut shown = String::new();
+        for (number, Root { said, .. }) in self.0.iter().enumerate() {
+            let or = if number == 0 { "" } else { " or " };
+            let _ = write!(shown, "{or}{}", said.path.display());
+        }
+        let said = self.0.first().map_or("", |root| &root.said.said);
+        format!("{shown}, and files are served from there only ({said})")
+    }
+}
+
+impl<'a> Place<'a> {
+    /// A path that may lead anywhere.
+    pub(crate) fn anywhere(path: &'a Path) -> Self {
+        Self { path, beneath: None }
+    }
+
+    /// Opens what is there.
+    pub(crate) fn open(&self, flags: OFlags) -> io::Result<fs::File> {
+        let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::empty());
+        let opened = rustix::io::retry_on_intr(|| match &self.beneath {
+            None => rustix::fs::open(self.path, flags, mode),
+            Some((root, rest)) => {
+                let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+                let open = || rustix::fs::openat2(root, rest, flags, mode, within);
+                // A directory was moved meanwhile, and the path goes up by `..`: the kernel cannot tell where it is then.
+                let settled = |opened: &Result<_, _>| !matches!(opened, Err(Errno::AGAIN));
+                (0..RETRIES).map(|_| open()).find(settled).unwrap_or(Err(Errno::AGAIN))
+            }
+        });
+        Ok(opened?.into())
+    }
+
+    /// What is there; opening it could wait, as that of a fifo does for its other end.
+    pub(crate) fn metadata(&self) -> io::Result<fs::Metadata> {
+        self.open(OFlags::PATH)?.metadata()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// A root with an image and a directory, beside a secret.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str) -> Self {
+            let tree = std::env::temp_dir().join(format!("fairlift-roots-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&tree);
+            fs::create_dir_all(tree.join("root/below")).unwrap();
+            fs::write(tree.join("root/image"), "image").unwrap();
+            fs::write(tree.join("secret"), "secret").unwrap();
+            Self(tree)
+        }
+
+        fn roots(&self, names: &[&str]) -> Roots {
+            let root = |name: &&str| config::Root { path: self.0.join(name), said: "server.roots".into() };
+            Roots::open(&names.iter().map(root).collect::<Vec<_>>()).unwrap()
+        }
+
+        /// What is read at a path, or why not.
+        fn read(&self, roots: &Roots, path: &str) -> Result<String, String> {
+            let path = self.0.join(path);
+            let file = roots.place(&path)?.open(OFlags::RDONLY).map_err(|error| error.to_string())?;
+            Ok(io::read_to_string(file).unwrap())
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// roots.1
+    #[test]
+    fn what_lies_beneath_a_root_is_opened_and_nothing_else() {
+        let tree = Tree::new("beneath");
+        let link = |target: &Path, name: &str| symlink(target, tree.0.join("root").join(name)).unwrap();
+        link(Path::new("image"), "inside");
+        link(Path::new("../secret"), "outside");
+        link(&tree.0.join("secret"), "absolute");
+        link(Path::new("below/../image"), "winding");
+        let roots = tree.roots(&["root"]);
+        for path in ["root/image", "root/below/../image", "root/inside", "root/winding"] {
+            assert_eq!(tree.read(&roots, path).as_deref(), Ok("image"), "{path}");
+        }
+        for path in ["root/outside", "root/absolute", "root/../secret", "root/below/../../secret"] {
+            let why = tree.read(&roots, path).unwrap_err();
+            assert!(why.starts_with("leads out of ") && why.ends_with("(server.roots)"), "{path}: {why}");
+        }
+        for path in ["secret", "rooted", "/dev/null"] {
+            let why = tree.read(&roots, path).unwrap_err();
+            assert!(why.starts_with("is not in ") && why.ends_with("(server.roots)"), "{path}: {why}");
+        }
+        assert!(tree.read(&roots, "root/none").unwrap_err().starts_with("No such file"), "it may be there");
+        assert!(roots.place(&tree.0.join("root")).unwrap().metadata().unwrap().is_dir());
+    }
+
+    /// roots.2
+    #[test]
+    fn what_takes_the_place_of_a_root_is_another_directory() {
+        let tree = Tree::new("moved");
+        let roots = tree.roots(&["root"]);
+        fs::rename(tree.0.join("root"), tree.0.join("old")).unwrap();
+        symlink(&tree.0, tree.0.join("root")).unwrap();
+        assert!(tree.read(&roots, "root/secret").is_err());
+        assert_eq!(tree.read(&roots, "root/image").as_deref(), Ok("image"));
+    }
+
+    #[test]
+    fn a_root_has_two_names_and_there_may_be_several_roots() {
+        let tree = Tree::new("names");
+        symlink("root", tree.0.join("link")).unwrap();
+        let roots = tree.roots(&["link", "root/below"]);
+        assert_eq!(tree.read(&roots, "root/image").as_deref(), Ok("image"));
+        assert_eq!(tree.read(&roots, "link/image").as_deref(), Ok("image"));
+        let why = tree.read(&roots, "secret").unwrap_err();
+        assert!(why.contains("link or ") && why.contains("root/below"), "{why}");
+        assert_eq!(tree.read(&Roots::default(), "secret").as_deref(), Ok("secret"), "without roots");
+    }
+
+    #[test]
+    fn a_root_that_is_not_there_or_no_directory_is_refused() {
+        let tree = Tree::new("absent");
+        for name in ["none", "secret"] {
+            let root = config::Root { path: tree.0.join(name), said: String::new() };
+            assert!(matches!(Roots::open(&[root]), Err(Error::Root { .. })), "{name}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Disks: those of a server, which come and go, and what binds groups on all of them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fairlift_core::ceiling::{Bounds, Budget, Rates};
+use fairlift_core::learn::concurrency;
+use fairlift_core::sched::Kind;
+use fairlift_core::{Group, GroupId, Instant};
+
+use super::Disk;
+use crate::config;
+
+/// The disks of a server, by their numbers.
+pub(crate) struct Disks {
+    list: Mutex<Vec<Arc<Disk>>>,
+    /// Counts the changes of `list`.
+    changes: AtomicU64,
+    /// What stands at a number that no disk has.
+    nothing: Arc<Disk>,
+    /// What binds groups on all disks; ceilings hold for all disks together (ceiling.8).
+    bounds: Mutex<GroupBounds>,
+}
+
+impl Disks {
+    pub(crate) fn new(disks: Vec<Arc<Disk>>) -> Arc<Self> {
+        let settings = config::Disk {
+            name: String::new(),
+            scheduler: Kind::Fair, // one queue for all workers, whatever their number
+            set: Vec::new(),
+            depth: Some(1),
+            shared_tags: false,
+            if_rotational: None,
+            nr_requests: Some(1),
+            io_timeout: None,
+            concurrency: concurrency::Settings::default(),
+        };
+        let nothing = Disk::new(&settings, &[], &[Group::root()], 64).expect("a disk with nothing on it");
+        Arc::new(Self {
+            list: Mutex::new(disks),
+            changes: AtomicU64::new(0),
+            nothing: Arc::new(nothing),
+            bounds: Mutex::default(),
+        })
+    }
+
+    /// Gives a group other bounds, on all disks; workers are to be woken then.
+    pub(crate) fn set_bounds(&self, now: Instant, id: GroupId, bounds: &Bounds) {
+        let mut all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = all.remove(&id).unwrap_or_default();
+        let budget = (!bounds.ceiling.is_none()).then(|| match before.budget {
+            Some(there) => {
+                there.set(now, &bounds.ceiling);
+                self.all().iter().for_each(|(_, disk)| disk.ceiling_changed(now, id));
+                there
+            }
+            None => Arc::new(Budget::new(&bounds.ceiling)),
+        });
+        let bound = Bound { budget, floor: bounds.floor };
+        self.all().iter().for_each(|(_, disk)| disk.set_bound(now, id, &bound));
+        if bound != Bound::default() {
+            all.insert(id, bound);
+        }
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Arc<Disk>>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often a disk came or went: who knows another number has to [look](Self::look).
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// What is at each number, with the number of the change.
+    pub(crate) fn look(&self) -> (u64, Vec<Arc<Disk>>) {
+        let list = self.list();
+        (self.changes(), list.clone())
+    }
+
+    /// Those that there are, each with its number.
+    pub(crate) fn all(&self) -> Vec<(usize, Arc<Disk>)> {
+        let there = |(_, disk): &(usize, &Arc<Disk>)| !Arc::ptr_eq(disk, &self.nothing);
+        self.list().iter().enumerate().filter(there).map(|(number, disk)| (number, Arc::clone(disk))).collect()
+    }
+
+    pub(crate) fn get(&self, number: usize) -> Arc<Disk> {
+        Arc::clone(&self.list()[number])
+    }
+
+    /// Puts a disk (`None`: nothing) at a number, which is at most the next one; workers are to be woken then.
+    pub(crate) fn set(&self, number: usize, disk: Option<Arc<Disk>>) {
+        let disk = disk.unwrap_or_else(|| Arc::clone(&self.nothing));
+        disk.set_group_bounds(Instant::ZERO, &self.bounds.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut list = self.list();
+        match list.get_mut(number) {
+            Some(old) => *old = disk,
+            None => list.push(disk),
+        }
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The first number from one on that no disk has.
+    pub(crate) fn free_from(&self, first: usize) -> usize {
+        let list = self.list();
+        let free = |number: &usize| list.get(*number).is_none_or(|disk| Arc::ptr_eq(disk, &self.nothing));
+        (first..).find(free).expect("there is always another number")
+    }
+}
+
+/// What binds a group: the state of its ceiling, and its floor.
+#[derive(Clone, Default)]
+pub(crate) struct Bound {
+    pub(super) budget: Option<Arc<Budget>>,
+    pub(super) floor: Rates,
+}
+
+impl PartialEq for Bound {
+    fn eq(&self, other: &Self) -> bool {
+        self.budget.as_ref().map(Arc::as_ptr) == other.budget.as_ref().map(Arc::as_ptr) && self.floor == other.floor
+    }
+}
+
+/// What binds groups.
+pub(crate) type GroupBounds = BTreeMap<GroupId, Bound>;

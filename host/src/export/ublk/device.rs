@@ -1,0 +1,722 @@
+//! A block device: how it is made, taken over from a server that died, and stopped.
+//!
+//! blockdev.1  A device that holds data which outlives the server outlives it too: if the server is killed, the kernel keeps what is asked of the
+//!             device until another server of the same export takes it over. One in RAM goes with its server: its data is gone, and
+//!             clients must not find zeroes in its place.
+//! blockdev.2  A device is known again by a mark that its server gave it: of the export's name, and of its backing and range.
+//! blockdev.3  A device of another process that is alive is never touched.
+//! blockdev.4  A device that stops has its file systems written back first, while it is still served: after that the driver fails what is
+//!             asked.
+//! blockdev.5  What is done to a device from its start to its end is done by one thread at a time.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fairlift_core::ContextId;
+
+use super::control::{self, Control, Named, block_path, device_path};
+use super::proto::{self, DESCRIPTOR, Info, Order, Params, QUEUE_STRIDE, State};
+use super::service::{DeviceView, Newcomer};
+use super::{names, orphans};
+use crate::config::{Backing, Ublk};
+use crate::export::Export;
+use crate::export::nbd::service::Service;
+use crate::export::offer::Offer;
+
+/// For how long a device's last server may take to die. Chosen: as long as its lock on a file is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// For how long the file of a device that was just made may take to be there, and ours: udev gives it to us.
+const FILE: Duration = Duration::from_secs(5);
+/// How often that is looked at.
+const AGAIN: Duration = Duration::from_millis(2);
+/// Requests of a queue where nobody says how many. Chosen: as the driver's own program has.
+const DEPTH: u16 = 128;
+/// The first bits of a mark: it is one of ours.
+const MARK: u64 = 0xfa17 << 48;
+
+/// A device of this server.
+pub(crate) struct Device {
+    dev: Named,
+    /// The number of its export.
+    pub(super) export: u64,
+    /// The name of its export.
+    pub(super) name: String,
+    pub(super) queues: u16,
+    /// Requests of each queue.
+    pub(super) depth: u16,
+    request_max: u32,
+    /// A server before had made it.
+    recovered: bool,
+    /// It is left for the next server when this one ends.
+    leave: bool,
+    is_removed: AtomicBool,
+    /// The server goes on without it.
+    optional: bool,
+    /// In bytes, as its clients see it.
+    size: AtomicU64,
+    features: u64,
+    link: Option<PathBuf>,
+    is_live: AtomicBool,
+    /// Its queues begin with nothing more: what is asked is for another server.
+    is_left: AtomicBool,
+    why_not: Mutex<Option<String>>,
+    /// blockdev.5
+    at_work: Mutex<Stage>,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// The driver knows it.
+    Made,
+    /// Workers were given its queues.
+    Given,
+    /// It was started.
+    Live,
+    /// It is removed, or another server's concern.
+    Gone,
+}
+
+/// Whether an export's data is there after its server was killed (blockdev.1). What another NBD server has is there too, as a
+/// rule; but a server that comes after us does not know which writes that one owes a flush (ledger.1).
+fn outlives(backing: &Backing) -> bool {
+    matches!(backing, Backing::File { .. } | Backing::Rbd(_))
+}
+
+/// By what an export's device is known again (blockdev.2).
+fn mark(name: &str, backing: &Backing, offset: u64) -> u64 {
+    let backing = match backing {
+        Backing::File { path, .. } => std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string(),
+        Backing::Mem { .. } => "mem".into(),
+        Backing::Null { .. } => "null".into(),
+        Backing::Model { name, .. } => format!("sim:{name}"),
+        Backing::Nbd(nbd) => nbd.uri.clone(),
+        Backing::Rbd(rbd) => rbd.name.clone(),
+    };
+    // FNV-1a: it must be the same in every version of us.
+    let bytes = [name.as_bytes(), &[0], backing.as_bytes(), &[0], &offset.to_le_bytes()].concat();
+    let hash = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    MARK | (hash ^ (hash >> 48)) & !(u64::MAX << 48)
+}
+
+/// Whether a mark is one of ours.
+pub(super) const fn is_ours(mark: u64) -> bool {
+    mark >> 48 == MARK >> 48
+}
+
+impl Device {
+    /// Makes the device of an export, or finds the one that a server before has left.
+    ///
+    /// # Errors
+    /// Why it cannot be had, and what would help.
+    pub(crate) fn make(
+        said: &Ublk,
+        backing: &Backing,
+        export: &Export,
+        request_max: u32,
+        workers: usize,
+    ) -> Result<Self, String> {
+        said.check()?;
+        let mut control = Control::open()?;
+        let mark = mark(&export.name, backing, export.offset);
+        let params = params(export, request_max);
+        let recovers = outlives(backing) && said.recover && !said.unprivileged;
+        let (mut found, own) = (None, std::process::id() as i32);
+        for id in said.id.map_or_else(control::all, |id| vec![id]) {
+            let info = match control.info(id) {
+                Ok(info) => info,
+                Err(error) if [Some(libc::ENODEV), Some(libc::ENOENT)].contains(&error.raw_os_error()) => continue,
+                Err(error) if said.id.is_some() => return Err(format!("{}: {error}", device_path(id))),
+                // Somebody else's, whom we know nothing of.
+                Err(_) => continue,
+            };
+            if info.mark != mark && said.id.is_none() {
+                continue;
+            }
+            match (info.state(), control::runs(info.pid) && info.pid != own) {
+                (State::Live, true) | (State::Dead, true) if said.id.is_some() => {
+                    // blockdev.3
+                    return Err(format!("{} is served by process {} already", block_path(id), info.pid));
+                }
+                (_, true) if info.state() != State::Quiesced => {}
+                (State::Quiesced | State::FailsAll | State::Live, _)
+                    if (info.mark == mark || said.adopt) && !(info.state() == State::Live && info.pid == own) =>
+                {
+                    if !recovers {
+                        let why = if outlives(backing) {
+                            "recover is off"
+                        } else {
+                            "its data was in the memory of the server that died"
+                        };
+                        return Err(format!(
+                            "{} waits for a server of this export, and {why}: `fairlift ublk remove {id}` first",
+                            block_path(id)
+                        ));
+                    }
+                    found = Some(info);
+                }
+                (State::Dead, _) if is_ours(info.mark) => {
+                    // It was stopped, or was never started: its server has died.
+                    let gone = control.tell(Order::DelDev, Named::of(&info), 0);
+                    gone.map_err(|error| format!("{} is of no use, and cannot be removed: {error}", device_path(id)))?;
+                }
+                _ => {
+                    return Err(format!(
+                        "{} is another's ({}): take another id, or remove that one (`fairlift ublk remove {id}`), or take it over \
+                         (`fairlift ublk recover {id}`)",
+                        block_path(id),
+                        info.state().name()
+                    ));
+                }
+            }
+        }
+        if let Some(info) = found {
+            let path = block_path(info.id);
+            info.is_spoken().map_err(|why| format!("{path} cannot be taken over: {why}"))?;
+            let was = control.params(Named::of(&info)).map_err(|error| format!("{path}: {error}"))?;
+            was.is_served_by(&params).map_err(|why| format!("{path} {why}, or `fairlift ublk remove {}`", info.id))?;
+            if !said.partitions && info.flags & (proto::NO_AUTO_PART_SCAN | proto::UNPRIVILEGED_DEV) == 0 {
+                return Err(format!("{path} was made with partitions: `fairlift ublk remove {}` first", info.id));
+            }
+            return Ok(Self::new(said, export, &info, was.size, control.features, true));
+        }
+        if let (true, Some(id)) = (said.adopt, said.id) {
+            return Err(format!(
+                "there is no ublk device {id} to take over; there are {}",
+                orphans::show(&control::all())
+            ));
+        }
+        let info = Self::add(&mut control, said, recovers, mark, params.request_max, workers)?;
+        let device = Self::new(said, export, &info, export.size, control.features, false);
+        if device.dev.by_path {
+            until_ours(&device_path(info.id)).map_err(|error| {
+                format!(
+                    "{} does not come to belong to this user ({error}): an unprivileged device needs a udev rule that gives it \
+                     (docs/ublk.md)",
+                    device_path(info.id)
+                )
+            })?;
+        }
+        match control.set_params(device.dev, &params) {
+            Ok(()) => Ok(device),
+            Err(error) => {
+                Err(format!("the kernel does not take a ublk device such as this export (SET_PARAMS: {error})"))
+            }
+        }
+    }
+
+    fn add(
+        control: &mut Control,
+        said: &Ublk,
+        recovers: bool,
+        mark: u64,
+        request_max: u32,
+        workers: usize,
+    ) -> Result<Info, String> {
+        let mut flags = proto::CMD_IOCTL_ENCODE | proto::NEED_GET_DATA;
+        let recovery = proto::USER_RECOVERY | proto::USER_RECOVERY_REISSUE;
+        if recovers {
+            flags |= recovery & control.features;
+        }
+        if said.unprivileged {
+            flags |= proto::UNPRIVILEGED_DEV; // it has no partitions anyway
+        } else if !said.partitions {
+            if control.features & proto::NO_AUTO_PART_SCAN == 0 {
+                return Err(format!(
+                    "this kernel looks for partitions on every ublk device of a privileged server (no_auto_part_scan is not among what its \
+                     driver can do: {}); leave partitions=false out, or make the device unprivileged",
+                    control.show_features()
+                ));
+            }
+            flags |= proto::NO_AUTO_PART_SCAN;
+        }
+        let wanted = Info {
+            queues: said.queues.unwrap_or(workers as u16),
+            depth: said.depth.unwrap_or(DEPTH),
+            request_max,
+            id: said.id.unwrap_or(u32::MAX),
+            pid: std::process::id() as i32,
+            flags,
+            mark,
+            ..Info::default()
+        };
+        let info = control.add(&wanted).map_err(|error| not_added(&error, &wanted))?;
+        if recovers && info.flags & recovery != recovery {
+            tracing::warn!("ublk: this kernel's devices do not outlive their server ({})", control.show_features());
+        }
+        Ok(info)
+    }
+
+    fn new(said: &Ublk, export: &Export, info: &Info, size: u64, features: u64, recovered: bool) -> Self {
+        let outlives = info.flags & proto::USER_RECOVERY != 0;
+        Self {
+            dev: Named::of(info),
+            export: export.id,
+            name: export.name.clone(),
+            queues: info.queues,
+            depth: info.depth,
+            request_max: info.request_max,
+            recovered,
+            leave: said.leave && outlives,
+            is_removed: AtomicBool::new(false),
+            optional: said.optional,
+            size: AtomicU64::new(size),
+            features,
+            link: names::link(&export.name),
+            is_live: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
+            why_not: Mutex::default(),
+            at_work: Mutex::new(Stage::Made),
+        }
+    }
+
+    /// Its export has this number.
+    pub(crate) const fn belongs_to(&mut self, export: u64) {
+        self.export = export;
+    }
+
+    /// Whether the device of an export could be made now, as far as that can be told.
+    ///
+    /// # Errors
+    /// Why it could not.
+    pub(crate) fn check() -> Result<(), String> {
+        Control::open().map(|_| ())
+    }
+
+    fn at_work(&self) -> MutexGuard<'_, Stage> {
+        self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn path(&self) -> String {
+        block_path(self.dev.id)
+    }
+
+    /// Whether it is left for the next server when this one ends.
+    pub(super) fn leaves(&self) -> bool {
+        self.leave && !self.is_removed.load(Ordering::Acquire)
+    }
+
+    /// Its export is removed: no server is to go on with it.
+    pub(super) fn set_removed(&self) {
+        self.is_removed.store(true, Ordering::Release);
+    }
+
+    /// Whether another server is to go on with it, and this one to begin with nothing more.
+    pub(super) fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Acquire)
+    }
+
+    /// Whether it is there; that it is not yet is no error.
+    ///
+    /// # Errors
+    /// Why it will not be.
+    pub(super) fn is_there(&self) -> Result<bool, String> {
+        let why = self.why_not.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        why.map_or_else(|| Ok(self.is_live.load(Ordering::Acquire)), Err)
+    }
+
+    /// Whether the server can do without it.
+    pub(super) const fn is_optional(&self) -> bool {
+        self.optional
+    }
+
+    pub(crate) fn view(&self) -> DeviceView {
+        DeviceView {
+            export: self.name.clone(),
+            path: self.path(),
+            link: self.link.as_ref().map(|link| link.display().to_string()),
+            live: self.is_live.load(Ordering::Acquire),
+            recovered: self.recovered,
+            queues: self.queues,
+            depth: self.depth,
+        }
+    }
+
+    /// What its requests may ask of the export.
+    pub(super) fn offer(&self, export: &Export) -> Offer {
+        offer(export, self.request_max)
+    }
+
+    /// Gives its queues to the workers and starts it, which has its partitions looked for. Waits in the kernel.
+    pub(super) fn start(self: &Arc<Self>, service: &Service) -> Result<(), String> {
+        let mut stage = self.at_work();
+        if *stage != Stage::Made {
+            return Ok(()); // removed meanwhile
+        }
+        let Some(export) = service.exports().list.iter().find(|there| there.id == self.export).cloned() else {
+            return Ok(()); // removed meanwhile
+        };
+        let begun = Instant::now();
+        let fail = |what: &str, error: &io::Error| format!("{}: {what}: {error}", self.path());
+        let mut control = Control::open()?;
+        if self.recovered {
+            control.take_over(self.dev, PATIENCE).map_err(|error| match error.raw_os_error() {
+                Some(libc::EBUSY) => format!("{} is served by another process", self.path()),
+                _ => fail("the driver does not give it to another server (START_USER_RECOVERY)", &error),
+            })?;
+        }
+        let file = open(&device_path(self.dev.id)).map_err(|error| fail("its own file cannot be had", &error))?;
+        let file = Arc::new(OwnedFd::from(file));
+        let workers = service.notifiers.workers();
+        let map = |number| Descriptors::map(&file, number, self.depth);
+        let all: Vec<_> =
+            (0..self.queues).map(map).collect::<Result<_, _>>().map_err(|error| fail("it cannot be mapped", &error))?;
+        *stage = Stage::Given;
+        for (number, descriptors) in (0..).zip(all) {
+            // Small devices with one queue each are not all the first worker's.
+            let worker = ContextId(((u64::from(self.dev.id) + u64::from(number)) % workers as u64) as u16);
+            let newcomer = Newcomer {
+                device: Arc::clone(self),
+                export: Arc::clone(&export),
+                file: Arc::clone(&file),
+                number,
+                descriptors,
+            };
+            service.ublks.newcomers_of(worker).push(newcomer);
+            service.notifiers.ring_bell(worker);
+        }
+        drop((file, export));
+        let (order, pid) = (if self.recovered { Order::EndUserRecovery } else { Order::StartDev }, std::process::id());
+        control
+            .tell(order, self.dev, pid.into())
+            .map_err(|error| fail(&format!("it does not start ({})", order.name()), &error))?;
+        if let Some(link) = &self.link
+            && let Err(error) = names::set(link, self.dev.id)
+        {
+            tracing::warn!("export {:?}: {} cannot be made: {error}", self.name, link.display());
+        }
+        *stage = Stage::Live;
+        self.is_live.store(true, Ordering::Release);
+        let (path, recovered) = (self.path(), self.recovered);
+        tracing::info!(
+            export = self.name,
+            path,
+            recovered,
+            took_us = begun.elapsed().as_micros() as u64,
+            "ublk: the device is there"
+        );
+        service.events.tell("attached", vec![("export", self.name.clone()), ("device", path)]);
+        Ok(())
+    }
+
+    /// It could not be started.
+    pub(super) fn fails(&self, why: String) {
+        *self.why_not.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    }
+
+    /// Leaves it for the next server. One that was not started is of no use to that.
+    ///
+    /// # Errors
+    /// Why it could not be removed.
+    pub(super) fn leave(&self, service: &Service) -> Result<(), String> {
+        let mut stage = self.at_work();
+        match *stage {
+            Stage::Gone => {}
+            Stage::Made | Stage::Given if !self.recovered => {
+                drop(stage);
+                return self.stop(service);
+            }
+            Stage::Made | Stage::Given | Stage::Live => {
+                tracing::info!(export = self.name, path = self.path(), "ublk: the device is left for the next server");
+                self.let_go(&mut stage);
+            }
+        }
+        Ok(())
+    }
+
+    fn let_go(&self, stage: &mut Stage) {
+        *stage = Stage::Gone;
+        self.is_live.store(false, Ordering::Release);
+        self.is_left.store(true, Ordering::Release);
+    }
+
+    /// Stops it and takes it away. Waits for its requests, which the workers serve meanwhile.
+    ///
+    /// # Errors
+    /// Why it is still there.
+    pub(super) fn stop(&self, service: &Service) -> Result<(), String> {
+        let mut stage = self.at_work();
+        let before = *stage;
+        match before {
+            Stage::Gone => return Ok(()),
+            // It could not be taken over, and waits for a server that can.
+            Stage::Made | Stage::Given if self.recovered => {
+                self.let_go(&mut stage);
+                return Ok(());
+            }
+            Stage::Made | Stage::Given | Stage::Live => {}
+        }
+        let mut control = Control::open()?;
+        let is_live = self.is_live.swap(false, Ordering::AcqRel);
+        if is_live {
+            write_back(self.dev.id); // blockdev.4
+        }
+        if let Err(why) = control.remove(self.dev) {
+            self.is_live.store(is_live, Ordering::Release);
+            return Err(why);
+        }
+        *stage = Stage::Gone;
+        if let Some(link) = &self.link {
+            names::unset(link, self.dev.id);
+        }
+        if before != Stage::Made {
+            tracing::info!(export = self.name, path = self.path(), "ublk: the device is removed");
+            service.events.tell("detached", vec![("export", self.name.clone()), ("device", self.path())]);
+        }
+        Ok(())
+    }
+
+    /// Whether it is to become as large as its export.
+    pub(super) fn grows_to(&self, size: u64) -> bool {
+        size > self.size.load(Ordering::Acquire)
+    }
+
+    /// It becomes as large as its export, where the kernel can do that.
+    pub(super) fn grow(&self, size: u64) {
+        let stage = self.at_work();
+        if *stage != Stage::Live || !self.grows_to(size) {
+            return;
+        }
+        self.size.store(size, Ordering::Release);
+        let (export, path) = (&self.name, self.path());
+        if self.features & proto::UPDATE_SIZE == 0 {
+            tracing::warn!(
+                "export {export:?}: {path} keeps its size, for this kernel's ublk_drv cannot change it (update_size, of Linux 6.16): it has the \
+                 new one when it is removed and made again"
+            );
+            return;
+        }
+        let sectors = size / fairlift_core::Sector::SIZE;
+        let told = Control::open().and_then(|mut control| {
+            control.tell(Order::UpdateSize, self.dev, sectors).map_err(|error| format!("UPDATE_SIZE: {error}"))
+        });
+        match told {
+            Ok(()) => tracing::info!(export, path, size, "ublk: the device has grown"),
+            Err(why) => tracing::error!("export {export:?}: {path} keeps its size: {why}"),
+        }
+    }
+
+    /// Who has the block device for himself now, and so would lose something if it went: a file system, a volume, swap.
+    pub(crate) fn holder(&self) -> Option<String> {
+        holder(self.dev.id)
+    }
+}
+
+impl Drop for Device {
+    /// One that was made for a server that did not start.
+    fn drop(&mut self) {
+        if *self.at_work() == Stage::Made
+            && !self.recovered
+            && let Ok(mut control) = Control::open()
+        {
+            let _ = control.tell(Order::DelDev, self.dev, 0);
+        }
+    }
+}
+
+/// What clients of a block device are told of an export.
+/// Whole blocks are served, and reads and writes as long as the driver is told.
+fn offer(export: &Export, request_max: u32) -> Offer {
+    let offer = Offer::of(export, request_max.into());
+    Offer { size: offer.size / offer.block * offer.block, ..offer }
+}
+
+fn params(export: &Export, request_max: u32) -> Params {
+    let request_max = request_max.min(proto::REQUEST_MAX) / 4096 * 4096;
+    let Offer { size, read_only, discard, write_zeroes, .. } = offer(export, request_max);
+    Params {
+        size,
+        block: export.facts.block(),
+        request_max,
+        read_only,
+        rotational: export.facts.rotational,
+        volatile_cache: export.facts.flush,
+        discard,
+        write_zeroes,
+    }
+}
+
+fn not_added(error: &io::Error, wanted: &Info) -> String {
+    let max = std::fs::read_to_string("/sys/module/ublk_drv/parameters/ublks_max").unwrap_or_default();
+    match error.raw_os_error() {
+        Some(libc::EPERM) => {
+            "a ublk device needs CAP_SYS_ADMIN: run as root, or set unprivileged (docs/ublk.md); a server that was started without \
+             such a device keeps the capability only if it was told to (--keep-capability CAP_SYS_ADMIN)"
+                .into()
+        }
+        Some(libc::EACCES) => format!(
+            "the kernel has as many ublk devices as it takes (ublks_max is {}): remove one, or set more (echo 256 > \
+             /sys/module/ublk_drv/parameters/ublks_max)",
+            if max.trim().is_empty() { "not known" } else { max.trim() }
+        ),
+        Some(libc::EEXIST) => format!("{} is there already: take another id", device_path(wanted.id)),
+        Some(libc::ENOMEM) => {
+            format!("no memory for a ublk device with {} queues of {} requests", wanted.queues, wanted.depth)
+        }
+        _ => format!(
+            "the kernel makes no ublk device with {} queues of {} requests (ADD_DEV: {error})",
+            wanted.queues, wanted.depth
+        ),
+    }
+}
+
+/// Opens a device's own file, once it is there and ours.
+fn open(path: &str) -> io::Result<File> {
+    patiently(|| File::options().read(true).write(true).open(path))
+}
+
+/// Waits until a device's own file is there and ours.
+fn until_ours(path: &str) -> io::Result<()> {
+    use rustix::fs::Access;
+    patiently(|| Ok(rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK)?))
+}
+
+/// Tries it again while udev may still be about to give us a file.
+fn patiently<T>(work: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let until = Instant::now() + FILE;
+    loop {
+        match work() {
+            Err(error)
+                if Instant::now() < until
+                    && ([ErrorKind::NotFound, ErrorKind::PermissionDenied].contains(&error.kind())
+                        || error.raw_os_error() == Some(libc::EBUSY)) =>
+            {
+                std::thread::sleep(AGAIN);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Who has a block device for himself.
+pub(super) fn holder(id: u32) -> Option<String> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let path = block_path(id);
+    let error = File::options().read(true).custom_flags(libc::O_EXCL).open(&path).err()?;
+    if error.raw_os_error() != Some(libc::EBUSY) {
+        return None;
+    }
+    let places = mounts(id);
+    Some(if places.is_empty() {
+        "held by another program, a volume or as swap".into()
+    } else {
+        let shown: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+        format!("mounted at {}", shown.join(", "))
+    })
+}
+
+/// Where a block device, or a partition of it, is mounted.
+fn mounts(id: u32) -> Vec<PathBuf> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let sys = PathBuf::from(format!("/sys/block/ublkb{id}"));
+    let number = |place: &Path| std::fs::read_to_string(place.join("dev")).ok().map(|text| text.trim().to_owned());
+    let parts = std::fs::read_dir(&sys).into_iter().flatten().filter_map(|entry| number(&entry.ok()?.path()));
+    let numbers: Vec<_> = parts.chain(number(&sys)).collect();
+    let line = |line: &str| {
+        let mut words = line.split(' ').skip(2);
+        let device = words.next()?;
+        let place = words.nth(1)?;
+        numbers.iter().any(|number| number == device).then(|| PathBuf::from(place.replace("\\040", " ")))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// Has what is written to a block device, and to file systems on it, arrive.
+fn write_back(id: u32) {
+    let places = mounts(id);
+    for place in &places {
+        let synced = File::open(place).and_then(|directory| Ok(rustix::fs::syncfs(directory)?));
+        match synced {
+            Ok(()) => tracing::warn!(
+                "ublk: {} goes while it is mounted at {}, which was written back",
+                block_path(id),
+                place.display()
+            ),
+            Err(error) => {
+                tracing::error!("ublk: {} goes while it is mounted at {}: {error}", block_path(id), place.display())
+            }
+        }
+    }
+    if let Err(error) = File::open(block_path(id)).and_then(|device| device.sync_all())
+        && error.kind() != ErrorKind::NotFound
+    {
+        tracing::error!("ublk: what was written to {} could not be written back: {error}", block_path(id));
+    }
+}
+
+/// The descriptors of a queue's requests, as the kernel shows them.
+pub(crate) struct Descriptors {
+    start: NonNull<u8>,
+    bytes: usize,
+    depth: u16,
+}
+
+// SAFETY: it is the only handle of a mapping that belongs to no thread.
+unsafe impl Send for Descriptors {}
+
+impl Descriptors {
+    fn map(file: &OwnedFd, queue: u16, depth: u16) -> io::Result<Self> {
+        let bytes = (usize::from(depth) * DESCRIPTOR).next_multiple_of(4096);
+        let at = usize::from(queue) * QUEUE_STRIDE;
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        // SAFETY: a new mapping, where the kernel likes, touches no memory of ours.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, flags, file.as_raw_fd(), at as libc::off_t)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { start: NonNull::new(start.cast()).expect("a mapping is never at address zero"), bytes, depth })
+    }
+
+    /// A copy of a descriptor: the kernel writes it before it says that there is a request, and not while we have that.
+    pub(super) fn read(&self, tag: u16) -> [u8; DESCRIPTOR] {
+        assert!(tag < self.depth, "tag {tag} of {}", self.depth);
+        // SAFETY: the place lies within the mapping, which any bytes may be read from.
+        unsafe { self.start.as_ptr().add(usize::from(tag) * DESCRIPTOR).cast::<[u8; DESCRIPTOR]>().read_volatile() }
+    }
+
+    /// An address that is not null, for commands that need one and whose memory nobody looks at.
+    pub(super) fn address(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        // SAFETY: it is unmapped only here.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// blockdev.2
+    #[test]
+    fn a_device_is_known_again_by_name_backing_and_range() {
+        let file =
+            |path: &str| Backing::File { path: path.into(), direct: Default::default(), in_use: Default::default() };
+        let one = mark("alice", &file("/srv/alice"), 0);
+        assert_eq!(one, mark("alice", &file("/srv/alice"), 0));
+        assert!(is_ours(one) && !is_ours(0) && !is_ours(u64::MAX));
+        assert_ne!(one, 0xfa17 << 48);
+        for other in [
+            mark("bob", &file("/srv/alice"), 0),
+            mark("alice", &file("/srv/bob"), 0),
+            mark("alice", &file("/srv/alice"), 512),
+        ] {
+            assert_ne!(one, other);
+        }
+        assert_eq!(one, 0xfa179d2ae00121d8, "the same in every version of us");
+    }
+}

@@ -1,0 +1,708 @@
+//! The words that the driver and we use: what is asked of the driver, and what a block device's client asks of us.
+//!
+//! Numbers are in the machine's own order. Nothing here touches the kernel.
+//!
+//! blkdev.1  What a request is, is decided from a copy of its descriptor and from the export, and from nothing else. A request that
+//!           cannot be served has an error of its own; the device goes on.
+
+use fairlift_core::{Errno, Sector};
+
+use crate::export::offer::{Misfit, Offer};
+
+// ---- features and flags (`UBLK_F_…`) ----
+
+/// Nobody copies data.
+const ZERO_COPY: u64 = 1 << 0;
+const COMP_IN_TASK: u64 = 1 << 1;
+/// A write's data comes when we say where to.
+pub(super) const NEED_GET_DATA: u64 = 1 << 2;
+/// The device outlives its server.
+pub(super) const USER_RECOVERY: u64 = 1 << 3;
+/// What a server that died had not answered is asked of the next one.
+pub(super) const USER_RECOVERY_REISSUE: u64 = 1 << 4;
+/// Its server needs no privileges.
+pub(super) const UNPRIVILEGED_DEV: u64 = 1 << 5;
+/// Commands have numbers like those of ioctl.
+pub(super) const CMD_IOCTL_ENCODE: u64 = 1 << 6;
+/// Data is copied by calls of the server's own.
+const USER_COPY: u64 = 1 << 7;
+const ZONED: u64 = 1 << 8;
+/// What is asked while it has no server fails.
+const USER_RECOVERY_FAIL_IO: u64 = 1 << 9;
+/// The device can become larger.
+pub(super) const UPDATE_SIZE: u64 = 1 << 10;
+const QUIESCE: u64 = 1 << 12;
+const PER_IO_DAEMON: u64 = 1 << 13;
+const BUF_REG_OFF_DAEMON: u64 = 1 << 14;
+const SAFE_STOP: u64 = 1 << 17;
+/// No partitions are looked for when it starts.
+pub(super) const NO_AUTO_PART_SCAN: u64 = 1 << 18;
+
+/// The features, by the names that people find in the kernel's documentation.
+pub(super) const FEATURES: [(u64, &str); 19] = [
+    (ZERO_COPY, "zero_copy"),
+    (COMP_IN_TASK, "comp_in_task"),
+    (NEED_GET_DATA, "get_data"),
+    (USER_RECOVERY, "user_recovery"),
+    (USER_RECOVERY_REISSUE, "user_recovery_reissue"),
+    (UNPRIVILEGED_DEV, "unprivileged"),
+    (CMD_IOCTL_ENCODE, "ioctl_encode"),
+    (USER_COPY, "user_copy"),
+    (ZONED, "zoned"),
+    (USER_RECOVERY_FAIL_IO, "user_recovery_fail_io"),
+    (UPDATE_SIZE, "update_size"),
+    (1 << 11, "auto_buf_reg"),
+    (QUIESCE, "quiesce"),
+    (PER_IO_DAEMON, "per_io_daemon"),
+    (BUF_REG_OFF_DAEMON, "buf_reg_off_daemon"),
+    (1 << 15, "batch_io"),
+    (1 << 16, "integrity"),
+    (SAFE_STOP, "safe_stop"),
+    (NO_AUTO_PART_SCAN, "no_auto_part_scan"),
+];
+
+/// With these a device is served as if it had none of them; with others its requests are other ones than we know.
+const OF_NO_MATTER: u64 = COMP_IN_TASK
+    | NEED_GET_DATA
+    | USER_RECOVERY
+    | USER_RECOVERY_REISSUE
+    | UNPRIVILEGED_DEV
+    | CMD_IOCTL_ENCODE
+    | USER_RECOVERY_FAIL_IO
+    | UPDATE_SIZE
+    | QUIESCE
+    | PER_IO_DAEMON
+    | BUF_REG_OFF_DAEMON
+    | SAFE_STOP
+    | NO_AUTO_PART_SCAN;
+
+/// Features by name; those without one by their number.
+#[must_use]
+pub(super) fn names(features: u64) -> String {
+    let known = |bit: u64| FEATURES.iter().find(|(named, _)| *named == bit).map(|(_, name)| (*name).to_owned());
+    let bits = (0..64).filter(|at| features >> at & 1 != 0);
+    bits.map(|at| known(1 << at).unwrap_or_else(|| format!("bit {at}"))).collect::<Vec<_>>().join(" ")
+}
+
+// ---- orders to the driver, at /dev/ublk-control ----
+
+/// Bytes of a command to the driver, and what a ring of such commands has room for.
+const CONTROL: usize = 32;
+const CONTROL_ROOM: usize = 80;
+
+/// An order to the driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Order {
+    GetDevInfo2,
+    AddDev,
+    DelDev,
+    StartDev,
+    StopDev,
+    SetParams,
+    GetParams,
+    StartUserRecovery,
+    EndUserRecovery,
+    GetFeatures,
+    UpdateSize,
+}
+
+impl Order {
+    /// Its number.
+    #[must_use]
+    pub(super) const fn code(self) -> u32 {
+        const READ: u32 = 2;
+        const BOTH: u32 = 3;
+        let (direction, number) = match self {
+            Self::GetDevInfo2 => (READ, 0x12),
+            Self::AddDev => (BOTH, 0x04),
+            Self::DelDev => (BOTH, 0x05),
+            Self::StartDev => (BOTH, 0x06),
+            Self::StopDev => (BOTH, 0x07),
+            Self::SetParams => (BOTH, 0x08),
+            Self::GetParams => (READ, 0x09),
+            Self::StartUserRecovery => (BOTH, 0x10),
+            Self::EndUserRecovery => (BOTH, 0x11),
+            Self::GetFeatures => (READ, 0x13),
+            Self::UpdateSize => (BOTH, 0x15),
+        };
+        ioctl(direction, number, CONTROL)
+    }
+
+    /// What it is called in the kernel's documentation.
+    #[must_use]
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::GetDevInfo2 => "GET_DEV_INFO2",
+            Self::AddDev => "ADD_DEV",
+            Self::DelDev => "DEL_DEV",
+            Self::StartDev => "START_DEV",
+            Self::StopDev => "STOP_DEV",
+            Self::SetParams => "SET_PARAMS",
+            Self::GetParams => "GET_PARAMS",
+            Self::StartUserRecovery => "START_USER_RECOVERY",
+            Self::EndUserRecovery => "END_USER_RECOVERY",
+            Self::GetFeatures => "GET_FEATURES",
+            Self::UpdateSize => "UPDATE_SIZE",
+        }
+    }
+}
+
+const fn ioctl(direction: u32, number: u32, bytes: usize) -> u32 {
+    direction << 30 | (bytes as u32) << 16 | (b'u' as u32) << 8 | number
+}
+
+/// An order's bytes: of which device (`u32::MAX`: none yet), where what belongs to it is, and one number. Of `len` bytes at `addr`
+/// the first `path` are the path of the device's own file.
+#[must_use]
+pub(super) fn control(dev: u32, addr: u64, len: u16, data: u64, path: u16) -> [u8; CONTROL_ROOM] {
+    let mut bytes = [0; CONTROL_ROOM];
+    let mut put = Put(&mut bytes, 0);
+    put.u32(dev).u16(u16::MAX).u16(len).u64(addr).u64(data).u16(path);
+    bytes
+}
+
+struct Put<'a>(&'a mut [u8], usize);
+
+impl Put<'_> {
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0[self.1..self.1 + bytes.len()].copy_from_slice(bytes);
+        self.1 += bytes.len();
+        self
+    }
+
+    fn u8(&mut self, value: u8) -> &mut Self {
+        self.bytes(&[value])
+    }
+
+    fn u16(&mut self, value: u16) -> &mut Self {
+        self.bytes(&value.to_ne_bytes())
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Self {
+        self.bytes(&value.to_ne_bytes())
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Self {
+        self.bytes(&value.to_ne_bytes())
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_ne_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]))
+}
+
+/// What the driver knows of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Info {
+    pub queues: u16,
+    pub depth: u16,
+    pub state: u16,
+    /// The longest read or write, in bytes.
+    pub request_max: u32,
+    /// Its number: `/dev/ublkb3` has 3.
+    pub id: u32,
+    /// The process that serves it, or served it last; -1: none.
+    pub pid: i32,
+    pub flags: u64,
+    /// What its server has written there for itself.
+    pub mark: u64,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// Bytes of [`Info`].
+pub(super) const INFO: usize = 64;
+
+impl Info {
+    #[must_use]
+    pub(super) fn bytes(&self) -> [u8; INFO] {
+        let mut bytes = [0; INFO];
+        let mut put = Put(&mut bytes, 0);
+        put.u16(self.queues).u16(self.depth).u16(self.state).u16(0).u32(self.request_max).u32(self.id);
+        put.u32(self.pid as u32).u32(0).u64(self.flags).u64(self.mark).u32(self.uid).u32(self.gid);
+        bytes
+    }
+
+    #[must_use]
+    pub(super) fn read(bytes: &[u8; INFO]) -> Self {
+        Self {
+            queues: u16_at(bytes, 0),
+            depth: u16_at(bytes, 2),
+            state: u16_at(bytes, 4),
+            request_max: u32_at(bytes, 8),
+            id: u32_at(bytes, 12),
+            pid: u32_at(bytes, 16) as i32,
+            flags: u64_at(bytes, 24),
+            mark: u64_at(bytes, 32),
+            uid: u32_at(bytes, 40),
+            gid: u32_at(bytes, 44),
+        }
+    }
+
+    /// Whether our server can serve it, whoever made it.
+    ///
+    /// # Errors
+    /// What it has, or lacks.
+    pub(super) fn is_spoken(&self) -> Result<(), String> {
+        let strange = self.flags & !OF_NO_MATTER;
+        if strange != 0 {
+            return Err(format!("it was made with {}, which this server does not speak", names(strange)));
+        }
+        for (needed, why) in [
+            (NEED_GET_DATA, "its writes come with their data, which this server has no memory for before they come"),
+            (USER_RECOVERY, "it does not outlive its server"),
+        ] {
+            if self.flags & needed == 0 {
+                return Err(format!("it was made without {}: {why}", names(needed)));
+            }
+        }
+        Ok(())
+    }
+
+    #[must_use]
+    pub(super) const fn state(&self) -> State {
+        match self.state {
+            0 => State::Dead,
+            1 => State::Live,
+            2 => State::Quiesced,
+            _ => State::FailsAll,
+        }
+    }
+}
+
+/// What has become of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// Not started, or stopped: there is no block device.
+    Dead,
+    /// It is served.
+    Live,
+    /// Its server has died, and its requests wait for the next one.
+    Quiesced,
+    /// Its server has died, and its requests fail.
+    FailsAll,
+}
+
+impl State {
+    #[must_use]
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Dead => "dead",
+            Self::Live => "live",
+            Self::Quiesced => "quiesced",
+            Self::FailsAll => "fails",
+        }
+    }
+}
+
+/// What a block device is like, as its clients see it. Sizes are in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Params {
+    pub size: u64,
+    pub block: u32,
+    pub request_max: u32,
+    pub read_only: bool,
+    pub rotational: bool,
+    /// Writes may stay in a cache until they are flushed, and a write with FUA does not.
+    pub volatile_cache: bool,
+    pub discard: bool,
+    pub write_zeroes: bool,
+}
+
+/// Bytes of [`Params`].
+pub(super) const PARAMS: usize = 60;
+/// No request for zeroes or a discard is longer, in sectors: the kernel counts in 32 bits, and works on blocks.
+const RANGE_MAX: u32 = !0xffff;
+
+impl Params {
+    #[must_use]
+    pub(super) fn bytes(&self) -> [u8; PARAMS] {
+        const BASIC: u32 = 1;
+        const DISCARD: u32 = 1 << 1;
+        let attributes = u32::from(self.read_only)
+            | u32::from(self.rotational) << 1
+            | u32::from(self.volatile_cache) << 2
+            | u32::from(self.volatile_cache) << 3;
+        let block = self.block.max(512);
+        let (logical, physical) = (block.ilog2() as u8, block.max(4096).ilog2() as u8);
+        let range = |can: bool| if can { RANGE_MAX } else { 0 };
+        let mut bytes = [0; PARAMS];
+        let mut put = Put(&mut bytes, 0);
+        put.u32(PARAMS as u32).u32(BASIC | DISCARD);
+        put.u32(attributes).u8(logical).u8(physical).u8(physical).u8(logical);
+        put.u32(self.request_max / Sector::SIZE as u32).u32(0).u64(self.size / Sector::SIZE).u64(0);
+        put.u32(0).u32(block).u32(range(self.discard)).u32(range(self.write_zeroes)).u16(1);
+        bytes
+    }
+
+    /// The driver's answer to [`Order::GetParams`].
+    #[must_use]
+    pub(super) fn read(bytes: &[u8; PARAMS]) -> Self {
+        let has = |bit: u32| u32_at(bytes, 8) >> bit & 1 != 0;
+        Self {
+            size: u64_at(bytes, 24).saturating_mul(Sector::SIZE),
+            block: 1_u32.checked_shl(bytes[12].into()).unwrap_or(0),
+            request_max: u32_at(bytes, 16).saturating_mul(Sector::SIZE as u32),
+            read_only: has(0),
+            rotational: has(1),
+            volatile_cache: has(2),
+            discard: u32_at(bytes, 48) > 0,
+            write_zeroes: u32_at(bytes, 52) > 0,
+        }
+    }
+
+    /// Whether an export can be served as a device that was made like this.
+    ///
+    /// # Errors
+    /// What its clients would ask that the export cannot do; it begins as `has 4096 bytes, and the export …`.
+    pub(super) fn is_served_by(&self, export: &Self) -> Result<(), String> {
+        if export.size < self.size {
+            let why =
+                format!("has {} bytes, and the export has {}: make its backing as large again", self.size, export.size);
+            return Err(why);
+        }
+        if self.block == 0 || !self.block.is_multiple_of(export.block) {
+            return Err(format!("has blocks of {} bytes, and the export has blocks of {}", self.block, export.block));
+        }
+        if export.read_only && !self.read_only {
+            return Err("is written to, and the export is read-only".into());
+        }
+        if export.volatile_cache && !self.volatile_cache {
+            return Err("asks for no flushes, and the export needs them".into());
+        }
+        if self.request_max > export.request_max {
+            let (has, can) = (self.request_max, export.request_max);
+            return Err(format!("has requests of up to {has} bytes, and the server takes {can} (limits.request_max)"));
+        }
+        Ok(())
+    }
+}
+
+// ---- commands of a queue, at /dev/ublkcN ----
+
+/// What a command of a queue asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ask {
+    /// For the first request.
+    Fetch,
+    /// To take this end of a request, and for the next one.
+    Commit,
+    /// For the data of a write.
+    GetData,
+}
+
+impl Ask {
+    /// Its number.
+    #[must_use]
+    pub(super) const fn code(self) -> u32 {
+        let number = match self {
+            Self::Fetch => 0x20,
+            Self::Commit => 0x21,
+            Self::GetData => 0x22,
+        };
+        ioctl(3, number, COMMAND)
+    }
+}
+
+/// Bytes of a command of a queue.
+pub(super) const COMMAND: usize = 16;
+
+/// A command's bytes: whose request it is, how that ended, and where its data is.
+#[must_use]
+pub(super) fn command(queue: u16, tag: u16, result: i32, addr: u64) -> [u8; COMMAND] {
+    let mut bytes = [0; COMMAND];
+    Put(&mut bytes, 0).u16(queue).u16(tag).u32(result as u32).u64(addr);
+    bytes
+}
+
+/// What the kernel says of a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Said {
+    /// There is a request, or the data of a write.
+    Request,
+    /// There is a write: where shall its data be?
+    NeedsMemory,
+    /// The device has ended; there is no more for this command.
+    Ended,
+    /// The command was wrong.
+    Wrong(i32),
+}
+
+impl Said {
+    #[must_use]
+    pub(super) const fn read(result: i32) -> Self {
+        const ENODEV: i32 = 19;
+        const ECANCELED: i32 = 125;
+        match result {
+            0 => Self::Request,
+            1 => Self::NeedsMemory,
+            r if r == -ENODEV || r == -ECANCELED => Self::Ended,
+            wrong => Self::Wrong(wrong),
+        }
+    }
+}
+
+/// Bytes of a request's descriptor.
+pub const DESCRIPTOR: usize = 24;
+/// From the descriptors of one queue to those of the next, where they are mapped.
+pub(super) const QUEUE_STRIDE: usize = (DEPTH_MAX as usize * DESCRIPTOR).next_multiple_of(4096);
+/// The most requests of a queue.
+pub(super) const DEPTH_MAX: u16 = 4096;
+/// The longest read or write that the driver has room for. Chosen: as long as the largest buffer that a pool keeps.
+pub(super) const REQUEST_MAX: u32 = 1 << 20;
+
+/// What is asked, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// So many bytes from there.
+    Read {
+        /// Where.
+        at: u64,
+        /// How many.
+        len: u64,
+    },
+    /// So many bytes to there.
+    Write {
+        /// Where.
+        at: u64,
+        /// How many.
+        len: u64,
+        /// Whether it is durable when it ends.
+        fua: bool,
+    },
+    /// What was written before is to be durable.
+    Flush,
+    /// These bytes are of no use any more.
+    Discard {
+        /// Where.
+        at: u64,
+        /// How many.
+        len: u64,
+    },
+    /// These bytes are to be zeroes.
+    WriteZeroes {
+        /// Where.
+        at: u64,
+        /// How many.
+        len: u64,
+        /// Whether they may lose their place in the file.
+        unmap: bool,
+        /// Whether it is durable when it ends.
+        fua: bool,
+    },
+    /// Nothing that can be done.
+    Refused(Refusal),
+}
+
+/// Why a request cannot be served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// It is of no kind that we know, or that the export can do.
+    Kind(u8),
+    /// It ends behind the export's end, or begins there.
+    Beyond,
+    /// It is not whole blocks, or nothing.
+    Blocks,
+    /// It is longer than the driver was told.
+    TooLong,
+    /// It would change what may only be read.
+    ReadOnly,
+}
+
+impl Refusal {
+    /// What the client is told.
+    #[must_use]
+    pub const fn errno(self) -> Errno {
+        match self {
+            Self::Kind(_) => Errno::ENOTSUP,
+            Self::Beyond | Self::ReadOnly => Errno::EIO,
+            Self::Blocks | Self::TooLong => Errno::EINVAL,
+        }
+    }
+}
+
+impl From<Misfit> for Refusal {
+    fn from(why: Misfit) -> Self {
+        match why {
+            Misfit::TooLong => Self::TooLong,
+            Misfit::Empty | Misfit::Blocks => Self::Blocks,
+            Misfit::Beyond => Self::Beyond,
+        }
+    }
+}
+
+/// Reads a request's descriptor.
+#[must_use]
+pub fn request(bytes: &[u8; DESCRIPTOR], offer: &Offer) -> What {
+    const FUA: u32 = 1 << 13;
+    const NO_UNMAP: u32 = 1 << 15;
+    let (kind_and_flags, sectors, start) = (u32_at(bytes, 0), u32_at(bytes, 4), u64_at(bytes, 8));
+    let (kind, fua) = (kind_and_flags as u8, kind_and_flags & FUA != 0);
+    let len = u64::from(sectors) * Sector::SIZE;
+    let range = || offer.range(start, len).map_err(Refusal::from);
+    let moved = || offer.transfer(start, len).map_err(Refusal::from);
+    let writable = |can: bool| match (offer.read_only, can) {
+        (true, _) => Err(Refusal::ReadOnly),
+        (false, false) => Err(Refusal::Kind(kind)),
+        (false, true) => Ok(()),
+    };
+    let what = match kind {
+        0 => moved().map(|at| What::Read { at, len }),
+        1 => writable(true).and_then(|()| moved()).map(|at| What::Write { at, len, fua }),
+        2 => Ok(What::Flush),
+        3 => writable(offer.discard).and_then(|()| range()).map(|at| What::Discard { at, len }),
+        5 => {
+            let unmap = kind_and_flags & NO_UNMAP == 0;
+            let at = writable(offer.write_zeroes).and_then(|()| range());
+            at.map(|at| What::WriteZeroes { at, len, unmap, fua })
+        }
+        _ => Err(Refusal::Kind(kind)),
+    };
+    what.unwrap_or_else(What::Refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OFFER: Offer =
+        Offer { size: 1 << 20, block: 4096, request_max: 1 << 16, read_only: false, discard: true, write_zeroes: true };
+
+    fn asked(kind: u32, sectors: u32, start: u64, offer: Offer) -> What {
+        let mut bytes = [0; DESCRIPTOR];
+        Put(&mut bytes, 0).u32(kind).u32(sectors).u64(start).u64(7);
+        request(&bytes, &offer)
+    }
+
+    #[test]
+    fn requests_are_what_the_kernel_says() {
+        assert_eq!(asked(0, 8, 16, OFFER), What::Read { at: 8192, len: 4096 });
+        assert_eq!(asked(1, 128, 0, OFFER), What::Write { at: 0, len: 1 << 16, fua: false });
+        assert_eq!(asked(1 | 1 << 13, 8, 0, OFFER), What::Write { at: 0, len: 4096, fua: true });
+        assert_eq!(asked(2, 0, 0, OFFER), What::Flush);
+        assert_eq!(asked(3, 2048, 0, OFFER), What::Discard { at: 0, len: 1 << 20 }, "all of it, at once");
+        let zeroes = |unmap| What::WriteZeroes { at: 0, len: 1 << 20, unmap, fua: false };
+        assert_eq!([asked(5, 2048, 0, OFFER), asked(5 | 1 << 15, 2048, 0, OFFER)], [zeroes(true), zeroes(false)]);
+    }
+
+    /// blkdev.1
+    #[test]
+    fn what_cannot_be_served_is_refused_by_itself() {
+        let refused = |kind, sectors, start, device| match asked(kind, sectors, start, device) {
+            What::Refused(why) => why,
+            other => panic!("{other:?}"),
+        };
+        for kind in [0, 1, 3, 5] {
+            assert_eq!(refused(kind, 8, 2048, OFFER), Refusal::Beyond, "where it ends");
+            assert_eq!(refused(kind, 16, 2040, OFFER), Refusal::Beyond, "one block behind it");
+            assert_eq!(refused(kind, 8, u64::MAX, OFFER), Refusal::Beyond);
+            assert_eq!(refused(kind, 8, u64::MAX / 512, OFFER), Refusal::Beyond);
+            assert_eq!(refused(kind, 8, 4, OFFER), Refusal::Blocks);
+            assert_eq!(refused(kind, 0, 8, OFFER), Refusal::Blocks);
+        }
+        assert_eq!(refused(0, 136, 0, OFFER), Refusal::TooLong);
+        assert_eq!(refused(1, u32::MAX, 0, OFFER), Refusal::TooLong);
+        for kind in [4, 6, 18, 255] {
+            assert_eq!(refused(kind, 8, 0, OFFER), Refusal::Kind(kind as u8));
+        }
+        let read_only = Offer { read_only: true, ..OFFER };
+        for kind in [1, 3, 5] {
+            assert_eq!(refused(kind, 8, 0, read_only), Refusal::ReadOnly);
+            let plain = Offer { discard: false, write_zeroes: false, ..OFFER };
+            assert!(kind == 1 || refused(kind, 8, 0, plain) == Refusal::Kind(kind as u8));
+        }
+    }
+
+    #[test]
+    fn a_device_that_asks_otherwise_than_ours_is_not_taken_over() {
+        let flags = NEED_GET_DATA | USER_RECOVERY | USER_RECOVERY_REISSUE | CMD_IOCTL_ENCODE;
+        let info = |flags| Info { flags, ..Info::default() };
+        assert_eq!(info(flags | UNPRIVILEGED_DEV | PER_IO_DAEMON).is_spoken(), Ok(()));
+        for (flags, says) in [
+            (flags & !NEED_GET_DATA, "without get_data"),
+            (flags & !USER_RECOVERY, "without user_recovery"),
+            (flags | ZERO_COPY, "zero_copy"),
+            (flags | USER_COPY, "user_copy"),
+            (flags | ZONED, "zoned"),
+            (flags | 1 << 11, "auto_buf_reg"),
+            (flags | 1 << 15, "batch_io"),
+            (flags | 1 << 16, "integrity"),
+            (flags | 1 << 40, "bit 40"),
+        ] {
+            let why = info(flags).is_spoken().unwrap_err();
+            assert!(why.contains(says), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_device_is_taken_over_by_an_export_that_can_do_what_it_is_asked() {
+        let export =
+            Params { size: 1 << 20, block: 512, request_max: 1 << 20, volatile_cache: true, ..Params::default() };
+        assert_eq!(export.is_served_by(&export), Ok(()));
+        let smaller = Params { size: 1 << 19, block: 4096, read_only: true, ..export };
+        assert_eq!(smaller.is_served_by(&export), Ok(()), "it is asked less than the export can do");
+        for (device, export, says) in [
+            (Params { size: 1 << 21, ..export }, export, "2097152 bytes, and the export has 1048576"),
+            (export, Params { block: 4096, ..export }, "blocks of 512 bytes, and the export has blocks of 4096"),
+            (Params { block: 0, ..export }, Params { size: 1 << 21, ..export }, "blocks of 0"),
+            (export, Params { read_only: true, ..export }, "read-only"),
+            (Params { volatile_cache: false, ..export }, export, "flushes"),
+            (Params { request_max: 1 << 21, ..export }, export, "2097152 bytes, and the server takes 1048576"),
+        ] {
+            let why = device.is_served_by(&export).unwrap_err();
+            assert!(why.contains(says), "{why}");
+        }
+    }
+
+    /// The kernel's header says so (`include/uapi/linux/ublk_cmd.h`), and a program in C printed these.
+    #[test]
+    fn numbers_and_places_are_those_of_the_kernel() {
+        assert_eq!(Order::AddDev.code(), 0xc020_7504);
+        assert_eq!(Order::GetFeatures.code(), 0x8020_7513);
+        assert_eq!(Ask::Commit.code(), 0xc010_7521);
+        let bytes = control(3, 0x1122, 64, 5, 32);
+        assert_eq!((u32_at(&bytes, 0), u16_at(&bytes, 4), u16_at(&bytes, 6)), (3, u16::MAX, 64));
+        assert_eq!((u64_at(&bytes, 8), u64_at(&bytes, 16), u16_at(&bytes, 24)), (0x1122, 5, 32));
+        let bytes = command(1, 2, -5, 0x3344);
+        assert_eq!(
+            (u16_at(&bytes, 0), u16_at(&bytes, 2), u32_at(&bytes, 4) as i32, u64_at(&bytes, 8)),
+            (1, 2, -5, 0x3344)
+        );
+        let info = Info {
+            queues: 2,
+            depth: 64,
+            request_max: 1 << 20,
+            id: 9,
+            pid: -1,
+            flags: 0x1fe,
+            mark: 77,
+            uid: 1,
+            gid: 2,
+            state: 2,
+        };
+        assert_eq!((Info::read(&info.bytes()), info.state()), (info, State::Quiesced));
+        let params = Params {
+            size: 1 << 30,
+            block: 512,
+            request_max: 1 << 20,
+            volatile_cache: true,
+            discard: true,
+            ..Params::default()
+        };
+        let bytes = params.bytes();
+        assert_eq!(Params::read(&bytes), params);
+        assert_eq!((u32_at(&bytes, 8), bytes[12], bytes[13], u32_at(&bytes, 16)), (0b1100, 9, 12, 2048));
+        assert_eq!(
+            (u32_at(&bytes, 44), u32_at(&bytes, 48), u32_at(&bytes, 52), u16_at(&bytes, 56)),
+            (512, RANGE_MAX, 0, 1)
+        );
+    }
+}

@@ -1,0 +1,321 @@
+//! One queue of a device, at its worker.
+//!
+//! blkqueue.1  A request is told its end when the device below has let go of its memory, and not before. What the kernel shall copy
+//!             to a reader stays where it is until the kernel has taken the end.
+//! blkqueue.2  What a descriptor says of a write is read again with its data, of which there may be less; never more.
+//! blkqueue.3  A request that must wait (for memory, for room in the disk's queue) waits in order with the others of its queue.
+//! blkqueue.4  A device that is left for another server answers what it has begun with, and begins with nothing more.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::{Arc, PoisonError};
+
+use fairlift_core::{Bio, Errno, Extent, Flags, Instant, Op, Outcome, Sector, Stream, StreamId, Token};
+
+use super::device::{Descriptors, Device};
+use super::proto::{self, Ask, Said, What};
+use super::service::Tag;
+use crate::disk::engine::{Engine, News};
+use crate::export::Export;
+use crate::export::offer::Offer;
+use crate::kernel::buffer::Buffer;
+use crate::kernel::call::Call;
+use crate::kernel::ticket::Memory;
+
+/// A queue that was given to this worker.
+pub(super) struct Queue {
+    pub(super) device: Arc<Device>,
+    /// By which it is served.
+    file: Arc<OwnedFd>,
+    export: Arc<Export>,
+    number: u16,
+    seat: usize,
+    descriptors: Descriptors,
+    offer: Offer,
+    stream: StreamId,
+    slots: Box<[Slot]>,
+    /// Commands that the kernel has.
+    commands: usize,
+    /// Requests that the engine has.
+    serving: usize,
+    /// Requests that wait, in order (blkqueue.3).
+    waiting: VecDeque<u16>,
+    /// It is left for the next server.
+    left: bool,
+    /// The kernel found a command wrong, and that was told.
+    told: bool,
+}
+
+/// What has become of a tag.
+enum Slot {
+    /// The kernel has it.
+    Away,
+    /// There is a request.
+    Asked(What),
+    /// The kernel puts a write's data into this memory.
+    Filling(Buffer),
+    /// There is a write, with its data.
+    Filled(Buffer, What),
+    /// The engine has it; so many bytes are moved if all goes well.
+    Serving(Op, i32),
+}
+
+impl Queue {
+    pub(super) fn new(
+        engine: &mut Engine,
+        (device, file): (Arc<Device>, Arc<OwnedFd>),
+        export: Arc<Export>,
+        (number, seat): (u16, usize),
+        descriptors: Descriptors,
+    ) -> Self {
+        let Export { disk, group, priority, .. } = *export;
+        let stream = engine.add_stream(disk, Stream { group, priority, context: engine.context });
+        let depth = device.depth;
+        let offer = device.offer(&export);
+        let slots = (0..depth).map(|_| Slot::Away).collect();
+        let (commands, serving, waiting, left, told) = Default::default();
+        let mut queue = Self {
+            device,
+            file,
+            export,
+            number,
+            seat,
+            descriptors,
+            offer,
+            stream,
+            slots,
+            commands,
+            serving,
+            waiting,
+            left,
+            told,
+        };
+        (0..depth).for_each(|tag| queue.ask(engine, Ask::Fetch, tag, 0, 0));
+        queue
+    }
+
+    pub(super) fn export(&self) -> &Export {
+        &self.export
+    }
+
+    /// The export has changed: what is asked from now on is of it as it is now.
+    pub(super) fn follow(&mut self, engine: &mut Engine, now: Instant, export: &Arc<Export>) {
+        let before = std::mem::replace(&mut self.export, Arc::clone(export));
+        self.offer = self.device.offer(export);
+        if (before.group, before.priority) != (export.group, export.priority) {
+            let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
+            engine.change_stream(now, export.disk, self.stream, stream);
+        }
+    }
+
+    fn ask(&mut self, engine: &mut Engine, ask: Ask, tag: u16, result: i32, addr: u64) {
+        let data = Tag { seat: self.seat, tag }.event();
+        let command = proto::command(self.number, tag, result, addr);
+        // SAFETY: the file is open until `commands` is 0 again or the ring has gone. The memory that is named is a buffer's: of a
+        // write it stays in its slot until this command completes, and of a read with its ticket until the kernel has taken the
+        // command, which is when it copies (blkqueue.1).
+        unsafe { engine.ring.push(Call::Driver { fd: self.file.as_raw_fd(), code: ask.code(), command }, data) };
+        self.commands += 1;
+    }
+
+    /// The kernel has done with a command of a tag.
+    pub(super) fn completed(&mut self, engine: &mut Engine, tag: u16, result: i32) {
+        self.commands -= 1;
+        let slot = std::mem::replace(&mut self.slots[usize::from(tag)], Slot::Away);
+        let said = Said::read(result);
+        match (slot, said) {
+            (Slot::Filling(buffer), Said::Request) => {
+                let what = self.read(tag);
+                self.slots[usize::from(tag)] = Slot::Filled(buffer, what);
+                self.waiting.push_back(tag);
+            }
+            (Slot::Away, Said::Request | Said::NeedsMemory) => {
+                let what = self.read(tag);
+                self.slots[usize::from(tag)] = Slot::Asked(what);
+                self.waiting.push_back(tag);
+            }
+            (slot, said) => {
+                if let Slot::Filling(buffer) = slot {
+                    engine.pool.put(buffer);
+                }
+                if let (Said::Wrong(_) | Said::NeedsMemory, false) = (said, self.told) {
+                    self.told = true;
+                    let (export, queue) = (&self.export.name, self.number);
+                    tracing::error!(
+                        export,
+                        queue,
+                        tag,
+                        result,
+                        "ublk: the kernel has answered a command in a way that makes no sense"
+                    );
+                }
+            }
+        }
+    }
+
+    fn read(&self, tag: u16) -> What {
+        proto::request(&self.descriptors.read(tag), &self.offer)
+    }
+
+    /// Begins with what waits; whether there was something.
+    pub(super) fn go_on(&mut self, engine: &mut Engine) -> bool {
+        let mut some = false;
+        while !self.left
+            && let Some(tag) = self.waiting.front().copied()
+        {
+            if !self.begin(engine, tag) {
+                break;
+            }
+            self.waiting.pop_front();
+            some = true;
+        }
+        some
+    }
+
+    /// Whether something must wait.
+    pub(super) fn is_held_back(&self) -> bool {
+        !self.waiting.is_empty() && !self.left
+    }
+
+    /// Begins with a request; `false` if that must wait.
+    fn begin(&mut self, engine: &mut Engine, tag: u16) -> bool {
+        if engine.is_full(self.export.disk) {
+            return false;
+        }
+        let slot = &mut self.slots[usize::from(tag)];
+        let (what, memory) = match slot {
+            Slot::Asked(What::Read { len, .. }) => {
+                let Some(buffer) = engine.pool.get(*len as usize) else { return false };
+                let Slot::Asked(what) = std::mem::replace(slot, Slot::Away) else { return true };
+                (what, Memory::Pool(buffer))
+            }
+            Slot::Asked(What::Write { len, .. }) => {
+                let Some(buffer) = engine.pool.get(*len as usize) else { return false };
+                let addr = buffer.as_ptr() as u64;
+                *slot = Slot::Filling(buffer);
+                self.ask(engine, Ask::GetData, tag, 0, addr);
+                return true;
+            }
+            Slot::Asked(what) => (*what, Memory::None),
+            Slot::Filled(..) => {
+                let Slot::Filled(buffer, what) = std::mem::replace(slot, Slot::Away) else { return true };
+                // blkqueue.2
+                match what {
+                    What::Write { len, .. } if len as usize <= buffer.bytes().len() => (what, Memory::Pool(buffer)),
+                    What::Refused(_) => {
+                        engine.pool.put(buffer);
+                        (what, Memory::None)
+                    }
+                    _ => {
+                        engine.pool.put(buffer);
+                        (What::Refused(proto::Refusal::Blocks), Memory::None)
+                    }
+                }
+            }
+            Slot::Away | Slot::Filling(_) | Slot::Serving(..) => return true,
+        };
+        self.submit(engine, tag, what, memory);
+        true
+    }
+
+    fn submit(&mut self, engine: &mut Engine, tag: u16, what: What, memory: Memory) {
+        let start = self.export.start;
+        let extent = |at: u64, len: u64| Extent::new(Sector(start.0 + at / Sector::SIZE), len / Sector::SIZE);
+        let durable = |fua| if fua { Flags::SYNC | Flags::FUA } else { Flags::SYNC };
+        let (op, extent, flags, moved) = match what {
+            What::Read { at, len } => (Op::Read, extent(at, len), Flags::SYNC, len),
+            What::Write { at, len, fua } => (Op::Write, extent(at, len), durable(fua), len),
+            // No sectors, but a place: it says which of the disk's backings is meant.
+            What::Flush => (Op::Flush, Extent::new(start, 0), Flags::SYNC, 0),
+            What::Discard { at, len } => (Op::Discard, extent(at, len), Flags::SYNC, 0),
+            What::WriteZeroes { at, len, unmap, fua } => {
+                let keep = if unmap { Flags::NONE } else { Flags::NO_UNMAP };
+                (Op::WriteZeroes, extent(at, len), durable(fua) | keep, 0)
+            }
+            What::Refused(why) => {
+                tracing::debug!(export = self.export.name, ?why, "ublk: refused");
+                return self.commit(engine, tag, -why.errno().0, None);
+            }
+        };
+        self.slots[usize::from(tag)] = Slot::Serving(op, moved as i32);
+        self.serving += 1;
+        let ticket = engine.admit(Tag { seat: self.seat, tag }.ticket(), memory);
+        let bio = Bio { op, flags, extent, stream: self.stream, token: Token(ticket as u64) };
+        engine.submit(self.export.disk, bio);
+    }
+
+    /// There is news of a request. Answers the ticket if its memory is to stay until the kernel has taken what was collected.
+    pub(super) fn news(&mut self, engine: &mut Engine, ticket: usize, tag: u16, news: News) -> Option<usize> {
+        let outcome = match news {
+            News::Ended(outcome) => outcome,
+            News::Released => Outcome::Failed(Errno::EIO),
+            News::TimedOut => {
+                // blkqueue.1
+                let export = &self.export.name;
+                tracing::warn!(
+                    export,
+                    "ublk: the device did not answer in time (io_timeout); the kernel is told once it lets go"
+                );
+                return None;
+            }
+        };
+        let Slot::Serving(op, moved) = self.slots[usize::from(tag)] else {
+            unreachable!("news is of what is served");
+        };
+        self.serving -= 1;
+        match outcome {
+            Outcome::Done => {
+                let at = match engine.memory(ticket) {
+                    Memory::Pool(buffer) if op == Op::Read => Some(buffer.as_ptr() as u64),
+                    _ => None,
+                };
+                self.commit(engine, tag, moved, at);
+                if at.is_some() {
+                    return Some(ticket);
+                }
+            }
+            Outcome::Failed(errno) => {
+                tracing::debug!(export = self.export.name, op = op.name(), errno = errno.0, "ublk: failed");
+                self.commit(engine, tag, -errno.0.max(1), None);
+            }
+        }
+        engine.release(ticket);
+        None
+    }
+
+    /// Tells the kernel how a request ended, and asks for the next.
+    fn commit(&mut self, engine: &mut Engine, tag: u16, result: i32, addr: Option<u64>) {
+        self.slots[usize::from(tag)] = Slot::Away;
+        // The kernel wants an address for every read, also where it takes nothing from there.
+        let addr = addr.unwrap_or_else(|| self.descriptors.address());
+        self.ask(engine, Ask::Commit, tag, result, addr);
+    }
+
+    /// It is left for the next server (blkqueue.4).
+    pub(super) fn leave(&mut self) {
+        self.left = true;
+    }
+
+    /// Whether nothing is left to do for it: the kernel has nothing of it, or all of it is for the next server.
+    pub(super) fn is_over(&self) -> bool {
+        let filling = || self.slots.iter().any(|slot| matches!(slot, Slot::Filling(_)));
+        self.serving == 0 && (self.commands == 0 && self.waiting.is_empty() || self.left && !filling())
+    }
+
+    /// Whether it was left for another server.
+    pub(super) const fn is_left(&self) -> bool {
+        self.left
+    }
+
+    /// Gives back what it still has; it is over. Answers how many commands the kernel still has, which name its seat.
+    pub(super) fn close(&mut self, engine: &mut Engine) -> usize {
+        for slot in std::mem::take(&mut self.slots) {
+            if let Slot::Filled(buffer, _) = slot {
+                engine.pool.put(buffer);
+            }
+        }
+        let stats = engine.remove_stream(self.export.disk, self.stream);
+        self.export.stats.lock().unwrap_or_else(PoisonError::into_inner).add(&stats);
+        self.commands
+    }
+}

@@ -1,0 +1,172 @@
+//! Call: what a ring is asked to do, in words of our own.
+//!
+//! A lane or a front says what it wants done, and the ring does it in the way of its engine: io_uring makes an entry of it.
+//! Each call is one system call, as a rule, and completes as that would have returned.
+
+use std::io;
+use std::os::fd::RawFd;
+
+/// What a ring does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Call {
+    /// Works on a file, by its registered number.
+    File(u32, Work),
+    /// Receives from a socket: into this memory, or else into one of the buffers that are registered for it, which the completion
+    /// names. With `wait` it is not tried before the socket says that there is something.
+    Receive { fd: RawFd, into: Option<(*mut u8, u32)>, wait: bool },
+    /// Sends a message: as much of it as the socket takes.
+    Send { fd: RawFd, message: *const libc::msghdr },
+    /// Accepts connections, and completes for each, until the completion says that there is no more.
+    Accept { fd: RawFd },
+    /// Looks whether a descriptor is ready for any of the events: once, or with `multi` until the completion says that there is no more.
+    Poll { fd: RawFd, events: libc::c_short, multi: bool },
+    /// Adds one to an eventfd; `quiet`: and completes only if that fails.
+    Signal { fd: RawFd, quiet: bool },
+    /// Takes back what was asked with this data: it completes.
+    Cancel { data: u64 },
+    /// Has another ring complete with this data, and completes only if that fails.
+    Message { ring: RawFd, data: u64 },
+    /// Gives a driver a command of its own, of this number.
+    Driver { fd: RawFd, code: u32, command: [u8; 16] },
+    /// Completes.
+    Nothing,
+}
+
+/// What is done with a file: one system call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    /// `preadv2`
+    Read { into: Pieces, at: u64 },
+    /// `pwritev2`
+    Write { from: Pieces, at: u64, flags: i32 },
+    /// `fallocate`
+    Allocate { mode: i32, at: u64, len: u64 },
+    /// `fdatasync`, or `fsync`
+    Sync { data_only: bool },
+}
+
+/// The memory of a read or write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pieces {
+    /// One piece; it may be part of a block of the pool that is registered with the ring.
+    One { start: *mut u8, len: u32, block: Option<u16> },
+    /// Pieces that are described elsewhere, and stay so.
+    Many { iovecs: *const libc::iovec, count: u32 },
+}
+
+/// The kernel takes no more pieces of memory in one system call (`UIO_MAXIOV`).
+pub(crate) const PIECES: usize = 1024;
+
+impl Pieces {
+    /// The memory that is described, or the first of it; `block`: the registered block that it is in if it is one piece.
+    #[inline(always)]
+    pub(crate) fn of(iovecs: &[libc::iovec], block: Option<u16>) -> Self {
+        match iovecs {
+            [one] => Self::One { start: one.iov_base.cast(), len: one.iov_len as u32, block },
+            _ => Self::Many { iovecs: iovecs.as_ptr(), count: iovecs.len().min(PIECES) as u32 },
+        }
+    }
+
+    /// Gives a system call the pieces as it takes them.
+    fn described(self, call: impl FnOnce(*const libc::iovec, libc::c_int) -> isize) -> isize {
+        match self {
+            Self::One { start, len, .. } => {
+                let one = libc::iovec { iov_base: start.cast(), iov_len: len as usize };
+                call(&raw const one, 1)
+            }
+            Self::Many { iovecs, count } => call(iovecs, count as libc::c_int),
+        }
+    }
+}
+
+/// Takes so many bytes, which are done, off the front of some pieces; how many pieces are done with that.
+///
+/// # Panics
+/// If they have not so many.
+pub(crate) fn advance(iovecs: &mut [libc::iovec], mut bytes: usize) -> usize {
+    let mut whole = 0;
+    while let Some(first) = iovecs.get_mut(whole)
+        && bytes >= first.iov_len
+    {
+        bytes -= first.iov_len;
+        whole += 1;
+    }
+    if bytes > 0 {
+        let first = &mut iovecs[whole];
+        first.iov_base = first.iov_base.wrapping_byte_add(bytes);
+        first.iov_len -= bytes;
+    }
+    whole
+}
+
+// SAFETY: the memory that is named is left to whoever does the work until its result was taken (`Ring::push`, `Helpers::push`).
+unsafe impl Send for Pieces {}
+
+impl Work {
+    /// Does it, however long that takes.
+    ///
+    /// # Safety
+    /// The memory that is named is valid, and nobody else's.
+    pub(crate) unsafe fn perform(self, fd: RawFd) -> i32 {
+        // SAFETY: the memory is the caller's promise; all else are numbers.
+        result(unsafe {
+            match self {
+                Self::Read { into, at } => read(fd, into, at, 0),
+                Self::Write { from, at, flags } => {
+                    from.described(|iovecs, count| libc::pwritev2(fd, iovecs, count, at as i64, flags))
+                }
+                Self::Allocate { mode, at, len } => libc::fallocate64(fd, mode, at as i64, len as i64) as isize,
+                Self::Sync { data_only: true } => libc::fdatasync(fd) as isize,
+                Self::Sync { data_only: false } => libc::fsync(fd) as isize,
+            }
+        })
+    }
+
+    /// Does what can be done without waiting for a disk: reads what is in the page cache, or the first of it; `None`: nothing can.
+    ///
+    /// # Safety
+    /// As for [`perform`](Self::perform). The file is not open for direct I/O, which would wait.
+    pub(crate) unsafe fn perform_at_once(self, fd: RawFd) -> Option<i32> {
+        match self {
+            Self::Read { into, at } => {
+                // SAFETY: the memory is the caller's promise.
+                let result = result(unsafe { read(fd, into, at, libc::RWF_NOWAIT) });
+                (result >= 0).then_some(result)
+            }
+            Self::Write { .. } | Self::Allocate { .. } | Self::Sync { .. } => None,
+        }
+    }
+}
+
+/// # Safety
+/// The memory is valid, and nobody else's.
+unsafe fn read(fd: RawFd, into: Pieces, at: u64, flags: i32) -> isize {
+    // SAFETY: the memory is the caller's promise.
+    into.described(|iovecs, count| unsafe { libc::preadv2(fd, iovecs, count, at as i64, flags) })
+}
+
+/// What a system call has returned, or the negative error.
+fn result(returned: isize) -> i32 {
+    match returned {
+        0.. => i32::try_from(returned).expect("a request is shorter than 2 GiB"),
+        _ => -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_is_taken_off_the_front_of_the_pieces() {
+        let base = |at: usize| std::ptr::without_provenance_mut::<libc::c_void>(at);
+        for (bytes, whole, start, left) in [(0, 0, 100, 4), (3, 0, 103, 1), (4, 1, 200, 6), (9, 1, 205, 1)] {
+            let mut pieces =
+                [libc::iovec { iov_base: base(100), iov_len: 4 }, libc::iovec { iov_base: base(200), iov_len: 6 }];
+            assert_eq!(advance(&mut pieces, bytes), whole, "{bytes}");
+            assert_eq!((pieces[whole].iov_base.addr(), pieces[whole].iov_len), (start, left), "{bytes}");
+        }
+        let mut all = [libc::iovec { iov_base: base(100), iov_len: 4 }];
+        assert_eq!(advance(&mut all, 4), 1);
+    }
+}

@@ -1,0 +1,255 @@
+//! io_uring: one for each worker.
+//!
+//! Submissions are collected and go to the kernel once per turn, in the same system call that waits.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+use io_uring::types::{Fd, Fixed as File, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+
+use crate::kernel::buffer::{BLOCK, Pool, RecvRing};
+use crate::kernel::call::{Call, Pieces, Work};
+use crate::kernel::ring::{Completion, FILES, Wait};
+
+/// The group number of the buffers that sockets receive into.
+const RECV_GROUP: u16 = 0;
+
+/// A worker's io_uring, with what is registered with it.
+pub(crate) struct Uring {
+    ring: IoUring,
+    /// Which blocks of the pool's arena are registered as fixed buffers.
+    fixed: Vec<Fixed>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Fixed {
+    NotYet,
+    Yes,
+    Refused,
+}
+
+impl Uring {
+    /// The kernel gives it at most `threads` threads for what would block in files and block devices (it calls that bounded
+    /// work), and as many for all else (unbounded): for this ring, whatever others have.
+    pub(super) fn new(entries: u32, completions: u32, threads: u32) -> io::Result<Self> {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize(completions).setup_clamp().setup_submit_all();
+        builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+        let ring = match builder.build(entries) {
+            // Before Linux 6.1.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                let mut plain = IoUring::builder();
+                plain.setup_cqsize(completions).setup_clamp().build(entries)?
+            }
+            other => other?,
+        };
+        // Bounded, unbounded. Before Linux 5.15 there is no bound to be had.
+        let _ = ring.submitter().register_iowq_max_workers(&mut [threads.max(1), threads.max(1)]);
+        Ok(Self { ring, fixed: Vec::new() })
+    }
+
+    /// Whether all that a server asks of io_uring is to be had; with it how many fixed files a ring can have, as far as anybody
+    /// needs them: the kernel keeps some bytes for each.
+    ///
+    /// # Errors
+    /// The kernel is too old, or refuses something: containers often have a filter.
+    pub(super) fn probe() -> io::Result<u32> {
+        let recv = RecvRing::new(1, 4096);
+        let mut ring = Self::new(1, 1, 1)?;
+        ring.register_recv(&recv)?;
+        // SAFETY: the call names no memory.
+        unsafe { ring.push(Call::Nothing, 0) }
+        ring.ring.submit_and_wait(1)?;
+        // No more than the process may have open, which differs.
+        Ok([FILES, 4096, 1024, 256, 64]
+            .into_iter()
+            .find(|count| ring.make_room_for_files(*count).is_ok())
+            .unwrap_or(16))
+    }
+
+    /// Makes room for so many fixed files.
+    ///
+    /// # Errors
+    /// The kernel does not take so many: more than the process may have open, or there is no memory.
+    pub(super) fn make_room_for_files(&self, count: u32) -> io::Result<()> {
+        if count == 0 { Ok(()) } else { self.ring.submitter().register_files_sparse(count) }
+    }
+
+    /// Makes a descriptor known to the kernel as the fixed file of that number; `None`: the number means nothing any more.
+    pub(super) fn set_file(&self, number: u32, fd: Option<RawFd>) {
+        if let Err(error) = self.ring.submitter().register_files_update(number, &[fd.unwrap_or(-1)]) {
+            // Its requests fail, each with an error to who asked.
+            tracing::error!(number, %error, "a file could not be made known to io_uring");
+        }
+    }
+
+    /// Gives the files back at once; when the ring goes, the kernel takes its time.
+    pub(super) fn unregister_files(&self) {
+        // There may be none.
+        let _ = self.ring.submitter().unregister_files();
+    }
+
+    /// Prepares to register the pool's blocks as they come into use.
+    pub(super) fn register_pool(&mut self, pool: &Pool) {
+        let state = match self.ring.submitter().register_buffers_sparse(u32::from(pool.blocks())) {
+            Ok(()) => Fixed::NotYet,
+            Err(_) => Fixed::Refused,
+        };
+        self.fixed = vec![state; usize::from(pool.blocks())];
+    }
+
+    /// Registers the ring of receive buffers, which must live as long as the ring is used.
+    pub(super) fn register_recv(&self, recv: &RecvRing) -> io::Result<()> {
+        let (address, entries) = recv.entries();
+        // SAFETY: the memory holds `entries` zeroed entries on a page boundary; the worker drops the ring before it.
+        unsafe { self.ring.submitter().register_buf_ring_with_flags(address, entries, RECV_GROUP, 0) }
+    }
+
+    /// Whether a block of the pool may be named as fixed buffer; registers it if that was not tried yet.
+    ///
+    /// The kernel counts registered memory as locked: where the limit (`ulimit -l`) is reached, the rest is not
+    /// registered, and works all the same.
+    pub(super) fn is_fixed(&mut self, pool: &Pool, block: u16) -> bool {
+        let state = &mut self.fixed[usize::from(block)];
+        if *state == Fixed::NotYet {
+            let iovec = libc::iovec { iov_base: pool.block_start(block).cast(), iov_len: BLOCK };
+            // SAFETY: the block is part of the pool's arena, which the worker drops after the ring.
+            let registered = unsafe { self.ring.submitter().register_buffers_update(u32::from(block), &[iovec], None) };
+            *state = if registered.is_ok() { Fixed::Yes } else { Fixed::Refused };
+        }
+        *state == Fixed::Yes
+    }
+
+    /// Adds a call to the next batch; it completes with this data.
+    ///
+    /// # Safety
+    /// All memory that `call` names stays valid, and is left to the kernel, until its completion was taken. Its descriptor stays
+    /// open until that too, but for [`poll`](Self::poll), [`signal`](Self::signal) and what accepts: until they are submitted.
+    #[inline(always)]
+    pub(super) unsafe fn push(&mut self, call: Call, data: u64) {
+        let entry = entry(call).user_data(data);
+        loop {
+            // SAFETY: passed on to the caller.
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+                return;
+            }
+            self.submit();
+        }
+    }
+
+    pub(super) fn is_submitted(&mut self) -> bool {
+        self.ring.submission().is_empty()
+    }
+
+    /// Submits what was collected, and waits for at least one completion if `wait` says so and until when.
+    pub(super) fn turn(&mut self, wait: Wait) {
+        let result = match wait {
+            Wait::ForEver => self.ring.submit_and_wait(1),
+            Wait::AtMost(length) => {
+                let nanos = length.as_nanos();
+                let timespec = Timespec::new().sec(nanos / 1_000_000_000).nsec((nanos % 1_000_000_000) as u32);
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec))
+            }
+        };
+        self.expect(result);
+    }
+
+    /// Whether something has completed: seen without a system call, so that it can be asked in a loop.
+    pub(super) fn has_news(&mut self) -> bool {
+        self.ring.submission().taskrun() || !self.ring.completion().is_empty()
+    }
+
+    /// Submits what was collected without waiting.
+    pub(super) fn submit(&mut self) {
+        let result = self.ring.submit();
+        self.expect(result);
+    }
+
+    /// The next completion.
+    #[inline]
+    pub(super) fn reap(&mut self) -> Option<Completion> {
+        let entry = self.ring.completion().next()?;
+        Some(Completion::of_kernel(entry.user_data(), entry.result(), entry.flags()))
+    }
+
+    fn expect(&self, result: io::Result<usize>) {
+        if let Err(error) = result {
+            match error.raw_os_error() {
+                // Time is up; a signal; completions must be reaped first, which the turn does next.
+                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => {}
+                _ => panic!("io_uring_enter: {error}"),
+            }
+        }
+    }
+}
+
+/// A call as io_uring takes it.
+#[inline(always)]
+fn entry(call: Call) -> squeue::Entry {
+    static ONE: [u8; 8] = 1u64.to_ne_bytes();
+    match call {
+        Call::File(number, work) => file_entry(File(number), work),
+        Call::Receive { fd, into, wait } => {
+            const POLL_FIRST: u16 = 1; // IORING_RECVSEND_POLL_FIRST
+            let poll_first = if wait { POLL_FIRST } else { 0 };
+            match into {
+                Some((start, len)) => opcode::Recv::new(Fd(fd), start, len).ioprio(poll_first).build(),
+                None => opcode::Recv::new(Fd(fd), std::ptr::null_mut(), 0)
+                    .buf_group(RECV_GROUP)
+                    .ioprio(poll_first)
+                    .build()
+                    .flags(squeue::Flags::BUFFER_SELECT),
+            }
+        }
+        Call::Send { fd, message } => opcode::SendMsg::new(Fd(fd), message).flags(libc::MSG_NOSIGNAL as u32).build(),
+        Call::Accept { fd } => opcode::AcceptMulti::new(Fd(fd)).flags(libc::SOCK_CLOEXEC).build(),
+        Call::Poll { fd, events, multi } => opcode::PollAdd::new(Fd(fd), events as u32).multi(multi).build(),
+        Call::Signal { fd, quiet } => {
+            let entry = opcode::Write::new(Fd(fd), ONE.as_ptr(), ONE.len() as u32).build();
+            if quiet { entry.flags(squeue::Flags::SKIP_SUCCESS) } else { entry }
+        }
+        Call::Cancel { data } => opcode::AsyncCancel::new(data).build(),
+        Call::Message { ring, data } => {
+            opcode::MsgRingData::new(Fd(ring), 0, data, None).build().flags(squeue::Flags::SKIP_SUCCESS)
+        }
+        Call::Driver { fd, code, command } => opcode::UringCmd16::new(Fd(fd), code).cmd(command).build(),
+        Call::Nothing => opcode::Nop::new().build(),
+    }
+}
+
+/// There is no vectored operation on registered memory before Linux 6.15.
+#[inline(always)]
+fn file_entry(file: File, work: Work) -> squeue::Entry {
+    match work {
+        Work::Read { into: Pieces::One { start, len, block: Some(block) }, at } => {
+            opcode::ReadFixed::new(file, start, len, block).offset(at).build()
+        }
+        Work::Read { into: Pieces::One { start, len, block: None }, at } => {
+            opcode::Read::new(file, start, len).offset(at).build()
+        }
+        Work::Read { into: Pieces::Many { iovecs, count }, at } => {
+            opcode::Readv::new(file, iovecs, count).offset(at).build()
+        }
+        Work::Write { from: Pieces::One { start, len, block: Some(block) }, at, flags } => {
+            opcode::WriteFixed::new(file, start, len, block).offset(at).rw_flags(flags).build()
+        }
+        Work::Write { from: Pieces::One { start, len, block: None }, at, flags } => {
+            opcode::Write::new(file, start, len).offset(at).rw_flags(flags).build()
+        }
+        Work::Write { from: Pieces::Many { iovecs, count }, at, flags } => {
+            opcode::Writev::new(file, iovecs, count).offset(at).rw_flags(flags).build()
+        }
+        Work::Allocate { mode, at, len } => opcode::Fallocate::new(file, len).offset(at).mode(mode).build(),
+        Work::Sync { data_only } => {
+            let flags = if data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
+            opcode::Fsync::new(file).flags(flags).build()
+        }
+    }
+}
+
+impl AsRawFd for Uring {
+    fn as_raw_fd(&self) -> RawFd {
+        self.ring.as_raw_fd()
+    }
+}

@@ -1,0 +1,3 @@
+//! Protocols that servers and clients share: bytes to values and back, without I/O.
+
+pub mod nbd;

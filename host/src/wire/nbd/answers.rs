@@ -1,0 +1,635 @@
+//! Answers: what a server says to the requests of a client, as a pure state machine: bytes in, events out.
+//!
+//! A server may be broken, or hostile. Example: it answers a read of 4 KiB with two chunks of 4 KiB for the same place. A client
+//! that believes it writes 4 KiB beyond its buffer, or tells its own client data that never was there. So each answer is held
+//! against what was asked.
+//!
+//! answers.1  An answer that does not fit what was asked (to nothing, of the wrong kind, outside of the range, with a length that
+//!            cannot be) is a [`Violation`], after which nothing more is taken.
+//! answers.2  Each byte of a read comes once. A read is told as done when all its bytes came; one that ends before is a violation.
+//! answers.3  No memory is taken because a server announces something: payload is passed on as it comes, an error's text is
+//!            passed over.
+//! answers.4  An answer ends: a chunk brings data, runs or the end, and the rest are bounded ([`Answers::SAYS_NOTHING`]).
+
+use fairlift_core::Errno;
+
+use super::{
+    CHUNK_BLOCK_STATUS, CHUNK_DONE, CHUNK_IS_ERROR, CHUNK_MAGIC, CHUNK_NONE, CHUNK_OFFSET_DATA, CHUNK_OFFSET_HOLE,
+    SIMPLE_REPLY_MAGIC, errno,
+};
+
+/// What was asked, as far as its answer depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// So many bytes from there on.
+    Read {
+        /// The first byte.
+        at: u64,
+        /// How many.
+        len: u64,
+    },
+    /// What is allocated in so many bytes.
+    Status {
+        /// How many.
+        len: u64,
+    },
+    /// Something whose answer has nothing but an error, or none.
+    Other,
+}
+
+/// What comes of the answers. A request is named by its slot.
+pub trait Sink {
+    /// Bytes of a read, from a byte of it on.
+    fn data(&mut self, slot: usize, from: u64, bytes: &[u8]);
+    /// So many bytes of a read are zeroes, from a byte of it on.
+    fn zeroes(&mut self, slot: usize, from: u64, len: u64);
+    /// The next run of a block status, in such a state.
+    fn run(&mut self, slot: usize, len: u64, state: u32);
+    /// The request is over; its slot is not used again before it is [given back](Answers::give_back).
+    fn ended(&mut self, slot: usize, result: Result<(), Errno>);
+}
+
+/// The server does not keep to the protocol: how, for the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation(pub String);
+
+/// The requests that a server has not answered, and where in its answers we are.
+#[derive(Debug)]
+pub struct Answers {
+    /// Replies are structured.
+    structured: bool,
+    /// The number of `base:allocation`.
+    context: Option<u32>,
+    slots: Vec<Option<Open>>,
+    free: Vec<usize>,
+    asked: u64,
+    state: State,
+}
+
+#[derive(Debug)]
+struct Open {
+    cookie: u64,
+    asked: Asked,
+    /// The ranges of a read that came, in order and apart.
+    came: Vec<(u64, u64)>,
+    /// Bytes of a block status that were told.
+    told: u64,
+    has_status: bool,
+    error: Option<Errno>,
+    chunks: u64,
+}
+
+/// What the next byte belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Head,
+    /// Payload of a read, for these bytes of it.
+    Data {
+        slot: usize,
+        from: u64,
+        left: u64,
+        last: bool,
+    },
+    /// Runs of a block status.
+    Runs {
+        slot: usize,
+        left: u64,
+        last: bool,
+    },
+    /// Text of an error.
+    Text {
+        slot: usize,
+        left: u64,
+        last: bool,
+    },
+    /// There was a violation.
+    Over,
+}
+
+fn violation<T>(says: String) -> Result<T, Violation> {
+    Err(Violation(says))
+}
+
+impl Answers {
+    /// How many chunks of an answer may bring less than 512 bytes. Chosen: an error for each of several places, and some
+    /// data in odd pieces.
+    pub const SAYS_NOTHING: u64 = 64;
+
+    /// Nothing was asked.
+    #[must_use]
+    pub fn new(structured: bool, context: Option<u32>) -> Self {
+        Self { structured, context, slots: Vec::new(), free: Vec::new(), asked: 0, state: State::Head }
+    }
+
+    /// Takes note of a request: its slot, and the cookie that it is to be sent with.
+    pub fn ask(&mut self, asked: Asked) -> (usize, u64) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.asked += 1;
+        let cookie = self.asked << 16 | (slot as u64 & 0xffff);
+        let (came, told, has_status, error, chunks) = Default::default();
+        self.slots[slot] = Some(Open { cookie, asked, came, told, has_status, error, chunks });
+        (slot, cookie)
+    }
+
+    /// Takes back the slot of a request that has ended.
+    ///
+    /// # Panics
+    /// If it has not.
+    pub fn give_back(&mut self, slot: usize) {
+        assert!(self.slots[slot].is_none(), "slot {slot} is given back and has not ended");
+        self.free.push(slot);
+    }
+
+    /// How many slots are in use.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Of which read the next bytes are: its slot, from which byte on, and how many. They may be put there directly, and are
+    /// [`advance`](Self::advance)d over.
+    #[must_use]
+    pub const fn payload(&self) -> Option<(usize, u64, u64)> {
+        match self.state {
+            State::Data { slot, from, left, .. } => Some((slot, from, left)),
+            State::Head | State::Runs { .. } | State::Text { .. } | State::Over => None,
+        }
+    }
+
+    /// So many bytes of the [`payload`](Self::payload) came.
+    ///
+    /// # Panics
+    /// If there is not so much payload.
+    pub fn advance(&mut self, bytes: u64, sink: &mut impl Sink) -> Result<(), Violation> {
+        let State::Data { slot, from, left, last } = self.state else { panic!("no payload is coming") };
+        assert!(bytes <= left, "{bytes} bytes of a payload of {left}");
+        self.state = State::Data { slot, from: from + bytes, left: left - bytes, last };
+        if left == bytes {
+            self.state = State::Head;
+            self.chunk_ended(slot, last, sink)?;
+        }
+        Ok(())
+    }
+
+    /// Takes as many of `bytes` as can be taken; how many. What was not is to be given again with what follows it.
+    ///
+    /// # Errors
+    /// The server does not keep to the protocol: nothing it says is of use any more.
+    pub fn receive(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Result<usize, Violation> {
+        let result = self.go(bytes, sink);
+        if result.is_err() {
+            self.state = State::Over;
+        }
+        result
+    }
+
+    fn go(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Result<usize, Violation> {
+        let mut used = 0;
+        loop {
+            let rest = &bytes[used..];
+            match self.state {
+                State::Over => return violation("it broke the protocol before".into()),
+                State::Data { slot, from, left, .. } => {
+                    let part = left.min(rest.len() as u64);
+                    if part == 0 {
+                        return Ok(used);
+                    }
+                    sink.data(slot, from, &rest[..part as usize]);
+                    used += part as usize;
+                    self.advance(part, sink)?;
+                }
+                State::Runs { slot, left, last } => {
+                    let Some(run) = rest.first_chunk::<8>() else { return Ok(used) };
+                    used += 8;
+                    self.run(slot, run, sink)?;
+                    self.after(State::Runs { slot, left: left - 8, last }, left - 8, slot, last, sink)?;
+                }
+                State::Text { slot, left, last } => {
+                    let part = left.min(rest.len() as u64);
+                    if part == 0 {
+                        return Ok(used);
+                    }
+                    used += part as usize;
+                    self.after(State::Text { slot, left: left - part, last }, left - part, slot, last, sink)?;
+                }
+                State::Head => match self.head(rest, sink)? {
+                    0 => return Ok(used),
+                    some => used += some,
+                },
+            }
+        }
+    }
+
+    /// Goes on in `state` if something is left of it.
+    fn after(
+        &mut self,
+        state: State,
+        left: u64,
+        slot: usize,
+        last: bool,
+        sink: &mut impl Sink,
+    ) -> Result<(), Violation> {
+        if left > 0 {
+            self.state = state;
+            return Ok(());
+        }
+        self.state = State::Head;
+        self.chunk_ended(slot, last, sink)
+    }
+
+    /// The start of an answer or chunk; how long it was, 0 if it is not there whole.
+    fn head(&mut self, rest: &[u8], sink: &mut impl Sink) -> Result<usize, Violation> {
+        let Some(magic) = rest.first_chunk() else { return Ok(0) };
+        match u32::from_be_bytes(*magic) {
+            SIMPLE_REPLY_MAGIC => {
+                let Some(head) = rest.first_chunk::<16>() else { return Ok(0) };
+                self.simple(be32(&head[4..]), be64(&head[8..]), sink)?;
+                Ok(16)
+            }
+            CHUNK_MAGIC if self.structured => {
+                let Some(head) = rest.first_chunk::<20>() else { return Ok(0) };
+                let (flags, kind) = (be16(&head[4..]), be16(&head[6..]));
+                let used = self.chunk(flags, kind, be64(&head[8..]), be32(&head[16..]), &rest[20..], sink)?;
+                Ok(used.map_or(0, |used| 20 + used))
+            }
+            other => violation(format!("an answer starts with {other:#010x}")),
+        }
+    }
+
+    /// The request of a cookie (answers.1).
+    fn find(&self, cookie: u64) -> Result<usize, Violation> {
+        let slot = (cookie & 0xffff) as usize;
+        match self.slots.get(slot) {
+            Some(Some(open)) if open.cookie == cookie => Ok(slot),
+            _ => violation(format!("an answer to {cookie:#x}, which was not asked or was answered")),
+        }
+    }
+
+    fn open_at(&mut self, slot: usize) -> &mut Open {
+        self.slots[slot].as_mut().expect("a slot that was found is open")
+    }
+
+    fn simple(&mut self, error: u32, cookie: u64, sink: &mut impl Sink) -> Result<(), Violation> {
+        let slot = self.find(cookie)?;
+        let structured = self.structured;
+        let open = self.open_at(slot);
+        if open.chunks > 0 {
+            return violation("an answer of chunks ends with a simple one".into());
+        }
+        match (open.asked, error) {
+            // "Simple reply message": not for a read where structured replies were negotiated.
+            (Asked::Read { .. }, _) if structured => violation("a read was answered by a simple reply".into()),
+            (Asked::Status { .. }, 0) => violation("a block status was answered without any".into()),
+            (Asked::Read { len, .. }, 0) => {
+                open.came.push((0, len));
+                self.state = State::Data { slot, from: 0, left: len, last: true };
+                Ok(())
+            }
+            (_, error) => {
+                open.error = (error != 0).then(|| errno(error));
+                self.chunk_ended(slot, true, sink)
+            }
+        }
+    }
+
+    /// A chunk, of which so many bytes follow its head; how many of them were used, `None` if they are not there whole.
+    fn chunk(
+        &mut self,
+        flags: u16,
+        kind: u16,
+        cookie: u64,
+        len: u32,
+        rest: &[u8],
+        sink: &mut impl Sink,
+    ) -> Result<Option<usize>, Violation> {
+        let slot = self.find(cookie)?;
+        let (last, len, context) = (flags & CHUNK_DONE != 0, u64::from(len), self.context);
+        let open = self.open_at(slot);
+        let asked = open.asked;
+        match (kind, asked) {
+            (CHUNK_NONE, _) if len != 0 || !last => violation("a chunk of nothing that does not end its answer".into()),
+            (CHUNK_NONE, _) => {
+                self.chunk_ended(slot, true, sink)?;
+                Ok(Some(0))
+            }
+            (CHUNK_OFFSET_DATA, Asked::Read { at, .. }) => {
+                let Some(offset) = rest.first_chunk() else { return Ok(None) };
+                let Some(bytes) = len.checked_sub(8) else { return violation("a chunk of data has no place".into()) };
+                let from = open.comes(u64::from_be_bytes(*offset), at, bytes)?;
+                self.state = State::Data { slot, from, left: bytes, last };
+                Ok(Some(8))
+            }
+            (CHUNK_OFFSET_HOLE, Asked::Read { at, .. }) => {
+                if len != 12 {
+                    return violation(format!("a hole is told in {len} bytes"));
+                }
+                let Some(hole) = rest.first_chunk::<12>() else { return Ok(None) };
+                let bytes = u64::from(be32(&hole[8..]));
+                let from = open.comes(be64(hole), at, bytes)?;
+                sink.zeroes(slot, from, bytes);
+                self.chunk_ended(slot, last, sink)?;
+                Ok(Some(12))
+            }
+            (CHUNK_BLOCK_STATUS, Asked::Status { .. }) => {
+                let Some(id) = rest.first_chunk() else { return Ok(None) };
+                if len < 12 || (len - 4) % 8 != 0 {
+                    return violation(format!("a block status of {len} bytes"));
+                }
+                if context != Some(u32::from_be_bytes(*id)) || std::mem::replace(&mut open.has_status, true) {
+                    return violation("a block status of another context, or a second one".into());
+                }
+                self.state = State::Runs { slot, left: len - 4, last };
+                Ok(Some(4))
+            }
+            (kind, _) if kind & CHUNK_IS_ERROR != 0 => {
+                let Some(error) = rest.first_chunk() else { return Ok(None) };
+                let error = u32::from_be_bytes(*error);
+                if len < 6 || error == 0 {
+                    return violation("an error that is none".into());
+                }
+                open.error.get_or_insert(errno(error));
+                open.counts(0)?;
+                self.state = State::Text { slot, left: len - 4, last };
+                Ok(Some(4))
+            }
+            (kind, asked) => violation(format!("a chunk of kind {kind} as answer to {asked:?}")),
+        }
+    }
+
+    fn run(&mut self, slot: usize, run: &[u8; 8], sink: &mut impl Sink) -> Result<(), Violation> {
+        let (len, state) = (u64::from(be32(run)), be32(&run[4..]));
+        let open = self.open_at(slot);
+        let Asked::Status { len: asked } = open.asked else { unreachable!("runs are of a block status") };
+        if len == 0 {
+            return violation("a run of nothing".into());
+        }
+        // The last run may go on behind what was asked; others are not of interest.
+        let within = len.min(asked - open.told);
+        open.told += within;
+        if within > 0 {
+            sink.run(slot, within, state);
+        }
+        Ok(())
+    }
+
+    /// A chunk came whole; `last`: so did the answer.
+    fn chunk_ended(&mut self, slot: usize, last: bool, sink: &mut impl Sink) -> Result<(), Violation> {
+        if !last {
+            return Ok(());
+        }
+        let open = self.slots[slot].take().expect("a slot that was found is open");
+        let result = match (open.error, open.asked) {
+            (Some(errno), _) => Err(errno),
+            // answers.2
+            (None, Asked::Read { len, .. }) if open.came != [(0, len)] => {
+                sink.ended(slot, Err(Errno::EIO));
+                return violation("a read was said to be done, and not all of it came".into());
+            }
+            (None, Asked::Status { .. }) if open.told == 0 => {
+                sink.ended(slot, Err(Errno::EIO));
+                return violation("a block status was said to be done, and nothing was told".into());
+            }
+            (None, _) => Ok(()),
+        };
+        sink.ended(slot, result);
+        Ok(())
+    }
+}
+
+impl Open {
+    /// Bytes of a read come, which starts at `start`: from which byte of it on (answers.2).
+    fn comes(&mut self, offset: u64, start: u64, bytes: u64) -> Result<u64, Violation> {
+        let Asked::Read { len, .. } = self.asked else { unreachable!("data is of a read") };
+        let within = offset.checked_sub(start).filter(|from| from.checked_add(bytes).is_some_and(|end| end <= len));
+        let Some(from) = within.filter(|_| bytes > 0) else {
+            return violation(format!("{bytes} bytes at {offset} as answer to a read of {len} at {start}"));
+        };
+        self.counts(bytes)?;
+        let place = self.came.partition_point(|(_, end)| *end < from);
+        let end = from + bytes;
+        let touches = |range: &&mut (u64, u64)| range.0 <= end;
+        match self.came.get_mut(place).filter(touches) {
+            None => self.came.insert(place, (from, end)),
+            Some(range) if range.1 == from => range.1 = end,
+            Some(range) if range.0 == end => range.0 = from,
+            Some(_) => return violation(format!("bytes {from} to {end} of a read came twice")),
+        }
+        // Two ranges may have become one, or overlap.
+        if let Some([one, next]) = self.came.get_mut(place..place + 2) {
+            if next.0 < one.1 {
+                return violation(format!("bytes {from} to {end} of a read came twice"));
+            }
+            if next.0 == one.1 {
+                one.1 = next.1;
+                self.came.remove(place + 1);
+            }
+        }
+        Ok(from)
+    }
+
+    /// A chunk with so many bytes came (answers.4).
+    fn counts(&mut self, bytes: u64) -> Result<(), Violation> {
+        self.chunks += 1;
+        let most = match self.asked {
+            Asked::Read { len, .. } => len / 512 + Answers::SAYS_NOTHING,
+            Asked::Status { .. } | Asked::Other => Answers::SAYS_NOTHING,
+        };
+        if self.chunks > most {
+            return violation(format!("more than {most} chunks as one answer, the last of {bytes} bytes"));
+        }
+        Ok(())
+    }
+}
+
+fn be16(bytes: &[u8]) -> u16 {
+    u16::from_be_bytes([bytes[0], bytes[1]])
+}
+
+fn be32(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(*bytes.first_chunk().expect("four bytes are there"))
+}
+
+fn be64(bytes: &[u8]) -> u64 {
+    u64::from_be_bytes(*bytes.first_chunk().expect("eight bytes are there"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{block_status, error_chunk, none_chunk, offset_data_header, offset_hole, simple_reply};
+    use super::*;
+
+    /// What came, as it was told.
+    #[derive(Default)]
+    struct Told {
+        data: Vec<u8>,
+        runs: Vec<(u64, u32)>,
+        ended: Vec<(usize, Result<(), Errno>)>,
+    }
+
+    impl Sink for Told {
+        fn data(&mut self, _slot: usize, from: u64, bytes: &[u8]) {
+            self.data[from as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        fn zeroes(&mut self, _slot: usize, from: u64, len: u64) {
+            self.data[from as usize..][..len as usize].fill(0);
+        }
+        fn run(&mut self, _slot: usize, len: u64, state: u32) {
+            self.runs.push((len, state));
+        }
+        fn ended(&mut self, slot: usize, result: Result<(), Errno>) {
+            self.ended.push((slot, result));
+        }
+    }
+
+    fn told() -> Told {
+        Told { data: vec![0xee; 4096], ..Told::default() }
+    }
+
+    /// A read of 4096 bytes at 8192, of a server with structured replies.
+    fn reading() -> (Answers, u64) {
+        let mut answers = Answers::new(true, Some(7));
+        let (_, cookie) = answers.ask(Asked::Read { at: 8192, len: 4096 });
+        (answers, cookie)
+    }
+
+    /// A chunk of data that does not end its answer unless it is the last.
+    fn data(cookie: u64, offset: u64, bytes: &[u8], last: bool) -> Vec<u8> {
+        let mut head = [0; 64];
+        let used = offset_data_header(&mut head, false, cookie, offset, bytes.len() as u64);
+        head[5] = u8::from(last);
+        [&head[..used], bytes].concat()
+    }
+
+    fn hole(cookie: u64, offset: u64, len: u64, last: bool) -> Vec<u8> {
+        let mut head = [0; 64];
+        let used = offset_hole(&mut head, false, cookie, offset, len);
+        head[5] = u8::from(last);
+        head[..used].to_vec()
+    }
+
+    /// Gives the bytes in pieces of so many.
+    fn feed(answers: &mut Answers, bytes: &[u8], piece: usize) -> (Told, Result<(), Violation>) {
+        let (mut told, mut held) = (told(), Vec::new());
+        for part in bytes.chunks(piece) {
+            held.extend_from_slice(part);
+            match answers.receive(&held, &mut told) {
+                Ok(used) => drop(held.drain(..used)),
+                Err(violation) => return (told, Err(violation)),
+            }
+        }
+        told.ended.iter().for_each(|(slot, _)| answers.give_back(*slot));
+        (told, Ok(()))
+    }
+
+    /// answers.2
+    #[test]
+    fn a_read_comes_in_chunks_in_any_order_and_in_any_pieces() {
+        for piece in [1, 7, 20, 28, 1000, usize::MAX] {
+            let (mut answers, cookie) = reading();
+            let bytes = [
+                data(cookie, 8192 + 2048, &[3; 1024], false),
+                hole(cookie, 8192, 1024, false),
+                data(cookie, 8192 + 3072, &[4; 1024], false),
+                data(cookie, 8192 + 1024, &[2; 1024], true),
+            ];
+            let (told, result) = feed(&mut answers, &bytes.concat(), piece);
+            assert_eq!((result, &told.ended[..], answers.open()), (Ok(()), &[(0, Ok(()))][..], 0));
+            assert_eq!(told.data, [[0; 1024], [2; 1024], [3; 1024], [4; 1024]].concat());
+        }
+    }
+
+    /// answers.1, answers.2
+    #[test]
+    fn what_does_not_fit_what_was_asked_is_a_violation() {
+        let (_, cookie) = reading();
+        let mut simple = [0; 64];
+        let used = simple_reply(&mut simple, 0, cookie);
+        let mut none = [0; 64];
+        let none_used = none_chunk(&mut none, false, cookie, 0);
+        let mut status = Vec::new();
+        block_status(&mut status, false, (cookie, 0), 7, &[(4096, 0)]);
+        let mut endless = Vec::new();
+        error_chunk(&mut endless, false, cookie, 0, 5, "no");
+        endless[5] = 0;
+        for (bytes, says) in [
+            (data(cookie, 8192 - 512, &[1; 1024], true), "1024 bytes at 7680"),
+            (data(cookie, 8192 + 4096, &[1; 512], true), "512 bytes at 12288"),
+            (data(cookie, u64::MAX, &[1; 512], true), "512 bytes at 18446744073709551615"),
+            (data(cookie, 8192, &[], true), "0 bytes at 8192"),
+            (data(cookie, 8192, &[1; 512], true), "not all of it came"),
+            (data(cookie + 1, 8192, &[1; 512], true), "which was not asked"),
+            (data(cookie + (1 << 16), 8192, &[1; 512], true), "which was not asked"),
+            ([data(cookie, 8192, &[1; 1024], false), hole(cookie, 9000, 512, true)].concat(), "came twice"),
+            ([data(cookie, 9216, &[1; 1024], false), hole(cookie, 8192, 1025, true)].concat(), "came twice"),
+            (
+                [hole(cookie, 8192, 512, false), hole(cookie, 9216, 512, false), data(cookie, 8704, &[1; 1024], true)]
+                    .concat(),
+                "came twice",
+            ),
+            (simple[..used].to_vec(), "simple reply"),
+            (none[..none_used].to_vec(), "not all of it came"),
+            (status, "a chunk of kind 5"),
+            (endless.repeat(200), "more than 72 chunks"),
+            (data(cookie, 8192, &[1; 4096], true).repeat(2), "was answered"),
+            (b"HTTP/1.1 400 Bad Request".to_vec(), "starts with 0x48545450"),
+        ] {
+            let (mut answers, _) = reading();
+            let (told, result) = feed(&mut answers, &bytes, usize::MAX);
+            let violation = result.expect_err(says).0;
+            assert!(violation.contains(says), "{violation}: {says}");
+            assert!(told.ended.iter().all(|(_, result)| result.is_err() || says == "was answered"), "{says}");
+            assert!(answers.receive(&[], &mut told_nothing()).is_err(), "nothing more is taken");
+        }
+    }
+
+    fn told_nothing() -> Told {
+        Told::default()
+    }
+
+    #[test]
+    fn an_error_ends_the_request_though_data_came_before_and_its_text_is_passed_over() {
+        let (mut answers, cookie) = reading();
+        let mut bytes = data(cookie, 8192, &[1; 512], false);
+        error_chunk(&mut bytes, false, cookie, 8192, 28, "no space");
+        let (told, result) = feed(&mut answers, &bytes, 3);
+        assert_eq!((result, told.ended), (Ok(()), vec![(0, Err(Errno::ENOSPC))]));
+    }
+
+    #[test]
+    fn simple_replies_are_for_servers_without_structured_ones() {
+        let mut answers = Answers::new(false, None);
+        let (read, write) = (answers.ask(Asked::Read { at: 0, len: 4096 }), answers.ask(Asked::Other));
+        let mut head = [0; 64];
+        let used = simple_reply(&mut head, 5, write.1);
+        let mut bytes = head[..used].to_vec();
+        simple_reply(&mut head, 0, read.1);
+        bytes.extend_from_slice(&head[..used]);
+        bytes.extend_from_slice(&[9; 4096]);
+        let (told, result) = feed(&mut answers, &bytes, 100);
+        assert_eq!((result, told.ended), (Ok(()), vec![(write.0, Err(Errno::EIO)), (read.0, Ok(()))]));
+        assert_eq!(told.data, [9; 4096]);
+        let chunk = data(answers.ask(Asked::Read { at: 0, len: 512 }).1, 0, &[1; 512], true);
+        assert!(feed(&mut answers, &chunk, 100).1.is_err(), "no chunks without having asked for them");
+    }
+
+    #[test]
+    fn block_status_is_told_run_by_run_and_not_beyond_what_was_asked() {
+        let mut answers = Answers::new(true, Some(7));
+        let (slot, cookie) = answers.ask(Asked::Status { len: 8192 });
+        let mut bytes = Vec::new();
+        block_status(&mut bytes, false, (cookie, 0), 7, &[(4096, 3), (65536, 0), (4096, 3)]);
+        let (told, result) = feed(&mut answers, &bytes, 5);
+        assert_eq!((result, told.ended), (Ok(()), vec![(slot, Ok(()))]));
+        assert_eq!(told.runs, [(4096, 3), (4096, 0)]);
+        for runs in [&[(0, 0)][..], &[]] {
+            let mut answers = Answers::new(true, Some(7));
+            let (_, cookie) = answers.ask(Asked::Status { len: 8192 });
+            let mut bytes = Vec::new();
+            block_status(&mut bytes, false, (cookie, 0), 7, runs);
+            assert!(feed(&mut answers, &bytes, 5).1.is_err(), "{runs:?}");
+        }
+    }
+}
