@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a mechanism of a scheduler earns: every table of docs/schedulers.md with it and without it, in virtual time.
+"""What a mechanism of a scheduler earns: every table of docs/measured/schedulers.md with it and without it, in virtual time.
 
     benches/bfq.py run -o with.json                                       all cells, with 3 seeds each
     benches/bfq.py run --fairlift OTHER/fairlift -o without.json          the same of another build

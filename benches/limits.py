@@ -152,15 +152,15 @@ def ceilings(a):
 
 
 def engine(a):
-    head("limit", "scheduler", "groups x depth", "had", "worst second")
-    for limit, flags, bs, groups in (
-        ("riops=100000", ("--iodepth", "64"), 4096, 1), ("riops=500000", ("--iodepth", "64"), 4096, 1), ("riops=500000", ("--iodepth", "64"), 4096, 8),
-        ("rbps=1000000000", ("--iodepth", "64"), 1 << 20, 1), ("rbps=5000000000", ("--iodepth", "64"), 1 << 20, 1), ("rbps=5000000000", ("--iodepth", "64"), 1 << 20, 8),
+    head("limit", "scheduler", "groups x depth", "of bytes", "had", "worst second")
+    for limit, bs, groups, depth in (
+        ("riops=30000", 4096, 1, 1), ("riops=100000", 4096, 1, 1), ("riops=100000", 4096, 1, 64), ("riops=500000", 4096, 1, 64), ("riops=500000", 4096, 8, 64),
+        ("rbps=1000000000", 1 << 20, 1, 64), ("rbps=5000000000", 1 << 20, 1, 1), ("rbps=5000000000", 1 << 20, 1, 64), ("rbps=5000000000", 1 << 18, 8, 64),
     ):
         for scheduler in a.schedulers.split(","):
             seconds = a.seconds or 6  # 60 slots
             argv = [FAIRLIFT, "iostest", "null:64g", "--scheduler", scheduler, "-w", "drr", "--jobs", "1", "--bs", bs, "--filesize", "1g",
-                    "--nrgrp", groups, "--max", f"/={limit}", "--runtime", seconds, "--json", "-", *flags]
+                    "--nrgrp", groups, "--max", f"/={limit}", "--runtime", seconds, "--json", "-", "--iodepth", depth]
             run = json.loads(subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=True).stdout)["runs"][0]
             name, due = limit.split("=")
             due = int(due) * (bs if name == "riops" else 1)
@@ -168,7 +168,7 @@ def engine(a):
             slot, n = run["runtime_s"] / len(slots), round(1 / (run["runtime_s"] / len(slots)))
             seconds_of = [sum(slots[i:i + n]) / (n * slot) for i in range(5, len(slots) - n + 1)]
             worst = max((rate / due - 1 for rate in seconds_of), key=abs) * 100
-            row(limit, scheduler, f"{groups}x64", f"{statistics.mean(seconds_of) / bs:,.0f}/s, {statistics.mean(seconds_of) / 1e6:,.0f} MB/s", f"{worst:+.2f} %")
+            row(limit, scheduler, f"{groups}x{depth}", bs, f"{statistics.mean(seconds_of) / bs:,.0f}/s, {statistics.mean(seconds_of) / 1e6:,.0f} MB/s", f"{worst:+.2f} %")
 
 
 def throttled(limits):
@@ -206,7 +206,8 @@ def peers(a):
 
 def cpu(a):
     """A limit that is never reached: all that it costs is to look."""
-    sides = {"no limit": "", "a limit": 'max = "riops=100000000 rbps=900g"', "a limit and one above it": 'max = "riops=100000000 rbps=900g"\n[group."/"]\nmax = "iops=200000000"'}
+    two = 'max = "riops=100000000 rbps=900g"'
+    sides = {"no limit": "", "a limit": 'max = "riops=100000000"', "two rates and one on /": f'{two}\n[group."/"]\nmax = "iops=200000000"'}
     for scheduler in a.schedulers.split(","):
         if a.count:
             head("scheduler", "limits", "instructions of a read in the server")
@@ -227,22 +228,25 @@ def cpu(a):
 
 
 def counted(scheduler, limits):
-    """Instructions of a read, by callgrind: those of a long load less those of a short one."""
-    totals = []
-    for number in (0.3, 3):
-        out = f"{PLACE.name}/callgrind"
-        path = Path(f"{PLACE.name}/c.toml")
-        path.write_text(f'[export.a]\nbacking = "null:4g"\ngroup = "/a"\n[group."/a"]\n{limits}\n')
-        server = Server(["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}.%p", FAIRLIFT, "serve", "--config", path, "--listen", "unix:SOCKET",
-                         "--control", "off", "--workers", "1", "--scheduler", scheduler], "c")
-        n = Run(server.load(1, 32, seconds=number, warm_up=0, interval=0.1)).whole["all"]["n"]
-        server.end()
-        files = list(Path(PLACE.name).glob("callgrind.*"))
-        total = max(int(line.split()[1]) for file in files for line in file.read_text().splitlines() if line.startswith(("totals:", "summary:")))
-        [file.unlink() for file in files]
-        totals.append((total, n))
-    (few, m), (many, n) = totals
-    return (many - few) / (n - m)
+    """Instructions of a read, by callgrind: those of a load that comes after another one."""
+    out, path = f"{PLACE.name}/callgrind", Path(f"{PLACE.name}/c.toml")
+    path.write_text(f'[export.a]\nbacking = "null:4g"\ngroup = "/a"\n[group."/a"]\n{limits}\n')
+    server = Server(["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", FAIRLIFT, "serve", "--config", path, "--listen", "unix:SOCKET",
+                     "--control", "off", "--workers", "1", "--scheduler", scheduler], "c")
+    tell = lambda flag: subprocess.run(["callgrind_control", flag, str(server.process.pid)], check=True, capture_output=True, timeout=60)
+    load = lambda seconds: Run(server.load(1, 32, seconds=seconds, warm_up=0)).whole["all"]["n"]
+    time.sleep(2)  # it is slow: the socket is there before somebody listens
+    load(0.5)
+    tell("-z")
+    count = load(2.5)
+    tell("-d")
+    time.sleep(1)
+    server.process.kill()  # it would not end for a long time
+    server.process.wait()
+    os.unlink(server.socket)
+    dumps = [file.read_text() for file in Path(PLACE.name).glob("callgrind*")]
+    [file.unlink() for file in Path(PLACE.name).glob("callgrind*")]
+    return max(int(line.split()[1]) for text in dumps for line in text.splitlines() if line.startswith(("totals:", "summary:"))) / count
 
 
 def bursts(a):

@@ -175,20 +175,30 @@ def tenants(options):
             print(f"beside 12 that read a byte a second: a scrape {1e3 * (time.monotonic() - begun):.0f} ms, the server has {rss:.0f} MB")
 
 
+def latencies(options, backing, depth, *words):
+    """What fio measures, what the server tells (p50 and p99 in us), and operations a second."""
+    with tempfile.TemporaryDirectory() as place, Server(place, f"a={backing}", "--workers", "1") as server:
+        out = f"{place}/fio"
+        fio = subprocess.Popen(["fio", "--name=a", "--ioengine=nbd", f"--uri=nbd+unix:///a?socket={server.socket}", "--rw=randread", "--bs=4k", f"--iodepth={depth}",
+                                "--time_based", f"--runtime={options.seconds * 2}", "--output-format=json", f"--output={out}", *words])
+        time.sleep(0.7)
+        said = json.loads(server.get(f"/v1/status?seconds={options.seconds * 2 - 1.2}").read())["tenants"][0]
+        fio.wait()
+        read = json.loads(Path(out).read_text())["jobs"][0]["read"]
+        found = read["clat_ns"]["percentile"]
+        return [found["50.000000"] / 1e3, found["99.000000"] / 1e3], [said["p50_us"], said["p99_us"]], read["iops"]
+
+
 def latency(options):
-    print("| device | of | fio p50, p99 us | server p50, p99 us | ratio |\n|---|---|---|---|---|")
+    """The wire is what fio measures more than the server on RAM, at the rate and depth of the device."""
+    pair = lambda two: ", ".join(f"{one:.0f}" for one in two)
+    print("| device | of | fio p50, p99 us | server p50, p99 us | the wire | server and wire, of fio's |\n|---|---|---|---|---|---|")
     for backing, depth in (("null:1g,delay=1ms", 8), ("null:1g,delay=5ms", 32), ("sim:ssd-sata-plp,size=1g", 16), ("sim:sata-7200,size=1g", 4)):
-        with tempfile.TemporaryDirectory() as place, Server(place, f"a={backing}", "--workers", "1") as server:
-            out = f"{place}/fio"
-            fio = subprocess.Popen(["fio", "--name=a", "--ioengine=nbd", f"--uri=nbd+unix:///a?socket={server.socket}", "--rw=randread", "--bs=4k",
-                                    f"--iodepth={depth}", "--time_based", f"--runtime={options.seconds * 2}", "--output-format=json", f"--output={out}"])
-            time.sleep(0.7)
-            said = json.loads(server.get(f"/v1/status?seconds={options.seconds * 2 - 1.2}").read())["tenants"][0]
-            fio.wait()
-            found = json.loads(Path(out).read_text())["jobs"][0]["read"]["clat_ns"]["percentile"]
-            theirs = [found["50.000000"] / 1e3, found["99.000000"] / 1e3]
-            mine = [said["p50_us"], said["p99_us"]]
-            print(f"| {backing} | {depth} | {theirs[0]:.0f}, {theirs[1]:.0f} | {mine[0]:.0f}, {mine[1]:.0f} | {mine[0] / theirs[0]:.3f}, {mine[1] / theirs[1]:.3f} |", flush=True)
+        theirs, mine, iops = latencies(options, backing, depth)
+        far, near, _ = latencies(options, "mem:1g", depth, f"--rate_iops={iops:.0f}", "--rate_process=poisson")
+        wire = [one - other for one, other in zip(far, near)]
+        print(f"| {backing} | {depth} | {pair(theirs)} | {pair(mine)} | {pair(wire)} | "
+              f"{', '.join(f'{(one + more) / other:.3f}' for one, more, other in zip(mine, wire, theirs))} |", flush=True)
 
 
 def main():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Files as backings, against the file itself and the kernel's loop device: the figures of docs/files.md.
+"""Files as backings, against the file itself and the kernel's loop device: the figures of docs/measured/files.md.
 
     benches/peers/files.py ceiling     4 KiB random, 1 MiB sequential on a file: fio, library, NBD, loop direct and buffered
     benches/peers/files.py nested      an ext4 image in a squashfs, 1 to 64 readers, 1 and 2 CPUs, cold and warm

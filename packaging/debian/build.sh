@@ -33,11 +33,11 @@ complete bash usr/share/bash-completion/completions fairlift
 complete zsh usr/share/zsh/vendor-completions _fairlift
 complete fish usr/share/fish/vendor_completions.d fairlift.fish
 
-for unit in fairlift.service fairlift@.service fairlift.socket; do
-  install -D -m 644 "packaging/systemd/$unit" "$root/lib/systemd/system/$unit"
+for unit in fairlift.service fairlift@.service fairlift-ublk.service fairlift.socket; do
+  install -D -m 644 "cli/systemd/$unit" "$root/lib/systemd/system/$unit"
 done
-install -D -m 644 packaging/systemd/fairlift.sysusers "$root/usr/lib/sysusers.d/fairlift.conf"
-install -D -m 644 packaging/systemd/fairlift.tmpfiles "$root/usr/lib/tmpfiles.d/fairlift.conf"
+install -D -m 644 cli/systemd/fairlift.sysusers "$root/usr/lib/sysusers.d/fairlift.conf"
+install -D -m 644 cli/systemd/fairlift.tmpfiles "$root/usr/lib/tmpfiles.d/fairlift.conf"
 install -D -m 644 packaging/fairlift.toml "$root/etc/fairlift/fairlift.toml"
 install -D -m 644 packaging/debian/copyright "$doc/copyright"
 install -D -m 644 packaging/debian/lintian-overrides "$root/usr/share/lintian/overrides/fairlift"

@@ -134,6 +134,8 @@ weight = 300
         equal(client.read(0, 4096), data(4096), "the range starts where it should")
         with refused(EINVAL):
             client.read(2 * MIB, 512)
+        with refused(EPERM):
+            client.write(0, data(512, 3))
     with server.connect("alice") as client:
         client.write(6 * MIB - 512, data(512, 2))
     with server.connect("upper") as client:

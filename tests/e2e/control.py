@@ -119,6 +119,43 @@ def exports_are_added_and_removed_by_command_and_clients_see_them_at_once(t):
 
 
 @test(fairlift_only=True)
+def what_a_limit_holds_of_an_export_that_is_removed_is_still_answered(t):
+    server = t.server("a=mem:4m", "stays=mem:4m", args=["--max", "a=riops=40"])
+    control = Control(t, server)
+    with server.connect("a") as client:
+        client.write(0, data(4096, "a"))
+        asked = [client.submit(nbdclient.READ, 0, 4096) for _ in range(60)]
+        until(lambda: client.readable(1), "the first is answered")
+        control.cli("remove", "export", "a")
+        assert control.ask("GET", "/v1")["leaving"], "its client has not left"
+        for number, reply in enumerate(client.reply() for _ in asked):
+            assert not reply.error, f"read {number} after the removal: {reply.error}"
+        with hung_up():
+            client.read(0, 512)
+    server.serves("stays")
+    until(lambda: not control.ask("GET", "/v1")["leaving"], "what was removed has gone")
+
+
+@test(fairlift_only=True)
+def a_weight_that_cannot_act_is_told_by_the_command_the_log_and_a_dry_run(t):
+    server = t.server("a=mem:4m", "--scheduler=mq-deadline")
+    control = Control(t, server)
+    disk = control.ask("GET", "/v1/disks")[0]["name"]
+    warning = f'group "/b": its weight has no effect: disk "{disk}" has scheduler mq-deadline, which knows no weights; fair, bfq and cfq do'
+    contains(control.cli("add", "group", "/b", "weight=300", "--dry-run"), f"warning: {warning}\n", "nothing was changed")
+    assert "weight has no effect" not in server.log(), server.log()
+    contains(control.cli("add", "group", "/b", "weight=300"), f"warning: {warning}\nversion 1\n")
+    contains(server.log(), f"WARN {warning}")
+    said = control.ask("POST", "/v1/exports", {"name": "b", "backing": "mem:4m", "disk": disk, "group": "/b"})
+    equal(said["warnings"], [warning], "an export is put into the group")
+    said = control.cli("set", "disk", disk, "scheduler=fair")
+    assert "warning" not in said, said
+    said = control.cli("set", "group", "/b", "weight=200")
+    assert "warning" not in said and said.count("version") == 1, said
+    contains(control.cli("set", "disk", disk, "scheduler=none"), 'warning: group "/b": its weight has no effect')
+
+
+@test(fairlift_only=True)
 def an_image_that_grew_is_served_larger_without_a_restart(t):
     image = t.image("a.img", 4 * MIB)
     server = t.server(f"a={image}")

@@ -1,6 +1,7 @@
 """What was flushed is there, whatever ends the server."""
 
 from harness import *
+from files import needs_root
 from ledger import BLOCK, BLOCKS, Ledger, one_life, volatile_device
 from nbdclient import FUA
 
@@ -74,6 +75,23 @@ def a_write_with_fua_is_answered_only_when_it_is_on_the_device(t):
         server.kill()
     power_cut()
     equal(Path(image).read_bytes()[128 * KIB:192 * KIB] == piece, True, "the write with FUA is on the disk")
+
+
+@test(fairlift_only=True)
+def a_write_with_fua_is_on_a_block_device_without_a_flush_of_all(t):
+    """Where writes can be made durable by themselves (reliability.md), and on other files, as above, where they cannot."""
+    needs_root(t)
+    image = t.image("image", BLOCKS * BLOCK)
+    file, power_cut = volatile_device(t, image, 0)
+    device = t.run("losetup", "-f", "--show", file).strip()
+    t.defer(subprocess.run, ["losetup", "-d", device])
+    server = t.server(f"disk=file:{device}")
+    with server.connect("disk") as client:
+        client.write(256 * KIB, data(64 * KIB, "plain"))
+        client.write(128 * KIB, data(64 * KIB), FUA)
+        server.kill()
+    power_cut()
+    equal(Path(image).read_bytes()[128 * KIB:192 * KIB] == data(64 * KIB), True, "the write with FUA is on the disk")
 
 
 @test(fairlift_only=True)  # QEMU 7.2 forgets the flush after the very first FUA write: this test found that

@@ -53,7 +53,13 @@ def a_byte_array_and_an_export_are_the_same_whatever_is_asked(t):
             scribble(client, wanted, (0, MIB), t.random, 300)
             client.trim(1000, 3)  # no whole block: nothing happens
             assert client.read(0, MIB) == wanted, "a byte is not what was written there"
+            kept = t.random.randbytes(8192)
+            client.write(0, kept)
+            client.trim(100, 5000)
+            left = client.read(0, 8192)
+            assert left[:100] == kept[:100] and left[5100:] == kept[5100:], "a discard took bytes along that are not its own"
             client.zero(1, MIB - 2)
+            wanted[0] = kept[0]
             wanted[1:MIB - 1] = bytes(MIB - 2)
             assert client.read(0, MIB) == wanted, "zeroes over nearly all of it"
 

@@ -12,7 +12,7 @@ A test is a function whose name is the sentence it proves:
 H1  Each test runs in a process of its own, with its own directory under $TMPDIR, and at most `seconds` long.
 H2  What a test starts ends with it. A process that is still there afterwards fails the test (and is ended).
 H3  At its end, each server that the test has not ended itself must still live, and must stop by SIGTERM with exit
-    code 0 and without a word of panic in its log.
+    code 0, without a word of panic in its log, and without a system call that its filter refused.
 H4  A test that cannot run here says why, aloud: `t.skip("there is no /dev/fuse")`. A missing tool is a failure.
 
 `python3 tests/e2e/run.py` runs all, `python3 tests/e2e/hostile.py [WORD...]` those of one file whose names hold a WORD.
@@ -153,6 +153,11 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def in_flight(server):
+    """Requests in its disks."""
+    return sum(disk["in_flight"] for disk in json.loads(server.control("get", "disk", "--json")))
 
 
 def at_once(*functions):
@@ -398,6 +403,8 @@ class Server:
         log = self.log()
         if "panicked" in log or "SAFETY" in log and "violated" in log:
             raise AssertionError(f"the server panicked: {log[-2000:]}")
+        if refused := re.search(r".*system call \d+ refused.*", log):
+            raise AssertionError(f"the server made a call that it had given up: {refused[0]}")
 
     def stats(self):
         """The counters that the server logs when it stops: {export: {op: (operations, bytes or None)}}."""
@@ -513,7 +520,7 @@ def end_descendants(pid):
         for child in now:
             with contextlib.suppress(OSError):
                 name = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:120]
-                if (child, name) not in left:
+                if name and (child, name) not in left:  # what has no memory any more is ending
                     left.append((child, name))
                 os.kill(child, signal.SIGKILL)
         time.sleep(0.05)

@@ -230,8 +230,25 @@ def a_handshake_that_takes_too_long_is_dropped(t):
                         time.sleep(0.1)
                     raise AssertionError("the slow client was allowed to drip for 6 s")
 
-            at_once(drip, *(lambda w=w: closed_soon(w, 8) for w in (mute, greeted, midway)))
-            for wire in mute, greeted, midway, slow:
+            # One that asks for option after option, and never for an export.
+            asking = Session(server.address).greet()
+
+            def ask():
+                with contextlib.suppress(Closed, OSError):
+                    for _ in range(60):
+                        asking.option(STRUCTURED_REPLY)
+                        time.sleep(0.2)
+                    raise AssertionError("the client that asks was allowed to for 12 s")
+
+            # And one for which each option takes a while.
+            def hesitate():
+                with Session(server.address).greet() as session:
+                    for _ in range(4):
+                        time.sleep(0.6)
+                        session.option(STRUCTURED_REPLY)
+
+            at_once(drip, ask, hesitate, *(lambda w=w: closed_soon(w, 8) for w in (mute, greeted, midway)))
+            for wire in mute, greeted, midway, slow, asking:
                 wire.close()
             equal(len(idle.read(0, 512)), 512, "bytes that a client reads who was idle after its handshake")
 

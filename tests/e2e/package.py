@@ -1,4 +1,5 @@
-"""The Debian package: what is in it, and that it is installed, upgraded and purged as an operator wants it, in a root of its own."""
+"""The Debian package: what is in it, and that it is installed, upgraded and purged as an operator wants it, in a root of its own and in a
+fresh Debian."""
 
 from harness import *
 
@@ -29,7 +30,7 @@ def it_is_installed_upgraded_with_its_config_kept_and_purged(t):
         "usr/bin/fairlift", "usr/share/man/man1/fairlift-serve.1.gz", "usr/share/man/man5/fairlift.toml.5.gz",
         "usr/share/bash-completion/completions/fairlift", "usr/share/zsh/vendor-completions/_fairlift",
         "usr/share/fish/vendor_completions.d/fairlift.fish", "lib/systemd/system/fairlift.service",
-        "lib/systemd/system/fairlift@.service", "lib/systemd/system/fairlift.socket", "usr/share/doc/fairlift/copyright",
+        "lib/systemd/system/fairlift@.service", "lib/systemd/system/fairlift-ublk.service", "lib/systemd/system/fairlift.socket", "usr/share/doc/fairlift/copyright",
         "usr/share/doc/fairlift/examples/all-keys.toml", CONFIG,
     ]:
         assert (root / place).stat().st_size > 0, f"{place} is empty"
@@ -51,6 +52,80 @@ def it_is_installed_upgraded_with_its_config_kept_and_purged(t):
     dpkg(t, root, "--purge", "fairlift")
     left = [str(path.relative_to(root)) for path in root.rglob("*fairlift*") if "dpkg" not in path.parts]
     equal(left, [], "what is left after a purge")
+
+
+def fresh_debian(t):
+    """A directory with a new Debian 12 and libnbd's programs in it, made once with mmdebstrap; or a skip."""
+    if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
+        t.skip("only root can make a Debian of its own, by mmdebstrap")
+    packed = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlift-root/bookworm.tar"
+    if not packed.exists():
+        packed.parent.mkdir(parents=True, exist_ok=True)
+        part = packed.with_suffix(f".{os.getpid()}.tar")
+        t.defer(lambda: part.unlink(missing_ok=True))
+        said = t.run("mmdebstrap", "--variant=minbase", "--include=libnbd-bin", "bookworm", part, seconds=180, code=None)
+        if not part.exists() or "success in" not in said:
+            t.skip(f"Debian's packages cannot be had: {said.strip()[-200:]}")
+        part.rename(packed)
+    root = Path(t.path("debian"))
+    root.mkdir()
+    t.run("tar", "-xf", packed, "-C", root)
+    return root
+
+
+def started(t, root, expected):
+    """The server as systemd starts it by the installed unit: its command, its user, its run directory."""
+    unit = (root / "lib/systemd/system/fairlift.service").read_text()
+    say = lambda key: re.search(rf"^{key}=(.*)$", unit, re.M).group(1)
+    run = f"/run/{say('RuntimeDirectory')}"
+    t.run("chroot", root, "install", "-d", "-o", say("User"), "-g", say("Group"), run)
+    log = root / "server.log"
+    process = t.start(
+        "chroot", root, "setpriv", f"--reuid={say('User')}", f"--regid={say('Group')}", "--init-groups", "--no-new-privs",
+        "env", f"XDG_RUNTIME_DIR={run}", f"RUNTIME_DIRECTORY={run}", *say("ExecStart").split(), stdout=open(log, "wb"), stderr=subprocess.STDOUT)
+    until(lambda: log.read_text().count("serving ") == expected or process.poll() is not None, "it serves")
+    assert process.poll() is None, log.read_text()
+    return process
+
+
+def share_of_bob(t, root):
+    """His part of the bytes, while both read all they can; looked at until it is what he is entitled to, for the disk is new to the server."""
+    for name in "alice", "bob":
+        uri = f"nbd+unix:///{name}?socket={root}/run/fairlift/fairlift.sock"
+        t.start("fio", f"--name={name}", "--ioengine=nbd", f"--uri={uri}", "--rw=randread", "--bs=16k", "--iodepth=32", "--size=512m",
+                "--time_based", "--runtime=90", stdout=subprocess.DEVNULL)
+    for _ in range(20):
+        said = json.loads(t.run("chroot", root, "fairlift", "status", "--seconds=2", "--json"))
+        had = {tenant["path"]: tenant["share"] for tenant in said["tenants"]}["/tenants/bob"]
+        if 0.71 < had < 0.79:
+            break
+    return had
+
+
+@test(fairlift_only=True, seconds=420)
+def in_a_fresh_debian_it_is_installed_edited_started_shared_and_upgraded(t):
+    root = fresh_debian(t)
+    shutil.copy(build(t, "1"), root / "fairlift.deb")
+    t.run("chroot", root, "dpkg", "-i", "/fairlift.deb")
+    t.run("chroot", root, "sed", "-i", "s/^weight = 100$/weight = 900/", f"/{CONFIG}")
+    process = started(t, root, 2)
+    # Of 300 to 900, where the file came with 300 to 100.
+    for name in "alice", "bob":
+        equal(t.run("chroot", root, "nbdinfo", "--size", f"nbd+unix:///{name}?socket=/run/fairlift/fairlift.sock").strip(), str(512 * MIB), name)
+    had = share_of_bob(t, root)
+    assert 0.71 < had < 0.79, f"bob is entitled to 75 %, and has {had}"
+
+    edited = (root / CONFIG).read_text()
+    shutil.copy(build(t, "2"), root / "fairlift.deb")
+    t.run("chroot", root, "dpkg", "-i", "/fairlift.deb")
+    contains(t.run("chroot", root, "dpkg-query", "-Wf", "${Version} ${Status}", "fairlift"), "-2 install ok installed")
+    equal((root / CONFIG).read_text(), edited, "the config after an upgrade")
+    end(process)
+    started(t, root, 2)
+    for name in "alice", "bob":
+        equal(t.run("chroot", root, "nbdinfo", "--size", f"nbd+unix:///{name}?socket=/run/fairlift/fairlift.sock").strip(), str(512 * MIB), name)
+    t.run("chroot", root, "dpkg", "--purge", "fairlift")
+    assert not (root / "etc/fairlift").exists() and not (root / "usr/bin/fairlift").exists(), "a purge takes all"
 
 
 @test(fairlift_only=True)

@@ -1,5 +1,6 @@
 """The config file is read again while clients are served: all of its difference is made, or nothing."""
 
+from control import Control
 from harness import *
 from nbdclient import READ
 
@@ -95,6 +96,38 @@ def warnings_follow_the_file_and_a_second_tenant_gets_a_scheduler_with_weights(t
     contains(said, 'scheduler fair (was mq-deadline)')
     assert "WARN" not in said, said
     contains(reload(server, text.replace("/a", "/x", 1), 'group "/x": added'), "WARN", "no export is in this group")
+
+
+@test(fairlift_only=True)
+def a_dry_run_tells_what_the_reload_then_does_and_warns_of(t):
+    image, other = t.image("image", MIB), t.image("other", MIB)
+    export = lambda name, image: f'[export.{name}]\nbacking = "{image}"\ngroup = "/{name}"\n'
+    text = '[export.ram]\nbacking = "mem:1m"\n'
+    server = t.server(config=text)
+    control = Control(t, server)
+    weight = '[group."/a"]\nweight = 300\n'
+    # Two tenants on a disk that is made for them, which gets a scheduler with weights; then one of them is alone on it.
+    for more, warned in [(export("a", image) + export("b", other) + weight, False), (export("a", image) + weight, True)]:
+        Path(t.path("server0.toml")).write_text(text + more)
+        tried = control.ask("POST", "/v1/reload", {"dry_run": True})
+        done = control.ask("POST", "/v1/reload", {})
+        equal((tried["changes"], tried["warnings"]), (done["changes"], done["warnings"]), f"what is told, with {more!r}")
+        assert tried["changes"] and ("its weight has no effect" in "".join(tried["warnings"])) == warned, tried
+    said = control.cli("reload")
+    equal(said.count("version"), 1, f"how often {said!r} tells the version")
+
+
+@test(fairlift_only=True)
+def a_tunable_that_was_set_live_stays_unless_the_file_changes_it(t):
+    server = t.server(config=config(disk="set = { isolation_cost = 5 }"))
+    control = Control(t, server)
+    knobs = lambda: {one["name"]: one["value"] for one in control.ask("GET", "/v1/disks/d")["tunables"]}
+    control.cli("set", "disk", "d", "device_depth=7", "isolation_cost=9")
+    said = control.ask("POST", "/v1/reload", {})["changes"]
+    equal(said, ['disk "d": isolation_cost = 5 (was 9)'], "what a reload of the same file changes")
+    equal((knobs()["device_depth"], knobs()["isolation_cost"]), ("7", "5"), "the tunables after it")
+    contains(reload(server, config(weight=200), "isolation_cost"), 'disk "d": isolation_cost = default (was 5)')
+    equal(knobs()["device_depth"], "7", "what only a command has named")
 
 
 @test(fairlift_only=True)

@@ -2,21 +2,22 @@
 
 from harness import *
 
-UNITS = ROOT / "packaging/systemd"
+UNITS = ROOT / "cli/systemd"
 
 
 @test(fairlift_only=True)
 def the_service_is_confined(t):
     if not shutil.which("systemd-analyze"):
         t.skip("systemd-analyze is not installed")
-    out = t.run("systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=20", UNITS / "fairlift.service")
-    contains(out, "Overall exposure level")
+    for unit, most in ("fairlift.service", 20), ("fairlift-ublk.service", 30):
+        out = t.run("systemd-analyze", "security", "--offline=true", "--no-pager", f"--threshold={most}", UNITS / unit)
+        contains(out, "Overall exposure level")
 
 
 @test(fairlift_only=True)
 def the_units_start_and_reload_what_there_is(t):
     Path(t.path("fairlift.toml")).write_text("[export.a]\nbacking = 'mem:1m'\n")
-    for name, instance in ("fairlift.service", ""), ("fairlift@.service", "tenants"):
+    for name, instance in ("fairlift.service", ""), ("fairlift@.service", "tenants"), ("fairlift-ublk.service", "ublk"):
         unit = (UNITS / name).read_text()
         started = re.search(r"^ExecStart=/usr/bin/fairlift (.*)$", unit, re.M).group(1).replace("%i", instance).split()
         config = started.index("--config") + 1
@@ -24,6 +25,18 @@ def the_units_start_and_reload_what_there_is(t):
         started[config] = t.path("fairlift.toml")
         t.run(BINARY, *started, "--check", env={**os.environ, "XDG_RUNTIME_DIR": str(t.dir)})
         contains(unit, "Type=notify", "ExecReload=/bin/kill -HUP $MAINPID", "RestartPreventExitStatus=2")
+
+
+@test(fairlift_only=True)
+def the_program_writes_units_that_start_it_where_it_is(t):
+    copy = Path(t.path("bin")) / "fairlift"
+    copy.parent.mkdir()
+    os.link(BINARY, copy) if os.stat(BINARY).st_dev == os.stat(copy.parent).st_dev else shutil.copy(BINARY, copy)
+    t.run(copy, "units", t.path("units"))
+    for name in "fairlift.service", "fairlift@.service", "fairlift.socket", "fairlift-ublk.service":
+        packaged = (UNITS / name).read_text()
+        equal((Path(t.path("units")) / name).read_text(), packaged.replace("/usr/bin/fairlift", str(copy)), name)
+    equal(t.run(copy, "units"), (Path(t.path("units")) / "fairlift.service").read_text(), "the unit on standard output")
 
 
 @test(fairlift_only=True)

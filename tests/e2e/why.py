@@ -78,6 +78,24 @@ def nobody_is_connected(t):
 
 
 @test(fairlift_only=True)
+def all_tenants_and_one_by_its_path(t):
+    server = t.server(config=tenants('scheduler = "fair"') + '[export.spare]\nbacking = "mem:1m"\ngroup = "/alice"\n')
+    control = Control(t, server)
+    Load(t, server, "bob", 4)
+    time.sleep(0.3)
+    spare = next(disk["name"] for disk in control.ask("GET", "/v1/disks") if disk["name"] != "d")
+    said = control.cli("why").splitlines()
+    equal(sorted(line.split(":")[0] for line in said), sorted(["/alice on d", f"/alice on {spare}", "/bob on d"]), "the tenants")
+    contains(next(line for line in said if line.startswith("/bob")), "the device: it takes")
+    one = control.cli("why", "/bob")
+    contains(one, "/bob: the device: it takes", "(/bob on d: ")
+    assert "/alice" not in one, one
+    equal(control.cli("why", "/alice").count("nobody is connected"), 2, "the disks of alice")
+    equal(sorted(all["tenant"] for all in control.ask("GET", "/v1/why?seconds=0.1&tenant=/")), ["/alice", "/alice", "/bob"])
+    contains(control.cli("why", "/bobby", code=1), 'there is no group "/bobby"', 'did you mean "/bob"?')
+
+
+@test(fairlift_only=True)
 def a_client_that_asks_for_nothing(t):
     server = t.server(config=tenants('scheduler = "fair"'))
     with server.connect("alice"):

@@ -14,7 +14,7 @@ import subprocess
 
 
 def build(out, kernel, modules, programs, files):
-    """Writes the initramfs `out`. `kernel`: an unpacked Debian kernel package; `files`: {path in the guest: path here}."""
+    """Writes the initramfs `out`. `kernel`: an unpacked Debian kernel package; `programs`: by name or path; `files`: {path in the guest: path here}."""
     entries = {}
 
     def directory(path):
@@ -40,6 +40,7 @@ def build(out, kernel, modules, programs, files):
     file("bin/modload", MODLOAD)
     for program in programs:
         path = shutil.which(program)
+        program = os.path.basename(program)
         # A busybox applet of the same name would hide it.
         entries.pop(f"bin/{program}", None)
         file(f"usr/sbin/{program}", read(path))

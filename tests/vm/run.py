@@ -7,8 +7,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "e2e"))
 
 import harness
+import block_devices
 import growth
 import linux_guest
+import no_uring
 import virtual_disk
 
 harness.main()

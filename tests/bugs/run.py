@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Plants bugs, one at a time, and sees that each is caught by the test that is named beside it (bugs.toml).
+
+    tests/bugs/run.py [WORD ...]     all, or those whose name, file or test holds one of the words
+
+    tests/bugs/run.py --docs         writes their list into docs/reliability.md
+
+The tree is copied to target/bugs with all bugs in it, each asked for by its name in FAIRLIFT_BUG, so that one build serves all.
+A test must pass without a bug, and fail, abort or hang with its own.
+"""
+
+import concurrent.futures
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+COPY = ROOT / "target/bugs"
+TARGET = COPY / "target"
+PAGE = ROOT / "docs/reliability.md"
+HANGS = 45
+PACKAGES = {"core": ("fairlift-core", ["--lib", "--tests"]), "host": ("fairlift", ["--lib"]),
+            "lab": ("fairlift-lab", ["--test", "power_cut"])}
+ASKED = '''
+#[doc(hidden)]
+pub mod planted {
+    extern crate std;
+
+    pub fn is(name: &str) -> bool {
+        static BUG: std::sync::OnceLock<Option<std::string::String>> = std::sync::OnceLock::new();
+        BUG.get_or_init(|| std::env::var("FAIRLIFT_BUG").ok()).as_deref() == Some(name)
+    }
+}
+'''
+
+
+def planted(bug, text):
+    """The source with a bug in it that can be asked for."""
+    name, right = bug["name"], bug["right"]
+    if text.count(right) != 1:
+        sys.exit(f"{bug['file']} has `{right}` {text.count(right)} times, not once: {name}")
+    place = "crate" if bug["file"].startswith("core/") else "fairlift_core"
+    asked = f"{place}::planted::is({json.dumps(name, ensure_ascii=False)})"
+    if "text" in bug:
+        return text.replace(right, bug["text"].replace("PLANTED", asked))
+    return text.replace(right, f"{{ if {asked} {{ {bug['wrong']} }} else {{ {right} }} }}" if right.endswith(";")
+                        else f"(if {asked} {{ {bug['wrong']} }} else {{ {right} }})")
+
+
+def copy(bugs):
+    """The tree with all bugs; what is as it was keeps its time, so that it is not compiled again."""
+    files = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True).stdout.split("\0")
+    files = [name for name in files if (ROOT / name).is_file()]
+    for there in COPY.rglob("*"):
+        if there.is_file() and not there.is_relative_to(COPY / "target") and str(there.relative_to(COPY)) not in files:
+            there.unlink()
+    for name in files:
+        content = (ROOT / name).read_bytes()
+        for bug in bugs:
+            if bug["file"] == name:
+                content = planted(bug, content.decode()).encode()
+        if name == "core/src/lib.rs":
+            content += ASKED.encode()
+        there = COPY / name
+        if not there.exists() or there.read_bytes() != content:
+            there.parent.mkdir(parents=True, exist_ok=True)
+            there.write_bytes(content)
+            there.chmod((ROOT / name).stat().st_mode)
+
+
+def cargo(*words):
+    """Runs cargo in the copy; the programs it made, by the names of their targets."""
+    command = ["cargo", *words, "--locked", "--message-format=json-render-diagnostics"]
+    environment = os.environ | {"CARGO_TARGET_DIR": str(TARGET)}
+    made = subprocess.run(command, cwd=COPY, stdout=subprocess.PIPE, text=True, env=environment)
+    if made.returncode:
+        sys.exit("the tree with the bugs does not compile")
+    messages = [json.loads(line) for line in made.stdout.splitlines() if line.startswith("{")]
+    return {("lib" if "lib" in m["target"]["kind"] else m["target"]["name"]): m["executable"]
+            for m in messages if m.get("executable")}
+
+
+def build(tests):
+    crates = {test.split(":")[0] for test in tests}
+    programs = {crate: cargo("test", "--no-run", "-p", package, *flags)
+                for crate, (package, flags) in PACKAGES.items() if crate in crates}
+    if "e2e" in crates:
+        programs["e2e"] = cargo("build", "-p", "fairlift-cli")["fairlift"]
+    return programs
+
+
+def run(programs, test, bug=None):
+    """Whether a test passes, with a bug or without; and how it failed."""
+    crate, rest = test.split(":", 1)
+    environment = {key: value for key, value in os.environ.items() if key != "FAIRLIFT_BUG"}
+    if bug:
+        environment["FAIRLIFT_BUG"] = bug
+    if crate == "e2e":
+        command = [sys.executable, ROOT / "tests/e2e/run.py", rest]
+        environment |= {"FAIRLIFT": programs["e2e"], "JOBS": "1"}
+    else:
+        program, _, word = rest.partition(":")
+        command = [programs[crate][program], *filter(None, [word])]
+    place = COPY / PACKAGES[crate][0].replace("fairlift-", "").replace("fairlift", "host") if crate != "e2e" else ROOT
+    try:
+        ended = subprocess.run(command, cwd=place, env=environment, timeout=HANGS, text=True, errors="replace",
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except subprocess.TimeoutExpired:
+        return False, f"hangs for {HANGS} s"
+    if ended.returncode == 0 and re.search(r"^running 0 tests|^0 passed", ended.stdout, re.M):
+        sys.exit(f"{test} names no test")
+    failed = re.findall(r"^test (\S+) \.\.\. FAILED|^FAIL (.*?) \(|^test result: FAILED. (.*)", ended.stdout, re.M)
+    why = next(filter(None, (word for found in failed for word in found)), f"ends with {ended.returncode}")
+    return ended.returncode == 0, why
+
+
+def described(bugs, page):
+    """The page of promises with the list of bugs, and how many each promise has."""
+    count = lambda promise: sum(bug["promise"] == promise for bug in bugs)
+    rows = [f"| {bug['promise']} | {bug['name'][0].upper()}{bug['name'][1:]} | `{bug['caught_by']}` |" for bug in bugs]
+    table = "\n".join(["| promise | bug | caught by |", "|---|---|---|", *rows])
+    page = re.sub(r"(<!-- bugs: .*? -->\n).*?(<!-- end of bugs -->)", lambda m: f"{m[1]}{table}\n{m[2]}", page, flags=re.S)
+    return re.sub(r"^(\| (\w\d) \|.*\|) \d* ?\|$", lambda m: f"{m[1]} {count(m[2]) or ''} |".replace("  |", " |"), page, flags=re.M)
+
+
+def main():
+    words = [word.lower() for word in sys.argv[1:]]
+    bugs = tomllib.loads((Path(__file__).parent / "bugs.toml").read_text())["bug"]
+    assert len({bug["name"] for bug in bugs}) == len(bugs), "two bugs of one name"
+    page = PAGE.read_text()
+    if words == ["--docs"]:
+        return PAGE.write_text(described(bugs, page))
+    if page != described(bugs, page):
+        sys.exit("docs/reliability.md is not up to date: tests/bugs/run.py --docs")
+    chosen = [bug for bug in bugs if not words or any(word in json.dumps(bug).lower() for word in words)]
+    tests = sorted({bug["caught_by"] for bug in chosen})
+    copy(bugs)
+    programs = build(tests)
+    counts = {"passed": 0, "failed": 0}
+
+    def tell(name, good, why, start):
+        counts["passed" if good else "failed"] += 1
+        print(f"{'ok  ' if good else 'FAIL'} bugs: {name} ({time.monotonic() - start:.1f} s) — {why}", flush=True)
+
+    def without(test):
+        start = time.monotonic()
+        passes, why = run(programs, test)
+        if not passes:
+            tell(f"{test} passes without a bug", False, why, start)
+
+    def with_bug(bug):
+        start = time.monotonic()
+        passes, why = run(programs, bug["caught_by"], bug["name"])
+        tell(bug["name"], not passes, f"{bug['caught_by']} passes all the same" if passes else f"caught by {why}", start)
+
+    with concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+        list(pool.map(without, tests))
+        list(pool.map(with_bug, chosen))
+    print(f"{counts['passed']} passed, {counts['failed']} failed, 0 skipped")
+    sys.exit(1 if counts["failed"] or not counts["passed"] else 0)
+
+
+if __name__ == "__main__":
+    main()

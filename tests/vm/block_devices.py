@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Block devices of a real Linux kernel (ublk), made by a server that runs in the virtual machine too.
+
+KILLS=200 kills the server so often (5 otherwise); MANY=100 makes and removes so many devices, and stops a server for a minute."""
+
+from linux_guest import *
+
+MODULES = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "ublk_drv"]
+KILLS = int(os.environ.get("KILLS") or 5)
+MANY = int(os.environ.get("MANY") or 10)
+
+
+def guest(t, test, scripts, limit, append="", modules=(), programs=()):
+    """What a guest said in which a script has run for so many seconds at most; it has a disk, /dev/vda."""
+    unpacked = kernel(t)
+    scripts = {"/init": "init", "/test": test, "/ublk_server": "ublk_server.sh", **scripts}
+    initramfs.build(t.path("initramfs.gz"), unpacked, [*MODULES, *modules], [BINARY, "fio", "mke2fs", *programs],
+                    {inside: HERE / here for inside, here in scripts.items()})
+    disk = ["-drive", f"file={t.image('image', 512 * MIB)},format=raw,if=none,id=d0,cache=unsafe", "-device", "virtio-blk-pci,drive=d0"]
+    return boot_somehow(t, unpacked, f"disks=0/disk limit={limit} {append}", disk, seconds=limit + 20)
+
+
+@test(seconds=120 + 10 * KILLS + 300, fairlift_only=True)
+def block_devices_are_used_by_file_systems_and_outlive_servers_that_are_killed(t):
+    for tool in "qemu-system-x86_64", "mke2fs", "e2fsck", "busybox", "zstd", "fio":
+        t.tool(tool)
+    xfs = bool(shutil.which("mkfs.xfs"))
+    console = guest(t, "ublk.sh", {"/live": "live.sh", "/kill": "ublk_kill.sh"}, 210 + 4 * KILLS, f"kills={KILLS}", ["xfs"] * xfs,
+                    ["e2fsck", "blkdiscard", *["mkfs.xfs"] * xfs])
+    contains(console, "GUEST-RESULT disk rc=0")
+    contains(console, "without the module: error:", "modprobe ublk_drv", "goes on without the device: yes", "same bytes",
+             "left after a stop: 0", "cache=write back fua=1 block=512/4096", "queues=2")
+    # The disk below has no writes with FUA, so that each is a write and a flush.
+    below = {what: int(count) for what, count in re.findall(r"flushes below, of (.*): (\d+)", console)}
+    assert below["10 fsyncs"] >= 10 and below["10 writes with FUA"] >= 10, f"flushes below: {below}"
+    # The queue has just flushed after each write, so the first of these may be made durable at once (sequence.6).
+    assert below["10 writes"] <= 1, f"flushes below for writes that nobody flushes: {below}"
+    verified = re.search(r"fio verified: read_kb=(\d+) written_kb=(\d+) error=0", console)
+    assert verified and int(verified[1]) >= 4 * 6 * 1024 * 0.9, f"fio read back {verified and verified[0]}"
+    contains(console, "same after a new mount", "refused while mounted", "discarded all of it", "a live server's id is refused",
+             *["xfs has the same bytes"] * xfs, "a dead server's device is replaced", "left by a stop, taken over by the next", "read-only: 1", "kept its bytes while it was left")
+    # On a quiet machine they are within 5 %; emulation on a busy one keeps a client from asking in time.
+    shares = [int(kib) for kib in re.search(r"shares: (\d+) (\d+)", console).groups()]
+    assert 2.4 <= shares[1] / shares[0] <= 3.6, f"with weights 1 to 3 two devices wrote {shares}"
+    contains(console, f"recovered: {KILLS} times", "kept its bytes under kills", "e2fsck finds nothing", "left: 0 devices; errors=0")
+    loads = [int(kb) for kb in re.findall(r"under kills: read_kb=(\d+) written_kb=\d+ error=0", console)]
+    assert len(loads) == console.count("under kills: read_kb") and sum(loads) > 100, f"fio read back {loads}"
+
+
+@test(seconds=420, fairlift_only=True)
+def block_devices_are_ordered_about_and_each_mistake_has_its_line(t):
+    console = guest(t, "ublk_orders.sh", {}, 260)
+    contains(console, "GUEST-RESULT disk rc=0")
+    contains(console, "there is no ublk device 7; there are none", "there is no ublk device 7 to take over",
+             "quiesced  none: it waits for one", "is mounted at /mnt: let a server take it over, or use --force",
+             "/dev/ublkb0 has 67108864 bytes, and the export has 66060288",
+             "/dev/ublkb0 is written to, and the export is read-only", "serving bob again as block device /dev/ublkb0",
+             "recovered: the same bytes", "recovered, and stopped: left 0", "orphan: a read waits", "orphan: the read fails: ",
+             "orphan removed: left 0")
+    contains(console, 'export "stays" cannot be removed: /dev/ublkb1 is mounted at /mnt', "kept after --now: yes",
+             "removed under load: the server goes on", "removed under load: it answers")
+    contains(console, 'export "bad": /dev/ublkb0: its own file cannot be had', "could not start: the server goes on",
+             "could not start: the next one is there at once", "is served by process", "taken away: the server goes on",
+             "not removed: left 2", "removed at the end: left 0")
+    # This kernel can neither change a device's size nor leave partitions alone.
+    contains(console, "partitions: 1 of 4096 sectors", "keeps its size, for this kernel's ublk_drv cannot change it",
+             "no_auto_part_scan is not among what its driver can do")
+    contains(console, "/dev/ublk-control may not be used by user 1000: run as root, or", "a ublk device needs CAP_SYS_ADMIN: run as root",
+             "user: uid 1000, capabilities 0000000000000000", "user: the same bytes; partitions: 0",
+             "as many ublk devices as it takes (ublks_max is 1)", "user: left 0", "panics: 0")
+
+
+@test(seconds=300 + 3 * MANY, fairlift_only=True)
+def block_devices_come_and_go_and_a_server_that_stands_still_goes_on(t):
+    stopped = 60 if MANY >= 100 else 5
+    console = guest(t, "ublk_many.sh", {}, 120 + 2 * MANY + stopped, f"many={MANY} stopped={stopped}")
+    contains(console, "GUEST-RESULT disk rc=0", f"at once: {1 + MANY // 10}", f"stopped for {stopped} s: the same bytes; errors=0",
+             "behind the end: ", "before it: read", "keeps its size", "left: 0")
+    found = re.search(rf"after {MANY}: 1, threads of the server: (\d+), links: 1, open files: (\d+)", console)
+    assert found and int(found[1]) < 20 and int(found[2]) < 40, f"what stays: {found and found[0]}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+# In the guest: devices made and removed one after the other; a server that is stopped for a while; a backing that shrinks. many=N and
+# stopped=SECONDS on the kernel's command line say how many and for how long.
+set -e
+. /ublk_server
+modload ublk_drv
+for word in $(cat /proc/cmdline); do case $word in many=*) many=${word#*=};; stopped=*) stopped=${word#*=};; esac; done
+truncate -s 64M /tmp/image
+serve alice=file:/tmp/image --ublk --keep-capability CAP_SYS_ADMIN
+for n in $(seq $many); do
+  order add export e$n=mem:4m ublk=queues=1,depth=8
+  [ -b /dev/fairlift/e$n ]
+  [ $((n % 10)) = 0 ] || order remove export e$n
+done
+echo "at once: $(ls -d /dev/ublkb* | wc -l)"
+for n in $(seq 10 10 $many); do order remove export e$n; done
+until [ "$(left)" = 2 ]; do sleep 0.1; done
+echo "after $many: $(ls -d /dev/ublkb* | wc -l), threads of the server: $(ls /proc/$server/task | wc -l), links: $(ls /dev/fairlift | wc -l), open files: $(ls /proc/$server/fd | grep -c .)"
+dd if=/dev/urandom of=/dev/ublkb0 bs=1M count=8 oflag=direct 2>/dev/null
+sum=$(dd if=/dev/ublkb0 bs=1M count=8 iflag=direct 2>/dev/null | sha256sum)
+kill -STOP $server
+dd if=/dev/ublkb0 bs=1M count=8 iflag=direct 2>/dev/null | sha256sum >/tmp/sum & reader=$!
+sleep $stopped
+kill -CONT $server
+wait $reader
+[ "$(cat /tmp/sum)" = "$sum" ] && echo "stopped for $stopped s: the same bytes; errors=$(errors)"
+truncate -s 4M /tmp/image
+dd if=/dev/ublkb0 of=/dev/null bs=64k count=1 skip=512 iflag=direct 2>&1 | grep -oi '[a-z/]* error$' | sed 's/^/behind the end: /'
+dd if=/dev/ublkb0 of=/dev/null bs=64k count=1 iflag=direct 2>/dev/null && echo "before it: read"
+truncate -s 128M /tmp/image
+order set export alice size=auto; sleep 1
+grep "keeps its size" /tmp/server.log | head -1
+stop
+echo "left: $(left)"
