@@ -1,0 +1,77 @@
+//! The command `fairlift`: flags, config, signals and words around the library.
+//!
+//! | folder | what it holds |
+//! |---|---|
+//! | [`args`] | the command line as a whole |
+//! | [`serve`] | `fairlift serve`: flags and file as the library's `Config`, signals, systemd, the log |
+//! | [`iostest`] | `fairlift iostest`: how a disk is shared, measured |
+//! | [`iostune`] | `fairlift iostune`: what a disk is like, and what to set for it |
+//! | [`remote`] | `status`, `top`, `why`, `get`, `set`, `add`, `remove`, `events`, `reload`: the commands that speak to a running server |
+//! | [`show`] | what the program tells about itself: tunables, models, completions, manual pages, units |
+//! | [`control`] | HTTP and JSON by which a running server is looked at and changed |
+//! | [`ublk`] | `fairlift ublk`: block devices of this machine, and those whose server has died |
+//! | [`blktrace`] | the binary format of traces |
+//! | [`config`] | the config file: its keys, and how it is read |
+//! | [`words`] | what the words in flags and file mean, and what is wrong with them |
+//! | [`terminal`] | progress, and where reports go |
+
+mod args;
+mod blktrace;
+mod config;
+mod control;
+mod iostest;
+mod iostune;
+mod remote;
+mod serve;
+mod show;
+mod terminal;
+mod ublk;
+mod words;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Cli, Command, refusal};
+use crate::config::EXAMPLE;
+use crate::terminal::complaint::Complaint;
+use crate::terminal::output;
+
+/// Does what the command line asks; the code that the process ends with.
+#[must_use]
+pub fn run() -> ExitCode {
+    show::complete();
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return refusal::answer(&error),
+    };
+    let shown = match command {
+        Command::Serve(flags) => return serve::serve(&flags),
+        Command::Status(args) => return remote::status(&args),
+        Command::Top(args) => return remote::top(&args),
+        Command::Why(args) => return remote::why(&args),
+        Command::Trace(args) => return remote::trace(&args),
+        Command::Get(args) => return remote::get(&args),
+        Command::Set(args) => return remote::set(&args),
+        Command::Add(args) => return remote::add(&args),
+        Command::Remove(args) => return remote::remove(&args),
+        Command::Events(args) => return remote::events(&args),
+        Command::Reload(args) => return remote::reload(&args),
+        Command::Ublk(args) => return ublk::ublk(&args),
+        Command::Iostest(flags) => return iostest::iostest(&flags),
+        Command::Iostune(flags) => return iostune::iostune(&flags),
+        Command::Models { model } => match show::models(model.as_deref()) {
+            Ok(text) => output::print(text.as_bytes()),
+            Err(says) => return Complaint::Typed(format!("error: {says}")).tell("models"),
+        },
+        Command::Config => output::print(EXAMPLE.as_bytes()),
+        Command::Tunables { scheduler } => output::print(show::tunables(scheduler).as_bytes()),
+        Command::Completions { shell } => show::completions(shell).and_then(|script| output::print(&script)),
+        Command::Man { directory } => show::man(directory.as_deref()).and_then(|page| output::print(&page)),
+        Command::Units { directory } => show::units(directory.as_deref()).and_then(|unit| output::print(&unit)),
+    };
+    match shown {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => Complaint::Failed(error.to_string()).tell(""),
+    }
+}
