@@ -149,10 +149,34 @@ def data(length, *key):
     return random.Random(f"{SEED}/{key}").randbytes(length)
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port(count=1):
+    """The first of `count` free ports in a row. They are this process's until it ends: no other test is given them, and, since they are not
+    ephemeral, no outgoing connection takes one before a server listens there."""
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    # A cluster's daemons take theirs below 10000.
+    first = random.SystemRandom().sample([*range(10000, low - count + 1), *range(high + 1, 65536 - count + 1)], 1000)
+    return next(port for port in first if all([is_ours(port + n) for n in range(count)]))
+
+
+PORTS = {}  # a socket whose name says that the port is taken, for as long as the process lives
+
+
+def is_ours(port):
+    """Takes a port, unless somebody has it."""
+    if port in PORTS:
+        return False
+    PORTS[port] = socket.socket(socket.AF_UNIX)
+    try:
+        PORTS[port].bind(f"\0fairlift-test-port-{port}")
+        for kind, place in (socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"):
+            with socket.socket(kind) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: what has ended is no matter
+                if kind == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind((place, port))
+        return True
+    except OSError as error:
+        return error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)  # there is no IPv6 here
 
 
 def in_flight(server):
