@@ -2,6 +2,8 @@
 //!
 //! Where it comes from (a TOML file, flags, a program) is the caller's business.
 
+mod fault;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,6 +14,8 @@ use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::concurrency;
 use fairlift_core::model::Model;
 use fairlift_core::{Duration, Group, GroupId, Priority, sched};
+
+pub use fault::{Faults, Faulty, Rule, Then};
 
 /// All that a [`Server`](crate::Server) needs to know.
 #[derive(Clone, Debug)]
@@ -243,6 +247,8 @@ pub enum Backing {
     Nbd(Box<Nbd>),
     /// An image of a Ceph cluster.
     Rbd(Box<Rbd>),
+    /// Another backing, of which some requests fail.
+    Fault(Box<Faulty>),
 }
 
 /// An image of a Ceph cluster.

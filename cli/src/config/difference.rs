@@ -8,9 +8,10 @@
 //!               changed otherwise is again as the file has it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
-use fairlift::config::{Address, Backing, Config, Disk, Export, Listener};
+use fairlift::config::{Address, Backing, Config, Disk, Export, Faults, Listener};
 use fairlift::control::{Change, Leave, NewExport};
 use fairlift_core::{Group, GroupId, Priority, PriorityClass, flush};
 
@@ -237,6 +238,12 @@ fn turn_export(
     if !is_same(&was.backing, &is.backing) {
         refuse("backing", "clients would find other data on the same disk".into());
     }
+    if let (Backing::Fault(was), Backing::Fault(is)) = (&was.backing, &is.backing)
+        && (&was.path, &was.faults) != (&is.path, &is.faults)
+    {
+        let (path, faults) = (is.path.clone(), is.faults.clone());
+        changes.push(Change::SetFaults { export: export(), path, faults });
+    }
     if was.offset != is.offset {
         refuse("offset", "clients would find other data on the same disk".into());
     }
@@ -277,6 +284,7 @@ fn turn_export(
 fn is_same(a: &Backing, b: &Backing) -> bool {
     match (a, b) {
         (Backing::Model { name: a, .. }, Backing::Model { name: b, .. }) => a == b,
+        (Backing::Fault(a), Backing::Fault(b)) => is_same(&a.inner, &b.inner),
         (a, b) => a == b,
     }
 }
@@ -430,11 +438,17 @@ pub(crate) fn describe(change: &Change, old: &Config) -> String {
         Change::Grow { export: name, size } => {
             format!("export {name:?}: size {}", size.map_or_else(|| "up to the end".to_owned(), show_size))
         }
+        Change::SetFaults { export: name, path, faults } => faults_of(name, path, faults),
         Change::AddListener(listener) => format!("listener {}: added", name_of(listener)),
         Change::RemoveListener { address } => format!("listener {address}: removed"),
         Change::SetCertificate { tls: Some(_) } => "certificate: another one, for connections from now on".into(),
         Change::SetCertificate { tls: None } => "certificate: none".into(),
     }
+}
+
+fn faults_of(export: &str, path: &Path, faults: &Faults) -> String {
+    let rules = faults.rules.len();
+    format!("export {export:?}: faults of {}, {rules} rule{}", path.display(), if rules == 1 { "" } else { "s" })
 }
 
 /// What another set of tunables changes under one scheduler: those that it leaves out have their defaults again.

@@ -40,7 +40,7 @@ pub(crate) const EXPORT: Sort = Sort {
     keys: &[
         key(
             "backing",
-            "`null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto\\|on\\|off][,in_use=allow]`, `sim:PROFILE[,size=SIZE]`, `nbd:URI[,reconnect=TIME][,connections=NUMBER][,tls=DIR]`, `rbd:POOL/IMAGE[@SNAPSHOT][,user=USER][,conf=PATH][,namespace=NAME][,timeout=TIME]`, or a path",
+            "`null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto\\|on\\|off][,in_use=allow]`, `sim:PROFILE[,size=SIZE]`, `nbd:URI[,reconnect=TIME][,connections=NUMBER][,tls=DIR]`, `rbd:POOL/IMAGE[@SNAPSHOT][,user=USER][,conf=PATH][,namespace=NAME][,timeout=TIME]`, `fault:RULES,inner=BACKING`, or a path",
             "required",
             "the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`",
         ),

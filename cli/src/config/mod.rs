@@ -4,6 +4,7 @@
 //! decided in [`plan`](crate::serve::plan).
 
 pub(crate) mod difference;
+pub(crate) mod faults;
 pub(crate) mod keys;
 pub(crate) mod section;
 
@@ -580,6 +581,10 @@ impl Reading<'_> {
             Backing::File { path, direct, in_use } => Backing::File { path: self.dir.join(path), direct, in_use },
             Backing::Rbd(image) => Backing::Rbd(Box::new(rbd::rooted(*image, self.dir))),
             Backing::Nbd(remote) => Backing::Nbd(Box::new(nbd::rooted(*remote, self.dir))),
+            Backing::Fault(mut fault) => {
+                (fault.path, fault.inner) = (self.dir.join(&fault.path), self.rooted(fault.inner));
+                Backing::Fault(fault)
+            }
             other => other,
         }
     }
@@ -632,6 +637,7 @@ fn find_disk(name: &str, disks: &[Disk]) -> Result<usize, String> {
 fn capacity(backing: &Backing) -> Option<u64> {
     match backing {
         Backing::Null { size, .. } | Backing::Mem { size } | Backing::Model { size, .. } => Some(*size),
+        Backing::Fault(fault) => capacity(&fault.inner),
         Backing::File { .. } | Backing::Nbd(_) | Backing::Rbd(_) => None,
     }
 }

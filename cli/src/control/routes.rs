@@ -550,6 +550,7 @@ fn said(change: &Change) -> String {
         Change::SetReadOnly { export, read_only } => format!("set export {export} read_only={read_only}"),
         Change::SetDescription { export, .. } => format!("set export {export} description"),
         Change::Grow { export, size } => format!("set export {export} size={}", auto(*size)),
+        Change::SetFaults { export, path, .. } => format!("set export {export} faults={}", path.display()),
         Change::AddListener(listener) => format!("add listener {}", crate::words::place::show(&listener.address)),
         Change::RemoveListener { address } => format!("remove listener {address}"),
         Change::SetCertificate { .. } => "set certificate".into(),

@@ -56,6 +56,7 @@ pub(super) fn server(state: &State, view: &View, may_change: bool) -> Value {
 /// A backing as it is written.
 pub(super) fn backing(backing: &Backing) -> String {
     match backing {
+        Backing::Fault(fault) => format!("fault:{},inner={}", fault.path.display(), self::backing(&fault.inner)),
         Backing::Null { size, delay } if delay.as_nanos() == 0 => format!("null:{size}"),
         Backing::Null { size, delay } => format!("null:{size},delay={}us", delay.as_nanos() / 1000),
         Backing::Mem { size } => format!("mem:{size}"),

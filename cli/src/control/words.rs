@@ -14,6 +14,7 @@ use fairlift_core::{Group, Priority, flush, sched};
 use fairlift_lab::suggestion;
 use serde_json::{Map, Value};
 
+use crate::config::faults;
 use crate::words::scheduler::{check_setting, parse_scheduler, scheduler_default, tunables};
 use crate::words::{backing, limits, nbd, place, ublk, units};
 
@@ -45,7 +46,7 @@ pub(crate) const fn keys(kind: Kind, act: Act) -> &'static [&'static str] {
         (Kind::Export, Act::Add) => {
             &["backing", "offset", "size", "disk", "group", "ioprio", "read_only", "description", "vhost_user", "ublk"]
         }
-        (Kind::Export, Act::Set) => &["group", "ioprio", "read_only", "size", "description"],
+        (Kind::Export, Act::Set) => &["group", "ioprio", "read_only", "size", "description", "faults"],
         (Kind::Disk, Act::Add) => &[
             "scheduler",
             "tunables",
@@ -319,6 +320,12 @@ fn set_export(name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {
     changes.extend(
         keys.take("description", Ok)?.map(|description| Change::SetDescription { export: export(), description }),
     );
+    let faults = keys.take("faults", |text| {
+        let path = PathBuf::from(text);
+        check_path(&path)?;
+        Ok((faults::read_file(&path)?, path))
+    })?;
+    changes.extend(faults.map(|(faults, path)| Change::SetFaults { export: export(), path, faults }));
     keys.finish(&[])?;
     Ok(changes)
 }
@@ -326,17 +333,18 @@ fn set_export(name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {
 /// Reads a backing; a path must start at the root, for the server is somewhere else than whoever asks.
 fn parse_backing(text: &str) -> Result<Backing, String> {
     let backing = backing::parse(text)?;
-    if let Backing::File { path, .. } = &backing {
-        check_path(path)?;
+    check_paths(&backing)?;
+    faults::settle(&backing)
+}
+
+fn check_paths(backing: &Backing) -> Result<(), String> {
+    match backing {
+        Backing::File { path, .. } => check_path(path),
+        Backing::Nbd(remote) => nbd::paths(remote).try_for_each(check_path),
+        Backing::Rbd(image) => image.conf.iter().try_for_each(|conf| check_path(conf)),
+        Backing::Fault(fault) => check_path(&fault.path).and_then(|()| check_paths(&fault.inner)),
+        Backing::Null { .. } | Backing::Mem { .. } | Backing::Model { .. } => Ok(()),
     }
-    if let Backing::Nbd(remote) = &backing {
-        nbd::paths(remote).try_for_each(check_path)?;
-    }
-    if let Backing::Rbd(image) = &backing {
-        image.conf.iter().try_for_each(|conf| check_path(conf))?;
-    }
-    backing::check(&backing)?;
-    Ok(backing)
 }
 
 fn parse_socket(text: &str) -> Result<PathBuf, String> {

@@ -21,7 +21,7 @@ use fairlift_lab::workload::Workload;
 use super::args::IostestArgs;
 use super::command::{command, distinct};
 use super::reports::Reports;
-use crate::config;
+use crate::config::{self, faults};
 use crate::words::backing;
 use crate::words::groups::Tree;
 use crate::words::limits;
@@ -244,9 +244,7 @@ fn device(text: &str) -> Result<Device, String> {
     if let Some(model) = text.strip_prefix("sim:") {
         return Spec::parse(model).map(Device::Model).map_err(|error| error.to_string());
     }
-    let backing = backing::parse(text)?;
-    backing::check(&backing)?;
-    Ok(Device::Real(backing))
+    backing::parse(text).and_then(|backing| faults::settle(&backing)).map(Device::Real)
 }
 
 /// A built-in workload, or those that a file describes.

@@ -13,6 +13,7 @@ use fairlift_lab::model::Spec;
 
 use super::args::IostuneArgs;
 use super::around::{self, Around};
+use crate::config::faults;
 use crate::words::backing;
 use crate::words::units::show_size;
 
@@ -71,8 +72,7 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Asked, (&'static str, String)>
         asked.target = Some(Target::Model(spec));
         return Ok(asked);
     }
-    let backing =
-        backing::parse(name).and_then(|backing| backing::check(&backing).map(|()| backing)).map_err(device)?;
+    let backing = backing::parse(name).and_then(|backing| faults::settle(&backing)).map_err(device)?;
     let shape = bench::shape(&backing).map_err(|error| device(error.to_string()))?;
     enough(shape.bytes).map_err(device)?;
     // RAM is empty at the start of every run.

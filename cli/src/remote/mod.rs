@@ -225,8 +225,17 @@ fn keys(said: &[String]) -> Result<Map<String, Value>, String> {
 
 /// A backing as it was written, with its path from the root.
 fn rooted(backing: &fairlift::config::Backing, text: &str) -> Result<String, String> {
-    let fairlift::config::Backing::File { path, .. } = backing else { return Ok(text.to_owned()) };
-    let whole = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    use fairlift::config::Backing;
+    let whole = |path: &Path| std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()));
+    let path = match backing {
+        Backing::File { path, .. } => path,
+        Backing::Fault(fault) => {
+            let inner = text.split_once(",inner=").map_or("", |(_, inner)| inner);
+            return Ok(format!("fault:{},inner={}", whole(&fault.path)?.display(), rooted(&fault.inner, inner)?));
+        }
+        _ => return Ok(text.to_owned()),
+    };
+    let whole = whole(path)?;
     let text = text.strip_prefix("file:").unwrap_or(text);
     let options = text.strip_prefix(path.to_str().ok_or("the path is not UTF-8")?).unwrap_or_default();
     Ok(format!("file:{}{options}", Path::display(&whole)))
@@ -251,6 +260,11 @@ mod tests {
         assert_eq!(whole("a.img,direct=off"), format!("file:{}/a.img,direct=off", here.display()));
         assert_eq!(whole("file:/b.img"), "file:/b.img");
         assert_eq!(whole("mem:1g"), "mem:1g");
+        let here = here.display();
+        assert_eq!(
+            whole("fault:a.toml,inner=b.img,direct=off"),
+            format!("fault:{here}/a.toml,inner=file:{here}/b.img,direct=off")
+        );
     }
 
     #[test]

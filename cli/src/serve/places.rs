@@ -108,6 +108,7 @@ impl Places {
             Backing::File { path, .. } => self.backings.push((format!("file:{}", path.display()), said.clone())),
             Backing::Nbd(nbd) => self.backings.push((nbd.uri.clone(), said.clone())),
             Backing::Rbd(rbd) => self.backings.push((rbd.name.clone(), said.clone())),
+            Backing::Fault(fault) => self.backing(&fault.inner, said),
             Backing::Null { .. } | Backing::Mem { .. } | Backing::Model { .. } => {}
         }
     }

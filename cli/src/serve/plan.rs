@@ -21,6 +21,7 @@ use fairlift_core::{GroupId, sched};
 use super::args::ServeArgs;
 use super::confine::Confinement;
 use super::places::{Places, Said};
+use crate::config::faults;
 use crate::config::section::{Placed, join};
 use crate::config::{File, Server, check_name};
 use crate::control::ControlAt;
@@ -28,10 +29,10 @@ use crate::words::backing::Named;
 use crate::words::certificates::{self, Certificate};
 use crate::words::groups::Tree;
 use crate::words::mistake::Mistake;
+use crate::words::place;
 use crate::words::place::ListenAt;
 use crate::words::scheduler::{check_setting, scheduler_default, tunables};
 use crate::words::units::show_size;
-use crate::words::{backing, place};
 use fairlift_lab::suggestion;
 
 /// How many groups have exports on a disk of the file, or (`None`) on those that are made for exports that name no disk,
@@ -228,14 +229,15 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
         place::socket_in(flags.vhost_user.as_ref()?, name).map_err(refuse).ok()
     };
     for export in &file.exports {
-        if let Err(says) = backing::check(&export.backing.value) {
+        let backing = faults::settle(&export.backing.value).unwrap_or_else(|says| {
             let key = join("export", &export.name) + ".backing";
             mistakes.push(Mistake { at: Some(export.backing.at.clone()), key, says });
-        }
+            export.backing.value.clone()
+        });
         exports.push(Export {
             name: export.name.clone(),
             description: export.description.clone(),
-            backing: export.backing.value.clone(),
+            backing,
             offset: export.offset,
             size: export.size,
             disk: export.disk,
@@ -253,9 +255,10 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
         if let Err(says) = check_name(&named.name) {
             refuse(says);
         }
-        if let Err(says) = backing::check(&named.backing) {
+        let backing = faults::settle(&named.backing).unwrap_or_else(|says| {
             refuse(says);
-        }
+            named.backing.clone()
+        });
         if file.exports.iter().any(|export| export.name == named.name) {
             refuse("the config file defines it too; names must be unique: NAME=BACKING".into());
         } else if let Some(first) = flags.exports[..number].iter().position(|other| other.name == named.name) {
@@ -266,7 +269,7 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
             read_only: flags.read_only,
             vhost_user: in_directory(&named.name, mistakes),
             ublk: flags.ublk.clone(),
-            ..Export::new(&named.name, named.backing.clone())
+            ..Export::new(&named.name, backing)
         });
     }
     let ids = exports.iter().filter_map(|export| Some((export.ublk.as_ref()?.id?, &export.name)));

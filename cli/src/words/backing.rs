@@ -1,10 +1,10 @@
 //! What holds the data, as people write it: `null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto|on|off]`,
 //! `sim:PROFILE[,size=SIZE][,parameter=VALUE…]`, `nbd:URI[,reconnect=TIME][,connections=NUMBER][,tls=DIR]`,
-//! `rbd:POOL/IMAGE[@SNAPSHOT][,user=USER][,conf=PATH][,namespace=NAME][,timeout=TIME]`.
+//! `rbd:POOL/IMAGE[@SNAPSHOT][,user=USER][,conf=PATH][,namespace=NAME][,timeout=TIME]`, `fault:RULES,inner=BACKING`.
 
 use std::path::Path;
 
-use fairlift::config::{Backing, Direct, Factory, InUse};
+use fairlift::config::{Backing, Direct, Factory, Faults, Faulty, InUse};
 use fairlift_core::Duration;
 
 use crate::words::units::{parse_capacity, parse_time};
@@ -46,7 +46,8 @@ pub(crate) fn parse_named(text: &str) -> Result<Named, String> {
 }
 
 /// How a backing may start that is not simply a path.
-const KINDS: [&str; 9] = ["file:", "mem:", "null:", "sim:", "rbd:", "nbd:", "nbds:", "nbd+unix:", "nbds+unix:"];
+const KINDS: [&str; 10] =
+    ["fault:", "file:", "mem:", "null:", "sim:", "rbd:", "nbd:", "nbds:", "nbd+unix:", "nbds+unix:"];
 
 /// What a model leaves to chance follows from this, so that a modelled disk is the same one every time it is served.
 const SEED: u64 = 1;
@@ -60,6 +61,7 @@ fn own_name(backing: &Backing) -> String {
         Backing::Nbd(nbd) if nbd.export.is_empty() => "nbd".into(),
         Backing::Nbd(nbd) => nbd.export.clone(),
         Backing::Rbd(rbd) => rbd.image.clone(),
+        Backing::Fault(fault) => own_name(&fault.inner),
         Backing::File { path, .. } => {
             path.file_name().map_or_else(|| "file".into(), |name| name.to_string_lossy().into_owned())
         }
@@ -71,10 +73,10 @@ fn own_name(backing: &Backing) -> String {
 /// # Errors
 /// The kind or an option is unknown, or a value is malformed.
 pub(crate) fn parse(text: &str) -> Result<Backing, String> {
-    const KINDS: [&str; 6] = ["null", "mem", "file", "sim", "nbd", "rbd"];
+    const KINDS: [&str; 7] = ["null", "mem", "file", "sim", "nbd", "rbd", "fault"];
     if text.is_empty() {
         return Err(
-            "a backing is needed: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI or rbd:POOL/IMAGE".into()
+            "a backing is needed: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE or fault:RULES,inner=BACKING".into()
         );
     }
     match text.split_once(':') {
@@ -94,6 +96,7 @@ pub(crate) fn parse(text: &str) -> Result<Backing, String> {
         Some(("file", rest)) => parse_file(rest),
         Some(("sim", rest)) => parse_sim(rest),
         Some(("rbd", rest)) => rbd::parse(rest),
+        Some(("fault", rest)) => parse_fault(rest),
         Some((scheme, _)) if nbd::SCHEMES.contains(&scheme) => nbd::parse(text),
         Some((kind @ ("qcow2" | "qcow" | "vmdk" | "vdi" | "vhdx" | "vpc"), path)) if !Path::new(text).exists() => {
             Err(format!(
@@ -102,7 +105,8 @@ pub(crate) fn parse(text: &str) -> Result<Backing, String> {
             ))
         }
         Some((kind, _)) if !kind.contains('/') && !Path::new(text).exists() => Err(format!(
-            "unknown backing \"{kind}:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI and rbd:POOL/IMAGE{}",
+            "unknown backing \"{kind}:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE and \
+             fault:RULES,inner=BACKING{}",
             suggestion(kind, KINDS)
         )),
         _ => parse_file(text),
@@ -130,6 +134,20 @@ fn parse_file(text: &str) -> Result<Backing, String> {
         return Err("a path cannot contain a NUL character".into());
     }
     Ok(Backing::File { path: path.into(), direct: direct.unwrap_or_default(), in_use: in_use.unwrap_or_default() })
+}
+
+/// Reads `RULES,inner=BACKING`: all that follows is the inner backing's. The rules themselves are read when it is known where they are.
+fn parse_fault(text: &str) -> Result<Backing, String> {
+    const FORM: &str = "fault:RULES,inner=BACKING, as in fault:rules.toml,inner=file:disk.img";
+    let Some((rules, inner)) = text.split_once(",inner=").filter(|(rules, _)| !rules.is_empty()) else {
+        return Err(format!("fault: needs a file with rules, and what they are for: {FORM}"));
+    };
+    if rules.contains('\0') {
+        return Err("a path cannot contain a NUL character".into());
+    }
+    let inner = parse(inner).map_err(|why| format!("fault: inner: {why}"))?;
+    let faults = Faults::default();
+    Ok(Backing::Fault(Box::new(Faulty { name: format!("fault:{text}"), path: rules.into(), faults, inner })))
 }
 
 fn parse_direct(word: &str) -> Result<Direct, String> {
@@ -212,6 +230,7 @@ pub(crate) fn show(backing: &Backing) -> String {
         Backing::File { path, .. } => path.display().to_string(),
         Backing::Nbd(nbd) => nbd.uri.clone(),
         Backing::Rbd(rbd) => rbd.name.clone(),
+        Backing::Fault(fault) => format!("{}, with faults", show(&fault.inner)),
         Backing::Model { name, size, .. } => {
             format!("modelled {}, {}", name.split(',').next().unwrap_or_default(), show_size(*size))
         }
@@ -238,17 +257,30 @@ mod tests {
         assert_eq!(parse("/srv/a,b.img"), Ok(file("/srv/a,b.img")), "and a comma");
         let with = |path: &str, direct, in_use| Ok(Backing::File { path: path.into(), direct, in_use });
         assert_eq!(parse("file:a.img,direct=off"), with("a.img", Direct::Off, InUse::Refuse));
+        let faulty = parse("fault:a,b.toml,inner=file:c.img,direct=off").unwrap();
+        let Backing::Fault(fault) = &faulty else { panic!("{faulty:?}") };
+        assert_eq!(fault.path, Path::new("a,b.toml"));
+        assert_eq!(Ok(fault.inner.clone()), with("c.img", Direct::Off, InUse::Refuse));
+        assert_eq!(show(&faulty), "c.img, with faults");
         assert_eq!(parse("file:a,b,in_use=allow,direct=on"), with("a,b", Direct::On, InUse::Allow));
     }
 
     #[test]
     fn a_bad_backing_is_refused_with_what_is_possible() {
         for (text, why) in [
-            ("", "a backing is needed: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI or rbd:POOL/IMAGE"),
+            (
+                "",
+                "a backing is needed: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE or fault:RULES,inner=BACKING",
+            ),
             ("file:", "file: needs a path"),
             (
+                "fault:inner=mem:1g",
+                "fault: needs a file with rules, and what they are for: fault:RULES,inner=BACKING, as in fault:rules.toml,inner=file:disk.img",
+            ),
+            ("fault:a.toml,inner=file:", "fault: inner: file: needs a path"),
+            (
                 "men:1g",
-                "unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI and rbd:POOL/IMAGE; did you mean \"mem\"?",
+                "unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE and fault:RULES,inner=BACKING; did you mean \"mem\"?",
             ),
             (
                 "qcow2:a.qcow2",
@@ -313,6 +345,7 @@ mod tests {
         assert_eq!(name("null:1g,delay=1ms"), "null", "this = is part of the backing");
         assert_eq!(name("sim:sata-7200,size=1G"), "sata-7200");
         assert_eq!(name("d=sim:sata-7200,size=1G"), "d");
+        assert_eq!(name("fault:rules.toml,inner=/srv/a.img"), "a.img");
         assert_eq!(name("/srv/a=b.img"), "a=b.img", "and this one of a path");
         assert_eq!(parse_named("alice=/srv/a=b.img").unwrap().backing, file("/srv/a=b.img"));
     }

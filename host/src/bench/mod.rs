@@ -144,6 +144,10 @@ fn allowed(backing: &Backing, read_only: bool) -> Backing {
         Backing::File { path, direct, .. } if read_only => {
             Backing::File { path: path.clone(), direct: *direct, in_use: config::InUse::Allow }
         }
+        Backing::Fault(fault) => {
+            let inner = allowed(&fault.inner, read_only);
+            Backing::Fault(Box::new(config::Faulty { inner, ..(**fault).clone() }))
+        }
         other => other.clone(),
     }
 }
@@ -161,6 +165,7 @@ fn name(backing: &Backing) -> String {
         Backing::Model { name, .. } => format!("sim:{name}"),
         Backing::Nbd(nbd) => nbd.uri.clone(),
         Backing::Rbd(rbd) => rbd.name.clone(),
+        Backing::Fault(fault) => fault.name.clone(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Priority, sched};
 
-use crate::config::{Backing, Config, Disk, Listener, Ublk};
+use crate::config::{Backing, Config, Disk, Faults, Listener, Ublk};
 
 /// One change.
 #[derive(Clone, Debug)]
@@ -123,6 +123,16 @@ pub enum Change {
         export: String,
         /// How many bytes it shows; `None`: all that there are.
         size: Option<u64>,
+    },
+    /// Changes which requests of an export fail, and of all exports that share its backing: one with faults
+    /// ([`Backing::Fault`]). Counting starts again.
+    SetFaults {
+        /// Its name.
+        export: String,
+        /// Where the rules were read.
+        path: PathBuf,
+        /// What they say.
+        faults: Faults,
     },
     /// Listens at one more place.
     AddListener(Listener),

@@ -1,6 +1,7 @@
 //! Plan: what a configuration is after a change, or why the change cannot be made. Nothing is opened or touched here.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use fairlift_core::ceiling::Bounds;
@@ -8,7 +9,7 @@ use fairlift_core::sched::Setup;
 use fairlift_core::{Group, GroupId, flush, sched, suggestion, tunable};
 
 use super::change::{Change, NewExport};
-use crate::config::{Config, Disk, Export, Listener, Tls};
+use crate::config::{Backing, Config, Disk, Export, Faults, Listener, Tls};
 use crate::export::listen;
 
 /// As many groups as have numbers, some of which may be taken by groups that are leaving.
@@ -72,6 +73,7 @@ pub fn change(config: &mut Config, change: &Change) -> Result<(), String> {
             Ok(())
         }
         Change::Grow { export, size } => grow(the_export(config, export)?, *size),
+        Change::SetFaults { export, path, faults } => set_faults(config, export, path, faults),
         Change::AddListener(listener) => add_listener(config, listener),
         Change::RemoveListener { address } => remove_listener(config, address),
         Change::SetCertificate { tls } => set_certificate(config, tls.as_ref()),
@@ -351,6 +353,24 @@ fn find_export(config: &Config, name: &str) -> Result<usize, String> {
 fn the_export<'a>(config: &'a mut Config, name: &str) -> Result<&'a mut Export, String> {
     let at = find_export(config, name)?;
     Ok(&mut config.exports[at])
+}
+
+/// Exports of one backing with faults share the rules.
+fn set_faults(config: &mut Config, export: &str, path: &Path, faults: &Faults) -> Result<(), String> {
+    let Backing::Fault(there) = &the_export(config, export)?.backing else {
+        return Err(format!(
+            "export \"{export}\" has no faults to change: its backing is none with rules (fault:RULES,inner=BACKING)"
+        ));
+    };
+    let name = there.name.clone();
+    for one in &mut config.exports {
+        if let Backing::Fault(there) = &mut one.backing
+            && there.name == name
+        {
+            (there.path, there.faults) = (path.to_owned(), faults.clone());
+        }
+    }
+    Ok(())
 }
 
 fn grow(export: &mut Export, size: Option<u64>) -> Result<(), String> {

@@ -30,7 +30,7 @@
 //! file.9  A file may end within a sector: the rest of its last sector reads as zeroes, and what is written there is dropped, so
 //!         that the file keeps its length.
 
-mod faults;
+pub(super) mod faults;
 mod holder;
 mod lane;
 mod open;

@@ -4,6 +4,7 @@
 //! what a worker has of it: it takes requests, and answers them now or later. To add a kind: implement both in a file or
 //! folder of its own, and give it a row in [`config::Backing`](crate::config::Backing) and in [`open`].
 
+mod fault;
 mod file;
 pub(crate) mod lane;
 mod mail;
@@ -26,8 +27,9 @@ use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 use vm_memory::VolatileSlice;
 
 use crate::Error;
-use crate::config::Backing;
+use crate::config::{Backing, Faults};
 
+use fault::BeforeDevice;
 pub(crate) use file::File;
 use lane::{Address, Lane};
 use mem::Mem;
@@ -144,6 +146,9 @@ pub(crate) trait Device: Send + Sync {
         VecDeque::new()
     }
 
+    /// From now on its requests meet these faults, if it is a device that was opened with some.
+    fn set_faults(&self, _faults: &Faults) {}
+
     /// Whether a discard gives anything back, as far as is known.
     fn can_discard(&self) -> bool {
         true
@@ -220,6 +225,7 @@ pub(crate) fn open(backing: &Backing, read_only: bool, roots: &Roots) -> Result<
         Backing::Model { model, .. } => Arc::new(Modelled::new(model.build())),
         Backing::Nbd(nbd) => Arc::new(Remote::open(nbd, read_only)?),
         Backing::Rbd(rbd) => Arc::new(Rbd::open(rbd, read_only)?),
+        Backing::Fault(fault) => Arc::new(BeforeDevice::new(fault, open(&fault.inner, read_only, roots)?)),
         Backing::File { path, direct, in_use } => {
             let refused = |why| Error::Backing { what: format!("file:{}", path.display()), why };
             let place = roots.place(path).map_err(refused)?;

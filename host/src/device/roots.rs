@@ -84,7 +84,11 @@ impl Roots {
 
     /// Whether a backing may be served: a file must lie in one of them (roots.3).
     pub(crate) fn check(&self, backing: &Backing) -> Result<(), Error> {
-        let Backing::File { path, .. } = backing else { return Ok(()) };
+        let path = match backing {
+            Backing::File { path, .. } => path,
+            Backing::Fault(fault) => return self.check(&fault.inner),
+            _ => return Ok(()),
+        };
         let refused = |why| Error::Backing { what: format!("file:{}", path.display()), why };
         self.place(path).map(drop).map_err(refused)
     }

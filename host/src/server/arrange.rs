@@ -18,7 +18,7 @@ pub(crate) struct Devices {
     files: HashMap<(u64, u64), Arc<dyn Device>>,
     /// By the index of the disk and the model's name.
     models: HashMap<(usize, String), Arc<dyn Device>>,
-    /// Those of other servers and clusters, by their names.
+    /// Those of other servers and clusters, and those with faults, by their names.
     remotes: HashMap<String, Arc<dyn Device>>,
 }
 
@@ -47,6 +47,7 @@ impl Devices {
         let remote = match &export.backing {
             config::Backing::Nbd(nbd) => Some(&nbd.uri),
             config::Backing::Rbd(rbd) => Some(&rbd.name),
+            config::Backing::Fault(fault) => Some(&fault.name),
             _ => None,
         };
         if let Some(known) = remote.and_then(|name| self.remotes.get(name)) {
@@ -81,6 +82,7 @@ pub(crate) fn same_file(a: &config::Backing, b: &config::Backing) -> bool {
         (config::Backing::File { path: a, .. }, config::Backing::File { path: b, .. }) => {
             a == b || identity(a).is_some_and(|a| identity(b) == Some(a))
         }
+        (config::Backing::Fault(a), config::Backing::Fault(b)) => a.name == b.name,
         _ => false,
     }
 }

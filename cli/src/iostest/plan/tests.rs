@@ -149,7 +149,7 @@ fn each_mistake_has_its_own_words() {
         ("", "error: --device: a disk is needed: sim:MODEL (see `fairlift models`), file:PATH, mem:SIZE or null:SIZE"),
         ("--device sim:sata-7200,rpn=5", "unknown parameter \"rpn\": the parameters are size, "),
         ("--device sim:nothing", "error: --device: unknown model \"sim:nothing\": the models are sata-7200, "),
-        ("--device smi:sata-7200", "and rbd:POOL/IMAGE; did you mean \"sim\"?"),
+        ("--device smi:sata-7200", "and fault:RULES,inner=BACKING; did you mean \"sim\"?"),
         ("--device /no/such/disk", "error: --device: /no/such/disk: No such file or directory (os error 2)"),
         ("--device /", "error: --device: / is a directory"),
         ("mem:1g -w bsx", "error: --workload: unknown workload \"bsx\": the workloads are bsr, brr, dsr, drr, "),

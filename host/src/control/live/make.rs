@@ -91,6 +91,7 @@ impl Live {
                 one.device.grow();
                 backend.disks.get(one.disk).grown(&one.device);
             }
+            Step::Faults { opened, faults } => self.opened[opened].device.set_faults(&faults),
             Step::Listen(listening) => {
                 service.listen(listening, self.listeners_made);
                 self.listeners_made += 1;

@@ -10,7 +10,7 @@ use fairlift_core::{Group, GroupId};
 
 use super::{Live, Opened};
 use crate::Error;
-use crate::config::{self, Address, Config, Listener};
+use crate::config::{self, Address, Config, Faults, Listener};
 use crate::control::change::{Change, Leave};
 use crate::control::plan;
 use crate::disk::{Disk, Registered};
@@ -91,6 +91,10 @@ pub(super) enum Step {
     },
     Grown {
         opened: usize,
+    },
+    Faults {
+        opened: usize,
+        faults: Faults,
     },
     Listen(Listening),
     Leave {
@@ -211,6 +215,9 @@ impl Live {
                 draft.becomes(export, move |export| export.description = description);
             }
             Change::Grow { export, size } => draft.grow(export, *size)?,
+            Change::SetFaults { export, faults, .. } => {
+                draft.steps.push(Step::Faults { opened: draft.shown(export), faults: faults.clone() });
+            }
             Change::AddListener(listener) => self.add_listener(draft, listener, dry_run)?,
             Change::RemoveListener { address } => draft.steps.push(Step::Leave { address: address.clone() }),
             Change::SetCertificate { tls } => draft.steps.extend(tls.clone().map(Step::Certificate)),

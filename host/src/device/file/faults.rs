@@ -22,7 +22,7 @@ const KEPT: usize = 64;
 
 /// What was told of a file.
 #[derive(Default)]
-pub(super) struct Faults(Mutex<Told>);
+pub(in crate::device) struct Faults(Mutex<Told>);
 
 #[derive(Default)]
 struct Told {
@@ -55,7 +55,7 @@ impl Told {
 }
 
 impl Faults {
-    pub(super) fn failed(&self, path: &Path, op: Op, errno: Errno) {
+    pub(in crate::device) fn failed(&self, path: &Path, op: Op, errno: Errno) {
         let mut told = self.told();
         let Some(untold) = told.failed(clock::now(), op, errno) else { return };
         if told.kept.len() == KEPT {
@@ -75,7 +75,7 @@ impl Faults {
         tracing::error!(path = %path.display(), %error, "{what}{more}");
     }
 
-    pub(super) fn take(&self) -> VecDeque<Fault> {
+    pub(in crate::device) fn take(&self) -> VecDeque<Fault> {
         std::mem::take(&mut self.told().kept)
     }
 

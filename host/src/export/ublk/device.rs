@@ -86,7 +86,11 @@ enum Stage {
 /// Whether an export's data is there after its server was killed (blockdev.1). What another NBD server has is there too, as a
 /// rule; but a server that comes after us does not know which writes that one owes a flush (ledger.1).
 fn outlives(backing: &Backing) -> bool {
-    matches!(backing, Backing::File { .. } | Backing::Rbd(_))
+    match backing {
+        Backing::File { .. } | Backing::Rbd(_) => true,
+        Backing::Fault(fault) => outlives(&fault.inner),
+        Backing::Null { .. } | Backing::Mem { .. } | Backing::Model { .. } | Backing::Nbd(_) => false,
+    }
 }
 
 /// By what an export's device is known again (blockdev.2).
@@ -98,6 +102,7 @@ fn mark(name: &str, backing: &Backing, offset: u64) -> u64 {
         Backing::Model { name, .. } => format!("sim:{name}"),
         Backing::Nbd(nbd) => nbd.uri.clone(),
         Backing::Rbd(rbd) => rbd.name.clone(),
+        Backing::Fault(fault) => fault.name.clone(),
     };
     // FNV-1a: it must be the same in every version of us.
     let bytes = [name.as_bytes(), &[0], backing.as_bytes(), &[0], &offset.to_le_bytes()].concat();

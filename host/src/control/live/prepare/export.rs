@@ -205,6 +205,7 @@ impl Opened {
             Backing::Model { name, .. } => disk == Some(self.disk) && self.model.as_ref() == Some(name),
             Backing::Nbd(nbd) => self.device.maps_by_lane() && self.device.path() == Some(nbd.uri.as_ref()),
             Backing::Rbd(rbd) => self.device.path() == Some(rbd.name.as_ref()),
+            Backing::Fault(fault) => self.device.path() == Some(fault.name.as_ref()),
             Backing::Null { .. } | Backing::Mem { .. } => false,
         }
     }

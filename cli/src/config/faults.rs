@@ -1,0 +1,375 @@
+//! The file of a backing with faults: which requests fail, how, and how often.
+//!
+//! ```toml
+//! seed = 7
+//!
+//! [[fault]]
+//! op = "read"
+//! from = "1m"
+//! to = "2m"
+//! error = "EIO"
+//! ```
+
+use std::ops::Range;
+use std::path::Path;
+
+use fairlift::config::{Backing, Faults, Faulty, Rule, Then};
+use fairlift_core::{Duration, Errno, Op};
+use fairlift_lab::suggestion;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::keys::{Key, Sort};
+use super::section::{Section, number, parsed, show, size, some_time, switch};
+use crate::words::backing;
+use crate::words::mistake::{Mistake, Source};
+use crate::words::units::{show_size, whole_sectors};
+
+const SEED: u64 = 1;
+
+const fn key(name: &'static str) -> Key {
+    Key { name, takes: "", default: "", says: "" }
+}
+
+/// One rule. (What its keys mean is in docs/do/failing-disk.md.)
+const FAULT: Sort = Sort {
+    name: "fault",
+    header: "[[fault]]",
+    says: "",
+    keys: &[
+        key("op"),
+        key("from"),
+        key("to"),
+        key("after"),
+        key("times"),
+        key("chance"),
+        key("delay"),
+        key("error"),
+        key("short"),
+        key("hang"),
+    ],
+};
+
+const OPS: [(&str, Op); 5] = [
+    ("read", Op::Read),
+    ("write", Op::Write),
+    ("flush", Op::Flush),
+    ("discard", Op::Discard),
+    ("zeroes", Op::WriteZeroes),
+];
+
+/// Errors that disks and file systems have. The numbers are Linux's.
+const ERRORS: [(&str, i32); 14] = [
+    ("EIO", 5),
+    ("ENOSPC", 28),
+    ("EPERM", 1),
+    ("ENXIO", 6),
+    ("ENOMEM", 12),
+    ("EACCES", 13),
+    ("ENODEV", 19),
+    ("EINVAL", 22),
+    ("EFBIG", 27),
+    ("EROFS", 30),
+    ("EOPNOTSUPP", 95),
+    ("ETIMEDOUT", 110),
+    ("EREMOTEIO", 121),
+    ("EDQUOT", 122),
+];
+
+/// A backing as it can be opened: its files are there, and the rules of its faults are read, anew each time.
+///
+/// # Errors
+/// A file is not there, or the rules are wrong: where, and what is possible.
+pub(crate) fn settle(backing: &Backing) -> Result<Backing, String> {
+    let Backing::Fault(said) = backing else { return backing::check(backing).map(|()| backing.clone()) };
+    let (faults, inner) = (read_file(&said.path)?, settle(&said.inner)?);
+    Ok(Backing::Fault(Box::new(Faulty { faults, inner, ..(**said).clone() })))
+}
+
+/// Reads the rules of a file.
+///
+/// # Errors
+/// It cannot be read, or what is wrong in it and where.
+pub(crate) fn read_file(path: &Path) -> Result<Faults, String> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+    let source = Source { name, text };
+    let (faults, mut mistakes) = read(&source.text);
+    mistakes.sort_by_key(|mistake| mistake.at.as_ref().map(|at| at.start));
+    let lines: Vec<_> = mistakes.iter().take(3).map(|mistake| mistake.line(Some(&source))).collect();
+    if lines.is_empty() { Ok(faults) } else { Err(lines.join("; ")) }
+}
+
+fn read(text: &str) -> (Faults, Vec<Mistake>) {
+    let document = match DeTable::parse(text) {
+        Ok(document) => document,
+        Err(error) => {
+            let says = error.message().trim().replace('\n', ", ");
+            let mistake = Mistake { at: Some(error.span().unwrap_or(0..0)), key: String::new(), says };
+            return (Faults::default(), vec![mistake]);
+        }
+    };
+    let mut faults = Faults { seed: SEED, rules: Vec::new() };
+    let mut mistakes = Vec::new();
+    let mut note = |at: Range<usize>, key: &str, says: String| {
+        mistakes.push(Mistake { at: Some(at), key: key.into(), says });
+    };
+    let mut rules: &[Spanned<DeValue<'_>>] = &[];
+    for (key, value) in document.get_ref() {
+        match key.get_ref().as_ref() {
+            "seed" => match number(0..=i128::from(i64::MAX))(value.get_ref()) {
+                Ok(seed) => faults.seed = seed,
+                Err(says) => note(value.span(), "seed", says),
+            },
+            "fault" => match value.get_ref().as_array() {
+                Some(list) => rules = list,
+                None => note(key.span(), "fault", "is written [[fault]], once for each rule".into()),
+            },
+            other => {
+                let hint = match suggestion(other, ["seed", "fault"]) {
+                    hint if hint.is_empty() => "; there are seed, and [[fault]] for each rule".into(),
+                    hint => hint,
+                };
+                note(key.span(), other, format!("unknown key{hint}"));
+            }
+        }
+    }
+    for (at, rule) in rules.iter().enumerate() {
+        let path = format!("fault {}", at + 1);
+        match rule.get_ref().as_table() {
+            Some(table) => {
+                let section = Section::new(path, "", rule.span(), FAULT, table, &mut mistakes);
+                faults.rules.extend(rule_of(&section, &mut mistakes));
+            }
+            None => {
+                let says = format!("must be written [[fault]], not as {}", show(rule.get_ref()));
+                mistakes.push(Mistake { at: Some(rule.span()), key: path, says });
+            }
+        }
+    }
+    (faults, mistakes)
+}
+
+/// A rule; what is wrong with it is noted, and what then comes out is of no use.
+fn rule_of(section: &Section<'_>, mistakes: &mut Vec<Mistake>) -> Option<Rule> {
+    let mut ops = section.take(mistakes, "op", ops).map_or_else(Vec::new, |placed| placed.value);
+    let sectors = |value: &DeValue<'_>| size(value).and_then(whole_sectors);
+    let [from, to] = ["from", "to"].map(|key| section.take(mistakes, key, sectors));
+    let range = (from.is_some() || to.is_some()).then(|| {
+        let bound =
+            |bound: &Option<super::section::Placed<u64>>, none| bound.as_ref().map_or(none, |placed| placed.value);
+        bound(&from, 0)..bound(&to, u64::MAX)
+    });
+    if let (Some(range), Some(placed)) = (&range, to.as_ref().or(from.as_ref())) {
+        if range.is_empty() {
+            let says =
+                format!("ends at {}, and must end after {} (from)", show_size(range.end), show_size(range.start));
+            mistakes.push(section.mistake("to", placed.at.clone(), says));
+        }
+        if ops == [Op::Flush] {
+            let says = "a flush is of the whole backing: leave from and to out";
+            mistakes.push(section.mistake("from", placed.at.clone(), says));
+        }
+    }
+    let count = |key, mistakes: &mut Vec<_>| {
+        section.take(mistakes, key, number::<u64>(0..=i128::from(i64::MAX))).map(|placed| placed.value)
+    };
+    let (after, times) = (count("after", mistakes).unwrap_or(0), count("times", mistakes));
+    let chance = section.take(mistakes, "chance", chance).map_or(Rule::SURE, |placed| placed.value);
+    let delay = section.take(mistakes, "delay", some_time).map(|placed| placed.value);
+    let error = section.take(mistakes, "error", parsed(error_of)).map(|placed| Then::Fail(placed.value));
+    let short = section.take(mistakes, "short", sectors).map(|placed| Then::Short(placed.value));
+    let hang = section.take(mistakes, "hang", switch).filter(|placed| placed.value).map(|_| Then::Hang);
+    if let Some(short) = section.raw("short") {
+        if ops.is_empty() {
+            ops = vec![Op::Read, Op::Write];
+        }
+        if !ops.iter().all(|op| op.has_payload()) {
+            let says = "only reads and writes move bytes: op = [\"read\", \"write\"], or one of them";
+            mistakes.push(section.mistake("short", short.span(), says));
+        }
+    }
+    let thens: Vec<_> = [error, short, hang].into_iter().flatten().collect();
+    let mut said = ["error", "short", "hang"].map(|key| section.raw(key)).into_iter().flatten().map(Spanned::span);
+    match (&thens[..], delay, said.clone().count()) {
+        ([], None, 0) => {
+            let says = "says which requests, and not what happens to them: add delay, error, short or hang";
+            mistakes.push(Mistake { at: Some(section.at.clone()), key: section.path.clone(), says: says.into() });
+        }
+        ([_, _, ..], ..) => {
+            let says = "has more than one of error, short and hang: make a rule of each";
+            let at = said.next_back().unwrap_or(section.at.clone());
+            mistakes.push(Mistake { at: Some(at), key: section.path.clone(), says: says.into() });
+        }
+        ([Then::Hang], Some(_), _) => {
+            let at = section.raw("delay").map_or(section.at.clone(), Spanned::span);
+            mistakes.push(section.mistake("delay", at, "what hangs has no end: leave delay out, or hang"));
+        }
+        _ => {}
+    }
+    let then = thens.first().copied().unwrap_or(Then::Go);
+    Some(Rule { ops, range, after, times, chance, delay: delay.unwrap_or(Duration::ZERO), then })
+}
+
+/// An operation, or a list of them.
+fn ops(value: &DeValue<'_>) -> Result<Vec<Op>, String> {
+    let one = |value: &DeValue<'_>| {
+        let names = || OPS.iter().map(|(name, _)| *name);
+        let known = names().collect::<Vec<_>>().join(", ");
+        let name = value.as_str().ok_or_else(|| format!("takes {known}, or a list of them, not {}", show(value)))?;
+        OPS.iter().find(|(known, _)| *known == name).map(|(_, op)| *op).ok_or_else(|| {
+            format!("takes {known}, or a list of them, not \"{}\"{}", name.escape_debug(), suggestion(name, names()))
+        })
+    };
+    match value.as_array() {
+        Some(list) => list.iter().map(|value| one(value.get_ref())).collect(),
+        None => Ok(vec![one(value)?]),
+    }
+}
+
+fn error_of(name: &str) -> Result<Errno, String> {
+    let names = || ERRORS.iter().map(|(name, _)| *name);
+    ERRORS.iter().find(|(known, _)| *known == name).map(|(_, number)| Errno(*number)).ok_or_else(|| {
+        let known = names().collect::<Vec<_>>().join(", ");
+        format!("takes {known}, not \"{}\"{}", name.escape_debug(), suggestion(name, names()))
+    })
+}
+
+/// A part of one, as a part of [`Rule::SURE`].
+fn chance(value: &DeValue<'_>) -> Result<u64, String> {
+    let number: Option<f64> = match value {
+        DeValue::Float(number) => number.as_str().replace('_', "").parse().ok(),
+        DeValue::Integer(number) => number.as_str().parse().ok(),
+        _ => None,
+    };
+    let part = number.filter(|part| (0.0..=1.0).contains(part));
+    part.map(|part| (part * Rule::SURE as f64) as u64)
+        .ok_or_else(|| format!("takes a number from 0 to 1 such as 0.01 (one of a hundred), not {}", show(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlift_core::time::ms;
+
+    use super::*;
+
+    /// What is wrong, with what is marked of the text.
+    fn wrong(text: &str) -> Vec<(String, &str)> {
+        let told = |mistake: Mistake| {
+            let at = mistake.at.clone().unwrap_or(0..0);
+            (format!("{}: {}", mistake.key, mistake.says), &text[at])
+        };
+        read(text).1.into_iter().map(told).collect()
+    }
+
+    #[test]
+    fn a_rule_says_which_requests_and_what_happens_to_them() {
+        let text = "seed = 7\n\
+                    [[fault]]\nop = \"read\"\nfrom = \"1m\"\nto = \"2m\"\nerror = \"EIO\"\n\
+                    [[fault]]\nop = [\"write\", \"flush\"]\nafter = 100\ntimes = 3\nchance = 0.5\ndelay = \"5ms\"\n\
+                    [[fault]]\nshort = 4096\nfrom = 512\n\
+                    [[fault]]\nhang = true\n";
+        assert_eq!(wrong(text), []);
+        let any = Rule {
+            ops: vec![],
+            range: None,
+            after: 0,
+            times: None,
+            chance: Rule::SURE,
+            delay: Duration::ZERO,
+            then: Then::Hang,
+        };
+        let read = read(text).0;
+        assert_eq!(read.seed, 7);
+        assert_eq!(
+            read.rules,
+            [
+                Rule {
+                    ops: vec![Op::Read],
+                    range: Some(1 << 20..2 << 20),
+                    then: Then::Fail(Errno::EIO),
+                    ..any.clone()
+                },
+                Rule {
+                    ops: vec![Op::Write, Op::Flush],
+                    after: 100,
+                    times: Some(3),
+                    chance: Rule::SURE / 2,
+                    delay: ms(5),
+                    then: Then::Go,
+                    ..any.clone()
+                },
+                Rule {
+                    ops: vec![Op::Read, Op::Write],
+                    range: Some(512..u64::MAX),
+                    then: Then::Short(4096),
+                    ..any.clone()
+                },
+                any,
+            ]
+        );
+        assert_eq!(super::read("").0.rules, [], "no rule, no fault");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place_and_what_is_possible() {
+        for (text, says, marked) in [
+            (
+                "[[fault]]\nop = \"raed\"\nhang = true",
+                "fault 1.op: takes read, write, flush, discard, zeroes, or a list of them, not \"raed\"; did you mean \"read\"?",
+                "\"raed\"",
+            ),
+            (
+                "[[fault]]\nerror = \"EOI\"",
+                "fault 1.error: takes EIO, ENOSPC, EPERM, ENXIO, ENOMEM, EACCES, ENODEV, EINVAL, EFBIG, EROFS, EOPNOTSUPP, ETIMEDOUT, EREMOTEIO, EDQUOT, not \"EOI\"; did you mean \"EIO\"?",
+                "\"EOI\"",
+            ),
+            (
+                "[[fault]]\nop = \"read\"",
+                "fault 1: says which requests, and not what happens to them: add delay, error, short or hang",
+                "[[fault]]",
+            ),
+            (
+                "[[fault]]\nerror = \"EIO\"\nhang = true",
+                "fault 1: has more than one of error, short and hang: make a rule of each",
+                "true",
+            ),
+            (
+                "[[fault]]\ndelay = \"1s\"\nhang = true",
+                "fault 1.delay: what hangs has no end: leave delay out, or hang",
+                "\"1s\"",
+            ),
+            (
+                "[[fault]]\nhang = true\nfrom = \"2m\"\nto = \"1m\"",
+                "fault 1.to: ends at 1 MiB, and must end after 2 MiB (from)",
+                "\"1m\"",
+            ),
+            (
+                "[[fault]]\nop = \"flush\"\nhang = true\nfrom = \"2m\"",
+                "fault 1.from: a flush is of the whole backing: leave from and to out",
+                "\"2m\"",
+            ),
+            (
+                "[[fault]]\nop = \"flush\"\nshort = 512",
+                "fault 1.short: only reads and writes move bytes: op = [\"read\", \"write\"], or one of them",
+                "512",
+            ),
+            (
+                "[[fault]]\nhang = true\nchance = 2",
+                "fault 1.chance: takes a number from 0 to 1 such as 0.01 (one of a hundred), not 2",
+                "2",
+            ),
+            (
+                "[[fault]]\nhang = true\nfrom = 100",
+                "fault 1.from: 100 bytes is not a multiple of 512 (one sector)",
+                "100",
+            ),
+            ("[[fault]]\nhang = true\ntime = 3", "fault 1.time: unknown key; did you mean \"times\"?", "time"),
+            ("[fault]\nhang = true", "fault: is written [[fault]], once for each rule", "fault"),
+            ("[[rule]]\nhang = true", "rule: unknown key; there are seed, and [[fault]] for each rule", "rule"),
+        ] {
+            assert_eq!(wrong(text), [(says.to_owned(), marked)], "{text}");
+        }
+        assert!(wrong("[[fault]\n")[0].0.contains("expected"), "{:?}", wrong("[[fault]\n"));
+    }
+}

@@ -1,0 +1,141 @@
+//! Fault: a backing of which some requests fail, as the rules of a file say.
+//!
+//! How does a program take a disk that fails? Real ones fail seldom, and not when asked. So this stands before any other backing,
+//! and lets its requests fail, wait or hang. Example: `fault:rules.toml,inner=file:disk.img`, and in the file `op = "read"`,
+//! `from = "1m"`, `to = "2m"`, `error = "EIO"`.
+//!
+//! fault.1  A fault reaches a client by the way of real ones: the lane answers, now or when the time has come; timeouts, merging and what the
+//!          log says are those of all devices. Who has no rules has no lane of ours.
+//! fault.2  A request is held before the device sees it. One that hangs has its memory until it is answered, whatever its client was
+//!          told.
+//! fault.3  Rules can be changed at any time. What hangs then is judged anew; what is delayed stays so.
+
+mod judge;
+mod lane;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fairlift_core::{Errno, Op};
+
+use super::file::faults::Faults as Told;
+use super::lane::{Address, Lane};
+use super::{Device, Facts, Fault, Link, Run};
+use crate::config::{Faults, Faulty};
+use crate::sync::{Mutex, lock};
+use judge::Judge;
+use lane::BeforeFaults;
+
+/// A device, and what stands before it.
+pub(super) struct BeforeDevice {
+    inner: Arc<dyn Device>,
+    name: String,
+    judge: Mutex<Judge>,
+    /// How often the rules were changed.
+    changes: AtomicU64,
+    told: Told,
+}
+
+impl BeforeDevice {
+    pub(super) fn new(said: &Faulty, inner: Arc<dyn Device>) -> Self {
+        tracing::warn!(
+            backing = said.name,
+            rules = said.faults.rules.len(),
+            "requests of this backing fail on purpose"
+        );
+        let judge = Mutex::new(Judge::new(&said.faults));
+        Self { inner, name: said.name.clone(), judge, changes: AtomicU64::new(0), told: Told::default() }
+    }
+}
+
+impl Device for BeforeDevice {
+    /// It is asked to flush whatever the device says, for a rule may be about that.
+    fn facts(&self) -> Facts {
+        Facts { flush: true, volatile_cache: true, ..self.inner.facts() }
+    }
+
+    fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
+        let inner = Arc::clone(&self.inner).lane(address);
+        Box::new(BeforeFaults::new(self, inner))
+    }
+
+    fn run(&self, at: u64, len: u64) -> io::Result<Run> {
+        self.inner.run(at, len)
+    }
+
+    fn will_need(&self, at: u64, len: u64) {
+        self.inner.will_need(at, len);
+    }
+
+    fn flush_now(&self) -> io::Result<()> {
+        self.inner.flush_now()
+    }
+
+    fn look_at_size(&self) -> io::Result<u64> {
+        self.inner.look_at_size()
+    }
+
+    fn grow(&self) {
+        self.inner.grow();
+    }
+
+    fn failed(&self, op: Op, errno: Errno) {
+        self.told.failed(Path::new(&self.name), op, errno);
+    }
+
+    fn take_faults(&self) -> VecDeque<Fault> {
+        let mut all = self.told.take();
+        all.extend(self.inner.take_faults());
+        all
+    }
+
+    fn set_faults(&self, faults: &Faults) {
+        *lock(&self.judge) = Judge::new(faults);
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    fn can_discard(&self) -> bool {
+        self.inner.can_discard()
+    }
+
+    fn can_zero_fast(&self) -> bool {
+        self.inner.can_zero_fast()
+    }
+
+    fn needs_helpers(&self) -> bool {
+        self.inner.needs_helpers()
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        self.inner.descriptor()
+    }
+
+    /// None: who names the file itself means it without faults.
+    fn identity(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(Path::new(&self.name))
+    }
+
+    fn is_direct(&self) -> bool {
+        self.inner.is_direct()
+    }
+
+    fn is_in_ram(&self) -> bool {
+        self.inner.is_in_ram()
+    }
+
+    fn link(&self) -> Option<Link> {
+        self.inner.link()
+    }
+
+    fn maps_by_lane(&self) -> bool {
+        self.inner.maps_by_lane()
+    }
+}
