@@ -12,6 +12,7 @@ mod mem;
 mod model;
 mod nbd;
 mod null;
+mod pace;
 mod rbd;
 pub(crate) mod roots;
 

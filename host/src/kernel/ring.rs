@@ -267,6 +267,17 @@ impl Ring {
         unsafe { self.push(Call::Accept { fd: fd.as_raw_fd() }, data) }
     }
 
+    /// Completes with this data after so long; whether it does, for not every ring has timers.
+    pub(crate) fn pause(&mut self, length: Duration, data: u64) -> bool {
+        match self {
+            Self::Uring(ring) => {
+                ring.pause(length, data);
+                true
+            }
+            Self::Poll(_) => false,
+        }
+    }
+
     /// Takes back what was asked with this data: it completes.
     pub(crate) fn cancel(&mut self, data: u64) {
         // SAFETY: the call names no memory.

@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use io_uring::types::{Fd, Fixed as File, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
+use fairlift_core::Duration;
+
 use crate::kernel::buffer::{BLOCK, Pool, RecvRing};
 use crate::kernel::call::{Call, Pieces, Work};
 use crate::kernel::ring::{Completion, FILES, Wait};
@@ -20,6 +22,9 @@ pub(crate) struct Uring {
     ring: IoUring,
     /// Which blocks of the pool's arena are registered as fixed buffers.
     fixed: Vec<Fixed>,
+    /// How long pauses are that were not submitted yet: the kernel reads it then.
+    #[expect(clippy::vec_box, reason = "the kernel is told where each is")]
+    pauses: Vec<Box<Timespec>>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -46,7 +51,7 @@ impl Uring {
         };
         // Bounded, unbounded. Before Linux 5.15 there is no bound to be had.
         let _ = ring.submitter().register_iowq_max_workers(&mut [threads.max(1), threads.max(1)]);
-        Ok(Self { ring, fixed: Vec::new() })
+        Ok(Self { ring, fixed: Vec::new(), pauses: Vec::new() })
     }
 
     /// Whether all that a server asks of io_uring is to be had; with it how many fixed files a ring can have, as far as anybody
@@ -129,9 +134,26 @@ impl Uring {
     #[inline(always)]
     pub(super) unsafe fn push(&mut self, call: Call, data: u64) {
         let entry = entry(call).user_data(data);
+        // SAFETY: passed on to the caller.
+        unsafe { self.push_entry(&entry) }
+    }
+
+    /// Completes with this data after so long.
+    pub(super) fn pause(&mut self, length: Duration, data: u64) {
+        let length = Box::new(timespec(length));
+        let entry = opcode::Timeout::new(&raw const *length).build().user_data(data);
+        self.pauses.push(length);
+        // SAFETY: it names the length, which is kept until the kernel has read it (`expect`).
+        unsafe { self.push_entry(&entry) }
+    }
+
+    /// # Safety
+    /// That of [`push`](Self::push).
+    #[inline(always)]
+    unsafe fn push_entry(&mut self, entry: &squeue::Entry) {
         loop {
             // SAFETY: passed on to the caller.
-            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return;
             }
             self.submit();
@@ -147,8 +169,7 @@ impl Uring {
         let result = match wait {
             Wait::ForEver => self.ring.submit_and_wait(1),
             Wait::AtMost(length) => {
-                let nanos = length.as_nanos();
-                let timespec = Timespec::new().sec(nanos / 1_000_000_000).nsec((nanos % 1_000_000_000) as u32);
+                let timespec = timespec(length);
                 self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec))
             }
         };
@@ -173,7 +194,10 @@ impl Uring {
         Some(Completion::of_kernel(entry.user_data(), entry.result(), entry.flags()))
     }
 
-    fn expect(&self, result: io::Result<usize>) {
+    fn expect(&mut self, result: io::Result<usize>) {
+        if self.is_submitted() {
+            self.pauses.clear();
+        }
         if let Err(error) = result {
             match error.raw_os_error() {
                 // Time is up; a signal; completions must be reaped first, which the turn does next.
@@ -216,6 +240,11 @@ fn entry(call: Call) -> squeue::Entry {
         Call::Driver { fd, code, command } => opcode::UringCmd16::new(Fd(fd), code).cmd(command).build(),
         Call::Nothing => opcode::Nop::new().build(),
     }
+}
+
+fn timespec(length: Duration) -> Timespec {
+    let nanos = length.as_nanos();
+    Timespec::new().sec(nanos / 1_000_000_000).nsec((nanos % 1_000_000_000) as u32)
 }
 
 /// There is no vectored operation on registered memory before Linux 6.15.

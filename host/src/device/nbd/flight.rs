@@ -16,7 +16,8 @@ pub(super) struct Flight {
     pub(super) bytes: u64,
     /// Its memory, which is the device's until it is answered (engine.1).
     pub(super) iovecs: Vec<libc::iovec>,
-    /// When it fails (remote.3).
+    /// When it was asked for, and when it fails (remote.3).
+    pub(super) since: Instant,
     pub(super) deadline: Instant,
     /// Of a flush: what it promised when it was asked for, whichever connection it goes by.
     pub(super) promise: Option<Promise>,

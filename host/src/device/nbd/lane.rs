@@ -9,9 +9,10 @@ use fairlift_core::{ContextId, Duration, Errno, Flags, Instant, Op, Outcome};
 use super::connect::Established;
 use super::flight::{Ask, Flight, Here, Name, Whose, outcome};
 use super::ledger::{Birth, End, Promise, Worth, is_asked_again};
-use super::socket::{Connection, Doing};
+use super::socket::{Connection, Doing, Look};
 use super::{Answer, Remote, Shared};
 use crate::device::lane::{Address, Completed, Io, Lane, Map, Request};
+use crate::device::pace::Pace;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ticket::{Memory, zero};
 use crate::sync::lock;
@@ -33,6 +34,8 @@ pub(super) struct OnRemote {
     /// Slots that are ours, and those of them that have a connection.
     slots: Vec<usize>,
     connections: Vec<Connection>,
+    pace: Pace,
+    look: Look,
     /// Requests without a connection to go by.
     waiting: VecDeque<Flight>,
     /// Since when there has been none that can be used.
@@ -59,6 +62,8 @@ impl OnRemote {
             notifiers: None,
             slots: Vec::new(),
             connections: Vec::new(),
+            pace: Pace::default(),
+            look: Look::Told,
             waiting: VecDeque::new(),
             without_since: None,
             own: 0,
@@ -220,6 +225,7 @@ impl OnRemote {
         for (slot, mut result) in ended.drain(..) {
             let connection = &mut self.connections[index];
             let flight = connection.take_ended(slot);
+            self.pace.answered(self.now.since(flight.since));
             if result == Err(Errno::ESHUTDOWN) {
                 // The server goes, and has not done it: what else it has it will answer, or close the connection.
                 connection.goes = true;
@@ -364,20 +370,32 @@ impl OnRemote {
         loop {
             self.bury(io);
             for connection in &mut self.connections {
-                connection.arm(io.ring, self.address, &self.shared.ledger);
+                connection.arm(io.ring, self.address, &self.shared.ledger, self.look);
             }
             // One that broke off just now has nothing under way that would bring another turn.
             if !self.connections.iter().any(|connection| connection.is_over().is_some()) {
                 break;
             }
         }
+        if self.look == Look::Now {
+            self.look = Look::Told;
+        }
         if self.wake != 0 {
             io.notifiers.wake_all(std::mem::take(&mut self.wake), io.context, io.ring);
         }
     }
 
+    /// Some answers have come: lets more come before it looks again, if that is worth while.
+    fn pause(&mut self, io: &mut Io<'_>) {
+        let open = self.connections.iter().map(Connection::open).sum();
+        let data = Doing::Pause.data(0, self.address);
+        if self.pace.pause(open).is_some_and(|length| io.ring.pause(length, data)) {
+            self.look = Look::Later;
+        }
+    }
+
     fn take(&mut self, io: &mut Io<'_>, now: Instant, mut flight: Flight, patience: Duration) {
-        flight.deadline = now + patience;
+        (flight.since, flight.deadline) = (now, now + patience);
         self.own += 1;
         self.route(io, flight);
     }
@@ -390,6 +408,7 @@ impl OnRemote {
             at,
             bytes,
             iovecs: Vec::new(),
+            since: Instant::ZERO,
             deadline: Instant::MAX,
             promise: None,
             here: Here::default(),
@@ -455,8 +474,13 @@ impl Lane for OnRemote {
     }
 
     fn completed(&mut self, io: &mut Io<'_>, steps: &[Completed]) {
+        let mut is_told = false;
         for step in steps {
             let (doing, slot) = Doing::of(step.tag);
+            if doing == Doing::Pause {
+                self.look = Look::Now;
+                continue;
+            }
             let Some(index) = self.connections.iter().position(|connection| connection.slot == slot) else {
                 unreachable!("a step of a connection that is gone: {doing:?} of {slot}")
             };
@@ -465,8 +489,13 @@ impl Lane for OnRemote {
                 Doing::Receive => connection.received(step.result, &mut self.ended),
                 Doing::Send => connection.sent(step.result, &mut self.ended),
                 Doing::Watch => connection.watched(step.result),
+                Doing::Pause => unreachable!("seen above"),
             }
+            is_told |= !self.ended.is_empty();
             self.conclude(io, index);
+        }
+        if is_told && self.look != Look::Later {
+            self.pause(io);
         }
         self.go_on(io);
     }
@@ -501,7 +530,7 @@ impl Lane for OnRemote {
 
     fn in_flight(&self) -> usize {
         let watched = if self.is_leaving { self.connections.iter().filter(|one| one.is_busy()).count() } else { 0 };
-        self.own + self.handed + watched
+        self.own + self.handed + watched + usize::from(self.is_leaving && self.look == Look::Later)
     }
 }
 

@@ -42,6 +42,7 @@ pub(super) enum Doing {
     Receive,
     Send,
     Watch,
+    Pause,
 }
 
 impl Doing {
@@ -56,12 +57,13 @@ impl Doing {
             0 => Self::Receive,
             1 => Self::Send,
             2 => Self::Watch,
+            3 => Self::Pause,
             _ => unreachable!("a step that was never begun: {tag:?}"),
         };
         (doing, usize::from(tag.0 & 0xff))
     }
 
-    fn data(self, slot: usize, address: Address) -> u64 {
+    pub(super) fn data(self, slot: usize, address: Address) -> u64 {
         Source::Io { disk: address.disk, place: address.place, tag: self.tag(slot) }.pack()
     }
 }
@@ -72,6 +74,17 @@ enum Receiving {
     Input,
     /// In the memory of a read.
     Direct,
+}
+
+/// How answers are looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Look {
+    /// When the socket says that there are some.
+    Told,
+    /// Some are awaited: there may be, and else as above.
+    Now,
+    /// Not before the pause is over ([`Pace`](crate::device::pace::Pace)).
+    Later,
 }
 
 /// A connection.
@@ -105,6 +118,8 @@ pub(super) struct Connection {
     /// With TLS: what was decrypted and not used.
     plain: Vec<u8>,
     receiving: Option<Receiving>,
+    /// The last receive filled all there was room for.
+    was_full: bool,
     is_watching: bool,
     broken: Option<(End, String)>,
     /// The server goes: nothing more is asked of it.
@@ -142,6 +157,7 @@ impl Connection {
             filled: 0,
             plain: Vec::new(),
             receiving: None,
+            was_full: false,
             is_watching: false,
             broken: None,
             goes: false,
@@ -216,7 +232,7 @@ impl Connection {
     }
 
     /// Gives the kernel what it can do for it now.
-    pub(super) fn arm(&mut self, ring: &mut Ring, address: Address, ledger: &Mutex<Ledger>) {
+    pub(super) fn arm(&mut self, ring: &mut Ring, address: Address, ledger: &Mutex<Ledger>, look: Look) {
         self.forget_deadlines();
         if self.goes && self.open() == 0 {
             self.break_off(self.gone(), "the server goes");
@@ -225,7 +241,14 @@ impl Connection {
             return;
         }
         self.arm_send(ring, address, ledger);
-        self.arm_receive(ring, address);
+        if look != Look::Later || self.is_amid() {
+            self.arm_receive(ring, address, look);
+        }
+    }
+
+    /// Whether more is there, or is due at once: part of an answer, or more than was received.
+    fn is_amid(&self) -> bool {
+        self.was_full || self.filled > 0 || self.answers.payload().is_some()
     }
 
     /// Looks for its end from now on, while nothing else does.
@@ -364,7 +387,7 @@ impl Connection {
 
     // ---- in ----
 
-    fn arm_receive(&mut self, ring: &mut Ring, address: Address) {
+    fn arm_receive(&mut self, ring: &mut Ring, address: Address, look: Look) {
         if self.receiving.is_some() {
             return;
         }
@@ -378,6 +401,7 @@ impl Connection {
         let into = match direct {
             Some(piece) => {
                 self.receiving = Some(Receiving::Direct);
+                self.was_full = true;
                 (piece.iov_base.cast(), piece.iov_len.min(1 << 30) as u32)
             }
             None => {
@@ -387,7 +411,11 @@ impl Connection {
                 (space.as_mut_ptr(), space.len() as u32)
             }
         };
-        let call = Call::Receive { fd: self.socket.as_raw_fd(), into: Some(into), wait: direct.is_none() };
+        let call = Call::Receive {
+            fd: self.socket.as_raw_fd(),
+            into: Some(into),
+            wait: direct.is_none() && look != Look::Now,
+        };
         // SAFETY: the input is not touched, nor given back, while `receiving`; the memory of a read is left to the device until it is
         // answered (engine.1), which needs what is received now. For how long the connection lives, see `arm_send`.
         unsafe { ring.push(call, Doing::Receive.data(self.slot, address)) }
@@ -407,6 +435,7 @@ impl Connection {
                 }
             }
             1.. => {
+                self.was_full = self.filled + result as usize == INPUT;
                 let input = self.input.take().expect("it was received into");
                 let all = self.filled + result as usize;
                 self.filled = 0;

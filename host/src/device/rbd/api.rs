@@ -48,6 +48,7 @@ api! {
     rados_create(*mut Handle, *const c_char) -> c_int;
     rados_conf_read_file(Handle, *const c_char) -> c_int;
     rados_conf_set(Handle, *const c_char, *const c_char) -> c_int;
+    rados_conf_get(Handle, *const c_char, *mut c_char, usize) -> c_int;
     rados_connect(Handle) -> c_int;
     rados_shutdown(Handle);
     rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;

@@ -12,6 +12,7 @@ use fairlift_core::{Errno, Flags, Instant, Op, Outcome, Tag};
 use super::api::{Handle, THICK};
 use super::{Rbd, done, pack, unpack};
 use crate::device::lane::{Address, Completed, Io, Lane, Request};
+use crate::device::pace::Pace;
 use crate::kernel::ring::Source;
 use crate::kernel::ticket::zero;
 use vm_memory::VolatileSlice;
@@ -26,7 +27,9 @@ pub(super) struct OnRbd {
     /// Requests, by tag.
     asked: Vec<Asked>,
     in_flight: usize,
-    /// The ring looks for an event, and was told to look no more.
+    pace: Pace,
+    now: Instant,
+    /// The ring looks for an event, or lets some ends come first; and it was told to look no more.
     is_armed: bool,
     is_cancelled: bool,
     is_leaving: bool,
@@ -35,6 +38,7 @@ pub(super) struct OnRbd {
 /// A request that librbd has, or had.
 #[derive(Default)]
 struct Asked {
+    since: Instant,
     /// Where it ends on the image, and how many bytes a read has to bring.
     end: u64,
     brings: u64,
@@ -63,6 +67,8 @@ impl OnRbd {
             address,
             asked: Vec::new(),
             in_flight: 0,
+            pace: Pace::default(),
+            now: Instant::ZERO,
             is_armed: false,
             is_cancelled: false,
             is_leaving: false,
@@ -86,6 +92,7 @@ impl OnRbd {
         // The image's last sector may not be whole: what is beyond its end reads as zeroes, and is not written.
         let size = self.device.size.load(Ordering::Relaxed);
         let bytes = if op == Op::Flush { 0 } else { bytes.min(size.saturating_sub(at)) };
+        asked.since = self.now;
         asked.end = if op == Op::Flush { 0 } else { at + bytes };
         asked.brings = if op == Op::Read { bytes } else { 0 };
         asked.iovecs.clear();
@@ -160,7 +167,9 @@ impl OnRbd {
     }
 
     fn ended(&mut self, io: &mut Io<'_>, tag: Tag, result: isize, size: u64) {
-        io.ended.push((tag, self.asked[usize::from(tag.0)].outcome(result, size)));
+        let asked = &self.asked[usize::from(tag.0)];
+        self.pace.answered(self.now.since(asked.since));
+        io.ended.push((tag, asked.outcome(result, size)));
         self.in_flight -= 1;
     }
 
@@ -185,7 +194,8 @@ impl OnRbd {
 }
 
 impl Lane for OnRbd {
-    fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], mut segments: &[Segment]) {
+    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
+        self.now = now;
         for request in requests {
             let (mine, rest) = segments.split_at(request.segments);
             segments = rest;
@@ -199,7 +209,12 @@ impl Lane for OnRbd {
 
     fn completed(&mut self, io: &mut Io<'_>, _steps: &[Completed]) {
         (self.is_armed, self.is_cancelled) = (false, false);
+        let before = self.in_flight;
         self.reap(io);
+        let some = self.in_flight < before;
+        if some && self.pace.pause(self.in_flight).is_some_and(|length| io.ring.pause(length, self.data())) {
+            self.is_armed = true;
+        }
         self.arm(io);
     }
 
@@ -207,7 +222,8 @@ impl Lane for OnRbd {
         true // it hears from other workers
     }
 
-    fn poll(&mut self, io: &mut Io<'_>, _now: Instant) {
+    fn poll(&mut self, io: &mut Io<'_>, now: Instant) {
+        self.now = now;
         if let Some(ended) = self.device.mail.take(io.context) {
             let size = self.size_now(ended.len());
             ended.into_iter().for_each(|(tag, result)| self.ended(io, tag, result, size));

@@ -14,6 +14,8 @@
 //! rbd.5  librbd cuts what reaches beyond the end of an image that was made smaller, and says that it is done. So what has ended is held
 //!        against the image's size of that time: a request that does not lie within it fails, and no client is told that stale
 //!        memory was read, or that what was not written was.
+//! rbd.6  librados has two threads by default, which hand each request to each other. Where processors are few that is what most of them
+//!        is spent on: there it has one (docs/remote.md).
 
 mod api;
 mod lane;
@@ -36,6 +38,9 @@ use crate::config;
 use crate::sync::{Mutex, lock};
 use api::{Api, EVENT_TYPE_EVENTFD, Handle};
 use lane::OnRbd;
+
+/// With so many processors or fewer librados has one thread (rbd.6).
+const FEW: usize = 4;
 
 /// The largest request. Chosen: eight objects of the usual 4 MiB.
 const REQUEST_MAX: u64 = 32 << 20;
@@ -157,6 +162,7 @@ impl Cluster {
             // SAFETY: as above.
             unsafe { (api.rados_conf_set)(handle, key.as_ptr(), value.as_ptr()) };
         }
+        cluster.be_frugal()?;
         // SAFETY: the handle was made above.
         done(unsafe { (api.rados_connect)(handle) }).map_err(|errno| match errno.0 {
             libc::ETIMEDOUT => "no monitor of the cluster answers, or they have no quorum".into(),
@@ -169,6 +175,24 @@ impl Cluster {
         let cluster = Arc::new(cluster);
         all.push((key, Arc::downgrade(&cluster)));
         Ok(cluster)
+    }
+}
+
+impl Cluster {
+    /// Asks for fewer threads where there are few processors, unless the configuration has asked for another number (rbd.6).
+    fn be_frugal(&self) -> Result<(), String> {
+        if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > FEW) {
+            return Ok(());
+        }
+        let (key, one, mut is) = (text("librados_thread_count")?, text("1")?, [0; 8]);
+        // SAFETY: the handle was made by `rados_create`; the value is written into as many bytes as there are.
+        if unsafe { (self.api.rados_conf_get)(self.handle, key.as_ptr(), is.as_mut_ptr().cast(), is.len()) } >= 0
+            && is.starts_with(b"2\0")
+        {
+            // SAFETY: the strings live during the call.
+            unsafe { (self.api.rados_conf_set)(self.handle, key.as_ptr(), one.as_ptr()) };
+        }
+        Ok(())
     }
 }
 

@@ -447,3 +447,16 @@ fn a_send_that_must_wait_goes_on_when_the_other_end_reads() {
         assert!(arrived == sent, "{kind:?}");
     }
 }
+
+#[test]
+fn a_pause_ends_by_itself_or_when_it_is_taken_back() {
+    let mut side = Side::new(super::Kind::IoUring, "pause");
+    assert!(side.ring.pause(ms(1), 1));
+    assert!(side.ring.pause(fairlift_core::time::secs(1000), 2));
+    side.ring.submit();
+    side.ring.cancel(2);
+    let said: Vec<_> = side.settle(&[], &[1, 2]).into_iter().map(|(data, result, ..)| (data, result)).collect();
+    assert!(said.contains(&(1, -libc::ETIME)) && said.contains(&(2, -libc::ECANCELED)), "{said:?}");
+    let mut poll = Ring::new(super::Kind::Poll, 8, 8, 1).unwrap();
+    assert!(!poll.pause(ms(1), 1), "it has no timers");
+}
