@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzz targets: corpus/nbd/* and corpus/nbd_client/*, one conversation each, corpus/virtio/*, one chain or message
-each, and corpus/ublk/*, descriptors. Run it again after changing it."""
+each, corpus/ublk/*, descriptors, and what those of the command read. Run it again after changing it."""
 
+import json
 import pathlib
 import struct
 
@@ -131,3 +132,72 @@ descriptors("each", (0, 8, 16), (1, 8, 0), (1 | FUA, 2048, 8), (2, 0, 0), (3, 1 
 descriptors("at-the-end", (0, 8, (1 << 21) - 8), (0, 8, (1 << 21) - 7), (1, 8, (1 << 64) - 1))
 descriptors("blocks", (0, 1, 0), (1, 8, 4), (3, 8, 8), setting=3 << 4)
 descriptors("read-only", (1, 8, 0), (3, 8, 0), (5, 8, 0), setting=7)
+
+
+# ---- config: two files, parted by %%
+
+config = nbd.parent / "config"
+config.mkdir(parents=True, exist_ok=True)
+example = (nbd.parent.parent.parent / "cli/src/config/example.toml").read_text()
+SERVED = """\
+[disk.ssd]
+scheduler = "bfq"
+set = { slice_idle = "4ms" }
+[group."/tenants/alice"]
+weight = 300
+max = "rbps=10m riops=5000"
+[export.alice]
+backing = "null:1g"
+disk = "ssd"
+group = "/tenants/alice"
+[export.bob]
+backing = "mem:1g"
+disk = "ssd"
+size = "1m"
+"""
+for name, text in [
+    ("example", example),
+    ("served", SERVED),
+    ("another-scheduler", SERVED + "\n%%\n" + SERVED.replace("bfq", "fair").replace("set =", "#")),
+    ("another-tenant", SERVED + "\n%%\n" + SERVED.replace("alice", "carol")),
+    ("moved", SERVED + "\n%%\n" + SERVED.replace("ssd", "nvme").replace("/tenants/alice", "/alice")),
+    ("grown", SERVED + "\n%%\n" + SERVED.replace('"1m"', '"2m"').replace("300", "70")),
+    ("lines", "[disk.ssd]\nscheduler = \"bfq\"\nset = { \"slice\\nidle\" = \"4ms\" }\n"),
+    ("broken", "[disk.a]\ndepth = \"many\"\nschedular = \"bfq\"\n[export.\"a\\u001b[2J\"]\nbacking = [1, {é = 2}]\n[export.a\n"),
+]:
+    (config / name).write_text(text)
+
+
+# ---- control: the body of a transaction
+
+control = nbd.parent / "control"
+control.mkdir(parents=True, exist_ok=True)
+for name, changes in [
+    ("groups", [{"add": "group", "name": "/tenants/carol", "weight": 200, "max": "rbps=1m"}, {"set": "group", "name": "/tenants/carol", "min": "wiops=5"},
+                {"remove": "group", "name": "/tenants/carol"}]),
+    ("exports", [{"add": "export", "name": "carol", "backing": "null:2g", "disk": "ssd", "group": "/tenants/carol", "ioprio": "be/3"},
+                 {"set": "export", "name": "bob", "group": "/", "description": "what é is", "size": "2g"}, {"remove": "export", "name": "alice", "now": True}]),
+    ("disks", [{"add": "disk", "name": "hdd", "scheduler": "cfq", "tunables": {"group_idle": "4ms"}, "depth": "auto", "io_timeout": "3s"},
+               {"set": "disk", "name": "ssd", "scheduler": "fair", "depth": 7, "nr_requests": 4096}, {"set": "disk", "name": "nvme", "scheduler": "bfq", "slice_idle": "auto"},
+               {"remove": "disk", "name": "hdd"}]),
+    ("listeners", [{"add": "listener", "name": "unix:/run/a.sock"}, {"remove": "listener", "name": "unix:fairlift.sock"}]),
+    ("wrong", [{"set": "group", "name": "/tenats\n", "weight": 1e99}, {"add": "export", "remove": []}, 7]),
+]:
+    (control / name).write_text(json.dumps(changes))
+
+
+# ---- trace: records of blktrace
+
+trace = nbd.parent / "trace"
+trace.mkdir(parents=True, exist_ok=True)
+
+
+def record(action, time=1000, sector=8, length=4096, pid=3, disk=1, cpu=0, pdu=b""):
+    return struct.pack("<IIQQIIIIIHH", 0x65617407, 1, time, sector, length, action, pid, 240 << 20 | disk, cpu, 0, len(pdu)) + pdu
+
+
+NOTIFY, READ_OF, WRITE_OF = 1 << 26, 1 << 16, 1 << 17
+life = b"".join(record(READ_OF | kind, 1000 * at) for at, kind in enumerate((1, 4, 7, 8)))
+(trace / "life").write_bytes(record(NOTIFY, pdu=b"/tenants/alice") + record(NOTIFY | 1, pdu=bytes(8)) + life + record(NOTIFY | 2, pdu=b"lost=3"))
+(trace / "twice").write_bytes(record(WRITE_OF | 7) + record(WRITE_OF | 7, 5) + record(WRITE_OF | 8, 9) + record(WRITE_OF | 8, 2) + record(WRITE_OF | 9)[:60])
+(trace / "names").write_bytes(record(NOTIFY, pid=0, pdu=b"\xff\x00\xfe") + record(NOTIFY | 2, pdu=b"lost=99999999999999999999"))

@@ -12,6 +12,7 @@
 //! | [`ublk`] | `fairlift ublk`: block devices of this machine, and those whose server has died |
 //! | [`blktrace`] | the binary format of traces |
 //! | [`config`] | the config file: its keys, and how it is read |
+//! | [`hostile`] | what reads a stranger's bytes, for the fuzz targets |
 //! | [`words`] | what the words in flags and file mean, and what is wrong with them |
 //! | [`terminal`] | progress, and where reports go |
 
@@ -19,6 +20,8 @@ mod args;
 mod blktrace;
 mod config;
 mod control;
+#[doc(hidden)]
+pub mod hostile;
 mod iostest;
 mod iostune;
 mod remote;

@@ -35,7 +35,8 @@ use fairlift::control::{Change, Refused};
 
 pub(crate) use listen::{Locks, Opened, Place};
 pub(crate) use place::{ControlAt, ControlPlace, parse_control, parse_place, token};
-pub(crate) use words::{Act, KINDS, Kind, keys, parse_kind};
+pub(crate) use routes::said;
+pub(crate) use words::{Act, KINDS, Kind, Words, keys, parse_kind};
 
 /// What a server was started with: its config file, if it has one, and flags that act later.
 pub(crate) trait ConfigFile: Send + Sync {

@@ -528,7 +528,7 @@ impl App {
 }
 
 /// A change in few words, for the log.
-fn said(change: &Change) -> String {
+pub(crate) fn said(change: &Change) -> String {
     match change {
         Change::AddGroup { path, weight } => format!("add group {path} weight={weight}"),
         Change::RemoveGroup { path } => format!("remove group {path}"),

@@ -21,6 +21,7 @@ pub(crate) use args::{
 };
 use args::{At, How};
 use client::{Answer, Server};
+pub(crate) use trace::Taken;
 
 use crate::control::{Kind, parse_kind};
 use crate::terminal::complaint::Complaint;
@@ -81,7 +82,7 @@ pub(crate) fn trace(args: &TraceArgs) -> ExitCode {
     let export = args.export.as_ref().map_or_else(String::new, |name| format!("&export={}", encoded(name, false)));
     let take = || {
         let server = Server::find(&args.at)?;
-        let mut taken = trace::Taken::default();
+        let mut taken = Taken::default();
         server.fetch(&format!("/v1/trace?seconds={}{export}", args.seconds), |bytes| taken.add(bytes))?;
         let written = taken.write(&args.output).map_err(|error| format!("{}: {error}", args.output.display()))?;
         let value = json!({"events": taken.events(), "lost": taken.lost(), "files": written});

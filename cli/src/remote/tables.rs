@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use fairlift_lab::report::printable;
 use serde_json::{Map, Value};
 
 /// One screen: disks, then tenants.
@@ -192,15 +193,10 @@ fn table(out: &mut String, heads: &[&str], rows: Vec<Vec<String>>) {
 /// A plain value, without control characters that could move the cursor.
 pub(super) fn text(value: &Value) -> String {
     match value {
-        Value::String(text) => plain(text),
+        Value::String(text) => printable(text),
         Value::Null => "-".into(),
         other => other.to_string(),
     }
-}
-
-/// Text without control characters.
-pub(super) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 fn percent(value: &Value) -> String {

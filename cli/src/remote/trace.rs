@@ -11,7 +11,7 @@ use crate::blktrace::Record;
 
 /// What came.
 #[derive(Default)]
-pub(super) struct Taken {
+pub(crate) struct Taken {
     /// The part of a record that is not whole.
     rest: Vec<u8>,
     /// Names and the time of day: for the beginning of each file.
@@ -25,7 +25,7 @@ impl Taken {
     ///
     /// # Errors
     /// These are no records.
-    pub(super) fn add(&mut self, bytes: &[u8]) -> Result<(), String> {
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.rest.extend_from_slice(bytes);
         let mut at = 0;
         while let Some((record, len)) = Record::decode(&self.rest[at..])? {
@@ -40,12 +40,12 @@ impl Taken {
         Ok(())
     }
 
-    pub(super) fn events(&self) -> usize {
+    pub(crate) fn events(&self) -> usize {
         self.events.len()
     }
 
     /// How many events the server could not keep.
-    pub(super) fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 
@@ -53,7 +53,7 @@ impl Taken {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub(super) fn write(&mut self, output: &Path) -> io::Result<Vec<String>> {
+    pub(crate) fn write(&mut self, output: &Path) -> io::Result<Vec<String>> {
         self.events.sort_by_key(|record| record.time);
         if output.extension().is_some_and(|extension| extension == "json") {
             let mut file = io::BufWriter::new(fs::File::create(output)?);
@@ -83,7 +83,7 @@ impl Taken {
 
     /// The format of Chrome and Perfetto: a process for each disk, a thread for each tenant, and for each request how long it
     /// waited and how long the device had it.
-    fn chrome(&self) -> Value {
+    pub(crate) fn chrome(&self) -> Value {
         let mut all: Vec<Value> = Vec::new();
         let names: BTreeMap<u32, &str> = self.heads.iter().filter_map(Record::named).collect();
         let mut threads = BTreeSet::new();

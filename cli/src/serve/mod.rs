@@ -30,7 +30,8 @@ use crate::words::{backing, place};
 pub(crate) use args::ServeArgs;
 use confine::Confinement;
 use places::Places;
-use plan::{Plan, plan};
+use plan::Plan;
+pub(crate) use plan::plan;
 use reload::Reload;
 
 /// Serves until drained. Wrong flags or config: status 2; what goes wrong later: 1.

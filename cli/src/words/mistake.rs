@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
+use fairlift_lab::report::printable;
+
 /// A text and what to call it.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
@@ -50,7 +52,7 @@ impl Mistake {
     /// What is wrong, in one line without its place.
     fn message(&self) -> String {
         let colon = if self.key.is_empty() { "" } else { ": " };
-        format!("{}{colon}{}", self.key, self.says)
+        printable(&format!("{}{colon}{}", self.key, self.says))
     }
 
     /// What is wrong and where, in one line: for a log.

@@ -24,8 +24,9 @@ pub mod tune;
 #[cfg(test)]
 mod fixture;
 
-/// Text without control characters, which could move the cursor of a terminal (report.2).
-fn printable(text: &str) -> String {
+/// Text without control characters, which could move the cursor of a terminal (report.2) or begin a line of a log.
+#[must_use]
+pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

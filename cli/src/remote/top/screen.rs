@@ -1,5 +1,6 @@
 //! The screen: what is on it, and what keys change.
 
+use fairlift_lab::report::printable;
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::Rect;
@@ -246,7 +247,7 @@ impl Top {
         let foot = Rect { y: area.bottom().saturating_sub(1), height: area.height.min(1), ..area };
         frame.render_widget(Line::styled(rows::fit_start(&self.foot(), width), reversed), foot);
         if let Some(why) = &self.why {
-            let text = why.lines().map(|line| Line::raw(tables::plain(line))).collect::<Vec<_>>();
+            let text = why.lines().map(|line| Line::raw(printable(line))).collect::<Vec<_>>();
             let height = area.height.saturating_sub(2).min(10);
             let place = Rect { y: foot.y.saturating_sub(height), height, ..area };
             let block = Block::new().borders(Borders::TOP).title(" why (Esc closes) ");

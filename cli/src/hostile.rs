@@ -1,0 +1,179 @@
+//! What reads a stranger's bytes, with what must hold of it: for the fuzz targets (`fuzz/`), whose seeds are tests here too.
+
+use std::path::Path;
+
+use fairlift::config::Config;
+use fairlift::control::{check_floors, make};
+use serde_json::Value;
+
+use crate::config::difference::{describe, difference};
+use crate::config::read;
+use crate::control::{Words, said};
+use crate::remote::Taken;
+use crate::serve::{ServeArgs, plan};
+use crate::words::mistake::{Mistake, Severity, Source, render};
+
+/// The configuration that changes are made of.
+const SERVED: &str = r#"
+disk.ssd.scheduler = "bfq"
+disk.nvme = { scheduler = "none", depth = 64 }
+group = { "/tenants" = { weight = 300 }, "/tenants/alice" = { weight = 200, max = "rbps=10m", burst = "rbps=20m" } }
+export.alice = { backing = "null:1g", disk = "ssd", group = "/tenants/alice", ioprio = "rt/2" }
+export.bob = { backing = "mem:1g", disk = "nvme", group = "/tenants/bob" }
+server.listen = "unix:fairlift.sock"
+"#;
+
+/// Two config files, one after the other (`%%` on a line parts them), as a server reads them at its start and then again.
+///
+/// # Panics
+/// Something that must hold does not.
+pub fn config(text: &str) {
+    let (first, second) = text.split_once("\n%%\n").unwrap_or((text, text));
+    if let (Ok(first), Ok(second)) = (planned(first), planned(second)) {
+        assert!(difference(&first, &first).is_ok_and(|changes| changes.is_empty()), "a file differs from itself");
+        turns(&first, &second);
+    }
+}
+
+/// The body of a transaction, and what it makes of a server.
+///
+/// # Panics
+/// Something that must hold does not.
+pub fn control(body: &str) {
+    let served = planned(SERVED).unwrap_or_else(|shown| panic!("{shown}"));
+    let Ok(asked) = serde_json::from_str::<Value>(body) else { return };
+    let changes = match Words::new(&served, Some(Path::new("/run"))).transaction(&asked) {
+        Ok(changes) => changes,
+        Err(says) => return tells(&says),
+    };
+    let mut config = served.clone();
+    for change in &changes {
+        if let Err(says) = make(&mut config, change) {
+            return tells(&says);
+        }
+        tells(&said(change));
+        tells(&describe(change, &served));
+    }
+    match check_floors(&config) {
+        Ok(()) => turns(&served, &config),
+        Err((_, says)) => tells(&says),
+    }
+}
+
+/// A trace as a server sends it: cut in two anywhere, it says the same.
+///
+/// # Panics
+/// Something that must hold does not.
+pub fn trace(bytes: &[u8]) {
+    let (mut whole, mut parts) = (Taken::default(), Taken::default());
+    let cut = bytes.first().map_or(0, |first| usize::from(*first).min(bytes.len()));
+    let in_parts = parts.add(&bytes[..cut]).and_then(|()| parts.add(&bytes[cut..]));
+    assert_eq!(whole.add(bytes), in_parts);
+    assert_eq!(whole.chrome(), parts.chrome());
+}
+
+/// What a file says, if it is right; else its mistakes, each told well.
+fn planned(text: &str) -> Result<Config, String> {
+    let source = Source { name: "fairlift.toml".into(), text: text.into() };
+    let mut mistakes = Vec::<Mistake>::new();
+    let file = read(&source, Path::new("/srv"), &mut mistakes);
+    let config = plan(&ServeArgs::default(), Some(file), Vec::new(), &mut mistakes).config;
+    for mistake in &mistakes {
+        tells(&mistake.line(Some(&source)));
+    }
+    let shown = render(Severity::Error, Some(&source), &mistakes);
+    assert!(!shown.chars().any(|c| c.is_control() && !"\n\t".contains(c)), "{shown:?} moves the cursor");
+    assert!(
+        shown.len() <= mistakes.len() * (4 * text.len() + 4096),
+        "{} mistakes in {} bytes",
+        mistakes.len(),
+        shown.len()
+    );
+    if mistakes.is_empty() { Ok(config) } else { Err(shown) }
+}
+
+/// That what must change to make one of the other can be made, and makes it; or it is told what cannot change.
+fn turns(old: &Config, new: &Config) {
+    let named = |config: &Config| config.exports.iter().all(|export| export.disk.is_some());
+    if !named(old) || !named(new) {
+        return; // which disk they are on is known once they are opened
+    }
+    let changes = match difference(old, new) {
+        Ok(changes) => changes,
+        Err(fixed) => return fixed.iter().for_each(|fixed| tells(&fixed.says)),
+    };
+    let mut made = old.clone();
+    for change in &changes {
+        tells(&describe(change, old));
+        make(&mut made, change).unwrap_or_else(|why| panic!("{change:?} cannot be made after others: {why}"));
+    }
+    let left = difference(&made, new);
+    assert!(left.as_ref().is_ok_and(Vec::is_empty), "the changes do not make it: {left:?} after {changes:?}");
+}
+
+/// That a line of the log or of an answer is one.
+fn tells(says: &str) {
+    assert!(!says.is_empty());
+    assert!(!says.chars().any(char::is_control), "{says:?} is more than a line");
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlift_lab::Random;
+
+    use super::*;
+
+    fn seeds(target: &str) -> impl Iterator<Item = Vec<u8>> {
+        let there = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
+        let all: Vec<_> =
+            std::fs::read_dir(there).unwrap().map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect();
+        assert!(!all.is_empty(), "{target} has seeds");
+        all.into_iter()
+    }
+
+    /// A seed with some of it changed, as a fuzzer would.
+    fn mutated(all: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+        const WORDS: [&[u8]; 8] = [b"0", b"-1", b"18446744073709551616", b"1e999", b"\"\"", b"\0", b"\xff", b"[{"];
+        let below = |random: &mut Random, bound: usize| random.below(bound.max(1) as u64) as usize;
+        let mut bytes = all[below(random, all.len())].clone();
+        for _ in 0..=random.below(4) {
+            let at = below(random, bytes.len());
+            let to = (at + below(random, 12)).min(bytes.len());
+            let other = &all[below(random, all.len())];
+            let from = below(random, other.len());
+            let put = match random.below(4) {
+                0 => Vec::new(),
+                1 => vec![random.below(256) as u8],
+                2 => WORDS[below(random, WORDS.len())].to_vec(),
+                _ => other[from..(from + below(random, 60)).min(other.len())].to_vec(),
+            };
+            bytes.splice(at..to, put);
+        }
+        bytes
+    }
+
+    /// All seeds, and 2,000 that are made of them.
+    fn each(target: &str, read: impl Fn(&[u8])) {
+        let all: Vec<_> = seeds(target).collect();
+        all.iter().for_each(|seed| read(seed));
+        let mut random = Random::new(7);
+        for _ in 0..2_000 {
+            read(&mutated(&all, &mut random));
+        }
+    }
+
+    #[test]
+    fn a_file_that_anybody_wrote_is_read_or_its_mistakes_are_told_in_lines() {
+        each("config", |seed| config(&String::from_utf8_lossy(seed)));
+    }
+
+    #[test]
+    fn a_transaction_that_anybody_asks_for_is_made_or_refused_in_a_line() {
+        each("control", |seed| control(&String::from_utf8_lossy(seed)));
+    }
+
+    #[test]
+    fn a_trace_of_any_bytes_says_the_same_however_it_is_cut() {
+        each("trace", trace);
+    }
+}
