@@ -52,6 +52,8 @@ struct At {
     hungry: u32,
     /// Served in a second, of late: some seconds together, for few requests in one say little.
     recent: f64,
+    /// What it has told of the last second that it told of: served, whether more was wanted, and of late.
+    told: (u64, bool, f64),
     /// Of the second before: what others served for one of ours (dmClock's δ). What is served by weight counts for the floor, so that ρ is δ.
     delta: f64,
 }
@@ -65,8 +67,22 @@ struct Gateway {
     in_flight: u32,
     /// What earlier seconds left owing.
     owed: f64,
+    state: State,
+    /// How many seconds ago it told something.
+    age: u32,
     virtual_time: f64,
 }
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Up,
+    /// It serves, but its figures do not come out, nor others' in.
+    Silent,
+    Dead,
+}
+
+/// A gateway that has told nothing for so many exchanges is taken for dead.
+const STALE: u32 = 3;
 
 struct World {
     tenants: Vec<Tenant>,
@@ -93,6 +109,7 @@ impl World {
             served: 0,
             hungry: 0,
             recent: 0.0,
+            told: (0, false, 0.0),
             delta: 0.0,
         };
         let gateway = |seats: Vec<Seat>| Gateway {
@@ -102,6 +119,8 @@ impl World {
             now: 0,
             in_flight: 0,
             owed: 0.0,
+            state: State::Up,
+            age: 0,
             virtual_time: 0.0,
         };
         Self {
@@ -157,10 +176,12 @@ impl World {
     fn ended(&mut self, now: Time, number: usize, seat: usize) {
         let gateway = &mut self.gateways[number];
         gateway.in_flight -= 1;
-        let at = &mut gateway.seats[seat];
-        at.served += 1;
-        at.waiting += u32::from(at.seat.rate == 0);
-        self.served[at.seat.tenant] += 1;
+        if gateway.state != State::Dead {
+            let at = &mut gateway.seats[seat];
+            at.served += 1;
+            at.waiting += u32::from(at.seat.rate == 0);
+            self.served[at.seat.tenant] += 1;
+        }
         self.dispatch(now, number);
         if let Some((gateway, seat)) = self.queue.pop_front() {
             self.work(now, gateway, seat);
@@ -176,7 +197,7 @@ impl World {
     fn dispatch(&mut self, now: Time, number: usize) {
         loop {
             let (tenants, gateway) = (&self.tenants, &mut self.gateways[number]);
-            if gateway.in_flight >= gateway.now {
+            if gateway.in_flight >= gateway.now || gateway.state == State::Dead {
                 return;
             }
             let seconds = now as f64 / SECOND as f64;
@@ -206,28 +227,42 @@ impl World {
         }
     }
 
-    /// Once a second: δ, and how much each gateway may have outstanding.
+    /// Once a second: δ, and how much each gateway may have outstanding. What a gateway that is silent has told counts until it is
+    /// stale; it goes on as it was.
     fn exchange(&mut self) {
         let mut served = vec![0; self.tenants.len()];
         let mut hungry = vec![false; self.tenants.len()];
         let mut recent = vec![0.0; self.tenants.len()];
-        for at in self.gateways.iter_mut().flat_map(|gateway| &mut gateway.seats) {
-            let part = if at.recent == 0.0 { 1.0 } else { (at.served as f64 / 200.0).clamp(0.25, 1.0) };
-            at.recent += part * (f64::max(at.served as f64, 1.0) - at.recent);
-            recent[at.seat.tenant] += at.recent;
-            served[at.seat.tenant] += at.served;
-            hungry[at.seat.tenant] |= at.hungry >= 50;
+        for gateway in &mut self.gateways {
+            gateway.age = if gateway.state == State::Up { 0 } else { gateway.age + 1 };
+            for at in &mut gateway.seats {
+                let part = if at.recent == 0.0 { 1.0 } else { (at.served as f64 / 200.0).clamp(0.25, 1.0) };
+                at.recent += part * (f64::max(at.served as f64, 1.0) - at.recent);
+                if gateway.age == 0 {
+                    at.told = (at.served, at.hungry >= 50, at.recent);
+                }
+                (at.served, at.hungry) = (0, 0);
+                if gateway.age < STALE {
+                    served[at.seat.tenant] += at.told.0;
+                    hungry[at.seat.tenant] |= at.told.1;
+                    recent[at.seat.tenant] += at.told.2;
+                }
+            }
         }
         let entitled = entitled(&self.tenants, &served, &hungry);
-        let mut sum = 0.0;
-        for gateway in &mut self.gateways {
+        // What those have outstanding that are not heard of and not dead yet.
+        let (mut sum, mut kept) = (0.0, 0.0);
+        for gateway in self.gateways.iter_mut().filter(|gateway| gateway.age < STALE) {
+            if gateway.age > 0 {
+                kept += gateway.depth;
+                continue;
+            }
             let (mut due, mut got) = (0.0, 0.0);
             for at in &mut gateway.seats {
-                let of = at.seat.tenant;
-                at.delta = recent[of] / at.recent - 1.0;
-                due += entitled[of] * at.recent / recent[of];
-                got += at.served as f64;
-                (at.served, at.hungry) = (0, 0);
+                let (of, (served, _, of_late)) = (at.seat.tenant, at.told);
+                at.delta = recent[of] / of_late - 1.0;
+                due += entitled[of] * of_late / recent[of];
+                got += served as f64;
             }
             // A second's figures are known to some per cent: what they leave owing is asked for in the next ones.
             gateway.owed = (0.8 * gateway.owed + due - got).clamp(-due / 2.0, due / 2.0);
@@ -235,8 +270,8 @@ impl World {
             gateway.depth = (gateway.depth * wanted.clamp(0.25, 4.0).sqrt()).max(0.05);
             sum += gateway.depth;
         }
-        for gateway in &mut self.gateways {
-            gateway.depth *= self.total / sum;
+        for gateway in self.gateways.iter_mut().filter(|gateway| gateway.age == 0) {
+            gateway.depth *= (self.total - kept) / sum;
         }
     }
 }
@@ -339,5 +374,76 @@ fn with_one_exchange_a_second_shares_over_the_pool_are_within_five_per_cent() {
         assert!(with.0 <= 5.0, "{gateways} gateways: off by {:.1} %", with.0);
         assert!(without.0 > 5.0, "it would have been so anyway");
         assert!(with.2 >= 970, "the cluster did {} thousandths of what it can", with.2);
+    }
+}
+
+/// A gateway goes at 20 s and, if it was only silent, is back five seconds later. By how much tenants of the others are short of what they
+/// were entitled to before, in the five seconds after it went, at most; how many seconds after it went, or is back, the shares of all that
+/// are there are within five per cent for ten seconds; and the least rate of the cluster in these five seconds and later, in thousandths.
+fn without_one(gateways: usize, becomes: State, seed: u64) -> (f64, u64, u64, u64) {
+    let (tenants, seats) = uneven(gateways, seed);
+    // The one with most tenants.
+    let goes = (0..gateways).max_by_key(|one| seats[*one].len()).expect("there are some");
+    let wants = |there: &dyn Fn(usize, &Seat) -> bool| -> Vec<bool> {
+        let wants = |place, one| move |seat: &Seat| seat.tenant == one && seat.rate == 0 && there(place, seat);
+        let at = |one| seats.iter().enumerate().any(|(place, all)| all.iter().any(wants(place, one)));
+        (0..tenants.len()).map(at).collect()
+    };
+    let all = wants(&|_, _| true);
+    // Who has only 16 requests elsewhere cannot have there what it is entitled to, and does not want it.
+    let others = wants(&|place, seat| place != goes && seat.outstanding > 16);
+    let beside: Vec<bool> =
+        (0..tenants.len()).map(|one| others[one] && seats[goes].iter().all(|seat| seat.tenant != one)).collect();
+    let mut world = World::new(tenants, seats.clone(), true, seed);
+    world.run(0, 10);
+    let before = world.run(10, 10);
+    let was_due = entitled_over(&world.tenants, &before, &all, 10.0);
+    world.gateways[goes].state = becomes;
+    let after = world.run(20, 5);
+    let short = |one: usize| 1.0 - 2.0 * after[one] as f64 / was_due[one];
+    let short = (0..after.len()).filter(|one| beside[*one]).map(short).fold(0.0, f64::max);
+    let there = if becomes == State::Dead { others } else { all };
+    if becomes == State::Silent {
+        world.gateways[goes].state = State::Up;
+    }
+    let mut seconds: VecDeque<Vec<u64>> = VecDeque::new();
+    let (at_first, mut rate) = (after.iter().sum::<u64>() / 5, u64::MAX);
+    for second in 25..65 {
+        seconds.push_back(world.run(second, 1));
+        rate = rate.min(seconds.back().expect("just added").iter().sum());
+        if seconds.len() > 10 {
+            seconds.pop_front();
+        }
+        let sums: Vec<u64> = (0..there.len()).map(|one| seconds.iter().map(|all| all[one]).sum()).collect();
+        let due = entitled_over(&world.tenants, &sums, &there, 10.0);
+        let off = |one: usize| (sums[one] as f64 / due[one] - 1.0).abs();
+        if seconds.len() == 10 && (0..there.len()).filter(|one| there[*one]).all(|one| off(one) <= 0.05) {
+            let went = if becomes == State::Dead { 20 } else { 25 };
+            let of_all = |rate: u64| rate * 1000 / (AT_ONCE as u64 * SECOND / TAKES);
+            return (100.0 * short, second - 9 - went, of_all(at_first), of_all(rate));
+        }
+    }
+    panic!("{gateways} gateways, seed {seed}: forty seconds after one was {becomes:?} the shares are not back");
+}
+
+/// What it told is stale after three exchanges; its part is then the others'.
+#[test]
+fn a_gateway_that_dies_or_is_not_heard_of_costs_the_others_nothing_and_shares_come_back() {
+    println!("| gateways | one becomes | others are short by | shares are back after | rate in the first 5 s, later |");
+    let is_full = std::env::var_os("FULL").is_some();
+    for gateways in if is_full { &[2, 3, 5, 10, 30, 100][..] } else { &[2, 10] } {
+        for becomes in [State::Dead, State::Silent] {
+            let (mut short, mut back, mut at_first, mut later) = (0.0f64, 0, u64::MAX, u64::MAX);
+            for seed in if is_full { 1..=3 } else { 1..=1 } {
+                let one = without_one(*gateways, becomes, seed);
+                (short, back) = (short.max(one.0), back.max(one.1));
+                (at_first, later) = (at_first.min(one.2), later.min(one.3));
+            }
+            let (first, last) = (at_first as f64 / 10.0, later as f64 / 10.0);
+            println!("| {gateways} | {becomes:?} | {short:.1} % | {back} s | {first:.1} %, {last:.1} % |");
+            assert!(short <= 5.0, "{gateways} gateways: others are short by {short:.1} % when one is {becomes:?}");
+            assert!(back <= 10, "{gateways} gateways: {back} s until shares are back when one was {becomes:?}");
+            assert!(later >= 970, "the cluster did {later} thousandths of what it can");
+        }
     }
 }
