@@ -58,7 +58,8 @@ def an_image_is_served_with_its_snapshots_and_its_size_and_bad_ones_are_named(t)
         equal(file.read(4096), b"f" * 4096, "what rbd itself reads")
     cluster.rbd("snap", "create", "one@then")
     cluster.rbd("resize", "-s", "128M", "one")
-    here.control("set", "export", "one", "size=auto")
+    size = lambda: json.loads(here.control("get", "export", "one", "--json"))["size"]
+    until(lambda: size() == 128 * MIB, "the gateway is told that the image has grown")
     here.control("add", "export", f"then={cluster.backing('one@then')}")
     with here.connect("one") as client, here.connect("then") as then:
         equal((client.size, then.size, then.read_only), (128 * MIB, 64 * MIB, True))

@@ -136,6 +136,11 @@ pub(crate) trait Device: Send + Sync {
         Ok(self.facts().size)
     }
 
+    /// Whether its size may be another one, as somebody else has told it since this was asked last.
+    fn was_resized(&self) -> bool {
+        false
+    }
+
     /// It is from now on as large as [`look_at_size`](Self::look_at_size) says, unless that is less.
     fn grow(&self) {}
 

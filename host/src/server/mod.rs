@@ -160,9 +160,13 @@ impl Handle {
     }
 
     /// Lets go of what was removed, as far as clients and workers have let go of it; whether something is left. A change does
-    /// it too: this is for a server that is not changed for long.
+    /// it too: this is for a server that is not changed for long. Exports whose size is `auto` become as large as their backings, where
+    /// these tell that they have grown.
     pub fn sweep(&self) -> bool {
         self.shared.upgrade().is_some_and(|shared| {
+            if !self.draining.load(Ordering::Acquire) {
+                shared.follow_sizes();
+            }
             let mut live = shared.live();
             live.look_at_findings(&shared.backend, &shared.service);
             live.sweep(&shared.backend, &shared.service)
@@ -241,6 +245,36 @@ impl Shared {
     fn live(&self) -> MutexGuard<'_, Live> {
         // A panic in the middle of a change leaves it half made: nobody changes anything more.
         self.live.lock().unwrap_or_else(|_: PoisonError<_>| panic!("a change of the server panicked"))
+    }
+
+    /// Takes note of backings that somebody has resized elsewhere.
+    fn follow_sizes(&self) {
+        // Looking may take as long as the backing: nobody is kept waiting for it.
+        let devices = self.backend.disks.all().into_iter().flat_map(|(_, disk)| disk.devices());
+        let resized: Vec<_> = devices.filter(|device| device.was_resized()).collect();
+        if resized.is_empty() {
+            return;
+        }
+        let exports = self.service.exports().list.clone();
+        let sized: Vec<_> = self.live().state().config.exports.into_iter().filter(|one| one.size.is_some()).collect();
+        let follows = |export: &&Arc<Export>| sized.iter().all(|one| one.name != export.name);
+        let shown = exports.iter().filter(|export| resized.iter().any(|one| Arc::ptr_eq(one, &export.device)));
+        for export in shown.filter(follows) {
+            let name = &export.name;
+            let grown = [Change::Grow { export: name.clone(), size: None }];
+            match self.live().apply(&self.backend, &self.service, &grown, None, false) {
+                Ok(state) => {
+                    tracing::info!(export = name, version = state.version, "its backing has grown, and so has it");
+                    let of = vec![
+                        ("version", state.version.to_string()),
+                        ("who", "its backing".into()),
+                        ("what", format!("set export {name} size=auto")),
+                    ];
+                    self.service.events.tell("changed", of);
+                }
+                Err(why) => tracing::warn!(export = name, %why, "its backing was resized elsewhere"),
+            }
+        }
     }
 
     /// Waits for the block devices of exports that were added. An export whose device cannot be started goes again.

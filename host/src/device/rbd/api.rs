@@ -58,6 +58,8 @@ api! {
     rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     rbd_close(Handle) -> c_int;
     rbd_get_size(Handle, *mut u64) -> c_int;
+    rbd_update_watch(Handle, *mut u64, unsafe extern "C" fn(*mut c_void), *mut c_void) -> c_int;
+    rbd_update_unwatch(Handle, u64) -> c_int;
     rbd_flush(Handle) -> c_int;
     rbd_set_image_notification(Handle, c_int, c_int) -> c_int;
     rbd_poll_io_events(Handle, *mut Handle, c_int) -> c_int;

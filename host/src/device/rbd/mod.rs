@@ -25,7 +25,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 
 use fairlift_core::{ContextId, Errno, Limits, Sector, Tag};
@@ -68,6 +68,9 @@ struct Pool {
 struct Image {
     api: &'static Api,
     handle: Handle,
+    /// Its header has changed, says librbd to whoever watches, by this name.
+    has_changed: Box<AtomicBool>,
+    watch: Option<u64>,
     _pool: Pool,
 }
 
@@ -78,6 +81,10 @@ unsafe impl Sync for Image {}
 
 impl Drop for Image {
     fn drop(&mut self) {
+        if let Some(watch) = self.watch {
+            // SAFETY: the image is open; it is told no more afterwards.
+            unsafe { (self.api.rbd_update_unwatch)(self.handle, watch) };
+        }
         // SAFETY: the image is open, and nobody has a request: lanes are gone, and those that gave up live for ever.
         unsafe { (self.api.rbd_close)(self.handle) };
     }
@@ -228,7 +235,11 @@ impl Rbd {
             libc::ENOENT => format!("pool \"{}\" has no such image, or the image no such snapshot", rbd.pool),
             _ => says(errno),
         })?;
-        let image = Image { api, handle, _pool: pool };
+        let has_changed = Box::new(AtomicBool::new(false));
+        let mut image = Image { api, handle, has_changed, watch: None, _pool: pool };
+        if !read_only {
+            image.watch();
+        }
         // SAFETY: takes numbers and returns a new descriptor or -1, which is checked before it is owned.
         let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if event < 0 {
@@ -253,7 +264,24 @@ impl Rbd {
     }
 }
 
+/// librbd calls it in a thread of its own: the image's header has changed.
+///
+/// # Safety
+/// The argument is the image's `has_changed`.
+unsafe extern "C" fn changed(argument: *mut c_void) {
+    // SAFETY: the caller's promise; it is an atomic.
+    unsafe { &*argument.cast::<AtomicBool>() }.store(true, Ordering::Relaxed);
+}
+
 impl Image {
+    /// Hears of changes to its header from now on. Where that is refused, whoever resizes it says so to us.
+    fn watch(&mut self) {
+        let (mut watch, argument) = (0, std::ptr::from_ref(&*self.has_changed).cast_mut().cast());
+        // SAFETY: the image is open; what is told lives until it is told no more (`drop`).
+        let told = done(unsafe { (self.api.rbd_update_watch)(self.handle, &raw mut watch, changed, argument) });
+        self.watch = told.is_ok().then_some(watch);
+    }
+
     fn size(&self) -> Result<u64, Errno> {
         let mut size = 0;
         // SAFETY: the image is open.
@@ -290,6 +318,11 @@ impl Device for Rbd {
         // SAFETY: the image is open.
         let flushed = unsafe { (self.image.api.rbd_flush)(self.image.handle) };
         done(flushed).map_err(|errno| io::Error::from_raw_os_error(errno.0))
+    }
+
+    fn was_resized(&self) -> bool {
+        self.image.has_changed.swap(false, Ordering::Relaxed)
+            && self.look_at_size().is_ok_and(|size| size != self.size.load(Ordering::Relaxed))
     }
 
     fn look_at_size(&self) -> io::Result<u64> {
