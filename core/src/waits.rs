@@ -153,9 +153,8 @@ const PLACES: u32 = 16;
 pub(crate) struct Share {
     requests: u32,
     each: u64,
-    had: u64,
-    /// In whole nanoseconds, for people: `had` starts anew every three days.
-    whole: u64,
+    /// In the parts of [`Clock::each`].
+    had: u128,
 }
 
 /// What clocks showed when a bio came, or when a request went to the device.
@@ -164,6 +163,7 @@ pub(crate) struct Stamp {
     flushing: u64,
     busy: u64,
     idle: u64,
+    /// The lower half of a [`Share`]'s: it starts anew every three days.
     had: u64,
 }
 
@@ -220,7 +220,7 @@ impl Clock {
     /// What the clocks show a tenant.
     #[inline]
     pub(crate) fn stamp(&self, share: &Share) -> Stamp {
-        let had = share.had.wrapping_add(share.since(self));
+        let had = (share.had as u64).wrapping_add(share.since(self));
         Stamp { flushing: self.flushing, busy: self.busy, idle: self.idle, had }
     }
 
@@ -266,10 +266,7 @@ impl Share {
 
     #[inline]
     fn go_on(&mut self, clock: &Clock) {
-        let more = self.since(clock);
-        let before = self.had >> PLACES;
-        self.had = self.had.wrapping_add(more);
-        self.whole += (self.had >> PLACES).wrapping_sub(before) & (u64::MAX >> PLACES);
+        self.had += u128::from(self.since(clock));
         self.each = clock.each;
     }
 
@@ -291,7 +288,7 @@ impl Share {
     pub(crate) fn had(&self, clock: &Clock) -> Duration {
         let mut now = *self;
         now.go_on(clock);
-        Duration::from_nanos(now.whole)
+        Duration::from_nanos((now.had >> PLACES) as u64)
     }
 }
 
@@ -361,13 +358,14 @@ mod tests {
     #[test]
     fn the_clock_of_a_group_may_start_anew() {
         let mut clock = Clock { each: u64::MAX - 5, ..Clock::default() };
-        let mut share = Share { had: u64::MAX - 7, each: u64::MAX - 5, ..Share::default() };
+        let mut share = Share { had: u128::from(u64::MAX - 7), each: u64::MAX - 5, ..Share::default() };
+        let before = share.had(&clock);
         let from = clock.stamp(&share);
         begin(&mut clock, &mut share);
         clock.go_on(at(3));
         let mut times = Times::default();
         Clock::divide_wait(&mut times, ms(3), &from, &clock.stamp(&share));
         assert_eq!(times.of(Part::Own), ms(3));
-        assert_eq!(share.had(&clock), ms(3));
+        assert_eq!(share.had(&clock) - before, ms(3));
     }
 }
