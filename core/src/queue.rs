@@ -26,7 +26,7 @@
 //! queue.6  A bio that takes longer than `io_timeout` in the device fails, but its memory stays the device's until the device has
 //!          answered: [`Finished::TimedOut`] tells the first, [`Finished::Released`] the second.
 //! queue.7  A request that the device could not take ([`Queue::handle_busy`]) is dispatched first, once something else has ended,
-//!          or after [`BUSY_DELAY`](crate::sched::BUSY_DELAY) if nothing is in flight.
+//!          or after [`BUSY_DELAY`](crate::sched::BUSY_DELAY) if nothing is in flight, or nothing but what has taken too long.
 //!
 //! Ceilings of groups: queue.13 in `queue/ceilings.rs`. Streams and groups that come, change and go: queue.8–11 in `queue/groups.rs`. Another scheduler: queue.12 in `queue/switch.rs`. Another depth: queue.14 in `queue/bounds.rs`.
 //!

@@ -179,6 +179,62 @@ fn with_nothing_in_flight_a_busy_device_is_asked_again_after_a_while() {
     assert_eq!(queue.poll_timeout(), Some(at(30_003)), "the delay is over; only the request's own time is left");
 }
 
+/// queue.7: what hangs may never end, and the device takes others all the same.
+#[test]
+fn with_nothing_in_flight_but_what_hangs_a_busy_device_is_asked_again_after_a_while() {
+    let (mut queue, s) = queue(|_| ());
+    queue.submit(at(0), bio(Op::Read, s, 0, 8, 0)).unwrap();
+    queue.poll_dispatch(at(0), C0).unwrap();
+    queue.submit(at(1), bio(Op::Read, s, 100, 8, 1)).unwrap();
+    let second = queue.poll_dispatch(at(1), C0).unwrap();
+    queue.handle_busy(at(1), second.tag);
+    assert_eq!(queue.poll_dispatch(at(4), C0), None, "it waits for the first");
+    queue.handle_timeout(at(30_000));
+    assert_eq!((news(&mut queue), queue.poll_timeout()), (vec![Finished::TimedOut(Token(0))], Some(at(30_003))));
+    let second = queue.poll_dispatch(at(30_003), C0).unwrap();
+    queue.handle_busy(at(30_003), second.tag);
+    assert_eq!(queue.poll_timeout(), Some(at(30_006)));
+    assert_eq!(extents(&mut queue, at(30_006)), [(100, 8)]);
+}
+
+/// queue.17: what hangs holds up nothing but its own place in the device, even if it never ends.
+#[test]
+fn what_waits_behind_a_request_that_hangs_goes_when_its_time_has_run_out() {
+    for kind in Kind::ALL {
+        for others_class in [PriorityClass::BestEffort, PriorityClass::Idle] {
+            let (mut queue, s) = queue(|settings| settings.scheduler = kind);
+            if kind.tunables().iter().any(|info| info.name == "device_depth") {
+                queue.set_tunable("device_depth", "1").unwrap();
+            }
+            let other = queue.add_stream(Stream { priority: Priority { class: others_class, level: 4 }, ..stream(C0) });
+            queue.submit(at(0), bio(Op::Read, s, 0, 8, 0)).unwrap();
+            let stuck = queue.poll_dispatch(at(0), C0).unwrap();
+            let asked = [(Op::Write, s), (Op::Read, other), (Op::Write, other), (Op::Discard, other)];
+            for (token, (op, stream)) in (1..).zip(asked) {
+                queue.submit(at(1), bio(op, stream, 1000 * token, 8, token)).unwrap();
+            }
+            let (mut now, mut ended) = (at(1), 0);
+            while ended < asked.len() && now < at(40_000) {
+                now += ms(50);
+                queue.handle_timeout(now);
+                while let Some(next) = queue.poll_dispatch(now, C0) {
+                    queue.handle_completion(now, next.tag, Outcome::Done);
+                }
+                ended += news(&mut queue).iter().filter(|news| matches!(news, Finished::Done(..))).count();
+            }
+            assert_eq!(ended, asked.len(), "{} beside {others_class:?}", kind.name());
+            queue.handle_timeout(at(40_000));
+            news(&mut queue);
+            queue.set_scheduler(at(40_000), kind);
+            queue.handle_completion(at(40_000), stuck.tag, Outcome::Done);
+            assert_eq!(
+                (queue.in_flight(), queue.waiting(), news(&mut queue)),
+                (0, 0, vec![Finished::Released(Token(0))])
+            );
+        }
+    }
+}
+
 #[test]
 fn a_bio_longer_than_the_device_takes_is_cut_and_ends_once() {
     let (mut queue, s) = queue(|settings| settings.limits.rw_max = 8);

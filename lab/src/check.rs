@@ -21,7 +21,7 @@ use std::fmt;
 use fairlift_core::model::Ended;
 use fairlift_core::queue::Segment;
 use fairlift_core::time::ms;
-use fairlift_core::{Bio, Dispatch, Duration, Extent, Finished, Instant, Op, Outcome, Queue, Sector, Tag};
+use fairlift_core::{Bio, Dispatch, Duration, Extent, Finished, Flags, Instant, Op, Outcome, Queue, Sector, Tag};
 
 mod versions;
 
@@ -33,6 +33,8 @@ struct Row {
     op: Op,
     extent: Extent,
     stream: u32,
+    /// A flush comes before its data.
+    is_behind_flush: bool,
     given: Covered,
     ended: Covered,
     /// Its place among all that was submitted or ended.
@@ -156,6 +158,7 @@ impl Check {
             op: bio.op,
             extent: bio.extent,
             stream: bio.stream.0,
+            is_behind_flush: bio.flags.contains(Flags::PREFLUSH),
             order,
             floors,
             ..Row::free()
@@ -260,18 +263,20 @@ impl Check {
             return;
         }
         let whole = row.extent.sectors;
-        if row.op != Op::Flush && !row.given.is_all(whole) {
+        // Its flush failed or took too long, so that its data never went.
+        let has_no_data =
+            row.op == Op::Flush || row.is_behind_flush && row.given == Covered::default() && !is_done(news);
+        if !has_no_data && !row.given.is_all(whole) {
             self.fail(now, number, "ends, but not all of it was given to the disk"); // check.1, check.3
         }
-        if row.op != Op::Flush && !row.ended.is_all(whole) {
+        if !has_no_data && !row.ended.is_all(whole) {
             self.fail(now, number, "ends before the disk has ended it"); // check.3
         }
         row.state = State::Free;
         self.open -= 1;
         self.order += 1;
         if !matches!(row.op, Op::Read | Op::Flush) {
-            let is_done = matches!(news, Finished::Done(_, Outcome::Done));
-            self.versions.finished(row.extent, row.order, self.order, is_done);
+            self.versions.finished(row.extent, row.order, self.order, is_done(news));
         }
     }
 
@@ -346,12 +351,17 @@ impl Row {
             op: Op::Read,
             extent: Extent::NONE,
             stream: 0,
+            is_behind_flush: false,
             given: none,
             ended: none,
             order: 0,
             floors: Vec::new(),
         }
     }
+}
+
+const fn is_done(news: Finished) -> bool {
+    matches!(news, Finished::Done(_, Outcome::Done))
 }
 
 /// Which bio, from which sector of it on, and how many.

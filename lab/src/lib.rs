@@ -16,6 +16,7 @@
 //! | [`power_cut`] | whether what was promised is on the disk, should the power fail at any instant |
 //! | [`result`], [`report`] | one format of results, and what is made of it for people |
 //! | [`repeat`] | how a run that failed is repeated |
+//! | [`torture`] | what is promised, under anything that can happen, by seed |
 //! | [`timed`] | a disk whose times a function gives, for tests |
 
 #![forbid(unsafe_code)]
@@ -31,6 +32,7 @@ pub mod repeat;
 pub mod report;
 pub mod result;
 pub mod timed;
+pub mod torture;
 pub mod workload;
 pub mod world;
 

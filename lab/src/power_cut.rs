@@ -24,6 +24,7 @@ pub mod exhaustive;
 pub mod media;
 pub mod oracle;
 pub mod random;
+pub mod workers;
 
 pub use media::{Landing, Media, OnFailure, Piece, Stamp};
 pub use oracle::Oracle;

@@ -1,5 +1,9 @@
 //! Complete: requests end, are turned back or take too long; a bio ends with its last part, and what waited for room goes on
 //! (queue.1, queue.6, queue.7).
+//!
+//! queue.17  To the scheduler a request that takes too long has failed when its time has run out, and its end is not told once more.
+//!     The problem: `cfq` and `bfq` let one direction or stream go when another's requests have ended, and a lower class goes when no
+//!     higher one is in the device. One request that never ended kept all others waiting.
 
 use super::flush_sequence::Stage;
 use super::{Finished, NIL, Queue, Request, SegmentNode, Step};
@@ -34,8 +38,8 @@ impl Queue {
             next = segment.next;
             self.end_segment(now, segment.bio, outcome, &request);
         }
-        if op != Op::Flush {
-            self.tell_scheduler(now, &request, outcome == Outcome::Done);
+        if op != Op::Flush && matches!(request.step, Step::InFlight(_)) {
+            self.tell_scheduler(now, &request, outcome == Outcome::Done); // queue.17
         }
         if !self.floors.is_empty() {
             self.look_at_floors(now, extent.bytes()); // queue.16
@@ -75,8 +79,17 @@ impl Queue {
         if self.groups.are_leaving() {
             self.let_go(now); // queue.11
         }
-        self.busy_until = Some(if self.in_flight == 0 { now + BUSY_DELAY } else { Instant::MAX });
+        self.busy_until = Some(Instant::MAX);
+        self.ask_busy_device(now);
         self.note(now, Action::Requeued, waiting.op, waiting.extent, waiting.stream, waiting.group);
+    }
+
+    /// A busy device is asked again after a while, unless something is in flight that will end before (queue.7): what has taken too
+    /// long may never end.
+    fn ask_busy_device(&mut self, now: Instant) {
+        if self.busy_until == Some(Instant::MAX) && self.dispatched.front().is_none() {
+            self.busy_until = Some(now + BUSY_DELAY);
+        }
     }
 
     /// Where a request whose stream has moved since it was dispatched goes when the device turns it back (queue.9); whether that
@@ -126,9 +139,14 @@ impl Queue {
                     segment = next;
                     self.time_out(now, bio);
                 }
+                if op != Op::Flush {
+                    let request = self.requests[id];
+                    self.tell_scheduler(now, &request, false); // queue.17
+                }
             }
         }
         self.time_out_flushes(now);
+        self.ask_busy_device(now);
         self.let_through(now); // queue.13
     }
 

@@ -282,7 +282,8 @@ impl Queue {
         self.scheduler.change_stream(now, id, &stream);
     }
 
-    /// Removes a stream; what it did still counts for its groups.
+    /// Removes a stream; what it did still counts for its groups. The disk may have been held idle for it: contexts are to be asked
+    /// for more after it.
     ///
     /// # Panics
     /// If a bio of it has not ended.

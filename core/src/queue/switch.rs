@@ -9,7 +9,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::Queue;
+use super::{Queue, Request, Step};
 use crate::group::StreamId;
 use crate::sched::{Kind, Learned, Scheduler, Setup};
 use crate::{Instant, Op};
@@ -60,7 +60,9 @@ impl Queue {
         assert!(self.scheduler.is_empty(), "{} kept requests to itself", self.settings.scheduler.name());
         self.generation += 1;
         let sent = self.by_tag.iter().filter_map(|id| self.requests.get(id.0));
-        self.others = sent.filter(|request| request.waiting.op != Op::Flush).count() as u32;
+        let is_awaited =
+            |request: &&Request| request.waiting.op != Op::Flush && matches!(request.step, Step::InFlight(_));
+        self.others = sent.filter(is_awaited).count() as u32;
         next.set_others(self.others);
         core::mem::replace(&mut self.scheduler, next)
     }

@@ -211,6 +211,8 @@ impl Engine {
         let Member { id, before: mut stats, .. } = side.exchange.streams.remove(stream.0 as usize);
         stats.add(&queue.stream_stats(id));
         queue.remove_stream(id);
+        drop(queue);
+        self.mark(disk); // the disk may have been held idle for it
         stats
     }
 

@@ -1,23 +1,34 @@
 //! Workers that have a queue each, as under `none`, and share the flushes of each device.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use super::Subject;
 use fairlift_core::flush::{Flush, SharedFlush};
 use fairlift_core::queue::{Backing, Segment, Settings};
 use fairlift_core::{Bio, ContextId, Dispatch, Finished, Instant, Outcome, Queue, Refused, Stream, StreamId, Tag};
-use fairlift_lab::power_cut::Subject;
 
 #[derive(Debug)]
 struct Shared(Mutex<Flush>);
 
 impl SharedFlush for Shared {
     fn with(&self, act: &mut dyn FnMut(&mut Flush)) {
-        act(&mut self.0.lock().unwrap());
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
+/// The same, for queues that share the flushes of each backing.
+#[must_use]
+pub fn with_shared_flushes(settings: &Settings) -> Settings {
+    let share = |backing: &Backing| {
+        let flush = Flush::new(settings.flush.clone(), backing.volatile_cache);
+        let flush: Arc<dyn SharedFlush> = Arc::new(Shared(Mutex::new(flush)));
+        Backing { flush: Some(flush), ..backing.clone() }
+    };
+    Settings { backings: settings.backings.iter().map(share).collect(), ..settings.clone() }
+}
+
 /// See the [module](self).
-pub(crate) struct Workers {
+pub struct Workers {
     /// By context.
     queues: Vec<Queue>,
     /// Which queue has a stream, and its name there.
@@ -27,13 +38,9 @@ pub(crate) struct Workers {
 
 impl Workers {
     /// A queue of these settings for each context.
-    pub(crate) fn new(settings: &Settings) -> Self {
-        let share = |backing: &Backing| {
-            let flush = Flush::new(settings.flush.clone(), backing.volatile_cache);
-            let flush: Arc<dyn SharedFlush> = Arc::new(Shared(Mutex::new(flush)));
-            Backing { flush: Some(flush), ..backing.clone() }
-        };
-        let settings = Settings { backings: settings.backings.iter().map(share).collect(), ..settings.clone() };
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        let settings = with_shared_flushes(settings);
         let queues = (0..settings.contexts).map(|_| Queue::new(settings.clone())).collect();
         Self { queues, streams: Vec::new(), depth: settings.depth }
     }

@@ -1,0 +1,167 @@
+//! What torture found: a line for each promise, as text or as JSON.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use fairlift_lab::repeat;
+use fairlift_lab::torture::runner::Done;
+use fairlift_lab::torture::{Broken, Count, PROMISES, Tally};
+use serde_json::{Value, json};
+
+use crate::terminal::output::COMMIT;
+
+/// What was found.
+pub(crate) struct Report<'a> {
+    pub(crate) seed: u64,
+    pub(crate) threads: usize,
+    pub(crate) time: Duration,
+    pub(crate) done: &'a [Done],
+}
+
+/// A run that failed.
+struct Failure<'a> {
+    suite: &'static str,
+    seed: u64,
+    broken: &'a Broken,
+}
+
+impl Failure<'_> {
+    fn command(&self) -> String {
+        format!("fairlift torture --only {} --seed {} --runs 1", self.suite, self.seed)
+    }
+}
+
+impl Report<'_> {
+    fn sum(&self) -> Tally {
+        let mut sum = Tally::default();
+        self.done.iter().for_each(|one| sum.add_all(&one.tally));
+        sum
+    }
+
+    fn failures(&self) -> Vec<Failure<'_>> {
+        let of = |done: &'_ Done| done.suite;
+        let all =
+            self.done.iter().flat_map(|done| done.broken.iter().map(move |(seed, broken)| (of(done), *seed, broken)));
+        all.map(|(suite, seed, broken)| Failure { suite, seed, broken }).collect()
+    }
+
+    /// The suite and the seed of the first run that failed.
+    pub(crate) fn first(&self) -> Option<(&'static str, u64)> {
+        self.failures().first().map(|failure| (failure.suite, failure.seed))
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let (sum, failures) = (self.sum(), self.failures());
+        let rate = |count: Count| sum.get(count) as f64 / self.time.as_secs_f64().max(0.001);
+        let mut out = format!(
+            "{:.0} s on {} threads, seeds from {}, commit {COMMIT}: {} runs, {} I/Os ({} a second), {} faults, {} power cuts\n\n",
+            self.time.as_secs_f64(),
+            self.threads,
+            self.seed,
+            sum.get(Count::Runs),
+            short(sum.get(Count::Ios)),
+            short(rate(Count::Ios) as u64),
+            short(sum.faults()),
+            short(sum.get(Count::Cuts)),
+        );
+        for promise in PROMISES {
+            let broken: Vec<_> = failures.iter().filter(|failure| failure.broken.promise == promise.name).collect();
+            let tried = promise.tried.iter().map(|count| format!("{} {}", short(sum.get(*count)), count.name()));
+            let verdict = if broken.is_empty() { "kept".to_owned() } else { format!("BROKEN {} times", broken.len()) };
+            let _ = writeln!(
+                out,
+                "{}  {verdict}  {}: {}",
+                promise.name,
+                promise.says,
+                tried.collect::<Vec<_>>().join(", ")
+            );
+            if let Some(first) = broken.first() {
+                let _ = writeln!(out, "    {}\n    {}", first.broken.says, first.command());
+            }
+        }
+        for failure in
+            failures.iter().filter(|failure| PROMISES.iter().all(|promise| promise.name != failure.broken.promise))
+        {
+            let _ = writeln!(out, "{}\n    {}", failure.broken, failure.command());
+        }
+        if let Some(first) = failures.first() {
+            let _ = writeln!(out, "\n{}", repeat::lines(&first.command(), COMMIT));
+        }
+        out
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> String {
+        let failures = self.failures();
+        let counts = |tally: &Tally| -> Value {
+            Count::ALL
+                .iter()
+                .map(|count| (count.name().to_owned(), json!(tally.get(*count))))
+                .collect::<serde_json::Map<_, _>>()
+                .into()
+        };
+        let suites = self.done.iter().map(|done| {
+            json!({ "suite": done.suite, "thread_seconds": done.time.as_secs_f64(), "counts": counts(&done.tally) })
+        });
+        let promises = PROMISES.iter().map(|promise| {
+            let broken = failures.iter().filter(|failure| failure.broken.promise == promise.name).count();
+            json!({ "promise": promise.name, "says": promise.says, "violations": broken })
+        });
+        let violations = failures.iter().map(|failure| {
+            json!({
+                "promise": failure.broken.promise,
+                "suite": failure.suite,
+                "seed": failure.seed,
+                "says": failure.broken.says,
+                "command": failure.command(),
+            })
+        });
+        let all = json!({
+            "commit": COMMIT,
+            "seed": self.seed,
+            "threads": self.threads,
+            "seconds": self.time.as_secs_f64(),
+            "counts": counts(&self.sum()),
+            "faults": self.sum().faults(),
+            "promises": promises.collect::<Vec<_>>(),
+            "violations": violations.collect::<Vec<_>>(),
+            "suites": suites.collect::<Vec<_>>(),
+        });
+        format!("{all:#}\n")
+    }
+}
+
+/// A number with at most four digits: `1234`, `56.7k`, `150M`.
+pub(crate) fn short(number: u64) -> String {
+    let (value, unit) = match number {
+        0..10_000 => return number.to_string(),
+        10_000..1_000_000 => (number as f64 / 1e3, "k"),
+        1_000_000..1_000_000_000 => (number as f64 / 1e6, "M"),
+        _ => (number as f64 / 1e9, "G"),
+    };
+    if value < 100.0 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlift_lab::torture::SUITES;
+
+    #[test]
+    fn a_broken_promise_is_said_with_the_command_that_repeats_it() {
+        let broken = Broken { promise: "L1", says: "a bio ends twice".into() };
+        let mut tally = Tally::default();
+        tally.add(Count::Ios, 12_345);
+        let done = [Done { suite: SUITES[0].name, tally, broken: vec![(17, broken)], ..Done::default() }];
+        let report = Report { seed: 1, threads: 2, time: Duration::from_secs(2), done: &done };
+        let (text, json) = (report.text(), report.json());
+        let command = "fairlift torture --only queue --seed 17 --runs 1";
+        assert!(
+            text.contains("L1  BROKEN 1 times") && text.contains("W2  kept") && text.contains("12.3k I/Os"),
+            "{text}"
+        );
+        assert!(text.contains(command) && json.contains(command), "{text}{json}");
+        assert_eq!(report.first(), Some(("queue", 17)));
+    }
+}

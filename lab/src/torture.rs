@@ -1,0 +1,208 @@
+//! Torture: what is promised, under anything that can happen, drawn by chance and repeated by its seed.
+//!
+//! A *run* follows from its [`Suite`] and its seed alone. It draws what it is made of, goes through a program of steps,
+//! and ends with what it counted and with the promise that was broken, if one was. [`runner`] makes runs on all processors until the
+//! time is over, and run number n has the seed `first + n`, whoever makes it.
+//!
+//! | suite | what it tries |
+//! |---|---|
+//! | `queue` | the queue with every scheduler, tags, flushes and ceilings, on a disk that fails, hangs, lies and is late, while all that can be changed is changed |
+//! | `power` | flushes, durable writes and failed flushes, with the power failing at every instant |
+//! | `order` | `mq-deadline` against a dull model of its rules |
+//!
+//! A run that fails is shrunk: steps are left out while it still fails ([`shrink()`]).
+
+use std::cell::RefCell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
+
+mod bench;
+mod change;
+mod device;
+mod meters;
+mod order;
+mod power;
+pub mod runner;
+mod sectors;
+mod shrink;
+mod step;
+mod swarm;
+mod tally;
+mod watch;
+
+use bench::Bench;
+use step::Step;
+use swarm::Setup;
+
+pub use shrink::{Small, shrink};
+pub use tally::{Broken, Count, Tally};
+
+/// A promise, and what of a [`Tally`] says how much it was tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Promise {
+    /// Its name in `docs/reliability.md`.
+    pub name: &'static str,
+    /// What it is, in a phrase.
+    pub says: &'static str,
+    /// What tries it.
+    pub tried: &'static [Count],
+}
+
+/// What is promised, as far as the suites try it.
+pub const PROMISES: &[Promise] = &[
+    Promise {
+        name: "D1",
+        says: "what was answered before a flush survives a power cut at any instant",
+        tried: &[Count::Cuts, Count::Flushes],
+    },
+    Promise { name: "D2", says: "a flush that failed is not forgotten", tried: &[Count::FailedFlushes] },
+    Promise {
+        name: "L1",
+        says: "every request is answered exactly once, and ends when the faults do",
+        tried: &[Count::Ios, Count::Requests, Count::Switches, Count::Changes, Count::Aborts],
+    },
+    Promise {
+        name: "L4",
+        says: "a request that hangs is answered within io_timeout and a second",
+        tried: &[Count::Hangs, Count::Delays],
+    },
+    Promise { name: "W2", says: "no ceiling lets more through than it says", tried: &[Count::Limited] },
+    Promise {
+        name: "W3",
+        says: "whoever waits for room or a tag is woken, and mq-deadline keeps to its rules",
+        tried: &[Count::Full, Count::Waits],
+    },
+    Promise {
+        name: "F1",
+        says: "the disk's error reaches the client that asked, and no other",
+        tried: &[Count::Errors, Count::Busy],
+    },
+    Promise {
+        name: "S1",
+        says: "a read returns what was written there last, and nothing of others",
+        tried: &[Count::Lies, Count::Found],
+    },
+];
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// What was tried, up to the promise that was broken.
+    pub tally: Tally,
+    /// The promise that was broken.
+    pub broken: Option<Broken>,
+}
+
+/// What a run counted, and whether every promise was kept.
+type Tried = (Tally, Result<(), Broken>);
+
+/// A kind of run.
+pub struct Suite {
+    /// Its name, as in `--only`.
+    pub name: &'static str,
+    /// What it tries, in a phrase.
+    pub about: &'static str,
+    /// Its part of the time, beside the others'.
+    pub part: u32,
+    /// How many steps the run of a seed has.
+    pub steps: fn(u64) -> u64,
+    /// What is special about the run of a seed.
+    pub says: fn(u64) -> String,
+    /// What a step of the run of a seed does.
+    pub step: fn(u64, u64) -> String,
+    /// Runs the steps of these numbers.
+    run: fn(u64, &mut dyn Iterator<Item = u64>) -> Tried,
+}
+
+/// All suites.
+pub const SUITES: &[Suite] = &[
+    Suite {
+        name: "queue",
+        about: "queue, schedulers, tags, ceilings, on a disk that fails, hangs and lies, while everything changes",
+        part: 8,
+        steps: |seed| Setup::draw(seed).steps,
+        says: |seed| Setup::draw(seed).says(),
+        step: |seed, number| Step::draw(&Setup::draw(seed), number).says(&Setup::draw(seed)),
+        run: queue,
+    },
+    Suite {
+        name: "power",
+        about: "flushes and durable writes on a disk with a volatile cache, whose power fails at every instant",
+        part: 2,
+        steps: |seed| power::Setup::draw(seed).bios(),
+        says: |seed| power::Setup::draw(seed).says(),
+        step: |_, number| format!("bio {number}"),
+        run: |seed, steps| power::Setup::draw(seed).go(steps.count() as u64),
+    },
+    Suite {
+        name: "order",
+        about: "the order of mq-deadline, request by request, against a model of its rules",
+        part: 1,
+        steps: |_| order::STEPS,
+        says: order::says,
+        step: |_, number| format!("step {number}"),
+        run: order::go,
+    },
+];
+
+fn queue(seed: u64, steps: &mut dyn Iterator<Item = u64>) -> Tried {
+    let setup = Setup::draw(seed);
+    let mut bench = Bench::new(&setup);
+    let result = bench.go(steps);
+    (bench.tally, result)
+}
+
+impl Suite {
+    /// The one of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Self> {
+        SUITES.iter().find(|suite| suite.name == name)
+    }
+
+    /// Makes the run of a seed, with these of its steps.
+    #[must_use]
+    pub fn run(&self, seed: u64, steps: &mut dyn Iterator<Item = u64>) -> Ended {
+        quieten();
+        let run = AssertUnwindSafe(|| (self.run)(seed, steps));
+        IS_WATCHED.with_borrow_mut(|watched| *watched = Some(String::new()));
+        let ended = panic::catch_unwind(run);
+        let said = IS_WATCHED.take();
+        match ended {
+            Ok((tally, result)) => Ended { tally, broken: result.err() },
+            // An assertion of ours: requests are answered once, or not at all.
+            Err(_) => Ended { tally: Tally::default(), broken: Some(Broken::new("L1", said.unwrap_or_default())) },
+        }
+    }
+
+    /// Makes the whole run of a seed.
+    #[must_use]
+    pub fn run_all(&self, seed: u64) -> Ended {
+        self.run(seed, &mut (0..(self.steps)(seed)))
+    }
+}
+
+thread_local! {
+    /// What a panic of this thread says, while somebody listens.
+    static IS_WATCHED: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// A panic of a run is a result, and is not printed.
+fn quieten() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let is_ours = IS_WATCHED.with_borrow_mut(|watched| {
+                let Some(said) = watched else { return false };
+                let says = info.payload_as_str().unwrap_or("a panic");
+                let place =
+                    info.location().map_or_else(String::new, |place| format!(" ({}:{})", place.file(), place.line()));
+                *said = format!("{says}{place}");
+                true
+            });
+            if !is_ours {
+                usual(info);
+            }
+        }));
+    });
+}

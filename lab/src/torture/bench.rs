@@ -1,0 +1,564 @@
+//! One run on a virtual clock: queues, workers, clients, a disk, and what watches them.
+//!
+//! torture.1  Time moves only from event to event. A worker takes its turn when its clients ask, its requests end, its time has
+//!     come, or another worker said so, and not otherwise: what waits for a wake-up that never comes, waits for ever, and is found.
+//! torture.2  A program is carried out step by step. Then the disk is reset, nothing goes wrong any more, and all that is open
+//!     must end within ten times its bound.
+//! torture.3  What is known of a bio is what its client asked; what the queue says of it is compared with that.
+
+use std::sync::Arc;
+
+use fairlift_core::ceiling::Budget;
+use fairlift_core::queue::{Segment, SharedTags};
+use fairlift_core::sched::Kind;
+use fairlift_core::tags::{Bitmap, Users};
+use fairlift_core::time::{ms, secs};
+use fairlift_core::tunable::parse_duration;
+use fairlift_core::{
+    Bio, ContextId, Dispatch, Duration, Errno, Extent, Flags, GroupId, Instant, Op, Outcome, Priority, Queue, Refused,
+    Stream, StreamId, Tag, Token,
+};
+
+use super::device::{Device, Event, Given};
+use super::meters::Meters;
+use super::sectors::Sectors;
+use super::step::{Act, Fate, Step};
+use super::swarm::{REGION, REGIONS, Setup};
+use super::tally::{Broken, Count, Tally};
+use crate::check::Check;
+use crate::power_cut::workers::with_shared_flushes;
+
+/// Events without time moving after which a run has stopped: far more than all that can happen at one instant.
+const STANDSTILL: u32 = 50_000;
+
+/// A queue, and what looks at it.
+pub(super) struct Lane {
+    pub(super) queue: Queue,
+    pub(super) check: Check,
+    /// The most that may be in flight: the depth, or what was in flight when that became less.
+    pub(super) in_flight_max: u16,
+    /// Whether it ever took a tag.
+    pub(super) is_active: bool,
+}
+
+/// A worker.
+#[derive(Default)]
+pub(super) struct Context {
+    /// When it takes its turn, if it has a reason to.
+    runs_at: Option<Instant>,
+    /// What its queue said at the end of its last turn.
+    timeout: Option<Instant>,
+    /// What the disk has ended of its requests.
+    ended: Vec<(Tag, Outcome)>,
+    pub(super) turns: u64,
+}
+
+/// A client: a connection.
+pub(super) struct Client {
+    pub(super) stream: StreamId,
+    pub(super) at: Stream,
+    pub(super) open: u32,
+    /// It has gone, and its stream goes with its last bio.
+    pub(super) is_gone: bool,
+}
+
+/// A bio under way, as its client knows it; its token is the row's number.
+pub(super) struct Row {
+    pub(super) client: u32,
+    pub(super) bio: Bio,
+    pub(super) luck: u64,
+    pub(super) order: u64,
+    /// Group and priority when it was asked for, and how many streams had moved by then.
+    pub(super) at: Stream,
+    pub(super) moves: u64,
+    pub(super) asked: Instant,
+    /// When the first part of it went to the disk.
+    pub(super) given: Option<Instant>,
+    /// What the disk said of its parts, as bits.
+    pub(super) errors: u8,
+    pub(super) is_told: bool,
+    pub(super) is_open: bool,
+    pub(super) turned_back: u8,
+    pub(super) floors: Vec<u64>,
+}
+
+/// A run: see the [module](self).
+pub(super) struct Bench<'a> {
+    pub(super) setup: &'a Setup,
+    pub(super) tally: Tally,
+    pub(super) now: Instant,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) contexts: Vec<Context>,
+    pub(super) clients: Vec<Client>,
+    /// Clients that are there.
+    pub(super) here: Vec<u32>,
+    pub(super) rows: Vec<Row>,
+    free: Vec<u32>,
+    pub(super) open: usize,
+    /// Of those that are open: whose clients were told that they take too long.
+    pub(super) told: usize,
+    pub(super) device: Device,
+    pub(super) sectors: Sectors,
+    pub(super) meters: Meters,
+    pub(super) budgets: Vec<(GroupId, Arc<Budget>)>,
+    /// Events since time moved.
+    turns: u32,
+    /// How often a stream moved.
+    pub(super) moves: u64,
+    pub(super) groups_made: u64,
+    /// Errors of flushes, and of writes that were durable at once, as bits.
+    pub(super) flush_errors: u8,
+    /// Empty between calls.
+    pub(super) segments: Vec<Segment>,
+    tags: Option<Arc<Bitmap>>,
+}
+
+type Result<T = ()> = std::result::Result<T, Broken>;
+
+impl<'a> Bench<'a> {
+    pub(super) fn new(setup: &'a Setup) -> Self {
+        let mut settings = setup.queue.clone();
+        let mut tags = None;
+        if setup.lanes > 1 {
+            settings = with_shared_flushes(&settings);
+        }
+        let shared = setup.shared_tags.then(|| {
+            let bitmap = Arc::new(Bitmap::new(settings.depth.into()).unwrap_or_else(|error| panic!("{error}")));
+            tags = Some(Arc::clone(&bitmap));
+            (bitmap, Arc::new(Users::new(setup.lanes.into())))
+        });
+        let lane = |user: u16| {
+            let tags = shared.as_ref().map(|(bitmap, users)| SharedTags {
+                bitmap: Arc::clone(bitmap),
+                users: Arc::clone(users),
+                user: user.into(),
+            });
+            let queue = Queue::new(fairlift_core::queue::Settings { tags, ..settings.clone() });
+            let mut check = Check::new(&queue);
+            check.seed(setup.seed);
+            check.watch_every(1 << 40); // the sectors have a model of their own
+            Lane { queue, check, in_flight_max: settings.depth, is_active: false }
+        };
+        let mut bench = Self {
+            setup,
+            tally: Tally::default(),
+            now: Instant::ZERO,
+            lanes: (0..setup.lanes).map(lane).collect(),
+            contexts: (0..setup.contexts).map(|_| Context::default()).collect(),
+            clients: Vec::new(),
+            here: Vec::new(),
+            rows: Vec::new(),
+            free: Vec::new(),
+            open: 0,
+            told: 0,
+            device: Device::new(setup),
+            sectors: Sectors::new(REGIONS * REGION),
+            meters: Meters::default(),
+            budgets: Vec::new(),
+            turns: 0,
+            moves: 0,
+            groups_made: 0,
+            flush_errors: 0,
+            segments: Vec::new(),
+            tags,
+        };
+        for number in 0..setup.clients {
+            let group = GroupId(number as u16 % setup.queue.groups.len() as u16);
+            bench.arrives(Stream {
+                group,
+                priority: Priority::default(),
+                context: ContextId(number as u16 % setup.contexts),
+            });
+        }
+        bench
+    }
+
+    /// A client comes.
+    pub(super) fn arrives(&mut self, at: Stream) {
+        let lane = self.lane_of(at.context.0);
+        let stream = self.lanes[lane].queue.add_stream(at);
+        self.here.push(self.clients.len() as u32);
+        self.clients.push(Client { stream, at, open: 0, is_gone: false });
+    }
+
+    /// The queue of a worker.
+    pub(super) fn lane_of(&self, context: u16) -> usize {
+        usize::from(context) % self.lanes.len()
+    }
+
+    /// Carries out the steps of these numbers, and lets all end (torture.2).
+    pub(super) fn go(&mut self, steps: impl Iterator<Item = u64>) -> Result {
+        for number in steps {
+            let Step { pause, act } = Step::draw(self.setup, number);
+            if pause > Duration::ZERO {
+                self.pass(pause)?;
+            }
+            match act {
+                Act::Ask { client, op, flags, extent, luck } => self.ask(client, op, flags, extent, luck)?,
+                Act::Change(change) => self.change(&change),
+            }
+        }
+        self.end()
+    }
+
+    /// So much time passes.
+    fn pass(&mut self, time: Duration) -> Result {
+        let until = self.now + time;
+        while self.next().is_some_and(|next| next <= until) {
+            self.event()?;
+        }
+        self.now = self.now.max(until);
+        Ok(())
+    }
+
+    /// A client asks, as soon as few enough bios are open.
+    fn ask(&mut self, client: u64, op: Op, flags: Flags, extent: Extent, luck: u64) -> Result {
+        while self.open - self.told >= self.setup.open_max {
+            if !self.event()? {
+                return Err(self.stuck());
+            }
+        }
+        let client = self.here[(client % self.here.len() as u64) as usize];
+        let Client { stream, at, .. } = self.clients[client as usize];
+        let token = self.row();
+        let bio = Bio { op, flags, extent, stream, token: Token(u64::from(token)) };
+        let context = usize::from(at.context.0);
+        let lane = self.lane_of(at.context.0);
+        let mut was_full = false;
+        loop {
+            match self.lanes[lane].queue.submit(self.now, bio) {
+                Ok(()) => break,
+                Err(Refused::Full) => {
+                    // It asks again when its worker takes a turn: whoever was turned away is woken.
+                    if !std::mem::replace(&mut was_full, true) {
+                        self.tally.one(Count::Full);
+                        self.wake(context);
+                    }
+                    let turns = self.contexts[context].turns;
+                    while self.contexts[context].turns == turns {
+                        if !self.event()? {
+                            return Err(Broken::new(
+                                "W3",
+                                format!("a client of context {context} waits for room, and nothing will wake it"),
+                            ));
+                        }
+                    }
+                }
+                Err(Refused::Unsupported(_)) => {
+                    self.free.push(token);
+                    return Ok(());
+                }
+                Err(refused) => return Err(Broken::new("L1", format!("{bio:?} is refused: {refused}"))),
+            }
+        }
+        self.wake(context);
+        self.lanes[lane].check.submitted(self.now, &bio);
+        let at = self.clients[client as usize].at;
+        self.clients[client as usize].open += 1;
+        self.open += 1;
+        let order = self.sectors.next();
+        let row = &mut self.rows[token as usize];
+        let floors = std::mem::take(&mut row.floors);
+        *row = Row {
+            client,
+            bio,
+            luck,
+            order,
+            at,
+            moves: self.moves,
+            asked: self.now,
+            is_open: true,
+            floors,
+            ..Row::empty()
+        };
+        if op == Op::Read {
+            self.sectors.asked(self.setup.index(extent.start.0), extent.sectors, &mut row.floors);
+        }
+        Ok(())
+    }
+
+    /// A row for a bio.
+    fn row(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.rows.push(Row::empty());
+            self.rows.len() as u32 - 1
+        })
+    }
+
+    /// A bio is over: its row is free.
+    pub(super) fn release(&mut self, token: u32) {
+        self.rows[token as usize].is_open = false;
+        self.free.push(token);
+        self.open -= 1;
+        self.told -= usize::from(self.rows[token as usize].is_told);
+        let client = self.rows[token as usize].client as usize;
+        self.clients[client].open -= 1;
+        self.leaves(client);
+        if self.open == 0 && !self.meters.is_empty() {
+            self.meters.rest(self.now);
+        }
+    }
+
+    /// A client that has gone is forgotten when nothing of it is open.
+    pub(super) fn leaves(&mut self, client: usize) {
+        let Client { stream, at, open: 0, is_gone: true } = self.clients[client] else { return };
+        let lane = self.lane_of(at.context.0);
+        self.lanes[lane].queue.remove_stream(stream);
+        self.wake(at.context.0.into()); // the disk may have been held idle for it
+    }
+
+    /// A worker is to take a turn, as soon as it gets to it.
+    pub(super) fn wake(&mut self, context: usize) {
+        let lag = match self.setup.lag.as_nanos() {
+            0 => Duration::ZERO,
+            lag => Duration::from_nanos(self.sectors.next().wrapping_mul(0x9e37_79b9_7f4a_7c15) % lag),
+        };
+        self.contexts[context].runs_at.get_or_insert(self.now + lag);
+    }
+
+    /// When something happens next.
+    fn next(&self) -> Option<Instant> {
+        let workers = self.contexts.iter().flat_map(|context| [context.runs_at, context.timeout]).flatten().min();
+        [self.device.next(), workers].into_iter().flatten().min()
+    }
+
+    /// Goes to the next event and lets it happen; whether there was one (torture.1).
+    pub(super) fn event(&mut self) -> Result<bool> {
+        let Some(next) = self.next() else { return Ok(false) };
+        self.turns = if next > self.now { 0 } else { self.turns + 1 };
+        if self.turns > STANDSTILL {
+            return Err(Broken::new(
+                "L1",
+                format!("time does not move any more at {:?}, with {} bios open", self.now, self.open),
+            ));
+        }
+        self.now = self.now.max(next);
+        while let Some((event, given)) = self.device.poll(self.now) {
+            match event {
+                Event::Ends(_) => {
+                    let outcome = self.landed(&given)?;
+                    self.contexts[usize::from(given.context)].ended.push((given.tag, outcome));
+                    self.wake(given.context.into());
+                }
+                Event::IsLate(_) => self.is_late(&given)?,
+            }
+        }
+        for context in 0..self.contexts.len() {
+            let Context { runs_at, timeout, .. } = &self.contexts[context];
+            if [*runs_at, *timeout].into_iter().flatten().any(|at| at <= self.now) {
+                self.turn(context)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// The turn of a worker, as a server's takes it.
+    fn turn(&mut self, context: usize) -> Result {
+        let (now, number) = (self.now, self.lane_of(context as u16));
+        let id = ContextId(context as u16);
+        let own = &mut self.contexts[context];
+        own.turns += 1;
+        own.runs_at = None;
+        let is_due = own.timeout.take().is_some_and(|at| at <= now);
+        let mut ended = std::mem::take(&mut own.ended);
+        let gives_tags_back = self.tags.is_some() && !ended.is_empty();
+        for (tag, outcome) in ended.drain(..) {
+            let lane = &mut self.lanes[number];
+            lane.queue.handle_completion(now, tag, outcome);
+            lane.in_flight_max = lane.in_flight_max.min(lane.queue.settings().depth.max(lane.queue.in_flight()));
+        }
+        self.contexts[context].ended = ended;
+        if is_due {
+            self.lanes[number].queue.handle_timeout(now);
+        }
+        while let Some(dispatch) = self.lanes[number].queue.poll_dispatch(now, id) {
+            self.dispatched(number, context, &dispatch)?;
+        }
+        while let Some(news) = self.lanes[number].queue.poll_finished(id) {
+            self.finished(number, context, news)?;
+        }
+        while let Some(other) = self.lanes[number].queue.poll_wake() {
+            if usize::from(other.0) != context {
+                self.wake(other.0.into());
+            }
+        }
+        // What one worker's turn leaves behind, another one was woken for; and a queue may lack what its neighbours hold.
+        let is_last = self.lanes.len() == 1 && self.contexts.iter().all(|context| context.runs_at.is_none());
+        let Lane { queue, check, .. } = &mut self.lanes[number];
+        let timeout = queue.poll_timeout();
+        self.contexts[context].timeout = timeout;
+        if queue.in_flight() > 0 || is_last {
+            check.settled(now, queue, timeout, false);
+        }
+        if gives_tags_back {
+            for context in 0..self.contexts.len() {
+                if self.lanes[self.lane_of(context as u16)].queue.lacks_tag() {
+                    self.wake(context);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A request goes to the disk, or is turned back by it.
+    fn dispatched(&mut self, number: usize, context: usize, dispatch: &Dispatch) -> Result {
+        self.look_at_dispatch(number, context, dispatch)?;
+        let first = self.lanes[number].queue.segments(dispatch.tag).next();
+        let row = first.map(|segment| (segment.token.0 as usize, segment.offset.sectors()));
+        let luck = match row {
+            Some((row, offset)) => self.rows[row].luck ^ offset.wrapping_mul(0xff51_afd7_ed55_8ccd),
+            None => self.sectors.next().wrapping_mul(0xd6e8_feb8_6659_fd93) >> 7, // a flush that several share
+        };
+        let mut fate = if self.device.is_honest { Fate::Fine } else { Fate::of(self.setup, luck, dispatch.op) };
+        if fate == Fate::Busy {
+            fate = Fate::Fine;
+            if let Some((row, _)) = row
+                && self.rows[row].turned_back < 3
+            {
+                self.rows[row].turned_back += 1;
+                self.tally.one(Count::Busy);
+                self.lanes[number].queue.handle_busy(self.now, dispatch.tag);
+                return Ok(());
+            }
+        }
+        if fate == Fate::Lost && self.device.lost_tags * 2 + 2 > self.lanes[number].queue.settings().depth {
+            fate = Fate::Hangs; // some tags stay
+        }
+        self.given(number, dispatch)?;
+        let count = match fate {
+            Fate::Error | Fate::Full => Some(Count::Errors),
+            Fate::Slow(_) => Some(Count::Delays),
+            Fate::Hangs | Fate::Lost => Some(Count::Hangs),
+            Fate::Lies(_) => Some(Count::Lies),
+            Fate::Fine | Fate::Busy => None,
+        };
+        if let Some(count) = count {
+            self.tally.one(count);
+        }
+        if count == Some(Count::Delays) || count == Some(Count::Hangs) {
+            self.flush_errors |= bit(Errno::ETIMEDOUT);
+        }
+        self.tally.one(Count::Requests);
+        self.device.give(self.now, (number as u16, context as u16), dispatch, fate, luck);
+        Ok(())
+    }
+
+    /// The disk is reset, and all that is open must end (torture.2).
+    fn end(&mut self) -> Result {
+        self.device.reset(self.now);
+        for lane in &mut self.lanes {
+            lane.queue.lift_ceilings(self.now);
+        }
+        self.meters = Meters::default();
+        (0..self.contexts.len()).for_each(|context| self.wake(context));
+        let bound = self.bound();
+        let until = self.now + Duration::from_nanos(bound.as_nanos() * 10);
+        while self.open > 0 {
+            if !self.event()? {
+                return Err(self.stuck());
+            }
+            if self.now > until {
+                return Err(Broken::new(
+                    "L1",
+                    format!("{} bios are open after ten times {bound}, though nothing goes wrong", self.open),
+                ));
+            }
+        }
+        for lane in &mut self.lanes {
+            let left = (lane.queue.in_flight(), lane.queue.waiting(), lane.queue.held_bios());
+            if left != (0, 0, 0) {
+                return Err(Broken::new(
+                    "L1",
+                    format!("all bios have ended, and the queue holds {left:?}: in flight, waiting, held"),
+                ));
+            }
+            lane.check.drained(self.now);
+        }
+        if let Some(busy) = self.tags.as_ref().map(|tags| tags.busy_count()).filter(|busy| *busy > 0) {
+            return Err(Broken::new("L1", format!("all bios have ended, and {busy} tags are out")));
+        }
+        let lies = self.sectors.look_at_all().map_err(|says| Broken::new("S1", says))?;
+        self.tally.add(Count::Found, lies);
+        self.tally.add(Count::Millis, self.now.as_nanos() / 1_000_000);
+        self.tally.one(Count::Runs);
+        Ok(())
+    }
+
+    /// In what time all that is open ends when nothing goes wrong: each piece by itself, and the disk held idle before each.
+    fn bound(&self) -> Duration {
+        let limits = &self.setup.queue.limits;
+        let pieces: u64 = self
+            .rows
+            .iter()
+            .filter(|row| row.is_open)
+            .map(|row| {
+                let extent = row.bio.extent;
+                let most =
+                    limits.max(row.bio.op).clamp(1, if limits.boundary == 0 { u64::MAX } else { limits.boundary });
+                extent.sectors / most + 4
+            })
+            .sum();
+        let one = self.device.service_max() + self.hold_max() + self.setup.lag;
+        Duration::from_nanos(one.as_nanos().saturating_mul(pieces)) + secs(2)
+    }
+
+    /// How long a scheduler may hold the disk idle.
+    pub(super) fn hold_max(&self) -> Duration {
+        let queue = &self.lanes[0].queue;
+        let set = |name| queue.tunable(name).and_then(|value| parse_duration(&value)).unwrap_or(Duration::ZERO);
+        let longest = set("slice_idle").max(set("group_idle")).max(ms(20));
+        longest + longest
+    }
+
+    fn stuck(&self) -> Broken {
+        let rows: Vec<_> = self.rows.iter().filter(|row| row.is_open).take(3).map(|row| row.bio).collect();
+        Broken::new("L1", format!("{} bios wait for nothing, such as {rows:?}", self.open))
+    }
+}
+
+impl Row {
+    fn empty() -> Self {
+        let bio = Bio { op: Op::Read, flags: Flags::NONE, extent: Extent::NONE, stream: StreamId(0), token: Token(0) };
+        let at = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(0) };
+        Self {
+            client: 0,
+            bio,
+            luck: 0,
+            order: 0,
+            at,
+            moves: 0,
+            asked: Instant::ZERO,
+            given: None,
+            errors: 0,
+            is_told: false,
+            is_open: false,
+            turned_back: 0,
+            floors: Vec::new(),
+        }
+    }
+}
+
+/// The errors that the disk gives, as bits.
+pub(super) fn bit(errno: Errno) -> u8 {
+    match errno {
+        Errno::EIO => 1,
+        Errno::ENOSPC => 2,
+        Errno::ETIMEDOUT => 4,
+        _ => 128,
+    }
+}
+
+/// How the disk ends a request, by its fate.
+pub(super) fn outcome(given: &Given) -> Outcome {
+    match given.fate {
+        Fate::Error => Outcome::Failed(Errno::EIO),
+        Fate::Full => Outcome::Failed(Errno::ENOSPC),
+        Fate::Hangs if given.luck & 1 << 60 != 0 => Outcome::Failed(Errno::EIO),
+        _ => Outcome::Done,
+    }
+}
+
+/// What a change of scheduler needs to know.
+pub(super) fn may_switch(setup: &Setup, kind: Kind) -> bool {
+    setup.lanes == 1 || kind == setup.kind
+}

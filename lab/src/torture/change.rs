@@ -1,0 +1,189 @@
+//! What changes while requests wait and are in flight.
+
+use std::sync::Arc;
+
+use fairlift_core::ceiling::{Bounds, Budget};
+use fairlift_core::tunable::{Range, TunableInfo};
+use fairlift_core::{Duration, GroupId, Sector, Stream};
+
+use super::bench::{Bench, may_switch};
+use super::step::{Change, new_group};
+use super::tally::Count;
+
+/// Groups of a run, at most.
+const GROUPS_MAX: usize = 12;
+
+impl Bench<'_> {
+    /// An operator changes something, or a client goes.
+    pub(super) fn change(&mut self, change: &Change) {
+        let now = self.now;
+        self.tally.one(Count::Changes);
+        match *change {
+            Change::Scheduler(kind) => {
+                if may_switch(self.setup, kind) {
+                    self.tally.one(Count::Switches);
+                    self.lanes.iter_mut().for_each(|lane| lane.queue.set_scheduler(now, kind));
+                    self.hold_as_set();
+                }
+            }
+            Change::Weight { group, weight } => {
+                let group = self.group(group);
+                self.lanes.iter_mut().for_each(|lane| lane.queue.set_weight(now, group, weight));
+            }
+            Change::AddGroup { parent, weight } => {
+                if self.lanes[0].queue.groups().count() < GROUPS_MAX {
+                    self.groups_made += 1;
+                    let group = new_group(self.group(parent), weight, self.groups_made);
+                    // A group that was removed may be on its way out of one queue, and gone from another.
+                    let is_free = |id: &u16| self.lanes.iter().all(|lane| !lane.queue.has_group(GroupId(*id)));
+                    if let Some(id) = (1..).find(is_free).map(GroupId) {
+                        self.lanes.iter_mut().for_each(|lane| lane.queue.add_group_at(now, id, group.clone()));
+                    }
+                }
+            }
+            Change::RemoveGroup(group) => {
+                let group = self.group(group);
+                let is_used = self.lanes.iter().any(|lane| {
+                    lane.queue.has_streams(group) || lane.queue.groups().any(|(_, other)| other.parent == Some(group))
+                });
+                if group != GroupId::ROOT && !is_used {
+                    self.meters.remove(group);
+                    self.budgets.retain(|(id, _)| *id != group);
+                    for lane in &mut self.lanes {
+                        lane.queue.remove_group(now, group).unwrap_or_else(|used| panic!("{used}"));
+                    }
+                }
+            }
+            Change::Move { client, group, priority } => {
+                let group = self.group(group);
+                let client = self.here[(client % self.here.len() as u64) as usize] as usize;
+                let client = &mut self.clients[client];
+                client.at = Stream { group, priority, ..client.at };
+                let (stream, at) = (client.stream, client.at);
+                let lane = self.lane_of(at.context.0);
+                self.moves += 1;
+                self.lanes[lane].queue.change_stream(now, stream, at);
+            }
+            Change::Abort(client) => {
+                self.tally.one(Count::Aborts);
+                let place = (client % self.here.len() as u64) as usize;
+                let client = self.here.swap_remove(place) as usize;
+                self.clients[client].is_gone = true;
+                self.arrives(self.clients[client].at);
+                self.leaves(client);
+            }
+            Change::Tunable { knob, end } => self.turn_knob(knob, end),
+            Change::Bounds { depth, more } => {
+                // With fewer tags than never come back nothing would go any more.
+                let depth = if self.setup.shared_tags {
+                    self.setup.queue.depth
+                } else {
+                    depth.max(2 * self.device.lost_tags + 2)
+                };
+                for lane in &mut self.lanes {
+                    lane.in_flight_max = depth.max(lane.queue.in_flight());
+                    lane.queue.set_bounds(now, depth, u32::from(depth) + more);
+                }
+            }
+            Change::Ceiling { group, ceiling } => {
+                let group = self.group(group);
+                if let Some(ceiling) = ceiling
+                    && (Bounds { ceiling, ..Bounds::default() }).check().is_err()
+                {
+                    return;
+                }
+                self.set_ceiling(group, ceiling);
+            }
+            Change::Floor { group, floor } => {
+                let group = self.group(group);
+                self.lanes.iter_mut().for_each(|lane| lane.queue.set_floor(now, group, floor));
+            }
+            Change::Acknowledge => {
+                for lane in &mut self.lanes {
+                    (0..2).for_each(|half| lane.queue.acknowledge_flush_error(Sector(half * (2 << self.setup.stride))));
+                }
+            }
+        }
+        // Whoever changes something has the workers look at it.
+        (0..self.contexts.len()).for_each(|context| self.wake(context));
+    }
+
+    fn set_ceiling(&mut self, group: GroupId, ceiling: Option<fairlift_core::ceiling::Ceiling>) {
+        let now = self.now;
+        let below: Vec<bool> =
+            self.rows.iter().map(|row| row.is_open && self.path(row.at.group).contains(&group)).collect();
+        let rows = self.rows.iter().zip(&below);
+        self.meters.set(now, group, ceiling, rows.filter(|(_, below)| **below).map(|(row, _)| &row.bio));
+        let known = self.budgets.iter().find(|(id, _)| *id == group).map(|(_, budget)| Arc::clone(budget));
+        match (known, ceiling) {
+            (Some(budget), Some(ceiling)) => {
+                budget.set(now, &ceiling);
+                self.lanes.iter_mut().for_each(|lane| lane.queue.ceiling_changed(now, group));
+            }
+            (None, None) => {}
+            (_, ceiling) => {
+                let budget = ceiling.map(|ceiling| Arc::new(Budget::new(&ceiling)));
+                self.budgets.retain(|(id, _)| *id != group);
+                self.budgets.extend(budget.clone().map(|budget| (group, budget)));
+                self.lanes.iter_mut().for_each(|lane| lane.queue.set_ceiling(now, group, budget.clone()));
+            }
+        }
+    }
+
+    /// A group that is there, by any number.
+    fn group(&self, number: u64) -> GroupId {
+        let count = self.lanes[0].queue.groups().count() as u64;
+        let nth = self.lanes[0].queue.groups().nth((number % count) as usize);
+        nth.map_or(GroupId::ROOT, |(id, _)| id)
+    }
+
+    /// A group and those above it.
+    pub(super) fn path(&self, group: GroupId) -> Vec<GroupId> {
+        let parent = |id: GroupId| {
+            self.lanes[0].queue.groups().find(|(other, _)| *other == id).and_then(|(_, group)| group.parent)
+        };
+        std::iter::successors(Some(group), |id| parent(*id)).collect()
+    }
+
+    /// A tunable is set to an end of its range, or to something that an operator would say.
+    fn turn_knob(&mut self, knob: u64, end: u64) {
+        let tunables = self.lanes[0].queue.settings().scheduler.tunables();
+        if tunables.is_empty() {
+            return;
+        }
+        let info = tunables[(knob % tunables.len() as u64) as usize];
+        let Some(usual) = self.lanes[0].queue.tunable(info.name) else { return };
+        let value = value(&info, end).unwrap_or(usual);
+        for lane in &mut self.lanes {
+            lane.queue.set_tunable(info.name, &value).unwrap_or_else(|error| panic!("{error}"));
+        }
+        self.hold_as_set();
+    }
+
+    /// The disk may be held idle for as long as is set.
+    fn hold_as_set(&mut self) {
+        let most = self.hold_max();
+        self.lanes.iter_mut().for_each(|lane| lane.check.hold_max(most));
+    }
+}
+
+fn value(info: &TunableInfo, end: u64) -> Option<String> {
+    const MODEL: &str = "rbps=100000000 rseqiops=5000 rrandiops=5000 wbps=100000000 wseqiops=5000 wrandiops=5000";
+    let time = |least: Duration, most: Duration| match end {
+        0 => least.to_string(),
+        1 => most.to_string(),
+        _ => most.min(fairlift_core::time::ms(30)).max(least).to_string(),
+    };
+    match info.range {
+        Range::Duration(least, most) | Range::AutoDuration(least, most) => (end < 3).then(|| time(least, most)),
+        Range::Count(least, most) | Range::AutoCount(least, most) => match end {
+            0 => Some(least.to_string()),
+            1 => Some(most.to_string()),
+            2 => Some(most.min(4).max(least).to_string()),
+            _ => None,
+        },
+        Range::Switch => Some((end & 1).to_string()),
+        Range::AutoCostModel => (end < 2).then(|| MODEL.to_owned()),
+        Range::Choice(names) => Some(names[end as usize % names.len()].to_owned()),
+    }
+}

@@ -1,0 +1,208 @@
+//! The disk of a run: a modelled one or one that takes about the same for each request, and what goes wrong in it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use fairlift_core::model::{Asked, Ended, Model};
+use fairlift_core::time::secs;
+use fairlift_core::{Dispatch, Duration, Flags, Instant, Op, Tag};
+
+use super::step::{Fate, spread};
+use super::swarm::Setup;
+
+/// How much later than `io_timeout` a client may hear of it.
+pub(super) const LATE_MAX: Duration = secs(1);
+
+/// A request in the disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Given {
+    pub(super) lane: u16,
+    pub(super) context: u16,
+    pub(super) tag: Tag,
+    pub(super) op: Op,
+    pub(super) fua: bool,
+    pub(super) sectors: u64,
+    pub(super) since: Instant,
+    pub(super) fate: Fate,
+    pub(super) luck: u64,
+    serial: u64,
+    has_left_model: bool,
+}
+
+/// What happens in it at some time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Event {
+    /// A request ends: its place.
+    Ends(u32),
+    /// The clients of this request must have heard by now that it takes too long.
+    IsLate(u32),
+}
+
+/// The disk: see the [module](self).
+pub(super) struct Device {
+    model: Option<Box<dyn Model>>,
+    service: Duration,
+    spread: Duration,
+    io_timeout: Duration,
+    /// (when, in what order, what)
+    events: BinaryHeap<Reverse<(Instant, u64, Event)>>,
+    places: Vec<Option<Given>>,
+    free: Vec<u32>,
+    serial: u64,
+    ended: Vec<Ended>,
+    /// Nothing goes wrong any more.
+    pub(super) is_honest: bool,
+    /// Tags that come back only when it is reset.
+    pub(super) lost_tags: u16,
+    /// Requests in it.
+    pub(super) len: usize,
+}
+
+impl Device {
+    pub(super) fn new(setup: &Setup) -> Self {
+        Self {
+            model: setup.build_model(),
+            service: setup.service,
+            spread: setup.spread,
+            io_timeout: setup.queue.io_timeout,
+            events: BinaryHeap::new(),
+            places: Vec::new(),
+            free: Vec::new(),
+            serial: 0,
+            ended: Vec::new(),
+            is_honest: false,
+            lost_tags: 0,
+            len: 0,
+        }
+    }
+
+    /// The longest that a request takes when nothing goes wrong: a guess that is too high, for a modelled disk.
+    pub(super) fn service_max(&self) -> Duration {
+        if self.model.is_some() { secs(5) } else { self.service + self.spread }
+    }
+
+    pub(super) fn give(
+        &mut self,
+        now: Instant,
+        (lane, context): (u16, u16),
+        dispatch: &Dispatch,
+        fate: Fate,
+        luck: u64,
+    ) {
+        let Dispatch { tag, op, flags, extent, .. } = *dispatch;
+        self.serial += 1;
+        self.len += 1;
+        self.lost_tags += u16::from(fate == Fate::Lost);
+        let fua = flags.contains(Flags::FUA);
+        let given = Given {
+            lane,
+            context,
+            tag,
+            op,
+            fua,
+            sectors: extent.sectors,
+            since: now,
+            fate,
+            luck,
+            serial: self.serial,
+            has_left_model: false,
+        };
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.places[place as usize] = Some(given);
+                place
+            }
+            None => {
+                self.places.push(Some(given));
+                self.places.len() as u32 - 1
+            }
+        };
+        match &mut self.model {
+            Some(model) => {
+                let extent = if op == Op::Flush { fairlift_core::Extent::NONE } else { extent };
+                model.submit(now, &Asked { id: u64::from(place), op, flags, extent });
+            }
+            None => self.ends(now, place),
+        }
+        if matches!(fate, Fate::Slow(_) | Fate::Hangs | Fate::Lost) {
+            let at = now + self.io_timeout + LATE_MAX;
+            self.events.push(Reverse((at, self.serial, Event::IsLate(place))));
+        }
+    }
+
+    /// A request would end now, or after its usual time where nothing models the disk: but for its fate.
+    fn ends(&mut self, now: Instant, place: u32) {
+        let Some(given) = &mut self.places[place as usize] else { return };
+        given.has_left_model = true;
+        let usual = match self.model {
+            Some(_) => now.since(given.since),
+            None => self.service + spread(given.luck, self.spread),
+        };
+        let takes = match given.fate {
+            Fate::Slow(times) => Duration::from_nanos(usual.as_nanos().saturating_mul(times)),
+            Fate::Hangs => self.io_timeout + LATE_MAX + LATE_MAX,
+            Fate::Lost => return,
+            _ => usual,
+        };
+        self.events.push(Reverse((given.since + takes, given.serial, Event::Ends(place))));
+    }
+
+    /// When something happens next.
+    pub(super) fn next(&self) -> Option<Instant> {
+        let own = self.events.peek().map(|Reverse((at, ..))| *at);
+        match &self.model {
+            Some(model) => [own, model.poll_event()].into_iter().flatten().min(),
+            None => own,
+        }
+    }
+
+    /// What has happened by now: one at a time.
+    pub(super) fn poll(&mut self, now: Instant) -> Option<(Event, Given)> {
+        if let Some(model) = &mut self.model
+            && model.poll_event().is_some_and(|at| at <= now)
+        {
+            let mut ended = std::mem::take(&mut self.ended);
+            model.advance(now, &mut ended);
+            for one in ended.drain(..) {
+                self.ends(one.at, one.id as u32);
+            }
+            self.ended = ended;
+        }
+        while let Some(&Reverse((at, serial, event))) = self.events.peek()
+            && at <= now
+        {
+            self.events.pop();
+            let (Event::Ends(place) | Event::IsLate(place)) = event;
+            let Some(given) = self.places[place as usize].filter(|given| given.serial == serial) else { continue };
+            if let Event::Ends(_) = event {
+                self.take(place);
+            }
+            return Some((event, given));
+        }
+        None
+    }
+
+    fn take(&mut self, place: u32) {
+        self.places[place as usize] = None;
+        self.free.push(place);
+        self.len -= 1;
+    }
+
+    /// The disk is reset: what hangs, and whose end was lost, fails now. From here on nothing goes wrong.
+    pub(super) fn reset(&mut self, now: Instant) {
+        self.is_honest = true;
+        for (place, given) in self.places.iter_mut().enumerate() {
+            let Some(given) = given.as_mut().filter(|one| matches!(one.fate, Fate::Hangs | Fate::Lost | Fate::Slow(_)))
+            else {
+                continue;
+            };
+            given.fate = Fate::Error;
+            // What the model still has ends when it says so.
+            if self.model.is_none() || given.has_left_model {
+                self.serial += 1;
+                given.serial = self.serial;
+                self.events.push(Reverse((now, self.serial, Event::Ends(place as u32))));
+            }
+        }
+    }
+}

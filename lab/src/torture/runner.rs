@@ -1,0 +1,80 @@
+//! Runs, one after the other on each processor, until the time is over.
+
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Broken, SUITES, Suite, Tally};
+
+/// What is to be run.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Of these suites: all, if none is named.
+    pub only: &'a [&'static str],
+    /// The seed of each suite's first run; the next ones follow.
+    pub seed: u64,
+    /// For so long.
+    pub time: Option<Duration>,
+    /// So many runs of each suite, whatever the time.
+    pub runs: Option<u64>,
+    /// On so many threads.
+    pub threads: usize,
+}
+
+/// What became of a suite.
+#[derive(Clone, Default, Debug)]
+pub struct Done {
+    /// Its name.
+    pub suite: &'static str,
+    /// What was tried.
+    pub tally: Tally,
+    /// The runs in which a promise was broken, by seed.
+    pub broken: Vec<(u64, Broken)>,
+    /// Time of all threads together.
+    pub time: Duration,
+    /// Runs that were begun.
+    pub begun: u64,
+}
+
+/// After so many runs that fail there is nothing more to learn.
+const ENOUGH: usize = 20;
+
+/// Runs what is asked; `progress` hears now and then how far it is, and says whether to stop.
+pub fn run(asked: &Asked<'_>, progress: &(dyn Fn(&[Done]) -> bool + Sync)) -> Vec<Done> {
+    let is_asked = |suite: &&Suite| asked.only.is_empty() || asked.only.contains(&suite.name);
+    let suites: Vec<&Suite> = SUITES.iter().filter(is_asked).collect();
+    let new = |suite: &&Suite| Done { suite: suite.name, ..Done::default() };
+    let done = Mutex::new(suites.iter().map(new).collect::<Vec<_>>());
+    let lock = || done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let start = Instant::now();
+    let next = || {
+        let mut done = lock();
+        let is_over = asked.time.is_some_and(|time| start.elapsed() >= time) || progress(&done);
+        if is_over || done.iter().map(|one| one.broken.len()).sum::<usize>() >= ENOUGH {
+            return None;
+        }
+        // The one that is furthest behind its part.
+        let behind = |at: &usize| done[*at].time.as_nanos() / u128::from(suites[*at].part);
+        let left = (0..suites.len()).filter(|at| asked.runs.is_none_or(|runs| done[*at].begun < runs));
+        let at = left.min_by_key(|at| (behind(at), done[*at].begun))?;
+        done[at].begun += 1;
+        Some((at, asked.seed + done[at].begun - 1))
+    };
+    thread::scope(|scope| {
+        for _ in 0..asked.threads.max(1) {
+            scope.spawn(|| {
+                while let Some((at, seed)) = next() {
+                    let since = Instant::now();
+                    let ended = suites[at].run_all(seed);
+                    let mut done = lock();
+                    done[at].time += since.elapsed();
+                    done[at].tally.add_all(&ended.tally);
+                    done[at].broken.extend(ended.broken.map(|broken| (seed, broken)));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    done.iter_mut().for_each(|one| one.broken.sort_by_key(|(seed, _)| *seed));
+    done
+}

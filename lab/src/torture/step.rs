@@ -1,0 +1,244 @@
+//! A run's program: steps, each drawn by itself from the seed and its number.
+//!
+//! So a program is never written down, and a shorter one is the same numbers with some left out: a failing run is shrunk by
+//! leaving out steps while it still fails. A step names a client or a group by a number that is taken modulo those that there
+//! are, so that it means something whatever was left out before.
+
+use fairlift_core::ceiling::{Ceiling, Rate, Rates};
+use fairlift_core::sched::Kind;
+use fairlift_core::time::{ms, us};
+use fairlift_core::{Duration, Extent, Flags, Group, Op, Priority, PriorityClass, Sector};
+
+use super::swarm::{CHANGES, REGION, REGIONS, Setup};
+use crate::Random;
+
+/// One step of a program.
+#[derive(Debug)]
+pub(super) struct Step {
+    /// How long after the one before.
+    pub(super) pause: Duration,
+    pub(super) act: Act,
+}
+
+/// What a step does.
+#[derive(Debug)]
+pub(super) enum Act {
+    Ask { client: u64, op: Op, flags: Flags, extent: Extent, luck: u64 },
+    Change(Change),
+}
+
+/// What an operator changes, or a client does besides asking.
+#[derive(Debug)]
+pub(super) enum Change {
+    Scheduler(Kind),
+    Weight {
+        group: u64,
+        weight: u16,
+    },
+    AddGroup {
+        parent: u64,
+        weight: u16,
+    },
+    RemoveGroup(u64),
+    Move {
+        client: u64,
+        group: u64,
+        priority: Priority,
+    },
+    /// A client goes away at once, and another comes.
+    Abort(u64),
+    Tunable {
+        knob: u64,
+        end: u64,
+    },
+    Bounds {
+        depth: u16,
+        more: u32,
+    },
+    Ceiling {
+        group: u64,
+        ceiling: Option<Ceiling>,
+    },
+    Floor {
+        group: u64,
+        floor: Rates,
+    },
+    Acknowledge,
+}
+
+impl Step {
+    /// The step of that number.
+    pub(super) fn draw(setup: &Setup, number: u64) -> Self {
+        let mut random = Random::new(setup.seed ^ number.wrapping_mul(0xd134_2543_de82_ef95));
+        let r = &mut random;
+        let bits = r.bits();
+        let pause = if bits % 16 < setup.batched {
+            Duration::ZERO
+        } else {
+            Duration::from_nanos(r.below(2 * setup.pause.as_nanos()))
+        };
+        if bits >> 8 & 4095 < setup.changes {
+            return Self { pause, act: Act::Change(Change::draw(setup, r)) };
+        }
+        let mut part = r.below(setup.mix.iter().sum());
+        let op = Op::ALL.into_iter().find(|op| {
+            let is_it = part < setup.mix[*op as usize];
+            part = part.wrapping_sub(setup.mix[*op as usize]);
+            is_it
+        });
+        let op = op.unwrap_or(Op::Read);
+        let block = u64::from(setup.queue.limits.block);
+        let sectors = (1 + (bits >> 20) % setup.sectors_max).next_multiple_of(block);
+        let region = bits >> 32 & (REGIONS - 1);
+        // A client that goes on reads or writes where it would be after so many steps.
+        let is_next = bits >> 40 & 15 < setup.sequential;
+        let offset = if is_next { number * sectors } else { r.bits() } % (REGION - sectors) / block * block;
+        let start = Sector((region << setup.stride) + offset);
+        let extent = if op == Op::Flush { Extent::new(start, 0) } else { Extent::new(start, sectors) };
+        let fua = matches!(op, Op::Write | Op::WriteZeroes) && bits >> 44 & 15 < setup.fua;
+        let sync = if bits >> 48 & 3 == 0 { Flags::SYNC } else { Flags::NONE };
+        let preflush = if fua && bits >> 50 & 3 == 0 { Flags::PREFLUSH } else { Flags::NONE };
+        let flags = if fua { sync.with(Flags::FUA).with(preflush) } else { sync };
+        let client = if is_next { bits >> 52 & 3 } else { bits >> 52 };
+        Self { pause, act: Act::Ask { client, op, flags, extent, luck: r.bits() } }
+    }
+}
+
+impl Step {
+    /// As it is shown to whoever looks for the mistake.
+    pub(super) fn says(&self, setup: &Setup) -> String {
+        match &self.act {
+            Act::Ask { client, op, flags, extent, luck } => {
+                let fate = Fate::of(setup, *luck, *op);
+                let client = client % u64::from(setup.clients);
+                format!("after {}, client {client}: {} {extent:?} {flags:?}; the disk: {fate:?}", self.pause, op.name())
+            }
+            Act::Change(change) => format!("after {}: {change:?}", self.pause),
+        }
+    }
+}
+
+impl Change {
+    fn draw(setup: &Setup, r: &mut Random) -> Self {
+        let all = setup.change_mix.iter().sum::<u64>();
+        let mut part = if all == 0 { 0 } else { r.below(all) };
+        let which = (0..CHANGES).find(|which| {
+            let is_it = part < setup.change_mix[*which];
+            part = part.wrapping_sub(setup.change_mix[*which]);
+            is_it
+        });
+        let group = r.below(1 << 16);
+        let weight = [1, 10, 100, 500, 1000][r.below(5) as usize];
+        match which.unwrap_or(1) {
+            0 => Self::Scheduler(Kind::ALL[r.below(Kind::ALL.len() as u64) as usize]),
+            1 => Self::Weight { group, weight },
+            2 => Self::AddGroup { parent: group, weight },
+            3 => Self::RemoveGroup(group),
+            4 => {
+                let class = [PriorityClass::BestEffort, PriorityClass::RealTime, PriorityClass::Idle];
+                let class = class[(r.below(6) as usize).saturating_sub(3)];
+                Self::Move { client: r.bits() >> 8, group, priority: Priority { class, level: r.below(8) as u8 } }
+            }
+            5 => Self::Abort(r.bits() >> 8),
+            6 => Self::Tunable { knob: r.bits() >> 8, end: r.below(4) },
+            7 => Self::Bounds { depth: 1 + r.below(64) as u16, more: r.below(64) as u32 },
+            8 => Self::Ceiling { group, ceiling: (r.below(3) > 0).then(|| ceiling(r)) },
+            9 => Self::Floor {
+                group,
+                floor: if r.below(2) == 0 { Rates::NONE } else { Rates::NONE.with(any(r), 1 + r.below(100_000)) },
+            },
+            _ => Self::Acknowledge,
+        }
+    }
+}
+
+fn any(random: &mut Random) -> Rate {
+    Rate::ALL[random.below(Rate::COUNT as u64) as usize]
+}
+
+/// A ceiling of one rate or two, sometimes with a burst.
+fn ceiling(random: &mut Random) -> Ceiling {
+    let mut ceiling = Ceiling::NONE;
+    for _ in 0..1 + random.below(2) {
+        let rate = any(random);
+        let amount = if rate.counts_bytes() { 1 << (18 + random.below(12)) } else { 200 << random.below(10) };
+        ceiling.max = ceiling.max.with(rate, amount);
+        if random.below(4) == 0 {
+            ceiling.burst = ceiling.burst.with(rate, amount * (2 + random.below(8)));
+            ceiling.length = if random.below(2) == 0 { ms(20) } else { ms(400) };
+        }
+    }
+    ceiling
+}
+
+/// A group that an operator adds.
+pub(super) fn new_group(parent: fairlift_core::GroupId, weight: u16, number: u64) -> Group {
+    Group { path: format!("/n{number}"), parent: Some(parent), weight }
+}
+
+/// What a device does with a request, from the luck of the bio that it begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    Fine,
+    Error,
+    Full,
+    /// It takes so many times as long.
+    Slow(u64),
+    /// It takes longer than `io_timeout`.
+    Hangs,
+    /// Its end is never heard of, until the device is reset.
+    Lost,
+    Busy,
+    Lies(Lie),
+}
+
+/// A device that answers "done" to what it has not done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lie {
+    Dropped,
+    /// The last sectors are not written.
+    Torn,
+    /// It is written to another place.
+    Misdirected,
+}
+
+impl Fate {
+    pub(super) fn of(setup: &Setup, luck: u64, op: Op) -> Self {
+        let rates = &setup.rates;
+        let mut part = luck & 4095;
+        let mut falls = |rate: u64| {
+            let falls = part < rate;
+            part = part.wrapping_sub(rate);
+            falls
+        };
+        let more = luck >> 12;
+        if falls(rates.errors) {
+            return Self::Error;
+        }
+        if falls(rates.full) {
+            return if op == Op::Read || op == Op::Flush { Self::Error } else { Self::Full };
+        }
+        if falls(rates.delays) {
+            return Self::Slow(1 + more % 1000);
+        }
+        if falls(rates.hangs) {
+            return Self::Hangs;
+        }
+        if falls(rates.lost) {
+            return Self::Lost;
+        }
+        if falls(rates.busy) {
+            return Self::Busy;
+        }
+        if op == Op::Write && falls(rates.lies) {
+            return Self::Lies([Lie::Dropped, Lie::Torn, Lie::Misdirected][(more % 3) as usize]);
+        }
+        Self::Fine
+    }
+}
+
+/// A time below twice `mean`, from luck.
+pub(super) fn spread(luck: u64, most: Duration) -> Duration {
+    let nanos = most.as_nanos();
+    if nanos == 0 { us(0) } else { Duration::from_nanos((luck >> 24) % (nanos + 1)) }
+}

@@ -1,0 +1,126 @@
+//! What was tried, and how much of it.
+
+use std::fmt;
+
+macro_rules! counts {
+    ($($(#[doc = $says:literal])+ $count:ident = $name:literal,)+) => {
+        /// Something that is counted.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Count {
+            $($(#[doc = $says])+ $count,)+
+        }
+
+        impl Count {
+            /// All of them.
+            pub const ALL: [Self; [$(Self::$count),+].len()] = [$(Self::$count),+];
+
+            /// As it is shown.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$count => $name,)+
+                }
+            }
+        }
+    };
+}
+
+counts! {
+    /// Runs.
+    Runs = "runs",
+    /// Bios that ended.
+    Ios = "I/Os",
+    /// Requests that went to the disk.
+    Requests = "requests",
+    /// Simulated milliseconds.
+    Millis = "simulated ms",
+    /// Requests that the disk failed.
+    Errors = "errors",
+    /// Requests that took 1 to 1,000 times as long.
+    Delays = "delays",
+    /// Requests that took longer than `io_timeout`, or whose end was lost.
+    Hangs = "hangs",
+    /// Requests that the disk turned back.
+    Busy = "turned back",
+    /// Writes that were dropped, torn or put elsewhere.
+    Lies = "lies of the disk",
+    /// Sectors that such a write left wrong, and that a read found wrong.
+    Found = "sectors found wrong",
+    /// Clients that went away.
+    Aborts = "aborts",
+    /// Bios that had no room at first.
+    Full = "waits for room",
+    /// Changes of schedulers.
+    Switches = "scheduler changes",
+    /// Changes of weights, groups, limits, tunables, depth.
+    Changes = "changes",
+    /// Bios of groups with a ceiling.
+    Limited = "I/Os under a ceiling",
+    /// Instants at which the power could have failed.
+    Cuts = "power cuts",
+    /// Flushes that clients were told to have ended well.
+    Flushes = "flushes",
+    /// Flushes of the disk that failed.
+    FailedFlushes = "failed flushes",
+    /// Tenants whose share was compared with their weight.
+    Shares = "shares compared",
+    /// Tenants that got their floor.
+    Floors = "floors compared",
+    /// Requests whose wait was compared with its bound.
+    Waits = "waits compared",
+}
+
+/// Counts, by what is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tally([u64; Count::ALL.len()]);
+
+impl Tally {
+    /// So many more.
+    pub const fn add(&mut self, count: Count, more: u64) {
+        self.0[count as usize] += more;
+    }
+
+    /// One more.
+    pub(super) const fn one(&mut self, count: Count) {
+        self.add(count, 1);
+    }
+
+    /// All that another one counted.
+    pub fn add_all(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(sum, more)| *sum += more);
+    }
+
+    /// How many.
+    #[must_use]
+    pub const fn get(&self, count: Count) -> u64 {
+        self.0[count as usize]
+    }
+
+    /// All that went wrong on purpose.
+    #[must_use]
+    pub fn faults(&self) -> u64 {
+        use Count::{Aborts, Busy, Delays, Errors, FailedFlushes, Hangs, Lies};
+        [Errors, Delays, Hangs, Busy, Lies, Aborts, FailedFlushes].into_iter().map(|count| self.get(count)).sum()
+    }
+}
+
+/// A promise that was broken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Broken {
+    /// Which, as in `docs/reliability.md`.
+    pub promise: &'static str,
+    /// How.
+    pub says: String,
+}
+
+impl Broken {
+    pub(super) fn new(promise: &'static str, says: impl Into<String>) -> Self {
+        Self { promise, says: says.into() }
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.promise, self.says)
+    }
+}
