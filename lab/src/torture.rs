@@ -7,6 +7,7 @@
 //! | suite | what it tries |
 //! |---|---|
 //! | `queue` | the queue with every scheduler, tags, flushes and ceilings, on a disk that fails, hangs, lies and is late, while all that can be changed is changed |
+//! | `flood` | the same with many small requests on a fast disk |
 //! | `power` | flushes, durable writes and failed flushes, with the power failing at every instant |
 //! | `order` | `mq-deadline` against a dull model of its rules |
 //!
@@ -119,16 +120,25 @@ pub const SUITES: &[Suite] = &[
     Suite {
         name: "queue",
         about: "queue, schedulers, tags, ceilings, on a disk that fails, hangs and lies, while everything changes",
-        part: 8,
+        part: 4,
         steps: |seed| Setup::draw(seed).steps,
         says: |seed| Setup::draw(seed).says(),
         step: |seed, number| Step::draw(&Setup::draw(seed), number).says(&Setup::draw(seed)),
-        run: queue,
+        run: |seed, steps| queue(&Setup::draw(seed), steps),
+    },
+    Suite {
+        name: "flood",
+        about: "the same with many small requests on a fast disk, for numbers",
+        part: 6,
+        steps: |seed| Setup::draw_flood(seed).steps,
+        says: |seed| Setup::draw_flood(seed).says(),
+        step: |seed, number| Step::draw(&Setup::draw_flood(seed), number).says(&Setup::draw_flood(seed)),
+        run: |seed, steps| queue(&Setup::draw_flood(seed), steps),
     },
     Suite {
         name: "power",
         about: "flushes and durable writes on a disk with a volatile cache, whose power fails at every instant",
-        part: 2,
+        part: 1,
         steps: |seed| power::Setup::draw(seed).bios(),
         says: |seed| power::Setup::draw(seed).says(),
         step: |_, number| format!("bio {number}"),
@@ -145,9 +155,8 @@ pub const SUITES: &[Suite] = &[
     },
 ];
 
-fn queue(seed: u64, steps: &mut dyn Iterator<Item = u64>) -> Tried {
-    let setup = Setup::draw(seed);
-    let mut bench = Bench::new(&setup);
+fn queue(setup: &Setup, steps: &mut dyn Iterator<Item = u64>) -> Tried {
+    let mut bench = Bench::new(setup);
     let result = bench.go(steps);
     (bench.tally, result)
 }

@@ -5,6 +5,8 @@
 
     tests/bugs/run.py --docs         writes their list into docs/reliability.md
 
+    tests/bugs/run.py --torture 10   runs `fairlift torture` for so many seconds with each bug of core, and says which it finds
+
 The tree is copied to target/bugs with all bugs in it, each asked for by its name in FAIRLIFT_BUG, so that one build serves all.
 A test must pass without a bug, and fail, abort or hang with its own.
 """
@@ -128,11 +130,38 @@ def described(bugs, page):
     return re.sub(r"^(\| (\w\d) \|.*\|) \d* ?\|$", lambda m: f"{m[1]} {count(m[2]) or ''} |".replace("  |", " |"), page, flags=re.M)
 
 
+def torture(bugs, seconds):
+    """Which bugs of core `fairlift torture` finds, and by which suite."""
+    bugs = [bug for bug in bugs if bug["file"].startswith("core/")]
+    copy(bugs)
+    program = cargo("build", "-p", "fairlift-cli")["fairlift"]
+
+    def found(bug):
+        environment = os.environ | ({"FAIRLIFT_BUG": bug["name"]} if bug else {})
+        command = [program, "torture", "--seconds", str(seconds), "--threads", "1", "--json"]
+        try:
+            ended = subprocess.run(command, env=environment, timeout=seconds + HANGS, text=True, stdout=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL)
+            return sorted({one["suite"] for one in json.loads(ended.stdout)["violations"]})
+        except subprocess.TimeoutExpired:
+            return ["by a run that does not end"]
+
+    assert not found(None), "a promise is broken without a bug: fairlift torture"
+    with concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+        results = list(zip(bugs, pool.map(found, bugs)))
+    for bug, suites in results:
+        print(f"| {bug['promise']} | {bug['name'][0].upper()}{bug['name'][1:]} | {', '.join(suites) or '—'} |")
+    by_suite = {suite: sum(suite in suites for _, suites in results) for _, suites in results for suite in suites}
+    print(f"{sum(bool(suites) for _, suites in results)} of {len(results)} found in {seconds} s each: {by_suite}")
+
+
 def main():
     words = [word.lower() for word in sys.argv[1:]]
     bugs = tomllib.loads((Path(__file__).parent / "bugs.toml").read_text())["bug"]
     assert len({bug["name"] for bug in bugs}) == len(bugs), "two bugs of one name"
     page = PAGE.read_text()
+    if words[:1] == ["--torture"]:
+        return torture(bugs, int(words[1]))
     if words == ["--docs"]:
         return PAGE.write_text(described(bugs, page))
     if page != described(bugs, page):

@@ -37,7 +37,7 @@ pub struct Done {
 }
 
 /// After so many runs that fail there is nothing more to learn.
-const ENOUGH: usize = 20;
+const ENOUGH: usize = 8;
 
 /// Runs what is asked; `progress` hears now and then how far it is, and says whether to stop.
 pub fn run(asked: &Asked<'_>, progress: &(dyn Fn(&[Done]) -> bool + Sync)) -> Vec<Done> {

@@ -193,6 +193,35 @@ impl Setup {
         }
     }
 
+    /// As [`Setup::draw`], but what costs the test more than the queue is left out: models, requests that are cut into pieces, clients
+    /// that ask one by one. What is looked at is the same.
+    pub(super) fn draw_flood(seed: u64) -> Self {
+        let mut setup = Self::draw(seed);
+        let mut random = Random::new(seed ^ 0x666c_6f6f_6400);
+        let r = &mut random;
+        let depth = one_of(r, &[16, 64, 128]);
+        setup.queue.depth = depth;
+        setup.queue.nr_requests = u32::from(depth) + one_of(r, &[64, 256]);
+        let block = u64::from(setup.queue.limits.block);
+        let boundary = if setup.queue.backings.len() > 1 { REGION } else { 0 };
+        setup.queue.limits = Limits { block: setup.queue.limits.block, boundary, ..Limits::new(REGIONS * REGION) };
+        (setup.model, setup.stride) = (None, REGION.trailing_zeros());
+        let errors = one_of(r, &[0, 8, 30]);
+        setup.rates = Rates { errors, full: errors / 2, delays: errors / 2, busy: errors / 2, lies: 0, ..setup.rates };
+        Self {
+            steps: 100_000,
+            service: us(5),
+            spread: one_of(r, &[Duration::ZERO, us(5)]),
+            clients: one_of(r, &[2, 8, 24]),
+            open_max: one_of(r, &[100, 300]),
+            sectors_max: block.max(one_of(r, &[1, 8])),
+            batched: 15,
+            pause: us(20),
+            lag: us(10),
+            ..setup
+        }
+    }
+
     /// The modelled disk, if it is one.
     pub(super) fn build_model(&self) -> Option<Box<dyn Model>> {
         let spec = Spec::parse(&format!("{},size=4G", self.model?)).unwrap_or_else(|error| panic!("{error}"));
