@@ -25,6 +25,7 @@
 //!          together become one ([`crate::flush`]).
 //! queue.6  A bio that takes longer than `io_timeout` in the device fails, but its memory stays the device's until the device has
 //!          answered: [`Finished::TimedOut`] tells the first, [`Finished::Released`] the second.
+//!          A caller that did not run for a while says so ([`Queue::handle_stall`]): what was under way has its time once more.
 //! queue.7  A request that the device could not take ([`Queue::handle_busy`]) is dispatched first, once something else has ended,
 //!          or after [`BUSY_DELAY`](crate::sched::BUSY_DELAY) if nothing is in flight, or nothing but what has taken too long.
 //!
@@ -248,6 +249,8 @@ pub struct Queue {
     floors: BTreeMap<GroupId, Rates>,
     seen: shortage::Seen,
     trace: Option<Trace>,
+    /// Nothing is late before this ([`Queue::handle_stall`]).
+    lenient_until: Instant,
 }
 
 impl Queue {
@@ -317,6 +320,7 @@ impl Queue {
             floors: BTreeMap::new(),
             seen: shortage::Seen::default(),
             trace: None,
+            lenient_until: Instant::ZERO,
             settings,
         }
     }
@@ -324,7 +328,8 @@ impl Queue {
     /// When to call [`Queue::handle_timeout`] and [`Queue::poll_dispatch`] though nothing else happened.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let overdue = self.dispatched.front().map(|id| self.requests[id].dispatched + self.settings.io_timeout);
+        let due = |id: u32| (self.requests[id].dispatched + self.settings.io_timeout).max(self.lenient_until);
+        let overdue = self.dispatched.front().map(due);
         let busy = self.busy_until.filter(|until| *until != Instant::MAX);
         // While no tag is free, or the device is busy, asking the scheduler would change nothing.
         let may_ask = self.busy_until.is_none() && !self.lacks_tag;
@@ -379,6 +384,13 @@ impl Queue {
     #[must_use]
     pub const fn in_flight(&self) -> u16 {
         self.in_flight
+    }
+
+    /// Whether there is something for a context to fetch, from [`Queue::poll_dispatch`] or [`Queue::poll_finished`].
+    #[must_use]
+    pub fn has_news(&self, context: ContextId) -> bool {
+        let Context { granted, finished, .. } = &self.contexts[usize::from(context.0)];
+        !(granted.is_empty() && finished.is_empty())
     }
 
     /// Requests that wait for the device, and bios that wait for a flush that has not started.

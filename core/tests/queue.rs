@@ -151,6 +151,22 @@ fn an_overdue_bio_fails_at_once_and_gives_its_memory_back_later() {
     assert_eq!(queue.in_flight(), 0);
 }
 
+/// queue.6
+#[test]
+fn after_a_stall_a_bio_has_its_time_once_more_and_is_late_then() {
+    let (mut queue, s) = queue(|_| ());
+    for n in 0..2 {
+        queue.submit(at(n * 1000), bio(Op::Read, s, n * 100, 8, n)).unwrap();
+        queue.poll_dispatch(at(n * 1000), C0).unwrap();
+    }
+    queue.handle_stall(at(40_000));
+    assert_eq!(queue.poll_timeout(), Some(at(70_000)));
+    queue.handle_timeout(at(69_999));
+    assert_eq!(news(&mut queue), []);
+    queue.handle_timeout(at(70_000));
+    assert_eq!(news(&mut queue), [0, 1].map(|n| Finished::TimedOut(Token(n))));
+}
+
 /// queue.7
 #[test]
 fn what_a_busy_device_refused_goes_first_when_something_ended() {

@@ -180,6 +180,23 @@ fn a_stuck_flush_is_told_of_and_no_other_starts_before_the_device_has_answered()
 
 /// sequence.3
 #[test]
+fn a_flush_is_not_late_for_a_stall_of_ours() {
+    let (mut queue, s) = queue(1, |settings| settings.io_timeout = secs(30));
+    ask(&mut queue, at(0), Op::Write, Flags::NONE, s[0], 0).unwrap();
+    let write = next(&mut queue, at(0));
+    queue.handle_completion(at(0), write.tag, DONE);
+    assert_eq!(news(&mut queue), [done(0)]);
+    flush(&mut queue, at(0), s[0], 1);
+    assert_eq!(next(&mut queue, at(0)).op, Op::Flush);
+    queue.handle_stall(at(35_000));
+    queue.handle_timeout(at(35_000));
+    assert_eq!((news(&mut queue), queue.poll_timeout()), (vec![], Some(at(65_000))));
+    queue.handle_timeout(at(65_000));
+    assert_eq!(news(&mut queue), [Finished::TimedOut(Token(1)), Finished::Released(Token(1))]);
+}
+
+/// sequence.3
+#[test]
 fn who_waits_for_a_flush_that_gets_no_tag_is_told_in_time() {
     let (mut queue, s) = queue(1, |settings| (settings.depth, settings.io_timeout) = (1, secs(30)));
     ask(&mut queue, at(0), Op::Read, Flags::NONE, s[0], 0).unwrap();

@@ -12,7 +12,8 @@ A test is a function whose name is the sentence it proves:
 H1  Each test runs in a process of its own, with its own directory under $TMPDIR, and at most `seconds` long.
 H2  What a test starts ends with it. A process that is still there afterwards fails the test (and is ended).
 H3  At its end, each server that the test has not ended itself must still live, and must stop by SIGTERM with exit
-    code 0, without a word of panic in its log, and without a system call that its filter refused.
+    code 0, without a word of panic in its log, without a request that waited for nothing (the watchdog's line), and
+    without a system call that its filter refused.
 H4  A test that cannot run here says why, aloud: `t.skip("there is no /dev/fuse")`. A missing tool is a failure.
 
 `python3 tests/e2e/run.py` runs all, `python3 tests/e2e/hostile.py [WORD...]` those of one file whose names hold a WORD.
@@ -24,6 +25,7 @@ Environment:
     FULL=1              the large sizes (1 GiB copies)
     SEED=N              the seed of everything random (default: drawn, and printed on failure)
     KEEP=1              keeps the directories of failed tests
+    FIGURES=FILE        what tests have counted is added to this file, though they pass
 """
 
 import contextlib
@@ -134,6 +136,14 @@ def until(true, what, seconds=10):
             raise AssertionError(f"waited {seconds} s in vain: {what}")
         time.sleep(0.01)
     return value
+
+
+def figure(text):
+    """Something that was counted, which docs may publish."""
+    print(text, flush=True)
+    if path := os.environ.get("FIGURES"):
+        with open(path, "a") as file:
+            file.write(text + "\n")
 
 
 def sha256(path):
@@ -317,6 +327,7 @@ class Server:
 
     killed = False        # by the test
     seen_to_end = False   # the test has looked at how it ended
+    may_stick = False     # the test wants requests that wait for nothing
 
     def __init__(self, t, exports=(), *, listen=None, args=(), config=None, env=None, wait=True, wrap=(), tls=None,
                  read_only=(), max_connections=None):
@@ -427,6 +438,8 @@ class Server:
         log = self.log()
         if "panicked" in log or "SAFETY" in log and "violated" in log:
             raise AssertionError(f"the server panicked: {log[-2000:]}")
+        if not self.may_stick and (stuck := re.search(r".*watchdog: .*", log)):
+            raise AssertionError(f"requests waited for nothing: {stuck[0]}")
         if refused := re.search(r".*system call \d+ refused.*", log):
             raise AssertionError(f"the server made a call that it had given up: {refused[0]}")
 

@@ -327,6 +327,10 @@ impl Figures {
         encoder.counter("fairlift_worker_completions", says, |metric| {
             numbered.iter().try_for_each(|(number, worked)| metric.count(&[("worker", number)], worked.completions))
         })?;
+        let says = "How often the worker found requests that wait for nothing: a fault of the server";
+        encoder.counter("fairlift_worker_stuck", says, |metric| {
+            numbered.iter().try_for_each(|(number, worked)| metric.count(&[("worker", number)], worked.stuck))
+        })?;
         encoder.gauge("fairlift_worker_connections", "Connections that the worker serves", |metric| {
             (0_u16..).zip(&numbered).try_for_each(|(at, (number, _))| {
                 let count = clients.iter().filter(|client| client.worker == at).count();

@@ -118,12 +118,18 @@ impl Queue {
         }
     }
 
+    /// Until `now` the caller did not run, and has not heard what devices have answered meanwhile: no request is late that became so in that
+    /// time. What is in a device may be there for `io_timeout` more (queue.6).
+    pub fn handle_stall(&mut self, now: Instant) {
+        self.lenient_until = now + self.settings.io_timeout;
+    }
+
     /// It is `now`: whatever was to happen by then happens.
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut next = self.dispatched.front().unwrap_or(NIL);
         while next != NIL {
             let request = &mut self.requests[next];
-            if now < request.dispatched + self.settings.io_timeout {
+            if now < (request.dispatched + self.settings.io_timeout).max(self.lenient_until) {
                 break;
             }
             let id = next;

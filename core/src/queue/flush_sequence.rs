@@ -342,7 +342,9 @@ impl Queue {
         });
         // If only others wait, they were told, and one of them starts it.
         *ready = start == Start::Now && !waiters.is_empty();
-        let late = waiters.front().map(|first| overdue(since, first, *sharing, self.settings.io_timeout));
+        let late = waiters
+            .front()
+            .map(|first| overdue(since, first, *sharing, self.settings.io_timeout).max(self.lenient_until));
         *due = match start {
             Start::At(at) => late.map(|late| late.min(at)),
             _ => late,
@@ -412,7 +414,7 @@ impl Queue {
         let BioState { stream, context, .. } = *waiters.find(|bio| bio.context == context).unwrap_or(first);
         let extent = Extent::new(cache.start, 0);
         let (since, front) = (now, cache.waiters[0]);
-        cache.due = Some(overdue(Some(since), &front, cache.sharing, self.settings.io_timeout));
+        cache.due = Some(overdue(Some(since), &front, cache.sharing, self.settings.io_timeout).max(self.lenient_until));
         let Stream { group, priority, .. } = self.streams[stream.0 as usize].stream;
         let (op, flags, id) = (Op::Flush, Flags::NONE, RequestId(self.requests.next()));
         self.flushes.rows += 1;
@@ -563,14 +565,16 @@ impl Queue {
             let since = flush.with(|flush| flush.running_since());
             let mut late = core::mem::take(&mut self.flushes.ended);
             while let Some(first) = waiters.front().copied()
-                && overdue(since, &first, *sharing, self.settings.io_timeout) <= now
+                && overdue(since, &first, *sharing, self.settings.io_timeout).max(self.lenient_until) <= now
             {
                 waiters.pop_front();
                 *sharing = sharing.saturating_sub(1);
                 flush.with(|flush| flush.cancel(first.round));
                 late.push((first.bio, Outcome::Failed(Errno::ETIMEDOUT)));
             }
-            *due = waiters.front().map(|first| overdue(since, first, *sharing, self.settings.io_timeout));
+            *due = waiters
+                .front()
+                .map(|first| overdue(since, first, *sharing, self.settings.io_timeout).max(self.lenient_until));
             self.flushes.waiters -= late.len();
             let some = !late.is_empty();
             for (number, _) in late.drain(..) {

@@ -21,6 +21,7 @@ use super::exchange::{Asked, Exchange, Member};
 use super::handover::Found;
 use super::parts::{Claims, changes};
 use super::queues::Queues;
+use super::stuck::Still;
 use super::tag_wait::TagWait;
 use super::{Disk, Disks, Place, Registered};
 use crate::device::lane::{Address, Completed, Gone, Io, Lane, Map};
@@ -48,7 +49,7 @@ pub(crate) enum News {
 pub(super) struct Side {
     pub(super) disk: Arc<Disk>,
     /// The disk's queues, and the change after which they were looked up.
-    queues: Arc<Queues>,
+    pub(super) queues: Arc<Queues>,
     epoch: u64,
     handover: Handover,
     pub(super) exchange: Exchange,
@@ -68,6 +69,8 @@ pub(super) struct Side {
     /// Questions what is allocated, by the start of the backing, since the last turn.
     maps: Vec<(Sector, Map)>,
     dirty: bool,
+    /// What the last look found, if nothing happens here.
+    pub(super) still: Option<Still>,
 }
 
 /// Whether the worker gives its queue new bios ([`handover`](super::handover)).
@@ -350,9 +353,16 @@ impl Engine {
         self.sides.iter().for_each(|side| side.queues.of(self.context).lift_ceilings(now));
     }
 
+    /// The worker did not run until `now`, though it was to: no request counts as late that became so meanwhile.
+    #[cold]
+    pub(crate) fn stalled(&mut self, now: Instant) {
+        self.sides.iter().for_each(|side| side.queues.of(self.context).handle_stall(now));
+        self.woken();
+    }
+
     /// Requests that the devices have.
     pub(crate) fn in_devices(&self) -> usize {
-        self.sides.iter().flat_map(|side| &side.lanes).map(|lane| lane.in_flight()).sum()
+        self.sides.iter().map(Side::in_lanes).sum()
     }
 
     /// When to turn the disks though nothing completed.
@@ -403,13 +413,14 @@ impl Engine {
     fn hear(&mut self, now: Instant, number: usize) {
         let side = &mut self.sides[number];
         let mut io = io!(self, side);
-        for place in &side.timed {
-            side.lanes[*place].poll(&mut io, now);
-        }
+        // First, for what has been answered is not late.
         for steps in side.completed.chunk_by(|one, next| one.place == next.place) {
             side.lanes[steps[0].place].completed(&mut io, steps);
         }
         side.completed.clear();
+        for place in &side.timed {
+            side.lanes[*place].poll(&mut io, now);
+        }
     }
 
     /// engine.2
@@ -534,6 +545,7 @@ impl Side {
             completed: Vec::with_capacity(depth.into()),
             maps: Vec::new(),
             dirty: false,
+            still: None,
         };
         side.wait_for_tags(context, notifiers);
         side.follow(number, context, notifiers, ring);
@@ -600,8 +612,23 @@ impl Side {
         all
     }
 
+    /// Requests that its devices have of the worker.
+    pub(super) fn in_lanes(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.in_flight()).sum()
+    }
+
+    /// How it stands with its queue, for the log.
+    pub(super) fn state(&self) -> &'static str {
+        match self.handover {
+            _ if self.settling => "settling blocks",
+            Handover::Open => "open",
+            Handover::Frozen => "frozen for another scheduler",
+            Handover::Arrived => "waits for other workers",
+        }
+    }
+
     /// Whether the queue knows all that the lanes have answered.
-    fn is_at_rest(&self) -> bool {
+    pub(super) fn is_at_rest(&self) -> bool {
         self.completed.is_empty() && self.exchange.ended.is_empty() && self.exchange.busy.is_empty()
     }
 

@@ -21,6 +21,10 @@ pub(super) struct Exchange {
     pub(super) streams: Slab<Member>,
     /// Bios in the queue that have not ended, or whose memory is not free.
     pub(super) open: u32,
+    /// Those of them that took too long: their clients were told, and the device still has them.
+    pub(super) timed_out: usize,
+    /// How much of the queue's news was taken.
+    pub(super) moved: usize,
     /// Bios that the queue had no room for, and new ones: they go in at the next turn.
     pub(super) backlog: VecDeque<Asked>,
     /// How many of the backlog, from its front, the queue has been told of.
@@ -65,6 +69,8 @@ impl Exchange {
         Self {
             streams: Slab::new(),
             open: 0,
+            timed_out: 0,
+            moved: 0,
             backlog: VecDeque::with_capacity(256),
             told: 0,
             replied: Vec::with_capacity(64),
@@ -184,19 +190,25 @@ impl Exchange {
     /// Takes what became of our bios, for the front.
     #[inline]
     pub(super) fn take_news(&mut self, queue: &mut Queue, context: ContextId, to_front: &mut Vec<(usize, News)>) {
+        let before = to_front.len();
         while let Some(news) = queue.poll_finished(context) {
             to_front.push(match news {
                 Finished::Done(token, outcome) => {
                     self.open -= 1;
                     (token.0 as usize, News::Ended(outcome))
                 }
-                Finished::TimedOut(token) => (token.0 as usize, News::TimedOut),
+                Finished::TimedOut(token) => {
+                    self.timed_out += 1;
+                    (token.0 as usize, News::TimedOut)
+                }
                 Finished::Released(token) => {
                     self.open -= 1;
+                    self.timed_out -= 1;
                     (token.0 as usize, News::Released)
                 }
             });
         }
+        self.moved = self.moved.wrapping_add(to_front.len() - before);
     }
 
     /// Asks when the next turn is due though nothing happens, and ends the turn of shared tags.

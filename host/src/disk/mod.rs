@@ -20,6 +20,7 @@ mod handover;
 mod parts;
 mod place;
 pub(crate) mod queues;
+pub(crate) mod stuck;
 mod tag_wait;
 
 use std::collections::BTreeMap;

@@ -18,6 +18,8 @@ pub(crate) struct Turns {
     count: AtomicU64,
     /// What the ring has completed.
     completions: AtomicU64,
+    /// How often it found requests that wait for nothing (stuck.1).
+    stuck: AtomicU64,
     /// For how long it looked for news, in nanoseconds.
     looked: AtomicU64,
 }
@@ -29,6 +31,8 @@ pub struct Worked {
     pub turns: u64,
     /// Completions taken in them.
     pub completions: u64,
+    /// How often it found requests on a disk that wait for nothing, which is a fault of the server.
+    pub stuck: u64,
     /// For how long it had a CPU and did something with it.
     pub ran: Duration,
     /// For how long it had something to do and no CPU, up to when it had one last.
@@ -60,6 +64,11 @@ impl Turns {
         self.looked.store(looked.as_nanos(), Ordering::Relaxed);
     }
 
+    /// It found requests that wait for nothing, on so many disks.
+    pub(crate) fn found_stuck(&self, disks: u64) {
+        self.stuck.fetch_add(disks, Ordering::Relaxed);
+    }
+
     /// What it has done by now.
     pub(crate) fn read(&self) -> Worked {
         let of = |row: &AtomicU64| row.load(Ordering::Relaxed);
@@ -69,6 +78,7 @@ impl Turns {
         Worked {
             turns: of(&self.count),
             completions: of(&self.completions),
+            stuck: of(&self.stuck),
             ran,
             delayed: Duration::from_nanos(delayed),
             runs,

@@ -10,12 +10,13 @@ use fairlift_core::{ContextId, Duration, Instant};
 
 use crate::disk::Disks;
 use crate::disk::engine::Engine;
+use crate::disk::stuck::LOOK;
 use crate::export::front::Front;
 use crate::kernel::buffer::Pool;
 use crate::kernel::clock;
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
-use crate::kernel::ring::{Choice, Completion, Ring, Source};
+use crate::kernel::ring::{Choice, Completion, Ring, Source, Wait};
 use crate::kernel::sleep::Sleep;
 use crate::server::turns::Turns;
 
@@ -26,6 +27,10 @@ const ROUNDS: usize = 64;
 /// How often a worker that is ending looks at its disks: the worker that was to look when the disk's idling ends may have gone.
 /// Chosen: about the longest idling.
 const ENDING: Duration = fairlift_core::time::ms(10);
+
+/// A worker that goes on so much later than it was to did not run: the process was stopped, its virtual machine was, or it had no CPU.
+/// Chosen: no timer is as late on a machine that does anything else, and no `io_timeout` in use is as short.
+const STALL: Duration = fairlift_core::time::secs(1);
 
 /// What all workers use below their fronts.
 pub(crate) struct Backend {
@@ -50,6 +55,10 @@ pub(crate) struct Worker<F> {
     turns: Arc<[Turns]>,
     /// Disks and front had more to say to each other when the turn ended.
     busy: bool,
+    /// When the last turn began.
+    last: Instant,
+    /// When to look for requests that wait for nothing.
+    look_at: Instant,
 }
 
 impl Backend {
@@ -72,7 +81,15 @@ impl Backend {
 impl<F: Front> Worker<F> {
     /// A worker for the calling thread.
     pub(crate) fn new(engine: Engine, front: F, turns: &Arc<[Turns]>) -> Self {
-        Self { engine, front, sleep: Sleep::new(), turns: Arc::clone(turns), busy: true }
+        Self {
+            engine,
+            front,
+            sleep: Sleep::new(),
+            turns: Arc::clone(turns),
+            busy: true,
+            last: Instant::MAX,
+            look_at: Instant::ZERO,
+        }
     }
 
     /// Serves until the front is over. Answers what that leaves, and how many requests the devices still had when the time
@@ -87,6 +104,7 @@ impl<F: Front> Worker<F> {
             let front = &mut self.front;
             let now = self.sleep.until(&mut self.engine.ring, before, due, busy, |sleeps| front.watch(sleeps));
             self.engine.now = now;
+            self.look_for_stall(now, due);
             let mut completions = 0;
             while let Some(completion) = self.engine.ring.reap() {
                 self.completed(now, &completion);
@@ -99,6 +117,9 @@ impl<F: Front> Worker<F> {
                 self.engine.woken();
             }
             self.settle(now);
+            if now >= self.look_at {
+                self.look_for_stuck(now);
+            }
             if self.front.is_over(&self.engine) && self.engine.in_devices() == 0 {
                 self.engine.leave();
                 self.engine.ring.unregister_files();
@@ -114,13 +135,41 @@ impl<F: Front> Worker<F> {
         }
     }
 
+    /// A worker that was due long ago did not run. What devices have answered meanwhile it has not heard, so nothing is late yet.
+    #[inline]
+    fn look_for_stall(&mut self, now: Instant, due: Option<Instant>) {
+        let last = std::mem::replace(&mut self.last, now);
+        let Some(late) = due.map(|due| now.since(due.max(last))).filter(|late| *late > STALL) else { return };
+        tracing::warn!(
+            "worker {} did not run for {:.1} s (SIGSTOP, a virtual machine that was paused, no CPU): requests that are under way have \
+             their time once more",
+            self.engine.context.0,
+            late.as_nanos() as f64 / 1e9
+        );
+        self.engine.stalled(now);
+        // What the kernel has for us it tells when it is asked.
+        self.engine.ring.turn(Wait::AtMost(Duration::ZERO));
+    }
+
     /// When to go on though nothing completes.
     fn due(&self, now: Instant) -> Option<Instant> {
         if self.busy {
             return Some(now);
         }
         let ending = self.front.gives_up_at().map(|_| now + ENDING);
-        [self.engine.poll_timeout(), self.front.poll_timeout(now), ending].into_iter().flatten().min()
+        let due = [self.engine.poll_timeout(), self.front.poll_timeout(now), ending].into_iter().flatten().min();
+        let look = (self.engine.open() > 0).then_some(self.look_at.max(now));
+        due.into_iter().chain(look).min()
+    }
+
+    /// Once a second, if there are turns (stuck.3).
+    #[cold]
+    fn look_for_stuck(&mut self, now: Instant) {
+        self.look_at = now + LOOK;
+        let found = self.engine.look_for_stuck(now);
+        if found > 0 {
+            self.turns[usize::from(self.engine.context.0)].found_stuck(found);
+        }
     }
 
     fn completed(&mut self, now: Instant, completion: &Completion) {

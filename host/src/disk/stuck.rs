@@ -1,0 +1,104 @@
+//! Stuck: requests that wait for nothing, found while a server runs.
+//!
+//! A wake-up that is lost, or an answer that is told to nobody, leaves a client waiting for ever, and nobody notices: all workers sleep. So a
+//! worker with requests in a queue looks now and then whether anything is under way that could end them.
+//!
+//! stuck.1  A request is stuck if its worker has it in the queue of a disk, and nothing is to happen: the queue has no timer (of a ceiling,
+//!          a deadline, a scheduler that idles), no worker's device has a request of the disk, and none is on its way to or from one; or the
+//!          queue has something for the worker, which does not fetch it. So it has been for [`PATIENCE`], at every look, and no request of the
+//!          worker has ended. That bound is no timeout's: a request that waits for a device, however long, has a timer, or is in it.
+//! stuck.2  It is counted and told in the log once, with the state of the queue; then the disk is given a turn, which wakes what merely slept.
+//! stuck.3  A worker that has requests of clients looks once a second; one that has none sleeps for ever. A look costs no request anything.
+
+use fairlift_core::{ContextId, Duration, Instant};
+
+use super::engine::{Engine, Side};
+
+/// How often a worker looks. Chosen: a look takes a lock.
+pub(crate) const LOOK: Duration = fairlift_core::time::secs(1);
+
+/// How long nothing has happened. Chosen: other workers are woken in microseconds, and a machine seldom keeps one from a CPU for so long.
+const PATIENCE: Duration = fairlift_core::time::secs(5);
+
+/// What a look found on a disk: since when, how many requests it is about, and how much had been done by then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Still {
+    since: Instant,
+    requests: usize,
+    moved: usize,
+    told: bool,
+}
+
+impl Side {
+    /// Requests of the worker that are in the queue, or wait to be, and whose clients have not been answered.
+    fn pending(&self) -> usize {
+        self.exchange.open as usize - self.exchange.timed_out + self.exchange.backlog.len()
+    }
+
+    /// Whether nothing is under way that could end them (stuck.1).
+    fn nothing_happens(&self, context: ContextId) -> bool {
+        self.queues.of(context).has_news(context) || self.nothing_is_under_way()
+    }
+
+    fn nothing_is_under_way(&self) -> bool {
+        self.exchange.timeout.is_none()
+            && self.is_at_rest()
+            && self.in_lanes() == 0
+            && self.queues.each().all(|queue| queue.in_flight() == 0 && queue.poll_timeout().is_none())
+    }
+}
+
+impl Engine {
+    /// Looks for requests that are stuck; how many disks have some that had none.
+    #[cold]
+    pub(crate) fn look_for_stuck(&mut self, now: Instant) -> u64 {
+        let mut found = 0;
+        for number in 0..self.sides.len() {
+            let side = &mut self.sides[number];
+            let requests = side.pending();
+            if requests == 0 || !side.nothing_happens(self.context) {
+                side.still = None;
+                continue;
+            }
+            let moved = side.exchange.moved;
+            let before = side.still.filter(|still| (still.requests, still.moved) == (requests, moved));
+            let still = before.unwrap_or(Still { since: now, requests, moved, told: false });
+            let is_stuck = now.since(still.since) >= PATIENCE;
+            side.still = Some(Still { told: still.told || is_stuck, ..still });
+            if is_stuck && !still.told {
+                found += 1;
+                side.tell_stuck(self.context.0);
+            }
+            if is_stuck {
+                self.mark(number);
+            }
+        }
+        found
+    }
+}
+
+impl Side {
+    fn tell_stuck(&self, worker: u16) {
+        let (mut waiting, mut lack_tags) = (0, 0);
+        for queue in self.queues.each() {
+            waiting += queue.waiting();
+            lack_tags += usize::from(queue.lacks_tag());
+        }
+        let exchange = &self.exchange;
+        let not_fetched = self.queues.of(ContextId(worker)).has_news(ContextId(worker));
+        tracing::error!(
+            disk = self.disk.name,
+            worker,
+            in_queue = exchange.open,
+            outside = exchange.backlog.len(),
+            full = exchange.full,
+            timed_out = exchange.timed_out,
+            not_fetched,
+            waiting,
+            lack_tags,
+            shared_tags = exchange.tag_wait.is_some(),
+            state = self.state(),
+            "watchdog: requests wait, and nothing is under way that would end them; this is a fault of the server, please report it"
+        );
+    }
+}
