@@ -53,6 +53,11 @@ pub enum Error {
          filter against it (containers often have one); with engine = \"auto\" the server does without"
     )]
     Ring(io::Error),
+    /// A thread of the server cannot be made.
+    #[error(
+        "a worker's thread cannot be made: {0} (limits are ulimit -u, TasksMax of the service, pids.max of the cgroup)"
+    )]
+    Thread(io::Error),
     /// The last flush, before the end, failed, or one before it had: data that was not flushed by a client may be lost.
     #[error("a flush of {path} failed, and what was written before it may be lost: {source}")]
     LastFlush {

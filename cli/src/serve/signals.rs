@@ -82,7 +82,17 @@ fn read_again(handle: &Handle, reload: &Reload) {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.signals.close();
+        // Its wake-up can fail where the kernel has no memory for a byte: then the process ends without it.
+        for _ in 0..1000 {
+            self.signals.close();
+            if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
         // It holds the server's handle: what that keeps alive has to go before the process ends.
         if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
             tracing::error!("the signal thread panicked");

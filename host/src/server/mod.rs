@@ -448,7 +448,7 @@ impl Server {
     /// io_uring is not to be had, or the end was not clean.
     pub fn run(self) -> Result<(), Error> {
         let (say, hear) = mpsc::channel();
-        let threads: Vec<_> = (0..self.shared.service.loads.len())
+        let spawned: Vec<_> = (0..self.shared.service.loads.len())
             .map(|number| {
                 let (shared, say) = (Arc::clone(&self.shared), say.clone());
                 let work = move || {
@@ -460,17 +460,23 @@ impl Server {
                     }));
                     worker.map_or(0, |worker| worker.run().1)
                 };
-                std::thread::Builder::new().name(format!("worker-{number}")).spawn(work).expect("a thread can be made")
+                std::thread::Builder::new().name(format!("worker-{number}")).spawn(work)
             })
             .collect();
         drop(say);
-        self.shared.service.ublks.start_all(&self.shared.service);
-        let started = hear.iter().collect::<Result<Vec<()>, _>>().map_err(Error::Ring);
+        let (threads, refused): (Vec<_>, Vec<_>) = spawned.into_iter().partition(Result::is_ok);
+        let started = match refused.into_iter().find_map(Result::err) {
+            Some(error) => Err(Error::Thread(error)),
+            None => {
+                self.shared.service.ublks.start_all(&self.shared.service);
+                hear.iter().collect::<Result<Vec<()>, _>>().map_err(Error::Ring)
+            }
+        };
         if started.is_err() {
             self.handle().drain();
         }
         let mut lost = 0;
-        for thread in threads {
+        for thread in threads.into_iter().flatten() {
             lost += thread.join().expect("a worker that panics ends the process");
         }
         self.shared.backend.helpers.stop();

@@ -1,0 +1,218 @@
+"""The process: killed, with many clients, with little memory. FULL=1: the sizes that docs/reliability.md publishes."""
+
+from harness import *
+from nbdclient import FLUSH, READ, WRITE, Closed, Wire
+
+KILLS = int(os.environ.get("KILLS") or (500 if FULL else 20))
+CONNECTS = int(os.environ.get("CONNECTS") or (100_000 if FULL else 5_000))
+IDLE, ACTIVE = (10_000, 1_000) if FULL else (1_000, 100)
+
+
+def rss(server):
+    """Kilobytes."""
+    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{server.pid}/status").read_text())[1])
+
+
+# ---- kill -9 under verified load
+
+JOBS, BLOCKS = 4, 64
+
+
+class Job:
+    """A client that writes its blocks, each with a number that rises, and knows what must be there."""
+
+    def __init__(self, number):
+        self.number, self.count = number, 0
+        self.durable = [0] * BLOCKS   # the number that was flushed last
+        self.newest = [0] * BLOCKS    # the number that was sent last
+
+    def block(self, place, count):
+        return b"%02d%06d%012d" % (self.number, place, count) * 204 + bytes(16)
+
+    def work(self, server, random_):
+        try:
+            with server.connect("disk") as client:
+                while True:
+                    written = {}
+                    for _ in range(random_.randrange(1, 9)):
+                        place = random_.randrange(BLOCKS)
+                        if place in written:
+                            continue
+                        self.count += 1
+                        self.newest[place] = written[place] = self.count
+                        client.submit(WRITE, (self.number * BLOCKS + place) * 4096, 4096, self.block(place, self.count))
+                    while client.pending:
+                        client.reply()
+                    client.flush()
+                    for place, count in written.items():
+                        self.durable[place] = count
+        except (Closed, ConnectionError):
+            pass
+
+    def verify(self, server):
+        with server.connect("disk") as client:
+            for place in range(BLOCKS):
+                piece = client.read((self.number * BLOCKS + place) * 4096, 4096)
+                count = int(piece[8:20]) if any(piece) else 0
+                if count:
+                    equal(piece, self.block(place, count), f"block {place} of job {self.number}: one write, whole")
+                assert self.durable[place] <= count <= self.newest[place], \
+                    f"block {place} of job {self.number} holds write {count}; {self.durable[place]} was flushed, {self.newest[place]} was the last"
+                self.durable[place] = count
+
+
+@test(seconds=1200 if FULL else 120, fairlift_only=True)
+def what_was_flushed_is_there_after_each_of_many_kills(t):
+    image = t.image("image", JOBS * BLOCKS * 4096)
+    jobs = [Job(number) for number in range(JOBS)]
+    began = time.monotonic()
+    for kill in range(KILLS):
+        args = ["--scheduler", t.random.choice(["none", "mq-deadline", "fair", "bfq"]), "--engine", t.random.choice(["auto", "poll"])]
+        server = t.server(f"disk=file:{image}", args=args)
+        for job in jobs:
+            job.verify(server)
+
+        def killer():
+            time.sleep(0.02 + 0.08 * t.random.random())
+            server.kill()
+
+        at_once(killer, *(lambda job=job: job.work(server, random.Random(f"{SEED}/{kill}/{job.number}")) for job in jobs))
+    server = t.server(f"disk=file:{image}")
+    for job in jobs:
+        job.verify(server)
+    writes = sum(job.count for job in jobs)
+    assert writes > 20 * KILLS, f"only {writes} writes: the load was too small to mean anything"
+    seconds = time.monotonic() - began
+    figure(f"{KILLS} kills, {writes} writes, {seconds:.1f} s, {seconds / KILLS * 1000:.0f} ms each")
+
+
+# ---- many clients
+
+
+def raise_limit(wanted):
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < wanted:
+        raise Skip(f"a process may have {hard} files open here; this needs {wanted}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+@test(seconds=300 if FULL else 60, fairlift_only=True)
+def active_clients_are_served_among_idle_ones_which_hold_no_payload_memory(t):
+    raise_limit(IDLE + ACTIVE + 200)
+    there = data(MIB)
+    server = t.server("disk=mem:64M", args=["--max-connections", str(IDLE + ACTIVE + 10)])
+    with server.connect("disk") as client:
+        client.write(0, there)
+    before, idle = rss(server), []
+    for _ in range(IDLE):
+        idle.append(server.connect("disk", structured=False))
+    each = (rss(server) - before) / IDLE
+    assert each < 32, f"an idle connection takes {each:.1f} KiB"
+    active = [server.connect("disk", structured=False, timeout=60) for _ in range(ACTIVE)]
+    for turn in range(3):
+        for number, client in enumerate(active):
+            for n in range(4):
+                client.submit(READ, (number + n) % 256 * 4096, 4096)
+        for number, client in enumerate(active):
+            while client.pending:
+                reply = client.reply()
+                offset = reply.pieces[0][0]
+                equal((reply.error, reply.data(offset, 4096)), (0, there[offset:offset + 4096]), "what an active client reads")
+    for client in idle[::max(1, IDLE // 50)]:
+        equal(client.read(0, 512), there[:512], "what a client reads that was idle")
+    figure(f"{IDLE} idle and {ACTIVE} active connections: {rss(server) >> 10} MiB, {each:.1f} KiB for each that is idle")
+    for client in idle + active:
+        client.close()
+
+
+@test(seconds=1200 if FULL else 60, fairlift_only=True)
+def clients_that_come_and_go_leave_nothing_behind(t):
+    server = t.server("disk=mem:1M")
+
+    def come_and_go(count, number):
+        for n in range(count):
+            match (n + number) % 4:
+                case 0 | 1:
+                    server.connect("disk", structured=False).close()
+                case 2:
+                    with Wire(server.address) as wire:
+                        wire.receive(18)
+                case _:
+                    with server.connect("disk", structured=False) as client:
+                        client.submit(READ, 0, 4096)
+
+    at_once(*(lambda number=number: come_and_go(CONNECTS // 20, number) for number in range(4)))
+    files, memory = server.fds_at_rest(), rss(server)
+    began = time.monotonic()
+    at_once(*(lambda number=number: come_and_go(CONNECTS // 5, number) for number in range(4)))
+    seconds = time.monotonic() - began
+    server.fds_settle(files)
+    grown = rss(server) - memory
+    figure(f"{CONNECTS} connections in {seconds:.1f} s: {grown} KiB more than after the first fifth")
+    assert grown < 2048, f"{CONNECTS} connections have left {grown} KiB"
+    server.serves("disk")
+
+
+# ---- little memory
+
+
+@test(fairlift_only=True)
+def a_server_keeps_within_its_stated_memory_whatever_clients_ask(t):
+    # What it has at rest, `memory`, and what docs/reliability.md states beside it: 16 MiB of receive buffers for each worker, and replies.
+    group = cgroup(t)
+    server = t.server("disk=null:1g", config='[server]\nmemory = "64m"\nconnection_memory = "8m"\nrequest_max = "1m"\nworkers = 2\n')
+    with server.connect("disk") as client:
+        client.read(0, 512)
+    at_rest = rss(server) << 10
+    bound = at_rest + 64 * MIB + 2 * 16 * MIB
+    limit = bound + bound // 10
+    Path(f"{group}/cgroup.procs").write_text(str(server.pid))
+    Path(f"{group}/{LIMIT[os.path.exists(group + '/memory.max')]}").write_text(str(limit))
+
+    def greedy(number):
+        with server.connect("disk", timeout=60) as client:
+            for _ in range(12):
+                for n in range(16):
+                    if (n + number) % 2:
+                        client.submit(WRITE, n * MIB, MIB, bytes(MIB))
+                    else:
+                        client.submit(READ, n * MIB, MIB)
+                while client.pending:
+                    equal(client.reply().error, 0, "the error of a request while memory is short")
+
+    at_once(*(lambda number=number: greedy(number) for number in range(24)))
+    peak = int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{server.pid}/status").read_text())[1])
+    figure(f"{at_rest >> 20} MiB at rest, {peak >> 10} MiB at most, {bound >> 20} MiB stated, {limit >> 20} MiB allowed")
+    assert peak << 10 <= bound, f"the server had {peak >> 10} MiB, and states {bound >> 20}"
+    with server.connect("disk") as client:
+        client.read(0, MIB)
+
+
+LIMIT = {True: "memory.max", False: "memory.limit_in_bytes"}
+
+
+def cgroup(t):
+    """A cgroup of our own with a limit of memory, version 2 or 1."""
+    for place in "/sys/fs/cgroup", "/sys/fs/cgroup/memory":
+        group = f"{place}/fairlift-test-{os.getpid()}"
+        try:
+            os.mkdir(group)
+        except OSError:
+            continue
+        if any(os.path.exists(f"{group}/{name}") for name in LIMIT.values()):
+            t.defer(lambda: until(lambda: remove(group), "the cgroup goes"))
+            return group
+        os.rmdir(group)
+    t.skip("no cgroup with a limit of memory can be made here (root is needed)")
+
+
+def remove(group):
+    with contextlib.suppress(OSError):
+        os.rmdir(group)
+    return not os.path.exists(group)
+
+
+if __name__ == "__main__":
+    main()
