@@ -108,7 +108,7 @@ impl OnRemote {
                 if self.connections.is_empty() {
                     self.without_since.get_or_insert(self.now);
                 }
-                self.shared.want(slot, self.me, io.notifiers);
+                self.shared.want(slot, io.notifiers);
             }
         }
         self.me
@@ -299,7 +299,7 @@ impl OnRemote {
             self.look_for_usable();
             let open = connection.take_open();
             self.shared.lost(slot, &why, true);
-            self.shared.want(slot, self.me, io.notifiers);
+            self.shared.want(slot, io.notifiers);
             let mut again = Vec::new();
             for (flight, whole) in open {
                 if flight.deadline <= self.now {

@@ -118,7 +118,6 @@ enum Answer {
 /// A connection that is to be made.
 struct Wanted {
     slot: usize,
-    worker: ContextId,
     notifiers: Arc<Notifiers>,
 }
 
@@ -196,9 +195,9 @@ impl Shared {
         lacks.then(|| "the server offers less than before".into())
     }
 
-    /// Has a connection made for a slot, and its worker told.
-    fn want(self: &Arc<Self>, slot: usize, worker: ContextId, notifiers: &Arc<Notifiers>) {
-        let wanted = Wanted { slot, worker, notifiers: Arc::clone(notifiers) };
+    /// Has a connection made for a slot, and the worker told whose it is then.
+    fn want(self: &Arc<Self>, slot: usize, notifiers: &Arc<Notifiers>) {
+        let wanted = Wanted { slot, notifiers: Arc::clone(notifiers) };
         self.wanted.send(wanted).expect("the thread that connects ends with us");
         self.have_connector();
     }
@@ -267,7 +266,7 @@ impl Shared {
 /// Makes the connections that are wanted, for as long as the device is there.
 fn connect_all(shared: &Weak<Shared>, wanted: &mpsc::Receiver<Wanted>) {
     let mut last = None::<Instant>;
-    for Wanted { slot, worker, notifiers } in wanted {
+    for Wanted { slot, notifiers } in wanted {
         let mut pause = PAUSE.0;
         loop {
             let Some(shared) = shared.upgrade() else { return };
@@ -288,8 +287,15 @@ fn connect_all(shared: &Weak<Shared>, wanted: &mpsc::Receiver<Wanted>) {
                     last = Some(Instant::now());
                     let birth = lock(&shared.ledger).born(slot);
                     shared.found(slot);
-                    shared.mail.tell(worker, |letters| letters.established.push((slot, made, birth)));
-                    notifiers.ring_bell(worker);
+                    // The worker may have left meanwhile, and another one may have taken its slot (remote.2).
+                    let mut owners = lock(&shared.owners);
+                    match owners[slot].owner {
+                        Some(owner) => {
+                            shared.mail.tell(owner, |letters| letters.established.push((slot, made, birth)));
+                            notifiers.ring_bell(owner);
+                        }
+                        None => shared.park(&mut owners, slot, made, birth),
+                    }
                     break;
                 }
                 Err(why) => shared.lost(slot, &why, false),
