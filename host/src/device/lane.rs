@@ -115,6 +115,11 @@ pub(crate) trait Lane: Send {
     /// It is `now`: answers what has ended by then.
     fn poll(&mut self, _io: &mut Io<'_>, _now: Instant) {}
 
+    /// Whether it lets answers come before it looks at them.
+    fn is_pausing(&self) -> bool {
+        false
+    }
+
     /// When to poll it though nothing else happened.
     fn poll_timeout(&self) -> Option<Instant> {
         None

@@ -370,6 +370,14 @@ impl Engine {
         self.sides.iter().filter_map(Side::due).min()
     }
 
+    /// Whether lanes let answers come before they look at them, and no other lane awaits any: it is not worth while to look for
+    /// news then.
+    pub(crate) fn is_pausing(&self) -> bool {
+        let mut lanes = self.sides.iter().flat_map(|side| &side.lanes);
+        self.sides.iter().any(|side| side.timed.iter().any(|place| side.lanes[*place].is_pausing()))
+            && lanes.all(|lane| lane.is_pausing() || lane.in_flight() == 0)
+    }
+
     /// The ring or a helper has done a step of a request: the lane hears of it at the next turn.
     #[inline]
     pub(crate) fn completed(&mut self, disk: usize, place: usize, tag: Tag, result: i32) {

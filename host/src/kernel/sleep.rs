@@ -59,7 +59,7 @@ impl Sleep {
     }
 
     /// It is `before`: submits what was collected and waits for something to complete, or until something is due; the time
-    /// afterwards. `busy`: devices have requests.
+    /// afterwards. `busy`: devices have requests. `looks`: news may come at any time, so that it may be worth while to look for it.
     ///
     /// `watch` tells whether there is something to do that the ring does not know of; it is told whether we are about to
     /// sleep, so that it can see to it that the ring hears.
@@ -71,10 +71,11 @@ impl Sleep {
         before: Instant,
         due: Option<Instant>,
         busy: bool,
+        looks: bool,
         mut watch: impl FnMut(bool) -> bool,
     ) -> Instant {
         let mut now = before;
-        let spins = self.may_spin && self.habits[usize::from(busy)].pause == 0;
+        let spins = looks && self.may_spin && self.habits[usize::from(busy)].pause == 0;
         if spins || self.is_near(now, due) {
             ring.submit();
             // Submitting to a disk may take as long as the disk.
@@ -95,7 +96,7 @@ impl Sleep {
         let lead = if self.may_spin { SPIN } else { Duration::ZERO };
         ring.turn(due.map_or(Wait::ForEver, |due| Wait::AtMost(due.since(now + lead))));
         now = clock::now();
-        if !spins {
+        if !spins && looks {
             self.habits[usize::from(busy)].slept(now.since(before));
         }
         if self.is_near(now, due) && !ring.has_news() {
@@ -157,7 +158,7 @@ mod tests {
         let start = clock::now();
         let mut now = start;
         for _ in 0..1000 {
-            now = sleep.until(&mut ring, now, Some(now), false, |_| false);
+            now = sleep.until(&mut ring, now, Some(now), false, true, |_| false);
         }
         assert!(now > start);
     }
@@ -190,7 +191,7 @@ mod tests {
             let habit = Habit { pause: u32::from(!spins), last: 0 };
             let mut sleep = Sleep { habits: [habit; 2], may_spin: true, looked: Duration::ZERO };
             let mut asked = Vec::new();
-            sleep.until(&mut ring, clock::now(), None, false, |sleeps| {
+            sleep.until(&mut ring, clock::now(), None, false, true, |sleeps| {
                 asked.push(sleeps);
                 true
             });

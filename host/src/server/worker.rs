@@ -102,7 +102,8 @@ impl<F: Front> Worker<F> {
             let due = self.due(before);
             let busy = self.engine.open() > 0;
             let front = &mut self.front;
-            let now = self.sleep.until(&mut self.engine.ring, before, due, busy, |sleeps| front.watch(sleeps));
+            let looks = !self.engine.is_pausing();
+            let now = self.sleep.until(&mut self.engine.ring, before, due, busy, looks, |sleeps| front.watch(sleeps));
             self.engine.now = now;
             self.look_for_stall(now, due);
             let mut completions = 0;

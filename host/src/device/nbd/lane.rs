@@ -514,6 +514,10 @@ impl Lane for OnRemote {
         self.go_on(io);
     }
 
+    fn is_pausing(&self) -> bool {
+        self.look == Look::Later
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         if self.notifiers.is_none() || self.is_to_unwatch {
             return Some(Instant::ZERO);
