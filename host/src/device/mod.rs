@@ -6,13 +6,14 @@
 
 mod fault;
 mod file;
+mod gather;
 pub(crate) mod lane;
 mod mail;
 mod mem;
 mod model;
 mod nbd;
 mod null;
-mod pace;
+
 mod rbd;
 pub(crate) mod roots;
 

@@ -11,8 +11,8 @@ use super::flight::{Ask, Flight, Here, Name, Whose, outcome};
 use super::ledger::{Birth, End, Promise, Worth, is_asked_again};
 use super::socket::{Connection, Doing, Look};
 use super::{Answer, Remote, Shared};
+use crate::device::gather::Gather;
 use crate::device::lane::{Address, Completed, Io, Lane, Map, Request};
-use crate::device::pace::Pace;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ticket::{Memory, zero};
 use crate::sync::lock;
@@ -34,7 +34,7 @@ pub(super) struct OnRemote {
     /// Slots that are ours, and those of them that have a connection.
     slots: Vec<usize>,
     connections: Vec<Connection>,
-    pace: Pace,
+    gather: Gather,
     look: Look,
     /// Requests without a connection to go by.
     waiting: VecDeque<Flight>,
@@ -62,7 +62,7 @@ impl OnRemote {
             notifiers: None,
             slots: Vec::new(),
             connections: Vec::new(),
-            pace: Pace::default(),
+            gather: Gather::default(),
             look: Look::Told,
             waiting: VecDeque::new(),
             without_since: None,
@@ -225,7 +225,7 @@ impl OnRemote {
         for (slot, mut result) in ended.drain(..) {
             let connection = &mut self.connections[index];
             let flight = connection.take_ended(slot);
-            self.pace.answered(self.now.since(flight.since));
+            self.gather.answered(self.now.since(flight.since));
             if result == Err(Errno::ESHUTDOWN) {
                 // The server goes, and has not done it: what else it has it will answer, or close the connection.
                 connection.goes = true;
@@ -389,7 +389,7 @@ impl OnRemote {
     fn pause(&mut self, io: &mut Io<'_>) {
         let open = self.connections.iter().map(Connection::open).sum();
         let data = Doing::Pause.data(0, self.address);
-        if self.pace.pause(open).is_some_and(|length| io.ring.pause(length, data)) {
+        if self.gather.pause(open).is_some_and(|length| io.ring.pause(length, data)) {
             self.look = Look::Later;
         }
     }

@@ -83,7 +83,7 @@ pub(super) enum Look {
     Told,
     /// Some are awaited: there may be, and else as above.
     Now,
-    /// Not before the pause is over ([`Pace`](crate::device::pace::Pace)).
+    /// Not before the pause is over ([`Gather`](crate::device::gather::Gather)).
     Later,
 }
 

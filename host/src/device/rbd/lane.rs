@@ -11,8 +11,8 @@ use fairlift_core::{Errno, Flags, Instant, Op, Outcome, Tag};
 
 use super::api::{Handle, THICK};
 use super::{Rbd, done, pack, unpack};
+use crate::device::gather::Gather;
 use crate::device::lane::{Address, Completed, Io, Lane, Request};
-use crate::device::pace::Pace;
 use crate::kernel::ring::Source;
 use crate::kernel::ticket::zero;
 use vm_memory::VolatileSlice;
@@ -27,7 +27,7 @@ pub(super) struct OnRbd {
     /// Requests, by tag.
     asked: Vec<Asked>,
     in_flight: usize,
-    pace: Pace,
+    gather: Gather,
     now: Instant,
     /// The ring looks for an event, or lets some ends come first; and it was told to look no more.
     is_armed: bool,
@@ -67,7 +67,7 @@ impl OnRbd {
             address,
             asked: Vec::new(),
             in_flight: 0,
-            pace: Pace::default(),
+            gather: Gather::default(),
             now: Instant::ZERO,
             is_armed: false,
             is_cancelled: false,
@@ -168,7 +168,7 @@ impl OnRbd {
 
     fn ended(&mut self, io: &mut Io<'_>, tag: Tag, result: isize, size: u64) {
         let asked = &self.asked[usize::from(tag.0)];
-        self.pace.answered(self.now.since(asked.since));
+        self.gather.answered(self.now.since(asked.since));
         io.ended.push((tag, asked.outcome(result, size)));
         self.in_flight -= 1;
     }
@@ -212,7 +212,7 @@ impl Lane for OnRbd {
         let before = self.in_flight;
         self.reap(io);
         let some = self.in_flight < before;
-        if some && self.pace.pause(self.in_flight).is_some_and(|length| io.ring.pause(length, self.data())) {
+        if some && self.gather.pause(self.in_flight).is_some_and(|length| io.ring.pause(length, self.data())) {
             self.is_armed = true;
         }
         self.arm(io);

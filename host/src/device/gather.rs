@@ -1,12 +1,12 @@
-//! Pace: the answers of a server that answers one by one are taken in some at a time.
+//! Gather: the answers of a server that answers one by one are taken in some at a time.
 //!
 //! A server that answers each request by itself wakes the worker for each, and the worker then a client: where CPUs are short that takes
 //! more of them than all else that is done for a request. So while much is under way, a lane that has taken in what there was lets more
 //! come before it looks again. Example: 64 requests are under way and take 4 ms; the lane looks every 500 µs and finds eight answers each
 //! time. They are late by 250 µs on average.
 //!
-//! pace.1  Answers are late by a small part of what a request takes, and never by much.
-//! pace.2  Who has little under way waits for no other answer: the server might have nothing to do meanwhile.
+//! gather.1  Answers are late by a small part of what a request takes, and never by much.
+//! gather.2  Who has little under way waits for no other answer: the server might have nothing to do meanwhile.
 
 use fairlift_core::Duration;
 use fairlift_core::time::us;
@@ -25,11 +25,11 @@ const MANY: usize = PART as usize;
 
 /// How long a server takes, of late.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(super) struct Gather {
     takes: Duration,
 }
 
-impl Pace {
+impl Gather {
     /// A request has been answered after so long.
     pub(super) fn answered(&mut self, after: Duration) {
         self.takes =
@@ -48,10 +48,10 @@ mod tests {
     use super::*;
     use fairlift_core::time::{ms, secs};
 
-    fn of(takes: Duration) -> Pace {
-        let mut pace = Pace::default();
-        (0..100).for_each(|_| pace.answered(takes));
-        pace
+    fn of(takes: Duration) -> Gather {
+        let mut gather = Gather::default();
+        (0..100).for_each(|_| gather.answered(takes));
+        gather
     }
 
     #[test]
@@ -69,9 +69,9 @@ mod tests {
 
     #[test]
     fn one_slow_answer_is_soon_forgotten() {
-        let mut pace = of(us(100));
-        pace.answered(secs(1));
-        (0..100).for_each(|_| pace.answered(us(100)));
-        assert_eq!(pace.pause(32), None);
+        let mut gather = of(us(100));
+        gather.answered(secs(1));
+        (0..100).for_each(|_| gather.answered(us(100)));
+        assert_eq!(gather.pause(32), None);
     }
 }
