@@ -5,7 +5,7 @@
 
     tests/bugs/run.py --docs         writes their list into docs/reliability.md
 
-    tests/bugs/run.py --torture 10   runs `fairlift torture` for so many seconds with each bug of core, and says which it finds
+    tests/bugs/run.py --torture 60   makes so many runs of each suite of `fairlift torture` with each bug of core, and says which it finds
 
 The tree is copied to target/bugs with all bugs in it, each asked for by its name in FAIRLIFT_BUG, so that one build serves all.
 A test must pass without a bug, and fail, abort or hang with its own.
@@ -27,7 +27,7 @@ TARGET = COPY / "target"
 PAGE = ROOT / "docs/reliability.md"
 HANGS = 45
 PACKAGES = {"core": ("fairlift-core", ["--lib", "--tests"]), "host": ("fairlift", ["--lib"]),
-            "lab": ("fairlift-lab", ["--test", "power_cut"])}
+            "lab": ("fairlift-lab", ["--test", "power_cut", "--test", "torture"])}
 ASKED = '''
 #[doc(hidden)]
 pub mod planted {
@@ -130,29 +130,28 @@ def described(bugs, page):
     return re.sub(r"^(\| (\w\d) \|.*\|) \d* ?\|$", lambda m: f"{m[1]} {count(m[2]) or ''} |".replace("  |", " |"), page, flags=re.M)
 
 
-def torture(bugs, seconds):
-    """Which bugs of core `fairlift torture` finds, and by which suite."""
+def torture(bugs, runs):
+    """Which bugs of core the suites of `fairlift torture` find, in so many runs of each."""
     bugs = [bug for bug in bugs if bug["file"].startswith("core/")]
     copy(bugs)
-    program = cargo("build", "-p", "fairlift-cli")["fairlift"]
+    program = build(["lab:torture"])["lab"]["torture"]
 
     def found(bug):
-        environment = os.environ | ({"FAIRLIFT_BUG": bug["name"]} if bug else {})
-        command = [program, "torture", "--seconds", str(seconds), "--threads", "1", "--json"]
+        environment = os.environ | {"FAIRLIFT_SEEDS": str(runs)} | ({"FAIRLIFT_BUG": bug["name"]} if bug else {})
         try:
-            ended = subprocess.run(command, env=environment, timeout=seconds + HANGS, text=True, stdout=subprocess.PIPE,
-                                   stderr=subprocess.DEVNULL)
-            return sorted({one["suite"] for one in json.loads(ended.stdout)["violations"]})
+            ended = subprocess.run([program, "every_promise"], cwd=COPY / "lab", env=environment, timeout=HANGS + runs, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         except subprocess.TimeoutExpired:
-            return ["by a run that does not end"]
+            return ["a run that does not end"]
+        return re.findall(r"^(\w+) with seed", ended.stdout, re.M) or ([f"exit code {ended.returncode}"] if ended.returncode else [])
 
-    assert not found(None), "a promise is broken without a bug: fairlift torture"
+    assert not found(None), "a promise is broken without a bug"
     with concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         results = list(zip(bugs, pool.map(found, bugs)))
     for bug, suites in results:
         print(f"| {bug['promise']} | {bug['name'][0].upper()}{bug['name'][1:]} | {', '.join(suites) or '—'} |")
     by_suite = {suite: sum(suite in suites for _, suites in results) for _, suites in results for suite in suites}
-    print(f"{sum(bool(suites) for _, suites in results)} of {len(results)} found in {seconds} s each: {by_suite}")
+    print(f"{sum(bool(suites) for _, suites in results)} of {len(results)} found in {runs} runs of each suite: {by_suite}")
 
 
 def main():

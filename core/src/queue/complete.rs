@@ -174,7 +174,8 @@ impl Queue {
         self.contexts[usize::from(context.0)].finished.pop_front()
     }
 
-    /// A context, other than the one that runs, that now has something to fetch or room to submit.
+    /// A context that now has something to fetch or room to submit. The one that runs fetches anyway; if it was refused in this
+    /// round, and is named here, it is to submit once more, for nothing else may ever happen.
     pub fn poll_wake(&mut self) -> Option<ContextId> {
         if self.wake == 0 {
             return None;

@@ -457,13 +457,19 @@ impl Engine {
             gauge.note(now, came, exchange.requests.len(), flushes);
         }
         exchange.take_news(&mut queue, self.context, &mut self.news);
+        let mut has_room = false;
         while let Some(context) = queue.poll_wake() {
-            if context != self.context {
+            if context == self.context {
+                has_room = exchange.full; // for what was refused in this turn
+            } else {
                 self.notifiers.wake(context, &mut self.ring);
             }
         }
         exchange.look_ahead(&queue, now);
         drop(queue);
+        if has_room {
+            self.mark(number);
+        }
         self.hand_over(number);
     }
 

@@ -293,7 +293,8 @@ impl<'a> Run<'a> {
             self.bench.cut()?;
         }
         while let Some(other) = self.subject.poll_wake(context) {
-            if other != context {
+            let is_refused = |client: &Client| client.is_refused && client.context == context;
+            if other != context || self.clients.iter().any(is_refused) {
                 self.wake(other);
             }
         }

@@ -51,6 +51,8 @@ pub(super) struct Context {
     /// What the disk has ended of its requests.
     ended: Vec<(Tag, Outcome)>,
     pub(super) turns: u64,
+    /// A client of it was refused, and asks again when it takes a turn.
+    waits_for_room: bool,
 }
 
 /// A client: a connection.
@@ -234,6 +236,7 @@ impl<'a> Bench<'a> {
                         self.tally.one(Count::Full);
                         self.wake(context);
                     }
+                    self.contexts[context].waits_for_room = true;
                     let turns = self.contexts[context].turns;
                     while self.contexts[context].turns == turns {
                         if !self.event()? {
@@ -251,6 +254,7 @@ impl<'a> Bench<'a> {
                 Err(refused) => return Err(Broken::new("L1", format!("{bio:?} is refused: {refused}"))),
             }
         }
+        self.contexts[context].waits_for_room = false;
         self.wake(context);
         self.lanes[lane].check.submitted(self.now, &bio);
         let at = self.clients[client as usize].at;
@@ -378,7 +382,7 @@ impl<'a> Bench<'a> {
             self.finished(number, context, news)?;
         }
         while let Some(other) = self.lanes[number].queue.poll_wake() {
-            if usize::from(other.0) != context {
+            if usize::from(other.0) != context || self.contexts[context].waits_for_room {
                 self.wake(other.0.into());
             }
         }

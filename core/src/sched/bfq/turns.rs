@@ -129,7 +129,7 @@ impl Turns {
         let after = match end {
             End::Empty if turn.idle_until.is_none() => u32::try_from(turn.served).unwrap_or(u32::MAX),
             End::Empty if waits => before.saturating_mul(2),
-            End::Empty => before.saturating_sub(4 * least),
+            End::Empty => before.saturating_sub(least.saturating_mul(4)),
             End::Timeout => before.saturating_mul(2),
             End::Used => before.saturating_mul(4),
             End::Preempted => before,
