@@ -137,7 +137,7 @@ pub(crate) trait Device: Send + Sync {
         Ok(self.facts().size)
     }
 
-    /// Whether its size may be another one, as somebody else has told it since this was asked last.
+    /// Whether its size may be another one, as somebody has told since this was asked last; nothing is waited for.
     fn was_resized(&self) -> bool {
         false
     }

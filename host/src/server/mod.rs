@@ -18,7 +18,7 @@ use crate::config::{Address, Config, Limits, Listener};
 use crate::control::live::Live;
 use crate::control::trace::Traced;
 use crate::control::{Change, Event, Leave, Refused, State, Trace, View};
-use crate::device::roots::Roots;
+use crate::device::{self, roots::Roots};
 use crate::disk::{Disk, Disks};
 use crate::export::Export;
 use crate::export::clients::Clients;
@@ -165,7 +165,7 @@ impl Handle {
     pub fn sweep(&self) -> bool {
         self.shared.upgrade().is_some_and(|shared| {
             if !self.draining.load(Ordering::Acquire) {
-                shared.follow_sizes();
+                shared.hear_of_sizes();
             }
             let mut live = shared.live();
             live.look_at_findings(&shared.backend, &shared.service);
@@ -247,14 +247,30 @@ impl Shared {
         self.live.lock().unwrap_or_else(|_: PoisonError<_>| panic!("a change of the server panicked"))
     }
 
-    /// Takes note of backings that somebody has resized elsewhere.
-    fn follow_sizes(&self) {
-        // Looking may take as long as the backing: nobody is kept waiting for it.
+    /// Has backings looked at of which somebody says that they were resized elsewhere.
+    fn hear_of_sizes(self: &Arc<Self>) {
         let devices = self.backend.disks.all().into_iter().flat_map(|(_, disk)| disk.devices());
-        let resized: Vec<_> = devices.filter(|device| device.was_resized()).collect();
-        if resized.is_empty() {
+        let told: Vec<_> = devices.filter(|device| device.was_resized()).collect();
+        if told.is_empty() {
             return;
         }
+        let shared = Arc::downgrade(self);
+        // To look takes as long as the backing: who controls the server is not kept waiting for it.
+        let look = move || {
+            let differs =
+                |device: &Arc<dyn device::Device>| device.look_at_size().is_ok_and(|size| size != device.facts().size);
+            let resized: Vec<_> = told.into_iter().filter(differs).collect();
+            if let Some(shared) = shared.upgrade().filter(|_| !resized.is_empty()) {
+                shared.follow_sizes(&resized);
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("sizes".into()).spawn(look) {
+            tracing::warn!(%error, "a backing that was resized elsewhere cannot be looked at");
+        }
+    }
+
+    /// Exports without a size of their own become as large as these backings.
+    fn follow_sizes(&self, resized: &[Arc<dyn device::Device>]) {
         let exports = self.service.exports().list.clone();
         let sized: Vec<_> = self.live().state().config.exports.into_iter().filter(|one| one.size.is_some()).collect();
         let follows = |export: &&Arc<Export>| sized.iter().all(|one| one.name != export.name);

@@ -79,6 +79,10 @@ impl Device for BeforeDevice {
         self.inner.look_at_size()
     }
 
+    fn was_resized(&self) -> bool {
+        self.inner.was_resized()
+    }
+
     fn grow(&self) {
         self.inner.grow();
     }
