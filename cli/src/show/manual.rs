@@ -74,8 +74,8 @@ const EXAMPLES: [(&str, &[Example]); 22] = [
     (
         "fairlift-torture",
         &[
-            ("fairlift torture --hours 2 --seed=1000", "Try to break the promises for two hours, in simulated time:"),
-            ("fairlift torture --only queue --seed=17 --runs 1", "One run once more:"),
+            ("fairlift torture --hours 2 --seed 1000", "Try to break the promises for two hours, in simulated time:"),
+            ("fairlift torture --only queue --seed 17 --runs 1", "One run once more:"),
         ],
     ),
     ("fairlift-models", &[("fairlift models sata-7200", "The parameters of a modelled disk:")]),

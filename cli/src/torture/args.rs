@@ -9,8 +9,8 @@ use fairlift_lab::torture::SUITES;
 const EXAMPLES: &str = "\
 Examples:
   fairlift torture                                 a minute, on all processors
-  fairlift torture --hours 2 --seed=1000           two hours, from another seed on
-  fairlift torture --only queue --seed=17 --runs 1 one run once more: what failed is shrunk and shown
+  fairlift torture --hours 2 --seed N              two hours, from another seed on
+  fairlift torture --only queue --seed N --runs 1  one run once more: what failed is shrunk and shown
 
 The exit status is 1 if a promise was broken.
 ";
