@@ -25,7 +25,7 @@
 //!          together become one ([`crate::flush`]).
 //! queue.6  A bio that takes longer than `io_timeout` in the device fails, but its memory stays the device's until the device has
 //!          answered: [`Finished::TimedOut`] tells the first, [`Finished::Released`] the second.
-//!          A caller that did not run for a while says so ([`Queue::handle_stall`]): what was under way has its time once more.
+//!          A caller that did not run for a while says so ([`Queue::handle_stall`]): nothing is late for as long again.
 //! queue.7  A request that the device could not take ([`Queue::handle_busy`]) is dispatched first, once something else has ended,
 //!          or after [`BUSY_DELAY`](crate::sched::BUSY_DELAY) if nothing is in flight, or nothing but what has taken too long.
 //!

@@ -153,18 +153,33 @@ fn an_overdue_bio_fails_at_once_and_gives_its_memory_back_later() {
 
 /// queue.6
 #[test]
-fn after_a_stall_a_bio_has_its_time_once_more_and_is_late_then() {
+fn after_a_stall_nothing_is_late_for_as_long_again_and_then_it_is() {
     let (mut queue, s) = queue(|_| ());
     for n in 0..2 {
         queue.submit(at(n * 1000), bio(Op::Read, s, n * 100, 8, n)).unwrap();
         queue.poll_dispatch(at(n * 1000), C0).unwrap();
     }
-    queue.handle_stall(at(40_000));
+    queue.handle_stall(at(40_000), secs(39));
     assert_eq!(queue.poll_timeout(), Some(at(70_000)));
     queue.handle_timeout(at(69_999));
     assert_eq!(news(&mut queue), []);
     queue.handle_timeout(at(70_000));
     assert_eq!(news(&mut queue), [0, 1].map(|n| Finished::TimedOut(Token(n))));
+}
+
+/// queue.6: a machine that stands for two seconds in each ten.
+#[test]
+fn a_bio_that_hangs_is_late_though_its_caller_stands_now_and_then() {
+    let (mut queue, s) = queue(|_| ());
+    queue.submit(at(0), bio(Op::Read, s, 0, 8, 0)).unwrap();
+    queue.poll_dispatch(at(0), C0).unwrap();
+    for second in [10, 20, 30] {
+        queue.handle_stall(at(second * 1000), secs(2));
+        queue.handle_timeout(at(second * 1000));
+    }
+    assert_eq!((news(&mut queue), queue.poll_timeout()), (vec![], Some(at(32_000))));
+    queue.handle_timeout(at(32_000));
+    assert_eq!(news(&mut queue), [Finished::TimedOut(Token(0))]);
 }
 
 /// queue.7

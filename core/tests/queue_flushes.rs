@@ -188,7 +188,7 @@ fn a_flush_is_not_late_for_a_stall_of_ours() {
     assert_eq!(news(&mut queue), [done(0)]);
     flush(&mut queue, at(0), s[0], 1);
     assert_eq!(next(&mut queue, at(0)).op, Op::Flush);
-    queue.handle_stall(at(35_000));
+    queue.handle_stall(at(35_000), secs(30));
     queue.handle_timeout(at(35_000));
     assert_eq!((news(&mut queue), queue.poll_timeout()), (vec![], Some(at(65_000))));
     queue.handle_timeout(at(65_000));

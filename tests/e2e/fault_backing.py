@@ -67,7 +67,7 @@ def an_error_by_range_reaches_the_client_that_asked_there_alone(t):
 @test(fairlift_only=True)
 def real_clients_see_the_error_and_go_on(t):
     server = faulty(t, '[[fault]]\nop = "read"\nfrom = "1m"\nto = "1028k"\nerror = "EIO"\n')
-    out = t.run("nbdsh", "-u", server.uri("disk"), "-c", "\n".join([
+    out = t.run("/usr/bin/python3", "-m", "nbd", "-u", server.uri("disk"), "-c", "\n".join([
         "import errno", "h.pwrite(b'x' * 4096, 1 << 20)",
         "try:", "    h.pread(4096, 1 << 20)",
         "except nbd.Error as error:", "    print('the error is', error.errnum == errno.EIO)",

@@ -24,6 +24,7 @@ def run_page(t, page):
     tools = t.path("bin")
     os.mkdir(tools)
     os.symlink(BINARY, f"{tools}/fairlift")
+    os.symlink("/usr/bin/python3", f"{tools}/python3")  # nbdsh's, whatever else is called so
     os.mkdir(t.path("page"))
     script, wanted = ["set -euo pipefail", "set -m"], []
     for kind, text in BLOCK.findall(page.read_text()):

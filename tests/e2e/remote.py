@@ -592,6 +592,22 @@ def a_write_is_asked_again_only_where_the_server_itself_hung_up(t):
 
 
 @test(fairlift_only=True)
+def a_server_that_goes_after_a_long_rest_is_waited_for_like_any_other(t):
+    uri, first = kit(t, "memory", "8M")
+    server = near(t, uri, options=",reconnect=2s")
+    with server.connect("near", timeout=20) as client:
+        client.read(0, 4096)
+        time.sleep(2.5)  # nothing is asked for longer than `reconnect`
+        first.kill()
+        first.wait()
+        until(lambda: remote(server)["state"] != "connected", "the server has seen it")
+        client.submit(READ, 0, 4096)
+        time.sleep(0.3)
+        kit(t, "memory", "8M")
+        equal(client.reply().error, 0, "the error of a read that was asked for while there was no server")
+
+
+@test(fairlift_only=True)
 def a_server_that_says_it_goes_is_asked_again_when_it_is_back(t):
     """ESHUTDOWN is no error of the request: nbdkit says so when it is told to end."""
     goes = [True]

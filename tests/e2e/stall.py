@@ -57,6 +57,22 @@ def nor_without_io_uring(t):
 
 
 @test(fairlift_only=True)
+def a_connection_to_another_server_is_not_given_up_for_the_time_of_a_stop(t):
+    path = t.path("kit")
+    t.start("nbdkit", "-f", "-U", path, "--filter=delay", "memory", "8M", "rdelay=400ms")
+    until(lambda: os.path.exists(path), "nbdkit listens")
+    server = t.server(config=CONFIG.format("none", f"nbd+unix:///?socket={path}"))
+    with server.connect("disk") as client:
+        reads = [client.submit(READ, n % 64 * 65536, 65536) for n in range(128)]  # more than one receive takes
+        until(lambda: in_flight(server) > 0, "requests are on their way")
+        with stopped(server.process, 2 * TIMEOUT + 0.5):
+            pass
+        for reply in [client.reply() for _ in reads]:
+            equal(reply.error, 0, "the error of a request that was under way")
+    equal("was not answered in time" in server.log(), False, "whether the connection was broken off")
+
+
+@test(fairlift_only=True)
 def a_load_on_a_file_goes_on_after_a_stop_without_an_error(t):
     image = t.image("image", SIZE, (0, WHOLE))
     for engine in "auto", "poll":

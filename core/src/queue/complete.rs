@@ -11,7 +11,7 @@ use crate::group::ContextId;
 use crate::sched::{BUSY_DELAY, RequestId, Served, Waiting};
 use crate::trace::Action;
 use crate::waits::Part;
-use crate::{Bytes, Errno, Instant, Op, Outcome, Tag};
+use crate::{Bytes, Duration, Errno, Instant, Op, Outcome, Tag};
 
 impl Queue {
     /// The device has done the request that holds `tag`, or failed to.
@@ -118,10 +118,10 @@ impl Queue {
         }
     }
 
-    /// Until `now` the caller did not run, and has not heard what devices have answered meanwhile: no request is late that became so in that
-    /// time. What is in a device may be there for `io_timeout` more (queue.6).
-    pub fn handle_stall(&mut self, now: Instant) {
-        self.lenient_until = now + self.settings.io_timeout;
+    /// The caller did not run for so long until `now`, and has not heard what devices have answered meanwhile: no request is late that became
+    /// so in that time, nor in as much time again, at most `io_timeout` (queue.6). A caller that stands now and then puts nothing off for ever.
+    pub fn handle_stall(&mut self, now: Instant, for_so_long: Duration) {
+        self.lenient_until = self.lenient_until.max(now + for_so_long.min(self.settings.io_timeout));
     }
 
     /// It is `now`: whatever was to happen by then happens.

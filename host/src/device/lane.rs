@@ -103,7 +103,7 @@ pub(crate) trait Lane: Send {
     fn launch(&mut self, _io: &mut Io<'_>) {}
 
     /// The ring or a helper has done steps of its requests.
-    fn completed(&mut self, _io: &mut Io<'_>, _steps: &[Completed]) {
+    fn completed(&mut self, _io: &mut Io<'_>, _now: Instant, _steps: &[Completed]) {
         unreachable!("a lane that asks nobody hears of nothing")
     }
 
@@ -114,6 +114,9 @@ pub(crate) trait Lane: Send {
 
     /// It is `now`: answers what has ended by then.
     fn poll(&mut self, _io: &mut Io<'_>, _now: Instant) {}
+
+    /// The worker did not run for so long, though it was to: what its requests have for time does not count that.
+    fn stalled(&mut self, _for_so_long: Duration) {}
 
     /// Whether it lets answers come before it looks at them.
     fn is_pausing(&self) -> bool {

@@ -353,10 +353,14 @@ impl Engine {
         self.sides.iter().for_each(|side| side.queues.of(self.context).lift_ceilings(now));
     }
 
-    /// The worker did not run until `now`, though it was to: no request counts as late that became so meanwhile.
+    /// The worker did not run for so long until `now`, though it was to: no request counts as late that became so meanwhile.
     #[cold]
-    pub(crate) fn stalled(&mut self, now: Instant) {
-        self.sides.iter().for_each(|side| side.queues.of(self.context).handle_stall(now));
+    pub(crate) fn stalled(&mut self, now: Instant, for_so_long: Duration) {
+        for side in &mut self.sides {
+            side.queues.of(self.context).handle_stall(now, for_so_long);
+            side.still = None;
+            side.lanes.iter_mut().for_each(|lane| lane.stalled(for_so_long));
+        }
         self.woken();
     }
 
@@ -423,7 +427,7 @@ impl Engine {
         let mut io = io!(self, side);
         // First, for what has been answered is not late.
         for steps in side.completed.chunk_by(|one, next| one.place == next.place) {
-            side.lanes[steps[0].place].completed(&mut io, steps);
+            side.lanes[steps[0].place].completed(&mut io, now, steps);
         }
         side.completed.clear();
         for place in &side.timed {

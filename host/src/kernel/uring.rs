@@ -142,9 +142,10 @@ impl Uring {
     pub(super) fn pause(&mut self, length: Duration, data: u64) {
         let length = Box::new(timespec(length));
         let entry = opcode::Timeout::new(&raw const *length).build().user_data(data);
-        self.pauses.push(length);
         // SAFETY: it names the length, which is kept until the kernel has read it (`expect`).
         unsafe { self.push_entry(&entry) }
+        // Not before: a full ring is submitted on the way, and what was read by then is let go of.
+        self.pauses.push(length);
     }
 
     /// # Safety

@@ -105,7 +105,7 @@ impl<F: Front> Worker<F> {
             let looks = !self.engine.is_pausing();
             let now = self.sleep.until(&mut self.engine.ring, before, due, busy, looks, |sleeps| front.watch(sleeps));
             self.engine.now = now;
-            self.look_for_stall(now, due);
+            self.look_for_stall(before, now, due);
             let mut completions = 0;
             while let Some(completion) = self.engine.ring.reap() {
                 self.completed(now, &completion);
@@ -136,18 +136,22 @@ impl<F: Front> Worker<F> {
         }
     }
 
-    /// A worker that was due long ago did not run. What devices have answered meanwhile it has not heard, so nothing is late yet.
+    /// A worker that was due long ago, or whose last turn took so long, did not run. What devices have answered meanwhile it has not heard, so
+    /// nothing is late yet.
     #[inline]
-    fn look_for_stall(&mut self, now: Instant, due: Option<Instant>) {
+    fn look_for_stall(&mut self, before: Instant, now: Instant, due: Option<Instant>) {
         let last = std::mem::replace(&mut self.last, now);
-        let Some(late) = due.map(|due| now.since(due.max(last))).filter(|late| *late > STALL) else { return };
+        let late = due.map_or(Duration::ZERO, |due| now.since(due.max(last))).max(before.since(last));
+        if late <= STALL {
+            return;
+        }
         tracing::warn!(
-            "worker {} did not run for {:.1} s (SIGSTOP, a virtual machine that was paused, no CPU): requests that are under way have \
-             their time once more",
+            "worker {} did not run for {:.1} s (SIGSTOP, a virtual machine that was paused, no CPU): no request is late for that",
             self.engine.context.0,
             late.as_nanos() as f64 / 1e9
         );
-        self.engine.stalled(now);
+        // Since the last turn nothing was heard.
+        self.engine.stalled(now, now.since(last));
         // What the kernel has for us it tells when it is asked.
         self.engine.ring.turn(Wait::AtMost(Duration::ZERO));
     }

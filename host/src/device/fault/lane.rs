@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fairlift_core::queue::Segment;
-use fairlift_core::{Bytes, Errno, Instant, Outcome, Tag};
+use fairlift_core::{Bytes, Duration, Errno, Instant, Outcome, Tag};
 
 use super::BeforeDevice;
 use crate::config::Then;
@@ -159,8 +159,8 @@ impl Lane for BeforeFaults {
         self.with_inner(io, |inner, io| inner.launch(io));
     }
 
-    fn completed(&mut self, io: &mut Io<'_>, steps: &[Completed]) {
-        self.with_inner(io, |inner, io| inner.completed(io, steps));
+    fn completed(&mut self, io: &mut Io<'_>, now: Instant, steps: &[Completed]) {
+        self.with_inner(io, |inner, io| inner.completed(io, now, steps));
     }
 
     fn is_by_the_clock(&self) -> bool {
@@ -185,6 +185,14 @@ impl Lane for BeforeFaults {
         if std::mem::take(&mut io.launch) {
             self.launch(io);
         }
+    }
+
+    fn stalled(&mut self, for_so_long: Duration) {
+        self.inner.stalled(for_so_long);
+    }
+
+    fn is_pausing(&self) -> bool {
+        self.inner.is_pausing()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

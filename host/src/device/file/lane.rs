@@ -251,7 +251,7 @@ impl Lane for OnFile {
         self.launches = launches;
     }
 
-    fn completed(&mut self, io: &mut Io<'_>, steps: &[Completed]) {
+    fn completed(&mut self, io: &mut Io<'_>, _now: Instant, steps: &[Completed]) {
         for step in steps {
             self.went_on(io, step.tag, step.result);
         }

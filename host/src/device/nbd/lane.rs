@@ -473,7 +473,8 @@ impl Lane for OnRemote {
         self.go_on(io);
     }
 
-    fn completed(&mut self, io: &mut Io<'_>, steps: &[Completed]) {
+    fn completed(&mut self, io: &mut Io<'_>, now: Instant, steps: &[Completed]) {
+        self.now = now;
         let mut is_told = false;
         for step in steps {
             let (doing, slot) = Doing::of(step.tag);
@@ -512,6 +513,12 @@ impl Lane for OnRemote {
             self.connections.iter().for_each(|connection| connection.unwatch(io.ring, self.address));
         }
         self.go_on(io);
+    }
+
+    fn stalled(&mut self, for_so_long: Duration) {
+        self.without_since = self.without_since.map(|since| since + for_so_long);
+        self.waiting.iter_mut().for_each(|flight| flight.deadline += for_so_long);
+        self.connections.iter_mut().for_each(|connection| connection.put_off(for_so_long));
     }
 
     fn is_pausing(&self) -> bool {

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
-use fairlift_core::{Errno, Instant, Op, Tag};
+use fairlift_core::{Duration, Errno, Instant, Op, Tag};
 use rustls::ClientConnection;
 
 use super::connect::Established;
@@ -193,6 +193,12 @@ impl Connection {
     /// When the first of its requests fails.
     pub(super) fn due(&self) -> Option<Instant> {
         self.deadlines.front().map(|(at, ..)| *at)
+    }
+
+    /// Its requests fail so much later.
+    pub(super) fn put_off(&mut self, length: Duration) {
+        self.deadlines.iter_mut().for_each(|(at, ..)| *at += length);
+        self.flights.iter_mut().flatten().for_each(|flight| flight.deadline += length);
     }
 
     /// Forgets when requests would have failed that were answered.

@@ -207,7 +207,8 @@ impl Lane for OnRbd {
         self.arm(io);
     }
 
-    fn completed(&mut self, io: &mut Io<'_>, _steps: &[Completed]) {
+    fn completed(&mut self, io: &mut Io<'_>, now: Instant, _steps: &[Completed]) {
+        self.now = now;
         (self.is_armed, self.is_cancelled) = (false, false);
         let before = self.in_flight;
         self.reap(io);

@@ -325,7 +325,10 @@ impl Device for Rbd {
     }
 
     fn look_at_size(&self) -> io::Result<u64> {
-        self.image.size().map_err(|errno| io::Error::from_raw_os_error(errno.0))
+        self.image.size().map_err(|errno| {
+            self.image.has_changed.store(true, Ordering::Relaxed); // it may have, and is asked again
+            io::Error::from_raw_os_error(errno.0)
+        })
     }
 
     fn grow(&self) {
