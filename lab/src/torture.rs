@@ -65,24 +65,20 @@ pub const PROMISES: &[Promise] = &[
     Promise {
         name: "L4",
         says: "a request that hangs is answered within io_timeout and a second",
-        tried: &[Count::Hangs, Count::Delays],
+        tried: &[Count::Late],
     },
     Promise { name: "W2", says: "no ceiling lets more through than it says", tried: &[Count::Limited] },
     Promise {
         name: "W3",
         says: "whoever waits for room or a tag is woken, and mq-deadline keeps to its rules",
-        tried: &[Count::Full, Count::Waits],
+        tried: &[Count::Full, Count::Decisions],
     },
     Promise {
         name: "F1",
         says: "the disk's error reaches the client that asked, and no other",
         tried: &[Count::Errors, Count::Busy],
     },
-    Promise {
-        name: "S1",
-        says: "a read returns what was written there last, and nothing of others",
-        tried: &[Count::Lies, Count::Found],
-    },
+    Promise { name: "S1", says: "a read returns what was written there last", tried: &[Count::Compared] },
 ];
 
 /// How a run ended.

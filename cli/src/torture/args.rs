@@ -27,7 +27,7 @@ pub(crate) struct TortureArgs {
     pub(crate) hours: Option<Duration>,
 
     /// How long, in seconds [default: 60]
-    #[arg(long, value_name = "S", conflicts_with = "runs")]
+    #[arg(long, value_name = "S", conflicts_with = "runs", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) seconds: Option<u64>,
 
     /// How many runs of each suite, instead of a time
@@ -61,8 +61,8 @@ impl TortureArgs {
 
 fn parse_hours(text: &str) -> Result<Duration, String> {
     match text.trim().parse::<f64>() {
-        Ok(hours) if hours > 0.0 && hours <= 10_000.0 => Ok(Duration::from_secs_f64(hours * 3600.0)),
-        _ => Err("a number of hours above 0, such as 2 or 0.5".into()),
+        Ok(hours) if hours * 3600.0 >= 1.0 && hours <= 10_000.0 => Ok(Duration::from_secs_f64(hours * 3600.0)),
+        _ => Err("a number of hours, such as 2 or 0.5: at least a second, 10,000 at most".into()),
     }
 }
 
@@ -71,9 +71,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hours_are_a_number_above_nothing() {
+    fn hours_are_a_number_and_a_second_at_least() {
         assert_eq!(parse_hours("0.5"), Ok(Duration::from_secs(1800)));
-        for bad in ["0", "-1", "nan", "soon", "1e9"] {
+        for bad in ["0", "0.0001", "-1", "nan", "soon", "1e9"] {
             assert!(parse_hours(bad).is_err(), "{bad}");
         }
     }

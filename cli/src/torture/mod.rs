@@ -33,11 +33,18 @@ fn attempt(flags: &TortureArgs) -> Result<ExitCode, Complaint> {
     let bar = bar();
     bar.set_length(asked.time.map_or(1, |time| time.as_millis() as u64).max(1));
     let begun = std::time::Instant::now();
-    let done = run(&asked, &|done| {
-        bar.set_position(begun.elapsed().as_millis() as u64);
-        bar.set_message(so_far(done));
-        stop.signal().is_some()
-    });
+    let done = run(
+        &asked,
+        &|done| {
+            bar.set_position(begun.elapsed().as_millis() as u64);
+            bar.set_message(so_far(done));
+            stop.signal().is_some()
+        },
+        &|suite, seed| {
+            eprintln!("fairlift torture: a run does not end: fairlift torture --only {suite} --seed {seed} --runs 1");
+            std::process::exit(1);
+        },
+    );
     bar.finish_and_clear();
     let report = Report { seed: flags.seed, threads, time: begun.elapsed(), done: &done };
     let shown = if flags.json { report.json() } else { report.text() };
@@ -45,7 +52,8 @@ fn attempt(flags: &TortureArgs) -> Result<ExitCode, Complaint> {
     let Some((suite, seed)) = report.first() else {
         return Ok(match stop.signal() {
             Some(signal) => ExitCode::from(128 + u8::try_from(signal).unwrap_or(0)),
-            None => ExitCode::SUCCESS,
+            None if report.has_runs() => ExitCode::SUCCESS,
+            None => return Err(Complaint::Failed("no run has ended: nothing was tried".into())),
         });
     };
     if !flags.json

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fairlift_lab::repeat;
 use fairlift_lab::torture::runner::Done;
-use fairlift_lab::torture::{Broken, Count, PROMISES, Tally};
+use fairlift_lab::torture::{Broken, Count, PROMISES, Promise, Tally};
 use serde_json::{Value, json};
 
 use crate::terminal::output::COMMIT;
@@ -50,6 +50,11 @@ impl Report<'_> {
         self.failures().first().map(|failure| (failure.suite, failure.seed))
     }
 
+    /// Whether any run has ended.
+    pub(crate) fn has_runs(&self) -> bool {
+        self.sum().get(Count::Runs) > 0
+    }
+
     /// For people.
     pub(crate) fn text(&self) -> String {
         let (sum, failures) = (self.sum(), self.failures());
@@ -68,7 +73,11 @@ impl Report<'_> {
         for promise in PROMISES {
             let broken: Vec<_> = failures.iter().filter(|failure| failure.broken.promise == promise.name).collect();
             let tried = promise.tried.iter().map(|count| format!("{} {}", short(sum.get(*count)), count.name()));
-            let verdict = if broken.is_empty() { "kept".to_owned() } else { format!("BROKEN {} times", broken.len()) };
+            let verdict = match broken.len() {
+                0 if is_tried(promise, &sum) => "kept".to_owned(),
+                0 => "not tried".to_owned(),
+                times => format!("BROKEN {times} times"),
+            };
             let _ = writeln!(
                 out,
                 "{}  {verdict}  {}: {}",
@@ -79,6 +88,13 @@ impl Report<'_> {
             if let Some(first) = broken.first() {
                 let _ = writeln!(out, "    {}\n    {}", first.broken.says, first.command());
             }
+        }
+        if sum.get(Count::Lies) > 0 {
+            let [lies, found] = [Count::Lies, Count::Found].map(|count| short(sum.get(count)));
+            let _ = writeln!(
+                out,
+                "\nThe comparison of sectors itself: {lies} writes that the disk lied about, {found} sectors found wrong, none missed"
+            );
         }
         for failure in
             failures.iter().filter(|failure| PROMISES.iter().all(|promise| promise.name != failure.broken.promise))
@@ -104,9 +120,10 @@ impl Report<'_> {
         let suites = self.done.iter().map(|done| {
             json!({ "suite": done.suite, "thread_seconds": done.time.as_secs_f64(), "counts": counts(&done.tally) })
         });
+        let sum = self.sum();
         let promises = PROMISES.iter().map(|promise| {
             let broken = failures.iter().filter(|failure| failure.broken.promise == promise.name).count();
-            json!({ "promise": promise.name, "says": promise.says, "violations": broken })
+            json!({ "promise": promise.name, "says": promise.says, "tried": is_tried(promise, &sum), "violations": broken })
         });
         let violations = failures.iter().map(|failure| {
             json!({
@@ -122,14 +139,19 @@ impl Report<'_> {
             "seed": self.seed,
             "threads": self.threads,
             "seconds": self.time.as_secs_f64(),
-            "counts": counts(&self.sum()),
-            "faults": self.sum().faults(),
+            "counts": counts(&sum),
+            "faults": sum.faults(),
             "promises": promises.collect::<Vec<_>>(),
             "violations": violations.collect::<Vec<_>>(),
             "suites": suites.collect::<Vec<_>>(),
         });
         format!("{all:#}\n")
     }
+}
+
+/// Whether anything was tried of what it promises.
+fn is_tried(promise: &Promise, sum: &Tally) -> bool {
+    promise.tried.iter().any(|count| sum.get(*count) > 0)
 }
 
 /// A number with at most four digits: `1234`, `56.7k`, `150M`.
@@ -153,6 +175,7 @@ mod tests {
         let broken = Broken { promise: "L1", says: "a bio ends twice".into() };
         let mut tally = Tally::default();
         tally.add(Count::Ios, 12_345);
+        tally.add(Count::Limited, 1);
         let done = [Done { suite: SUITES[0].name, tally, broken: vec![(17, broken)], ..Done::default() }];
         let report = Report { seed: 1, threads: 2, time: Duration::from_secs(2), done: &done };
         let (text, json) = (report.text(), report.json());
@@ -161,6 +184,8 @@ mod tests {
             text.contains("L1  BROKEN 1 times") && text.contains("W2  kept") && text.contains("12.3k I/Os"),
             "{text}"
         );
+        // Nothing that was not tried is said to be kept.
+        assert!(text.contains("D1  not tried") && json.contains("\"tried\": false"), "{text}{json}");
         assert!(text.contains(command) && json.contains(command), "{text}{json}");
         assert_eq!(report.first(), Some(("queue", 17)));
     }

@@ -100,6 +100,11 @@ impl Media {
         Self { places, under_way: Vec::new(), clock: 0, on_failure, random: Random::new(seed) }
     }
 
+    /// How far it has come: the same as long as it has taken in, and ended, no other request.
+    pub(super) const fn clock(&self) -> u64 {
+        self.clock
+    }
+
     /// Takes a request in. For a flush `range` says which sectors it is for; else the pieces do.
     pub fn submit(&mut self, id: u64, op: Op, fua: bool, range: Extent, pieces: Vec<Piece>) {
         self.clock += STEP;

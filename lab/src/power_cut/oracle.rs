@@ -51,6 +51,11 @@ impl Oracle {
         Self { clock: 0, known: Vec::new(), loose: Vec::new(), floors, answered_flushes: 0 }
     }
 
+    /// How far it has come: the same as long as nobody has asked, and been told, anything else.
+    pub(super) const fn clock(&self) -> u64 {
+        self.clock
+    }
+
     /// A client asks. For a flush `extent` is all that it is for. The answer is the bio's stamp.
     pub fn asked(&mut self, op: Op, flags: Flags, extent: Extent) -> Stamp {
         self.clock += 1;
@@ -64,6 +69,7 @@ impl Oracle {
     pub fn refused(&mut self, stamp: Stamp) {
         assert_eq!(stamp, self.known.len() as Stamp, "only what was asked last can have been refused");
         self.known.pop();
+        self.clock -= 1;
     }
 
     /// Its client is gone: it hears no answer.

@@ -16,61 +16,78 @@ const GROUPS_MAX: usize = 12;
 impl Bench<'_> {
     /// An operator changes something, or a client goes.
     pub(super) fn change(&mut self, change: &Change) {
+        if let Some(count) = self.changed(change) {
+            self.tally.one(count);
+        }
+        // Whoever changes something has the workers look at it.
+        (0..self.contexts.len()).for_each(|context| self.wake(context));
+    }
+
+    /// As what a change counts: as nothing, if all stays as it was.
+    fn changed(&mut self, change: &Change) -> Option<Count> {
         let now = self.now;
-        self.tally.one(Count::Changes);
-        match *change {
+        let has_changed = match *change {
             Change::Scheduler(kind) => {
-                if may_switch(self.setup, kind) {
-                    self.tally.one(Count::Switches);
-                    self.lanes.iter_mut().for_each(|lane| lane.queue.set_scheduler(now, kind));
-                    self.hold_as_set();
+                if !may_switch(self.setup, kind) {
+                    return None;
                 }
+                self.lanes.iter_mut().for_each(|lane| lane.queue.set_scheduler(now, kind));
+                self.hold_as_set();
+                return Some(Count::Switches);
             }
             Change::Weight { group, weight } => {
                 let group = self.group(group);
+                let before = self.lanes[0].queue.groups().find(|(id, _)| *id == group).map(|(_, group)| group.weight);
                 self.lanes.iter_mut().for_each(|lane| lane.queue.set_weight(now, group, weight));
+                before != Some(weight)
             }
             Change::AddGroup { parent, weight } => {
-                if self.lanes[0].queue.groups().count() < GROUPS_MAX {
-                    self.groups_made += 1;
-                    let group = new_group(self.group(parent), weight, self.groups_made);
-                    // A group that was removed may be on its way out of one queue, and gone from another.
-                    let is_free = |id: &u16| self.lanes.iter().all(|lane| !lane.queue.has_group(GroupId(*id)));
-                    if let Some(id) = (1..).find(is_free).map(GroupId) {
-                        self.lanes.iter_mut().for_each(|lane| lane.queue.add_group_at(now, id, group.clone()));
-                    }
+                if self.lanes[0].queue.groups().count() >= GROUPS_MAX {
+                    return None;
                 }
+                self.groups_made += 1;
+                let group = new_group(self.group(parent), weight, self.groups_made);
+                // A group that was removed may be on its way out of one queue, and gone from another.
+                let is_free = |id: &u16| self.lanes.iter().all(|lane| !lane.queue.has_group(GroupId(*id)));
+                let id = (1..).find(is_free).map(GroupId)?;
+                self.lanes.iter_mut().for_each(|lane| lane.queue.add_group_at(now, id, group.clone()));
+                true
             }
             Change::RemoveGroup(group) => {
                 let group = self.group(group);
                 let is_used = self.lanes.iter().any(|lane| {
                     lane.queue.has_streams(group) || lane.queue.groups().any(|(_, other)| other.parent == Some(group))
                 });
-                if group != GroupId::ROOT && !is_used {
-                    self.meters.remove(group);
-                    self.budgets.retain(|(id, _)| *id != group);
-                    for lane in &mut self.lanes {
-                        lane.queue.remove_group(now, group).unwrap_or_else(|used| panic!("{used}"));
-                    }
+                if group == GroupId::ROOT || is_used {
+                    return None;
                 }
+                self.meters.remove(group);
+                self.budgets.retain(|(id, _)| *id != group);
+                for lane in &mut self.lanes {
+                    lane.queue.remove_group(now, group).unwrap_or_else(|used| panic!("{used}"));
+                }
+                true
             }
             Change::Move { client, group, priority } => {
                 let group = self.group(group);
                 let client = self.here[(client % self.here.len() as u64) as usize] as usize;
                 let client = &mut self.clients[client];
+                let before = (client.at.group, client.at.priority);
                 client.at = Stream { group, priority, ..client.at };
                 let (stream, at) = (client.stream, client.at);
                 let lane = self.lane_of(at.context.0);
                 self.moves += 1;
                 self.lanes[lane].queue.change_stream(now, stream, at);
+                before != (group, priority)
             }
             Change::Abort(client) => {
-                self.tally.one(Count::Aborts);
                 let place = (client % self.here.len() as u64) as usize;
                 let client = self.here.swap_remove(place) as usize;
                 self.clients[client].is_gone = true;
+                let has_left_some = self.clients[client].open > 0;
                 self.arrives(self.clients[client].at);
                 self.leaves(client);
+                return has_left_some.then_some(Count::Aborts);
             }
             Change::Tunable { knob, end } => self.turn_knob(knob, end),
             Change::Bounds { depth, more } => {
@@ -80,32 +97,43 @@ impl Bench<'_> {
                 } else {
                     depth.max(2 * self.device.lost_tags + 2)
                 };
+                let bounds = (depth, u32::from(depth) + more);
+                let settings = self.lanes[0].queue.settings();
+                let before = (settings.depth, settings.nr_requests);
                 for lane in &mut self.lanes {
                     lane.in_flight_max = depth.max(lane.queue.in_flight());
-                    lane.queue.set_bounds(now, depth, u32::from(depth) + more);
+                    lane.queue.set_bounds(now, bounds.0, bounds.1);
                 }
+                before != bounds
             }
             Change::Ceiling { group, ceiling } => {
                 let group = self.group(group);
                 if let Some(ceiling) = ceiling
                     && (Bounds { ceiling, ..Bounds::default() }).check().is_err()
                 {
-                    return;
+                    return None;
                 }
+                let is_none = ceiling.is_none() && self.budgets.iter().all(|(id, _)| *id != group);
                 self.set_ceiling(group, ceiling);
+                !is_none
             }
             Change::Floor { group, floor } => {
                 let group = self.group(group);
                 self.lanes.iter_mut().for_each(|lane| lane.queue.set_floor(now, group, floor));
+                !floor.is_none() // to take away what may not have been there is not counted
             }
             Change::Acknowledge => {
+                let mut was_lost = false;
                 for lane in &mut self.lanes {
-                    (0..2).for_each(|half| lane.queue.acknowledge_flush_error(Sector(half * (2 << self.setup.stride))));
+                    for at in [0, 2 << self.setup.stride].map(Sector) {
+                        was_lost |= lane.queue.flush_error(at).is_some();
+                        lane.queue.acknowledge_flush_error(at);
+                    }
                 }
+                was_lost
             }
-        }
-        // Whoever changes something has the workers look at it.
-        (0..self.contexts.len()).for_each(|context| self.wake(context));
+        };
+        has_changed.then_some(Count::Changes)
     }
 
     fn set_ceiling(&mut self, group: GroupId, ceiling: Option<fairlift_core::ceiling::Ceiling>) {
@@ -145,19 +173,20 @@ impl Bench<'_> {
         std::iter::successors(Some(group), |id| parent(*id)).collect()
     }
 
-    /// A tunable is set to an end of its range, or to something that an operator would say.
-    fn turn_knob(&mut self, knob: u64, end: u64) {
+    /// A tunable is set to an end of its range, or to something that an operator would say; whether it was another.
+    fn turn_knob(&mut self, knob: u64, end: u64) -> bool {
         let tunables = self.lanes[0].queue.settings().scheduler.tunables();
         if tunables.is_empty() {
-            return;
+            return false;
         }
         let info = tunables[(knob % tunables.len() as u64) as usize];
-        let Some(usual) = self.lanes[0].queue.tunable(info.name) else { return };
-        let value = value(&info, end).unwrap_or(usual);
+        let Some(usual) = self.lanes[0].queue.tunable(info.name) else { return false };
+        let value = value(&info, end).unwrap_or_else(|| usual.clone());
         for lane in &mut self.lanes {
             lane.queue.set_tunable(info.name, &value).unwrap_or_else(|error| panic!("{error}"));
         }
         self.hold_as_set();
+        value != usual
     }
 
     /// The disk may be held idle for as long as is set.

@@ -148,7 +148,7 @@ pub(super) fn go(seed: u64, steps: &mut dyn Iterator<Item = u64>) -> Tried {
         let expected = model.next(now).map(|at| model.waiting.remove(at));
         let got = real.dispatch(now);
         let wanted = expected.as_ref().map_or(Next::Nothing, |waits| Next::Request(waits.request.id));
-        tally.add(Count::Waits, 1);
+        tally.add(Count::Decisions, 1);
         if got != wanted {
             let says = format!("at {now:?} {got:?} goes, and by the rules {:?}", expected.map(|waits| waits.request));
             return Err(Broken::new("W3", says));

@@ -1,6 +1,7 @@
 //! Runs, one after the other on each processor, until the time is over.
 
 use std::sync::Mutex;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,18 +37,26 @@ pub struct Done {
     pub begun: u64,
 }
 
+/// The longest that a run takes, in real time. Chosen: some seconds are usual, and whoever waits for the report waits no more than this.
+const RUN_MAX: Duration = Duration::from_secs(60);
+
 /// After so many runs that fail there is nothing more to learn.
 const ENOUGH: usize = 8;
 
-/// Runs what is asked; `progress` hears now and then how far it is, and says whether to stop.
-pub fn run(asked: &Asked<'_>, progress: &(dyn Fn(&[Done]) -> bool + Sync)) -> Vec<Done> {
+/// Runs what is asked; `progress` hears now and then how far it is, and says whether to stop. A run that does not end, for it
+/// makes no event that could be counted, is told to `hangs`, by suite and seed: no thread can be stopped, so that should end the process.
+pub fn run(
+    asked: &Asked<'_>,
+    progress: &(dyn Fn(&[Done]) -> bool + Sync),
+    hangs: &(dyn Fn(&'static str, u64) + Sync),
+) -> Vec<Done> {
     let is_asked = |suite: &&Suite| asked.only.is_empty() || asked.only.contains(&suite.name);
-    let suites: Vec<&Suite> = SUITES.iter().filter(is_asked).collect();
+    let suites: &Vec<&Suite> = &SUITES.iter().filter(is_asked).collect();
     let new = |suite: &&Suite| Done { suite: suite.name, ..Done::default() };
     let done = Mutex::new(suites.iter().map(new).collect::<Vec<_>>());
-    let lock = || done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let lock = &|| done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let start = Instant::now();
-    let next = || {
+    let next = &|| {
         let mut done = lock();
         let is_over = asked.time.is_some_and(|time| start.elapsed() >= time) || progress(&done);
         if is_over || done.iter().map(|one| one.broken.len()).sum::<usize>() >= ENOUGH {
@@ -58,20 +67,34 @@ pub fn run(asked: &Asked<'_>, progress: &(dyn Fn(&[Done]) -> bool + Sync)) -> Ve
         let left = (0..suites.len()).filter(|at| asked.runs.is_none_or(|runs| done[*at].begun < runs));
         let at = left.min_by_key(|at| (behind(at), done[*at].begun))?;
         done[at].begun += 1;
-        Some((at, asked.seed + done[at].begun - 1))
+        Some((at, asked.seed.wrapping_add(done[at].begun - 1)))
     };
+    let under_way = Mutex::new(vec![None; asked.threads.max(1)]);
+    let under_way = &|| under_way.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     thread::scope(|scope| {
-        for _ in 0..asked.threads.max(1) {
-            scope.spawn(|| {
+        let (works, all_ended) = channel::<()>();
+        for thread in 0..asked.threads.max(1) {
+            let works = works.clone();
+            scope.spawn(move || {
                 while let Some((at, seed)) = next() {
                     let since = Instant::now();
+                    under_way()[thread] = Some((suites[at].name, seed, since));
                     let ended = suites[at].run_all(seed);
+                    under_way()[thread] = None;
                     let mut done = lock();
                     done[at].time += since.elapsed();
                     done[at].tally.add_all(&ended.tally);
                     done[at].broken.extend(ended.broken.map(|broken| (seed, broken)));
                 }
+                drop(works);
             });
+        }
+        drop(works);
+        while all_ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+            let late = under_way().iter().flatten().find(|(.., since)| since.elapsed() > RUN_MAX).copied();
+            if let Some((suite, seed, _)) = late {
+                hangs(suite, seed);
+            }
         }
     });
     let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);

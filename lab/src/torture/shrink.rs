@@ -20,18 +20,26 @@ impl Suite {
     }
 }
 
-/// Leaves out steps of a run that fails, as long as a promise is broken and there is time; `None` if it does not fail.
+/// Whether two failures are one: they break the same promise, and differ in numbers alone.
+fn is_same(one: &Broken, other: &Broken) -> bool {
+    let words = |broken: &Broken| broken.says.replace(|c: char| c.is_ascii_digit() || c == '.', "");
+    one.promise == other.promise && words(one) == words(other)
+}
+
+/// Leaves out steps of a run that fails, as long as it fails in the same way and there is time; `None` if it does not fail.
 #[must_use]
 pub fn shrink(suite: &Suite, seed: u64, time: Duration) -> Option<Small> {
     let start = Instant::now();
     let all: Vec<u64> = (0..(suite.steps)(seed)).collect();
     let mut broken = suite.fails(seed, &all)?;
+    let first = broken.clone();
+    let fails = |steps: &[u64]| suite.fails(seed, steps).filter(|how| is_same(how, &first));
     let mut left = all;
     // What comes after the failure is no part of it: the shortest beginning that fails, by halves.
     let (mut low, mut high) = (0, left.len());
     while low < high {
         let middle = usize::midpoint(low, high);
-        match suite.fails(seed, &left[..middle]) {
+        match fails(&left[..middle]) {
             Some(how) => (high, broken) = (middle, how),
             None => low = middle + 1,
         }
@@ -44,7 +52,7 @@ pub fn shrink(suite: &Suite, seed: u64, time: Duration) -> Option<Small> {
         while at < left.len() && start.elapsed() < time {
             let end = (at + chunk).min(left.len());
             let without: Vec<u64> = left[..at].iter().chain(&left[end..]).copied().collect();
-            match suite.fails(seed, &without) {
+            match fails(&without) {
                 Some(how) => (left, broken, was_shorter) = (without, how, true),
                 None => at = end,
             }
@@ -55,5 +63,19 @@ pub fn shrink(suite: &Suite, seed: u64, time: Duration) -> Option<Small> {
         if !was_shorter || chunk > left.len() {
             chunk = (chunk / 2).max(1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_the_same_if_they_differ_in_numbers_alone() {
+        let broken = |promise, says: &str| Broken::new(promise, says);
+        let first = broken("L4", "bio 17 times out after 3.5 ms");
+        assert!(is_same(&first, &broken("L4", "bio 2 times out after 10 ms")));
+        assert!(!is_same(&first, &broken("L1", "bio 17 times out after 3.5 ms")));
+        assert!(!is_same(&first, &broken("L4", "bio 17 was told nothing after 3.5 ms")));
     }
 }

@@ -219,7 +219,7 @@ impl Fate {
             return if op == Op::Read || op == Op::Flush { Self::Error } else { Self::Full };
         }
         if falls(rates.delays) {
-            return Self::Slow(1 + more % 1000);
+            return Self::Slow(2 + more % 999);
         }
         if falls(rates.hangs) {
             return Self::Hangs;

@@ -36,23 +36,27 @@ counts! {
     Millis = "simulated ms",
     /// Requests that the disk failed.
     Errors = "errors",
-    /// Requests that took 1 to 1,000 times as long.
+    /// Requests that took 2 to 1,000 times as long.
     Delays = "delays",
     /// Requests that took longer than `io_timeout`, or whose end was lost.
     Hangs = "hangs",
+    /// Requests that were found in the disk after `io_timeout` and a second, whose clients must have been told.
+    Late = "late answers compared",
     /// Requests that the disk turned back.
     Busy = "turned back",
     /// Writes that were dropped, torn or put elsewhere.
     Lies = "lies of the disk",
-    /// Sectors that such a write left wrong, and that a read found wrong.
-    Found = "sectors found wrong",
-    /// Clients that went away.
+    /// Sectors that were read and compared with what was written there.
+    Compared = "sectors compared",
+    /// Sectors that such a write left wrong, and that were found wrong.
+    Found = "lies found",
+    /// Clients that went away while something of them was open.
     Aborts = "aborts",
     /// Bios that had no room at first.
     Full = "waits for room",
     /// Changes of schedulers.
     Switches = "scheduler changes",
-    /// Changes of weights, groups, limits, tunables, depth.
+    /// Changes of weights, groups, limits, tunables, depth that changed something.
     Changes = "changes",
     /// Bios of groups with a ceiling.
     Limited = "I/Os under a ceiling",
@@ -60,14 +64,10 @@ counts! {
     Cuts = "power cuts",
     /// Flushes that clients were told to have ended well.
     Flushes = "flushes",
-    /// Flushes of the disk that failed.
+    /// Flushes of the disk that failed while its power could: those of other suites are among the errors.
     FailedFlushes = "failed flushes",
-    /// Tenants whose share was compared with their weight.
-    Shares = "shares compared",
-    /// Tenants that got their floor.
-    Floors = "floors compared",
-    /// Requests whose wait was compared with its bound.
-    Waits = "waits compared",
+    /// Decisions that were compared with the rules of `mq-deadline`.
+    Decisions = "decisions compared",
 }
 
 /// Counts, by what is counted.

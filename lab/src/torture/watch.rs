@@ -114,7 +114,6 @@ impl Bench<'_> {
             self.flush_errors |= error;
         }
         if given.op == Op::Flush {
-            self.tally.add(Count::FailedFlushes, u64::from(error != 0));
             return Ok(outcome);
         }
         let mut done = 0;
@@ -135,6 +134,7 @@ impl Bench<'_> {
                 match (given.op, outcome) {
                     (Op::Read, Outcome::Done) => {
                         let row = &self.rows[segment.token.0 as usize];
+                        self.tally.one(Count::Compared);
                         match self.sectors.read(place, row.floors[(offset + sector) as usize]) {
                             Found::Right => {}
                             Found::Lie => self.tally.one(Count::Found),
@@ -177,6 +177,7 @@ impl Bench<'_> {
         if given.op == Op::Flush {
             return Ok(());
         }
+        self.tally.one(Count::Late);
         let late =
             lane.queue.segments(given.tag).map(|segment| &self.rows[segment.token.0 as usize]).find(|row| !row.is_told);
         match late {
