@@ -16,7 +16,7 @@ use fairlift_core::time::{ms, secs};
 use fairlift_core::tunable::parse_duration;
 use fairlift_core::{
     Bio, ContextId, Dispatch, Duration, Errno, Extent, Flags, GroupId, Instant, Op, Outcome, Priority, Queue, Refused,
-    Stream, StreamId, Tag, Token,
+    Sector, Stream, StreamId, Tag, Token,
 };
 
 use super::device::{Device, Event, Given};
@@ -108,8 +108,8 @@ pub(super) struct Bench<'a> {
     /// How often a stream moved.
     pub(super) moves: u64,
     pub(super) groups_made: u64,
-    /// Errors of flushes, and of writes that were durable at once, as bits.
-    pub(super) flush_errors: u8,
+    /// By backing, and by place of its bit: the order of the latest error of a flush, or of a write that was durable at once.
+    pub(super) flush_errors: Vec<[u64; 8]>,
     /// Empty between calls.
     pub(super) segments: Vec<Segment>,
     tags: Option<Arc<Bitmap>>,
@@ -160,7 +160,7 @@ impl<'a> Bench<'a> {
             turns: 0,
             moves: 0,
             groups_made: 0,
-            flush_errors: 0,
+            flush_errors: vec![[0; 8]; setup.queue.backings.len()],
             segments: Vec::new(),
             tags,
         };
@@ -353,7 +353,25 @@ impl<'a> Bench<'a> {
                 self.turn(context)?;
             }
         }
+        self.all_are_woken()?;
         Ok(true)
+    }
+
+    /// Whoever has something to fetch is to take a turn; and if nothing is to happen, nobody waits (torture.1). It is looked at after
+    /// each event: the next change would wake all, and hide it.
+    fn all_are_woken(&self) -> Result {
+        for (number, context) in (0..).zip(&self.contexts) {
+            if context.runs_at.is_none() && self.lanes[self.lane_of(number)].queue.has_news(ContextId(number)) {
+                return Err(Broken::new(
+                    "W3",
+                    format!("the queue has something for context {number}, and nothing wakes it"),
+                ));
+            }
+        }
+        if self.open > 0 && self.device.len == 0 && self.next().is_none() {
+            return Err(self.stuck());
+        }
+        Ok(())
     }
 
     /// The turn of a worker, as a server's takes it.
@@ -425,7 +443,12 @@ impl<'a> Bench<'a> {
                 return Ok(());
             }
         }
-        if fate == Fate::Lost && self.device.lost_tags * 2 + 2 > self.lanes[number].queue.settings().depth {
+        // Of shared tags a queue gets no more than its part, and all that are lost may be of one queue.
+        let mut tags = self.lanes[number].queue.settings().depth;
+        if self.setup.shared_tags {
+            tags = tags.min(tags.div_ceil(self.setup.lanes).max(4));
+        }
+        if fate == Fate::Lost && self.device.lost_tags * 2 + 2 > tags {
             fate = Fate::Hangs; // some tags stay
         }
         self.given(number, dispatch)?;
@@ -440,11 +463,28 @@ impl<'a> Bench<'a> {
             self.tally.one(count);
         }
         if count == Some(Count::Delays) || count == Some(Count::Hangs) {
-            self.flush_errors |= bit(Errno::ETIMEDOUT);
+            self.flush_fails(dispatch.extent.start, bit(Errno::ETIMEDOUT));
         }
         self.tally.one(Count::Requests);
         self.device.give(self.now, (number as u16, context as u16), dispatch, fate, luck);
         Ok(())
+    }
+
+    /// The backing of a sector.
+    pub(super) fn backing_of(&self, at: Sector) -> usize {
+        self.setup.queue.backings.iter().rposition(|backing| backing.start <= at).unwrap_or(0)
+    }
+
+    /// A flush of the backing of a sector, or a write that is durable at once, fails so, or may.
+    pub(super) fn flush_fails(&mut self, at: Sector, bits: u8) {
+        let (order, backing) = (self.sectors.next(), self.backing_of(at));
+        (0..8).filter(|place| bits & 1 << place != 0).for_each(|place| self.flush_errors[backing][place] = order);
+    }
+
+    /// How flushes of the backing of a sector have failed since then, as bits.
+    pub(super) fn flush_errors(&self, at: Sector, since: u64) -> u8 {
+        let orders = self.flush_errors[self.backing_of(at)];
+        (0..8).filter(|place| orders[*place] > since).map(|place| 1 << place).sum()
     }
 
     /// The disk is reset, and all that is open must end (torture.2).
@@ -454,10 +494,15 @@ impl<'a> Bench<'a> {
             lane.queue.lift_ceilings(self.now);
         }
         self.meters = Meters::default();
-        (0..self.contexts.len()).for_each(|context| self.wake(context));
+        // Whose bios a ceiling held is woken by whoever lifts it; whose request hung, by its end.
+        (0..self.contexts.len())
+            .filter(|context| self.lanes[self.lane_of(*context as u16)].queue.poll_timeout().is_some())
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|context| self.wake(context));
         let bound = self.bound();
         let until = self.now + Duration::from_nanos(bound.as_nanos() * 10);
-        while self.open > 0 {
+        while self.open > 0 || self.device.len > 0 {
             if !self.event()? {
                 return Err(self.stuck());
             }

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use fairlift_core::model::{Asked, Ended, Model};
 use fairlift_core::time::secs;
-use fairlift_core::{Dispatch, Duration, Flags, Instant, Op, Tag};
+use fairlift_core::{Dispatch, Duration, Flags, Instant, Op, Sector, Tag};
 
 use super::step::{Fate, spread};
 use super::swarm::Setup;
@@ -21,6 +21,7 @@ pub(super) struct Given {
     pub(super) tag: Tag,
     pub(super) op: Op,
     pub(super) fua: bool,
+    pub(super) start: Sector,
     pub(super) sectors: u64,
     pub(super) since: Instant,
     pub(super) fate: Fate,
@@ -100,6 +101,7 @@ impl Device {
             tag,
             op,
             fua,
+            start: extent.start,
             sectors: extent.sectors,
             since: now,
             fate,
@@ -180,6 +182,11 @@ impl Device {
             return Some((event, given));
         }
         None
+    }
+
+    /// What is in it.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Given> {
+        self.places.iter().flatten()
     }
 
     fn take(&mut self, place: u32) {

@@ -1,7 +1,7 @@
 //! What is looked at when a request goes to the disk, when it ends there, and when a client hears of it.
 
 use fairlift_core::model::Ended;
-use fairlift_core::{Dispatch, Extent, Finished, Flags, Op, Outcome, Sector};
+use fairlift_core::{Dispatch, Extent, Finished, Flags, Instant, Op, Outcome, Sector};
 
 use super::bench::{Bench, Lane, bit, outcome};
 use super::device::Given;
@@ -111,9 +111,12 @@ impl Bench<'_> {
             Outcome::Failed(errno) => bit(errno),
         };
         if given.op == Op::Flush || given.fua {
-            self.flush_errors |= error;
+            self.flush_fails(given.start, error);
         }
         if given.op == Op::Flush {
+            // That of one bio alone: those that share one have no part of it.
+            let tokens = self.lanes[usize::from(given.lane)].queue.segments(given.tag).map(|segment| segment.token.0);
+            tokens.for_each(|token| self.rows[token as usize].errors |= error);
             return Ok(outcome);
         }
         let mut done = 0;
@@ -174,12 +177,18 @@ impl Bench<'_> {
     /// A request has been in the disk for longer than its clients should be left without an answer.
     pub(super) fn is_late(&mut self, given: &Given) -> Result {
         let lane = &self.lanes[usize::from(given.lane)];
-        if given.op == Op::Flush {
-            return Ok(());
-        }
         self.tally.one(Count::Late);
-        let late =
-            lane.queue.segments(given.tag).map(|segment| &self.rows[segment.token.0 as usize]).find(|row| !row.is_told);
+        let late = lane.queue.segments(given.tag).map(|segment| &self.rows[segment.token.0 as usize]);
+        // A flush that several share is waited for by all of the backing who had asked for one by then.
+        let backing = self.backing_of(given.start);
+        let shares = self.rows.iter().filter(|row| {
+            let is_flush = given.op == Op::Flush && row.bio.op == Op::Flush && row.is_open;
+            is_flush
+                && row.asked < given.since
+                && self.backing_of(row.bio.extent.start) == backing
+                && self.lane_of(row.at.context.0) == usize::from(given.lane)
+        });
+        let late = late.chain(shares).find(|row| !row.is_told);
         match late {
             None => Ok(()),
             Some(row) => {
@@ -195,7 +204,7 @@ impl Bench<'_> {
         let lane = &mut self.lanes[number];
         lane.check.finished(now, news);
         let (Finished::Done(token, _) | Finished::TimedOut(token) | Finished::Released(token)) = news;
-        let row = &mut self.rows[token.0 as usize];
+        let row = &self.rows[token.0 as usize];
         let says = |promise, says: &str| Err(Broken::new(promise, format!("{:?} {says}", row.bio)));
         if usize::from(row.at.context.0) != context {
             return says("L1", &format!("of context {} ends in context {context}", row.at.context.0));
@@ -203,11 +212,17 @@ impl Bench<'_> {
         let takes_part_in_flushes = row.bio.op == Op::Flush || row.bio.flags.intersects(Flags::FUA | Flags::PREFLUSH);
         let is_done = match news {
             Finished::TimedOut(_) => {
-                let since = row.given.filter(|_| !takes_part_in_flushes).unwrap_or(row.asked);
                 // What is granted to another worker is on its way from then on.
-                if now + self.setup.lag < since + io_timeout {
-                    return says("L4", &format!("times out after {}, and may take {io_timeout}", now.since(since)));
+                let is_due = |since: Instant| since + io_timeout <= now + self.setup.lag;
+                let queue = &self.lanes[number].queue;
+                let is_part = |given: &&Given| queue.segments(given.tag).any(|segment| segment.token == token);
+                let mut parts = self.device.all().filter(|given| usize::from(given.lane) == number).filter(is_part);
+                // Whoever takes part in a flush may wait for that of another.
+                let waits = takes_part_in_flushes && is_due(row.asked);
+                if !waits && !parts.any(|given| is_due(given.since)) {
+                    return says("L4", &format!("times out, and no part of it has been in the disk for {io_timeout}"));
                 }
+                let row = &mut self.rows[token.0 as usize];
                 row.is_told = true;
                 self.told += 1;
                 self.tally.one(Count::Ios);
@@ -223,7 +238,9 @@ impl Bench<'_> {
             }
             Finished::Done(_, Outcome::Failed(errno)) => {
                 // A flush hears of what failed before it, too.
-                let known = row.errors | if takes_part_in_flushes { self.flush_errors } else { 0 };
+                let since = if self.setup.queue.flush.remember { 0 } else { row.order };
+                let known =
+                    row.errors | if takes_part_in_flushes { self.flush_errors(row.bio.extent.start, since) } else { 0 };
                 if known & bit(errno) == 0 {
                     return says("F1", &format!("fails with {errno}, which the disk did not say of it"));
                 }
