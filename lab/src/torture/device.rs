@@ -184,11 +184,6 @@ impl Device {
         None
     }
 
-    /// What is in it.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Given> {
-        self.places.iter().flatten()
-    }
-
     fn take(&mut self, place: u32) {
         self.places[place as usize] = None;
         self.free.push(place);

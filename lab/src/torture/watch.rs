@@ -1,7 +1,7 @@
 //! What is looked at when a request goes to the disk, when it ends there, and when a client hears of it.
 
 use fairlift_core::model::Ended;
-use fairlift_core::{Dispatch, Extent, Finished, Flags, Instant, Op, Outcome, Sector};
+use fairlift_core::{Dispatch, Extent, Finished, Flags, Op, Outcome, Sector};
 
 use super::bench::{Bench, Lane, bit, outcome};
 use super::device::Given;
