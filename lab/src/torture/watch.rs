@@ -178,8 +178,19 @@ impl Bench<'_> {
     pub(super) fn is_late(&mut self, given: &Given) -> Result {
         let lane = &self.lanes[usize::from(given.lane)];
         self.tally.one(Count::Late);
-        let late =
-            lane.queue.segments(given.tag).map(|segment| &self.rows[segment.token.0 as usize]).find(|row| !row.is_told);
+        let late = lane.queue.segments(given.tag).map(|segment| &self.rows[segment.token.0 as usize]);
+        // A flush that several share is waited for by all of the backing who had asked for one by then.
+        let is_shared = given.op == Op::Flush && self.setup.queue.flush.coordinate;
+        let backing = self.backing_of(given.start);
+        let shares = self.rows.iter().filter(|row| {
+            is_shared
+                && row.is_open
+                && row.bio.op == Op::Flush
+                && row.asked < given.since
+                && self.backing_of(row.bio.extent.start) == backing
+                && self.lane_of(row.at.context.0) == usize::from(given.lane)
+        });
+        let late = late.chain(shares).find(|row| !row.is_told);
         match late {
             None => Ok(()),
             Some(row) => {
