@@ -1,6 +1,6 @@
 //! All that serves clients of a server: a front that holds those of the protocols.
 //!
-//! Whose something is shows in its number: that of a request (`is_ticket` of each) and that of a completion (`is_event`).
+//! The protocol of a request shows in its number (`is_ticket` of each), and that of a completion too (`is_event`).
 
 use fairlift_core::Instant;
 

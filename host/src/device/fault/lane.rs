@@ -181,7 +181,7 @@ impl Lane for BeforeFaults {
         }
         self.with_inner(io, |inner, io| inner.poll(io, now));
         self.give(io, now, &batch);
-        // Nobody asks for it after a poll.
+        // The engine launches after it has queued, and not after a poll.
         if std::mem::take(&mut io.launch) {
             self.launch(io);
         }

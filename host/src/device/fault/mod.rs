@@ -5,7 +5,7 @@
 //! `from = "1m"`, `to = "2m"`, `error = "EIO"`.
 //!
 //! fault.1  A fault reaches a client by the way of real ones: the lane answers, now or when the time has come; timeouts, merging and what the
-//!          log says are those of all devices. Who has no rules has no lane of ours.
+//!          log says are those of all devices. A backing without rules has no lane of ours.
 //! fault.2  A request is held before the device sees it. One that hangs has its memory until it is answered, whatever its client was
 //!          told.
 //! fault.3  Rules can be changed at any time. What hangs then is judged anew; what is delayed stays so.

@@ -211,7 +211,7 @@ pub(super) fn all() -> Vec<u32> {
     numbers
 }
 
-/// Who we are.
+/// The user that this process runs as.
 fn user() -> u32 {
     // SAFETY: it takes nothing and cannot fail.
     unsafe { libc::geteuid() }
