@@ -1,9 +1,9 @@
 //! Rules have names that are unique in the workspace, such as `flush.3`, and what is cited is written.
 //!
 //! A rule is written in the header of the file that keeps it (`//! flush.3  A lone flush goes straight down.`) and cited where it
-//! acts, where it is tested, and in the pages of `docs/`.
+//! acts, where it is tested, and in the pages of `docs/`. Those of BFQ and of what learns are each cited by a test.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -59,36 +59,79 @@ fn written(line: &str) -> Option<&str> {
     line.strip_prefix("//! ").or_else(|| line.strip_prefix("/// "))
 }
 
-#[test]
-fn each_rule_is_written_once_and_each_that_is_cited_is_written() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut sources = Vec::new();
+/// Files and their texts.
+type Texts = Vec<(PathBuf, String)>;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn texts(paths: &[PathBuf]) -> Texts {
+    paths.iter().map(|path| (path.clone(), fs::read_to_string(path).expect("it is text"))).collect()
+}
+
+/// All of the workspace's.
+fn sources() -> Texts {
+    let mut paths = Vec::new();
     for name in ["core", "host", "lab", "cli"] {
         ["src", "tests", "benches"]
-            .map(|part| root.join(name).join(part))
+            .map(|part| root().join(name).join(part))
             .iter()
             .filter(|folder| folder.exists())
-            .for_each(|folder| files(folder, &mut sources));
+            .for_each(|folder| files(folder, &mut paths));
     }
-    let mut pages = vec![root.join("ARCHITECTURE.md")];
-    files(&root.join("docs"), &mut pages);
-    let read = |path: &PathBuf| (path.clone(), fs::read_to_string(path).expect("it is text"));
-    let sources: Vec<_> = sources.iter().map(read).collect();
-    let pages: Vec<_> = pages.iter().map(read).collect();
+    texts(&paths)
+}
+
+/// The rules that are written in a file.
+fn rules(text: &str) -> impl Iterator<Item = (&str, u32)> {
+    text.lines().filter_map(|line| {
+        // A rule has two spaces after its name; a sentence that begins with one has something else.
+        let (name, _) = written(line).and_then(|rule| rule.split_once("  "))?;
+        parse(name).filter(|(family, number)| name == format!("{family}.{number}"))
+    })
+}
+
+/// What of a file is tests.
+fn tests<'a>(path: &Path, text: &'a str) -> &'a str {
+    let is_test = path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs");
+    let start = ["#[cfg(test", "#[cfg(all(test"].iter().filter_map(|mark| text.find(mark)).min();
+    if is_test { text } else { start.map_or("", |at| &text[at..]) }
+}
+
+#[test]
+fn each_rule_of_bfq_and_of_what_learns_is_cited_by_a_test() {
+    let sources = sources();
+    let folders = ["core/src/sched/bfq", "core/src/learn"].map(|folder| root().join(folder));
+    let mut families: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for (_, text) in sources.iter().filter(|(path, _)| folders.iter().any(|folder| path.starts_with(folder))) {
+        rules(text).for_each(|(family, number)| families.entry(family).or_default().push(number));
+    }
+    let mut untested: BTreeSet<_> =
+        families.iter().flat_map(|(family, numbers)| numbers.iter().map(|number| (*family, *number))).collect();
+    assert!(untested.len() > 90, "few rules were found: {untested:?}");
+    for (path, text) in &sources {
+        for line in tests(path, text).lines() {
+            cited(prose(path, line), &families).iter().for_each(|rule| _ = untested.remove(rule));
+        }
+    }
+    assert!(untested.is_empty(), "no test cites {untested:?}");
+}
+
+#[test]
+fn each_rule_is_written_once_and_each_that_is_cited_is_written() {
+    let sources = sources();
+    let mut pages = vec![root().join("ARCHITECTURE.md")];
+    files(&root().join("docs"), &mut pages);
+    let pages = texts(&pages);
 
     let mut families: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     let mut wrong = Vec::new();
     for (path, text) in sources.iter().filter(|(path, _)| path.components().any(|part| part.as_os_str() == "src")) {
-        for line in text.lines() {
-            // A rule has two spaces after its name; a sentence that begins with one has something else.
-            let Some((name, _)) = written(line).and_then(|rule| rule.split_once("  ")) else { continue };
-            let Some((family, number)) = parse(name).filter(|(family, number)| name == format!("{family}.{number}"))
-            else {
-                continue;
-            };
+        for (family, number) in rules(text) {
             let numbers = families.entry(family).or_default();
             if numbers.contains(&number) {
-                wrong.push(format!("{}: {name} is written twice", path.display()));
+                wrong.push(format!("{}: {family}.{number} is written twice", path.display()));
             }
             numbers.push(number);
         }

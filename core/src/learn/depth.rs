@@ -20,8 +20,7 @@
 //! bfq_depth.6  A limit that the load does not reach comes down to what there is, but not below `FIRST`, and goes up again by trials
 //!              when there is more. A trial with half as many needs a load of twice the present limit: few streams that ask for one
 //!              request at a time are left alone, in their own order.
-//! bfq_depth.7  Nothing is random: the same completions at the same times give the same limits.
-//! bfq_depth.8  Where one stream reads here and there, one request at a time, and most of what ends is written, the stream waits for
+//! bfq_depth.7  Where one stream reads here and there, one request at a time, and most of what ends is written, the stream waits for
 //!              each write that is in the device before its read, and no stream waits for the writes. So on flash, for ten seconds after
 //!              such a read, twice as many must bring 12 %, half as many may cost 8 %, and in total at most a fifth is given up. A trial
 //!              then ends after few pairs and is followed by four times the rest. The limit goes down first when such a stream comes,
@@ -35,13 +34,13 @@ use crate::{Duration, Instant};
 const FIRST: u32 = 8;
 /// The most pairs of windows in a trial (bfq_depth.2). Chosen: six times a trial of four pairs, for small differences.
 const PAIRS_MAX: u32 = 24;
-/// The most in a trial beside a lone reader (bfq_depth.8), whose differences of 8 and 12 % are clear sooner.
+/// The most in a trial beside a lone reader (bfq_depth.7), whose differences of 8 and 12 % are clear sooner.
 const PAIRS_READER: u32 = 8;
 /// The shortest rest after a trial, in windows (bfq_depth.4): four times the 8 windows of a trial of four pairs.
 const REST_MIN: u32 = 32;
 /// The longest: the shortest, doubled seven times.
 const REST_MAX: u32 = 4096;
-/// How long a lone reader counts after its last read (bfq_depth.8): one that reads ten blocks a second must not make the depth alternate.
+/// How long a lone reader counts after its last read (bfq_depth.7): one that reads ten blocks a second must not make the depth alternate.
 const READER: Duration = secs(10);
 /// The least part of throughput that is kept beside it. With up to 8 % given up, 4 KiB reads beside four writers of 8 × 1 MiB on a virtio
 /// disk had a p99 of 3.9 to 6.8 ms, without 9.4.
@@ -73,7 +72,7 @@ pub(crate) struct Depth {
     /// The load of the last window.
     most: u32,
     /// Until then somebody counts who read so beside writers, and what part of throughput is kept for all that was done for
-    /// him (bfq_depth.8).
+    /// him (bfq_depth.7).
     reader_until: Instant,
     kept: f64,
     trials: u64,
@@ -87,7 +86,7 @@ enum Step {
     Trial { other: u32, comparison: Comparison, windows: u32 },
 }
 
-/// What a request was that ended (bfq_depth.8).
+/// What a request was that ended (bfq_depth.7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
     Write,
@@ -111,7 +110,7 @@ struct Window {
     most: u32,
     /// Requests that ended while others waited for somebody.
     share_waits: u32,
-    /// Reads of somebody who had no other, and writes (bfq_depth.8).
+    /// Reads of somebody who had no other, and writes (bfq_depth.7).
     singles: u32,
     writes: u32,
 }
@@ -246,7 +245,7 @@ impl Depth {
         let has_come = self.watch_reader(now, singles > 0 && 2 * writes > size);
         let goes_down = matches!(&self.step, Step::Trial { other, .. } if *other < self.base);
         if has_come && !goes_down && slack <= size / 8 {
-            self.try_down(); // bfq_depth.8
+            self.try_down(); // bfq_depth.7
         } else if goes_down && share_waits > size / 4 {
             self.go_to_rest(0); // bfq_depth.1
         } else if slack <= size / 8 {
@@ -272,7 +271,7 @@ impl Depth {
         self.window = Window { start: now, ..Window::new(before.max(after), skip) };
     }
 
-    /// bfq_depth.8: somebody reads beside writers, or has not for a while. Answers whether he has come.
+    /// bfq_depth.7: somebody reads beside writers, or has not for a while. Answers whether he has come.
     fn watch_reader(&mut self, now: Instant, is_there: bool) -> bool {
         let was_there = self.has_reader();
         if is_there {
@@ -310,7 +309,7 @@ impl Depth {
                     (true, false) => (1.015, PAIRS_MAX),
                     (false, false) => (0.995, PAIRS_MAX), // bfq_depth.3
                     (true, true) => (1.12, PAIRS_READER),
-                    (false, true) => (0.92, PAIRS_READER), // bfq_depth.8
+                    (false, true) => (0.92, PAIRS_READER), // bfq_depth.7
                 };
                 let proof = Proof { margin: difference(factor), bias: BIAS, plain: None };
                 if let Some(better) = comparison.verdict_within(&proof, pairs) {
@@ -471,7 +470,7 @@ mod tests {
         assert!(bed.depth.base() >= 32, "{}", bed.depth.base());
     }
 
-    /// bfq_depth.8: of a device that does 0.6 to 2.4 % less with half as many.
+    /// bfq_depth.7: of a device that does 0.6 to 2.4 % less with half as many.
     #[test]
     fn who_asks_one_at_a_time_is_worth_some_percent_of_what_the_others_do() {
         for (single, base) in [(false, 8), (true, 1)] {
@@ -486,7 +485,7 @@ mod tests {
         }
     }
 
-    /// bfq_depth.8: of a device that does 7 % less with half as many.
+    /// bfq_depth.7: of a device that does 7 % less with half as many.
     #[test]
     fn all_that_is_lost_for_him_is_a_fifth_and_until_he_has_gone() {
         let mut depth = Depth::new(64, false);

@@ -11,7 +11,7 @@
 //! rate.5  Until something was measured, the estimate is 2/3 of a reference device's rate.
 //!
 //! What one turn can do is another thing: beside the rate of whole seconds, in which many streams were served, there is that of the
-//! fastest turns of late, in which one was. One estimate for both was tried in eight ways, and each failed (docs/schedulers.md).
+//! fastest turns of late, in which one was. One estimate for both was tried in eight ways, and each failed (docs/measured/schedulers.md).
 //!
 //! rate.6  A turn of 2 ms or longer of a stream that reads on is the estimate if it was faster, and moves it by one part in 64 if it was
 //!     slower. Turns that wrote say nothing, for a volatile cache takes in as much as it has room for.
@@ -483,7 +483,14 @@ mod tests {
         assert!(in_a_turn(&rate) < 128_000 / 3, "{}", in_a_turn(&rate));
     }
 
-    /// budget.1
+    /// rate.5
+    #[test]
+    fn before_anything_was_measured_a_device_is_two_thirds_of_a_reference() {
+        let rates = [true, false].map(|rotational| PeakRate::new(rotational).sectors_per_second());
+        assert_eq!(rates, [142_400, 335_666]);
+    }
+
+    /// budget.1, budget.2
     #[test]
     fn budgets_follow_the_rate_after_eleven() {
         let mut run = Run::new(true);

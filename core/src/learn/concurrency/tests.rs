@@ -62,13 +62,14 @@ fn a_backing_that_serves_one_at_a_time_is_given_one() {
     }
 }
 
+/// concurrency.1, concurrency.2
 #[test]
 fn a_backing_is_given_as_many_as_it_serves_at_once_and_no_more_than_allowed() {
     for (servers, level) in [(2, 2), (4, 4), (8, 8), (16, 16), (64, 16)] {
         assert_eq!(learned(&mut Backing::new(servers, ms(1)), Settings::default()), level, "{servers}");
     }
     let twelve = Settings { most: 12, ..Settings::default() };
-    assert_eq!(learned(&mut Backing::new(64, ms(1)), twelve), 12, "C1");
+    assert_eq!(learned(&mut Backing::new(64, ms(1)), twelve), 12);
 }
 
 #[test]
