@@ -8,7 +8,7 @@ use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::none::None as NoScheduler;
 use fairlift_core::sched::traits::*;
 use fairlift_core::sched::{Kind, Next, RequestId, Waiting};
-use fairlift_core::time::{ms, secs};
+use fairlift_core::time::{ms, secs, us};
 use fairlift_core::*;
 
 const C0: ContextId = ContextId(0);
@@ -685,6 +685,59 @@ fn a_write_that_waits_for_its_turn_holds_no_flush_up() {
         queue.handle_completion(at(91), dispatch.tag, DONE);
     }
     assert_eq!(news(&mut queue).len(), 3);
+}
+
+/// queue.17: a flush, or a durable write, that never ends says nothing of what others cost.
+#[test]
+fn a_flush_that_never_ends_makes_no_discards_free() {
+    for is_ahead in [false, true] {
+        let (mut queue, s) = with_habit(|settings| {
+            settings.io_timeout = secs(30);
+            settings.scheduler = Kind::Fair;
+            for path in ["/reads", "/discards"] {
+                settings.groups.push(Group { path: path.into(), parent: Some(GroupId::ROOT), weight: 100 });
+            }
+        });
+        queue.set_tunable("device_depth", "2").unwrap();
+        let mut s = s;
+        s.extend([1, 2].map(|group| {
+            queue.add_stream(Stream { group: GroupId(group), priority: Priority::default(), context: C0 })
+        }));
+        let [reads, discards] = [s[s.len() - 2], s[s.len() - 1]];
+        ask(&mut queue, at(90), Op::Write, Flags::NONE, s[0], 90).unwrap();
+        let write = next(&mut queue, at(90));
+        if !is_ahead {
+            queue.handle_completion(at(90), write.tag, DONE);
+            ask(&mut queue, at(90), Op::Write, Flags::NONE, s[0], 91).unwrap();
+            let write = next(&mut queue, at(90));
+            queue.handle_completion(at(90), write.tag, DONE);
+            flush(&mut queue, at(91), s[0], 92);
+            assert_eq!(next(&mut queue, at(91)).op, Op::Flush);
+        }
+        queue.handle_timeout(at(31_000));
+        news(&mut queue);
+        // One at a time: a read takes 0.1 ms, a discard 5 ms.
+        let (mut now, mut token, mut spent) = (at(31_000), 100, [Duration::ZERO; 2]);
+        let mut ask_again = |queue: &mut Queue, now, which: usize| {
+            token = 100 + (token + 1) % 1000;
+            let (op, stream) = [(Op::Read, reads), (Op::Discard, discards)][which];
+            ask(queue, now, op, Flags::NONE, stream, token).unwrap();
+        };
+        (0..16).for_each(|number| ask_again(&mut queue, now, number % 2));
+        while now < at(41_000) {
+            queue.handle_timeout(now);
+            let Some(dispatch) = queue.poll_dispatch(now, C0) else {
+                now = queue.poll_timeout().unwrap();
+                continue;
+            };
+            let (which, takes) = if dispatch.op == Op::Read { (0, us(100)) } else { (1, ms(5)) };
+            (now, spent[which]) = (now + takes, spent[which] + takes);
+            queue.handle_completion(now, dispatch.tag, DONE);
+            ask_again(&mut queue, now, which);
+        }
+        let part = spent[1].as_nanos() as f64 / (spent[0] + spent[1]).as_nanos() as f64;
+        assert!((0.3..0.8).contains(&part), "discards had {part:.2} of the time");
+    }
 }
 
 /// sequence.4, sequence.6

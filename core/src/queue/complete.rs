@@ -1,9 +1,10 @@
 //! Complete: requests end, are turned back or take too long; a bio ends with its last part, and what waited for room goes on
 //! (queue.1, queue.6, queue.7).
 //!
-//! queue.17  To the scheduler a request that takes too long has failed when its time has run out, and its end is not told once more.
-//!     The problem: `cfq` and `bfq` let one direction or stream go when another's requests have ended, and a lower class goes when no
-//!     higher one is in the device. One request that never ended kept all others waiting.
+//! queue.17  To the scheduler a request that takes too long has failed when its time has run out, and its end is not told once more;
+//!     a flush, and a write that is durable at once (sequence.6), is under way no more. The problem: `cfq` and `bfq` let one direction
+//!     or stream go when another's requests have ended, and a lower class goes when no higher one is in the device. One request that
+//!     never ended kept all others waiting, and of one flush that never ended nobody learned what others cost ([`pace`](crate::learn::pace)).
 
 use super::flush_sequence::Stage;
 use super::{Finished, NIL, Queue, Request, SegmentNode, Step};
@@ -11,7 +12,7 @@ use crate::group::ContextId;
 use crate::sched::{BUSY_DELAY, RequestId, Served, Waiting};
 use crate::trace::Action;
 use crate::waits::Part;
-use crate::{Bytes, Duration, Errno, Instant, Op, Outcome, Tag};
+use crate::{Bytes, Duration, Errno, Flags, Instant, Op, Outcome, Tag};
 
 impl Queue {
     /// The device has done the request that holds `tag`, or failed to.
@@ -67,7 +68,7 @@ impl Queue {
         request.step = Step::Waiting;
         let (waiting, generation) = (request.waiting, request.generation);
         match waiting.op {
-            Op::Flush => self.requeue_flush(now, id),
+            Op::Flush => self.requeue_flush(id),
             _ if self.requeue_elsewhere(now, id) => {} // queue.9
             _ if generation == self.generation => self.scheduler.requeue(now, &waiting),
             _ => {
@@ -118,6 +119,14 @@ impl Queue {
         }
     }
 
+    /// Tells the scheduler that a flush, or a write that is durable at once, is under way no more, unless it was told when that took
+    /// too long (queue.17). So much time of it is charged next.
+    pub(super) fn tell_flush_ended(&mut self, now: Instant, request: &Request, charged: Duration) {
+        if request.generation == self.generation && matches!(request.step, Step::InFlight(_)) {
+            self.scheduler.flush_ended(now, charged);
+        }
+    }
+
     /// The caller did not run for so long until `now`, and has not heard what devices have answered meanwhile: no request is late that became
     /// so in that time, nor in as much time again, at most `io_timeout` (queue.6). A caller that stands now and then puts nothing off for ever.
     pub fn handle_stall(&mut self, now: Instant, for_so_long: Duration) {
@@ -135,8 +144,9 @@ impl Queue {
             let id = next;
             next = request.links.next();
             if let Step::InFlight(tag) = request.step {
+                let before = *request;
                 request.step = Step::TimedOut(tag);
-                let Waiting { op, extent, stream, group, .. } = request.waiting;
+                let Waiting { op, flags, extent, stream, group, .. } = before.waiting;
                 let mut segment = request.head;
                 self.dispatched.remove(self.requests.rows_mut(), id);
                 self.note(now, Action::TimedOut, op, extent, stream, group);
@@ -145,9 +155,11 @@ impl Queue {
                     segment = next;
                     self.time_out(now, bio);
                 }
+                if op == Op::Flush || flags.contains(Flags::AHEAD) {
+                    self.tell_flush_ended(now, &before, Duration::ZERO);
+                }
                 if op != Op::Flush {
-                    let request = self.requests[id];
-                    self.tell_scheduler(now, &request, false); // queue.17
+                    self.tell_scheduler(now, &before, false); // queue.17
                 }
             }
         }

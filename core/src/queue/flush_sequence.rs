@@ -453,6 +453,9 @@ impl Queue {
     /// The device has turned back a request: if it was to be durable at once, it no longer is (sequence.6).
     pub(super) fn turned_back(&mut self, now: Instant, id: RequestId) {
         let request = self.requests[id.0];
+        if request.waiting.op == Op::Flush {
+            self.tell_flush_ended(now, &request, Duration::ZERO);
+        }
         if request.waiting.flags.contains(Flags::AHEAD) {
             self.requests[id.0].waiting.flags = request.waiting.flags.without(Flags::AHEAD);
             self.end_ahead(now, &request, Duration::ZERO, |flush| flush.end_ahead(Outcome::Done, true));
@@ -462,9 +465,7 @@ impl Queue {
     /// A write that was to be durable at once is in the device no more; it was for so long (sequence.4, sequence.6).
     fn end_ahead(&mut self, now: Instant, request: &Request, time: Duration, end: impl FnOnce(&mut Flush) -> Contexts) {
         let Waiting { stream, group, extent, .. } = request.waiting;
-        if request.generation == self.generation {
-            self.scheduler.flush_ended(now, time);
-        }
+        self.tell_flush_ended(now, request, time);
         if self.settings.flush.charge && time > Duration::ZERO {
             self.scheduler.charge(now, stream, group, time);
         }
@@ -478,9 +479,7 @@ impl Queue {
         let Waiting { stream, group, extent, .. } = request.waiting;
         let index = self.cache_of(extent.start);
         let time = self.device_time(now, request.dispatched);
-        if request.generation == self.generation {
-            self.scheduler.flush_ended(now, time);
-        }
+        self.tell_flush_ended(now, request, time);
         if !request.is_coordinated_flush() {
             if self.settings.flush.charge {
                 self.scheduler.charge(now, stream, group, time);
@@ -527,11 +526,8 @@ impl Queue {
 
     /// The device has turned back a flush: it goes again, for its stream as it is now. Those that shared it may all have
     /// timed out and gone meanwhile.
-    pub(super) fn requeue_flush(&mut self, now: Instant, id: RequestId) {
+    pub(super) fn requeue_flush(&mut self, id: RequestId) {
         let request = &mut self.requests[id.0];
-        if request.generation == self.generation {
-            self.scheduler.flush_ended(now, Duration::ZERO);
-        }
         if let Some(state) = self.streams.get(request.waiting.stream.0 as usize) {
             request.follow(&state.stream);
         }

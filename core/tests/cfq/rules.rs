@@ -1,11 +1,13 @@
 //! Rules one by one: what waits for what, and for how long.
 
+use fairlift_core::model::Character;
+use fairlift_core::sched::cfq::{Cfq, Settings};
 use fairlift_core::sched::traits::*;
-use fairlift_core::sched::{Next, RequestId, Served, Waiting};
+use fairlift_core::sched::{Next, RequestId, Served, Setup, Waiting};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::trace::Note;
 use fairlift_core::{
-    Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId,
+    ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId,
 };
 
 use crate::sim::{DISK, Device, FLASH, Sim};
@@ -66,6 +68,61 @@ fn with_slices_a_group_that_comes_back_waits_for_one_slice() {
     assert!(sim.clients[rare].done > 50, "{}", sim.clients[rare].done);
     // A slice of 100 ms begins with the first end, 9 ms after its turn; idling at its end: none, for it has requests.
     assert!(waited <= ms(130), "{waited}");
+}
+
+/// slice.2: the turns of a stream that asks again as soon as all that it had went to the device are not free.
+#[test]
+fn a_stream_that_sends_all_at_once_and_asks_again_leaves_others_their_turns() {
+    let setup = Setup { depth: 2, character: Character { rotational: true, volatile_cache: false }, ..Setup::new(8) };
+    let mut cfq = Cfq::new(&setup, Settings { slice_idle: Some(Duration::ZERO), ..Settings::default() });
+    cfq.set("group_idle", "0").unwrap();
+    for number in 0..2 {
+        let group = Group { path: format!("/{number}"), parent: Some(ROOT), weight: 100 };
+        cfq.set_group(at(0), GroupId(number + 1), &group);
+        let stream = Stream { group: GroupId(number + 1), priority: Priority::default(), context: ContextId(0) };
+        cfq.add_stream(StreamId(number.into()), &stream);
+    }
+    let mut asked = 0;
+    let mut ask = |cfq: &mut Cfq, now, id: u32| {
+        asked += 1;
+        let stream = id / 4;
+        let request = Waiting {
+            id: RequestId(id),
+            op: Op::Read,
+            flags: Flags::NONE,
+            extent: Extent::new(Sector(asked * 7919 % 100_000 * 64), 8),
+            stream: StreamId(stream),
+            group: GroupId(stream as u16 + 1),
+            priority: Priority::default(),
+        };
+        cfq.insert(now, &request);
+        request
+    };
+    // Two requests of each wait, and numbers for two more of the first stream are free.
+    let mut waiting: Vec<_> = [0, 1, 4, 5].into_iter().map(|id| (id, ask(&mut cfq, at(0), id))).collect();
+    let (mut free, mut got) = (vec![2, 3], [0; 2]);
+    for round in 0..1000 {
+        let mut sent = Vec::new();
+        for _ in 0..2 {
+            let Next::Request(RequestId(id)) = cfq.dispatch(at(round)) else { break };
+            sent.push(waiting.swap_remove(waiting.iter().position(|(other, _)| *other == id).unwrap()));
+            got[id as usize / 4] += 1;
+        }
+        // The first stream asks again at once, the second when its requests have ended.
+        for id in sent.iter().map(|(id, _)| *id).filter(|id| *id < 4) {
+            let other = free.swap_remove(free.iter().position(|free| free / 4 == id / 4).unwrap());
+            waiting.push((other, ask(&mut cfq, at(round), other)));
+        }
+        for (id, request) in sent {
+            cfq.completed(at(round + 1), &Served { request, dispatched: at(round), ok: true });
+            if id < 4 {
+                free.push(id);
+            } else {
+                waiting.push((id, ask(&mut cfq, at(round + 1), id)));
+            }
+        }
+    }
+    assert!(got[0].min(got[1]) * 2 > got[0].max(got[1]), "{got:?}");
 }
 
 /// vtime.3: absence earns no claim.

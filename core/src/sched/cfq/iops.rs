@@ -13,7 +13,7 @@
 //! iops.4  A group has so many asynchronous requests in the device as `async_depth.rs` says; more of them wait, and nobody waits
 //!     for it on their account.
 
-use super::group::{REQUEST, Stand};
+use super::group::{REQUEST, Stand, convert};
 use super::{Cfq, Step};
 use crate::Instant;
 use crate::learn::pace;
@@ -59,6 +59,12 @@ impl Tempo {
     pub(super) fn pace(&self) -> (u64, u64) {
         let service = self.requests.saturating_mul(REQUEST / Self::MEMORY);
         (service.max(1), self.nanos.max(1))
+    }
+
+    /// For how many nanoseconds the device has so many requests.
+    pub(super) fn time_of(&self, pieces: u64) -> u64 {
+        let (service, nanos) = self.pace();
+        convert(pieces.saturating_mul(REQUEST), (nanos, service))
     }
 }
 

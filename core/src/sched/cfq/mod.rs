@@ -42,7 +42,7 @@
 //! - in IOPS mode merging is limited and does not change what is charged (iops.2), and writers wait for each other as readers
 //!   do (vtime.4);
 //! - a lower class has a bound (cfq.2);
-//! - charged is the time for which a flow had the device, without rounding up to a tick.
+//! - charged is the time for which a flow had the device, without rounding up to a tick (but see slice.2).
 
 mod async_depth;
 mod cooperate;

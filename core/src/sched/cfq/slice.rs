@@ -13,7 +13,9 @@
 //!          moves on by the time for which the flow had the device (vtime.2), and so does the flow's (cfq.3). An asynchronous flow
 //!          of a group without waiting synchronous requests is charged its whole slice if synchronous requests of other groups
 //!          wait: its writes go on inside the device. If none wait it is charged what it had: writers alone have turns of a few
-//!          requests, and at 40 ms for each, debts would add up to seconds that the device never spent.
+//!          requests, and at 40 ms for each, debts would add up to seconds that the device never spent. A turn that is over before any
+//!          request of its flow has ended is charged at least what its requests take at the device's present pace. (A flow that sends all
+//!          that it has at once, and asks again at the same instant, would have turns of no time, and the device for ever.)
 //! slice.3  Flows of one service follow each other for the group's part of `target_latency`, in proportion to how many they are.
 //!          Then group and service are chosen anew. (If groups took turns at every request of flows that seek, all groups would be
 //!          in the device at once, and time would not say which had how much of it.) A group that comes back after more than
@@ -312,6 +314,8 @@ impl Cfq {
             charge = turn.pieces.saturating_mul(super::group::REQUEST).min(1 << 50);
         } else if !flow.sync && self.groups[id].busy_sync == 0 && self.busy_sync > 0 {
             charge = charge.max(self.settings.slice(false, flow.priority.level).as_nanos());
+        } else if turn.end.is_none() {
+            charge = charge.max(self.tempo.time_of(turn.pieces));
         }
         let note = Note::SliceUsed {
             used,
