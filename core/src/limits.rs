@@ -41,13 +41,18 @@ impl Limits {
     }
 
     /// The longest request of an operation, in sectors; 0 where the device cannot do it.
+    #[inline]
     #[must_use]
     pub fn max(&self, op: Op) -> u64 {
+        if op.has_payload() { self.rw_max.into() } else { self.max_without_payload(op) }
+    }
+
+    #[cold]
+    fn max_without_payload(&self, op: Op) -> u64 {
         match op {
-            Op::Read | Op::Write => u64::from(self.rw_max),
             Op::Discard => self.discard_max,
             Op::WriteZeroes => self.write_zeroes_max,
-            Op::Flush => 0,
+            Op::Read | Op::Write | Op::Flush => 0,
         }
     }
 
@@ -65,7 +70,14 @@ impl Limits {
     /// Whether one request may cover the whole of `extent` in `segments` pieces of memory.
     #[must_use]
     pub fn allow(&self, op: Op, extent: Extent, segments: u32) -> bool {
-        segments <= u32::from(self.segments_max) && self.first_cut(op, extent) == extent.sectors
+        segments <= u32::from(self.segments_max) && self.fits(op, extent)
+    }
+
+    /// Whether one request may cover the whole of `extent`.
+    #[inline]
+    #[must_use]
+    pub fn fits(&self, op: Op, extent: Extent) -> bool {
+        extent.sectors <= self.max(op) && (self.boundary == 0 || extent.sectors == self.first_cut(op, extent))
     }
 
     /// Whether `extent` is whole blocks.

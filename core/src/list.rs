@@ -83,8 +83,14 @@ impl List {
 
     #[inline]
     pub(crate) fn remove(&mut self, rows: &mut [impl Linked], id: u32) {
-        let Links { prev, next } = *rows[id as usize].links();
-        self.join(rows, prev, next);
+        let links = *rows[id as usize].links();
+        self.unlink(rows, links);
+    }
+
+    /// Removes a row that has these links.
+    #[inline]
+    pub(crate) fn unlink(&mut self, rows: &mut [impl Linked], links: Links) {
+        self.join(rows, links.prev, links.next);
     }
 
     /// Makes `prev` and `next` neighbours; [`NIL`] is what lies beyond either end.

@@ -76,7 +76,7 @@ use crate::tags::Hint;
 use crate::trace::{Action, Event, Message, Note, Trace};
 use crate::tunable;
 use crate::waits::{Clock, Stamp};
-use crate::{Extent, Flags, Instant, Op, Outcome, Sector, Tag, Token};
+use crate::{Bio, Extent, Instant, Op, Outcome, Tag};
 
 use flush_sequence::{Cache, Flushes, Stage};
 
@@ -100,8 +100,9 @@ struct Request {
     dispatched: Instant,
     /// What the clocks showed then.
     stamp: Stamp,
-    /// The list of its segments, in sector order.
-    head: u32,
+    /// Its segments, in sector order: the first, and those that joined it.
+    first: SegmentNode,
+    /// Where the last of them is in the table of segments; [`NIL`]: it is the first.
     tail: u32,
     segments: u32,
     /// Which of the queue's schedulers dispatched it last ([`Queue::generation`]).
@@ -113,20 +114,20 @@ struct Request {
 #[derive(Clone, Copy)]
 struct SegmentNode {
     bio: u32,
+    next: u32,
     /// In sectors, within the bio.
     offset: u64,
     sectors: u64,
-    next: u32,
+}
+
+impl SegmentNode {
+    /// What a request for no bio has.
+    const NONE: Self = Self { bio: NIL, next: NIL, offset: 0, sectors: 0 };
 }
 
 #[derive(Clone, Copy)]
 struct BioState {
-    token: Token,
-    op: Op,
-    flags: Flags,
-    start: Sector,
-    sectors: u64,
-    stream: StreamId,
+    bio: Bio,
     context: ContextId,
     /// When its client asked.
     asked: Instant,
@@ -134,7 +135,7 @@ struct BioState {
     since: Instant,
     stamp: Stamp,
     stage: Stage,
-    /// Segments that have not ended, and one more while a rest of it waits to be cut.
+    /// Segments that have not ended, and one more while all of it, or a rest, waits to be cut.
     remaining: u32,
     outcome: Outcome,
     timed_out: bool,
@@ -221,6 +222,7 @@ pub struct Queue {
     lacks_tag: bool,
     by_tag: Vec<RequestId>,
     requests: Table<Request>,
+    /// The segments of requests but for the first of each.
     segments: Table<SegmentNode>,
     bios: Table<BioState>,
     streams: Slab<StreamState>,
@@ -399,6 +401,16 @@ impl Queue {
         self.requests.len() - usize::from(self.in_flight) + self.waiting_to_flush()
     }
 
+    /// The segments of a request, in sector order.
+    fn segments_of(&self, request: &Request) -> impl Iterator<Item = SegmentNode> + '_ {
+        let mut next = (request.first.bio != NIL).then_some(request.first);
+        core::iter::from_fn(move || {
+            let segment = next?;
+            next = self.segments.get(segment.next).copied();
+            Some(segment)
+        })
+    }
+
     /// Keeps the latest `bound` events from now on; 0 turns tracing off.
     pub fn set_trace(&mut self, bound: usize) {
         self.trace = (bound > 0).then(|| Trace::new(bound));
@@ -438,8 +450,29 @@ impl Queue {
 
     #[inline]
     fn note(&mut self, at: Instant, action: Action, op: Op, extent: Extent, stream: StreamId, group: GroupId) {
+        if self.trace.is_some() {
+            self.keep(at, action, op, extent, stream, group);
+        }
+    }
+
+    /// As [`Queue::note`], of a request.
+    #[cold]
+    fn note_request(&mut self, at: Instant, action: Action, id: RequestId) {
+        let Waiting { op, extent, stream, group, .. } = self.requests[id.0].waiting;
+        self.note(at, action, op, extent, stream, group);
+    }
+
+    /// As [`Queue::note`], of a bio.
+    #[cold]
+    fn note_bio(&mut self, at: Instant, action: Action, bio: &Bio) {
+        let group = self.streams[bio.stream.0 as usize].stream.group;
+        self.note(at, action, bio.op, bio.extent, bio.stream, group);
+    }
+
+    #[cold]
+    fn keep(&mut self, at: Instant, action: Action, op: Op, extent: Extent, stream: StreamId, group: GroupId) {
+        let context = self.streams.get(stream.0 as usize).map_or(ContextId(0), |state| state.stream.context);
         if let Some(trace) = &mut self.trace {
-            let context = self.streams.get(stream.0 as usize).map_or(ContextId(0), |state| state.stream.context);
             trace.push(Event { at, action, op, extent, stream, group, context });
         }
     }

@@ -223,6 +223,14 @@ impl Extent {
         Bytes::of(self.sectors)
     }
 
+    /// Whether one ends where the other starts.
+    #[inline]
+    #[must_use]
+    pub const fn touches(self, other: Self) -> bool {
+        other.start.0.wrapping_sub(self.start.0) == self.sectors
+            || self.start.0.wrapping_sub(other.start.0) == other.sectors
+    }
+
     /// Whether the two have a sector in common.
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {

@@ -9,19 +9,22 @@ use core::ops::{Index, IndexMut};
 /// Rows named by number.
 pub(crate) struct Table<T> {
     rows: Vec<T>,
+    /// From `len` on: the rows that are free, the next one first. What is before means nothing.
     free: Vec<u32>,
+    len: usize,
     capacity: usize,
 }
 
 impl<T: Copy> Table<T> {
     /// No rows yet, and room for `capacity`.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { rows: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity), capacity }
+        Self { rows: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity), len: 0, capacity }
     }
 
     /// Rows in use.
-    pub(crate) fn len(&self) -> usize {
-        self.rows.len() - self.free.len()
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        self.len
     }
 
     /// For how many rows there is room.
@@ -36,33 +39,41 @@ impl<T: Copy> Table<T> {
         self.free.reserve(self.capacity - self.free.len());
     }
 
-    /// The number that the next row will have.
-    pub(crate) fn next(&self) -> u32 {
-        self.free.last().copied().unwrap_or(self.rows.len() as u32)
+    /// Adds a row, of which `make` is told the number.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, make: impl FnOnce(u32) -> T) -> u32 {
+        let number = match self.free.get(self.len) {
+            Some(number) => *number,
+            None => self.next_row(),
+        };
+        self.len += 1;
+        match self.rows.get_mut(number as usize) {
+            Some(free) => *free = make(number),
+            None => self.rows.push(make(number)),
+        }
+        number
     }
 
-    /// Adds a row.
-    #[inline]
-    pub(crate) fn insert(&mut self, row: T) -> u32 {
-        match self.free.pop() {
-            Some(number) => {
-                self.rows[number as usize] = row;
-                number
-            }
-            None => {
-                assert!(self.rows.len() < self.capacity, "a table of {} rows is full", self.capacity);
-                self.rows.push(row);
-                self.rows.len() as u32 - 1
-            }
-        }
+    #[cold]
+    fn next_row(&mut self) -> u32 {
+        let number = self.rows.len() as u32;
+        assert!(self.rows.len() < self.capacity, "a table of {} rows is full", self.capacity);
+        self.free.push(number);
+        number
     }
 
     /// Removes a row.
     #[inline]
     pub(crate) fn remove(&mut self, number: u32) -> T {
-        self.free.push(number);
-        assert!(self.free.len() <= self.rows.len(), "row {number} was removed twice");
+        self.free(number);
         self.rows[number as usize]
+    }
+
+    /// As [`Table::remove`], where nobody wants to know what was in it.
+    #[inline]
+    pub(crate) fn free(&mut self, number: u32) {
+        self.len = self.len.wrapping_sub(1);
+        *self.free.get_mut(self.len).expect("more rows are removed than are in use") = number;
     }
 
     /// All rows that there ever were, those that are free now included.
@@ -79,7 +90,7 @@ impl<T: Copy> Table<T> {
     /// The rows in use, with their numbers; all are looked at.
     pub(crate) fn in_use(&self) -> impl Iterator<Item = (u32, &T)> {
         let mut is_free = alloc::vec![false; self.rows.len()];
-        self.free.iter().for_each(|number| is_free[*number as usize] = true);
+        self.free[self.len..].iter().for_each(|number| is_free[*number as usize] = true);
         let numbered = (0..).zip(&self.rows).zip(is_free);
         numbered.filter(|(_, is_free)| !is_free).map(|(row, _)| row)
     }

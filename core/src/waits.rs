@@ -237,6 +237,9 @@ impl Clock {
             return;
         }
         let mut take = |part: Part, time: u64| {
+            if time == 0 {
+                return 0;
+            }
             let time = time.min(left); // waits.3
             left -= time;
             times.spend(part, Duration::from_nanos(time));
@@ -252,9 +255,12 @@ impl Clock {
     /// Divides the time in the device since `from`.
     #[inline]
     pub(crate) fn divide_service(&self, times: &mut Times, took: Duration, from: &Stamp) {
-        let flush = Duration::from_nanos((self.flushing - from.flushing).min(took.as_nanos()));
-        times.spend(Part::Flush, flush);
-        times.spend(Part::Device, took - flush);
+        let mut flush = self.flushing - from.flushing;
+        if flush > 0 {
+            flush = flush.min(took.as_nanos());
+            times.spend(Part::Flush, Duration::from_nanos(flush));
+        }
+        times.spend(Part::Device, Duration::from_nanos(took.as_nanos() - flush));
     }
 }
 

@@ -15,12 +15,18 @@ use crate::waits::Part;
 use crate::{Bio, Instant, Op};
 
 impl Queue {
+    /// Whether no ceiling holds a bio, which is charged for then.
+    pub(super) fn is_admitted(&mut self, now: Instant, bio: &Bio) -> bool {
+        let Stream { group, .. } = self.streams[bio.stream.0 as usize].stream;
+        bio.op == Op::Flush || self.ceilings.admit(now, group, bio)
+    }
+
     /// A ceiling holds a bio back, which waits for it.
     #[cold]
     pub(super) fn hold_back(&mut self, now: Instant, asked: Instant, part: Part, bio: &Bio) {
         let Stream { group, context, .. } = self.streams[bio.stream.0 as usize].stream;
-        self.note(now, Action::Queued, bio.op, bio.extent, bio.stream, group);
-        self.came(now, asked, part, bio.stream, bio.op);
+        self.note_bio(now, Action::Queued, bio);
+        self.streams[bio.stream.0 as usize].came(now, asked, part, bio.op);
         self.ceilings.hold(now, group, Held { bio: *bio, context, asked, since: now });
     }
 
@@ -37,7 +43,7 @@ impl Queue {
             let stats = &mut self.streams[bio.stream.0 as usize].stats;
             stats.held(now.since(since));
             stats.times_mut(bio.op).spend(Part::Limit, now.since(since));
-            self.take_in(now, asked, bio);
+            self.take_in(now, asked, None, &bio);
         }
     }
 

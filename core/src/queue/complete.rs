@@ -7,12 +7,13 @@
 //!     never ended kept all others waiting, and of one flush that never ended nobody learned what others cost ([`pace`](crate::learn::pace)).
 
 use super::flush_sequence::Stage;
-use super::{Finished, NIL, Queue, Request, SegmentNode, Step};
+use super::waits::divide;
+use super::{BioState, Finished, NIL, Queue, Request, SegmentNode, Step};
 use crate::group::ContextId;
 use crate::sched::{BUSY_DELAY, RequestId, Served, Waiting};
 use crate::trace::Action;
 use crate::waits::Part;
-use crate::{Bytes, Duration, Errno, Flags, Instant, Op, Outcome, Tag};
+use crate::{Bio, Duration, Errno, Flags, Instant, Op, Outcome, Tag};
 
 impl Queue {
     /// The device has done the request that holds `tag`, or failed to.
@@ -22,23 +23,19 @@ impl Queue {
     pub fn handle_completion(&mut self, now: Instant, tag: Tag, outcome: Outcome) {
         let id = self.take_back(now, tag);
         self.busy_until = None; // queue.7
-        let request = self.requests.remove(id.0);
-        let Waiting { op, extent, stream, group, .. } = request.waiting;
-        self.note(now, Action::Completed, op, extent, stream, group);
-        let outcome = match op {
-            Op::Read => outcome,
-            Op::Flush => self.flush_ended(now, &request, outcome),
-            Op::Write | Op::Discard | Op::WriteZeroes => {
-                self.note_written(now, &request, outcome);
-                outcome
-            }
-        };
-        let mut next = request.head;
-        while next != NIL {
-            let segment = self.segments.remove(next);
-            next = segment.next;
-            self.end_segment(now, segment.bio, outcome, &request);
+        if self.trace.is_some() {
+            self.note_request(now, Action::Completed, id);
         }
+        let Request { waiting: Waiting { op, extent, .. }, first: mut segment, .. } = self.requests[id.0];
+        let outcome = if op == Op::Read { outcome } else { self.wrote(now, id, outcome) };
+        while segment.bio != NIL {
+            self.end_segment(now, segment.bio, outcome, id);
+            segment = match segment.next {
+                NIL => SegmentNode::NONE,
+                next => self.segments.remove(next),
+            };
+        }
+        let request = self.requests.remove(id.0);
         if op != Op::Flush && matches!(request.step, Step::InFlight(_)) {
             self.tell_scheduler(now, &request, outcome == Outcome::Done); // queue.17
         }
@@ -49,6 +46,15 @@ impl Queue {
             self.let_go(now); // queue.11
         }
         self.made_room(now);
+    }
+
+    /// A request has ended that was no read: how for its bios.
+    fn wrote(&mut self, now: Instant, id: RequestId, outcome: Outcome) -> Outcome {
+        if self.requests[id.0].waiting.op == Op::Flush {
+            return self.flush_ended(now, id, outcome);
+        }
+        self.note_written(now, id, outcome);
+        outcome
     }
 
     /// The device could not take the request that holds `tag` now; it will be offered again (queue.7).
@@ -147,12 +153,11 @@ impl Queue {
                 let before = *request;
                 request.step = Step::TimedOut(tag);
                 let Waiting { op, flags, extent, stream, group, .. } = before.waiting;
-                let mut segment = request.head;
+                let mut segment = (before.first.bio != NIL).then_some(before.first);
                 self.dispatched.remove(self.requests.rows_mut(), id);
                 self.note(now, Action::TimedOut, op, extent, stream, group);
-                while segment != NIL {
-                    let SegmentNode { bio, next, .. } = self.segments[segment];
-                    segment = next;
+                while let Some(SegmentNode { bio, next, .. }) = segment {
+                    segment = self.segments.get(next).copied();
                     self.time_out(now, bio);
                 }
                 if op == Op::Flush || flags.contains(Flags::AHEAD) {
@@ -169,14 +174,18 @@ impl Queue {
     }
 
     /// Takes the tag from a request in flight and the request from their list.
+    #[inline(always)]
     pub(super) fn take_back(&mut self, now: Instant, tag: Tag) -> RequestId {
         assert!(self.is_mine(tag), "tag {} is not in flight", tag.0);
         let id = core::mem::replace(&mut self.by_tag[usize::from(tag.0)], RequestId(NIL));
         self.in_flight -= 1;
         self.put_back(tag);
-        self.ends(now, id);
-        if let Step::InFlight(_) = self.requests[id.0].step {
-            self.dispatched.remove(self.requests.rows_mut(), id.0);
+        self.clock.go_on(now);
+        let request = &self.requests[id.0];
+        self.groups.ends(&mut self.clock, &mut self.streams, &request.waiting);
+        if let Step::InFlight(_) = request.step {
+            let links = request.links;
+            self.dispatched.unlink(self.requests.rows_mut(), links);
         }
         id
     }
@@ -197,35 +206,37 @@ impl Queue {
         Some(ContextId(context))
     }
 
-    #[inline]
-    pub(super) fn end_segment(&mut self, now: Instant, number: u32, outcome: Outcome, request: &Request) {
-        let bio = &mut self.bios[number];
-        bio.outcome = bio.outcome.and(outcome);
-        bio.remaining -= 1;
-        if bio.remaining > 0 {
+    /// A part of a bio has ended, with a request that has just left the device.
+    #[inline(always)]
+    fn end_segment(&mut self, now: Instant, number: u32, outcome: Outcome, id: RequestId) {
+        let row = &mut self.bios[number];
+        if outcome != Outcome::Done {
+            row.outcome = row.outcome.and(outcome);
+        }
+        row.remaining -= 1;
+        if row.remaining > 0 {
             return;
         }
-        self.served(now, number, request);
-        let bio = &mut self.bios[number];
-        if bio.stage == (Stage::Data { durable: true }) && bio.outcome == Outcome::Done && !bio.timed_out {
-            bio.stage = Stage::Postflush;
-            return self.ask_flush(now, number);
+        let Bio { op, stream, .. } = row.bio;
+        let state = &mut self.streams[stream.0 as usize];
+        // The time of one that has timed out was counted when it was told.
+        if !row.timed_out {
+            divide(state.stats.times_mut(op), &self.clock, now, row, &self.requests[id.0]);
+            if row.stage == (Stage::Data { durable: true }) && row.outcome == Outcome::Done {
+                (row.stage, row.since) = (Stage::Postflush, now);
+                return self.ask_flush(now, number);
+            }
         }
-        self.end_bio(now, number);
+        let (context, news) = (row.context, state.ended(now, row));
+        self.bios.free(number);
+        self.tell(context, news);
     }
 
-    #[inline]
+    /// A bio has ended.
     pub(super) fn end_bio(&mut self, now: Instant, number: u32) {
-        let bio = self.bios.remove(number);
-        let news = if bio.timed_out {
-            Finished::Released(bio.token)
-        } else {
-            let latency = now.since(bio.asked);
-            self.streams[bio.stream.0 as usize].stats.ended(bio.op, Bytes::of(bio.sectors), bio.outcome, latency);
-            Finished::Done(bio.token, bio.outcome)
-        };
-        self.streams[bio.stream.0 as usize].closed(now);
-        self.tell(bio.context, news);
+        let row = self.bios.remove(number);
+        let news = self.streams[row.bio.stream.0 as usize].ended(now, &row);
+        self.tell(row.context, news);
     }
 
     pub(super) fn time_out(&mut self, now: Instant, number: u32) {
@@ -233,12 +244,11 @@ impl Queue {
         if core::mem::replace(&mut bio.timed_out, true) {
             return; // another part of it was overdue already
         }
-        let (outcome, latency) = (Outcome::Failed(Errno::ETIMEDOUT), now.since(bio.asked));
         let part = if matches!(bio.stage, Stage::Data { .. }) { Part::Device } else { Part::Flush };
         self.spent(now, number, part);
-        let bio = &self.bios[number];
-        self.streams[bio.stream.0 as usize].stats.ended(bio.op, Bytes::of(bio.sectors), outcome, latency);
-        let (context, token) = (bio.context, bio.token);
+        let BioState { bio: Bio { op, extent, stream, token, .. }, context, asked, .. } = self.bios[number];
+        let (stats, outcome) = (&mut self.streams[stream.0 as usize].stats, Outcome::Failed(Errno::ETIMEDOUT));
+        stats.ended(op, extent.bytes(), outcome, now.since(asked));
         self.tell(context, Finished::TimedOut(token));
     }
 
@@ -253,8 +263,7 @@ impl Queue {
     pub(super) fn made_room(&mut self, now: Instant) {
         if self.rest.is_some() || !self.nobody_resumes() {
             self.go_on(now);
-        }
-        if self.rest.is_none() && self.nobody_resumes() {
+        } else if self.starved != 0 {
             self.wake |= core::mem::take(&mut self.starved);
         }
     }
@@ -263,11 +272,12 @@ impl Queue {
     #[cold]
     fn go_on(&mut self, now: Instant) {
         if let Some((number, left)) = self.rest.take() {
-            let bio = &mut self.bios[number];
-            bio.remaining -= 1;
-            let (context, done) = (bio.context, bio.sectors - left.extent.sectors);
-            self.cut(now, left, context, number, done);
+            let BioState { bio, context, .. } = self.bios[number];
+            self.cut(now, left, context, number, bio.extent.sectors - left.extent.sectors);
         }
         self.resume(now);
+        if self.rest.is_none() && self.nobody_resumes() {
+            self.wake |= core::mem::take(&mut self.starved);
+        }
     }
 }

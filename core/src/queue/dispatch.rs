@@ -1,8 +1,9 @@
 //! Dispatch: the next request gets a tag and goes to the device (queue.2, queue.5, queue.7).
 
-use super::{Dispatch, NIL, Queue, Segment, Step};
+use super::{Dispatch, NIL, Queue, Request, Segment, SharedTags, Step};
 use crate::group::ContextId;
 use crate::sched::{Next, RequestId, Waiting};
+use crate::tags::Hint;
 use crate::trace::Action;
 use crate::{Bytes, Flags, Instant, Tag};
 
@@ -21,7 +22,7 @@ impl Queue {
         }
         self.unplug(now);
         if let Some(id) = self.contexts[usize::from(context.0)].granted.pop_front() {
-            return Some(self.dispatch_of(id));
+            return Some(self.granted(id));
         }
         match self.busy_until {
             Some(until) if now < until => return None, // queue.7
@@ -48,14 +49,23 @@ impl Queue {
                     }
                 },
             };
-            let owner = self.start(now, id, tag);
+            let (owner, dispatch) = self.start(now, id, tag);
             if owner == context {
-                return Some(self.dispatch_of(id));
+                return Some(dispatch);
             }
             self.contexts[usize::from(owner.0)].granted.push_back(id); // queue.4
             self.wake |= 1 << owner.0;
         }
         None // queue.2
+    }
+
+    /// A request that has a tag already.
+    fn granted(&self, id: RequestId) -> Dispatch {
+        let request = &self.requests[id.0];
+        let (Step::InFlight(tag) | Step::TimedOut(tag)) = request.step else {
+            panic!("{id:?} was granted without a tag")
+        };
+        request.dispatch(tag)
     }
 
     /// The memory of a request in flight, in sector order.
@@ -64,12 +74,10 @@ impl Queue {
     /// If `tag` is not in flight.
     pub fn segments(&self, tag: Tag) -> impl Iterator<Item = Segment> + '_ {
         assert!(self.is_mine(tag), "tag {} is not in flight", tag.0);
-        let mut next = self.requests[self.by_tag[usize::from(tag.0)].0].head;
-        core::iter::from_fn(move || {
-            let node = self.segments.get(next)?;
-            next = node.next;
-            let token = self.bios[node.bio].token;
-            Some(Segment { token, offset: Bytes::of(node.offset), bytes: Bytes::of(node.sectors) })
+        let request = &self.requests[self.by_tag[usize::from(tag.0)].0];
+        self.segments_of(request).map(|node| {
+            let token = self.bios[node.bio].bio.token;
+            Segment { token, offset: Bytes::of(node.offset), bytes: Bytes::of(node.sectors) }
         })
     }
 
@@ -113,21 +121,24 @@ impl Queue {
     }
 
     /// A tag is free again: it is kept for the next request, warm as it is, unless others could use it meanwhile.
-    #[inline]
+    #[inline(always)]
     pub(super) fn put_back(&mut self, tag: Tag) {
         match &self.settings.tags {
             None => self.spare.push(tag),
-            Some(shared) => {
-                shared.bitmap.put_now(tag);
-                shared.users.release(shared.user);
-                self.hint.warm(tag);
-            }
+            Some(shared) => shared.put_back(tag, &mut self.hint),
         }
         self.lacks_tag = false;
     }
 
     /// Gives a request a tag and puts it among those in flight.
-    pub(super) fn start(&mut self, now: Instant, id: RequestId, tag: Tag) -> ContextId {
+    #[inline(always)]
+    fn start(&mut self, now: Instant, id: RequestId, tag: Tag) -> (ContextId, Dispatch) {
+        if self.bios.len() == 1 {
+            self.goes_ahead(now, id);
+        }
+        if self.trace.is_some() {
+            self.note_request(now, Action::Dispatched, id);
+        }
         self.in_flight += 1;
         self.by_tag[usize::from(tag.0)] = id;
         self.dispatched.push_back(self.requests.rows_mut(), id.0);
@@ -136,28 +147,33 @@ impl Queue {
         request.step = Step::InFlight(tag);
         request.dispatched = now;
         request.generation = self.generation;
-        let Waiting { op, extent, stream, group, .. } = request.waiting;
-        let context = request.context;
-        self.begins(now, id);
-        self.goes_ahead(now, id);
-        self.note(now, Action::Dispatched, op, extent, stream, group);
-        context
-    }
-
-    pub(super) fn dispatch_of(&self, id: RequestId) -> Dispatch {
-        let request = &self.requests[id.0];
-        let (Step::InFlight(tag) | Step::TimedOut(tag)) = request.step else {
-            panic!("{id:?} was granted without a tag")
-        };
-        let Waiting { op, mut flags, extent, stream, .. } = request.waiting;
-        if flags.contains(Flags::AHEAD) {
-            flags = flags.without(Flags::AHEAD) | Flags::FUA; // sequence.6
-        }
-        Dispatch { tag, op, flags, extent, stream }
+        self.clock.go_on(now);
+        request.stamp = self.groups.begins(&mut self.clock, &mut self.streams, &request.waiting);
+        (request.context, request.dispatch(tag))
     }
 
     /// Whether one of our requests has this tag.
     pub(super) fn is_mine(&self, tag: Tag) -> bool {
         self.by_tag.get(usize::from(tag.0)).is_some_and(|id| id.0 != NIL)
+    }
+}
+
+impl SharedTags {
+    fn put_back(&self, tag: Tag, hint: &mut Hint) {
+        self.bitmap.put_now(tag);
+        self.users.release(self.user);
+        hint.warm(tag);
+    }
+}
+
+impl Request {
+    /// What the device is asked for.
+    #[inline]
+    fn dispatch(&self, tag: Tag) -> Dispatch {
+        let Waiting { op, mut flags, extent, stream, .. } = self.waiting;
+        if flags.contains(Flags::AHEAD) {
+            flags = flags.without(Flags::AHEAD) | Flags::FUA; // sequence.6
+        }
+        Dispatch { tag, op, flags, extent, stream }
     }
 }

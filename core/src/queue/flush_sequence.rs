@@ -40,13 +40,12 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
 use super::settings::Backing;
-use super::{BioState, NIL, Queue, Request, RequestId, Step};
+use super::{BioState, NIL, Queue, Request, RequestId, SegmentNode};
 use crate::flush::{self, Contexts, Counts, Dirty, Flush, Round, SharedFlush, Start};
-use crate::group::{ContextId, GroupId, Stream, StreamId};
-use crate::list::Links;
+use crate::group::{ContextId, GroupId, Stream};
 use crate::sched::Waiting;
-use crate::waits::{Part, Stamp};
-use crate::{Duration, Errno, Extent, Finished, Flags, Instant, Limits, Op, Outcome, Sector};
+use crate::waits::Part;
+use crate::{Bio, Duration, Errno, Extent, Finished, Flags, Instant, Limits, Op, Outcome, Sector};
 
 /// How far a bio is (sequence.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +71,16 @@ pub(super) struct Habit {
 }
 
 impl Habit {
+    /// It asks for something.
+    #[inline]
+    pub(super) fn note(&mut self, op: Op) {
+        if op == Op::Flush {
+            self.flushes();
+        } else if op != Op::Read {
+            self.writes();
+        }
+    }
+
     /// It writes.
     #[inline]
     fn writes(&mut self) {
@@ -201,14 +210,22 @@ impl Queue {
 
     // ---- on the way in ----
 
-    /// Which steps a bio goes through, and the flags that its requests have (sequence.2).
-    #[inline]
-    pub(super) fn stage_of(&self, op: Op, flags: Flags, at: Sector) -> (Stage, Flags) {
+    /// A flush, or a bio that is to be durable, begins with its first step; it has the flags that its requests have (sequence.2).
+    pub(super) fn begin(&mut self, now: Instant, number: u32) {
+        let Bio { op, flags, extent, .. } = self.bios[number].bio;
+        let (stage, flags) = self.stage_of(op, flags, extent.start);
+        let state = &mut self.bios[number];
+        (state.stage, state.bio.flags) = (stage, flags);
+        match stage {
+            Stage::Data { .. } => self.begin_data(now, number),
+            Stage::Preflush { .. } | Stage::Postflush => self.ask_flush(now, number), // queue.5
+        }
+    }
+
+    /// Which steps it goes through, and the flags that its requests have (sequence.2).
+    fn stage_of(&self, op: Op, flags: Flags, at: Sector) -> (Stage, Flags) {
         if op == Op::Flush {
             return (Stage::Postflush, flags);
-        }
-        if !flags.intersects(Flags::FUA | Flags::PREFLUSH) {
-            return (Stage::Data { durable: false }, flags);
         }
         let cache = &self.caches[self.cache_of(at)];
         let (fua, preflush) = (flags.contains(Flags::FUA), flags.contains(Flags::PREFLUSH));
@@ -222,33 +239,21 @@ impl Queue {
         (if preflush { Stage::Preflush { durable } } else { Stage::Data { durable } }, flags)
     }
 
-    /// Takes note of whether a stream flushes after each write (sequence.6).
-    #[inline]
-    pub(super) fn note_habit(&mut self, op: Op, stream: StreamId) {
-        let habit = &mut self.streams[stream.0 as usize].habit;
-        match op {
-            Op::Read => {}
-            Op::Flush => habit.flushes(),
-            Op::Write | Op::Discard | Op::WriteZeroes => habit.writes(),
-        }
-    }
-
-    /// A request goes to the device: whether it is a write that is to be durable at once (sequence.6).
-    #[inline]
+    /// A request goes to the device, of the only bio that there is: whether it is a write that is to be durable at once (sequence.6).
     pub(super) fn goes_ahead(&mut self, now: Instant, id: RequestId) {
-        if self.bios.len() == 1 && self.requests[id.0].waiting.op == Op::Write && self.may_go_ahead(id) {
+        if self.requests[id.0].waiting.op == Op::Write && self.may_go_ahead(id) {
             self.requests[id.0].waiting.flags |= Flags::AHEAD;
             self.scheduler.flush_began(now);
         }
     }
 
     fn may_go_ahead(&mut self, id: RequestId) -> bool {
-        let Request { waiting, head, .. } = self.requests[id.0];
-        let bio = &self.bios[self.segments[head].bio];
+        let Request { waiting, first, .. } = self.requests[id.0];
+        let BioState { bio, stage, .. } = &self.bios[first.bio];
         let settings = &self.settings.flush;
         let is_wanted =
             settings.ahead && settings.coordinate && self.streams[bio.stream.0 as usize].habit.is_followed();
-        let is_all_of_it = bio.sectors == waiting.extent.sectors && bio.stage == Stage::Data { durable: false };
+        let is_all_of_it = bio.extent.sectors == waiting.extent.sectors && *stage == Stage::Data { durable: false };
         if !is_wanted || !is_all_of_it || waiting.flags.contains(Flags::FUA) {
             return false;
         }
@@ -259,24 +264,23 @@ impl Queue {
 
     /// A bio goes on with its data, as soon as there is room for its requests.
     pub(super) fn begin_data(&mut self, now: Instant, number: u32) {
-        let BioState { op, flags, start, sectors, stream, context, .. } = self.bios[number];
+        let BioState { bio: Bio { op, flags, extent, stream, .. }, context, .. } = self.bios[number];
         let Stream { group, priority, .. } = self.streams[stream.0 as usize].stream;
-        let extent = Extent::new(start, sectors);
         let waiting = Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority };
         self.cut(now, waiting, context, number, 0);
     }
 
     /// A bio waits for a flush.
     pub(super) fn ask_flush(&mut self, now: Instant, number: u32) {
-        let BioState { op, flags, start, stream, context, .. } = self.bios[number];
+        let BioState { bio: Bio { op, flags, extent, stream, .. }, context, .. } = self.bios[number];
         if op == Op::Flush && !self.settings.flush.coordinate {
             let Stream { group, priority, .. } = self.streams[stream.0 as usize].stream;
-            let extent = Extent::new(start, 0);
+            let extent = Extent::new(extent.start, 0);
             let waiting = Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority };
-            let id = self.new_request(&waiting, context, number, 0);
+            let id = self.new_request(&waiting, context, SegmentNode { bio: number, ..SegmentNode::NONE });
             return self.again.push_back(id);
         }
-        let index = self.cache_of(start);
+        let index = self.cache_of(extent.start);
         let cache = &mut self.caches[index];
         let round = cache.flush.with(|flush| flush.ask(now, context));
         cache.waiters.push_back(Waiter { round, bio: number, asked: now });
@@ -411,42 +415,32 @@ impl Queue {
         let of = |waiter: &Waiter| &bios[waiter.bio];
         let mut waiters = cache.waiters.iter().map(of);
         let first = waiters.clone().next().expect("whoever finds that a flush is to start waits for it");
-        let BioState { stream, context, .. } = *waiters.find(|bio| bio.context == context).unwrap_or(first);
+        let BioState { bio: Bio { stream, .. }, context, .. } =
+            *waiters.find(|bio| bio.context == context).unwrap_or(first);
         let extent = Extent::new(cache.start, 0);
         let (since, front) = (now, cache.waiters[0]);
         cache.due = Some(overdue(Some(since), &front, cache.sharing, self.settings.io_timeout).max(self.lenient_until));
         let Stream { group, priority, .. } = self.streams[stream.0 as usize].stream;
-        let (op, flags, id) = (Op::Flush, Flags::NONE, RequestId(self.requests.next()));
+        let (op, flags, id) = (Op::Flush, Flags::NONE, RequestId(NIL));
+        let waiting = Waiting { id, op, flags, extent, stream, group, priority };
         self.flushes.rows += 1;
-        self.requests.insert(Request {
-            waiting: Waiting { id, op, flags, extent, stream, group, priority },
-            context,
-            step: Step::Waiting,
-            dispatched: Instant::ZERO,
-            stamp: Stamp::default(),
-            head: NIL,
-            tail: NIL,
-            segments: 0,
-            generation: 0,
-            links: Links::NONE,
-        });
-        Some(id)
+        Some(self.new_request(&waiting, context, SegmentNode::NONE))
     }
 
     // ---- on the way out ----
 
     /// A write, discard or write of zeroes has ended in the device; its bios have not been told.
-    #[inline]
-    pub(super) fn note_written(&mut self, now: Instant, request: &Request, outcome: Outcome) {
-        let Waiting { flags, extent, .. } = request.waiting;
+    pub(super) fn note_written(&mut self, now: Instant, id: RequestId, outcome: Outcome) {
+        let Waiting { flags, extent, .. } = self.requests[id.0].waiting;
         let dirty = &self.caches[self.cache_of(extent.start)].dirty;
         let alone = !flags.contains(Flags::AHEAD) || !dirty.is_marked();
         if !flags.intersects(Flags::FUA | Flags::AHEAD) || outcome != Outcome::Done {
             dirty.mark();
         }
         if flags.contains(Flags::AHEAD) {
+            let request = self.requests[id.0];
             let time = self.device_time(now, request.dispatched);
-            self.end_ahead(now, request, time, |flush| flush.end_ahead(outcome, alone));
+            self.end_ahead(now, &request, time, |flush| flush.end_ahead(outcome, alone));
         }
     }
 
@@ -475,11 +469,12 @@ impl Queue {
     }
 
     /// The device has answered a flush. How it ended for its bio, if it was one bio's alone.
-    pub(super) fn flush_ended(&mut self, now: Instant, request: &Request, outcome: Outcome) -> Outcome {
+    pub(super) fn flush_ended(&mut self, now: Instant, id: RequestId, outcome: Outcome) -> Outcome {
+        let request = self.requests[id.0];
         let Waiting { stream, group, extent, .. } = request.waiting;
         let index = self.cache_of(extent.start);
         let time = self.device_time(now, request.dispatched);
-        self.tell_flush_ended(now, request, time);
+        self.tell_flush_ended(now, &request, time);
         if !request.is_coordinated_flush() {
             if self.settings.flush.charge {
                 self.scheduler.charge(now, stream, group, time);
@@ -575,7 +570,7 @@ impl Queue {
             let some = !late.is_empty();
             for (number, _) in late.drain(..) {
                 let context = self.bios[number].context;
-                let token = self.bios[number].token;
+                let token = self.bios[number].bio.token;
                 self.time_out(now, number);
                 self.end_bio(now, number);
                 debug_assert!(
@@ -603,7 +598,7 @@ impl Queue {
         let cache = &self.caches[index];
         let (bios, streams) = (&self.bios, &self.streams);
         let of = |waiter: &Waiter| {
-            let stream = bios[waiter.bio].stream;
+            let stream = bios[waiter.bio].bio.stream;
             (stream, streams[stream.0 as usize].stream.group)
         };
         let mut groups: u64 = 0;
@@ -699,7 +694,7 @@ impl Request {
     /// Whether it is a flush that several may share (sequence.1).
     #[inline]
     pub(super) fn is_coordinated_flush(&self) -> bool {
-        self.waiting.op == Op::Flush && self.head == NIL
+        self.waiting.op == Op::Flush && self.first.bio == NIL
     }
 }
 

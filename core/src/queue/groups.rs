@@ -15,12 +15,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use slab::Slab;
+
 use super::flush_sequence::Habit;
-use super::{Queue, Request, Step};
+use super::{BioState, Finished, Queue, Request, Step};
 use crate::group::{Group, GroupId, Stream, StreamId};
+use crate::sched::Waiting;
 use crate::stats::Stats;
-use crate::waits::Share;
-use crate::{Duration, Instant, Op};
+use crate::waits::{Clock, Part, Share, Stamp};
+use crate::{Bio, Duration, Instant, Op};
 
 /// A stream, as the queue knows it.
 pub(super) struct StreamState {
@@ -69,6 +72,15 @@ impl StreamState {
         self.open += 1;
     }
 
+    /// A bio has come that was asked for at `asked` and has waited for `part`.
+    #[inline]
+    pub(super) fn came(&mut self, now: Instant, asked: Instant, part: Part, op: Op) {
+        self.opened(asked);
+        if asked < now {
+            self.stats.times_mut(op).spend(part, now.since(asked));
+        }
+    }
+
     /// A bio has ended.
     #[inline]
     pub(super) fn closed(&mut self, now: Instant) {
@@ -77,6 +89,18 @@ impl StreamState {
             self.active = self.active + now.since(self.open_since);
             self.counted = now;
         }
+    }
+
+    /// A bio of it has ended: the news.
+    #[inline(always)]
+    pub(super) fn ended(&mut self, now: Instant, bio: &BioState) -> Finished {
+        let BioState { bio: Bio { op, extent, token, .. }, asked, outcome, timed_out, .. } = *bio;
+        self.closed(now);
+        if timed_out {
+            return Finished::Released(token);
+        }
+        self.stats.ended(op, extent.bytes(), outcome, now.since(asked));
+        Finished::Done(token, outcome)
     }
 
     /// For how long it has had a bio that had not ended.
@@ -157,6 +181,46 @@ impl Groups {
     /// The root, which is always there.
     pub(super) fn root(&self) -> &Group {
         &self.state(GroupId::ROOT).group
+    }
+
+    /// The clock of a stream's tenant.
+    #[inline]
+    pub(super) fn share<'a>(&'a self, state: &'a StreamState) -> &'a Share {
+        match state.stream.group {
+            GroupId::ROOT => &state.share, // waits.4
+            GroupId(group) => &self.shares[usize::from(group)],
+        }
+    }
+
+    /// A request goes to the device, and the clock has [gone on](Clock::go_on): what the clocks show its tenant.
+    #[inline(always)]
+    pub(super) fn begins(&mut self, clock: &mut Clock, streams: &mut Slab<StreamState>, request: &Waiting) -> Stamp {
+        if request.op == Op::Flush {
+            clock.flush_begins();
+            return Stamp::default();
+        }
+        clock.begins();
+        let group = &mut self.shares[usize::from(request.group.0)];
+        group.begins(clock);
+        if request.group != GroupId::ROOT {
+            return clock.stamp(group);
+        }
+        let own = &mut streams[request.stream.0 as usize].share; // waits.4
+        own.begins(clock);
+        clock.stamp(own)
+    }
+
+    /// A request comes back from the device, and the clock has [gone on](Clock::go_on).
+    #[inline(always)]
+    pub(super) fn ends(&mut self, clock: &mut Clock, streams: &mut Slab<StreamState>, request: &Waiting) {
+        if request.op == Op::Flush {
+            return clock.flush_ends();
+        }
+        clock.ends();
+        self.shares[usize::from(request.group.0)].ends(clock);
+        if request.group == GroupId::ROOT {
+            streams[request.stream.0 as usize].share.ends(clock);
+        }
     }
 
     /// What was done in groups that are no more.

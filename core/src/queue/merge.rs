@@ -1,6 +1,6 @@
 //! Merge: what touches becomes one request, in the plug and in the scheduler (queue.3, queue.4).
 
-use super::{Queue, Request};
+use super::{NIL, Queue, Request, SegmentNode};
 use crate::group::ContextId;
 use crate::sched::{RequestId, Side, Waiting};
 use crate::trace::Action;
@@ -13,10 +13,9 @@ impl Queue {
         now: Instant,
         piece: &Waiting,
         context: ContextId,
-        bio: u32,
-        offset: u64,
+        segment: SegmentNode,
     ) -> bool {
-        let Some(id) = self.plug.last() else { return false };
+        let Some(&id) = self.plug.last() else { return false };
         let last = &self.requests[id.0];
         let side = if last.waiting.extent.end() == piece.extent.start {
             Side::Back
@@ -28,9 +27,7 @@ impl Queue {
         if last.waiting.stream != piece.stream || !self.may_merge(last, piece, context, 1) {
             return false;
         }
-        let id = *id;
-        let segment = self.new_segment(bio, offset, piece.extent.sectors);
-        self.join(now, id, piece, side, (segment, segment, 1));
+        self.join(now, id, piece, side, (segment, NIL, 1));
         true
     }
 
@@ -39,24 +36,26 @@ impl Queue {
         if self.plug.is_empty() {
             return;
         }
-        for index in 0..self.plug.len() {
-            let id = self.plug[index];
+        let mut plug = core::mem::take(&mut self.plug);
+        for id in plug.drain(..) {
             let request = &self.requests[id.0];
-            let waiting = request.waiting;
-            let candidate = if self.settings.nomerges { None } else { self.scheduler.merge_candidate(&waiting) };
+            let candidate =
+                if self.settings.nomerges { None } else { self.scheduler.merge_candidate(&request.waiting) };
             if let Some((kept, side)) = candidate
-                && self.may_merge(&self.requests[kept.0], &waiting, request.context, request.segments)
+                && self.may_merge(&self.requests[kept.0], &request.waiting, request.context, request.segments)
             {
                 self.absorb(now, kept, id, side);
                 let waiting = self.requests[kept.0].waiting;
                 self.scheduler.grown(&waiting, side);
                 self.close_gap(now, kept);
-            } else {
-                self.note(now, Action::Inserted, waiting.op, waiting.extent, waiting.stream, waiting.group);
-                self.scheduler.insert(now, &waiting);
+                continue;
+            }
+            self.scheduler.insert(now, &request.waiting);
+            if self.trace.is_some() {
+                self.note_request(now, Action::Inserted, id);
             }
         }
-        self.plug.clear();
+        self.plug = plug;
     }
 
     /// After a back merge: the request may now touch the one behind it.
@@ -87,32 +86,34 @@ impl Queue {
     /// Makes a request part of another.
     pub(super) fn absorb(&mut self, now: Instant, kept: RequestId, gone: RequestId, side: Side) {
         let gone = self.requests.remove(gone.0);
-        self.join(now, kept, &gone.waiting, side, (gone.head, gone.tail, gone.segments));
+        self.join(now, kept, &gone.waiting, side, (gone.first, gone.tail, gone.segments));
     }
 
-    /// Makes a list of segments, and the extent they cover, part of a request.
+    /// Makes a list of segments, and the extent they cover, part of a request: its first, where its last is, and how many they are.
     pub(super) fn join(
         &mut self,
         now: Instant,
         id: RequestId,
         piece: &Waiting,
         side: Side,
-        (head, tail, count): (u32, u32, u32),
+        (first, tail, count): (SegmentNode, u32, u32),
     ) {
         let request = &mut self.requests[id.0];
-        let action = match side {
-            Side::Back => {
-                self.segments[request.tail].next = head;
-                request.tail = tail;
-                Action::BackMerged
-            }
+        let (action, mut before, after) = match side {
+            Side::Back => (Action::BackMerged, (request.first, request.tail), (first, tail)),
             Side::Front => {
-                self.segments[tail].next = request.head;
-                request.head = head;
                 request.waiting.extent.start = piece.extent.start;
-                Action::FrontMerged
+                (Action::FrontMerged, (first, tail), (request.first, request.tail))
             }
         };
+        // What comes after has a row for its first segment from now on.
+        let row = self.segments.insert(|_| after.0);
+        match before.1 {
+            NIL => before.0.next = row,
+            last => self.segments[last].next = row,
+        }
+        request.first = before.0;
+        request.tail = if after.1 == NIL { row } else { after.1 };
         request.segments += count;
         request.waiting.extent.sectors += piece.extent.sectors;
         self.streams[piece.stream.0 as usize].stats.merged(piece.op);

@@ -7,7 +7,7 @@ use crate::list::Links;
 use crate::sched::{RequestId, Waiting};
 use crate::trace::Action;
 use crate::waits::{Part, Stamp};
-use crate::{Bio, Extent, Instant, Limits, Op, Outcome};
+use crate::{Bio, Extent, Flags, Instant, Limits, Op, Outcome};
 
 impl Queue {
     /// Asks for a bio to be done.
@@ -26,56 +26,66 @@ impl Queue {
     /// # Errors
     /// As [`Queue::submit`].
     pub fn submit_late(&mut self, now: Instant, asked: Instant, part: Part, bio: Bio) -> Result<(), Refused> {
-        let Stream { group, context, .. } = self.streams[bio.stream.0 as usize].stream;
         self.check(&bio)?;
-        if self.has_room_for(bio.op) {
-            if self.ceilings.are_some() && bio.op != Op::Flush && !self.ceilings.admit(now, group, &bio) {
-                self.hold_back(now, asked, part, &bio); // queue.13
-                return Ok(());
-            }
-        } else {
-            self.starved |= 1 << context.0;
-            self.note(now, Action::Slept, bio.op, bio.extent, bio.stream, group);
-            return Err(Refused::Full);
+        if !self.has_room_for(bio.op) {
+            return Err(self.refuse(now, &bio));
         }
-        self.note(now, Action::Queued, bio.op, bio.extent, bio.stream, group);
-        self.came(now, asked, part, bio.stream, bio.op);
-        self.take_in(now, asked, bio);
+        if self.ceilings.are_some() && !self.is_admitted(now, &bio) {
+            self.hold_back(now, asked, part, &bio); // queue.13
+            return Ok(());
+        }
+        if self.trace.is_some() {
+            self.note_bio(now, Action::Queued, &bio);
+        }
+        self.take_in(now, asked, Some(part), &bio);
         Ok(())
     }
 
-    /// Takes in a bio for which there is room.
-    pub(super) fn take_in(&mut self, now: Instant, asked: Instant, bio: Bio) {
-        let Stream { group, priority, context } = self.streams[bio.stream.0 as usize].stream;
-        let stamp = self.stamp(now, group, bio.stream);
-        let Bio { op, flags, extent, stream, token } = bio;
-        self.note_habit(op, stream);
-        let (stage, flags) = self.stage_of(op, flags, extent.start);
-        let number = self.bios.insert(BioState {
-            token,
-            op,
-            flags,
-            start: extent.start,
-            sectors: extent.sectors,
-            stream,
+    #[cold]
+    fn refuse(&mut self, now: Instant, bio: &Bio) -> Refused {
+        self.starved |= 1 << self.streams[bio.stream.0 as usize].stream.context.0;
+        self.note_bio(now, Action::Slept, bio);
+        Refused::Full
+    }
+
+    /// Takes in a bio for which there is room, and which has just come and waited for `came`, or has waited for a ceiling.
+    #[inline(always)]
+    pub(super) fn take_in(&mut self, now: Instant, asked: Instant, came: Option<Part>, bio: &Bio) {
+        self.clock.go_on(now);
+        let state = &mut self.streams[bio.stream.0 as usize];
+        if let Some(part) = came {
+            state.came(now, asked, part, bio.op);
+        }
+        state.habit.note(bio.op);
+        let Stream { group, priority, context } = state.stream;
+        let number = self.bios.insert(|_| BioState {
+            bio: *bio,
             context,
             asked,
             since: now,
-            stamp,
-            stage,
-            remaining: 0,
+            stamp: self.clock.stamp(self.groups.share(state)),
+            stage: Stage::Data { durable: false },
+            remaining: 1,
             outcome: Outcome::Done,
             timed_out: false,
         });
-        match stage {
-            Stage::Data { .. } => {
-                let waiting = Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority };
-                self.cut(now, waiting, context, number, 0);
-            }
-            Stage::Preflush { .. } | Stage::Postflush => self.ask_flush(now, number), // queue.5
+        let Bio { op, flags, extent, stream, .. } = *bio;
+        if op == Op::Flush || flags.intersects(Flags::FUA.with(Flags::PREFLUSH)) {
+            return self.begin(now, number);
         }
+        let touches = |last: &RequestId| self.requests[last.0].waiting.extent.touches(extent);
+        if !self.settings.limits.fits(op, extent) || self.plug.last().is_some_and(touches) {
+            return self.begin_data(now, number);
+        }
+        // Nearly always: it is a request as it is.
+        self.note(now, Action::Got, op, extent, stream, group);
+        let first = SegmentNode { bio: number, next: NIL, offset: 0, sectors: extent.sectors };
+        let waiting = Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority };
+        let id = self.new_request(&waiting, context, first);
+        self.plug.push(id);
     }
 
+    #[inline]
     pub(super) fn check(&self, bio: &Bio) -> Result<(), Refused> {
         let Limits { capacity, block, .. } = self.settings.limits;
         let extent = bio.extent;
@@ -91,7 +101,7 @@ impl Queue {
         if !self.settings.limits.aligned(extent) {
             return Err(Refused::Unaligned { extent, block });
         }
-        if self.settings.limits.max(bio.op) == 0 {
+        if !bio.op.has_payload() && self.settings.limits.max(bio.op) == 0 {
             return Err(Refused::Unsupported(bio.op));
         }
         Ok(())
@@ -100,64 +110,58 @@ impl Queue {
     /// Whether a bio can be taken in (sequence.1).
     #[inline]
     pub(super) fn has_room_for(&self, op: Op) -> bool {
-        if self.bios.len() >= self.settings.parts() {
-            return false;
-        }
-        if op == Op::Flush && self.settings.flush.coordinate {
-            return true;
-        }
-        self.rest.is_none() && self.flushes.resuming.is_empty() && self.has_room()
+        let needs_no_request = op == Op::Flush && self.settings.flush.coordinate;
+        self.bios.len() < self.settings.parts()
+            && (self.rest.is_none() && self.nobody_resumes() && self.has_room() || needs_no_request)
     }
 
+    #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.requests.len() - self.flushes.rows < self.settings.nr_requests as usize
-            && self.segments.len() < self.settings.parts()
+        let requests = self.requests.len() - self.flushes.rows;
+        requests < self.settings.nr_requests as usize && requests + self.segments.len() < self.settings.parts()
     }
 
-    /// Makes requests of `whole`, which starts `offset` sectors into its bio; keeps the rest if there are too few.
-    pub(super) fn cut(&mut self, now: Instant, whole: Waiting, context: ContextId, bio: u32, mut offset: u64) {
-        let mut left = whole.extent;
-        while left.sectors > 0 {
-            if !self.has_room() {
-                self.bios[bio].remaining += 1; // so that it does not end before its rest
-                self.rest = Some((bio, Waiting { extent: left, ..whole }));
-                return;
+    /// Makes requests of what is left of a bio, `offset` sectors into it; keeps the rest if there are too few.
+    pub(super) fn cut(&mut self, now: Instant, mut left: Waiting, context: ContextId, bio: u32, mut offset: u64) {
+        while self.has_room() {
+            let Extent { start, sectors } = left.extent;
+            let first = self.settings.limits.first_cut(left.op, left.extent);
+            if first == sectors {
+                return self.put(now, &left, context, bio, offset);
             }
-            let sectors = self.settings.limits.first_cut(whole.op, left);
-            let piece = Waiting { extent: Extent::new(left.start, sectors), ..whole };
-            if sectors < left.sectors {
-                self.note(now, Action::Split, whole.op, left, whole.stream, whole.group);
-            }
-            if !self.merge_into_plug(now, &piece, context, bio, offset) {
-                self.note(now, Action::Got, whole.op, piece.extent, whole.stream, whole.group);
-                let id = self.new_request(&piece, context, bio, offset);
-                self.plug.push(id);
-            }
-            offset += sectors;
-            left = Extent::new(piece.extent.end(), left.sectors - sectors);
+            self.note(now, Action::Split, left.op, left.extent, left.stream, left.group);
+            self.bios[bio].remaining += 1;
+            let piece = Waiting { extent: Extent::new(start, first), ..left };
+            self.put(now, &piece, context, bio, offset);
+            offset += first;
+            left.extent = Extent::new(piece.extent.end(), sectors - first);
+        }
+        self.rest = Some((bio, left));
+    }
+
+    /// Puts a piece of a bio into the plug, for which there is room.
+    fn put(&mut self, now: Instant, piece: &Waiting, context: ContextId, bio: u32, offset: u64) {
+        let segment = SegmentNode { bio, next: NIL, offset, sectors: piece.extent.sectors };
+        if !self.merge_into_plug(now, piece, context, segment) {
+            self.note(now, Action::Got, piece.op, piece.extent, piece.stream, piece.group);
+            let id = self.new_request(piece, context, segment);
+            self.plug.push(id);
         }
     }
 
-    pub(super) fn new_request(&mut self, waiting: &Waiting, context: ContextId, bio: u32, offset: u64) -> RequestId {
-        let segment = self.new_segment(bio, offset, waiting.extent.sectors);
-        let id = RequestId(self.requests.next());
-        self.requests.insert(Request {
-            waiting: Waiting { id, ..*waiting },
+    #[inline(always)]
+    pub(super) fn new_request(&mut self, waiting: &Waiting, context: ContextId, first: SegmentNode) -> RequestId {
+        RequestId(self.requests.insert(|id| Request {
+            waiting: Waiting { id: RequestId(id), ..*waiting },
             context,
             step: Step::Waiting,
             dispatched: Instant::ZERO,
             stamp: Stamp::default(),
-            head: segment,
-            tail: segment,
             segments: 1,
+            first,
+            tail: NIL,
             generation: 0,
             links: Links::NONE,
-        });
-        id
-    }
-
-    pub(super) fn new_segment(&mut self, bio: u32, offset: u64, sectors: u64) -> u32 {
-        self.bios[bio].remaining += 1;
-        self.segments.insert(SegmentNode { bio, offset, sectors, next: NIL })
+        }))
     }
 }

@@ -8,9 +8,8 @@ use super::flush_sequence::Stage;
 use super::groups::StreamState;
 use super::{BioState, NIL, Queue, Request, Step};
 use crate::group::{GroupId, StreamId};
-use crate::sched::{RequestId, Waiting};
 use crate::stats::Stats;
-use crate::waits::{Clock, Doing, Part, Share, Stamp, Times};
+use crate::waits::{Clock, Doing, Part, Times};
 use crate::{Duration, Flags, Instant, Op};
 
 /// What a group has had of a disk up to now, or a part of it.
@@ -46,32 +45,6 @@ impl Figures {
 }
 
 impl Queue {
-    /// The clock of a tenant.
-    #[inline]
-    fn share(&self, group: GroupId, stream: StreamId) -> &Share {
-        match group {
-            GroupId::ROOT => &self.streams[stream.0 as usize].share, // waits.4
-            GroupId(group) => &self.groups.shares[usize::from(group)],
-        }
-    }
-
-    /// A bio has come that was asked for at `asked` and has waited for `part`.
-    #[inline]
-    pub(super) fn came(&mut self, now: Instant, asked: Instant, part: Part, stream: StreamId, op: Op) {
-        let state = &mut self.streams[stream.0 as usize];
-        state.opened(asked);
-        if asked < now {
-            state.stats.times_mut(op).spend(part, now.since(asked));
-        }
-    }
-
-    /// What the clocks show a tenant.
-    #[inline]
-    pub(super) fn stamp(&mut self, now: Instant, group: GroupId, stream: StreamId) -> Stamp {
-        self.clock.go_on(now);
-        self.clock.stamp(self.share(group, stream))
-    }
-
     /// A bio that was [refused](super::Refused::Full) waits outside: its stream has asked for it at `asked`.
     pub fn waits_outside(&mut self, stream: StreamId, op: Op, asked: Instant) {
         let state = &mut self.streams[stream.0 as usize];
@@ -91,58 +64,14 @@ impl Queue {
         state.closed(now);
     }
 
-    /// A request has just been given a tag.
-    #[inline]
-    pub(super) fn begins(&mut self, now: Instant, id: RequestId) {
-        self.clock.go_on(now);
-        let Waiting { op, stream, group, .. } = self.requests[id.0].waiting;
-        if op == Op::Flush {
-            return self.clock.flush_begins();
-        }
-        self.requests[id.0].stamp = self.clock.stamp(self.share(group, stream));
-        self.clock.begins();
-        self.groups.shares[usize::from(group.0)].begins(&self.clock);
-        if group == GroupId::ROOT {
-            self.streams[stream.0 as usize].share.begins(&self.clock);
-        }
-    }
-
-    /// A request is about to leave the device.
-    #[inline]
-    pub(super) fn ends(&mut self, now: Instant, id: RequestId) {
-        self.clock.go_on(now);
-        let Waiting { op, stream, group, .. } = self.requests[id.0].waiting;
-        if op == Op::Flush {
-            return self.clock.flush_ends();
-        }
-        self.clock.ends();
-        self.groups.shares[usize::from(group.0)].ends(&self.clock);
-        if group == GroupId::ROOT {
-            self.streams[stream.0 as usize].share.ends(&self.clock);
-        }
-    }
-
-    /// The last request of a bio's data has ended, which has just left the device.
-    #[inline]
-    pub(super) fn served(&mut self, now: Instant, number: u32, request: &Request) {
-        let bio = &mut self.bios[number];
-        if bio.timed_out {
-            return; // All its time was counted when it was told.
-        }
-        let times = self.streams[bio.stream.0 as usize].stats.times_mut(bio.op);
-        divide(times, &self.clock, now, bio, request);
-        bio.since = now;
-    }
-
     /// A bio has spent its time since it was divided last on one thing.
     pub(super) fn spent(&mut self, now: Instant, number: u32, part: Part) {
-        let bio = &mut self.bios[number];
-        let stream = bio.stream;
-        let state = &mut self.streams[stream.0 as usize];
-        state.stats.times_mut(bio.op).spend(part, now.since(bio.since));
-        bio.since = now;
-        let group = state.stream.group;
-        self.bios[number].stamp = self.stamp(now, group, stream);
+        let row = &mut self.bios[number];
+        let state = &mut self.streams[row.bio.stream.0 as usize];
+        state.stats.times_mut(row.bio.op).spend(part, now.since(row.since));
+        row.since = now;
+        self.clock.go_on(now);
+        row.stamp = self.clock.stamp(self.groups.share(state));
     }
 
     /// The replies to bios of a stream that had ended were sent, after so much time in all.
@@ -207,31 +136,28 @@ impl Queue {
             if request.step != Step::Waiting && request.waiting.op != Op::Flush {
                 all.push((request.waiting.group, Figures { in_flight: 1, ..Figures::default() }));
             }
-            let mut next = request.head;
-            while next != NIL {
-                let segment = &self.segments[next];
+            for segment in self.segments_of(request) {
                 let known = &mut requests[segment.bio as usize];
                 if *known == NIL || request.step != Step::Waiting {
                     *known = id;
                 }
-                next = segment.next;
             }
         }
-        for (number, bio) in self.bios.in_use().filter(|(_, bio)| !bio.timed_out) {
-            let group = self.streams[bio.stream.0 as usize].stream.group;
+        for (number, row) in self.bios.in_use().filter(|(_, row)| !row.timed_out) {
+            let state = &self.streams[row.bio.stream.0 as usize];
             let request = self.requests.get(requests[number as usize]).filter(|request| request.step != Step::Waiting);
             let mut times = Times::default();
-            match (bio.stage, request) {
-                (Stage::Preflush { .. } | Stage::Postflush, _) => times.spend(Part::Flush, now.since(bio.since)),
-                (Stage::Data { .. }, Some(request)) => divide(&mut times, &clock, now, bio, request),
+            match (row.stage, request) {
+                (Stage::Preflush { .. } | Stage::Postflush, _) => times.spend(Part::Flush, now.since(row.since)),
+                (Stage::Data { .. }, Some(request)) => divide(&mut times, &clock, now, row, request),
                 (Stage::Data { .. }, None) => {
-                    let stamp = clock.stamp(self.share(group, bio.stream));
-                    Clock::divide_wait(&mut times, now.since(bio.since), &bio.stamp, &stamp);
+                    let stamp = clock.stamp(self.groups.share(state));
+                    Clock::divide_wait(&mut times, now.since(row.since), &row.stamp, &stamp);
                 }
             }
             let mut figures = Figures::default();
-            figures.under_way.spent(bio.op, &times);
-            all.push((group, figures));
+            figures.under_way.spent(row.bio.op, &times);
+            all.push((state.stream.group, figures));
         }
         for (group, held) in self.ceilings.each() {
             let mut figures = Figures::default();
@@ -262,7 +188,7 @@ fn outside(state: &StreamState, now: Instant) -> Stats {
 
 /// Divides the time of a bio's data: it waited for its last request to go to the device, and then for the device.
 #[inline]
-fn divide(times: &mut Times, clock: &Clock, now: Instant, bio: &BioState, request: &Request) {
+pub(super) fn divide(times: &mut Times, clock: &Clock, now: Instant, bio: &BioState, request: &Request) {
     let all = now.since(bio.since);
     if request.waiting.op == Op::Flush {
         return times.spend(Part::Flush, all);

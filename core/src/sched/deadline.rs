@@ -270,14 +270,18 @@ impl Deadline {
         (now.since(self.slots[oldest as usize].arrived) >= self.settings.prio_aging_expire).then_some(oldest)
     }
 
+    #[inline]
     fn oldest_of_lower_classes(&self) -> Option<u32> {
-        let highest = self.classes.iter().position(|class| class.pending > 0)?;
-        let lower = &self.classes[highest + 1..];
-        if lower.iter().all(|class| class.pending == 0) {
-            return None; // nearly always: one class is in use
-        }
+        let mut used = PriorityClass::ALL.into_iter().filter(|class| self.classes[*class as usize].pending > 0);
+        let highest = used.next()?;
+        used.next()?; // Nearly always one class is in use.
+        self.oldest_below(highest)
+    }
+
+    #[cold]
+    fn oldest_below(&self, class: PriorityClass) -> Option<u32> {
         let may_write = self.may_write();
-        let heads = lower.iter().flat_map(|class| {
+        let heads = self.classes[class as usize + 1..].iter().flat_map(|class| {
             let writes = class.lane(Direction::Write).fifo.front().filter(|_| may_write);
             [class.requeued.front(), class.lane(Direction::Read).fifo.front(), writes]
         });
@@ -296,6 +300,7 @@ impl Deadline {
         self.settings.async_depth == 0 || self.writes_out < self.settings.async_depth
     }
 
+    #[inline]
     fn send(&mut self, id: u32) {
         let Slot { place, class, direction, .. } = self.slots[id as usize];
         let class = &mut self.classes[class as usize];
@@ -399,6 +404,7 @@ impl Class {
         &mut self.lanes[direction as usize]
     }
 
+    #[inline]
     fn next(
         &mut self,
         settings: &Settings,
@@ -483,6 +489,7 @@ struct Lane {
 }
 
 impl Lane {
+    #[inline]
     fn sort_in(&mut self, nodes: &mut Nodes, id: u32, start: Sector) {
         self.tree.insert(nodes, id, start.0);
         if start.0 >= self.position && self.ahead.is_none_or(|ahead| start.0 < nodes.key(ahead)) {
@@ -490,6 +497,7 @@ impl Lane {
         }
     }
 
+    #[inline]
     fn sort_out(&mut self, nodes: &mut Nodes, id: u32) {
         if self.ahead == Some(id) {
             self.ahead = nodes.next(id);
@@ -497,6 +505,7 @@ impl Lane {
         self.tree.remove(nodes, id);
     }
 
+    #[inline]
     fn take(&mut self, nodes: &mut Nodes, slots: &mut [Slot], id: u32) {
         self.sort_out(nodes, id);
         self.fifo.remove(slots, id);
