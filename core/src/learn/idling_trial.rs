@@ -21,7 +21,8 @@
 //!           that agree on nearly twice as much are enough; so is one that says three times (as much as before the trial, too, if
 //!           that is known). The present way counts as what it does in its windows, or did before the trial if that was more, because
 //!           a way needs a while to be as good as it can be. So if idling is the present way of a load that reads on, and nothing is
-//!           known from before, it is judged by the first length alone, and looked at again after `REST_OPEN`.
+//!           known from before, the other way is taken only if it does `EARLY` more, by the first length alone; else the trial comes again
+//!           after `REST_OPEN`. (With less, lone disks that turns were right for went the other way for nine seconds.)
 //! idling.4  The other way must do `MARGIN` more to be taken, so that two equal ways do not alternate; `MARGIN_FLASH` where not idling
 //!           was the guess, for there idling costs streams that seek more than it can bring.
 //! idling.5  A trial costs what the present way would have done in its time and was not done. The credit for that is at most
@@ -34,12 +35,12 @@
 //!           the scheduler says so ([`IdlingTrial::review`]).
 //! idling.8  Nothing is random: the same completions at the same times give the same ways.
 
-use super::comparison::{Comparison, Proof, Rate};
+use super::comparison::{Comparison, Proof, Rate, difference};
 use crate::time::{ms, secs};
 use crate::{Duration, Instant};
 
-// Where nothing else is said, values are ours, and `benches/auto.py` holds them to `auto` within 5 % of the better fixed setting: 96 cells of
-// 4 workloads, 6 disks and 1 to 8 jobs; the figures are in docs/tuning.md.
+// Where nothing else is said, values are ours, and `benches/auto.py` holds them to `auto` within 5 % of the better fixed setting: 176 cells
+// of 4 workloads, 11 disks and 1 to 8 jobs; the figures are in docs/tuning.md.
 
 /// The shortest time from a change of way to the next window (idling.1): a seek and a revolution of a disk.
 const SETTLE: Duration = ms(10);
@@ -56,6 +57,9 @@ const PAIRS_EARLY: u32 = 2;
 const BIAS: f64 = 0.015;
 /// What one pair must exceed to be enough, and each of two (idling.3): three times as much, and 1.9 times.
 const PLAIN: [f64; 2] = [0.5, 0.31];
+/// What an early trial must exceed to take another way (idling.3): 1.4 times as much. Lone disks that turns were right for looked as if
+/// 1.21 to 1.24 times as much were to be had, and an array that gained from many at once 1.6 times and more.
+const EARLY: f64 = difference(1.4);
 /// The fewest completions of a window, if it need not be too long for that (idling.3).
 const ENDS: u64 = 20;
 /// The other way is taken from 4 % more on (idling.4), (1.04 − 1) / (1.04 + 1).
@@ -483,12 +487,13 @@ impl IdlingTrial {
         let cost = Self::cost(trial, now);
         // A single pair with a bad moment of the present way proves nothing against what that did before.
         let is_moment = trial.comparison.pairs() == 1 && rate < 3.0 * trial.comparison.before();
-        let proof = Proof { margin, bias: bias(trial.length), plain: Some(PLAIN) };
-        let verdict = trial.comparison.verdict(&proof).filter(|better| !(*better && is_moment));
+        let (mean, pairs) = (trial.comparison.mean(), trial.comparison.pairs());
         // What turns do so early is the least that they can.
         let came_early = trial.is_early();
         let is_early = came_early && self.base == Way::Idle;
-        let (mean, pairs) = (trial.comparison.mean(), trial.comparison.pairs());
+        let proof = Proof { margin, bias: bias(trial.length), plain: Some(PLAIN) };
+        let verdict =
+            trial.comparison.verdict(&proof).filter(|better| !(*better && (is_moment || is_early && mean < EARLY)));
         let is_last = match is_early {
             true => pairs >= if mean < PLAIN[1] / 2.0 { PAIRS_EARLY } else { PAIRS },
             false => pairs >= PAIRS && trial.length == LONGEST,
@@ -498,8 +503,7 @@ impl IdlingTrial {
         if let Some(better) = verdict {
             self.decide(now, better, cost);
         } else if is_last {
-            let better = mean > if is_early { margin + bias(trial.length) } else { margin };
-            self.decide(now, better, cost);
+            self.decide(now, mean > if is_early { EARLY } else { margin }, cost);
             if is_early {
                 (self.due, self.rest) = (now + REST_OPEN, REST_MIN);
             }

@@ -222,6 +222,22 @@ fn a_first_pair_of_streams_that_read_on_is_not_the_last_for_long() {
     assert_eq!(ran.found.len(), 2, "and then left alone: {:?}", ran.found);
 }
 
+/// idling.3: streams that read on have small turns at first, in which an arm does a third less than it will; the way that would look better
+/// for that is not taken, and one that does twice as much is.
+#[test]
+fn what_turns_do_at_first_is_no_reason_to_leave_them() {
+    for (parallel, better) in [(1300, Way::Idle), (2100, Way::Parallel)] {
+        let reads_on = |idle| Bed { seeks: false, ..bed(idle, parallel) };
+        let mut ran = run(Way::Idle, reads_on(1000), secs(3));
+        ran.go(reads_on(1500), secs(17), |_| true);
+        assert!(
+            ran.found.len() >= 2 && ran.found.iter().all(|found| found.to == better),
+            "{parallel}: {:?}",
+            ran.found
+        );
+    }
+}
+
 /// idling.3: for the length of a window nobody but who seeks had anything to ask.
 #[test]
 fn a_bad_moment_proves_nothing_against_what_a_way_did_before() {
