@@ -15,10 +15,13 @@
 //! [`random`] runs many clients for long, by seed; [`exhaustive`] runs few requests in every order.
 
 use fairlift_core::queue::Segment;
+use fairlift_core::sched::Kind;
 use fairlift_core::{
-    Bio, ContextId, Dispatch, Extent, Finished, Flags, Instant, Op, Outcome, Queue, Refused, Sector, Stream, StreamId,
-    Tag,
+    Bio, ContextId, Dispatch, Extent, Finished, Flags, GroupId, Instant, Op, Outcome, Queue, Refused, Sector, Stream,
+    StreamId, Tag,
 };
+
+use crate::Random;
 
 pub mod exhaustive;
 pub mod media;
@@ -56,6 +59,17 @@ pub trait Subject {
     fn poll_wake(&mut self, context: ContextId) -> Option<ContextId>;
     /// See [`Queue::poll_timeout`].
     fn poll_timeout(&self, context: ContextId) -> Option<Instant>;
+    /// An operator changes something, by chance; nothing, if the subject has nothing to change.
+    fn change(&mut self, _now: Instant, _random: &mut Random) {}
+}
+
+/// The disk is never held idle: that would look like one that nobody woke.
+pub fn hold_never(queue: &mut Queue) {
+    for name in ["slice_idle", "group_idle"] {
+        if queue.tunable(name).is_some() {
+            queue.set_tunable(name, "0").unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
 }
 
 impl Subject for Queue {
@@ -98,6 +112,23 @@ impl Subject for Queue {
     fn poll_timeout(&self, _context: ContextId) -> Option<Instant> {
         self.poll_timeout()
     }
+
+    fn change(&mut self, now: Instant, random: &mut Random) {
+        match random.below(3) {
+            0 => {
+                self.set_scheduler(now, Kind::ALL[random.below(Kind::ALL.len() as u64) as usize]);
+                hold_never(self);
+            }
+            1 => {
+                let group = GroupId(random.below(self.groups().count() as u64) as u16);
+                self.set_weight(now, group, 1 + random.below(1000) as u16);
+            }
+            _ => {
+                let depth = 1 + random.below(16) as u16;
+                self.set_bounds(now, depth, u32::from(depth) + random.below(32) as u32);
+            }
+        }
+    }
 }
 
 /// What was looked at, and how much happened.
@@ -115,6 +146,8 @@ pub struct Report {
     pub ahead: u64,
     /// Flushes of the disk that failed.
     pub failed_flushes: u64,
+    /// Changes of the scheduler, of weights and of the depth.
+    pub changes: u64,
 }
 
 impl Report {
@@ -126,6 +159,7 @@ impl Report {
         self.device_flushes += other.device_flushes;
         self.ahead += other.ahead;
         self.failed_flushes += other.failed_flushes;
+        self.changes += other.changes;
     }
 }
 

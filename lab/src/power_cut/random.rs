@@ -61,6 +61,8 @@ pub struct Settings {
     pub bios: u64,
     /// What goes wrong.
     pub faults: Faults,
+    /// Turns of a worker, of a thousand, before which an operator changes the scheduler, a weight or the depth.
+    pub changes: u64,
 }
 
 impl Settings {
@@ -68,7 +70,18 @@ impl Settings {
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         let faults = Faults::NONE;
-        Self { seed, clients: 6, contexts: 2, groups: 2, places: 1, place: 24, fua: true, bios: 1000, faults }
+        Self {
+            seed,
+            clients: 6,
+            contexts: 2,
+            groups: 2,
+            places: 1,
+            place: 24,
+            fua: true,
+            bios: 1000,
+            faults,
+            changes: 0,
+        }
     }
 
     /// Sectors of the disk.
@@ -263,6 +276,12 @@ impl<'a> Run<'a> {
         }
         if is_due {
             self.subject.handle_timeout(self.now, context);
+        }
+        if self.settings.changes > 0 && self.random.below(1000) < self.settings.changes {
+            self.subject.change(self.now, &mut self.random);
+            self.bench.report.changes += 1;
+            self.bench.cut()?;
+            (0..self.settings.contexts).for_each(|other| self.wake(ContextId(other)));
         }
         for index in 0..self.clients.len() {
             if self.clients[index].context == context {

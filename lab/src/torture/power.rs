@@ -9,7 +9,7 @@ use super::tally::{Broken, Count, Tally};
 use crate::Random;
 use crate::power_cut::random::{self, Faults};
 use crate::power_cut::workers::Workers;
-use crate::power_cut::{OnFailure, Report};
+use crate::power_cut::{OnFailure, Report, hold_never};
 
 /// What a run is made of, and the queue of it.
 pub(super) struct Setup {
@@ -62,6 +62,7 @@ impl Setup {
         queue.flush.remember = run.faults.remembers;
         queue.flush.ahead = one_of(&[0, 1]) == 1;
         queue.flush.charge = one_of(&[0, 1]) == 1;
+        let run = random::Settings { changes: one_of(&[0, 0, 2, 20]), ..run };
         Self { run, queue, are_many: kind == Kind::None && one_of(&[0, 1, 1]) == 1 }
     }
 
@@ -73,13 +74,14 @@ impl Setup {
         let Self { run, queue, are_many } = self;
         let workers = if *are_many { "a queue for each of" } else { "one queue for" };
         format!(
-            "{}, {workers} {} workers, depth {}, {} clients, {} devices of {} sectors, {:?}",
+            "{}, {workers} {} workers, depth {}, {} clients, {} devices of {} sectors, changes {}, {:?}",
             queue.scheduler.name(),
             run.contexts,
             queue.depth,
             run.clients,
             run.places,
             run.place,
+            run.changes,
             run.faults
         )
     }
@@ -91,24 +93,20 @@ impl Setup {
             random::run(&run, &mut Workers::new(&self.queue))
         } else {
             let mut queue = Queue::new(self.queue.clone());
-            // A disk that is held idle for a stream would look like one that nobody woke.
-            for name in ["slice_idle", "group_idle"] {
-                if queue.tunable(name).is_some() {
-                    queue.set_tunable(name, "0").unwrap_or_else(|error| panic!("{error}"));
-                }
-            }
+            hold_never(&mut queue);
             random::run(&run, &mut queue)
         };
         let mut tally = Tally::default();
         match result {
             Ok(report) => {
-                let Report { cuts, bios, flushes, failed_flushes, .. } = report;
+                let Report { cuts, bios, flushes, failed_flushes, changes, .. } = report;
                 for (count, more) in [
                     (Count::Runs, 1),
                     (Count::Cuts, cuts),
                     (Count::Ios, bios),
                     (Count::Flushes, flushes),
                     (Count::FailedFlushes, failed_flushes),
+                    (Count::Changes, changes),
                 ] {
                     tally.add(count, more);
                 }
