@@ -10,6 +10,7 @@
 //! | `flood` | the same with many small requests on a fast disk |
 //! | `power` | flushes, durable writes and failed flushes, with the power failing at every instant |
 //! | `order` | `mq-deadline` against a dull model of its rules |
+//! | `shares` | weights, floors and ceilings while all tenants want more, against plain arithmetic |
 //!
 //! A run that fails is shrunk: steps are left out while it still fails ([`shrink()`]).
 
@@ -25,6 +26,7 @@ mod order;
 mod power;
 pub mod runner;
 mod sectors;
+mod shares;
 mod shrink;
 mod step;
 mod swarm;
@@ -67,7 +69,16 @@ pub const PROMISES: &[Promise] = &[
         says: "a request that hangs is answered within io_timeout and a second",
         tried: &[Count::Late],
     },
-    Promise { name: "W2", says: "no ceiling lets more through than it says", tried: &[Count::Limited] },
+    Promise {
+        name: "W1",
+        says: "a tenant has its weight's part of the disk, flushes included",
+        tried: &[Count::Shared],
+    },
+    Promise {
+        name: "W2",
+        says: "a ceiling is not exceeded, nor too strict, and a floor is kept",
+        tried: &[Count::Limited, Count::Reserved],
+    },
     Promise {
         name: "W3",
         says: "whoever waits for room or a tag is woken, and mq-deadline keeps to its rules",
@@ -148,6 +159,15 @@ pub const SUITES: &[Suite] = &[
         says: order::says,
         step: |_, number| format!("step {number}"),
         run: order::go,
+    },
+    Suite {
+        name: "shares",
+        about: "what tenants get while all want more, beside what their weights, floors and ceilings say is due",
+        part: 1,
+        steps: |seed| shares::Setup::draw(seed).requests(),
+        says: |seed| shares::Setup::draw(seed).says(),
+        step: |_, number| format!("request {number}"),
+        run: |seed, steps| shares::Setup::draw(seed).go(steps.count() as u64),
     },
 ];
 

@@ -5,7 +5,8 @@
 
     tests/bugs/run.py --docs         writes their list into docs/reliability.md
 
-    tests/bugs/run.py --torture 60   makes so many runs of each suite of `fairlift torture` with each bug of core, and says which it finds
+    tests/bugs/run.py --torture 60 [WORD ...]
+                                     makes so many runs of each suite of `fairlift torture` with each bug of core, and says which it finds
 
 The tree is copied to target/bugs with all bugs in it, each asked for by its name in FAIRLIFT_BUG, so that one build serves all.
 A test must pass without a bug, and fail, abort or hang with its own.
@@ -160,7 +161,7 @@ def main():
     assert len({bug["name"] for bug in bugs}) == len(bugs), "two bugs of one name"
     page = PAGE.read_text()
     if words[:1] == ["--torture"]:
-        return torture(bugs, int(words[1]))
+        return torture([bug for bug in bugs if words[2:] == [] or any(word in json.dumps(bug).lower() for word in words[2:])], int(words[1]))
     if words == ["--docs"]:
         return PAGE.write_text(described(bugs, page))
     if page != described(bugs, page):

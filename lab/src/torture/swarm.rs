@@ -75,7 +75,7 @@ pub(super) struct Setup {
 /// Kinds of changes: see `step::Change`.
 pub(super) const CHANGES: usize = 11;
 
-fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
+pub(super) fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len() as u64) as usize]
 }
 

@@ -60,6 +60,10 @@ counts! {
     Changes = "changes",
     /// Bios of groups with a ceiling.
     Limited = "I/Os under a ceiling",
+    /// Requests after which the parts of all tenants were compared with what was due.
+    Shared = "shares compared",
+    /// Requests after which floors, or a ceiling that nobody should be kept below, were compared.
+    Reserved = "floors and ceilings compared",
     /// Instants at which the power could have failed.
     Cuts = "power cuts",
     /// Flushes that clients were told to have ended well.
