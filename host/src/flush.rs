@@ -82,7 +82,7 @@ use fairlift_core::flush::{Counts, Dirty, Flush, Round, Settings, SharedFlush, S
 use fairlift_core::{ContextId, Errno, Outcome};
 use slab::Slab;
 
-use crate::kernel::clock;
+use crate::clock;
 use crate::sync::{Mutex, MutexGuard, Parker, Unparker, lock};
 
 /// A state machine that the queues of several workers share.
@@ -201,7 +201,7 @@ impl FlushQueue {
         };
         let outcome = match turn {
             Turn::Ended(outcome) => outcome,
-            Turn::Lead(lead) => lead.begin().ended(crate::device::outcome(device())),
+            Turn::Lead(lead) => lead.begin().ended(crate::outcome::outcome(device())),
         };
         match outcome {
             Outcome::Done => Ok(()),

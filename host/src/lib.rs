@@ -16,9 +16,10 @@
 //! | `server` | the loop of a worker, where clients connect, what is put on which disk |
 //! | `disk` | a scheduling domain with its queue, and the engine between it and the devices |
 //! | `device` | what holds the data |
-//! | `kernel` | io_uring, the memory it borrows, the clock, and how workers wake each other |
+//! | `kernel` | io_uring, the memory it borrows, and how workers wake each other |
 
 pub mod bench;
+mod clock;
 pub mod config;
 pub mod confine;
 pub mod control;
@@ -28,6 +29,7 @@ mod error;
 pub mod export;
 pub mod flush;
 mod kernel;
+mod outcome;
 mod server;
 mod sync;
 pub mod tags;

@@ -14,11 +14,11 @@ use fairlift_core::program::Meter;
 use fairlift_core::{Duration, Group, GroupId};
 
 use crate::Error;
+use crate::clock;
 use crate::config::{self, Backing};
 use crate::device::roots::{Place, Roots};
 use crate::device::{self, Device as _, File};
 use crate::disk::gauge::Gauge;
-use crate::kernel::clock;
 use crate::kernel::ring::Choice;
 
 pub use crate::export::program::jobs::ASK_MAX;

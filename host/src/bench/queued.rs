@@ -12,12 +12,12 @@ use fairlift_core::{ContextId, GroupId, Instant, Stream};
 
 use super::{MEMORY, Setup, WATCH, Watch, measured, open};
 use crate::Error;
+use crate::clock;
 use crate::config;
 use crate::disk::gauge::Gauge;
 use crate::disk::{Disk, Disks};
 use crate::export::program::Programs;
 use crate::export::program::jobs::{Bounds, Course, Done, Jobs};
-use crate::kernel::clock;
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::Choice;

@@ -10,13 +10,13 @@ use fairlift_core::{Errno, Flags, Instant, Op, Outcome};
 use slab::Slab;
 
 use super::{WATCH, Watch};
+use crate::clock;
 use crate::device::{File, Inline as _};
 use crate::disk::gauge::Gauge;
 use crate::export::program::jobs::{Done, Jobs};
 use crate::export::program::payload;
 use crate::kernel::buffer::{Buffer, Pool};
 use crate::kernel::call::{Call, Pieces, Work};
-use crate::kernel::clock;
 use crate::kernel::ring::{Kind, Ring};
 use crate::kernel::sleep::Sleep;
 

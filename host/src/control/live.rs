@@ -25,6 +25,7 @@ use prepare::Why;
 
 use super::change::{Change, Leave, Refused, State};
 use super::view::{self, ClientView, DiskView, View};
+use crate::clock;
 use crate::config::{self, Config};
 use crate::device::roots::Roots;
 use crate::device::{Device, Fault};
@@ -32,7 +33,6 @@ use crate::export::Export;
 use crate::export::listen::Listening;
 use crate::export::nbd::service::{Client, Service};
 use crate::export::vhost_user::service::Door;
-use crate::kernel::clock;
 use crate::server::arrange;
 use crate::server::turns::Turns;
 use crate::server::worker::Backend;

@@ -53,11 +53,12 @@ use vm_memory::VolatileSlice;
 
 use super::lane::{Address, AtOnce, Lane};
 use super::roots::Place;
-use super::{Device, Facts, Fault, Inline, Run, outcome};
+use super::{Device, Facts, Fault, Inline, Run};
 use crate::Error;
 use crate::config::{Direct, InUse};
 use crate::kernel::helpers::Order;
 use crate::kernel::ticket::zero;
+use crate::outcome::{errno, outcome};
 use faults::Faults;
 use lane::OnFile;
 use open::{Opened, kind};
@@ -426,7 +427,7 @@ impl Inline for File {
         while done < len {
             let part = (len - done).min(ZEROES.0.len() as u64);
             if let Err(error) = self.file.write_all_at(&ZEROES.0[..part as usize], at + done) {
-                return Outcome::Failed(super::errno(&error));
+                return Outcome::Failed(errno(&error));
             }
             done += part;
         }

@@ -265,20 +265,3 @@ fn home(words: impl Hash) -> u64 {
     words.hash(&mut hasher);
     hasher.finish() | 1 << 63 // no file's
 }
-
-/// What an I/O error means to the client.
-pub(crate) fn errno(error: &io::Error) -> Errno {
-    match error.kind() {
-        // The file is shorter than it was.
-        io::ErrorKind::UnexpectedEof => Errno::EIO,
-        _ => error.raw_os_error().map_or(Errno::EIO, Errno),
-    }
-}
-
-/// How a system call ended, as an outcome.
-pub(crate) fn outcome(result: io::Result<()>) -> Outcome {
-    match result {
-        Ok(()) => Outcome::Done,
-        Err(error) => Outcome::Failed(errno(&error)),
-    }
-}

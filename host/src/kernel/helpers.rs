@@ -18,9 +18,9 @@ use std::time;
 use fairlift_core::learn::concurrency;
 use fairlift_core::{ContextId, helpers as plan};
 
+use crate::clock;
 use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::call::Work;
-use crate::kernel::clock;
 use crate::kernel::notify::Notifiers;
 
 pub(crate) use plan::Order;

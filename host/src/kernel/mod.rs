@@ -3,7 +3,6 @@
 pub(crate) mod abort;
 pub(crate) mod buffer;
 pub(crate) mod call;
-pub(crate) mod clock;
 pub(crate) mod helpers;
 pub(crate) mod lent;
 pub(crate) mod notify;

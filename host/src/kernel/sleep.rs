@@ -2,7 +2,7 @@
 
 use fairlift_core::{Duration, Instant};
 
-use crate::kernel::clock;
+use crate::clock;
 use crate::kernel::ring::{Ring, Wait};
 
 /// How long a worker looks for news before it sleeps: going to sleep and being woken costs more. QEMU's default (`poll-max-ns`).

@@ -14,6 +14,7 @@ use fairlift_core::sched::Kind;
 use fairlift_core::{ContextId, GroupId, Sector};
 
 use crate::Error;
+use crate::clock;
 use crate::config::{Address, Config, Limits, Listener};
 use crate::control::live::Live;
 use crate::control::trace::Traced;
@@ -32,7 +33,6 @@ use crate::export::ublk::service::{DeviceView, Ublks};
 use crate::export::vhost_user::front::VhostUser;
 use crate::export::vhost_user::service::Door;
 use crate::kernel::abort::AbortOnPanic;
-use crate::kernel::clock;
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::{self, Choice};

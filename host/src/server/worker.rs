@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use fairlift_core::{ContextId, Duration, Instant};
 
+use crate::clock;
 use crate::disk::Disks;
 use crate::disk::engine::Engine;
 use crate::disk::stuck::LOOK;
 use crate::export::front::Front;
 use crate::kernel::buffer::Pool;
-use crate::kernel::clock;
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::{Choice, Completion, Ring, Source, Wait};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::Live;
+use crate::clock;
 use crate::device::Device;
 use crate::export::Export;
 use crate::export::nbd::service::Service;
-use crate::kernel::clock;
 use crate::server::worker::Backend;
 
 impl Live {

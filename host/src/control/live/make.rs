@@ -6,6 +6,7 @@ use fairlift_core::Sector;
 
 use super::Live;
 use super::prepare::{Draft, Step};
+use crate::clock;
 use crate::config::Config;
 use crate::control::change::Change;
 use crate::disk::Disk;
@@ -13,7 +14,6 @@ use crate::export::Export;
 use crate::export::nbd::Exports;
 use crate::export::nbd::service::Service;
 use crate::export::vhost_user::service::Door;
-use crate::kernel::clock;
 use crate::server::worker::Backend;
 
 impl Live {

@@ -10,6 +10,7 @@ use fairlift_core::{Group, GroupId};
 
 use super::{Live, Opened};
 use crate::Error;
+use crate::clock;
 use crate::config::{self, Address, Config, Faults, Listener};
 use crate::control::change::{Change, Leave};
 use crate::control::plan;
@@ -18,7 +19,6 @@ use crate::export::Export;
 use crate::export::listen::{self, Listening};
 use crate::export::nbd::service::Service;
 use crate::export::ublk::device::Device;
-use crate::kernel::clock;
 use crate::server::worker::Backend;
 
 /// Why a change is not made.

@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 
 use fairlift_core::{Duration, Errno, Instant, Op};
 
+use crate::clock;
 use crate::device::Fault;
-use crate::kernel::clock;
 
 /// How long a fault that was told is not told again. Chosen: a log of a bad night is a few hundred lines.
 const QUIET: Duration = fairlift_core::time::secs(60);

@@ -15,6 +15,7 @@ use crate::disk::engine::{Engine, News};
 use crate::export::Export;
 use crate::kernel::call::{Call, advance};
 use crate::kernel::ticket::Memory;
+use crate::outcome::errno;
 
 /// How many runs a block status answers at most. Chosen: 8 KiB of reply, 16 with extended headers; the client asks on from
 /// where the answer ends.
@@ -152,7 +153,7 @@ impl Connection {
         let request = (header.cookie, header.offset);
         match device::map(&*export.device, export.offset + header.offset, header.length, runs_at_most(header)) {
             Ok(runs) => self.reply_runs(request, runs.iter().map(|run| (run.len, run.hole))),
-            Err(error) => self.reply_error(request, device::errno(&error), &format!("block status: {error}")),
+            Err(error) => self.reply_error(request, errno(&error), &format!("block status: {error}")),
         }
     }
 
