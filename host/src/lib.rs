@@ -17,23 +17,39 @@
 //! | `disk` | a scheduling domain with its queue, and the engine between it and the devices |
 //! | `device` | what holds the data |
 //! | `kernel` | io_uring, the memory it borrows, and how workers wake each other |
+//!
+//! Model checkers and ThreadSanitizer (`tests/run loom shuttle tsan`) build what threads share alone, which is `flush` and `tags`: the
+//! rest has no part in what they look at, and nearly all of the dependencies.
 
+#[cfg(not(any(loom, shuttle, tsan)))]
 pub mod bench;
 mod clock;
+#[cfg(not(any(loom, shuttle, tsan)))]
 pub mod config;
+#[cfg(not(any(loom, shuttle, tsan)))]
 pub mod confine;
+#[cfg(not(any(loom, shuttle, tsan)))]
 pub mod control;
+#[cfg(not(any(loom, shuttle, tsan)))]
 mod device;
+#[cfg(not(any(loom, shuttle, tsan)))]
 mod disk;
+#[cfg(not(any(loom, shuttle, tsan)))]
 mod error;
+#[cfg(not(any(loom, shuttle, tsan)))]
 pub mod export;
 pub mod flush;
+#[cfg(not(any(loom, shuttle, tsan)))]
 mod kernel;
 mod outcome;
+#[cfg(not(any(loom, shuttle, tsan)))]
 mod server;
 mod sync;
 pub mod tags;
+#[cfg(not(any(loom, shuttle, tsan)))]
 pub mod wire;
 
+#[cfg(not(any(loom, shuttle, tsan)))]
 pub use error::Error;
+#[cfg(not(any(loom, shuttle, tsan)))]
 pub use server::{Handle, Server};

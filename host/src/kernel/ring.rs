@@ -456,5 +456,5 @@ pub(crate) enum Wait {
     AtMost(Duration),
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
 mod tests;
