@@ -24,6 +24,11 @@
 //!         beside the others' has a trial: it is charged as if it cost more in one window, by twice as much as its cost may be
 //!         off, and as much less in the next. Trials end when no cost may be off by more than [`SURE`]. A model that is wrong by
 //!         10 in one coefficient gives shares within 10 % after 4 s on a modelled disk of 60,000 requests a second.
+//! cost.7  A model that is given is where learning starts, and after [`TRUSTED`] of a full disk costs are learned anew, as if none
+//!         had been given, and what each depth brings, which is measured in costs, with them. Of a tenant whose requests are
+//!         thought cheap it is thought that it has all it wants: what it is charged changes nothing that it does, and no trial
+//!         tells what its requests cost. A virtual disk whose reads are thought ten times too cheap and whose writes ten times
+//!         too dear was held too full for its reader to have its share, however long it was looked at.
 //!
 //! Only ratios matter to shares. A model that is wrong by a factor throughout costs nothing.
 
@@ -55,6 +60,8 @@ const TRIAL_MOST: f64 = 1.0;
 const TRIAL_PART: f64 = 0.02;
 /// The most that a coefficient may be, in nanoseconds. Chosen: a second, more than any disk takes.
 const MOST: f64 = 1e9;
+/// For how long a given model is learned from (cost.7). Chosen: where none is given costs are right within 2 s on modelled flash disks.
+const TRUSTED: Duration = Duration::from_nanos(2_000_000_000);
 /// How many coefficients there are.
 const COUNT: usize = 6;
 /// Sectors that a request costs nothing more for: the 4 KiB for which io.cost.model says its rates of requests.
@@ -141,6 +148,17 @@ const WRITE: usize = 1;
 const DISTANT: usize = 2;
 const LARGE: usize = 4;
 
+/// What a window has told.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Told {
+    /// Something more.
+    More,
+    /// The disk's order of magnitude: all costs are greater by so much than what they were a guess for (cost.5).
+    Scale(f64),
+    /// All costs are others, and what was measured in them is void (cost.7).
+    Anew,
+}
+
 /// The coefficients, and how sure they are.
 #[derive(Clone, Debug)]
 pub(super) struct Costs {
@@ -148,6 +166,8 @@ pub(super) struct Costs {
     theta: [f64; COUNT],
     /// Whether nothing is known of the disk, not even its order of magnitude (cost.5).
     is_new: bool,
+    /// For how long yet what was given is learned from; `None`: nothing was given, or no longer (cost.7).
+    trusted: Option<Duration>,
     /// The covariance of their relative errors.
     p: [[f64; COUNT]; COUNT],
     /// How far windows deviate by themselves, squared (cost.3).
@@ -180,6 +200,7 @@ impl Costs {
         let mut this = Self {
             theta,
             is_new: model.is_none(),
+            trusted: model.map(|_| TRUSTED),
             p,
             noise: NOISE[0] * NOISE[0],
             middle: [u32::MAX; 2],
@@ -193,6 +214,12 @@ impl Costs {
         this.doubt(WHOLE, EACH);
         this.tell();
         this
+    }
+
+    /// The same of a disk whose order of magnitude has been learned: what was measured in other costs is void with the first window.
+    pub(super) fn again(model: Option<Model>) -> Self {
+        let this = Self::new(model);
+        Self { trusted: this.trusted.or(Some(Duration::ZERO)), ..this }
     }
 
     /// The coefficients may be off by so much more, all by the same factor and each by its own (cost.3).
@@ -233,10 +260,17 @@ impl Costs {
         (u64::from(cost) * self.price / PAR).clamp(1, 1 << 30) as u32
     }
 
-    /// Answers by how much all costs are greater now than what they were a guess for (cost.5).
-    ///
     /// The disk was full for so long, and this ended in that time (cost.2, cost.3).
-    pub(super) fn learn(&mut self, sum: &Sum, time: Duration) -> f64 {
+    pub(super) fn learn(&mut self, sum: &Sum, time: Duration) -> Told {
+        if let Some(left) = self.trusted {
+            if left > time {
+                self.trusted = Some(left - time);
+            } else {
+                *self = Self::new(None);
+                self.learn(sum, time);
+                return Told::Anew; // cost.7
+            }
+        }
         for first in [0, 3] {
             let least = self.theta[first + 1].min(self.theta[first + 2]) / 1024.0; // cost.4
             self.theta[first] = self.theta[first].max(least);
@@ -247,14 +281,15 @@ impl Costs {
         let t = time.as_nanos() as f64;
         let mut predicted: f64 = times.iter().flatten().sum();
         if t <= 0.0 || predicted <= 0.0 {
-            return 1.0;
+            return Told::More;
         }
-        let mut greater = 1.0;
+        let mut learned = Told::More;
         if core::mem::take(&mut self.is_new) {
-            greater = (t / predicted).clamp(1e-3, 1e3); // cost.5
+            let greater = (t / predicted).clamp(1e-3, 1e3); // cost.5
             self.theta = self.theta.map(|one| one * greater);
             times.iter_mut().flatten().for_each(|one| *one *= greater);
             predicted *= greater;
+            learned = Told::Scale(greater);
         }
         self.doubt(WHOLE_DRIFT, EACH_DRIFT);
         // What part of the time each coefficient makes up: by so much a relative error of it is one of the time.
@@ -287,7 +322,7 @@ impl Costs {
             }
         }
         self.tell();
-        greater
+        learned
     }
 
     /// What part of the time each kind takes. A window has a request more or less at each end than its time says, and what
@@ -558,6 +593,24 @@ mod tests {
             }
         }
         assert!(windows[0] > 10 && windows[1] < 100, "{windows:?} windows of a trial");
+    }
+
+    /// cost.7
+    #[test]
+    fn a_given_model_is_where_learning_starts_and_no_more() {
+        let (mut disk, mut costs) = (Disk::new(TRUE), Costs::new(Some(costs(TRUE.map(|one| one * 3.0)).model())));
+        let (mut learned, mut passed) = (alloc::vec::Vec::new(), Duration::ZERO);
+        while passed < TRUSTED + TRUSTED {
+            let (sum, time) = disk.window(MIXED);
+            learned.push((costs.learn(&sum, time), passed + time >= TRUSTED));
+            passed = passed + time;
+        }
+        assert!(learned.iter().filter(|(one, _)| *one == Told::Anew).count() == 1);
+        assert_eq!(learned.iter().find(|(_, is_over)| *is_over).map(|(one, _)| *one), Some(Told::Anew));
+        assert!(learned.iter().all(|(one, _)| !matches!(one, Told::Scale(_))), "the order of magnitude was known");
+        let mut costs = Costs::again(None);
+        let (sum, time) = disk.window(MIXED);
+        assert_eq!(costs.learn(&sum, time), Told::Anew, "what was measured in other costs is void");
     }
 
     /// cost.4: whatever the windows say, and whatever was given at first.

@@ -54,7 +54,7 @@ use crate::floors::{Floors, Order};
 use crate::learn::pace::{self, Pace};
 use crate::tunable::tune;
 use crate::{Bytes, Direction, Duration, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId};
-use cost::{Costs, Shape, Sum};
+use cost::{Costs, Shape, Sum, Told};
 use depth::{Depth, Ended};
 use tenants::{TenantId, Tenants};
 
@@ -362,10 +362,13 @@ impl Fair {
                     self.equation_time = self.equation_time + full.time;
                     if self.equation.requests() >= u64::from(EDGE * before) {
                         let sum = core::mem::take(&mut self.equation);
-                        let times = self.costs.learn(&sum, core::mem::take(&mut self.equation_time));
-                        if times != 1.0 {
-                            self.pace.rescale(times);
-                            self.tenants.rescale(times);
+                        match self.costs.learn(&sum, core::mem::take(&mut self.equation_time)) {
+                            Told::More => {}
+                            Told::Scale(times) => {
+                                self.pace.rescale(times);
+                                self.tenants.rescale(times);
+                            }
+                            Told::Anew => self.measure_depths_anew(),
                         }
                     }
                 }
@@ -388,13 +391,24 @@ impl Fair {
         }
     }
 
+    /// What depths bring was measured in costs that are no longer those (cost.7).
+    fn measure_depths_anew(&mut self) {
+        self.depth = Depth::new(self.depth_max);
+        self.depth.set_given(self.settings.device_depth > 0);
+        self.depth.resume();
+    }
+
     fn settings_changed(&mut self, name: &str) {
         match name {
             "device_depth" => {
                 self.depth.set_given(self.settings.device_depth > 0);
                 self.set_limit();
             }
-            "cost_model" => self.costs = Costs::new(self.settings.cost_model),
+            "cost_model" => {
+                self.costs = Costs::again(self.settings.cost_model);
+                self.measure_depths_anew();
+                self.set_limit();
+            }
             _ => {}
         }
     }
