@@ -21,35 +21,27 @@
 //! Model checkers and ThreadSanitizer (`tests/run loom shuttle tsan`) build what threads share alone, which is `flush` and `tags`: the
 //! rest has no part in what they look at, and nearly all of the dependencies.
 
-#[cfg(not(any(loom, shuttle, tsan)))]
-pub mod bench;
 mod clock;
-#[cfg(not(any(loom, shuttle, tsan)))]
-pub mod config;
-#[cfg(not(any(loom, shuttle, tsan)))]
-pub mod confine;
-#[cfg(not(any(loom, shuttle, tsan)))]
-pub mod control;
-#[cfg(not(any(loom, shuttle, tsan)))]
-mod device;
-#[cfg(not(any(loom, shuttle, tsan)))]
-mod disk;
-#[cfg(not(any(loom, shuttle, tsan)))]
-mod error;
-#[cfg(not(any(loom, shuttle, tsan)))]
-pub mod export;
 pub mod flush;
-#[cfg(not(any(loom, shuttle, tsan)))]
-mod kernel;
 mod outcome;
-#[cfg(not(any(loom, shuttle, tsan)))]
-mod server;
 mod sync;
 pub mod tags;
-#[cfg(not(any(loom, shuttle, tsan)))]
-pub mod wire;
 
-#[cfg(not(any(loom, shuttle, tsan)))]
-pub use error::Error;
-#[cfg(not(any(loom, shuttle, tsan)))]
-pub use server::{Handle, Server};
+cfg_if::cfg_if! {
+    if #[cfg(not(any(loom, shuttle, tsan)))] {
+        pub mod bench;
+        pub mod config;
+        pub mod confine;
+        pub mod control;
+        mod device;
+        mod disk;
+        mod error;
+        pub mod export;
+        mod kernel;
+        mod server;
+        pub mod wire;
+
+        pub use error::Error;
+        pub use server::{Handle, Server};
+    }
+}

@@ -531,7 +531,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Whoever keeps more open than it has, asks.
+    /// A client that has fewer requests open than it keeps asks for more.
     fn ask(&mut self) {
         for number in 0..self.askers.len() {
             while self.askers[number].open < self.askers[number].keeps {
