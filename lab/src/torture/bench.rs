@@ -502,7 +502,9 @@ impl<'a> Bench<'a> {
             .for_each(|context| self.wake(context));
         let bound = self.bound();
         let until = self.now + Duration::from_nanos(bound.as_nanos() * 10);
-        while self.open > 0 || self.device.len > 0 {
+        // A flush that has taken too long is told at once, and its end is heard later.
+        let is_unheard = |context: &Context| !context.ended.is_empty();
+        while self.open > 0 || self.device.len > 0 || self.contexts.iter().any(is_unheard) {
             if !self.event()? {
                 return Err(self.stuck());
             }

@@ -19,8 +19,8 @@ struct Place {
     landed_end: u64,
     /// The latest submission among the writes that ended well.
     floor: u64,
-    /// The write that the disk said it had put there, and had not.
-    lie: u64,
+    /// Since then the disk has said that it had put a later write there, and had not.
+    is_lied_about: bool,
     /// It holds what was meant for another place.
     is_alien: bool,
 }
@@ -62,16 +62,14 @@ impl Sectors {
     /// A write lands in one sector.
     pub(super) fn land(&mut self, at: usize, order: u64) {
         let place = &mut self.places[at];
-        (place.landed, place.landed_end, place.lie, place.is_alien) = (order, NEVER, 0, false);
+        (place.landed, place.landed_end, place.is_lied_about, place.is_alien) = (order, NEVER, false, false);
     }
 
     /// The disk says that a write has landed, and it has not.
     pub(super) fn lie(&mut self, at: usize, order: u64) {
         let place = &mut self.places[at];
         // If what is there was under way together with it, nobody can tell which came last.
-        if place.landed_end < order {
-            place.lie = order;
-        }
+        place.is_lied_about |= place.landed_end < order;
     }
 
     /// What was meant for another sector is here.
@@ -89,8 +87,6 @@ impl Sectors {
             }
             if is_done {
                 place.floor = place.floor.max(order);
-            } else if place.lie == order {
-                place.lie = 0; // nobody was told that it is there
             }
         }
     }
@@ -101,28 +97,25 @@ impl Sectors {
         if place.is_alien {
             return Found::Lie; // whoever reads it sees whose it is
         }
-        match (place.landed_end < floor, place.lie) {
-            (false, _) => Found::Right,
-            (true, 0) => Found::Wrong,
-            (true, _) => Found::Lie,
+        match (place.landed_end < floor, place.is_lied_about) {
+            (false, _) => Found::Right, // if there was a lie, nobody was told that the write is there
+            (true, false) => Found::Wrong,
+            (true, true) => Found::Lie,
         }
     }
 
-    /// Nothing is under way: a read of all finds each lie that is left, and nothing else. How many there are.
+    /// Nothing is under way: a read of all finds the lies that are left, and nothing else. How many there are.
     ///
     /// # Errors
-    /// The sector that is wrong, or in which a lie goes unnoticed.
+    /// The sector that is wrong.
     pub(super) fn look_at_all(&self) -> Result<u64, String> {
         let mut lies = 0;
         for (at, place) in self.places.iter().enumerate() {
-            let is_left = place.lie != 0 || place.is_alien;
-            match (self.read(at, place.floor), is_left) {
-                (Found::Right, false) => {}
-                (Found::Lie, true) => lies += 1,
-                (found, _) => {
-                    return Err(format!(
-                        "sector {at} of those in use is {found:?} ({is_left}: the disk has lied about it)"
-                    ));
+            match self.read(at, place.floor) {
+                Found::Right => {}
+                Found::Lie => lies += 1,
+                Found::Wrong => {
+                    return Err(format!("sector {at} of those in use holds what was there before its last write"));
                 }
             }
         }
@@ -189,5 +182,17 @@ mod tests {
         let end = sectors.next();
         sectors.finished(0, 1, failed, end, false);
         assert_eq!((read(&sectors), sectors.look_at_all()), (Found::Right, Ok(0)));
+    }
+
+    #[test]
+    fn a_lie_that_was_told_is_not_made_good_by_one_that_was_not() {
+        let mut sectors = Sectors::new(1);
+        write(&mut sectors, true);
+        write(&mut sectors, false);
+        let failed = sectors.next();
+        sectors.lie(0, failed);
+        let end = sectors.next();
+        sectors.finished(0, 1, failed, end, false);
+        assert_eq!((read(&sectors), sectors.look_at_all()), (Found::Lie, Ok(1)));
     }
 }

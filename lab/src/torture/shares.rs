@@ -197,11 +197,16 @@ impl Setup {
         rounds * f64::from(self.queue.depth) + 4.0 * self.tenants.len() as f64 + 4.0 * self.turn()
     }
 
-    /// By what part of what is due a lag may move beside that. `cfq` with slices charges what the disk has at the end of a turn to
-    /// whoever is next.
-    fn slack(&self) -> f64 {
-        let is_exact = self.kind != Kind::Cfq || self.queue.depth > 4 && self.knobs[0].1 == "0";
-        if is_exact { 0.0 } else { 0.9 }
+    /// By what part of what is due a lag may move beside that, for a tenant with such a part of the disk, the least of all being
+    /// `least`. `cfq` with slices charges what the disk has at the end of a turn to whoever is next. `fair` gives whole places, so
+    /// where somebody's part is worth fewer than two, everybody's is rounded.
+    fn slack(&self, due: f64, least: f64) -> f64 {
+        let depth = f64::from(self.queue.depth);
+        match self.kind {
+            Kind::Cfq if self.queue.depth <= 4 || self.knobs[0].1 != "0" => 0.9,
+            Kind::Fair if least * depth < 2.0 => 0.5 * self.tenants.len() as f64 / (depth * due),
+            _ => 0.0,
+        }
     }
 
     /// The run, until so many requests went to the disk.
@@ -341,7 +346,7 @@ impl<'a> Run<'a> {
 
     /// Each tenant has its weight's part of the requests, in each period.
     fn weights(&mut self, requests: u64) -> Result {
-        let (setup, bound, slack) = (self.setup, self.setup.bound(), self.setup.slack());
+        let (setup, bound) = (self.setup, self.setup.bound());
         let mut weights: Vec<u16> = setup.queue.groups.iter().map(|group| group.weight).collect();
         let mut left = requests;
         for period in 0..setup.periods {
@@ -353,6 +358,7 @@ impl<'a> Run<'a> {
                 self.tally.one(Count::Changes);
             }
             let dues = setup.dues(&weights);
+            let least = dues.iter().copied().fold(1.0, f64::min);
             self.stands.fill(Stand::default());
             let mut sent = 0;
             self.serve(setup.period.min(left), |run, tenant| {
@@ -360,7 +366,7 @@ impl<'a> Run<'a> {
                 sent += 1;
                 for (stand, due) in run.stands.iter_mut().zip(&dues) {
                     let moved = stand.moves(due * sent as f64);
-                    let bound = bound + slack * due * sent as f64;
+                    let bound = bound + setup.slack(*due, least) * due * sent as f64;
                     if moved > bound {
                         let says = format!(
                             "a tenant with {due:.3} of the weight has {} of {sent} requests; its lag moved by {moved:.0}, and may by \
