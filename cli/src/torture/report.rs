@@ -85,8 +85,8 @@ impl Report<'_> {
                 promise.says,
                 tried.collect::<Vec<_>>().join(", ")
             );
-            if let Some(first) = broken.first() {
-                let _ = writeln!(out, "    {}\n    {}", first.broken.says, first.command());
+            for failure in broken {
+                let _ = writeln!(out, "    {}\n    {}", failure.broken.says, failure.command());
             }
         }
         if sum.get(Count::Lies) > 0 {
@@ -176,17 +176,20 @@ mod tests {
         let mut tally = Tally::default();
         tally.add(Count::Ios, 12_345);
         tally.add(Count::Limited, 1);
-        let done = [Done { suite: SUITES[0].name, tally, broken: vec![(17, broken)], ..Done::default() }];
+        let again = Broken { promise: "L1", says: "a bio never ends".into() };
+        let done = [Done { suite: SUITES[0].name, tally, broken: vec![(17, broken), (18, again)], ..Done::default() }];
         let report = Report { seed: 1, threads: 2, time: Duration::from_secs(2), done: &done };
         let (text, json) = (report.text(), report.json());
         let command = "fairlift torture --only queue --seed 17 --runs 1";
         assert!(
-            text.contains("L1  BROKEN 1 times") && text.contains("W2  kept") && text.contains("12.3k I/Os"),
+            text.contains("L1  BROKEN 2 times") && text.contains("W2  kept") && text.contains("12.3k I/Os"),
             "{text}"
         );
         // Nothing that was not tried is said to be kept.
         assert!(text.contains("D1  not tried") && json.contains("\"tried\": false"), "{text}{json}");
         assert!(text.contains(command) && json.contains(command), "{text}{json}");
+        // Each time it was broken, for the second may be another fault.
+        assert!(text.contains("a bio never ends\n    fairlift torture --only queue --seed 18 --runs 1"), "{text}");
         assert_eq!(report.first(), Some(("queue", 17)));
     }
 }
