@@ -144,6 +144,14 @@ mod tests {
         order
     }
 
+    /// A write that the disk drops, and of which its client hears that it failed.
+    fn drop_and_fail(sectors: &mut Sectors) {
+        let order = sectors.next();
+        sectors.lie(0, order);
+        let end = sectors.next();
+        sectors.finished(0, 1, order, end, false);
+    }
+
     fn read(sectors: &Sectors) -> Found {
         let mut floors = Vec::new();
         sectors.asked(0, 1, &mut floors);
@@ -177,10 +185,7 @@ mod tests {
     fn a_write_that_failed_may_be_there_or_not() {
         let mut sectors = Sectors::new(1);
         write(&mut sectors, true);
-        let failed = sectors.next();
-        sectors.lie(0, failed);
-        let end = sectors.next();
-        sectors.finished(0, 1, failed, end, false);
+        drop_and_fail(&mut sectors);
         assert_eq!((read(&sectors), sectors.look_at_all()), (Found::Right, Ok(0)));
     }
 
@@ -189,10 +194,7 @@ mod tests {
         let mut sectors = Sectors::new(1);
         write(&mut sectors, true);
         write(&mut sectors, false);
-        let failed = sectors.next();
-        sectors.lie(0, failed);
-        let end = sectors.next();
-        sectors.finished(0, 1, failed, end, false);
+        drop_and_fail(&mut sectors);
         assert_eq!((read(&sectors), sectors.look_at_all()), (Found::Lie, Ok(1)));
     }
 }

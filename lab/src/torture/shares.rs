@@ -197,14 +197,14 @@ impl Setup {
         rounds * f64::from(self.queue.depth) + 4.0 * self.tenants.len() as f64 + 4.0 * self.turn()
     }
 
-    /// By what part of what is due a lag may move beside that, for a tenant with such a part of the disk, the least of all being
+    /// By what part of all requests the lag of a tenant with a part of `due` may move beside that, where the least part of any is
     /// `least`. `cfq` with slices charges what the disk has at the end of a turn to whoever is next. `fair` gives whole places, so
-    /// where somebody's part is worth fewer than two, everybody's is rounded.
+    /// where somebody's part is worth fewer than two, each tenant may win or lose half a place.
     fn slack(&self, due: f64, least: f64) -> f64 {
         let depth = f64::from(self.queue.depth);
         match self.kind {
-            Kind::Cfq if self.queue.depth <= 4 || self.knobs[0].1 != "0" => 0.9,
-            Kind::Fair if least * depth < 2.0 => 0.5 * self.tenants.len() as f64 / (depth * due),
+            Kind::Cfq if self.queue.depth <= 4 || self.knobs[0].1 != "0" => 0.9 * due,
+            Kind::Fair if least * depth < 2.0 => 0.5 * self.tenants.len() as f64 / depth,
             _ => 0.0,
         }
     }
@@ -366,7 +366,7 @@ impl<'a> Run<'a> {
                 sent += 1;
                 for (stand, due) in run.stands.iter_mut().zip(&dues) {
                     let moved = stand.moves(due * sent as f64);
-                    let bound = bound + setup.slack(*due, least) * due * sent as f64;
+                    let bound = bound + setup.slack(*due, least) * sent as f64;
                     if moved > bound {
                         let says = format!(
                             "a tenant with {due:.3} of the weight has {} of {sent} requests; its lag moved by {moved:.0}, and may by \
