@@ -195,7 +195,10 @@ impl Bench {
             let start = starts(segment.token.0).0 + segment.offset.sectors();
             Piece { extent: Extent::new(Sector(start), segment.bytes.sectors()), stamp: segment.token.0 }
         });
-        let pieces = if matches!(op, Op::Read | Op::Flush) { Vec::new() } else { pieces.collect() };
+        let pieces: Vec<_> = if matches!(op, Op::Read | Op::Flush) { Vec::new() } else { pieces.collect() };
+        for piece in &pieces {
+            self.oracle.given(piece.stamp, self.range(piece.extent.start));
+        }
         self.report.device_flushes += u64::from(op == Op::Flush);
         let fua = self.fua && op == Op::Write && flags.contains(Flags::FUA);
         self.media.submit(u64::from(tag.0), op, fua, self.range(extent.start), pieces);

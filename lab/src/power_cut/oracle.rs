@@ -1,8 +1,9 @@
 //! Oracle: what must be on a disk after a power cut, from what its clients asked and were told, and from nothing else.
 //!
 //! It knows neither queue nor disk. A write, or zeroes, is *durable* once it was told to have ended well, and then a flush
-//! of its range was asked for and told to have ended well; or if it had FUA. A sector must not hold what had ended before
-//! a durable write of it was asked for; it may hold all else that a client asked to be there.
+//! of its range was asked for and told to have ended well; or if it had FUA; or once the disk is given a write with PREFLUSH
+//! that was asked for after its end. A sector must not hold what had ended before a durable write of it was asked for; it may
+//! hold all else that a client asked to be there.
 
 use fairlift_core::{Extent, Flags, Op, Outcome};
 
@@ -15,6 +16,7 @@ const NEVER: u64 = u64::MAX;
 struct Known {
     op: Op,
     fua: bool,
+    preflush: bool,
     extent: Extent,
     asked: u64,
     ended: u64,
@@ -59,9 +61,18 @@ impl Oracle {
     /// A client asks. For a flush `extent` is all that it is for. The answer is the bio's stamp.
     pub fn asked(&mut self, op: Op, flags: Flags, extent: Extent) -> Stamp {
         self.clock += 1;
-        let fua = flags.contains(Flags::FUA);
+        let (fua, preflush) = (flags.contains(Flags::FUA), flags.contains(Flags::PREFLUSH));
         let asked = self.clock;
-        self.known.push(Known { op, fua, extent, asked, ended: NEVER, is_answered: false, is_abandoned: false });
+        self.known.push(Known {
+            op,
+            fua,
+            preflush,
+            extent,
+            asked,
+            ended: NEVER,
+            is_answered: false,
+            is_abandoned: false,
+        });
         self.known.len() as Stamp
     }
 
@@ -96,21 +107,32 @@ impl Oracle {
         known.is_answered = true;
         match known.op {
             Op::Read | Op::Discard => {}
-            Op::Flush => self.flush_answered(stamp),
+            Op::Flush => {
+                self.answered_flushes += 1;
+                let Known { asked, extent, .. } = *known;
+                self.cover(stamp, asked, extent);
+            }
             Op::Write | Op::WriteZeroes if known.fua => self.promise(stamp, stamp),
             Op::Write | Op::WriteZeroes => self.loose.push(stamp),
         }
     }
 
-    fn flush_answered(&mut self, flush: Stamp) {
-        self.answered_flushes += 1;
-        let Known { asked, extent, .. } = self.known[flush as usize - 1];
+    /// The disk is given data of a bio: with PREFLUSH it may be there next, so all of `range` that ended before must be.
+    pub fn given(&mut self, stamp: Stamp, range: Extent) {
+        let known = &self.known[stamp as usize - 1];
+        if known.preflush {
+            self.cover(stamp, known.asked, range);
+        }
+    }
+
+    /// What had ended before something was asked for is promised by it.
+    fn cover(&mut self, promised_by: Stamp, asked: u64, extent: Extent) {
         let mut loose = std::mem::take(&mut self.loose);
         loose.retain(|stamp| {
             let write = &self.known[*stamp as usize - 1];
             let is_covered = write.ended < asked && write.extent.overlaps(extent);
             if is_covered {
-                self.promise(*stamp, flush);
+                self.promise(*stamp, promised_by);
             }
             !is_covered
         });
@@ -220,6 +242,21 @@ mod tests {
         assert!(oracle.judge(0, before).is_err());
         assert!(oracle.judge(0, beside).is_ok());
         assert!(oracle.judge(0, 9).is_err(), "nobody wrote that");
+    }
+
+    #[test]
+    fn a_write_with_preflush_promises_what_ended_before_it_once_the_disk_has_its_data() {
+        let mut oracle = Oracle::new(1);
+        let before = whole(&mut oracle, Op::Write, Flags::NONE);
+        let beside = oracle.asked(Op::Write, Flags::NONE, E);
+        let behind = oracle.asked(Op::Write, Flags::PREFLUSH, E);
+        oracle.ended(beside, Outcome::Done);
+        assert!(oracle.judge(0, 0).is_ok(), "its data is not there yet");
+        oracle.given(beside, E);
+        assert!(oracle.judge(0, 0).is_ok(), "that has no PREFLUSH");
+        oracle.given(behind, E);
+        assert!(oracle.judge(0, 0).is_err());
+        assert!([before, beside, behind].into_iter().all(|found| oracle.judge(0, found).is_ok()));
     }
 
     #[test]

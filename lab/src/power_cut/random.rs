@@ -57,6 +57,8 @@ pub struct Settings {
     pub place: u64,
     /// Whether the disk knows FUA; else it takes no notice.
     pub fua: bool,
+    /// Whether some writes have PREFLUSH, which not every subject knows.
+    pub preflush: bool,
     /// Bios to be asked for.
     pub bios: u64,
     /// What goes wrong.
@@ -78,6 +80,7 @@ impl Settings {
             places: 1,
             place: 24,
             fua: true,
+            preflush: true,
             bios: 1000,
             faults,
             changes: 0,
@@ -399,7 +402,10 @@ impl<'a> Run<'a> {
         if client.commits.is_some() && op == Op::Write {
             client.commits = Some(Some(Extent::new(Sector(start), sectors)));
         }
-        (op, if fua { Flags::FUA } else { Flags::NONE }, Extent::new(Sector(start), sectors))
+        // One of each kind of write.
+        let preflush = self.settings.preflush && client.commits.is_none() && matches!(luck, 7 | 9 | 16 | 17);
+        let flag = |is_set, flag| if is_set { flag } else { Flags::NONE };
+        (op, flag(fua, Flags::FUA) | flag(preflush, Flags::PREFLUSH), Extent::new(Sector(start), sectors))
     }
 
     /// When, and how, the disk will end what it was just given.

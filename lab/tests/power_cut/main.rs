@@ -102,7 +102,7 @@ fn a_queue_that_does_not_remember_a_failed_flush_is_found_on_a_disk_that_forgets
 /// Run by run without faults, and with some.
 fn coordinated(seed: u64, bug: Option<Bug>) -> Result<Report, String> {
     let faults = if seed.is_multiple_of(2) { Faults::NONE } else { Faults::SOME };
-    let run = random::Settings { fua: true, ..shape(seed * 7, faults) };
+    let run = random::Settings { fua: true, preflush: false, ..shape(seed * 7, faults) };
     let settings = Settings { nr_requests: 1024, ..settings_of(&run) };
     random::run(&run, &mut Coordinator::new(settings, run.place, bug))
 }
