@@ -1,5 +1,7 @@
 """A block device behind an export, by way of a loop device."""
 
+import nbdclient
+from files import fuse
 from harness import *
 
 
@@ -84,6 +86,24 @@ def a_device_that_is_mounted_or_held_by_another_program_is_refused_unless_the_op
     with contextlib.suppress(OSError):
         os.open(device, os.O_RDWR | os.O_EXCL)
         raise AssertionError("another program got the device that is served")
+
+
+@test(fairlift_only=True)
+def the_next_server_waits_for_what_a_killed_one_had_in_flight(t):
+    """The kernel lets a device go when the last request of a ring has ended, and that may be after its server."""
+    if os.geteuid() != 0:
+        t.skip("losetup needs root")
+    slow, _ = fuse(t, "--filter=delay", "memory", "8M", "rdelay=2")
+    device = t.run("losetup", "-f", "--show", slow, code=None).strip()
+    if not device.startswith("/dev/"):
+        t.skip(f"no loop device to be had: {device}")
+    t.defer(subprocess.run, ["losetup", "-d", device])
+    server = t.server(f"disk=file:{device}")
+    with server.connect("disk") as client:
+        client.submit(nbdclient.READ, 4 * MIB, 4096)
+        time.sleep(0.5)
+        server.kill()
+    t.server(f"disk=file:{device}").serves("disk")
 
 
 if __name__ == "__main__":

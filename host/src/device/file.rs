@@ -11,7 +11,8 @@
 //! file.2  On a file system that lives in RAM (tmpfs, ramfs) a request is a copy: it is done at once, by a plain system call,
 //!         for the ring would hand it to a helper thread.
 //! file.3  Two servers cannot write one file: it is locked, shared for readers. A process lock (`fcntl`) tells a live server;
-//!         the file's own lock (`flock`) stays until the kernel has ended what a killed one had in flight, and is waited for.
+//!         the file's own lock (`flock`) stays until the kernel has ended what a killed one had in flight, and is waited for; so
+//!         is a block device that such a server held (`open`).
 //! file.4  Durable means `fdatasync` on a file and `fsync` on a block device. A durable write (FUA) is one request where the
 //!         file system is known to take it so (`RWF_DSYNC`), else a write and then a sync: FUSE ignores the flag on direct I/O.
 //!         Through the page cache such a write would be told, in place of a sync, that older writes were lost, and the kernel
@@ -435,10 +436,6 @@ impl Inline for File {
     }
 }
 
-/// How long the last requests of a killed server are waited for. Chosen: a disk that works ends them in that time, and the operator
-/// has an answer within it.
-const LOCK_PATIENCE: time::Duration = time::Duration::from_secs(10);
-
 /// Whether the kernel calls the disk below a device number rotational; `false` where there is no such disk (a network file
 /// system, several disks in one file system). Of a virtio disk it says so whatever the disk is, since no host tells: that is
 /// no reason to take it for one whose arm must be waited for.
@@ -463,8 +460,8 @@ fn lock(file: &fs::File, read_only: bool) -> Result<(), String> {
         let result = if read_only { file.try_lock_shared() } else { file.try_lock() };
         match result {
             Ok(()) => return Ok(()),
-            Err(fs::TryLockError::WouldBlock) if start.elapsed() < LOCK_PATIENCE => {
-                std::thread::sleep(time::Duration::from_millis(5));
+            Err(fs::TryLockError::WouldBlock) if start.elapsed() < open::PATIENCE => {
+                std::thread::sleep(open::AGAIN);
             }
             Err(fs::TryLockError::WouldBlock) => {
                 return Err("is in use by another program (it holds a lock on the file)".into());

@@ -7,22 +7,20 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What has the device of that number, in a few words.
-pub(super) fn of(device: u64) -> String {
+/// What has the device of that number, in a few words; `None` if that cannot be known: another program, or a mount out of sight.
+pub(super) fn of(device: u64) -> Option<String> {
     let numbers: Vec<_> = [number(device)].into_iter().chain(partitions(&number(device))).collect();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     if let Some(place) = numbers.iter().find_map(|number| mounted_at(&mounts, number)) {
-        return format!("is mounted at {place}");
+        return Some(format!("is mounted at {place}"));
     }
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     if swaps.lines().skip(1).filter_map(|line| line.split(' ').next()).any(|path| is_one_of(path, &numbers)) {
-        return "is used as swap".into();
+        return Some("is used as swap".into());
     }
     let holders = numbers.iter().flat_map(|number| entries(&format!("/sys/dev/block/{number}/holders")));
-    match holders.collect::<Vec<_>>().join(", ") {
-        none if none.is_empty() => "is held by another program, or mounted out of sight (in another container)".into(),
-        holders => format!("is a part of {holders}"),
-    }
+    let holders = holders.collect::<Vec<_>>().join(", ");
+    (!holders.is_empty()).then(|| format!("is a part of {holders}"))
 }
 
 fn number(device: u64) -> String {

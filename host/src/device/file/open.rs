@@ -7,10 +7,13 @@
 //!         I/O was asked for, it goes through the page cache, and the log says why.
 //! open.3  A block device that is mounted, or held by another program, is refused unless the operator allows it. A server
 //!         that writes holds it from then on; one that reads only looks whether it is free, so that several can have it.
+//!         A killed server's ring holds its files a moment longer than the server lives, as with locks (file.3): so a device
+//!         that nobody is known to have is asked for again.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
@@ -32,6 +35,11 @@ pub(super) struct Opened {
 
 /// Said of a file that a server has.
 pub(super) const LOCKED: &str = "is in use by another server (it holds a lock on the file)";
+
+/// How long the last requests of a killed server are waited for. Chosen: a disk that works ends them in that time, and the operator
+/// has an answer within it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const AGAIN: Duration = Duration::from_millis(5);
 
 /// The largest block of direct I/O that clients are asked to keep to: the largest minimum that NBD allows (`doc/proto.md`, "Block
 /// size constraints").
@@ -69,10 +77,10 @@ pub(super) fn open(
     };
     let mode = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
     if read_only {
-        place.open(mode | exclusive).map_err(access)?; // open.3: it is closed again at once
+        open_patiently(place, mode | exclusive).map_err(access)?; // open.3: it is closed again at once
     }
     let held = if read_only { OFlags::empty() } else { exclusive };
-    let open = |flags| place.open(mode | held | flags);
+    let open = |flags| open_patiently(place, mode | held | flags);
     let cached = |why: String| {
         let file = open(OFlags::empty()).map_err(access)?;
         let size = size_of(&file, kind)?;
@@ -147,11 +155,39 @@ pub(super) fn size_of(file: &fs::File, kind: Kind) -> Result<u64, String> {
 }
 
 /// open.3
+fn open_patiently(place: &Place<'_>, flags: OFlags) -> io::Result<fs::File> {
+    let start = Instant::now();
+    loop {
+        match place.open(flags) {
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy
+                    && start.elapsed() < PATIENCE
+                    && !is_locked(place)
+                    && holder(place).is_none() =>
+            {
+                std::thread::sleep(AGAIN);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Whether a live server has it.
+fn is_locked(place: &Place<'_>) -> bool {
+    place.open(OFlags::RDONLY).is_ok_and(|file| !sys::process_lock(&file, true))
+}
+
+fn holder(place: &Place<'_>) -> Option<String> {
+    place.metadata().map_or_else(|error| Some(error.to_string()), |metadata| holder::of(metadata.rdev()))
+}
+
+/// open.3
 fn in_use_message(place: &Place<'_>) -> String {
-    if place.open(OFlags::RDONLY).is_ok_and(|file| !sys::process_lock(&file, true)) {
+    if is_locked(place) {
         return LOCKED.into();
     }
-    let who = place.metadata().map_or_else(|error| error.to_string(), |metadata| holder::of(metadata.rdev()));
+    let who = holder(place);
+    let who = who.as_deref().unwrap_or("is held by another program, or mounted out of sight (in another container)");
     format!(
         "{who}; serving it would mix two users' data, and can destroy it; if you know better: file:{},in_use=allow",
         place.path.display()
