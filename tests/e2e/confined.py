@@ -82,7 +82,7 @@ def locking():
 def after_the_start_no_thread_has_a_capability_or_every_system_call(t):
     below = t.path("below")
     t.start("nbdkit", "-f", "-U", below, "memory", "1m")
-    until(lambda: os.path.exists(below), "nbdkit listens")
+    until_listening(below, "nbdkit")
     server = t.server("a=mem:1m", f"b=nbd+unix:///?socket={below}")
     server.serves("a")
     server.serves("b")

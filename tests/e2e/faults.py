@@ -154,7 +154,7 @@ def failing_device(t, number=0):
     t.start("nbdkit", "-f", "-U", below, "--filter=error", "memory", "8M", "error=EIO",
             "error-pread-rate=100%", f"error-pread-file={reads}", "error-pwrite-rate=100%", f"error-pwrite-file={writes}",
             "error-zero-rate=100%", f"error-zero-file={writes}", "error-trim-rate=100%", f"error-trim-file={writes}")
-    until(lambda: os.path.exists(below), "nbdkit listens")
+    until_listening(below, "nbdkit")
     t.start("nbdfuse", mount, f"nbd+unix:///?socket={below}")
     t.defer(subprocess.run, ["umount", "-l", mount], -1, None, None, None, subprocess.DEVNULL)
     until(lambda: os.path.exists(f"{mount}/nbd"), "nbdfuse shows its file")
@@ -208,7 +208,7 @@ def a_failed_flush_is_told_to_everyone_whom_it_covers(t):
     below, mount = t.path("below"), t.path("fuse")
     os.mkdir(mount)
     t.start(sys.executable, ROOT / "tests/e2e/volatile_disk.py", below, image, SEED, env={**os.environ, "FAIL_FLUSH": t.path("fail")})
-    until(lambda: os.path.exists(below), "the disk listens")
+    until_listening(below, "the disk")
     t.start("nbdfuse", mount, f"nbd+unix:///?socket={below}")
     t.defer(subprocess.run, ["umount", "-l", mount], -1, None, None, None, subprocess.DEVNULL)
     until(lambda: os.path.exists(f"{mount}/nbd"), "nbdfuse shows its file")

@@ -45,7 +45,7 @@ def fuse(t, *nbdkit, name="fuse"):
     below, mount = t.path(f"{name}.sock"), t.path(name)
     os.mkdir(mount)
     t.start("nbdkit", "-f", "-U", below, *nbdkit)
-    until(lambda: os.path.exists(below), "nbdkit listens")
+    until_listening(below, "nbdkit")
     process = t.start("nbdfuse", mount, f"nbd+unix:///?socket={below}")
     t.defer(subprocess.run, ["umount", "-l", mount], -1, None, None, None, subprocess.DEVNULL)
     until(lambda: os.path.exists(f"{mount}/nbd"), "nbdfuse shows its file")

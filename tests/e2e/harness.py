@@ -128,7 +128,7 @@ def hung_up():
     raise AssertionError("wanted the server to close the connection, but it did not")
 
 
-def until(true, what, seconds=10):
+def until(true, what, seconds=30):
     """Waits until `true()` holds, and returns its value."""
     end = time.monotonic() + seconds
     while not (value := true()):
@@ -136,6 +136,14 @@ def until(true, what, seconds=10):
             raise AssertionError(f"waited {seconds} s in vain: {what}")
         time.sleep(0.01)
     return value
+
+
+def until_listening(path, who):
+    """Waits until a socket takes clients: its file is there before, from when it was bound. Nothing is connected, which a disk would see."""
+    def is_listening():
+        with open("/proc/net/unix", encoding="utf-8", errors="replace") as sockets:
+            return any(line.rstrip("\n").endswith(f" {path}") and line.split()[3] == "00010000" for line in sockets)
+    until(is_listening, f"{who} listens", 30)
 
 
 def figure(text):

@@ -84,7 +84,7 @@ def under_systemd_the_journal_gets_fields(t):
     while not record.get("MESSAGE", "").startswith("opened"):
         record = fields(journal.recv(1 << 16))
     equal((record["PRIORITY"], record["FAIRLIFT_PATH"], record["SYSLOG_IDENTIFIER"]), ("6", path, "fairlift"), "its fields")
-    until(lambda: os.path.exists(sock), "it listens")
+    until_listening(sock, "it")
     with nbdclient.Client(sock, "a") as client:  # it serves, and so it heeds signals
         client.disconnect()
     process.send_signal(signal.SIGTERM)

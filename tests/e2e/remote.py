@@ -18,7 +18,7 @@ def kit(t, *words, name="kit"):
     path = t.path(name)
     Path(path).unlink(missing_ok=True)
     process = t.start("nbdkit", "-f", "-U", path, *words)
-    until(lambda: os.path.exists(path), "nbdkit listens")
+    until_listening(path, "nbdkit")
     return f"nbd+unix:///?socket={path}", process
 
 
@@ -155,7 +155,7 @@ def an_encrypted_qcow2_behind_qemu_storage_daemon_is_served(t):
             "--blockdev", "qcow2,node-name=disk,file=file,encrypt.format=luks,encrypt.key-secret=key,discard=unmap",
             "--nbd-server", f"addr.type=unix,addr.path={sock}",
             "--export", "nbd,id=disk,node-name=disk,name=disk,writable=on")
-    until(lambda: os.path.exists(sock), "qemu-storage-daemon listens")
+    until_listening(sock, "qemu-storage-daemon")
     here = near(t, f"nbd+unix:///disk?socket={sock}")
     with here.connect("near") as client:
         piece = data(5 * MIB)
@@ -274,7 +274,7 @@ def a_disk_that_forgets_is_found_out(t):
     def start():
         Path(sock).unlink(missing_ok=True)
         disk = t.start(sys.executable, ROOT / "tests/e2e/volatile_disk.py", sock, image, 7)
-        until(lambda: os.path.exists(sock), "the disk listens")
+        until_listening(sock, "the disk")
         return disk
 
     disk = start()

@@ -60,7 +60,7 @@ def nor_without_io_uring(t):
 def a_connection_to_another_server_is_not_given_up_for_the_time_of_a_stop(t):
     path = t.path("kit")
     t.start("nbdkit", "-f", "-U", path, "--filter=delay", "memory", "8M", "rdelay=300ms")
-    until(lambda: os.path.exists(path), "nbdkit listens")
+    until_listening(path, "nbdkit")
     server = t.server(config=CONFIG.format("none", f"nbd+unix:///?socket={path}"))
     with server.connect("disk") as client:
         reads = [client.submit(READ, n * 65536, 65536) for n in range(24)]  # more than one receive takes, and fewer than nbdkit has threads

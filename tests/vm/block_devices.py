@@ -17,15 +17,15 @@ def guest(t, test, scripts, limit, append="", modules=(), programs=()):
     initramfs.build(t.path("initramfs.gz"), unpacked, [*MODULES, *modules], [BINARY, "fio", "mke2fs", *programs],
                     {inside: HERE / here for inside, here in scripts.items()})
     disk = ["-drive", f"file={t.image('image', 512 * MIB)},format=raw,if=none,id=d0,cache=unsafe", "-device", "virtio-blk-pci,drive=d0"]
-    return boot_somehow(t, unpacked, f"disks=0/disk limit={limit} {append}", disk, seconds=limit + 20)
+    return boot_somehow(t, unpacked, f"disks=0/disk limit={limit} {append}", disk, seconds=limit + 60)
 
 
-@test(seconds=120 + 10 * KILLS + 300, fairlift_only=True)
+@test(seconds=420 + 4 * KILLS, fairlift_only=True)
 def block_devices_are_used_by_file_systems_and_outlive_servers_that_are_killed(t):
     for tool in "qemu-system-x86_64", "mke2fs", "e2fsck", "busybox", "zstd", "fio":
         t.tool(tool)
     xfs = bool(shutil.which("mkfs.xfs"))
-    console = guest(t, "ublk.sh", {"/live": "live.sh", "/kill": "ublk_kill.sh"}, 210 + 4 * KILLS, f"kills={KILLS}", ["xfs"] * xfs,
+    console = guest(t, "ublk.sh", {"/live": "live.sh", "/kill": "ublk_kill.sh"}, 300 + 4 * KILLS, f"kills={KILLS}", ["xfs"] * xfs,
                     ["e2fsck", "blkdiscard", *["mkfs.xfs"] * xfs])
     contains(console, "GUEST-RESULT disk rc=0")
     contains(console, "without the module: error:", "modprobe ublk_drv", "goes on without the device: yes", "same bytes",

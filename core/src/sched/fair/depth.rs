@@ -23,6 +23,8 @@
 //! depth.7  The depth is not below the number of tenants that ask: a tenant with one request is not made to wait for room so
 //!          that another one, with one request too, is answered sooner.
 //! depth.8  A depth that the load does not reach is no limit, and is not compared.
+//! depth.9  What a flush takes of a window is no part of it. A disk that stands still for 1 ms in every 2 seems to do less at
+//!          whichever depth it did so more, and a reader beside commits had half of its share.
 
 use crate::time::ms;
 use crate::{Duration, Instant};
@@ -116,6 +118,8 @@ struct Window {
     left: u32,
     size: u32,
     start: Instant,
+    /// Nanoseconds of it that were lost to flushes and the like (depth.9).
+    lost: u64,
     all: u64,
     /// Requests that ended while none waited.
     slack: u32,
@@ -243,13 +247,20 @@ impl Depth {
         self.left = self.left.min(1);
     }
 
+    /// A flush, or the like, took so long until now, and kept the disk from all else for a part of it (depth.9).
+    pub(super) fn lost(&mut self, now: Instant, took: Duration, lost: Duration) {
+        let within = now.since(self.window.start).as_nanos().min(took.as_nanos());
+        let lost = u128::from(lost.as_nanos()) * u128::from(within) / u128::from(took.as_nanos().max(1));
+        self.window.lost += lost as u64;
+    }
+
     /// A request of so much cost ended, when so many were in the device and so many waited.
     #[inline]
     pub(super) fn ended(&mut self, now: Instant, cost: u32, in_flight: u32, waiting: u32) -> Ended {
         let window = &mut self.window;
         if window.skip > 0 {
             window.skip -= 1;
-            window.start = now;
+            (window.start, window.lost) = (now, 0);
             return if window.skip == 0 { Ended::Void } else { Ended::Open };
         }
         window.all += u64::from(cost);
@@ -269,8 +280,8 @@ impl Depth {
 
     #[cold]
     fn window_ends(&mut self, now: Instant) -> Ended {
-        let Window { size, start, all, slack, open, .. } = self.window;
-        let time = now.since(start);
+        let Window { size, start, lost, all, slack, open, .. } = self.window;
+        let time = Duration::from_nanos(now.since(start).as_nanos().saturating_sub(lost));
         let before = self.limit();
         let was_probe = self.probe.take();
         let at = was_probe.unwrap_or(self.base);
@@ -417,7 +428,7 @@ fn top_of(most: u32) -> usize {
 impl Window {
     const fn new(depth: u32, skip: u32) -> Self {
         let size = if LUMPS * depth > WINDOW { LUMPS * depth } else { WINDOW };
-        Self { skip, left: size, size, start: Instant::ZERO, all: 0, slack: 0, open: 0 }
+        Self { skip, left: size, size, start: Instant::ZERO, lost: 0, all: 0, slack: 0, open: 0 }
     }
 
     /// Cuts it short if it lasts so long that a few lumps are enough; whether it did.

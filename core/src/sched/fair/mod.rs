@@ -337,6 +337,13 @@ impl Fair {
         self.in_flight += 1;
     }
 
+    /// A flush, discard or write of zeroes ended, of which so much time is charged. Answers how long it took.
+    fn non_data_ends(&mut self, now: Instant, charged: Duration) -> Duration {
+        let took = self.pace.ends(now, charged);
+        self.depth.lost(now, took, self.pace.lost(took));
+        took
+    }
+
     /// A request is in the device no more, and did not end there.
     fn comes_back(&mut self, now: Instant, op: Op) {
         if pace::is_non_data(op) {
@@ -481,7 +488,7 @@ impl Scheduler for Fair {
             // Their time is charged as it turns out, and says nothing of what reads and writes cost.
             self.is_spoilt = true;
             self.pace.count(now, self.in_flight, 0);
-            let took = self.pace.ends(now, Duration::ZERO);
+            let took = self.non_data_ends(now, Duration::ZERO);
             if served.ok {
                 let worth = self.pace.worth(took).unwrap_or(0);
                 self.charge_for(q, group, worth.saturating_sub(charged.cost.into()));
@@ -646,7 +653,7 @@ impl Charge for Fair {
     }
 
     fn flush_ended(&mut self, now: Instant, charged: Duration) {
-        self.pace.ends(now, charged);
+        self.non_data_ends(now, charged);
     }
 
     fn charge(&mut self, _now: Instant, stream: StreamId, group: GroupId, time: Duration) {
@@ -657,14 +664,17 @@ impl Charge for Fair {
         let covered = state.covered.min(worth);
         state.covered -= covered;
         let order = state.order;
+        let worth = worth - covered;
+        self.tenants.charge(self.tenant(q, group), worth);
         let beside = self.order.beside(order, self.pace.meanwhile(time));
-        self.charge_for(q, group, (worth - covered).saturating_sub(beside));
+        self.charge_for(q, group, worth.saturating_sub(beside));
     }
 
     fn is_ahead(&mut self, _now: Instant, group: GroupId) -> bool {
         let state = &self.groups[usize::from(group.0)];
         let others_go_on = !self.waitings.is_empty() || self.in_flight > 0;
-        others_go_on && state.is_there && self.order.is_ahead(state.order)
+        let owes = |tenant| self.tenants.owes(tenant);
+        others_go_on && state.is_there && (state.tenant.is_some_and(owes) || self.order.is_ahead(state.order))
     }
 }
 
