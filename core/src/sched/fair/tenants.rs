@@ -20,9 +20,9 @@
 //!            not tell: where all have their places full nobody waits in the order, and a tenant that flushes had up to 0.4 of the
 //!            disk beside its part. What is charged while it owes (it shares what another asked for, or has waited for too long)
 //!            does not add up beyond twice itself.
-//! tenants.6  The part of the disk's work that a tenant's flushes took, on average, is not there for its requests: places are divided
-//!            by what is left of its part. If what it reads were to be paid for before its next flush instead, a tenant with many reads
-//!            outstanding would hardly ever flush.
+//!            Its requests are not held for it. Two ways were tried: places divided by what flushes leave of a part, and what it reads
+//!            to be paid for before its next flush. The first took a fifth of what a real disk owes to a tenant that commits; with
+//!            the second who reads much hardly ever flushed.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -67,11 +67,6 @@ struct Tenant {
     /// Its part of the disk by weight, in the last period in which it asked; and up to which of the disk's work it owes (tenants.5).
     share: f64,
     owes_until: u64,
-    /// What it was charged for flushes in this period; and which part of the disk's work that is, on average (tenants.6).
-    charged: u64,
-    flushes: f64,
-    /// What is left of its part beside them.
-    rest: f64,
     /// The part of a request that is worth mentioning: an eighth of that cost.
     part: u64,
     is_touched: bool,
@@ -106,9 +101,8 @@ pub(super) struct Tenants {
     absent: u32,
     /// Tenants that have something outstanding.
     present: u32,
-    /// All that the disk did, in cost; and by the end of the period before.
+    /// All that the disk did, in cost.
     work: u64,
-    work_before: u64,
 }
 
 /// What a period showed.
@@ -156,7 +150,6 @@ impl Tenants {
             absent: 0,
             present: 0,
             work: 0,
-            work_before: 0,
         }
     }
 
@@ -308,7 +301,6 @@ impl Tenants {
     /// A tenant was charged for a flush (tenants.5).
     pub(super) fn charge(&mut self, id: TenantId, worth: u64) {
         let tenant = &mut self.tenants[id.0 as usize];
-        tenant.charged += worth;
         if tenant.share > 0.0 {
             let more = (worth as f64 / tenant.share) as u64;
             let owes = tenant.owes_until.max(self.work);
@@ -332,7 +324,6 @@ impl Tenants {
             tenant.cost *= times;
             tenant.part = (tenant.part as f64 * times) as u64;
             tenant.served = (tenant.served as f64 * times) as u64;
-            tenant.charged = (tenant.charged as f64 * times) as u64;
             let owes = tenant.owes_until.saturating_sub(self.work) as f64 * times;
             tenant.owes_until = self.work + owes as u64;
             if tenant.room < u64::MAX {
@@ -347,8 +338,6 @@ impl Tenants {
         let length = now.since(self.start);
         let asked = self.place(|tenant| tenant.requests > 0);
         self.places.divide(1.0);
-        let work = (self.work - self.work_before).max(1) as f64;
-        self.work_before = self.work;
         let mut each = 0.0;
         for at in 0..self.touched.len() {
             let tenant = &mut self.tenants[self.touched[at] as usize];
@@ -356,7 +345,6 @@ impl Tenants {
                 tenant.present += now.since(tenant.since).as_nanos();
                 tenant.since = now;
             }
-            tenant.flushes += 0.25 * (tenant.charged as f64 / work - tenant.flushes);
             if tenant.requests == 0 {
                 continue;
             }
@@ -389,7 +377,7 @@ impl Tenants {
         let tenants = &mut self.tenants;
         self.touched.retain(|at| {
             let tenant = &mut tenants[*at as usize];
-            (tenant.present, tenant.served, tenant.charged, tenant.requests, tenant.took) = (0, 0, 0, 0, 0);
+            (tenant.present, tenant.served, tenant.requests, tenant.took) = (0, 0, 0, 0);
             tenant.most_before = core::mem::replace(&mut tenant.most, tenant.open);
             tenant.is_touched = tenant.open > 0 || tenant.most_before > 0;
             if !tenant.is_touched {
@@ -424,43 +412,41 @@ impl Tenants {
     pub(super) fn divide(&mut self, depth: u32, released: &mut Vec<TenantId>) {
         let is_known = |tenant: &Tenant| tenant.latency > 0.0;
         self.place(is_known);
-        let known = self.touched.iter().map(|at| &self.tenants[*at as usize]).filter(|tenant| is_known(tenant));
-        let is_bounded = known.map(|tenant| u64::from(tenant.keeps())).sum::<u64>() > depth.into();
-        // What the disk does, so that as much of it is in the disk as the depth says (places.3).
-        let mut whole = 1.0;
-        for _ in 0..FITS {
-            if !is_bounded {
-                break;
+        self.places.clear_demands();
+        let mut open = 0.0;
+        for at in 0..self.touched.len() {
+            let tenant = &self.tenants[self.touched[at] as usize];
+            if is_known(tenant) {
+                let most = f64::from(tenant.keeps());
+                open += most;
+                self.places.demand(tenant.node, most * tenant.cost / tenant.latency);
             }
-            self.places.clear_demands();
-            for at in &self.touched {
-                let tenant = &self.tenants[*at as usize];
-                if is_known(tenant) {
-                    let requests = f64::from(tenant.keeps()) * tenant.cost / tenant.latency;
-                    self.places.demand(tenant.node, requests + tenant.flushes * whole);
+        }
+        self.places.add_up();
+        let is_bounded = open > f64::from(depth);
+        if is_bounded {
+            let mut whole = 1.0;
+            for _ in 0..FITS {
+                self.places.divide(whole);
+                let mut requests = 0.0;
+                for at in 0..self.touched.len() {
+                    let tenant = &self.tenants[self.touched[at] as usize];
+                    if is_known(tenant) {
+                        requests += self.places.part(tenant.node) * tenant.latency / tenant.cost;
+                    }
                 }
-            }
-            self.places.add_up();
-            self.places.divide(whole);
-            let mut requests = 0.0;
-            for at in &self.touched {
-                let tenant = &mut self.tenants[*at as usize];
-                if is_known(tenant) {
-                    tenant.rest = (self.places.part(tenant.node) - tenant.flushes * whole).max(0.0);
-                    requests += tenant.rest * tenant.latency / tenant.cost;
+                if requests <= 0.0 {
+                    break;
                 }
+                whole *= f64::from(depth) / requests;
             }
-            if requests <= 0.0 {
-                break;
-            }
-            whole *= f64::from(depth) / requests;
         }
         self.absent = 0;
         for at in 0..self.touched.len() {
             let id = self.touched[at];
             let tenant = &mut self.tenants[id as usize];
             tenant.room = match is_bounded && is_known(tenant) {
-                true => ((tenant.rest * tenant.latency) as u64).max(1),
+                true => ((self.places.part(tenant.node) * tenant.latency) as u64).max(1),
                 false => u64::MAX,
             };
             tenant.is_content = is_bounded && is_known(tenant) && self.places.is_full(tenant.node);
@@ -626,27 +612,6 @@ mod tests {
         assert_eq!(paid_after(&mut scene), 59);
         (0..100).for_each(|_| flush(&mut scene, 10));
         assert_eq!(paid_after(&mut scene), 70, "twice 40, of which the last flush is 10");
-    }
-
-    /// tenants.6: half of the disk is due to each; a tenant whose flushes take a quarter of it has the other quarter for its requests.
-    #[test]
-    fn places_are_divided_by_what_flushes_leave() {
-        let mut scene = Scene::new();
-        let both = [100, 100].map(|weight| scene.group(0, weight));
-        both.into_iter().for_each(|tenant| scene.opens(tenant, 64));
-        for _ in 0..30 {
-            // A third of 256 requests: a quarter of these and itself.
-            scene.tenants.charge(both[0], 256 * u64::from(COST) / 3);
-            let _ = scene.period(&[(both[0], 1), (both[1], 2)]);
-        }
-        let requests = |room: &u64| *room as f64 / f64::from(COST);
-        let rooms = scene.rooms(30, &both);
-        assert!((requests(&rooms[0]) - 10.0).abs() < 0.2 && (requests(&rooms[1]) - 20.0).abs() < 0.2, "{rooms:?}");
-        for _ in 0..30 {
-            let _ = scene.period(&[(both[0], 1), (both[1], 1)]);
-        }
-        let rooms = scene.rooms(30, &both);
-        assert!(rooms.iter().all(|room| (requests(room) - 15.0).abs() < 0.2), "it flushes no more: {rooms:?}");
     }
 
     /// places.1, places.3: rooms are as many requests as the depth says, by weight; of one that asks for less, that and the
