@@ -21,7 +21,7 @@ class Disk:
         with open(log, "wb") as out:
             self.process = t.start(sys.executable, ROOT / "tests/e2e/volatile_disk.py", below, self.image,
                                    t.random.getrandbits(32), stdout=out, env={**os.environ, **faults, **environment})
-        until_listening(below, "the disk")
+        until(lambda: os.path.exists(below), "the disk listens")
         self.fuse = t.start("nbdfuse", self.mount, f"nbd+unix:///?socket={below}")
         t.defer(subprocess.run, ["umount", "-l", self.mount], -1, None, None, None, subprocess.DEVNULL)
         t.defer(self.hang.unlink, True)  # before the server's end, which would wait for the disk

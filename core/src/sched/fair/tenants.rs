@@ -17,7 +17,7 @@
 //!            15 µs.
 //! tenants.5  A flush that took w of the disk's work is paid for once the disk has done w / s, s the tenant's part by weight. Until
 //!            then the tenant owes, as long as others have something outstanding, and its next flush waits. Virtual time alone does
-//!            not tell: where all have their places full nobody waits in the order, and a tenant that flushes had up to 0.4 of the
+//!            not tell: where all have their places full nobody waits in the order, and a tenant that commits had up to 0.6 of the
 //!            disk beside its part. What is charged while it owes (it shares what another asked for, or has waited for too long)
 //!            does not add up beyond twice itself.
 //!            Its requests are not held for it. Two ways were tried: places divided by what flushes leave of a part, and what it reads
