@@ -447,6 +447,7 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
+    use crate::time::us;
 
     /// What a device does with so many requests in it, in thousands a second: the rungs' figures, and between them by line.
     #[derive(Clone, Copy)]
@@ -628,6 +629,29 @@ mod tests {
             load.run(300_000);
             assert!(load.seen.iter().all(|depth| *depth >= 48), "{drift:?}: {:?}", load.seen);
         }
+    }
+
+    /// depth.9: of a flush that began before the window, what is in it.
+    #[test]
+    fn what_a_flush_took_is_no_part_of_a_window() {
+        let mut depth = Depth::new(32);
+        depth.set_given(true);
+        let mut now = Instant::ZERO;
+        let mut times = Vec::new();
+        for n in 0..6 * 192 {
+            now += us(50);
+            // The second window is half a millisecond old by the end of this.
+            if n == 201 {
+                now += ms(5);
+                depth.lost(now, ms(7), us(3500));
+            }
+            if let Ended::Full(full) = depth.ended(now, 10_000, 32, 8) {
+                times.push(full.time);
+            }
+        }
+        // It was 5.5 ms of a flush of 7 that took half of its time.
+        assert_eq!(times[1].as_nanos() - times[0].as_nanos(), us(5000 - 2750).as_nanos(), "{times:?}");
+        assert_eq!(times[2], times[0]);
     }
 
     /// depth.4: the longer nothing changes, the fewer windows are given to other depths.

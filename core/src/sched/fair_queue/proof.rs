@@ -1,7 +1,7 @@
 //! The fair queue under random loads: against the dull model, and against its promises.
 //!
 //! Every run has a seed, and a failure ends with the command that repeats it; with `FAIRLIFT_SEEDS=1000`, more runs look
-//! further. What was seen worst goes to standard error past the capture of the test harness, so a log of CI has it.
+//! further, and `--show-output` shows what was seen worst.
 
 extern crate std;
 
@@ -9,9 +9,8 @@ mod bound;
 mod model;
 mod scenario;
 
-use std::io::Write as _;
 use std::vec::Vec;
-use std::{format, vec};
+use std::{format, println, vec};
 
 use fairlift_lab::repeat::seeds;
 
@@ -48,11 +47,6 @@ impl Random {
         let top = self.below(bits + 1);
         (1 + self.below(1 << top)).min(u64::from(u32::MAX)) as u32
     }
-}
-
-/// Past the capture of the test harness.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// What a kind of run does.
@@ -514,7 +508,7 @@ fn siblings_are_never_further_apart_than_the_bound() {
         Load { name: "held, with credits, deep", held: true, credit_bits: 10, groups: 14, queues: 14, ..PLAIN },
     ] {
         let worst = runs(load);
-        say(&format!("fair queue, {}: {worst}", load.name));
+        println!("fair queue, {}: {worst}", load.name);
         worst.assert_kept();
     }
 }

@@ -39,6 +39,7 @@ pub(super) const LOCKED: &str = "is in use by another server (it holds a lock on
 /// How long the last requests of a killed server are waited for. Chosen: a disk that works ends them in that time, and the operator
 /// has an answer within it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// How often they are looked for.
 pub(super) const AGAIN: Duration = Duration::from_millis(5);
 
 /// The largest block of direct I/O that clients are asked to keep to: the largest minimum that NBD allows (`doc/proto.md`, "Block
