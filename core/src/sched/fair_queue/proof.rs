@@ -10,7 +10,7 @@ mod model;
 mod scenario;
 
 use std::vec::Vec;
-use std::{format, println, vec};
+use std::{println, vec};
 
 use fairlift_lab::repeat::seeds;
 
