@@ -1,7 +1,7 @@
 //! A worker's requests on a file: what is in flight, and how far it is.
 //!
-//! flight.1  A request goes through the ring, or to helper threads where the ring would take threads of its own; all of a turn in
-//!           one system call.
+//! flight.1  A request goes through the ring, or to helper threads where the ring would take threads of its own; eight in one
+//!           system call: the device begins while the rest is made ready.
 //! flight.2  One that was done in part goes on with the rest; one that the file system cannot do is done another way (file.5).
 
 use std::os::fd::AsRawFd;
@@ -18,6 +18,11 @@ use crate::kernel::call::{Call, Pieces, Work, advance};
 use crate::kernel::helpers::Job;
 use crate::kernel::ring::Source;
 use crate::kernel::ticket::zero;
+
+/// How many requests go to the kernel in one system call. Measured: 32 at once leave a disk idle while they are made ready, and 4 KiB
+/// at random, 32 under way, are 1.1 times as many with 4 to 8 in a call; one in each costs a fifth more processor time
+/// (docs/measured/files.md).
+const AT_ONCE: usize = 8;
 
 /// A worker's side of a file.
 pub(super) struct OnFile {
@@ -245,7 +250,10 @@ impl Lane for OnFile {
 
     fn launch(&mut self, io: &mut Io<'_>) {
         let mut launches = std::mem::take(&mut self.launches);
-        for tag in launches.drain(..) {
+        for (index, tag) in launches.drain(..).enumerate() {
+            if index % AT_ONCE == 0 && index > 0 {
+                io.ring.submit();
+            }
             self.start(io, tag);
         }
         self.launches = launches;
