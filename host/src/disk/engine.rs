@@ -2,7 +2,7 @@
 //!
 //! A front admits a request (a ticket with its memory) and submits a bio for it. In the next turn of the disk the engine
 //! gives the queue all that is new, and takes out all that is to go to the devices. Example: 32 reads of one client become,
-//! in one turn, 32 bios, one lock, perhaps 20 requests after merging, one call of the file's lane, and one system call.
+//! in one turn, 32 bios, one lock, perhaps 20 requests after merging, one call of the file's lane, and a system call for each 8.
 //!
 //! engine.1  A request stays with the worker that took it in. Its memory is the device's from dispatch to completion, and is not
 //!           given back before, whatever becomes of the client.

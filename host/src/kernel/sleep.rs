@@ -5,12 +5,17 @@ use fairlift_core::{Duration, Instant};
 use crate::clock;
 use crate::kernel::ring::{Ring, Wait};
 
-/// How long a worker looks for news before it sleeps: going to sleep and being woken costs more. QEMU's default (`poll-max-ns`).
-const SPIN: Duration = fairlift_core::time::us(32);
+/// How long a worker looks for news before it sleeps: going to sleep and being woken costs more. Measured (docs/performance.md, depth 1):
+/// a client that sleeps on a virtual CPU needs 30 to 40 µs to be woken and to ask again, and a read of flash takes as long. With 32 µs,
+/// QEMU's default (`poll-max-ns`), both came just too late, and were slept for; 64 µs bring no more than 48.
+const SPIN: Duration = fairlift_core::time::us(48);
 
-/// A wait that is longer says nothing of whether looking would have been worth while. Chosen: [`SPIN`], and as much again for
-/// being woken, which is what a wait of a virtual CPU was seen to be too long by.
-const SHORT: Duration = fairlift_core::time::us(96);
+/// How much earlier a timer is set, so that the rest is looked through: it wakes a sleeper some 20 µs late or more.
+const LEAD: Duration = fairlift_core::time::us(32);
+
+/// A wait that is longer says nothing of whether looking would have been worth while. Chosen: [`SPIN`], and 64 µs for being woken,
+/// which is what a wait of a virtual CPU was seen to be too long by.
+const SHORT: Duration = fairlift_core::time::us(112);
 
 /// After looking in vain, so many short waits at most are slept through before it is tried again. Chosen: a trial that
 /// fails then costs an eighth of a microsecond for each wait.
@@ -64,7 +69,7 @@ impl Sleep {
     /// `watch` tells whether there is something to do that the ring does not know of; it is told whether we are about to
     /// sleep, so that it can see to it that the ring hears.
     ///
-    /// A timer wakes a sleeper some 20 µs late or more: so it is set earlier, and the rest is looked through.
+    /// A timer is set earlier ([`LEAD`]), and the rest is looked through.
     pub(crate) fn until(
         &mut self,
         ring: &mut Ring,
@@ -93,7 +98,7 @@ impl Sleep {
             ring.submit();
             return clock::now();
         }
-        let lead = if self.may_spin { SPIN } else { Duration::ZERO };
+        let lead = if self.may_spin { LEAD } else { Duration::ZERO };
         ring.turn(due.map_or(Wait::ForEver, |due| Wait::AtMost(due.since(now + lead))));
         now = clock::now();
         if !spins && looks {
@@ -127,7 +132,7 @@ impl Sleep {
 
     /// Whether something is due so soon that it is not worth while to sleep.
     fn is_near(&self, now: Instant, due: Option<Instant>) -> bool {
-        self.may_spin && due.is_some_and(|due| now < due && due.since(now) <= SPIN)
+        self.may_spin && due.is_some_and(|due| now < due && due.since(now) <= LEAD)
     }
 }
 
