@@ -208,7 +208,7 @@ impl Flush {
             is_ahead: false,
             group_commit: GroupCommit::default(),
             lost: None,
-            failures: VecDeque::with_capacity(8),
+            failures: VecDeque::new(),
         }
     }
 

@@ -87,18 +87,23 @@ use crate::sync::{Mutex, MutexGuard, Parker, Unparker, lock};
 
 /// A state machine that the queues of several workers share.
 #[derive(Debug)]
-pub(crate) struct Shared(std::sync::Mutex<Flush>);
+pub(crate) struct Shared {
+    volatile: bool,
+    /// Made when it is first asked: of a thousand files on a disk, few are used.
+    flush: std::sync::Mutex<Option<Box<Flush>>>,
+}
 
 impl Shared {
-    pub(crate) fn new(settings: Settings, volatile: bool) -> Arc<Self> {
-        Arc::new(Self(std::sync::Mutex::new(Flush::new(settings, volatile))))
+    pub(crate) fn new(volatile: bool) -> Arc<Self> {
+        Arc::new(Self { volatile, flush: std::sync::Mutex::default() })
     }
 }
 
 impl SharedFlush for Shared {
     fn with(&self, act: &mut dyn FnMut(&mut Flush)) {
         // A panic in there is a broken promise about clients' data: no worker goes on after it.
-        act(&mut self.0.lock().expect("a worker panicked while it flushed"));
+        let mut flush = self.flush.lock().expect("a worker panicked while it flushed");
+        act(flush.get_or_insert_with(|| Box::new(Flush::new(Settings::default(), self.volatile))));
     }
 }
 

@@ -21,6 +21,8 @@ const TOLD: u64 = 3;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Lines that are remembered at most; others are told each time.
 const LINES: usize = 1024;
+/// How often it is looked which of them can be forgotten. Chosen: a server that opens 10,000 files tells of each.
+const LOOK: Duration = Duration::from_secs(1);
 /// What tells a count, which is not folded itself.
 const TARGET: &str = "fairlift::fold";
 
@@ -31,6 +33,8 @@ pub(super) struct Fold(Arc<Mutex<Lines>>);
 #[derive(Default)]
 struct Lines {
     seen: HashMap<(Level, String), Seen>,
+    /// When it was last looked which of so many need not be remembered.
+    looked: Option<Instant>,
     /// Whether a thread waits for the end of a window.
     is_waited: bool,
 }
@@ -46,7 +50,8 @@ type Counted = (Level, String, u64, Duration);
 impl Lines {
     /// Whether a line is told (fold.2).
     fn tell(&mut self, now: Instant, level: Level, line: String) -> bool {
-        if self.seen.len() >= LINES {
+        if self.seen.len() >= LINES && self.looked.is_none_or(|at| now - at >= LOOK) {
+            self.looked = Some(now);
             self.seen.retain(|_, seen| seen.count > TOLD || now - seen.first < WINDOW);
         }
         if self.seen.len() >= LINES && !self.seen.contains_key(&(level, line.clone())) {

@@ -208,6 +208,7 @@ fn run(
         log::Format::Json => said.lines().for_each(|line| tracing::info!("{line}")),
         _ => println_or_not(&said),
     }
+    drop(said); // It has a line for each export.
     if has_block_devices {
         let json = flags.log == log::Format::Json;
         std::thread::Builder::new().name("ready".into()).spawn(move || ready_with_block_devices(&blocks, json))?;

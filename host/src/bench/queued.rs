@@ -126,7 +126,7 @@ impl<'a> Queued<'a> {
             .collect();
         let jobs = Jobs::new(&course, self.bounds, self.setup.groups.len(), share);
         let mut engine = engine?;
-        let io_timeout = self.disk.queues().of(ContextId(0)).settings().io_timeout;
+        let io_timeout = self.disk.io_timeout();
         let programs = Programs::new(&mut engine, jobs, &streams, io_timeout + io_timeout);
         Some(Worker::new(engine, programs, &self.backend.turns).run())
     }

@@ -14,7 +14,7 @@ mod leave;
 mod make;
 mod prepare;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -33,7 +33,7 @@ use crate::export::Export;
 use crate::export::listen::Listening;
 use crate::export::nbd::service::{Client, Service};
 use crate::export::vhost_user::service::Door;
-use crate::server::arrange;
+use crate::server::arrange::{self, Written};
 use crate::server::turns::Turns;
 use crate::server::worker::Backend;
 
@@ -118,19 +118,19 @@ impl Live {
         roots: Roots,
     ) -> Self {
         let mut opened: Vec<Opened> = Vec::new();
+        let disks = backend.disks.all();
+        let placed = disks.iter().flat_map(|(_, disk)| disk.places().to_vec());
+        // Of each device, the place: until it is opened here.
+        let mut places: HashMap<_, _> =
+            placed.filter_map(|p| Some((arrange::address(p.device.as_ref()?), p))).collect();
+        let written = Written::by(&config.exports);
         for (said, export) in config.exports.iter().zip(exports) {
-            if opened.iter().any(|one| Arc::ptr_eq(&one.device, &export.device)) {
-                continue;
-            }
-            let disk = backend.disks.get(export.disk);
-            let place = disk.place_of(&export.device).expect("an export's device is on its disk");
+            let Some(place) = places.remove(&arrange::address(&export.device)) else { continue };
             let model = match &said.backing {
                 config::Backing::Model { name, .. } => Some(name.clone()),
                 _ => None,
             };
-            let same = |other: &config::Export| arrange::same_file(&other.backing, &said.backing);
-            let read_only = export.device.facts().read_only
-                || (said.read_only && config.exports.iter().filter(|other| same(other)).all(|other| other.read_only));
+            let read_only = export.device.facts().read_only || (said.read_only && !written.has(&said.backing));
             let device = Arc::clone(&export.device);
             opened.push(Opened { device, model, disk: export.disk, start: place.start, file: place.file, read_only });
         }

@@ -8,7 +8,7 @@ use fairlift_core::queue::{Figures, Shortage};
 use fairlift_core::sched::Kind;
 use fairlift_core::tunable::{Range, TunableInfo};
 use fairlift_core::waits::{Doing, Part};
-use fairlift_core::{ContextId, GroupId, Instant, flush};
+use fairlift_core::{GroupId, Instant, flush};
 
 use crate::device::Device;
 pub use crate::device::Link;
@@ -131,17 +131,15 @@ impl Disk {
     /// The disk at this moment. Its queues are each looked at once; a worker that wants one meanwhile waits for as long.
     pub(crate) fn view(&self, now: Instant, groups: &[(GroupId, String)], figures: bool) -> DiskView {
         let devices = self.devices();
-        let queues = self.queues();
-        let (settings, knobs) = {
-            let queue = queues.of(ContextId(0));
-            let settings = queue.settings();
-            let infos = settings.scheduler.tunables().iter().chain(flush::Settings::INFO);
+        let (settings, knobs) = self.with_queue(|queue, (depth, nr_requests)| {
+            let scheduler = queue.settings().scheduler;
+            let infos = scheduler.tunables().iter().chain(flush::Settings::INFO);
             let knob = |info: &TunableInfo| {
                 let TunableInfo { name, range, says } = *info;
                 Some(Knob { name, value: queue.tunable(name)?, range, says })
             };
-            ((settings.scheduler, settings.depth, settings.nr_requests), infos.filter_map(knob).collect())
-        };
+            ((scheduler, depth, nr_requests), infos.filter_map(knob).collect())
+        });
         let (in_flight, waiting) = self.load();
         let names: BTreeMap<_, _> = groups.iter().map(|(id, path)| (*id, path)).collect();
         let figures = if figures { Some(self.figures(now)) } else { None };
@@ -154,7 +152,7 @@ impl Disk {
         DiskView {
             name: self.name.clone(),
             scheduler: settings.0,
-            frozen: self.look().is_frozen(),
+            frozen: self.is_frozen(),
             depth: settings.1,
             nr_requests: settings.2,
             in_flight,

@@ -38,6 +38,7 @@ mod open;
 mod peek;
 mod sys;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
@@ -72,6 +73,9 @@ pub(crate) struct File {
     size: AtomicU64,
     block: u32,
     home: u64,
+    inode: u64,
+    /// As it was when the file was opened.
+    rotational: bool,
     kind: Kind,
     direct: bool,
     way: Way,
@@ -127,8 +131,10 @@ impl File {
             open::open(place, kind, direct, in_use, read_only).map_err(fail)?;
         lock(&file, read_only).map_err(fail)?; // file.3
         let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
-        let in_ram = kind == Kind::Regular && lives_in_ram(&file);
-        let trusted = kind == Kind::Block || is_trusted(&file);
+        let system = sys::file_system(&file).unwrap_or_default();
+        let in_ram = kind == Kind::Regular && lives_in_ram(system);
+        let trusted = kind == Kind::Block || is_trusted(system);
+        let home = if kind == Kind::Block { metadata.rdev() } else { metadata.dev() };
         let way = match (in_ram, trusted) {
             (true, _) => Way::Inline,
             (false, true) => Way::Ring,
@@ -140,7 +146,9 @@ impl File {
             path: path.to_owned(),
             size: AtomicU64::new(size),
             block: if in_ram { 512 } else { block },
-            home: if kind == Kind::Block { metadata.rdev() } else { metadata.dev() },
+            home,
+            inode: metadata.ino(),
+            rotational: !in_ram && is_rotational(home),
             kind,
             direct,
             way,
@@ -243,7 +251,7 @@ impl Device for File {
         Facts {
             limits,
             home: Some(self.home),
-            rotational: !self.in_ram() && is_rotational(self.home),
+            rotational: self.rotational,
             volatile_cache: !self.in_ram(),
             fua: self.native_fua(),
             ..plain
@@ -327,8 +335,7 @@ impl Device for File {
     }
 
     fn identity(&self) -> Option<(u64, u64)> {
-        let metadata = self.file.metadata().ok()?;
-        Some(if self.kind == Kind::Block { (u64::MAX, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) })
+        Some(if self.kind == Kind::Block { (u64::MAX, self.home) } else { (self.home, self.inode) })
     }
 
     fn path(&self) -> Option<&Path> {
@@ -439,7 +446,23 @@ impl Inline for File {
 /// Whether the kernel calls the disk below a device number rotational; `false` where there is no such disk (a network file
 /// system, several disks in one file system). Of a virtio disk it says so whatever the disk is, since no host tells: that is
 /// no reason to take it for one whose arm must be waited for.
+///
+/// To find it out takes some twenty system calls. A thousand files of one disk are opened one after the other: it is found out once.
 fn is_rotational(device: u64) -> bool {
+    thread_local!(static LAST: Cell<Option<(u64, bool, time::Instant)>> = const { Cell::new(None) });
+    let fresh = |(of, _, at): &(u64, bool, time::Instant)| *of == device && at.elapsed() < AS_IT_WAS;
+    if let Some((_, known, _)) = LAST.get().filter(fresh) {
+        return known;
+    }
+    let found = find_rotational(device);
+    LAST.set(Some((device, found, time::Instant::now())));
+    found
+}
+
+/// How long what a disk was found to be is taken for what it is. Chosen: thousands of files are opened in that time.
+const AS_IT_WAS: time::Duration = time::Duration::from_secs(1);
+
+fn find_rotational(device: u64) -> bool {
     let place = format!("/sys/dev/block/{}:{}", libc::major(device), libc::minor(device));
     // A partition has no queue of its own: its disk, the directory above, has.
     let says = |path: &str| fs::read_to_string(format!("{place}/{path}/queue/rotational"));
@@ -475,20 +498,20 @@ fn lock(file: &fs::File, read_only: bool) -> Result<(), String> {
 
 /// Whether the file system is one that is known to keep its word: direct writes with `RWF_DSYNC` are durable (file.4), and a
 /// range that `fallocate` zeroed or punched reads as zeroes (file.5).
-fn is_trusted(file: &fs::File) -> bool {
+fn is_trusted(system: i64) -> bool {
     // The numbers are those of statfs(2).
     const EXT4: i64 = 0xef53;
     const XFS: i64 = 0x5846_5342;
     const BTRFS: i64 = 0x9123_683e;
     const F2FS: i64 = 0xf2f5_2010;
-    matches!(sys::file_system(file), Ok(EXT4 | XFS | BTRFS | F2FS | TMPFS | RAMFS))
+    matches!(system, EXT4 | XFS | BTRFS | F2FS | TMPFS | RAMFS)
 }
 
 const TMPFS: i64 = 0x0102_1994;
 const RAMFS: i64 = 0x8584_58f6;
 
-fn lives_in_ram(file: &fs::File) -> bool {
-    matches!(sys::file_system(file), Ok(TMPFS | RAMFS))
+fn lives_in_ram(system: i64) -> bool {
+    matches!(system, TMPFS | RAMFS)
 }
 
 #[cfg(test)]

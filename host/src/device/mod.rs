@@ -121,6 +121,11 @@ pub(crate) trait Device: Send + Sync {
     /// A worker's side of it.
     fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane>;
 
+    /// Whether it has parts that are shared out among all workers, so that each has a lane of it before a client comes.
+    fn is_shared_out(&self) -> bool {
+        false
+    }
+
     /// The run of data or hole that starts at a byte, up to `len` bytes of it: at least one sector.
     fn run(&self, at: u64, len: u64) -> io::Result<Run>;
 

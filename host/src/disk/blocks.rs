@@ -8,7 +8,8 @@
 //!           wait goes in the order in which it was asked.
 //! blocks.2  Nobody keeps account of a disk's writes before a client first writes a part of a block there: whole blocks, which
 //!           all others write, cost nothing. From then on each worker first lets end what the disk's queue has of it, and then
-//!           claims blocks for each write. The first part is written when all workers do so.
+//!           claims blocks for each write. The first part is written when all workers do so that have clients here; a worker whose
+//!           first client comes later does so from the start.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,14 +26,16 @@ pub(crate) struct Blocks {
     table: Mutex<Table>,
 }
 
+#[derive(Default)]
 struct Table {
-    /// One bit for each worker that claims blocks for its writes, or has ended; all, when no bit is missing.
+    /// One bit for each worker that claims blocks for its writes, or has ended.
     settled: u64,
-    all: u64,
+    /// One bit for each worker that has entered.
+    here: u64,
     held: BTreeMap<Key, Claim>,
     waiting: VecDeque<(Key, Claim)>,
     /// Claims that waited and have been granted, by worker, until it takes them.
-    granted: Box<[Vec<usize>]>,
+    granted: BTreeMap<u16, Vec<usize>>,
 }
 
 #[derive(Clone, Copy)]
@@ -51,11 +54,8 @@ impl Claim {
 }
 
 impl Blocks {
-    pub(crate) fn new(workers: usize) -> Self {
-        let all = u64::MAX >> (64 - workers);
-        let granted = vec![Vec::new(); workers].into();
-        let table = Table { settled: 0, all, held: BTreeMap::new(), waiting: VecDeque::new(), granted };
-        Self { on: AtomicBool::new(false), table: Mutex::new(table) }
+    pub(crate) fn new() -> Self {
+        Self { on: AtomicBool::new(false), table: Mutex::default() }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -65,6 +65,16 @@ impl Blocks {
     /// Whether blocks are to be claimed (blocks.2).
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Acquire)
+    }
+
+    /// A worker has its first client here; whether it claims blocks for all its writes from the start, since others do.
+    pub(crate) fn enter(&self, worker: ContextId) -> bool {
+        let mut table = self.table();
+        table.here |= 1 << worker.0;
+        // Under the lock: if this is too early to see it, who claims next sees that the worker is here.
+        let on = self.is_on();
+        table.settled |= u64::from(on) << worker.0;
+        on
     }
 
     /// Blocks are claimed from now on; all workers are to be woken.
@@ -102,13 +112,13 @@ impl Blocks {
 
     /// The requests of a worker that waited and may go.
     pub(crate) fn take_granted(&self, worker: ContextId) -> Vec<usize> {
-        std::mem::take(&mut self.table().granted[usize::from(worker.0)])
+        self.table().granted.remove(&worker.0).unwrap_or_default()
     }
 }
 
 impl Table {
     fn may_hold(&self, claim: &Claim) -> bool {
-        (!claim.alone || self.settled == self.all) && !self.held.values().any(|held| held.excludes(claim))
+        (!claim.alone || self.settled & self.here == self.here) && !self.held.values().any(|held| held.excludes(claim))
     }
 
     /// Grants what can be granted of what waits, in order; the workers that have something.
@@ -118,7 +128,7 @@ impl Table {
         for (key, claim) in std::mem::take(&mut self.waiting) {
             if self.may_hold(&claim) && !waiting.iter().any(|(_, before)| before.excludes(&claim)) {
                 self.held.insert(key, claim);
-                self.granted[usize::from(key.0)].push(key.1);
+                self.granted.entry(key.0).or_default().push(key.1);
                 workers |= 1 << key.0;
             } else {
                 waiting.push_back((key, claim));
@@ -143,10 +153,16 @@ mod tests {
     }
 
     fn settled() -> Blocks {
-        let blocks = Blocks::new(2);
+        let blocks = entered();
         blocks.begin();
         blocks.settled(A);
         blocks.settled(B);
+        blocks
+    }
+
+    fn entered() -> Blocks {
+        let blocks = Blocks::new();
+        assert!(!blocks.enter(A) && !blocks.enter(B), "nobody claims blocks yet");
         blocks
     }
 
@@ -169,12 +185,26 @@ mod tests {
     /// blocks.2
     #[test]
     fn parts_wait_until_all_workers_claim_blocks_and_whole_blocks_do_not() {
-        let blocks = Blocks::new(2);
+        let blocks = entered();
         blocks.begin();
         assert_eq!(blocks.settled(A), 0);
         assert!(!blocks.claim(A, 1, at(0, 1), true), "B may have a write there under way");
         assert!(blocks.claim(A, 2, at(8, 1), false));
         assert_eq!(blocks.settled(B), 0b01);
         assert_eq!(blocks.take_granted(A), [1]);
+    }
+
+    /// blocks.2
+    #[test]
+    fn a_worker_that_comes_later_is_not_waited_for_and_claims_blocks_from_the_start() {
+        let blocks = Blocks::new();
+        blocks.enter(A);
+        blocks.begin();
+        blocks.settled(A);
+        assert!(blocks.claim(A, 1, at(0, 1), true), "nobody else is here");
+        assert!(blocks.enter(B));
+        assert!(!blocks.claim(B, 1, at(0, 1), false), "A writes there");
+        assert!(blocks.claim(A, 2, at(8, 1), true), "B has claimed all that it writes");
+        assert_eq!((blocks.release(A, 1), blocks.take_granted(B)), (0b10, vec![1]));
     }
 }

@@ -21,6 +21,7 @@ use super::exchange::{Asked, Exchange, Member};
 use super::handover::Found;
 use super::parts::{Claims, changes};
 use super::queues::Queues;
+use super::sides::Sides;
 use super::stuck::Still;
 use super::tag_wait::TagWait;
 use super::{Disk, Disks, Place, Registered};
@@ -94,7 +95,8 @@ pub(crate) struct Engine {
     pub(crate) now: Instant,
     /// News for the front, by tickets, since it last looked.
     pub(crate) news: Vec<(usize, News)>,
-    pub(super) sides: Vec<Side>,
+    /// Of the disks that its clients use, and of those that all workers share out (disk.4).
+    pub(super) sides: Sides,
     pub(super) claims: Claims,
     disks: Arc<Disks>,
     /// The change of the disks that was looked at last.
@@ -144,7 +146,7 @@ impl Engine {
             context,
             now: Instant::ZERO,
             news: Vec::with_capacity(1024),
-            sides: Vec::new(),
+            sides: Sides::default(),
             claims: Claims::default(),
             disks,
             disks_seen: 0,
@@ -165,31 +167,34 @@ impl Engine {
         let (seen, disks) = self.disks.look();
         self.disks_seen = seen;
         for (number, disk) in disks.into_iter().enumerate() {
-            match self.sides.get_mut(number) {
-                Some(side) if Arc::ptr_eq(&side.disk, &disk) => {}
-                Some(side) => {
-                    assert!(
-                        side.exchange.open == 0 && side.exchange.streams.is_empty(),
-                        "a disk went while a worker had something on it"
-                    );
-                    side.disk.leave(self.context);
-                    *side = Side::new(number, disk, self.context, &self.notifiers, &mut self.ring);
-                    self.mark(number);
-                }
-                None => {
-                    self.sides.push(Side::new(number, disk, self.context, &self.notifiers, &mut self.ring));
-                    self.mark(number);
-                }
+            if self.sides.has(number) && !Arc::ptr_eq(&self.sides[number].disk, &disk) {
+                let side = self.sides.remove(number);
+                assert!(
+                    side.exchange.open == 0 && side.exchange.streams.is_empty(),
+                    "a disk went while a worker had something on it"
+                );
+                side.disk.leave(self.context);
+                self.dirty.retain(|dirty| *dirty != number);
+            }
+            if !self.sides.has(number) && disk.is_shared_out() {
+                self.enter(number, disk);
             }
         }
-        if self.sides.iter().any(|side: &Side| !side.timed.is_empty()) {
-            Ring::be_punctual();
-        }
+    }
+
+    /// Makes the worker's side of a disk.
+    #[cold]
+    fn enter(&mut self, number: usize, disk: Arc<Disk>) {
+        self.sides.insert(number, Side::new(number, disk, self.context, &self.notifiers, &mut self.ring));
+        self.mark(number);
     }
 
     /// Adds a stream to a disk; what is answered is the name by which bios and the calls below mean it, whatever queues the
     /// disk has.
     pub(crate) fn add_stream(&mut self, disk: usize, stream: Stream) -> StreamId {
+        if !self.sides.has(disk) {
+            self.enter(disk, self.disks.get(disk));
+        }
         let side = &mut self.sides[disk];
         let id = side.queues.of(self.context).add_stream(stream);
         StreamId(side.exchange.streams.insert(Member { stream, id, before: Stats::default() }) as u32)
@@ -343,8 +348,8 @@ impl Engine {
         }
         self.helped = helped;
         self.look_at_blocks();
-        for disk in 0..self.sides.len() {
-            self.mark(disk);
+        for at in 0..self.sides.count() {
+            self.mark(self.sides.number(at));
         }
     }
 
@@ -356,7 +361,9 @@ impl Engine {
     /// The worker did not run for so long until `now`, though it was to: no request counts as late that became so meanwhile.
     #[cold]
     pub(crate) fn stalled(&mut self, now: Instant, for_so_long: Duration) {
-        for side in &mut self.sides {
+        for at in 0..self.sides.count() {
+            let number = self.sides.number(at);
+            let side = &mut self.sides[number];
             side.queues.of(self.context).handle_stall(now, for_so_long);
             side.still = None;
             side.lanes.iter_mut().for_each(|lane| lane.stalled(for_so_long));
@@ -391,7 +398,8 @@ impl Engine {
 
     /// Turns every disk that has something to do, until none has; fills `news`.
     pub(crate) fn turn(&mut self, now: Instant) {
-        for disk in 0..self.sides.len() {
+        for at in 0..self.sides.count() {
+            let disk = self.sides.number(at);
             if self.sides[disk].due().is_some_and(|at| at <= now) {
                 self.mark(disk);
             }
@@ -500,21 +508,30 @@ impl Engine {
     /// Gives what was dispatched to the devices, those that follow one another on a device together.
     fn execute(&mut self, now: Instant, number: usize) {
         let side = &mut self.sides[number];
-        let mut segments = &side.exchange.segments[..];
-        for requests in side.exchange.requests.chunk_by(|one, next| one.place == next.place) {
+        let mut asked = std::mem::take(&mut side.exchange.requests);
+        let mut all = std::mem::take(&mut side.exchange.segments);
+        let mut segments = &all[..];
+        for requests in asked.chunk_by(|one, next| one.place == next.place) {
             let (mine, others) = segments.split_at(requests.iter().map(|request| request.segments).sum());
             segments = others;
             let place = requests[0].place;
+            if side.held[place].is_none() {
+                side.take_lane(number, place, self.context, &mut self.ring);
+            }
             let mut io = io!(self, side);
             side.lanes[place].queue(&mut io, now, requests, mine);
             if io.launch && self.launches.last() != Some(&(number, place)) {
                 self.launches.push((number, place));
             }
         }
-        side.exchange.requests.clear();
-        side.exchange.segments.clear();
-        for (start, map) in side.maps.drain(..) {
+        asked.clear();
+        all.clear();
+        (side.exchange.requests, side.exchange.segments) = (asked, all);
+        for (start, map) in std::mem::take(&mut side.maps) {
             let (place, _) = Place::locate(&side.places, Extent::new(start, 0));
+            if side.held[place].is_none() {
+                side.take_lane(number, place, self.context, &mut self.ring);
+            }
             side.lanes[place].map(&mut io!(self, side), now, map);
         }
         self.news.extend(self.mapped.drain(..).map(|(ticket, outcome)| (ticket, News::Ended(outcome))));
@@ -545,8 +562,9 @@ impl Engine {
 
 impl Side {
     fn new(number: usize, disk: Arc<Disk>, context: ContextId, notifiers: &Arc<Notifiers>, ring: &mut Ring) -> Self {
-        let Found { epoch, queues, .. } = disk.look();
+        let Found { epoch, queues, .. } = disk.enter(context);
         let depth = queues.of(context).settings().depth;
+        let claims = disk.blocks.enter(context); // blocks.2
         let mut side = Self {
             disk,
             queues,
@@ -556,7 +574,7 @@ impl Side {
             handover: if epoch % 2 == 1 { Handover::Frozen } else { Handover::Open },
             places: Arc::default(),
             timed: Vec::new(),
-            claims: false,
+            claims,
             settling: false,
             lanes: Vec::new(),
             held: Vec::new(),
@@ -589,45 +607,56 @@ impl Side {
         }
         self.handover = if found.is_frozen() { Handover::Frozen } else { Handover::Open };
         self.places = found.places;
-        let io_timeout = self.queues.of(context).settings().io_timeout;
-        self.epoch = if self.take_lanes(number, io_timeout, ring) { found.epoch } else { LOOK_AGAIN };
+        self.epoch = if self.let_go(ring) { found.epoch } else { LOOK_AGAIN };
+        let shared_out = |place: &Place| place.device.as_ref().is_some_and(|device| device.is_shared_out());
+        for index in 0..self.places.len() {
+            if self.held[index].is_none() && shared_out(&self.places[index]) {
+                self.take_lane(number, index, context, ring);
+            }
+        }
     }
 
-    /// Takes a lane of each device that has come, and lets go of those that went; whether all could be let go.
-    fn take_lanes(&mut self, number: usize, io_timeout: Duration, ring: &mut Ring) -> bool {
+    /// Lets go of the devices that went; whether all could be let go.
+    fn let_go(&mut self, ring: &mut Ring) -> bool {
         let mut all = true;
-        for index in 0..self.places.len().max(self.lanes.len()) {
+        for index in 0..self.held.len() {
             let device = self.places.get(index).and_then(|place| place.device.as_ref());
-            let held = self.held.get(index).and_then(|held| held.as_ref());
-            if let Some((held, file)) = held {
-                if device.is_some_and(|device| Arc::ptr_eq(device, held)) {
-                    continue;
-                }
-                self.lanes[index].leave();
-                if !self.is_at_rest() || self.lanes[index].in_flight() > 0 {
-                    all = false; // engine.1
-                    continue;
-                }
-                file.iter().for_each(|file| ring.set_file(*file, None));
-                (self.lanes[index], self.held[index]) = (Box::new(Gone), None);
+            let Some((held, file)) = &self.held[index] else { continue };
+            if device.is_some_and(|device| Arc::ptr_eq(device, held)) {
+                continue;
             }
-            while self.lanes.len() <= index {
-                self.lanes.push(Box::new(Gone));
-                self.held.push(None);
+            self.lanes[index].leave();
+            if !self.is_at_rest() || self.lanes[index].in_flight() > 0 {
+                all = false; // engine.1
+                continue;
             }
-            if let Some(device) = device {
-                let file = self.places[index].file;
-                file.iter().for_each(|file| ring.set_file(*file, device.descriptor()));
-                self.held[index] = Some((Arc::clone(device), file));
-                self.lanes[index] = Arc::clone(device).lane(Address { disk: number, place: index, file, io_timeout });
-            }
+            file.iter().for_each(|file| ring.set_file(*file, None));
+            (self.lanes[index], self.held[index]) = (Box::new(Gone), None);
         }
         while self.lanes.len() > self.places.len() && self.held.last().is_some_and(Option::is_none) {
             self.lanes.pop();
             self.held.pop();
         }
+        while self.lanes.len() < self.places.len() {
+            self.lanes.push(Box::new(Gone));
+            self.held.push(None);
+        }
         self.timed = (0..self.lanes.len()).filter(|place| self.lanes[*place].is_by_the_clock()).collect();
         all
+    }
+
+    /// Takes a lane of the device at a place, for its first request.
+    #[cold]
+    fn take_lane(&mut self, number: usize, place: usize, context: ContextId, ring: &mut Ring) {
+        let Place { device: Some(device), file, .. } = &self.places[place] else { return };
+        let io_timeout = self.queues.of(context).settings().io_timeout;
+        file.iter().for_each(|file| ring.set_file(*file, device.descriptor()));
+        self.held[place] = Some((Arc::clone(device), *file));
+        self.lanes[place] = Arc::clone(device).lane(Address { disk: number, place, file: *file, io_timeout });
+        if self.lanes[place].is_by_the_clock() {
+            self.timed.push(place);
+            Ring::be_punctual();
+        }
     }
 
     /// Requests that its devices have of the worker.

@@ -10,7 +10,7 @@
 //!             are taken: no request is in two queues or in none.
 //! handover.2  A worker arrives when all that it had in the old queues has ended and its memory is free. The last to arrive
 //!             puts the new queues in place; each then takes its streams over.
-//! handover.3  A worker that ends has arrived for ever.
+//! handover.3  A worker counts from its first client on the disk until it ends: nobody waits for a worker that has nothing there.
 //! handover.4  What was counted goes on: statistics of the old queues are added up and kept.
 //! handover.6  What a ceiling holds in an old queue goes back to its worker, and waits again in the new one: nobody waits for
 //!             a bio that may not go for a minute.
@@ -32,10 +32,11 @@ use super::{Disk, GroupBounds, Place, Plan};
 
 /// Which queues a disk has, which come next, and what both are made from.
 pub(super) struct State {
-    pub(super) queues: Arc<Queues>,
+    /// `None`: no worker has had anything for the disk (disk.4).
+    pub(super) queues: Option<Arc<Queues>>,
     next: Option<Next>,
-    /// One bit for each worker that has ended (handover.3).
-    ended: u64,
+    /// One bit for each worker that has a side of the disk, and has not ended (handover.3).
+    here: u64,
     /// What was counted in queues that are no more (handover.4).
     pub(super) past: Past,
     /// What schedulers of queues that are no more have learned of the disk (handover.7).
@@ -83,11 +84,11 @@ pub(super) fn add_stats(all: &mut Vec<(GroupId, Group, Stats)>, more: Vec<(Group
 }
 
 impl State {
-    pub(super) fn new(queues: Queues, plan: Plan, places: Arc<[Place]>, groups: Vec<(GroupId, Group)>) -> Self {
+    pub(super) fn new(plan: Plan, places: Arc<[Place]>, groups: Vec<(GroupId, Group)>) -> Self {
         Self {
-            queues: Arc::new(queues),
+            queues: None,
             next: None,
-            ended: 0,
+            here: 0,
             past: Past::default(),
             learned: Vec::new(),
             plan,
@@ -97,9 +98,20 @@ impl State {
         }
     }
 
-    /// The queues that the disk has, and those that come next.
+    /// The queues that the disk has, if any, and those that come next.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Queues>> {
-        [&self.queues].into_iter().chain(self.next.as_ref().map(|next| &next.queues))
+        self.queues.iter().chain(self.next.as_ref().map(|next| &next.queues))
+    }
+
+    /// The queues that the disk has, which are made if it has none (disk.4).
+    pub(super) fn queues(&mut self) -> Arc<Queues> {
+        let Self { queues, plan, places, groups, bounds, .. } = self;
+        let made = queues.get_or_insert_with(|| {
+            let queues = plan.first(places, groups).expect("what its scheduler is set to was looked at before");
+            bounds.iter().for_each(|(id, bound)| queues.bind(Instant::ZERO, *id, bound));
+            Arc::new(queues)
+        });
+        Arc::clone(made)
     }
 }
 
@@ -132,21 +144,25 @@ impl Disk {
         let mut state = self.state();
         let plan = state.plan.with_scheduler(kind, set);
         plan.check_set()?;
-        if state.next.is_none() && state.queues.is_one() && plan.has_one_queue() {
+        let Some(queues) = &state.queues else {
+            state.plan = plan;
+            return Ok(());
+        };
+        if state.next.is_none() && queues.is_one() && plan.has_one_queue() {
             // The scheduler is made before the queue is taken, and the old one goes after that: workers do not wait for either.
             let root = [plan.root.clone()];
-            let Setup { capacity, depth, character, seed, .. } = state.queues.of(ContextId(0)).setup();
+            let Setup { capacity, depth, character, seed, .. } = queues.of(ContextId(0)).setup();
             let next = kind.build(&Setup { capacity, depth, groups: &root, character, seed });
-            let mut queue = state.queues.of(ContextId(0));
+            let mut queue = queues.of(ContextId(0));
             let old = queue.take_over(now, kind, next);
             for (name, value) in set {
                 queue.set_tunable(name, value).expect("it was looked at just now");
             }
             drop(queue);
             drop(old);
+            let (depth, nr_requests) = plan.bounds();
+            queues.set_bounds(now, depth, nr_requests);
             state.plan = plan;
-            let (depth, nr_requests) = state.plan.bounds();
-            state.queues.set_bounds(now, depth, nr_requests);
             return Ok(());
         }
         let queues = Arc::new(plan.queues(now, &state.places, &state.groups)?);
@@ -202,7 +218,8 @@ impl Disk {
 
     /// The scheduler that the disk has.
     pub(crate) fn scheduler(&self) -> Kind {
-        self.queues().of(ContextId(0)).settings().scheduler
+        let state = self.state();
+        state.queues.as_ref().map_or(state.plan.settings.scheduler, |queues| queues.scheduler())
     }
 
     /// The number of the last change: a worker that knows another number has to [look](Self::look).
@@ -211,10 +228,21 @@ impl Disk {
         self.epoch.load(Ordering::Acquire)
     }
 
+    /// Whether it passes from some queues to others.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.epoch() % 2 == 1
+    }
+
+    /// A worker has its first client here, and counts from now on (handover.3); which queues the disk has.
+    pub(crate) fn enter(&self, context: ContextId) -> Found {
+        self.state().here |= 1 << context.0;
+        self.look()
+    }
+
     /// Which queues the disk has.
     pub(crate) fn look(&self) -> Found {
-        let state = self.state();
-        Found { epoch: self.epoch(), queues: Arc::clone(&state.queues), places: Arc::clone(&state.places) }
+        let mut state = self.state();
+        Found { epoch: self.epoch(), queues: state.queues(), places: Arc::clone(&state.places) }
     }
 
     /// A worker has nothing in the old queues any more (handover.2); whether it was the last, and is to wake the others.
@@ -229,22 +257,22 @@ impl Disk {
     /// A worker ends (handover.3); whether the others are to be woken.
     pub(crate) fn leave(&self, context: ContextId) -> bool {
         let mut state = self.state();
-        state.ended |= 1 << context.0;
+        state.here &= !(1 << context.0);
         self.hand_over(&mut state)
     }
 
     /// Puts the new queues in place if all workers have arrived (handover.1).
     fn hand_over(&self, state: &mut State) -> bool {
-        let all = u64::MAX >> (64 - state.plan.contexts());
-        let Some(next) = state.next.take_if(|next| (next.arrived | state.ended) & all == all) else { return false };
-        let old = std::mem::replace(&mut state.queues, next.queues);
+        let here = state.here;
+        let Some(Next { queues, .. }) = state.next.take_if(|next| next.arrived & here == here) else { return false };
+        let old = state.queues.replace(Arc::clone(&queues)).expect("others come next only where there are some");
         state.past.add(&old);
         if old.is_one() {
             state.learned.extend(old.of(ContextId(0)).take_learned()); // handover.7
         }
-        if state.queues.is_one() {
+        if queues.is_one() {
             let learned = std::mem::take(&mut state.learned);
-            state.queues.of(ContextId(0)).recall(learned);
+            queues.of(ContextId(0)).recall(learned);
         }
         for place in state.places.iter().filter(|place| !place.is_free) {
             // A queue that was alone had a state of its own, unless it was handed over before.
@@ -299,6 +327,12 @@ mod tests {
     }
 
     fn disk_with(settings: &config::Disk) -> Disk {
+        let disk = unused(settings);
+        (0..2).for_each(|worker| _ = disk.enter(ContextId(worker)));
+        disk
+    }
+
+    fn unused(settings: &config::Disk) -> Disk {
         let model = Factory::new(|| Box::new(Volatile));
         let backing = Backing::Model { name: "volatile".into(), size: 1 << 20, model };
         let device = device::open(&backing, false, &Default::default()).unwrap();
@@ -307,7 +341,7 @@ mod tests {
 
     /// Asks for a flush, and has the device answer so; whether it was asked at all.
     fn flush(disk: &Disk, outcome: Outcome) -> bool {
-        let (queues, now, context) = (disk.queues(), Instant::ZERO, ContextId(0));
+        let (queues, now, context) = (disk.look().queues, Instant::ZERO, ContextId(0));
         let mut queue = queues.of(context);
         let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context };
         let stream = queue.add_stream(stream);
@@ -325,11 +359,8 @@ mod tests {
 
     fn hand_over(disk: &Disk, kind: Kind) {
         disk.set_scheduler(Instant::ZERO, kind, &[]).unwrap();
-        assert!(
-            disk.look().is_frozen() && !disk.arrive(ContextId(0)) && disk.arrive(ContextId(1)),
-            "the last one tells"
-        );
-        assert!(!disk.look().is_frozen() && disk.scheduler() == kind);
+        assert!(disk.is_frozen() && !disk.arrive(ContextId(0)) && disk.arrive(ContextId(1)), "the last one tells");
+        assert!(!disk.is_frozen() && disk.scheduler() == kind);
     }
 
     /// handover.5
@@ -350,22 +381,50 @@ mod tests {
     #[test]
     fn other_bounds_freeze_nothing_unless_workers_share_tags_and_there_is_no_room_for_so_many() {
         let bounds = |disk: &Disk| {
-            let queues = disk.queues();
+            let queues = disk.look().queues;
             let each = queues.each().map(|queue| (queue.settings().depth, queue.settings().nr_requests));
             each.collect::<Vec<_>>()
         };
         let one = disk(Kind::Fair);
         one.set_bounds(Instant::ZERO, Some(4096), None).unwrap();
-        assert_eq!((one.look().is_frozen(), bounds(&one)), (false, vec![(4096, 8192)]));
+        assert_eq!((one.is_frozen(), bounds(&one)), (false, vec![(4096, 8192)]));
         let settings = config::Disk { shared_tags: true, depth: Some(4), ..config::Disk::new("d", Kind::None) };
         let several = disk_with(&settings);
         several.set_bounds(Instant::ZERO, Some(64), Some(70)).unwrap();
-        assert_eq!((several.look().is_frozen(), bounds(&several)), (false, vec![(64, 70); 2]));
-        assert_eq!(several.queues().tags().map(|tags| tags.depth()), Some(64));
+        assert_eq!((several.is_frozen(), bounds(&several)), (false, vec![(64, 70); 2]));
+        assert_eq!(several.look().queues.tags().map(|tags| tags.depth()), Some(64));
         several.set_bounds(Instant::ZERO, Some(65), None).unwrap();
-        assert!(several.look().is_frozen(), "there is room for 16 times as many tags as at first");
+        assert!(several.is_frozen(), "there is room for 16 times as many tags as at first");
         (0..2).for_each(|worker| _ = several.arrive(ContextId(worker)));
-        assert_eq!((several.look().is_frozen(), bounds(&several)), (false, vec![(65, 130); 2]));
+        assert_eq!((several.is_frozen(), bounds(&several)), (false, vec![(65, 130); 2]));
+    }
+
+    /// disk.4
+    #[test]
+    fn a_disk_that_nobody_uses_has_no_queue_and_begins_with_what_was_changed_until_then() {
+        let (disk, now, alice) = (unused(&config::Disk::new("d", Kind::MqDeadline)), Instant::ZERO, GroupId(1));
+        disk.add_group(now, alice, &Group { path: "/alice".into(), parent: Some(GroupId::ROOT), weight: 100 });
+        disk.set_weight(now, alice, 300);
+        disk.set_scheduler(now, Kind::Fair, &[]).unwrap();
+        disk.set_tunable("isolation_cost", "5").unwrap();
+        assert!(disk.set_tunable("read_expire", "5ms").is_err(), "mq-deadline had it");
+        disk.set_bounds(now, Some(7), None).unwrap();
+        assert!(disk.queues().is_none() && disk.scheduler() == Kind::Fair && !disk.is_frozen());
+        let queues = disk.enter(ContextId(1)).queues;
+        let queue = queues.of(ContextId(1));
+        let settings = queue.settings();
+        assert_eq!((settings.scheduler, settings.depth), (Kind::Fair, 7));
+        assert_eq!(queue.tunable("isolation_cost").as_deref(), Some("5"));
+        assert_eq!(queue.groups().find(|(id, _)| *id == alice).map(|(_, group)| group.weight), Some(300));
+    }
+
+    /// handover.3
+    #[test]
+    fn a_worker_without_a_client_here_is_not_waited_for() {
+        let disk = unused(&config::Disk::new("d", Kind::None));
+        disk.enter(ContextId(1));
+        disk.set_scheduler(Instant::ZERO, Kind::Fair, &[]).unwrap();
+        assert!(disk.is_frozen() && disk.arrive(ContextId(1)) && !disk.is_frozen());
     }
 
     /// handover.7
@@ -373,8 +432,8 @@ mod tests {
     fn what_was_learned_of_the_disk_outlasts_queues() {
         let disk = disk(Kind::Fair);
         let learned = || Box::new(0_u8) as Learned;
-        disk.queues().of(ContextId(0)).recall(vec![(Kind::Cfq, learned())]);
-        let kinds = |disk: &Disk| disk.queues().of(ContextId(0)).take_learned().into_iter().map(|(kind, _)| kind);
+        disk.look().queues.of(ContextId(0)).recall(vec![(Kind::Cfq, learned())]);
+        let kinds = |disk: &Disk| disk.look().queues.of(ContextId(0)).take_learned().into_iter().map(|(kind, _)| kind);
         hand_over(&disk, Kind::None);
         assert_eq!(kinds(&disk).count(), 0, "queues of several workers have no use for it");
         hand_over(&disk, Kind::Bfq);

@@ -10,6 +10,8 @@
 //!         batch. `none` decides nothing, so each worker has a queue of its own, and its lock is never contended.
 //! disk.3  A flush is shared within a device by all exports, connections and workers that ask for one. Where workers have queues
 //!         of their own they share flushes under one lock, which is taken only while a client flushes.
+//! disk.4  A disk that no client uses has no queue, and no worker has anything of it: of 10,000 exports that nobody uses little more
+//!         is kept than their names. The first stream makes the queues, from what was set and changed until then.
 
 pub(crate) mod blocks;
 mod disks;
@@ -20,6 +22,7 @@ mod handover;
 mod parts;
 mod place;
 pub(crate) mod queues;
+mod sides;
 pub(crate) mod stuck;
 mod tag_wait;
 
@@ -37,7 +40,7 @@ use fairlift_core::stats::Stats;
 use fairlift_core::trace::Event;
 use fairlift_core::tunable;
 use fairlift_core::waits::Doing;
-use fairlift_core::{ContextId, Errno, Group, GroupId, Instant, Limits, Op, Queue, Sector};
+use fairlift_core::{ContextId, Duration, Errno, Group, GroupId, Instant, Limits, Op, Queue, Sector};
 
 use crate::Error;
 use crate::config;
@@ -91,16 +94,16 @@ impl Disk {
         };
         let fail = |why: String| Error::Disk { name: settings.name.clone(), why };
         plan.check().map_err(fail)?;
+        plan.check_set().map_err(|error| fail(error.to_string()))?;
         let numbered = groups.iter().enumerate().skip(1);
         let groups: Vec<_> = numbered.map(|(id, group)| (GroupId(id as u16), group.clone())).collect();
-        let queues = plan.first(&places, &groups).map_err(|error| fail(error.to_string()))?;
         Ok(Self {
             name: settings.name.clone(),
             concurrency: settings.concurrency,
             epoch: AtomicU64::new(0),
-            state: Mutex::new(State::new(queues, plan, places.into(), groups)),
+            state: Mutex::new(State::new(plan, places.into(), groups)),
             gauge: None,
-            blocks: Blocks::new(contexts),
+            blocks: Blocks::new(),
         })
     }
 
@@ -108,15 +111,37 @@ impl Disk {
         self.state.lock().unwrap_or_else(|_: PoisonError<_>| panic!("disk {}: a worker panicked in it", self.name))
     }
 
-    /// The queues that it has now.
-    pub(crate) fn queues(&self) -> Arc<Queues> {
-        Arc::clone(&self.state().queues)
+    /// The queues that it has now, if a client ever used it (disk.4).
+    pub(crate) fn queues(&self) -> Option<Arc<Queues>> {
+        self.state().queues.clone()
+    }
+
+    /// Looks at one of its queues, and its bounds: how many requests may be in flight, and how many may wait or be in flight. Where it
+    /// has none, at the smallest that is set as they will be.
+    pub(crate) fn with_queue<R>(&self, look: impl FnOnce(&Queue, (u16, u32)) -> R) -> R {
+        let (queues, plan) = {
+            let state = self.state();
+            (state.queues.clone(), state.plan.clone())
+        };
+        match queues {
+            Some(queues) => {
+                let queue = queues.nth(0);
+                let bounds = (queue.settings().depth, queue.settings().nr_requests);
+                look(&queue, bounds)
+            }
+            None => look(&plan.least().expect("what its scheduler is set to was looked at before"), plan.bounds()),
+        }
+    }
+
+    /// Each of its queues, under its lock.
+    fn for_each_queue(&self, act: impl FnMut(MutexGuard<'_, Queue>)) {
+        self.queues().iter().flat_map(|queues| queues.each()).for_each(act);
     }
 
     /// The first of its devices that a flush failed on, and how, if nobody has taken note of it.
     pub(crate) fn flush_error(&self) -> Option<(Arc<dyn Device>, Errno)> {
         let state = self.state();
-        let mut queue = state.queues.of(ContextId(0));
+        let mut queue = state.queues.as_ref()?.of(ContextId(0));
         (state.places.iter())
             .find_map(|place| Some((Arc::clone(place.device.as_ref()?), queue.flush_error(place.start)?)))
     }
@@ -125,7 +150,7 @@ impl Disk {
     pub(crate) fn acknowledge_flush_errors(&self) -> Vec<(Arc<dyn Device>, Errno)> {
         let state = self.state();
         let mut noted = Vec::new();
-        for mut queue in state.queues.each() {
+        for mut queue in state.queues.iter().flat_map(|queues| queues.each()) {
             for (place, device) in state.places.iter().filter_map(|place| Some((place, place.device.as_ref()?))) {
                 // Queues of several workers share what they remember: the first finds it.
                 if let Some(errno) = queue.flush_error(place.start) {
@@ -141,29 +166,31 @@ impl Disk {
     pub(crate) fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         let state = self.state();
         state.past.counts.iter().for_each(|(name, count)| tell(name, *count));
-        state.queues.each().for_each(|queue| queue.counters(tell));
+        state.queues.iter().flat_map(|queues| queues.each()).for_each(|queue| queue.counters(tell));
     }
 
     /// Whether floors add up to more than it was seen to do.
     pub(crate) fn floors_short(&self) -> Option<Shortage> {
-        self.queues().each().find_map(|queue| queue.floors_short())
+        self.queues()?.each().find_map(|queue| queue.floors_short())
     }
 
     /// Tells what its schedulers decided since this was asked last: [`fairlift_core::Queue::take_findings`].
     pub(crate) fn take_findings(&self, tell: &mut dyn FnMut(Finding)) {
-        self.queues().each().for_each(|mut queue| queue.take_findings(tell));
+        self.for_each_queue(|mut queue| queue.take_findings(tell));
     }
 
     /// Lets each queue keep so many events, those that do already included if it is 0.
     pub(crate) fn set_trace(&self, bound: usize) {
-        for mut queue in self.queues().each().filter(|queue| bound == 0 || !queue.is_traced()) {
-            queue.set_trace(bound);
-        }
+        self.for_each_queue(|mut queue| {
+            if bound == 0 || !queue.is_traced() {
+                queue.set_trace(bound);
+            }
+        });
     }
 
     /// Takes the events out of its queues, so many at a time, and tells how many were lost since tracing began.
     pub(crate) fn take_trace(&self, most: usize, tell: &mut dyn FnMut(Event)) -> u64 {
-        let queues = self.queues();
+        let Some(queues) = self.queues() else { return 0 };
         let mut lost = 0;
         for number in 0..queues.count() {
             // What comes while it is taken is for the next time.
@@ -186,7 +213,8 @@ impl Disk {
     pub(crate) fn stats_by_group(&self) -> Vec<(Group, Stats)> {
         let state = self.state();
         let mut all = state.past.stats.clone();
-        state.queues.each().for_each(|queue| handover::add_stats(&mut all, queue.stats_by_group()));
+        let queues = state.queues.iter().flat_map(|queues| queues.each());
+        queues.for_each(|queue| handover::add_stats(&mut all, queue.stats_by_group()));
         let busy = all.into_iter().filter(|(.., stats)| Op::ALL.iter().any(|op| stats.of(*op).ops > 0));
         busy.map(|(_, group, stats)| (group, stats)).collect()
     }
@@ -203,7 +231,8 @@ impl Disk {
             all.entry(id).or_default().stats.add(&stats);
         }
         let queues = self.queues();
-        for number in 0..queues.count() {
+        for (queues, number) in queues.iter().flat_map(|queues| (0..queues.count()).map(move |number| (queues, number)))
+        {
             for (id, figures) in figures_of(now, || queues.nth(number)) {
                 all.entry(id).or_default().add(&figures);
             }
@@ -215,13 +244,18 @@ impl Disk {
 
     /// What its queues found it doing, added up, and how many they are.
     pub(crate) fn doing(&self, now: Instant) -> (Doing, u32) {
-        let queues = self.queues();
-        let all = queues.each().map(|queue| queue.doing(now));
-        all.fold((Doing::default(), 0), |(sum, count), doing| (sum + doing, count + 1))
+        let mut all = (Doing::default(), 0);
+        self.for_each_queue(|queue| all = (all.0 + queue.doing(now), all.1 + 1));
+        all
     }
 
     pub(crate) fn places(&self) -> Arc<[Place]> {
         Arc::clone(&self.state().places)
+    }
+
+    /// How long a request may be in a device.
+    pub(crate) fn io_timeout(&self) -> Duration {
+        self.state().plan.io_timeout()
     }
 
     /// What it has, as it was configured and changed since.
@@ -234,6 +268,11 @@ impl Disk {
     /// The devices on it.
     pub(crate) fn devices(&self) -> Vec<Arc<dyn Device>> {
         self.places().iter().filter_map(|place| place.device.clone()).collect()
+    }
+
+    /// Whether all workers have something of it before a client comes.
+    pub(crate) fn is_shared_out(&self) -> bool {
+        self.places().iter().filter_map(|place| place.device.as_ref()).any(|device| device.is_shared_out())
     }
 
     /// Where a device is.
@@ -343,7 +382,9 @@ impl Disk {
 
     /// Whether a group has this number, or had it and has not quite left.
     pub(crate) fn has_group(&self, id: GroupId) -> bool {
-        self.state().all().any(|queues| queues.each().any(|queue| queue.has_group(id)))
+        let state = self.state();
+        let said = state.groups.iter().any(|(one, _)| *one == id);
+        said || state.all().any(|queues| queues.each().any(|queue| queue.has_group(id)))
     }
 
     /// Gives a group another weight.
@@ -391,8 +432,8 @@ impl Disk {
         if !state.groups.iter().any(|(one, _)| *one == id) {
             return true;
         }
-        let in_use = |queue: &Queue| queue.groups().any(|(_, group)| group.parent == Some(id)) || queue.has_streams(id);
-        if state.all().any(|queues| queues.each().any(|queue| in_use(&queue))) {
+        let has_groups = state.groups.iter().any(|(_, group)| group.parent == Some(id));
+        if has_groups || state.all().any(|queues| queues.each().any(|queue| queue.has_streams(id))) {
             return false;
         }
         for queues in state.all() {
@@ -413,20 +454,22 @@ impl Disk {
     /// There is no such tunable, or the value is malformed or out of range; nothing has changed.
     pub(crate) fn set_tunable(&self, name: &str, value: &str) -> Result<(), tunable::Error> {
         let mut state = self.state();
+        let mut plan = state.plan.clone();
+        plan.settings.set.retain(|(one, _)| one != name);
+        plan.settings.set.push((name.to_owned(), value.to_owned()));
+        plan.check_set()?;
         for queues in state.all() {
             queues.each().try_for_each(|mut queue| queue.set_tunable(name, value))?;
         }
-        let set = &mut state.plan.settings.set;
-        set.retain(|(one, _)| one != name);
-        set.push((name.to_owned(), value.to_owned()));
+        state.plan = plan;
         Ok(())
     }
 
     /// How many requests its devices have, and how many wait for them.
     pub(crate) fn load(&self) -> (u32, u32) {
-        self.queues().each().fold((0, 0), |(in_flight, waiting), queue| {
-            (in_flight + u32::from(queue.in_flight()), waiting + queue.waiting() as u32)
-        })
+        let mut all = (0, 0);
+        self.for_each_queue(|queue| all = (all.0 + u32::from(queue.in_flight()), all.1 + queue.waiting() as u32));
+        all
     }
 }
 
@@ -498,9 +541,20 @@ impl Plan {
 
     /// Whether its scheduler has what it is to be set to.
     fn check_set(&self) -> Result<(), tunable::Error> {
+        if self.settings.set.is_empty() { Ok(()) } else { self.least().map(drop) }
+    }
+
+    /// The smallest queue with its scheduler, and what that is set to.
+    fn least(&self) -> Result<Queue, tunable::Error> {
         let least = Settings { depth: 1, nr_requests: 1, ..Settings::new(self.settings.scheduler, Limits::new(0)) };
         let mut queue = Queue::new(least);
-        self.settings.set.iter().try_for_each(|(name, value)| queue.set_tunable(name, value))
+        self.settings.set.iter().try_for_each(|(name, value)| queue.set_tunable(name, value))?;
+        Ok(queue)
+    }
+
+    /// How long a request may be in a device.
+    fn io_timeout(&self) -> Duration {
+        self.settings.io_timeout.unwrap_or(fairlift_core::time::secs(30))
     }
 
     /// Whether all workers have the same queue.
@@ -523,7 +577,7 @@ impl Plan {
             nr_requests: nr_requests.max(depth.into()),
             contexts: self.contexts,
             groups: vec![self.root.clone()],
-            io_timeout: self.settings.io_timeout.unwrap_or(fairlift_core::time::secs(30)),
+            io_timeout: self.io_timeout(),
             ..Settings::new(self.settings.scheduler, limits(places))
         }
     }
@@ -545,10 +599,6 @@ impl Plan {
 
     fn shares_tags(&self) -> bool {
         self.settings.shared_tags
-    }
-
-    fn contexts(&self) -> u32 {
-        self.contexts.into()
     }
 }
 

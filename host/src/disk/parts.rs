@@ -267,7 +267,8 @@ impl Engine {
 
     /// Looks whether blocks are claimed on disks where they were not, and whether some were granted to our requests.
     pub(super) fn look_at_blocks(&mut self) {
-        for disk in 0..self.sides.len() {
+        for at in 0..self.sides.count() {
+            let disk = self.sides.number(at);
             let side = &mut self.sides[disk];
             if side.claims {
                 self.take_granted(disk);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fairlift_core::flush::{self, SharedFlush};
+use fairlift_core::flush::SharedFlush;
 use fairlift_core::queue::Backing;
 use fairlift_core::{Extent, Limits, Sector};
 
@@ -48,7 +48,7 @@ impl Place {
             room: sectors.saturating_mul(2).max(ROOM),
             device: Some(Arc::clone(device)),
             file: *file,
-            flush: Shared::new(flush::Settings::default(), facts.volatile_cache),
+            flush: Shared::new(facts.volatile_cache),
             is_free: false,
             facts,
         }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::queue::{Settings, SharedTags};
+use fairlift_core::sched::Kind;
 use fairlift_core::tags::DEPTH_MAX;
 use fairlift_core::{ContextId, Group, GroupId, Instant, Queue, tunable};
 
@@ -88,6 +89,11 @@ impl Queues {
             queue.set_ceiling(now, id, bound.budget.clone());
             queue.set_floor(now, id, bound.floor);
         }
+    }
+
+    /// The scheduler of each.
+    pub(super) fn scheduler(&self) -> Kind {
+        self.nth(0).settings().scheduler
     }
 
     /// Whether all workers have the same one.

@@ -53,7 +53,8 @@ impl Engine {
     #[cold]
     pub(crate) fn look_for_stuck(&mut self, now: Instant) -> u64 {
         let mut found = 0;
-        for number in 0..self.sides.len() {
+        for at in 0..self.sides.count() {
+            let number = self.sides.number(at);
             let side = &mut self.sides[number];
             let requests = side.pending();
             if requests == 0 || !side.nothing_happens(self.context) {

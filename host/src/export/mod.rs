@@ -36,6 +36,6 @@ pub(crate) struct Export {
     pub(crate) group: GroupId,
     pub(crate) priority: Priority,
     pub(crate) facts: Facts,
-    /// What connections that are gone have done; that of an export which has changed is the same.
-    pub(crate) stats: Arc<Mutex<Stats>>,
+    /// What connections that are gone have done, if there were any; that of an export which has changed is the same.
+    pub(crate) stats: Arc<Mutex<Option<Box<Stats>>>>,
 }

@@ -1,6 +1,7 @@
 //! What is opened, once each, and put on which disk.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlift_core::Sector;
@@ -30,7 +31,7 @@ impl Devices {
 
     /// Opens the backing of an export; exports of one file share it, and so do exports of one model on one disk that
     /// they name.
-    pub(crate) fn open(&mut self, export: &config::Export, all: &[config::Export]) -> Result<Arc<dyn Device>, Error> {
+    pub(crate) fn open(&mut self, export: &config::Export, written: &Written) -> Result<Arc<dyn Device>, Error> {
         self.roots.check(&export.backing)?;
         if let config::Backing::File { path, .. } = &export.backing
             && let Some(known) = identity(path).and_then(|identity| self.files.get(&identity))
@@ -54,8 +55,8 @@ impl Devices {
             return Ok(Arc::clone(known));
         }
         // A file that any of its exports may write is opened for writing.
-        let read_only = all.iter().filter(|e| same_file(&e.backing, &export.backing)).all(|e| e.read_only);
-        let device = device::open(&export.backing, read_only && export.read_only, &self.roots)?;
+        let read_only = export.read_only && !written.has(&export.backing);
+        let device = device::open(&export.backing, read_only, &self.roots)?;
         if let Some(identity) = device.identity() {
             self.files.insert(identity, Arc::clone(&device));
         }
@@ -69,22 +70,52 @@ impl Devices {
     }
 }
 
+/// What exports may write.
+#[derive(Default)]
+pub(crate) struct Written {
+    paths: HashSet<PathBuf>,
+    files: HashSet<(u64, u64)>,
+    faults: HashSet<String>,
+}
+
+impl Written {
+    /// Of these exports.
+    pub(crate) fn by(exports: &[config::Export]) -> Self {
+        let mut written = Self::default();
+        if exports.iter().all(|export| !export.read_only) {
+            return written; // nobody asks
+        }
+        for export in exports.iter().filter(|export| !export.read_only) {
+            match &export.backing {
+                config::Backing::File { path, .. } => {
+                    written.files.extend(identity(path));
+                    written.paths.insert(path.clone());
+                }
+                config::Backing::Fault(fault) => _ = written.faults.insert(fault.name.clone()),
+                _ => {}
+            }
+        }
+        written
+    }
+
+    /// Whether a backing is among it, if it is of a kind that exports share.
+    pub(crate) fn has(&self, backing: &config::Backing) -> bool {
+        match backing {
+            config::Backing::File { path, .. } => {
+                self.paths.contains(path) || identity(path).is_some_and(|identity| self.files.contains(&identity))
+            }
+            config::Backing::Fault(fault) => self.faults.contains(&fault.name),
+            _ => false,
+        }
+    }
+}
+
 /// Which file a path names, as [`Device::identity`] says it.
 pub(crate) fn identity(path: &std::path::Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let metadata = std::fs::metadata(path).ok()?;
     let block = metadata.file_type().is_block_device();
     Some(if block { (u64::MAX, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) })
-}
-
-pub(crate) fn same_file(a: &config::Backing, b: &config::Backing) -> bool {
-    match (a, b) {
-        (config::Backing::File { path: a, .. }, config::Backing::File { path: b, .. }) => {
-            a == b || identity(a).is_some_and(|a| identity(b) == Some(a))
-        }
-        (config::Backing::Fault(a), config::Backing::Fault(b)) => a.name == b.name,
-        _ => false,
-    }
 }
 
 /// The disks, and what is on them.
@@ -100,10 +131,15 @@ pub(crate) struct Arranged {
 pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usize) -> Result<Arranged, Error> {
     let mut settings = config.disks.clone();
     let mut homes: HashMap<u64, usize> = HashMap::new();
+    // Whoever shares a device shares its disk, even if only one of them names it.
+    let mut disk_of: HashMap<*const (), usize> = HashMap::new();
+    for (export, device) in config.exports.iter().zip(opened) {
+        export.disk.iter().for_each(|disk| _ = disk_of.entry(address(device)).or_insert(*disk));
+    }
+    let named = disk_of.clone();
     let mut on_disk: Vec<usize> = Vec::new();
-    for (index, (export, device)) in config.exports.iter().zip(opened).enumerate() {
-        // Whoever shares a device shares its disk, even if only one of them names it.
-        let named = (config.exports.iter().zip(opened)).find_map(|(e, d)| e.disk.filter(|_| Arc::ptr_eq(d, device)));
+    for (export, device) in config.exports.iter().zip(opened) {
+        let named = named.get(&address(device)).copied();
         if let (Some(own), Some(first)) = (export.disk, named)
             && own != first
         {
@@ -113,9 +149,9 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
             );
             return Err(Error::Export { name: export.name.clone(), why });
         }
-        let earlier = (0..index).find(|other| Arc::ptr_eq(&opened[*other], device)).map(|other| on_disk[other]);
         let home = device.facts().home;
-        let disk = named.or(earlier).or_else(|| homes.get(&home?).copied()).unwrap_or_else(|| {
+        let earlier = disk_of.get(&address(device)).copied();
+        let disk = earlier.or_else(|| homes.get(&home?).copied()).unwrap_or_else(|| {
             let name = match device.path() {
                 Some(path) => format!("of {}", path.display()),
                 None => format!("of {}", export.name),
@@ -128,12 +164,14 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
         {
             homes.insert(home, disk);
         }
+        disk_of.insert(address(device), disk);
         on_disk.push(disk);
     }
     let mut disk_of_file = Vec::new();
     let mut contents: Vec<Vec<Registered>> = settings.iter().map(|_| Vec::new()).collect();
+    let mut put: HashSet<*const ()> = HashSet::new();
     for (disk, device) in on_disk.iter().zip(opened) {
-        if !contents[*disk].iter().any(|(known, _)| Arc::ptr_eq(known, device)) {
+        if put.insert(address(device)) {
             let file = device.descriptor().map(|_| {
                 disk_of_file.push(*disk);
                 disk_of_file.len() as u32 - 1
@@ -146,10 +184,17 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
         .zip(&contents)
         .map(|(settings, devices)| Ok(Arc::new(Disk::new(settings, devices, &config.groups, workers)?)))
         .collect::<Result<_, Error>>()?;
-    let placed = (on_disk.iter().zip(opened))
-        .map(|(disk, device)| (*disk, disks[*disk].place_of(device).expect("put there above").start))
-        .collect();
+    let mut starts: HashMap<*const (), Sector> = HashMap::new();
+    for place in disks.iter().flat_map(|disk| disk.places().to_vec()) {
+        place.device.iter().for_each(|device| _ = starts.insert(address(device), place.start));
+    }
+    let placed = on_disk.iter().zip(opened).map(|(disk, device)| (*disk, starts[&address(device)])).collect();
     Ok(Arranged { disks, placed, disk_of_file })
+}
+
+/// What tells a device from all others.
+pub(crate) fn address(device: &Arc<dyn Device>) -> *const () {
+    Arc::as_ptr(device).cast()
 }
 
 pub(crate) fn export(

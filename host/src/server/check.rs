@@ -1,6 +1,6 @@
 //! Whether a server would start: all is opened and set up as it would be, and closed again.
 
-use super::arrange::{Arranged, Devices, arrange, export};
+use super::arrange::{Arranged, Devices, Written, arrange, export};
 use super::{Server, workers};
 use crate::Error;
 use crate::config::{Config, Disk};
@@ -48,7 +48,8 @@ impl Server {
             }
         };
         let mut devices = Devices::new(roots);
-        let open = |one| devices.open(one, &config.exports).map_err(|error| errors.push(error)).ok();
+        let written = Written::by(&config.exports);
+        let open = |one| devices.open(one, &written).map_err(|error| errors.push(error)).ok();
         let opened: Vec<_> = config.exports.iter().filter_map(open).collect();
         if opened.len() < config.exports.len() {
             return Err(errors);

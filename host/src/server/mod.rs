@@ -36,7 +36,7 @@ use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::{self, Choice};
-use arrange::{Arranged, Devices, arrange, export};
+use arrange::{Arranged, Devices, Written, arrange, export};
 use turns::Turns;
 use worker::{Backend, Worker};
 
@@ -397,8 +397,8 @@ impl Server {
         let files = engine.files;
         let roots = Roots::open(&config.roots)?;
         let mut devices = Devices::new(roots.clone());
-        let opened: Vec<_> =
-            config.exports.iter().map(|e| devices.open(e, &config.exports)).collect::<Result<_, _>>()?;
+        let written = Written::by(&config.exports);
+        let opened: Vec<_> = config.exports.iter().map(|e| devices.open(e, &written)).collect::<Result<_, _>>()?;
         let arranged = arrange(&config, &opened, workers)?;
         let in_force = check::in_force(&config, &arranged);
         let Arranged { disks, placed, disk_of_file } = arranged;

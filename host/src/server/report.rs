@@ -87,7 +87,7 @@ impl Shared {
         }
         for export in &self.service.exports().list {
             let Export { name, stats, .. } = &**export;
-            let stats = stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let stats = stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone().unwrap_or_default();
             let of = |op| format!("{}/{}", stats.of(op).ops, stats.of(op).bytes);
             tracing::info!(
                 "stats export={name:?} read={} write={} flush={} discard={} write-zeroes={}",

@@ -1,12 +1,13 @@
 //! What was removed is let go of, step by step (live.2).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Live;
 use crate::clock;
 use crate::device::Device;
-use crate::export::Export;
 use crate::export::nbd::service::Service;
+use crate::server::arrange;
 use crate::server::worker::Backend;
 
 impl Live {
@@ -27,13 +28,9 @@ impl Live {
         if self.leaving.exports.len() != before {
             self.publish(service, list.clone());
         }
-        let leaving = &self.leaving.exports;
-        let in_use = |device: &Arc<dyn Device>| {
-            let of = |export: &Arc<Export>| Arc::ptr_eq(&export.device, device);
-            list.iter().any(of) || leaving.iter().any(|(export, _)| of(export))
-        };
-        let (stay, go): (Vec<_>, Vec<_>) = self.opened.drain(..).partition(|one| in_use(&one.device));
-        self.opened = stay;
+        let shown = list.iter().chain(self.leaving.exports.iter().map(|(export, _)| export));
+        let in_use: HashSet<_> = shown.map(|export| arrange::address(&export.device)).collect();
+        let go: Vec<_> = self.opened.extract_if(.., |one| !in_use.contains(&arrange::address(&one.device))).collect();
         for one in go {
             backend.disks.get(one.disk).remove(&one.device);
             self.leaving.devices.push(one);

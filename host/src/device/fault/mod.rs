@@ -63,6 +63,10 @@ impl Device for BeforeDevice {
         Box::new(BeforeFaults::new(self, inner))
     }
 
+    fn is_shared_out(&self) -> bool {
+        self.inner.is_shared_out()
+    }
+
     fn run(&self, at: u64, len: u64) -> io::Result<Run> {
         self.inner.run(at, len)
     }

@@ -341,6 +341,11 @@ impl Device for Remote {
         Box::new(OnRemote::new(Arc::clone(&self.shared), self, address))
     }
 
+    /// Its connections are.
+    fn is_shared_out(&self) -> bool {
+        true
+    }
+
     fn run(&self, _at: u64, len: u64) -> io::Result<Run> {
         Ok(Run { len, hole: false }) // nobody waits for a server here
     }

@@ -639,7 +639,7 @@ impl Connection {
         assert!(self.is_over(), "a connection is closed with something under way");
         if let Phase::Serving(Serving { export, stream, .. }) = &self.phase {
             let stats = engine.remove_stream(export.disk, *stream);
-            export.stats.lock().unwrap_or_else(PoisonError::into_inner).add(&stats);
+            export.stats.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().add(&stats);
         }
         self.drop_replies(engine);
     }

@@ -315,7 +315,7 @@ impl Queue {
             }
         }
         let stats = engine.remove_stream(self.export.disk, self.stream);
-        self.export.stats.lock().unwrap_or_else(PoisonError::into_inner).add(&stats);
+        self.export.stats.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().add(&stats);
         self.commands
     }
 }

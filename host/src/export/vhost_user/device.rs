@@ -179,7 +179,7 @@ impl Device {
         if let Some(ring) = seat.ring.take() {
             seat.base = ring.base();
             let stats = engine.remove_stream(self.export.disk, ring.stream);
-            self.export.stats.lock().unwrap_or_else(PoisonError::into_inner).add(&stats);
+            self.export.stats.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().add(&stats);
         }
     }
 
