@@ -146,7 +146,9 @@ struct BioState {
 struct Context {
     /// Requests that hold a tag and wait to be fetched.
     granted: VecDeque<RequestId>,
-    finished: VecDeque<Finished>,
+    /// News, in its order, of which so much was told; empty once all was.
+    finished: Vec<Finished>,
+    told: usize,
 }
 
 impl Linked for Request {
@@ -303,7 +305,8 @@ impl Queue {
             contexts: (0..settings.contexts)
                 .map(|_| Context {
                     granted: VecDeque::with_capacity(usize::from(settings.depth)),
-                    finished: VecDeque::with_capacity(64),
+                    finished: Vec::with_capacity(64),
+                    told: 0,
                 })
                 .collect(),
             wake: 0,
