@@ -1,5 +1,7 @@
 //! How a worker waits: it looks for news for a moment, and only then sleeps.
 
+use std::sync::OnceLock;
+
 use fairlift_core::{Duration, Instant};
 
 use crate::clock;
@@ -57,10 +59,16 @@ impl Habit {
     }
 }
 
+/// Whether others have another CPU to run on while we look for what they do.
+pub(crate) fn may_spin() -> bool {
+    // Asked once: the answer is several system calls away, and a server may have 10,000 disks.
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1))
+}
+
 impl Sleep {
     pub(crate) fn new() -> Self {
-        let may_spin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
-        Self { habits: [Habit { pause: 1, last: 0 }; 2], may_spin, looked: Duration::ZERO }
+        Self { habits: [Habit { pause: 1, last: 0 }; 2], may_spin: may_spin(), looked: Duration::ZERO }
     }
 
     /// It is `before`: submits what was collected and waits for something to complete, or until something is due; the time
