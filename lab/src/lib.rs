@@ -17,6 +17,7 @@
 //! | [`result`], [`report`] | one format of results, and what is made of it for people |
 //! | [`repeat`] | how a run that failed is repeated |
 //! | [`torture`] | what is promised, under anything that can happen, by seed |
+//! | [`lock`] | how many workers one lock carries |
 //! | [`timed`] | a disk whose times a function gives, for tests |
 
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@
 pub mod check;
 pub mod iostest;
 pub mod iostune;
+pub mod lock;
 pub mod model;
 pub mod power_cut;
 pub mod program;
