@@ -192,7 +192,7 @@ pub(super) struct Flushes {
 }
 
 impl Flushes {
-    /// None yet, with room for as many waiters as a cache has ([`Cache::new`]).
+    /// None yet, with room for as many waiters as a cache has ([`Queue::ask_flush`]).
     pub(super) fn new() -> Self {
         Self { ended: alloc::vec::Vec::with_capacity(128), resuming: VecDeque::with_capacity(64), ..Self::default() }
     }
@@ -283,6 +283,11 @@ impl Queue {
         let index = self.cache_of(extent.start);
         let cache = &mut self.caches[index];
         let round = cache.flush.with(|flush| flush.ask(now, context));
+        if cache.waiters.capacity() == 0 {
+            // Most caches are never flushed, and one that is needs room for more than the first.
+            cache.waiters.reserve(64);
+            cache.askers.reserve(8);
+        }
         cache.waiters.push_back(Waiter { round, bio: number, asked: now });
         let GroupId(group) = self.streams[stream.0 as usize].stream.group;
         if !cache.askers.contains(&GroupId(group)) {
