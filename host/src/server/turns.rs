@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use fairlift_core::Duration;
+use fairlift_core::{Duration, Instant};
 
 /// What a worker has done.
 #[derive(Default)]
@@ -22,6 +22,8 @@ pub(crate) struct Turns {
     stuck: AtomicU64,
     /// For how long it looked for news, in nanoseconds.
     looked: AtomicU64,
+    /// When its next turn is due, in nanoseconds; 0: whenever something happens.
+    due: AtomicU64,
 }
 
 /// The same at one moment.
@@ -64,6 +66,20 @@ impl Turns {
         self.looked.store(looked.as_nanos(), Ordering::Relaxed);
     }
 
+    /// It waits, until then at the latest.
+    #[inline]
+    pub(crate) fn waits(&self, due: Option<Instant>) {
+        self.due.store(due.map_or(0, Instant::as_nanos), Ordering::Relaxed);
+    }
+
+    /// How late its next turn is at `now`.
+    pub(crate) fn late(&self, now: Instant) -> Duration {
+        match self.due.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            due => now.since(Instant::from_nanos(due)),
+        }
+    }
+
     /// It found requests that wait for nothing, on so many disks.
     pub(crate) fn found_stuck(&self, disks: u64) {
         self.stuck.fetch_add(disks, Ordering::Relaxed);
@@ -104,6 +120,16 @@ fn scheduled(thread: i32) -> [u64; 3] {
 mod tests {
     use super::*;
     use fairlift_core::time::us;
+
+    #[test]
+    fn a_turn_is_late_once_it_is_due_and_no_other_ever_is() {
+        let (turns, now) = (Turns::default(), Instant::ZERO + us(5));
+        assert_eq!(turns.late(now), Duration::ZERO, "it has not begun");
+        turns.waits(Some(now + us(2)));
+        assert_eq!((turns.late(now), turns.late(now + us(5))), (Duration::ZERO, us(3)));
+        turns.waits(None);
+        assert_eq!(turns.late(Instant::MAX), Duration::ZERO);
+    }
 
     #[test]
     fn what_a_worker_did_is_its_time_on_a_cpu_without_what_it_looked_for_news() {

@@ -105,6 +105,7 @@ impl<F: Front> Worker<F> {
         loop {
             let before = clock::now();
             let due = self.due(before);
+            self.turns[number].waits(due);
             let busy = self.engine.open() > 0;
             let front = &mut self.front;
             let looks = !self.engine.is_pausing();
@@ -131,12 +132,14 @@ impl<F: Front> Worker<F> {
             }
             if self.front.is_over(&self.engine) && self.engine.in_devices() == 0 {
                 self.engine.leave();
+                self.turns[number].waits(None);
                 self.engine.ring.unregister_files();
                 return (self.front.finish(), 0);
             }
             if self.front.gives_up_at().is_some_and(|end| now > end) {
                 // The kernel may still use our memory: it is left to it until the process ends.
                 self.engine.leave();
+                self.turns[number].waits(None);
                 let (done, lost) = (self.front.finish(), self.engine.in_devices());
                 std::mem::forget(self);
                 return (done, lost);
@@ -145,11 +148,15 @@ impl<F: Front> Worker<F> {
     }
 
     /// A worker that was due long ago, or whose last turn took so long, did not run. What devices have answered meanwhile it has not heard, so
-    /// nothing is late yet.
+    /// nothing is late yet. One that had nothing to do, and was due never, asks the others: it may be the first to go on, and their requests
+    /// are in the queue that it shares with them.
     #[inline]
     fn look_for_stall(&mut self, before: Instant, now: Instant, due: Option<Instant>) {
         let last = std::mem::replace(&mut self.last, now);
-        let late = due.map_or(Duration::ZERO, |due| now.since(due.max(last))).max(before.since(last));
+        let mut late = due.map_or(Duration::ZERO, |due| now.since(due.max(last))).max(before.since(last));
+        if now.since(before) > STALL {
+            late = self.turns.iter().map(|turns| turns.late(now)).fold(late, Duration::max);
+        }
         if late <= STALL {
             return;
         }
@@ -159,7 +166,7 @@ impl<F: Front> Worker<F> {
             late.as_nanos() as f64 / 1e9
         );
         // Since the last turn nothing was heard.
-        self.engine.stalled(now, now.since(last));
+        self.engine.stalled(now, if due.is_some() { now.since(last) } else { late });
         // What the kernel has for us it tells when it is asked.
         self.engine.ring.turn(Wait::AtMost(Duration::ZERO));
     }
