@@ -146,9 +146,7 @@ struct BioState {
 struct Context {
     /// Requests that hold a tag and wait to be fetched.
     granted: VecDeque<RequestId>,
-    /// News, in its order, of which so much was told; empty once all was.
-    finished: Vec<Finished>,
-    told: usize,
+    finished: VecDeque<Finished>,
 }
 
 impl Linked for Request {
@@ -305,8 +303,7 @@ impl Queue {
             contexts: (0..settings.contexts)
                 .map(|_| Context {
                     granted: VecDeque::with_capacity(usize::from(settings.depth)),
-                    finished: Vec::with_capacity(64),
-                    told: 0,
+                    finished: VecDeque::with_capacity(64),
                 })
                 .collect(),
             wake: 0,

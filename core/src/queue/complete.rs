@@ -192,14 +192,7 @@ impl Queue {
 
     /// The next news of a bio of `context`.
     pub fn poll_finished(&mut self, context: ContextId) -> Option<Finished> {
-        let context = &mut self.contexts[usize::from(context.0)];
-        let news = *context.finished.get(context.told)?;
-        context.told += 1;
-        if context.told == context.finished.len() {
-            context.finished.clear();
-            context.told = 0;
-        }
-        Some(news)
+        self.contexts[usize::from(context.0)].finished.pop_front()
     }
 
     /// A context that now has something to fetch or room to submit. The one that runs fetches anyway; if it was refused in this
@@ -261,7 +254,7 @@ impl Queue {
 
     #[inline]
     fn tell(&mut self, context: ContextId, news: Finished) {
-        self.contexts[usize::from(context.0)].finished.push(news);
+        self.contexts[usize::from(context.0)].finished.push_back(news);
         self.wake |= 1 << context.0;
     }
 

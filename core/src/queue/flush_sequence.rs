@@ -579,7 +579,7 @@ impl Queue {
                 self.time_out(now, number);
                 self.end_bio(now, number);
                 debug_assert!(
-                    self.contexts[usize::from(context.0)].finished.last() == Some(&Finished::Released(token))
+                    self.contexts[usize::from(context.0)].finished.back() == Some(&Finished::Released(token))
                 );
             }
             self.flushes.ended = late;
