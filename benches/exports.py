@@ -16,9 +16,7 @@ import argparse
 import os
 import resource
 import signal
-import socket
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -26,46 +24,25 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benches/peers"))
+
+from idle import connect, read_once  # noqa: E402
+
 FAIRLIFT = os.environ.get("FAIRLIFT", f"{os.environ.get('CARGO_TARGET_DIR', ROOT / 'target')}/release/fairlift")
 PATIENCE = 60  # seconds for a start
 
 
-def exactly(client, count):
-    data = b""
-    while len(data) < count:
-        part = client.recv(count - len(data))
-        if not part:
-            raise EOFError("the server closed the connection")
-        data += part
-    return data
-
-
 def first_reply(path, name, until):
     """Connects as soon as that can be done, opens the export and reads 4 KiB."""
-    client = socket.socket(socket.AF_UNIX)
     while True:
         try:
-            client.connect(path)
+            client = connect(f"nbd+unix:///{name}?socket={path}")
             break
         except (FileNotFoundError, ConnectionRefusedError):
             if time.monotonic() > until:
                 sys.exit("the server does not start")
             time.sleep(0.0001)
-    client.settimeout(PATIENCE)
-    exactly(client, 18)
-    go = struct.pack(">I", len(name)) + name + struct.pack(">H", 0)
-    client.sendall(struct.pack(">I", 3) + struct.pack(">QII", 0x49484156454F5054, 7, len(go)) + go)
-    while True:
-        _, _, kind, length = struct.unpack(">QIII", exactly(client, 20))
-        said = exactly(client, length)
-        if kind & 0x80000000:
-            sys.exit(f"refused: {kind:#x} {said!r}")
-        if kind == 1:
-            break
-    client.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 0, 7, 0, 4096))
-    magic, error, _ = struct.unpack(">IIQ", exactly(client, 16))
-    assert magic == 0x67446698 and error == 0, (magic, error)
-    exactly(client, 4096)
+    read_once(client, 0, 4096)
     return client
 
 
@@ -101,12 +78,12 @@ class Row:
             outputs = [(os.POSIX_SPAWN_DUP2, log.fileno(), 1), (os.POSIX_SPAWN_DUP2, log.fileno(), 2)]
             pid = os.posix_spawn(self.command[0], self.command, os.environ, file_actions=outputs)
         try:
-            client = first_reply(f"{self.place}/s", f"e{self.count - 1}".encode(), begun + PATIENCE)
+            client = first_reply(f"{self.place}/s", f"e{self.count - 1}", begun + PATIENCE)
             took = time.monotonic() - begun
             time.sleep(0.5)
             memory = pss(pid)
             client.close()
-        except (EOFError, FileNotFoundError):
+        except (EOFError, OSError, ValueError):
             sys.exit(f"{self.name}, {self.count} exports: {Path(f'{self.place}/log').read_text()[-400:]}")
         finally:
             os.kill(pid, signal.SIGTERM)
