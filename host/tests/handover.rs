@@ -207,7 +207,7 @@ fn a_server_ends_while_a_disk_is_frozen() {
     let handle = server.handle();
     assert!(handle.set_scheduler("e", Kind::Bfq, &[]).is_err(), "there is no such disk");
     assert!(handle.set_scheduler("d", Kind::Bfq, &[("depth".into(), "x".into())]).is_err(), "there is no such tunable");
-    // Nobody uses it: nobody is waited for.
+    // No client uses the disk yet, so the change waits for no worker.
     handle.set_scheduler("d", Kind::Bfq, &[]).unwrap();
     assert_eq!(handle.scheduler("d"), Some(Kind::Bfq));
     let serving = std::thread::spawn(move || server.run());

@@ -64,7 +64,7 @@ pub struct Wait {
     pub latency: Duration,
 }
 
-/// Who asks for how much.
+/// A load: so many workers, disks and requests.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Setup {
     /// Workers.
@@ -157,7 +157,7 @@ struct Lock {
     /// Some worker may sleep for it: who lets go looks.
     is_slept_for: bool,
     asleep: VecDeque<usize>,
-    /// Who was there last.
+    /// The worker that had it last.
     last: Option<usize>,
 }
 

@@ -131,7 +131,7 @@ pub(crate) struct Arranged {
 pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usize) -> Result<Arranged, Error> {
     let mut settings = config.disks.clone();
     let mut homes: HashMap<u64, usize> = HashMap::new();
-    // Whoever shares a device shares its disk, even if only one of them names it.
+    // Exports that share a device share its disk, even if only one of them names it.
     let mut disk_of: HashMap<*const (), usize> = HashMap::new();
     for (export, device) in config.exports.iter().zip(opened) {
         export.disk.iter().for_each(|disk| _ = disk_of.entry(address(device)).or_insert(*disk));

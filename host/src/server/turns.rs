@@ -72,12 +72,10 @@ impl Turns {
         self.due.store(due.map_or(0, Instant::as_nanos), Ordering::Relaxed);
     }
 
-    /// How late its next turn is at `now`.
-    pub(crate) fn late(&self, now: Instant) -> Duration {
-        match self.due.load(Ordering::Relaxed) {
-            0 => Duration::ZERO,
-            due => now.since(Instant::from_nanos(due)),
-        }
+    /// How late the next turn is at `now` of the worker that is latest.
+    pub(crate) fn latest(rows: &[Self], now: Instant) -> Duration {
+        let dues = rows.iter().map(|row| row.due.load(Ordering::Relaxed)).filter(|due| *due > 0);
+        dues.map(|due| now.since(Instant::from_nanos(due))).max().unwrap_or(Duration::ZERO)
     }
 
     /// It found requests that wait for nothing, on so many disks.
@@ -121,14 +119,16 @@ mod tests {
     use super::*;
     use fairlift_core::time::us;
 
+    /// Example: one worker has nothing to do, and the other was due 3 µs ago.
     #[test]
-    fn a_turn_is_late_once_it_is_due_and_no_other_ever_is() {
-        let (turns, now) = (Turns::default(), Instant::ZERO + us(5));
-        assert_eq!(turns.late(now), Duration::ZERO, "it has not begun");
-        turns.waits(Some(now + us(2)));
-        assert_eq!((turns.late(now), turns.late(now + us(5))), (Duration::ZERO, us(3)));
-        turns.waits(None);
-        assert_eq!(turns.late(Instant::MAX), Duration::ZERO);
+    fn the_latest_turn_is_that_of_the_worker_that_was_due_first() {
+        let (rows, now) = (Turns::rows(3), Instant::ZERO + us(5));
+        assert_eq!(Turns::latest(&rows, now), Duration::ZERO, "none has begun");
+        rows[1].waits(Some(now + us(2)));
+        rows[2].waits(Some(now + us(3)));
+        assert_eq!((Turns::latest(&rows, now), Turns::latest(&rows, now + us(5))), (Duration::ZERO, us(3)));
+        rows.iter().for_each(|row| row.waits(None));
+        assert_eq!(Turns::latest(&rows, Instant::MAX), Duration::ZERO);
     }
 
     #[test]

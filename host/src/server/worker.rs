@@ -27,7 +27,7 @@ const ROUNDS: usize = 64;
 /// How many completions a worker of programs takes in before the disk gets what they ask next. A disk that waits for all of 32 is idle
 /// meanwhile. Measured (docs/measured/files.md): with 4 and `flight.1` a file does 1.15 to 1.4 times the I/O; with 2 it is little more, at
 /// a fifth more processor time. Clients are answered by messages, which more of them share: their workers take in all.
-const AT_ONCE: u64 = 4;
+const IN_A_TURN: u64 = 4;
 
 /// How often a worker that is ending looks at its disks: the worker that was to look when the disk's idling ends may have gone.
 /// Chosen: about the longest idling.
@@ -113,7 +113,7 @@ impl<F: Front> Worker<F> {
             self.engine.now = now;
             self.look_for_stall(before, now, due);
             let mut completions = 0;
-            let most = if F::ASKS_BY_ITSELF { AT_ONCE } else { u64::MAX };
+            let most = if F::ASKS_BY_ITSELF { IN_A_TURN } else { u64::MAX };
             while completions < most
                 && let Some(completion) = self.engine.ring.reap()
             {
@@ -155,7 +155,7 @@ impl<F: Front> Worker<F> {
         let last = std::mem::replace(&mut self.last, now);
         let mut late = due.map_or(Duration::ZERO, |due| now.since(due.max(last))).max(before.since(last));
         if now.since(before) > STALL {
-            late = self.turns.iter().map(|turns| turns.late(now)).fold(late, Duration::max);
+            late = late.max(Turns::latest(&self.turns, now));
         }
         if late <= STALL {
             return;

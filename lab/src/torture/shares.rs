@@ -406,7 +406,7 @@ impl<'a> Run<'a> {
         let flushes = seconds(self.flushed - count.2);
         let all = count.1 as f64 * one + flushes;
         let own = count.0 as f64 * one + flushes;
-        // Found so is a share that is wrong, and no more. Who commits and does nothing else was seen 0.17 off; who reads too 0.25 under
+        // A run tells only that a share is wrong. A tenant that only commits was seen 0.17 off; one that reads too was seen 0.25 off under
         // `fair`, for it keeps its places, and 0.07 under the others.
         let off = match setup.kind {
             _ if !setup.reads => 0.22,

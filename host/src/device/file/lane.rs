@@ -22,7 +22,7 @@ use crate::kernel::ticket::zero;
 /// How many requests go to the kernel in one system call. Measured: 32 at once leave a disk idle while they are made ready, and 4 KiB
 /// at random, 32 under way, are 1.1 times as many with 4 to 8 in a call; one in each costs a fifth more processor time
 /// (docs/measured/files.md).
-const AT_ONCE: usize = 8;
+const IN_A_CALL: usize = 8;
 
 /// A worker's side of a file.
 pub(super) struct OnFile {
@@ -251,7 +251,7 @@ impl Lane for OnFile {
     fn launch(&mut self, io: &mut Io<'_>) {
         let mut launches = std::mem::take(&mut self.launches);
         for (index, tag) in launches.drain(..).enumerate() {
-            if index % AT_ONCE == 0 && index > 0 {
+            if index % IN_A_CALL == 0 && index > 0 {
                 io.ring.submit();
             }
             self.start(io, tag);
