@@ -29,6 +29,10 @@
 //!         thought cheap it is thought that it has all it wants: what it is charged changes nothing that it does, and no trial
 //!         tells what its requests cost. A virtual disk whose reads are thought ten times too cheap and whose writes ten times
 //!         too dear was held too full for its reader to have its share, however long it was looked at.
+//! cost.8  A disk may become another within a moment: its cache of writes is full, or a cloud's credit is used up. A window that is
+//!         off by more than [`SURPRISE`] deviations tells of that: all coefficients are doubted in common, by as much as it is off. On a
+//!         modelled NVMe disk that became five times slower when its cache was full, what the second window had more of was blamed:
+//!         4 KiB were thought to take as long as 256.
 //!
 //! Only ratios matter to shares. A model that is wrong by a factor throughout costs nothing.
 
@@ -48,6 +52,8 @@ const EACH: f64 = 0.5;
 /// The same, from one window to the next: a virtual disk drifts by tens of percent within minutes, which are 10,000 windows.
 const WHOLE_DRIFT: f64 = 0.02;
 const EACH_DRIFT: f64 = 0.004;
+/// By how many deviations a window is off that tells of another disk (cost.8). Chosen.
+const SURPRISE: f64 = 3.0;
 /// By what part of the time a kind may take more or less in a window by chance, and in how many windows it is another one's
 /// usual part. Chosen.
 const CHANCE: f64 = 0.05;
@@ -299,11 +305,16 @@ impl Costs {
             let time: f64 = row.iter().sum();
             (0..COUNT).for_each(|n| parts[n] += if time > 0.0 { part * row[n] / time } else { 0.0 });
         }
-        let known = self.times(&parts);
-        let doubt = dot(&parts, &known);
-        let variance = doubt + self.noise;
         // As a factor, nearly: 2 (r - 1) / (r + 1) is about ln r, and bounded.
         let error = 2.0 * (t - predicted) / (t + predicted);
+        let mut known = self.times(&parts);
+        let mut doubt = dot(&parts, &known);
+        if error * error > SURPRISE * SURPRISE * (doubt + self.noise) {
+            self.doubt(error.abs(), 0.0);
+            known = self.times(&parts);
+            doubt = dot(&parts, &known);
+        }
+        let variance = doubt + self.noise;
         for n in 0..COUNT {
             let half = (known[n] / variance * error / 2.0).clamp(-0.75, 0.75);
             self.theta[n] = (self.theta[n] * (1.0 + half) / (1.0 - half)).clamp(1.0, MOST); // cost.4
@@ -549,6 +560,24 @@ mod tests {
         }
         disk.teach(&mut costs, MIXED, 400);
         assert!(disk.error(&costs) < 1.3, "writes cost three times as much: off by {:.2}", disk.error(&costs));
+    }
+
+    /// cost.8: a disk does a fifth from one window to the next, soon after it was first seen: what its requests cost beside each other
+    /// is what it was.
+    #[test]
+    fn a_disk_that_is_slower_as_a_whole_keeps_its_ratios() {
+        const WRITES: Mix = Mix { writes: (1.0, 1.0), far: (1.0, 1.0), pages: (0.0, 5.9) };
+        let off = |seed| {
+            let (mut disk, mut costs) = (Disk { seed, ..Disk::new(TRUE) }, costs(TRUE));
+            disk.teach(&mut costs, WRITES, 2);
+            disk.theta = disk.theta.map(|each| each * 5.0);
+            disk.teach(&mut costs, WRITES, 3);
+            let cost = |sectors| f64::from(costs.of(Shape { write: true, far: true, sectors }));
+            let off = cost(256) / cost(8) / (1.0 + 124.0 * TRUE[3] / TRUE[5]);
+            off.max(1.0 / off)
+        };
+        let far_off = (0..100).map(off).filter(|off| *off > 2.0).count();
+        assert!(far_off <= 5, "128 KiB cost twice or half of what is right beside 4 KiB in {far_off} of 100 runs");
     }
 
     /// cost.2: where there is one kind of request alone, nothing is learned of others, and nothing of what its own time is
