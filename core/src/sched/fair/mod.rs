@@ -266,19 +266,13 @@ impl Fair {
     fn is_full(&mut self) -> bool {
         let free = self.limit.saturating_sub(self.in_flight + self.others); // fair.11
         if free > self.tenants.kept(self.limit) {
-            return self.tenants.are_last(free, self.limit) && !self.floors.is_behind() && self.is_next_early();
+            return false;
         }
         if free > 0 && self.floors.is_behind() {
             return false; // floor.5
         }
         let next = if free > 0 { self.order.next_if_idle() } else { None };
         !next.is_some_and(|Leaf(q)| self.tenants.has_kept(self.tenant(q, self.queue(q).group)))
-    }
-
-    /// Whether what would go next is a small tenant's, ahead of its time (tenants.6).
-    fn is_next_early(&mut self) -> bool {
-        let Some(Leaf(q)) = self.order.next_if_idle() else { return false };
-        self.tenants.is_small(self.tenant(q, self.queue(q).group)) && self.order.is_early(Leaf(q))
     }
 
     /// What goes next; `all`: nothing is held back.

@@ -23,11 +23,6 @@
 //!            Its requests are not held for it. Two ways were tried: places divided by what flushes leave of a part, and what it reads
 //!            to be paid for before its next flush. The first took a fifth of what a real disk owes to a tenant that commits; with
 //!            the second who reads much hardly ever flushed.
-//! tenants.6  A tenant whose part is less than one place and a half is small. Example: of 16 places a tenant that writes 256 KiB at a time
-//!            is due a quarter of one, beside another that writes 4 KiB. If it took a place whenever one is free, it would have one at all
-//!            times, and four times its part. So a small tenant goes when virtual time says so, or else once the disk is half empty, and
-//!            may then have two requests in it; the rooms of the others hold all places. That holds where another tenant could use more
-//!            places than it has: if all are small, or content, a free place is anybody's.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -45,8 +40,6 @@ const FITS: u32 = 6;
 /// One in so many places may be kept for tenants that have nothing in the device. Chosen: an eighth is half a rung of the
 /// depth (depth.1), less than it is known to.
 const KEPT: u32 = 8;
-/// With how many places a tenant is small (tenants.6): a room of one and a half is rounded by half.
-const SMALL: f64 = 1.5;
 
 /// What a tenant had in a period.
 #[derive(Clone, Debug, Default)]
@@ -83,8 +76,6 @@ struct Tenant {
     is_held: bool,
     /// It asks for less than its part (tenants.4).
     is_content: bool,
-    /// It is due few places (tenants.6).
-    is_small: bool,
     node: u32,
 }
 
@@ -112,8 +103,6 @@ pub(super) struct Tenants {
     present: u32,
     /// All that the disk did, in cost.
     work: u64,
-    /// Some tenant is small (tenants.6).
-    are_small: bool,
 }
 
 /// What a period showed.
@@ -161,7 +150,6 @@ impl Tenants {
             absent: 0,
             present: 0,
             work: 0,
-            are_small: false,
         }
     }
 
@@ -284,17 +272,6 @@ impl Tenants {
     #[inline]
     pub(super) fn kept(&self, depth: u32) -> u32 {
         self.absent.min(depth / KEPT)
-    }
-
-    /// Whether a small tenant, where there is one, has to wait for its time with so many of `depth` places free (tenants.6).
-    #[inline]
-    pub(super) fn are_last(&self, free: u32, depth: u32) -> bool {
-        self.are_small && free <= depth / 2
-    }
-
-    /// Whether a tenant is small (tenants.6).
-    pub(super) fn is_small(&self, id: TenantId) -> bool {
-        self.tenants[id.0 as usize].is_small
     }
 
     /// Whether a tenant has a place kept for it.
@@ -447,13 +424,28 @@ impl Tenants {
         }
         self.places.add_up();
         let is_bounded = open > f64::from(depth);
-        self.find_small(is_bounded.then_some(depth));
+        if is_bounded {
+            let mut whole = 1.0;
+            for _ in 0..FITS {
+                self.places.divide(whole);
+                let mut requests = 0.0;
+                for at in 0..self.touched.len() {
+                    let tenant = &self.tenants[self.touched[at] as usize];
+                    if is_known(tenant) {
+                        requests += self.places.part(tenant.node) * tenant.latency / tenant.cost;
+                    }
+                }
+                if requests <= 0.0 {
+                    break;
+                }
+                whole *= f64::from(depth) / requests;
+            }
+        }
         self.absent = 0;
         for at in 0..self.touched.len() {
             let id = self.touched[at];
             let tenant = &mut self.tenants[id as usize];
             tenant.room = match is_bounded && is_known(tenant) {
-                true if tenant.is_small => (2.0 * tenant.cost) as u64,
                 true => ((self.places.part(tenant.node) * tenant.latency) as u64).max(1),
                 false => u64::MAX,
             };
@@ -464,48 +456,6 @@ impl Tenants {
                 released.push(TenantId(id));
             }
         }
-    }
-
-    /// Divides `depth` places, and finds the tenants that are small (tenants.6). `None`: there is a place for each request.
-    fn find_small(&mut self, depth: Option<u32>) {
-        self.are_small = false;
-        self.touched.iter().for_each(|at| self.tenants[*at as usize].is_small = false);
-        let Some(depth) = depth else { return };
-        let whole = self.fit(depth, 1.0);
-        let (mut bounded, mut small) = (0, 0);
-        for at in &self.touched {
-            let tenant = &mut self.tenants[*at as usize];
-            if tenant.latency > 0.0 && !self.places.is_full(tenant.node) {
-                tenant.is_small = self.places.part(tenant.node) * tenant.latency < SMALL * tenant.cost;
-                (bounded, small) = (bounded + 1, small + u32::from(tenant.is_small));
-            }
-        }
-        self.are_small = small > 0 && small < bounded;
-        if self.are_small {
-            self.fit(depth, whole);
-        } else {
-            self.touched.iter().for_each(|at| self.tenants[*at as usize].is_small = false);
-        }
-    }
-
-    /// Divides the disk so that the rooms of tenants that are not small hold as many requests as the depth (places.3), beginning with
-    /// `whole`. Answers at how much of the disk they do.
-    fn fit(&mut self, depth: u32, mut whole: f64) -> f64 {
-        for _ in 0..FITS {
-            self.places.divide(whole);
-            let mut requests = 0.0;
-            for at in &self.touched {
-                let tenant = &self.tenants[*at as usize];
-                if tenant.latency > 0.0 && !tenant.is_small {
-                    requests += self.places.part(tenant.node) * tenant.latency / tenant.cost;
-                }
-            }
-            if requests <= 0.0 {
-                break;
-            }
-            whole *= f64::from(depth) / requests;
-        }
-        whole
     }
 
     /// What a tenant may be given back of what it missed while its requests were under way: as much as it has room for.
@@ -702,32 +652,7 @@ mod tests {
         near(requests(scene.rooms(38, &all)), [6.0, 12.0, 18.0, 2.0]);
     }
 
-    /// tenants.6: the places of one that is due less than one and a half are the others', and it may have two when it is due.
-    #[test]
-    fn a_tenant_of_less_than_a_place_is_small() {
-        let mut scene = Scene::new();
-        let [heavy, light] = [900, 100].map(|weight| scene.group(0, weight));
-        [heavy, light].into_iter().for_each(|tenant| scene.opens(tenant, 32));
-        let _ = scene.period(&[(heavy, 9), (light, 1)]);
-        for (depth, places) in
-            [(1, [0.9, 0.1]), (4, [4.0, 2.0]), (14, [14.0, 2.0]), (20, [18.0, 2.0]), (40, [32.0, 8.0])]
-        {
-            let rooms = scene.rooms(depth, &[heavy, light]);
-            for (room, places) in rooms.iter().zip(places) {
-                assert!(
-                    (*room as f64 / f64::from(COST) - places).abs() < 0.05,
-                    "of {depth}: {rooms:?}, and not {places}"
-                );
-            }
-            // With one place both are small, which is as if none was.
-            let is_small = [heavy, light].map(|tenant| scene.tenants.is_small(tenant));
-            assert_eq!(is_small, [false, (2..15).contains(&depth)]);
-            assert_eq!(scene.tenants.are_last(depth / 2, depth), is_small[1]);
-            assert!(!scene.tenants.are_last(depth / 2 + 1, depth), "the disk is half empty");
-        }
-    }
-
-    /// places.1, tenants.6: a request of its own fits, however small the part and however large the request.
+    /// places.1: a request of its own fits, however small the part.
     #[test]
     fn one_request_always_fits() {
         let mut scene = Scene::new();
@@ -735,13 +660,8 @@ mod tests {
         [heavy, light].into_iter().for_each(|tenant| scene.opens(tenant, 64));
         let _ = scene.period(&[(heavy, 200), (light, 1)]);
         assert!(scene.rooms(8, &[light])[0] >= 1);
-        assert_eq!(
-            [(); 2].map(|()| scene.tenants.sent(light, COST)),
-            [false, true],
-            "it is small: two are all that it has room for"
-        );
+        assert!(scene.tenants.sent(light, COST), "that is all that it has room for");
         assert!(scene.tenants.has_room_again(light, COST), "and now it has room again");
-        assert!(scene.tenants.sent(light, 1 << 30), "a request that is larger than its room");
     }
 
     /// A tenant whose requests take more than it has room for waits until some have ended, or until there is more room.
