@@ -510,6 +510,8 @@ def a_write_that_is_answered_before_it_was_sent_ends_when_it_was_and_nobody_else
             go_on.set()
 
     at_once(tenant, others)
+    # The write ends when it was sent; the other server may read on.
+    until(lambda: liar.payloads, "the other server has what it was sent")
     if set(b"".join(liar.payloads)) != set(b"a"):
         raise AssertionError("the other server was sent another tenant's data")
 
