@@ -70,14 +70,15 @@ def main():
         jobs = {build: [pool.submit(run, build, model, file) for model in options.models.split(",")] for build in options.build}
         found = {build: {key: got for job in of for key, got in job.result().items()} for build, of in jobs.items()}
     print("| | isolation | use | better | worse | of |\n|---|---|---|---|---|---|")
-    first = found[options.build[0]]
+    first, worst = found[options.build[0]], []
     for build, cells in found.items():
         isolation = math.exp(statistics.mean(math.log(isolation) for isolation, _ in cells.values()))
         beside = [isolation / first[key][0] for key, (isolation, _) in cells.items()]
         print(f"| {build} | {isolation:.3f} | {statistics.mean(use for _, use in cells.values()):.3f} | {sum(one > 1.1 for one in beside)} | "
               f"{sum(one < 0.9 for one in beside)} | {len(cells)} |", flush=True)
-        for part, (model, name) in sorted(zip(beside, cells))[:3] if build != options.build[0] else []:
-            print(f"  worst: {part:.2f} in {name} on {model}")
+        if cells is not first:
+            worst += [f"{build}: {part:.2f} of it in {name} on {model}" for part, (model, name) in sorted(zip(beside, cells))[:3]]
+    print("", *worst, sep="\n")
 
 
 if __name__ == "__main__":
