@@ -211,11 +211,18 @@ impl Fair {
         Some(self.costs.price(self.shapes[oldest.0 as usize].shape))
     }
 
-    /// Puts a queue into the order that has requests, and is in none; its tenant is this one.
+    /// Puts a queue into the order that may be in it; its tenant is this one.
     fn wake(&mut self, q: u32, tenant: TenantId) {
+        if !self.order.is_backlogged(Leaf(q)) {
+            self.enter(q, tenant);
+        }
+    }
+
+    /// Puts a queue into the order that is not in it, if it has requests and is not held; its tenant is this one.
+    fn enter(&mut self, q: u32, tenant: TenantId) {
         let queue = self.queue(q);
         let (group, is_present) = (queue.group, queue.in_flight > 0);
-        if self.is_by_itself(group) && self.tenants.is_held(tenant) || self.order.is_backlogged(Leaf(q)) {
+        if self.is_by_itself(group) && self.tenants.is_held(tenant) {
             return;
         }
         if let Some(cost) = self.next_cost(q) {
@@ -330,9 +337,11 @@ impl Fair {
     /// A request goes to the device.
     #[inline]
     fn begins(&mut self, now: Instant, op: Op) {
-        self.pace.count(now, self.in_flight, 0);
         if pace::is_non_data(op) {
             self.pace.begins(now, self.in_flight);
+        } else if self.in_flight == 0 {
+            // Beside others the time goes on, and counts when the next ends.
+            self.pace.count(now, 0, 0);
         }
         self.in_flight += 1;
     }
@@ -434,7 +443,7 @@ impl Scheduler for Fair {
         self.tenants.came(now, tenant);
         self.floors.came(request.group, request.op.direction());
         if was_empty {
-            self.wake(q, tenant);
+            self.enter(q, tenant);
         }
     }
 
@@ -449,7 +458,7 @@ impl Scheduler for Fair {
         let group = self.queue(q).group;
         let tenant = self.tenant(q, group);
         self.tenants.left(now, tenant);
-        if self.leaves(q, tenant, id) {
+        if self.leaves(q, tenant, id, self.shapes[id.0 as usize].cost) {
             self.release(q, group);
         }
         Some(id)
@@ -500,7 +509,7 @@ impl Scheduler for Fair {
         self.tenants.left(now, tenant);
         self.in_flight -= 1;
         self.learn(now, tenant, charged, now.since(served.dispatched));
-        if self.leaves(q, tenant, id) {
+        if self.leaves(q, tenant, id, charged.cost) {
             self.release(q, group);
         }
     }
@@ -713,10 +722,10 @@ impl Report for Fair {
 impl Fair {
     /// A request is not known any more, which was in the device. Answers whether its tenant has room again, and had none.
     #[inline(always)]
-    fn leaves(&mut self, q: u32, tenant: TenantId, id: RequestId) -> bool {
+    fn leaves(&mut self, q: u32, tenant: TenantId, id: RequestId, cost: u32) -> bool {
         self.waitings.forget(id);
         self.queue_mut(q).in_flight -= 1;
-        self.tenants.has_room_again(tenant, self.shapes[id.0 as usize].cost)
+        self.tenants.has_room_again(tenant, cost)
     }
 
     /// Charges what a stream asked for when it was in a group (fair.7); where it is in another one now, the group alone.
