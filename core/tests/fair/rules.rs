@@ -1,8 +1,6 @@
 //! The scheduler's rules, one request at a time, by hand. Time stands still where nothing else is said, so nothing is learned
 //! and no tenant is held: the order is the fair queue's alone.
 
-use std::collections::VecDeque;
-
 use fairlift_core::sched::fair::{Fair, Settings};
 use fairlift_core::sched::traits::*;
 use fairlift_core::sched::{Next, RequestId, Served, Setup, Waiting};
@@ -10,8 +8,6 @@ use fairlift_core::time::{ms, us};
 use fairlift_core::{
     ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId,
 };
-
-use crate::sim::assert_shares;
 
 /// 4 µs a request and 500 ns a sector, whatever it does.
 const MODEL: &str = "rbps=1024000000 rseqiops=125000 rrandiops=125000 wbps=1024000000 wseqiops=125000 wrandiops=125000";
@@ -344,39 +340,6 @@ fn a_tenant_that_asks_for_little_finds_its_place_free() {
         hand.ends();
         assert_eq!(hand.goes(), Some(deep));
     }
-}
-
-/// tenants.6: of eight places a tenant of large requests is due less than one, and has what it is due. Its neighbour's requests
-/// come in bursts: nine of twenty are on their way when places become free.
-#[test]
-fn a_tenant_of_less_than_a_place_goes_when_it_is_due() {
-    let mut hand = Hand::new(8);
-    let [small, large] = [200, 100].map(|weight| hand.tenant(weight));
-    let sectors = |who| if who == small { 8 } else { 256 };
-    let mut asks: Vec<usize> = [vec![small; 20], vec![large; 4]].concat();
-    let (mut sent, mut had) = (VecDeque::new(), [0; 2]);
-    for step in 0..40_000 {
-        while hand.goes().is_some() {
-            sent.push_back(hand.now);
-        }
-        if asks.len() >= 15 {
-            asks.drain(..).for_each(|who| hand.asks(who, Op::Write, sectors(who)));
-        }
-        while hand.goes().is_some() {
-            sent.push_back(hand.now);
-        }
-        // A disk that does one after the other.
-        let request = hand.out.remove(0);
-        let (who, took) = (request.stream.0 as usize, cost(request.extent.sectors));
-        hand.now += Duration::from_nanos(took);
-        let dispatched = sent.pop_front().expect("it was sent");
-        hand.fair.completed(hand.now, &Served { request, dispatched, ok: true });
-        asks.push(who);
-        if step >= 20_000 {
-            had[who] += took;
-        }
-    }
-    assert_shares(&had, &[2, 1], 10.0);
 }
 
 /// fair.5: held or not, another scheduler is given all.

@@ -24,19 +24,6 @@ fn tenants_that_could_use_all_of_the_device_get_their_weights_parts() {
     }
 }
 
-/// tenants.6: of eight places a twentieth is less than one, and so is a quarter of sixteen whose requests are 32 times as large.
-#[test]
-fn a_tenant_whose_part_is_less_than_a_place_has_its_part() {
-    let mut sim = Sim::new(EIGHT, 64, &[("device_depth", "8")]);
-    for weight in [950, 50] {
-        let client = sim.tenant(weight, 32);
-        sim.clients[client].think = us(60);
-    }
-    sim.begin_all();
-    sim.run(secs(1));
-    assert_shares(&sim.run(secs(2)), &[95, 5], 10.0);
-}
-
 /// fair.5: a tenant with one request at a time finds its place free, beside one that has all others.
 #[test]
 fn a_lone_reader_does_not_wait_for_a_deep_one() {

@@ -211,21 +211,24 @@ impl Fair {
         Some(self.costs.price(self.shapes[oldest.0 as usize].shape))
     }
 
-    /// Puts a queue into the order that may have requests, and is not in it; its tenant is this one.
+    /// Puts a queue into the order that may be in it; its tenant is this one.
     fn wake(&mut self, q: u32, tenant: TenantId) {
-        let queue = self.queue(q);
-        if self.is_by_itself(queue.group) && self.tenants.is_held(tenant) {
-            return;
+        if !self.order.is_backlogged(Leaf(q)) {
+            self.enter(q, tenant);
         }
-        let is_present = queue.in_flight > 0;
-        self.enter(q, self.arrival(tenant, is_present));
     }
 
-    /// Puts a queue into the order that may have requests, is not in it, and is not held.
-    fn enter(&mut self, q: u32, arrival: Arrival) {
+    /// Puts a queue into the order that is not in it, if it has requests and is not held; its tenant is this one.
+    fn enter(&mut self, q: u32, tenant: TenantId) {
+        let queue = self.queue(q);
+        let (group, is_present) = (queue.group, queue.in_flight > 0);
+        if self.is_by_itself(group) && self.tenants.is_held(tenant) {
+            return;
+        }
         if let Some(cost) = self.next_cost(q) {
+            let arrival = self.arrival(tenant, is_present);
             self.order.activate(Leaf(q), cost, arrival);
-            self.floors.touch(self.queue(q).group);
+            self.floors.touch(group);
         }
     }
 
@@ -245,13 +248,13 @@ impl Fair {
 
     /// A tenant has room in the device again: a stream's queue, or a group.
     fn release(&mut self, q: u32, group: GroupId) {
-        let arrival = Arrival::Present { credit: self.tenants.credit_of_held(self.tenant(q, group)) };
-        if !self.is_by_itself(group) {
-            self.order.unthrottle(self.groups[usize::from(group.0)].order, arrival);
-            self.floors.touch(group);
-        } else if !self.order.is_backlogged(Leaf(q)) {
-            self.enter(q, arrival);
+        let tenant = self.tenant(q, group);
+        if self.is_by_itself(group) {
+            return self.wake(q, tenant);
         }
+        let arrival = self.arrival(tenant, true);
+        self.order.unthrottle(self.groups[usize::from(group.0)].order, arrival);
+        self.floors.touch(group);
     }
 
     /// Gives each tenant its room in the device (fair.5); of `depth` requests in all.
@@ -270,19 +273,13 @@ impl Fair {
     fn is_full(&mut self) -> bool {
         let free = self.limit.saturating_sub(self.in_flight + self.others); // fair.11
         if free > self.tenants.kept(self.limit) {
-            return self.tenants.may_wait(free, self.limit) && !self.floors.is_behind() && self.is_next_early();
+            return false;
         }
         if free > 0 && self.floors.is_behind() {
             return false; // floor.5
         }
         let next = if free > 0 { self.order.next_if_idle() } else { None };
         !next.is_some_and(|Leaf(q)| self.tenants.has_kept(self.tenant(q, self.queue(q).group)))
-    }
-
-    /// Whether what would go next is a small tenant's, ahead of its time (tenants.6).
-    fn is_next_early(&mut self) -> bool {
-        let Some(Leaf(q)) = self.order.next_if_idle() else { return false };
-        self.tenants.is_small(self.tenant(q, self.queue(q).group)) && self.order.is_early(Leaf(q))
     }
 
     /// What goes next; `all`: nothing is held back.
@@ -446,7 +443,7 @@ impl Scheduler for Fair {
         self.tenants.came(now, tenant);
         self.floors.came(request.group, request.op.direction());
         if was_empty {
-            self.wake(q, tenant);
+            self.enter(q, tenant);
         }
     }
 
@@ -566,9 +563,7 @@ impl Membership for Fair {
             [from, group].into_iter().for_each(|group| self.floors.touch(group));
             self.count_waiting();
         }
-        if !self.order.is_backlogged(Leaf(q)) {
-            self.wake(q, after);
-        }
+        self.wake(q, after);
         if has_room {
             self.release(q, from);
         }

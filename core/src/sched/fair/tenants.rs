@@ -23,10 +23,6 @@
 //!            Its requests are not held for it. Two ways were tried: places divided by what flushes leave of a part, and what it reads
 //!            to be paid for before its next flush. The first took a fifth of what a real disk owes to a tenant that commits; with
 //!            the second who reads much hardly ever flushed.
-//! tenants.6  A tenant with room for less than one request is small: it goes when virtual time says so, or once the disk is half empty.
-//!            Example: of 16 places a tenant that writes 256 KiB at a time is due a quarter of one, beside another that writes 4 KiB. If it
-//!            went whenever a place is free it would have one at all times, and four times its part. What it misses while its request
-//!            is under way it is given back, up to a request: otherwise a tenant that is due two thirds of a place had a fifth less.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -80,8 +76,6 @@ struct Tenant {
     is_held: bool,
     /// It asks for less than its part (tenants.4).
     is_content: bool,
-    /// It has room for less than a request (tenants.6).
-    is_small: bool,
     node: u32,
 }
 
@@ -109,8 +103,6 @@ pub(super) struct Tenants {
     present: u32,
     /// All that the disk did, in cost.
     work: u64,
-    /// Whether some tenant is small.
-    are_small: bool,
 }
 
 /// What a period showed.
@@ -158,7 +150,6 @@ impl Tenants {
             absent: 0,
             present: 0,
             work: 0,
-            are_small: false,
         }
     }
 
@@ -281,17 +272,6 @@ impl Tenants {
     #[inline]
     pub(super) fn kept(&self, depth: u32) -> u32 {
         self.absent.min(depth / KEPT)
-    }
-
-    /// Whether a small tenant has to wait for its time where so many of `depth` places are free (tenants.6).
-    #[inline]
-    pub(super) fn may_wait(&self, free: u32, depth: u32) -> bool {
-        self.are_small && free <= depth / 2
-    }
-
-    /// Whether a tenant is small (tenants.6).
-    pub(super) fn is_small(&self, id: TenantId) -> bool {
-        self.tenants[id.0 as usize].is_small
     }
 
     /// Whether a tenant has a place kept for it.
@@ -461,7 +441,7 @@ impl Tenants {
                 whole *= f64::from(depth) / requests;
             }
         }
-        (self.absent, self.are_small) = (0, false);
+        self.absent = 0;
         for at in 0..self.touched.len() {
             let id = self.touched[at];
             let tenant = &mut self.tenants[id as usize];
@@ -471,9 +451,6 @@ impl Tenants {
             };
             tenant.is_content = is_bounded && is_known(tenant) && self.places.is_full(tenant.node);
             self.absent += u32::from(tenant.is_absent());
-            let is_less = (tenant.room.saturating_add(tenant.part) as f64) < tenant.cost;
-            tenant.is_small = is_bounded && is_less && !tenant.is_content && tenant.below == 0;
-            self.are_small |= tenant.is_small;
             if tenant.is_held && tenant.has_room() {
                 tenant.is_held = false;
                 released.push(TenantId(id));
@@ -486,13 +463,6 @@ impl Tenants {
         let tenant = &self.tenants[id.0 as usize];
         let missed = if tenant.is_content { tenant.room } else { tenant.out.max(1) };
         tenant.room.min(missed).min(1 << 30) as u32
-    }
-
-    /// The same, of a tenant that had to wait for room: that, or a request (tenants.6).
-    pub(super) fn credit_of_held(&self, id: TenantId) -> u32 {
-        let tenant = &self.tenants[id.0 as usize];
-        let cost = tenant.cost as u64;
-        tenant.room.max(cost).min(tenant.out + cost).clamp(1, 1 << 30) as u32
     }
 
     #[cfg(test)]
@@ -680,25 +650,6 @@ mod tests {
         near(requests(scene.rooms(40, &all)), [4.0, 8.0, 12.0, 16.0]);
         let _ = scene.period(&parts);
         near(requests(scene.rooms(38, &all)), [6.0, 12.0, 18.0, 2.0]);
-    }
-
-    /// tenants.6: who has room for less than a request, unless all that it asks for fits in that.
-    #[test]
-    fn a_tenant_with_room_for_less_than_a_request_is_small() {
-        let mut scene = Scene::new();
-        let [heavy, light, content] = [900, 100, 900].map(|weight| scene.group(0, weight));
-        for (tenant, open) in [(heavy, 32), (light, 32), (content, 1)] {
-            scene.opens(tenant, open);
-        }
-        let _ = scene.period(&[(heavy, 9), (light, 1), (content, 1)]);
-        for (depth, is_small) in [(2, true), (8, true), (16, false), (32, false)] {
-            let rooms = scene.rooms(depth, &[heavy, light, content]);
-            let found = [heavy, light, content].map(|tenant| scene.tenants.is_small(tenant));
-            assert_eq!(found, [false, is_small, false], "of {depth} places: {rooms:?}");
-            assert_eq!(scene.tenants.may_wait(depth / 2, depth), is_small);
-            assert!(!scene.tenants.may_wait(depth / 2 + 1, depth), "the disk is half empty");
-            assert!(scene.tenants.credit_of_held(light) >= COST, "a request of its own");
-        }
     }
 
     /// places.1: a request of its own fits, however small the part.

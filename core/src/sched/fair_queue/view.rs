@@ -178,21 +178,6 @@ impl FairQueue {
         false
     }
 
-    /// Whether a queue that waits, or a group above it, is not eligible (wfq.9): it would be next for want of another alone.
-    pub fn is_early(&mut self, leaf: Leaf) -> bool {
-        self.settle();
-        let mut slot = leaf.0;
-        while slot != NIL {
-            let entity = self.entities.at(slot);
-            let row = self.group(entity.parent);
-            if entity.start > row.trees[entity.class as usize].time {
-                return true;
-            }
-            slot = row.entity;
-        }
-        false
-    }
-
     /// The budget that a queue was last given, in sectors.
     #[must_use]
     pub fn budget_of(&self, leaf: Leaf) -> u32 {
