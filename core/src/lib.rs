@@ -39,6 +39,7 @@ pub mod learn;
 pub mod limits;
 mod list;
 pub mod model;
+pub mod objective;
 pub mod program;
 pub mod queue;
 mod red_black;

@@ -50,6 +50,7 @@ mod events;
 mod flush_sequence;
 mod groups;
 mod merge;
+mod objectives;
 mod settings;
 mod shortage;
 mod submit;
@@ -69,6 +70,7 @@ use crate::flush;
 use crate::group::{ContextId, GroupId, StreamId};
 use crate::learn::idling_trial::Finding;
 use crate::list::{Linked, Links, List, NIL};
+use crate::objective::Objective;
 use crate::sched::{Kind, Learned, RequestId, Scheduler, Waiting};
 use crate::stats::Stats;
 use crate::table::Table;
@@ -249,6 +251,7 @@ pub struct Queue {
     clock: Clock,
     ceilings: Ceilings,
     floors: BTreeMap<GroupId, Rates>,
+    objectives: BTreeMap<GroupId, Objective>,
     seen: shortage::Seen,
     trace: Option<Trace>,
     /// Nothing is late before this ([`Queue::handle_stall`]).
@@ -320,6 +323,7 @@ impl Queue {
             clock: Clock::default(),
             ceilings: Ceilings::new(&settings.groups),
             floors: BTreeMap::new(),
+            objectives: BTreeMap::new(),
             seen: shortage::Seen::default(),
             trace: None,
             lenient_until: Instant::ZERO,

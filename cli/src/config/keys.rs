@@ -143,6 +143,12 @@ pub(crate) const GROUP: Sort = Sort {
             "no bursts; `seconds`: 1",
             "what the group may do for so many seconds after it did less than `max` for long enough",
         ),
+        key(
+            "latency",
+            "a time, above zero, or `none`",
+            "`none`",
+            "how long 99 of 100 reads and writes of the group take at most: others make room for that; needs the scheduler `fair`; see `docs/limits.md`",
+        ),
     ],
 };
 

@@ -36,7 +36,7 @@ pub(crate) const EXAMPLE: &str = include_str!("example.toml");
 const NO_ADDRESS: &str = "lists no address; leave the key out for the default socket";
 
 /// The keys of a group that limit it.
-const BOUNDS: [&str; 3] = ["max", "burst", "min"];
+const BOUNDS: [&str; 4] = ["max", "burst", "min", "latency"];
 
 /// All that a config file says; what it doesn't say is `None`.
 #[derive(Debug)]
@@ -304,20 +304,22 @@ impl Reading<'_> {
     /// The limits of a group, if it has any.
     fn bounds(&mut self, section: &Section<'_>) -> Option<Bounds> {
         let mut length = Ceiling::NONE.length;
-        let [max, burst, floor] = BOUNDS.map(|key| {
+        let [max, burst, floor] = ["max", "burst", "min"].map(|key| {
             let length = (key == "burst").then_some(&mut length);
             section.raw(key).map_or(Rates::NONE, |value| self.rates(section, key, value, length))
         });
-        let bounds = Bounds { ceiling: Ceiling { max, burst, length }, floor };
-        if let Err(wrong) = bounds.check() {
+        let latency = section.take(self.mistakes, "latency", |value| match value.as_str() {
+            Some(text) => limits::parse_latency(text),
+            None => some_time(value).map(Some),
+        });
+        let latency = latency.and_then(|placed| placed.value);
+        let bounds = Bounds { ceiling: Ceiling { max, burst, length }, floor, latency };
+        let root = if section.name == "/" { bounds.check_root() } else { Ok(()) };
+        if let Err(wrong) = root.and_then(|()| bounds.check()) {
             let key = wrong.key();
             let at = section.raw(key).map_or(section.at.clone(), Spanned::span);
             self.mistakes.push(section.mistake(key, at, wrong.to_string()));
             return None;
-        }
-        if section.name == "/" && !floor.is_none() {
-            let at = section.raw("min").map_or(section.at.clone(), Spanned::span);
-            self.mistakes.push(section.mistake("min", at, limits::ROOT));
         }
         Some(bounds).filter(|bounds| !bounds.is_none())
     }

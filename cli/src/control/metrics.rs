@@ -130,7 +130,8 @@ fn rows<'a>(state: &State, view: &'a View) -> Vec<Row<'a>> {
         let entitled = status::entitled(state, &there.map(|group| &*group.path).collect::<Vec<_>>());
         let row = |group: &'a GroupView| {
             let path = &*group.path;
-            Row::new(&disk.name, group, weights.get(path).copied(), entitled.get(path).copied())
+            let latency = disk.objective(path).map(|(_, standing)| *standing);
+            Row::new(&disk.name, group, weights.get(path).copied(), entitled.get(path).copied(), latency)
         };
         disk.groups.iter().map(row).collect::<Vec<_>>()
     };

@@ -149,13 +149,16 @@ pub(super) fn group(config: &Config, at: usize) -> Value {
         "weight": group.weight,
         "exports": config.exports.iter().filter(here).map(|export| &export.name).collect::<Vec<_>>(),
     });
-    if let Some(Bounds { ceiling: Ceiling { max, burst, length }, floor }) = config.bounds.get(&group.path) {
+    if let Some(Bounds { ceiling: Ceiling { max, burst, length }, floor, latency }) = config.bounds.get(&group.path) {
         for (key, said) in [("max", max), ("min", floor)].into_iter().filter(|(_, said)| !said.is_none()) {
             shown[key] = rates(said);
         }
         if !burst.is_none() {
             shown["burst"] = rates(burst);
             shown["burst"]["seconds"] = (length.as_millis() / 1000).into();
+        }
+        if let Some(latency) = latency {
+            shown["latency"] = latency.to_string().into();
         }
     }
     shown

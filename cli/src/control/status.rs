@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairlift::config::Config;
-use fairlift::control::{State, View};
+use fairlift::control::{State, View, view};
+use fairlift_core::objective::{Room, Standing};
 use fairlift_core::waits::Doing;
 use serde_json::{Value, json};
 
@@ -35,6 +36,7 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
             let did = rows.get(path).unwrap_or(&none);
             let part = |mine: f64, all: f64| if all > 0.0 { mine / all } else { 0.0 };
             let entitled = entitled.get(path);
+            let latency = disk.objective(path).map(|(_, standing)| standing);
             tenants.push(json!({
                 "path": path,
                 "disk": disk.name,
@@ -48,6 +50,9 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
                 "bps": did.bytes as f64 / seconds,
                 "p50_us": quantile(did, 500),
                 "p99_us": quantile(did, 990),
+                "latency_target_us": latency.map(|standing| standing.target.as_nanos() as f64 / 1000.0),
+                "latency_met": latency.and_then(Standing::met),
+                "latency_given_up": latency.map(|standing| standing.room == Room::GivenUp),
                 "in_flight": did.in_flight,
                 "waiting": did.open.saturating_sub(did.in_flight),
                 "waits": waits(did, seconds),
@@ -85,6 +90,10 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
 /// What a disk cannot do that is asked of it.
 pub(super) fn warnings(view: &View) -> impl Iterator<Item = String> {
     let short = view.disks.iter().filter_map(|disk| Some(format!("disk {:?}: {}", disk.name, disk.floors_short?)));
+    let given_up = view.disks.iter().flat_map(|disk| {
+        let all = disk.objectives.iter().filter(|(_, standing)| standing.room == Room::GivenUp);
+        all.map(|(group, standing)| format!("disk {:?}: {}", disk.name, view::given_up(group, standing.target)))
+    });
     let parted = view.links.iter().filter(|(_, link)| link.up < link.of).map(|(name, link)| {
         let since = link.since.elapsed().unwrap_or_default().as_secs();
         format!("{name}: degraded for {since} s, {} of {} connections: {}", link.up, link.of, link.why)
@@ -92,7 +101,7 @@ pub(super) fn warnings(view: &View) -> impl Iterator<Item = String> {
     let doubt = view.links.iter().filter(|(_, link)| link.in_doubt).map(|(name, _)| {
         format!("{name}: a connection was lost before writes were flushed; they may be lost, and the next flush fails")
     });
-    short.chain(parted).chain(doubt)
+    short.chain(given_up).chain(parted).chain(doubt)
 }
 
 /// What a tenant's time went into, what took less than a hundredth left out: a [`Part`](fairlift_core::waits::Part), or `client` for

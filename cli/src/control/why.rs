@@ -17,6 +17,7 @@ use fairlift::config::{Config, Export};
 use fairlift::control::view::{ClientView, DiskView};
 use fairlift::control::{State, View};
 use fairlift_core::Duration;
+use fairlift_core::objective::{Room, Standing};
 use fairlift_core::waits::Part;
 use serde_json::{Value, json};
 
@@ -112,12 +113,36 @@ impl Look<'_> {
             "bps": did.bytes as f64 / self.seconds,
             "outstanding": outstanding,
             "connections": self.connections,
+            "latency": self.latency(),
             "causes": causes.iter().map(|Cause { name, part, says }| json!({
                 "cause": name,
                 "part": part,
                 "says": says,
             })).collect::<Value>(),
         })
+    }
+
+    /// How the tenant's latency is kept, or for whose others make room; `None`: nobody's.
+    fn latency(&self) -> Option<Value> {
+        let own = self.disk.objective(self.tenant);
+        let is_made = |(_, standing): &(&String, &Standing)| standing.room == Room::Made;
+        let others = || self.disk.objectives.iter().find(is_made).map(|(path, standing)| (&**path, standing));
+        let (path, standing) = own.or_else(others)?;
+        let (target, met) = (standing.target, standing.met());
+        let seen = met.map_or_else(|| "nothing was answered".into(), |met| format!("met in {} of it", percent(met)));
+        let mine = format!("its latency of {target}, over the last minute: {seen}");
+        let says = match standing.room {
+            Room::Made if own.is_none() => {
+                format!("fewer of its requests are in the device, for the latency of {path}, {target}")
+            }
+            Room::Made => format!("{mine}; others make room for it"),
+            Room::GivenUp => format!("{mine}; given up: it was missed though others made room for it"),
+            Room::Enough if !self.disk.scheduler.keeps_latency() => {
+                format!("{mine}; scheduler {} does nothing for it", self.disk.scheduler.name())
+            }
+            Room::Enough => mine,
+        };
+        Some(json!({"group": path, "target_us": target.as_nanos() as f64 / 1000.0, "met": met, "says": says}))
     }
 
     /// What a group did on the disk between the looks.

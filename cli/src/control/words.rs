@@ -42,7 +42,7 @@ const ACTS: [(&str, Act); 3] = [("add", Act::Add), ("set", Act::Set), ("remove",
 /// The keys that each takes, beside its name: (add, set), and of a disk the tunables of its scheduler.
 pub(crate) const fn keys(kind: Kind, act: Act) -> &'static [&'static str] {
     match (kind, act) {
-        (Kind::Group, Act::Add | Act::Set) => &["weight", "max", "burst", "min"],
+        (Kind::Group, Act::Add | Act::Set) => &["weight", "max", "burst", "min", "latency"],
         (Kind::Export, Act::Add) => {
             &["backing", "offset", "size", "disk", "group", "ioprio", "read_only", "description", "vhost_user", "ublk"]
         }
@@ -265,7 +265,9 @@ impl Words<'_> {
         let max = keys.take_rates("max", limits::parse)?;
         let burst = keys.take_rates("burst", limits::parse_burst)?;
         let floor = keys.take_rates("min", limits::parse)?;
-        if max.is_none() && burst.is_none() && floor.is_none() {
+        let latency =
+            keys.take("latency", |text| limits::parse_latency(if text == "auto" { "none" } else { &text }))?;
+        if max.is_none() && burst.is_none() && floor.is_none() && latency.is_none() {
             return Ok(None);
         }
         let mut bounds = self.bounds.get(name).copied().unwrap_or_default();
@@ -274,6 +276,7 @@ impl Words<'_> {
             (bounds.ceiling.burst, bounds.ceiling.length) = (rates, length);
         }
         bounds.floor = floor.unwrap_or(bounds.floor);
+        bounds.latency = latency.unwrap_or(bounds.latency);
         bounds.check().map_err(|wrong| wrong.to_string())?;
         self.bounds.insert(name.to_owned(), bounds);
         Ok(Some(bounds))

@@ -372,16 +372,11 @@ fn limited(
         }
     }
     for (path, bounds) in &all {
-        if let Err(wrong) = bounds.check() {
+        let root = if path == "/" { bounds.check_root() } else { Ok(()) };
+        if let Err(wrong) = root.and_then(|()| bounds.check()) {
             note(&format!("--{}", wrong.key()), format!("{path}: {wrong}"));
         }
-        if bounds.floor.is_none() {
-            continue;
-        }
-        if path == "/" {
-            note("--min", limits::ROOT.into());
-        }
-        if !scheduler.has_floors() {
+        if !bounds.floor.is_none() && !scheduler.has_floors() {
             note("--min", format!("{path}: scheduler {} keeps no floors; fair does", scheduler.name()));
         }
     }

@@ -113,7 +113,7 @@ pub(crate) struct GetArgs {
 
 /// Change a group, an export or a disk of a running server
 ///
-/// Of a group: weight, and limits: max, min, burst, as in max="riops=3000 wbps=50m" (max=max: none). Of an export: group, ioprio, read_only, size (it grows; `auto`: up to the end of its backing),
+/// Of a group: weight, and limits: max, min, burst, as in max="riops=3000 wbps=50m" (max=max: none), latency (latency=none). Of an export: group, ioprio, read_only, size (it grows; `auto`: up to the end of its backing),
 /// description, faults (another file of rules). Of a disk: scheduler, depth, nr_requests, and the tunables of its scheduler.
 #[derive(Debug, Args)]
 pub(crate) struct SetArgs {

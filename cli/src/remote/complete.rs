@@ -165,7 +165,7 @@ mod tests {
     fn keys_and_values_are_offered_where_they_can_stand() {
         let nowhere = "--control=unix:/nowhere.sock";
         let offered = |line: &str| typed(&format!("fairlift set {line}")).settings().join(" ");
-        assert_eq!(offered("group /a "), "weight= max= burst= min=");
+        assert_eq!(offered("group /a "), "weight= max= burst= min= latency=");
         assert!(offered(&format!("disk d {nowhere} ")).starts_with("scheduler= depth="));
         assert!(offered("disk d scheduler=b").contains("scheduler=bfq"));
         assert!(offered("disk d scheduler = b").split(' ').any(|word| word == "bfq"), "as bash splits it");

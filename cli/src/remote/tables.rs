@@ -80,6 +80,9 @@ fn why_of(name: &str, value: &Value) -> String {
     for cause in value["causes"].as_array().into_iter().flatten().skip(1) {
         let _ = writeln!(out, "  {:>4}  {}", percent(&cause["part"]), text(&cause["says"]));
     }
+    if let Some(says) = value["latency"]["says"].as_str() {
+        let _ = writeln!(out, "  {says}");
+    }
     let outstanding = value["outstanding"].as_f64().unwrap_or_default();
     let _ = writeln!(
         out,

@@ -14,6 +14,7 @@
 //! inert.6  A change of a running server is asked about the groups that it is about: those whose weight it says, into which it puts
 //!          an export, or that are on a disk which it gives a scheduler without weights. A group is often made before its first
 //!          export: it is told of only where no disk of the server knows weights.
+//! inert.7  A latency of a group whose disks all have a scheduler that makes no room for one.
 
 use std::collections::BTreeSet;
 
@@ -32,16 +33,25 @@ pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
         let disk = config.disks.iter().position(|disk| disk.name == name);
         !config.exports.iter().any(|export| export.disk == disk)
     };
+    let latencies = places.groups.iter().filter_map(|(path, said)| Some(said.says(why_late(config, path)?)));
     let disks = places.disks.iter().filter(|(name, _)| is_empty(name)); // inert.4
     let disks = disks.map(|(_, said)| said.says("no export is on this disk"));
     let small = places.disks.iter().filter_map(|(name, said)| Some(said.says(why_small(config, name)?)));
-    groups.chain(disks).chain(small).collect()
+    groups.chain(latencies).chain(disks).chain(small).collect()
 }
 
 /// What cannot act of changes that were made, in the configuration that is in force then (inert.6).
 pub(super) fn warnings_of(config: &Config, changes: &[Change]) -> Vec<String> {
     let mut asked: Vec<&str> = Vec::new();
+    let mut latencies = BTreeSet::new();
     for change in changes {
+        match change {
+            Change::SetBounds { group, .. } => drop(latencies.insert(&**group)),
+            Change::SetScheduler { scheduler, .. } if !scheduler.keeps_latency() => {
+                latencies.extend(config.bounds.keys().map(|path| &**path));
+            }
+            _ => {}
+        }
         match change {
             Change::AddGroup { path, weight } if *weight != Group::WEIGHT_DEFAULT => asked.push(path),
             Change::SetWeight { group, .. } => asked.push(group),
@@ -59,7 +69,9 @@ pub(super) fn warnings_of(config: &Config, changes: &[Change]) -> Vec<String> {
     }
     let mut told = BTreeSet::new();
     let asked = asked.into_iter().filter(|path| told.insert(*path));
-    asked.filter_map(|path| Some(format!("group {path:?}: {}", why_inert_now(config, path)?))).collect()
+    let weights = asked.filter_map(|path| Some((path, why_inert_now(config, path)?)));
+    let latencies = latencies.into_iter().filter_map(|path| Some((path, why_late(config, path)?)));
+    weights.chain(latencies).map(|(path, why)| format!("group {path:?}: {why}")).collect()
 }
 
 /// A group and those above it, as far as they have another weight than the usual one.
@@ -76,6 +88,20 @@ fn why_inert_now(config: &Config, path: &str) -> Option<String> {
     }
     let first = config.disks.first()?;
     (!config.disks.iter().any(|disk| disk.scheduler.has_weights())).then(|| no_weights(first))
+}
+
+/// Why the latency of a group cannot act; `None`: it has none, or it can, or no export is there (inert.7).
+fn why_late(config: &Config, path: &str) -> Option<String> {
+    config.bounds.get(path)?.latency?;
+    let mut disks = exports_below(config, path).map(|(disk, _)| &config.disks[disk]);
+    let first = disks.next()?;
+    let is_kept = std::iter::once(first).chain(disks).any(|disk| disk.scheduler.keeps_latency());
+    (!is_kept).then(|| {
+        let (name, scheduler) = (&first.name, first.scheduler.name());
+        format!(
+            "its latency has no effect: disk {name:?} has scheduler {scheduler}, which makes no room for it; fair does"
+        )
+    })
 }
 
 /// inert.2
@@ -187,6 +213,14 @@ mod tests {
         render(Severity::Warning, Some(&source), &warnings(&config, &places))
     }
 
+    /// What a file says.
+    fn config_of(text: &str) -> Config {
+        let source = Source { name: "f.toml".into(), text: text.into() };
+        let mut mistakes = Vec::new();
+        let file = config::read(&source, Path::new("/base"), &mut mistakes);
+        plan(&ServeArgs::default(), Some(file), Vec::new(), &mut mistakes).config
+    }
+
     /// Exports `a`, `b`, … each with its disk and group.
     fn exports(all: &[(&str, &str)]) -> String {
         let one = |(number, (disk, group)): (usize, &(&str, &str))| {
@@ -267,6 +301,30 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         }
     }
 
+    /// inert.7
+    #[test]
+    fn a_latency_under_a_scheduler_that_makes_no_room_is_told() {
+        let text = |scheduler| {
+            let disk = format!("[disk.d]\nscheduler = {scheduler:?}\n");
+            disk + &exports(&[("d", "/a"), ("d", "/b")]) + "[group.\"/a\"]\nlatency = \"2ms\"\n"
+        };
+        let why = |scheduler| {
+            format!(
+                "its latency has no effect: disk \"d\" has scheduler {scheduler}, which makes no room for it; fair does"
+            )
+        };
+        for scheduler in ["none", "bfq"] {
+            assert_eq!(first(&text(scheduler)), format!("group.\"/a\": {}", why(scheduler)));
+        }
+        assert_eq!(said(&text("fair")), "");
+        let config = config_of(&text("bfq"));
+        let set = Change::SetBounds { group: "/a".into(), bounds: config.bounds["/a"] };
+        let turn = Change::SetScheduler { disk: "d".into(), scheduler: sched::Kind::Bfq, set: Vec::new() };
+        let wanted = [format!("group \"/a\": {}", why("bfq"))];
+        assert_eq!(warnings_of(&config, std::slice::from_ref(&set)), wanted);
+        assert_eq!(warnings_of(&config, &[turn, set]), wanted, "it is told once");
+    }
+
     /// inert.3
     #[test]
     fn a_group_that_is_alone_on_its_disk_has_nobody_to_share_with() {
@@ -295,12 +353,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
     /// inert.6
     #[test]
     fn a_change_is_asked_about_the_groups_that_it_is_about() {
-        let config = |text: &str| {
-            let source = Source { name: "f.toml".into(), text: text.into() };
-            let mut mistakes = Vec::new();
-            let file = config::read(&source, Path::new("/base"), &mut mistakes);
-            plan(&ServeArgs::default(), Some(file), Vec::new(), &mut mistakes).config
-        };
+        let config = config_of;
         let two = |scheduler: &str| {
             let disk = format!("[disk.d]\nscheduler = {scheduler:?}\n");
             config(

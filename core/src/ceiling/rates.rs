@@ -149,20 +149,22 @@ impl Default for Ceiling {
     }
 }
 
-/// What binds a group: at least, and at most.
+/// What is said of a group: at most, at least, and how soon.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Bounds {
     /// At most.
     pub ceiling: Ceiling,
     /// At least, as far as the disk can.
     pub floor: Rates,
+    /// How long its reads and writes take at most, 99 of 100 of them ([`objective`](crate::objective)).
+    pub latency: Option<Duration>,
 }
 
 /// As it is written: `max riops=3000, burst riops=30000 seconds=5`.
 impl fmt::Display for Bounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ceiling: Ceiling { max, burst, length }, floor } = self;
-        if max.is_none() && floor.is_none() {
+        let Self { ceiling: Ceiling { max, burst, length }, floor, latency } = self;
+        if self.is_none() {
             return f.write_str("no limits");
         }
         let mut comma = "";
@@ -175,6 +177,10 @@ impl fmt::Display for Bounds {
         }
         if !floor.is_none() {
             write!(f, "{comma}min {floor}")?;
+            comma = ", ";
+        }
+        if let Some(latency) = latency {
+            write!(f, "{comma}latency {latency}")?;
         }
         Ok(())
     }
@@ -193,6 +199,10 @@ pub enum Wrong {
     Length(Duration),
     /// A floor above the ceiling.
     FloorAbove(Rate, u64, Rate, u64),
+    /// A floor of the root.
+    FloorOfRoot,
+    /// A latency of the root.
+    LatencyOfRoot,
 }
 
 impl Wrong {
@@ -202,7 +212,8 @@ impl Wrong {
         match self {
             Self::Range(..) => "max",
             Self::BurstOfNothing(_) | Self::BurstBelow(..) | Self::Length(_) => "burst",
-            Self::FloorAbove(..) => "min",
+            Self::FloorAbove(..) | Self::FloorOfRoot => "min",
+            Self::LatencyOfRoot => "latency",
         }
     }
 }
@@ -223,6 +234,8 @@ impl fmt::Display for Wrong {
             Self::FloorAbove(low, min, high, max) => {
                 write!(f, "min {}={min} is above max {}={max}: nobody can have both", low.name(), high.name())
             }
+            Self::FloorOfRoot => f.write_str("the root has all of the disk, so that a floor of it would mean nothing"),
+            Self::LatencyOfRoot => f.write_str("nobody is beside the root who could make room for a latency of it"),
         }
     }
 }
@@ -233,7 +246,19 @@ impl Bounds {
     /// Whether nothing is bound.
     #[must_use]
     pub fn is_none(&self) -> bool {
-        self.ceiling.is_none() && self.floor.is_none()
+        self.ceiling.is_none() && self.floor.is_none() && self.latency.is_none()
+    }
+
+    /// Whether the root can have it, which [`check`](Self::check) does not ask.
+    ///
+    /// # Errors
+    /// What it cannot have.
+    pub fn check_root(&self) -> Result<(), Wrong> {
+        match self {
+            Self { floor, .. } if !floor.is_none() => Err(Wrong::FloorOfRoot),
+            Self { latency: Some(_), .. } => Err(Wrong::LatencyOfRoot),
+            _ => Ok(()),
+        }
     }
 
     /// Whether all of it can be kept.
@@ -241,7 +266,7 @@ impl Bounds {
     /// # Errors
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), Wrong> {
-        let Self { ceiling: Ceiling { max, burst, length }, floor } = self;
+        let Self { ceiling: Ceiling { max, burst, length }, floor, latency: _ } = self;
         for (rate, amount) in max.iter().chain(burst.iter()).chain(floor.iter()) {
             if amount > rate.most() {
                 return Err(Wrong::Range(rate, amount));
@@ -283,9 +308,13 @@ mod tests {
 
     #[test]
     fn what_cannot_be_kept_is_said() {
-        let of = |ceiling| Bounds { ceiling, floor: Rates::NONE };
+        let of = |ceiling| Bounds { ceiling, ..Bounds::default() };
         let burst = |rate, amount| Ceiling { burst: Rates::NONE.with(rate, amount), ..max(Rate::Iops, 100) };
-        let at_least = |rate, amount| Bounds { ceiling: max(Rate::Iops, 100), floor: Rates::NONE.with(rate, amount) };
+        let at_least = |rate, amount| Bounds {
+            ceiling: max(Rate::Iops, 100),
+            floor: Rates::NONE.with(rate, amount),
+            latency: None,
+        };
         for (bounds, wanted) in [
             (of(max(Rate::Riops, 2_000_000_000)), "riops takes 1 to 1000000000, not 2000000000"),
             (of(burst(Rate::Riops, 200)), "a burst of riops needs a max of riops: what has no limit has no bursts"),

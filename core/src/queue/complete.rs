@@ -228,18 +228,27 @@ impl Queue {
             }
         }
         let (context, news) = (row.context, state.ended(now, row));
+        if !self.objectives.is_empty() {
+            self.answered(now, number);
+        }
         self.bios.free(number);
         self.tell(context, news);
     }
 
     /// A bio has ended.
     pub(super) fn end_bio(&mut self, now: Instant, number: u32) {
+        if !self.objectives.is_empty() {
+            self.answered(now, number);
+        }
         let row = self.bios.remove(number);
         let news = self.streams[row.bio.stream.0 as usize].ended(now, &row);
         self.tell(row.context, news);
     }
 
     pub(super) fn time_out(&mut self, now: Instant, number: u32) {
+        if !self.objectives.is_empty() {
+            self.answered(now, number);
+        }
         let bio = &mut self.bios[number];
         if core::mem::replace(&mut bio.timed_out, true) {
             return; // another part of it was overdue already

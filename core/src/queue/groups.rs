@@ -168,6 +168,11 @@ impl Groups {
         self.states[usize::from(id.0)].as_ref().expect("a group that is named is there")
     }
 
+    /// The group above one that is there.
+    pub(super) fn parent(&self, id: GroupId) -> Option<GroupId> {
+        self.state(id).group.parent
+    }
+
     /// A group that streams can be in.
     fn get(&self, id: GroupId) -> Option<&GroupState> {
         self.states.get(usize::from(id.0))?.as_ref().filter(|state| !state.is_leaving)
@@ -461,6 +466,7 @@ impl Queue {
             self.groups.gone.add(&state.retired);
             self.ceilings.remove_group(now, id);
             self.floors.remove(&id);
+            self.objectives.remove(&id);
             self.scheduler.remove_group(now, id);
         }
     }

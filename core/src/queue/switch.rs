@@ -50,6 +50,9 @@ impl Queue {
         for (id, floor) in &self.floors {
             next.set_floor(now, *id, floor);
         }
+        for (id, objective) in &self.objectives {
+            next.set_latency(now, *id, Some(objective.target()));
+        }
         for (id, state) in &self.streams {
             next.add_stream(StreamId(id as u32), &state.stream);
         }

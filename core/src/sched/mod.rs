@@ -213,6 +213,12 @@ impl Kind {
         matches!(self, Self::Fair)
     }
 
+    /// Whether others make room for a group's latency ([`Membership::set_latency`]).
+    #[must_use]
+    pub const fn keeps_latency(self) -> bool {
+        matches!(self, Self::Fair)
+    }
+
     /// What can be set.
     #[must_use]
     pub const fn tunables(self) -> &'static [TunableInfo] {

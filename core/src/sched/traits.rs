@@ -4,6 +4,7 @@ use alloc::string::String;
 
 use super::{Learned, Next, RequestId, Served, Side, Waiting};
 use crate::ceiling::Rates;
+use crate::objective::Room;
 use crate::trace::Message;
 use crate::tunable::{self, TunableInfo};
 use crate::{Duration, Group, GroupId, Instant, Stream, StreamId};
@@ -96,6 +97,19 @@ pub trait Membership {
     /// Whether a group is below its floor, and has requests that wait.
     fn is_below_floor(&self) -> bool {
         false
+    }
+
+    /// Of the reads and writes of a group, and of those below it, 99 of 100 are to be answered in so much time, as far as others can
+    /// make room for it; `None`: nothing is said. A scheduler that takes over is told of it after the group. Only where
+    /// [`Kind::keeps_latency`](super::Kind::keeps_latency).
+    fn set_latency(&mut self, _now: Instant, _id: GroupId, _target: Option<Duration>) {}
+
+    /// A read or write of a group with a [latency](Membership::set_latency), or below it, was answered so long after its client asked.
+    fn answered(&mut self, _now: Instant, _id: GroupId, _latency: Duration) {}
+
+    /// Whether others make room for the latency of a group.
+    fn room(&self, _now: Instant, _id: GroupId) -> Room {
+        Room::Enough
     }
 
     /// A group has gone: no stream and no group is in it, and nothing of it waits or is in flight. Its number may come

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fairlift_core::learn::idling_trial::Finding;
+use fairlift_core::objective::Room;
 use fairlift_core::queue::Shortage;
 use fairlift_core::{GroupId, Sector};
 use prepare::Why;
@@ -67,6 +68,8 @@ pub(crate) struct Live {
     findings: BTreeMap<String, VecDeque<Finding>>,
     /// Disks whose floors add up to more than they were seen to do.
     short: BTreeMap<String, Shortage>,
+    /// Disks and groups of which it was told that the latency is not kept.
+    given_up: BTreeSet<(String, String)>,
     started: SystemTime,
 }
 
@@ -148,6 +151,7 @@ impl Live {
             roots,
             findings: BTreeMap::new(),
             short: BTreeMap::new(),
+            given_up: BTreeSet::new(),
             started: SystemTime::now(),
             config,
         }
@@ -275,6 +279,7 @@ impl Live {
                 None => self.short.remove(name),
             };
         }
+        self.look_at_objectives(backend, service);
         for one in &self.opened {
             for Fault { op, errno, more } in one.device.take_faults() {
                 let of = vec![
@@ -287,5 +292,31 @@ impl Live {
             }
         }
         self.findings.retain(|name, _| self.disks.contains_key(name));
+    }
+
+    /// Tells of latencies that are given up, or kept again.
+    fn look_at_objectives(&mut self, backend: &Backend, service: &Service) {
+        let mut given_up = BTreeSet::new();
+        let names: BTreeMap<_, _> = self.groups.iter().map(|(path, id)| (*id, path)).collect();
+        for (disk, number) in &self.disks {
+            for (id, standing) in backend.disks.get(*number).objectives(clock::now()) {
+                let Some(group) = names.get(&id) else { continue };
+                let of = (disk.clone(), (*group).clone());
+                let (target, is_given_up) = (standing.target, standing.room == Room::GivenUp);
+                if is_given_up != self.given_up.contains(&of) {
+                    match is_given_up {
+                        true => tracing::warn!("disk {disk:?}: {}", view::given_up(group, target)),
+                        false => tracing::info!("disk {disk:?}: group {group}: a latency of {target} is kept again"),
+                    }
+                    let state = if is_given_up { "given up" } else { "kept" };
+                    let of = [("disk", disk.clone()), ("group", (*group).clone()), ("latency", target.to_string())];
+                    service.events.tell("latency", of.into_iter().chain([("state", state.to_owned())]).collect());
+                }
+                if is_given_up {
+                    given_up.insert(of);
+                }
+            }
+        }
+        self.given_up = given_up;
     }
 }

@@ -211,10 +211,8 @@ pub fn check_floors(config: &Config) -> Result<(), (String, String)> {
 
 fn set_bounds(config: &mut Config, group: &str, bounds: &Bounds) -> Result<(), String> {
     let at = find_group(config, group)?;
-    if at == GroupId::ROOT && !bounds.floor.is_none() {
-        return Err("the root has all of the disk, so that a floor of it would mean nothing".into());
-    }
-    bounds.check().map_err(|wrong| wrong.to_string())?;
+    let root = if at == GroupId::ROOT { bounds.check_root() } else { Ok(()) };
+    root.and_then(|()| bounds.check()).map_err(|wrong| wrong.to_string())?;
     config.bounds.remove(group);
     if !bounds.is_none() {
         config.bounds.insert(group.to_owned(), *bounds);

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use fairlift_core::learn::idling_trial::Finding;
+use fairlift_core::objective::Standing;
 use fairlift_core::queue::{Figures, Shortage};
 use fairlift_core::sched::Kind;
 use fairlift_core::tunable::{Range, TunableInfo};
 use fairlift_core::waits::{Doing, Part};
-use fairlift_core::{GroupId, Instant, flush};
+use fairlift_core::{Duration, GroupId, Instant, flush};
 
 use crate::device::Device;
 pub use crate::device::Link;
@@ -78,6 +79,8 @@ pub struct DiskView {
     pub findings: Vec<Finding>,
     /// Whether floors add up to more than it was seen to do.
     pub floors_short: Option<Shortage>,
+    /// How latencies are kept, by group, of those on all disks.
+    pub objectives: BTreeMap<String, Standing>,
     /// What it has been doing, added up over its queues.
     pub doing: Doing,
     /// How many queues it has.
@@ -127,6 +130,17 @@ pub struct ClientView {
     pub held: Option<(Part, Instant)>,
 }
 
+impl DiskView {
+    /// The latency that a group has, or else the nearest above it.
+    #[must_use]
+    pub fn objective(&self, path: &str) -> Option<(&str, &Standing)> {
+        let above = |path: &'_ str| path.rsplit_once('/').map(|(above, _)| above.len());
+        let lengths = std::iter::successors(Some(path.len()), |length| above(&path[..*length]));
+        let mut found = lengths.filter_map(|length| self.objectives.get_key_value(&path[..length]));
+        found.next().map(|(path, standing)| (&**path, standing))
+    }
+}
+
 impl Disk {
     /// The disk at this moment. Its queues are each looked at once; a worker that wants one meanwhile waits for as long.
     pub(crate) fn view(&self, now: Instant, groups: &[(GroupId, String)], figures: bool) -> DiskView {
@@ -144,6 +158,7 @@ impl Disk {
         let names: BTreeMap<_, _> = groups.iter().map(|(id, path)| (*id, path)).collect();
         let figures = if figures { Some(self.figures(now)) } else { None };
         let group = |(id, figures)| Some(GroupView { path: (*names.get(&id)?).clone(), figures });
+        let objective = |(id, standing)| Some(((*names.get(&id)?).clone(), standing));
         let mut counters = BTreeMap::new();
         if figures.is_some() {
             self.counters(&mut |name, count| *counters.entry(name).or_default() += count);
@@ -163,12 +178,22 @@ impl Disk {
             knobs,
             findings: Vec::new(),
             floors_short: self.floors_short(),
+            objectives: self.objectives(now).into_iter().filter_map(objective).collect(),
             doing,
             queues: count,
             counters,
             groups: figures.into_iter().flatten().filter_map(group).collect(),
         }
     }
+}
+
+/// What is said of a latency that is given up.
+#[must_use]
+pub fn given_up(group: &str, target: Duration) -> String {
+    format!(
+        "group {group}: a latency of {target} cannot be kept with few requests of others in the device: no room is made for it, and it \
+         is tried again"
+    )
 }
 
 pub(crate) fn name(device: &dyn Device) -> String {

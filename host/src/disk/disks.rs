@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fairlift_core::ceiling::{Bounds, Budget, Rates};
 use fairlift_core::learn::concurrency;
 use fairlift_core::sched::Kind;
-use fairlift_core::{Group, GroupId, Instant};
+use fairlift_core::{Duration, Group, GroupId, Instant};
 
 use super::Disk;
 use crate::config;
@@ -57,7 +57,7 @@ impl Disks {
             }
             None => Arc::new(Budget::new(&bounds.ceiling)),
         });
-        let bound = Bound { budget, floor: bounds.floor };
+        let bound = Bound { budget, floor: bounds.floor, latency: bounds.latency };
         self.all().iter().for_each(|(_, disk)| disk.set_bound(now, id, &bound));
         if bound != Bound::default() {
             all.insert(id, bound);
@@ -109,16 +109,18 @@ impl Disks {
     }
 }
 
-/// What binds a group: the state of its ceiling, and its floor.
+/// What binds a group: the state of its ceiling, its floor, and how soon it is to be answered.
 #[derive(Clone, Default)]
 pub(crate) struct Bound {
     pub(super) budget: Option<Arc<Budget>>,
     pub(super) floor: Rates,
+    pub(super) latency: Option<Duration>,
 }
 
 impl PartialEq for Bound {
     fn eq(&self, other: &Self) -> bool {
-        self.budget.as_ref().map(Arc::as_ptr) == other.budget.as_ref().map(Arc::as_ptr) && self.floor == other.floor
+        let of = |bound: &Self| (bound.budget.as_ref().map(Arc::as_ptr), bound.floor, bound.latency);
+        of(self) == of(other)
     }
 }
 

@@ -33,6 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fairlift_core::learn::concurrency;
 use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::model::Character;
+use fairlift_core::objective::Standing;
 use fairlift_core::queue::Shortage;
 use fairlift_core::queue::{Backing, Figures, Settings};
 use fairlift_core::sched::Kind;
@@ -172,6 +173,17 @@ impl Disk {
     /// Whether floors add up to more than it was seen to do.
     pub(crate) fn floors_short(&self) -> Option<Shortage> {
         self.queues()?.each().find_map(|queue| queue.floors_short())
+    }
+
+    /// How the latencies of groups are kept.
+    pub(crate) fn objectives(&self, now: Instant) -> BTreeMap<GroupId, Standing> {
+        let mut all = BTreeMap::new();
+        for queue in self.queues().iter().flat_map(|queues| queues.each()) {
+            for (id, standing) in queue.objectives(now) {
+                all.entry(id).and_modify(|sum: &mut Standing| sum.add(&standing)).or_insert(standing);
+            }
+        }
+        all
     }
 
     /// Tells what its schedulers decided since this was asked last: [`fairlift_core::Queue::take_findings`].

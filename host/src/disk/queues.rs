@@ -106,6 +106,7 @@ impl Queues {
         for mut queue in self.each().filter(|queue| queue.has_group(id)) {
             queue.set_ceiling(now, id, bound.budget.clone());
             queue.set_floor(now, id, bound.floor);
+            queue.set_latency(now, id, bound.latency);
         }
     }
 

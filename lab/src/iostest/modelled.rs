@@ -117,10 +117,11 @@ impl Modelled {
             queue.set_tunable(name, value).map_err(|why| Error::Plan(why.to_string()))?;
         }
         for (id, group) in case.groups.iter().enumerate() {
-            let Some(Bounds { ceiling, floor }) = case.bounds.get(&group.path) else { continue };
+            let Some(Bounds { ceiling, floor, latency }) = case.bounds.get(&group.path) else { continue };
             let (now, id) = (Instant::ZERO, GroupId(id as u16));
             queue.set_ceiling(now, id, Some(Arc::new(Budget::new(ceiling))));
             queue.set_floor(now, id, *floor);
+            queue.set_latency(now, id, *latency);
         }
         let jobs = case.jobs(limits.capacity)?;
         let idle = scheduler.tunables().iter().filter(|info| info.name.ends_with("_idle"));

@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 
 use fairlift::control::view::GroupView;
+use fairlift_core::objective::{Room, Standing};
 use fairlift_core::stats::{Histogram, Stats};
 use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Op};
@@ -17,17 +18,24 @@ pub(super) struct Row<'a> {
     pub(super) group: &'a GroupView,
     pub(super) weight: Option<u16>,
     pub(super) entitled: Option<f64>,
+    pub(super) latency: Option<Standing>,
     labels: String,
     /// Those of the operations that it has used.
     operations: Vec<(Op, String)>,
 }
 
 impl<'a> Row<'a> {
-    pub(super) fn new(disk: &str, group: &'a GroupView, weight: Option<u16>, entitled: Option<f64>) -> Self {
+    pub(super) fn new(
+        disk: &str,
+        group: &'a GroupView,
+        weight: Option<u16>,
+        entitled: Option<f64>,
+        latency: Option<Standing>,
+    ) -> Self {
         let labels = format!("disk=\"{}\",tenant=\"{}\"", escaped(disk), escaped(&group.path));
         let used = Op::ALL.into_iter().filter(|op| group.figures.stats.of(*op).ops > 0);
         let operations = used.map(|op| (op, format!("{labels},operation=\"{}\"", op.name()))).collect();
-        Self { group, weight, entitled, labels, operations }
+        Self { group, weight, entitled, latency, labels, operations }
     }
 
     fn stats(&self) -> &Stats {
@@ -136,7 +144,7 @@ pub(super) fn text(rows: &[Row<'_>], format: Format) -> String {
 
 /// What tenants have of disks.
 fn of_tenants(rows: &[Row<'_>], out: &mut Lines) {
-    let gauges: [Told<OfRow>; 5] = [
+    let gauges: [Told<OfRow>; 8] = [
         ("fairlift_tenant_weight", "The weight of the tenant among its siblings", |row| row.weight.map(f64::from)),
         (
             "fairlift_tenant_entitled",
@@ -150,9 +158,20 @@ fn of_tenants(rows: &[Row<'_>], out: &mut Lines) {
         ("fairlift_tenant_waiting", "Operations of the tenant that wait for the devices", |row| {
             Some(row.group.figures.open.saturating_sub(row.group.figures.in_flight).into())
         }),
+        ("fairlift_tenant_latency_target_seconds", "The latency that the tenant is to have", |row| {
+            row.latency.map(|standing| standing.target.as_nanos() as f64 / 1e9)
+        }),
+        (
+            "fairlift_tenant_latency_met",
+            "The part of the last 60 seconds, of those with operations, in which 99 of 100 took no longer",
+            |row| row.latency.as_ref().and_then(Standing::met),
+        ),
+        ("fairlift_tenant_latency_given_up", "1: the latency cannot be kept, and no room is made for it", |row| {
+            row.latency.map(|standing| f64::from(u8::from(standing.room == Room::GivenUp)))
+        }),
     ];
     for (name, says, of) in gauges {
-        out.metric(name, "gauge", None, says);
+        out.metric(name, "gauge", name.strip_suffix("_seconds").map(|_| "seconds"), says);
         for row in rows {
             if let Some(value) = of(row) {
                 out.gauge(&row.labels, value);
@@ -248,7 +267,7 @@ mod tests {
         stats.ended(Op::Read, Bytes(4096), fairlift_core::Outcome::Done, us(20));
         let figures = Figures { stats, had: Duration::from_nanos(1_000_000_007), streams: 2, ..Figures::default() };
         let group = GroupView { path: "/a\"\\\n😀".into(), figures };
-        let rows = [Row::new("d", &group, Some(300), Some(0.75))];
+        let rows = [Row::new("d", &group, Some(300), Some(0.75), None)];
         let labels = r#"disk="d",tenant="/a\"\\\n😀""#;
         for (format, lines) in [
             (

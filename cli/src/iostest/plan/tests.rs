@@ -199,7 +199,7 @@ fn each_mistake_has_its_own_words() {
         ("sim:nvme-plp -G --nrgrp 2 --max /g3=iops=1", "--max: there is no group \"/g3\"; the groups are /, /g1, /g2"),
         ("sim:nvme-plp --max /=iops=0", "--max: /: iops takes 1 to 1000000000, not 0"),
         ("sim:nvme-plp --burst /=iops=9", "--burst: /: a burst of iops needs a max of iops"),
-        ("sim:nvme-plp --scheduler fair --min /=iops=9", "--min: the root has all of the disk"),
+        ("sim:nvme-plp --scheduler fair --min /=iops=9", "--min: /: the root has all of the disk"),
         (
             "sim:sata-7200 --nrgrp 2 --scheduler bfq --min /g1=iops=9",
             "--min: /g1: scheduler bfq keeps no floors; fair does",

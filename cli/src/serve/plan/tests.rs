@@ -429,6 +429,18 @@ fn limits_are_tables_or_lines_of_the_kernel_and_the_flag_wins() {
 
     let floor = group("min = \"iops=5\"");
     assert_eq!(bounds(&floor, "--scheduler fair", "/t/a"), Some("min iops=5".into()));
+    let all = group("min = \"iops=5\"\nmax = { iops = 9 }\nlatency = \"1500us\"");
+    assert_eq!(bounds(&all, "--scheduler fair", "/t/a"), Some("max iops=9, min iops=5, latency 1500us".into()));
+    assert_eq!(bounds(&group("latency = \"1ns\""), "--scheduler none", "/t/a"), Some("latency 1ns".into()));
+    assert_eq!(bounds(&group("latency = \"none\""), "", "/t/a"), None);
+    for (key, why) in [
+        ("latency = 2", "group.\"/t/a\".latency: a time needs a unit: 2s, 2ms, 2us"),
+        ("latency = \"0s\"", "group.\"/t/a\".latency: the time must be longer than 0"),
+        ("[group.\"/\"]\nlatency = \"2ms\"", "group.\"/\".latency: nobody is beside the root who could make room"),
+    ] {
+        let said = planned(&group(key), "--listen unix:/x").unwrap_err();
+        assert!(said.contains(why), "{said}");
+    }
 
     // serve.5
     let config = planned("", "--listen unix:/x a=mem:1m b=mem:1m --max a=riops=7").unwrap();
