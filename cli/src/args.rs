@@ -14,7 +14,6 @@ use crate::remote::{
     AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs, TraceArgs, WhyArgs,
 };
 use crate::serve::ServeArgs;
-use crate::torture::TortureArgs;
 use crate::ublk::UblkArgs;
 use crate::words::scheduler::schedulers;
 
@@ -74,7 +73,6 @@ pub(crate) enum Command {
     },
     Iostest(Box<IostestArgs>),
     Iostune(Box<IostuneArgs>),
-    Torture(TortureArgs),
     /// List the modelled disks (sim:MODEL), or the parameters of one
     Models {
         /// Show the parameters of this model, as in sim:MODEL,PARAMETER=VALUE

@@ -6,7 +6,6 @@
 //! | [`serve`] | `fairlift serve`: flags and file as the library's `Config`, signals, systemd, the log |
 //! | [`iostest`] | `fairlift iostest`: how a disk is shared, measured |
 //! | [`iostune`] | `fairlift iostune`: what a disk is like, and what to set for it |
-//! | [`torture`] | `fairlift torture`: the promises, under anything that can happen in simulated time |
 //! | [`remote`] | `status`, `top`, `why`, `get`, `set`, `add`, `remove`, `events`, `reload`: the commands that speak to a running server |
 //! | [`show`] | what the program tells about itself: tunables, models, completions, manual pages, units |
 //! | [`control`] | HTTP and JSON by which a running server is looked at and changed |
@@ -29,7 +28,6 @@ mod remote;
 mod serve;
 mod show;
 mod terminal;
-mod torture;
 mod ublk;
 mod words;
 
@@ -65,7 +63,6 @@ pub fn run() -> ExitCode {
         Command::Ublk(args) => return ublk::ublk(&args),
         Command::Iostest(flags) => return iostest::iostest(&flags),
         Command::Iostune(flags) => return iostune::iostune(&flags),
-        Command::Torture(flags) => return torture::torture(&flags),
         Command::Models { model } => match show::models(model.as_deref()) {
             Ok(text) => output::print(text.as_bytes()),
             Err(says) => return Complaint::Typed(format!("error: {says}")).tell("models"),

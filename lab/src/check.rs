@@ -102,7 +102,8 @@ impl Check {
     /// Of how many sectors one is watched, unless said otherwise.
     pub const WATCH_EVERY: u64 = 512;
 
-    pub(crate) fn new(queue: &Queue) -> Self {
+    /// Looks at all that this queue does from now on.
+    pub fn new(queue: &Queue) -> Self {
         Self {
             seed: 0,
             rows: Vec::new(),
@@ -140,7 +141,7 @@ impl Check {
     }
 
     /// The queue accepted a bio.
-    pub(crate) fn submitted(&mut self, now: Instant, bio: &Bio) {
+    pub fn submitted(&mut self, now: Instant, bio: &Bio) {
         let number = bio.token.0 as usize;
         if self.rows.len() <= number {
             self.rows.resize_with(number + 1, Row::free);
@@ -169,7 +170,7 @@ impl Check {
     }
 
     /// The queue gave a request to the disk.
-    pub(crate) fn dispatched(&mut self, now: Instant, request: &Dispatch, queue: &Queue) {
+    pub fn dispatched(&mut self, now: Instant, request: &Dispatch, queue: &Queue) {
         self.given(now, request, queue.segments(request.tag));
     }
 
@@ -205,7 +206,7 @@ impl Check {
     }
 
     /// The disk has ended a request; whose tag it is.
-    pub(crate) fn ended(&mut self, now: Instant, ended: &Ended, queue: &Queue) -> Tag {
+    pub fn ended(&mut self, now: Instant, ended: &Ended, queue: &Queue) -> Tag {
         let tag = self.taken_back(now, ended);
         self.landed(now, ended.outcome, queue.segments(tag));
         tag
@@ -249,7 +250,7 @@ impl Check {
     }
 
     /// The queue told that a bio ended.
-    pub(crate) fn finished(&mut self, now: Instant, news: Finished) {
+    pub fn finished(&mut self, now: Instant, news: Finished) {
         let (token, expected) = match news {
             Finished::Done(token, _) | Finished::TimedOut(token) => (token, State::Open),
             Finished::Released(token) => (token, State::TimedOut),
@@ -281,7 +282,7 @@ impl Check {
     }
 
     /// A turn is over: everybody has spoken, and the disk has what it may have.
-    pub(crate) fn settled(&mut self, now: Instant, queue: &Queue, timeout: Option<Instant>, someone_waits: bool) {
+    pub fn settled(&mut self, now: Instant, queue: &Queue, timeout: Option<Instant>, someone_waits: bool) {
         if queue.in_flight() > 0 {
             self.held_since = None;
             return;
@@ -316,7 +317,7 @@ impl Check {
     }
 
     /// All that was asked should have ended.
-    pub(crate) fn drained(&self, now: Instant) {
+    pub fn drained(&self, now: Instant) {
         if self.open > 0 {
             self.fail(now, self.any_open(), "never ends"); // check.1
         }

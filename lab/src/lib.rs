@@ -13,10 +13,8 @@
 //! | [`iostest`] | groups × jobs × sets × workloads: how much each group got |
 //! | [`iostune`] | what a disk is like, and what to set for it |
 //! | [`check`] | promises that are looked at after every step |
-//! | [`power_cut`] | whether what was promised is on the disk, should the power fail at any instant |
 //! | [`result`], [`report`] | one format of results, and what is made of it for people |
 //! | [`repeat`] | how a run that failed is repeated |
-//! | [`torture`] | what is promised, under anything that can happen, by seed |
 //! | [`lock`] | how many workers one lock carries |
 //! | [`timed`] | a disk whose times a function gives, for tests |
 
@@ -27,14 +25,12 @@ pub mod iostest;
 pub mod iostune;
 pub mod lock;
 pub mod model;
-pub mod power_cut;
 pub mod program;
 mod random;
 pub mod repeat;
 pub mod report;
 pub mod result;
 pub mod timed;
-pub mod torture;
 pub mod workload;
 pub mod world;
 

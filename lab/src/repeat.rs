@@ -134,7 +134,8 @@ fn target(package: &str, program: &Path) -> String {
 }
 
 /// The commit that is checked out, and whether more than that was compiled.
-fn commit() -> String {
+#[must_use]
+pub fn commit() -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())

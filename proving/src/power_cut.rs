@@ -21,7 +21,7 @@ use fairlift_core::{
     StreamId, Tag,
 };
 
-use crate::Random;
+use fairlift_lab::Random;
 
 pub mod exhaustive;
 pub mod media;

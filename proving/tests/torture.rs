@@ -1,7 +1,7 @@
-//! Some runs of each suite of torture; `fairlift torture` makes more of them.
+//! Some runs of each suite of torture; `cargo run -p fairlift-proving` makes more of them.
 
 use fairlift_lab::repeat::seeds;
-use fairlift_lab::torture::{Count, SUITES, Suite};
+use fairlift_proving::torture::{Count, SUITES, Suite};
 
 #[test]
 fn every_promise_is_kept_in_some_runs_of_each_suite() {

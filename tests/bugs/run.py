@@ -9,7 +9,7 @@
     tests/bugs/run.py --docs         writes their list into docs/reliability.md
 
     tests/bugs/run.py --torture 60 [WORD ...]
-                                     makes so many runs of each suite of `fairlift torture` with each bug of core, and says which it finds
+                                     makes so many runs of each suite of torture with each bug of core, and says which it finds
 
 The tree is copied to target/bugs with all bugs in it, each asked for by its name in FAIRLIFT_BUG, so that one build serves all.
 A test must pass without a bug, and fail, abort or hang with its own.
@@ -30,7 +30,7 @@ COPY = ROOT / "target/bugs"
 TARGET = COPY / "target"
 PAGE = ROOT / "docs/reliability.md"
 HANGS = 45
-PACKAGES = {"core": "fairlift-core", "host": "fairlift", "lab": "fairlift-lab"}
+PACKAGES = {"core": "fairlift-core", "host": "fairlift", "lab": "fairlift-lab", "proving": "fairlift-proving"}
 ASKED = '''
 #[doc(hidden)]
 pub mod planted {
@@ -143,15 +143,15 @@ def described(bugs, page):
 
 
 def torture(bugs, runs):
-    """Which bugs of core the suites of `fairlift torture` find, in so many runs of each."""
+    """Which bugs of core the suites of torture find, in so many runs of each."""
     bugs = [bug for bug in bugs if bug["file"].startswith("core/")]
     copy(bugs)
-    program = build(["lab:torture"])["lab"]["torture"]
+    program = build(["proving:torture"])["proving"]["torture"]
 
     def found(bug):
         environment = os.environ | {"FAIRLIFT_SEEDS": str(runs)} | ({"FAIRLIFT_BUG": bug["name"]} if bug else {})
         try:
-            ended = subprocess.run([program, "every_promise"], cwd=COPY / "lab", env=environment, timeout=HANGS + runs, text=True,
+            ended = subprocess.run([program, "every_promise"], cwd=COPY / "proving", env=environment, timeout=HANGS + runs, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         except subprocess.TimeoutExpired:
             return ["a run that does not end"]

@@ -15,7 +15,7 @@ use crate::config::keys::SORTS;
 type Example = (&'static str, &'static str);
 
 /// The examples of each command.
-const EXAMPLES: [(&str, &[Example]); 22] = [
+const EXAMPLES: [(&str, &[Example]); 21] = [
     (
         "fairlift",
         &[
@@ -69,13 +69,6 @@ const EXAMPLES: [(&str, &[Example]); 22] = [
         &[
             ("fairlift iostune /dev/sdb --quick", "Measure a disk in a minute, reading only:"),
             ("fairlift iostune sim:nvme-plp --json -", "A modelled disk, for a program to read:"),
-        ],
-    ),
-    (
-        "fairlift-torture",
-        &[
-            ("fairlift torture --hours 2 --seed 1000", "Try to break the promises for two hours, in simulated time:"),
-            ("fairlift torture --only queue --seed 17 --runs 1", "One run once more:"),
         ],
     ),
     ("fairlift-models", &[("fairlift models sata-7200", "The parameters of a modelled disk:")]),

@@ -15,7 +15,7 @@
 
 use fairlift_core::{Extent, Op, Outcome};
 
-use crate::Random;
+use fairlift_lab::Random;
 
 /// What wrote a sector: the number of a bio, from 1 on; 0 is what was there before.
 pub type Stamp = u64;

@@ -10,7 +10,7 @@ use fairlift_core::{
 };
 
 use super::{Bench, Landing, OnFailure, Report, Stamp, Subject};
-use crate::Random;
+use fairlift_lab::Random;
 
 /// What goes wrong, in parts of a thousand.
 #[derive(Clone, Copy, Debug)]

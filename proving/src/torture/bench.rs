@@ -25,8 +25,8 @@ use super::sectors::Sectors;
 use super::step::{Act, Fate, Step};
 use super::swarm::{REGION, REGIONS, Setup};
 use super::tally::{Broken, Count, Tally};
-use crate::check::Check;
 use crate::power_cut::workers::with_shared_flushes;
+use fairlift_lab::check::Check;
 
 /// Events without time moving after which a run has stopped: far more than all that can happen at one instant.
 const STANDSTILL: u32 = 50_000;

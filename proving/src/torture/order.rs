@@ -15,7 +15,7 @@ use fairlift_core::{
 
 use super::Tried;
 use super::tally::{Broken, Count, Tally};
-use crate::Random;
+use fairlift_lab::Random;
 
 /// Requests that wait or are at the device.
 const CAPACITY: u32 = 96;

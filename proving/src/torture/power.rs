@@ -6,10 +6,10 @@ use fairlift_core::{Group, GroupId, Limits, Queue, Sector};
 
 use super::Tried;
 use super::tally::{Broken, Count, Tally};
-use crate::Random;
 use crate::power_cut::random::{self, Faults};
 use crate::power_cut::workers::Workers;
 use crate::power_cut::{OnFailure, Report, hold_never};
+use fairlift_lab::Random;
 
 /// What a run is made of, and the queue of it.
 pub(super) struct Setup {

@@ -25,7 +25,7 @@ use fairlift_core::{
 use super::Tried;
 use super::swarm::one_of;
 use super::tally::{Broken, Count, Tally};
-use crate::Random;
+use fairlift_lab::Random;
 
 const C0: ContextId = ContextId(0);
 

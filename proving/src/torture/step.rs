@@ -10,7 +10,7 @@ use fairlift_core::time::{ms, us};
 use fairlift_core::{Duration, Extent, Flags, Group, Op, Priority, PriorityClass, Sector};
 
 use super::swarm::{CHANGES, REGION, REGIONS, Setup};
-use crate::Random;
+use fairlift_lab::Random;
 
 /// One step of a program.
 #[derive(Debug)]

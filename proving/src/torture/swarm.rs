@@ -9,8 +9,8 @@ use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{Duration, Group, GroupId, Limits, Op, Sector};
 
-use crate::Random;
-use crate::model::{Spec, profiles};
+use fairlift_lab::Random;
+use fairlift_lab::model::{Spec, profiles};
 
 /// The disk's sectors lie in so many stretches, far from each other on a disk that seeks.
 pub(super) const REGIONS: u64 = 4;

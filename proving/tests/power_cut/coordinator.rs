@@ -10,7 +10,7 @@ use fairlift_core::{
     Bio, ContextId, Dispatch, Extent, Finished, Flags, Instant, Op, Outcome, Queue, Refused, Stream, StreamId, Tag,
     Token,
 };
-use fairlift_lab::power_cut::Subject;
+use fairlift_proving::power_cut::Subject;
 
 /// What is wrong with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,11 +7,11 @@ use coordinator::{Bug, Coordinator};
 use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::{Group, GroupId, Limits, Queue, Sector};
-use fairlift_lab::power_cut::exhaustive::Request;
-use fairlift_lab::power_cut::random::{self, Faults};
-use fairlift_lab::power_cut::workers::Workers;
-use fairlift_lab::power_cut::{OnFailure, Report, Subject, exhaustive};
 use fairlift_lab::repeat::{asked, seeds};
+use fairlift_proving::power_cut::exhaustive::Request;
+use fairlift_proving::power_cut::random::{self, Faults};
+use fairlift_proving::power_cut::workers::Workers;
+use fairlift_proving::power_cut::{OnFailure, Report, Subject, exhaustive};
 
 /// What a queue for such a run is made from: so few requests that clients are turned away now and then.
 fn settings_of(run: &random::Settings) -> Settings {

@@ -1,16 +1,16 @@
-//! What can be said to `fairlift torture`.
+//! What can be said on the command line.
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::Parser;
 use clap::builder::PossibleValuesParser;
-use fairlift_lab::torture::SUITES;
+use fairlift_proving::torture::SUITES;
 
 const EXAMPLES: &str = "\
 Examples:
-  fairlift torture                                 a minute, on all processors
-  fairlift torture --hours 2 --seed N              two hours, from another seed on
-  fairlift torture --only queue --seed N --runs 1  one run once more: what failed is shrunk and shown
+  fairlift-proving                                 a minute, on all processors
+  fairlift-proving --hours 2 --seed N              two hours, from another seed on
+  fairlift-proving --only queue --seed N --runs 1  one run once more: what failed is shrunk and shown
 
 The exit status is 1 if a promise was broken.
 ";
@@ -19,9 +19,9 @@ The exit status is 1 if a promise was broken.
 ///
 /// Each run draws a disk, a scheduler, settings, clients, and what goes wrong. The report has a line for each promise: what was
 /// tried and how often, and whether it was broken. Nothing outside of this process is touched.
-#[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
-pub(crate) struct TortureArgs {
+#[derive(Debug, Parser)]
+#[command(name = "fairlift-proving", version, after_long_help = EXAMPLES, max_term_width = 110)]
+pub(crate) struct Args {
     /// How long, in hours
     #[arg(long, value_name = "N", value_parser = parse_hours, conflicts_with_all = ["seconds", "runs"])]
     pub(crate) hours: Option<Duration>,
@@ -51,7 +51,7 @@ pub(crate) struct TortureArgs {
     pub(crate) json: bool,
 }
 
-impl TortureArgs {
+impl Args {
     /// How long, unless a number of runs is given.
     pub(crate) fn time(&self) -> Option<Duration> {
         let usual = Duration::from_secs(self.seconds.unwrap_or(60));

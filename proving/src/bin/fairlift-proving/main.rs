@@ -1,67 +1,95 @@
-//! `fairlift torture`: the suites of [`fairlift_lab::torture`], a line for each promise, and the command that repeats a failure.
+//! Torture as a program: the suites of [`fairlift_proving::torture`], a line for each promise, and the command that repeats a failure.
 
 mod args;
 mod report;
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::available_parallelism;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fairlift_lab::torture::runner::{Asked, Done, run};
-use fairlift_lab::torture::{Count, SUITES, Suite, Tally, shrink};
+use clap::Parser as _;
+use fairlift_lab::repeat;
+use fairlift_proving::torture::runner::{Asked, Done, run};
+use fairlift_proving::torture::{Count, SUITES, Suite, Tally, shrink};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 
-use crate::terminal::complaint::Complaint;
-use crate::terminal::output;
-use crate::terminal::progress::bar;
-use crate::terminal::stop::stop_on_signal;
-
-pub(crate) use args::TortureArgs;
-use report::Report;
+use args::Args;
+use report::{Report, command};
 
 /// Tries, and reports. A broken promise: status 1; stopped by a signal: 128 + its number.
-pub(crate) fn torture(flags: &TortureArgs) -> ExitCode {
-    attempt(flags).unwrap_or_else(|complaint| complaint.tell("torture"))
+fn main() -> ExitCode {
+    attempt(&Args::parse()).unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::FAILURE
+    })
 }
 
-fn attempt(flags: &TortureArgs) -> Result<ExitCode, Complaint> {
-    let failed = |error: std::io::Error| Complaint::Failed(error.to_string());
-    let stop = stop_on_signal().map_err(failed)?;
+fn attempt(flags: &Args) -> io::Result<ExitCode> {
+    let signal = stop_on_signal()?;
     let only: Vec<&'static str> =
         SUITES.iter().map(|suite| suite.name).filter(|name| flags.only.iter().any(|only| only == name)).collect();
     let threads = flags.threads.map_or_else(|| available_parallelism().map_or(1, usize::from), usize::from);
     let asked = Asked { only: &only, seed: flags.seed, time: flags.time(), runs: flags.runs, threads };
     let bar = bar();
     bar.set_length(asked.time.map_or(1, |time| time.as_millis() as u64).max(1));
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let done = run(
         &asked,
         &|done| {
             bar.set_position(begun.elapsed().as_millis() as u64);
             bar.set_message(so_far(done));
-            stop.signal().is_some()
+            signal.load(Ordering::Relaxed) > 0
         },
         &|suite, seed| {
-            eprintln!("fairlift torture: a run does not end: fairlift torture --only {suite} --seed {seed} --runs 1");
+            eprintln!("error: a run does not end: {}", command(suite, seed));
             std::process::exit(1);
         },
     );
     bar.finish_and_clear();
-    let report = Report { seed: flags.seed, threads, time: begun.elapsed(), done: &done };
-    let shown = if flags.json { report.json() } else { report.text() };
-    output::print(shown.as_bytes()).map_err(failed)?;
+    let commit = repeat::commit();
+    let report = Report { commit: &commit, seed: flags.seed, threads, time: begun.elapsed(), done: &done };
+    let mut out = io::stdout().lock();
+    out.write_all(if flags.json { report.json() } else { report.text() }.as_bytes())?;
     let Some((suite, seed)) = report.first() else {
-        return Ok(match stop.signal() {
-            Some(signal) => ExitCode::from(128 + u8::try_from(signal).unwrap_or(0)),
-            None if report.has_runs() => ExitCode::SUCCESS,
-            None => return Err(Complaint::Failed("no run has ended: nothing was tried".into())),
+        return Ok(match signal.load(Ordering::Relaxed) {
+            0 if report.has_runs() => ExitCode::SUCCESS,
+            0 => return Err(io::Error::other("no run has ended: nothing was tried")),
+            signal => ExitCode::from(128 + u8::try_from(signal).unwrap_or(0)),
         });
     };
     if !flags.json
         && let Some(suite) = Suite::named(suite)
     {
-        output::print(story(suite, seed).as_bytes()).map_err(failed)?;
+        out.write_all(story(suite, seed).as_bytes())?;
     }
     Ok(ExitCode::FAILURE)
+}
+
+/// The number of the signal that came, 0 before: the first one is noted, so that a report comes; the second ends the process.
+fn stop_on_signal() -> io::Result<Arc<AtomicUsize>> {
+    let (signal, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    for number in [SIGINT, SIGTERM, SIGHUP] {
+        // In this order: the first signal finds `again` unset, and sets it.
+        flag::register_conditional_default(number, Arc::clone(&again))?;
+        flag::register(number, Arc::clone(&again))?;
+        flag::register_usize(number, Arc::clone(&signal), usize::try_from(number).unwrap_or(1))?;
+    }
+    Ok(signal)
+}
+
+/// Shows on a terminal that it goes on, beside what goes to standard output.
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed} {msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
 }
 
 /// What a bar says of a time that is not over.

@@ -4,14 +4,13 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use fairlift_lab::repeat;
-use fairlift_lab::torture::runner::Done;
-use fairlift_lab::torture::{Broken, Count, PROMISES, Promise, Tally};
+use fairlift_proving::torture::runner::Done;
+use fairlift_proving::torture::{Broken, Count, PROMISES, Promise, Tally};
 use serde_json::{Value, json};
-
-use crate::terminal::output::COMMIT;
 
 /// What was found.
 pub(crate) struct Report<'a> {
+    pub(crate) commit: &'a str,
     pub(crate) seed: u64,
     pub(crate) threads: usize,
     pub(crate) time: Duration,
@@ -27,7 +26,7 @@ struct Failure<'a> {
 
 impl Failure<'_> {
     fn command(&self) -> String {
-        format!("fairlift torture --only {} --seed {} --runs 1", self.suite, self.seed)
+        command(self.suite, self.seed)
     }
 }
 
@@ -60,10 +59,11 @@ impl Report<'_> {
         let (sum, failures) = (self.sum(), self.failures());
         let rate = |count: Count| sum.get(count) as f64 / self.time.as_secs_f64().max(0.001);
         let mut out = format!(
-            "{:.0} s on {} threads, seeds from {}, commit {COMMIT}: {} runs, {} I/Os ({} a second), {} faults, {} power cuts\n\n",
+            "{:.0} s on {} threads, seeds from {}, commit {}: {} runs, {} I/Os ({} a second), {} faults, {} power cuts\n\n",
             self.time.as_secs_f64(),
             self.threads,
             self.seed,
+            self.commit,
             sum.get(Count::Runs),
             short(sum.get(Count::Ios)),
             short(rate(Count::Ios) as u64),
@@ -102,7 +102,7 @@ impl Report<'_> {
             let _ = writeln!(out, "{}\n    {}", failure.broken, failure.command());
         }
         if let Some(first) = failures.first() {
-            let _ = writeln!(out, "\n{}", repeat::lines(&first.command(), COMMIT));
+            let _ = writeln!(out, "\n{}", repeat::lines(&first.command(), self.commit));
         }
         out
     }
@@ -135,7 +135,7 @@ impl Report<'_> {
             })
         });
         let all = json!({
-            "commit": COMMIT,
+            "commit": self.commit,
             "seed": self.seed,
             "threads": self.threads,
             "seconds": self.time.as_secs_f64(),
@@ -154,6 +154,11 @@ fn is_tried(promise: &Promise, sum: &Tally) -> bool {
     promise.tried.iter().any(|count| sum.get(*count) > 0)
 }
 
+/// What makes one run once more.
+pub(crate) fn command(suite: &str, seed: u64) -> String {
+    format!("cargo run --release -p fairlift-proving -- --only {suite} --seed {seed} --runs 1")
+}
+
 /// A number with at most four digits: `1234`, `56.7k`, `150M`.
 pub(crate) fn short(number: u64) -> String {
     let (value, unit) = match number {
@@ -168,7 +173,7 @@ pub(crate) fn short(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairlift_lab::torture::SUITES;
+    use fairlift_proving::torture::SUITES;
 
     #[test]
     fn a_broken_promise_is_said_with_the_command_that_repeats_it() {
@@ -178,9 +183,9 @@ mod tests {
         tally.add(Count::Limited, 1);
         let again = Broken { promise: "L1", says: "a bio never ends".into() };
         let done = [Done { suite: SUITES[0].name, tally, broken: vec![(17, broken), (18, again)], ..Done::default() }];
-        let report = Report { seed: 1, threads: 2, time: Duration::from_secs(2), done: &done };
+        let report = Report { commit: "0123", seed: 1, threads: 2, time: Duration::from_secs(2), done: &done };
         let (text, json) = (report.text(), report.json());
-        let command = "fairlift torture --only queue --seed 17 --runs 1";
+        let command = "cargo run --release -p fairlift-proving -- --only queue --seed 17 --runs 1";
         assert!(
             text.contains("L1  BROKEN 2 times") && text.contains("W2  kept") && text.contains("12.3k I/Os"),
             "{text}"
@@ -189,7 +194,12 @@ mod tests {
         assert!(text.contains("D1  not tried") && json.contains("\"tried\": false"), "{text}{json}");
         assert!(text.contains(command) && json.contains(command), "{text}{json}");
         // Each time it was broken, for the second may be another fault.
-        assert!(text.contains("a bio never ends\n    fairlift torture --only queue --seed 18 --runs 1"), "{text}");
+        assert!(
+            text.contains(
+                "a bio never ends\n    cargo run --release -p fairlift-proving -- --only queue --seed 18 --runs 1"
+            ),
+            "{text}"
+        );
         assert_eq!(report.first(), Some(("queue", 17)));
     }
 }
