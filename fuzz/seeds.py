@@ -173,7 +173,7 @@ for name, text in [
 control = nbd.parent / "control"
 control.mkdir(parents=True, exist_ok=True)
 for name, changes in [
-    ("groups", [{"add": "group", "name": "/tenants/carol", "weight": 200, "max": "rbps=1m"}, {"set": "group", "name": "/tenants/carol", "min": "wiops=5"},
+    ("groups", [{"add": "group", "name": "/tenants/carol", "weight": 200, "max": "rbps=1m"}, {"set": "group", "name": "/tenants/carol", "min": "wiops=5", "latency": "2ms"},
                 {"remove": "group", "name": "/tenants/carol"}]),
     ("exports", [{"add": "export", "name": "carol", "backing": "null:2g", "disk": "ssd", "group": "/tenants/carol", "ioprio": "be/3"},
                  {"set": "export", "name": "bob", "group": "/", "description": "what é is", "size": "2g"}, {"remove": "export", "name": "alice", "now": True}]),

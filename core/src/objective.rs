@@ -1,9 +1,10 @@
 //! Objectives: how soon the reads and writes of a group are to be answered, and in which seconds they were.
 //!
-//! A weight says nothing of time: a tenant that reads one block at a time has its share beside 64 reads of a neighbour, and each of its
-//! reads takes ten times as long as alone. A latency says so: of 100 reads and writes of the group, and of those below it, 99 take
-//! no longer, from the moment at which the client asked to the answer. Whether others make room for it is the scheduler's
-//! ([`Membership::set_latency`](crate::sched::Membership::set_latency)); here it is looked at, whatever the scheduler.
+//! A weight says nothing of time: a tenant that reads one block at a time has its share beside 64 reads of a neighbour,
+//! and each of its reads takes ten times as long as alone. A latency says so: of 100 reads and writes of the group, and
+//! of those below it, 99 take no longer, from the moment at which the client asked to the answer. Whether others make
+//! room for it is the scheduler's ([`Membership::set_latency`](crate::sched::Membership::set_latency)); here it is
+//! looked at, whatever the scheduler.
 //!
 //! objective.1  A second is good if of what was answered in it at most one in 100 was late.
 //! objective.2  The last [`SECONDS`] whole seconds count, without those in which nothing was answered.

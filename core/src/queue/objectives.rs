@@ -1,4 +1,5 @@
-//! Objectives: each answer to a group with a latency is looked at ([`objective`](crate::objective)), and the scheduler hears of it.
+//! Objectives: each answer to a group with a latency is looked at ([`objective`](crate::objective)), and the scheduler
+//! hears of it.
 
 use super::{BioState, Queue};
 use crate::group::GroupId;
@@ -6,8 +7,9 @@ use crate::objective::{Objective, Standing};
 use crate::{Bio, Duration, Instant, Op};
 
 impl Queue {
-    /// Says how long 99 of 100 reads and writes of a group, and of those below it, are to take at most, or says nothing of it; works
-    /// under load. Others make room for it if the scheduler [does that](crate::sched::Kind::keeps_latency).
+    /// Says how long 99 of 100 reads and writes of a group, and of those below it, are to take at most, or says nothing
+    /// of it; works under load. Others make room for it if the scheduler [does
+    /// that](crate::sched::Kind::keeps_latency).
     ///
     /// # Panics
     /// If the group does not exist.

@@ -4,6 +4,7 @@
 mod anything;
 mod bounds;
 mod hardship;
+mod latency;
 mod random;
 mod rules;
 mod shares;

@@ -1,7 +1,7 @@
 //! A device, clients and the scheduler, in virtual time: nothing of the queue, nothing of the lab, nothing random.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use fairlift_core::sched::fair::{Fair, Settings};
 use fairlift_core::sched::traits::*;
@@ -65,6 +65,8 @@ pub(crate) struct Client {
     /// The most of it that were in the device, and the longest that one waited.
     pub(crate) most_inside: u32,
     pub(crate) longest_wait: Duration,
+    /// How soon it is to be answered.
+    pub(crate) target: Option<Duration>,
 }
 
 #[derive(Clone, Copy)]
@@ -92,6 +94,8 @@ pub(crate) struct Sim {
     progress: u64,
     depth: usize,
     pub(crate) most_inside: usize,
+    /// Of clients with a target, by second: how many were answered, and how many late.
+    pub(crate) seconds: BTreeMap<(usize, u64), (u64, u64)>,
 }
 
 /// A unit of progress of a request.
@@ -120,6 +124,7 @@ impl Sim {
             progress: 0,
             depth: depth.into(),
             most_inside: 0,
+            seconds: BTreeMap::new(),
         }
     }
 
@@ -163,6 +168,7 @@ impl Sim {
             inside: 0,
             most_inside: 0,
             longest_wait: Duration::ZERO,
+            target: None,
         });
         self.clients.len() - 1
     }
@@ -175,6 +181,29 @@ impl Sim {
 
     pub(crate) fn begin_all(&mut self) {
         (0..self.clients.len()).for_each(|client| self.begin(client));
+    }
+
+    /// Gives a client's group a latency.
+    pub(crate) fn target(&mut self, client: usize, target: Option<Duration>) {
+        self.clients[client].target = target;
+        let group = self.streams[self.clients[client].stream.0 as usize].group;
+        self.fair.set_latency(self.now, group, target);
+    }
+
+    /// A client with a target is answered.
+    fn answered(&mut self, client: usize, group: GroupId, asked: Instant) {
+        let Some(target) = self.clients[client].target else { return };
+        let latency = self.now.since(asked);
+        self.fair.answered(self.now, group, latency);
+        let second = self.seconds.entry((client, self.now.as_nanos() / 1_000_000_000)).or_default();
+        *second = (second.0 + 1, second.1 + u64::from(latency > target));
+    }
+
+    /// In which part of the seconds from one on a client had its target: 99 of 100 answers.
+    pub(crate) fn met(&self, client: usize, from: u64) -> f64 {
+        let seconds = self.seconds.range((client, from)..(client + 1, 0)).map(|(_, second)| *second);
+        let (all, met) = seconds.fold((0, 0), |sum, (ended, late)| (sum.0 + 1, sum.1 + u32::from(late * 100 <= ended)));
+        f64::from(met) / f64::from(all)
     }
 
     /// Puts a client's stream elsewhere.
@@ -280,8 +309,10 @@ impl Sim {
     fn end(&mut self) {
         while let Some(Reverse((_, id))) = self.inside.peek().copied().filter(|Reverse((at, _))| *at <= self.progress) {
             self.inside.pop();
-            let Told { client, request, dispatched, .. } = self.told[id as usize].take().expect("it is in the device");
+            let Told { client, request, asked, dispatched } =
+                self.told[id as usize].take().expect("it is in the device");
             self.fair.completed(self.now, &Served { request, dispatched, ok: true });
+            self.answered(client, request.group, asked);
             self.free.push(id);
             let one = &mut self.clients[client];
             (one.done, one.inside) = (one.done + 1, one.inside - 1);

@@ -89,6 +89,8 @@ pub(super) struct Depth {
     next: u32,
     /// The depth is given by a setting: no other is tried.
     is_given: bool,
+    /// See [`Depth::set_held`].
+    is_held: bool,
     /// With how many requests in the device each tenant has its share, and what part of the throughput may be given up for that
     /// (depth.6).
     bound: f64,
@@ -166,6 +168,7 @@ impl Depth {
             rest: 1,
             next: 0,
             is_given: false,
+            is_held: false,
             bound: f64::INFINITY,
             part: 0.0,
             enough: top,
@@ -213,6 +216,18 @@ impl Depth {
         if is_given {
             self.probe = None;
         }
+    }
+
+    /// Whether no other depth is tried, for the sake of a latency (fair.12).
+    pub(super) fn set_held(&mut self, is_held: bool) {
+        if core::mem::replace(&mut self.is_held, is_held) != is_held && is_held {
+            self.resume();
+        }
+    }
+
+    #[inline]
+    pub(super) const fn is_held(&self) -> bool {
+        self.is_held
     }
 
     /// What is thought right.
@@ -321,7 +336,7 @@ impl Depth {
         self.enough = RUNGS.iter().position(|rung| u32::from(*rung) >= open).unwrap_or(self.top).min(self.top);
         // With none waiting, less would do only for the sake of some tenant.
         let is_bounded = f64::from(RUNGS[self.here()]) > ABOVE * self.bound;
-        if self.is_given || !is_full && !is_bounded {
+        if self.is_given || self.is_held || !is_full && !is_bounded {
             return;
         }
         self.left = self.left.saturating_sub(1);

@@ -21,6 +21,9 @@
 //! fair.8  What the device turned back goes first, and is not charged again.
 //! fair.9  A group below its floor goes first (`floors`).
 //!
+//! fair.12  Others have fewer places while a tenant's latency is missed (`latency`): shares divide the places, a latency
+//!          bounds their sum. Meanwhile no other depth is tried.
+//!
 //! Another depth, another scheduler: fair.10 and fair.11 in `handover`.
 //!
 //! Suits disks that do not rotate. Blind to where requests are, but for their cost: a disk that seeks wants
@@ -32,6 +35,7 @@
 mod cost;
 mod depth;
 mod handover;
+mod latency;
 mod places;
 mod settings;
 mod tenants;
@@ -52,10 +56,12 @@ use super::{
 use crate::ceiling::Rates;
 use crate::floors::{Floors, Order};
 use crate::learn::pace::{self, Pace};
+use crate::objective::Room;
 use crate::tunable::tune;
 use crate::{Bytes, Direction, Duration, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId};
 use cost::{Costs, Shape, Sum, Told};
 use depth::{Depth, Ended};
+use latency::Latency;
 use tenants::{TenantId, Tenants};
 
 /// Its row of the registry.
@@ -81,6 +87,10 @@ pub struct Fair {
     order: FairQueue,
     tenants: Tenants,
     floors: Floors,
+    latency: Latency,
+    /// How many requests of others latencies leave in the device, and when that was looked at (fair.12).
+    guests: Option<u32>,
+    looked: Instant,
     costs: Costs,
     /// Whether something ended in the present window whose time is charged otherwise.
     is_spoilt: bool,
@@ -158,6 +168,9 @@ impl Fair {
             order: FairQueue::new(&[Group::root()]),
             tenants: Tenants::new(),
             floors: Floors::default(),
+            latency: Latency::default(),
+            guests: None,
+            looked: Instant::ZERO,
             costs: Costs::new(settings.cost_model),
             is_spoilt: false,
             sum: Sum::default(),
@@ -261,7 +274,11 @@ impl Fair {
     #[cold]
     fn divide(&mut self, depth: u32) {
         let mut released = core::mem::take(&mut self.released);
-        self.tenants.divide(depth, &mut released);
+        self.tenants.divide(depth);
+        if let Some(guests) = self.guests.filter(|_| depth < u32::MAX) {
+            self.tenants.make_room(guests, |group| self.latency.protects(self.looked, group)); // fair.12
+        }
+        self.tenants.release(&mut released);
         for tenant in released.drain(..) {
             let (q, group) = self.tenants.home(tenant);
             self.release(q, group);
@@ -407,6 +424,17 @@ impl Fair {
         }
     }
 
+    /// fair.12: others may have more or fewer requests in the device.
+    #[cold]
+    fn make_room(&mut self, now: Instant) {
+        self.looked = now;
+        let guests = self.latency.bound(now);
+        self.depth.set_held(self.latency.is_strained(now));
+        if core::mem::replace(&mut self.guests, guests) != guests {
+            self.divide(self.limit);
+        }
+    }
+
     /// What depths bring was measured in costs that are no longer those (cost.7).
     fn measure_depths_anew(&mut self) {
         self.depth = Depth::new(self.depth_max);
@@ -509,6 +537,9 @@ impl Scheduler for Fair {
         self.tenants.left(now, tenant);
         self.in_flight -= 1;
         self.learn(now, tenant, charged, now.since(served.dispatched));
+        if self.depth.is_held() && now.since(self.looked) > latency::LOOK {
+            self.make_room(now); // latency.5
+        }
         if self.leaves(q, tenant, id, charged.cost) {
             self.release(q, group);
         }
@@ -604,12 +635,28 @@ impl Membership for Fair {
         }
     }
 
+    fn set_latency(&mut self, now: Instant, id: GroupId, target: Option<Duration>) {
+        self.latency.set(id, target);
+        self.make_room(now);
+    }
+
+    fn answered(&mut self, now: Instant, id: GroupId, latency: Duration) {
+        if self.latency.answered(now, id, latency, self.depth.base()) {
+            self.make_room(now);
+        }
+    }
+
+    fn room(&self, now: Instant, id: GroupId) -> Room {
+        self.latency.room(now, id)
+    }
+
     fn is_below_floor(&self) -> bool {
         self.floors.is_behind()
     }
 
     fn remove_group(&mut self, now: Instant, id: GroupId) {
         self.floors.set(now, id, &Rates::NONE, &mut self.order);
+        self.set_latency(now, id, None);
         let group = &mut self.groups[usize::from(id.0)];
         group.is_there = false;
         self.floors.remove_group(id);

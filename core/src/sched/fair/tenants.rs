@@ -407,9 +407,8 @@ impl Tenants {
         count
     }
 
-    /// Gives each tenant its room, of `depth` requests in all (places.1 to places.3). Tells of those that have room again, and
-    /// had none.
-    pub(super) fn divide(&mut self, depth: u32, released: &mut Vec<TenantId>) {
+    /// Gives each tenant its room, of `depth` requests in all (places.1 to places.3).
+    pub(super) fn divide(&mut self, depth: u32) {
         let is_known = |tenant: &Tenant| tenant.latency > 0.0;
         self.place(is_known);
         self.places.clear_demands();
@@ -451,9 +450,36 @@ impl Tenants {
             };
             tenant.is_content = is_bounded && is_known(tenant) && self.places.is_full(tenant.node);
             self.absent += u32::from(tenant.is_absent());
+        }
+    }
+
+    /// Tenants whose group is not a host's, nor below one, have so many requests in the device together, as their rooms are to each
+    /// other, until [`Tenants::divide`]; each has one at least (fair.12).
+    pub(super) fn make_room(&mut self, guests: u32, is_host: impl Fn(GroupId) -> bool) {
+        let Self { tenants, touched, groups, .. } = self;
+        let above = |group: &GroupId| (*group != GroupId::ROOT).then(|| groups[usize::from(group.0)].0);
+        let is_guest = |tenant: &Tenant| !core::iter::successors(Some(tenant.group), above).any(&is_host);
+        // In requests.
+        let filled =
+            |tenant: &Tenant| f64::from(tenant.keeps()).min(tenant.room as f64 / tenant.cost.max(1.0)).max(1.0);
+        let all = touched.iter().map(|at| &tenants[*at as usize]).filter(|tenant| is_guest(tenant));
+        let sum: f64 = all.map(filled).sum();
+        for at in touched {
+            let tenant = &mut tenants[*at as usize];
+            if is_guest(tenant) {
+                let places = (f64::from(guests) * filled(tenant) / sum + 0.5) as u32;
+                tenant.room = tenant.room.min((f64::from(places.max(1)) * tenant.cost) as u64).max(1);
+            }
+        }
+    }
+
+    /// Tells of those that have room again, and had none.
+    pub(super) fn release(&mut self, released: &mut Vec<TenantId>) {
+        for at in &self.touched {
+            let tenant = &mut self.tenants[*at as usize];
             if tenant.is_held && tenant.has_room() {
                 tenant.is_held = false;
-                released.push(TenantId(id));
+                released.push(TenantId(*at));
             }
         }
     }
@@ -525,7 +551,7 @@ mod tests {
         }
 
         fn rooms(&mut self, depth: u32, tenants: &[TenantId]) -> Vec<u64> {
-            self.tenants.divide(depth, &mut Vec::new());
+            self.tenants.divide(depth);
             tenants.iter().map(|tenant| self.tenants.room(*tenant)).collect()
         }
     }
@@ -679,9 +705,11 @@ mod tests {
         assert!(!scene.tenants.has_room_again(both[0], COST), "it has, and had");
         let _ = [(); 2].map(|()| scene.tenants.sent(both[0], COST));
         let mut released = Vec::new();
-        scene.tenants.divide(12, &mut released);
+        scene.tenants.divide(12);
+        scene.tenants.release(&mut released);
         assert_eq!(released, [both[0]], "with a greater depth there is more room");
-        scene.tenants.divide(4, &mut released);
+        scene.tenants.divide(4);
+        scene.tenants.release(&mut released);
         assert!(!scene.tenants.is_held(both[0]), "what is there already stays, and the next holds it");
         assert!(scene.tenants.sent(both[0], COST));
     }
