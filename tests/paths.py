@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TOP = ("core/", "host/", "lab/", "cli/", "proving/", "docs/", "tests/", "benches/", "fuzz/")
+TOP = ("core/", "threads/", "host/", "lab/", "cli/", "proving/", "docs/", "tests/", "benches/", "fuzz/")
 DEFINES = r"\b(?:fn|struct|enum|trait|const|static|type|macro_rules!|def|class)\s+{}\b"
 
 
@@ -43,7 +43,7 @@ def main():
             print(f"ARCHITECTURE.md:{line}: `{name}`: {why}")
         else:
             passed += 1
-    for crate in ("core", "host", "lab", "cli", "proving"):
+    for crate in ("core", "threads", "host", "lab", "cli", "proving"):
         for folder in sorted(path for path in (ROOT / crate / "src").iterdir() if any(path.glob("**/*.rs"))):
             name = f"{crate}/src/{folder.name}"
             if f"`{name}/" in text or f"`{name}.rs`" in text:

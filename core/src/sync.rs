@@ -1,6 +1,6 @@
 //! Atomics, from one place, so that a model checker can put its own in theirs.
 //!
-//! `--cfg loom` and `--cfg shuttle` replace them; only the models in `tests/` are built that way.
+//! `--cfg loom` and `--cfg shuttle` replace them; only `fairlift-threads` and its models are built with them, above this crate.
 
 #[cfg(not(any(loom, shuttle)))]
 pub use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};

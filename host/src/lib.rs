@@ -17,31 +17,21 @@
 //! | `disk` | a scheduling domain with its queue, and the engine between it and the devices |
 //! | `device` | what holds the data |
 //! | `kernel` | io_uring, the memory it borrows, and how workers wake each other |
-//!
-//! Model checkers and ThreadSanitizer (`tests/run loom shuttle tsan`) build what threads share alone, which is `flush` and `tags`: the
-//! rest has no part in what they look at, and nearly all of the dependencies.
 
-mod clock;
-pub mod flush;
-mod outcome;
-mod sync;
-pub mod tags;
+pub mod bench;
+pub mod config;
+pub mod confine;
+pub mod control;
+mod device;
+mod disk;
+mod error;
+pub mod export;
+mod kernel;
+mod server;
+pub mod wire;
 
-cfg_if::cfg_if! {
-    if #[cfg(not(any(loom, shuttle, tsan)))] {
-        pub mod bench;
-        pub mod config;
-        pub mod confine;
-        pub mod control;
-        mod device;
-        mod disk;
-        mod error;
-        pub mod export;
-        mod kernel;
-        mod server;
-        pub mod wire;
+pub use error::Error;
+pub use fairlift_threads::{flush, tags};
+pub use server::{Handle, Server};
 
-        pub use error::Error;
-        pub use server::{Handle, Server};
-    }
-}
+pub(crate) use fairlift_threads::{clock, outcome, sync};

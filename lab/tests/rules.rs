@@ -73,7 +73,7 @@ fn texts(paths: &[PathBuf]) -> Texts {
 /// All of the workspace's.
 fn sources() -> Texts {
     let mut paths = Vec::new();
-    for name in ["core", "host", "lab", "cli", "proving"] {
+    for name in ["core", "threads", "host", "lab", "cli", "proving"] {
         ["src", "tests", "benches"]
             .map(|part| root().join(name).join(part))
             .iter()

@@ -30,7 +30,7 @@ COPY = ROOT / "target/bugs"
 TARGET = COPY / "target"
 PAGE = ROOT / "docs/reliability.md"
 HANGS = 45
-PACKAGES = {"core": "fairlift-core", "host": "fairlift", "lab": "fairlift-lab", "proving": "fairlift-proving"}
+PACKAGES = {"core": "fairlift-core", "threads": "fairlift-threads", "host": "fairlift", "lab": "fairlift-lab", "proving": "fairlift-proving"}
 ASKED = '''
 #[doc(hidden)]
 pub mod planted {

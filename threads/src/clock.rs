@@ -7,7 +7,7 @@ use std::time;
 use fairlift_core::Instant;
 
 /// The time since the process first asked, by the monotonic clock. About 25 ns: ask once per batch, not per request.
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     static ORIGIN: OnceLock<time::Instant> = OnceLock::new();
     let origin = ORIGIN.get_or_init(time::Instant::now);
     Instant::from_nanos(u64::try_from(origin.elapsed().as_nanos()).expect("584 years have not passed"))

@@ -23,6 +23,7 @@
 //! No flush waits for company here, as that would take a timer.
 //!
 //! ```
+//! # extern crate fairlift_threads as fairlift;
 //! use fairlift::flush::FlushQueue;
 //! use std::io::Write;
 //!
@@ -45,6 +46,7 @@
 //! A task asks by [`FlushQueue::join`]. If it is to lead, the device is best asked on a thread that nobody drops:
 //!
 //! ```
+//! # extern crate fairlift_threads as fairlift;
 //! use fairlift::flush::{FlushQueue, Turn};
 //! use fairlift_core::{Errno, Outcome};
 //! use std::{fs::File, sync::Arc};
@@ -78,34 +80,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use fairlift_core::flush::{Counts, Dirty, Flush, Round, Settings, SharedFlush, Start};
+use fairlift_core::flush::{Counts, Dirty, Flush, Round, Settings, Start};
 use fairlift_core::{ContextId, Errno, Outcome};
 use slab::Slab;
 
 use crate::clock;
 use crate::sync::{Mutex, MutexGuard, Parker, Unparker, lock};
-
-/// A state machine that the queues of several workers share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    volatile: bool,
-    /// Made when it is first asked: of a thousand files on a disk, few are used.
-    flush: std::sync::Mutex<Option<Box<Flush>>>,
-}
-
-impl Shared {
-    pub(crate) fn new(volatile: bool) -> Arc<Self> {
-        Arc::new(Self { volatile, flush: std::sync::Mutex::default() })
-    }
-}
-
-impl SharedFlush for Shared {
-    fn with(&self, act: &mut dyn FnMut(&mut Flush)) {
-        // A panic in there is a broken promise about clients' data: no worker goes on after it.
-        let mut flush = self.flush.lock().expect("a worker panicked while it flushed");
-        act(flush.get_or_insert_with(|| Box::new(Flush::new(Settings::default(), self.volatile))));
-    }
-}
 
 /// There is one context here: waiters are told apart by their rounds.
 const CONTEXT: ContextId = ContextId(0);

@@ -5,7 +5,7 @@ use std::io;
 use fairlift_core::{Errno, Outcome};
 
 /// What an I/O error means to the client.
-pub(crate) fn errno(error: &io::Error) -> Errno {
+pub fn errno(error: &io::Error) -> Errno {
     match error.kind() {
         // The file is shorter than it was.
         io::ErrorKind::UnexpectedEof => Errno::EIO,
@@ -14,7 +14,7 @@ pub(crate) fn errno(error: &io::Error) -> Errno {
 }
 
 /// How a system call ended, as an outcome.
-pub(crate) fn outcome(result: io::Result<()>) -> Outcome {
+pub fn outcome(result: io::Result<()>) -> Outcome {
     match result {
         Ok(()) => Outcome::Done,
         Err(error) => Outcome::Failed(errno(&error)),

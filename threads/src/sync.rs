@@ -1,18 +1,18 @@
 //! Locks and parking, from one place, so that a model checker can put its own in theirs; see `fairlift_core::sync`.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::{Mutex, MutexGuard};
+pub use loom::sync::{Mutex, MutexGuard};
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+pub use shuttle::sync::{Mutex, MutexGuard};
 #[cfg(not(any(loom, shuttle, tsan)))]
-pub(crate) use std::sync::{Mutex, MutexGuard};
+pub use std::sync::{Mutex, MutexGuard};
 // ThreadSanitizer sees only what was compiled for it: the standard library was not, and what a contended lock of its own
 // protects looks unprotected.
 #[cfg(tsan)]
-pub(crate) use parking_lot::{Mutex, MutexGuard};
+pub use parking_lot::{Mutex, MutexGuard};
 
 /// Takes a lock that no panic can poison, because nothing that is done under it panics half-way.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     #[cfg(not(tsan))]
     return mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     #[cfg(tsan)]

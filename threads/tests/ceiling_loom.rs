@@ -1,7 +1,7 @@
 //! Every interleaving of small cases of a ceiling that workers share (ceiling.8), as loom finds them.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test --release -p fairlift --test ceiling_loom
+//! RUSTFLAGS="--cfg loom" cargo test --release -p fairlift-threads --test ceiling_loom
 //! ```
 //! Nothing that is let through may be forgotten, whoever pays at the same time. That these models would find it is shown by the last
 //! test: a budget that reads, adds and writes must fail in them.

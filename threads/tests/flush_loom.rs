@@ -1,7 +1,7 @@
 //! Every interleaving of small cases of `FlushQueue` (up to a bound on preemptions), as loom finds them.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test --profile model -p fairlift --test flush_loom
+//! RUSTFLAGS="--cfg loom" cargo test --profile model -p fairlift-threads --test flush_loom
 //! ```
 //! The device is two numbers: how much was written, and how much of it is durable. A lost wake-up is a deadlock, which loom
 //! reports. That these models would find what they are for is shown by the last test: coordinators with one rule left out
@@ -13,8 +13,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use fairlift::flush::{FlushQueue, Turn};
 use fairlift_core::{Errno, Outcome};
+use fairlift_threads::flush::{FlushQueue, Turn};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 

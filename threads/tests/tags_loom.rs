@@ -1,7 +1,7 @@
 //! Every interleaving of small cases of `TagQueue` (up to a bound on preemptions), as loom finds them.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test --profile model -p fairlift --test tags_loom
+//! RUSTFLAGS="--cfg loom" cargo test --profile model -p fairlift-threads --test tags_loom
 //! ```
 //! `MORE=1` allows one preemption more in each, for hours instead of seconds. A lost wake-up is a deadlock, which loom reports. That these models would find one is shown by the last tests: the old
 //! two-step algorithm, and our own with a rule left out, must fail in them.
@@ -12,8 +12,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use fairlift::tags::{Settings, TagQueue};
 use fairlift_core::tags::{Hint, Users};
+use fairlift_threads::tags::{Settings, TagQueue};
 use loom::thread;
 
 mod two_step;

@@ -1,7 +1,7 @@
 //! Many random interleavings of larger cases of `TagQueue` than loom can try out.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg shuttle" cargo test --release -p fairlift --test tags_shuttle
+//! RUSTFLAGS="--cfg shuttle" cargo test --release -p fairlift-threads --test tags_shuttle
 //! ```
 //! Schedules are random, and by priority (PCT), which finds other bugs; a lost wake-up is a deadlock, which shuttle
 //! reports with the seed to repeat it.
@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use fairlift::tags::{Settings, TagQueue};
+use fairlift_threads::tags::{Settings, TagQueue};
 use shuttle::{check_pct, check_random, thread};
 
 /// `threads` callers, of two classes, take and return a tag so many times each.

@@ -2,9 +2,9 @@
 //!
 //! A plain program, so that ThreadSanitizer can look too (under the test harness it reports a race of the harness):
 //! ```text
-//! cargo test --release -p fairlift --test tags_stress
-//! TSAN_OPTIONS=suppressions=$PWD/host/tests/tsan.supp RUSTFLAGS="--cfg tsan -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
-//!     cargo +nightly test --target x86_64-unknown-linux-gnu -p fairlift --test tags_stress
+//! cargo test --release -p fairlift-threads --test tags_stress
+//! TSAN_OPTIONS=suppressions=$PWD/threads/tests/tsan.supp RUSTFLAGS="--cfg tsan -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+//!     cargo +nightly test --target x86_64-unknown-linux-gnu -p fairlift-threads --test tags_stress
 //! ```
 
 #[cfg(any(loom, shuttle))]
@@ -36,8 +36,8 @@ mod stress {
     use std::thread::ScopedJoinHandle;
     use std::time::{Duration, Instant};
 
-    use fairlift::tags::{Settings, TagQueue};
     use fairlift_core::Tag;
+    use fairlift_threads::tags::{Settings, TagQueue};
 
     /// How long each test runs.
     const LONG: Duration = Duration::from_millis(1500);

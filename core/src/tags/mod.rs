@@ -7,7 +7,7 @@
 //! | [`Share`], [`Users`] | how many tags each of several users may hold |
 //!
 //! All is safe Rust on atomics and needs no operating system. What sleeping needs beyond it (locks, parking, wakers) is
-//! `fairlift::tags::TagQueue`, which is made of these.
+//! `TagQueue` of `fairlift-threads` (`fairlift::tags`), which is made of these.
 //!
 //! ```
 //! use fairlift_core::tags::{Bitmap, Hint};

@@ -11,7 +11,7 @@
 //! order, giving tags back (`device1us`: 1 µs for each).
 
 mod contenders;
-#[path = "../../tests/two_step/mod.rs"]
+#[path = "../../../threads/tests/two_step/mod.rs"]
 mod two_step;
 
 /// Whose locks and atomics the counter-example uses.

@@ -22,6 +22,7 @@ mod handover;
 mod parts;
 mod place;
 pub(crate) mod queues;
+mod shared_flush;
 mod sides;
 pub(crate) mod stuck;
 mod tag_wait;

@@ -6,8 +6,8 @@ use fairlift_core::flush::SharedFlush;
 use fairlift_core::queue::Backing;
 use fairlift_core::{Extent, Limits, Sector};
 
+use super::shared_flush::Shared;
 use crate::device::{Device, Facts};
-use crate::flush::Shared;
 
 /// Between backings, and what their places are multiples of: 1 GiB. Chosen: further than any scheduler takes for near by default.
 const GAP: u64 = 1 << 21;

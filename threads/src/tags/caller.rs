@@ -149,24 +149,24 @@ impl Caller {
     }
 
     /// Sits down behind all others, though a tag may be free: the caller that is woken for it may be this one (wake.6).
-    pub(crate) fn give_way(&mut self, context: &mut Context<'_>) {
+    pub fn give_way(&mut self, context: &mut Context<'_>) {
         self.stop_waiting();
         self.sit_down(Sleeper::Task(context.waker().clone()), Place::Behind);
         self.tags.look();
     }
 
     /// Whether it waits, or was woken and has not got up.
-    pub(crate) const fn is_queued(&self) -> bool {
+    pub const fn is_queued(&self) -> bool {
         self.queued
     }
 
     /// Whether it sits in line and has not been woken.
-    pub(crate) fn is_waiting(&self) -> bool {
+    pub fn is_waiting(&self) -> bool {
         self.queued && self.waiter.state() == WAITING
     }
 
     /// Gets up, and leaves it to the caller to [look](TagQueue::look); answers whether it had been woken.
-    pub(crate) fn stop_waiting(&mut self) -> bool {
+    pub fn stop_waiting(&mut self) -> bool {
         std::mem::take(&mut self.queued)
             && self.tags.wait_queues[self.line].remove(&self.waiter, self.queue, &self.tags.wakeups)
     }

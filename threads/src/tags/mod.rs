@@ -10,6 +10,7 @@
 //! [`TagQueue`] does not care which.
 //!
 //! ```
+//! # extern crate fairlift_threads as fairlift;
 //! use fairlift::tags::{Settings, TagQueue};
 //!
 //! let tags = TagQueue::new(Settings::new(2))?;
