@@ -268,7 +268,7 @@ proptest! {
     }
 }
 
-/// cost.5: when the scheduler learns that all costs are another, tenants' rooms are in the new ones at once. In the old ones the disk did a
+/// cost.5: when the scheduler learns that all costs are another, what tenants had is in the new ones at once. In the old ones the disk did a
 /// quarter of its work for half a second.
 #[test]
 fn a_disk_whose_costs_are_learned_is_kept_busy_meanwhile() {

@@ -10,23 +10,20 @@ use fairlift_core::sched::traits::*;
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{Duration, GroupId, Op};
 
-use crate::sim::{DISK, Device, Sim, assert_shares, one};
+use crate::sim::{Answers, DISK, Device, EARLY, GROWING, Sim, assert_shares, one};
 
-/// Full with 16 to 32.
-const EARLY: Device = Device { speed: |n| (n as f64 * 6.2e3).min(99e3), ..DISK };
-const GROWING: Device = DISK;
-const LUMPS: Device = Device { lump: us(100), ..DISK };
+const LUMPS: Device = Device { answers: Answers::Part(0.75), ..GROWING };
 const PAUSE: Duration = us(50);
 
 /// A reader of depth 1 with a target, beside others of some weight and depth.
 fn beside(device: Device, target: Duration, others: &[(u16, u32)]) -> Sim {
     let mut sim = Sim::new(device, 1024, &[]);
     let reader = sim.tenant(100, 1);
-    sim.clients[reader].think = PAUSE;
+    sim.clients[reader].away = PAUSE;
     sim.target(reader, Some(target));
     for (weight, depth) in others {
         let other = sim.tenant(*weight, *depth);
-        sim.clients[other].think = PAUSE;
+        sim.clients[other].away = PAUSE;
     }
     sim
 }
@@ -76,9 +73,9 @@ fn a_reader_is_answered_in_time_beside_64_reads() {
 #[test]
 fn a_reader_is_answered_in_time_beside_large_writes() {
     let work = |request: &Waiting| one(request) * if request.op == Op::Write { 60.0 } else { 1.0 };
-    for lump in [Duration::ZERO, us(20)] {
+    for answers in [Answers::Each, Answers::Every(us(20))] {
         let sim = || {
-            let mut sim = beside(Device { work, lump, ..GROWING }, us(160), &[(100, 8)]);
+            let mut sim = beside(Device { work, answers, ..GROWING }, us(160), &[(100, 8)]);
             (sim.clients[1].op, sim.clients[1].sectors) = (Op::Write, 2048);
             sim
         };

@@ -3,15 +3,15 @@
 use fairlift_core::sched::Waiting;
 use fairlift_core::sched::traits::*;
 use fairlift_core::time::{ms, secs, us};
-use fairlift_core::{Duration, GroupId, Op, Priority, PriorityClass};
+use fairlift_core::{GroupId, Op, Priority, PriorityClass};
 
-use crate::sim::{DISK, Device, EIGHT, Sim, assert_shares, one};
+use crate::sim::{Answers, DISK, Device, EIGHT, Sim, assert_shares, one};
 
 /// fair.2, fair.5
 #[test]
 fn tenants_that_could_use_all_of_the_device_get_their_weights_parts() {
     // With fewer places than requests are each tenant's part, places are shared by turns.
-    for (depth, percent) in [("1", 1.0), ("2", 1.0), ("3", 12.0), ("5", 8.0), ("8", 2.0), ("16", 2.0), ("64", 2.0)] {
+    for (depth, percent) in [("1", 1.0), ("2", 1.0), ("3", 12.0), ("5", 8.0), ("8", 2.5), ("16", 2.5), ("64", 2.5)] {
         let mut sim = Sim::new(DISK, 128, &[("device_depth", depth)]);
         for weight in [100, 200, 300, 400] {
             let client = sim.tenant(weight, 32);
@@ -46,7 +46,7 @@ fn a_lone_reader_does_not_wait_for_a_deep_one() {
 /// fair.5: a device that takes 64, works for a while, and answers all at once, to clients that come back a moment later.
 #[test]
 fn a_device_that_answers_in_lumps_is_shared_by_weight_too() {
-    let mut sim = Sim::new(Device { lump: us(800), ..DISK }, 64, &[("device_depth", "64")]);
+    let mut sim = Sim::new(Device { answers: Answers::Every(us(800)), ..DISK }, 64, &[("device_depth", "64")]);
     for weight in [100, 200, 300, 400] {
         let client = sim.tenant(weight, 32);
         sim.clients[client].think = us(100);
@@ -74,7 +74,7 @@ fn a_tenant_with_one_request_at_a_time_leaves_the_rest_to_the_others() {
     assert!(sim.counter("device_depth") < 64, "{}", sim.counter("device_depth"));
 }
 
-/// depth.6: of the best that the device can do, 85 %.
+/// depth.5: of the best that the device can do, 85 %.
 #[test]
 fn a_tenant_that_lacks_costs_no_more_than_isolation_cost() {
     let mut sim = Sim::new(DISK, 128, &[]);
@@ -143,7 +143,7 @@ fn a_tenant_that_was_away_comes_back_without_credit() {
 fn large_writes_and_small_reads_get_equal_time() {
     // 5 µs each, and 1.25 for each KiB: a read of 4 KiB takes 10 µs, a write of 64 KiB 85.
     let work = |request: &Waiting| one(request) * (0.5 + 0.125 * request.extent.sectors as f64 / 2.0);
-    let device = Device { speed: |n| n.min(8) as f64 * 12_500.0, work, lump: Duration::ZERO };
+    let device = Device { speed: |n| n.min(8) as f64 * 12_500.0, work, answers: Answers::Each };
     let given = "rbps=819200000 rseqiops=100000 rrandiops=100000 wbps=819200000 wseqiops=100000 wrandiops=100000";
     let unknown = "rbps=500000000 rseqiops=100000 rrandiops=100000 wbps=4000000000 wseqiops=100000 wrandiops=100000";
     for (model, percent) in [(given, 8.0), (unknown, 8.0)] {

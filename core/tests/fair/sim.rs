@@ -10,6 +10,7 @@ use fairlift_core::time::us;
 use fairlift_core::{
     ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId,
 };
+use fairlift_lab::Random;
 
 /// A device that serves all that is in it at once, the slower each the more there are.
 #[derive(Clone, Copy)]
@@ -17,8 +18,18 @@ pub(crate) struct Device {
     /// What it does with so many in it: units a second, of which a request has so many.
     pub(crate) speed: fn(usize) -> f64,
     pub(crate) work: fn(&Waiting) -> f64,
-    /// It answers only at every such time, all that has ended since.
-    pub(crate) lump: Duration,
+    pub(crate) answers: Answers,
+}
+
+/// When a device answers what has ended.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Answers {
+    /// At once.
+    Each,
+    /// At every such time, all that has ended since.
+    Every(Duration),
+    /// When such a part of what is in it has ended, or all: a virtual disk, whose host answers many at once.
+    Part(f64),
 }
 
 /// One request is one unit on average, 5 % more or less: or all that is in the device would end at once.
@@ -27,19 +38,39 @@ pub(crate) fn one(request: &Waiting) -> f64 {
 }
 
 /// Eight at once, each for 100 µs.
-pub(crate) const EIGHT: Device = Device { speed: |n| n.min(8) as f64 * 10_000.0, work: one, lump: Duration::ZERO };
+pub(crate) const EIGHT: Device = Device { speed: |n| n.min(8) as f64 * 10_000.0, work: one, answers: Answers::Each };
 
 /// A virtual disk: 11,000 reads a second with one in it, 99,000 with 64.
-pub(crate) const DISK: Device = Device { speed: disk, work: one, lump: Duration::ZERO };
+pub(crate) const DISK: Device = Device {
+    speed: |n| line(n, &[(1, 11e3), (2, 20e3), (4, 36e3), (8, 50e3), (16, 62e3), (32, 79e3), (64, 99e3)]),
+    work: one,
+    answers: Answers::Each,
+};
 
-fn disk(n: usize) -> f64 {
-    const AT: [(f64, f64); 8] =
-        [(0.0, 0.0), (1.0, 11e3), (2.0, 20e3), (4.0, 36e3), (8.0, 50e3), (16.0, 62e3), (32.0, 79e3), (64.0, 99e3)];
-    let n = n as f64;
-    let above = AT.iter().position(|(at, _)| *at >= n);
-    let Some(above) = above.filter(|above| *above > 0) else { return if n > 0.0 { 99e3 } else { 0.0 } };
-    let ((from, low), (to, high)) = (AT[above - 1], AT[above]);
-    low + (high - low) * (n - from) / (to - from)
+/// A virtual disk that does more with every request, up to 114 of them.
+pub(crate) const GROWING: Device = Device {
+    speed: |n| line(n, &[(1, 11e3), (2, 20e3), (4, 36e3), (8, 50e3), (16, 62e3), (32, 79e3), (64, 99e3), (114, 118e3)]),
+    work: one,
+    answers: Answers::Each,
+};
+
+/// A disk that is full with 16 to 32.
+pub(crate) const EARLY: Device = Device {
+    speed: |n| line(n, &[(1, 11e3), (4, 40e3), (8, 70e3), (16, 92e3), (32, 99e3), (64, 100e3)]),
+    work: one,
+    answers: Answers::Each,
+};
+
+/// What a device does with `n` in it, by lines between the points that are known.
+fn line(n: usize, points: &[(usize, f64)]) -> f64 {
+    let (mut from, mut low) = (0, 0.0);
+    for (to, high) in points.iter().copied() {
+        if n <= to {
+            return low + (high - low) * (n - from) as f64 / (to - from) as f64;
+        }
+        (from, low) = (to, high);
+    }
+    low
 }
 
 /// Who asks.
@@ -51,6 +82,8 @@ pub(crate) struct Client {
     pub(crate) depth: u32,
     /// From an end to the next request.
     pub(crate) think: Duration,
+    /// The same, on average, of a client that is at times quicker: half of it, and more as chance has it.
+    pub(crate) away: Duration,
     /// From one request to the next.
     pub(crate) stride: u64,
     pub(crate) sectors: u64,
@@ -92,6 +125,9 @@ pub(crate) struct Sim {
     /// By the progress at which it ends.
     inside: BinaryHeap<Reverse<(u64, u32)>>,
     progress: u64,
+    /// What has ended in the device, and is not answered yet.
+    ended: Vec<u32>,
+    random: Random,
     depth: usize,
     pub(crate) most_inside: usize,
     /// Of clients with a target, by second: how many were answered, and how many late.
@@ -122,6 +158,8 @@ impl Sim {
             free: (0..CAPACITY).rev().collect(),
             inside: BinaryHeap::new(),
             progress: 0,
+            ended: vec![],
+            random: Random::new(7),
             depth: depth.into(),
             most_inside: 0,
             seconds: BTreeMap::new(),
@@ -158,6 +196,7 @@ impl Sim {
             op: Op::Read,
             depth,
             think: Duration::ZERO,
+            away: Duration::ZERO,
             stride: 1 << 16,
             sectors: 8,
             starts: self.now,
@@ -211,7 +250,8 @@ impl Sim {
         let id = self.clients[client].stream;
         let stream = Stream { group, priority, context: ContextId(0) };
         self.streams[id.0 as usize] = stream;
-        let inside: Vec<u32> = self.inside.iter().map(|Reverse((_, id))| *id).collect();
+        let inside: Vec<u32> =
+            self.inside.iter().map(|Reverse((_, id))| *id).chain(self.ended.iter().copied()).collect();
         for (at, told) in self.told.iter_mut().enumerate() {
             if let Some(told) = told.as_mut().filter(|told| told.client == client)
                 && !inside.contains(&(at as u32))
@@ -247,9 +287,13 @@ impl Sim {
         self.clients.iter().zip(before).map(|(client, before)| ((client.worked - before) * 1000.0) as u64).collect()
     }
 
-    /// Units of progress of each request in a nanosecond.
+    fn in_device(&self) -> usize {
+        self.inside.len() + self.ended.len()
+    }
+
+    /// Units of progress of each request in a nanosecond: what waits to be answered keeps the others no longer.
     fn rate(&self) -> f64 {
-        (self.device.speed)(self.inside.len()) / self.inside.len().max(1) as f64 / self.slowness / 1e9 * UNIT
+        (self.device.speed)(self.in_device()) / self.inside.len().max(1) as f64 / self.slowness / 1e9 * UNIT
     }
 
     fn pass(&mut self, to: Instant) {
@@ -263,8 +307,11 @@ impl Sim {
         let Reverse((at, _)) = self.inside.peek()?;
         let left = at.saturating_sub(self.progress) as f64 / self.rate();
         let end = self.now.as_nanos() + left.ceil() as u64;
-        let lump = self.device.lump.as_nanos().max(1);
-        Some(Instant::from_nanos(end.div_ceil(lump) * lump).max(self.now))
+        let step = match self.device.answers {
+            Answers::Every(time) => time.as_nanos(),
+            Answers::Each | Answers::Part(_) => 1,
+        };
+        Some(Instant::from_nanos(end.div_ceil(step) * step).max(self.now))
     }
 
     fn ask(&mut self) {
@@ -287,7 +334,7 @@ impl Sim {
     }
 
     fn dispatch(&mut self) {
-        while self.inside.len() < self.depth && !self.fair.is_empty() {
+        while self.in_device() < self.depth && !self.fair.is_empty() {
             let id = match self.fair.dispatch(self.now) {
                 Next::Request(id) => id,
                 Next::Idle { .. } => panic!("the device is held idle"),
@@ -302,13 +349,20 @@ impl Sim {
             let work = (self.device.work)(&told.request) * UNIT;
             self.inside.push(Reverse((self.progress + work as u64, id.0)));
         }
-        self.most_inside = self.most_inside.max(self.inside.len());
-        assert!(!self.inside.is_empty() || self.fair.is_empty(), "requests wait, and nothing is in the device");
+        self.most_inside = self.most_inside.max(self.in_device());
+        assert!(self.in_device() > 0 || self.fair.is_empty(), "requests wait, and nothing is in the device");
     }
 
     fn end(&mut self) {
         while let Some(Reverse((_, id))) = self.inside.peek().copied().filter(|Reverse((at, _))| *at <= self.progress) {
             self.inside.pop();
+            self.ended.push(id);
+        }
+        let is_answered = match self.device.answers {
+            Answers::Part(part) => self.inside.is_empty() || self.ended.len() as f64 >= part * self.in_device() as f64,
+            Answers::Each | Answers::Every(_) => true,
+        };
+        for id in if is_answered { std::mem::take(&mut self.ended) } else { vec![] } {
             let Told { client, request, asked, dispatched } =
                 self.told[id as usize].take().expect("it is in the device");
             self.fair.completed(self.now, &Served { request, dispatched, ok: true });
@@ -317,7 +371,10 @@ impl Sim {
             let one = &mut self.clients[client];
             (one.done, one.inside) = (one.done + 1, one.inside - 1);
             one.worked += (self.device.work)(&request);
-            self.thinking.push(Reverse((self.now + one.think + us(1), client)));
+            let half = Duration::from_nanos(one.away.as_nanos() / 2);
+            let away = if half > Duration::ZERO { half + self.random.exponential(half) } else { half };
+            let think = one.think + away + us(1);
+            self.thinking.push(Reverse((self.now + think, client)));
         }
     }
 

@@ -1,4 +1,4 @@
-//! How many requests are in the device at once: what throughput needs, and no more than leaves each tenant its share.
+//! What the disk does with how many requests in it: how many throughput needs, and what fewer of them would cost.
 //!
 //! What waits in the scheduler goes by weight; what waits in the device does not. Two examples, on a disk that does 11,000 reads
 //! a second with one request in it, 50,000 with 8, 79,000 with 32 and 99,000 with 64. A tenant with 40 % of the weight and 32
@@ -9,23 +9,25 @@
 //! depth.1  A depth is one of some rungs, three for each doubling. Of some rungs it is known what the disk does there, compared to
 //!          the other rungs. What is known of two rungs says what is between them, by a line from one to the other.
 //! depth.2  What is measured is the cost that ends in a window, by its time. A window is long enough for a disk that answers
-//!          in lumps, each as large as the depth, to do so some times; twice, if it is slow.
+//!          in lumps, each as large as the depth, to do so some times; twice, if it is slow. With few requests in it a disk does less
+//!          than its best: for costs, which are of a disk that does its best, a window at the present depth counts as so much shorter.
 //! depth.3  Windows at the present depth and at another are compared as pairs, one right after the other, so that a disk
 //!          that drifts is the same for both. A pair counts if at the lesser of the two depths requests waited for room.
 //!          Requests that were sent at another depth are not counted.
 //! depth.4  Compared are twice the present depth and half of it, in turn, and now and then the best rung that is known. Half
 //!          as deep a disk does a fifth less, where a rung less would do 5 %: that is seen in a few pairs, though any two
-//!          windows differ by as much. The more pairs in a row change nothing, the rarer they are: from every window to
+//!          windows differ by as much. Where nothing waits, half of it alone is, and only for the sake of tenants. The more pairs in a row change nothing, the rarer they are: from every window to
 //!          one in [`REST_MAX`].
-//! depth.5  The depth is the least rung that does all but [`SLACK`] of what the best does.
-//! depth.6  It is no more than the bound with which each tenant has its share (tenants.2), but for this: below the rung that does
-//!          all but a stated part of what the best does, it does not go for that.
-//! depth.7  The depth is not below the number of tenants that ask: a tenant with one request is not made to wait for room so
-//!          that another one, with one request too, is answered sooner.
-//! depth.8  A depth that the load does not reach is no limit, and is not compared.
-//! depth.9  What a flush takes of a window is no part of it. A disk that stands still for 1 ms in every 2 seems to do less at
+//! depth.5  Throughput needs the least rung that does all but [`SLACK`] of what the best does. For the sake of tenants there may be
+//!          fewer (admission.3). Two depths bound that. One does all but a stated part of the best, and lies on the line between two
+//!          rungs that are known. The other is where the disk's speed bends: below it half as many requests do nearly half as much.
+//!          Each is then served as soon as among all, and a tenant with few gains nothing by what the others lose.
+//! depth.6  There are never fewer places than tenants that ask.
+//! depth.7  A depth that the load does not reach is no limit, and is not compared.
+//! depth.8  What a flush takes of a window is no part of it. A disk that stands still for 1 ms in every 2 seems to do less at
 //!          whichever depth it did so more, and a reader beside commits had half of its share.
 
+use super::admission::Period;
 use crate::time::ms;
 use crate::{Duration, Instant};
 
@@ -39,6 +41,9 @@ const RUNGS: [u16; 47] = [
 const FIRST: usize = 12;
 /// Half of a depth is so many rungs below it.
 const HALF: usize = 3;
+/// Half of a depth does so much of it at least where fewer requests are of use to a tenant (depth.5). The square root of a half: of fewer
+/// it gains as much as all lose together.
+const BENT: f64 = 0.71;
 /// What throughput may be lost for the sake of a lesser depth (depth.5): two windows in a row differ by more than that.
 const SLACK: f64 = 0.02;
 /// How much better another rung has to be. Chosen: enough that two that are alike do not alternate.
@@ -53,10 +58,6 @@ const STALL: f64 = 1.4;
 const MEMORY: u32 = 12;
 /// The most windows between two pairs (depth.4). Half as deep for one window in 32 costs less than 1 %.
 const REST_MAX: u32 = 32;
-/// A bound is not a rung: the depth may be above it by so much, which is less than half of the way to the next.
-const ABOVE: f64 = 1.1;
-/// A depth at which the disk does so much of its best is deep. Chosen.
-const DEEP: f64 = 0.93;
 /// The requests in a window: so many times the depth (depth.2), and at least so many. Chosen.
 const LUMPS: u32 = 6;
 const WINDOW: u32 = 64;
@@ -75,6 +76,11 @@ const WINDOW_MOST: u32 = 4096;
 pub(super) struct Depth {
     /// The highest rung that the device has.
     top: usize,
+    /// The rung that throughput needs (depth.5).
+    wanted: usize,
+    /// How many places tenants fill at present, how many they have, and the rung nearest to the first.
+    places: f64,
+    all: f64,
     base: usize,
     /// The rung that the present window compares with `base`.
     probe: Option<usize>,
@@ -88,17 +94,15 @@ pub(super) struct Depth {
     /// Which of the rungs of depth.4 is next.
     next: u32,
     /// The depth is given by a setting: no other is tried.
-    is_given: bool,
+    given: Option<u32>,
     /// See [`Depth::set_held`].
     is_held: bool,
-    /// With how many requests in the device each tenant has its share, and what part of the throughput may be given up for that
-    /// (depth.6).
-    bound: f64,
-    part: f64,
     /// The least rung that is no limit to the load.
     enough: usize,
-    /// The least that the depth may be (depth.7).
+    /// The least that the depth may be (depth.6).
     least: u32,
+    /// Tenants would have fewer places if it were known what that costs (depth.4).
+    is_pressed: bool,
     window: Window,
     trials: u64,
 }
@@ -120,22 +124,13 @@ struct Window {
     left: u32,
     size: u32,
     start: Instant,
-    /// Nanoseconds of it that were lost to flushes and the like (depth.9).
+    /// Nanoseconds of it that were lost to flushes and the like (depth.8).
     lost: u64,
     all: u64,
     /// Requests that ended while none waited.
     slack: u32,
     /// How many were in the device or waited, added up over all that ended.
     open: u64,
-}
-
-/// A window that says something.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Full {
-    /// How long it was.
-    pub(super) time: Duration,
-    /// Whether the disk does nearly all that it can at such a depth.
-    pub(super) is_deep: bool,
 }
 
 /// What became of a window.
@@ -145,8 +140,8 @@ pub(super) enum Ended {
     Open,
     /// It is over, and says nothing; so is what was summed up for it.
     Void,
-    /// It is over.
-    Full(Full),
+    /// It is over: what ended in it takes a disk that does its best so long.
+    Full(Duration),
 }
 
 impl Depth {
@@ -156,9 +151,12 @@ impl Depth {
         let base = FIRST.min(top);
         let mut rungs = [Rung::default(); RUNGS.len()];
         rungs[base] = Rung { speed: 1.0, pairs: KNOWN };
-        let window = Window::new(RUNGS[base].into(), 0);
+        let (window, places) = (Window::new(RUNGS[base].into(), 0), f64::from(RUNGS[base]));
         Self {
             top,
+            wanted: base,
+            places,
+            all: places,
             base,
             probe: None,
             rungs,
@@ -167,12 +165,11 @@ impl Depth {
             left: 1,
             rest: 1,
             next: 0,
-            is_given: false,
+            given: None,
             is_held: false,
-            bound: f64::INFINITY,
-            part: 0.0,
             enough: top,
             least: 1,
+            is_pressed: false,
             window,
             trials: 0,
         }
@@ -180,12 +177,97 @@ impl Depth {
 
     /// How many may be in the device now.
     #[inline]
-    pub(super) const fn limit(&self) -> u32 {
-        let rung = match self.probe {
-            Some(probe) => probe,
-            None => self.base,
-        };
-        RUNGS[rung] as u32
+    pub(super) fn limit(&self) -> u32 {
+        match self.given {
+            Some(given) => given,
+            None => match self.trial() {
+                Some(depth) => depth as u32,
+                None => ((self.all + 0.5) as u32).clamp(1, RUNGS[self.top].into()),
+            },
+        }
+    }
+
+    /// The depth on trial, if there is one.
+    pub(super) fn trial(&self) -> Option<f64> {
+        self.probe.map(|probe| RUNGS[probe].into())
+    }
+
+    /// How many throughput needs (depth.5).
+    pub(super) fn wanted(&self) -> u32 {
+        self.given.unwrap_or(u32::from(RUNGS[self.wanted]).max(self.least.min(RUNGS[self.top].into())))
+    }
+
+    /// With how many the disk does all but such a part of its best, as far as rungs are known; a depth that
+    /// is given is that (depth.5).
+    pub(super) fn floor(&self, part: f64) -> f64 {
+        if let Some(given) = self.given {
+            return given.into();
+        }
+        let lowest = self.lowest();
+        let enough = self.at(self.best().min(self.enough)) * (1.0 - part);
+        let mut at = self.wanted;
+        while at > lowest && self.at(at - 1) >= enough {
+            at -= 1;
+        }
+        let (mut depth, does) = (f64::from(RUNGS[at]), self.at(at));
+        if at > lowest && does > enough {
+            let (less, low) = (f64::from(RUNGS[at - 1]), self.at(at - 1));
+            depth = less + (depth - less) * (enough - low) / (does - low);
+        }
+        depth.max(self.least.into())
+    }
+
+    /// The least depth of which half does most of what it does (depth.5); no more than the floor with such a part.
+    pub(super) fn bend(&self, part: f64) -> f64 {
+        if self.given.is_some() {
+            return self.floor(part);
+        }
+        let lowest = self.lowest();
+        let mut at = self.wanted;
+        while at >= lowest + HALF && self.at(at - HALF) >= BENT * self.at(at) {
+            at -= 1;
+        }
+        f64::from(RUNGS[at]).max(self.least.into()).min(self.floor(part))
+    }
+
+    /// The least rung that is known.
+    fn lowest(&self) -> usize {
+        (0..=self.top).find(|at| self.is_known(*at)).unwrap_or(self.wanted.min(self.top))
+    }
+
+    /// What part of its best the disk does with so many requests in it, at least and at most: with fewer than in any rung that is
+    /// known it does as much for each as there, or more, but no more in all.
+    pub(super) fn does(&self, open: f64) -> (f64, f64) {
+        let best = self.rungs[self.best()].speed;
+        let lowest = self.lowest();
+        let least = f64::from(RUNGS[lowest]);
+        if open < least {
+            let most = self.at(lowest) / best;
+            return (most * open / least, most);
+        }
+        let above =
+            RUNGS.iter().position(|rung| f64::from(*rung) >= open).unwrap_or(self.top).clamp(1, self.top.max(1));
+        let (less, more) = (f64::from(RUNGS[above - 1]), f64::from(RUNGS[above]));
+        let (low, high) = (self.at(above - 1), self.at(above));
+        let speed = low + (high - low) * ((open - less) / (more - less)).clamp(0.0, 1.0);
+        let part = (speed / best).min(1.0);
+        (part, part)
+    }
+
+    /// How many places tenants have.
+    pub(super) fn set_places(&mut self, period: &Period) {
+        self.is_pressed = period.is_pressed;
+        self.least = period.asked;
+        self.place(period.places, period.all);
+    }
+
+    fn place(&mut self, places: f64, all: f64) {
+        let most = f64::from(RUNGS[self.top]);
+        self.all = all.max(self.least.into()).min(self.wanted().into()).clamp(1.0, most);
+        self.places = places.clamp(1.0, self.all);
+        let above = RUNGS.iter().position(|rung| f64::from(*rung) >= self.places).unwrap_or(self.top).min(self.top);
+        let is_below = above > 0 && f64::from(RUNGS[above]) * f64::from(RUNGS[above - 1]) > self.places * self.places;
+        self.base = above - usize::from(is_below);
     }
 
     /// The device takes `most` at once from now on. What is known of its rungs stays known, of those too that it has not now.
@@ -194,13 +276,15 @@ impl Depth {
         if self.enough == self.top || self.enough > top {
             self.enough = top;
         }
-        if self.limit() > RUNGS[top].into() {
-            let speed = self.at(top.min(self.base));
-            self.base = self.base.min(top);
-            self.rungs[self.base] = Rung { speed, pairs: self.rungs[self.base].pairs.max(KNOWN) };
+        let has_less = self.limit() > RUNGS[top].into() || self.wanted > top;
+        self.top = top;
+        if has_less {
+            let speed = self.at(top.min(self.wanted));
+            self.wanted = self.wanted.min(top);
+            self.rungs[self.wanted] = Rung { speed, pairs: self.rungs[self.wanted].pairs.max(KNOWN) };
+            self.place(self.places, self.all);
             self.resume();
         }
-        self.top = top;
     }
 
     /// It was not asked for a while, or its limit is another: what was being measured is measured anew.
@@ -210,10 +294,10 @@ impl Depth {
         self.window = Window::new(depth, depth);
     }
 
-    /// Whether a setting gives the depth. Then no other is tried, and costs are learned at this one.
-    pub(super) fn set_given(&mut self, is_given: bool) {
-        self.is_given = is_given;
-        if is_given {
+    /// Whether a setting gives the depth, and which. Then no other is tried, and costs are learned at this one.
+    pub(super) fn set_given(&mut self, given: Option<u32>) {
+        self.given = given;
+        if given.is_some() {
             self.probe = None;
         }
     }
@@ -230,23 +314,14 @@ impl Depth {
         self.is_held
     }
 
-    /// What is thought right.
-    pub(super) const fn base(&self) -> u32 {
-        RUNGS[self.base] as u32
+    /// How many places tenants fill.
+    pub(super) fn present(&self) -> u32 {
+        (self.places + 0.5) as u32
     }
 
     /// How many windows were compared.
     pub(super) const fn trials(&self) -> u64 {
         self.trials
-    }
-
-    /// With at most so many requests in the device each tenant has its share; 0 to 0.9 of the throughput may be given up for that
-    /// (depth.6). So many tenants ask (depth.7).
-    pub(super) fn set_bound(&mut self, bound: f64, part: f64, tenants: u32) {
-        (self.bound, self.part, self.least) = (bound, part, tenants);
-        if !self.is_given && self.probe.is_none() {
-            self.decide();
-        }
     }
 
     /// The load is another: what is known says less, and is measured again soon.
@@ -262,7 +337,7 @@ impl Depth {
         self.left = self.left.min(1);
     }
 
-    /// A flush, or the like, took so long until now, and kept the disk from all else for a part of it (depth.9).
+    /// A flush, or the like, took so long until now, and kept the disk from all else for a part of it (depth.8).
     pub(super) fn lost(&mut self, now: Instant, took: Duration, lost: Duration) {
         let within = now.since(self.window.start).as_nanos().min(took.as_nanos());
         let lost = u128::from(lost.as_nanos()) * u128::from(within) / u128::from(took.as_nanos().max(1));
@@ -299,9 +374,9 @@ impl Depth {
         let time = Duration::from_nanos(now.since(start).as_nanos().saturating_sub(lost));
         let before = self.limit();
         let was_probe = self.probe.take();
-        let at = was_probe.unwrap_or(self.base);
         let is_full = slack <= size / 8;
         let nanos = (time.as_nanos() as f64).max(1.0);
+        let (_, part) = self.does(self.places);
         let speed = all as f64 / nanos;
         match was_probe {
             None => self.base_ended(speed, is_full, (open / u64::from(size)) as u32),
@@ -310,23 +385,17 @@ impl Depth {
             Some(_) => {}
         }
         let after = self.limit();
-        let skip = if before == after { 0 } else { before.max(after) };
+        let skip = if was_probe == self.probe { 0 } else { before.max(after) };
         self.window = Window { start: now, ..Window::new(before.max(after), skip) };
         match is_full && time > Duration::ZERO {
-            true => Ended::Full(Full { time, is_deep: self.is_deep(at) }),
+            true => Ended::Full(Duration::from_nanos((nanos * part) as u64)),
             false => Ended::Void,
         }
     }
 
-    /// The rung that the load reaches of the present one (depth.8).
+    /// The rung that the load reaches of the present one (depth.7).
     fn here(&self) -> usize {
         self.base.min(self.enough)
-    }
-
-    /// Whether the disk does nearly all that it can at a rung.
-    fn is_deep(&self, at: usize) -> bool {
-        let best = self.best();
-        self.is_given || at >= best || self.at(at) >= DEEP * self.rungs[best].speed
     }
 
     fn base_ended(&mut self, speed: f64, is_full: bool, open: u32) {
@@ -334,9 +403,8 @@ impl Depth {
         // On average fewer are open than tenants have at times: each that asks has one (depth.7).
         let open = open.max(self.least);
         self.enough = RUNGS.iter().position(|rung| u32::from(*rung) >= open).unwrap_or(self.top).min(self.top);
-        // With none waiting, less would do only for the sake of some tenant.
-        let is_bounded = f64::from(RUNGS[self.here()]) > ABOVE * self.bound;
-        if self.is_given || self.is_held || !is_full && !is_bounded {
+        // Where nothing waits, more would do nothing.
+        if self.given.is_some() || self.is_held || !is_full && !self.is_pressed {
             return;
         }
         self.left = self.left.saturating_sub(1);
@@ -356,9 +424,9 @@ impl Depth {
         let part = 1.0 / f64::from(rung.pairs);
         let found = base * speed / self.before.max(1e-9);
         rung.speed += part * (found.clamp(known / STALL, known * STALL) - rung.speed);
-        let was = self.base;
+        let was = self.wanted;
         self.decide();
-        self.rest = if self.base == was { (self.rest + self.rest.div_ceil(4)).min(REST_MAX) } else { 1 };
+        self.rest = if self.wanted.abs_diff(was) <= 1 { (self.rest + self.rest.div_ceil(4)).min(REST_MAX) } else { 1 };
         self.left = self.rest;
     }
 
@@ -368,6 +436,7 @@ impl Depth {
         let least = RUNGS.iter().position(|rung| u32::from(*rung) >= self.least).unwrap_or(self.top);
         for _ in 0..4 {
             let rung = match self.next % 8 {
+                _ if !self.before_is_full => here.saturating_sub(HALF).max(least),
                 3 => self.best(),
                 even if even % 2 == 0 => here + HALF,
                 _ => here.saturating_sub(HALF).max(least),
@@ -382,7 +451,7 @@ impl Depth {
     }
 
     fn is_known(&self, at: usize) -> bool {
-        at <= self.top && self.rungs[at].pairs >= KNOWN
+        at <= self.top && self.rungs[at].is_known()
     }
 
     /// What is known of a rung by itself, or by those above and below it that are known (depth.1).
@@ -398,40 +467,34 @@ impl Depth {
     fn best(&self) -> usize {
         let mut best = self.base;
         for (at, rung) in self.rungs[..=self.top].iter().enumerate() {
-            if rung.pairs >= KNOWN && rung.speed > self.rungs[best].speed {
+            if rung.is_known() && rung.speed > self.rungs[best].speed {
                 best = at;
             }
         }
         best
     }
 
-    /// depth.5 to depth.7
+    /// depth.5
     fn decide(&mut self) {
-        let here = self.here();
         // Of what is known: what is beyond it comes when that is known.
-        let low = (0..=here).find(|at| self.is_known(*at)).unwrap_or(here);
-        let high = (here..=self.enough).rev().find(|at| self.is_known(*at)).unwrap_or(here);
+        let known = |at: &usize| self.is_known(*at);
+        let low = (0..=self.enough).find(known).unwrap_or(self.wanted);
+        let high = (0..=self.enough).rev().find(known).unwrap_or(self.wanted);
         // What more than the load reaches would do is what this does.
         let most = self.at(self.best().min(self.enough));
-        let least = |part: f64| {
-            let is_enough = |at: &usize| {
-                let margin = if *at < here { 1.0 + BETTER } else { 1.0 - BETTER };
-                self.at(*at) >= most * (1.0 - part) * margin
-            };
-            (low..=high).find(is_enough).unwrap_or(high)
+        let is_enough = |at: &usize| {
+            let margin = if *at < self.wanted { 1.0 + BETTER } else { 1.0 - BETTER };
+            self.at(*at) >= most * (1.0 - SLACK) * margin
         };
-        let bound = RUNGS.iter().rposition(|rung| f64::from(*rung) <= ABOVE * self.bound).unwrap_or(0);
-        let mut to = least(SLACK);
-        if bound < to {
-            to = bound.max(least(self.part.max(SLACK)));
-        }
-        while u32::from(RUNGS[to]) < self.least && to < self.top {
-            to += 1;
-        }
-        if to != here {
-            self.rungs[to] = Rung { speed: self.at(to), pairs: self.rungs[to].pairs.max(KNOWN) };
-            self.base = to;
-        }
+        let to = (low..=high).find(is_enough).unwrap_or(high);
+        self.rungs[to] = Rung { speed: self.at(to), pairs: self.rungs[to].pairs.max(KNOWN) };
+        self.wanted = to;
+    }
+}
+
+impl Rung {
+    const fn is_known(&self) -> bool {
+        self.pairs >= KNOWN
     }
 }
 
@@ -463,6 +526,14 @@ mod tests {
 
     use super::*;
     use crate::time::us;
+
+    impl Depth {
+        /// Tenants fill as many places as they may have: what throughput needs.
+        fn fill(&mut self, tenants: u32, is_pressed: bool) {
+            let places = self.wanted().into();
+            self.set_places(&Period { places, all: places, is_pressed, asked: tenants, changed: false });
+        }
+    }
 
     /// What a device does with so many requests in it, in thousands a second: the rungs' figures, and between them by line.
     #[derive(Clone, Copy)]
@@ -499,12 +570,13 @@ mod tests {
         /// Requests in a thousandth of which it was at that depth.
         ends: u64,
         seen: Vec<u32>,
+        is_pressed: bool,
     }
 
     impl Load {
         fn new(device: Device, most: u32, open: u32) -> Self {
             let depth = Depth::new(most);
-            Self { depth, device, open, now: 0.0, drift: (0.0, 1.0), ends: 0, seen: Vec::new() }
+            Self { depth, device, open, now: 0.0, drift: (0.0, 1.0), ends: 0, seen: Vec::new(), is_pressed: false }
         }
 
         fn run(&mut self, ends: u32) -> &mut Self {
@@ -516,9 +588,10 @@ mod tests {
                 self.now += 1e6 / (self.device.at(inside) * drift);
                 let now = Instant::from_nanos(self.now as u64);
                 let _ = self.depth.ended(now, 10_000, inside, self.open - inside);
+                self.depth.fill(2, self.is_pressed);
                 self.ends += 1;
                 if self.ends.is_multiple_of(1000) {
-                    self.seen.push(self.depth.base());
+                    self.seen.push(self.depth.wanted());
                 }
             }
             self
@@ -527,7 +600,7 @@ mod tests {
         /// What the device does where the depth settled, by the most that it can do.
         fn part(&self) -> f64 {
             let most = (1..=256).map(|depth| self.device.at(depth)).fold(0.0, f64::max);
-            self.device.at(self.depth.base()) / most
+            self.device.at(self.depth.wanted()) / most
         }
     }
 
@@ -538,22 +611,21 @@ mod tests {
             for most in [64, 256] {
                 let mut load = Load::new(device, most, 256);
                 load.run(300_000);
-                assert!(depths.contains(&load.depth.base()), "{} of {most}", load.depth.base());
+                assert!(depths.contains(&load.depth.wanted()), "{} of {most}", load.depth.wanted());
                 assert!(load.part() >= 0.96, "{:.2} of what it can do", load.part());
             }
         }
     }
 
-    /// depth.2, depth.6
+    /// depth.2, depth.4: for a tenant that lacks, though nothing waits.
     #[test]
     fn a_disk_that_is_slow_is_known_within_seconds() {
         let slow = Device(&[(1, 0.2), (2, 0.23), (256, 0.23)]);
-        let mut load = Load::new(slow, 64, 32);
-        load.depth.set_bound(21.3, 0.15, 2);
-        while load.depth.base() > 21 && load.now < 6e9 {
+        let mut load = Load { is_pressed: true, ..Load::new(slow, 64, 32) };
+        while load.depth.wanted() > 21 && load.now < 6e9 {
             load.run(1);
         }
-        assert!(load.depth.base() <= 21, "still {} after {:.1} s", load.depth.base(), load.now / 1e9);
+        assert!(load.depth.wanted() <= 21, "still {} after {:.1} s", load.depth.wanted(), load.now / 1e9);
     }
 
     /// depth.5: and no deeper than the device allows.
@@ -563,7 +635,7 @@ mod tests {
             let mut load = Load::new(DISK, most, 256);
             for _ in 0..2000 {
                 load.run(20);
-                assert!(load.depth.limit() <= most && load.depth.base() <= most, "{} of {most}", load.depth.limit());
+                assert!(load.depth.limit() <= most && load.depth.wanted() <= most, "{} of {most}", load.depth.limit());
             }
         }
     }
@@ -573,10 +645,10 @@ mod tests {
     fn what_is_known_of_the_device_outlasts_a_time_with_fewer_places() {
         let mut load = Load::new(DISK, 128, 256);
         load.run(300_000);
-        assert_eq!(load.depth.base(), 64);
+        assert_eq!(load.depth.wanted(), 64);
         for most in [127, 128, 70] {
             load.depth.set_most(most);
-            assert_eq!(load.depth.base(), 64, "{most} are enough for it");
+            assert_eq!(load.depth.wanted(), 64, "{most} are enough for it");
         }
         load.depth.set_most(20);
         for _ in 0..2000 {
@@ -584,53 +656,49 @@ mod tests {
             load.run(20);
         }
         load.depth.set_most(128);
-        load.depth.set_bound(f64::INFINITY, 0.0, 2);
-        assert_eq!(load.depth.base(), 64, "nothing had to be found again");
+        load.run(100_000);
+        assert!((64..=81).contains(&load.depth.wanted()), "{}: it is found again soon", load.depth.wanted());
     }
 
-    /// depth.6: a bound that is far below what throughput needs is not reached: the device does nearly all of what it may not do
-    /// less than.
+    /// depth.5: between the rungs that are known, and not below where the disk's speed bends.
     #[test]
-    fn for_a_tenant_with_few_requests_the_depth_comes_down_as_far_as_may_be() {
-        for (part, depths) in [(0.0, 64..=64), (0.15, 40..=51), (0.25, 32..=40), (0.40, 16..=20), (0.90, 2..=3)] {
-            let mut load = Load::new(DISK, 64, 128);
-            load.run(200_000);
-            load.depth.set_bound(2.0, part, 2);
-            load.run(600_000);
-            let (base, does) = (load.depth.base(), load.part());
-            assert!(depths.contains(&base), "a depth of {base} for {part}");
-            assert!(does >= 1.0 - part - 0.01, "{does:.3} of what it can do, with {part} to give");
-            // And up again.
-            load.depth.set_bound(f64::INFINITY, part, 2);
-            load.run(600_000);
-            assert_eq!(load.depth.base(), 64, "after {part}");
+    fn for_the_sake_of_tenants_there_may_be_fewer_as_far_as_is_known() {
+        let mut load = Load::new(DISK, 64, 128);
+        load.run(300_000);
+        for (part, depths) in [(0.0, 58.0..=64.0), (0.15, 38.0..=46.0), (0.2, 30.0..=36.0)] {
+            let floor = load.depth.floor(part);
+            assert!(depths.contains(&floor), "{floor:.1} for {part}");
         }
+        let lowest = f64::from(RUNGS[load.depth.lowest()]);
+        assert!((lowest..=lowest + 1.0).contains(&load.depth.floor(0.9)), "what is not known is not tried");
+        assert!(load.depth.bend(0.0) <= 2.0 * lowest, "half does four fifths everywhere: {}", load.depth.bend(0.0));
+        // Half as many do half as much below 12.
+        let mut load = Load::new(EARLY, 64, 128);
+        load.run(300_000);
+        assert!(load.depth.bend(0.0) >= 10.0, "{}", load.depth.bend(0.0));
     }
 
-    /// depth.6: a bound is kept as soon as it is known what that costs, and no more is given up than it takes.
+    /// depth.1: what a tenant could do alone with what it keeps outstanding.
     #[test]
-    fn with_a_bound_within_reach_the_depth_is_the_bound() {
-        for (bound, depths) in [(80.0, 64..=64), (48.0, 40..=51), (60.0, 51..=64)] {
-            let mut load = Load::new(DISK, 64, 128);
-            load.run(200_000);
-            load.depth.set_bound(bound, 0.15, 2);
-            load.run(30_000);
-            load.seen.clear();
-            load.run(300_000);
-            assert!(load.seen.iter().all(|depth| depths.contains(depth)), "{bound}: {:?}", load.seen);
-        }
+    fn what_the_disk_does_with_fewer_requests_is_known_or_bounded() {
+        let mut load = Load::new(DISK, 64, 128);
+        load.run(300_000);
+        let (least, most) = load.depth.does(40.0);
+        assert!(least == most && (0.8..0.9).contains(&most), "{least:.2} to {most:.2}, and it does 84 of 99");
+        let (least, most) = load.depth.does(1.0);
+        assert!(least < 0.11 && most > 0.11, "{least:.2} to {most:.2}, and it does 11 of 99");
+        assert_eq!(load.depth.does(1e6).1, 1.0);
     }
 
-    /// depth.7
+    /// depth.6
     #[test]
     fn the_depth_is_not_below_the_number_of_tenants() {
-        let mut load = Load::new(DISK, 64, 128);
-        load.depth.set_bound(1.0, 0.9, 24);
-        load.run(600_000);
-        assert!(load.depth.base() >= 24, "{}", load.depth.base());
-        load.depth.set_bound(1.0, 0.9, 60);
-        load.run(100_000);
-        assert!(load.depth.base() >= 48, "{}", load.depth.base());
+        let mut depth = Depth::new(64);
+        for (tenants, least) in [(24, 32), (60, 60), (600, 64)] {
+            depth.fill(tenants, false);
+            depth.fill(tenants, false);
+            assert!(depth.wanted() >= least && depth.limit() >= least, "{} for {tenants}", depth.limit());
+        }
     }
 
     /// depth.3: a disk that is half as fast again now and then is the same for both windows of a pair.
@@ -646,11 +714,11 @@ mod tests {
         }
     }
 
-    /// depth.9: of a flush that began before the window, what is in it.
+    /// depth.8: of a flush that began before the window, what is in it.
     #[test]
     fn what_a_flush_took_is_no_part_of_a_window() {
         let mut depth = Depth::new(32);
-        depth.set_given(true);
+        depth.set_given(Some(32));
         let mut now = Instant::ZERO;
         let mut times = Vec::new();
         for n in 0..6 * 192 {
@@ -660,8 +728,8 @@ mod tests {
                 now += ms(5);
                 depth.lost(now, ms(7), us(3500));
             }
-            if let Ended::Full(full) = depth.ended(now, 10_000, 32, 8) {
-                times.push(full.time);
+            if let Ended::Full(time) = depth.ended(now, 10_000, 32, 8) {
+                times.push(time);
             }
         }
         // It was 5.5 ms of a flush of 7 that took half of its time.
@@ -681,23 +749,12 @@ mod tests {
         assert!(trials >= 5, "{trials}: it goes on looking");
     }
 
-    /// depth.8: what the load does not reach is no depth.
+    /// depth.7: what the load does not reach is no depth.
     #[test]
     fn a_load_that_does_not_fill_the_device_teaches_nothing() {
         let mut load = Load::new(DISK, 64, 8);
         load.run(50_000);
-        assert_eq!((load.depth.base(), load.depth.trials()), (32, 0));
-    }
-
-    /// depth.7: four tenants with one request each have four places, though fewer are open on average.
-    #[test]
-    fn each_tenant_that_asks_has_a_place() {
-        let mut depth = Depth::new(128);
-        depth.set_bound(2.0, 0.15, 4);
-        for n in 0..20_000_u64 {
-            let _ = depth.ended(Instant::from_nanos(n * 50_000), 10_000, 1 + (n % 3) as u32, 0);
-            assert!(depth.limit() >= 4, "{}", depth.limit());
-        }
+        assert_eq!((load.depth.wanted(), load.depth.trials()), (32, 0));
     }
 
     /// Nothing is random, and time that stands still or leaps is no reason to panic.
@@ -705,8 +762,7 @@ mod tests {
     fn the_same_load_is_answered_in_the_same_way() {
         let seen = || {
             let mut load = Load::new(LARGE, 200, 256);
-            load.run(100_000).depth.set_bound(3.0, 0.15, 3);
-            load.run(100_000).seen.clone()
+            load.run(200_000).seen.clone()
         };
         assert_eq!(seen(), seen());
         let mut depth = Depth::new(64);

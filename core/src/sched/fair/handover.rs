@@ -29,6 +29,7 @@ impl Fair {
         self.waitings.grow_to(capacity);
         self.shapes.resize(capacity.max(self.shapes.len()), Charged::default());
         self.depth_max = u32::from(depth).max(1);
+        self.depth.set_given(self.given());
         self.depth.set_most(self.depth_max);
         self.limit_may_be_another();
     }
@@ -51,7 +52,7 @@ impl Fair {
         if depth_max != self.depth_max {
             depth.set_most(self.depth_max);
         }
-        depth.set_given(self.settings.device_depth > 0);
+        depth.set_given(self.given());
         depth.resume();
         self.depth = depth;
         self.limit_may_be_another();
@@ -61,7 +62,7 @@ impl Fair {
         let before = self.limit;
         self.set_limit();
         if self.limit != before {
-            self.divide(self.limit);
+            self.give_places(false);
         }
     }
 }

@@ -10,12 +10,12 @@
 //!         are no turns, and an arrival that has had less than its part is next. A stream is an entity of weight
 //!         (8 − level) · 10 in its group; classes are strict, but the idle class moves.
 //! fair.3  Within a stream the oldest request goes first.
-//! fair.4  There are no more requests in the device than throughput needs, nor, down to a stated part of the throughput, more
-//!         than leaves a tenant with few requests its share (`depth`, `tenants`).
-//! fair.5  Of these each tenant has its own part, which nobody takes while the tenant's requests are on their way to and from
-//!         its clients; what it never uses goes to the others (`places`).
-//! fair.6  The device is never held idle: what a tenant does not use goes to the others at once. A tenant that comes back has
-//!         no credit for the time that it was away, unless that was short and it is content (tenants.4).
+//! fair.4  There are no more requests in the device than throughput needs (`depth`), nor, down to a stated part of the throughput,
+//!         more than leave each tenant its share.
+//! fair.5  Each tenant has places of its own in the device, which nobody takes while the tenant's requests are on their way to and
+//!         from its clients. How many, a closed loop finds, from what the tenant had and what it is due (`admission`,
+//!         `entitlement`).
+//! fair.6  The device is never held idle. A tenant that comes back has no credit for the time that it was away.
 //! fair.7  Flushes, discards and writes of zeroes are charged to the stream that asked, as what others were not served in
 //!         their time ([`pace`]). What the group wrote since its last flush, and was charged for, is taken off a flush.
 //! fair.8  What the device turned back goes first, and is not charged again.
@@ -32,13 +32,13 @@
 //! The bound is that of the fair queue with the cost of a request for a budget, for what is dispatched. What was dispatched is
 //! in the disk's hands, which may order it otherwise; it is never more than the depth.
 
+mod admission;
 mod cost;
 mod depth;
+mod entitlement;
 mod handover;
 mod latency;
-mod places;
 mod settings;
-mod tenants;
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -59,10 +59,10 @@ use crate::learn::pace::{self, Pace};
 use crate::objective::Room;
 use crate::tunable::tune;
 use crate::{Bytes, Direction, Duration, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId};
+use admission::{Admission, Bounds, TenantId};
 use cost::{Costs, Shape, Sum, Told};
 use depth::{Depth, Ended};
 use latency::Latency;
-use tenants::{TenantId, Tenants};
 
 /// Its row of the registry.
 pub const ENTRY: Entry = Entry {
@@ -85,7 +85,7 @@ pub struct Fair {
     homes: Vec<u32>,
     groups: Vec<GroupState>,
     order: FairQueue,
-    tenants: Tenants,
+    tenants: Admission,
     floors: Floors,
     latency: Latency,
     /// How many requests of others latencies leave in the device, and when that was looked at (fair.12).
@@ -166,7 +166,7 @@ impl Fair {
             homes: Vec::new(),
             groups: Vec::new(),
             order: FairQueue::new(&[Group::root()]),
-            tenants: Tenants::new(),
+            tenants: Admission::new(),
             floors: Floors::default(),
             latency: Latency::default(),
             guests: None,
@@ -211,10 +211,7 @@ impl Fair {
 
     /// The depth may be another.
     fn set_limit(&mut self) {
-        self.limit = match self.settings.device_depth {
-            0 => self.depth.limit(),
-            depth => depth.min(self.depth_max),
-        };
+        self.limit = self.depth.limit();
     }
 
     /// The cost of the oldest request of a queue, if it has one.
@@ -245,10 +242,10 @@ impl Fair {
         }
     }
 
-    /// How a tenant's requests come into the order.
+    /// How a tenant's requests come into the order: what it missed while it had requests under way it is given back.
     fn arrival(&self, tenant: TenantId, is_present: bool) -> Arrival {
-        match is_present || self.tenants.has_kept(tenant) {
-            true => Arrival::Present { credit: self.tenants.credit(tenant) },
+        match is_present {
+            true => Arrival::Present { credit: self.tenants.missed(tenant) },
             false => Arrival::New,
         }
     }
@@ -270,13 +267,18 @@ impl Fair {
         self.floors.touch(group);
     }
 
-    /// Gives each tenant its room in the device (fair.5); of `depth` requests in all.
+    /// Gives each tenant its places in the device (fair.5); `all`: as many as it likes.
     #[cold]
-    fn divide(&mut self, depth: u32) {
+    fn give_places(&mut self, all: bool) {
         let mut released = core::mem::take(&mut self.released);
-        self.tenants.divide(depth);
-        if let Some(guests) = self.guests.filter(|_| depth < u32::MAX) {
-            self.tenants.make_room(guests, |group| self.latency.protects(self.looked, group)); // fair.12
+        match all {
+            true => self.tenants.give_all(),
+            false => {
+                self.tenants.give(self.depth.trial(), self.limit);
+                if let Some(guests) = self.guests {
+                    self.tenants.make_room(guests, |group| self.latency.protects(self.looked, group)); // fair.12
+                }
+            }
         }
         self.tenants.release(&mut released);
         for tenant in released.drain(..) {
@@ -286,17 +288,9 @@ impl Fair {
         self.released = released;
     }
 
-    /// Whether the device has no place for what goes next (fair.4), or only places that are kept (fair.5).
-    fn is_full(&mut self) -> bool {
-        let free = self.limit.saturating_sub(self.in_flight + self.others); // fair.11
-        if free > self.tenants.kept(self.limit) {
-            return false;
-        }
-        if free > 0 && self.floors.is_behind() {
-            return false; // floor.5
-        }
-        let next = if free > 0 { self.order.next_if_idle() } else { None };
-        !next.is_some_and(|Leaf(q)| self.tenants.has_kept(self.tenant(q, self.queue(q).group)))
+    /// Whether the device has no place for what goes next (fair.4).
+    fn is_full(&self) -> bool {
+        self.limit.saturating_sub(self.in_flight + self.others) == 0 // fair.11
     }
 
     /// What goes next; `all`: nothing is held back.
@@ -313,7 +307,7 @@ impl Fair {
         }
         let mut chosen = self.order.select(now);
         if chosen.is_none() && all {
-            self.divide(u32::MAX);
+            self.give_places(true);
             chosen = self.order.select(now);
             assert!(chosen.is_some(), "{} requests wait, and none is in the order", self.waitings.len());
         }
@@ -379,7 +373,7 @@ impl Fair {
     }
 
     /// Learns from a request that ended.
-    fn learn(&mut self, now: Instant, tenant: TenantId, charged: Charged, took: Duration) {
+    fn learn(&mut self, now: Instant, tenant: TenantId, charged: Charged) {
         let Charged { shape, cost } = charged;
         self.sum.add(shape, self.costs.kind(shape));
         let before = self.limit;
@@ -388,39 +382,44 @@ impl Fair {
         match ended {
             Ended::Open => {}
             Ended::Void => (self.sum, self.is_spoilt) = (Sum::default(), false),
-            Ended::Full(full) => {
+            Ended::Full(time) => {
                 let sum = core::mem::take(&mut self.sum);
-                if !core::mem::take(&mut self.is_spoilt) && full.is_deep {
+                if !core::mem::take(&mut self.is_spoilt) {
                     self.equation.extend(&sum);
-                    self.equation_time = self.equation_time + full.time;
+                    self.equation_time = self.equation_time + time;
                     if self.equation.requests() >= u64::from(EDGE * before) {
                         let sum = core::mem::take(&mut self.equation);
                         match self.costs.learn(&sum, core::mem::take(&mut self.equation_time)) {
                             Told::More => {}
+                            Told::Anew => self.measure_depths_anew(),
                             Told::Scale(times) => {
                                 self.pace.rescale(times);
                                 self.tenants.rescale(times);
                             }
-                            Told::Anew => self.measure_depths_anew(),
                         }
                     }
                 }
             }
         }
-        let is_over = self.tenants.served(tenant, cost, took);
+        let is_over = self.tenants.served(tenant, cost);
         if is_over {
-            let period = self.tenants.end_period(now);
+            let part = f64::from(self.settings.isolation_cost) / 100.0;
+            let bounds = Bounds {
+                most: self.depth.wanted().into(),
+                least: self.depth.floor(part),
+                least_exact: self.depth.bend(part),
+            };
+            let Some(period) = self.tenants.end_period(now, before.into(), &self.depth, bounds) else { return };
             if period.changed {
                 self.depth.review();
             }
-            let part = f64::from(self.settings.isolation_cost) / 100.0;
-            self.depth.set_bound(period.bound, part, period.asked);
+            self.depth.set_places(&period);
         } else if let Ended::Open = ended {
             return;
         }
         self.set_limit();
         if is_over || self.limit != before {
-            self.divide(self.limit);
+            self.give_places(false);
         }
     }
 
@@ -431,21 +430,27 @@ impl Fair {
         let guests = self.latency.bound(now);
         self.depth.set_held(self.latency.is_strained(now));
         if core::mem::replace(&mut self.guests, guests) != guests {
-            self.divide(self.limit);
+            self.give_places(false);
         }
     }
 
-    /// What depths bring was measured in costs that are no longer those (cost.7).
+    /// The depth that a setting gives, of what the device takes.
+    fn given(&self) -> Option<u32> {
+        let depth = self.settings.device_depth;
+        (depth > 0).then(|| depth.min(self.depth_max))
+    }
+
+    /// What depths bring was measured in costs that are no longer those .
     fn measure_depths_anew(&mut self) {
         self.depth = Depth::new(self.depth_max);
-        self.depth.set_given(self.settings.device_depth > 0);
+        self.depth.set_given(self.given());
         self.depth.resume();
     }
 
     fn settings_changed(&mut self, name: &str) {
         match name {
             "device_depth" => {
-                self.depth.set_given(self.settings.device_depth > 0);
+                self.depth.set_given(self.given());
                 self.set_limit();
             }
             "cost_model" => {
@@ -486,7 +491,7 @@ impl Scheduler for Fair {
         let group = self.queue(q).group;
         let tenant = self.tenant(q, group);
         self.tenants.left(now, tenant);
-        if self.leaves(q, tenant, id, self.shapes[id.0 as usize].cost) {
+        if self.leaves(q, tenant, id) {
             self.release(q, group);
         }
         Some(id)
@@ -536,11 +541,11 @@ impl Scheduler for Fair {
         let tenant = self.tenant(q, group);
         self.tenants.left(now, tenant);
         self.in_flight -= 1;
-        self.learn(now, tenant, charged, now.since(served.dispatched));
+        self.learn(now, tenant, charged);
         if self.depth.is_held() && now.since(self.looked) > latency::LOOK {
             self.make_room(now); // latency.5
         }
-        if self.leaves(q, tenant, id, charged.cost) {
+        if self.leaves(q, tenant, id) {
             self.release(q, group);
         }
     }
@@ -641,7 +646,7 @@ impl Membership for Fair {
     }
 
     fn answered(&mut self, now: Instant, id: GroupId, latency: Duration) {
-        if self.latency.answered(now, id, latency, self.depth.base()) {
+        if self.latency.answered(now, id, latency, self.depth.present()) {
             self.make_room(now);
         }
     }
@@ -694,7 +699,7 @@ impl Merge for Fair {
         let queue = self.queues[q as usize].as_mut().expect("it waits there");
         queue.line.absorbed(&mut self.waitings, kept, gone);
         let tenant = self.tenant(q, kept.group);
-        self.tenants.left(Instant::ZERO, tenant);
+        self.tenants.merged(tenant);
         self.floors.went(kept.group, kept.op.direction());
         self.resized(q, kept);
     }
@@ -750,7 +755,9 @@ tune!(Fair, settings_changed);
 
 impl Report for Fair {
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
-        tell("device_depth", self.depth.base().into());
+        tell("device_depth", self.depth.present().into());
+        tell("depth_wanted", self.depth.wanted().into());
+        tell("depth_least", self.depth.floor(f64::from(self.settings.isolation_cost) / 100.0) as u64);
         tell("depth_trials", self.depth.trials());
         let model = self.costs.model();
         for (name, value) in [
@@ -769,10 +776,10 @@ impl Report for Fair {
 impl Fair {
     /// A request is not known any more, which was in the device. Answers whether its tenant has room again, and had none.
     #[inline(always)]
-    fn leaves(&mut self, q: u32, tenant: TenantId, id: RequestId, cost: u32) -> bool {
+    fn leaves(&mut self, q: u32, tenant: TenantId, id: RequestId) -> bool {
         self.waitings.forget(id);
         self.queue_mut(q).in_flight -= 1;
-        self.tenants.has_room_again(tenant, cost)
+        self.tenants.has_room_again(tenant)
     }
 
     /// Charges what a stream asked for when it was in a group (fair.7); where it is in another one now, the group alone.
@@ -792,11 +799,10 @@ impl Fair {
         while let Some(id) = next {
             next = self.waitings.requeued_before(id);
             if self.waitings.stream(id) == stream {
-                let cost = self.shapes[id.0 as usize].cost;
                 self.tenants.left(now, before);
                 self.tenants.came(now, after);
-                self.tenants.brought(after, cost);
-                has_room |= self.tenants.has_room_again(before, cost);
+                self.tenants.brought(after);
+                has_room |= self.tenants.has_room_again(before);
             }
         }
         has_room

@@ -1,16 +1,8 @@
-//! Places: how many requests each tenant may have in the device.
+//! Entitlement: what part of the disk's time each tenant is due.
 //!
-//! Virtual time alone does not share a disk that answers in lumps. A virtual disk may take 64 requests, work for 800 µs, and
-//! answer all at once: then 64 places are free, and whatever waits goes, in whichever order. What just came back to its clients
-//! returns a moment later and finds the disk full. A tenant of weight 400 with 32 requests outstanding, beside three lighter
-//! ones, had 27 % of such a disk instead of 40, though it was always first in the order. So each tenant has places of its own,
-//! which nobody takes while its requests are on their way; what it never uses goes to the others.
-//!
-//! places.1  A tenant that gets the part y of the disk's time, and whose requests are in the device for L, has y · L worth of
-//!           requests in it (Little's law). So that is its room, in the currency of cost; one request always fits.
-//! places.2  The parts are weighted max-min over the tree of groups: each child of a group has its weight's part, but no more
-//!           than it can use with what it keeps outstanding; what it leaves goes to its siblings by weight.
-//! places.3  All rooms together hold as many requests as the depth says.
+//! due.1  A tenant is due its weight's part of what its group is due, but no more than it can use; what it leaves goes to
+//!                its siblings by weight. That is weighted max-min over the tree of groups. Example: tenants of weight 100, 200
+//!                and 300, of which the last can use a tenth of the disk: they are due 30, 60 and 10 %.
 
 use alloc::vec::Vec;
 
@@ -37,15 +29,15 @@ const ROOT: u32 = 0;
 /// and what a round leaves out is divided by weight all the same.
 const ROUNDS: u32 = 8;
 
-/// The tenants that share a disk at present, below their groups.
+/// The tenants that share a disk at present, below their groups, and what each is due.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct Entitlement {
     nodes: Vec<Node>,
     /// By group: its node, if it has one by now.
     of_group: Vec<u32>,
 }
 
-impl Places {
+impl Entitlement {
     pub(super) const fn new() -> Self {
         Self { nodes: Vec::new(), of_group: Vec::new() }
     }
@@ -105,7 +97,7 @@ impl Places {
         self.nodes[node as usize].demand = demand;
     }
 
-    /// Nobody can use anything, until [`Places::demand`] says so.
+    /// Nobody can use anything, until [`Entitlement::demand`] says so.
     pub(super) fn clear_demands(&mut self) {
         self.nodes.iter_mut().for_each(|node| node.demand = 0.0);
     }
@@ -115,9 +107,9 @@ impl Places {
         self.nodes[node as usize].part
     }
 
-    /// Whether a tenant gets all that it can use.
-    pub(super) fn is_full(&self, node: u32) -> bool {
-        self.nodes[node as usize].is_full
+    /// What all get together.
+    pub(super) fn whole(&self) -> f64 {
+        self.nodes[ROOT as usize].part.min(self.nodes[ROOT as usize].demand)
     }
 
     /// Adds up the demands of children, once those of all tenants are known.
@@ -129,7 +121,7 @@ impl Places {
         }
     }
 
-    /// Divides `whole` (places.2).
+    /// Divides `whole` (due.1).
     pub(super) fn divide(&mut self, whole: f64) {
         self.nodes[ROOT as usize].part = whole;
         for at in 0..self.nodes.len() {
@@ -227,12 +219,12 @@ mod tests {
         (*seed >> 33) % below
     }
 
-    /// places.2: each gets its weight's part, or what it can use, and what that leaves goes to its siblings.
+    /// due.1: each gets its weight's part, or what it can use, and what that leaves goes to its siblings.
     #[test]
     fn parts_are_weighted_max_min_at_every_level() {
         let mut seeds = fairlift_lab::repeat::seeds(1..2);
         let seed = &mut seeds.next().unwrap();
-        let mut places = Places::new();
+        let mut due = Entitlement::new();
         for _ in 0..3000 {
             let groups = 1 + random(seed, 8) as usize;
             let above: Vec<(GroupId, u32)> = (0..groups)
@@ -247,50 +239,50 @@ mod tests {
                     part: 0.0,
                 })
                 .collect();
-            places.reserve(groups, 40);
-            places.clear();
+            due.reserve(groups, 40);
+            due.clear();
             // Some groups are tenants, and some have streams that are tenants.
             let mut tenants = vec![];
             for group in 1..groups {
                 if random(seed, 2) == 0 {
-                    let node = places.add(GroupId(group as u16), None, |id| above[usize::from(id.0)]);
+                    let node = due.add(GroupId(group as u16), None, |id| above[usize::from(id.0)]);
                     tenants.push((node, group));
                 }
             }
             for _ in 0..random(seed, 20) {
                 let group = random(seed, groups as u64) as usize;
                 let weight = 10 * (1 + random(seed, 8) as u32);
-                let node = places.add(GroupId(group as u16), Some(weight), |id| above[usize::from(id.0)]);
+                let node = due.add(GroupId(group as u16), Some(weight), |id| above[usize::from(id.0)]);
                 tree.push(Dull { above: group, weight: weight.into(), demand: 0.0, part: 0.0 });
                 tenants.push((node, tree.len() - 1));
             }
-            places.clear_demands();
+            due.clear_demands();
             let mut asked = 0.0;
             for (node, at) in &tenants {
                 let demand = random(seed, 1000) as f64 / 10_f64.powi(random(seed, 5) as i32);
-                places.demand(*node, demand);
+                due.demand(*node, demand);
                 tree[*at].demand += demand;
                 asked += demand;
             }
-            places.add_up();
+            due.add_up();
             let whole = asked * random(seed, 12) as f64 / 10.0;
-            places.divide(whole);
+            due.divide(whole);
             divide(whole, &mut tree);
             let near = |one: f64, other: f64| (one - other).abs() <= 1e-9 * whole.max(1e-3);
             for (node, at) in &tenants {
-                assert!(near(places.part(*node), tree[*at].part), "{} and not {}", places.part(*node), tree[*at].part);
+                assert!(near(due.part(*node), tree[*at].part), "{} and not {}", due.part(*node), tree[*at].part);
             }
-            let top = places.nodes.iter().filter(|node| node.above == ROOT).map(|node| node.part).sum::<f64>();
+            let top = due.nodes.iter().filter(|node| node.above == ROOT).map(|node| node.part).sum::<f64>();
             assert!(near(top, whole.min(asked)), "{top} of {whole}, and {asked} was asked for");
         }
     }
 
-    /// places.2: whoever comes first, even if each round finds one more whose demand bounds it.
+    /// due.1: whoever comes first, even if each round finds one more whose demand bounds it.
     #[test]
     fn nothing_is_lost_where_the_demands_are_found_one_by_one() {
-        let mut places = Places::new();
-        places.reserve(1, 40);
-        places.clear();
+        let mut due = Entitlement::new();
+        due.reserve(1, 40);
+        due.clear();
         let mut demands = vec![];
         let (mut left, mut before) = (1.0, 0.0);
         for at in 0..40 {
@@ -300,12 +292,12 @@ mod tests {
             (left, before) = (left - demand, level);
             demands.push(demand * if at == 39 { 10.0 } else { 1.0 });
         }
-        let nodes: Vec<u32> = demands.iter().map(|_| places.add(GroupId::ROOT, Some(10), |_| unreachable!())).collect();
-        places.clear_demands();
-        nodes.iter().zip(&demands).for_each(|(node, demand)| places.demand(*node, *demand));
-        places.add_up();
-        places.divide(1.0);
-        let parts: Vec<f64> = nodes.iter().map(|node| places.part(*node)).collect();
+        let nodes: Vec<u32> = demands.iter().map(|_| due.add(GroupId::ROOT, Some(10), |_| unreachable!())).collect();
+        due.clear_demands();
+        nodes.iter().zip(&demands).for_each(|(node, demand)| due.demand(*node, *demand));
+        due.add_up();
+        due.divide(1.0);
+        let parts: Vec<f64> = nodes.iter().map(|node| due.part(*node)).collect();
         assert!((parts.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{parts:?}");
         for (part, demand) in parts.iter().zip(&demands) {
             assert!(*part >= demand.min(1.0 / 40.0) - 1e-12, "{part} of {demand}: less than an equal part");

@@ -1,0 +1,840 @@
+//! Admission: how many requests of each tenant may be in the device.
+//!
+//! Virtual time alone does not share a disk that queues. A virtual disk may take 64 requests, work for 800 µs, and answer all at
+//! once: then 64 places are free, and whatever waits takes them. Requests whose clients are about to ask again find the disk
+//! full. So each tenant has places of its own. How many it needs for its share cannot be reckoned: that depends on how long its
+//! clients take from an answer to the next request, and on how the disk orders what is in it. It can be found by a closed loop.
+//! Example: weights 300 and 100, 64 reads outstanding each. With 48 and 16 places the first has 72 % of the disk, because 6 of
+//! its 64 reads are on their way at any time. The loop takes places from the second until the first has 75 %. The first's empty
+//! places stay empty, and the disk stays busy.
+//!
+//! admission.1  A period is [`LAPS`] times as many ends as there are places, more where there are more tenants. In a period a tenant
+//!              had a part of what ended, in the disk's time, and is due a part (`entitlement`). What a tenant can use is what the
+//!              disk does with as many requests as it keeps outstanding ([`Depth::does`]); if nothing of it waited, at most
+//!              twice what it had. A tenant that seldom has anything outstanding is due what it had.
+//! admission.2  At the end of a period the places of a tenant are multiplied by (due ÷ had)^[`GAIN`]: integral control, so what
+//!              remains of an error is corrected again. If it is due more than before, because a weight was changed or another
+//!              tenant has gone, its places are multiplied by that first. Places that a tenant does not fill do not become more.
+//!              A tenant has one place at least. One that is new has no bound until the first period ends.
+//! admission.3  Weights divide the places; throughput and `isolation_cost` bound their sum. It is no more than throughput needs
+//!              ([`Depth::wanted`]), and while nobody needs less it grows to that. A tenant of which nothing waits, and that has less
+//!              than it is due, needs less: others lose places by admission.2, and it cannot gain any. Where it could do its weight's part
+//!              alone, it gets that. For tenants that could do far less ([`FEW`]) the sum is no less than the depth at which the disk does
+//!              all but `isolation_cost` of its best ([`Depth::floor`]): their share would often be had with one request in the
+//!              device at a time only.
+//! admission.4  While another depth is tried, all places are so many times fewer or more, so that the disk has that depth. Of many
+//!              more some have more than their part, for others cannot fill theirs: that is made up for by admission.2.
+//! admission.5  A flush that took w of the disk's work is paid for once the disk has done w / s, s the tenant's part by weight. Until
+//!              then the tenant owes, as long as others have something outstanding, and its next flush waits. Virtual time alone does
+//!              not tell: where all have their places full nobody waits in the order, and a tenant that commits had up to 0.6 of the
+//!              disk beside its part. What is charged while it owes (it shares what another asked for, or has waited for too long)
+//!              does not add up beyond twice itself.
+//!              Its requests are not held for it. Two ways were tried: places divided by what flushes leave of a part, and what it reads
+//!              to be paid for before its next flush. The first took a fifth of what a real disk owes to a tenant that commits; with
+//!              the second a tenant that reads much hardly ever flushed.
+//!
+//! A tenant is a group with streams of its own; a stream in the root is one by itself.
+//!
+//! Integral control of shares by what was had: PARDA (Gulati et al., FAST 2009) for hosts of one array; the vrate and donations of
+//! Linux's io.cost (Heo et al., ASPLOS 2022).
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::depth::Depth;
+use super::entitlement::Entitlement;
+use crate::{Group, GroupId, Instant};
+
+/// Ends in a period: for each place, for each tenant, and at least (admission.1). Chosen: a correction has reached the device's answers
+/// by the end of the next period, and half of a small tenant's ends are more than chance.
+const LAPS: u32 = 4;
+const EACH: u32 = 16;
+const PERIOD: u32 = 64;
+/// How much of an error is corrected in a period, as an exponent (admission.2).
+/// From a simulation: with 0.3 an error is down to a tenth after seven periods, and answers in lumps move places by 2 %.
+const GAIN: f64 = 0.3;
+/// The least places of a tenant. Chosen: it has one in any case, and this is one again after five periods.
+const LEAST: f64 = 0.0625;
+/// By how much the sum of all places grows in a period while nobody needs less, at most, or shrinks (admission.3). Chosen: doubled in 14
+/// periods.
+const GROWTH: f64 = 0.05;
+/// Steps in which places are fitted to a depth that is tried, and the most by which one changes them (admission.4). Chosen: where tenants
+/// cannot fill theirs, those of the others become more with each step.
+const FITS: u32 = 4;
+const TIMES_MOST: f64 = 8.0;
+/// A tenant that could use less than so much of its weight's part has few requests (admission.3). Chosen: one that could use most of its
+/// part has it at a depth that the disk does most of its best at.
+const FEW: f64 = 0.5;
+/// The weight of the streams of a group that has groups below it, beside those: that of one stream of level 4 (fair.2).
+const OWN: u32 = 40;
+
+/// What a tenant had in a period, and what it may have.
+#[derive(Clone, Debug, Default)]
+struct Tenant {
+    /// The group that it is, or whose stream it is.
+    group: GroupId,
+    /// Its queue and its weight, if it is a stream in the root.
+    queue: u32,
+    weight: Option<u32>,
+    /// How many groups are below it.
+    below: u32,
+    /// Requests that wait or are in the device; the most of them in this period and in the one before; and in this period how many
+    /// for how long, and for how long any, up to the last change.
+    open: u32,
+    most: u32,
+    most_before: u32,
+    opens: u64,
+    present: u64,
+    since: Instant,
+    /// Requests that ended in this period, their cost, and at how many of these ends more of it waited.
+    requests: u32,
+    served: u64,
+    waited: u32,
+    /// The part of what ended that was its own, in the disk's time and in requests (admission.1).
+    had: f64,
+    part: f64,
+    /// Its part of the disk by weight, in the last period in which it asked; and up to which of the disk's work it owes
+    /// (admission.5).
+    share: f64,
+    owes_until: u64,
+    /// The part of the disk that it was due in the last period, its places (admission.2), and these as whole requests, at the present
+    /// depth (admission.4). What is due is 0, and places are without bound, before its first period has ended.
+    due: f64,
+    /// It could use far less than its weight's part (admission.3).
+    has_few: bool,
+    places: f64,
+    room: u32,
+    /// Its requests in the device, and the cost of the last that went there.
+    out: u32,
+    cost: u32,
+    is_held: bool,
+    is_touched: bool,
+    node: u32,
+}
+
+/// A tenant's number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct TenantId(pub(super) u32);
+
+/// All tenants of a disk.
+#[derive(Debug)]
+pub(super) struct Admission {
+    tenants: Vec<Tenant>,
+    free: Vec<u32>,
+    /// By group: the one above, and its weight.
+    groups: Vec<(GroupId, u32)>,
+    /// Those that asked in the period or the one before.
+    touched: Vec<u32>,
+    entitlement: Entitlement,
+    /// How many asked in the period before.
+    before: usize,
+    left: u32,
+    start: Instant,
+    /// Tenants that have something outstanding.
+    present: u32,
+    /// All that the disk did, in cost.
+    work: u64,
+}
+
+/// What a period showed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Period {
+    /// The places that tenants can fill (admission.3), and all of them.
+    pub(super) places: f64,
+    pub(super) all: f64,
+    /// They would be fewer, were it not for the least that there may be.
+    pub(super) is_pressed: bool,
+    /// How many tenants asked.
+    pub(super) asked: u32,
+    /// Whether those are more or fewer than before, by more than an eighth.
+    pub(super) changed: bool,
+}
+
+/// How many places there may be (admission.3).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// As many as throughput needs.
+    pub(super) most: f64,
+    /// As many as leave all but `isolation_cost` of it; and as few as are of use to any tenant.
+    pub(super) least: f64,
+    pub(super) least_exact: f64,
+}
+
+impl Tenant {
+    /// Time passes, and what it has outstanding is about to change.
+    #[inline]
+    fn passes(&mut self, now: Instant) {
+        if self.open > 0 {
+            let time = now.since(self.since).as_nanos();
+            self.present += time;
+            self.opens += u64::from(self.open) * time;
+        }
+        self.since = now;
+    }
+
+    /// Whether it may have another request in the device.
+    #[inline]
+    fn has_room(&self) -> bool {
+        self.out < self.room || self.below > 0
+    }
+
+    /// The most that it keeps outstanding.
+    fn keeps(&self) -> u32 {
+        self.most.max(self.most_before)
+    }
+
+    /// Its places that it can fill.
+    fn filled(&self) -> f64 {
+        self.places.min(self.keeps().into())
+    }
+
+    /// Whether its requests wait for places.
+    fn waits(&self) -> bool {
+        8 * self.waited > self.requests
+    }
+
+    /// Whether it has nothing outstanding for most of a period of such a length.
+    fn is_seldom(&self, length: u64) -> bool {
+        4 * self.present < length
+    }
+
+    /// admission.2: its places, of `all`, now that it is due so much.
+    fn corrected(&self, due: f64, all: f64) -> f64 {
+        if self.due == 0.0 {
+            return (self.part * due / self.had * all).max(LEAST);
+        }
+        let half = GAIN * (self.due - self.had) / (self.due + self.had);
+        let places = self.places * (due / self.due) * (1.0 + half) / (1.0 - half);
+        // It cannot fill more, or could not before.
+        places.min(self.places.max(self.keeps().into())).max(LEAST)
+    }
+}
+
+impl Admission {
+    pub(super) fn new() -> Self {
+        Self {
+            tenants: Vec::new(),
+            free: Vec::new(),
+            groups: vec![(GroupId::ROOT, 0)],
+            touched: Vec::new(),
+            entitlement: Entitlement::new(),
+            before: 0,
+            left: PERIOD,
+            start: Instant::ZERO,
+            present: 0,
+            work: 0,
+        }
+    }
+
+    /// A group was added, or has another weight.
+    pub(super) fn set_group(&mut self, id: GroupId, group: &Group) {
+        let at = usize::from(id.0);
+        if self.groups.len() <= at {
+            self.groups.resize(at + 1, (GroupId::ROOT, 0));
+        }
+        self.groups[at] = (group.parent.unwrap_or(GroupId::ROOT), group.weight.into());
+        self.entitlement.reserve(self.groups.len(), self.tenants.len());
+    }
+
+    /// A tenant: a group, or a stream in the root, by its queue and weight.
+    pub(super) fn add(&mut self, group: GroupId, stream: Option<(u32, u32)>) -> TenantId {
+        let (queue, weight) = (stream.map_or(u32::MAX, |(queue, _)| queue), stream.map(|(_, weight)| weight));
+        let tenant = Tenant { group, queue, weight, room: u32::MAX, ..Tenant::default() };
+        if let Some(at) = self.free.pop() {
+            self.tenants[at as usize] = tenant;
+            return TenantId(at);
+        }
+        self.tenants.push(tenant);
+        // So that nothing is allocated for on the way of a request.
+        self.touched.reserve(self.tenants.len() - self.touched.len());
+        self.entitlement.reserve(self.groups.len(), self.tenants.len());
+        TenantId(self.tenants.len() as u32 - 1)
+    }
+
+    /// A stream in the root has another weight.
+    pub(super) fn set_weight(&mut self, id: TenantId, weight: u32) {
+        self.tenants[id.0 as usize].weight = Some(weight);
+    }
+
+    /// A tenant has one more group below it: it is not held from now on. Answers whether it is.
+    pub(super) fn never_hold(&mut self, id: TenantId) -> bool {
+        let tenant = &mut self.tenants[id.0 as usize];
+        tenant.below += 1;
+        core::mem::take(&mut tenant.is_held)
+    }
+
+    /// A group below a tenant has gone.
+    pub(super) fn has_less_below(&mut self, id: TenantId) {
+        self.tenants[id.0 as usize].below -= 1;
+    }
+
+    /// The group above.
+    pub(super) fn above(&self, group: GroupId) -> GroupId {
+        self.groups[usize::from(group.0)].0
+    }
+
+    /// The queue of a tenant that is a stream, and the group that it is or is in.
+    pub(super) fn home(&self, id: TenantId) -> (u32, GroupId) {
+        let tenant = &self.tenants[id.0 as usize];
+        (tenant.queue, tenant.group)
+    }
+
+    pub(super) fn remove(&mut self, id: TenantId) {
+        self.touched.retain(|at| *at != id.0);
+        self.free.push(id.0);
+    }
+
+    /// A request of a tenant came.
+    #[inline]
+    pub(super) fn came(&mut self, now: Instant, id: TenantId) {
+        let tenant = &mut self.tenants[id.0 as usize];
+        tenant.passes(now);
+        if tenant.open == 0 {
+            self.present += 1;
+            if !tenant.is_touched {
+                tenant.is_touched = true;
+                self.touched.push(id.0);
+            }
+        }
+        tenant.open += 1;
+        tenant.most = tenant.most.max(tenant.open);
+    }
+
+    /// A request of a tenant is not there any more.
+    #[inline]
+    pub(super) fn left(&mut self, now: Instant, id: TenantId) {
+        let tenant = &mut self.tenants[id.0 as usize];
+        tenant.passes(now);
+        tenant.open -= 1;
+        self.present -= u32::from(tenant.open == 0);
+    }
+
+    /// Two requests of a tenant are one now.
+    pub(super) fn merged(&mut self, id: TenantId) {
+        self.tenants[id.0 as usize].open -= 1;
+    }
+
+    /// A request of a tenant goes to the device. Answers whether its places are taken now.
+    #[inline]
+    pub(super) fn sent(&mut self, id: TenantId, cost: u32) -> bool {
+        let tenant = &mut self.tenants[id.0 as usize];
+        (tenant.out, tenant.cost) = (tenant.out + 1, cost);
+        tenant.is_held = !tenant.has_room();
+        tenant.is_held
+    }
+
+    /// A request is a tenant's that another one sent.
+    pub(super) fn brought(&mut self, id: TenantId) {
+        self.tenants[id.0 as usize].out += 1;
+    }
+
+    /// A request of a tenant is in the device no more. Answers whether it has room again, and had none.
+    #[inline]
+    pub(super) fn has_room_again(&mut self, id: TenantId) -> bool {
+        let tenant = &mut self.tenants[id.0 as usize];
+        tenant.out -= 1;
+        tenant.is_held && tenant.has_room() && {
+            tenant.is_held = false;
+            true
+        }
+    }
+
+    /// Whether the places of a tenant are taken.
+    #[inline]
+    pub(super) fn is_held(&self, id: TenantId) -> bool {
+        self.tenants[id.0 as usize].is_held
+    }
+
+    /// What a tenant may have missed while its requests were in the device: as much as these could have asked for.
+    pub(super) fn missed(&self, id: TenantId) -> u32 {
+        let Tenant { out, cost, .. } = self.tenants[id.0 as usize];
+        out.max(1).saturating_mul(cost).min(1 << 30)
+    }
+
+    /// A request of a tenant ended, of such a cost. Answers whether the period is over.
+    #[inline]
+    pub(super) fn served(&mut self, id: TenantId, cost: u32) -> bool {
+        let tenant = &mut self.tenants[id.0 as usize];
+        tenant.served += u64::from(cost);
+        tenant.requests += 1;
+        tenant.waited += u32::from(tenant.open >= tenant.out);
+        self.work += u64::from(cost);
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
+    }
+
+    /// A tenant was charged for a flush (admission.5).
+    pub(super) fn charge(&mut self, id: TenantId, worth: u64) {
+        let tenant = &mut self.tenants[id.0 as usize];
+        if tenant.share > 0.0 {
+            let more = (worth as f64 / tenant.share) as u64;
+            let owes = tenant.owes_until.max(self.work);
+            let most = self.work.saturating_add(more.saturating_mul(2));
+            tenant.owes_until = owes.saturating_add(more).min(owes.max(most));
+        }
+        self.work += worth;
+    }
+
+    /// Whether a tenant owes for a flush, to others that have something outstanding (admission.5).
+    pub(super) fn owes(&self, id: TenantId) -> bool {
+        let tenant = &self.tenants[id.0 as usize];
+        self.work < tenant.owes_until && self.present > u32::from(tenant.open > 0)
+    }
+
+    /// All costs are so many times greater from now on (cost.5): so is what was counted in them.
+    #[cold]
+    pub(super) fn rescale(&mut self, times: f64) {
+        for tenant in &mut self.tenants {
+            tenant.served = (tenant.served as f64 * times) as u64;
+            let owes = tenant.owes_until.saturating_sub(self.work) as f64 * times;
+            tenant.owes_until = self.work + owes as u64;
+        }
+    }
+
+    /// Ends a period, in which there were so many places, on a disk that does what `depth` says (admission.1 to admission.3).
+    /// A period in which no time passed goes on.
+    #[cold]
+    pub(super) fn end_period(&mut self, now: Instant, places: f64, depth: &Depth, bounds: Bounds) -> Option<Period> {
+        let length = now.since(self.start).as_nanos();
+        if length == 0 {
+            self.left = PERIOD;
+            return None;
+        }
+        let asked = self.entitle(now, length, depth);
+        let is_exact = self.correct(length, places);
+        let (places, all, is_pressed) = self.fit(bounds, is_exact);
+        // Where many tenants ask now and then, it is always others.
+        let changed = 8 * self.before.abs_diff(asked as usize) > self.before;
+        self.before = asked as usize;
+        self.begin_period(now, places);
+        Some(Period { places, all, is_pressed, asked, changed })
+    }
+
+    /// admission.1: what each tenant that asked is due. Answers how many did.
+    fn entitle(&mut self, now: Instant, length: u64, depth: &Depth) -> u32 {
+        let Self { tenants, touched, entitlement, groups, .. } = self;
+        let (mut asked, mut work, mut requests) = (0, 0, 0);
+        entitlement.clear();
+        for at in &*touched {
+            let tenant = &mut tenants[*at as usize];
+            tenant.passes(now);
+            if tenant.requests > 0 {
+                (asked, work, requests) = (asked + 1, work + tenant.served, requests + tenant.requests);
+                let weight = if tenant.below > 0 { Some(OWN) } else { tenant.weight };
+                tenant.node = entitlement.add(tenant.group, weight, |group| groups[usize::from(group.0)]);
+                entitlement.demand(tenant.node, f64::INFINITY);
+            }
+        }
+        entitlement.add_up();
+        entitlement.divide(1.0);
+        for at in &*touched {
+            let tenant = &mut tenants[*at as usize];
+            if tenant.requests > 0 {
+                tenant.share = entitlement.part(tenant.node);
+                tenant.had = tenant.served as f64 / work as f64;
+                tenant.part = f64::from(tenant.requests) / f64::from(requests);
+            }
+        }
+        entitlement.clear_demands();
+        for at in &*touched {
+            let tenant = &mut tenants[*at as usize];
+            if tenant.requests > 0 {
+                let most = match (tenant.waits(), tenant.is_seldom(length)) {
+                    (_, true) => tenant.had,
+                    (false, false) => 2.0 * tenant.had,
+                    (true, false) => f64::INFINITY,
+                };
+                // While it had any.
+                let open = tenant.opens as f64 / (tenant.present as f64).max(1.0);
+                let (at_least, at_most) = depth.does(open);
+                tenant.has_few = at_least < FEW * tenant.share;
+                entitlement.demand(tenant.node, at_most.min(most));
+            }
+        }
+        entitlement.add_up();
+        entitlement.divide(1.0);
+        asked
+    }
+
+    /// admission.2, admission.3: by what each had, of so many places.
+    /// Whether no tenant lacks that could do its part alone.
+    fn correct(&mut self, length: u64, places: f64) -> bool {
+        let whole = self.entitlement.whole();
+        let (mut worst, mut is_exact) = (f64::INFINITY, true);
+        for at in &self.touched {
+            let tenant = &mut self.tenants[*at as usize];
+            if tenant.requests > 0 {
+                let due = self.entitlement.part(tenant.node) / whole;
+                if !tenant.waits() && !tenant.is_seldom(length) {
+                    worst = worst.min(tenant.had / due);
+                    is_exact &= tenant.has_few || tenant.had >= due;
+                }
+                tenant.places = tenant.corrected(due, places);
+                tenant.due = due;
+            }
+        }
+        let growth = 1.0 + (GAIN * (worst - 1.0)).clamp(-GROWTH, GROWTH);
+        for at in &self.touched {
+            let tenant = &mut self.tenants[*at as usize];
+            if tenant.waits() {
+                tenant.places *= growth;
+            }
+        }
+        is_exact
+    }
+
+    /// admission.3: the places of all that they can fill, and all.
+    fn fit(&mut self, bounds: Bounds, is_exact: bool) -> (f64, f64, bool) {
+        let (mut filled, mut waiting) = (0.0, 0.0);
+        for at in &self.touched {
+            let tenant = &self.tenants[*at as usize];
+            filled += tenant.filled();
+            waiting += if tenant.waits() { tenant.filled() } else { 0.0 };
+        }
+        let least = if is_exact { bounds.least } else { bounds.least_exact };
+        let is_pressed = filled < least;
+        let (all, only_waiting) = match () {
+            () if filled > bounds.most => (bounds.most / filled, false),
+            () if is_pressed && waiting > 0.0 => ((least - filled + waiting) / waiting, true),
+            () => (1.0, true),
+        };
+        let mut sums = (0.0, 0.0, is_pressed);
+        for at in &self.touched {
+            let tenant = &mut self.tenants[*at as usize];
+            if all != 1.0 && (tenant.waits() || !only_waiting) {
+                tenant.places = (tenant.filled() * all).max(LEAST);
+            }
+            sums = (sums.0 + tenant.filled(), sums.1 + tenant.places, is_pressed);
+        }
+        sums
+    }
+
+    fn begin_period(&mut self, now: Instant, places: f64) {
+        let tenants = &mut self.tenants;
+        self.touched.retain(|at| {
+            let tenant = &mut tenants[*at as usize];
+            (tenant.present, tenant.served, tenant.requests, tenant.waited, tenant.opens) = (0, 0, 0, 0, 0);
+            tenant.most_before = core::mem::replace(&mut tenant.most, tenant.open);
+            tenant.is_touched = tenant.open > 0 || tenant.most_before > 0;
+            if !tenant.is_touched {
+                (tenant.due, tenant.places, tenant.room) = (0.0, 0.0, u32::MAX);
+            }
+            tenant.is_touched
+        });
+        self.left = PERIOD.max(LAPS * places as u32).max(EACH * self.before as u32);
+        self.start = now;
+    }
+
+    /// Gives each tenant its places; while another depth is tried, so many times what they are that tenants fill that (admission.4).
+    /// So many requests may be in the device in all.
+    pub(super) fn give(&mut self, trial: Option<f64>, limit: u32) {
+        let times = trial.map_or(1.0, |depth| self.times(depth));
+        for at in &self.touched {
+            let tenant = &mut self.tenants[*at as usize];
+            if tenant.due > 0.0 {
+                let whole = ((tenant.places * times + 0.5) as u32).max(1);
+                // A tenant that may have all is not held: it would lose its place in the order for nothing.
+                tenant.room = if whole < limit { whole } else { u32::MAX };
+            }
+        }
+    }
+
+    /// Tenants whose group is not a host's, nor below one, have so many requests in the device together, as their places
+    /// are to each other, until [`Admission::give`]; each has one at least (fair.12).
+    pub(super) fn make_room(&mut self, guests: u32, is_host: impl Fn(GroupId) -> bool) {
+        let Self { tenants, touched, groups, .. } = self;
+        let above = |group: &GroupId| (*group != GroupId::ROOT).then(|| groups[usize::from(group.0)].0);
+        let is_guest = |tenant: &Tenant| !core::iter::successors(Some(tenant.group), above).any(&is_host);
+        let all = touched.iter().map(|at| &tenants[*at as usize]).filter(|tenant| is_guest(tenant));
+        let filled: f64 = all.map(Tenant::filled).sum();
+        for at in touched {
+            let tenant = &mut tenants[*at as usize];
+            if is_guest(tenant) {
+                // One that is new has no places yet.
+                let part = if tenant.due > 0.0 { tenant.filled() / filled } else { 1.0 };
+                tenant.room = tenant.room.min((f64::from(guests) * part + 0.5) as u32).max(1);
+            }
+        }
+    }
+
+    /// Tells of those that have room again, and had none.
+    pub(super) fn release(&mut self, released: &mut Vec<TenantId>) {
+        for at in &self.touched {
+            let tenant = &mut self.tenants[*at as usize];
+            if tenant.is_held && tenant.has_room() {
+                tenant.is_held = false;
+                released.push(TenantId(*at));
+            }
+        }
+    }
+
+    /// How many times as many places fill such a depth.
+    fn times(&self, depth: f64) -> f64 {
+        let mut times = 1.0;
+        for _ in 0..FITS {
+            let filled = |at: &u32| {
+                let tenant = &self.tenants[*at as usize];
+                (tenant.places * times).min(tenant.keeps().into())
+            };
+            let filled: f64 = self.touched.iter().map(filled).sum();
+            times *= (depth / filled.max(1.0)).clamp(1.0 / TIMES_MOST, TIMES_MOST);
+        }
+        times
+    }
+
+    /// Each has room for all, until [`Admission::give`].
+    pub(super) fn give_all(&mut self) {
+        self.touched.iter().for_each(|at| self.tenants[*at as usize].room = u32::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::us;
+
+    /// What a request costs.
+    const COST: u32 = 10_000;
+    const FREE: Bounds = Bounds { most: 1e9, least: 1.0, least_exact: 1.0 };
+
+    struct Scene {
+        tenants: Admission,
+        now: Instant,
+        groups: u16,
+        places: f64,
+    }
+
+    impl Scene {
+        fn new(places: f64) -> Self {
+            Self { tenants: Admission::new(), now: Instant::ZERO, groups: 0, places }
+        }
+
+        fn group(&mut self, parent: u16, weight: u16) -> TenantId {
+            self.groups += 1;
+            let group = Group { path: "/x".into(), parent: Some(GroupId(parent)), weight };
+            self.tenants.set_group(GroupId(self.groups), &group);
+            self.tenants.add(GroupId(self.groups), None)
+        }
+
+        /// Tenants of such weights, each with so many requests.
+        fn asking<const N: usize>(&mut self, weights: [u16; N], requests: u32) -> [TenantId; N] {
+            weights.map(|weight| {
+                let tenant = self.group(0, weight);
+                self.opens(tenant, requests);
+                tenant
+            })
+        }
+
+        /// So many come and wait or are under way.
+        fn opens(&mut self, tenant: TenantId, requests: u32) {
+            (0..requests).for_each(|_| self.tenants.came(self.now, tenant));
+        }
+
+        fn closes(&mut self, tenant: TenantId, requests: u32) {
+            (0..requests).for_each(|_| self.tenants.left(self.now, tenant));
+        }
+
+        /// Ends of requests in such parts, one every 10 µs, until the period is over.
+        fn period(&mut self, parts: &[(TenantId, u32)], bounds: Bounds) -> Period {
+            let whole: u32 = parts.iter().map(|(_, part)| part).sum();
+            let mut due = vec![0; parts.len()];
+            loop {
+                // Whoever is furthest behind its part.
+                due.iter_mut().zip(parts).for_each(|(due, (_, part))| *due += i64::from(*part));
+                let next = (0..parts.len()).max_by_key(|at| due[*at]).unwrap();
+                due[next] -= i64::from(whole);
+                self.now += us(10);
+                if self.tenants.served(parts[next].0, COST) {
+                    break;
+                }
+            }
+            let period = self.tenants.end_period(self.now, self.places, &Depth::new(64), bounds).expect("time passed");
+            self.places = period.places;
+            period
+        }
+
+        fn places<const N: usize>(&self, tenants: [TenantId; N]) -> [f64; N] {
+            tenants.map(|tenant| self.tenants.tenants[tenant.0 as usize].places)
+        }
+
+        fn due<const N: usize>(&self, tenants: [TenantId; N]) -> [f64; N] {
+            tenants.map(|tenant| self.tenants.tenants[tenant.0 as usize].due)
+        }
+    }
+
+    fn assert_near<const N: usize>(got: [f64; N], right: [f64; N]) {
+        assert!(
+            got.iter().zip(right).all(|(got, right)| (got - right).abs() < 0.03 * right),
+            "{got:?}, and not {right:?}"
+        );
+    }
+
+    /// admission.1: by weight at every level; the streams of a group beside the groups below it; what a tenant leaves goes to its
+    /// siblings.
+    #[test]
+    fn a_tenant_is_due_its_weights_part_of_what_its_group_is_due() {
+        let mut scene = Scene::new(64.0);
+        let above = scene.group(0, 300);
+        let _ = scene.tenants.never_hold(above);
+        let [a, b] = [40, 80].map(|weight| scene.group(1, weight));
+        let beside = scene.group(0, 100);
+        for tenant in [above, a, b, beside] {
+            scene.opens(tenant, 40);
+        }
+        let parts = [(above, 1), (a, 1), (b, 1), (beside, 1)];
+        let _ = scene.period(&parts, FREE);
+        assert_near(scene.due([above, a, b, beside]), [0.1875, 0.1875, 0.375, 0.25]);
+        // One that has few requests, none of which waits: at most twice what it had.
+        scene.closes(b, 39);
+        scene.tenants.tenants[b.0 as usize].out = 2;
+        let _ = scene.period(&[(above, 14), (a, 14), (b, 1), (beside, 14)], FREE);
+        let [above, a, b, beside] = scene.due([above, a, b, beside]);
+        assert_near([above, a, b, beside], [0.3526, 0.3526, 0.0448, 0.25]);
+    }
+
+    /// admission.2: a tenant that had less than it was due has more places, and one that had more has fewer.
+    #[test]
+    fn places_follow_what_a_tenant_had_and_what_it_is_due() {
+        let mut scene = Scene::new(64.0);
+        let both = scene.asking([300, 100], 64);
+        let parts = |ours, others| [(both[0], ours), (both[1], others)];
+        let bounds = Bounds { most: 64.0, ..FREE };
+        let _ = scene.period(&parts(1, 1), bounds);
+        assert_near(scene.places(both), [48.0, 16.0]);
+        // With its three quarters of the places it has less of the disk, for its clients are slow.
+        for _ in 0..20 {
+            let _ = scene.period(&parts(2, 1), bounds);
+        }
+        let [heavy, light] = scene.places(both);
+        assert!(heavy > 60.0 && light < 4.0, "{heavy:.1} and {light:.1}");
+        for _ in 0..20 {
+            let _ = scene.period(&parts(4, 1), bounds);
+        }
+        let [heavy, light] = scene.places(both);
+        assert!(light > 8.0, "{heavy:.1} and {light:.1}");
+    }
+
+    /// admission.2: another weight counts from the next period on.
+    #[test]
+    fn another_weight_moves_places_at_once() {
+        let mut scene = Scene::new(64.0);
+        let both = scene.asking([300, 100], 64);
+        let parts = [(both[0], 3), (both[1], 1)];
+        let bounds = Bounds { most: 64.0, ..FREE };
+        let _ = scene.period(&parts, bounds);
+        let _ = scene.period(&parts, bounds);
+        for (group, weight) in [(1, 100), (2, 300)] {
+            let group_of = Group { path: "/x".into(), parent: Some(GroupId::ROOT), weight };
+            scene.tenants.set_group(GroupId(group), &group_of);
+        }
+        let _ = scene.period(&parts, bounds);
+        assert_near(scene.places(both), [16.0, 48.0]);
+    }
+
+    /// admission.3: the sum grows to what throughput needs while all wait, and shrinks for one of which nothing waits.
+    #[test]
+    fn the_sum_of_places_shrinks_for_a_tenant_that_lacks() {
+        let mut scene = Scene::new(32.0);
+        let both = scene.asking([300, 100], 64);
+        let parts = |ours, others| [(both[0], ours), (both[1], others)];
+        let bounds = Bounds { most: 100.0, least: 20.0, least_exact: 10.0 };
+        let waits = |scene: &mut Scene, is_waiting: bool| {
+            for tenant in both {
+                // What is in the device is no more than what is there, or all of it.
+                scene.tenants.tenants[tenant.0 as usize].out = if is_waiting { 0 } else { 65 };
+            }
+        };
+        waits(&mut scene, true);
+        for _ in 0..40 {
+            let _ = scene.period(&parts(3, 1), bounds);
+        }
+        assert!(scene.places > 99.0, "{}", scene.places);
+        waits(&mut scene, false);
+        let mut before = scene.places;
+        for _ in 0..5 {
+            let _ = scene.period(&parts(2, 1), bounds);
+            assert!(scene.places < before, "{} after {before}", scene.places);
+            before = scene.places;
+        }
+    }
+
+    /// admission.1: more tenants, longer periods.
+    #[test]
+    fn a_period_has_so_many_requests_for_each_tenant() {
+        let mut scene = Scene::new(8.0);
+        let many: Vec<TenantId> = (0..100).map(|_| scene.group(0, 100)).collect();
+        many.iter().for_each(|tenant| scene.opens(*tenant, 1));
+        let parts: Vec<_> = many.iter().map(|tenant| (*tenant, 1)).collect();
+        // All of them have asked only by the end of the second.
+        let _ = [(); 2].map(|()| scene.period(&parts, FREE));
+        let before = scene.now;
+        let _ = scene.period(&parts, FREE);
+        assert_eq!(scene.now.since(before), us(10 * 16 * 100));
+    }
+
+    /// admission.5: the others are to have had what they are due of as much work, and what is owed has an end.
+    #[test]
+    fn a_flush_is_paid_for_before_the_next() {
+        let mut scene = Scene::new(16.0);
+        let [one, other] = [100, 300].map(|weight| scene.group(0, weight));
+        [one, other].into_iter().for_each(|tenant| scene.opens(tenant, 8));
+        scene.tenants.charge(one, 1000);
+        assert!(!scene.tenants.owes(one), "its part is not known yet");
+        let _ = scene.period(&[(one, 1), (other, 3)], FREE);
+        let paid_after = |scene: &mut Scene| {
+            (0..)
+                .take_while(|_| {
+                    scene.tenants.owes(one) && {
+                        let _ = scene.tenants.served(other, COST);
+                        true
+                    }
+                })
+                .count()
+        };
+        let flush = |scene: &mut Scene, requests: u64| scene.tenants.charge(one, requests * u64::from(COST));
+        flush(&mut scene, 10);
+        assert!(scene.tenants.owes(one) && !scene.tenants.owes(other));
+        scene.closes(other, 8);
+        assert!(!scene.tenants.owes(one), "nobody is there whom it keeps waiting");
+        scene.opens(other, 8);
+        assert_eq!(paid_after(&mut scene), 30, "ten requests are a quarter of forty");
+        flush(&mut scene, 10);
+        flush(&mut scene, 10);
+        flush(&mut scene, 1);
+        // 80 are due for two, of which the flushes are 21; the third is small beside what is owed, and adds nothing.
+        assert_eq!(paid_after(&mut scene), 59);
+        (0..100).for_each(|_| flush(&mut scene, 10));
+        assert_eq!(paid_after(&mut scene), 70, "twice 40, of which the last flush is 10");
+    }
+
+    /// A tenant whose places are taken is held until one is free, or until it has more; it has one in any case; while another depth is
+    /// tried it has so many times more (admission.4).
+    #[test]
+    fn a_tenant_is_held_until_it_has_room_again() {
+        let mut scene = Scene::new(8.0);
+        let both = scene.asking([100, 100], 16);
+        let [one, light] = both;
+        let _ = scene.period(&[(one, 1), (light, 1)], Bounds { most: 8.0, ..FREE });
+        let give = |scene: &mut Scene, trial| {
+            let mut released = Vec::new();
+            scene.tenants.give(trial, 8);
+            scene.tenants.release(&mut released);
+            released
+        };
+        assert!(give(&mut scene, None).is_empty());
+        assert_eq!([(); 4].map(|()| scene.tenants.sent(one, COST)), [false, false, false, true]);
+        assert!(scene.tenants.is_held(one) && !scene.tenants.is_held(light));
+        assert!(scene.tenants.has_room_again(one));
+        assert!(!scene.tenants.has_room_again(one), "it has, and had");
+        let _ = [(); 2].map(|()| scene.tenants.sent(one, COST));
+        assert_eq!(give(&mut scene, Some(12.0)), [one], "with a greater depth there is more room");
+        let _ = give(&mut scene, Some(1.0));
+        assert!(!scene.tenants.is_held(one), "what is there already stays, and the next holds it");
+        assert!(scene.tenants.sent(one, COST));
+        assert!(scene.tenants.sent(light, COST), "one request always fits, and no more does");
+        let mut released = Vec::new();
+        scene.tenants.give_all();
+        scene.tenants.release(&mut released);
+        assert_eq!(released, both);
+    }
+}
