@@ -246,7 +246,7 @@ def its_own_flushes(t):
 @test(fairlift_only=True)
 def a_neighbour_who_flushes(t):
     model = "sim:sata-7200,size=1G"
-    server = t.server(config=tenants('scheduler = "fair"', alice=model, bob=model))
+    server = t.server(config=tenants('scheduler = "fair"', alice=model, bob=model, weights=(100, 400)))
 
     def write_and_flush(client):
         if not client.pending:

@@ -10,7 +10,7 @@
 //!          the other rungs. What is known of two rungs says what is between them, by a line from one to the other.
 //! depth.2  What is measured is the cost that ends in a window, by its time. A window is long enough for a disk that answers
 //!          in lumps, each as large as the depth, to do so some times; twice, if it is slow. With few requests in it a disk does less
-//!          than its best: for costs, which are of a disk that does its best, a window at the present depth counts as so much shorter.
+//!          than its best: for costs, which are of a disk that does its best, a window counts as so much shorter.
 //! depth.3  Windows at the present depth and at another are compared as pairs, one right after the other, so that a disk
 //!          that drifts is the same for both. A pair counts if at the lesser of the two depths requests waited for room.
 //!          Requests that were sent at another depth are not counted.
@@ -376,7 +376,7 @@ impl Depth {
         let was_probe = self.probe.take();
         let is_full = slack <= size / 8;
         let nanos = (time.as_nanos() as f64).max(1.0);
-        let (_, part) = self.does(self.places);
+        let (_, part) = self.does(was_probe.map_or(self.places, |probe| RUNGS[probe].into()));
         let speed = all as f64 / nanos;
         match was_probe {
             None => self.base_ended(speed, is_full, (open / u64::from(size)) as u32),
