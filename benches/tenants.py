@@ -3,6 +3,7 @@
 
     benches/tenants.py [SCHEDULER[,KEY=VALUE...] ...]    schedulers to compare [bfq]; `none` always runs too
     benches/tenants.py --only many,sizes-mixed bfq       these situations; --list shows them all
+    benches/tenants.py fair /tmp/before/fairlift@fair    two builds, in turn
     benches/tenants.py --tenant 100:randread:4k:32 --tenant 300:randwrite:64k:8 --tenant 100:randwrite:4k:4:flush_every=1
                                                          a situation made up here: WEIGHT:WHAT:BLOCK:DEPTH
     benches/tenants.py --file my.toml                    situations of a file, as `fairlift iostest -w my.toml` takes
@@ -167,13 +168,14 @@ class Server:
     def __init__(self, a, scheduler, situation, files, *flags):
         self.dir = tempfile.TemporaryDirectory(prefix="fairlift-tenants-")
         self.sock, self.log = f"{self.dir.name}/s", f"{self.dir.name}/log"
+        program, _, scheduler = scheduler.rpartition("@")
         name, *knobs = scheduler.split(",")
         toml = [f'[server]\nlisten = ["unix:{self.sock}"]']
         toml += [f'[export.t{i}]\nbacking = "file:{files[i]}"\ngroup = "{t.group}"' for i, t in enumerate(situation.tenants)]
         toml += [f'[group."{group}"]\nweight = {weight}' for group, weight in situation.weights().items()]
         config = Path(self.dir.name, "config.toml")
         config.write_text("\n".join(toml))
-        command = [a.fairlift, "serve", "--config", config, "--scheduler", name]
+        command = [program or a.fairlift, "serve", "--config", config, "--scheduler", name]
         command += [word for knob in knobs for word in ("--set", knob)]
         self.start([*command, *flags])
 
@@ -359,7 +361,7 @@ def comes_and_goes(a, scheduler, files):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("schedulers", nargs="*", default=["bfq"], metavar="SCHEDULER[,KEY=VALUE...]")
+    parser.add_argument("schedulers", nargs="*", default=["bfq"], metavar="[PROGRAM@]SCHEDULER[,KEY=VALUE...]")
     parser.add_argument("--only", metavar="A,B", help="these situations")
     parser.add_argument("--list", action="store_true", help="show the situations, and run nothing")
     parser.add_argument("--file", type=Path, default=SITUATIONS, help="other situations")
