@@ -26,6 +26,20 @@ impl Model {
     /// The words, in the order of the fields.
     pub const WORDS: [&str; 6] = ["rbps", "rseqiops", "rrandiops", "wbps", "wseqiops", "wrandiops"];
 
+    /// How far from the end of the stream's last request a request is far, in sectors: 4096 pages, as in Linux's `blk-iocost`.
+    pub const FAR: u64 = 4096 * 8;
+
+    /// How many seconds of the disk requests take that read or write so much in all, so many of them near the end of their stream's
+    /// last one, and so many far from it.
+    #[must_use]
+    pub fn seconds(&self, write: bool, near: f64, far: f64, bytes: f64) -> f64 {
+        let (bps, seqiops, randiops) = match write {
+            false => (self.rbps, self.rseqiops, self.rrandiops),
+            true => (self.wbps, self.wseqiops, self.wrandiops),
+        };
+        near / seqiops + far / randiops + (bytes - 4096.0 * (near + far)).max(0.0) / bps
+    }
+
     const fn values(&self) -> [f64; 6] {
         [self.rbps, self.rseqiops, self.rrandiops, self.wbps, self.wseqiops, self.wrandiops]
     }
@@ -79,6 +93,16 @@ mod tests {
         let model = Model::parse(text).unwrap();
         assert_eq!(format!("{model}"), text);
         assert_eq!(Model::parse(&format!("8:0 ctrl=user model=linear {model}")), Ok(model));
+    }
+
+    #[test]
+    fn a_request_takes_what_4_kib_take_and_so_much_for_each_byte_beyond() {
+        let text = "rbps=1000000 rseqiops=1000 rrandiops=100 wbps=500000 wseqiops=500 wrandiops=50";
+        let model = Model::parse(text).unwrap();
+        let near = |one: f64, other: f64| assert!((one - other).abs() < 1e-9, "{one} and not {other}");
+        near(model.seconds(false, 2.0, 3.0, 5.0 * 4096.0), 0.032);
+        near(model.seconds(true, 0.0, 1.0, 4096.0 + 1e6), 2.02);
+        near(model.seconds(false, 0.0, 1.0, 512.0), 0.01);
     }
 
     #[test]

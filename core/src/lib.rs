@@ -30,7 +30,7 @@
 extern crate alloc;
 
 pub mod ceiling;
-mod cost_model;
+pub mod cost_model;
 mod floors;
 pub mod flush;
 pub mod group;

@@ -13,6 +13,7 @@ pub struct Stats {
     ops: [Counters; Op::COUNT],
     timing: [Option<Box<Timing>>; Op::COUNT],
     held: Held,
+    flushed: Duration,
 }
 
 /// How long bios of one operation took, and what for.
@@ -42,6 +43,22 @@ pub struct Counters {
     pub merges: u64,
     /// Bios that failed.
     pub failed: u64,
+    /// Bios that began near the end of their stream's last one ([`Model::FAR`](crate::cost_model::Model::FAR)).
+    pub near: u64,
+}
+
+impl Counters {
+    /// What was added since it was as `before`.
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
+        Self {
+            ops: self.ops.saturating_sub(before.ops),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            merges: self.merges.saturating_sub(before.merges),
+            failed: self.failed.saturating_sub(before.failed),
+            near: self.near.saturating_sub(before.near),
+        }
+    }
 }
 
 impl Stats {
@@ -59,6 +76,23 @@ impl Stats {
     /// A bio joined another's request.
     pub fn merged(&mut self, op: Op) {
         self.ops[op as usize].merges += 1;
+    }
+
+    /// A bio of data ended that began near the end of its stream's last one.
+    #[inline]
+    pub fn near(&mut self, op: Op) {
+        self.ops[op as usize].near += 1;
+    }
+
+    /// The device time of a flush was charged, or its part of one that others shared.
+    pub fn charged(&mut self, time: Duration) {
+        self.flushed = self.flushed + time;
+    }
+
+    /// The device time of flushes that was charged.
+    #[must_use]
+    pub const fn time_flushed(&self) -> Duration {
+        self.flushed
     }
 
     /// A bio has waited for a ceiling for so long.
@@ -115,12 +149,14 @@ impl Stats {
     pub fn add(&mut self, other: &Self) {
         self.held.bios += other.held.bios;
         self.held.time = self.held.time + other.held.time;
+        self.flushed = self.flushed + other.flushed;
         for op in Op::ALL {
             let (mine, theirs) = (&mut self.ops[op as usize], other.ops[op as usize]);
             mine.ops += theirs.ops;
             mine.bytes += theirs.bytes;
             mine.merges += theirs.merges;
             mine.failed += theirs.failed;
+            mine.near += theirs.near;
             if let Some(theirs) = &other.timing[op as usize] {
                 let mine = self.timing[op as usize].get_or_insert_default();
                 mine.latency.add(&theirs.latency);
@@ -276,8 +312,11 @@ mod tests {
         b.ended(Op::Read, Bytes(512), Outcome::Done, ms(2));
         b.ended(Op::Read, Bytes(512), Outcome::Failed(crate::Errno::EIO), ms(2));
         b.merged(Op::Read);
+        b.near(Op::Read);
+        b.charged(ms(3));
         a.add(&b);
-        assert_eq!(a.of(Op::Read), Counters { ops: 3, bytes: 4608, merges: 1, failed: 1 });
+        assert_eq!(a.of(Op::Read), Counters { ops: 3, bytes: 4608, merges: 1, failed: 1, near: 1 });
+        assert_eq!(a.time_flushed(), ms(3));
         assert_eq!(a.latency(Op::Read).unwrap().len(), 3);
         assert_eq!(a.latency(Op::Write), None);
     }

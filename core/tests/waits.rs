@@ -109,6 +109,25 @@ fn a_flush_of_a_neighbour_is_named_in_the_device_and_before() {
     one_part(&queue, s[ALICE], &[(Part::Device, 2 + 1 + 3), (Part::Flush, 7 + 6)]);
     one_part(&queue, s[BOB], &[(Part::Flush, 7)]);
     assert_eq!(queue.doing(at(12)).flushing, ms(7));
+    let flushed = |stream: usize| queue.stream_stats(s[stream]).time_flushed();
+    assert_eq!((flushed(ALICE), flushed(BOB)), (Duration::ZERO, ms(7)), "who asked for it is charged");
+}
+
+/// The scheduler `fair` takes a request for near if it begins within 16 MiB of its stream's last one; so do the figures.
+#[test]
+fn what_begins_near_the_end_of_the_last_is_counted() {
+    let (mut queue, s) = queue(Kind::None, |_| {});
+    let mut read = |stream: usize, sector: u64| {
+        let extent = Extent::new(Sector(sector), 8);
+        let bio = Bio { op: Op::Read, flags: Flags::NONE, extent, stream: s[stream], token: Token(sector) };
+        queue.submit(at(0), bio).unwrap();
+        let next = queue.poll_dispatch(at(0), C0).unwrap();
+        queue.handle_completion(at(1), next.tag, Outcome::Done);
+        queue.stream_stats(s[stream]).of(Op::Read).near
+    };
+    assert_eq!(read(ALICE, 100_000), 0);
+    assert_eq!((read(ALICE, 100_008), read(BOB, 100_016), read(ALICE, 100_016 + 4096 * 8)), (1, 0, 2));
+    assert_eq!((read(ALICE, 50_000), read(ALICE, 50_008 - 4096 * 8)), (2, 3));
 }
 
 #[test]

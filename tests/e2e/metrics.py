@@ -94,7 +94,7 @@ def alerts_and_dashboard_ask_for_what_there_is(t):
     Path(t.path("dashboard.yaml")).write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     t.run("promtool", "check", "rules", "dashboard.yaml", cwd=t.dir)
     asked += [variable["query"]["query"] for variable in dashboard["templating"]["list"][1:]]
-    server = t.server("a=mem:64m")
+    server = t.server("a=null:64m,delay=1ms")
     with server.connect("a") as client:
         client.write(0, bytes(4 * KIB))
         client.flush()

@@ -84,7 +84,7 @@ def top_prints_tenants_with_what_they_wait_for(t):
     _, control = served(t)
     printed = control.cli("top", "--once", "--seconds=0.5").splitlines()
     contains(printed[0], "2 tenants, 2 connections")
-    equal(names(printed), ["/bob", "/alice"], "by use")
+    equal(names(printed), ["/bob", "/alice"], "by what they had")
     use, due, score = (float(word.rstrip("%")) for word in printed[-1].split()[2:5])
     if not (use <= 50 and due == 50 and abs(score - use / due) < 0.2):
         raise AssertionError(f"alice: {printed}")
@@ -104,7 +104,7 @@ def a_person_at_a_terminal_sorts_filters_and_asks_why(t):
     os.environ["FAIRLIFT_CONTROL"] = f"unix:{server.socket}.control.sock"
     terminal = Terminal(t, BINARY, "top", "--seconds=0.3")
     terminal.shows(lambda screen: names(screen) == ["/bob", "/alice"], "both tenants by use")
-    contains(terminal.screen()[23], "sort: u)se", "q)uit")
+    contains(terminal.screen()[23], "sort: h)ad", "q)uit")
     terminal.type("s")
     terminal.shows(lambda screen: names(screen) == ["/alice", "/bob"], "the least score first")
     terminal.type("/bo")

@@ -160,7 +160,7 @@ def a_neighbour_of_more_weight(t):
     server = t.server(config=tenants('scheduler = "fair"\ndepth = 1', weights=(100, 900)))
     Load(t, server, "bob", 16)
     Load(t, server, "alice", 4)
-    why(t, server, "others", "the share of /bob, which has", "its weight entitles it to 10 %", seconds=2)
+    why(t, server, "others", "the share of /bob, which had", "was due 10 % (weight)", seconds=2)
 
 
 @test(fairlift_only=True)

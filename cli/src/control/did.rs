@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use fairlift::control::view::DiskView;
 use fairlift::control::{State, View};
 use fairlift_core::queue::Figures;
-use fairlift_core::stats::Histogram;
+use fairlift_core::stats::{Counters, Histogram};
 use fairlift_core::waits::{Part, Times};
 use fairlift_core::{Duration, Op};
 
 /// What a group did, and what its operations waited for.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Did {
     pub(super) times: Times,
     /// Those of its flushes.
@@ -18,9 +18,12 @@ pub(super) struct Did {
     pub(super) ops: u64,
     pub(super) flushes: u64,
     pub(super) bytes: u64,
-    pub(super) latency: Histogram,
-    /// The disk's time that it had, in seconds.
+    /// Its reads, and its writes.
+    pub(super) data: [Counters; 2],
+    /// The time in which the disk was busy, divided by requests in the device, in seconds.
     pub(super) had: f64,
+    /// The time of flushes that it was charged, in seconds.
+    pub(super) flushed: f64,
     /// For how long its streams had something outstanding, in seconds.
     pub(super) active: f64,
     pub(super) streams: u32,
@@ -83,29 +86,10 @@ impl<'a> All<'a> {
 
     pub(super) fn of(&self, path: &str) -> Did {
         let Some(now) = self.now.get(path) else { return Did::default() };
-        let none = Figures::default();
-        let was = self.was.get(path).copied().unwrap_or(&none);
-        let mut did = Did { streams: now.streams, open: now.open, in_flight: now.in_flight, ..Did::default() };
-        for op in Op::ALL {
-            let all = |of: &Figures| {
-                let mut times = of.stats.times(op);
-                times.add(&of.under_way.times(op));
-                times
-            };
-            let times = all(now).since(&all(was));
-            did.times.add(&times);
-            let ops = now.stats.of(op).ops.saturating_sub(was.stats.of(op).ops);
-            did.ops += ops;
-            did.bytes += now.stats.of(op).bytes.saturating_sub(was.stats.of(op).bytes);
-            if let Some(now) = now.stats.latency(op) {
-                did.latency.add(&was.stats.latency(op).map_or_else(|| now.clone(), |was| now.since(was)));
-            }
-            if op == Op::Flush {
-                (did.flush, did.flushes) = (times, ops);
-            }
+        let mut did = Did::of(now);
+        if let Some(was) = self.was.get(path) {
+            did = did.since(&Did::of(was));
         }
-        did.had = (seconds(now.had) - seconds(was.had)).max(0.0);
-        did.active = (seconds(now.active) - seconds(was.active)).max(0.0);
         let [before, after] = [0, 1].map(|at: usize| self.outside[at].get(path).copied().unwrap_or_default());
         let mut spend = |part, before, after: u64| {
             let more = after.saturating_sub(before);
@@ -114,14 +98,71 @@ impl<'a> All<'a> {
         };
         spend(Part::Reply, before.reply, after.reply);
         let held = spend(Part::Memory, before.memory, after.memory) + spend(Part::Room, before.room, after.room);
-        if now.open == 0 {
+        if did.open == 0 {
             did.active += held;
         }
         did
     }
+
+    /// How long the operations of a group took that ended.
+    pub(super) fn latency(&self, path: &str) -> Histogram {
+        let mut all = Histogram::default();
+        for op in Op::ALL {
+            let of = |figures: Option<&&'a Figures>| figures.and_then(|figures| figures.stats.latency(op));
+            match (of(self.now.get(path)), of(self.was.get(path))) {
+                (Some(now), Some(was)) => all.add(&now.since(was)),
+                (Some(now), None) => all.add(now),
+                (None, _) => {}
+            }
+        }
+        all
+    }
 }
 
 impl Did {
+    /// What a group has done up to now.
+    pub(super) fn of(figures: &Figures) -> Self {
+        let mut did = Self {
+            data: [Op::Read, Op::Write].map(|op| figures.stats.of(op)),
+            had: seconds(figures.had),
+            flushed: seconds(figures.stats.time_flushed()),
+            active: seconds(figures.active),
+            streams: figures.streams,
+            open: figures.open,
+            in_flight: figures.in_flight,
+            ..Self::default()
+        };
+        for op in Op::ALL {
+            let mut times = figures.stats.times(op);
+            times.add(&figures.under_way.times(op));
+            did.times.add(&times);
+            let Counters { ops, bytes, .. } = figures.stats.of(op);
+            did.ops += ops;
+            did.bytes += bytes;
+            if op == Op::Flush {
+                (did.flush, did.flushes) = (times, ops);
+            }
+        }
+        did
+    }
+
+    /// What it has done since it had done `was`.
+    pub(super) fn since(mut self, was: &Self) -> Self {
+        self.times = self.times.since(&was.times);
+        self.flush = self.flush.since(&was.flush);
+        for (mine, was) in [(&mut self.ops, was.ops), (&mut self.flushes, was.flushes), (&mut self.bytes, was.bytes)] {
+            *mine = mine.saturating_sub(was);
+        }
+        for (mine, was) in self.data.iter_mut().zip(&was.data) {
+            *mine = mine.since(was);
+        }
+        for (mine, was) in [(&mut self.had, was.had), (&mut self.flushed, was.flushed), (&mut self.active, was.active)]
+        {
+            *mine = (*mine - was).max(0.0);
+        }
+        self
+    }
+
     pub(super) fn is_active(&self) -> bool {
         self.ops > 0 || self.open > 0
     }

@@ -6,6 +6,8 @@
 //! metrics.1  A tenant's series are those of its group on each disk, by operations that it has used: never of a connection.
 //! metrics.2  A text is made whole and then sent piece by piece. Of texts that are being sent at most [`TEXTS`] are kept, which have
 //!            [`BYTES`] together or are one: for another one the readers of the oldest are cut off.
+//! metrics.3  What tenants had and were due is of the time since an earlier scrape, the last one that is at least [`LOOK`] ago,
+//!            or the one before it; at first since the start.
 
 mod tenants;
 
@@ -18,14 +20,15 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use fairlift::control::view::{DiskView, GroupView};
 use fairlift::control::{State, View};
-use fairlift_core::Duration;
+use fairlift_core::{Duration, Instant};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::status;
+use super::did::Did;
+use super::shares::{self, Share};
 use tenants::Row;
 
 /// How many answers are kept for scrapers that have not read them. Chosen: two scrapers that overlap, and some by hand.
@@ -34,6 +37,8 @@ const TEXTS: usize = 8;
 const BYTES: usize = 128 << 20;
 /// How much of an answer is given to the connection at a time.
 const PIECE: usize = 64 << 10;
+/// How long shares are looked at, at least. Chosen: as `fairlift status` does.
+const LOOK: Duration = fairlift_core::time::secs(1);
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -108,8 +113,8 @@ impl Text {
 }
 
 /// What a server does, as text.
-pub(super) fn text(state: &State, mut view: View, format: Format) -> String {
-    let mut text = tenants::text(&rows(state, &view), format);
+pub(super) fn text(state: &State, mut view: View, looks: &Looks, format: Format) -> String {
+    let mut text = tenants::text(&rows(state, &view, looks), format);
     view.disks.iter_mut().for_each(|disk| disk.groups = Vec::new());
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Figures { view }));
@@ -122,20 +127,60 @@ pub(super) fn text(state: &State, mut view: View, format: Format) -> String {
     text
 }
 
+/// What groups had done at the last two scrapes that were at least [`LOOK`] apart, by disk: shares are those since one of them (metrics.3).
+#[derive(Clone, Default)]
+pub(super) struct Looks(Arc<Mutex<[Option<Look>; 2]>>);
+
+struct Look {
+    at: Instant,
+    disks: BTreeMap<String, BTreeMap<String, Did>>,
+}
+
+impl Looks {
+    /// The shares of each disk.
+    fn shares<'a>(&self, state: &State, view: &'a View) -> Vec<BTreeMap<&'a str, Share>> {
+        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_old = |look: &Look| view.at.since(look.at) >= LOOK;
+        if looks[1].as_ref().is_some_and(is_old) {
+            looks[0] = looks[1].take();
+        }
+        let since_start = view.started.elapsed().unwrap_or_default().as_secs_f64();
+        let length = looks[0].as_ref().map_or(since_start, |look| seconds(view.at.since(look.at)));
+        let mut shares = Vec::new();
+        let mut disks = BTreeMap::new();
+        for disk in &view.disks {
+            let was = looks[0].as_ref().and_then(|look| look.disks.get(&disk.name));
+            let mut now = BTreeMap::new();
+            let did = |group: &'a GroupView| {
+                let did = Did::of(&group.figures);
+                now.insert(group.path.clone(), did.clone());
+                let was = was.and_then(|was| was.get(&group.path));
+                (&*group.path, was.map_or_else(|| did.clone(), |was| did.clone().since(was)))
+            };
+            let rows = disk.groups.iter().map(did).collect();
+            shares.push(shares::shares(state, disk, &rows, length));
+            disks.insert(disk.name.clone(), now);
+        }
+        looks[1].get_or_insert(Look { at: view.at, disks });
+        shares
+    }
+}
+
 /// The tenants of each disk.
-fn rows<'a>(state: &State, view: &'a View) -> Vec<Row<'a>> {
+fn rows<'a>(state: &State, view: &'a View, looks: &Looks) -> Vec<Row<'a>> {
     let weights: BTreeMap<&str, u16> = state.config.groups.iter().map(|group| (&*group.path, group.weight)).collect();
-    let of_disk = |disk: &'a DiskView| {
+    let of_disk = |(disk, shares): (&'a DiskView, BTreeMap<&'a str, Share>)| {
         let there = disk.groups.iter().filter(|group| group.figures.streams > 0);
-        let entitled = status::entitled(state, &there.map(|group| &*group.path).collect::<Vec<_>>());
+        let entitled = shares::by_weight(state, there.map(|group| &*group.path));
         let row = |group: &'a GroupView| {
             let path = &*group.path;
             let latency = disk.objective(path).map(|(_, standing)| *standing);
-            Row::new(&disk.name, group, weights.get(path).copied(), entitled.get(path).copied(), latency)
+            let (weight, entitled) = (weights.get(path).copied(), entitled.get(path).copied());
+            Row::new(&disk.name, group, weight, entitled, shares.get(path).copied(), latency)
         };
         disk.groups.iter().map(row).collect::<Vec<_>>()
     };
-    view.disks.iter().flat_map(of_disk).collect()
+    view.disks.iter().zip(looks.shares(state, view)).flat_map(of_disk).collect()
 }
 
 /// In the older format a counter is described by the name that its samples have, and there are neither units nor an end.

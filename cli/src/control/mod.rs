@@ -19,6 +19,7 @@ mod openapi;
 mod page;
 mod place;
 mod routes;
+mod shares;
 mod show;
 mod status;
 mod trace;
@@ -130,7 +131,7 @@ pub(crate) fn start(places: Vec<Opened>, handle: Handle, file: Arc<dyn ConfigFil
     let work = move || {
         runtime.block_on(listen::serve(
             places,
-            routes::App { handle, file, texts: metrics::Texts::default() },
+            routes::App { handle, file, texts: metrics::Texts::default(), looks: metrics::Looks::default() },
             stopped,
         ));
         // What is asked of the library at this moment is not waited for.

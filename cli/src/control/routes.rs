@@ -32,6 +32,7 @@ pub(super) struct App {
     pub(super) handle: Handle,
     pub(super) file: Arc<dyn ConfigFile>,
     pub(super) texts: metrics::Texts,
+    pub(super) looks: metrics::Looks,
 }
 
 /// What a route does.
@@ -404,10 +405,10 @@ impl App {
     }
 
     async fn metrics(self, format: metrics::Format) -> Answer {
-        let handle = self.handle.clone();
+        let (handle, looks) = (self.handle.clone(), self.looks.clone());
         let text = ask(move || {
             let (state, view) = handle.state().zip(handle.view(true)).ok_or(Refused::Ended)?;
-            Ok::<_, Refused>(metrics::text(&state, view, format))
+            Ok::<_, Refused>(metrics::text(&state, view, &looks, format))
         });
         Ok(self.texts.answer(text.await??, format))
     }

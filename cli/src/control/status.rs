@@ -1,14 +1,17 @@
-//! Status: how much of which disk each tenant has now, beside what its weight entitles it to, and what it waits for.
+//! Status: what each tenant had of which disk and was due ([`shares`](super::shares)), and what it waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairlift::config::Config;
 use fairlift::control::{State, View, view};
 use fairlift_core::objective::{Room, Standing};
+use fairlift_core::stats::Histogram;
 use fairlift_core::waits::Doing;
 use serde_json::{Value, json};
 
 use super::did::{self, All, Did};
+use super::shares;
+use super::shares::Share;
 
 /// The least part of its time that is told of a tenant.
 const LEAST: f64 = 0.01;
@@ -24,9 +27,9 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
         let all = All::new(disk, was, outside.clone());
         let rows: BTreeMap<&str, Did> = all.paths().map(|path| (path, all.of(path))).collect();
         let sum = |of: fn(&Did) -> f64| rows.values().map(of).sum::<f64>();
-        let (bytes, had, ops) = (sum(|did| did.bytes as f64), sum(|did| did.had), sum(|did| did.ops as f64));
-        let active: Vec<&str> = rows.iter().filter(|(_, did)| did.is_active()).map(|(path, _)| *path).collect();
-        let entitled = entitled(state, &active);
+        let (bytes, ops) = (sum(|did| did.bytes as f64), sum(|did| did.ops as f64));
+        let shares = shares::shares(state, disk, &rows, seconds);
+        let entitled = shares::by_weight(state, shares.keys().copied());
         let none = Did::default();
         let there = exports.get(&*disk.name);
         let mut paths: BTreeSet<&str> = rows.keys().copied().collect();
@@ -35,7 +38,7 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
         for path in paths {
             let did = rows.get(path).unwrap_or(&none);
             let part = |mine: f64, all: f64| if all > 0.0 { mine / all } else { 0.0 };
-            let entitled = entitled.get(path);
+            let (share, took) = (shares.get(path), all.latency(path));
             let latency = disk.objective(path).map(|(_, standing)| standing);
             tenants.push(json!({
                 "path": path,
@@ -44,12 +47,15 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
                 "weight": weights.get(path),
                 "share": part(did.bytes as f64, bytes),
                 "use": part(did.had, seconds * f64::from(disk.queues.max(1))),
-                "entitled": entitled,
-                "score": entitled.map(|entitled| part(part(did.had, had), *entitled)),
+                "entitled": entitled.get(path),
+                "had": share.map_or(0.0, |share| share.had),
+                "due": share.map(|share| share.due),
+                "due_by": share.map(|share| share.by.name()),
+                "score": share.and_then(Share::score),
                 "iops": did.ops as f64 / seconds,
                 "bps": did.bytes as f64 / seconds,
-                "p50_us": quantile(did, 500),
-                "p99_us": quantile(did, 990),
+                "p50_us": quantile(&took, 500),
+                "p99_us": quantile(&took, 990),
                 "latency_target_us": latency.map(|standing| standing.target.as_nanos() as f64 / 1000.0),
                 "latency_met": latency.and_then(Standing::met),
                 "latency_given_up": latency.map(|standing| standing.room == Room::GivenUp),
@@ -115,8 +121,8 @@ fn waits(did: &Did, seconds: f64) -> Value {
     all.filter(|(_, share)| *share >= LEAST).map(|(name, share)| (name.to_owned(), json!(share))).collect()
 }
 
-fn quantile(did: &Did, per_mille: u32) -> Option<f64> {
-    (!did.latency.is_empty()).then(|| did.latency.estimate(per_mille).as_nanos() as f64 / 1000.0)
+fn quantile(took: &Histogram, per_mille: u32) -> Option<f64> {
+    (!took.is_empty()).then(|| took.estimate(per_mille).as_nanos() as f64 / 1000.0)
 }
 
 fn weights(state: &State) -> BTreeMap<&str, u16> {
@@ -133,75 +139,4 @@ fn exports(state: &State) -> BTreeMap<&str, BTreeMap<&str, Vec<&str>>> {
         all.entry(&*disks[disk].name).or_default().entry(group).or_default().push(&export.name);
     }
     all
-}
-
-/// What part of a disk each group is entitled to while all of `active` ask for it.
-pub(super) fn entitled<'a>(state: &State, active: &[&'a str]) -> BTreeMap<&'a str, f64> {
-    let groups = &state.config.groups;
-    let numbers: BTreeMap<&str, usize> = groups.iter().enumerate().map(|(at, group)| (&*group.path, at)).collect();
-    let number = |path: &str| numbers.get(path).copied();
-    // A group competes as itself, and all below it as it.
-    let mut competes = vec![false; groups.len()];
-    let mut own = vec![false; groups.len()];
-    for path in active {
-        let mut at = number(path);
-        if let Some(at) = at {
-            own[at] = true;
-        }
-        while let Some(here) = at.filter(|here| !std::mem::replace(&mut competes[*here], true)) {
-            at = groups[here].parent.map(|parent| usize::from(parent.0));
-        }
-    }
-    // What each has to divide among those directly below it, and itself, which counts as one of the default weight.
-    let mut sums = vec![0.0; groups.len()];
-    for (at, group) in groups.iter().enumerate().filter(|(at, _)| competes[*at]) {
-        if let Some(parent) = group.parent {
-            sums[usize::from(parent.0)] += f64::from(group.weight);
-        }
-        if own[at] {
-            sums[at] += f64::from(fairlift_core::Group::WEIGHT_DEFAULT);
-        }
-    }
-    let mut parts = vec![0.0; groups.len()];
-    for (at, group) in groups.iter().enumerate().filter(|(at, _)| competes[*at]) {
-        parts[at] = match group.parent.map(|parent| usize::from(parent.0)) {
-            None => 1.0,
-            Some(parent) => parts[parent] * f64::from(group.weight) / sums[parent],
-        };
-    }
-    let whole = |at: usize| parts[at] * f64::from(fairlift_core::Group::WEIGHT_DEFAULT) / sums[at];
-    active.iter().filter_map(|path| Some((*path, whole(number(path)?)))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use fairlift::config::{Disk, Engine, Limits};
-    use fairlift_core::{Group, GroupId, sched};
-
-    #[test]
-    fn what_a_group_is_entitled_to_depends_on_who_else_asks() {
-        let group = |path: &str, parent, weight| Group { path: path.into(), parent: Some(GroupId(parent)), weight };
-        let groups =
-            vec![Group::root(), group("/t", 0, 300), group("/t/a", 1, 300), group("/t/b", 1, 100), group("/u", 0, 100)];
-        let config = Config {
-            groups,
-            bounds: Default::default(),
-            disk_default: Disk::new("d", sched::Kind::Fair),
-            disks: vec![],
-            exports: vec![],
-            listeners: vec![],
-            workers: None,
-            engine: Engine::Auto,
-            limits: Limits::default(),
-            tls: None,
-            roots: Vec::new(),
-        };
-        let state = State { version: 0, config };
-        let all = entitled(&state, &["/t/a", "/t/b", "/u"]);
-        assert_eq!((all["/t/a"], all["/t/b"], all["/u"]), (0.75 * 0.75, 0.75 * 0.25, 0.25));
-        assert_eq!(entitled(&state, &["/t/a", "/u"])["/t/a"], 0.75);
-        assert_eq!(entitled(&state, &["/t/b"])["/t/b"], 1.0);
-        assert_eq!(entitled(&state, &["/", "/u"])["/u"], 0.5, "exports of the root count as one");
-    }
 }

@@ -11,7 +11,7 @@
 //! why.3  A worker that has no time left is the cause of what it alone can hold up: its clients seem to pause, devices and replies
 //!        seem slow.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairlift::config::{Config, Export};
 use fairlift::control::view::{ClientView, DiskView};
@@ -22,12 +22,10 @@ use fairlift_core::waits::Part;
 use serde_json::{Value, json};
 
 use super::did::{self, All, Did, seconds};
-use super::status;
+use super::shares::{self, ONE, Share};
 
 /// From this part of its time on a worker counts as having none left.
 const BUSY: f64 = 0.85;
-/// Fewer operations outstanding than this are one at a time.
-const ONE: f64 = 1.5;
 /// The least part of the time that is told.
 const LEAST: f64 = 0.01;
 
@@ -40,10 +38,16 @@ struct Look<'a> {
     tenant: &'a str,
     disk: &'a DiskView,
     was: Option<&'a DiskView>,
-    all: All<'a>,
+    on_disk: &'a OnDisk<'a>,
     /// The numbers of the workers that serve the tenant, and its connections.
     workers: Vec<usize>,
     connections: usize,
+}
+
+/// What groups did on a disk.
+struct OnDisk<'a> {
+    all: All<'a>,
+    shares: BTreeMap<&'a str, Share>,
 }
 
 /// Something that takes time.
@@ -63,15 +67,23 @@ pub(super) fn all(state: &State, before: &View, after: &View, path: &str) -> Val
         let tenant = &config.groups[usize::from(export.group.0)].path;
         (tenant == path || tenant.starts_with(&below)) && told.insert((tenant, export.disk))
     });
-    exports.filter_map(|export| of(state, before, after, export)).collect()
+    let mut disks = BTreeMap::new();
+    exports.filter_map(|export| of(state, before, after, export, &mut disks)).collect()
 }
 
 /// What the tenant of an export waits for; `None`: there is no such export.
 pub(super) fn why(state: &State, before: &View, after: &View, export: &str) -> Option<Value> {
-    of(state, before, after, state.config.exports.iter().find(|one| one.name == export)?)
+    of(state, before, after, state.config.exports.iter().find(|one| one.name == export)?, &mut BTreeMap::new())
 }
 
-fn of(state: &State, before: &View, after: &View, found: &Export) -> Option<Value> {
+/// `disks` has what is known of each disk that was looked at.
+fn of<'a>(
+    state: &'a State,
+    before: &'a View,
+    after: &'a View,
+    found: &Export,
+    disks: &mut BTreeMap<&'a str, OnDisk<'a>>,
+) -> Option<Value> {
     let config = &state.config;
     let disk = &config.disks[found.disk?].name;
     let group = |name: &str| config.exports.iter().find(|one| one.name == name).map(|one| one.group);
@@ -81,15 +93,21 @@ fn of(state: &State, before: &View, after: &View, found: &Export) -> Option<Valu
     let workers: Vec<usize> = mine.map(|client| client.worker.into()).collect();
     let disk = after.disks.iter().find(|one| one.name == *disk)?;
     let was = before.disks.iter().find(|one| one.name == disk.name);
+    let length = seconds(after.at.since(before.at));
+    let on_disk = disks.entry(&disk.name).or_insert_with(|| {
+        let all = All::new(disk, was, [before, after].map(|view| did::outside(state, view)));
+        let rows = all.paths().map(|path| (path, all.of(path))).collect();
+        OnDisk { shares: shares::shares(state, disk, &rows, length), all }
+    });
     let look = Look {
         state,
         before,
         after,
-        seconds: after.at.since(before.at).as_nanos() as f64 / 1e9,
+        seconds: length,
         tenant: &config.groups[usize::from(found.group.0)].path,
         disk,
         was,
-        all: All::new(disk, was, [before, after].map(|view| did::outside(state, view))),
+        on_disk,
         connections: workers.len(),
         workers,
     };
@@ -109,6 +127,10 @@ impl Look<'_> {
             "seconds": self.seconds,
             "cause": causes.first().map(|cause| cause.name),
             "says": causes.first().map(|cause| &cause.says),
+            "had": self.share().map_or(0.0, |share| share.had),
+            "due": self.share().map(|share| share.due),
+            "due_by": self.share().map(|share| share.by.name()),
+            "score": self.share().as_ref().and_then(Share::score),
             "iops": did.ops as f64 / self.seconds,
             "bps": did.bytes as f64 / self.seconds,
             "outstanding": outstanding,
@@ -145,9 +167,14 @@ impl Look<'_> {
         Some(json!({"group": path, "target_us": target.as_nanos() as f64 / 1000.0, "met": met, "says": says}))
     }
 
+    /// What the tenant had of the disk, and was due.
+    fn share(&self) -> Option<Share> {
+        self.on_disk.shares.get(self.tenant).copied()
+    }
+
     /// What a group did on the disk between the looks.
     fn did(&self, path: &str) -> Did {
-        self.all.of(path)
+        self.on_disk.all.of(path)
     }
 
     /// The clients of a group.
@@ -219,7 +246,7 @@ impl Look<'_> {
                 name,
                 format!("its ceiling: {much} of the time its operations are held by {}, {each} each", self.ceiling()),
             ),
-            Part::Others => of(name, self.others(did, share)),
+            Part::Others => of(name, self.others(share)),
             Part::Own => of(
                 name,
                 format!(
@@ -290,29 +317,25 @@ impl Look<'_> {
         "a place in the device, or a turn of the worker".into()
     }
 
-    fn others(&self, did: &Did, share: f64) -> String {
-        let all: Vec<(&str, Did)> = self.all.paths().map(|path| (path, self.did(path))).collect();
-        let sum: f64 = all.iter().map(|(_, did)| did.had).sum();
-        let part = |had: f64| percent(if sum > 0.0 { had / sum } else { 0.0 });
-        let active: Vec<&str> = all.iter().filter(|(_, did)| did.is_active()).map(|(path, _)| *path).collect();
-        let entitled = status::entitled(self.state, &active).get(self.tenant).copied().unwrap_or(1.0);
-        let most =
-            all.iter().filter(|(path, _)| *path != self.tenant).max_by(|one, two| one.1.had.total_cmp(&two.1.had));
-        let whose = match most {
-            Some((path, other)) if other.had > 0.1 * sum => format!(
-                "{} of its time is the share of {path}, which has {} of the disk's time and keeps {:.1} operations outstanding",
-                percent(share),
-                part(other.had),
-                seconds(other.times.sum()) / self.seconds
-            ),
+    fn others(&self, share: f64) -> String {
+        let others = self.on_disk.shares.iter().filter(|(path, _)| **path != self.tenant);
+        let whose = match others.max_by(|one, two| one.1.had.total_cmp(&two.1.had)) {
+            Some((path, other))
+                if other.had > 0.1 * self.on_disk.shares.values().map(|share| share.had).sum::<f64>() =>
+            {
+                format!(
+                    "{} of its time is the share of {path}, which had {} of the disk's time and keeps {:.1} operations outstanding",
+                    percent(share),
+                    percent(other.had),
+                    seconds(self.did(path).times.sum()) / self.seconds
+                )
+            }
             _ => format!("{} of its time the disk serves other connections", percent(share)),
         };
-        format!(
-            "{whose}; {} has {} of the disk's time, its weight entitles it to {}",
-            self.tenant,
-            part(did.had),
-            percent(entitled)
-        )
+        let had = self.share().map_or_else(String::new, |Share { had, due, by }| {
+            format!("; {} had {} and was due {} ({})", self.tenant, percent(had), percent(due), by.name())
+        });
+        format!("{whose}{had}")
     }
 
     fn flush(&self, did: &Did, share: f64) -> Cause {

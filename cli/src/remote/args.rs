@@ -34,7 +34,7 @@ fn kinds() -> PossibleValuesParser {
     PossibleValuesParser::new(KINDS.map(|(name, _)| name))
 }
 
-/// Show who has how much of which disk now, beside what weights entitle to
+/// Show what each tenant had of which disk, and what it was due
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// How long to look
@@ -46,7 +46,7 @@ pub(crate) struct StatusArgs {
 
 /// Watch tenants: how much of which disk each has, how fast it is served, and what it waits for
 ///
-/// Keys sort by use, rate, p99, score, what is waited for, or name; the same key again reverses. `/` takes letters that a tenant,
+/// Keys sort by had, rate, p99, score, what is waited for, or name; the same key again reverses. `/` takes letters that a tenant,
 /// disk, export or cause must have. Arrows choose a tenant, Enter says why it waits, space pauses, q quits.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
@@ -54,7 +54,7 @@ pub(crate) struct TopArgs {
     #[arg(long)]
     pub(crate) once: bool,
     /// What tenants are sorted by
-    #[arg(long, value_name = "BY", default_value = "use")]
+    #[arg(long, value_name = "BY", default_value = "had")]
     pub(crate) sort: super::top::Sort,
     /// Show only tenants, disks, exports or causes with these letters
     #[arg(long, value_name = "TEXT")]

@@ -25,8 +25,10 @@ pub(super) fn status(value: &Value) -> String {
             text(&tenant["path"]),
             text(&tenant["disk"]),
             text(&tenant["weight"]),
-            percent(&tenant["share"]),
-            percent(&tenant["entitled"]),
+            percent(&tenant["had"]),
+            percent(&tenant["due"]),
+            text(&tenant["due_by"]),
+            tenant["score"].as_f64().map_or_else(|| "-".into(), |score| format!("{score:.2}")),
             whole(&tenant["iops"]),
             rate(&tenant["bps"]),
             micros(&tenant["p50_us"]),
@@ -36,7 +38,8 @@ pub(super) fn status(value: &Value) -> String {
         ]
     });
     out.push('\n');
-    let heads = ["TENANT", "DISK", "WEIGHT", "SHARE", "ENTITLED", "IOPS", "MB/s", "P50", "P99", "IN FLIGHT", "WAITING"];
+    let heads =
+        ["TENANT", "DISK", "WEIGHT", "HAD", "DUE", "BY", "SCORE", "IOPS", "MB/s", "P50", "P99", "IN FLIGHT", "WAITING"];
     table(&mut out, &heads, tenants.collect());
     let _ = write!(out, "\n{} connections, version {}", text(&value["connections"]), text(&value["version"]));
     match value["engine"].as_str() {
@@ -232,12 +235,12 @@ mod tests {
         let value = json!({
             "version": 3, "connections": 2, "flush_errors": 1, "engine": "poll (io_uring: EPERM)",
             "disks": [{"name": "ssd0", "scheduler": "fair", "in_flight": 5, "depth": 32, "waiting": 7, "bps": 1.5e6}],
-            "tenants": [{"path": "/a", "disk": "ssd0", "weight": 300, "share": 0.75, "entitled": null, "iops": 10.4,
-                "bps": 1.5e6, "p50_us": 90.0, "p99_us": 1500.0, "in_flight": 5, "waiting": 7}],
+            "tenants": [{"path": "/a", "disk": "ssd0", "weight": 300, "had": 0.75, "due": 0.5, "due_by": "max", "score": 1.5,
+                "iops": 10.4, "bps": 1.5e6, "p50_us": 90.0, "p99_us": 1500.0, "in_flight": 5, "waiting": 7}],
         });
         let shown = status(&value);
         let foot = "\n2 connections, version 3, engine=poll (io_uring: EPERM)\n";
-        for part in ["ssd0  fair", "5/32", "75.0%", "90us", "1.5ms", foot, "flushes have failed"] {
+        for part in ["ssd0  fair", "5/32", "75.0%  50.0%  max   1.50", "90us", "1.5ms", foot, "flushes have failed"] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
     }

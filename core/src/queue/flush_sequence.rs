@@ -39,10 +39,13 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
+use slab::Slab;
+
+use super::groups::StreamState;
 use super::settings::Backing;
 use super::{BioState, NIL, Queue, Request, RequestId, SegmentNode};
 use crate::flush::{self, Contexts, Counts, Dirty, Flush, Round, SharedFlush, Start};
-use crate::group::{ContextId, GroupId, Stream};
+use crate::group::{ContextId, GroupId, Stream, StreamId};
 use crate::sched::Waiting;
 use crate::waits::Part;
 use crate::{Bio, Duration, Errno, Extent, Finished, Flags, Instant, Limits, Op, Outcome, Sector};
@@ -483,6 +486,7 @@ impl Queue {
         if !request.is_coordinated_flush() {
             if self.settings.flush.charge {
                 self.scheduler.charge(now, stream, group, time);
+                self.streams[stream.0 as usize].stats.charged(time);
             }
             return self.caches[index].flush.with(|flush| flush.ended_alone(outcome));
         }
@@ -601,24 +605,24 @@ impl Queue {
         let Flushes { sharers, .. } = &mut self.flushes;
         sharers.resize(self.groups.bound(), 0);
         let cache = &self.caches[index];
-        let (bios, streams) = (&self.bios, &self.streams);
-        let of = |waiter: &Waiter| {
-            let stream = bios[waiter.bio].bio.stream;
-            (stream, streams[stream.0 as usize].stream.group)
-        };
+        let (bios, streams) = (&self.bios, &mut self.streams);
+        let stream = |waiter: &Waiter| bios[waiter.bio].bio.stream;
+        let group = |streams: &Slab<StreamState>, stream: StreamId| streams[stream.0 as usize].stream.group;
         let mut groups: u64 = 0;
         for waiter in cache.waiters.iter().take(cache.sharing) {
-            let GroupId(group) = of(waiter).1;
+            let GroupId(group) = group(streams, stream(waiter));
             groups += u64::from(sharers[usize::from(group)] == 0);
             sharers[usize::from(group)] += 1;
         }
         for waiter in cache.waiters.iter().take(cache.sharing) {
-            let (stream, group) = of(waiter);
-            let part = time.as_nanos() / groups / u64::from(sharers[usize::from(group.0)]);
-            self.scheduler.charge(now, stream, group, Duration::from_nanos(part));
+            let stream = stream(waiter);
+            let group = group(streams, stream);
+            let part = Duration::from_nanos(time.as_nanos() / groups / u64::from(sharers[usize::from(group.0)]));
+            self.scheduler.charge(now, stream, group, part);
+            streams[stream.0 as usize].stats.charged(part);
         }
         for waiter in cache.waiters.iter().take(cache.sharing) {
-            sharers[usize::from(of(waiter).1.0)] = 0;
+            sharers[usize::from(group(streams, stream(waiter)).0)] = 0;
         }
     }
 

@@ -19,11 +19,12 @@ use slab::Slab;
 
 use super::flush_sequence::Habit;
 use super::{BioState, Finished, Queue, Request, Step};
+use crate::cost_model::Model;
 use crate::group::{Group, GroupId, Stream, StreamId};
 use crate::sched::Waiting;
 use crate::stats::Stats;
 use crate::waits::{Clock, Part, Share, Stamp};
-use crate::{Bio, Duration, Instant, Op};
+use crate::{Bio, Duration, Instant, Op, Sector};
 
 /// A stream, as the queue knows it.
 pub(super) struct StreamState {
@@ -32,6 +33,8 @@ pub(super) struct StreamState {
     pub(super) stats: Stats,
     /// What it had done in groups that it has left, for which it counts there (queue.10).
     before: Option<Box<Stats>>,
+    /// Where the last bio of data ended.
+    after: Sector,
     /// Bios that have not ended.
     pub(super) open: u32,
     /// Whether it flushes after each write (sequence.6).
@@ -53,6 +56,7 @@ impl StreamState {
             stream,
             stats: Stats::default(),
             before: None,
+            after: Sector(0),
             open: 0,
             habit: Habit::default(),
             share: Share::default(),
@@ -100,6 +104,12 @@ impl StreamState {
             return Finished::Released(token);
         }
         self.stats.ended(op, extent.bytes(), outcome, now.since(asked));
+        if op.has_payload() {
+            if extent.start.0.abs_diff(self.after.0) <= Model::FAR {
+                self.stats.near(op);
+            }
+            self.after = Sector(extent.start.0 + extent.sectors);
+        }
         Finished::Done(token, outcome)
     }
 

@@ -11,6 +11,7 @@ use fairlift_core::stats::{Histogram, Stats};
 use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Op};
 
+use super::super::shares::Share;
 use super::{BUCKETS, Format};
 
 /// A tenant on a disk.
@@ -18,6 +19,7 @@ pub(super) struct Row<'a> {
     pub(super) group: &'a GroupView,
     pub(super) weight: Option<u16>,
     pub(super) entitled: Option<f64>,
+    pub(super) share: Option<Share>,
     pub(super) latency: Option<Standing>,
     labels: String,
     /// Those of the operations that it has used.
@@ -30,12 +32,13 @@ impl<'a> Row<'a> {
         group: &'a GroupView,
         weight: Option<u16>,
         entitled: Option<f64>,
+        share: Option<Share>,
         latency: Option<Standing>,
     ) -> Self {
         let labels = format!("disk=\"{}\",tenant=\"{}\"", escaped(disk), escaped(&group.path));
         let used = Op::ALL.into_iter().filter(|op| group.figures.stats.of(*op).ops > 0);
         let operations = used.map(|op| (op, format!("{labels},operation=\"{}\"", op.name()))).collect();
-        Self { group, weight, entitled, latency, labels, operations }
+        Self { group, weight, entitled, share, latency, labels, operations }
     }
 
     fn stats(&self) -> &Stats {
@@ -135,7 +138,7 @@ type OfStats = fn(&Stats, Op) -> u64;
 
 /// All of the tenants' metrics.
 pub(super) fn text(rows: &[Row<'_>], format: Format) -> String {
-    let lines: usize = rows.iter().map(|row| 7 + 30 * row.operations.len()).sum();
+    let lines: usize = rows.iter().map(|row| 10 + 30 * row.operations.len()).sum();
     let mut out = Lines { text: String::with_capacity(8192 + 112 * lines), format, name: "", suffix: "" };
     of_tenants(rows, &mut out);
     of_operations(rows, &mut out);
@@ -144,13 +147,24 @@ pub(super) fn text(rows: &[Row<'_>], format: Format) -> String {
 
 /// What tenants have of disks.
 fn of_tenants(rows: &[Row<'_>], out: &mut Lines) {
-    let gauges: [Told<OfRow>; 8] = [
+    let gauges: [Told<OfRow>; 11] = [
         ("fairlift_tenant_weight", "The weight of the tenant among its siblings", |row| row.weight.map(f64::from)),
         (
             "fairlift_tenant_entitled",
             "The part of the disk that weights give the tenant while all that are connected ask",
             |row| row.entitled,
         ),
+        ("fairlift_tenant_had", "The part of the disk's time that the tenant had since an earlier scrape", |row| {
+            Some(row.share.map_or(0.0, |share| share.had))
+        }),
+        (
+            "fairlift_tenant_due",
+            "The part of the disk's time that the tenant was due since an earlier scrape, by weights, floors, ceilings and demand",
+            |row| row.share.map(|share| share.due),
+        ),
+        ("fairlift_tenant_score", "What the tenant had over what it was due", |row| {
+            row.share.as_ref().and_then(Share::score)
+        }),
         ("fairlift_tenant_connections", "Connections of the tenant", |row| Some(row.group.figures.streams.into())),
         ("fairlift_tenant_in_flight", "Requests of the tenant that the devices have", |row| {
             Some(row.group.figures.in_flight.into())
@@ -244,6 +258,7 @@ fn of_operations(rows: &[Row<'_>], out: &mut Lines) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::shares::By;
     use super::*;
     use fairlift_core::Bytes;
     use fairlift_core::queue::Figures;
@@ -267,7 +282,8 @@ mod tests {
         stats.ended(Op::Read, Bytes(4096), fairlift_core::Outcome::Done, us(20));
         let figures = Figures { stats, had: Duration::from_nanos(1_000_000_007), streams: 2, ..Figures::default() };
         let group = GroupView { path: "/a\"\\\n😀".into(), figures };
-        let rows = [Row::new("d", &group, Some(300), Some(0.75), None)];
+        let share = Share { had: 0.25, due: 0.5, by: By::Weight };
+        let rows = [Row::new("d", &group, Some(300), Some(0.75), Some(share), None)];
         let labels = r#"disk="d",tenant="/a\"\\\n😀""#;
         for (format, lines) in [
             (
@@ -276,6 +292,9 @@ mod tests {
                     "# TYPE fairlift_operation_bytes counter\n# UNIT fairlift_operation_bytes bytes\n".to_owned(),
                     format!("fairlift_tenant_weight{{{labels}}} 300.0\n"),
                     format!("fairlift_tenant_entitled{{{labels}}} 0.75\n"),
+                    format!("fairlift_tenant_had{{{labels}}} 0.25\n"),
+                    format!("fairlift_tenant_due{{{labels}}} 0.5\n"),
+                    format!("fairlift_tenant_score{{{labels}}} 0.5\n"),
                     format!("fairlift_tenant_device_seconds_total{{{labels}}} 1.000000007\n"),
                     format!("fairlift_operation_bytes_total{{{labels},operation=\"read\"}} 4096\n"),
                     format!("fairlift_operation_seconds_bucket{{{labels},operation=\"read\",le=\"1.6384e-5\"}} 0\n"),

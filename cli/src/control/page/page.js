@@ -5,7 +5,7 @@
 const ROWS = 200; // of tenants on the page at most; the filter finds the others
 const $ = (id) => document.getElementById(id);
 let token = sessionStorage.getItem("token");
-let sort = { by: "use", down: true };
+let sort = { by: "had", down: true };
 let status = null;
 let version = null; // that of the groups on the page
 let may = false;
@@ -155,14 +155,15 @@ function showTenants() {
   for (const row of rows) {
     const tenant = tenants.get(row.dataset.key), bar = row.querySelector(".bar"), [cause, part] = waits(tenant);
     const short_ = tenant.score != null && tenant.score < 0.8 && ["others", "flush", "idling", "room"].includes(cause);
-    row.className = short_ ? "short" : tenant.entitled == null ? "quiet" : "";
+    row.className = short_ ? "short" : tenant.due == null ? "quiet" : "";
     tell(row.cells[0], tenant.path);
     tell(row.cells[1], tenant.disk);
-    width(bar.firstChild, tenant.use);
-    bar.lastChild.hidden = tenant.entitled == null;
-    bar.lastChild.style.left = (100 * (tenant.entitled || 0)).toFixed(2) + "%";
-    tell(bar.nextSibling, percent(tenant.use));
-    tell(row.cells[3], percent(tenant.entitled), "number");
+    width(bar.firstChild, tenant.had);
+    bar.lastChild.hidden = tenant.due == null;
+    bar.lastChild.style.left = (100 * (tenant.due || 0)).toFixed(2) + "%";
+    tell(bar.nextSibling, percent(tenant.had));
+    tell(row.cells[3], percent(tenant.due), "number");
+    row.cells[3].title = tenant.due_by ? "by " + tenant.due_by : "";
     tell(row.cells[4], tenant.score == null ? "–" : tenant.score.toFixed(2), "number score");
     [short(tenant.iops), mega(tenant.bps), time(tenant.p50_us), time(tenant.p99_us)]
       .forEach((text, at) => tell(row.cells[5 + at], text, "number"));
@@ -237,19 +238,19 @@ function branch(group, parent) {
   return item;
 }
 
-// What each group has now, with all below it.
+// What each group had, with all below it.
 function showParts() {
   const sums = new Map();
   for (const tenant of status.tenants) {
     for (let path = tenant.path; ; path = path.slice(0, path.lastIndexOf("/")) || "/") {
-      sums.set(path, (sums.get(path) || 0) + tenant.use);
+      sums.set(path, (sums.get(path) || 0) + tenant.had);
       if (path === "/") break;
     }
   }
   const most = Math.max(1, status.disks.length);
   for (const now of $("groups").querySelectorAll(".now")) {
     const sum = sums.get(now.dataset.path) || 0;
-    tell(now, most > 1 ? `has ${sum.toFixed(2)} of ${most} disks’ time` : `has ${percent(sum)} of the disk’s time`, "part now");
+    tell(now, most > 1 ? `had ${sum.toFixed(2)} of ${most} disks’ time` : `had ${percent(sum)} of the disk’s time`, "part now");
   }
 }
 

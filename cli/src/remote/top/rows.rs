@@ -8,14 +8,15 @@ use super::super::tables;
 /// What tenants are sorted by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub(crate) enum Sort {
-    /// The part of the disk's time that it has, the largest first
+    /// The part of the disk's time that it had, the largest first
     #[default]
-    Use,
+    #[value(alias = "use")]
+    Had,
     /// Operations a second, the most first
     Rate,
     /// The latency that one in a hundred operations exceeds, the longest first
     P99,
-    /// What it has over what it is entitled to, the least first
+    /// What it had over what it was due, the least first
     Score,
     /// What it waits for, and for how much of the time
     Wait,
@@ -26,7 +27,7 @@ pub(crate) enum Sort {
 impl Sort {
     /// The key that chooses it.
     pub(super) const KEYS: [(char, Self); 6] = [
-        ('u', Self::Use),
+        ('h', Self::Had),
         ('r', Self::Rate),
         ('p', Self::P99),
         ('s', Self::Score),
@@ -41,8 +42,8 @@ pub(super) struct Row {
     pub(super) name: String,
     pub(super) disk: String,
     pub(super) exports: Vec<String>,
-    used: f64,
-    entitled: Option<f64>,
+    had: f64,
+    due: Option<f64>,
     score: Option<f64>,
     iops: f64,
     bps: f64,
@@ -60,8 +61,8 @@ impl Row {
             name: tables::text(&tenant["path"]),
             disk: tables::text(&tenant["disk"]),
             exports: tenant["exports"].as_array().into_iter().flatten().map(tables::text).collect(),
-            used: number("use").unwrap_or_default(),
-            entitled: number("entitled"),
+            had: number("had").unwrap_or_default(),
+            due: number("due"),
             score: number("score"),
             iops: number("iops").unwrap_or_default(),
             bps: number("bps").unwrap_or_default(),
@@ -70,7 +71,7 @@ impl Row {
         }
     }
 
-    /// Whether it has less than it is entitled to, and wants more.
+    /// Whether it had less than it was due, and wants more.
     pub(super) fn is_short(&self) -> bool {
         self.score.is_some_and(|score| score < 0.8) && self.waits.as_ref().is_some_and(|(cause, _)| cause != "client")
     }
@@ -92,8 +93,8 @@ impl Row {
             "{} {} {:>4} {:>4} {:>5} {:>6} {:>6} {:>6} {waits:<12}",
             fit(&self.name, name),
             fit(&self.disk, DISK),
-            percent(self.used),
-            self.entitled.map_or_else(|| "-".into(), percent),
+            percent(self.had),
+            self.due.map_or_else(|| "-".into(), percent),
             self.score.map_or_else(|| "-".into(), |score| format!("{score:.2}")),
             short(self.iops),
             format!("{:.*}", if self.bps < 1e9 { 1 } else { 0 }, self.bps / 1e6),
@@ -115,7 +116,7 @@ pub(super) fn name_width(width: usize) -> usize {
 pub(super) fn heads(name: usize) -> String {
     format!(
         "{:name$} {:DISK$} {:>4} {:>4} {:>5} {:>6} {:>6} {:>6} {:<12}",
-        "TENANT", "DISK", "USE", "DUE", "SCORE", "IOPS", "MB/s", "P99", "WAITS FOR"
+        "TENANT", "DISK", "HAD", "DUE", "SCORE", "IOPS", "MB/s", "P99", "WAITS FOR"
     )
 }
 
@@ -124,7 +125,7 @@ pub(super) fn sort(rows: &mut [Row], by: Sort, reversed: bool) {
     let largest = |one: Option<f64>, two: Option<f64>| two.unwrap_or(-1.0).total_cmp(&one.unwrap_or(-1.0));
     rows.sort_by(|one, two| {
         let order = match by {
-            Sort::Use => largest(Some(one.used), Some(two.used)),
+            Sort::Had => largest(Some(one.had), Some(two.had)),
             Sort::Rate => largest(Some(one.iops), Some(two.iops)),
             Sort::P99 => largest(one.p99, two.p99),
             Sort::Score => one.score.unwrap_or(f64::MAX).total_cmp(&two.score.unwrap_or(f64::MAX)),

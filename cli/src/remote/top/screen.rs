@@ -213,7 +213,7 @@ impl Top {
             return format!("tenants, disks or causes with: {}_   Enter keeps it, Esc ends it", self.filter);
         }
         let paused = if self.is_paused { "PAUSED  " } else { "" };
-        format!("{paused}sort: u)se r)ate p)99 s)core w)ait n)ame  /filter  Enter why  space pause  q)uit")
+        format!("{paused}sort: h)ad r)ate p)99 s)core w)ait n)ame  /filter  Enter why  space pause  q)uit")
     }
 
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
@@ -267,7 +267,7 @@ mod tests {
     const ANSWER: &str = include_str!("answer.json");
 
     fn top() -> Top {
-        let mut top = Top::new(Sort::Use, None);
+        let mut top = Top::new(Sort::Had, None);
         top.take(serde_json::from_str(ANSWER).unwrap());
         top
     }
@@ -314,20 +314,20 @@ mod tests {
                 "DISK           SCHEDULER     BUSY  FLUSH IDLING IN FLIGHT  WAITING   IOPS   MB/s",
                 "ssd0           fair           97%     2%     0%     32/32       85  28.1k  115.2",
                 "",
-                "TENANT                  DISK    USE  DUE SCORE   IOPS   MB/s    P99 WAITS FOR",
+                "TENANT                  DISK    HAD  DUE SCORE   IOPS   MB/s    P99 WAITS FOR",
                 "/bob                    ssd0    71%  50%  1.42  20.0k   81.9  9.1ms own 88%",
                 "/alice                  ssd0    29%  50%  0.58   8100   33.2  3.6ms others 71%",
                 "/carol\u{fffd}[2J              ssd0     0%    -     -      0    0.0      -",
             ]
         );
         assert!(lines.iter().all(|line| line.chars().count() <= 80));
-        assert!(lines[23].starts_with("sort: u)se"), "{lines:?}");
+        assert!(lines[23].starts_with("sort: h)ad"), "{lines:?}");
     }
 
     #[test]
     fn keys_sort_and_sort_the_other_way_round() {
         let mut top = top();
-        assert_eq!(names(&mut top)[0], "/bob", "by use");
+        assert_eq!(names(&mut top)[0], "/bob", "by had");
         press(&mut top, "p");
         assert_eq!(names(&mut top)[..2], ["/bob", "/alice"], "by p99");
         press(&mut top, "s");

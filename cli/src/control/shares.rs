@@ -1,0 +1,375 @@
+//! Shares: what part of a disk's time each tenant had between two looks, what part it was due, and the score, which is had ÷ due.
+//!
+//! Every view (`status`, `top`, `why`, the page, metrics, alerts) shows these three, and has them from here. Example: weights are
+//! equal, alice reads 4 KiB and bob 256 KiB, and the disk is busy. Alice had 20 % of its time, bob 80 %, and both were due 50 %:
+//! alice's score is 0.40.
+//!
+//! share.1  Had is the disk's time. A scheduler that learns costs (`fair`) knows how long a request takes of it: the time in which the
+//!          disk was busy is divided by the cost of what ended. Under any other scheduler each of n requests in the device has 1/n
+//!          of the time. The time of flushes comes on top, as it was charged.
+//! share.2  All that was had is what was due, together: weighted max-min over the tree of groups. A tenant is due its weight's part, but
+//!          no more than it could use; what it leaves goes to the others by weight.
+//! share.3  A tenant whose requests wait for the disk could use all of it. A tenant that its ceiling (`max`) holds could use what it
+//!          had. Of a tenant of which nothing waits it is known that with k requests outstanding it could use k ÷ n of a disk that
+//!          does its best with n.
+//! share.4  A group with a floor (`min`) is due what the floor takes of the disk's time at what its operations cost, but no more
+//!          than it could use. Where floors are more than there is, they are due in proportion.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use fairlift::control::State;
+use fairlift::control::view::DiskView;
+use fairlift_core::Group;
+use fairlift_core::ceiling::{Rate, Rates};
+use fairlift_core::cost_model::Model;
+use fairlift_core::stats::Counters;
+use fairlift_core::waits::Part;
+
+use super::did::{Did, seconds};
+
+/// So many operations outstanding are one at a time.
+pub(super) const ONE: f64 = 1.5;
+/// A tenant waits for the disk if on average at least so many of its operations do. Chosen: something waits most of the time.
+const WAITS: f64 = 0.5;
+/// A ceiling holds a tenant whose operations spend such a part of their time there. Chosen.
+const HELD: f64 = 0.1;
+
+/// What a tenant had, and what it was due, as parts of the disk's time.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Share {
+    pub(super) had: f64,
+    pub(super) due: f64,
+    pub(super) by: By,
+}
+
+/// What decides how much a tenant is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum By {
+    /// Its weight, and those of the others.
+    Weight,
+    /// It asks for no more.
+    Demand,
+    /// A ceiling.
+    Max,
+    /// Its floor.
+    Min,
+}
+
+impl By {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Weight => "weight",
+            Self::Demand => "demand",
+            Self::Max => "max",
+            Self::Min => "min",
+        }
+    }
+}
+
+impl Share {
+    /// What it had ÷ what it was due; `None`: nothing was due, for the disk took no time.
+    pub(super) fn score(&self) -> Option<f64> {
+        (self.due > 0.0).then(|| self.had / self.due)
+    }
+}
+
+/// The shares of all groups that were active, of a disk at which one looked for so long.
+pub(super) fn shares<'a>(
+    state: &State,
+    disk: &DiskView,
+    rows: &BTreeMap<&'a str, Did>,
+    length: f64,
+) -> BTreeMap<&'a str, Share> {
+    let length = length.max(1e-9);
+    let whole = length * f64::from(disk.queues.max(1));
+    let had: BTreeMap<&str, f64> = had(disk, rows).into_iter().map(|(path, had)| (path, had / whole)).collect();
+    let active = rows.iter().filter(|(_, did)| did.is_active());
+    let wants: BTreeMap<&str, Want> =
+        active.map(|(path, did)| (*path, Want::of(did, had[path], length, disk))).collect();
+    let floors = state.config.bounds.iter().filter_map(|(path, bounds)| {
+        let members = members(rows, path);
+        let (ops, had) = members.fold(([Counters::default(); 2], 0.0), |(ops, sum), (path, did)| {
+            ([0, 1].map(|way| added(&ops[way], &did.data[way])), sum + had[path])
+        });
+        Some((&**path, had * floor(&bounds.floor, &ops, length)?))
+    });
+    let due = divide(state, had.values().sum(), &wants, &floors.collect());
+    due.into_iter().map(|(path, (due, by))| (path, Share { had: had[path], due, by })).collect()
+}
+
+/// What part of a disk each group is due by weights alone, while all of `active` want all of it.
+pub(super) fn by_weight<'a>(state: &State, active: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, f64> {
+    let wants = active.map(|path| (path, Want { most: f64::INFINITY, is_held: false })).collect();
+    divide(state, 1.0, &wants, &BTreeMap::new()).into_iter().map(|(path, (due, _))| (path, due)).collect()
+}
+
+/// share.1: in seconds.
+fn had<'a>(disk: &DiskView, rows: &BTreeMap<&'a str, Did>) -> BTreeMap<&'a str, f64> {
+    let busy: f64 = rows.values().map(|did| did.had).sum();
+    let model = model(disk);
+    let cost = |did: &Did| model.map_or(did.had, |model| cost(&model, did));
+    let all: f64 = rows.values().map(cost).sum();
+    let part = |did: &Did| if all > 0.0 { busy * cost(did) / all } else { did.had };
+    rows.iter().map(|(path, did)| (*path, part(did) + did.flushed)).collect()
+}
+
+/// The costs that the disk's scheduler has learned.
+fn model(disk: &DiskView) -> Option<Model> {
+    let of = |name| disk.counters.get(name).filter(|value| **value > 0).map(|value| *value as f64);
+    Some(Model {
+        rbps: of("cost_rbps")?,
+        rseqiops: of("cost_rseqiops")?,
+        rrandiops: of("cost_rrandiops")?,
+        wbps: of("cost_wbps")?,
+        wseqiops: of("cost_wseqiops")?,
+        wrandiops: of("cost_wrandiops")?,
+    })
+}
+
+/// What a group's operations cost, in seconds of the disk. Discards and writes of zeroes count as reads of 4 KiB, as for the scheduler.
+fn cost(model: &Model, did: &Did) -> f64 {
+    let data = [false, true].map(|write| {
+        let Counters { ops, bytes, merges, near, .. } = did.data[usize::from(write)];
+        // What joined another's request was near it.
+        let (near, far) = (near.saturating_sub(merges), ops.saturating_sub(near.max(merges)));
+        model.seconds(write, near as f64, far as f64, bytes as f64)
+    });
+    let rest = did.ops.saturating_sub(did.flushes + did.data[0].ops + did.data[1].ops);
+    data[0] + data[1] + rest as f64 / model.rrandiops
+}
+
+/// What a group could use of a disk.
+struct Want {
+    most: f64,
+    /// By a ceiling.
+    is_held: bool,
+}
+
+impl Want {
+    /// share.3
+    fn of(did: &Did, had: f64, length: f64, disk: &DiskView) -> Self {
+        let mean = |parts: &[Part]| parts.iter().map(|part| seconds(did.times.of(*part))).sum::<f64>() / length;
+        let held = mean(&[Part::Limit]);
+        let waiting = mean(&[Part::Room, Part::Others, Part::Own, Part::Idling]);
+        let open = waiting + mean(&[Part::Flush, Part::Device]);
+        if held > HELD * (held + open) {
+            return Self { most: had, is_held: true };
+        }
+        let learned = disk.counters.get("depth_least");
+        let best = learned.map_or(f64::from(disk.depth), |least| (*least as f64).min(disk.depth.into())).max(1.0);
+        // Only a scheduler that learns says how many requests a disk does its best with.
+        let most = match open > ONE && (waiting >= WAITS || learned.is_none()) {
+            true => f64::INFINITY,
+            false => had.max(open / best),
+        };
+        Self { most, is_held: false }
+    }
+}
+
+/// A group and those below it.
+fn members<'b, 'a>(rows: &'b BTreeMap<&'a str, Did>, path: &'b str) -> impl Iterator<Item = (&'b &'a str, &'b Did)> {
+    let below = if path == "/" { path.to_owned() } else { format!("{path}/") };
+    let own = rows.get_key_value(path).filter(|_| path != "/");
+    let rest = rows.range::<str, _>((Bound::Included(&*below), Bound::Unbounded));
+    own.into_iter().chain(rest.take_while(move |(path, _)| path.starts_with(&below)))
+}
+
+fn added(one: &Counters, other: &Counters) -> Counters {
+    Counters { ops: one.ops + other.ops, bytes: one.bytes + other.bytes, ..*one }
+}
+
+/// share.4: how many times as much as was done a floor is; `None`: there is none, or nothing was done that it counts.
+fn floor(floor: &Rates, done: &[Counters; 2], length: f64) -> Option<f64> {
+    let [reads, writes] = done;
+    let done = |rate: Rate| match rate {
+        Rate::Rbps => reads.bytes,
+        Rate::Wbps => writes.bytes,
+        Rate::Bps => reads.bytes + writes.bytes,
+        Rate::Riops => reads.ops,
+        Rate::Wiops => writes.ops,
+        Rate::Iops => reads.ops + writes.ops,
+    };
+    let times =
+        |rate: Rate| Some(floor.get(rate)? as f64 * length / done(rate) as f64).filter(|times| times.is_finite());
+    Rate::ALL.into_iter().filter_map(times).reduce(f64::max)
+}
+
+/// share.2: divides the time of a disk among groups, of which `floors` has what floors are.
+fn divide<'a>(
+    state: &State,
+    whole: f64,
+    wants: &BTreeMap<&'a str, Want>,
+    floors: &BTreeMap<&str, f64>,
+) -> BTreeMap<&'a str, (f64, By)> {
+    let groups = &state.config.groups;
+    let numbers: BTreeMap<&str, usize> = groups.iter().enumerate().map(|(at, group)| (&*group.path, at)).collect();
+    let mut tree: Vec<Claim> = groups
+        .iter()
+        .map(|group| Claim {
+            above: group.parent.map(|parent| usize::from(parent.0)),
+            weight: group.weight.into(),
+            least: floors.get(&*group.path).copied().unwrap_or_default(),
+            ..Claim::default()
+        })
+        .collect();
+    // What a group does by itself competes with the groups below it, as one of the default weight.
+    let mut leaves = Vec::new();
+    for (path, want) in wants {
+        if let Some(above) = numbers.get(path) {
+            leaves.push((*path, want, tree.len(), *above));
+            let weight = Group::WEIGHT_DEFAULT.into();
+            tree.push(Claim { above: Some(*above), weight, most: want.most, ..Claim::default() });
+        }
+    }
+    // Groups come after those above them.
+    let mut below = vec![Vec::new(); groups.len()];
+    for at in (0..tree.len()).rev() {
+        let Claim { above, least, sum, most, .. } = tree[at];
+        tree[at].least = least.max(sum).min(most);
+        if let Some(above) = above.filter(|_| most > 0.0) {
+            tree[above].sum += tree[at].least;
+            tree[above].most += most;
+            below[above].push(at);
+        }
+    }
+    tree[0].part = whole;
+    for (at, below) in below.iter().enumerate() {
+        fill(&mut tree, below, at);
+    }
+    let told = |(path, want, at, above): (&'a str, &Want, usize, usize)| {
+        let (part, near) = (tree[at].part, 1e-9 * whole);
+        let by = match () {
+            () if want.is_held => By::Max,
+            () if part >= want.most - near => By::Demand,
+            () if tree[above].least > 0.0 && tree[above].part <= tree[above].least + near => By::Min,
+            () => By::Weight,
+        };
+        (path, (part, by))
+    };
+    leaves.into_iter().map(told).collect()
+}
+
+/// A group, or what it does by itself.
+#[derive(Clone, Copy, Default, Debug)]
+struct Claim {
+    above: Option<usize>,
+    weight: f64,
+    /// What it is due at least, what those below it are, and what it could use.
+    least: f64,
+    sum: f64,
+    most: f64,
+    part: f64,
+}
+
+/// Divides what a group is due among those below it, by weight: each no less than its least, and no more than its most.
+fn fill(tree: &mut [Claim], below: &[usize], group: usize) {
+    let sum = |tree: &[Claim], of: fn(&Claim) -> f64| below.iter().map(|at| of(&tree[*at])).sum::<f64>();
+    let (mut left, least) = (tree[group].part, sum(tree, |node| node.least));
+    if least >= left && least > 0.0 {
+        below.iter().for_each(|at| tree[*at].part = tree[*at].least * left / least);
+        return;
+    }
+    let mut free = below.to_vec();
+    while !free.is_empty() {
+        let level = left / free.iter().map(|at| tree[*at].weight).sum::<f64>();
+        let off = |node: &Claim| (level * node.weight).clamp(node.least, node.most) - level * node.weight;
+        let excess: f64 = free.iter().map(|at| off(&tree[*at])).sum();
+        let before = free.len();
+        free.retain(|at| {
+            let off = off(&tree[*at]);
+            let node = &mut tree[*at];
+            let is_bound = (off > 0.0 && excess >= 0.0) || (off < 0.0 && excess <= 0.0);
+            node.part = level * node.weight + off;
+            left -= if is_bound { node.part } else { 0.0 };
+            !is_bound
+        });
+        if free.len() == before {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlift::config::{Config, Disk, Engine, Limits};
+    use fairlift_core::{GroupId, sched};
+
+    fn state() -> State {
+        let group = |path: &str, parent, weight| Group { path: path.into(), parent: Some(GroupId(parent)), weight };
+        let groups =
+            vec![Group::root(), group("/t", 0, 300), group("/t/a", 1, 300), group("/t/b", 1, 100), group("/u", 0, 100)];
+        let config = Config {
+            groups,
+            bounds: Default::default(),
+            disk_default: Disk::new("d", sched::Kind::Fair),
+            disks: vec![],
+            exports: vec![],
+            listeners: vec![],
+            workers: None,
+            engine: Engine::Auto,
+            limits: Limits::default(),
+            tls: None,
+            roots: Vec::new(),
+        };
+        State { version: 0, config }
+    }
+
+    /// share.2
+    #[test]
+    fn what_weights_give_a_group_depends_on_who_else_asks() {
+        let state = state();
+        let due = |active: &[&'static str]| by_weight(&state, active.iter().copied());
+        let all = due(&["/t/a", "/t/b", "/u"]);
+        assert_eq!((all["/t/a"], all["/t/b"], all["/u"]), (0.75 * 0.75, 0.75 * 0.25, 0.25));
+        assert_eq!(due(&["/t/a", "/u"])["/t/a"], 0.75);
+        assert_eq!(due(&["/t/b"])["/t/b"], 1.0);
+        assert_eq!(due(&["/", "/u"])["/u"], 0.5, "exports of the root count as one");
+    }
+
+    /// What each is due of a disk's whole time: in order a, b and u.
+    fn due(most: [f64; 3], floors: &[(&str, f64)]) -> [(f64, By); 3] {
+        let paths = ["/t/a", "/t/b", "/u"];
+        let wants = paths.into_iter().zip(most).map(|(path, most)| (path, Want { most, is_held: false })).collect();
+        let all = divide(&state(), 1.0, &wants, &floors.iter().copied().collect());
+        paths.map(|path| ((all[path].0 * 1e6).round() / 1e6, all[path].1))
+    }
+
+    /// share.2
+    #[test]
+    fn what_a_tenant_does_not_use_goes_to_its_siblings_first() {
+        let inf = f64::INFINITY;
+        assert_eq!(due([0.15, inf, inf], &[]), [(0.15, By::Demand), (0.6, By::Weight), (0.25, By::Weight)]);
+        assert_eq!(due([0.15, 0.05, inf], &[]), [(0.15, By::Demand), (0.05, By::Demand), (0.8, By::Weight)]);
+        assert_eq!(due([inf, inf, 0.2], &[]), [(0.6, By::Weight), (0.2, By::Weight), (0.2, By::Demand)]);
+    }
+
+    /// share.4
+    #[test]
+    fn a_floor_is_due_before_weights_count() {
+        let inf = f64::INFINITY;
+        assert_eq!(due([inf; 3], &[("/u", 0.4)]), [(0.45, By::Weight), (0.15, By::Weight), (0.4, By::Min)]);
+        assert_eq!(due([inf, inf, 0.3], &[("/u", 0.4)])[2], (0.3, By::Demand), "no more than it could use");
+        assert_eq!(due([inf; 3], &[("/t/b", 0.5)]), [(0.25, By::Weight), (0.5, By::Min), (0.25, By::Weight)]);
+        let [(a, _), (b, _), (u, _)] = due([inf; 3], &[("/t/b", 1.5), ("/u", 0.5)]);
+        assert_eq!((a, b, u), (0.0, 0.75, 0.25), "more than there is, in proportion");
+    }
+
+    /// share.1
+    #[test]
+    fn had_is_what_operations_cost_where_costs_are_known() {
+        let model =
+            Model { rbps: 1e6, rseqiops: 1000.0, rrandiops: 100.0, wbps: 1e6, wseqiops: 1000.0, wrandiops: 50.0 };
+        let data = |ops, bytes, merges, near| Counters { ops, bytes, merges, near, failed: 0 };
+        let did = |read, write| Did { data: [read, write], ops: 0, ..Did::default() };
+        let near =
+            |did: Did, seconds: f64| assert!((cost(&model, &did) - seconds).abs() < 1e-9, "{}", cost(&model, &did));
+        near(did(data(10, 40_960, 0, 0), Counters::default()), 0.1);
+        near(did(Counters::default(), data(1, 4096 + 1_000_000, 0, 0)), 1.02);
+        // Ten in a row are one request, which is far from the one before.
+        near(did(data(10, 40_960, 9, 9), Counters::default()), 0.01 + 9.0 * 4096e-6);
+        near(did(data(10, 40_960, 0, 9), Counters::default()), 0.01 + 0.009);
+        near(Did { ops: 3, flushes: 1, ..Did::default() }, 0.02);
+    }
+}

@@ -1,0 +1,122 @@
+"""What tenants had and were due is the same in every view, and true: on a disk bound by bandwidth, and on one bound by requests."""
+
+import concurrent.futures
+
+from control import Control, fio
+from harness import *
+from metrics import samples, scrape
+from why import tenants
+
+# 60 MB a second, whatever the size of requests; and one request after another, 0.5 ms each, whatever its size.
+BANDWIDTH = "sim:ssd-2010,link=60,size=64m"
+REQUESTS = "sim:rbd-3x,link=500us,kib=0s,size=64m"
+SECONDS = 120  # of a load that is ended before
+
+
+def load(t, server, export, size):
+    return fio(t, server, export, SECONDS, "--rw=randread", "--verify=0", f"--bs={size}")
+
+
+def end(*loads):
+    for process in loads:
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
+def status(control, seconds=2):
+    return {tenant["path"]: tenant for tenant in json.loads(control.cli("status", "--json", f"--seconds={seconds}"))["tenants"]}
+
+
+def views(control):
+    """By view, what each tenant had, was due, and its score; all look at the same 4 s."""
+    number = lambda word: float(word.rstrip("%")) / (100 if word.endswith("%") else 1)
+    of = lambda tenant: tuple(tenant[word] for word in ("had", "due", "score"))
+    table = lambda lines, first: {line.split()[0]: tuple(number(line.split()[at]) for at in first) for line in lines if line.startswith("/")}
+
+    def metrics():
+        scrape(control)
+        time.sleep(4)
+        found = samples(scrape(control)[0])
+        labels = lambda path: f'disk="d",tenant="{path}"'
+        return {path: tuple(found[f"fairlift_tenant_{word}", labels(path)] for word in ("had", "due", "score")) for path in ("/alice", "/bob")}
+
+    lines = lambda *command: control.cli(*command, "--seconds=4").splitlines()
+    looks = {
+        "status": lambda: {path: of(tenant) for path, tenant in status(control, 4).items()},
+        "metrics": metrics,
+        "why": lambda: {one["tenant"]: of(one) for one in json.loads(control.cli("why", "--json", "--seconds=4"))},
+        "the table of status": lambda: table(lines("status"), (3, 4, 6)),
+        "top": lambda: table(lines("top", "--once"), (2, 3, 4)),
+    }
+    scrape(control)
+    time.sleep(1.1)  # the next scrape begins a look
+    with concurrent.futures.ThreadPoolExecutor(len(looks)) as threads:
+        said = {view: threads.submit(look) for view, look in looks.items()}
+        return {view: future.result() for view, future in said.items()}
+
+
+def agree(control, due):
+    """All views say the same, and what is due."""
+    said = views(control)
+    for view, tenants_ in said.items():
+        for path, (had, was_due, score) in tenants_.items():
+            if not (abs(had - said["status"][path][0]) < 0.04 and abs(was_due - due[path]) < 0.03 and abs(score - had / was_due) < 0.03):
+                raise AssertionError(f"{path} in {view}: had {had}, due {was_due}, score {score}; due is {due[path]}: {said}")
+
+
+@test(fairlift_only=True, seconds=30)
+def every_view_says_the_same_of_a_disk_bound_by_bandwidth(t):
+    server = t.server(config=tenants('scheduler = "fair"', BANDWIDTH, BANDWIDTH))
+    control = Control(t, server)
+    sizes, alone = {"alice": "4k", "bob": "256k"}, {}
+    for name, size in sizes.items():
+        one = load(t, server, name, size)
+        time.sleep(1)
+        found = status(control)[f"/{name}"]
+        alone[f"/{name}"] = found["iops"]
+        if not (found["score"] == 1 and found["had"] > 0.9):
+            raise AssertionError(f"one that has the disk alone has what it is due: {found}")
+        end(one)
+    loads = [load(t, server, name, size) for name, size in sizes.items()]
+    time.sleep(2)
+    agree(control, {"/alice": 0.5, "/bob": 0.5})
+    found = status(control, 4)
+    parts = {path: tenant["iops"] / alone[path] for path, tenant in found.items()}
+    print({path: (part, found[path]["had"], found[path]["share"], found[path]["use"]) for path, part in parts.items()})
+    for path, part in parts.items():
+        true, had = part / sum(parts.values()), found[path]["had"] / sum(tenant["had"] for tenant in found.values())
+        if abs(true - had) > 0.15:
+            raise AssertionError(f"{path} had {had:.2f} by the view, and {true:.2f} beside what each does alone: {found}")
+    end(*loads)
+
+
+@test(fairlift_only=True, seconds=30)
+def every_view_says_the_same_of_a_disk_bound_by_requests(t):
+    server = t.server(config=tenants('scheduler = "fair"', REQUESTS, REQUESTS, weights=(100, 300)))
+    control = Control(t, server)
+    loads = [load(t, server, name, "4k") for name in ("alice", "bob")]
+    time.sleep(2)
+    agree(control, {"/alice": 0.25, "/bob": 0.75})
+
+    def told(by, due):
+        """What decides how much is due; requests are alike, so that shares are those of requests."""
+        time.sleep(1)
+        found = status(control)
+        had, iops = ({path: tenant[word] for path, tenant in found.items()} for word in ("had", "iops"))
+        for path, tenant in found.items():
+            if abs(had[path] / sum(had.values()) - iops[path] / sum(iops.values())) > 0.02:
+                raise AssertionError(f"{path} had another part of the time than of the requests: {found}")
+            if tenant["due_by"] != by[path] or abs(tenant["due"] - due[path]) > 0.04 or not 0.85 < tenant["score"] < 1.15:
+                raise AssertionError(f"{path} is due {due[path]} by {by[path]}: {found}")
+
+    told({"/alice": "weight", "/bob": "weight"}, {"/alice": 0.25, "/bob": 0.75})
+    control.cli("set", "group", "/bob", "max=iops=400")
+    told({"/alice": "weight", "/bob": "max"}, {"/alice": 0.8, "/bob": 0.2})
+    control.cli("set", "group", "/bob", "max=max")
+    control.cli("set", "group", "/alice", "min=iops=1200")
+    told({"/alice": "min", "/bob": "weight"}, {"/alice": 0.6, "/bob": 0.4})
+    end(*loads)
+
+
+if __name__ == "__main__":
+    main()
