@@ -43,7 +43,6 @@ NAMES_FREE = {"Settings", "State"}
 # for something that is within its limit fails (known.1).
 KNOWN_CIRCLES = {
     "host": [
-        {"disk::engine", "disk::exchange", "disk::parts", "disk::sides", "disk::stuck"},
         {"kernel::helpers", "kernel::notify", "kernel::poll", "kernel::ring", "kernel::uring"},
         {"export::nbd::service", "export::ublk::device", "export::ublk::orphans", "export::ublk::service"},
     ],

@@ -10,6 +10,10 @@
 //! engine.3  A device is given the requests of a turn together, by its lane, and answers now or later. The engine does not know
 //!           which kind of device it is.
 
+mod parts;
+mod sides;
+mod stuck;
+
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -17,12 +21,10 @@ use fairlift_core::stats::Stats;
 use fairlift_core::waits;
 use fairlift_core::{Bio, ContextId, Duration, Extent, Instant, Op, Outcome, Sector, Stream, StreamId, Tag};
 
+pub(crate) use super::exchange::News;
 use super::exchange::{Asked, Exchange, Member};
 use super::handover::Found;
-use super::parts::{Claims, changes};
 use super::queues::Queues;
-use super::sides::Sides;
-use super::stuck::Still;
 use super::tag_wait::TagWait;
 use super::{Disk, Disks, Place, Registered};
 use crate::device::lane::{Address, Completed, Gone, Io, Lane, Map};
@@ -31,29 +33,22 @@ use crate::kernel::helpers::{Done, Helpers};
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::{Ring, Source};
 use crate::kernel::ticket::{Memory, Part, Ticket, Tickets};
+use parts::{Claims, changes};
+use sides::Sides;
+pub(crate) use stuck::LOOK;
+use stuck::Still;
 
 /// No disk's change: to look at it again at the next turn.
 const LOOK_AGAIN: u64 = u64::MAX;
 
-/// News of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum News {
-    /// It ended.
-    Ended(Outcome),
-    /// It failed; its memory is not free yet.
-    TimedOut,
-    /// After `TimedOut`: the device has let go; the front may now `release` it.
-    Released,
-}
-
 /// A worker's side of a disk.
-pub(super) struct Side {
-    pub(super) disk: Arc<Disk>,
+struct Side {
+    disk: Arc<Disk>,
     /// The disk's queues, and the change after which they were looked up.
-    pub(super) queues: Arc<Queues>,
+    queues: Arc<Queues>,
     epoch: u64,
     handover: Handover,
-    pub(super) exchange: Exchange,
+    exchange: Exchange,
     places: Arc<[Place]>,
     /// Of its devices, by their places.
     lanes: Vec<Box<dyn Lane>>,
@@ -62,16 +57,16 @@ pub(super) struct Side {
     /// The places of those that answer by the clock.
     timed: Vec<usize>,
     /// Writes claim their blocks ([`blocks`](super::blocks)).
-    pub(super) claims: bool,
+    claims: bool,
     /// They do so when what the queue has has ended.
-    pub(super) settling: bool,
+    settling: bool,
     /// Steps of requests that the ring or helpers have done since the last turn.
     completed: Vec<Completed>,
     /// Questions what is allocated, by the start of the backing, since the last turn.
     maps: Vec<(Sector, Map)>,
     dirty: bool,
     /// What the last look found, if nothing happens here.
-    pub(super) still: Option<Still>,
+    still: Option<Still>,
 }
 
 /// Whether the worker gives its queue new bios ([`handover`](super::handover)).
@@ -89,19 +84,19 @@ enum Handover {
 pub(crate) struct Engine {
     pub(crate) ring: Ring,
     pub(crate) pool: Pool,
-    pub(super) tickets: Tickets,
+    tickets: Tickets,
     pub(crate) context: ContextId,
     /// When the turn began.
     pub(crate) now: Instant,
     /// News for the front, by tickets, since it last looked.
     pub(crate) news: Vec<(usize, News)>,
     /// Of the disks that its clients use, and of those that all workers share out (disk.4).
-    pub(super) sides: Sides,
-    pub(super) claims: Claims,
+    sides: Sides,
+    claims: Claims,
     disks: Arc<Disks>,
     /// The change of the disks that was looked at last.
     disks_seen: u64,
-    pub(super) notifiers: Arc<Notifiers>,
+    notifiers: Arc<Notifiers>,
     helpers: Arc<Helpers>,
     /// What helpers have done, while it is looked at.
     helped: Vec<Done>,
@@ -423,7 +418,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn mark(&mut self, disk: usize) {
+    fn mark(&mut self, disk: usize) {
         if !std::mem::replace(&mut self.sides[disk].dirty, true) {
             self.dirty.push(disk);
         }
@@ -660,12 +655,12 @@ impl Side {
     }
 
     /// Requests that its devices have of the worker.
-    pub(super) fn in_lanes(&self) -> usize {
+    fn in_lanes(&self) -> usize {
         self.lanes.iter().map(|lane| lane.in_flight()).sum()
     }
 
     /// How it stands with its queue, for the log.
-    pub(super) fn state(&self) -> &'static str {
+    fn state(&self) -> &'static str {
         match self.handover {
             _ if self.settling => "settling blocks",
             Handover::Open => "open",
@@ -675,7 +670,7 @@ impl Side {
     }
 
     /// Whether the queue knows all that the lanes have answered.
-    pub(super) fn is_at_rest(&self) -> bool {
+    fn is_at_rest(&self) -> bool {
         self.completed.is_empty() && self.exchange.ended.is_empty() && self.exchange.busy.is_empty()
     }
 

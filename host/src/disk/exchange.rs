@@ -11,7 +11,6 @@ use fairlift_core::{
 use slab::Slab;
 
 use super::Place;
-use super::engine::News;
 use super::tag_wait::TagWait;
 use crate::device::lane::Request;
 
@@ -43,6 +42,17 @@ pub(super) struct Exchange {
     pub(super) timeout: Option<Instant>,
     /// Where tags are shared: how we wait for them.
     pub(super) tag_wait: Option<TagWait>,
+}
+
+/// News of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum News {
+    /// It ended.
+    Ended(Outcome),
+    /// It failed; its memory is not free yet.
+    TimedOut,
+    /// After `TimedOut`: the device has let go; the front may now `release` it.
+    Released,
 }
 
 /// A bio, and when its client asked for it.

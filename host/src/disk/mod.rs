@@ -19,12 +19,9 @@ pub(crate) mod engine;
 mod exchange;
 pub(crate) mod gauge;
 mod handover;
-mod parts;
 mod place;
 pub(crate) mod queues;
 mod shared_flush;
-mod sides;
-pub(crate) mod stuck;
 mod tag_wait;
 
 use std::collections::BTreeMap;

@@ -10,8 +10,7 @@ use fairlift_core::{ContextId, Duration, Instant};
 
 use crate::clock;
 use crate::disk::Disks;
-use crate::disk::engine::Engine;
-use crate::disk::stuck::LOOK;
+use crate::disk::engine::{Engine, LOOK};
 use crate::export::front::Front;
 use crate::kernel::buffer::Pool;
 use crate::kernel::helpers::Helpers;

@@ -12,7 +12,7 @@
 
 use fairlift_core::{ContextId, Duration, Instant};
 
-use super::engine::{Engine, Side};
+use super::{Engine, Side};
 
 /// How often a worker looks. Chosen: a look takes a lock.
 pub(crate) const LOOK: Duration = fairlift_core::time::secs(1);

@@ -4,7 +4,7 @@
 //! and the block written. If the request covers more blocks, only the first and the last are read. Zeroes of any length are made
 //! by the disk for the whole blocks, then written into the first and the last.
 //!
-//! parts.1  What others write into the same block meanwhile is not lost ([`Blocks`](super::blocks::Blocks)).
+//! parts.1  What others write into the same block meanwhile is not lost ([`Blocks`](crate::disk::blocks::Blocks)).
 //! parts.2  A client sees one request: it ends once, when its last step has, with the first error.
 //! parts.3  The reads and writes that this takes are its stream's, and so its tenant's.
 
@@ -13,8 +13,8 @@ use std::ops::Range;
 
 use fairlift_core::{Bio, Errno, Extent, Flags, Op, Outcome, Sector, Token};
 
-use super::engine::{Engine, News};
-use super::exchange::Asked;
+use super::{Engine, News};
+use crate::disk::exchange::Asked;
 use crate::kernel::ticket::{Memory, Part, Ticket};
 
 /// Requests of a worker that claim blocks.

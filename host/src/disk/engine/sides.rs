@@ -5,7 +5,7 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::engine::Side;
+use super::Side;
 
 /// A worker's sides of disks.
 #[derive(Default)]
