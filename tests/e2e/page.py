@@ -20,6 +20,8 @@ CONFIG = """
     backing = "null:1g,delay=5ms"
     disk = "ssd"
     group = "/tenants/bob"
+    [group."/tenants/bob"]
+    latency = "1s"
     """
 
 
@@ -68,7 +70,7 @@ def a_weight_that_is_changed_on_the_page_moves_the_share(t):
     server, port, token = served(t)
     for name in ("alice", "bob"):
         Load(t, server, name, 32)
-    page = chromium.Chromium(t, f"http://127.0.0.1:{port}/")
+    page = chromium.Chromium(t, f"http://127.0.0.1:{port}/", size=(1080, 900))
     page.until("!document.getElementById('enter').hidden", "the token is asked for")
     page.run("document.getElementById('token').focus()")
     page.type(token)
@@ -87,9 +89,10 @@ def a_weight_that_is_changed_on_the_page_moves_the_share(t):
     share = f"parseFloat({row('alice')}.cells[2].textContent)"
     page.until(f"{row('alice')}.cells[3].textContent === '75 %' && {share} > 65", "alice has three quarters")
     page.until("document.querySelector('#groups').innerText.includes('75 % of /tenants')", "the tree says so")
+    drawn(page)
     if os.environ.get("PICTURES"):
         page.run("document.activeElement.blur(); scrollTo(0, 0)")
-        time.sleep(2)
+        time.sleep(40)
         page.picture(f"{os.environ['PICTURES']}/page-light.png")
         page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
         page.picture(f"{os.environ['PICTURES']}/page-dark.png")
@@ -117,6 +120,29 @@ def a_weight_that_is_changed_on_the_page_moves_the_share(t):
     others = [url for url in page.requested() if not url.startswith((f"http://127.0.0.1:{port}/", "data:", "about:"))]
     equal(others, [], "what was asked of other hosts")
     equal([text for text in page.complaints() if "401" not in text], [], "what the browser complains of")
+
+
+def drawn(page):
+    """The last minutes: what both had and were due, their p99, bob's latency, and where the weight was changed."""
+    equal(page.run("[...document.querySelectorAll('#legend li')].map(item => item.textContent)"), ["/tenants/alice", "/tenants/bob"], "who is drawn")
+    # By colour, the heights of a line's first and last point: 0 is the top of the picture, and 100 its bottom.
+    ends = lambda kind: page.run(
+        f"Object.fromEntries([...document.querySelectorAll('{kind}')].map(path => {{"
+        "const points = path.getAttribute('d').match(/[\\d.]+ [\\d.]+/g) || [];"
+        "return [path.getAttribute('class').split(' ')[1], points.length ? [points[0], points[points.length - 1]].map(p => Number(p.split(' ')[1])) : []] }))")
+    due = ends("#had-chart path.aim")
+    equal({colour: [round(height) for height in heights] for colour, heights in due.items()}, {"c0": [50, 25], "c1": [50, 75]}, "what both were due, before and after")
+    had = ends("#had-chart path.had")
+    path = lambda kind: page.run(f"document.querySelector('#had-chart path.{kind}.c0').getAttribute('d')")
+    if path("had") == path("aim"):
+        raise AssertionError(f"alice had what she was due, to the hundredth, in each second: {path('had')}")
+    if not (had["c0"][1] < had["c1"][1] - 30 and abs(had["c0"][0] - had["c1"][0]) < 30):
+        raise AssertionError(f"alice had as much as bob, and three times as much: {had}")
+    p99 = ends("#p99-chart path.p99")
+    target = ends("#p99-chart path.aim")
+    if not (target["c0"] == [] and target["c1"][1] < p99["c1"][1] and all(p99.values())):
+        raise AssertionError(f"both have a p99, and bob a latency of 1 s, which is longer: {p99}, {target}")
+    equal(page.run("[...document.querySelectorAll('.mark')].map(mark => mark.textContent)"), ["/tenants/alice 100 → 300"] * 2, "marks")
 
 
 @test(fairlift_only=True)

@@ -9,6 +9,12 @@ let sort = { by: "had", down: true };
 let status = null;
 let version = null; // that of the groups on the page
 let may = false;
+const KEEP = 300; // seconds that are drawn
+const LINES = 6; // of tenants that are drawn
+const samples = []; // what tenants had, each second, by their keys
+const marks = []; // weights that were changed
+const colours = new Map(); // by the key of a tenant that is drawn
+let weights = null; // of groups, by path
 
 // http://127.0.0.1:9000/#token=… keeps the token out of the server's and anybody's log: what is behind # is not sent.
 if (location.hash.startsWith("#token=")) {
@@ -96,8 +102,10 @@ function show() {
   const connections = status.connections === 1 ? "1 connection" : status.connections + " connections";
   const warnings = status.warnings.concat(status.flush_errors ? ["flushes have failed: fairlift get server"] : []);
   tell($("state"), [connections, "version " + status.version, ...warnings].join(" · "), warnings.length ? "trouble" : "");
+  keep();
   showDisks();
   showTenants();
+  showHistory();
   showParts();
 }
 
@@ -136,14 +144,21 @@ function order(one, two) {
   return way * (typeof a === "string" ? a.localeCompare(b) : a - b) || one.path.localeCompare(two.path);
 }
 
-function showTenants() {
+const keyOf = (tenant) => tenant.disk + "\n" + tenant.path;
+
+// The tenants that the filter lets through.
+function found() {
   const text = $("filter").value.toLowerCase();
   const words = (tenant) => [tenant.path, tenant.disk, waits(tenant)[0], ...(tenant.exports || [])];
-  let all = status.tenants.filter((tenant) => words(tenant).some((word) => word.toLowerCase().includes(text)));
-  const found = all.length;
+  return status.tenants.filter((tenant) => words(tenant).some((word) => word.toLowerCase().includes(text)));
+}
+
+function showTenants() {
+  let all = found();
+  const count = all.length, text = $("filter").value;
   all = all.sort(order).slice(0, ROWS);
-  tell($("count"), found > ROWS ? `the first ${ROWS} of ${found}` : text ? `${found} of ${status.tenants.length}` : "");
-  const tenants = new Map(all.map((tenant) => [tenant.disk + "\n" + tenant.path, tenant]));
+  tell($("count"), count > ROWS ? `the first ${ROWS} of ${count}` : text ? `${count} of ${status.tenants.length}` : "");
+  const tenants = new Map(all.map((tenant) => [keyOf(tenant), tenant]));
   const rows = arrange($("tenants"), [...tenants.keys()], () => {
     const bar = make("div", "bar", make("span", "busy"), make("span", "due"));
     bar.setAttribute("aria-hidden", "true");
@@ -175,6 +190,107 @@ function showTenants() {
   }
 }
 
+// ---- the last minutes: the server keeps no history, so that this page has it from when it was opened ----
+
+function keep() {
+  const now = performance.now() / 1000;
+  const most = [...status.tenants].sort((one, two) => two.had - one.had).slice(0, ROWS);
+  const tenants = new Map(most.map((tenant) => [keyOf(tenant), {
+    had: tenant.had, due: tenant.due, p99: tenant.p99_us, target: tenant.latency_target_us,
+  }]));
+  samples.push({ at: now, tenants });
+  for (const old of [samples, marks]) while (old.length && old[0].at < now - KEEP) old.shift();
+}
+
+// A weight that is another one than when the groups were looked at before has a mark.
+function mark(tree) {
+  const now = new Map(), text = [];
+  const note = (group) => {
+    now.set(group.path, group.weight);
+    const was = weights && weights.get(group.path);
+    if (was && was !== group.weight) text.push(`${group.path} ${was} → ${group.weight}`);
+    group.groups.forEach(note);
+  };
+  note(tree);
+  weights = now;
+  if (text.length) marks.push({ at: performance.now() / 1000, text: text.slice(0, 3).join(", ") + (text.length > 3 ? ", …" : "") });
+}
+
+// The tenants that are drawn, those that had most, in an order that stays; each keeps its colour for as long.
+function drawn() {
+  const sums = new Map(found().map((tenant) => [keyOf(tenant), 0]));
+  for (const { tenants } of samples)
+    for (const [key, { had }] of tenants) if (sums.has(key)) sums.set(key, sums.get(key) + had);
+  const most = [...sums].filter(([, sum]) => sum > 0).sort((one, two) => two[1] - one[1]).slice(0, LINES).map(([key]) => key);
+  for (const key of colours.keys()) if (!most.includes(key)) colours.delete(key);
+  for (const key of most.sort()) {
+    const taken = [...colours.values()];
+    if (!colours.has(key)) colours.set(key, [...Array(LINES).keys()].find((colour) => !taken.includes(colour)));
+  }
+  return [...colours.keys()];
+}
+
+// How many seconds are drawn: whole minutes, as many as this page has seen.
+function span() {
+  const seen = samples[samples.length - 1].at - samples[0].at;
+  return Math.min(KEEP, 60 * Math.max(1, Math.ceil(seen / 60)));
+}
+
+// A line through what each sample has of a tenant, from 0 at the bottom to 1; broken where there is nothing, or nobody looked.
+function line(svg, kind, key, of) {
+  const now = samples[samples.length - 1].at, length = span();
+  let text = "", last = -Infinity;
+  for (const { at, tenants } of samples) {
+    const value = tenants.has(key) ? of(tenants.get(key)) : null;
+    if (value == null) continue;
+    text += `${at - last > 5 ? "M" : "L"}${(300 * (1 - (now - at) / length)).toFixed(1)} ${(100 - 100 * Math.min(1, value)).toFixed(2)}`;
+    last = at;
+  }
+  const path = document.createElementNS(svg.namespaceURI, "path");
+  path.setAttribute("class", `${kind} c${colours.get(key)}`);
+  path.setAttribute("d", text);
+  return path;
+}
+
+function chart(name, keys, top, bottom, lines) {
+  const figure = $(name), svg = figure.querySelector("svg"), now = samples[samples.length - 1].at, length = span();
+  tell(figure.querySelector(".top"), top, "top");
+  tell(figure.querySelector(".bottom"), bottom, "bottom");
+  svg.setAttribute("aria-label", `${figure.firstElementChild.textContent}, of ${keys.length} tenants`);
+  svg.replaceChildren(...keys.flatMap((key) => lines.map(([kind, of]) => line(svg, kind, key, of))));
+  for (const old of figure.querySelectorAll(".mark")) old.remove();
+  marks.forEach(({ at, text }, number) => {
+    const next = number + 1 < marks.length ? marks[number + 1].at : Infinity;
+    const shown = make("span", now - at < length / 2 ? "mark left" : "mark", next - at > length / 10 ? text : "");
+    shown.title = "weight: " + text;
+    shown.style.left = (100 * (1 - (now - at) / length)).toFixed(2) + "%";
+    svg.parentNode.append(shown);
+  });
+}
+
+function showHistory() {
+  const keys = drawn(), minutes = span() / 60;
+  tell($("history-head"), minutes === 1 ? "Last minute" : `Last ${minutes} minutes`);
+  chart("had-chart", keys, "100 %", "0 %", [["had", (one) => one.had], ["aim", (one) => one.due]]);
+  const times = samples.flatMap(({ tenants }) => keys.flatMap((key) => {
+    const one = tenants.get(key);
+    return one ? [one.p99, one.target] : [];
+  })).filter((us) => us > 0);
+  // Each tenth of the height is as many times longer than the one below.
+  const [low, high] = [Math.floor(Math.log10(Math.min(1e3, ...times))), Math.ceil(Math.log10(1.5 * Math.max(1e4, ...times)))];
+  const height = (us) => us > 0 ? (Math.log10(us) - low) / (high - low) : null;
+  chart("p99-chart", keys, time(10 ** high), time(10 ** low), [["p99", (one) => height(one.p99)], ["aim", (one) => height(one.target)]]);
+  const names = keys.map((key) => key.split("\n"));
+  const several = new Set(names.map(([disk]) => disk)).size > 1;
+  const rows = names.map(([disk, path], at) =>
+    make("li", "c" + colours.get(keys[at]), make("span", "swatch"), several ? `${path} on ${disk}` : path));
+  const legend = rows.map((row) => row.className + row.textContent).join();
+  if ($("legend").dataset.shown !== legend) {
+    $("legend").dataset.shown = legend;
+    $("legend").replaceChildren(...rows);
+  }
+}
+
 $("tenants").tHead.addEventListener("click", (event) => {
   const by = event.target.dataset.sort;
   if (!by) return;
@@ -184,7 +300,11 @@ $("tenants").tHead.addEventListener("click", (event) => {
   event.target.parentNode.setAttribute("aria-sort", sort.down ? "descending" : "ascending");
   if (status) showTenants();
 });
-$("filter").addEventListener("input", () => status && showTenants());
+$("filter").addEventListener("input", () => {
+  if (!status) return;
+  showTenants();
+  showHistory();
+});
 
 $("tenants").tBodies[0].addEventListener("click", async (event) => {
   const name = event.target.dataset.name;
@@ -207,6 +327,7 @@ const place = (path) => "v1/groups/" + (path === "/" ? "/" : path.slice(1).split
 
 async function showGroups() {
   const tree = await ask("v1/groups");
+  mark(tree);
   const held = document.activeElement && document.activeElement.dataset.path;
   const typed = held && document.activeElement.value;
   $("groups").replaceChildren(branch(tree, null));
