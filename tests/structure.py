@@ -50,8 +50,8 @@ KNOWN_CIRCLES = {
         {"control::asked", "control::listen", "control::openapi", "control::place", "control::routes"},
     ],
 }
-KNOWN_FOLDERS = {"host": [{"control", "disk", "export", "server"}]}
-KNOWN_UP = {"host": {("control", "server"), ("export", "control"), ("disk", "control")}}
+KNOWN_FOLDERS = {}
+KNOWN_UP = {}
 KNOWN_NAMES = {
     "Answer": 4, "Asked": 9, "Class": 4, "Client": 4, "Device": 6, "Disk": 6, "End": 4, "Ended": 7, "Error": 4,
     "Event": 8, "File": 5, "Group": 4, "Held": 5, "Kind": 4, "Lane": 4, "Line": 4, "Lines": 4, "Next": 4, "Node": 4,

@@ -13,7 +13,8 @@
 //! | [`mod@bench`] | programs instead of clients |
 //! | [`wire`] | the codec of NBD, pure, which its servers and clients share |
 //! | [`export`] | what serves clients: [NBD](export::nbd), a pure negotiation, and the connections |
-//! | `server` | the loop of a worker, where clients connect, what is put on which disk |
+//! | `server` | what workers and exports make together, from its start to its end |
+//! | `worker` | the loop of one thread, between its clients and the disks |
 //! | `disk` | a scheduling domain with its queue, and the engine between it and the devices |
 //! | `device` | what holds the data |
 //! | `kernel` | io_uring, the memory it borrows, and how workers wake each other |
@@ -25,10 +26,12 @@ pub mod control;
 mod device;
 mod disk;
 mod error;
+pub mod events;
 pub mod export;
 mod kernel;
 mod server;
 pub mod wire;
+mod worker;
 
 pub use error::Error;
 pub use fairlift_threads::{flush, tags};

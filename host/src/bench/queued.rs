@@ -21,8 +21,8 @@ use crate::export::program::jobs::{Bounds, Course, Done, Jobs};
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::Choice;
-use crate::server::turns::Turns;
-use crate::server::worker::{Backend, Worker};
+use crate::worker::turns::Turns;
+use crate::worker::{Backend, Worker};
 
 /// How many threads the kernel may have for a worker's ring: as many as a server has helpers by default.
 const KERNEL_THREADS: u32 = 32;

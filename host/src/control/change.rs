@@ -10,6 +10,7 @@ use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Priority, sched};
 
 use crate::config::{Backing, Config, Disk, Faults, Listener, Ublk};
+pub use crate::export::Leave;
 
 /// One change.
 #[derive(Clone, Debug)]
@@ -146,16 +147,6 @@ pub enum Change {
         /// Certificate, key and whom to trust; `None`: no listener may need one.
         tls: Option<Arc<rustls::ServerConfig>>,
     },
-}
-
-/// How clients leave an export that is removed.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Leave {
-    /// What they have asked for is done and answered; then their connections are closed.
-    #[default]
-    Drain,
-    /// Their connections are closed at once.
-    Cut,
 }
 
 /// An export to be added: an [`Export`](crate::config::Export) by names.

@@ -28,15 +28,15 @@ use super::change::{Change, Leave, Refused, State};
 use super::view::{self, ClientView, DiskView, View};
 use crate::clock;
 use crate::config::{self, Config};
+use crate::control::arrange::{self, Written};
 use crate::device::roots::Roots;
 use crate::device::{Device, Fault};
 use crate::export::Export;
 use crate::export::listen::Listening;
 use crate::export::nbd::service::{Client, Service};
 use crate::export::vhost_user::service::Door;
-use crate::server::arrange::{self, Written};
-use crate::server::turns::Turns;
-use crate::server::worker::Backend;
+use crate::worker::Backend;
+use crate::worker::turns::Turns;
 
 /// How often it is looked whether something has left that the next change needs, and how long at most in all.
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(2);

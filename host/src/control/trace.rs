@@ -9,10 +9,8 @@ use std::sync::{Arc, Weak};
 use fairlift_core::trace::Event;
 use fairlift_core::{GroupId, Sector};
 
-use crate::disk::{Disk, Disks};
+use crate::disk::{Disk, Disks, EVENTS};
 
-/// How many events a queue keeps. Chosen: at a million requests a second, which have five each, 13 ms.
-pub(crate) const EVENTS: usize = 1 << 16;
 /// How many are taken while a queue is locked.
 const TAKEN: usize = 1024;
 

@@ -15,7 +15,7 @@ use crate::device::Device;
 pub use crate::device::Link;
 use crate::disk::Disk;
 pub use crate::export::ublk::DeviceView;
-pub use crate::server::turns::Worked;
+pub use crate::worker::turns::Worked;
 
 /// A server at one moment.
 #[derive(Clone, Debug)]

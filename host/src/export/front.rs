@@ -5,7 +5,7 @@
 //! ticket how it ended. So what belongs to a protocol (cookies, connections that wait for memory, when a client is given up) is in
 //! its front, and another protocol is another front on the same loop.
 //!
-//! The loop ([`Worker`](crate::server::worker::Worker)) calls a front in this order, each turn:
+//! The loop ([`Worker`](crate::worker::Worker)) calls a front in this order, each turn:
 //!
 //! ```text
 //! completed*  woken?  look_at_clock  ( news*  go_on )* until neither has anything  arm  poll_timeout  watch*

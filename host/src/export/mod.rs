@@ -16,6 +16,16 @@ use fairlift_core::{GroupId, Priority, Sector};
 
 use crate::device::{Device, Facts};
 
+/// How clients leave an export that is removed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Leave {
+    /// What they have asked for is done and answered; then their connections are closed.
+    #[default]
+    Drain,
+    /// Their connections are closed at once.
+    Cut,
+}
+
 /// What a client connects to, as it is now: when it changes there is another one of these, with the same life.
 #[derive(Clone)]
 pub(crate) struct Export {

@@ -1,9 +1,9 @@
 //! Whether a server would start: all is opened and set up as it would be, and closed again.
 
-use super::arrange::{Arranged, Devices, Written, arrange, export};
 use super::{Server, workers};
 use crate::Error;
 use crate::config::{Config, Disk};
+use crate::control::arrange::{Arranged, Devices, Written, arrange, export};
 use crate::device::roots::Roots;
 use crate::export::listen;
 use crate::export::ublk::device::Device;

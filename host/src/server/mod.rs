@@ -1,10 +1,7 @@
 //! A server: workers, disks and exports, from the configuration to the last flush.
 
-pub(crate) mod arrange;
 mod check;
 mod report;
-pub(crate) mod turns;
-pub(crate) mod worker;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -16,6 +13,7 @@ use fairlift_core::{ContextId, GroupId, Sector};
 use crate::Error;
 use crate::clock;
 use crate::config::{Address, Config, Limits, Listener};
+use crate::control::arrange::{Arranged, Devices, Written, arrange, export};
 use crate::control::live::Live;
 use crate::control::trace::Traced;
 use crate::control::{Change, Event, Leave, Refused, State, Trace, View};
@@ -36,9 +34,8 @@ use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::{self, Choice};
-use arrange::{Arranged, Devices, Written, arrange, export};
-use turns::Turns;
-use worker::{Backend, Worker};
+use crate::worker::turns::Turns;
+use crate::worker::{Backend, Worker};
 
 /// A server that listens and is ready to run.
 ///

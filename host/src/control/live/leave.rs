@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::Live;
 use crate::clock;
+use crate::control::arrange;
 use crate::device::Device;
 use crate::export::nbd::service::Service;
-use crate::server::arrange;
-use crate::server::worker::Backend;
+use crate::worker::Backend;
 
 impl Live {
     /// Lets go of what was removed, as far as nobody has anything to do with it any more (live.2); whether something is left.

@@ -14,7 +14,7 @@ use crate::export::Export;
 use crate::export::nbd::Exports;
 use crate::export::nbd::service::Service;
 use crate::export::vhost_user::service::Door;
-use crate::server::worker::Backend;
+use crate::worker::Backend;
 
 impl Live {
     pub(super) fn make(&mut self, backend: &Backend, service: &Arc<Service>, draft: Draft) {

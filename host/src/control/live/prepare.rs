@@ -19,7 +19,7 @@ use crate::export::Export;
 use crate::export::listen::{self, Listening};
 use crate::export::nbd::service::Service;
 use crate::export::ublk::device::Device;
-use crate::server::worker::Backend;
+use crate::worker::Backend;
 
 /// Why a change is not made.
 pub(super) enum Why {

@@ -11,8 +11,8 @@ use slab::Slab;
 
 use super::serve::{Connection, Lack};
 use super::service::{Client, Common, Event, Newcomer, Service, Unsent};
-use crate::control::Leave;
 use crate::disk::engine::{Engine, News};
+use crate::export::Leave;
 use crate::export::front::Front;
 use crate::export::listen::Listening;
 use crate::kernel::buffer::RecvRing;

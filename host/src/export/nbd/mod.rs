@@ -14,9 +14,9 @@ use std::sync::Arc;
 use fairlift_core::Op;
 
 use crate::config::Tls;
-use crate::control::Leave;
 use crate::device::Facts;
 use crate::export::Export;
+use crate::export::Leave;
 pub use crate::wire::nbd as proto;
 use handshake::{Catalogue, ExportInfo, TlsPolicy};
 

@@ -11,7 +11,7 @@ use fairlift_core::{ContextId, Duration, Instant, Op};
 
 use super::Exports;
 use crate::config::{Limits, Tls};
-use crate::control::events::Events;
+use crate::events::Events;
 use crate::export::listen::Listening;
 use crate::export::ublk::service::Ublks;
 use crate::export::vhost_user::service::{Door, Doors};

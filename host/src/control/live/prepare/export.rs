@@ -7,6 +7,7 @@ use fairlift_core::Sector;
 use super::super::{Live, Opened};
 use super::{Draft, Step, Why};
 use crate::config::{self, Backing};
+use crate::control::arrange;
 use crate::control::change::NewExport;
 use crate::device::{self, Device};
 use crate::disk::{Disk, Registered};
@@ -15,8 +16,7 @@ use crate::export::listen::{self, Listening};
 use crate::export::nbd::service::Service;
 use crate::export::ublk::device::Device as BlockDevice;
 use crate::export::vhost_user::service::Door;
-use crate::server::arrange;
-use crate::server::worker::Backend;
+use crate::worker::Backend;
 
 /// As many exports as there are; each has at least a kilobyte.
 const EXPORTS: usize = 32_768;

@@ -4,6 +4,8 @@
 //! disks and the front answer each other until neither has news; then collect what the kernel shall do next. A client that
 //! keeps 32 requests in flight is so received, queued, served and answered 32 at a time.
 
+pub(crate) mod turns;
+
 use std::sync::Arc;
 
 use fairlift_core::{ContextId, Duration, Instant};
@@ -17,7 +19,7 @@ use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::{Choice, Completion, Ring, Source, Wait};
 use crate::kernel::sleep::Sleep;
-use crate::server::turns::Turns;
+use turns::Turns;
 
 /// How often the disks and the front answer each other before the ring is looked at. Chosen: a bound is all that matters. A front
 /// that asks by itself, of a device that answers at once, would else keep the worker for ever.
