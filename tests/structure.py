@@ -43,11 +43,7 @@ NAMES_FREE = {"Settings", "State"}
 # for something that is within its limit fails (known.1).
 KNOWN_CIRCLES = {
     "host": [
-        {"kernel::helpers", "kernel::notify", "kernel::poll", "kernel::ring", "kernel::uring"},
         {"export::nbd::service", "export::ublk::device", "export::ublk::orphans", "export::ublk::service"},
-    ],
-    "cli": [
-        {"control::asked", "control::listen", "control::openapi", "control::place", "control::routes"},
     ],
 }
 KNOWN_FOLDERS = {}

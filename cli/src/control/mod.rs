@@ -11,11 +11,9 @@
 //! http.3  A change is answered with what is in force afterwards, and the version; `If-Match` makes it fail (409) if somebody else
 //!         has changed something since.
 
-mod asked;
 mod did;
 mod listen;
 mod metrics;
-mod openapi;
 mod page;
 mod place;
 mod routes;

@@ -1,5 +1,8 @@
 //! The routes of `/v1`: one row for each, from which the router and the OpenAPI document are made.
 
+mod asked;
+mod openapi;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,10 +18,10 @@ use fairlift::control::{Change, Leave, Refused, State, View};
 use fairlift_lab::suggestion;
 use serde_json::{Value, json};
 
-use super::asked::{Asked, if_match, keys};
 use super::listen::Who;
 use super::words::{Act, Kind, Words};
-use super::{ConfigFile, NotRead, ReadAgain, metrics, openapi, page, show, status, trace, why};
+use super::{ConfigFile, NotRead, ReadAgain, metrics, page, show, status, trace, why};
+use asked::{Asked, if_match, keys};
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
 pub(super) const SWEEP: Duration = Duration::from_millis(200);

@@ -6,8 +6,6 @@ pub(crate) mod call;
 pub(crate) mod helpers;
 pub(crate) mod lent;
 pub(crate) mod notify;
-mod poll;
 pub(crate) mod ring;
 pub(crate) mod sleep;
 pub(crate) mod ticket;
-mod uring;

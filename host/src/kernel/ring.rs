@@ -8,6 +8,9 @@
 //! choice.2  The first worker asks once more. With `kernel.io_uring_disabled` = 1 io_uring is for those with `CAP_SYS_ADMIN`; a
 //!           server of root's has it when it chooses, and has given it up when its workers make their rings.
 
+mod poll;
+mod uring;
+
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -20,8 +23,8 @@ use crate::Error;
 use crate::config;
 use crate::kernel::buffer::{Pool, RecvRing};
 use crate::kernel::call::Call;
-use crate::kernel::poll::Poll;
-use crate::kernel::uring::Uring;
+use poll::Poll;
+use uring::Uring;
 
 /// A worker's ring, with what is registered with it.
 #[expect(clippy::large_enum_variant, reason = "a worker has one, and its calls need not go through a pointer")]
@@ -140,7 +143,7 @@ impl fmt::Display for Choice {
 }
 
 /// As many as io_uring is asked for at most.
-pub(super) const FILES: u32 = 16384;
+const FILES: u32 = 16384;
 
 /// What the kernel refuses a system call with, by name where it has to do with this.
 fn errno_name(error: &io::Error) -> String {
@@ -356,22 +359,22 @@ const SOCKET_HAS_MORE: u32 = 1 << 2;
 impl Completion {
     /// As io_uring tells it.
     #[inline(always)]
-    pub(super) fn of_kernel(data: u64, result: i32, flags: u32) -> Self {
+    fn of_kernel(data: u64, result: i32, flags: u32) -> Self {
         Self { data, result, flags }
     }
 
     /// A call that has ended.
-    pub(super) fn ended(data: u64, result: i32) -> Self {
+    fn ended(data: u64, result: i32) -> Self {
         Self { data, result, flags: 0 }
     }
 
     /// A call that goes on.
-    pub(super) fn going_on(data: u64, result: i32) -> Self {
+    fn going_on(data: u64, result: i32) -> Self {
         Self { data, result, flags: MORE }
     }
 
     /// Something was received: into this buffer if into one that is registered.
-    pub(super) fn received(data: u64, bytes: i32, buffer: Option<u16>, more: bool) -> Self {
+    fn received(data: u64, bytes: i32, buffer: Option<u16>, more: bool) -> Self {
         let buffer = buffer.map_or(0, |buffer| BUFFER | u32::from(buffer) << 16);
         Self { data, result: bytes, flags: buffer | if more { SOCKET_HAS_MORE } else { 0 } }
     }

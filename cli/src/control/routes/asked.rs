@@ -9,9 +9,9 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::BodyExt as _;
 use serde_json::{Map, Value};
 
-use super::listen::Who;
-use super::routes::{Does, Failure, bad, fail};
-use super::words::Kind;
+use super::{Does, Failure, bad, fail};
+use crate::control::listen::Who;
+use crate::control::words::Kind;
 
 /// A body at most; ten thousand changes of the usual length fit in.
 const BODY: usize = 2 << 20;

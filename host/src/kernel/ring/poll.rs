@@ -29,11 +29,11 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use slab::Slab;
 
+use super::{Completion, Wait};
 use crate::kernel::buffer::RecvRing;
 use crate::kernel::call::{Call, Work};
 use crate::kernel::helpers::{Done, Helpers, Job, Order};
 use crate::kernel::notify::Notifiers;
-use crate::kernel::ring::{Completion, Wait};
 
 /// What epoll says when helpers have done something.
 const HELPED: u64 = u64::MAX;
@@ -121,7 +121,7 @@ impl Poll {
     }
 
     /// # Safety
-    /// That of [`Ring::push`](crate::kernel::ring::Ring::push).
+    /// That of [`Ring::push`](super::Ring::push).
     pub(super) unsafe fn push(&mut self, call: Call, data: u64) {
         self.calls.push((call, data));
     }

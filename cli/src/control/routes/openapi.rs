@@ -3,8 +3,8 @@
 use axum::http::Method;
 use serde_json::{Map, Value, json};
 
-use super::routes::{Does, ROUTES, Route};
-use super::words::{Act, keys};
+use super::{Does, ROUTES, Route};
+use crate::control::words::{Act, keys};
 
 /// The document.
 pub(super) fn document() -> Value {

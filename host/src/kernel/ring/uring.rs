@@ -10,9 +10,9 @@ use io_uring::{IoUring, opcode, squeue};
 
 use fairlift_core::Duration;
 
+use super::{Completion, FILES, Wait};
 use crate::kernel::buffer::{BLOCK, Pool, RecvRing};
 use crate::kernel::call::{Call, Pieces, Work};
-use crate::kernel::ring::{Completion, FILES, Wait};
 
 /// The group number of the buffers that sockets receive into.
 const RECV_GROUP: u16 = 0;
