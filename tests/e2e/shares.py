@@ -46,7 +46,7 @@ def views(control):
         "metrics": metrics,
         "why": lambda: {one["tenant"]: of(one) for one in json.loads(control.cli("why", "--json", "--seconds=4"))},
         "the table of status": lambda: table(lines("status"), (3, 4, 6)),
-        "top": lambda: table(lines("top", "--once"), (2, 3, 4)),
+        "top": lambda: table(lines("top", "--once"), (2, 3, 5)),
     }
     scrape(control)
     time.sleep(1.1)  # the next scrape begins a look

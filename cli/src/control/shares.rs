@@ -10,8 +10,8 @@
 //! share.2  All that was had is what was due, together: weighted max-min over the tree of groups. A tenant is due its weight's part, but
 //!          no more than it could use; what it leaves goes to the others by weight.
 //! share.3  A tenant whose requests wait for the disk could use all of it. A tenant that its ceiling (`max`) holds could use what it
-//!          had. Of a tenant of which nothing waits it is known that with k requests outstanding it could use k ÷ n of a disk that
-//!          does its best with n.
+//!          had. A tenant of which nothing waits, with k requests outstanding, could use k ÷ n of a disk that does most of its best with
+//!          n. Only a scheduler that learns knows n; under others it could use all if it has more than [`ONE`] outstanding.
 //! share.4  A group with a floor (`min`) is due what the floor takes of the disk's time at what its operations cost, but no more
 //!          than it could use. Where floors are more than there is, they are due in proportion.
 

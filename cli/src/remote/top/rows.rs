@@ -44,6 +44,8 @@ pub(super) struct Row {
     pub(super) exports: Vec<String>,
     had: f64,
     due: Option<f64>,
+    /// What decides what is due.
+    by: String,
     score: Option<f64>,
     iops: f64,
     bps: f64,
@@ -63,6 +65,7 @@ impl Row {
             exports: tenant["exports"].as_array().into_iter().flatten().map(tables::text).collect(),
             had: number("had").unwrap_or_default(),
             due: number("due"),
+            by: tenant["due_by"].as_str().map_or_else(|| "-".into(), str::to_owned),
             score: number("score"),
             iops: number("iops").unwrap_or_default(),
             bps: number("bps").unwrap_or_default(),
@@ -90,11 +93,12 @@ impl Row {
     pub(super) fn line(&self, name: usize) -> String {
         let waits = self.waits.as_ref().map_or_else(String::new, |(cause, part)| format!("{cause} {}", percent(*part)));
         format!(
-            "{} {} {:>4} {:>4} {:>5} {:>6} {:>6} {:>6} {waits:<12}",
+            "{} {} {:>4} {:>4} {:<6} {:>5} {:>6} {:>6} {:>6} {waits:<12}",
             fit(&self.name, name),
             fit(&self.disk, DISK),
             percent(self.had),
             self.due.map_or_else(|| "-".into(), percent),
+            self.by,
             self.score.map_or_else(|| "-".into(), |score| format!("{score:.2}")),
             short(self.iops),
             format!("{:.*}", if self.bps < 1e9 { 1 } else { 0 }, self.bps / 1e6),
@@ -106,7 +110,7 @@ impl Row {
 /// Columns of a disk's name.
 const DISK: usize = 6;
 /// Columns of all but a tenant's name.
-const REST: usize = 1 + DISK + 5 + 5 + 6 + 7 + 7 + 7 + 13;
+const REST: usize = 1 + DISK + 5 + 5 + 7 + 6 + 7 + 7 + 7 + 13;
 
 /// How many columns names have on a screen so wide.
 pub(super) fn name_width(width: usize) -> usize {
@@ -115,8 +119,8 @@ pub(super) fn name_width(width: usize) -> usize {
 
 pub(super) fn heads(name: usize) -> String {
     format!(
-        "{:name$} {:DISK$} {:>4} {:>4} {:>5} {:>6} {:>6} {:>6} {:<12}",
-        "TENANT", "DISK", "HAD", "DUE", "SCORE", "IOPS", "MB/s", "P99", "WAITS FOR"
+        "{:name$} {:DISK$} {:>4} {:>4} {:<6} {:>5} {:>6} {:>6} {:>6} {:<12}",
+        "TENANT", "DISK", "HAD", "DUE", "BY", "SCORE", "IOPS", "MB/s", "P99", "WAITS FOR"
     )
 }
 

@@ -314,10 +314,10 @@ mod tests {
                 "DISK           SCHEDULER     BUSY  FLUSH IDLING IN FLIGHT  WAITING   IOPS   MB/s",
                 "ssd0           fair           97%     2%     0%     32/32       85  28.1k  115.2",
                 "",
-                "TENANT                  DISK    HAD  DUE SCORE   IOPS   MB/s    P99 WAITS FOR",
-                "/bob                    ssd0    71%  50%  1.42  20.0k   81.9  9.1ms own 88%",
-                "/alice                  ssd0    29%  50%  0.58   8100   33.2  3.6ms others 71%",
-                "/carol\u{fffd}[2J              ssd0     0%    -     -      0    0.0      -",
+                "TENANT           DISK    HAD  DUE BY     SCORE   IOPS   MB/s    P99 WAITS FOR",
+                "/bob             ssd0    71%  50% weight  1.42  20.0k   81.9  9.1ms own 88%",
+                "/alice           ssd0    29%  50% weight  0.58   8100   33.2  3.6ms others 71%",
+                "/carol\u{fffd}[2J       ssd0     0%    - -          -      0    0.0      -",
             ]
         );
         assert!(lines.iter().all(|line| line.chars().count() <= 80));
