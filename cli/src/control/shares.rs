@@ -85,8 +85,9 @@ pub(super) fn shares<'a>(
     let whole = length * f64::from(disk.queues.max(1));
     let had: BTreeMap<&str, f64> = had(disk, rows).into_iter().map(|(path, had)| (path, had / whole)).collect();
     let active = rows.iter().filter(|(_, did)| did.is_active());
+    let learned = disk.counters.get("depth_least").copied();
     let wants: BTreeMap<&str, Want> =
-        active.map(|(path, did)| (*path, Want::of(did, had[path], length, disk))).collect();
+        active.map(|(path, did)| (*path, Want::of(did, had[path], length, disk.depth, learned))).collect();
     let floors = state.config.bounds.iter().filter_map(|(path, bounds)| {
         let members = members(rows, path);
         let (ops, had) = members.fold(([Counters::default(); 2], 0.0), |(ops, sum), (path, did)| {
@@ -147,8 +148,8 @@ struct Want {
 }
 
 impl Want {
-    /// share.3
-    fn of(did: &Did, had: f64, length: f64, disk: &DiskView) -> Self {
+    /// share.3: of a disk that takes so many requests at once, and does most of its best with as many as its scheduler has learned.
+    fn of(did: &Did, had: f64, length: f64, depth: u16, learned: Option<u64>) -> Self {
         let mean = |parts: &[Part]| parts.iter().map(|part| seconds(did.times.of(*part))).sum::<f64>() / length;
         let held = mean(&[Part::Limit]);
         let waiting = mean(&[Part::Room, Part::Others, Part::Own, Part::Idling]);
@@ -156,9 +157,7 @@ impl Want {
         if held > HELD * (held + open) {
             return Self { most: had, is_held: true };
         }
-        let learned = disk.counters.get("depth_least");
-        let best = learned.map_or(f64::from(disk.depth), |least| (*least as f64).min(disk.depth.into())).max(1.0);
-        // Only a scheduler that learns says how many requests a disk does its best with.
+        let best = learned.map_or(f64::from(depth), |least| (least as f64).min(depth.into())).max(1.0);
         let most = match open > ONE && (waiting >= WAITS || learned.is_none()) {
             true => f64::INFINITY,
             false => had.max(open / best),
@@ -354,6 +353,36 @@ mod tests {
         assert_eq!(due([inf; 3], &[("/t/b", 0.5)]), [(0.25, By::Weight), (0.5, By::Min), (0.25, By::Weight)]);
         let [(a, _), (b, _), (u, _)] = due([inf; 3], &[("/t/b", 1.5), ("/u", 0.5)]);
         assert_eq!((a, b, u), (0.0, 0.75, 0.25), "more than there is, in proportion");
+    }
+
+    /// share.4: a floor is that of all below a group.
+    #[test]
+    fn a_group_and_those_below_it_are_its_members() {
+        let rows = ["/", "/t", "/t-x", "/t/a", "/t/a/b", "/u"].map(|path| (path, Did::default())).into();
+        let of = |path| members(&rows, path).map(|(path, _)| *path).collect::<Vec<_>>();
+        assert_eq!(of("/t"), ["/t", "/t/a", "/t/a/b"]);
+        assert_eq!(of("/t-x"), ["/t-x"]);
+        assert_eq!(of("/"), ["/", "/t", "/t-x", "/t/a", "/t/a/b", "/u"], "each once");
+    }
+
+    /// share.3: had a fifth in a second, with so many operations on average in each part.
+    #[test]
+    fn what_a_tenant_could_use_shows_in_what_waits() {
+        let most = |parts: &[(Part, u64)], learned| {
+            let mut did = Did::default();
+            parts.iter().for_each(|(part, millis)| did.times.spend(*part, fairlift_core::time::ms(*millis)));
+            let Want { most, is_held } = Want::of(&did, 0.2, 1.0, 64, learned);
+            (most, is_held)
+        };
+        let (few, many) = ([(Part::Device, 8000)], [(Part::Device, 8000), (Part::Own, 8000)]);
+        assert_eq!(most(&many, Some(16)), (f64::INFINITY, false), "its requests wait");
+        assert_eq!(most(&few, Some(16)), (0.5, false), "half of the requests that the disk wants");
+        assert_eq!(most(&few, Some(1000)), (0.2, false), "no less than it had");
+        assert_eq!(most(&few, None), (f64::INFINITY, false), "nobody knows how many it wants");
+        assert_eq!(most(&[(Part::Device, 900)], None), (0.2, false), "one at a time");
+        assert_eq!(most(&[(Part::Device, 900)], Some(2)), (0.45, false));
+        assert_eq!(most(&[(Part::Device, 8000), (Part::Limit, 4000)], Some(16)), (0.2, true), "a ceiling holds it");
+        assert_eq!(most(&[(Part::Device, 8000), (Part::Limit, 400)], Some(16)), (0.5, false), "hardly");
     }
 
     /// share.1
